@@ -1,0 +1,37 @@
+/** Every bound of the server in one place. Those of `Limits` can be set by flag or environment; the rest is fixed. */
+export interface Limits {
+  readonly keyBytesMax: number
+  readonly valueBytesMax: number
+  /** Of one HTTP request. */
+  readonly bodyBytesMax: number
+  /** Keys, mutations, checks or ops in one request. */
+  readonly requestKeysMax: number
+}
+
+export const DEFAULT_LIMITS: Limits = {
+  keyBytesMax: 4096,
+  valueBytesMax: 1024 * 1024,
+  bodyBytesMax: 32 * 1024 * 1024,
+  requestKeysMax: 100_000,
+}
+
+/** Values up to this many bytes travel in the lock and the write record; TiKV's `SHORT_VALUE_MAX_LEN`. */
+export const SHORT_VALUE_BYTES_MAX = 255
+
+export const SCAN_LIMIT_DEFAULT = 100
+export const SCAN_LIMIT_MAX = 10_000
+/** Pairs read at a time for streams and counts. */
+export const SCAN_PAGE = 1000
+
+export const TSO_COUNT_MAX = 1_000_000
+export const LOCK_TTL_MS_DEFAULT = 3000
+export const LOCK_TTL_MS_MAX = 24 * 60 * 60 * 1000
+export const LOCK_WAIT_MS_DEFAULT = 3000
+export const LOCK_WAIT_MS_MAX = 60 * 60 * 1000
+export const MAX_RETRIES_DEFAULT = 10
+export const MAX_RETRIES_MAX = 1000
+
+/** Request line and headers: a key of 4096 bytes, percent-encoded, and room beside it. */
+export const HEADER_BYTES_MAX = 32 * 1024
+/** What a shutdown waits for requests in flight before it cuts them off. */
+export const SHUTDOWN_GRACE_MS = 10_000

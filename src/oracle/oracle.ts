@@ -1,0 +1,84 @@
+import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
+
+/** Saved ahead of use, so that a restart never hands out a timestamp again. */
+const SAVE_AHEAD_MS = 3000
+
+export interface OracleOptions {
+  /** The high-water mark on disk; 0 in a new database. */
+  readonly savedMark: Timestamp
+  /** Fulfilled once the mark is on disk. */
+  readonly save: (mark: Timestamp) => Promise<void>
+  /** Unix milliseconds; may step back. Default `Date.now`. */
+  readonly now?: () => number
+}
+
+/**
+ * Hands out strictly increasing timestamps: from memory below a saved mark, never again after a restart, and never
+ * backwards when the clock steps back. More than 2048 a millisecond run ahead of the clock instead of failing.
+ * @see The paper, section 2.3; TiKV's PD, whose TSO saves its mark 3 s ahead too.
+ */
+export class Oracle {
+  /** The newest timestamp that was handed out or seen. */
+  #last: Timestamp
+  /** On disk: every timestamp handed out is below it. */
+  #mark: Timestamp
+  #saving: Promise<void> | undefined
+  readonly #save: (mark: Timestamp) => Promise<void>
+  readonly #now: () => number
+
+  constructor({ savedMark, save, now = Date.now }: OracleOptions) {
+    this.#last = savedMark
+    this.#mark = savedMark
+    this.#save = save
+    this.#now = now
+  }
+
+  /** Every timestamp handed out so far, and every one observed, is at or below this. */
+  get last(): Timestamp {
+    return this.#last
+  }
+
+  /** The newest timestamp that the clock allows now; later ones are in the future. */
+  clock(): Timestamp {
+    return Math.max(this.#last, timestampFromMs(this.#now()) + LOGICAL_PER_MS - 1)
+  }
+
+  /**
+   * The last of `count` consecutive timestamps, none handed out before. A promise only when the mark has to be saved
+   * first. Rejects with what `save` rejects with, and hands out nothing then.
+   */
+  next(count = 1): Timestamp | Promise<Timestamp> {
+    const last = Math.max(this.#last, timestampFromMs(this.#now()) - 1) + count
+    if (last >= this.#mark) return this.#raiseMark(last).then(() => this.next(count))
+    this.#last = last
+    if (this.#mark - last < timestampFromMs(SAVE_AHEAD_MS) / 2) this.#raiseMark(last).catch(() => {})
+    return last
+  }
+
+  /**
+   * From now on every timestamp handed out is above `ts`, but that a `ts` in the future counts as the clock's now.
+   * @returns undefined when that holds at once; a promise when the mark has to be saved first.
+   */
+  observe(ts: Timestamp): undefined | Promise<void> {
+    if (ts <= this.#last) return undefined
+    const seen = Math.min(ts, this.clock())
+    if (seen >= this.#mark) return this.#raiseMark(seen).then(() => this.observe(seen))
+    this.#last = Math.max(this.#last, seen)
+    return undefined
+  }
+
+  /** One save at a time; a caller whose timestamp it doesn't cover asks again. */
+  #raiseMark(ts: Timestamp): Promise<void> {
+    this.#saving ??= this.#saveMark(Math.max(ts, timestampFromMs(this.#now())) + timestampFromMs(SAVE_AHEAD_MS))
+    return this.#saving
+  }
+
+  async #saveMark(mark: Timestamp): Promise<void> {
+    try {
+      await this.#save(mark)
+      this.#mark = mark
+    } finally {
+      this.#saving = undefined
+    }
+  }
+}

@@ -1,0 +1,29 @@
+import type { Lock } from '../lock.js'
+import { sameKey } from '../row.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
+import { isData, type WriteRecord } from '../write.js'
+
+/**
+ * True when a read at `ts` may not pass this lock: its transaction may commit at or below `ts`, or has done so.
+ *
+ * Passed over: a lock younger than the read, one that can only commit above it, one that changes no value, and, by a
+ * read of the latest version (`TIMESTAMP_MAX`), the primary of a transaction that commits by its primary: while that
+ * lock stands, it has not committed. @see TiKV `txn_types/src/lock.rs`, `check_ts_conflict_si`.
+ */
+export function blocksRead(lock: Lock, key: Uint8Array, ts: Timestamp): boolean {
+  if (lock.startTs > ts || lock.type === 'lock' || lock.type === 'pessimistic') return false
+  if (lock.minCommitTs > ts) return false
+  return ts !== TIMESTAMP_MAX || lock.useAsyncCommit || !sameKey(key, lock.primary)
+}
+
+/**
+ * What a key's history shows at `ts`.
+ * @param writes newest first, as far as they are known.
+ * @returns the put that is visible; `absent`; or `older` when the records given don't decide.
+ */
+export function get(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord | 'absent' | 'older' {
+  for (const write of writes) {
+    if (write.commitTs <= ts && isData(write)) return write.type === 'put' ? write : 'absent'
+  }
+  return 'older'
+}

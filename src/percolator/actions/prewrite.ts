@@ -1,0 +1,342 @@
+import type { PessimisticAction, PrewriteAnswer, PrewriteMutation, PrewriteRequest } from '../api.js'
+import {
+  invalid,
+  isKvError,
+  KvError,
+  keyLocked,
+  type PercolatorError,
+  printKey,
+  type WriteConflictReason,
+} from '../errors.js'
+import type { Lock } from '../lock.js'
+import { lockInfo } from '../lock-info.js'
+import {
+  done,
+  type HistoryDepth,
+  type Mutation,
+  type Outcome,
+  type RowView,
+  refused,
+  sameKey,
+  txnRecord,
+} from '../row.js'
+import type { Timestamp } from '../timestamp.js'
+import { isData, type WriteRecord } from '../write.js'
+
+/** What the store knows and the request does not. */
+export interface PrewriteContext {
+  /** Above every timestamp that has read: a calculated commit timestamp goes above it. */
+  readonly maxTs: Timestamp
+  /** Values up to this many bytes travel in the lock and the write record. */
+  readonly shortValueBytesMax: number
+}
+
+/** How the transaction will be decided, as far as this request got. */
+type CommitKind = 'two_pc' | 'async' | 'one_pc'
+
+/** A key found free, or already locked by an earlier try of this request. */
+type KeyStatus =
+  | { readonly kind: 'free'; readonly ttlMs: number; readonly minCommitTs: Timestamp; readonly forUpdateTs: Timestamp }
+  | { readonly kind: 'locked'; readonly lock: Lock }
+
+/**
+ * How much history prewriting this mutation needs. A plain put or delete of a key that nobody wrote since `startTs`
+ * is decided by its newest record.
+ */
+export function prewriteDepth(mutation: PrewriteMutation): HistoryDepth {
+  const needsValue = mutation.op === 'insert' || mutation.op === 'check_not_exists' || mutation.assertion !== undefined
+  return needsValue ? 'data' : 'txn'
+}
+
+/**
+ * Decides the prewrite of all keys of a request: all locks, or (1PC) all write records at once, or none of either.
+ *
+ * Locks met are collected; any other failure ends the request alone; assertions are reported last, because a conflict
+ * explains a failed assertion better. A prewrite that comes again after its commit locks nothing and answers the real
+ * commit timestamp. Async commit and 1PC fall back to plain two-phase commit where `maxCommitTs` is passed.
+ *
+ * @param rows one a mutation, in its order, each as deep as `prewriteDepth` says.
+ * @returns Errors: `key_locked`, `write_conflict`, `already_exists`, `assertion_failed`, `pessimistic_lock_not_found`,
+ *   `invalid_argument` (one transaction mixing kinds of lock); the error's `errors` has an entry a failed key.
+ * @see TiKV `commands/prewrite.rs` (`Prewriter::prewrite`), `actions/prewrite.rs`; the paper, section 2.2, figure 6.
+ */
+export function prewrite(
+  rows: readonly RowView[],
+  request: PrewriteRequest,
+  context: PrewriteContext,
+): Outcome<PrewriteAnswer> {
+  let kind: CommitKind = request.tryOnePc ? 'one_pc' : request.useAsyncCommit ? 'async' : 'two_pc'
+  // The calculated commit timestamp is the same for every key: nothing reads between two keys of one decision.
+  const calculated = calculatedCommitTs(request, context)
+  if (kind !== 'two_pc' && request.maxCommitTs && calculated > request.maxCommitTs) kind = 'two_pc'
+
+  const locksMet: KvError[] = []
+  let failedAssertion: KvError | undefined
+  let minCommitTs = 0
+  const toLock: { row: RowView; mutation: PrewriteMutation; status: KeyStatus & { kind: 'free' } }[] = []
+
+  for (let i = 0; i < rows.length; i++) {
+    const row = rows[i] as RowView
+    const mutation = request.mutations[i] as PrewriteMutation
+    const checked = checkKey(row, mutation, request, request.pessimisticActions?.[i])
+    if (!checked.ok) {
+      const { error } = checked
+      if (mayBeOwnCommit(error)) {
+        const commitTs = committedAt(row, request.startTs)
+        if (commitTs !== undefined) return done(answerCommitted(request, commitTs))
+      }
+      if (isKvError(error, 'key_locked')) locksMet.push(error)
+      else if (isKvError(error, 'assertion_failed')) failedAssertion ??= error
+      else return refused(withEntries([error]))
+      continue
+    }
+    const status = checked.value
+    if (status.kind === 'free') {
+      toLock.push({ row, mutation, status })
+      minCommitTs = Math.max(minCommitTs, status.minCommitTs)
+    } else if (kind === 'async' && status.lock.useAsyncCommit) {
+      minCommitTs = Math.max(minCommitTs, status.lock.minCommitTs)
+    } else {
+      kind = 'two_pc' // An earlier try left a plain lock, or one that 1PC can't skip: the transaction follows it.
+    }
+  }
+  if (failedAssertion !== undefined) return refused(withEntries([failedAssertion]))
+  if (locksMet.length > 0) return refused(withEntries(locksMet))
+
+  const mutations: Mutation[] = []
+  if (kind === 'one_pc') {
+    const commitTs = Math.max(calculated, minCommitTs)
+    for (const { row, mutation } of toLock) mutations.push(...writeNow(row, mutation, request, commitTs, context))
+    return done({ onePcCommitTs: commitTs }, mutations)
+  }
+  for (const { row, mutation, status } of toLock) {
+    if (mutation.op === 'check_not_exists') continue
+    const keyMinCommitTs = kind === 'async' ? Math.max(calculated, status.minCommitTs) : status.minCommitTs
+    mutations.push(...lockKey(row, mutation, request, { ...status, minCommitTs: keyMinCommitTs }, kind, context))
+  }
+  if (kind !== 'async') return done({}, mutations)
+  return done({ minCommitTs: toLock.length > 0 ? Math.max(calculated, minCommitTs) : minCommitTs }, mutations)
+}
+
+/** Above the start, every read served so far, and what the caller asks for. TiKV `async_commit_timestamps`. */
+function calculatedCommitTs(request: PrewriteRequest, context: PrewriteContext): Timestamp {
+  const above = Math.max(context.maxTs, request.startTs, request.forUpdateTs ?? 0) + 1
+  return Math.max(above, request.minCommitTs ?? 0)
+}
+
+/** Checks everything that can stand in the way of locking one key. */
+function checkKey(
+  row: RowView,
+  mutation: PrewriteMutation,
+  request: PrewriteRequest,
+  action: PessimisticAction | undefined,
+): Outcome<KeyStatus> {
+  const { lock } = row
+  const isPessimistic = request.forUpdateTs !== undefined && request.forUpdateTs !== 0
+  const free = { ttlMs: request.lockTtl, minCommitTs: request.minCommitTs ?? 0, forUpdateTs: request.forUpdateTs ?? 0 }
+
+  if (lock !== undefined && lock.startTs !== request.startTs) {
+    if (action === 'do') return refused(pessimisticLockNotFound(row.key, request.startTs))
+    const info = lockInfo(row.key, lock)
+    return refused(keyLocked(isPessimistic ? { ...info, ttl: 0 } : info))
+  }
+  if (lock !== undefined && lock.type !== 'pessimistic') return done({ kind: 'locked', lock })
+  if (lock !== undefined && !isPessimistic) {
+    const detail = `the transaction at ${request.startTs} holds a pessimistic lock on ${printKey(row.key)}: prewrite with for_update_ts`
+    return refused(invalid('for_update_ts', detail))
+  }
+  if (lock === undefined && action === 'do') {
+    const amended = checkAmend(row, request)
+    if (!amended.ok) return amended
+  }
+  if (!skipsConstraintCheck(request, action)) {
+    const newer = checkNewerVersion(row, mutation, request, action)
+    if (!newer.ok) return newer
+  }
+  const asserted = checkAssertion(row, mutation, request, action)
+  if (!asserted.ok) return asserted
+  if (lock === undefined) return done({ kind: 'free', ...free })
+  return done({
+    kind: 'free',
+    ttlMs: Math.max(free.ttlMs, lock.ttlMs),
+    minCommitTs: Math.max(free.minCommitTs, lock.minCommitTs),
+    forUpdateTs: Math.max(free.forUpdateTs, lock.forUpdateTs),
+  })
+}
+
+/** A pessimistic transaction made its checks when it locked; the others make them here. */
+function skipsConstraintCheck(request: PrewriteRequest, action: PessimisticAction | undefined): boolean {
+  return action === undefined ? request.skipConstraintCheck === true : action === 'do'
+}
+
+/**
+ * A lost pessimistic lock is as good as there when nobody wrote the key since the transaction started.
+ * TiKV `amend_pessimistic_lock`.
+ */
+function checkAmend(row: RowView, request: PrewriteRequest): Outcome<void> {
+  const newest = row.writes[0]
+  if (newest !== undefined && newest.commitTs >= request.startTs)
+    return refused(pessimisticLockNotFound(row.key, request.startTs))
+  return done(undefined)
+}
+
+/** TiKV `check_for_newer_version` and `check_data_constraint`. */
+function checkNewerVersion(
+  row: RowView,
+  mutation: PrewriteMutation,
+  request: PrewriteRequest,
+  action: PessimisticAction | undefined,
+): Outcome<void> {
+  for (const write of row.writes) {
+    if (write.commitTs === request.startTs && (write.type === 'rollback' || write.hasOverlappedRollback))
+      return refused(writeConflict(row.key, request, write, 'self_rolled_back'))
+    if (action === undefined || action === 'constraint') {
+      const reason = action === undefined ? 'optimistic' : 'lazy_uniqueness_check'
+      if (write.commitTs > request.startTs) return refused(writeConflict(row.key, request, write, reason))
+    }
+    if (action !== undefined && write.commitTs > (request.forUpdateTs ?? 0)) {
+      // Rollback records may be written while a pessimistic lock of the row stands: they are no conflict.
+      if (write.type === 'rollback') continue
+      return refused(pessimisticLockNotFound(row.key, request.startTs))
+    }
+    const mustBeAbsent = mutation.op === 'insert' || mutation.op === 'check_not_exists'
+    if (mustBeAbsent && newestData(row.writes, write.commitTs)?.type === 'put')
+      return refused(new KvError('already_exists', `key ${printKey(row.key)} exists already`, { key: row.key }))
+    return done(undefined)
+  }
+  return done(undefined)
+}
+
+/** Always checked (TiKV's strict level). A conflict, if there is one, is the better explanation and comes first. */
+function checkAssertion(
+  row: RowView,
+  mutation: PrewriteMutation,
+  request: PrewriteRequest,
+  action: PessimisticAction | undefined,
+): Outcome<void> {
+  if (mutation.assertion === undefined) return done(undefined)
+  const newest = newestData(row.writes, Number.MAX_SAFE_INTEGER)
+  if ((newest?.type === 'put') === (mutation.assertion === 'exist')) return done(undefined)
+  const conflict = checkNewerVersion(row, mutation, request, action)
+  if (!conflict.ok) return conflict
+  const detail = `key ${printKey(row.key)} was asserted to ${mutation.assertion === 'exist' ? 'exist' : 'be absent'}`
+  return refused(
+    new KvError('assertion_failed', detail, {
+      key: row.key,
+      startTs: request.startTs,
+      assertion: mutation.assertion,
+      existingStartTs: newest?.startTs ?? 0,
+      existingCommitTs: newest?.commitTs ?? 0,
+    }),
+  )
+}
+
+function newestData(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord | undefined {
+  return writes.find((write) => write.commitTs <= ts && isData(write))
+}
+
+/** Errors that an earlier try of the same transaction, committed since, can cause. */
+function mayBeOwnCommit(error: PercolatorError): boolean {
+  if (isKvError(error, 'write_conflict')) return error.fields.conflictCommitTs > error.fields.startTs
+  return error.code === 'pessimistic_lock_not_found' || error.code === 'key_locked'
+}
+
+function committedAt(row: RowView, startTs: Timestamp): Timestamp | undefined {
+  const record = txnRecord(row.writes, startTs)
+  return record.kind === 'record' && record.write.type !== 'rollback' ? record.write.commitTs : undefined
+}
+
+function answerCommitted(request: PrewriteRequest, commitTs: Timestamp): PrewriteAnswer {
+  return request.tryOnePc ? { onePcCommitTs: commitTs } : { minCommitTs: commitTs }
+}
+
+function lockKey(
+  row: RowView,
+  mutation: PrewriteMutation,
+  request: PrewriteRequest,
+  status: KeyStatus & { kind: 'free' },
+  kind: CommitKind,
+  context: PrewriteContext,
+): Mutation[] {
+  const { key } = row
+  const value = mutation.value
+  const isShort = value !== undefined && value.length <= context.shortValueBytesMax
+  const lock: Lock = {
+    type: writeType(mutation),
+    primary: request.primary,
+    startTs: request.startTs,
+    ttlMs: status.ttlMs,
+    shortValue: isShort ? value : undefined,
+    forUpdateTs: status.forUpdateTs,
+    txnSize: request.txnSize ?? 0,
+    minCommitTs: status.minCommitTs,
+    useAsyncCommit: kind === 'async',
+    secondaries: kind === 'async' && sameKey(key, request.primary) ? (request.secondaries ?? []) : [],
+    rollbackTs: [],
+  }
+  const mutations: Mutation[] = [{ type: 'put-lock', key, lock }]
+  if (value !== undefined && !isShort) mutations.push({ type: 'put-value', key, startTs: request.startTs, value })
+  return mutations
+}
+
+/** 1PC: the write record at once; a pessimistic lock in its place goes with it. TiKV `handle_1pc_locks`. */
+function writeNow(
+  row: RowView,
+  mutation: PrewriteMutation,
+  request: PrewriteRequest,
+  commitTs: Timestamp,
+  context: PrewriteContext,
+): Mutation[] {
+  if (mutation.op === 'check_not_exists') return []
+  const { key } = row
+  const value = mutation.value
+  const isShort = value !== undefined && value.length <= context.shortValueBytesMax
+  const write: WriteRecord = {
+    type: writeType(mutation),
+    startTs: request.startTs,
+    commitTs,
+    shortValue: isShort ? value : undefined,
+    isProtected: false,
+    hasOverlappedRollback: false,
+  }
+  const mutations: Mutation[] = [{ type: 'put-write', key, write }]
+  if (value !== undefined && !isShort) mutations.push({ type: 'put-value', key, startTs: request.startTs, value })
+  if (row.lock !== undefined) mutations.push({ type: 'delete-lock', key })
+  return mutations
+}
+
+function writeType(mutation: PrewriteMutation): 'put' | 'delete' | 'lock' {
+  return mutation.op === 'delete' || mutation.op === 'lock' ? mutation.op : 'put'
+}
+
+/** The request's error is its first entry, with all entries attached. */
+function withEntries(errors: readonly KvError[]): KvError {
+  const first = errors[0] as KvError
+  return new KvError(first.code, first.message, first.fields, { errors })
+}
+
+function writeConflict(
+  key: Uint8Array,
+  request: PrewriteRequest,
+  write: WriteRecord,
+  reason: WriteConflictReason,
+): KvError {
+  const { startTs, primary } = request
+  const detail =
+    reason === 'self_rolled_back'
+      ? `the transaction at ${startTs} was rolled back on ${printKey(key)}`
+      : `key ${printKey(key)} was written at ${write.commitTs}, after the transaction's start at ${startTs}`
+  return new KvError('write_conflict', detail, {
+    key,
+    startTs,
+    conflictStartTs: write.startTs,
+    conflictCommitTs: write.commitTs,
+    primary,
+    reason,
+  })
+}
+
+function pessimisticLockNotFound(key: Uint8Array, startTs: Timestamp): KvError {
+  const detail = `the pessimistic lock of the transaction at ${startTs} on ${printKey(key)} is gone`
+  return new KvError('pessimistic_lock_not_found', detail, { key, startTs })
+}

@@ -1,0 +1,25 @@
+import { done, type Outcome, type RowView } from '../row.js'
+import type { Timestamp } from '../timestamp.js'
+import { commit } from './commit.js'
+import { rollback } from './rollback.js'
+
+/**
+ * Brings one key to its transaction's known end.
+ * @param row history of depth `txn`.
+ * @param commitTs 0: rolled back. @param keyIsNamed the caller named the key, rather than found its lock: a missing
+ *   lock is rolled back or refused then, as a rollback or commit of that key would be.
+ * @returns whether a lock was removed. Errors: those of commit and rollback.
+ * @see TiKV `commands/resolve_lock.rs`, `commands/resolve_lock_lite.rs`.
+ */
+export function resolveLock(
+  row: RowView,
+  startTs: Timestamp,
+  commitTs: Timestamp,
+  keyIsNamed: boolean,
+): Outcome<{ released: boolean }> {
+  if (!keyIsNamed && row.lock?.startTs !== startTs) return done({ released: false }) // Resolved by another meanwhile.
+  if (commitTs === 0) return rollback(row, startTs)
+  const outcome = commit(row, { startTs, commitTs })
+  if (!outcome.ok) return outcome
+  return done({ released: outcome.value.released }, outcome.mutations)
+}

@@ -1,0 +1,21 @@
+import type { LockInfo } from '../api.js'
+import type { Lock } from '../lock.js'
+import { lockInfo } from '../lock-info.js'
+import type { Timestamp } from '../timestamp.js'
+
+/**
+ * The locks of transactions that started at or before `maxTs`, in key order.
+ * @param locks in key order, those of the range asked for. @see TiKV `storage/mod.rs`, `scan_lock`.
+ */
+export function scanLock(
+  locks: Iterable<{ readonly key: Uint8Array; readonly lock: Lock }>,
+  maxTs: Timestamp,
+  limit: number,
+): LockInfo[] {
+  const found: LockInfo[] = []
+  for (const { key, lock } of locks) {
+    if (found.length >= limit) break
+    if (lock.startTs <= maxTs) found.push(lockInfo(key, lock))
+  }
+  return found
+}

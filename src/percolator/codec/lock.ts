@@ -1,0 +1,43 @@
+import type { Lock, LockType } from '../lock.js'
+import { asBytes, asInteger, asList, asOneOf, asOptionalBytes, packRecord, unpackRecord } from './record.js'
+
+/** The position of a name is its number on disk. */
+const TYPES: readonly LockType[] = ['put', 'delete', 'lock', 'pessimistic']
+const LOCK = 'lock'
+
+/**
+ * [type, primary, start_ts, ttl_ms, short_value | nil, for_update_ts, txn_size, min_commit_ts, use_async_commit,
+ * secondaries, rollback_ts]
+ */
+export function encodeLock(lock: Lock): Buffer {
+  return packRecord([
+    TYPES.indexOf(lock.type),
+    lock.primary,
+    lock.startTs,
+    lock.ttlMs,
+    lock.shortValue ?? null,
+    lock.forUpdateTs,
+    lock.txnSize,
+    lock.minCommitTs,
+    lock.useAsyncCommit ? 1 : 0,
+    lock.secondaries,
+    lock.rollbackTs,
+  ])
+}
+
+export function decodeLock(bytes: Uint8Array): Lock {
+  const fields = unpackRecord(bytes, LOCK, 11)
+  return {
+    type: asOneOf(fields[0], LOCK, TYPES),
+    primary: asBytes(fields[1], LOCK),
+    startTs: asInteger(fields[2], LOCK),
+    ttlMs: asInteger(fields[3], LOCK),
+    shortValue: asOptionalBytes(fields[4], LOCK),
+    forUpdateTs: asInteger(fields[5], LOCK),
+    txnSize: asInteger(fields[6], LOCK),
+    minCommitTs: asInteger(fields[7], LOCK),
+    useAsyncCommit: fields[8] === 1,
+    secondaries: asList(fields[9], LOCK, asBytes),
+    rollbackTs: asList(fields[10], LOCK, asInteger),
+  }
+}

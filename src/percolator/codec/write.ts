@@ -1,0 +1,29 @@
+import type { Timestamp } from '../timestamp.js'
+import type { WriteRecord, WriteType } from '../write.js'
+import { asInteger, asOneOf, asOptionalBytes, packRecord, unpackRecord } from './record.js'
+
+/** The position of a name is its number on disk. */
+const TYPES: readonly WriteType[] = ['put', 'delete', 'rollback', 'lock']
+const WRITE = 'write'
+const PROTECTED = 1
+const OVERLAPPED_ROLLBACK = 2
+
+/** [type, start_ts, short_value | nil, flags]; commit_ts is in the key. */
+export function encodeWrite(write: WriteRecord): Buffer {
+  const flags = (write.isProtected ? PROTECTED : 0) | (write.hasOverlappedRollback ? OVERLAPPED_ROLLBACK : 0)
+  return packRecord([TYPES.indexOf(write.type), write.startTs, write.shortValue ?? null, flags])
+}
+
+/** @param commitTs from the record's key. */
+export function decodeWrite(bytes: Uint8Array, commitTs: Timestamp): WriteRecord {
+  const fields = unpackRecord(bytes, WRITE, 4)
+  const flags = asInteger(fields[3], WRITE)
+  return {
+    type: asOneOf(fields[0], WRITE, TYPES),
+    startTs: asInteger(fields[1], WRITE),
+    commitTs,
+    shortValue: asOptionalBytes(fields[2], WRITE),
+    isProtected: (flags & PROTECTED) !== 0,
+    hasOverlappedRollback: (flags & OVERLAPPED_ROLLBACK) !== 0,
+  }
+}

@@ -1,0 +1,18 @@
+import type { LockInfo } from './api.js'
+import type { Lock } from './lock.js'
+
+/** A lock as clients see it. */
+export function lockInfo(key: Uint8Array, lock: Lock): LockInfo {
+  return {
+    key,
+    primary: lock.primary,
+    startTs: lock.startTs,
+    ttl: lock.ttlMs,
+    type: lock.type,
+    txnSize: lock.txnSize,
+    forUpdateTs: lock.forUpdateTs,
+    minCommitTs: lock.minCommitTs,
+    useAsyncCommit: lock.useAsyncCommit,
+    secondaries: lock.secondaries,
+  }
+}

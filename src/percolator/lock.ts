@@ -1,0 +1,37 @@
+import { physicalMs, type Timestamp } from './timestamp.js'
+
+export type LockType = 'put' | 'delete' | 'lock' | 'pessimistic'
+
+/** What stands in CF_LOCK under a key, from prewrite to commit or rollback. At most one a key. */
+export interface Lock {
+  readonly type: LockType
+  /** The key whose lock or write record decides the whole transaction. */
+  readonly primary: Uint8Array
+  readonly startTs: Timestamp
+  /** Milliseconds from the physical part of `startTs`; a lock older than that may be rolled back by anyone. */
+  readonly ttlMs: number
+  /** A put's value when short enough to travel in the lock; a longer one stands in CF_DEFAULT at `startTs`. */
+  readonly shortValue: Uint8Array | undefined
+  /** 0 in an optimistic transaction. */
+  readonly forUpdateTs: Timestamp
+  readonly txnSize: number
+  /** The transaction can't commit below this; 0 when nobody set one. */
+  readonly minCommitTs: Timestamp
+  readonly useAsyncCommit: boolean
+  /** Async commit, on the primary: every other key of the transaction. */
+  readonly secondaries: readonly Uint8Array[]
+  /**
+   * start_ts of transactions rolled back on this key while it was locked: a commit at exactly that timestamp would
+   * overwrite their Rollback record, so it carries the flag `overlappedRollback` instead. (TiKV's `rollback_ts`.)
+   */
+  readonly rollbackTs: readonly Timestamp[]
+}
+
+/** True from the first millisecond after the TTL. TiKV: `lock.ts.physical() + lock.ttl < current_ts.physical()`. */
+export function isExpired(lock: Lock, currentTs: Timestamp): boolean {
+  return physicalMs(lock.startTs) + lock.ttlMs < physicalMs(currentTs)
+}
+
+export function belongsToPessimisticTxn(lock: Lock): boolean {
+  return lock.forUpdateTs !== 0
+}

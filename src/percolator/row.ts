@@ -1,0 +1,72 @@
+import type { PercolatorError } from './errors.js'
+import type { Lock } from './lock.js'
+import type { Timestamp } from './timestamp.js'
+import { isData, type WriteRecord } from './write.js'
+
+/**
+ * How much of a key's history an action may look at. A store reads records newest first and stops as soon as the
+ * history is long enough, so the usual case is one record, or none.
+ * - `none`: no record at all.
+ * - `txn`: down to and including the first record with `commitTs < startTs`: enough to find the transaction's own
+ *   record or an overlapped one, and the neighbour that a new Rollback record may collapse.
+ * - `data`: further, down to the first Put or Delete with `commitTs < startTs`: enough to say whether a value exists.
+ * - `all`: every record.
+ */
+export type HistoryDepth = 'none' | 'txn' | 'data' | 'all'
+
+/** One key as an action sees it. `writes`: newest first, as deep as the action's `HistoryDepth` asks. */
+export interface RowView {
+  readonly key: Uint8Array
+  readonly lock: Lock | undefined
+  readonly writes: readonly WriteRecord[]
+}
+
+/** True when no older record is needed after `write`. */
+export function endsHistory(write: WriteRecord, startTs: Timestamp, depth: HistoryDepth): boolean {
+  if (depth === 'all') return false
+  return write.commitTs < startTs && (depth === 'txn' || isData(write))
+}
+
+/** A change to one cell. A store applies all mutations of a request in one atomic batch. */
+export type Mutation =
+  | { readonly type: 'put-lock'; readonly key: Uint8Array; readonly lock: Lock }
+  | { readonly type: 'delete-lock'; readonly key: Uint8Array }
+  | { readonly type: 'put-write'; readonly key: Uint8Array; readonly write: WriteRecord }
+  | { readonly type: 'delete-write'; readonly key: Uint8Array; readonly commitTs: Timestamp }
+  | { readonly type: 'put-value'; readonly key: Uint8Array; readonly startTs: Timestamp; readonly value: Uint8Array }
+  | { readonly type: 'delete-value'; readonly key: Uint8Array; readonly startTs: Timestamp }
+
+export type Outcome<T, E = PercolatorError> =
+  | { readonly ok: true; readonly value: T; readonly mutations: readonly Mutation[] }
+  | { readonly ok: false; readonly error: E }
+
+export function done<T>(value: T, mutations: readonly Mutation[] = []): Outcome<T, never> {
+  return { ok: true, value, mutations }
+}
+
+export function refused<E>(error: E): Outcome<never, E> {
+  return { ok: false, error }
+}
+
+/** What a key's history says of one transaction. TiKV `mvcc/reader/reader.rs`, `get_txn_commit_record`. */
+export type TxnRecord =
+  | { readonly kind: 'record'; readonly write: WriteRecord }
+  | { readonly kind: 'overlapped-rollback' }
+  /** `overlapped`: another transaction's record whose commitTs is this transaction's startTs. */
+  | { readonly kind: 'none'; readonly overlapped: WriteRecord | undefined }
+
+/** @param writes a history of depth `txn` or deeper for `startTs`. */
+export function txnRecord(writes: readonly WriteRecord[], startTs: Timestamp): TxnRecord {
+  for (const write of writes) {
+    if (write.startTs === startTs) return { kind: 'record', write }
+    if (write.commitTs === startTs) {
+      return write.hasOverlappedRollback ? { kind: 'overlapped-rollback' } : { kind: 'none', overlapped: write }
+    }
+    if (write.commitTs < startTs) break
+  }
+  return { kind: 'none', overlapped: undefined }
+}
+
+export function sameKey(a: Uint8Array, b: Uint8Array): boolean {
+  return a.length === b.length && Buffer.compare(a, b) === 0
+}

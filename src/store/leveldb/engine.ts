@@ -1,0 +1,78 @@
+import { ClassicLevel } from 'classic-level'
+
+export type EngineOp =
+  | { readonly type: 'put'; readonly key: Buffer; readonly value: Buffer }
+  | { readonly type: 'del'; readonly key: Buffer }
+
+export interface EngineRange {
+  readonly gte: Buffer
+  readonly lt: Buffer
+  readonly reverse?: boolean
+  /** Fill the values in; false reads keys alone. Default true. */
+  readonly values?: boolean
+}
+
+export interface EngineIterator {
+  /** At most `size` entries; an empty array at the end of the range. */
+  nextv(size: number): Promise<[Buffer, Buffer][]>
+  seek(target: Buffer): void
+  close(): Promise<void>
+}
+
+/** Reads of one moment. */
+export interface EngineReader {
+  get(key: Buffer): Promise<Buffer | undefined>
+  getMany(keys: Buffer[]): Promise<(Buffer | undefined)[]>
+  /** Sees the database as it is at this call. */
+  iterator(range: EngineRange): EngineIterator
+}
+
+/** What the store needs of LevelDB, and all that a test has to put in its place to make the disk fail. */
+export interface Engine extends EngineReader {
+  /** One atomic batch; with `sync`, on disk when the promise is fulfilled. */
+  write(ops: readonly EngineOp[], sync: boolean): Promise<void>
+  snapshot(): EngineReader & { close(): Promise<void> }
+  compactRange(start: Buffer, end: Buffer): Promise<void>
+  /** Closes and opens again: after a failed write this is what settles whether it is on disk. */
+  reopen(): Promise<void>
+  close(): Promise<void>
+}
+
+type Level = ClassicLevel<Buffer, Buffer>
+type LevelSnapshot = ReturnType<Level['snapshot']>
+
+/** @throws what classic-level throws: `cause.code` is `LEVEL_LOCKED` when another process holds the directory. */
+export async function openLevelDb(directory: string): Promise<Engine> {
+  const db: Level = new ClassicLevel(directory, { keyEncoding: 'buffer', valueEncoding: 'buffer' })
+  await db.open()
+  return {
+    ...readerOf(db),
+    write: (ops, sync) => db.batch(ops as EngineOp[], { sync }),
+    snapshot() {
+      const snapshot = db.snapshot()
+      return { ...readerOf(db, snapshot), close: () => snapshot.close() }
+    },
+    compactRange: (start, end) => db.compactRange(start, end),
+    async reopen() {
+      await db.close()
+      await db.open()
+    },
+    close: () => db.close(),
+  }
+}
+
+function readerOf(db: Level, snapshot?: LevelSnapshot): EngineReader {
+  const at = snapshot === undefined ? {} : { snapshot }
+  return {
+    get: (key) => db.get(key, at),
+    getMany: (keys) => db.getMany(keys, at),
+    iterator({ gte, lt, reverse = false, values = true }) {
+      const iterator = db.iterator({ gte, lt, reverse, values, ...at })
+      return {
+        nextv: (size) => iterator.nextv(size) as Promise<[Buffer, Buffer][]>,
+        seek: (target) => iterator.seek(target),
+        close: () => iterator.close(),
+      }
+    },
+  }
+}

@@ -1,0 +1,59 @@
+import type { Engine, EngineOp } from './engine.js'
+
+interface Waiting {
+  readonly ops: readonly EngineOp[]
+  readonly resolve: () => void
+  readonly reject: (error: unknown) => void
+}
+
+/**
+ * One write at a time, and one fsync for all batches that are ready when it starts. Each batch is atomic; a group is
+ * written as one LevelDB batch, so it lands or fails as one.
+ */
+export class GroupCommit {
+  #waiting: Waiting[] = []
+  #writing: Promise<void> | undefined
+
+  constructor(
+    readonly engine: Engine,
+    readonly sync: boolean,
+    /** Called after a failed write, before anyone hears of it; never rejects. */
+    readonly recover: () => Promise<void>,
+  ) {}
+
+  /**
+   * Fulfilled once the batch is written and, with `sync`, on disk. Rejects with the engine's error: a batch of the
+   * group that failed may still be on disk, one that waited behind it is not.
+   */
+  submit(ops: readonly EngineOp[]): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ ops, resolve, reject })
+      // A microtask later: batches decided in this turn of the event loop share the first write.
+      this.#writing ??= Promise.resolve().then(() => this.#run())
+    })
+  }
+
+  async #run(): Promise<void> {
+    while (this.#waiting.length > 0) {
+      const group = this.#waiting
+      this.#waiting = []
+      const ops = group.length === 1 ? (group[0] as Waiting).ops : group.flatMap((batch) => batch.ops)
+      try {
+        await this.engine.write(ops, this.sync)
+      } catch (error) {
+        const failed = [...group, ...this.#waiting]
+        this.#waiting = []
+        await this.recover()
+        for (const batch of failed) batch.reject(error)
+        continue
+      }
+      for (const batch of group) batch.resolve()
+    }
+    this.#writing = undefined
+  }
+
+  /** Fulfilled when nothing is waiting or being written. */
+  async idle(): Promise<void> {
+    while (this.#writing !== undefined) await this.#writing
+  }
+}

@@ -1,0 +1,738 @@
+import { randomBytes } from 'node:crypto'
+import { SHORT_VALUE_BYTES_MAX } from '../../limits.js'
+import { Oracle } from '../../oracle/oracle.js'
+import { checkSecondaryLock } from '../../percolator/actions/check-secondary-locks.js'
+import { checkTxnStatus } from '../../percolator/actions/check-txn-status.js'
+import { cleanup } from '../../percolator/actions/cleanup.js'
+import { commitAll } from '../../percolator/actions/commit.js'
+import { gc } from '../../percolator/actions/gc.js'
+import { blocksRead } from '../../percolator/actions/get.js'
+import { mvccGet } from '../../percolator/actions/mvcc-get.js'
+import { prewrite, prewriteDepth } from '../../percolator/actions/prewrite.js'
+import { resolveLock } from '../../percolator/actions/resolve-lock.js'
+import { rollback } from '../../percolator/actions/rollback.js'
+import { locksWithinLimit } from '../../percolator/actions/scan.js'
+import { scanLock } from '../../percolator/actions/scan-lock.js'
+import { txnHeartBeat } from '../../percolator/actions/txn-heart-beat.js'
+import type {
+  BatchGetRequest,
+  CheckSecondaryLocksAnswer,
+  CheckSecondaryLocksRequest,
+  CheckTxnStatusRequest,
+  CleanupRequest,
+  CommitAnswer,
+  CommitRequest,
+  GetAnswer,
+  GetRequest,
+  KeyRange,
+  LockInfo,
+  MvccGetByStartTsRequest,
+  MvccInfo,
+  Pair,
+  PairsAnswer,
+  PrewriteAnswer,
+  PrewriteRequest,
+  ResolveLockAnswer,
+  ResolveLockRequest,
+  RollbackRequest,
+  ScanLockAnswer,
+  ScanLockRequest,
+  ScanRequest,
+  TxnHeartBeatAnswer,
+  TxnHeartBeatRequest,
+  TxnStatus,
+} from '../../percolator/api.js'
+import { CorruptRecord, decodeKey, decodeKeyTs } from '../../percolator/codec/key.js'
+import { decodeLock } from '../../percolator/codec/lock.js'
+import { packRecord, unpackRecord } from '../../percolator/codec/record.js'
+import { decodeWrite } from '../../percolator/codec/write.js'
+import { belowSafePoint, KvError, keyLocked, keysLocked, printKey } from '../../percolator/errors.js'
+import type { Lock } from '../../percolator/lock.js'
+import { lockInfo } from '../../percolator/lock-info.js'
+import { done, type HistoryDepth, type Mutation, type Outcome, type RowView } from '../../percolator/row.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
+import type { Store } from '../store.js'
+import { type Engine, openLevelDb } from './engine.js'
+import { GroupCommit } from './group-commit.js'
+import { CF_DEFAULT, CF_LOCK, CF_WRITE, engineOp, keyRange, keyText, metaKey } from './keyspace.js'
+import { Latches } from './latches.js'
+import { type LockEntry, LockTable } from './lock-table.js'
+import { readAllValues, readHistory, readValues, readVersion, scanVersions, userKeys } from './row-reader.js'
+
+/** Written by this version; a database of a higher one is refused. */
+export const FORMAT_VERSION = 1
+
+const META_FORMAT = metaKey('format')
+const META_MARK = metaKey('oracle/mark')
+const META_SAFE_POINT = metaKey('gc/safe_point')
+const META_CURSOR_SECRET = metaKey('cursor/secret')
+
+/** Keys that one collection or physical deletion holds the latches of at a time. */
+const COLLECT_KEYS = 256
+/** How long after a failed reopening the next one is tried, when a request asks for the engine. */
+const REOPEN_PAUSE_MS = 1000
+
+export interface LevelDbStoreOptions {
+  readonly directory: string
+  /** `sync`: an answer goes out after its fsync. `async`: a crash of the machine can lose the last writes. */
+  readonly durability: 'sync' | 'async'
+  /** Unix milliseconds; tests step it. */
+  readonly now?: () => number
+  /** Tests put a failing one in. */
+  readonly openEngine?: (directory: string) => Promise<Engine>
+}
+
+/** The directory can't be served from: in use, of a newer format, or not PerKV's. The message says which. */
+export class DataDirectoryError extends Error {
+  override readonly name = 'DataDirectoryError'
+}
+
+/**
+ * Percolator on one LevelDB. Every changing call has the same three steps under the latches of its keys: read rows,
+ * let a pure action decide, write one atomic batch; see docs/architecture.md.
+ * @throws DataDirectoryError
+ */
+export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Store> {
+  const engine = await openEngine(options)
+  try {
+    const savedMark = await readNumber(engine, META_MARK)
+    const safePoint = await readNumber(engine, META_SAFE_POINT)
+    const cursorSecret = (await engine.get(META_CURSOR_SECRET)) ?? (await createSecret(engine))
+    const store = new LevelDbStore(engine, options, savedMark, safePoint, cursorSecret)
+    await store.start()
+    return store
+  } catch (error) {
+    await engine.close()
+    throw error
+  }
+}
+
+async function openEngine(options: LevelDbStoreOptions): Promise<Engine> {
+  const { directory } = options
+  let engine: Engine
+  try {
+    engine = await (options.openEngine ?? openLevelDb)(directory)
+  } catch (error) {
+    const cause = error instanceof Error && error.cause instanceof Error ? error.cause : (error as Error)
+    const isInUse = 'code' in cause && cause.code === 'LEVEL_LOCKED'
+    throw new DataDirectoryError(
+      isInUse
+        ? `the data directory ${directory} is in use by another process`
+        : `the data directory ${directory} cannot be opened: ${cause.message}`,
+      { cause: error },
+    )
+  }
+  try {
+    await checkFormat(engine, directory)
+    return engine
+  } catch (error) {
+    await engine.close()
+    throw error
+  }
+}
+
+async function checkFormat(engine: Engine, directory: string): Promise<void> {
+  const format = await readNumber(engine, META_FORMAT)
+  if (format > FORMAT_VERSION) {
+    const detail = `the data directory ${directory} has format ${format}, written by a newer PerKV; this one reads up to ${FORMAT_VERSION}`
+    throw new DataDirectoryError(detail)
+  }
+  if (format > 0) return
+  const iterator = engine.iterator({ gte: Buffer.alloc(0), lt: Buffer.alloc(1, 0xff), values: false })
+  const entries = await iterator.nextv(1)
+  await iterator.close()
+  if (entries.length > 0) throw new DataDirectoryError(`the data directory ${directory} is a LevelDB, but not PerKV's`)
+  await engine.write([{ type: 'put', key: META_FORMAT, value: packRecord([FORMAT_VERSION]) }], true)
+}
+
+async function createSecret(engine: Engine): Promise<Buffer> {
+  const value = randomBytes(32)
+  await engine.write([{ type: 'put', key: META_CURSOR_SECRET, value }], true)
+  return value
+}
+
+async function readNumber(engine: Engine, key: Buffer): Promise<number> {
+  const bytes = await engine.get(key)
+  if (bytes === undefined) return 0
+  const [value] = unpackRecord(bytes, 'meta', 1)
+  if (typeof value !== 'number' || !Number.isSafeInteger(value)) throw new CorruptRecord('a meta record is no number')
+  return value
+}
+
+type Decide<T> = (rows: readonly RowView[]) => Outcome<T>
+/** How deep a history the decision about a key needs, given its lock. */
+type DepthOf = (index: number, lock: Lock | undefined) => HistoryDepth
+
+class LevelDbStore implements Store {
+  readonly name = 'leveldb'
+  readonly cursorSecret: Uint8Array
+  readonly #engine: Engine
+  readonly #latches = new Latches()
+  readonly #locks = new LockTable()
+  readonly #group: GroupCommit
+  readonly #oracle: Oracle
+  /** Above every timestamp that has read: calculated commit timestamps go above it. */
+  #maxTs: Timestamp
+  #safePoint: Timestamp
+  #isAvailable = true
+  #reopening: Promise<void> | undefined
+  #reopenNotBefore = 0
+
+  constructor(
+    engine: Engine,
+    options: LevelDbStoreOptions,
+    savedMark: Timestamp,
+    safePoint: Timestamp,
+    cursorSecret: Uint8Array,
+  ) {
+    this.#engine = engine
+    this.cursorSecret = cursorSecret
+    this.#safePoint = safePoint
+    this.#maxTs = savedMark // Every read that was served before the restart was below the mark.
+    this.#group = new GroupCommit(engine, options.durability === 'sync', () => this.#reopen())
+    this.#oracle = new Oracle({
+      savedMark,
+      save: (mark) => this.#group.submit([{ type: 'put', key: META_MARK, value: packRecord([mark]) }]),
+      ...(options.now ? { now: options.now } : {}),
+    })
+  }
+
+  async start(): Promise<void> {
+    await this.#loadLocks()
+    await this.#oracle.next()
+  }
+
+  get safePoint(): Timestamp {
+    return this.#safePoint
+  }
+  get lockCount(): number {
+    return this.#locks.size
+  }
+  get isAvailable(): boolean {
+    return this.#isAvailable
+  }
+
+  clock(): Timestamp {
+    return this.#oracle.clock()
+  }
+
+  tso(count: number): Timestamp | Promise<Timestamp> {
+    const ts = this.#oracle.next(count)
+    return typeof ts === 'number' ? ts : this.#guard(() => ts)
+  }
+
+  // ---- Reads
+
+  get({ key, ts = TIMESTAMP_MAX }: GetRequest): Promise<GetAnswer> {
+    return this.#guard(async () => {
+      let missing: Timestamp | undefined
+      for (;;) {
+        // One turn of the event loop from here to the iterator: a writer sees this read in max_ts, or it sees its lock.
+        await this.#admitRead(ts)
+        const entry = this.#locks.get(key)
+        if (entry !== undefined && blocksRead(entry.lock, key, ts)) {
+          if (entry.pending === undefined) throw keyLocked(lockInfo(key, entry.lock))
+          await entry.pending
+          continue
+        }
+        const write = await readVersion(this.#engine, key, ts)
+        if (write === undefined) return { found: false }
+        const [value] = await readValues(this.#engine, [{ key, write }])
+        if (value !== undefined) return { found: true, value, commitTs: write.commitTs }
+        if (missing === write.startTs) throw lostValue(key, write.startTs)
+        missing = write.startTs // Collected between the two reads: the key has a newer version now.
+      }
+    })
+  }
+
+  batchGet({ keys, ts = TIMESTAMP_MAX }: BatchGetRequest): Promise<PairsAnswer> {
+    return this.#guard(async () => {
+      for (;;) {
+        await this.#admitRead(ts)
+        const blocking = keys.flatMap((key) => {
+          const entry = this.#locks.get(key)
+          return entry !== undefined && blocksRead(entry.lock, key, ts) ? [entry] : []
+        })
+        if (blocking.length > 0) {
+          await settledOrLocked(blocking.sort((a, b) => Buffer.compare(a.key, b.key)))
+          continue
+        }
+        const snapshot = this.#engine.snapshot()
+        try {
+          const pairs: Pair[] = []
+          for (let from = 0; from < keys.length; from += COLLECT_KEYS) {
+            const chunk = keys.slice(from, from + COLLECT_KEYS)
+            const writes = await Promise.all(chunk.map((key) => readVersion(snapshot, key, ts)))
+            const found = chunk.flatMap((key, i) => {
+              const write = writes[i]
+              return write === undefined ? [] : [{ key, write }]
+            })
+            pairs.push(...(await readPairs(snapshot, found)))
+          }
+          return { pairs }
+        } finally {
+          await snapshot.close()
+        }
+      }
+    })
+  }
+
+  scan({ start, end, limit, ts, reverse = false, keyOnly = false }: ScanRequest): Promise<PairsAnswer> {
+    return this.#guard(async () => {
+      for (;;) {
+        await this.#admitRead(ts)
+        const blocking: LockEntry[] = []
+        for (const entry of this.#locks.range(start, end, reverse)) {
+          if (!blocksRead(entry.lock, entry.key, ts)) continue
+          blocking.push(entry)
+          if (blocking.length >= limit) break
+        }
+        const pendingBefore = blocking.map((entry) => entry.pending)
+        const snapshot = this.#engine.snapshot()
+        try {
+          const found = await scanVersions(snapshot, { start, end }, ts, limit, reverse)
+          if (blocking.length > 0) {
+            const infos = blocking.map((entry) => lockInfo(entry.key, entry.lock))
+            const met = new Set(locksWithinLimit(found, infos, limit, reverse).map((lock) => keyText(lock.key)))
+            const pending = blocking.flatMap((entry, i) => (met.has(keyText(entry.key)) ? [pendingBefore[i]] : []))
+            if (pending.some((batch) => batch !== undefined)) {
+              await Promise.all(pending)
+              continue
+            }
+            const locks = infos.filter((lock) => met.has(keyText(lock.key)))
+            if (locks.length > 0) throw keysLocked(inKeyOrder(locks))
+          }
+          if (keyOnly) return { pairs: found.map(({ key, write }) => ({ key, commitTs: write.commitTs })) }
+          return { pairs: await readPairs(snapshot, found) }
+        } finally {
+          await snapshot.close()
+        }
+      }
+    })
+  }
+
+  scanLock({ maxTs, start, end, limit = Number.POSITIVE_INFINITY }: ScanLockRequest): Promise<ScanLockAnswer> {
+    return this.#guard(async () => {
+      this.#requireAvailable()
+      if (maxTs !== TIMESTAMP_MAX) await this.#observe(maxTs)
+      return { locks: scanLock(storedLocks(this.#locks.range(start, end)), maxTs, limit) }
+    })
+  }
+
+  mvccGetByKey({ key }: { readonly key: Uint8Array }): Promise<MvccInfo> {
+    return this.#guard(() => this.#latches.hold([keyText(key)], () => this.#readMvcc(key)))
+  }
+
+  mvccGetByStartTs(request: MvccGetByStartTsRequest): Promise<MvccInfo & { readonly key?: Uint8Array }> {
+    return this.#guard(async () => {
+      const key = await this.#firstKeyOf(request.startTs, request)
+      if (key === undefined) return { lock: null, writes: [], values: [] }
+      return this.#latches.hold([keyText(key)], async () => ({ key, ...(await this.#readMvcc(key)) }))
+    })
+  }
+
+  async #readMvcc(key: Uint8Array): Promise<MvccInfo> {
+    this.#requireAvailable()
+    const [row] = await this.#readRows([key], TIMESTAMP_MAX, () => 'all')
+    return mvccGet(row as RowView, await readAllValues(this.#engine, key))
+  }
+
+  async #firstKeyOf(startTs: Timestamp, range: KeyRange): Promise<Uint8Array | undefined> {
+    this.#requireAvailable()
+    let locked: Uint8Array | undefined
+    for (const entry of this.#locks.range(range.start, range.end)) {
+      if (entry.lock.startTs !== startTs) continue
+      locked = entry.key
+      break
+    }
+    const iterator = this.#engine.iterator(keyRange(CF_WRITE, range.start, range.end))
+    try {
+      for (;;) {
+        const entries = await iterator.nextv(1000)
+        for (const [recordKey, bytes] of entries) {
+          if (decodeWrite(bytes, decodeKeyTs(recordKey)).startTs !== startTs) continue
+          const written = decodeKey(recordKey)
+          return locked !== undefined && Buffer.compare(locked, written) < 0 ? locked : written
+        }
+        if (entries.length < 1000) return locked
+      }
+    } finally {
+      await iterator.close()
+    }
+  }
+
+  // ---- Changes
+
+  prewrite(request: PrewriteRequest): Promise<PrewriteAnswer> {
+    const keys = request.mutations.map((mutation) => mutation.key)
+    return this.#guard(() => this.#latches.hold(keys.map(keyText), () => this.#prewriteLatched(keys, request)))
+  }
+
+  exclusive<T>(
+    keys: readonly Uint8Array[],
+    body: (prewrite: (request: PrewriteRequest) => Promise<PrewriteAnswer>) => Promise<T>,
+  ): Promise<T> {
+    const held = keys.map(keyText)
+    const prewriteHeld = (request: PrewriteRequest): Promise<PrewriteAnswer> =>
+      this.#prewriteLatched(
+        request.mutations.map((mutation) => mutation.key),
+        request,
+      )
+    return this.#guard(() => this.#latches.hold(held, () => body(prewriteHeld)))
+  }
+
+  async #prewriteLatched(keys: readonly Uint8Array[], request: PrewriteRequest): Promise<PrewriteAnswer> {
+    const { startTs, mutations } = request
+    if (startTs < this.#safePoint) throw belowSafePoint(startTs, this.#safePoint)
+    // A calculated commit timestamp goes above the start, so timestamps handed out later must too. And reading that a
+    // key is absent is a read: nobody may commit it below this start afterwards.
+    if (
+      request.tryOnePc ||
+      request.useAsyncCommit ||
+      mutations.some(({ op }) => op === 'insert' || op === 'check_not_exists')
+    )
+      await this.#observe(startTs)
+    const rows = await this.#readRows(keys, startTs, (index) => prewriteDepth(mutations[index] ?? NO_MUTATION))
+    // One turn of the event loop from here to the published locks: see `get`.
+    const context = { maxTs: this.#maxTs, shortValueBytesMax: SHORT_VALUE_BYTES_MAX }
+    return this.#write(prewrite(rows, request, context), request)
+  }
+
+  async commit(request: CommitRequest): Promise<CommitAnswer> {
+    const { startTs, keys } = request
+    const depth: DepthOf = (_, lock) => (lock?.startTs === startTs ? 'none' : 'txn')
+    await this.#oracle.observe(request.commitTs) // Whoever starts after the answer must see this commit.
+    return this.#update(keys, startTs, depth, (rows) => {
+      if (startTs < this.#safePoint) throw belowSafePoint(startTs, this.#safePoint)
+      return commitAll(rows, request)
+    })
+  }
+
+  rollback({ keys, startTs }: RollbackRequest): Promise<void> {
+    return this.#update(keys, startTs, TXN, (rows) => {
+      const mutations: Mutation[] = []
+      for (const row of rows) {
+        const outcome = rollback(row, startTs)
+        if (!outcome.ok) return outcome
+        mutations.push(...outcome.mutations)
+      }
+      return done(undefined, mutations)
+    })
+  }
+
+  async cleanup({ key, startTs, currentTs }: CleanupRequest): Promise<void> {
+    await this.#observe(startTs) // No calculated commit may land on the protected Rollback record.
+    return this.#update([key], startTs, TXN, ([row]) => cleanup(row as RowView, startTs, currentTs))
+  }
+
+  async checkTxnStatus(request: CheckTxnStatusRequest): Promise<TxnStatus> {
+    const { primary, lockTs, callerStartTs, currentTs } = request
+    for (const ts of [lockTs, callerStartTs, currentTs]) if (ts !== TIMESTAMP_MAX) await this.#observe(ts)
+    return this.#update([primary], lockTs, TXN, ([row]) => checkTxnStatus(row as RowView, request))
+  }
+
+  async checkSecondaryLocks({ keys, startTs }: CheckSecondaryLocksRequest): Promise<CheckSecondaryLocksAnswer> {
+    await this.#observe(startTs)
+    return this.#update(keys, startTs, TXN, (rows) => {
+      const locks: LockInfo[] = []
+      const mutations: Mutation[] = []
+      for (const row of rows) {
+        const outcome = checkSecondaryLock(row, startTs)
+        if (!outcome.ok) return outcome
+        mutations.push(...outcome.mutations)
+        if (outcome.value.kind === 'locked') locks.push(outcome.value.lock)
+        else
+          return done(
+            { locks: [], commitTs: outcome.value.kind === 'committed' ? outcome.value.commitTs : 0 },
+            mutations,
+          )
+      }
+      return done({ locks, commitTs: 0 }, mutations)
+    })
+  }
+
+  txnHeartBeat(request: TxnHeartBeatRequest): Promise<TxnHeartBeatAnswer> {
+    return this.#update([request.primary], request.startTs, NONE, ([row]) => txnHeartBeat(row as RowView, request))
+  }
+
+  async resolveLock({ txns, keys }: ResolveLockRequest): Promise<ResolveLockAnswer> {
+    if (keys !== undefined) {
+      const [txn] = txns
+      return txn === undefined
+        ? { resolved: 0 }
+        : { resolved: await this.#resolve(keys, txn.startTs, txn.commitTs, true) }
+    }
+    let resolved = 0
+    for (const { startTs, commitTs } of txns) {
+      const locked = await this.#guard(async () => {
+        this.#requireAvailable()
+        return [...this.#locks.range()].filter(({ lock }) => lock.startTs === startTs).map(({ key }) => key)
+      })
+      for (let from = 0; from < locked.length; from += COLLECT_KEYS)
+        resolved += await this.#resolve(locked.slice(from, from + COLLECT_KEYS), startTs, commitTs, false)
+    }
+    return { resolved }
+  }
+
+  #resolve(keys: readonly Uint8Array[], startTs: Timestamp, commitTs: Timestamp, areNamed: boolean): Promise<number> {
+    return this.#update(keys, startTs, TXN, (rows) => {
+      let resolved = 0
+      const mutations: Mutation[] = []
+      for (const row of rows) {
+        const outcome = resolveLock(row, startTs, commitTs, areNamed)
+        if (!outcome.ok) return outcome
+        mutations.push(...outcome.mutations)
+        if (outcome.value.released) resolved++
+      }
+      return done(resolved, mutations)
+    })
+  }
+
+  deleteRange({ start, end }: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
+    return this.#guard(async () => {
+      for (const cf of [CF_WRITE, CF_DEFAULT] as const)
+        for await (const keys of userKeys(this.#engine, cf, { start, end }, COLLECT_KEYS)) await this.#deleteKeys(keys)
+      const locked = [...this.#locks.range(start, end)].map(({ key }) => key)
+      for (let from = 0; from < locked.length; from += COLLECT_KEYS)
+        await this.#deleteKeys(locked.slice(from, from + COLLECT_KEYS))
+    })
+  }
+
+  async #deleteKeys(keys: readonly Uint8Array[]): Promise<void> {
+    await this.#latches.hold(keys.map(keyText), async () => {
+      const rows = await this.#readRows(keys, TIMESTAMP_MAX, () => 'all')
+      const values = await Promise.all(keys.map((key) => readAllValues(this.#engine, key)))
+      const mutations = rows.flatMap((row, i): Mutation[] => [
+        ...(row.lock === undefined ? [] : [{ type: 'delete-lock', key: row.key } as const]),
+        ...row.writes.map(({ commitTs }) => ({ type: 'delete-write', key: row.key, commitTs }) as const),
+        ...(values[i] ?? []).map(({ startTs }) => ({ type: 'delete-value', key: row.key, startTs }) as const),
+      ])
+      await this.#apply(mutations)
+    })
+  }
+
+  collect(safePoint: Timestamp): Promise<number> {
+    return this.#guard(async () => {
+      // Refuse reads below it before the first version goes.
+      await this.#group.submit([{ type: 'put', key: META_SAFE_POINT, value: packRecord([safePoint]) }])
+      this.#safePoint = Math.max(this.#safePoint, safePoint)
+      let removed = 0
+      for await (const keys of userKeys(this.#engine, CF_WRITE, {}, COLLECT_KEYS)) {
+        await this.#latches.hold(keys.map(keyText), async () => {
+          const rows = await this.#readRows(keys, TIMESTAMP_MAX, () => 'all')
+          const collected = rows.map((row) => gc(row, safePoint))
+          await this.#apply(collected.flatMap(({ mutations }) => mutations))
+          for (const row of collected) removed += row.removed
+        })
+      }
+      return removed
+    })
+  }
+
+  async close(): Promise<void> {
+    await this.#group.idle()
+    this.#isAvailable = false
+    await this.#engine.close()
+  }
+
+  // ---- The three steps: read, decide, write
+
+  #update<T>(keys: readonly Uint8Array[], startTs: Timestamp, depthOf: DepthOf, decide: Decide<T>): Promise<T> {
+    return this.#guard(() =>
+      this.#latches.hold(keys.map(keyText), async () =>
+        this.#write(decide(await this.#readRows(keys, startTs, depthOf))),
+      ),
+    )
+  }
+
+  /** @returns rows whose locks are those of the moment when the promise is fulfilled. Needs the keys' latches. */
+  async #readRows(keys: readonly Uint8Array[], startTs: Timestamp, depthOf: DepthOf): Promise<RowView[]> {
+    this.#requireAvailable()
+    const histories = await Promise.all(
+      keys.map((key, i) => readHistory(this.#engine, key, startTs, depthOf(i, this.#locks.get(key)?.lock))),
+    )
+    this.#requireAvailable()
+    return keys.map((key, i) => ({ key, lock: this.#locks.get(key)?.lock, writes: histories[i] ?? [] }))
+  }
+
+  async #write<T>(outcome: Outcome<T>, onePc?: PrewriteRequest): Promise<T> {
+    if (!outcome.ok) throw outcome.error
+    await this.#apply(outcome.mutations, onePc)
+    return outcome.value
+  }
+
+  /**
+   * Writes one atomic batch, and keeps the lock table ahead of it: new locks stand there before the batch is written,
+   * old ones go, or are loosened, after it.
+   * @param onePc the transaction that commits by this batch alone, if one does: its keys are locked in memory only.
+   */
+  async #apply(mutations: readonly Mutation[], onePc?: PrewriteRequest): Promise<void> {
+    if (mutations.length === 0) return
+    let settle: () => void = () => {}
+    const pending = new Promise<void>((resolve) => {
+      settle = resolve
+    })
+    for (const mutation of mutations) this.#publish(mutation, pending, onePc)
+    try {
+      await this.#group.submit(mutations.map(engineOp))
+      for (const mutation of mutations) this.#settle(mutation, pending)
+    } finally {
+      settle()
+    }
+  }
+
+  #publish(mutation: Mutation, pending: Promise<void>, onePc: PrewriteRequest | undefined): void {
+    const { key } = mutation
+    const entry = this.#locks.get(key)
+    if (mutation.type === 'put-lock' && (entry === undefined || entry.lock.type === 'pessimistic'))
+      this.#locks.put(key, mutation.lock, pending)
+    else if (mutation.type === 'put-write' && onePc !== undefined && mutation.write.type !== 'lock')
+      this.#locks.put(key, inFlightLock(key, onePc, mutation.write.commitTs), pending)
+    else if (entry !== undefined && (mutation.type === 'put-lock' || mutation.type === 'delete-lock'))
+      entry.pending = pending
+  }
+
+  #settle(mutation: Mutation, pending: Promise<void>): void {
+    const { key } = mutation
+    if (mutation.type === 'put-lock') this.#locks.put(key, mutation.lock)
+    else if (mutation.type === 'delete-lock') this.#locks.delete(key)
+    else if (mutation.type === 'put-write' && this.#locks.get(key)?.pending === pending) {
+      // A 1PC lock in flight; a prewritten lock goes with its own `delete-lock`.
+      if (this.#locks.get(key)?.lock.txnSize === IN_FLIGHT) this.#locks.delete(key)
+    }
+  }
+
+  // ---- Admission and failures
+
+  /** @throws KvError `ts_below_safe_point`, `storage_unavailable`. */
+  async #admitRead(ts: Timestamp): Promise<void> {
+    this.#requireAvailable()
+    if (ts < this.#safePoint) throw belowSafePoint(ts, this.#safePoint)
+    if (ts !== TIMESTAMP_MAX && ts > this.#maxTs) await this.#observe(ts)
+  }
+
+  /** max_ts and the oracle go up to `ts`, or to the clock when that is in the future. */
+  async #observe(ts: Timestamp): Promise<void> {
+    await this.#oracle.observe(ts)
+    this.#maxTs = Math.max(this.#maxTs, Math.min(ts, this.#oracle.last))
+  }
+
+  #requireAvailable(): void {
+    if (this.#isAvailable) return
+    if (this.#reopening === undefined && Date.now() >= this.#reopenNotBefore) void this.#reopen()
+    throw new KvError('storage_unavailable', 'the storage engine failed; it is being opened again', {})
+  }
+
+  /**
+   * After a failed write nobody knows whether it is on disk, and LevelDB's log may end in half a record: opening the
+   * database again settles both, and the lock table is read anew from what is there. Never rejects; where it fails,
+   * the store stays unavailable and the next request after a pause tries again.
+   */
+  #reopen(): Promise<void> {
+    this.#reopening ??= this.#tryReopen().finally(() => {
+      this.#reopening = undefined
+    })
+    return this.#reopening
+  }
+
+  async #tryReopen(): Promise<void> {
+    this.#isAvailable = false
+    try {
+      await this.#engine.reopen()
+      await this.#loadLocks()
+      this.#isAvailable = true
+    } catch {
+      this.#reopenNotBefore = Date.now() + REOPEN_PAUSE_MS
+    }
+  }
+
+  async #loadLocks(): Promise<void> {
+    this.#locks.clear()
+    const iterator = this.#engine.iterator(keyRange(CF_LOCK))
+    try {
+      for (;;) {
+        const entries = await iterator.nextv(1000)
+        for (const [key, bytes] of entries) this.#locks.put(decodeKey(key), decodeLock(bytes))
+        if (entries.length < 1000) return
+      }
+    } finally {
+      await iterator.close()
+    }
+  }
+
+  /** What the engine throws, and records that don't decode, become `storage_unavailable`. */
+  async #guard<T>(body: () => Promise<T> | T): Promise<T> {
+    try {
+      return await body()
+    } catch (error) {
+      if (error instanceof CorruptRecord)
+        throw new KvError('storage_unavailable', `the database is damaged: ${error.message}`, {}, { cause: error })
+      if (isEngineError(error))
+        throw new KvError('storage_unavailable', `the storage engine failed: ${error.message}`, {}, { cause: error })
+      throw error
+    }
+  }
+}
+
+const TXN: DepthOf = () => 'txn'
+const NONE: DepthOf = () => 'none'
+const NO_MUTATION = { op: 'put', key: new Uint8Array() } as const
+
+/** Marks the locks of 1PC transactions in flight; no stored lock has a negative size. */
+const IN_FLIGHT = -1
+
+/**
+ * What readers meet while a 1PC batch is being written. Each key is its own primary: a read of the latest version may
+ * pass it, since the batch becomes visible in LevelDB all at once.
+ */
+function inFlightLock(key: Uint8Array, request: PrewriteRequest, commitTs: Timestamp): Lock {
+  return {
+    type: 'put',
+    primary: key,
+    startTs: request.startTs,
+    ttlMs: request.lockTtl,
+    shortValue: undefined,
+    forUpdateTs: 0,
+    txnSize: IN_FLIGHT,
+    minCommitTs: commitTs,
+    useAsyncCommit: false,
+    secondaries: [],
+    rollbackTs: [],
+  }
+}
+
+function* storedLocks(entries: Iterable<LockEntry>): Generator<LockEntry> {
+  for (const entry of entries) if (entry.lock.txnSize !== IN_FLIGHT) yield entry
+}
+
+/** abstract-level and classic-level mark every error of theirs with a code `LEVEL_...`. */
+function isEngineError(error: unknown): error is Error {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' && error.code.startsWith('LEVEL_')
+}
+
+/** Waits for the batches in flight among these locks; throws `key_locked` when there is none to wait for. */
+async function settledOrLocked(entries: readonly LockEntry[]): Promise<void> {
+  const pending = entries.flatMap((entry) => (entry.pending === undefined ? [] : [entry.pending]))
+  if (pending.length === 0) throw keysLocked(entries.map((entry) => lockInfo(entry.key, entry.lock)))
+  await Promise.all(pending)
+}
+
+function inKeyOrder(locks: LockInfo[]): LockInfo[] {
+  return locks.sort((a, b) => Buffer.compare(a.key, b.key))
+}
+
+async function readPairs(
+  engine: Pick<Engine, 'get' | 'getMany' | 'iterator'>,
+  found: Parameters<typeof readValues>[1],
+): Promise<Pair[]> {
+  const values = await readValues(engine, found)
+  return found.map(({ key, write }, i) => {
+    const value = values[i]
+    if (value === undefined) throw lostValue(key, write.startTs)
+    return { key, value, commitTs: write.commitTs }
+  })
+}
+
+function lostValue(key: Uint8Array, startTs: Timestamp): CorruptRecord {
+  return new CorruptRecord(`the value of ${printKey(key)} written at ${startTs} is missing`)
+}

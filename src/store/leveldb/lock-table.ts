@@ -1,0 +1,57 @@
+import type { Lock } from '../../percolator/lock.js'
+import { keyText } from './keyspace.js'
+import { OrderedKeys } from './ordered-keys.js'
+
+export interface LockEntry {
+  readonly key: Uint8Array
+  /** What readers and writers have to respect. Published before the batch that stores it is written. */
+  lock: Lock
+  /** The batch in flight that stores, changes or removes this lock; fulfilled (never rejected) when it is settled. */
+  pending: Promise<void> | undefined
+}
+
+/**
+ * CF_LOCK in memory, and beyond it the locks of 1PC transactions in flight, which are never stored. A lock check costs
+ * no engine read, and a reader that could miss a commit in flight finds the lock instead and waits for the batch.
+ */
+export class LockTable {
+  readonly #entries = new Map<string, LockEntry>()
+  readonly #order = new OrderedKeys()
+
+  get size(): number {
+    return this.#entries.size
+  }
+
+  get(key: Uint8Array): LockEntry | undefined {
+    return this.#entries.size === 0 ? undefined : this.#entries.get(keyText(key))
+  }
+
+  put(key: Uint8Array, lock: Lock, pending?: Promise<void>): void {
+    const text = keyText(key)
+    const entry = this.#entries.get(text)
+    if (entry === undefined) {
+      this.#entries.set(text, { key, lock, pending })
+      this.#order.add(text)
+    } else {
+      entry.lock = lock
+      entry.pending = pending
+    }
+  }
+
+  delete(key: Uint8Array): void {
+    const text = keyText(key)
+    if (this.#entries.delete(text)) this.#order.delete(text)
+  }
+
+  clear(): void {
+    this.#entries.clear()
+    this.#order.clear()
+  }
+
+  /** The entries in `[start, end)`, in key order or against it. The table must not change while this is consumed. */
+  *range(start?: Uint8Array, end?: Uint8Array, reverse = false): Generator<LockEntry> {
+    if (this.#entries.size === 0) return
+    const bounds = [start && keyText(start), end && keyText(end)] as const
+    for (const text of this.#order.range(bounds[0], bounds[1], reverse)) yield this.#entries.get(text) as LockEntry
+  }
+}

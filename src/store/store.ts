@@ -1,0 +1,38 @@
+import type { PercolatorApi, PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
+import type { Timestamp } from '../percolator/timestamp.js'
+
+/** What the server needs of a store beyond the Percolator calls. */
+export interface Store extends PercolatorApi {
+  /** The name in `/v1/status`. */
+  readonly name: string
+  /** Reads below it are refused; 0 before the first collection. */
+  readonly safePoint: Timestamp
+  /** Locks that stand now, those of requests in flight included. */
+  readonly lockCount: number
+  /** Signs scan cursors; stays the same over restarts. */
+  readonly cursorSecret: Uint8Array
+  /** False while the engine is failing: every call answers `storage_unavailable` then. */
+  readonly isAvailable: boolean
+
+  /** The newest timestamp that is not in the future. */
+  clock(): Timestamp
+
+  /**
+   * Runs `body` while no other request of this process changes any of `keys`; inside, only reads and the `prewrite`
+   * handed in may be called. Nobody relies on it for correctness (the protocol's own checks stand): it spares
+   * transactions whose keys are known beforehand from losing to each other over and over.
+   * @param keys each once.
+   */
+  exclusive<T>(
+    keys: readonly Uint8Array[],
+    body: (prewrite: (request: PrewriteRequest) => Promise<PrewriteAnswer>) => Promise<T>,
+  ): Promise<T>
+
+  /**
+   * Raises the safe point and removes what nobody can read any more. Locks below it must be resolved before.
+   * @returns write records removed.
+   */
+  collect(safePoint: Timestamp): Promise<number>
+
+  close(): Promise<void>
+}
