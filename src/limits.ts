@@ -4,19 +4,19 @@ export interface Limits {
   readonly valueBytesMax: number
   /** Of one HTTP request. */
   readonly bodyBytesMax: number
-  /** Keys, mutations, checks or ops in one request. */
-  readonly requestKeysMax: number
 }
 
 export const DEFAULT_LIMITS: Limits = {
   keyBytesMax: 4096,
   valueBytesMax: 1024 * 1024,
   bodyBytesMax: 32 * 1024 * 1024,
-  requestKeysMax: 100_000,
 }
 
 /** Values up to this many bytes travel in the lock and the write record; TiKV's `SHORT_VALUE_MAX_LEN`. */
 export const SHORT_VALUE_BYTES_MAX = 255
+
+/** Keys, mutations, checks or ops in one request. */
+export const REQUEST_KEYS_MAX = 100_000
 
 export const SCAN_LIMIT_DEFAULT = 100
 export const SCAN_LIMIT_MAX = 10_000
@@ -25,7 +25,6 @@ export const SCAN_PAGE = 1000
 
 export const TSO_COUNT_MAX = 1_000_000
 export const LOCK_TTL_MS_DEFAULT = 3000
-export const LOCK_TTL_MS_MAX = 24 * 60 * 60 * 1000
 export const LOCK_WAIT_MS_DEFAULT = 3000
 export const LOCK_WAIT_MS_MAX = 60 * 60 * 1000
 export const MAX_RETRIES_DEFAULT = 10

@@ -1,13 +1,5 @@
 import type { PessimisticAction, PrewriteAnswer, PrewriteMutation, PrewriteRequest } from '../api.js'
-import {
-  invalid,
-  isKvError,
-  KvError,
-  keyLocked,
-  type PercolatorError,
-  printKey,
-  type WriteConflictReason,
-} from '../errors.js'
+import { invalid, isKvError, KvError, keyLocked, printKey, type WriteConflictReason } from '../errors.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
 import {
@@ -68,23 +60,21 @@ export function prewrite(
   let kind: CommitKind = request.tryOnePc ? 'one_pc' : request.useAsyncCommit ? 'async' : 'two_pc'
   // The calculated commit timestamp is the same for every key: nothing reads between two keys of one decision.
   const calculated = calculatedCommitTs(request, context)
-  if (kind !== 'two_pc' && request.maxCommitTs && calculated > request.maxCommitTs) kind = 'two_pc'
-
   const locksMet: KvError[] = []
   let failedAssertion: KvError | undefined
+  /** With async commit and 1PC: the highest of the keys'. */
   let minCommitTs = 0
   const toLock: { row: RowView; mutation: PrewriteMutation; status: KeyStatus & { kind: 'free' } }[] = []
 
   for (let i = 0; i < rows.length; i++) {
     const row = rows[i] as RowView
     const mutation = request.mutations[i] as PrewriteMutation
+    // A repeat that comes after the commit: whatever its checks would say now, it has succeeded.
+    const committed = committedAt(row, request.startTs)
+    if (committed !== undefined) return done(answerCommitted(request, committed))
     const checked = checkKey(row, mutation, request, request.pessimisticActions?.[i])
     if (!checked.ok) {
       const { error } = checked
-      if (mayBeOwnCommit(error)) {
-        const commitTs = committedAt(row, request.startTs)
-        if (commitTs !== undefined) return done(answerCommitted(request, commitTs))
-      }
       if (isKvError(error, 'key_locked')) locksMet.push(error)
       else if (isKvError(error, 'assertion_failed')) failedAssertion ??= error
       else return refused(withEntries([error]))
@@ -93,7 +83,7 @@ export function prewrite(
     const status = checked.value
     if (status.kind === 'free') {
       toLock.push({ row, mutation, status })
-      minCommitTs = Math.max(minCommitTs, status.minCommitTs)
+      minCommitTs = Math.max(minCommitTs, calculated, status.minCommitTs)
     } else if (kind === 'async' && status.lock.useAsyncCommit) {
       minCommitTs = Math.max(minCommitTs, status.lock.minCommitTs)
     } else {
@@ -102,20 +92,19 @@ export function prewrite(
   }
   if (failedAssertion !== undefined) return refused(withEntries([failedAssertion]))
   if (locksMet.length > 0) return refused(withEntries(locksMet))
+  if (request.maxCommitTs && minCommitTs > request.maxCommitTs) kind = 'two_pc'
 
   const mutations: Mutation[] = []
   if (kind === 'one_pc') {
-    const commitTs = Math.max(calculated, minCommitTs)
-    for (const { row, mutation } of toLock) mutations.push(...writeNow(row, mutation, request, commitTs, context))
-    return done({ onePcCommitTs: commitTs }, mutations)
+    for (const { row, mutation } of toLock) mutations.push(...writeNow(row, mutation, request, minCommitTs, context))
+    return done({ onePcCommitTs: minCommitTs }, mutations)
   }
   for (const { row, mutation, status } of toLock) {
     if (mutation.op === 'check_not_exists') continue
     const keyMinCommitTs = kind === 'async' ? Math.max(calculated, status.minCommitTs) : status.minCommitTs
     mutations.push(...lockKey(row, mutation, request, { ...status, minCommitTs: keyMinCommitTs }, kind, context))
   }
-  if (kind !== 'async') return done({}, mutations)
-  return done({ minCommitTs: toLock.length > 0 ? Math.max(calculated, minCommitTs) : minCommitTs }, mutations)
+  return done(kind === 'async' ? { minCommitTs } : {}, mutations)
 }
 
 /** Above the start, every read served so far, and what the caller asks for. TiKV `async_commit_timestamps`. */
@@ -233,12 +222,6 @@ function checkAssertion(
 
 function newestData(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord | undefined {
   return writes.find((write) => write.commitTs <= ts && isData(write))
-}
-
-/** Errors that an earlier try of the same transaction, committed since, can cause. */
-function mayBeOwnCommit(error: PercolatorError): boolean {
-  if (isKvError(error, 'write_conflict')) return error.fields.conflictCommitTs > error.fields.startTs
-  return error.code === 'pessimistic_lock_not_found' || error.code === 'key_locked'
 }
 
 function committedAt(row: RowView, startTs: Timestamp): Timestamp | undefined {

@@ -31,14 +31,14 @@ export function rollback(row: RowView, startTs: Timestamp): Outcome<{ released: 
  */
 export function rollbackLock(row: RowView, lock: Lock, collapse: boolean): Mutation[] {
   const mutations: Mutation[] = [{ type: 'delete-lock', key: row.key }]
+  if (lock.type === 'put' && lock.shortValue === undefined)
+    mutations.push({ type: 'delete-value', key: row.key, startTs: lock.startTs })
   const record = txnRecord(row.writes, lock.startTs)
   if (record.kind !== 'none') {
     if (record.kind === 'record' && record.write.type !== 'rollback')
       throw new Error(`key ${printKey(row.key)} holds both a lock and a commit of the transaction at ${lock.startTs}`)
     return mutations // Rolled back before; the lock came from a late request.
   }
-  if (lock.type === 'put' && lock.shortValue === undefined)
-    mutations.push({ type: 'delete-value', key: row.key, startTs: lock.startTs })
   mutations.push(...rollbackMark(row.key, lock.startTs, sameKey(row.key, lock.primary), record.overlapped))
   if (collapse) mutations.push(...collapsePrevious(row, lock.startTs))
   return mutations

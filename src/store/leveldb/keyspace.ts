@@ -1,6 +1,7 @@
-import { decodeKey, decodeKeyTs, encodeKey, encodeKeyAt, encodeKeyEnd } from '../../percolator/codec/key.js'
+import { encodeKey, encodeKeyAt, encodeKeyEnd } from '../../percolator/codec/key.js'
 import { encodeLock } from '../../percolator/codec/lock.js'
 import { encodeWrite } from '../../percolator/codec/write.js'
+import { asBuffer } from '../../percolator/key-text.js'
 import type { Mutation } from '../../percolator/row.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
 import type { EngineOp } from './engine.js'
@@ -31,8 +32,6 @@ export function keyRange(cf: ColumnFamily, start?: Uint8Array, end?: Uint8Array)
   }
 }
 
-export { decodeKey, decodeKeyTs }
-
 /** How a mutation stands in LevelDB. */
 export function engineOp(mutation: Mutation): EngineOp {
   switch (mutation.type) {
@@ -49,13 +48,4 @@ export function engineOp(mutation: Mutation): EngineOp {
     case 'delete-value':
       return { type: 'del', key: valueKey(mutation.key, mutation.startTs) }
   }
-}
-
-export function asBuffer(bytes: Uint8Array): Buffer {
-  return Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
-}
-
-/** A key as a Map key: one character a byte, so string order is byte order. */
-export function keyText(key: Uint8Array): string {
-  return asBuffer(key).toString('latin1')
 }

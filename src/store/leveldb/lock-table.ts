@@ -1,5 +1,5 @@
+import { keyText } from '../../percolator/key-text.js'
 import type { Lock } from '../../percolator/lock.js'
-import { keyText } from './keyspace.js'
 import { OrderedKeys } from './ordered-keys.js'
 
 export interface LockEntry {

@@ -1,0 +1,16 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+
+/**
+ * Waits that double from 2 ms to 100 ms, each shortened by up to half at random so that those who met the same lock
+ * don't come back together.
+ */
+export class Backoff {
+  #nextMs = 2
+
+  /** Waits, but no longer than `atMostMs`. */
+  async wait(atMostMs: number): Promise<void> {
+    const ms = this.#nextMs * (0.5 + Math.random() / 2)
+    this.#nextMs = Math.min(100, this.#nextMs * 2)
+    await sleep(Math.max(0, Math.min(ms, atMostMs)))
+  }
+}

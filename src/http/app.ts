@@ -1,0 +1,117 @@
+import { isUtf8 } from 'node:buffer'
+import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify'
+import { HEADER_BYTES_MAX, type Limits } from '../limits.js'
+import { invalid } from '../percolator/errors.js'
+import type { Store } from '../store/store.js'
+import { answerProblem } from './answer.js'
+import { isWireBytes } from './bytes.js'
+import { routedUrl } from './key-url.js'
+import { problemOf, unknownRoute } from './problem.js'
+import { parseRawQuery, type RawQuery, requireKnown } from './query.js'
+import { kvRoutes } from './routes/kv.js'
+import { percolatorRoutes } from './routes/percolator.js'
+import { scanRoutes } from './routes/scan.js'
+import { statusRoutes } from './routes/status.js'
+import { txnRoutes } from './routes/txn.js'
+import { fromMsgpack } from './wire.js'
+
+export interface AppContext {
+  readonly store: Store
+  readonly limits: Limits
+  readonly version: string
+  readonly durability: 'sync' | 'async'
+}
+
+export interface AppOptions extends AppContext {
+  readonly logLevel: string
+}
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** Query parameters that the route knows; others are refused. */
+    query?: readonly string[]
+  }
+}
+
+const NO_PARAMETERS: readonly string[] = []
+const LOGS_REQUESTS: readonly string[] = ['debug', 'trace']
+
+/** The HTTP server, not listening yet. Closing it does not close the store. */
+export async function createApp(options: AppOptions): Promise<FastifyInstance> {
+  const app = Fastify({
+    logger: { level: options.logLevel },
+    logController: new LogController({ disableRequestLogging: !LOGS_REQUESTS.includes(options.logLevel) }),
+    bodyLimit: options.limits.bodyBytesMax,
+    http: { maxHeaderSize: HEADER_BYTES_MAX },
+    // While closing, requests that are on their way are served, with `connection: close`.
+    return503OnClosing: false,
+    rewriteUrl: routedUrl,
+    routerOptions: { querystringParser: (text: string) => parseRawQuery(text) as Record<string, unknown> },
+    frameworkErrors: (error, request, reply) => sendProblem(error, request, reply),
+    ajv: {
+      // By default unknown fields would be dropped and "12" become 12.
+      customOptions: { removeAdditional: false, coerceTypes: false, useDefaults: false, allErrors: false },
+      plugins: [
+        (ajv) => {
+          // The decoder makes the bytes, and knows the limits.
+          const validate = (_kind: unknown, value: unknown): boolean => isWireBytes(value)
+          ajv.addKeyword({ keyword: 'bytes', schemaType: 'string', errors: false, validate })
+          ajv.addKeyword({ keyword: 'zeroIsAbsent', schemaType: 'boolean' })
+          return ajv
+        },
+      ],
+    },
+  })
+
+  parseBodies(app)
+  app.setErrorHandler((error, request, reply) => sendProblem(error, request, reply))
+  app.setNotFoundHandler((request, reply) => {
+    sendProblem(unknownRoute(request.method, request.originalUrl), request, reply)
+  })
+  app.addHook('preValidation', async (request) => {
+    if (!request.is404) requireKnown(request.query as RawQuery, request.routeOptions.config.query ?? NO_PARAMETERS)
+    if (request.body === undefined && request.method === 'POST') request.body = {}
+  })
+  let isClosing = false
+  app.addHook('preClose', async () => {
+    isClosing = true
+  })
+  app.addHook('onSend', async (_request, reply) => {
+    if (isClosing) reply.header('connection', 'close')
+  })
+
+  statusRoutes(app, options)
+  kvRoutes(app, options)
+  scanRoutes(app, options)
+  txnRoutes(app, options)
+  percolatorRoutes(app, options)
+  await app.ready()
+  return app
+}
+
+/** JSON and MessagePack; anything else is refused with 415, text/plain included. */
+function parseBodies(app: FastifyInstance): void {
+  const parseJson = app.getDefaultJsonParser('error', 'error')
+  app.removeAllContentTypeParsers()
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (request, body, done) => {
+    const bytes = body as Buffer
+    if (!isUtf8(bytes)) return done(invalid('body', 'the body is not UTF-8'))
+    return parseJson(request, bytes.toString('utf8'), done)
+  })
+  const msgpack = ['application/msgpack', 'application/x-msgpack', 'application/vnd.msgpack']
+  app.addContentTypeParser(msgpack, { parseAs: 'buffer' }, (_request, body, done) => {
+    let value: unknown
+    try {
+      value = fromMsgpack(body as Buffer)
+    } catch {
+      return done(invalid('body', 'the body is not one MessagePack value'))
+    }
+    return done(null, value)
+  })
+}
+
+function sendProblem(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+  const { status, body, isServerFault } = problemOf(error, request.id)
+  if (isServerFault) request.log.error({ err: error }, 'request failed')
+  answerProblem(request, reply, status, body)
+}

@@ -1,0 +1,45 @@
+export type Format = 'json' | 'msgpack' | 'ndjson' | 'problem'
+
+const FORMATS: ReadonlyMap<string, Format> = new Map([
+  ['application/json', 'json'],
+  ['application/problem+json', 'problem'],
+  ['application/x-ndjson', 'ndjson'],
+  ['application/msgpack', 'msgpack'],
+  ['application/x-msgpack', 'msgpack'],
+  ['application/vnd.msgpack', 'msgpack'],
+  ['application/*', 'json'],
+  ['*/*', 'json'],
+])
+
+export const CONTENT_TYPE: Readonly<Record<Format, string>> = {
+  json: 'application/json; charset=utf-8',
+  msgpack: 'application/msgpack',
+  ndjson: 'application/x-ndjson; charset=utf-8',
+  problem: 'application/problem+json; charset=utf-8',
+}
+
+const CACHE_MAX = 256
+const cache = new Map<string, readonly Format[]>()
+
+/** The formats of an Accept header that this server speaks, the most wanted first. */
+export function acceptedFormats(accept: string | undefined): readonly Format[] {
+  if (accept === undefined) return ['json']
+  let formats = cache.get(accept)
+  if (formats === undefined) {
+    formats = parseAccept(accept)
+    if (cache.size >= CACHE_MAX) cache.clear()
+    cache.set(accept, formats)
+  }
+  return formats
+}
+
+function parseAccept(accept: string): readonly Format[] {
+  const ranges = accept.split(',').flatMap((range) => {
+    const [type = '', ...parameters] = range.split(';').map((part) => part.trim().toLowerCase())
+    const format = FORMATS.get(type)
+    const q = parameters.find((parameter) => parameter.startsWith('q='))
+    const weight = q === undefined ? 1 : Number(q.slice(2)) || 0
+    return format === undefined || weight === 0 ? [] : [{ format, weight }]
+  })
+  return ranges.sort((a, b) => b.weight - a.weight).map(({ format }) => format) // Stable: ties stay in order.
+}

@@ -1,0 +1,98 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { resolvingLocks } from '../../client/lock-resolver.js'
+import { type Op, runOneShot } from '../../client/one-shot.js'
+import { LOCK_WAIT_MS_DEFAULT, LOCK_WAIT_MS_MAX, MAX_RETRIES_DEFAULT } from '../../limits.js'
+import { isKvError, KvError, printKey } from '../../percolator/errors.js'
+import { asBuffer, keyText } from '../../percolator/key-text.js'
+import type { Timestamp } from '../../percolator/timestamp.js'
+import { answer } from '../answer.js'
+import type { AppContext } from '../app.js'
+import { requireKey, requireValue } from '../bytes.js'
+import { decoderOf } from '../decode.js'
+import { checksOf, etagOf, preconditionsOf, readCondition } from '../etag.js'
+import { KEY_ROUTE, rawKeyOf } from '../key-url.js'
+import { queryInteger, queryTimestamp, type RawQuery } from '../query.js'
+import { BatchGetBody } from '../schemas.js'
+
+/** How long a call waits for other transactions' locks. */
+export function lockWaitMs(query: RawQuery): number {
+  return queryInteger(query, 'lock_wait_ms', 0, LOCK_WAIT_MS_MAX) ?? LOCK_WAIT_MS_DEFAULT
+}
+
+/** `/v1/kv/{key}` and `/v1/kv/batch_get`: one key or some, each call a transaction of its own. */
+export function kvRoutes(app: FastifyInstance, { store, limits }: AppContext): void {
+  function keyOf(request: FastifyRequest): Buffer {
+    const key = rawKeyOf(request.originalUrl)
+    requireKey(key, 'key', limits.keyBytesMax)
+    return key
+  }
+
+  app.get(KEY_ROUTE, { config: { query: ['ts', 'at', 'lock_wait_ms'] } }, async (request, reply) => {
+    const query = request.query as RawQuery
+    const key = keyOf(request)
+    const ts = queryTimestamp(query)
+    const preconditions = preconditionsOf(request.headers)
+    const found = await resolvingLocks(store, lockWaitMs(query), () => store.get({ key, ts }))
+    if (!found.found) throw new KvError('not_found', `there is no key ${printKey(key)}`, { key })
+    const status = readCondition(preconditions, found.commitTs)
+    if (status === 412) throw preconditionFailed(key, found.commitTs)
+    reply.header('etag', etagOf(found.commitTs))
+    if (status === 304) return reply.status(304).send()
+    return reply.header('content-type', 'application/octet-stream').send(asBuffer(found.value))
+  })
+
+  async function write(request: FastifyRequest, key: Buffer, op: Op): Promise<{ commitTs: Timestamp | undefined }> {
+    const checks = checksOf(key, preconditionsOf(request.headers))
+    const wait = lockWaitMs(request.query as RawQuery)
+    try {
+      const { commitTs } = await runOneShot(store, {
+        checks,
+        ops: [op],
+        maxRetries: MAX_RETRIES_DEFAULT,
+        lockWaitMs: wait,
+      })
+      return { commitTs }
+    } catch (error) {
+      if (isKvError(error, 'precondition_failed')) throw preconditionFailed(key, error.fields.commitTs)
+      throw error
+    }
+  }
+
+  app.delete(KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
+    const key = keyOf(request)
+    return answer(request, reply, await write(request, key, { op: 'delete', key }))
+  })
+
+  // PUT takes any body as it is, so it gets content type parsers of its own.
+  app.register(async (scope) => {
+    scope.removeAllContentTypeParsers()
+    scope.addContentTypeParser('*', { parseAs: 'buffer', bodyLimit: limits.valueBytesMax }, (_request, body, done) =>
+      done(null, body),
+    )
+    scope.put(KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
+      const key = keyOf(request)
+      const value = request.body instanceof Uint8Array ? request.body : Buffer.alloc(0)
+      requireValue(value, 'body', limits.valueBytesMax)
+      return answer(request, reply, await write(request, key, { op: 'put', key, value }))
+    })
+  })
+
+  const decodeBatchGet = decoderOf(BatchGetBody, limits)
+  const batchGetOptions = { schema: { body: BatchGetBody }, config: { query: ['lock_wait_ms'] } }
+  app.post('/v1/kv/batch_get', batchGetOptions, async (request, reply) => {
+    const body = decodeBatchGet(request.body)
+    const keys = [...new Map(body.keys.map((key) => [keyText(key), key])).values()]
+    const ts = body.ts ?? (await store.tso(1))
+    const wait = lockWaitMs(request.query as RawQuery)
+    const { pairs } = await resolvingLocks(store, wait, () => store.batchGet({ keys, ts }))
+    return answer(request, reply, { pairs, ts })
+  })
+}
+
+function preconditionFailed(key: Uint8Array, commitTs: Timestamp): KvError<'precondition_failed'> {
+  const now = commitTs === 0 ? 'is absent' : `is at version ${commitTs}`
+  return new KvError('precondition_failed', `the condition does not hold: key ${printKey(key)} ${now}`, {
+    key,
+    commitTs,
+  })
+}

@@ -1,0 +1,115 @@
+import type { Static, TSchema } from '@sinclair/typebox'
+import type { FastifyInstance } from 'fastify'
+import { collectGarbage } from '../../gc/collect-garbage.js'
+import { LOCK_TTL_MS_DEFAULT } from '../../limits.js'
+import type { PrewriteRequest, ResolveLockRequest } from '../../percolator/api.js'
+import { invalid } from '../../percolator/errors.js'
+import { keyText } from '../../percolator/key-text.js'
+import { sameKey } from '../../percolator/row.js'
+import { answer } from '../answer.js'
+import type { AppContext } from '../app.js'
+import { type Decoded, decoderOf } from '../decode.js'
+import * as schemas from '../schemas.js'
+import type { Plain } from '../wire.js'
+
+/** `POST /v1/percolator/{call}`: docs/api.md, "Percolator protocol". Each call is checked here and decided below. */
+export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppContext): void {
+  function call<S extends TSchema>(
+    name: string,
+    schema: S,
+    handle: (body: Decoded<Static<S>>) => Plain | Promise<Plain>,
+  ): void {
+    const decode = decoderOf(schema, limits)
+    app.post(`/v1/percolator/${name}`, { schema: { body: schema } }, async (request, reply) =>
+      answer(request, reply, await handle(decode(request.body))),
+    )
+  }
+
+  call('tso', schemas.TsoBody, async ({ count = 1 }) => ({ ts: await store.tso(count), count }))
+  call('get', schemas.GetBody, (body) => store.get(body))
+  call('batch_get', schemas.BatchGetBody, (body) => {
+    requireDistinct(body.keys, 'keys')
+    return store.batchGet(body)
+  })
+  call('scan', schemas.ScanBody, (body) => store.scan(body))
+  call('prewrite', schemas.PrewriteBody, (body) => store.prewrite(prewriteRequest(body)))
+  call('commit', schemas.CommitBody, (body) => {
+    requireDistinct(body.keys, 'keys')
+    requireAfterStart(body.startTs, body.commitTs, 'commit_ts')
+    return store.commit(body)
+  })
+  call('rollback', schemas.RollbackBody, async (body) => {
+    requireDistinct(body.keys, 'keys')
+    await store.rollback(body)
+    return {}
+  })
+  call('cleanup', schemas.CleanupBody, async (body) => {
+    await store.cleanup(body)
+    return {}
+  })
+  call('check_txn_status', schemas.CheckTxnStatusBody, (body) => store.checkTxnStatus(body))
+  call('check_secondary_locks', schemas.CheckSecondaryLocksBody, (body) => {
+    requireDistinct(body.keys, 'keys')
+    return store.checkSecondaryLocks(body)
+  })
+  call('txn_heart_beat', schemas.TxnHeartBeatBody, (body) => store.txnHeartBeat(body))
+  call('resolve_lock', schemas.ResolveLockBody, (body) => store.resolveLock(resolveLockRequest(body)))
+  call('scan_lock', schemas.ScanLockBody, (body) => store.scanLock(body))
+  call('gc', schemas.GcBody, ({ safePoint }) => {
+    if (safePoint > store.clock()) throw invalid('safe_point', 'safe_point is in the future')
+    return collectGarbage(store, safePoint)
+  })
+  call('mvcc_get_by_key', schemas.MvccGetByKeyBody, (body) => store.mvccGetByKey(body))
+  call('mvcc_get_by_start_ts', schemas.MvccGetByStartTsBody, (body) => store.mvccGetByStartTs(body))
+  call('delete_range', schemas.DeleteRangeBody, async (body) => {
+    await store.deleteRange(body)
+    return {}
+  })
+}
+
+function requireDistinct(keys: readonly Uint8Array[], field: string): void {
+  if (new Set(keys.map(keyText)).size !== keys.length) throw invalid(field, `${field} holds one key twice`)
+}
+
+function requireAfterStart(startTs: number, commitTs: number, field: string): void {
+  if (commitTs <= startTs) throw invalid(field, `${field} must be above start_ts`)
+}
+
+/** @throws KvError `invalid_argument` for what the schema can't say: fields that don't go together. */
+function prewriteRequest(body: Decoded<Static<typeof schemas.PrewriteBody>>): PrewriteRequest {
+  const { mutations, forUpdateTs, pessimisticActions, tryOnePc, primary } = body
+  requireDistinct(
+    mutations.map(({ key }) => key),
+    'mutations',
+  )
+  for (const [index, { op, value }] of mutations.entries()) {
+    const field = `mutations[${index}].value`
+    if ((op === 'put' || op === 'insert') !== (value !== undefined))
+      throw invalid(field, value === undefined ? `${field} is missing` : `${field} does not go with ${op}`)
+    if (op === 'check_not_exists' && forUpdateTs !== undefined)
+      throw invalid(`mutations[${index}].op`, 'check_not_exists does not go with for_update_ts')
+  }
+  if (forUpdateTs === undefined && pessimisticActions !== undefined)
+    throw invalid('pessimistic_actions', 'pessimistic_actions needs for_update_ts')
+  if (forUpdateTs !== undefined && pessimisticActions?.length !== mutations.length)
+    throw invalid('pessimistic_actions', 'pessimistic_actions must have an entry for each mutation')
+  if (tryOnePc && !mutations.some(({ key }) => sameKey(key, primary)))
+    throw invalid('primary', 'with try_one_pc the primary must be among the mutations')
+  return { ...body, lockTtl: body.lockTtl ?? LOCK_TTL_MS_DEFAULT }
+}
+
+function resolveLockRequest(body: Decoded<Static<typeof schemas.ResolveLockBody>>): ResolveLockRequest {
+  const { startTs, commitTs, keys, txns } = body
+  if (txns !== undefined) {
+    if (startTs !== undefined || commitTs !== undefined || keys !== undefined)
+      throw invalid('txns', 'txns does not go with start_ts, commit_ts or keys')
+    for (const [index, txn] of txns.entries())
+      if (txn.commitTs !== 0) requireAfterStart(txn.startTs, txn.commitTs, `txns[${index}].commit_ts`)
+    return { txns }
+  }
+  if (startTs === undefined) throw invalid('start_ts', 'start_ts is missing')
+  if (commitTs === undefined) throw invalid('commit_ts', 'commit_ts is missing')
+  if (commitTs !== 0) requireAfterStart(startTs, commitTs, 'commit_ts')
+  if (keys !== undefined) requireDistinct(keys, 'keys')
+  return { txns: [{ startTs, commitTs }], keys }
+}

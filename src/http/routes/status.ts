@@ -1,0 +1,30 @@
+import type { FastifyInstance } from 'fastify'
+import { KvError } from '../../percolator/errors.js'
+import { answer, answerProblem } from '../answer.js'
+import type { AppContext } from '../app.js'
+import { problemOf } from '../problem.js'
+
+/** `/livez`: the process answers. `/readyz`: it can serve. `/v1/status`: what it is and how it is doing. */
+export function statusRoutes(app: FastifyInstance, { store, version, durability }: AppContext): void {
+  const startedAt = Date.now()
+
+  app.get('/livez', (request, reply) => answer(request, reply, { status: 'ok' }))
+
+  app.get('/readyz', (request, reply) => {
+    if (store.isAvailable) return answer(request, reply, { status: 'ready' })
+    const error = new KvError('storage_unavailable', 'the storage engine failed; it is being opened again', {})
+    const { status, body } = problemOf(error, request.id)
+    return answerProblem(request, reply, status, body)
+  })
+
+  app.get('/v1/status', (request, reply) =>
+    answer(request, reply, {
+      version,
+      store: store.name,
+      durability,
+      uptimeMs: Date.now() - startedAt,
+      safePoint: store.safePoint,
+      counts: { locks: store.lockCount },
+    }),
+  )
+}

@@ -1,0 +1,133 @@
+import { type Static, type TProperties, Type } from '@sinclair/typebox'
+import { MAX_RETRIES_MAX, REQUEST_KEYS_MAX, SCAN_LIMIT_MAX, TSO_COUNT_MAX } from '../limits.js'
+
+/**
+ * One source for validation and types of request bodies. `bytes` and `zeroIsAbsent` are keywords of this server (see
+ * app.ts and decode.ts). Unknown fields are refused everywhere: a misspelt option is never ignored.
+ */
+const object = <P extends TProperties>(properties: P) => Type.Object(properties, { additionalProperties: false })
+const optional = Type.Optional
+
+/** unix_ms * 2^11 + counter: a safe integer, so plain JSON numbers carry it exactly. */
+const Timestamp = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })
+/** 0 means something of its own, which the call says. */
+const TimestampOrZero = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
+const OptionalTimestamp = optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, zeroIsAbsent: true }))
+const Milliseconds = Type.Integer({ minimum: 0, maximum: 2 ** 41 })
+const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
+const Flag = optional(Type.Boolean())
+
+const Key = Type.Unsafe<Uint8Array>({ bytes: 'key' })
+const Value = Type.Unsafe<Uint8Array>({ bytes: 'value' })
+const Bound = optional(Type.Unsafe<Uint8Array>({ bytes: 'bound' }))
+const Keys = Type.Array(Key, { minItems: 1, maxItems: REQUEST_KEYS_MAX })
+
+const oneOf = <const T extends readonly string[]>(names: T) => Type.Unsafe<T[number]>({ type: 'string', enum: names })
+
+export const TsoBody = object({ count: optional(Type.Integer({ minimum: 1, maximum: TSO_COUNT_MAX })) })
+export const GetBody = object({ key: Key, ts: OptionalTimestamp })
+export const BatchGetBody = object({ keys: Keys, ts: OptionalTimestamp })
+export const ScanBody = object({
+  start: Bound,
+  end: Bound,
+  limit: Type.Integer({ minimum: 1, maximum: SCAN_LIMIT_MAX }),
+  ts: Timestamp,
+  reverse: Flag,
+  key_only: Flag,
+})
+export const PrewriteBody = object({
+  mutations: Type.Array(
+    object({
+      op: oneOf(['put', 'delete', 'lock', 'insert', 'check_not_exists']),
+      key: Key,
+      value: optional(Value),
+      assertion: optional(oneOf(['exist', 'not_exist'])),
+    }),
+    { minItems: 1, maxItems: REQUEST_KEYS_MAX },
+  ),
+  primary: Key,
+  start_ts: Timestamp,
+  lock_ttl: optional(Milliseconds),
+  txn_size: optional(Count),
+  min_commit_ts: OptionalTimestamp,
+  max_commit_ts: OptionalTimestamp,
+  use_async_commit: Flag,
+  secondaries: optional(Type.Array(Key, { maxItems: REQUEST_KEYS_MAX })),
+  try_one_pc: Flag,
+  for_update_ts: OptionalTimestamp,
+  pessimistic_actions: optional(Type.Array(oneOf(['skip', 'do', 'constraint']))),
+  skip_constraint_check: Flag,
+})
+export const CommitBody = object({ keys: Keys, start_ts: Timestamp, commit_ts: Timestamp, primary: optional(Key) })
+export const RollbackBody = object({ keys: Keys, start_ts: Timestamp })
+export const CleanupBody = object({ key: Key, start_ts: Timestamp, current_ts: TimestampOrZero })
+export const CheckTxnStatusBody = object({
+  primary: Key,
+  lock_ts: Timestamp,
+  caller_start_ts: TimestampOrZero,
+  current_ts: TimestampOrZero,
+  rollback_if_not_exist: Flag,
+  force_sync_commit: Flag,
+  resolving_pessimistic_lock: Flag,
+  verify_is_primary: Flag,
+})
+export const CheckSecondaryLocksBody = object({ keys: Keys, start_ts: Timestamp })
+export const TxnHeartBeatBody = object({
+  primary: Key,
+  start_ts: Timestamp,
+  advise_lock_ttl: Milliseconds,
+  min_commit_ts: OptionalTimestamp,
+})
+export const ResolveLockBody = object({
+  start_ts: optional(Timestamp),
+  commit_ts: optional(TimestampOrZero),
+  keys: optional(Keys),
+  txns: optional(
+    Type.Array(object({ start_ts: Timestamp, commit_ts: TimestampOrZero }), {
+      minItems: 1,
+      maxItems: REQUEST_KEYS_MAX,
+    }),
+  ),
+})
+export const ScanLockBody = object({
+  max_ts: Timestamp,
+  start: Bound,
+  end: Bound,
+  limit: optional(Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })),
+})
+export const GcBody = object({ safe_point: Timestamp })
+export const MvccGetByKeyBody = object({ key: Key })
+export const MvccGetByStartTsBody = object({ start_ts: Timestamp, start: Bound, end: Bound })
+export const DeleteRangeBody = object({ start: Key, end: Key })
+
+const by = Type.Integer({ minimum: Number.MIN_SAFE_INTEGER, maximum: Number.MAX_SAFE_INTEGER })
+/** One shape for all ops; which fields go with which op is checked in routes/txn.ts, where the error can say so. */
+const TxnOp = object({
+  op: oneOf(['get', 'put', 'delete', 'insert', 'increment', 'scan']),
+  key: optional(Key),
+  value: optional(Value),
+  by: optional(by),
+  prefix: Bound,
+  start: Bound,
+  end: Bound,
+  limit: optional(Type.Integer({ minimum: 1, maximum: SCAN_LIMIT_MAX })),
+  reverse: Flag,
+  keys_only: Flag,
+})
+export type TxnOp = Static<typeof TxnOp>
+
+export const TxnBody = object({
+  checks: optional(
+    Type.Array(
+      object({
+        key: Key,
+        exists: optional(Type.Boolean()),
+        value: optional(Value),
+        commit_ts: optional(TimestampOrZero),
+      }),
+      { maxItems: REQUEST_KEYS_MAX },
+    ),
+  ),
+  ops: optional(Type.Array(TxnOp, { maxItems: REQUEST_KEYS_MAX })),
+  max_retries: optional(Type.Integer({ minimum: 0, maximum: MAX_RETRIES_MAX })),
+})

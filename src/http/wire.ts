@@ -1,0 +1,69 @@
+import { isUtf8 } from 'node:buffer'
+import { Packr } from 'msgpackr'
+import { asBuffer } from '../percolator/key-text.js'
+
+/** Answers and problems are plain data: camelCase names, bytes, numbers, text, lists and nulls. */
+export type Plain = object | string | number | boolean | null | undefined
+
+/** uint 64 arrives as bigint by default, which no schema expects; beyond the safe integers nothing is accepted anyway. */
+const packr = new Packr({ useRecords: false, moreTypes: false, int64AsType: 'number' })
+const UINT32_MAX = 0xffff_ffff
+
+/** camelCase to snake_case, and bytes to text where they are UTF-8, else to `{"base64"}`. */
+export function toJson(answer: Plain): string {
+  return JSON.stringify(jsonValue(answer))
+}
+
+export function toMsgpack(answer: Plain): Buffer {
+  return packr.pack(msgpackValue(answer))
+}
+
+/** @throws when the bytes are not one MessagePack value. */
+export function fromMsgpack(bytes: Uint8Array): unknown {
+  return packr.unpack(bytes)
+}
+
+function jsonValue(value: Plain): unknown {
+  if (typeof value !== 'object' || value === null) return value
+  if (value instanceof Uint8Array) {
+    const bytes = asBuffer(value)
+    return isUtf8(bytes) ? bytes.toString('utf8') : { base64: bytes.toString('base64') }
+  }
+  return mapObject(value, jsonValue)
+}
+
+/** msgpackr writes large numbers as floats; a timestamp is an integer. */
+function msgpackValue(value: Plain): unknown {
+  if (typeof value === 'number') return value > UINT32_MAX && Number.isInteger(value) ? BigInt(value) : value
+  if (typeof value !== 'object' || value === null) return value
+  if (value instanceof Uint8Array) return asBuffer(value)
+  return mapObject(value, msgpackValue)
+}
+
+function mapObject(value: object, each: (value: Plain) => unknown): unknown {
+  if (Array.isArray(value)) return value.map(each)
+  const mapped: Record<string, unknown> = {}
+  for (const [name, field] of Object.entries(value)) if (field !== undefined) mapped[snakeCase(name)] = each(field)
+  return mapped
+}
+
+/** Names come from the code, never from clients, so these maps stay small. */
+const snakeNames = new Map<string, string>()
+const camelNames = new Map<string, string>()
+
+export function snakeCase(name: string): string {
+  return cached(snakeNames, name, () => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`))
+}
+
+export function camelCase(name: string): string {
+  return cached(camelNames, name, () => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase()))
+}
+
+function cached(names: Map<string, string>, name: string, make: () => string): string {
+  let made = names.get(name)
+  if (made === undefined) {
+    made = make()
+    names.set(name, made)
+  }
+  return made
+}

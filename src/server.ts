@@ -1,0 +1,46 @@
+import type { FastifyInstance } from 'fastify'
+import type { Config } from './config.js'
+import { createApp } from './http/app.js'
+import { SHUTDOWN_GRACE_MS } from './limits.js'
+import { openLevelDbStore } from './store/leveldb/leveldb-store.js'
+import type { Store } from './store/store.js'
+
+export interface RunningServer {
+  /** With the port that it really listens on. */
+  readonly url: string
+  /** Finishes what is in flight, then closes the database. */
+  close(): Promise<void>
+}
+
+/**
+ * Opens the store and listens.
+ * @throws DataDirectoryError; errors of `listen`, such as `EADDRINUSE`.
+ */
+export async function startServer(config: Config, version: string): Promise<RunningServer> {
+  const { data, durability, limits, logLevel, host, port } = config
+  const store = await openLevelDbStore({ directory: data, durability })
+  let app: FastifyInstance | undefined
+  try {
+    app = await createApp({ store, limits, version, durability, logLevel })
+    await app.listen({ host, port })
+    return { url: urlOf(app), close: () => shutDown(app as FastifyInstance, store) }
+  } catch (error) {
+    await app?.close()
+    await store.close()
+    throw error
+  }
+}
+
+async function shutDown(app: FastifyInstance, store: Store): Promise<void> {
+  const cutOff = setTimeout(() => app.server.closeAllConnections(), SHUTDOWN_GRACE_MS)
+  await app.close()
+  clearTimeout(cutOff)
+  await store.close()
+}
+
+function urlOf(app: FastifyInstance): string {
+  const address = app.server.address()
+  if (address === null || typeof address === 'string') throw new Error('the server listens on no port')
+  const host = address.family === 'IPv6' ? `[${address.address}]` : address.address
+  return `http://${host}:${address.port}`
+}

@@ -1,0 +1,417 @@
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { decodeKey } from '../../../src/percolator/codec/key.js'
+import { decodeLock } from '../../../src/percolator/codec/lock.js'
+import { lockInfo } from '../../../src/percolator/lock-info.js'
+import { TIMESTAMP_MAX } from '../../../src/percolator/timestamp.js'
+import { CF_LOCK } from '../../../src/store/leveldb/keyspace.js'
+import type { Store } from '../../../src/store/store.js'
+import {
+  codeOf,
+  deferred,
+  del,
+  EngineFailure,
+  prewriteOf,
+  put,
+  read,
+  TappedEngine,
+  TestClock,
+  testStores,
+  utf8,
+  WriteGate,
+  watch,
+  write,
+} from '../support.js'
+
+const stores = testStores()
+const LONG = 'x'.repeat(300)
+let tapped: TappedEngine
+let clock: TestClock
+let directory: string
+let store: Store
+
+beforeEach(async () => {
+  tapped = new TappedEngine()
+  clock = new TestClock()
+  directory = await stores.directory()
+  store = await stores.open({ openEngine: tapped.open, directory, now: clock.now })
+})
+afterEach(() => {
+  vi.useRealTimers()
+})
+
+type Mode = 'fails' | 'lands but reports failure'
+const MODES: readonly Mode[] = ['fails', 'lands but reports failure']
+
+/** The next write goes wrong; those after it are fine again. */
+function breakNextWrite(mode: Mode): void {
+  tapped.onWrite = async (_, land) => {
+    tapped.onWrite = (_next, landNext) => landNext()
+    if (mode !== 'fails') await land()
+    throw new EngineFailure('disk full')
+  }
+}
+
+/** Memory and disk say the same: the locks on disk are the locks that the store knows, field by field. */
+async function expectAgreement(): Promise<void> {
+  const iterator = tapped.engine.iterator({ gte: Buffer.of(CF_LOCK), lt: Buffer.of(CF_LOCK + 1) })
+  const stored = await iterator.nextv(50)
+  await iterator.close()
+  const { locks } = await store.scanLock({ maxTs: TIMESTAMP_MAX })
+  expect(locks).toEqual(stored.map(([key, bytes]) => lockInfo(decodeKey(key), decodeLock(bytes))))
+  expect(store.lockCount).toBe(stored.length)
+}
+
+const keys = ['a', 'b'].map(utf8)
+interface Case {
+  readonly name: string
+  readonly before?: () => Promise<unknown>
+  /** The call whose write goes wrong; may be repeated. */
+  readonly act: () => Promise<unknown>
+  /** What a read of `a` and `b` at 100 says afterwards; by mode where it matters. */
+  readonly want: Record<Mode, string>
+  /** What a read at 150 says once the call was repeated. */
+  readonly wantRepeated: string
+}
+const prewriteBoth = () => store.prewrite(prewriteOf(10, [put('a', 'new'), put('b', LONG)], { minCommitTs: 11 }))
+const same = (state: string): Record<Mode, string> => ({ fails: state, 'lands but reports failure': state })
+const CASES: readonly Case[] = [
+  {
+    name: 'prewrite',
+    act: prewriteBoth,
+    want: { fails: 'old old', 'lands but reports failure': 'key_locked key_locked' },
+    wantRepeated: 'key_locked key_locked',
+  },
+  {
+    name: '1PC',
+    act: () => store.prewrite(prewriteOf(10, [put('a', 'new'), put('b', 'new')], { tryOnePc: true })),
+    want: { fails: 'old old', 'lands but reports failure': 'new new' },
+    wantRepeated: 'new new',
+  },
+  {
+    name: 'async commit',
+    act: () => store.prewrite(prewriteOf(10, [put('a'), put('b')], { useAsyncCommit: true, secondaries: [utf8('b')] })),
+    want: { fails: 'old old', 'lands but reports failure': 'key_locked key_locked' },
+    wantRepeated: 'key_locked key_locked',
+  },
+  {
+    name: 'commit',
+    before: prewriteBoth,
+    act: () => store.commit({ keys, startTs: 10, commitTs: 20 }),
+    want: { fails: 'key_locked key_locked', 'lands but reports failure': `new ${LONG}` },
+    wantRepeated: `new ${LONG}`,
+  },
+  {
+    name: 'rollback',
+    before: prewriteBoth,
+    act: () => store.rollback({ keys, startTs: 10 }),
+    want: { fails: 'key_locked key_locked', 'lands but reports failure': 'old old' },
+    wantRepeated: 'old old',
+  },
+  {
+    name: 'cleanup',
+    before: prewriteBoth,
+    act: () => store.cleanup({ key: utf8('a'), startTs: 10, currentTs: 0 }),
+    want: { fails: 'key_locked key_locked', 'lands but reports failure': 'old key_locked' },
+    wantRepeated: 'old key_locked',
+  },
+  {
+    name: 'resolve_lock',
+    before: prewriteBoth,
+    act: () => store.resolveLock({ txns: [{ startTs: 10, commitTs: 20 }] }),
+    want: { fails: 'key_locked key_locked', 'lands but reports failure': `new ${LONG}` },
+    wantRepeated: `new ${LONG}`,
+  },
+  {
+    name: 'check_txn_status that pushes min_commit_ts',
+    before: prewriteBoth,
+    act: () => store.checkTxnStatus({ primary: utf8('a'), lockTs: 10, callerStartTs: 150, currentTs: 150 }),
+    want: { fails: 'key_locked key_locked', 'lands but reports failure': 'old key_locked' },
+    wantRepeated: 'old key_locked',
+  },
+  {
+    name: 'check_secondary_locks that leaves a rollback record',
+    act: () => store.checkSecondaryLocks({ keys, startTs: 10 }),
+    want: same('old old'),
+    wantRepeated: 'old old',
+  },
+  {
+    name: 'txn_heart_beat',
+    before: prewriteBoth,
+    act: () => store.txnHeartBeat({ primary: utf8('a'), startTs: 10, adviseLockTtl: 60_000 }),
+    want: same('key_locked key_locked'),
+    wantRepeated: 'key_locked key_locked',
+  },
+  {
+    name: 'delete_range',
+    before: prewriteBoth,
+    act: () => store.deleteRange({ start: utf8('a'), end: utf8('c') }),
+    want: { fails: 'key_locked key_locked', 'lands but reports failure': 'absent absent' },
+    wantRepeated: 'absent absent',
+  },
+  {
+    name: 'collect',
+    act: () => store.collect(50),
+    want: same('old old'),
+    wantRepeated: 'old old',
+  },
+]
+
+const stateAt = async (ts: number): Promise<string> => {
+  const of = async (key: string): Promise<string> => {
+    const code = await codeOf(read(store, key, ts))
+    return code === 'none' ? ((await read(store, key, ts)) ?? 'absent') : code
+  }
+  return `${await of('a')} ${await of('b')}`
+}
+
+describe.each(MODES)('a write that %s', (mode) => {
+  beforeEach(() => write(store, 5, 6, [put('a', 'old'), put('b', 'old'), put('safe', LONG)]))
+
+  test.each(CASES)('$name', async ({ before, act, want, wantRepeated }) => {
+    await before?.()
+    breakNextWrite(mode)
+    expect(await codeOf(act())).toBe('storage_unavailable')
+    await tapped.quiet()
+    expect(tapped.reopens).toBe(1)
+    expect(store.isAvailable).toBe(true)
+    await expectAgreement()
+    expect(await stateAt(100)).toBe(want[mode])
+    expect(await read(store, 'safe', 100)).toBe(LONG)
+
+    expect(await codeOf(act())).toBe('none')
+    await expectAgreement()
+    expect(await stateAt(150)).toBe(wantRepeated)
+
+    await write(store, 200, 201, [put('later', '1')])
+    await store.close()
+    store = await stores.open({ openEngine: tapped.open, directory, now: clock.now })
+    await expectAgreement()
+    expect(await stateAt(150)).toBe(wantRepeated)
+    expect(await read(store, 'safe', 300)).toBe(LONG)
+    expect(await read(store, 'later', 300)).toBe('1')
+  })
+
+  test('a timestamp that needs the mark saved', async () => {
+    const before = await store.tso(1)
+    clock.ms += 10_000
+    breakNextWrite(mode)
+    expect(await codeOf(store.tso(1))).toBe('storage_unavailable')
+    await tapped.quiet()
+    const after = await store.tso(1)
+    expect(after).toBeGreaterThan(before)
+    await store.close()
+    store = await stores.open({ directory, now: clock.now })
+    expect(await store.tso(1)).toBeGreaterThan(after)
+  })
+
+  test.each([
+    ['get', (ts: number) => store.get({ key: utf8('z'), ts })],
+    ['scan', (ts: number) => store.scan({ limit: 1, ts, start: utf8('x') })],
+    ['scan_lock', (ts: number) => store.scanLock({ maxTs: ts })],
+    ['prewrite', (ts: number) => store.prewrite(prewriteOf(ts, [put('z')], { tryOnePc: true }))],
+    ['commit', (ts: number) => store.commit({ keys, startTs: 10, commitTs: ts })],
+    ['cleanup', (ts: number) => store.cleanup({ key: utf8('z'), startTs: ts, currentTs: 0 })],
+    ['check_secondary_locks', (ts: number) => store.checkSecondaryLocks({ keys: [utf8('z')], startTs: ts })],
+    [
+      'check_txn_status',
+      (ts: number) =>
+        store.checkTxnStatus({
+          primary: utf8('z'),
+          lockTs: 7,
+          callerStartTs: ts,
+          currentTs: ts,
+          rollbackIfNotExist: true,
+        }),
+    ],
+  ] as const)('%s at a timestamp that needs the mark saved first', async (_, call) => {
+    await prewriteBoth()
+    clock.ms += 10_000
+    breakNextWrite(mode)
+    expect(await codeOf(call(clock.ts()))).toBe('storage_unavailable')
+    await tapped.quiet()
+    await expectAgreement()
+    expect(await codeOf(call(clock.ts()))).toBe('none')
+  })
+
+  test('every batch of its group fails, and those that waited behind it; none is lost that was acknowledged', async () => {
+    const arrived = deferred()
+    const goOn = deferred()
+    tapped.onWrite = async (_, land) => {
+      tapped.onWrite = (_next, landNext) => landNext()
+      arrived.resolve()
+      await goOn.promise
+      if (mode !== 'fails') await land()
+      throw new EngineFailure('disk full')
+    }
+    const onePc = (key: string) => store.prewrite(prewriteOf(10, [put(key, 'new')], { tryOnePc: true }))
+    const first = codeOf(onePc('a'))
+    await arrived.promise
+    const behind = [codeOf(onePc('b')), codeOf(store.prewrite(prewriteOf(20, [put('c'), put('d')])))]
+    await tapped.quiet()
+    goOn.resolve()
+    expect(await Promise.all([first, ...behind])).toEqual(Array(3).fill('storage_unavailable'))
+    await expectAgreement()
+    expect(store.lockCount).toBe(0) // What waited behind was never written.
+    expect(await stateAt(100)).toBe(mode === 'fails' ? 'old old' : 'new old')
+    expect(await read(store, 'safe')).toBe(LONG)
+    await onePc('b')
+    expect(await read(store, 'b')).toBe('new')
+  })
+
+  test('readers that waited for the batch hear what became of it', async () => {
+    const gate = new WriteGate(tapped)
+    const land = tapped.onWrite
+    const call = codeOf(store.prewrite(prewriteOf(10, [put('a', 'new')], { tryOnePc: true })))
+    await tapped.quiet()
+    expect(gate.held).toBe(1)
+    const readers = [11, undefined].map((ts) => watch(read(store, 'a', ts)))
+    const scan = watch(store.scan({ ts: 20, limit: 10, end: utf8('ab') }))
+    await tapped.quiet()
+    expect(readers.map(({ isSettled }) => isSettled())).toEqual([false, true])
+    // The held write lands; a second one, behind it, is the one that goes wrong.
+    tapped.onWrite = land
+    breakNextWrite(mode)
+    const second = codeOf(store.prewrite(prewriteOf(30, [put('b', 'new')], { tryOnePc: true })))
+    await tapped.quiet()
+    gate.release()
+    expect(await call).toBe('none')
+    expect(await second).toBe('storage_unavailable')
+    // Readers in the middle of the reopening may be told so; nobody may hear the old value at 11.
+    const [outcome] = await Promise.allSettled([readers[0]?.promise])
+    if (outcome.status === 'fulfilled') expect(outcome.value).toBe('new')
+    else expect(await codeOf(Promise.reject(outcome.reason))).toBe('storage_unavailable')
+    await Promise.allSettled([scan.promise])
+    await tapped.quiet()
+    expect(await stateAt(100)).toBe(mode === 'fails' ? 'new old' : 'new new')
+    await expectAgreement()
+  })
+
+  test('a reader that waits for the failing batch itself', async () => {
+    const goOn = deferred()
+    tapped.onWrite = async (_, land) => {
+      tapped.onWrite = (_next, landNext) => landNext()
+      await goOn.promise
+      if (mode !== 'fails') await land()
+      throw new EngineFailure('disk full')
+    }
+    const call = codeOf(store.prewrite(prewriteOf(10, [put('a', 'new')], { tryOnePc: true })))
+    await tapped.quiet()
+    const reader = watch(read(store, 'a', 50))
+    await tapped.quiet()
+    expect(reader.isSettled()).toBe(false)
+    goOn.resolve()
+    expect(await call).toBe('storage_unavailable')
+    expect(await reader.promise).toBe(mode === 'fails' ? 'old' : 'new')
+    expect(store.lockCount).toBe(0)
+  })
+
+  test('hundreds of locks are all known again afterwards', async () => {
+    const many = Array.from({ length: 500 }, (_, i) => put(`many${i}`, 'v'.repeat(100)))
+    await store.prewrite(prewriteOf(10, many))
+    breakNextWrite(mode)
+    expect(await codeOf(store.prewrite(prewriteOf(30, [del('b')], { tryOnePc: true })))).toBe('storage_unavailable')
+    await tapped.quiet()
+    expect(store.lockCount).toBe(500)
+    expect(await codeOf(read(store, 'many499', 50))).toBe('key_locked')
+  })
+})
+
+describe('a reopening that fails', () => {
+  const refuse = async (): Promise<void> => {
+    throw new EngineFailure('still full')
+  }
+  beforeEach(async () => {
+    vi.useFakeTimers({ toFake: ['Date'] })
+    await write(store, 5, 6, [put('a', 'old')])
+    await store.prewrite(prewriteOf(10, [put('a', 'new'), put('b', 'new')]))
+    tapped.onReopen = refuse
+    breakNextWrite('fails')
+    expect(await codeOf(store.prewrite(prewriteOf(30, [put('c')])))).toBe('storage_unavailable')
+    await tapped.quiet()
+    expect(tapped.reopens).toBe(1)
+  })
+
+  test('every call says so meanwhile; the next one after the pause tries again, and all is there', async () => {
+    expect(store.isAvailable).toBe(false)
+    const calls = [
+      () => read(store, 'a'),
+      () => store.batchGet({ keys, ts: 50 }),
+      () => store.scan({ limit: 1, ts: 50 }),
+      () => store.scanLock({ maxTs: 50 }),
+      () => store.mvccGetByKey({ key: utf8('a') }),
+      () => store.mvccGetByStartTs({ startTs: 5 }),
+      () => store.prewrite(prewriteOf(40, [put('d')])),
+      () => store.prewrite(prewriteOf(40, [put('d')], { tryOnePc: true })),
+      () => store.commit({ keys, startTs: 10, commitTs: 20 }),
+      () => store.rollback({ keys, startTs: 10 }),
+      () => store.resolveLock({ txns: [{ startTs: 10, commitTs: 0 }] }),
+      () => store.checkTxnStatus({ primary: utf8('a'), lockTs: 10, callerStartTs: 20, currentTs: 20 }),
+      () => store.txnHeartBeat({ primary: utf8('a'), startTs: 10, adviseLockTtl: 60_000 }),
+    ]
+    for (const call of calls) expect(await codeOf(call())).toBe('storage_unavailable')
+    expect(tapped.reopens).toBe(1)
+
+    tapped.onReopen = (reopen) => reopen()
+    vi.setSystemTime(Date.now() + 60_000)
+    expect(await codeOf(read(store, 'a'))).toBe('storage_unavailable')
+    await tapped.quiet()
+    expect(tapped.reopens).toBe(2)
+    expect(store.isAvailable).toBe(true)
+    await expectAgreement()
+    expect(store.lockCount).toBe(2)
+    await store.commit({ keys, startTs: 10, commitTs: 20 })
+    expect(await read(store, 'b', 50)).toBe('new')
+    await write(store, 60, 61, [put('c', '1')])
+    expect(await read(store, 'c')).toBe('1')
+  })
+
+  test('one attempt at a time, however many ask', async () => {
+    const goOn = deferred()
+    tapped.onReopen = async (reopen) => {
+      await goOn.promise
+      await reopen()
+    }
+    vi.setSystemTime(Date.now() + 60_000)
+    const asking = Array.from({ length: 10 }, () => codeOf(read(store, 'a')))
+    expect(await Promise.all(asking)).toEqual(Array(10).fill('storage_unavailable'))
+    expect(tapped.reopens).toBe(2)
+    goOn.resolve()
+    await tapped.quiet()
+    expect(await read(store, 'a', 9)).toBe('old')
+  })
+
+  test('closing meanwhile works, and leaves the engine closed', async () => {
+    await store.close()
+    expect(tapped.isClosed).toBe(true)
+    const again = await stores.open({ directory, now: clock.now })
+    expect(again.lockCount).toBe(2)
+  })
+
+  test('closing in the middle of a new attempt leaves the engine closed', async () => {
+    const goOn = deferred()
+    tapped.onReopen = async (reopen) => {
+      await goOn.promise
+      await reopen()
+    }
+    vi.setSystemTime(Date.now() + 60_000)
+    expect(await codeOf(read(store, 'a'))).toBe('storage_unavailable')
+    const closing = store.close()
+    await tapped.quiet()
+    goOn.resolve()
+    await closing
+    await tapped.quiet()
+    expect(tapped.isClosed).toBe(true)
+    expect(store.isAvailable).toBe(false)
+  })
+})
+
+test('an error that is not the engine’s is not taken for one', async () => {
+  tapped.onWrite = async () => {
+    throw new TypeError('a defect')
+  }
+  await expect(store.prewrite(prewriteOf(10, [put('a')]))).rejects.toThrow(TypeError)
+  tapped.onWrite = (_, land) => land()
+  await tapped.quiet()
+  expect(await read(store, 'a', 20)).toBeUndefined()
+  expect(store.lockCount).toBe(0)
+})
