@@ -30,7 +30,11 @@ const FLAGS = {
   host: { value: 'ADDRESS', help: 'address to listen on', default: '127.0.0.1' },
   port: { value: 'PORT', help: 'port to listen on; 0 takes any that is free', default: '7400' },
   data: { value: 'DIR', help: 'directory of the database, made if it is missing', default: './data' },
-  durability: { value: 'sync|async', help: 'sync: fsync before every answer; async: after it', default: 'sync' },
+  durability: {
+    value: 'sync|async',
+    help: 'sync: fsync before every answer; async: when the system likes',
+    default: 'sync',
+  },
   store: { value: 'leveldb', help: 'where rows live', default: 'leveldb' },
   'log-level': { value: 'LEVEL', help: LOG_LEVELS.join(', '), default: 'warn' },
   'key-bytes-max': { value: 'BYTES', help: 'longest key', default: String(DEFAULT_LIMITS.keyBytesMax) },

@@ -22,6 +22,10 @@ export const SCAN_LIMIT_DEFAULT = 100
 export const SCAN_LIMIT_MAX = 10_000
 /** Pairs read at a time for streams and counts. */
 export const SCAN_PAGE = 1000
+/** A page of `GET /v1/kv` ends early, with a cursor, once its keys and values have this many bytes. */
+export const PAGE_BYTES_MAX = 8 * 1024 * 1024
+/** Other answers are refused beyond this: as JSON, six times as long at worst, they still fit into one string. */
+export const ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 export const TSO_COUNT_MAX = 1_000_000
 export const LOCK_TTL_MS_DEFAULT = 3000

@@ -11,15 +11,16 @@ export interface Collected {
 }
 
 /**
- * Ends the transactions that started at or before the safe point and still hold locks, living ones too (as TiDB's GC
- * worker does), then raises the safe point and removes what no reader above it can see. One below the present safe
- * point changes nothing.
+ * Raises the safe point, so that no transaction from below it locks anything any more; ends those that still hold locks,
+ * living ones too (as TiDB's GC worker does); then removes what no reader from there on can see. A safe point below the
+ * present one changes nothing.
  * @param safePoint not above the store's clock.
  */
 export async function collectGarbage(store: Store, safePoint: Timestamp): Promise<Collected> {
-  if (safePoint < store.safePoint) return { safePoint: store.safePoint, versionsRemoved: 0 }
+  const inForce = await store.raiseSafePoint(safePoint)
+  if (safePoint < inForce) return { safePoint: inForce, versionsRemoved: 0 }
   for (;;) {
-    const { locks } = await store.scanLock({ maxTs: safePoint, limit: LOCKS_AT_A_TIME })
+    const { locks } = await store.scanLock({ maxTs: safePoint - 1, limit: LOCKS_AT_A_TIME })
     if (locks.length === 0) break
     await resolveLocks(store, locks, TIMESTAMP_MAX)
   }

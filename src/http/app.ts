@@ -68,8 +68,11 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.setNotFoundHandler((request, reply) => {
     sendProblem(unknownRoute(request.method, request.originalUrl), request, reply)
   })
+  app.addHook('onRequest', async (request) => {
+    if (request.is404) throw unknownRoute(request.method, request.originalUrl) // Before its body is looked at.
+  })
   app.addHook('preValidation', async (request) => {
-    if (!request.is404) requireKnown(request.query as RawQuery, request.routeOptions.config.query ?? NO_PARAMETERS)
+    requireKnown(request.query as RawQuery, request.routeOptions.config.query ?? NO_PARAMETERS)
     if (request.body === undefined && request.method === 'POST') request.body = {}
   })
   let isClosing = false
@@ -104,7 +107,7 @@ function parseBodies(app: FastifyInstance): void {
     try {
       value = fromMsgpack(body as Buffer)
     } catch {
-      return done(invalid('body', 'the body is not one MessagePack value'))
+      return done(invalid('body', 'the body is not one MessagePack value with UTF-8 in its strs'))
     }
     return done(null, value)
   })

@@ -17,7 +17,8 @@ export interface Preconditions {
 }
 
 const NO_PRECONDITIONS: Preconditions = { ifMatch: undefined, ifNoneMatch: undefined }
-const TAG = /^\s*(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"\s*$/
+/** One element of a list, possibly empty, and the comma behind it (RFC 9110, sections 5.6.1 and 8.8.3). */
+const ELEMENT = /[ \t]*(?:(W\/)?"([\x21\x23-\x7e\x80-\xff]*)")?[ \t]*(?:,|$)/y
 
 /** @throws KvError `invalid_argument` for a header that is neither `*` nor a list of quoted tags. */
 export function preconditionsOf(headers: IncomingHttpHeaders): Preconditions {
@@ -32,12 +33,19 @@ export function preconditionsOf(headers: IncomingHttpHeaders): Preconditions {
 
 function parseTags(header: string, text: string, acceptWeak: boolean): Tags {
   if (text.trim() === '*') return 'any'
-  return text.split(',').flatMap((part) => {
-    const tag = TAG.exec(part)
-    if (tag === null) throw invalid(header, `${header} must be * or a list of quoted ETags`)
-    const commitTs = /^[1-9]\d{0,15}$/.test(tag[2] ?? '') ? Number(tag[2]) : 0
-    return commitTs === 0 || (tag[1] !== undefined && !acceptWeak) ? [] : [commitTs]
-  })
+  const tags: Timestamp[] = []
+  let isEmpty = true
+  ELEMENT.lastIndex = 0
+  while (ELEMENT.lastIndex < text.length) {
+    const element = ELEMENT.exec(text)
+    if (element === null) throw invalid(header, `${header} must be * or a list of quoted ETags`)
+    const [, weak, tag] = element
+    if (tag === undefined) continue
+    isEmpty = false
+    if (/^[1-9]\d{0,15}$/.test(tag) && (weak === undefined || acceptWeak)) tags.push(Number(tag))
+  }
+  if (isEmpty) throw invalid(header, `${header} names no ETag`)
+  return tags
 }
 
 /** The conditions of a write on `key`, to be checked where it is decided. */

@@ -13,7 +13,7 @@ export function routedUrl(request: {
   readonly url?: string | undefined
   readonly method?: string | undefined
 }): string {
-  const url = request.url ?? '/'
+  const url = pathOf(request.url ?? '/')
   if (!url.startsWith(PREFIX) || request.method === 'POST') return url
   const query = url.indexOf('?')
   return query === -1 ? `${PREFIX}key` : `${PREFIX}key${url.slice(query)}`
@@ -21,6 +21,12 @@ export function routedUrl(request: {
 
 /** The percent-decoded key. @throws KvError `invalid_argument` for a bad escape. */
 export function rawKeyOf(originalUrl: string): Buffer {
-  const query = originalUrl.indexOf('?')
-  return percentDecode(originalUrl.slice(PREFIX.length, query === -1 ? undefined : query), 'key')
+  const url = pathOf(originalUrl)
+  const query = url.indexOf('?')
+  return percentDecode(url.slice(PREFIX.length, query === -1 ? undefined : query), 'key')
+}
+
+/** Clients that think they talk to a proxy send `http://host/path`; servers have to take it (RFC 9112, section 3.2.2). */
+function pathOf(url: string): string {
+  return url.startsWith('/') ? url : url.replace(/^https?:\/\/[^/?]*/i, '')
 }

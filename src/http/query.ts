@@ -6,13 +6,10 @@ import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../percolator/t
 export type RawQuery = Readonly<Record<string, string | string[] | undefined>>
 
 const NONE: RawQuery = Object.freeze({})
-const PARAMETERS_MAX = 64
 
 /** `+` becomes an escaped space, as forms and URLSearchParams write it; nothing else is decoded. */
 export function parseRawQuery(text: string): RawQuery {
-  return text === ''
-    ? NONE
-    : (parse(text, '&', '=', { decodeURIComponent: (s) => s, maxKeys: PARAMETERS_MAX }) as RawQuery)
+  return text === '' ? NONE : (parse(text, '&', '=', { decodeURIComponent: (s) => s, maxKeys: 0 }) as RawQuery)
 }
 
 /** @throws KvError `invalid_argument` for a parameter that the route does not know, or one given twice. */
@@ -84,7 +81,7 @@ export function queryTimestamp(query: RawQuery): Timestamp | undefined {
   return timestampOfInstant(at)
 }
 
-const INSTANT = /^(\d{4})-(\d\d)-(\d\d)[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$/
+const INSTANT = /^(\d{4})-(\d\d)-(\d\d)[Tt ](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$/
 
 /** Everything committed up to and in the instant's millisecond. */
 function timestampOfInstant(text: string): Timestamp {

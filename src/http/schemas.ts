@@ -30,7 +30,7 @@ export const BatchGetBody = object({ keys: Keys, ts: OptionalTimestamp })
 export const ScanBody = object({
   start: Bound,
   end: Bound,
-  limit: Type.Integer({ minimum: 1, maximum: SCAN_LIMIT_MAX }),
+  limit: Type.Integer({ minimum: 1, maximum: REQUEST_KEYS_MAX }),
   ts: Timestamp,
   reverse: Flag,
   key_only: Flag,

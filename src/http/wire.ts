@@ -18,9 +18,21 @@ export function toMsgpack(answer: Plain): Buffer {
   return packr.pack(msgpackValue(answer))
 }
 
-/** @throws when the bytes are not one MessagePack value. */
+/** @throws when the bytes are not one MessagePack value, or a `str` in it is not UTF-8. */
 export function fromMsgpack(bytes: Uint8Array): unknown {
-  return packr.unpack(bytes)
+  const value: unknown = packr.unpack(bytes)
+  if (value === undefined) throw new Error('an extension that means nothing here')
+  requireUtf8(value, asBuffer(bytes))
+  return value
+}
+
+/** msgpackr decodes bad UTF-8 to U+FFFD: such text is real only where its encoding stands in the message. */
+function requireUtf8(value: unknown, message: Buffer): void {
+  if (typeof value === 'string') {
+    if (value.includes('\ufffd') && !message.includes(value)) throw new Error('a str is not UTF-8: send it as bin')
+  } else if (typeof value === 'object' && value !== null && !(value instanceof Uint8Array)) {
+    for (const field of Object.values(value)) requireUtf8(field, message)
+  }
 }
 
 function jsonValue(value: Plain): unknown {

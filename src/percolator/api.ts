@@ -13,7 +13,7 @@ export interface PercolatorApi {
   tso(count: number): Timestamp | Promise<Timestamp>
   get(request: GetRequest): Promise<GetAnswer>
   batchGet(request: BatchGetRequest): Promise<PairsAnswer>
-  scan(request: ScanRequest): Promise<PairsAnswer>
+  scan(request: ScanRequest): Promise<ScanAnswer>
   prewrite(request: PrewriteRequest): Promise<PrewriteAnswer>
   commit(request: CommitRequest): Promise<CommitAnswer>
   rollback(request: RollbackRequest): Promise<void>
@@ -72,12 +72,18 @@ export interface Pair {
 export interface PairsAnswer {
   readonly pairs: readonly Pair[]
 }
+export interface ScanAnswer extends PairsAnswer {
+  /** True when `bytesMax` ended the scan; there may be more pairs in the range. */
+  readonly isCut?: boolean
+}
 
 export interface ScanRequest extends KeyRange {
   readonly limit: number
   readonly ts: Timestamp
   readonly reverse?: boolean | undefined
   readonly keyOnly?: boolean | undefined
+  /** In process only: end with the pair that reaches this many bytes of keys and values. */
+  readonly bytesMax?: number | undefined
 }
 
 export type MutationOp = 'put' | 'delete' | 'lock' | 'insert' | 'check_not_exists'

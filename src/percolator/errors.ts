@@ -1,4 +1,6 @@
+import { isUtf8 } from 'node:buffer'
 import type { LockInfo } from './api.js'
+import { asBuffer } from './key-text.js'
 import type { Timestamp } from './timestamp.js'
 
 export type WriteConflictReason =
@@ -90,10 +92,11 @@ export function isKvError<C extends ErrorCode>(error: unknown, code: C): error i
   return error instanceof KvError && error.code === code
 }
 
-/** A key in a message: printable text as it is, anything else as hex. */
+/** A key in a message: text without control characters as it is, anything else as hex. */
 export function printKey(key: Uint8Array): string {
-  const text = Buffer.from(key.buffer, key.byteOffset, key.byteLength).toString('utf8')
-  return /^[\x20-\x7e]+$/.test(text) ? JSON.stringify(text) : `0x${Buffer.from(key).toString('hex')}`
+  const bytes = asBuffer(key)
+  const text = bytes.toString('utf8')
+  return isUtf8(bytes) && !/\p{C}/u.test(text) ? JSON.stringify(text) : `0x${bytes.toString('hex')}`
 }
 
 export function invalid(field: string, detail: string): KvError<'invalid_argument'> {

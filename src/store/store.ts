@@ -11,8 +11,8 @@ export interface Store extends PercolatorApi {
   readonly lockCount: number
   /** Signs scan cursors; stays the same over restarts. */
   readonly cursorSecret: Uint8Array
-  /** False while the engine is failing: every call answers `storage_unavailable` then. */
-  readonly isAvailable: boolean
+  /** False while the engine is failing and reads and writes answer `storage_unavailable`; asking has it tried again. */
+  probe(): boolean
 
   /** The newest timestamp that is not in the future. */
   clock(): Timestamp
@@ -29,7 +29,13 @@ export interface Store extends PercolatorApi {
   ): Promise<T>
 
   /**
-   * Raises the safe point and removes what nobody can read any more. Locks below it must be resolved before.
+   * From now on, and over restarts, reads and prewrites below it are refused. It never goes down.
+   * @returns the one in force.
+   */
+  raiseSafePoint(safePoint: Timestamp): Promise<Timestamp>
+
+  /**
+   * Raises the safe point and removes what nobody can read from there on. No lock below it must be left.
    * @returns write records removed.
    */
   collect(safePoint: Timestamp): Promise<number>

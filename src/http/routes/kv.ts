@@ -33,6 +33,7 @@ export function kvRoutes(app: FastifyInstance, { store, limits }: AppContext): v
     const ts = queryTimestamp(query)
     const preconditions = preconditionsOf(request.headers)
     const found = await resolvingLocks(store, lockWaitMs(query), () => store.get({ key, ts }))
+    if (!found.found && preconditions.ifMatch !== undefined) throw preconditionFailed(key, 0)
     if (!found.found) throw new KvError('not_found', `there is no key ${printKey(key)}`, { key })
     const status = readCondition(preconditions, found.commitTs)
     if (status === 412) throw preconditionFailed(key, found.commitTs)
@@ -58,17 +59,19 @@ export function kvRoutes(app: FastifyInstance, { store, limits }: AppContext): v
     }
   }
 
-  app.delete(KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
-    const key = keyOf(request)
-    return answer(request, reply, await write(request, key, { op: 'delete', key }))
-  })
-
-  // PUT takes any body as it is, so it gets content type parsers of its own.
+  // PUT takes any body as it is, and DELETE ignores one, whatever the content type says, a malformed one too.
   app.register(async (scope) => {
+    scope.addHook('onRequest', async (request) => {
+      request.headers['content-type'] = 'application/octet-stream'
+    })
     scope.removeAllContentTypeParsers()
     scope.addContentTypeParser('*', { parseAs: 'buffer', bodyLimit: limits.valueBytesMax }, (_request, body, done) =>
       done(null, body),
     )
+    scope.delete(KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
+      const key = keyOf(request)
+      return answer(request, reply, await write(request, key, { op: 'delete', key }))
+    })
     scope.put(KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
       const key = keyOf(request)
       const value = request.body instanceof Uint8Array ? request.body : Buffer.alloc(0)

@@ -93,6 +93,7 @@ function prewriteRequest(body: Decoded<Static<typeof schemas.PrewriteBody>>): Pr
     throw invalid('pessimistic_actions', 'pessimistic_actions needs for_update_ts')
   if (forUpdateTs !== undefined && pessimisticActions?.length !== mutations.length)
     throw invalid('pessimistic_actions', 'pessimistic_actions must have an entry for each mutation')
+  if (body.secondaries !== undefined) requireDistinct(body.secondaries, 'secondaries')
   if (tryOnePc && !mutations.some(({ key }) => sameKey(key, primary)))
     throw invalid('primary', 'with try_one_pc the primary must be among the mutations')
   return { ...body, lockTtl: body.lockTtl ?? LOCK_TTL_MS_DEFAULT }

@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream'
 import type { FastifyInstance } from 'fastify'
 import { resolvingLocks } from '../../client/lock-resolver.js'
-import { SCAN_LIMIT_DEFAULT, SCAN_LIMIT_MAX, SCAN_PAGE } from '../../limits.js'
+import { PAGE_BYTES_MAX, SCAN_LIMIT_DEFAULT, SCAN_LIMIT_MAX, SCAN_PAGE } from '../../limits.js'
 import type { Pair } from '../../percolator/api.js'
 import { invalid } from '../../percolator/errors.js'
 import type { Store } from '../../store/store.js'
@@ -28,6 +28,8 @@ const PARAMETERS = [
   'lock_wait_ms',
 ]
 
+const CHUNK_LENGTH = 64 * 1024
+
 /** A scan of one snapshot, from its beginning or from where a cursor left it. */
 interface Scan extends Omit<Cursor, 'after'> {
   readonly after: Uint8Array | undefined
@@ -51,9 +53,9 @@ export function scanRoutes(app: FastifyInstance, { store, limits }: AppContext):
       const first = await pages.next() // Before the headers go out: what fails at once is answered with a problem.
       return reply.header('content-type', CONTENT_TYPE.ndjson).send(Readable.from(lines(first, pages)))
     }
-    const pairs = await page(store, scan, scan.limit + 1)
-    if (pairs.length <= scan.limit) return answer(request, reply, { pairs, ts: scan.ts })
-    pairs.pop()
+    const { pairs, isCut } = await page(store, scan, scan.limit + 1)
+    if (pairs.length > scan.limit) pairs.pop()
+    else if (!isCut) return answer(request, reply, { pairs, ts: scan.ts })
     const after = (pairs.at(-1) as Pair).key
     const cursor = encodeCursor({ ...scan, after }, store.cursorSecret)
     return answer(request, reply, { pairs, ts: scan.ts, cursor })
@@ -87,7 +89,7 @@ async function scanOf(store: Store, query: RawQuery, keyBytesMax: number, limit:
   }
   const cursor = decodeCursor(cursorText, store.cursorSecret)
   // The cursor says it all; parameters may be repeated beside it, but not changed.
-  requireSame('prefix', range.start, cursor.start)
+  requireSame('start', range.start, cursor.start)
   requireSame('end', range.end, cursor.end)
   if ((reverse ?? cursor.reverse) !== cursor.reverse) throw invalid('reverse', 'reverse differs from the cursor’s')
   if ((ts ?? cursor.ts) !== cursor.ts) throw invalid('ts', 'ts differs from the cursor’s')
@@ -99,14 +101,14 @@ function requireSame(field: string, given: Uint8Array | undefined, inCursor: Uin
   throw invalid(field, `${field} differs from the cursor’s`)
 }
 
-async function page(store: Store, scan: Scan, limit: number): Promise<Pair[]> {
+async function page(store: Store, scan: Scan, limit: number): Promise<{ pairs: Pair[]; isCut: boolean }> {
   const { ts, reverse, keyOnly, after } = scan
   const start = after !== undefined && !reverse ? afterKey(after) : scan.start
   const end = after !== undefined && reverse ? after : scan.end
-  const { pairs } = await resolvingLocks(store, scan.lockWaitMs, () =>
-    store.scan({ start, end, ts, reverse, keyOnly, limit }),
+  const { pairs, isCut } = await resolvingLocks(store, scan.lockWaitMs, () =>
+    store.scan({ start, end, ts, reverse, keyOnly, limit, bytesMax: PAGE_BYTES_MAX }),
   )
-  return [...pairs]
+  return { pairs: [...pairs], isCut: isCut ?? false }
 }
 
 /** All pairs of a scan, up to its limit, some at a time. */
@@ -114,9 +116,9 @@ async function* pagesOf(store: Store, scan: Scan): AsyncGenerator<Pair[], void> 
   let after = scan.after
   for (let left = scan.limit; left > 0; ) {
     const size = Math.min(left, SCAN_PAGE)
-    const pairs = await page(store, { ...scan, after }, size)
+    const { pairs, isCut } = await page(store, { ...scan, after }, size)
     if (pairs.length > 0) yield pairs
-    if (pairs.length < size) return
+    if (pairs.length < size && !isCut) return
     after = (pairs.at(-1) as Pair).key
     left -= pairs.length
   }
@@ -135,10 +137,18 @@ async function* lines(
   rest: AsyncGenerator<Pair[], void>,
 ): AsyncGenerator<string, void> {
   if (first.done) return
-  yield linesOf(first.value)
-  for await (const pairs of rest) yield linesOf(pairs)
+  yield* chunksOf(first.value)
+  for await (const pairs of rest) yield* chunksOf(pairs)
 }
 
-function linesOf(pairs: readonly Pair[]): string {
-  return pairs.map((pair) => `${toJson(pair)}\n`).join('')
+/** Lines together in strings of some size: one write for many short pairs, and never many long ones in one string. */
+function* chunksOf(pairs: readonly Pair[]): Generator<string, void> {
+  let chunk = ''
+  for (const pair of pairs) {
+    chunk += `${toJson(pair)}\n`
+    if (chunk.length < CHUNK_LENGTH) continue
+    yield chunk
+    chunk = ''
+  }
+  if (chunk !== '') yield chunk
 }

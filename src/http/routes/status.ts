@@ -11,7 +11,7 @@ export function statusRoutes(app: FastifyInstance, { store, version, durability 
   app.get('/livez', (request, reply) => answer(request, reply, { status: 'ok' }))
 
   app.get('/readyz', (request, reply) => {
-    if (store.isAvailable) return answer(request, reply, { status: 'ready' })
+    if (store.probe()) return answer(request, reply, { status: 'ready' })
     const error = new KvError('storage_unavailable', 'the storage engine failed; it is being opened again', {})
     const { status, body } = problemOf(error, request.id)
     return answerProblem(request, reply, status, body)

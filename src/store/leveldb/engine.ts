@@ -13,7 +13,7 @@ export interface EngineRange {
 }
 
 export interface EngineIterator {
-  /** At most `size` entries; an empty array at the end of the range. */
+  /** The next `size` entries; fewer only at the end of the range. */
   nextv(size: number): Promise<[Buffer, Buffer][]>
   seek(target: Buffer): void
   close(): Promise<void>
@@ -37,6 +37,9 @@ export interface Engine extends EngineReader {
   reopen(): Promise<void>
   close(): Promise<void>
 }
+
+/** What one crossing into LevelDB brings back at most, about. */
+const PAGE_BYTES = 256 * 1024
 
 type Level = ClassicLevel<Buffer, Buffer>
 type LevelSnapshot = ReturnType<Level['snapshot']>
@@ -67,9 +70,17 @@ function readerOf(db: Level, snapshot?: LevelSnapshot): EngineReader {
     get: (key) => db.get(key, at),
     getMany: (keys) => db.getMany(keys, at),
     iterator({ gte, lt, reverse = false, values = true }) {
-      const iterator = db.iterator({ gte, lt, reverse, values, ...at })
+      const iterator = db.iterator({ gte, lt, reverse, values, highWaterMarkBytes: PAGE_BYTES, ...at })
       return {
-        nextv: (size) => iterator.nextv(size) as Promise<[Buffer, Buffer][]>,
+        // classic-level ends a page early once it holds `highWaterMarkBytes`: only an empty one ends the range.
+        async nextv(size) {
+          const entries = (await iterator.nextv(size)) as [Buffer, Buffer][]
+          for (let more = entries; more.length > 0 && entries.length < size; ) {
+            more = (await iterator.nextv(size - entries.length)) as [Buffer, Buffer][]
+            entries.push(...more)
+          }
+          return entries
+        },
         seek: (target) => iterator.seek(target),
         close: () => iterator.close(),
       }

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { SHORT_VALUE_BYTES_MAX } from '../../limits.js'
+import { ANSWER_BYTES_MAX, SHORT_VALUE_BYTES_MAX } from '../../limits.js'
 import { Oracle } from '../../oracle/oracle.js'
 import { checkSecondaryLock } from '../../percolator/actions/check-secondary-locks.js'
 import { checkTxnStatus } from '../../percolator/actions/check-txn-status.js'
@@ -35,6 +35,7 @@ import type {
   ResolveLockAnswer,
   ResolveLockRequest,
   RollbackRequest,
+  ScanAnswer,
   ScanLockAnswer,
   ScanLockRequest,
   ScanRequest,
@@ -70,6 +71,8 @@ const META_CURSOR_SECRET = metaKey('cursor/secret')
 
 /** Keys that one collection or physical deletion holds the latches of at a time. */
 const COLLECT_KEYS = 256
+/** Values that a scan reads before it looks at their size. */
+const VALUES_AT_A_TIME = 64
 /** How long after a failed reopening the next one is tried, when a request asks for the engine. */
 const REOPEN_PAUSE_MS = 1000
 
@@ -139,7 +142,7 @@ async function checkFormat(engine: Engine, directory: string): Promise<void> {
     throw new DataDirectoryError(detail)
   }
   if (format > 0) return
-  const iterator = engine.iterator({ gte: Buffer.alloc(0), lt: Buffer.alloc(1, 0xff), values: false })
+  const iterator = engine.iterator({ gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff), values: false })
   const entries = await iterator.nextv(1)
   await iterator.close()
   if (entries.length > 0) throw new DataDirectoryError(`the data directory ${directory} is a LevelDB, but not PerKV's`)
@@ -176,6 +179,7 @@ class LevelDbStore implements Store {
   #maxTs: Timestamp
   #safePoint: Timestamp
   #isAvailable = true
+  #isClosed = false
   #reopening: Promise<void> | undefined
   #reopenNotBefore = 0
 
@@ -209,7 +213,8 @@ class LevelDbStore implements Store {
   get lockCount(): number {
     return this.#locks.size
   }
-  get isAvailable(): boolean {
+  probe(): boolean {
+    if (!this.#isAvailable) this.#reopenSoon()
     return this.#isAvailable
   }
 
@@ -261,6 +266,7 @@ class LevelDbStore implements Store {
         const snapshot = this.#engine.snapshot()
         try {
           const pairs: Pair[] = []
+          let bytes = 0
           for (let from = 0; from < keys.length; from += COLLECT_KEYS) {
             const chunk = keys.slice(from, from + COLLECT_KEYS)
             const writes = await Promise.all(chunk.map((key) => readVersion(snapshot, key, ts)))
@@ -268,7 +274,11 @@ class LevelDbStore implements Store {
               const write = writes[i]
               return write === undefined ? [] : [{ key, write }]
             })
-            pairs.push(...(await readPairs(snapshot, found)))
+            for (const pair of await readPairs(snapshot, found)) {
+              pairs.push(pair)
+              bytes += pairBytes(pair)
+            }
+            if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge()
           }
           return { pairs }
         } finally {
@@ -278,7 +288,8 @@ class LevelDbStore implements Store {
     })
   }
 
-  scan({ start, end, limit, ts, reverse = false, keyOnly = false }: ScanRequest): Promise<PairsAnswer> {
+  scan(request: ScanRequest): Promise<ScanAnswer> {
+    const { start, end, limit, ts, reverse = false, keyOnly = false, bytesMax } = request
     return this.#guard(async () => {
       for (;;) {
         await this.#admitRead(ts)
@@ -304,7 +315,7 @@ class LevelDbStore implements Store {
             if (locks.length > 0) throw keysLocked(inKeyOrder(locks))
           }
           if (keyOnly) return { pairs: found.map(({ key, write }) => ({ key, commitTs: write.commitTs })) }
-          return { pairs: await readPairs(snapshot, found) }
+          return await readPairsWithin(snapshot, found, bytesMax)
         } finally {
           await snapshot.close()
         }
@@ -384,7 +395,6 @@ class LevelDbStore implements Store {
 
   async #prewriteLatched(keys: readonly Uint8Array[], request: PrewriteRequest): Promise<PrewriteAnswer> {
     const { startTs, mutations } = request
-    if (startTs < this.#safePoint) throw belowSafePoint(startTs, this.#safePoint)
     // A calculated commit timestamp goes above the start, so timestamps handed out later must too. And reading that a
     // key is absent is a read: nobody may commit it below this start afterwards.
     if (
@@ -395,14 +405,21 @@ class LevelDbStore implements Store {
       await this.#observe(startTs)
     const rows = await this.#readRows(keys, startTs, (index) => prewriteDepth(mutations[index] ?? NO_MUTATION))
     // One turn of the event loop from here to the published locks: see `get`.
+    if (startTs < this.#safePoint) throw belowSafePoint(startTs, this.#safePoint)
     const context = { maxTs: this.#maxTs, shortValueBytesMax: SHORT_VALUE_BYTES_MAX }
-    return this.#write(prewrite(rows, request, context), request)
+    const outcome = prewrite(rows, request, context)
+    // No timestamp handed out from now on equals a calculated one, or is below it.
+    const calculated = outcome.ok ? (outcome.value.onePcCommitTs ?? outcome.value.minCommitTs ?? 0) : 0
+    const observed = this.#oracle.observe(calculated)
+    const answer = await this.#write(outcome, request)
+    await observed
+    return answer
   }
 
   async commit(request: CommitRequest): Promise<CommitAnswer> {
     const { startTs, keys } = request
     const depth: DepthOf = (_, lock) => (lock?.startTs === startTs ? 'none' : 'txn')
-    await this.#oracle.observe(request.commitTs) // Whoever starts after the answer must see this commit.
+    await this.#guard(() => this.#oracle.observe(request.commitTs)) // Whoever starts afterwards must see this commit.
     return this.#update(keys, startTs, depth, (rows) => {
       if (startTs < this.#safePoint) throw belowSafePoint(startTs, this.#safePoint)
       return commitAll(rows, request)
@@ -475,7 +492,13 @@ class LevelDbStore implements Store {
     return { resolved }
   }
 
-  #resolve(keys: readonly Uint8Array[], startTs: Timestamp, commitTs: Timestamp, areNamed: boolean): Promise<number> {
+  async #resolve(
+    keys: readonly Uint8Array[],
+    startTs: Timestamp,
+    commitTs: Timestamp,
+    areNamed: boolean,
+  ): Promise<number> {
+    await this.#guard(() => this.#oracle.observe(commitTs))
     return this.#update(keys, startTs, TXN, (rows) => {
       let resolved = 0
       const mutations: Mutation[] = []
@@ -512,11 +535,21 @@ class LevelDbStore implements Store {
     })
   }
 
+  raiseSafePoint(safePoint: Timestamp): Promise<Timestamp> {
+    return this.#guard(() =>
+      this.#latches.hold([SAFE_POINT_LATCH], async () => {
+        if (safePoint <= this.#safePoint) return this.#safePoint
+        this.#requireAvailable()
+        await this.#group.submit([{ type: 'put', key: META_SAFE_POINT, value: packRecord([safePoint]) }])
+        this.#safePoint = safePoint
+        return safePoint
+      }),
+    )
+  }
+
   collect(safePoint: Timestamp): Promise<number> {
     return this.#guard(async () => {
-      // Refuse reads below it before the first version goes.
-      await this.#group.submit([{ type: 'put', key: META_SAFE_POINT, value: packRecord([safePoint]) }])
-      this.#safePoint = Math.max(this.#safePoint, safePoint)
+      await this.raiseSafePoint(safePoint)
       let removed = 0
       for await (const keys of userKeys(this.#engine, CF_WRITE, {}, COLLECT_KEYS)) {
         await this.#latches.hold(keys.map(keyText), async () => {
@@ -531,7 +564,12 @@ class LevelDbStore implements Store {
   }
 
   async close(): Promise<void> {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    await this.#reopening
+    if (this.#isAvailable) await this.#oracle.close().catch(() => {}) // The mark saved before holds then.
     await this.#group.idle()
+    await this.#reopening
     this.#isAvailable = false
     await this.#engine.close()
   }
@@ -614,14 +652,19 @@ class LevelDbStore implements Store {
 
   /** max_ts and the oracle go up to `ts`, or to the clock when that is in the future. */
   async #observe(ts: Timestamp): Promise<void> {
-    await this.#oracle.observe(ts)
+    const observed = this.#oracle.observe(ts)
+    if (observed !== undefined) await this.#guard(() => observed)
     this.#maxTs = Math.max(this.#maxTs, Math.min(ts, this.#oracle.last))
   }
 
   #requireAvailable(): void {
     if (this.#isAvailable) return
-    if (this.#reopening === undefined && Date.now() >= this.#reopenNotBefore) void this.#reopen()
+    this.#reopenSoon()
     throw new KvError('storage_unavailable', 'the storage engine failed; it is being opened again', {})
+  }
+
+  #reopenSoon(): void {
+    if (!this.#isClosed && this.#reopening === undefined && Date.now() >= this.#reopenNotBefore) void this.#reopen()
   }
 
   /**
@@ -674,6 +717,9 @@ class LevelDbStore implements Store {
     }
   }
 }
+
+/** Not a key: keys have at least one byte. */
+const SAFE_POINT_LATCH = ''
 
 const TXN: DepthOf = () => 'txn'
 const NONE: DepthOf = () => 'none'
@@ -732,6 +778,34 @@ async function readPairs(
     if (value === undefined) throw lostValue(key, write.startTs)
     return { key, value, commitTs: write.commitTs }
   })
+}
+
+/** @param bytesMax undefined: an answer that grows too large is refused rather than cut. */
+async function readPairsWithin(
+  engine: Parameters<typeof readPairs>[0],
+  found: Parameters<typeof readValues>[1],
+  bytesMax: number | undefined,
+): Promise<ScanAnswer> {
+  const pairs: Pair[] = []
+  let bytes = 0
+  for (let from = 0; from < found.length; from += VALUES_AT_A_TIME) {
+    for (const pair of await readPairs(engine, found.slice(from, from + VALUES_AT_A_TIME))) {
+      pairs.push(pair)
+      bytes += pairBytes(pair)
+      if (bytesMax !== undefined && bytes >= bytesMax) return { pairs, isCut: pairs.length < found.length }
+    }
+    if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge()
+  }
+  return { pairs }
+}
+
+function pairBytes({ key, value }: Pair): number {
+  return key.length + (value?.length ?? 0)
+}
+
+function answerTooLarge(): KvError<'payload_too_large'> {
+  const detail = `the answer has over ${ANSWER_BYTES_MAX} bytes of keys and values: ask for fewer keys`
+  return new KvError('payload_too_large', detail, { limit: ANSWER_BYTES_MAX })
 }
 
 function lostValue(key: Uint8Array, startTs: Timestamp): CorruptRecord {

@@ -173,7 +173,7 @@ describe.each(MODES)('a write that %s', (mode) => {
     expect(await codeOf(act())).toBe('storage_unavailable')
     await tapped.quiet()
     expect(tapped.reopens).toBe(1)
-    expect(store.isAvailable).toBe(true)
+    expect(store.probe()).toBe(true)
     await expectAgreement()
     expect(await stateAt(100)).toBe(want[mode])
     expect(await read(store, 'safe', 100)).toBe(LONG)
@@ -332,7 +332,7 @@ describe('a reopening that fails', () => {
   })
 
   test('every call says so meanwhile; the next one after the pause tries again, and all is there', async () => {
-    expect(store.isAvailable).toBe(false)
+    expect(store.probe()).toBe(false)
     const calls = [
       () => read(store, 'a'),
       () => store.batchGet({ keys, ts: 50 }),
@@ -356,7 +356,7 @@ describe('a reopening that fails', () => {
     expect(await codeOf(read(store, 'a'))).toBe('storage_unavailable')
     await tapped.quiet()
     expect(tapped.reopens).toBe(2)
-    expect(store.isAvailable).toBe(true)
+    expect(store.probe()).toBe(true)
     await expectAgreement()
     expect(store.lockCount).toBe(2)
     await store.commit({ keys, startTs: 10, commitTs: 20 })
@@ -401,7 +401,7 @@ describe('a reopening that fails', () => {
     await closing
     await tapped.quiet()
     expect(tapped.isClosed).toBe(true)
-    expect(store.isAvailable).toBe(false)
+    expect(store.probe()).toBe(false)
   })
 })
 

@@ -1,0 +1,191 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
+import { Packr } from 'msgpackr'
+import { afterEach, expect } from 'vitest'
+import { createApp } from '../../src/http/app.js'
+import { DEFAULT_LIMITS, type Limits } from '../../src/limits.js'
+import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
+import type { Store } from '../../src/store/store.js'
+
+export type Json = Record<string, unknown>
+export type Headers = Record<string, string>
+export type Method = 'GET' | 'HEAD' | 'PUT' | 'POST' | 'DELETE' | 'PATCH' | 'OPTIONS'
+
+export interface StartOptions {
+  readonly limits?: Partial<Limits>
+  /** Unix milliseconds of the oracle; the real clock when absent. */
+  readonly now?: () => number
+}
+
+/** What a problem may be called; the table of docs/api.md. */
+export const STATUS_OF_CODE: Readonly<Record<string, number>> = {
+  invalid_argument: 400,
+  not_found: 404,
+  txn_not_found: 404,
+  key_locked: 423,
+  write_conflict: 409,
+  already_exists: 409,
+  already_committed: 409,
+  txn_lock_not_found: 409,
+  commit_ts_expired: 409,
+  pessimistic_lock_not_found: 409,
+  assertion_failed: 409,
+  primary_mismatch: 409,
+  precondition_failed: 412,
+  payload_too_large: 413,
+  unsupported_media_type: 415,
+  ts_below_safe_point: 410,
+}
+
+const packr = new Packr({ useRecords: false, int64AsType: 'number' })
+export const pack = (value: unknown): Buffer => packr.pack(value)
+export const unpack = (bytes: Uint8Array): unknown => packr.unpack(bytes)
+
+/** A server on a directory of its own, and shorthands for talking to it. */
+export class TestServer {
+  constructor(
+    readonly app: FastifyInstance,
+    readonly store: Store,
+    readonly directory: string,
+  ) {}
+
+  send(method: Method, url: string, headers: Headers = {}, payload?: string | Buffer): Promise<LightMyRequestResponse> {
+    return this.app.inject({ method, url, headers, ...(payload === undefined ? {} : { payload }) })
+  }
+  get(url: string, headers: Headers = {}): Promise<LightMyRequestResponse> {
+    return this.send('GET', url, headers)
+  }
+  post(url: string, body: unknown, headers: Headers = {}): Promise<LightMyRequestResponse> {
+    return this.send('POST', url, { 'content-type': 'application/json', ...headers }, JSON.stringify(body))
+  }
+  postPacked(url: string, body: Buffer, headers: Headers = {}): Promise<LightMyRequestResponse> {
+    return this.send('POST', url, { 'content-type': 'application/msgpack', ...headers }, body)
+  }
+  call(name: string, body: unknown): Promise<LightMyRequestResponse> {
+    return this.post(`/v1/percolator/${name}`, body)
+  }
+  /** The answer of a call that must succeed. */
+  async ok(name: string, body: unknown): Promise<Json> {
+    return okBody(await this.call(name, body))
+  }
+  async txn(body: unknown): Promise<Json> {
+    return okBody(await this.post('/v1/txn', body))
+  }
+  /** @returns the commit_ts. */
+  async put(key: string, value: string | Buffer, headers: Headers = {}): Promise<number> {
+    const response = await this.send('PUT', urlOf(key), { 'content-type': 'text/plain', ...headers }, value)
+    return numberOf(okBody(response), 'commit_ts')
+  }
+  async remove(key: string): Promise<number> {
+    return numberOf(okBody(await this.send('DELETE', urlOf(key))), 'commit_ts')
+  }
+  mvcc(key: string): Promise<Json> {
+    return this.ok('mvcc_get_by_key', { key })
+  }
+  /** Locks keys by a prewrite; the first is the primary. */
+  lock(startTs: number, keys: readonly string[], rest: Json = {}): Promise<Json> {
+    const mutations = keys.map((key) => ({ op: 'put', key, value: `${key}@${startTs}` }))
+    return this.ok('prewrite', { mutations, primary: keys[0], start_ts: startTs, ...rest })
+  }
+  /** Prewrite and commit. */
+  async write(startTs: number, commitTs: number, keys: readonly string[]): Promise<void> {
+    await this.lock(startTs, keys)
+    await this.ok('commit', { keys, start_ts: startTs, commit_ts: commitTs })
+  }
+  async listen(): Promise<number> {
+    await this.app.listen({ port: 0, host: '127.0.0.1' })
+    const address = this.app.server.address()
+    if (address === null || typeof address === 'string') throw new Error('no port')
+    return address.port
+  }
+}
+
+/** Servers that go away after each test. */
+export function testServers(): (options?: StartOptions) => Promise<TestServer> {
+  const running: TestServer[] = []
+  afterEach(async () => {
+    for (const { app, store, directory } of running.splice(0)) {
+      await app.close()
+      await store.close()
+      await rm(directory, { recursive: true, force: true })
+    }
+  })
+  return async (options = {}) => {
+    const server = await startServer(options)
+    running.push(server)
+    return server
+  }
+}
+
+export async function startServer({ limits = {}, now }: StartOptions = {}): Promise<TestServer> {
+  const directory = await mkdtemp(join(tmpdir(), 'perkv-http-'))
+  const store = await openLevelDbStore({ directory, durability: 'async', ...(now && { now }) })
+  const context = { store, version: '0.0.0-test', durability: 'async', logLevel: 'silent' } as const
+  const app = await createApp({ ...context, limits: { ...DEFAULT_LIMITS, ...limits } })
+  return new TestServer(app, store, directory)
+}
+
+/** A clock that tests step. */
+export class Clock {
+  ms = 1_700_000_000_000
+  readonly now = (): number => this.ms
+  ts(logical = 0): number {
+    return this.ms * 2048 + logical
+  }
+}
+
+export const urlOf = (key: string): string => `/v1/kv/${encodeURIComponent(key)}`
+
+export function okBody(response: LightMyRequestResponse): Json {
+  expect(response.statusCode, response.body).toBe(200)
+  return response.json<Json>()
+}
+
+export function numberOf(body: Json, name: string): number {
+  const value = body[name]
+  if (typeof value !== 'number') throw new Error(`${name} is no number: ${JSON.stringify(body)}`)
+  return value
+}
+
+export function listOf(body: Json, name: string): Json[] {
+  const value = body[name]
+  if (!Array.isArray(value)) throw new Error(`${name} is no list: ${JSON.stringify(body)}`)
+  return value as Json[]
+}
+
+/** Checks everything that all problems have in common, and the fields given. */
+export function expectProblem(response: LightMyRequestResponse, code: string, fields: Json = {}): Json {
+  expect(response.headers['content-type'], response.body).toMatch(/^application\/problem\+json/)
+  const body = response.json<Json>()
+  expect(body, response.body).toMatchObject({ code, status: STATUS_OF_CODE[code], ...fields })
+  expect(response.statusCode).toBe(STATUS_OF_CODE[code])
+  expect(typeof body['title']).toBe('string')
+  expect(typeof body['detail']).toBe('string')
+  expect(response.body).not.toMatch(/\bat .*\.(js|ts):\d+/)
+  return body
+}
+
+/** Sends bytes as they are and reads until the server closes. */
+export function rawRequest(port: number, request: string | Buffer): Promise<{ status: number; body: string }> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = []
+    const socket = connect(port, '127.0.0.1')
+    socket.on('data', (chunk) => chunks.push(chunk))
+    socket.on('error', reject)
+    socket.on('close', () => {
+      const text = Buffer.concat(chunks).toString('latin1')
+      const [head = '', ...rest] = text.split('\r\n\r\n')
+      resolve({ status: Number(head.split(' ')[1]), body: rest.join('\r\n\r\n') })
+    })
+    socket.write(request)
+  })
+}
+
+/** A request line with the headers that every raw request needs; one for a body too when there is one. */
+export function rawText(line: string, headers: readonly string[] = [], body?: string): string {
+  const length = body === undefined ? [] : [`Content-Length: ${Buffer.byteLength(body)}`]
+  return [`${line} HTTP/1.1`, 'Host: test', 'Connection: close', ...length, ...headers, '', body ?? ''].join('\r\n')
+}

@@ -1,0 +1,85 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+
+/** The built command; `npm test` builds it first. */
+export const CLI = fileURLToPath(new URL('../../dist/cli.js', import.meta.url))
+
+export interface ServerProcess {
+  readonly url: string
+  readonly readyLine: string
+  /** Sends the signal and waits for the end. */
+  stop(signal: NodeJS.Signals): Promise<{ code: number | null; signal: NodeJS.Signals | null }>
+}
+
+const running = new Set<ChildProcess>()
+
+/** Starts `perkv serve` on any free port and waits for its ready line. */
+export async function startProcess(data: string, flags: readonly string[] = []): Promise<ServerProcess> {
+  const child = spawn(process.execPath, [CLI, 'serve', '--port', '0', '--data', data, ...flags], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  running.add(child)
+  const ended = once(child, 'exit').then(([code, signal]) => {
+    running.delete(child)
+    return { code: code as number | null, signal: signal as NodeJS.Signals | null }
+  })
+  const first = once(createInterface({ input: child.stdout }), 'line')
+  const readyLine = await Promise.race([
+    first.then(([line]) => String(line)),
+    ended.then(({ code }) => {
+      throw new Error(`perkv serve ended with ${code} before it was ready`)
+    }),
+  ])
+  const url = /http:\/\/[\d.:]+/.exec(readyLine)?.[0]
+  if (url === undefined) throw new Error(`no address in the ready line: ${readyLine}`)
+  return {
+    url,
+    readyLine,
+    stop(signal) {
+      child.kill(signal)
+      return ended
+    },
+  }
+}
+
+export interface Finished {
+  readonly code: number | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** Runs the command to its end. */
+export async function runCli(args: readonly string[], env: Record<string, string> = {}): Promise<Finished> {
+  const child = spawn(process.execPath, [CLI, ...args], { env: { ...process.env, ...env } })
+  running.add(child)
+  let stdout = ''
+  let stderr = ''
+  child.stdout.on('data', (chunk) => {
+    stdout += chunk
+  })
+  child.stderr.on('data', (chunk) => {
+    stderr += chunk
+  })
+  const [code] = await once(child, 'close')
+  running.delete(child)
+  return { code: code as number | null, stdout, stderr }
+}
+
+/** What a failed test left running. */
+export function killAll(): void {
+  for (const child of running) child.kill('SIGKILL')
+}
+
+export async function withTempDir<T>(body: (directory: string) => Promise<T>): Promise<T> {
+  const directory = await mkdtemp(join(tmpdir(), 'perkv-'))
+  try {
+    return await body(directory)
+  } finally {
+    await rm(directory, { recursive: true, force: true })
+  }
+}
