@@ -1,7 +1,9 @@
 import type { FastifyInstance } from 'fastify'
+import { IDEMPOTENCY_MS, isOutcomeExpired } from './client/idempotency.js'
 import type { Config } from './config.js'
 import { createApp } from './http/app.js'
 import { SHUTDOWN_GRACE_MS } from './limits.js'
+import { physicalMs } from './percolator/timestamp.js'
 import { openLevelDbStore } from './store/leveldb/leveldb-store.js'
 import type { Store } from './store/store.js'
 
@@ -23,7 +25,15 @@ export async function startServer(config: Config, version: string): Promise<Runn
   try {
     app = await createApp({ store, limits, version, durability, logLevel })
     await app.listen({ host, port })
-    return { url: urlOf(app), close: () => shutDown(app as FastifyInstance, store) }
+    const collector = setInterval(() => {
+      const nowMs = physicalMs(store.clock())
+      store.collectOutcomes((record) => isOutcomeExpired(record, nowMs)).catch((err) => app?.log.error({ err }))
+    }, IDEMPOTENCY_MS)
+    const close = async (): Promise<void> => {
+      clearInterval(collector)
+      await shutDown(app as FastifyInstance, store)
+    }
+    return { url: urlOf(app), close }
   } catch (error) {
     await app?.close()
     await store.close()

@@ -1,9 +1,10 @@
-import type { Pair, PrewriteMutation } from '../percolator/api.js'
+import type { Pair, PrewriteAnswer, PrewriteMutation } from '../percolator/api.js'
 import { type FailedCheck, invalid, isKvError, KvError, printKey } from '../percolator/errors.js'
 import { asBuffer, keyText } from '../percolator/key-text.js'
-import type { Timestamp } from '../percolator/timestamp.js'
-import type { Store } from '../store/store.js'
+import { physicalMs, type Timestamp } from '../percolator/timestamp.js'
+import type { Store, StoredOutcome } from '../store/store.js'
 import { Backoff } from './backoff.js'
+import { encodeOutcome, type Idempotency, replay } from './idempotency.js'
 import { resolvingLocks } from './lock-resolver.js'
 import { WriteBuffer } from './write-buffer.js'
 
@@ -40,6 +41,8 @@ export interface OneShot {
   readonly maxRetries: number
   /** How long to wait for other transactions' locks. */
   readonly lockWaitMs: number
+  /** Given: the outcome is stored with the commit, and a repeat is answered with it. */
+  readonly idempotency?: Idempotency | undefined
 }
 
 export type OpResult =
@@ -55,8 +58,16 @@ export interface OneShotAnswer {
   readonly results: readonly OpResult[]
 }
 
+/** @param isReplayed the answer of an earlier request with the same idempotency key; this one wrote nothing. */
+export interface OneShotOutcome {
+  readonly answer: OneShotAnswer
+  readonly isReplayed: boolean
+}
+
 /** A lock that a dead server leaves would live this long; 1PC leaves none. */
 const LOCK_TTL_MS = 3000
+/** Longer than any key, so it never meets one. */
+const IDEMPOTENCY_LATCH = Buffer.alloc(9000, 'idempotency/')
 const INT64_MAX = 2n ** 63n - 1n
 const INT64_MIN = -(2n ** 63n)
 
@@ -65,23 +76,41 @@ const INT64_MIN = -(2n ** 63n)
  * beforehand, so it keeps the other writers of this process away from them and rarely loses; when it does (to a client
  * that coordinates itself), it starts again at a new start_ts.
  * @throws KvError `precondition_failed`, `already_exists`, `invalid_argument` (an increment of what is no number),
- *   `write_conflict` after `maxRetries`, `key_locked` after `lockWaitMs`.
+ *   `write_conflict` after `maxRetries`, `key_locked` after `lockWaitMs`, `idempotency_mismatch`.
  */
-export async function runOneShot(store: Store, request: OneShot): Promise<OneShotAnswer> {
+export async function runOneShot(store: Store, request: OneShot): Promise<OneShotOutcome> {
+  const { idempotency } = request
   const keys = uniqueKeys(request)
+  // A latch that no key of data has: a repeat that comes while the first still runs waits for it.
+  if (idempotency !== undefined) keys.push(Buffer.concat([IDEMPOTENCY_LATCH, idempotency.key]))
   const backoff = new Backoff()
   for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
     try {
       return await resolvingLocks(store, request.lockWaitMs, () =>
         store.exclusive(keys, async (prewrite) => {
           const startTs = await store.tso(1)
+          const nowMs = physicalMs(startTs)
+          if (idempotency !== undefined) {
+            const answer = replay<OneShotAnswer>(await store.outcome(idempotency.key), idempotency, nowMs)
+            if (answer !== undefined) return { answer, isReplayed: true }
+          }
+          const stored = (answer: OneShotAnswer): StoredOutcome | undefined =>
+            idempotency && { key: idempotency.key, record: encodeOutcome(idempotency, nowMs, answer) }
           const { writes, results } = await evaluate(store, request, startTs)
           const [first] = writes
-          if (first === undefined) return { startTs, results }
+          if (first === undefined) {
+            const answer = { startTs, results }
+            const outcome = stored(answer)
+            if (outcome !== undefined) await store.putOutcome(outcome)
+            return { answer, isReplayed: false }
+          }
           const onePc = { startTs, primary: first.key, lockTtl: LOCK_TTL_MS, tryOnePc: true }
-          const { onePcCommitTs } = await prewrite({ ...onePc, mutations: writes })
-          if (onePcCommitTs === undefined) throw new Error('a 1PC prewrite without max_commit_ts fell back to 2PC')
-          return { startTs, commitTs: onePcCommitTs, results }
+          const answerAt = ({ onePcCommitTs }: PrewriteAnswer): OneShotAnswer => {
+            if (onePcCommitTs === undefined) throw new Error('a 1PC prewrite without max_commit_ts fell back to 2PC')
+            return { startTs, commitTs: onePcCommitTs, results }
+          }
+          const prewritten = await prewrite({ ...onePc, mutations: writes }, (one) => stored(answerAt(one)))
+          return { answer: answerAt(prewritten), isReplayed: false }
         }),
       )
     } catch (error) {
@@ -92,7 +121,7 @@ export async function runOneShot(store: Store, request: OneShot): Promise<OneSho
 }
 
 /** Every key that the transaction names; ranges are read from the snapshot. */
-function uniqueKeys({ checks, ops }: OneShot): Uint8Array[] {
+function uniqueKeys({ checks, ops }: Pick<OneShot, 'checks' | 'ops'>): Uint8Array[] {
   const keys = new Map<string, Uint8Array>()
   for (const { key } of checks) keys.set(keyText(key), key)
   for (const op of ops) if (op.op !== 'scan') keys.set(keyText(op.key), op.key)
@@ -101,12 +130,7 @@ function uniqueKeys({ checks, ops }: OneShot): Uint8Array[] {
 
 /** Keys whose value or version decides something; a blind put or delete reads nothing. */
 function keysToRead({ checks, ops }: OneShot): Uint8Array[] {
-  return uniqueKeys({
-    checks,
-    ops: ops.filter(({ op }) => op === 'get' || op === 'insert' || op === 'increment'),
-    maxRetries: 0,
-    lockWaitMs: 0,
-  })
+  return uniqueKeys({ checks, ops: ops.filter(({ op }) => op === 'get' || op === 'insert' || op === 'increment') })
 }
 
 type Snapshot = ReadonlyMap<string, Pair>

@@ -18,6 +18,7 @@ const PROBLEMS = {
   assertion_failed: [409, 'Assertion failed'],
   primary_mismatch: [409, 'Primary mismatch'],
   precondition_failed: [412, 'Precondition failed'],
+  idempotency_mismatch: [422, 'Idempotency key mismatch'],
   payload_too_large: [413, 'Payload too large'],
   unsupported_media_type: [415, 'Unsupported media type'],
   ts_below_safe_point: [410, 'Timestamp below the safe point'],

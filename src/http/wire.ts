@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer'
-import { Packr } from 'msgpackr'
+import { addExtension, Packr } from 'msgpackr'
 import { asBuffer } from '../percolator/key-text.js'
 
 /** Answers and problems are plain data: camelCase names, bytes, numbers, text, lists and nulls. */
@@ -8,6 +8,30 @@ export type Plain = object | string | number | boolean | null | undefined
 /** uint 64 arrives as bigint by default, which no schema expects; beyond the safe integers nothing is accepted anyway. */
 const packr = new Packr({ useRecords: false, moreTypes: false, int64AsType: 'number' })
 const UINT32_MAX = 0xffff_ffff
+
+/** An integer that takes 64 bits. msgpackr would write a number as float 64 and a bigint as int 64. */
+class Uint64 {
+  constructor(readonly value: number) {}
+}
+
+type Allocate = (bytes: number) => { target: Uint8Array; targetView: DataView; position: number }
+
+/** Writes the token itself, as msgpackr's own extensions do; its types leave `allocate` out. */
+function packUint64({ value }: Uint64, allocate: Allocate): void {
+  const { target, targetView, position } = allocate(9)
+  target[position] = 0xcf
+  targetView.setUint32(position + 1, Math.floor(value / 2 ** 32))
+  targetView.setUint32(position + 5, value % 2 ** 32)
+}
+
+addExtension({
+  Class: Uint64,
+  type: 0x55, // msgpackr asks for one; it is neither written nor read.
+  pack: packUint64 as unknown as (value: Uint64) => Buffer,
+  unpack(): never {
+    throw new Error('an extension that means nothing here')
+  },
+})
 
 /** camelCase to snake_case, and bytes to text where they are UTF-8, else to `{"base64"}`. */
 export function toJson(answer: Plain): string {
@@ -44,9 +68,8 @@ function jsonValue(value: Plain): unknown {
   return mapObject(value, jsonValue)
 }
 
-/** msgpackr writes large numbers as floats; a timestamp is an integer. */
 function msgpackValue(value: Plain): unknown {
-  if (typeof value === 'number') return value > UINT32_MAX && Number.isInteger(value) ? BigInt(value) : value
+  if (typeof value === 'number') return value > UINT32_MAX && Number.isSafeInteger(value) ? new Uint64(value) : value
   if (typeof value !== 'object' || value === null) return value
   if (value instanceof Uint8Array) return asBuffer(value)
   return mapObject(value, msgpackValue)

@@ -1,6 +1,20 @@
 import type { PercolatorApi, PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 
+export interface StoredOutcome {
+  readonly key: Uint8Array
+  readonly record: Uint8Array
+}
+
+/**
+ * A prewrite under latches held already.
+ * @param outcomeOf makes what is stored with a 1PC commit, in the same atomic batch.
+ */
+export type PrewriteHeld = (
+  request: PrewriteRequest,
+  outcomeOf?: (answer: PrewriteAnswer) => StoredOutcome | undefined,
+) => Promise<PrewriteAnswer>
+
 /** What the server needs of a store beyond the Percolator calls. */
 export interface Store extends PercolatorApi {
   /** The name in `/v1/status`. */
@@ -23,10 +37,14 @@ export interface Store extends PercolatorApi {
    * transactions whose keys are known beforehand from losing to each other over and over.
    * @param keys each once.
    */
-  exclusive<T>(
-    keys: readonly Uint8Array[],
-    body: (prewrite: (request: PrewriteRequest) => Promise<PrewriteAnswer>) => Promise<T>,
-  ): Promise<T>
+  exclusive<T>(keys: readonly Uint8Array[], body: (prewrite: PrewriteHeld) => Promise<T>): Promise<T>
+
+  /** The outcome stored under an idempotency key, as it was written. */
+  outcome(key: Uint8Array): Promise<Uint8Array | undefined>
+  /** Stores the outcome of a request that wrote nothing. */
+  putOutcome(outcome: StoredOutcome): Promise<void>
+  /** Removes the outcomes for which `isExpired` holds. */
+  collectOutcomes(isExpired: (record: Uint8Array) => boolean): Promise<void>
 
   /**
    * From now on, and over restarts, reads and prewrites below it are refused. It never goes down.

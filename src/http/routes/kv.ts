@@ -1,4 +1,4 @@
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { resolvingLocks } from '../../client/lock-resolver.js'
 import { type Op, runOneShot } from '../../client/one-shot.js'
 import { LOCK_WAIT_MS_DEFAULT, LOCK_WAIT_MS_MAX, MAX_RETRIES_DEFAULT } from '../../limits.js'
@@ -10,6 +10,7 @@ import type { AppContext } from '../app.js'
 import { requireKey, requireValue } from '../bytes.js'
 import { decoderOf } from '../decode.js'
 import { checksOf, etagOf, preconditionsOf, readCondition } from '../etag.js'
+import { answerOutcome, idempotencyOf } from '../idempotency-key.js'
 import { KEY_ROUTE, rawKeyOf } from '../key-url.js'
 import { queryInteger, queryTimestamp, type RawQuery } from '../query.js'
 import { BatchGetBody } from '../schemas.js'
@@ -42,17 +43,14 @@ export function kvRoutes(app: FastifyInstance, { store, limits }: AppContext): v
     return reply.header('content-type', 'application/octet-stream').send(asBuffer(found.value))
   })
 
-  async function write(request: FastifyRequest, key: Buffer, op: Op): Promise<{ commitTs: Timestamp | undefined }> {
+  async function write(request: FastifyRequest, reply: FastifyReply, key: Buffer, op: Op): Promise<FastifyReply> {
     const checks = checksOf(key, preconditionsOf(request.headers))
     const wait = lockWaitMs(request.query as RawQuery)
+    const idempotency = idempotencyOf(request, { checks, op })
+    const txn = { checks, ops: [op], maxRetries: MAX_RETRIES_DEFAULT, lockWaitMs: wait, idempotency }
     try {
-      const { commitTs } = await runOneShot(store, {
-        checks,
-        ops: [op],
-        maxRetries: MAX_RETRIES_DEFAULT,
-        lockWaitMs: wait,
-      })
-      return { commitTs }
+      const outcome = await runOneShot(store, txn)
+      return answerOutcome(request, reply, outcome, { commitTs: outcome.answer.commitTs })
     } catch (error) {
       if (isKvError(error, 'precondition_failed')) throw preconditionFailed(key, error.fields.commitTs)
       throw error
@@ -70,13 +68,13 @@ export function kvRoutes(app: FastifyInstance, { store, limits }: AppContext): v
     )
     scope.delete(KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
       const key = keyOf(request)
-      return answer(request, reply, await write(request, key, { op: 'delete', key }))
+      return write(request, reply, key, { op: 'delete', key })
     })
     scope.put(KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
       const key = keyOf(request)
       const value = request.body instanceof Uint8Array ? request.body : Buffer.alloc(0)
       requireValue(value, 'body', limits.valueBytesMax)
-      return answer(request, reply, await write(request, key, { op: 'put', key, value }))
+      return write(request, reply, key, { op: 'put', key, value })
     })
   })
 

@@ -2,9 +2,9 @@ import type { FastifyInstance } from 'fastify'
 import { type Check, type Op, runOneShot } from '../../client/one-shot.js'
 import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT, SCAN_LIMIT_DEFAULT } from '../../limits.js'
 import { invalid } from '../../percolator/errors.js'
-import { answer } from '../answer.js'
 import type { AppContext } from '../app.js'
 import { type Decoded, decoderOf } from '../decode.js'
+import { answerOutcome, idempotencyOf } from '../idempotency-key.js'
 import { rangeOf } from '../range.js'
 import * as schemas from '../schemas.js'
 import { snakeCase } from '../wire.js'
@@ -15,8 +15,9 @@ export function txnRoutes(app: FastifyInstance, { store, limits }: AppContext): 
   app.post('/v1/txn', { schema: { body: schemas.TxnBody } }, async (request, reply) => {
     const { checks = [], ops = [], maxRetries = MAX_RETRIES_DEFAULT } = decode(request.body)
     checks.forEach(requireCondition)
-    const txn = { checks, ops: ops.map(opOf), maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
-    return answer(request, reply, await runOneShot(store, txn))
+    const asked = { checks, ops: ops.map(opOf), maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
+    const outcome = await runOneShot(store, { ...asked, idempotency: idempotencyOf(request, asked) })
+    return answerOutcome(request, reply, outcome, outcome.answer)
   })
 }
 

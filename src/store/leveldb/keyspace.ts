@@ -11,6 +11,7 @@ export const CF_DEFAULT = 0x64 // d
 export const CF_LOCK = 0x6c // l
 export const CF_WRITE = 0x77 // w
 const META = 0x6d // m
+const OUTCOMES = 0x69 // i
 
 export type ColumnFamily = typeof CF_DEFAULT | typeof CF_LOCK | typeof CF_WRITE
 
@@ -18,6 +19,10 @@ export const lockKey = (key: Uint8Array): Buffer => encodeKey(CF_LOCK, key)
 export const valueKey = (key: Uint8Array, startTs: Timestamp): Buffer => encodeKeyAt(CF_DEFAULT, key, startTs)
 export const writeKey = (key: Uint8Array, commitTs: Timestamp): Buffer => encodeKeyAt(CF_WRITE, key, commitTs)
 export const metaKey = (name: string): Buffer => Buffer.concat([Buffer.of(META), Buffer.from(name)])
+
+/** Where the outcome of an idempotent request stands. */
+export const outcomeKey = (key: Uint8Array): Buffer => Buffer.concat([Buffer.of(OUTCOMES), key])
+export const OUTCOME_RANGE = { gte: Buffer.of(OUTCOMES), lt: Buffer.of(OUTCOMES + 1) }
 
 /** Every version of one key. */
 export function versionRange(cf: ColumnFamily, key: Uint8Array): { gte: Buffer; lt: Buffer } {

@@ -48,15 +48,15 @@ import { decodeLock } from '../../percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../percolator/codec/record.js'
 import { decodeWrite } from '../../percolator/codec/write.js'
 import { belowSafePoint, KvError, keyLocked, keysLocked, printKey } from '../../percolator/errors.js'
-import { keyText } from '../../percolator/key-text.js'
+import { asBuffer, keyText } from '../../percolator/key-text.js'
 import type { Lock } from '../../percolator/lock.js'
 import { lockInfo } from '../../percolator/lock-info.js'
 import { done, type HistoryDepth, type Mutation, type Outcome, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
-import type { Store } from '../store.js'
-import { type Engine, openLevelDb } from './engine.js'
+import type { PrewriteHeld, Store, StoredOutcome } from '../store.js'
+import { type Engine, type EngineOp, openLevelDb } from './engine.js'
 import { GroupCommit } from './group-commit.js'
-import { CF_DEFAULT, CF_LOCK, CF_WRITE, engineOp, keyRange, metaKey } from './keyspace.js'
+import { CF_DEFAULT, CF_LOCK, CF_WRITE, engineOp, keyRange, metaKey, OUTCOME_RANGE, outcomeKey } from './keyspace.js'
 import { Latches } from './latches.js'
 import { type LockEntry, LockTable } from './lock-table.js'
 import { readAllValues, readHistory, readValues, readVersion, scanVersions, userKeys } from './row-reader.js'
@@ -380,20 +380,22 @@ class LevelDbStore implements Store {
     return this.#guard(() => this.#latches.hold(keys.map(keyText), () => this.#prewriteLatched(keys, request)))
   }
 
-  exclusive<T>(
-    keys: readonly Uint8Array[],
-    body: (prewrite: (request: PrewriteRequest) => Promise<PrewriteAnswer>) => Promise<T>,
-  ): Promise<T> {
+  exclusive<T>(keys: readonly Uint8Array[], body: (prewrite: PrewriteHeld) => Promise<T>): Promise<T> {
     const held = keys.map(keyText)
-    const prewriteHeld = (request: PrewriteRequest): Promise<PrewriteAnswer> =>
+    const prewriteHeld: PrewriteHeld = (request, outcomeOf) =>
       this.#prewriteLatched(
         request.mutations.map((mutation) => mutation.key),
         request,
+        outcomeOf,
       )
     return this.#guard(() => this.#latches.hold(held, () => body(prewriteHeld)))
   }
 
-  async #prewriteLatched(keys: readonly Uint8Array[], request: PrewriteRequest): Promise<PrewriteAnswer> {
+  async #prewriteLatched(
+    keys: readonly Uint8Array[],
+    request: PrewriteRequest,
+    outcomeOf?: (answer: PrewriteAnswer) => StoredOutcome | undefined,
+  ): Promise<PrewriteAnswer> {
     const { startTs, mutations } = request
     // A calculated commit timestamp goes above the start, so timestamps handed out later must too. And reading that a
     // key is absent is a read: nobody may commit it below this start afterwards.
@@ -411,9 +413,39 @@ class LevelDbStore implements Store {
     // No timestamp handed out from now on equals a calculated one, or is below it.
     const calculated = outcome.ok ? (outcome.value.onePcCommitTs ?? outcome.value.minCommitTs ?? 0) : 0
     const observed = this.#oracle.observe(calculated)
-    const answer = await this.#write(outcome, request)
+    if (!outcome.ok) throw outcome.error
+    const stored = outcomeOf?.(outcome.value)
+    await this.#apply(outcome.mutations, request, stored && [outcomeOp(stored)])
     await observed
-    return answer
+    return outcome.value
+  }
+
+  outcome(key: Uint8Array): Promise<Uint8Array | undefined> {
+    return this.#guard(() => {
+      this.#requireAvailable()
+      return this.#engine.get(outcomeKey(key))
+    })
+  }
+
+  putOutcome(outcome: StoredOutcome): Promise<void> {
+    return this.#guard(() => this.#group.submit([outcomeOp(outcome)]))
+  }
+
+  collectOutcomes(isExpired: (record: Uint8Array) => boolean): Promise<void> {
+    return this.#guard(async () => {
+      this.#requireAvailable()
+      const iterator = this.#engine.iterator(OUTCOME_RANGE)
+      try {
+        for (;;) {
+          const entries = await iterator.nextv(1000)
+          const expired = entries.flatMap(([key, record]) => (isExpired(record) ? [{ type: 'del', key } as const] : []))
+          if (expired.length > 0) await this.#group.submit(expired)
+          if (entries.length < 1000) return
+        }
+      } finally {
+        await iterator.close()
+      }
+    })
   }
 
   async commit(request: CommitRequest): Promise<CommitAnswer> {
@@ -594,9 +626,9 @@ class LevelDbStore implements Store {
     return keys.map((key, i) => ({ key, lock: this.#locks.get(key)?.lock, writes: histories[i] ?? [] }))
   }
 
-  async #write<T>(outcome: Outcome<T>, onePc?: PrewriteRequest): Promise<T> {
+  async #write<T>(outcome: Outcome<T>): Promise<T> {
     if (!outcome.ok) throw outcome.error
-    await this.#apply(outcome.mutations, onePc)
+    await this.#apply(outcome.mutations)
     return outcome.value
   }
 
@@ -604,8 +636,13 @@ class LevelDbStore implements Store {
    * Writes one atomic batch, and keeps the lock table ahead of it: new locks stand there before the batch is written,
    * old ones go, or are loosened, after it.
    * @param onePc the transaction that commits by this batch alone, if one does: its keys are locked in memory only.
+   * @param beside what else goes into the batch.
    */
-  async #apply(mutations: readonly Mutation[], onePc?: PrewriteRequest): Promise<void> {
+  async #apply(
+    mutations: readonly Mutation[],
+    onePc?: PrewriteRequest,
+    beside: readonly EngineOp[] = [],
+  ): Promise<void> {
     if (mutations.length === 0) return
     let settle: () => void = () => {}
     const pending = new Promise<void>((resolve) => {
@@ -613,7 +650,7 @@ class LevelDbStore implements Store {
     })
     for (const mutation of mutations) this.#publish(mutation, pending, onePc)
     try {
-      await this.#group.submit(mutations.map(engineOp))
+      await this.#group.submit([...mutations.map(engineOp), ...beside])
       for (const mutation of mutations) this.#settle(mutation, pending)
     } finally {
       settle()
@@ -746,6 +783,10 @@ function inFlightLock(key: Uint8Array, request: PrewriteRequest, commitTs: Times
     secondaries: [],
     rollbackTs: [],
   }
+}
+
+function outcomeOp({ key, record }: StoredOutcome): EngineOp {
+  return { type: 'put', key: outcomeKey(key), value: asBuffer(record) }
 }
 
 function* storedLocks(entries: Iterable<LockEntry>): Generator<LockEntry> {

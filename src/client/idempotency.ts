@@ -1,0 +1,37 @@
+import { asBytes, asInteger, packRecord, unpackRecord } from '../percolator/codec/record.js'
+import { KvError } from '../percolator/errors.js'
+import { asBuffer } from '../percolator/key-text.js'
+
+/** How long an outcome is replayed. */
+export const IDEMPOTENCY_MS = 10 * 60 * 1000
+
+/** One request that must take effect once, however often it is sent. */
+export interface Idempotency {
+  /** What the client calls it: 1 to 255 bytes. */
+  readonly key: Uint8Array
+  /** A hash of all that the request asks for. */
+  readonly fingerprint: Uint8Array
+}
+
+const WHAT = 'outcome'
+
+/** [fingerprint, expires_at_ms, outcome], where the outcome is any MessagePack value. */
+export function encodeOutcome({ fingerprint }: Idempotency, nowMs: number, outcome: object): Buffer {
+  return packRecord([fingerprint, nowMs + IDEMPOTENCY_MS, packRecord([outcome])])
+}
+
+/**
+ * What a stored record says to a request that comes with its key.
+ * @returns undefined when there is no record, or none any more. @throws KvError `idempotency_mismatch`.
+ */
+export function replay<T>(record: Uint8Array | undefined, request: Idempotency, nowMs: number): T | undefined {
+  if (record === undefined || isOutcomeExpired(record, nowMs)) return undefined
+  const [fingerprint, , outcome] = unpackRecord(record, WHAT, 3)
+  if (!asBuffer(request.fingerprint).equals(asBytes(fingerprint, WHAT)))
+    throw new KvError('idempotency_mismatch', 'this Idempotency-Key was used for another request', {})
+  return unpackRecord(asBytes(outcome, WHAT), WHAT, 1)[0] as T
+}
+
+export function isOutcomeExpired(record: Uint8Array, nowMs: number): boolean {
+  return asInteger(unpackRecord(record, WHAT, 3)[1], WHAT) <= nowMs
+}

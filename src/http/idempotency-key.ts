@@ -1,0 +1,34 @@
+import { createHash } from 'node:crypto'
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { Idempotency } from '../client/idempotency.js'
+import type { OneShotOutcome } from '../client/one-shot.js'
+import { invalid } from '../percolator/errors.js'
+import { answer } from './answer.js'
+import { type Plain, toJson } from './wire.js'
+
+const HEADER = 'idempotency-key'
+
+/**
+ * The `Idempotency-Key` of a request, if it has one.
+ * @param asked all that the request asks for; another request under the same key is refused.
+ * @throws KvError `invalid_argument` unless it is 1 to 255 printable bytes.
+ */
+export function idempotencyOf(request: FastifyRequest, asked: Plain): Idempotency | undefined {
+  const header = request.headers[HEADER]
+  if (header === undefined) return undefined
+  if (typeof header !== 'string' || !/^[\x20-\x7e]{1,255}$/.test(header))
+    throw invalid(HEADER, 'Idempotency-Key must be 1 to 255 printable bytes')
+  const fingerprint = createHash('sha256').update(`${request.method} `).update(toJson(asked)).digest()
+  return { key: Buffer.from(header, 'latin1'), fingerprint }
+}
+
+/** @param body what of the answer goes to the client. */
+export function answerOutcome(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  outcome: OneShotOutcome,
+  body: Plain,
+): FastifyReply {
+  if (outcome.isReplayed) reply.header('idempotency-replayed', 'true')
+  return answer(request, reply, body)
+}
