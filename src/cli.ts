@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { readConfig, UsageError, usage } from './config.js'
 import { startServer } from './server.js'
-import { DataDirectoryError } from './store/leveldb/leveldb-store.js'
+import { DataDirectoryError } from './store/leveldb/data-directory.js'
 
 /** Exit codes: 0 done, 1 could not run, 2 used wrongly. */
 async function main(args: readonly string[]): Promise<void> {

@@ -1,10 +1,10 @@
 import { isUtf8 } from 'node:buffer'
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify'
-import { HEADER_BYTES_MAX, type Limits } from '../limits.js'
+import { HEADER_BYTES_MAX } from '../limits.js'
 import { invalid } from '../percolator/errors.js'
-import type { Store } from '../store/store.js'
 import { answerProblem } from './answer.js'
 import { isWireBytes } from './bytes.js'
+import type { AppContext } from './context.js'
 import { routedUrl } from './key-url.js'
 import { problemOf, unknownRoute } from './problem.js'
 import { parseRawQuery, type RawQuery, requireKnown } from './query.js'
@@ -14,13 +14,6 @@ import { scanRoutes } from './routes/scan.js'
 import { statusRoutes } from './routes/status.js'
 import { txnRoutes } from './routes/txn.js'
 import { fromMsgpack } from './wire.js'
-
-export interface AppContext {
-  readonly store: Store
-  readonly limits: Limits
-  readonly version: string
-  readonly durability: 'sync' | 'async'
-}
 
 export interface AppOptions extends AppContext {
   readonly logLevel: string

@@ -1,4 +1,5 @@
 import { parse } from 'node:querystring'
+import { LOCK_WAIT_MS_DEFAULT, LOCK_WAIT_MS_MAX } from '../limits.js'
 import { invalid, KvError } from '../percolator/errors.js'
 import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
 
@@ -61,6 +62,11 @@ export function queryInteger(query: RawQuery, name: string, min: number, max: nu
   const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
   if (value >= min && value <= max) return value
   throw invalid(name, `${name} must be an integer from ${min} to ${max}`)
+}
+
+/** How long a call waits for other transactions' locks. */
+export function lockWaitMs(query: RawQuery): number {
+  return queryInteger(query, 'lock_wait_ms', 0, LOCK_WAIT_MS_MAX) ?? LOCK_WAIT_MS_DEFAULT
 }
 
 /** `?reverse`, `?reverse=true`, `?reverse=1`. */

@@ -1,24 +1,19 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { resolvingLocks } from '../../client/lock-resolver.js'
 import { type Op, runOneShot } from '../../client/one-shot.js'
-import { LOCK_WAIT_MS_DEFAULT, LOCK_WAIT_MS_MAX, MAX_RETRIES_DEFAULT } from '../../limits.js'
+import { MAX_RETRIES_DEFAULT } from '../../limits.js'
 import { isKvError, KvError, printKey } from '../../percolator/errors.js'
 import { asBuffer, keyText } from '../../percolator/key-text.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
 import { answer } from '../answer.js'
-import type { AppContext } from '../app.js'
 import { requireKey, requireValue } from '../bytes.js'
+import type { AppContext } from '../context.js'
 import { decoderOf } from '../decode.js'
 import { checksOf, etagOf, preconditionsOf, readCondition } from '../etag.js'
 import { answerOutcome, idempotencyOf } from '../idempotency-key.js'
 import { KEY_ROUTE, rawKeyOf } from '../key-url.js'
-import { queryInteger, queryTimestamp, type RawQuery } from '../query.js'
+import { lockWaitMs, queryTimestamp, type RawQuery } from '../query.js'
 import { BatchGetBody } from '../schemas.js'
-
-/** How long a call waits for other transactions' locks. */
-export function lockWaitMs(query: RawQuery): number {
-  return queryInteger(query, 'lock_wait_ms', 0, LOCK_WAIT_MS_MAX) ?? LOCK_WAIT_MS_DEFAULT
-}
 
 /** `/v1/kv/{key}` and `/v1/kv/batch_get`: one key or some, each call a transaction of its own. */
 export function kvRoutes(app: FastifyInstance, { store, limits }: AppContext): void {

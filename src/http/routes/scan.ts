@@ -6,13 +6,12 @@ import type { Pair } from '../../percolator/api.js'
 import { invalid } from '../../percolator/errors.js'
 import type { Store } from '../../store/store.js'
 import { answer } from '../answer.js'
-import type { AppContext } from '../app.js'
+import type { AppContext } from '../context.js'
 import { type Cursor, decodeCursor, encodeCursor } from '../cursor.js'
 import { acceptedFormats, CONTENT_TYPE } from '../media-type.js'
-import { queryBytes, queryFlag, queryInteger, queryText, queryTimestamp, type RawQuery } from '../query.js'
+import { lockWaitMs, queryBytes, queryFlag, queryInteger, queryText, queryTimestamp, type RawQuery } from '../query.js'
 import { afterKey, rangeOf } from '../range.js'
 import { toJson } from '../wire.js'
-import { lockWaitMs } from './kv.js'
 
 const PARAMETERS = [
   'prefix',

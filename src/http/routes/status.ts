@@ -1,7 +1,7 @@
 import type { FastifyInstance } from 'fastify'
 import { KvError } from '../../percolator/errors.js'
 import { answer, answerProblem } from '../answer.js'
-import type { AppContext } from '../app.js'
+import type { AppContext } from '../context.js'
 import { problemOf } from '../problem.js'
 
 /** `/livez`: the process answers. `/readyz`: it can serve. `/v1/status`: what it is and how it is doing. */

@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto'
 import { ANSWER_BYTES_MAX, SHORT_VALUE_BYTES_MAX } from '../../limits.js'
 import { Oracle } from '../../oracle/oracle.js'
 import { checkSecondaryLock } from '../../percolator/actions/check-secondary-locks.js'
@@ -45,7 +44,7 @@ import type {
 } from '../../percolator/api.js'
 import { CorruptRecord, decodeKey, decodeKeyTs } from '../../percolator/codec/key.js'
 import { decodeLock } from '../../percolator/codec/lock.js'
-import { packRecord, unpackRecord } from '../../percolator/codec/record.js'
+import { packRecord } from '../../percolator/codec/record.js'
 import { decodeWrite } from '../../percolator/codec/write.js'
 import { belowSafePoint, KvError, keyLocked, keysLocked, printKey } from '../../percolator/errors.js'
 import { asBuffer, keyText } from '../../percolator/key-text.js'
@@ -54,20 +53,13 @@ import { lockInfo } from '../../percolator/lock-info.js'
 import { done, type HistoryDepth, type Mutation, type Outcome, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import type { PrewriteHeld, Store, StoredOutcome } from '../store.js'
-import { type Engine, type EngineOp, openLevelDb } from './engine.js'
+import { cursorSecretOf, META_MARK, META_SAFE_POINT, openDataDirectory, readMetaNumber } from './data-directory.js'
+import type { Engine, EngineOp } from './engine.js'
 import { GroupCommit } from './group-commit.js'
-import { CF_DEFAULT, CF_LOCK, CF_WRITE, engineOp, keyRange, metaKey, OUTCOME_RANGE, outcomeKey } from './keyspace.js'
+import { CF_DEFAULT, CF_LOCK, CF_WRITE, engineOp, keyRange, OUTCOME_RANGE, outcomeKey } from './keyspace.js'
 import { Latches } from './latches.js'
 import { type LockEntry, LockTable } from './lock-table.js'
 import { readAllValues, readHistory, readValues, readVersion, scanVersions, userKeys } from './row-reader.js'
-
-/** Written by this version; a database of a higher one is refused. */
-export const FORMAT_VERSION = 1
-
-const META_FORMAT = metaKey('format')
-const META_MARK = metaKey('oracle/mark')
-const META_SAFE_POINT = metaKey('gc/safe_point')
-const META_CURSOR_SECRET = metaKey('cursor/secret')
 
 /** Keys that one collection or physical deletion holds the latches of at a time. */
 const COLLECT_KEYS = 256
@@ -86,22 +78,17 @@ export interface LevelDbStoreOptions {
   readonly openEngine?: (directory: string) => Promise<Engine>
 }
 
-/** The directory can't be served from: in use, of a newer format, or not PerKV's. The message says which. */
-export class DataDirectoryError extends Error {
-  override readonly name = 'DataDirectoryError'
-}
-
 /**
  * Percolator on one LevelDB. Every changing call has the same three steps under the latches of its keys: read rows,
  * let a pure action decide, write one atomic batch; see docs/architecture.md.
  * @throws DataDirectoryError
  */
 export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Store> {
-  const engine = await openEngine(options)
+  const engine = await openDataDirectory(options.directory, options.openEngine)
   try {
-    const savedMark = await readNumber(engine, META_MARK)
-    const safePoint = await readNumber(engine, META_SAFE_POINT)
-    const cursorSecret = (await engine.get(META_CURSOR_SECRET)) ?? (await createSecret(engine))
+    const savedMark = await readMetaNumber(engine, META_MARK)
+    const safePoint = await readMetaNumber(engine, META_SAFE_POINT)
+    const cursorSecret = await cursorSecretOf(engine)
     const store = new LevelDbStore(engine, options, savedMark, safePoint, cursorSecret)
     await store.start()
     return store
@@ -109,58 +96,6 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
     await engine.close()
     throw error
   }
-}
-
-async function openEngine(options: LevelDbStoreOptions): Promise<Engine> {
-  const { directory } = options
-  let engine: Engine
-  try {
-    engine = await (options.openEngine ?? openLevelDb)(directory)
-  } catch (error) {
-    const cause = error instanceof Error && error.cause instanceof Error ? error.cause : (error as Error)
-    const isInUse = 'code' in cause && cause.code === 'LEVEL_LOCKED'
-    throw new DataDirectoryError(
-      isInUse
-        ? `the data directory ${directory} is in use by another process`
-        : `the data directory ${directory} cannot be opened: ${cause.message}`,
-      { cause: error },
-    )
-  }
-  try {
-    await checkFormat(engine, directory)
-    return engine
-  } catch (error) {
-    await engine.close()
-    throw error
-  }
-}
-
-async function checkFormat(engine: Engine, directory: string): Promise<void> {
-  const format = await readNumber(engine, META_FORMAT)
-  if (format > FORMAT_VERSION) {
-    const detail = `the data directory ${directory} has format ${format}, written by a newer PerKV; this one reads up to ${FORMAT_VERSION}`
-    throw new DataDirectoryError(detail)
-  }
-  if (format > 0) return
-  const iterator = engine.iterator({ gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff), values: false })
-  const entries = await iterator.nextv(1)
-  await iterator.close()
-  if (entries.length > 0) throw new DataDirectoryError(`the data directory ${directory} is a LevelDB, but not PerKV's`)
-  await engine.write([{ type: 'put', key: META_FORMAT, value: packRecord([FORMAT_VERSION]) }], true)
-}
-
-async function createSecret(engine: Engine): Promise<Buffer> {
-  const value = randomBytes(32)
-  await engine.write([{ type: 'put', key: META_CURSOR_SECRET, value }], true)
-  return value
-}
-
-async function readNumber(engine: Engine, key: Buffer): Promise<number> {
-  const bytes = await engine.get(key)
-  if (bytes === undefined) return 0
-  const [value] = unpackRecord(bytes, 'meta', 1)
-  if (typeof value !== 'number' || !Number.isSafeInteger(value)) throw new CorruptRecord('a meta record is no number')
-  return value
 }
 
 type Decide<T> = (rows: readonly RowView[]) => Outcome<T>

@@ -3,8 +3,8 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import { encodeKeyAt } from '../../../src/percolator/codec/key.js'
 import { packRecord } from '../../../src/percolator/codec/record.js'
 import { TIMESTAMP_MAX } from '../../../src/percolator/timestamp.js'
+import { DataDirectoryError, FORMAT_VERSION } from '../../../src/store/leveldb/data-directory.js'
 import { CF_DEFAULT, metaKey } from '../../../src/store/leveldb/keyspace.js'
-import { DataDirectoryError, FORMAT_VERSION } from '../../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../../src/store/store.js'
 import {
   codeOf,
