@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util'
-import { DEFAULT_LIMITS, type Limits } from './limits.js'
+import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS, type Limits } from './limits.js'
 
 export interface Config {
   readonly host: string
@@ -10,6 +10,7 @@ export interface Config {
   readonly store: 'leveldb'
   readonly logLevel: (typeof LOG_LEVELS)[number]
   readonly limits: Limits
+  readonly cacheBytesMax: number
 }
 
 /** A flag or variable that can't be used. The message is one line for people. */
@@ -40,6 +41,7 @@ const FLAGS = {
   'key-bytes-max': { value: 'BYTES', help: 'longest key', default: String(DEFAULT_LIMITS.keyBytesMax) },
   'value-bytes-max': { value: 'BYTES', help: 'longest value', default: String(DEFAULT_LIMITS.valueBytesMax) },
   'body-bytes-max': { value: 'BYTES', help: 'longest request body', default: String(DEFAULT_LIMITS.bodyBytesMax) },
+  'cache-bytes-max': { value: 'BYTES', help: 'cache of newest versions', default: String(CACHE_BYTES_DEFAULT) },
 } as const satisfies Record<string, Flag>
 
 type FlagName = keyof typeof FLAGS
@@ -70,6 +72,7 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
       valueBytesMax: integer(read('value-bytes-max'), 1, 256 * 1024 * 1024),
       bodyBytesMax: integer(read('body-bytes-max'), 1024, 512 * 1024 * 1024),
     },
+    cacheBytesMax: integer(read('cache-bytes-max'), 0, 2 ** 40),
   }
 }
 

@@ -19,8 +19,8 @@ export interface RunningServer {
  * @throws DataDirectoryError; errors of `listen`, such as `EADDRINUSE`.
  */
 export async function startServer(config: Config, version: string): Promise<RunningServer> {
-  const { data, durability, limits, logLevel, host, port } = config
-  const store = await openLevelDbStore({ directory: data, durability })
+  const { data, durability, cacheBytesMax, limits, logLevel, host, port } = config
+  const store = await openLevelDbStore({ directory: data, durability, cacheBytesMax })
   let app: FastifyInstance | undefined
   try {
     app = await createApp({ store, limits, version, durability, logLevel })

@@ -1,4 +1,4 @@
-import { ANSWER_BYTES_MAX, SHORT_VALUE_BYTES_MAX } from '../../limits.js'
+import { ANSWER_BYTES_MAX, CACHE_BYTES_DEFAULT, SHORT_VALUE_BYTES_MAX } from '../../limits.js'
 import { Oracle } from '../../oracle/oracle.js'
 import { checkSecondaryLock } from '../../percolator/actions/check-secondary-locks.js'
 import { checkTxnStatus } from '../../percolator/actions/check-txn-status.js'
@@ -60,6 +60,7 @@ import { CF_DEFAULT, CF_LOCK, CF_WRITE, engineOp, keyRange, OUTCOME_RANGE, outco
 import { Latches } from './latches.js'
 import { type LockEntry, LockTable } from './lock-table.js'
 import { readAllValues, readHistory, readValues, readVersion, scanVersions, userKeys } from './row-reader.js'
+import { VersionCache } from './version-cache.js'
 
 /** Keys that one collection or physical deletion holds the latches of at a time. */
 const COLLECT_KEYS = 256
@@ -72,6 +73,8 @@ export interface LevelDbStoreOptions {
   readonly directory: string
   /** `sync`: an answer goes out after its fsync. `async`: a crash of the machine can lose the last writes. */
   readonly durability: 'sync' | 'async'
+  /** For the newest versions of keys read lately. */
+  readonly cacheBytesMax?: number
   /** Unix milliseconds; tests step it. */
   readonly now?: () => number
   /** Tests put a failing one in. */
@@ -108,6 +111,7 @@ class LevelDbStore implements Store {
   readonly #engine: Engine
   readonly #latches = new Latches()
   readonly #locks = new LockTable()
+  readonly #cache: VersionCache
   readonly #group: GroupCommit
   readonly #oracle: Oracle
   /** Above every timestamp that has read: calculated commit timestamps go above it. */
@@ -126,6 +130,7 @@ class LevelDbStore implements Store {
     cursorSecret: Uint8Array,
   ) {
     this.#engine = engine
+    this.#cache = new VersionCache(options.cacheBytesMax ?? CACHE_BYTES_DEFAULT)
     this.cursorSecret = cursorSecret
     this.#safePoint = safePoint
     this.#maxTs = savedMark // Every read that was served before the restart was below the mark.
@@ -176,10 +181,23 @@ class LevelDbStore implements Store {
           await entry.pending
           continue
         }
+        const cached = this.#cache.get(key)
+        if (cached !== undefined && ts >= cached.commitTs) {
+          const { value, commitTs } = cached
+          return value === undefined ? { found: false } : { found: true, value, commitTs }
+        }
+        // Only a read of the newest version fills the cache, and not beside a lock: its commit may be on its way.
+        const fill = ts === TIMESTAMP_MAX && entry === undefined ? this.#cache.beginFill(key) : undefined
         const write = await readVersion(this.#engine, key, ts)
-        if (write === undefined) return { found: false }
+        if (write === undefined || write.type === 'delete') {
+          if (fill !== undefined) this.#cache.endFill(key, fill, { value: undefined, commitTs: write?.commitTs ?? 0 })
+          return { found: false }
+        }
         const [value] = await readValues(this.#engine, [{ key, write }])
-        if (value !== undefined) return { found: true, value, commitTs: write.commitTs }
+        if (value !== undefined) {
+          if (fill !== undefined) this.#cache.endFill(key, fill, { value, commitTs: write.commitTs })
+          return { found: true, value, commitTs: write.commitTs }
+        }
         if (missing === write.startTs) throw lostValue(key, write.startTs)
         missing = write.startTs // Collected between the two reads: the key has a newer version now.
       }
@@ -207,7 +225,7 @@ class LevelDbStore implements Store {
             const writes = await Promise.all(chunk.map((key) => readVersion(snapshot, key, ts)))
             const found = chunk.flatMap((key, i) => {
               const write = writes[i]
-              return write === undefined ? [] : [{ key, write }]
+              return write?.type === 'put' ? [{ key, write }] : []
             })
             for (const pair of await readPairs(snapshot, found)) {
               pairs.push(pair)
@@ -594,6 +612,7 @@ class LevelDbStore implements Store {
 
   #publish(mutation: Mutation, pending: Promise<void>, onePc: PrewriteRequest | undefined): void {
     const { key } = mutation
+    if (mutation.type === 'put-write' || mutation.type === 'delete-write') this.#cache.forget(key)
     const entry = this.#locks.get(key)
     if (mutation.type === 'put-lock' && (entry === undefined || entry.lock.type === 'pessimistic'))
       this.#locks.put(key, mutation.lock, pending)
@@ -605,6 +624,7 @@ class LevelDbStore implements Store {
 
   #settle(mutation: Mutation, pending: Promise<void>): void {
     const { key } = mutation
+    if (mutation.type === 'put-write' || mutation.type === 'delete-write') this.#cache.forget(key)
     if (mutation.type === 'put-lock') this.#locks.put(key, mutation.lock)
     else if (mutation.type === 'delete-lock') this.#locks.delete(key)
     else if (mutation.type === 'put-write' && this.#locks.get(key)?.pending === pending) {
@@ -664,6 +684,7 @@ class LevelDbStore implements Store {
 
   async #loadLocks(): Promise<void> {
     this.#locks.clear()
+    this.#cache.clear()
     const iterator = this.#engine.iterator(keyRange(CF_LOCK))
     try {
       for (;;) {

@@ -39,7 +39,7 @@ export async function readHistory(
   }
 }
 
-/** The put that a read at `ts` sees. */
+/** The Put or Delete that a read at `ts` sees. */
 export async function readVersion(
   engine: EngineReader,
   key: Uint8Array,
@@ -50,8 +50,8 @@ export async function readVersion(
     for (let size = 1; ; size = NEXT_READ) {
       const entries = await iterator.nextv(size)
       for (const [recordKey, bytes] of entries) {
-        const seen = get([decodeWrite(bytes, decodeKeyTs(recordKey))], ts)
-        if (seen !== 'older') return seen === 'absent' ? undefined : seen
+        const write = decodeWrite(bytes, decodeKeyTs(recordKey))
+        if (get([write], ts) !== 'older') return write
       }
       if (entries.length < size) return undefined
     }
