@@ -40,4 +40,4 @@ export const MAX_RETRIES_MAX = 1000
 /** Request line and headers: a key of 4096 bytes, percent-encoded, and room beside it. */
 export const HEADER_BYTES_MAX = 32 * 1024
 /** What a shutdown waits for requests in flight before it cuts them off. */
-export const SHUTDOWN_GRACE_MS = 10_000
+export const SHUTDOWN_GRACE_MS = 8_000

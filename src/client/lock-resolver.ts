@@ -54,7 +54,7 @@ export async function resolveLocks(
     if (!decided.has(lock.startTs)) decided.set(lock.startTs, await decide(api, lock, currentTs))
     const commitTs = decided.get(lock.startTs)
     if (commitTs === undefined) areAllGone = false
-    else await api.resolveLock({ txns: [{ startTs: lock.startTs, commitTs }], keys: [lock.key] })
+    else await api.resolveLock({ txns: [{ startTs: lock.startTs, commitTs }], keys: [lock.key], isDecided: true })
   }
   return areAllGone
 }

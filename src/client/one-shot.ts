@@ -1,5 +1,6 @@
+import { ANSWER_BYTES_MAX } from '../limits.js'
 import type { Pair, PrewriteAnswer, PrewriteMutation } from '../percolator/api.js'
-import { type FailedCheck, invalid, isKvError, KvError, printKey } from '../percolator/errors.js'
+import { answerTooLarge, type FailedCheck, invalid, isKvError, KvError, printKey } from '../percolator/errors.js'
 import { asBuffer, keyText } from '../percolator/key-text.js'
 import { physicalMs, type Timestamp } from '../percolator/timestamp.js'
 import type { Store, StoredOutcome } from '../store/store.js'
@@ -66,8 +67,6 @@ export interface OneShotOutcome {
 
 /** A lock that a dead server leaves would live this long; 1PC leaves none. */
 const LOCK_TTL_MS = 3000
-/** Longer than any key, so it never meets one. */
-const IDEMPOTENCY_LATCH = Buffer.alloc(9000, 'idempotency/')
 const INT64_MAX = 2n ** 63n - 1n
 const INT64_MIN = -(2n ** 63n)
 
@@ -81,13 +80,12 @@ const INT64_MIN = -(2n ** 63n)
 export async function runOneShot(store: Store, request: OneShot): Promise<OneShotOutcome> {
   const { idempotency } = request
   const keys = uniqueKeys(request)
-  // A latch that no key of data has: a repeat that comes while the first still runs waits for it.
-  if (idempotency !== undefined) keys.push(Buffer.concat([IDEMPOTENCY_LATCH, idempotency.key]))
   const backoff = new Backoff()
   for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
     try {
       return await resolvingLocks(store, request.lockWaitMs, () =>
-        store.exclusive(keys, async (prewrite) => {
+        // A repeat that comes while the first still runs waits for it.
+        store.exclusive(keys, idempotency?.key, async (prewrite) => {
           const startTs = await store.tso(1)
           const nowMs = physicalMs(startTs)
           if (idempotency !== undefined) {
@@ -146,9 +144,19 @@ async function evaluate(
   requireChecks(request.checks, snapshot)
   const buffer = new WriteBuffer()
   const results: OpResult[] = []
-  for (const [index, op] of request.ops.entries())
-    results.push(await runOp(store, op, index, snapshot, buffer, startTs))
+  let bytes = 0
+  for (const [index, op] of request.ops.entries()) {
+    const result = await runOp(store, op, index, snapshot, buffer, startTs)
+    results.push(result)
+    bytes += bytesOf(result)
+    if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
+  }
   return { writes: buffer.mutations(), results }
+}
+
+function bytesOf(result: OpResult): number {
+  if ('pairs' in result) return result.pairs.reduce((sum, { key, value }) => sum + key.length + (value?.length ?? 0), 0)
+  return 'value' in result ? (result.value?.length ?? 0) : 0
 }
 
 function requireChecks(checks: readonly Check[], snapshot: Snapshot): void {

@@ -1,11 +1,14 @@
 import { isUtf8 } from 'node:buffer'
+import { STATUS_CODES } from 'node:http'
+import type { Socket } from 'node:net'
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify'
 import { HEADER_BYTES_MAX } from '../limits.js'
-import { invalid } from '../percolator/errors.js'
+import { invalid, KvError } from '../percolator/errors.js'
 import { answerProblem } from './answer.js'
 import { isWireBytes } from './bytes.js'
 import type { AppContext } from './context.js'
 import { routedUrl } from './key-url.js'
+import { CONTENT_TYPE } from './media-type.js'
 import { problemOf, unknownRoute } from './problem.js'
 import { parseRawQuery, type RawQuery, requireKnown } from './query.js'
 import { kvRoutes } from './routes/kv.js'
@@ -13,7 +16,7 @@ import { percolatorRoutes } from './routes/percolator.js'
 import { scanRoutes } from './routes/scan.js'
 import { statusRoutes } from './routes/status.js'
 import { txnRoutes } from './routes/txn.js'
-import { fromMsgpack } from './wire.js'
+import { fromMsgpack, toJson } from './wire.js'
 
 export interface AppOptions extends AppContext {
   readonly logLevel: string
@@ -40,6 +43,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     return503OnClosing: false,
     rewriteUrl: routedUrl,
     routerOptions: { querystringParser: (text: string) => parseRawQuery(text) as Record<string, unknown> },
+    clientErrorHandler: refuseMalformed,
     frameworkErrors: (error, request, reply) => sendProblem(error, request, reply),
     ajv: {
       // By default unknown fields would be dropped and "12" become 12.
@@ -104,6 +108,19 @@ function parseBodies(app: FastifyInstance): void {
     }
     return done(null, value)
   })
+}
+
+/** A message that is no HTTP, or whose headers are too long: there is no request to answer, only a socket. */
+function refuseMalformed(this: unknown, error: Error & { code?: string }, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
+  const isTooLong = error.code === 'HPE_HEADER_OVERFLOW'
+  const refused = isTooLong
+    ? new KvError('payload_too_large', 'the request line and headers are too long', { field: 'headers' })
+    : invalid('headers', 'the request is malformed HTTP')
+  const { status, body } = problemOf(refused, '')
+  const text = toJson(body)
+  const head = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\ncontent-type: ${CONTENT_TYPE.problem}\r\n`
+  socket.end(`${head}content-length: ${Buffer.byteLength(text)}\r\nconnection: close\r\n\r\n${text}`)
 }
 
 function sendProblem(error: unknown, request: FastifyRequest, reply: FastifyReply): void {

@@ -16,6 +16,8 @@ const HEADER = 'idempotency-key'
 export function idempotencyOf(request: FastifyRequest, asked: Plain): Idempotency | undefined {
   const header = request.headers[HEADER]
   if (header === undefined) return undefined
+  const given = request.raw.rawHeaders.filter((name, i) => i % 2 === 0 && name.toLowerCase() === HEADER)
+  if (given.length > 1) throw invalid(HEADER, 'Idempotency-Key is given more than once')
   if (typeof header !== 'string' || !/^[\x20-\x7e]{1,255}$/.test(header))
     throw invalid(HEADER, 'Idempotency-Key must be 1 to 255 printable bytes')
   const fingerprint = createHash('sha256').update(`${request.method} `).update(toJson(asked)).digest()

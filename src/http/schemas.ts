@@ -1,5 +1,6 @@
 import { type Static, type TProperties, Type } from '@sinclair/typebox'
 import { MAX_RETRIES_MAX, REQUEST_KEYS_MAX, SCAN_LIMIT_MAX, TSO_COUNT_MAX } from '../limits.js'
+import { TIMESTAMP_MAX } from '../percolator/timestamp.js'
 
 /**
  * One source for validation and types of request bodies. `bytes` and `zeroIsAbsent` are keywords of this server (see
@@ -10,8 +11,12 @@ const optional = Type.Optional
 
 /** unix_ms * 2^11 + counter: a safe integer, so plain JSON numbers carry it exactly. */
 const Timestamp = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })
+/** One that is written down: the highest means "the latest version" to readers, so nothing may stand at it. */
+const WrittenTimestamp = Type.Integer({ minimum: 1, maximum: TIMESTAMP_MAX - 1 })
+const OptionalWrittenTimestamp = optional(Type.Integer({ minimum: 0, maximum: TIMESTAMP_MAX - 1, zeroIsAbsent: true }))
 /** 0 means something of its own, which the call says. */
 const TimestampOrZero = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
+const WrittenTimestampOrZero = Type.Integer({ minimum: 0, maximum: TIMESTAMP_MAX - 1 })
 const OptionalTimestamp = optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, zeroIsAbsent: true }))
 const Milliseconds = Type.Integer({ minimum: 0, maximum: 2 ** 41 })
 const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
@@ -46,24 +51,29 @@ export const PrewriteBody = object({
     { minItems: 1, maxItems: REQUEST_KEYS_MAX },
   ),
   primary: Key,
-  start_ts: Timestamp,
+  start_ts: WrittenTimestamp,
   lock_ttl: optional(Milliseconds),
   txn_size: optional(Count),
-  min_commit_ts: OptionalTimestamp,
+  min_commit_ts: OptionalWrittenTimestamp,
   max_commit_ts: OptionalTimestamp,
   use_async_commit: Flag,
   secondaries: optional(Type.Array(Key, { maxItems: REQUEST_KEYS_MAX })),
   try_one_pc: Flag,
-  for_update_ts: OptionalTimestamp,
+  for_update_ts: OptionalWrittenTimestamp,
   pessimistic_actions: optional(Type.Array(oneOf(['skip', 'do', 'constraint']))),
   skip_constraint_check: Flag,
 })
-export const CommitBody = object({ keys: Keys, start_ts: Timestamp, commit_ts: Timestamp, primary: optional(Key) })
-export const RollbackBody = object({ keys: Keys, start_ts: Timestamp })
-export const CleanupBody = object({ key: Key, start_ts: Timestamp, current_ts: TimestampOrZero })
+export const CommitBody = object({
+  keys: Keys,
+  start_ts: WrittenTimestamp,
+  commit_ts: WrittenTimestamp,
+  primary: optional(Key),
+})
+export const RollbackBody = object({ keys: Keys, start_ts: WrittenTimestamp })
+export const CleanupBody = object({ key: Key, start_ts: WrittenTimestamp, current_ts: TimestampOrZero })
 export const CheckTxnStatusBody = object({
   primary: Key,
-  lock_ts: Timestamp,
+  lock_ts: WrittenTimestamp,
   caller_start_ts: TimestampOrZero,
   current_ts: TimestampOrZero,
   rollback_if_not_exist: Flag,
@@ -71,19 +81,19 @@ export const CheckTxnStatusBody = object({
   resolving_pessimistic_lock: Flag,
   verify_is_primary: Flag,
 })
-export const CheckSecondaryLocksBody = object({ keys: Keys, start_ts: Timestamp })
+export const CheckSecondaryLocksBody = object({ keys: Keys, start_ts: WrittenTimestamp })
 export const TxnHeartBeatBody = object({
   primary: Key,
   start_ts: Timestamp,
   advise_lock_ttl: Milliseconds,
-  min_commit_ts: OptionalTimestamp,
+  min_commit_ts: OptionalWrittenTimestamp,
 })
 export const ResolveLockBody = object({
-  start_ts: optional(Timestamp),
-  commit_ts: optional(TimestampOrZero),
+  start_ts: optional(WrittenTimestamp),
+  commit_ts: optional(WrittenTimestampOrZero),
   keys: optional(Keys),
   txns: optional(
-    Type.Array(object({ start_ts: Timestamp, commit_ts: TimestampOrZero }), {
+    Type.Array(object({ start_ts: WrittenTimestamp, commit_ts: WrittenTimestampOrZero }), {
       minItems: 1,
       maxItems: REQUEST_KEYS_MAX,
     }),

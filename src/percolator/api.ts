@@ -205,6 +205,8 @@ export interface ResolveLockRequest {
   readonly txns: readonly DecidedTxn[]
   /** Only with a single transaction; absent: every key that it still locks. */
   readonly keys?: readonly Uint8Array[] | undefined
+  /** In process only: the primary says so, and a lock's min_commit_ts (raised by a confused client) doesn't count. */
+  readonly isDecided?: boolean | undefined
 }
 export interface ResolveLockAnswer {
   /** Locks removed. */

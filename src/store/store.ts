@@ -35,13 +35,17 @@ export interface Store extends PercolatorApi {
    * Runs `body` while no other request of this process changes any of `keys`; inside, only reads and the `prewrite`
    * handed in may be called. Nobody relies on it for correctness (the protocol's own checks stand): it spares
    * transactions whose keys are known beforehand from losing to each other over and over.
-   * @param keys each once.
+   * @param keys each once. @param outcome an idempotency key, held likewise.
    */
-  exclusive<T>(keys: readonly Uint8Array[], body: (prewrite: PrewriteHeld) => Promise<T>): Promise<T>
+  exclusive<T>(
+    keys: readonly Uint8Array[],
+    outcome: Uint8Array | undefined,
+    body: (prewrite: PrewriteHeld) => Promise<T>,
+  ): Promise<T>
 
   /** The outcome stored under an idempotency key, as it was written. */
   outcome(key: Uint8Array): Promise<Uint8Array | undefined>
-  /** Stores the outcome of a request that wrote nothing. */
+  /** Stores the outcome of a request that wrote nothing; inside `exclusive` on its key. */
   putOutcome(outcome: StoredOutcome): Promise<void>
   /** Removes the outcomes for which `isExpired` holds. */
   collectOutcomes(isExpired: (record: Uint8Array) => boolean): Promise<void>

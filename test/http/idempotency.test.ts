@@ -142,6 +142,20 @@ describe('Idempotency-Key', () => {
     expect(await server.store.outcome(key)).toBeUndefined()
   })
 
+  test('a key that is used anew while the old outcome is collected keeps the new one', async () => {
+    const key = Buffer.from('reused')
+    const record = (text: string) => ({ key, record: Buffer.from(text) })
+    await server.store.putOutcome(record('old'))
+    let renewed: Promise<void> | undefined
+    await server.store.collectOutcomes((bytes) => {
+      if (String(bytes) !== 'old') return false
+      renewed ??= server.store.exclusive([], key, () => server.store.putOutcome(record('new')))
+      return true
+    })
+    await renewed
+    expect(String(await server.store.outcome(key))).toBe('new')
+  })
+
   test.each(['', 'x'.repeat(256), 'tab\there', 'caf\u00e9'])('%j is no key', async (key) => {
     const answer = await put(server.app, 'f', '1', key)
     expect([answer.statusCode, answer.json().code, answer.json().field]).toEqual([

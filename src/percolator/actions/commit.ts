@@ -7,6 +7,8 @@ import type { WriteRecord } from '../write.js'
 export interface CommitKey {
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
+  /** The primary is on record as committed at `commitTs`: nothing can stand in the way of this key any more. */
+  readonly isDecided?: boolean | undefined
 }
 
 /**
@@ -28,7 +30,7 @@ export function commit(row: RowView, request: CommitKey): Outcome<{ commitTs: Ti
     const detail = `key ${printKey(key)} has neither a lock nor a commit of the transaction at ${startTs}`
     return refused(new KvError('txn_lock_not_found', detail, { key, startTs, commitTs }))
   }
-  if (commitTs < lock.minCommitTs) {
+  if (commitTs < lock.minCommitTs && !request.isDecided) {
     const detail = `commit_ts ${commitTs} is below the min_commit_ts ${lock.minCommitTs} of the lock on ${printKey(key)}`
     const fields = { key, startTs, attemptedCommitTs: commitTs, minCommitTs: lock.minCommitTs }
     return refused(new KvError('commit_ts_expired', detail, fields))

@@ -12,7 +12,7 @@ import {
   sameKey,
   txnRecord,
 } from '../row.js'
-import type { Timestamp } from '../timestamp.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { isData, type WriteRecord } from '../write.js'
 
 /** What the store knows and the request does not. */
@@ -60,6 +60,8 @@ export function prewrite(
   let kind: CommitKind = request.tryOnePc ? 'one_pc' : request.useAsyncCommit ? 'async' : 'two_pc'
   // The calculated commit timestamp is the same for every key: nothing reads between two keys of one decision.
   const calculated = calculatedCommitTs(request, context)
+  if (kind !== 'two_pc' && calculated >= TIMESTAMP_MAX)
+    return refused(invalid('start_ts', `there is no commit_ts above ${calculated - 1}: the timestamps are too large`))
   const locksMet: KvError[] = []
   let failedAssertion: KvError | undefined
   /** With async commit and 1PC: the highest of the keys'. */

@@ -8,6 +8,7 @@ import { rollback } from './rollback.js'
  * @param row history of depth `txn`.
  * @param commitTs 0: rolled back. @param keyIsNamed the caller named the key, rather than found its lock: a missing
  *   lock is rolled back or refused then, as a rollback or commit of that key would be.
+ * @param isDecided see `CommitKey`.
  * @returns whether a lock was removed. Errors: those of commit and rollback.
  * @see TiKV `commands/resolve_lock.rs`, `commands/resolve_lock_lite.rs`.
  */
@@ -16,10 +17,11 @@ export function resolveLock(
   startTs: Timestamp,
   commitTs: Timestamp,
   keyIsNamed: boolean,
+  isDecided = false,
 ): Outcome<{ released: boolean }> {
   if (!keyIsNamed && row.lock?.startTs !== startTs) return done({ released: false }) // Resolved by another meanwhile.
   if (commitTs === 0) return rollback(row, startTs)
-  const outcome = commit(row, { startTs, commitTs })
+  const outcome = commit(row, { startTs, commitTs, isDecided })
   if (!outcome.ok) return outcome
   return done({ released: outcome.value.released }, outcome.mutations)
 }

@@ -22,6 +22,7 @@ export const metaKey = (name: string): Buffer => Buffer.concat([Buffer.of(META),
 
 /** Where the outcome of an idempotent request stands. */
 export const outcomeKey = (key: Uint8Array): Buffer => Buffer.concat([Buffer.of(OUTCOMES), key])
+export const keyOfOutcome = (stored: Buffer): Buffer => stored.subarray(1)
 export const OUTCOME_RANGE = { gte: Buffer.of(OUTCOMES), lt: Buffer.of(OUTCOMES + 1) }
 
 /** Every version of one key. */

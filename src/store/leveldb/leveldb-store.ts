@@ -21,6 +21,7 @@ import type {
   CleanupRequest,
   CommitAnswer,
   CommitRequest,
+  DecidedTxn,
   GetAnswer,
   GetRequest,
   KeyRange,
@@ -46,23 +47,33 @@ import { CorruptRecord, decodeKey, decodeKeyTs } from '../../percolator/codec/ke
 import { decodeLock } from '../../percolator/codec/lock.js'
 import { packRecord } from '../../percolator/codec/record.js'
 import { decodeWrite } from '../../percolator/codec/write.js'
-import { belowSafePoint, KvError, keyLocked, keysLocked, printKey } from '../../percolator/errors.js'
+import { answerTooLarge, belowSafePoint, KvError, keyLocked, keysLocked, printKey } from '../../percolator/errors.js'
 import { asBuffer, keyText } from '../../percolator/key-text.js'
 import type { Lock } from '../../percolator/lock.js'
 import { lockInfo } from '../../percolator/lock-info.js'
 import { done, type HistoryDepth, type Mutation, type Outcome, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
+import type { WriteRecord } from '../../percolator/write.js'
 import type { PrewriteHeld, Store, StoredOutcome } from '../store.js'
 import { cursorSecretOf, META_MARK, META_SAFE_POINT, openDataDirectory, readMetaNumber } from './data-directory.js'
 import type { Engine, EngineOp } from './engine.js'
 import { GroupCommit } from './group-commit.js'
-import { CF_DEFAULT, CF_LOCK, CF_WRITE, engineOp, keyRange, OUTCOME_RANGE, outcomeKey } from './keyspace.js'
+import {
+  CF_DEFAULT,
+  CF_LOCK,
+  CF_WRITE,
+  engineOp,
+  keyOfOutcome,
+  keyRange,
+  OUTCOME_RANGE,
+  outcomeKey,
+} from './keyspace.js'
 import { Latches } from './latches.js'
 import { type LockEntry, LockTable } from './lock-table.js'
 import { readAllValues, readHistory, readValues, readVersion, scanVersions, userKeys } from './row-reader.js'
 import { VersionCache } from './version-cache.js'
 
-/** Keys that one collection or physical deletion holds the latches of at a time. */
+/** Keys that are read from LevelDB at once, and that a collection or physical deletion latches at a time. */
 const COLLECT_KEYS = 256
 /** Values that a scan reads before it looks at their size. */
 const VALUES_AT_A_TIME = 64
@@ -231,7 +242,7 @@ class LevelDbStore implements Store {
               pairs.push(pair)
               bytes += pairBytes(pair)
             }
-            if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge()
+            if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
           }
           return { pairs }
         } finally {
@@ -333,8 +344,13 @@ class LevelDbStore implements Store {
     return this.#guard(() => this.#latches.hold(keys.map(keyText), () => this.#prewriteLatched(keys, request)))
   }
 
-  exclusive<T>(keys: readonly Uint8Array[], body: (prewrite: PrewriteHeld) => Promise<T>): Promise<T> {
+  exclusive<T>(
+    keys: readonly Uint8Array[],
+    outcome: Uint8Array | undefined,
+    body: (prewrite: PrewriteHeld) => Promise<T>,
+  ): Promise<T> {
     const held = keys.map(keyText)
+    if (outcome !== undefined) held.push(outcomeLatch(outcome))
     const prewriteHeld: PrewriteHeld = (request, outcomeOf) =>
       this.#prewriteLatched(
         request.mutations.map((mutation) => mutation.key),
@@ -366,6 +382,7 @@ class LevelDbStore implements Store {
     // No timestamp handed out from now on equals a calculated one, or is below it.
     const calculated = outcome.ok ? (outcome.value.onePcCommitTs ?? outcome.value.minCommitTs ?? 0) : 0
     const observed = this.#oracle.observe(calculated)
+    observed?.catch(() => {}) // Awaited below, unless the write fails first: with the same disk, as likely as not.
     if (!outcome.ok) throw outcome.error
     const stored = outcomeOf?.(outcome.value)
     await this.#apply(outcome.mutations, request, stored && [outcomeOp(stored)])
@@ -380,6 +397,14 @@ class LevelDbStore implements Store {
     })
   }
 
+  /** Looks again under the latch: the key may have been used anew since. */
+  async #collectOutcome(key: Buffer, isExpired: (record: Uint8Array) => boolean): Promise<void> {
+    await this.#latches.hold([outcomeLatch(keyOfOutcome(key))], async () => {
+      const record = await this.#engine.get(key)
+      if (record !== undefined && isExpired(record)) await this.#group.submit([{ type: 'del', key }])
+    })
+  }
+
   putOutcome(outcome: StoredOutcome): Promise<void> {
     return this.#guard(() => this.#group.submit([outcomeOp(outcome)]))
   }
@@ -391,8 +416,7 @@ class LevelDbStore implements Store {
       try {
         for (;;) {
           const entries = await iterator.nextv(1000)
-          const expired = entries.flatMap(([key, record]) => (isExpired(record) ? [{ type: 'del', key } as const] : []))
-          if (expired.length > 0) await this.#group.submit(expired)
+          for (const [key, record] of entries) if (isExpired(record)) await this.#collectOutcome(key, isExpired)
           if (entries.length < 1000) return
         }
       } finally {
@@ -458,37 +482,45 @@ class LevelDbStore implements Store {
     return this.#update([request.primary], request.startTs, NONE, ([row]) => txnHeartBeat(row as RowView, request))
   }
 
-  async resolveLock({ txns, keys }: ResolveLockRequest): Promise<ResolveLockAnswer> {
+  async resolveLock({ txns, keys, isDecided = false }: ResolveLockRequest): Promise<ResolveLockAnswer> {
     if (keys !== undefined) {
       const [txn] = txns
-      return txn === undefined
-        ? { resolved: 0 }
-        : { resolved: await this.#resolve(keys, txn.startTs, txn.commitTs, true) }
+      return txn === undefined ? { resolved: 0 } : { resolved: await this.#resolve(keys, txn, true, isDecided) }
     }
     let resolved = 0
-    for (const { startTs, commitTs } of txns) {
-      const locked = await this.#guard(async () => {
-        this.#requireAvailable()
-        return [...this.#locks.range()].filter(({ lock }) => lock.startTs === startTs).map(({ key }) => key)
-      })
+    for (const [txn, locked] of await this.#guard(() => this.#locksOf(txns)))
       for (let from = 0; from < locked.length; from += COLLECT_KEYS)
-        resolved += await this.#resolve(locked.slice(from, from + COLLECT_KEYS), startTs, commitTs, false)
-    }
+        resolved += await this.#resolve(locked.slice(from, from + COLLECT_KEYS), txn, false, isDecided)
     return { resolved }
+  }
+
+  /** The keys that each of the transactions locks, by one walk over the table. */
+  #locksOf(txns: readonly DecidedTxn[]): Map<DecidedTxn, Uint8Array[]> {
+    this.#requireAvailable()
+    const asked = new Map(txns.map((txn) => [txn.startTs, txn]))
+    const found = new Map<DecidedTxn, Uint8Array[]>()
+    for (const { key, lock } of storedLocks(this.#locks.range())) {
+      const txn = asked.get(lock.startTs)
+      if (txn === undefined) continue
+      const keys = found.get(txn)
+      if (keys === undefined) found.set(txn, [key])
+      else keys.push(key)
+    }
+    return found
   }
 
   async #resolve(
     keys: readonly Uint8Array[],
-    startTs: Timestamp,
-    commitTs: Timestamp,
+    { startTs, commitTs }: DecidedTxn,
     areNamed: boolean,
+    isDecided: boolean,
   ): Promise<number> {
     await this.#guard(() => this.#oracle.observe(commitTs))
     return this.#update(keys, startTs, TXN, (rows) => {
       let resolved = 0
       const mutations: Mutation[] = []
       for (const row of rows) {
-        const outcome = resolveLock(row, startTs, commitTs, areNamed)
+        const outcome = resolveLock(row, startTs, commitTs, areNamed, isDecided)
         if (!outcome.ok) return outcome
         mutations.push(...outcome.mutations)
         if (outcome.value.released) resolved++
@@ -572,9 +604,13 @@ class LevelDbStore implements Store {
   /** @returns rows whose locks are those of the moment when the promise is fulfilled. Needs the keys' latches. */
   async #readRows(keys: readonly Uint8Array[], startTs: Timestamp, depthOf: DepthOf): Promise<RowView[]> {
     this.#requireAvailable()
-    const histories = await Promise.all(
-      keys.map((key, i) => readHistory(this.#engine, key, startTs, depthOf(i, this.#locks.get(key)?.lock))),
-    )
+    const histories: WriteRecord[][] = []
+    for (let from = 0; from < keys.length; from += COLLECT_KEYS) {
+      const chunk = keys.slice(from, from + COLLECT_KEYS)
+      const read = (key: Uint8Array, i: number): Promise<WriteRecord[]> =>
+        readHistory(this.#engine, key, startTs, depthOf(from + i, this.#locks.get(key)?.lock))
+      histories.push(...(await Promise.all(chunk.map(read))))
+    }
     this.#requireAvailable()
     return keys.map((key, i) => ({ key, lock: this.#locks.get(key)?.lock, writes: histories[i] ?? [] }))
   }
@@ -597,13 +633,14 @@ class LevelDbStore implements Store {
     beside: readonly EngineOp[] = [],
   ): Promise<void> {
     if (mutations.length === 0) return
+    const ops = [...mutations.map(engineOp), ...beside] // Encoded before anything is published: an encoder may throw.
     let settle: () => void = () => {}
     const pending = new Promise<void>((resolve) => {
       settle = resolve
     })
     for (const mutation of mutations) this.#publish(mutation, pending, onePc)
     try {
-      await this.#group.submit([...mutations.map(engineOp), ...beside])
+      await this.#group.submit(ops)
       for (const mutation of mutations) this.#settle(mutation, pending)
     } finally {
       settle()
@@ -713,6 +750,8 @@ class LevelDbStore implements Store {
 
 /** Not a key: keys have at least one byte. */
 const SAFE_POINT_LATCH = ''
+/** Nor is this: keys have no character above U+00FF. */
+const outcomeLatch = (key: Uint8Array): string => `\u0100${keyText(key)}`
 
 const TXN: DepthOf = () => 'txn'
 const NONE: DepthOf = () => 'none'
@@ -791,18 +830,13 @@ async function readPairsWithin(
       bytes += pairBytes(pair)
       if (bytesMax !== undefined && bytes >= bytesMax) return { pairs, isCut: pairs.length < found.length }
     }
-    if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge()
+    if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
   }
   return { pairs }
 }
 
 function pairBytes({ key, value }: Pair): number {
   return key.length + (value?.length ?? 0)
-}
-
-function answerTooLarge(): KvError<'payload_too_large'> {
-  const detail = `the answer has over ${ANSWER_BYTES_MAX} bytes of keys and values: ask for fewer keys`
-  return new KvError('payload_too_large', detail, { limit: ANSWER_BYTES_MAX })
 }
 
 function lostValue(key: Uint8Array, startTs: Timestamp): CorruptRecord {

@@ -415,3 +415,26 @@ test('an error that is not the engine’s is not taken for one', async () => {
   expect(await read(store, 'a', 20)).toBeUndefined()
   expect(store.lockCount).toBe(0)
 })
+
+test('the mark and the data failing together reject the call, and nothing else', async () => {
+  const unhandled: unknown[] = []
+  const listen = (error: unknown): void => {
+    unhandled.push(error)
+  }
+  process.on('unhandledRejection', listen)
+  try {
+    const clock = new TestClock()
+    const engine = new TappedEngine()
+    const failing = await stores.open({ openEngine: engine.open, now: clock.now })
+    clock.ms += 10_000 // The saved mark is behind the clock now.
+    engine.onWrite = async () => {
+      throw new EngineFailure('disk full')
+    }
+    const call = failing.prewrite(prewriteOf(5, [put('a')], { tryOnePc: true, minCommitTs: clock.ts(5) }))
+    expect(await codeOf(call)).toBe('storage_unavailable')
+    await new Promise((resolve) => setImmediate(resolve))
+    expect(unhandled).toEqual([])
+  } finally {
+    process.off('unhandledRejection', listen)
+  }
+})
