@@ -42,6 +42,11 @@ export interface OneShot {
   readonly maxRetries: number
   /** How long to wait for other transactions' locks. */
   readonly lockWaitMs: number
+  /**
+   * `serializable`: what it read is still so when it commits. Keys are, because it holds their latches from before
+   * `start_ts` on; where it scans a range and writes, it holds everybody else's writes off.
+   */
+  readonly isolation?: 'snapshot' | 'serializable' | undefined
   /** Given: the outcome is stored with the commit, and a repeat is answered with it. */
   readonly idempotency?: Idempotency | undefined
 }
@@ -79,7 +84,7 @@ const INT64_MIN = -(2n ** 63n)
  */
 export async function runOneShot(store: Store, request: OneShot): Promise<OneShotOutcome> {
   const { idempotency } = request
-  const keys = uniqueKeys(request)
+  const keys = holdsAll(request) ? 'all' : uniqueKeys(request)
   const backoff = new Backoff()
   for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
     try {
@@ -116,6 +121,11 @@ export async function runOneShot(store: Store, request: OneShot): Promise<OneSho
       await backoff.wait(Number.POSITIVE_INFINITY)
     }
   }
+}
+
+function holdsAll({ isolation, ops }: OneShot): boolean {
+  const has = (...names: Op['op'][]): boolean => ops.some(({ op }) => names.includes(op))
+  return isolation === 'serializable' && has('scan') && has('put', 'delete', 'insert', 'increment')
 }
 
 /** Every key that the transaction names; ranges are read from the snapshot. */

@@ -139,5 +139,6 @@ export const TxnBody = object({
     ),
   ),
   ops: optional(Type.Array(TxnOp, { maxItems: REQUEST_KEYS_MAX })),
+  isolation: optional(oneOf(['snapshot', 'serializable'])),
   max_retries: optional(Type.Integer({ minimum: 0, maximum: MAX_RETRIES_MAX })),
 })

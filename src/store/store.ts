@@ -38,7 +38,7 @@ export interface Store extends PercolatorApi {
    * @param keys each once. @param outcome an idempotency key, held likewise.
    */
   exclusive<T>(
-    keys: readonly Uint8Array[],
+    keys: readonly Uint8Array[] | 'all',
     outcome: Uint8Array | undefined,
     body: (prewrite: PrewriteHeld) => Promise<T>,
   ): Promise<T>

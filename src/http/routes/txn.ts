@@ -13,9 +13,9 @@ import { snakeCase } from '../wire.js'
 export function txnRoutes(app: FastifyInstance, { store, limits }: AppContext): void {
   const decode = decoderOf(schemas.TxnBody, limits)
   app.post('/v1/txn', { schema: { body: schemas.TxnBody } }, async (request, reply) => {
-    const { checks = [], ops = [], maxRetries = MAX_RETRIES_DEFAULT } = decode(request.body)
+    const { checks = [], ops = [], isolation, maxRetries = MAX_RETRIES_DEFAULT } = decode(request.body)
     checks.forEach(requireCondition)
-    const asked = { checks, ops: ops.map(opOf), maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
+    const asked = { checks, ops: ops.map(opOf), isolation, maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
     const outcome = await runOneShot(store, { ...asked, idempotency: idempotencyOf(request, asked) })
     return answerOutcome(request, reply, outcome, outcome.answer)
   })

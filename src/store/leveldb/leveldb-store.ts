@@ -345,18 +345,19 @@ class LevelDbStore implements Store {
   }
 
   exclusive<T>(
-    keys: readonly Uint8Array[],
+    keys: readonly Uint8Array[] | 'all',
     outcome: Uint8Array | undefined,
     body: (prewrite: PrewriteHeld) => Promise<T>,
   ): Promise<T> {
-    const held = keys.map(keyText)
-    if (outcome !== undefined) held.push(outcomeLatch(outcome))
     const prewriteHeld: PrewriteHeld = (request, outcomeOf) =>
       this.#prewriteLatched(
         request.mutations.map((mutation) => mutation.key),
         request,
         outcomeOf,
       )
+    if (keys === 'all') return this.#guard(() => this.#latches.holdAll(() => body(prewriteHeld)))
+    const held = keys.map(keyText)
+    if (outcome !== undefined) held.push(outcomeLatch(outcome))
     return this.#guard(() => this.#latches.hold(held, () => body(prewriteHeld)))
   }
 

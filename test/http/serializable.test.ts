@@ -1,0 +1,58 @@
+import { expect, test } from 'vitest'
+import { testServers } from './support.js'
+
+const startServer = testServers()
+
+/** Each scans a range and writes a key of its own into it: in any serial order each sees one key more than the last. */
+async function scanAndWrite(isolation: string | undefined): Promise<number[]> {
+  const server = await startServer()
+  const answers = await Promise.all(
+    Array.from({ length: 12 }, (_, i) =>
+      server.post('/v1/txn', {
+        ...(isolation && { isolation }),
+        ops: [
+          { op: 'scan', prefix: 'on-call/' },
+          { op: 'put', key: `on-call/${i}`, value: '1' },
+        ],
+      }),
+    ),
+  )
+  const inCommitOrder = answers.map((answer) => answer.json()).sort((a, b) => a.commit_ts - b.commit_ts)
+  return inCommitOrder.map(({ results }) => results[0].pairs.length)
+}
+
+test('serializable: no phantom, in commit order', async () => {
+  expect(await scanAndWrite('serializable')).toEqual(Array.from({ length: 12 }, (_, i) => i))
+})
+
+test('snapshot, the default', async () => {
+  for (const isolation of [undefined, 'snapshot']) expect(await scanAndWrite(isolation)).toHaveLength(12)
+})
+
+test('serializable writers run beside everything else, and nothing waits for ever', async () => {
+  const server = await startServer()
+  const ops = [{ op: 'increment', key: 'n' }]
+  const mixed = Array.from({ length: 90 }, (_, i) => {
+    if (i % 3 === 0)
+      return server.post('/v1/txn', { ops: [...ops, { op: 'scan', prefix: '' }], isolation: 'serializable' })
+    if (i % 3 === 1) return server.post('/v1/txn', { ops, isolation: 'serializable' })
+    return server.post('/v1/txn', { ops }, { 'idempotency-key': `${i}` })
+  })
+  for (const answer of await Promise.all(mixed)) expect(answer.statusCode).toBe(200)
+  expect((await server.get('/v1/kv/n')).body).toBe('90')
+})
+
+test('a serializable transaction waits for the lock of another, and refuses what is no isolation', async () => {
+  const server = await startServer()
+  await server.lock(5, ['on-call/a'], { lock_ttl: 1 })
+  const body = {
+    isolation: 'serializable',
+    ops: [
+      { op: 'scan', prefix: 'on-call/' },
+      { op: 'put', key: 'b', value: '1' },
+    ],
+  }
+  expect((await server.post('/v1/txn', body)).json().results[0]).toEqual({ pairs: [] }) // It is rolled back first.
+  const other = await server.post('/v1/txn', { ...body, isolation: 'read committed' })
+  expect([other.statusCode, other.json().field]).toEqual([400, 'isolation'])
+})
