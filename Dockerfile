@@ -18,6 +18,6 @@ VOLUME /data
 EXPOSE 7400
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 \
   CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PERKV_PORT ?? 7400}/readyz`).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
-# Exec form: node is process 1, hears SIGTERM, finishes what is in flight and closes the database. Up to 10 s of grace, so
-# stop it with `docker stop --time 15`. More flags may follow the image's name.
+# Exec form: node is process 1, hears SIGTERM, finishes what is in flight and closes the database. Up to 8 s of grace, so
+# `docker stop`'s own 10 s are enough. More flags may follow the image's name.
 ENTRYPOINT ["node", "dist/cli.js", "serve", "--host", "0.0.0.0", "--data", "/data"]

@@ -31,7 +31,3 @@ export interface Lock {
 export function isExpired(lock: Lock, currentTs: Timestamp): boolean {
   return physicalMs(lock.startTs) + lock.ttlMs < physicalMs(currentTs)
 }
-
-export function belongsToPessimisticTxn(lock: Lock): boolean {
-  return lock.forUpdateTs !== 0
-}

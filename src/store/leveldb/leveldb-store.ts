@@ -263,12 +263,12 @@ class LevelDbStore implements Store {
           blocking.push(entry)
           if (blocking.length >= limit) break
         }
+        const infos = blocking.map((entry) => lockInfo(entry.key, entry.lock))
         const pendingBefore = blocking.map((entry) => entry.pending)
         const snapshot = this.#engine.snapshot()
         try {
           const found = await scanVersions(snapshot, { start, end }, ts, limit, reverse)
           if (blocking.length > 0) {
-            const infos = blocking.map((entry) => lockInfo(entry.key, entry.lock))
             const met = new Set(locksWithinLimit(found, infos, limit, reverse).map((lock) => keyText(lock.key)))
             const pending = blocking.flatMap((entry, i) => (met.has(keyText(entry.key)) ? [pendingBefore[i]] : []))
             if (pending.some((batch) => batch !== undefined)) {
