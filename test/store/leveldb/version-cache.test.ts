@@ -1,7 +1,18 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { VersionCache } from '../../../src/store/leveldb/version-cache.js'
-import { codeOf, prewriteOf, put, read, TappedEngine, testStores, text, utf8, write } from '../support.js'
+import {
+  codeOf,
+  EngineFailure,
+  prewriteOf,
+  put,
+  read,
+  TappedEngine,
+  testStores,
+  text,
+  utf8,
+  write,
+} from '../support.js'
 
 const a = utf8('a')
 const one = { value: utf8('1'), commitTs: 5 }
@@ -83,7 +94,7 @@ describe('in the store', () => {
     expect(await read(store, 'a')).toBe('old')
     engine.onWrite = async (_, land) => {
       await land()
-      throw Object.assign(new Error('disk full'), { code: 'LEVEL_IO_ERROR' })
+      throw new EngineFailure('disk full')
     }
     expect(await codeOf(store.commit({ keys: [a], startTs: 7, commitTs: 8 }))).toBe('storage_unavailable')
     engine.onWrite = (_, land) => land()
@@ -119,6 +130,19 @@ describe('in the store', () => {
       await land()
     }
     await store.deleteRange({ start: a, end: utf8('b') })
+    expect(await read(store, 'a')).toBeUndefined()
+  })
+
+  test('a removal that landed but reported failure leaves nothing behind either', async () => {
+    const engine = new TappedEngine()
+    const store = await stores.open({ openEngine: engine.open })
+    await write(store, 5, 6, [put('a', 'old')])
+    engine.onWrite = async (_, land) => {
+      expect(await read(store, 'a')).toBe('old')
+      await land()
+      throw new EngineFailure('disk full')
+    }
+    expect(await codeOf(store.deleteRange({ start: a, end: utf8('b') }))).toBe('storage_unavailable')
     expect(await read(store, 'a')).toBeUndefined()
   })
 
