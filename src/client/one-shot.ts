@@ -1,13 +1,14 @@
 import { ANSWER_BYTES_MAX } from '../limits.js'
+import { answerTooLarge, pairBytes } from '../percolator/answer-size.js'
 import type { Pair, PrewriteAnswer, PrewriteMutation } from '../percolator/api.js'
-import { answerTooLarge, type FailedCheck, invalid, isKvError, KvError, printKey } from '../percolator/errors.js'
+import { type FailedCheck, invalid, isKvError, KvError, printKey } from '../percolator/errors.js'
 import { asBuffer, keyText } from '../percolator/key-text.js'
 import { physicalMs, type Timestamp } from '../percolator/timestamp.js'
 import type { Store, StoredOutcome } from '../store/store.js'
 import { Backoff } from './backoff.js'
 import { encodeOutcome, type Idempotency, replay } from './idempotency.js'
 import { resolvingLocks } from './lock-resolver.js'
-import { WriteBuffer } from './write-buffer.js'
+import { type MergedPair, WriteBuffer } from './write-buffer.js'
 
 /** A condition on one key's version at the transaction's start. Every field that is given must hold. */
 export interface Check {
@@ -54,7 +55,7 @@ export interface OneShot {
 export type OpResult =
   | Record<never, never>
   | { readonly found: boolean; readonly value?: Uint8Array; readonly commitTs?: Timestamp }
-  | { readonly pairs: readonly (Omit<Pair, 'commitTs'> & { readonly commitTs?: Timestamp })[] }
+  | { readonly pairs: readonly MergedPair[] }
   | { readonly value: Uint8Array }
 
 export interface OneShotAnswer {
@@ -165,7 +166,7 @@ async function evaluate(
 }
 
 function bytesOf(result: OpResult): number {
-  if ('pairs' in result) return result.pairs.reduce((sum, { key, value }) => sum + key.length + (value?.length ?? 0), 0)
+  if ('pairs' in result) return result.pairs.reduce((sum, pair) => sum + pairBytes(pair), 0)
   return 'value' in result ? (result.value?.length ?? 0) : 0
 }
 

@@ -1,7 +1,8 @@
 import { parse } from 'node:querystring'
 import { LOCK_WAIT_MS_DEFAULT, LOCK_WAIT_MS_MAX } from '../limits.js'
-import { invalid, KvError } from '../percolator/errors.js'
+import { invalid } from '../percolator/errors.js'
 import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
+import { tooLarge } from './bytes.js'
 
 /** Query parameters as they came, percent-escapes and all: keys are bytes, so decoding is up to who asks. */
 export type RawQuery = Readonly<Record<string, string | string[] | undefined>>
@@ -43,11 +44,7 @@ export function queryBytes(query: RawQuery, name: string, bytesMax: number): Buf
   const raw = query[name]
   if (typeof raw !== 'string' || raw === '') return undefined
   const bytes = percentDecode(raw, name)
-  if (bytes.length > bytesMax)
-    throw new KvError('payload_too_large', `${name} has ${bytes.length} bytes, over the limit of ${bytesMax}`, {
-      field: name,
-      limit: bytesMax,
-    })
+  if (bytes.length > bytesMax) throw tooLarge(name, bytes.length, bytesMax)
   return bytes
 }
 

@@ -122,9 +122,3 @@ export function belowSafePoint(ts: Timestamp, safePoint: Timestamp): KvError<'ts
     { safePoint },
   )
 }
-
-/** @param limit in bytes of keys and values. */
-export function answerTooLarge(limit: number): KvError<'payload_too_large'> {
-  const detail = `the answer has over ${limit} bytes of keys and values: ask for fewer keys`
-  return new KvError('payload_too_large', detail, { limit })
-}

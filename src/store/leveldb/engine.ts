@@ -38,6 +38,24 @@ export interface Engine extends EngineReader {
   close(): Promise<void>
 }
 
+/** A range in pages of `size` entries, the last one shorter; leaving the loop early closes the iterator too. */
+export async function* pagesOf(
+  engine: EngineReader,
+  range: EngineRange,
+  size: number,
+): AsyncGenerator<[Buffer, Buffer][], void> {
+  const iterator = engine.iterator(range)
+  try {
+    for (;;) {
+      const page = await iterator.nextv(size)
+      if (page.length > 0) yield page
+      if (page.length < size) return
+    }
+  } finally {
+    await iterator.close()
+  }
+}
+
 /** What one crossing into LevelDB brings back at most, about. */
 const PAGE_BYTES = 256 * 1024
 

@@ -13,6 +13,7 @@ import { rollback } from '../../percolator/actions/rollback.js'
 import { locksWithinLimit } from '../../percolator/actions/scan.js'
 import { scanLock } from '../../percolator/actions/scan-lock.js'
 import { txnHeartBeat } from '../../percolator/actions/txn-heart-beat.js'
+import { answerTooLarge, pairBytes } from '../../percolator/answer-size.js'
 import type {
   BatchGetRequest,
   CheckSecondaryLocksAnswer,
@@ -47,7 +48,7 @@ import { CorruptRecord, decodeKey, decodeKeyTs } from '../../percolator/codec/ke
 import { decodeLock } from '../../percolator/codec/lock.js'
 import { packRecord } from '../../percolator/codec/record.js'
 import { decodeWrite } from '../../percolator/codec/write.js'
-import { answerTooLarge, belowSafePoint, KvError, keyLocked, keysLocked, printKey } from '../../percolator/errors.js'
+import { belowSafePoint, KvError, keyLocked, keysLocked, printKey } from '../../percolator/errors.js'
 import { asBuffer, keyText } from '../../percolator/key-text.js'
 import type { Lock } from '../../percolator/lock.js'
 import { lockInfo } from '../../percolator/lock-info.js'
@@ -56,7 +57,7 @@ import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import type { PrewriteHeld, Store, StoredOutcome } from '../store.js'
 import { cursorSecretOf, META_MARK, META_SAFE_POINT, openDataDirectory, readMetaNumber } from './data-directory.js'
-import type { Engine, EngineOp } from './engine.js'
+import { type Engine, type EngineOp, pagesOf } from './engine.js'
 import { GroupCommit } from './group-commit.js'
 import {
   CF_DEFAULT,
@@ -75,6 +76,8 @@ import { VersionCache } from './version-cache.js'
 
 /** Keys that are read from LevelDB at once, and that a collection or physical deletion latches at a time. */
 const COLLECT_KEYS = 256
+/** Records read at a time where a whole range is walked. */
+const PAGE = 1000
 /** Values that a scan reads before it looks at their size. */
 const VALUES_AT_A_TIME = 64
 /** How long after a failed reopening the next one is tried, when a request asks for the engine. */
@@ -321,20 +324,14 @@ class LevelDbStore implements Store {
       locked = entry.key
       break
     }
-    const iterator = this.#engine.iterator(keyRange(CF_WRITE, range.start, range.end))
-    try {
-      for (;;) {
-        const entries = await iterator.nextv(1000)
-        for (const [recordKey, bytes] of entries) {
-          if (decodeWrite(bytes, decodeKeyTs(recordKey)).startTs !== startTs) continue
-          const written = decodeKey(recordKey)
-          return locked !== undefined && Buffer.compare(locked, written) < 0 ? locked : written
-        }
-        if (entries.length < 1000) return locked
+    for await (const page of pagesOf(this.#engine, keyRange(CF_WRITE, range.start, range.end), PAGE)) {
+      for (const [recordKey, bytes] of page) {
+        if (decodeWrite(bytes, decodeKeyTs(recordKey)).startTs !== startTs) continue
+        const written = decodeKey(recordKey)
+        return locked !== undefined && Buffer.compare(locked, written) < 0 ? locked : written
       }
-    } finally {
-      await iterator.close()
     }
+    return locked
   }
 
   // ---- Changes
@@ -413,16 +410,8 @@ class LevelDbStore implements Store {
   collectOutcomes(isExpired: (record: Uint8Array) => boolean): Promise<void> {
     return this.#guard(async () => {
       this.#requireAvailable()
-      const iterator = this.#engine.iterator(OUTCOME_RANGE)
-      try {
-        for (;;) {
-          const entries = await iterator.nextv(1000)
-          for (const [key, record] of entries) if (isExpired(record)) await this.#collectOutcome(key, isExpired)
-          if (entries.length < 1000) return
-        }
-      } finally {
-        await iterator.close()
-      }
+      for await (const page of pagesOf(this.#engine, OUTCOME_RANGE, PAGE))
+        for (const [key, record] of page) if (isExpired(record)) await this.#collectOutcome(key, isExpired)
     })
   }
 
@@ -723,16 +712,8 @@ class LevelDbStore implements Store {
   async #loadLocks(): Promise<void> {
     this.#locks.clear()
     this.#cache.clear()
-    const iterator = this.#engine.iterator(keyRange(CF_LOCK))
-    try {
-      for (;;) {
-        const entries = await iterator.nextv(1000)
-        for (const [key, bytes] of entries) this.#locks.put(decodeKey(key), decodeLock(bytes))
-        if (entries.length < 1000) return
-      }
-    } finally {
-      await iterator.close()
-    }
+    for await (const page of pagesOf(this.#engine, keyRange(CF_LOCK), PAGE))
+      for (const [key, bytes] of page) this.#locks.put(decodeKey(key), decodeLock(bytes))
   }
 
   /** What the engine throws, and records that don't decode, become `storage_unavailable`. */
@@ -834,10 +815,6 @@ async function readPairsWithin(
     if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
   }
   return { pairs }
-}
-
-function pairBytes({ key, value }: Pair): number {
-  return key.length + (value?.length ?? 0)
 }
 
 function lostValue(key: Uint8Array, startTs: Timestamp): CorruptRecord {

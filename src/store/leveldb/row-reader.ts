@@ -4,7 +4,7 @@ import { decodeWrite } from '../../percolator/codec/write.js'
 import { endsHistory, type HistoryDepth, sameKey } from '../../percolator/row.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
-import type { EngineReader } from './engine.js'
+import { type EngineReader, pagesOf } from './engine.js'
 import { CF_DEFAULT, CF_WRITE, keyRange, valueKey, versionRange, writeKey } from './keyspace.js'
 
 /** The usual history is one record; the second tells that there are more. */
@@ -193,17 +193,10 @@ export async function readAllValues(
   engine: EngineReader,
   key: Uint8Array,
 ): Promise<{ startTs: Timestamp; value: Uint8Array }[]> {
-  const iterator = engine.iterator(versionRange(CF_DEFAULT, key))
   const values: { startTs: Timestamp; value: Uint8Array }[] = []
-  try {
-    for (;;) {
-      const entries = await iterator.nextv(NEXT_READ)
-      for (const [valueAt, value] of entries) values.push({ startTs: decodeKeyTs(valueAt), value })
-      if (entries.length < NEXT_READ) return values
-    }
-  } finally {
-    await iterator.close()
-  }
+  for await (const page of pagesOf(engine, versionRange(CF_DEFAULT, key), NEXT_READ))
+    for (const [valueAt, value] of page) values.push({ startTs: decodeKeyTs(valueAt), value })
+  return values
 }
 
 /** The keys that have at least one record in a column family, ascending, in chunks of at most `chunk`. */
@@ -213,25 +206,19 @@ export async function* userKeys(
   range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined },
   chunk: number,
 ): AsyncGenerator<Buffer[]> {
-  const iterator = engine.iterator({ ...keyRange(cf, range.start, range.end), values: false })
+  const bounds = { ...keyRange(cf, range.start, range.end), values: false }
   let keys: Buffer[] = []
   let last: Buffer | undefined
-  try {
-    for (;;) {
-      const entries = await iterator.nextv(SCAN_READ)
-      for (const [recordKey] of entries) {
-        const key = decodeKey(recordKey)
-        if (last !== undefined && sameKey(last, key)) continue
-        last = key
-        keys.push(key)
-        if (keys.length < chunk) continue
-        yield keys
-        keys = []
-      }
-      if (entries.length < SCAN_READ) break
+  for await (const page of pagesOf(engine, bounds, SCAN_READ)) {
+    for (const [recordKey] of page) {
+      const key = decodeKey(recordKey)
+      if (last !== undefined && sameKey(last, key)) continue
+      last = key
+      keys.push(key)
+      if (keys.length < chunk) continue
+      yield keys
+      keys = []
     }
-    if (keys.length > 0) yield keys
-  } finally {
-    await iterator.close()
   }
+  if (keys.length > 0) yield keys
 }
