@@ -1,23 +1,19 @@
-import { type ChildProcess, execFile, spawn } from 'node:child_process'
-import { once } from 'node:events'
+import { execFile } from 'node:child_process'
 import { mkdtemp, rm, symlink } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { ENV, killAll, type ServerProcess, startProcess } from '../process/server-process.js'
 
 /** The examples as a user runs them: against a server process of their own, judged by exit code and output. */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const BANK = join(ROOT, 'docs/examples/bank.sh')
 const CITIES = join(ROOT, 'docs/examples/cities/cities.mjs')
-const READY = /^PerKV \S+ is ready on (http:\/\/\S+), data in /
 /** Nothing listens on the discard port. */
 const NOBODY = 'http://127.0.0.1:9'
-
-const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PERKV_')))
 
 interface Run {
   readonly code: number
@@ -42,29 +38,19 @@ async function commandPath(name: string): Promise<string | undefined> {
 }
 
 let directory: string
-let server: ChildProcess
+let server: ServerProcess
 let url: string
 
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), 'perkv-examples-'))
-  const args = ['dist/cli.js', 'serve', '--port', '0', '--data', join(directory, 'data')]
-  server = spawn(process.execPath, args, { cwd: ROOT, env: ENV, stdio: ['ignore', 'pipe', 'inherit'] })
-  url = await readyUrl(server)
+  server = await startProcess(join(directory, 'data'))
+  url = server.url
 })
 
 afterAll(async () => {
-  server?.kill('SIGKILL') // Does nothing when the last test stopped it.
+  killAll() // Nothing is left when the last test stopped it.
   if (directory !== undefined) await rm(directory, { recursive: true, force: true })
 })
-
-async function readyUrl(child: ChildProcess): Promise<string> {
-  if (child.stdout === null) throw new Error('the server has no stdout')
-  for await (const line of createInterface(child.stdout)) {
-    const ready = READY.exec(line)?.[1]
-    if (ready !== undefined) return ready
-  }
-  throw new Error('the server ended before it was ready; was dist/ built?')
-}
 
 async function count(prefix: string): Promise<number> {
   const response = await fetch(`${url}/v1/kv?count_only=true&prefix=${encodeURIComponent(prefix)}`)
@@ -236,7 +222,5 @@ describe('cities.mjs', () => {
 })
 
 test('SIGTERM ends the server with exit code 0', async () => {
-  const exited = once(server, 'exit')
-  server.kill('SIGTERM')
-  expect(await exited).toEqual([0, null])
+  expect(await server.stop('SIGTERM')).toEqual({ code: 0, signal: null })
 })

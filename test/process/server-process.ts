@@ -9,6 +9,9 @@ import { fileURLToPath } from 'node:url'
 /** The built command; `npm test` builds it first. */
 export const CLI = fileURLToPath(new URL('../../dist/cli.js', import.meta.url))
 
+/** Nothing of the tester's own configuration. */
+export const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PERKV_')))
+
 export interface ServerProcess {
   readonly url: string
   readonly readyLine: string
@@ -21,6 +24,7 @@ const running = new Set<ChildProcess>()
 /** Starts `perkv serve` on any free port and waits for its ready line. */
 export async function startProcess(data: string, flags: readonly string[] = []): Promise<ServerProcess> {
   const child = spawn(process.execPath, [CLI, 'serve', '--port', '0', '--data', data, ...flags], {
+    env: ENV,
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   running.add(child)
@@ -55,7 +59,7 @@ export interface Finished {
 
 /** Runs the command to its end. */
 export async function runCli(args: readonly string[], env: Record<string, string> = {}): Promise<Finished> {
-  const child = spawn(process.execPath, [CLI, ...args], { env: { ...process.env, ...env } })
+  const child = spawn(process.execPath, [CLI, ...args], { env: { ...ENV, ...env } })
   running.add(child)
   let stdout = ''
   let stderr = ''
