@@ -30,6 +30,13 @@ export const PAGE_BYTES_MAX = 8 * 1024 * 1024
 /** Other answers are refused beyond this: as JSON, six times as long at worst, they still fit into one string. */
 export const ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
+/** Of keys and values that an interactive transaction holds in memory; TiDB's `txn-total-size-limit`. */
+export const TXN_BYTES_MAX = 100 * 1024 * 1024
+export const TXN_TTL_MS_DEFAULT = 60_000
+export const TXN_TTL_MS_MAX = 24 * 60 * 60 * 1000
+/** How long a commit or rollback of a transaction that has ended is answered again. */
+export const TXN_REMEMBERED_MS = 90_000
+
 export const TSO_COUNT_MAX = 1_000_000
 export const LOCK_TTL_MS_DEFAULT = 3000
 export const LOCK_WAIT_MS_DEFAULT = 3000

@@ -1,11 +1,11 @@
 import type { FastifyInstance } from 'fastify'
-import { IDEMPOTENCY_MS, isOutcomeExpired } from './client/idempotency.js'
 import type { Config } from './config.js'
 import { createApp } from './http/app.js'
 import { SHUTDOWN_GRACE_MS } from './limits.js'
 import { physicalMs } from './percolator/timestamp.js'
 import { openLevelDbStore } from './store/leveldb/leveldb-store.js'
 import type { Store } from './store/store.js'
+import { IDEMPOTENCY_MS, isOutcomeExpired } from './txn/idempotency.js'
 
 export interface RunningServer {
   /** With the port that it really listens on. */

@@ -1,106 +1,175 @@
 import type { LockInfo, PercolatorApi, TxnStatus } from '../percolator/api.js'
-import { isKvError } from '../percolator/errors.js'
-import { physicalMs, type Timestamp } from '../percolator/timestamp.js'
+import { isKvError, type KvError } from '../percolator/errors.js'
+import { keyText } from '../percolator/key-text.js'
+import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
 import { Backoff } from './backoff.js'
 
-type ResolverApi = Pick<PercolatorApi, 'tso' | 'checkTxnStatus' | 'checkSecondaryLocks' | 'resolveLock'>
+type ResolverApi = Pick<
+  PercolatorApi,
+  'tso' | 'checkTxnStatus' | 'checkSecondaryLocks' | 'resolveLock' | 'pessimisticRollback'
+>
+
+/** What coordinating a transaction needs of a `LockResolver`. */
+export type Resolver = Pick<LockResolver, 'resolving' | 'resolve' | 'end'>
+
+/** What a lock says of its transaction. */
+type TxnOfLock = Pick<LockInfo, 'primary' | 'startTs' | 'ttl' | 'type'>
+
+/** Decided transactions that are remembered. client-go's `ResolvedCacheSize`. */
+const DECIDED_MAX = 2048
 
 /**
- * Runs `body`, and where it meets locks brings their transactions to an end first: rolls them forward or back when
- * their primaries say so, or waits with back-off while they live.
- * @param waitMs how long to go on; `body` is tried at least once, and once more after locks were resolved.
- * @throws whatever `body` throws; its `key_locked` only once `waitMs` has passed.
+ * Brings the transactions of locks to the end that their primaries say: forward, back, or waits while they live.
+ * @see TiKV client-go `txnkv/txnlock/lock_resolver.go`; the paper, section 2.2 ("cleanup").
  */
-export async function resolvingLocks<T>(api: ResolverApi, waitMs: number, body: () => Promise<T>): Promise<T> {
-  const deadline = performance.now() + waitMs
-  const backoff = new Backoff()
-  for (;;) {
+export class LockResolver {
+  readonly #api: ResolverApi
+  /** commit_ts, 0 when rolled back; the longest known go first. */
+  readonly #decided = new Map<string, Timestamp>()
+
+  constructor(api: ResolverApi) {
+    this.#api = api
+  }
+
+  /**
+   * Runs `body`, and where it meets locks resolves them first, or waits with back-off while their transactions live.
+   * @param waitMs how long to go on; `body` is tried at least once, and once more after locks were resolved.
+   * @throws whatever `body` throws; its `key_locked` only once `waitMs` has passed.
+   */
+  async resolving<T>(waitMs: number, body: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+    const deadline = performance.now() + waitMs
+    const backoff = new Backoff()
+    for (;;) {
+      signal?.throwIfAborted()
+      try {
+        return await body()
+      } catch (error) {
+        if (!isKvError(error, 'key_locked')) throw error
+        if (await this.resolve(locksOf(error), await this.#api.tso(1))) continue
+        const left = deadline - performance.now()
+        if (left <= 0) throw error
+        await backoff.wait(left, signal)
+      }
+    }
+  }
+
+  /**
+   * Tries to bring the transactions of these locks to an end.
+   * @param currentTs what their TTLs are compared with; `TIMESTAMP_MAX` ends them whatever their age.
+   * @returns true when every lock is gone: whoever met them can go on at once.
+   */
+  async resolve(locks: readonly LockInfo[], currentTs: Timestamp): Promise<boolean> {
+    /** Transactions of these locks that live. */
+    const living = new Set<string>()
+    let areAllGone = true
+    for (const lock of locks) {
+      const txn = txnText(lock)
+      const commitTs = living.has(txn) ? undefined : await this.#decide(lock, currentTs)
+      if (commitTs === undefined) {
+        living.add(txn)
+        areAllGone = false
+      } else if (lock.type === 'pessimistic') {
+        const { key, startTs, forUpdateTs } = lock
+        await this.#api.pessimisticRollback({ keys: [key], startTs, forUpdateTs })
+      } else {
+        const txns = [{ startTs: lock.startTs, commitTs }]
+        await this.#api.resolveLock({ txns, keys: [lock.key], isDecided: true })
+      }
+    }
+    return areAllGone
+  }
+
+  /**
+   * Ends a transaction now, for its own coordinator, who lost track of it.
+   * @returns its commit_ts; 0 when it is rolled back, then or before.
+   */
+  async end(primary: Uint8Array, startTs: Timestamp): Promise<Timestamp> {
+    const commitTs = await this.#decide({ primary, startTs, ttl: 0, type: 'put' }, TIMESTAMP_MAX)
+    if (commitTs === undefined) throw new Error(`the transaction at ${startTs} lives on after its time`)
+    return commitTs
+  }
+
+  /** The commit_ts of a lock's transaction; 0 when it is rolled back; undefined while it lives. */
+  async #decide(lock: TxnOfLock, currentTs: Timestamp): Promise<Timestamp | undefined> {
+    const txn = txnText(lock)
+    const known = this.#decided.get(txn)
+    if (known !== undefined) return known
+    const status = await this.#check(lock, currentTs)
+    if (status === undefined) return undefined
+    // A pessimistic lock that goes says nothing of its transaction: that may go on and lock again.
+    if (status.action === 'ttl_expire_pessimistic_rollback' || status.action === 'lock_not_exist_do_nothing') return 0
+    const commitTs = status.status === 'locked' ? await this.#decideLocked(status, currentTs) : status.commitTs
+    if (commitTs !== undefined) this.#remember(txn, commitTs)
+    return commitTs
+  }
+
+  /** undefined: there is no trace of the transaction, and it may only be late. */
+  async #check(lock: TxnOfLock, currentTs: Timestamp, forceSyncCommit = false): Promise<TxnStatus | undefined> {
     try {
-      return await body()
+      return await this.#api.checkTxnStatus({
+        primary: lock.primary,
+        lockTs: lock.startTs,
+        callerStartTs: 0,
+        currentTs,
+        // Before the TTL is over a missing primary may only be late.
+        rollbackIfNotExist: hasExpired(lock, currentTs),
+        resolvingPessimisticLock: lock.type === 'pessimistic',
+        forceSyncCommit,
+      })
     } catch (error) {
-      if (!isKvError(error, 'key_locked')) throw error
-      if (await resolveLocks(api, locksOf(error), await api.tso(1))) continue
-      const left = deadline - performance.now()
-      if (left <= 0) throw error
-      await backoff.wait(left)
+      if (isKvError(error, 'txn_not_found')) return undefined
+      throw error
+    }
+  }
+
+  async #decideLocked({ lock: primary }: TxnStatus, currentTs: Timestamp): Promise<Timestamp | undefined> {
+    if (primary === undefined || !primary.useAsyncCommit || !hasExpired(primary, currentTs)) return undefined
+    const commitTs = await this.#decideAsyncCommit(primary)
+    if (commitTs !== 'fallen_back') return commitTs
+    const fallback = await this.#check(primary, currentTs, true)
+    return fallback === undefined || fallback.status === 'locked' ? undefined : fallback.commitTs
+  }
+
+  /**
+   * An async-commit transaction is committed once all its keys are prewritten, at the highest min_commit_ts of them;
+   * one that is missing can't come any more, once asked for. The primary is brought to its end first, so that everybody
+   * who asks later hears the same.
+   */
+  async #decideAsyncCommit(primary: LockInfo): Promise<Timestamp | 'fallen_back'> {
+    let commitTs = primary.minCommitTs
+    if (primary.secondaries.length > 0) {
+      const answer = await this.#api.checkSecondaryLocks({ keys: primary.secondaries, startTs: primary.startTs })
+      if (answer.locks.some((lock) => !lock.useAsyncCommit)) return 'fallen_back'
+      if (answer.commitTs > 0) commitTs = answer.commitTs
+      else if (answer.locks.length < primary.secondaries.length) commitTs = 0
+      else commitTs = Math.max(commitTs, ...answer.locks.map((lock) => lock.minCommitTs))
+    }
+    await this.#api.resolveLock({ txns: [{ startTs: primary.startTs, commitTs }], keys: [primary.key] })
+    return commitTs
+  }
+
+  #remember(txn: string, commitTs: Timestamp): void {
+    this.#decided.set(txn, commitTs)
+    if (this.#decided.size <= DECIDED_MAX) return
+    for (const oldest of this.#decided.keys()) {
+      this.#decided.delete(oldest)
+      break
     }
   }
 }
 
-function locksOf(
-  error: { readonly fields: { readonly lock?: LockInfo; readonly locks?: readonly LockInfo[] } } & {
-    readonly errors: readonly unknown[] | undefined
-  },
-): readonly LockInfo[] {
+function hasExpired({ startTs, ttl }: Pick<LockInfo, 'startTs' | 'ttl'>, currentTs: Timestamp): boolean {
+  return physicalMs(startTs) + ttl < physicalMs(currentTs)
+}
+
+/** Clients choose start_ts, and some choose one twice: with its primary it is unmistakable. */
+function txnText({ startTs, primary }: Pick<LockInfo, 'startTs' | 'primary'>): string {
+  return `${startTs} ${keyText(primary)}`
+}
+
+/** Every lock that a `key_locked` tells of. */
+export function locksOf(error: KvError<'key_locked'>): readonly LockInfo[] {
   if (error.fields.locks !== undefined) return error.fields.locks
   const each = error.errors?.flatMap((entry) => (isKvError(entry, 'key_locked') ? [entry.fields.lock] : []))
   return (each ?? [error.fields.lock]).flatMap((lock) => (lock === undefined ? [] : [lock]))
-}
-
-/**
- * Tries to bring the transactions of these locks to an end.
- * @param currentTs what their TTLs are compared with; `TIMESTAMP_MAX` ends them whatever their age.
- * @returns true when every lock is gone: whoever met them can go on at once.
- * @see TiKV client-go `txnkv/txnlock/lock_resolver.go`; the paper, section 2.2 ("cleanup").
- */
-export async function resolveLocks(
-  api: ResolverApi,
-  locks: readonly LockInfo[],
-  currentTs: Timestamp,
-): Promise<boolean> {
-  const decided = new Map<Timestamp, Timestamp | undefined>()
-  let areAllGone = true
-  for (const lock of locks) {
-    if (!decided.has(lock.startTs)) decided.set(lock.startTs, await decide(api, lock, currentTs))
-    const commitTs = decided.get(lock.startTs)
-    if (commitTs === undefined) areAllGone = false
-    else await api.resolveLock({ txns: [{ startTs: lock.startTs, commitTs }], keys: [lock.key], isDecided: true })
-  }
-  return areAllGone
-}
-
-/** The commit_ts of a lock's transaction; 0 when it is rolled back; undefined while it lives. */
-async function decide(api: ResolverApi, lock: LockInfo, currentTs: Timestamp): Promise<Timestamp | undefined> {
-  const isExpired = physicalMs(lock.startTs) + lock.ttl < physicalMs(currentTs)
-  // Before the TTL is over a missing primary may only be late.
-  const check = {
-    primary: lock.primary,
-    lockTs: lock.startTs,
-    callerStartTs: 0,
-    currentTs,
-    rollbackIfNotExist: isExpired,
-  }
-  let status: TxnStatus
-  try {
-    status = await api.checkTxnStatus(check)
-  } catch (error) {
-    if (isKvError(error, 'txn_not_found')) return undefined
-    throw error
-  }
-  if (status.status !== 'locked') return status.commitTs
-  const primary = status.lock
-  if (primary === undefined || !primary.useAsyncCommit) return undefined
-  if (physicalMs(primary.startTs) + primary.ttl >= physicalMs(currentTs)) return undefined
-  const commitTs = await decideAsyncCommit(api, primary)
-  if (commitTs !== 'fallen_back') return commitTs
-  const fallback = await api.checkTxnStatus({ ...check, forceSyncCommit: true })
-  return fallback.status === 'locked' ? undefined : fallback.commitTs
-}
-
-/**
- * An async-commit transaction is committed once all its keys are prewritten, at the highest min_commit_ts of them; one
- * that is missing can't come any more, once asked for. The primary is brought to its end first, so that everybody who
- * asks later hears the same.
- */
-async function decideAsyncCommit(api: ResolverApi, primary: LockInfo): Promise<Timestamp | 'fallen_back'> {
-  let commitTs = primary.minCommitTs
-  if (primary.secondaries.length > 0) {
-    const answer = await api.checkSecondaryLocks({ keys: primary.secondaries, startTs: primary.startTs })
-    if (answer.locks.some((lock) => !lock.useAsyncCommit)) return 'fallen_back'
-    if (answer.commitTs > 0) commitTs = answer.commitTs
-    else if (answer.locks.length < primary.secondaries.length) commitTs = 0
-    else commitTs = Math.max(commitTs, ...answer.locks.map((lock) => lock.minCommitTs))
-  }
-  await api.resolveLock({ txns: [{ startTs: primary.startTs, commitTs }], keys: [primary.key] })
-  return commitTs
 }

@@ -1,4 +1,4 @@
-import { resolveLocks } from '../client/lock-resolver.js'
+import { LockResolver } from '../client/lock-resolver.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
 import type { Store } from '../store/store.js'
 
@@ -19,10 +19,11 @@ export interface Collected {
 export async function collectGarbage(store: Store, safePoint: Timestamp): Promise<Collected> {
   const inForce = await store.raiseSafePoint(safePoint)
   if (safePoint < inForce) return { safePoint: inForce, versionsRemoved: 0 }
+  const resolver = new LockResolver(store)
   for (;;) {
     const { locks } = await store.scanLock({ maxTs: safePoint - 1, limit: LOCKS_AT_A_TIME })
     if (locks.length === 0) break
-    await resolveLocks(store, locks, TIMESTAMP_MAX)
+    await resolver.resolve(locks, TIMESTAMP_MAX)
   }
   const versionsRemoved = await store.collect(safePoint)
   return { safePoint: store.safePoint, versionsRemoved }

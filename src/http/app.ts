@@ -2,8 +2,11 @@ import { isUtf8 } from 'node:buffer'
 import { STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify'
+import { Coordinator } from '../client/coordinator.js'
 import { HEADER_BYTES_MAX } from '../limits.js'
 import { invalid, KvError } from '../percolator/errors.js'
+import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
+import { OpenTransactions } from '../txn/open-transactions.js'
 import { answerProblem } from './answer.js'
 import { isWireBytes } from './bytes.js'
 import type { AppContext } from './context.js'
@@ -11,6 +14,7 @@ import { routedUrl } from './key-url.js'
 import { CONTENT_TYPE } from './media-type.js'
 import { problemOf, unknownRoute } from './problem.js'
 import { parseRawQuery, type RawQuery, requireKnown } from './query.js'
+import { interactiveRoutes } from './routes/interactive.js'
 import { kvRoutes } from './routes/kv.js'
 import { percolatorRoutes } from './routes/percolator.js'
 import { scanRoutes } from './routes/scan.js'
@@ -18,7 +22,7 @@ import { statusRoutes } from './routes/status.js'
 import { txnRoutes } from './routes/txn.js'
 import { fromMsgpack, toJson } from './wire.js'
 
-export interface AppOptions extends AppContext {
+export interface AppOptions extends Omit<AppContext, 'coordinator' | 'openTransactions'> {
   readonly logLevel: string
 }
 
@@ -80,11 +84,18 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     if (isClosing) reply.header('connection', 'close')
   })
 
-  statusRoutes(app, options)
-  kvRoutes(app, options)
-  scanRoutes(app, options)
-  txnRoutes(app, options)
-  percolatorRoutes(app, options)
+  const coordinator = new Coordinator(options.store, IN_PROCESS_COMMIT)
+  const openTransactions = new OpenTransactions(options.store, coordinator)
+  app.addHook('preClose', () => openTransactions.close())
+  app.addHook('onClose', () => coordinator.idle())
+
+  const context = { ...options, coordinator, openTransactions }
+  statusRoutes(app, context)
+  kvRoutes(app, context)
+  scanRoutes(app, context)
+  txnRoutes(app, context)
+  interactiveRoutes(app, context)
+  percolatorRoutes(app, context)
   await app.ready()
   return app
 }

@@ -1,9 +1,14 @@
+import type { Coordinator } from '../client/coordinator.js'
 import type { Limits } from '../limits.js'
 import type { Store } from '../store/store.js'
+import type { OpenTransactions } from '../txn/open-transactions.js'
 
 /** What every route is given. */
 export interface AppContext {
   readonly store: Store
+  /** Of the transactions that this server runs for its clients. */
+  readonly coordinator: Coordinator
+  readonly openTransactions: OpenTransactions
   readonly limits: Limits
   readonly version: string
   readonly durability: 'sync' | 'async'

@@ -1,7 +1,7 @@
 import type { Static, TSchema } from '@sinclair/typebox'
 import type { Limits } from '../limits.js'
+import { camelCase } from '../percolator/field-names.js'
 import { requireKey, requireValue, toBytes, type WireBytes } from './bytes.js'
-import { camelCase } from './wire.js'
 
 type Camel<S extends string> = S extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : S
 

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http'
-import type { Check } from '../client/one-shot.js'
 import { invalid } from '../percolator/errors.js'
 import type { Timestamp } from '../percolator/timestamp.js'
+import type { Check } from '../txn/check.js'
 
 /** A version's commit_ts, quoted. */
 export function etagOf(commitTs: Timestamp): string {

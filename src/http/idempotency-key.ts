@@ -1,8 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import type { Idempotency } from '../client/idempotency.js'
-import type { OneShotOutcome } from '../client/one-shot.js'
 import { invalid } from '../percolator/errors.js'
+import type { Idempotency, Once } from '../txn/idempotency.js'
 import { answer } from './answer.js'
 import { type Plain, toJson } from './wire.js'
 
@@ -28,7 +27,7 @@ export function idempotencyOf(request: FastifyRequest, asked: Plain): Idempotenc
 export function answerOutcome(
   request: FastifyRequest,
   reply: FastifyReply,
-  outcome: OneShotOutcome,
+  outcome: Once<object>,
   body: Plain,
 ): FastifyReply {
   if (outcome.isReplayed) reply.header('idempotency-replayed', 'true')

@@ -1,9 +1,13 @@
+import type { Limits } from '../limits.js'
+import { requireKey } from './bytes.js'
 import { percentDecode } from './query.js'
-
-const PREFIX = '/v1/kv/'
 
 /** Where requests for one key are routed, whatever the key: see `routedUrl`. */
 export const KEY_ROUTE = '/v1/kv/:key'
+export const TXN_KEY_ROUTE = '/v1/txn/:txn/kv/:key'
+
+/** What comes before a key. */
+const PREFIX = /^\/v1\/(?:txn\/[^/?]*\/)?kv\//
 
 /**
  * A key in a URL is any bytes, slashes and invalid UTF-8 included, which no router matches: requests for a key are
@@ -14,16 +18,23 @@ export function routedUrl(request: {
   readonly method?: string | undefined
 }): string {
   const url = pathOf(request.url ?? '/')
-  if (!url.startsWith(PREFIX) || request.method === 'POST') return url
+  const prefix = request.method === 'POST' ? undefined : PREFIX.exec(url)?.[0]
+  if (prefix === undefined) return url
   const query = url.indexOf('?')
-  return query === -1 ? `${PREFIX}key` : `${PREFIX}key${url.slice(query)}`
+  return query === -1 ? `${prefix}key` : `${prefix}key${url.slice(query)}`
 }
 
-/** The percent-decoded key. @throws KvError `invalid_argument` for a bad escape. */
-export function rawKeyOf(originalUrl: string): Buffer {
-  const url = pathOf(originalUrl)
+/**
+ * The key that a request's URL names, percent-decoded.
+ * @throws KvError `invalid_argument` for a bad escape or an empty key, `payload_too_large`.
+ */
+export function keyOf(request: { readonly originalUrl: string }, limits: Limits): Buffer {
+  const url = pathOf(request.originalUrl)
+  const prefix = PREFIX.exec(url)?.[0] ?? ''
   const query = url.indexOf('?')
-  return percentDecode(url.slice(PREFIX.length, query === -1 ? undefined : query), 'key')
+  const key = percentDecode(url.slice(prefix.length, query === -1 ? undefined : query), 'key')
+  requireKey(key, 'key', limits.keyBytesMax)
+  return key
 }
 
 /** Clients that think they talk to a proxy send `http://host/path`; servers have to take it (RFC 9112, section 3.2.2). */

@@ -1,5 +1,12 @@
 import { type Static, type TProperties, Type } from '@sinclair/typebox'
-import { MAX_RETRIES_MAX, REQUEST_KEYS_MAX, SCAN_LIMIT_MAX, TSO_COUNT_MAX } from '../limits.js'
+import {
+  LOCK_WAIT_MS_MAX,
+  MAX_RETRIES_MAX,
+  REQUEST_KEYS_MAX,
+  SCAN_LIMIT_MAX,
+  TSO_COUNT_MAX,
+  TXN_TTL_MS_MAX,
+} from '../limits.js'
 import { TIMESTAMP_MAX } from '../percolator/timestamp.js'
 
 /**
@@ -40,6 +47,11 @@ export const ScanBody = object({
   reverse: Flag,
   key_only: Flag,
 })
+/** What a serializable transaction read. */
+const readSet = {
+  keys: optional(Type.Array(Key, { maxItems: REQUEST_KEYS_MAX })),
+  ranges: optional(Type.Array(object({ start: Bound, end: Bound }), { maxItems: REQUEST_KEYS_MAX })),
+}
 export const PrewriteBody = object({
   mutations: Type.Array(
     object({
@@ -62,6 +74,7 @@ export const PrewriteBody = object({
   for_update_ts: OptionalWrittenTimestamp,
   pessimistic_actions: optional(Type.Array(oneOf(['skip', 'do', 'constraint']))),
   skip_constraint_check: Flag,
+  reads: optional(object(readSet)),
 })
 export const CommitBody = object({
   keys: Keys,
@@ -88,6 +101,26 @@ export const TxnHeartBeatBody = object({
   advise_lock_ttl: Milliseconds,
   min_commit_ts: OptionalWrittenTimestamp,
 })
+export const AcquirePessimisticLockBody = object({
+  keys: Keys,
+  primary: Key,
+  start_ts: WrittenTimestamp,
+  for_update_ts: WrittenTimestamp,
+  lock_ttl: optional(Milliseconds),
+  is_first_lock: Flag,
+  wait_timeout: optional(Type.Integer({ minimum: -1, maximum: LOCK_WAIT_MS_MAX })),
+  return_values: Flag,
+  check_existence: Flag,
+  lock_only_if_exists: Flag,
+  insert: Flag,
+  wake_up_mode: optional(oneOf(['normal', 'force_lock'])),
+})
+export const PessimisticRollbackBody = object({
+  keys: Keys,
+  start_ts: WrittenTimestamp,
+  for_update_ts: WrittenTimestamp,
+})
+export const ValidateReadsBody = object({ start_ts: WrittenTimestamp, commit_ts: WrittenTimestamp, ...readSet })
 export const ResolveLockBody = object({
   start_ts: optional(WrittenTimestamp),
   commit_ts: optional(WrittenTimestampOrZero),
@@ -142,3 +175,10 @@ export const TxnBody = object({
   isolation: optional(oneOf(['snapshot', 'serializable'])),
   max_retries: optional(Type.Integer({ minimum: 0, maximum: MAX_RETRIES_MAX })),
 })
+export const TxnBeginBody = object({
+  mode: optional(oneOf(['optimistic', 'pessimistic'])),
+  isolation: optional(oneOf(['snapshot', 'serializable'])),
+  ttl_ms: optional(Type.Integer({ minimum: 1, maximum: TXN_TTL_MS_MAX })),
+})
+export const TxnOpsBody = object({ ops: Type.Array(TxnOp, { maxItems: REQUEST_KEYS_MAX }) })
+export const NothingBody = object({})

@@ -1,5 +1,6 @@
 import { isUtf8 } from 'node:buffer'
 import { addExtension, Packr } from 'msgpackr'
+import { snakeCase } from '../percolator/field-names.js'
 import { asBuffer } from '../percolator/key-text.js'
 
 /** Answers and problems are plain data: camelCase names, bytes, numbers, text, lists and nulls. */
@@ -80,25 +81,4 @@ function mapObject(value: object, each: (value: Plain) => unknown): unknown {
   const mapped: Record<string, unknown> = {}
   for (const [name, field] of Object.entries(value)) if (field !== undefined) mapped[snakeCase(name)] = each(field)
   return mapped
-}
-
-/** Names come from the code, never from clients, so these maps stay small. */
-const snakeNames = new Map<string, string>()
-const camelNames = new Map<string, string>()
-
-export function snakeCase(name: string): string {
-  return cached(snakeNames, name, () => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`))
-}
-
-export function camelCase(name: string): string {
-  return cached(camelNames, name, () => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase()))
-}
-
-function cached(names: Map<string, string>, name: string, make: () => string): string {
-  let made = names.get(name)
-  if (made === undefined) {
-    made = make()
-    names.set(name, made)
-  }
-  return made
 }

@@ -10,6 +10,8 @@ import type { WriteType } from './write.js'
  * 0 in an optional field means "not given".
  */
 export interface PercolatorApi {
+  /** The same calls, broken off when the signal is aborted. Absent where calls are too short for that. */
+  withSignal?(signal: AbortSignal): PercolatorApi
   tso(count: number): Timestamp | Promise<Timestamp>
   get(request: GetRequest): Promise<GetAnswer>
   batchGet(request: BatchGetRequest): Promise<PairsAnswer>
@@ -21,6 +23,9 @@ export interface PercolatorApi {
   checkTxnStatus(request: CheckTxnStatusRequest): Promise<TxnStatus>
   checkSecondaryLocks(request: CheckSecondaryLocksRequest): Promise<CheckSecondaryLocksAnswer>
   txnHeartBeat(request: TxnHeartBeatRequest): Promise<TxnHeartBeatAnswer>
+  acquirePessimisticLock(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer>
+  pessimisticRollback(request: PessimisticRollbackRequest): Promise<void>
+  validateReads(request: ValidateReadsRequest): Promise<void>
   resolveLock(request: ResolveLockRequest): Promise<ResolveLockAnswer>
   scanLock(request: ScanLockRequest): Promise<ScanLockAnswer>
   mvccGetByKey(request: { readonly key: Uint8Array }): Promise<MvccInfo>
@@ -118,6 +123,8 @@ export interface PrewriteRequest {
   readonly forUpdateTs?: Timestamp | undefined
   readonly pessimisticActions?: readonly PessimisticAction[] | undefined
   readonly skipConstraintCheck?: boolean | undefined
+  /** With `tryOnePc` only: what the transaction read, validated at its commit timestamp before it commits. */
+  readonly reads?: ReadSet | undefined
 }
 export interface PrewriteAnswer {
   readonly minCommitTs?: Timestamp
@@ -194,6 +201,64 @@ export interface TxnHeartBeatRequest {
 }
 export interface TxnHeartBeatAnswer {
   readonly lockTtl: number
+}
+
+export interface AcquirePessimisticLockRequest {
+  readonly keys: readonly Uint8Array[]
+  readonly primary: Uint8Array
+  readonly startTs: Timestamp
+  /** The lock is refused with `write_conflict` when the key has a version above this. */
+  readonly forUpdateTs: Timestamp
+  /** Milliseconds. */
+  readonly lockTtl: number
+  readonly isFirstLock?: boolean | undefined
+  /** Milliseconds to wait for other locks. 0 or absent: the server's default; -1: don't wait. */
+  readonly waitTimeout?: number | undefined
+  readonly returnValues?: boolean | undefined
+  readonly checkExistence?: boolean | undefined
+  /** Needs `returnValues`; a key without value is not locked. */
+  readonly lockOnlyIfExists?: boolean | undefined
+  /** The keys must not exist. */
+  readonly insert?: boolean | undefined
+  /**
+   * `force_lock`, for a single key: where a newer version stands in the way, lock it all the same and answer the latest
+   * value and its `lockedWithConflictTs`. Spares the queue of a hot key its retries. TiKV `PessimisticLockWakeUpMode`.
+   */
+  readonly wakeUpMode?: 'normal' | 'force_lock' | undefined
+  /** In process only: ends the wait. */
+  readonly signal?: AbortSignal | undefined
+}
+export interface PessimisticLockResult {
+  /** With `returnValues` or `checkExistence`, or locked with conflict. */
+  readonly found?: boolean
+  /** With `returnValues`, or locked with conflict; absent when not found. */
+  readonly value?: Uint8Array
+  /** In process only: of the version that `found` and `value` speak of. */
+  readonly commitTs?: Timestamp
+  /** `force_lock`: the newest commit_ts of the key, above the `forUpdateTs` asked for; the lock stands at it. */
+  readonly lockedWithConflictTs?: Timestamp
+}
+export interface AcquirePessimisticLockAnswer {
+  /** In the order of the keys. */
+  readonly results: readonly PessimisticLockResult[]
+}
+
+export interface PessimisticRollbackRequest {
+  readonly keys: readonly Uint8Array[]
+  readonly startTs: Timestamp
+  /** Locks with a higher one stay. */
+  readonly forUpdateTs: Timestamp
+}
+
+/** What a serializable transaction read at its `startTs`. */
+export interface ReadSet {
+  readonly keys: readonly Uint8Array[]
+  readonly ranges: readonly KeyRange[]
+}
+/** Reads are valid when nobody else committed to them after `startTs` and up to `commitTs`, and nobody still may. */
+export interface ValidateReadsRequest extends ReadSet {
+  readonly startTs: Timestamp
+  readonly commitTs: Timestamp
 }
 
 /** A decided transaction. `commitTs: 0`: rolled back. */

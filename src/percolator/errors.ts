@@ -1,6 +1,4 @@
-import { isUtf8 } from 'node:buffer'
 import type { LockInfo } from './api.js'
-import { asBuffer } from './key-text.js'
 import type { Timestamp } from './timestamp.js'
 
 export type WriteConflictReason =
@@ -10,6 +8,13 @@ export type WriteConflictReason =
   | 'lazy_uniqueness_check'
   | 'not_locked_key_conflict'
   | 'serializable_read'
+
+/** One edge of the wait-for graph: `txn` waits for the lock that `waitForTxn` holds on `key`. Both are start_ts. */
+export interface WaitForEntry {
+  readonly txn: Timestamp
+  readonly waitForTxn: Timestamp
+  readonly key: Uint8Array
+}
 
 export interface FailedCheck {
   readonly index: number
@@ -23,8 +28,10 @@ export interface FailedCheck {
 export interface ErrorFields {
   invalid_argument: { readonly field: string }
   not_found: { readonly key?: Uint8Array }
-  txn_not_found: { readonly startTs: Timestamp; readonly primary: Uint8Array }
+  /** `startTs` where it is known, and `primary` where a lock was looked for. */
+  txn_not_found: { readonly startTs?: Timestamp; readonly primary?: Uint8Array }
   key_locked: { readonly key?: Uint8Array; readonly lock?: LockInfo; readonly locks?: readonly LockInfo[] }
+  lock_wait_timeout: { readonly key: Uint8Array; readonly lock: LockInfo }
   write_conflict: {
     readonly key: Uint8Array
     readonly startTs: Timestamp
@@ -34,7 +41,7 @@ export interface ErrorFields {
     readonly reason: WriteConflictReason
   }
   already_exists: { readonly key: Uint8Array }
-  already_committed: { readonly key: Uint8Array; readonly startTs: Timestamp; readonly commitTs: Timestamp }
+  already_committed: { readonly key?: Uint8Array; readonly startTs: Timestamp; readonly commitTs: Timestamp }
   txn_lock_not_found: { readonly key: Uint8Array; readonly startTs: Timestamp; readonly commitTs: Timestamp }
   commit_ts_expired: {
     readonly key: Uint8Array
@@ -43,6 +50,13 @@ export interface ErrorFields {
     readonly minCommitTs: Timestamp
   }
   pessimistic_lock_not_found: { readonly key: Uint8Array; readonly startTs: Timestamp }
+  pessimistic_lock_rolled_back: { readonly key: Uint8Array; readonly startTs: Timestamp }
+  /** `lockTs`: start_ts of the holder of the lock asked for. `waitChain`: from that holder back to it, by the requester. */
+  deadlock: {
+    readonly lockTs: Timestamp
+    readonly lockKey: Uint8Array
+    readonly waitChain: readonly WaitForEntry[]
+  }
   assertion_failed: {
     readonly key: Uint8Array
     readonly startTs: Timestamp
@@ -93,11 +107,15 @@ export function isKvError<C extends ErrorCode>(error: unknown, code: C): error i
   return error instanceof KvError && error.code === code
 }
 
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+
 /** A key in a message: text without control characters as it is, anything else as hex. */
 export function printKey(key: Uint8Array): string {
-  const bytes = asBuffer(key)
-  const text = bytes.toString('utf8')
-  return isUtf8(bytes) && !/\p{C}/u.test(text) ? JSON.stringify(text) : `0x${bytes.toString('hex')}`
+  try {
+    const text = utf8.decode(key)
+    if (!/\p{C}/u.test(text)) return JSON.stringify(text)
+  } catch {}
+  return `0x${Array.from(key, (byte) => byte.toString(16).padStart(2, '0')).join('')}`
 }
 
 export function invalid(field: string, detail: string): KvError<'invalid_argument'> {

@@ -1,9 +1,14 @@
-/** A key as a Map key: one character a byte, so string order is byte order. */
-export function keyText(key: Uint8Array): string {
-  return asBuffer(key).toString('latin1')
+/** A key as a Map key: one character a byte, so string order is byte order. Works without Buffer, in browsers. */
+export const keyText: (key: Uint8Array) => string =
+  typeof Buffer === 'undefined' ? charByByte : (key) => asBuffer(key).toString('latin1')
+
+function charByByte(key: Uint8Array): string {
+  let text = ''
+  for (const byte of key) text += String.fromCharCode(byte)
+  return text
 }
 
-/** The same bytes with Buffer's methods; no copy. */
+/** The same bytes with Buffer's methods; no copy. Not for browsers. */
 export function asBuffer(bytes: Uint8Array): Buffer {
   return Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }

@@ -6,15 +6,6 @@ export interface StoredOutcome {
   readonly record: Uint8Array
 }
 
-/**
- * A prewrite under latches held already.
- * @param outcomeOf makes what is stored with a 1PC commit, in the same atomic batch.
- */
-export type PrewriteHeld = (
-  request: PrewriteRequest,
-  outcomeOf?: (answer: PrewriteAnswer) => StoredOutcome | undefined,
-) => Promise<PrewriteAnswer>
-
 /** What the server needs of a store beyond the Percolator calls. */
 export interface Store extends PercolatorApi {
   /** The name in `/v1/status`. */
@@ -31,21 +22,31 @@ export interface Store extends PercolatorApi {
   /** The newest timestamp that is not in the future. */
   clock(): Timestamp
 
+  /** @param outcomeOf makes what is stored with a 1PC commit, in the same atomic batch. */
+  prewrite(
+    request: PrewriteRequest,
+    outcomeOf?: (answer: PrewriteAnswer) => StoredOutcome | undefined,
+  ): Promise<PrewriteAnswer>
+
   /**
    * Runs `body` while no other request of this process changes any of `keys`; inside, only reads and the `prewrite`
    * handed in may be called. Nobody relies on it for correctness (the protocol's own checks stand): it spares
    * transactions whose keys are known beforehand from losing to each other over and over.
-   * @param keys each once. @param outcome an idempotency key, held likewise.
+   * @param keys each once.
+   * @param isAlone true: nor while another body runs that is alone. For transactions that read ranges.
    */
   exclusive<T>(
-    keys: readonly Uint8Array[] | 'all',
-    outcome: Uint8Array | undefined,
-    body: (prewrite: PrewriteHeld) => Promise<T>,
+    keys: readonly Uint8Array[],
+    isAlone: boolean,
+    body: (prewrite: Store['prewrite']) => Promise<T>,
   ): Promise<T>
+
+  /** Runs `body` while no other request with this idempotency key runs; never called inside `exclusive`. */
+  once<T>(outcome: Uint8Array, body: () => Promise<T>): Promise<T>
 
   /** The outcome stored under an idempotency key, as it was written. */
   outcome(key: Uint8Array): Promise<Uint8Array | undefined>
-  /** Stores the outcome of a request that wrote nothing; inside `exclusive` on its key. */
+  /** Stores the outcome of a request that wrote nothing; inside `once` on its key. */
   putOutcome(outcome: StoredOutcome): Promise<void>
   /** Removes the outcomes for which `isExpired` holds. */
   collectOutcomes(isExpired: (record: Uint8Array) => boolean): Promise<void>

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { IDEMPOTENCY_MS, isOutcomeExpired } from '../../src/client/idempotency.js'
 import { createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
+import { IDEMPOTENCY_MS, isOutcomeExpired } from '../../src/txn/idempotency.js'
 import { withTempDir } from '../process/server-process.js'
 
 type App = Awaited<ReturnType<typeof createApp>>
@@ -149,7 +149,7 @@ describe('Idempotency-Key', () => {
     let renewed: Promise<void> | undefined
     await server.store.collectOutcomes((bytes) => {
       if (String(bytes) !== 'old') return false
-      renewed ??= server.store.exclusive([], key, () => server.store.putOutcome(record('new')))
+      renewed ??= server.store.once(key, () => server.store.putOutcome(record('new')))
       return true
     })
     await renewed

@@ -1,41 +1,28 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { resolvingLocks } from '../../client/lock-resolver.js'
-import { type Op, runOneShot } from '../../client/one-shot.js'
 import { MAX_RETRIES_DEFAULT } from '../../limits.js'
-import { isKvError, KvError, printKey } from '../../percolator/errors.js'
-import { asBuffer, keyText } from '../../percolator/key-text.js'
-import type { Timestamp } from '../../percolator/timestamp.js'
+import { isKvError } from '../../percolator/errors.js'
+import { keyText } from '../../percolator/key-text.js'
+import { runOneShot } from '../../txn/one-shot.js'
+import type { Op } from '../../txn/op.js'
 import { answer } from '../answer.js'
-import { requireKey, requireValue } from '../bytes.js'
+import { answerVersion, preconditionFailed } from '../answer-version.js'
 import type { AppContext } from '../context.js'
 import { decoderOf } from '../decode.js'
-import { checksOf, etagOf, preconditionsOf, readCondition } from '../etag.js'
+import { checksOf, preconditionsOf } from '../etag.js'
 import { answerOutcome, idempotencyOf } from '../idempotency-key.js'
-import { KEY_ROUTE, rawKeyOf } from '../key-url.js'
+import { KEY_ROUTE, keyOf } from '../key-url.js'
 import { lockWaitMs, queryTimestamp, type RawQuery } from '../query.js'
+import { rawBodies, rawValueOf } from '../raw-bodies.js'
 import { BatchGetBody } from '../schemas.js'
 
 /** `/v1/kv/{key}` and `/v1/kv/batch_get`: one key or some, each call a transaction of its own. */
-export function kvRoutes(app: FastifyInstance, { store, limits }: AppContext): void {
-  function keyOf(request: FastifyRequest): Buffer {
-    const key = rawKeyOf(request.originalUrl)
-    requireKey(key, 'key', limits.keyBytesMax)
-    return key
-  }
-
+export function kvRoutes(app: FastifyInstance, { store, coordinator, limits }: AppContext): void {
   app.get(KEY_ROUTE, { config: { query: ['ts', 'at', 'lock_wait_ms'] } }, async (request, reply) => {
     const query = request.query as RawQuery
-    const key = keyOf(request)
+    const key = keyOf(request, limits)
     const ts = queryTimestamp(query)
-    const preconditions = preconditionsOf(request.headers)
-    const found = await resolvingLocks(store, lockWaitMs(query), () => store.get({ key, ts }))
-    if (!found.found && preconditions.ifMatch !== undefined) throw preconditionFailed(key, 0)
-    if (!found.found) throw new KvError('not_found', `there is no key ${printKey(key)}`, { key })
-    const status = readCondition(preconditions, found.commitTs)
-    if (status === 412) throw preconditionFailed(key, found.commitTs)
-    reply.header('etag', etagOf(found.commitTs))
-    if (status === 304) return reply.status(304).send()
-    return reply.header('content-type', 'application/octet-stream').send(asBuffer(found.value))
+    const found = await coordinator.resolver.resolving(lockWaitMs(query), () => store.get({ key, ts }))
+    return answerVersion(request, reply, key, found.found ? found : undefined)
   })
 
   async function write(request: FastifyRequest, reply: FastifyReply, key: Buffer, op: Op): Promise<FastifyReply> {
@@ -44,7 +31,7 @@ export function kvRoutes(app: FastifyInstance, { store, limits }: AppContext): v
     const idempotency = idempotencyOf(request, { checks, op })
     const txn = { checks, ops: [op], maxRetries: MAX_RETRIES_DEFAULT, lockWaitMs: wait, idempotency }
     try {
-      const outcome = await runOneShot(store, txn)
+      const outcome = await runOneShot(store, coordinator, txn)
       return answerOutcome(request, reply, outcome, { commitTs: outcome.answer.commitTs })
     } catch (error) {
       if (isKvError(error, 'precondition_failed')) throw preconditionFailed(key, error.fields.commitTs)
@@ -52,24 +39,14 @@ export function kvRoutes(app: FastifyInstance, { store, limits }: AppContext): v
     }
   }
 
-  // PUT takes any body as it is, and DELETE ignores one, whatever the content type says, a malformed one too.
-  app.register(async (scope) => {
-    scope.addHook('onRequest', async (request) => {
-      request.headers['content-type'] = 'application/octet-stream'
-    })
-    scope.removeAllContentTypeParsers()
-    scope.addContentTypeParser('*', { parseAs: 'buffer', bodyLimit: limits.valueBytesMax }, (_request, body, done) =>
-      done(null, body),
-    )
+  rawBodies(app, limits, (scope) => {
     scope.delete(KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
-      const key = keyOf(request)
+      const key = keyOf(request, limits)
       return write(request, reply, key, { op: 'delete', key })
     })
     scope.put(KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
-      const key = keyOf(request)
-      const value = request.body instanceof Uint8Array ? request.body : Buffer.alloc(0)
-      requireValue(value, 'body', limits.valueBytesMax)
-      return write(request, reply, key, { op: 'put', key, value })
+      const key = keyOf(request, limits)
+      return write(request, reply, key, { op: 'put', key, value: rawValueOf(request, limits) })
     })
   })
 
@@ -80,15 +57,7 @@ export function kvRoutes(app: FastifyInstance, { store, limits }: AppContext): v
     const keys = [...new Map(body.keys.map((key) => [keyText(key), key])).values()]
     const ts = body.ts ?? (await store.tso(1))
     const wait = lockWaitMs(request.query as RawQuery)
-    const { pairs } = await resolvingLocks(store, wait, () => store.batchGet({ keys, ts }))
+    const { pairs } = await coordinator.resolver.resolving(wait, () => store.batchGet({ keys, ts }))
     return answer(request, reply, { pairs, ts })
-  })
-}
-
-function preconditionFailed(key: Uint8Array, commitTs: Timestamp): KvError<'precondition_failed'> {
-  const now = commitTs === 0 ? 'is absent' : `is at version ${commitTs}`
-  return new KvError('precondition_failed', `the condition does not hold: key ${printKey(key)} ${now}`, {
-    key,
-    commitTs,
   })
 }

@@ -1,9 +1,14 @@
 import type { Static, TSchema } from '@sinclair/typebox'
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyReply } from 'fastify'
 import { collectGarbage } from '../../gc/collect-garbage.js'
 import { LOCK_TTL_MS_DEFAULT } from '../../limits.js'
-import type { PrewriteRequest, ResolveLockRequest } from '../../percolator/api.js'
-import { invalid } from '../../percolator/errors.js'
+import type {
+  AcquirePessimisticLockRequest,
+  PrewriteRequest,
+  ReadSet,
+  ResolveLockRequest,
+} from '../../percolator/api.js'
+import { invalid, KvError } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
 import { sameKey } from '../../percolator/row.js'
 import { answer } from '../answer.js'
@@ -17,11 +22,11 @@ export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppCon
   function call<S extends TSchema>(
     name: string,
     schema: S,
-    handle: (body: Decoded<Static<S>>) => Plain | Promise<Plain>,
+    handle: (body: Decoded<Static<S>>, signal: () => AbortSignal) => Plain | Promise<Plain>,
   ): void {
     const decode = decoderOf(schema, limits)
     app.post(`/v1/percolator/${name}`, { schema: { body: schema } }, async (request, reply) =>
-      answer(request, reply, await handle(decode(request.body))),
+      answer(request, reply, await handle(decode(request.body), () => hangUpSignal(reply))),
     )
   }
 
@@ -53,6 +58,20 @@ export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppCon
     return store.checkSecondaryLocks(body)
   })
   call('txn_heart_beat', schemas.TxnHeartBeatBody, (body) => store.txnHeartBeat(body))
+  call('acquire_pessimistic_lock', schemas.AcquirePessimisticLockBody, async (body, signal) => {
+    const { results } = await store.acquirePessimisticLock({ ...acquireRequest(body), signal: signal() })
+    return { results: results.map(({ commitTs: _, ...result }) => result) }
+  })
+  call('pessimistic_rollback', schemas.PessimisticRollbackBody, async (body) => {
+    requireDistinct(body.keys, 'keys')
+    await store.pessimisticRollback(body)
+    return {}
+  })
+  call('validate_reads', schemas.ValidateReadsBody, async (body) => {
+    requireAfterStart(body.startTs, body.commitTs, 'commit_ts')
+    await store.validateReads({ ...body, ...readSetOf(body) })
+    return {}
+  })
   call('resolve_lock', schemas.ResolveLockBody, (body) => store.resolveLock(resolveLockRequest(body)))
   call('scan_lock', schemas.ScanLockBody, (body) => store.scanLock(body))
   call('gc', schemas.GcBody, ({ safePoint }) => {
@@ -65,6 +84,15 @@ export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppCon
     await store.deleteRange(body)
     return {}
   })
+}
+
+/** Aborted when the client goes away before it is answered. */
+function hangUpSignal(reply: FastifyReply): AbortSignal {
+  const abort = new AbortController()
+  reply.raw.once('close', () => {
+    if (!reply.raw.writableEnded) abort.abort(new KvError('txn_not_found', 'the client has gone', {}))
+  })
+  return abort.signal
 }
 
 function requireDistinct(keys: readonly Uint8Array[], field: string): void {
@@ -96,7 +124,23 @@ function prewriteRequest(body: Decoded<Static<typeof schemas.PrewriteBody>>): Pr
   if (body.secondaries !== undefined) requireDistinct(body.secondaries, 'secondaries')
   if (tryOnePc && !mutations.some(({ key }) => sameKey(key, primary)))
     throw invalid('primary', 'with try_one_pc the primary must be among the mutations')
+  if (body.reads !== undefined && !tryOnePc) throw invalid('reads', 'reads go with try_one_pc only')
+  return { ...body, reads: body.reads && readSetOf(body.reads), lockTtl: body.lockTtl ?? LOCK_TTL_MS_DEFAULT }
+}
+
+function acquireRequest(
+  body: Decoded<Static<typeof schemas.AcquirePessimisticLockBody>>,
+): AcquirePessimisticLockRequest {
+  requireDistinct(body.keys, 'keys')
+  if (body.lockOnlyIfExists && !body.returnValues)
+    throw invalid('lock_only_if_exists', 'lock_only_if_exists needs return_values')
+  if (body.wakeUpMode === 'force_lock' && body.keys.length > 1)
+    throw invalid('wake_up_mode', 'force_lock is for a single key')
   return { ...body, lockTtl: body.lockTtl ?? LOCK_TTL_MS_DEFAULT }
+}
+
+function readSetOf({ keys = [], ranges = [] }: Partial<ReadSet>): ReadSet {
+  return { keys, ranges }
 }
 
 function resolveLockRequest(body: Decoded<Static<typeof schemas.ResolveLockBody>>): ResolveLockRequest {

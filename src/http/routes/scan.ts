@@ -1,19 +1,20 @@
 import { Readable } from 'node:stream'
-import type { FastifyInstance } from 'fastify'
-import { resolvingLocks } from '../../client/lock-resolver.js'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { MergedPair, MergedScan, ScanOrder } from '../../client/write-buffer.js'
 import { PAGE_BYTES_MAX, SCAN_LIMIT_DEFAULT, SCAN_LIMIT_MAX, SCAN_PAGE } from '../../limits.js'
-import type { Pair } from '../../percolator/api.js'
 import { invalid } from '../../percolator/errors.js'
-import type { Store } from '../../store/store.js'
+import { afterKey } from '../../percolator/key-range.js'
+import type { Timestamp } from '../../percolator/timestamp.js'
 import { answer } from '../answer.js'
 import type { AppContext } from '../context.js'
 import { type Cursor, decodeCursor, encodeCursor } from '../cursor.js'
 import { acceptedFormats, CONTENT_TYPE } from '../media-type.js'
 import { lockWaitMs, queryBytes, queryFlag, queryInteger, queryText, queryTimestamp, type RawQuery } from '../query.js'
-import { afterKey, rangeOf } from '../range.js'
+import { rangeOf } from '../range.js'
 import { toJson } from '../wire.js'
 
-const PARAMETERS = [
+/** Of every scan; a snapshot's may choose its timestamp too. */
+export const SCAN_PARAMETERS: readonly string[] = [
   'prefix',
   'start',
   'end',
@@ -21,47 +22,56 @@ const PARAMETERS = [
   'reverse',
   'keys_only',
   'count_only',
-  'ts',
-  'at',
   'cursor',
   'lock_wait_ms',
 ]
 
 const CHUNK_LENGTH = 64 * 1024
 
-/** A scan of one snapshot, from its beginning or from where a cursor left it. */
+/** Reads ranges at one timestamp: a snapshot, or an open transaction with its own writes. */
+export interface Scanner {
+  readonly ts: Timestamp
+  scan(request: ScanOrder & { readonly bytesMax: number }): Promise<MergedScan>
+}
+
+/** A scan from its beginning, or from where a cursor left it. */
 interface Scan extends Omit<Cursor, 'after'> {
   readonly after: Uint8Array | undefined
-  readonly lockWaitMs: number
 }
 
 /** `GET /v1/kv`: a page of pairs, a count, or a stream of NDJSON lines, of one snapshot. */
-export function scanRoutes(app: FastifyInstance, { store, limits }: AppContext): void {
-  app.get('/v1/kv', { config: { query: PARAMETERS } }, async (request, reply) => {
+export function scanRoutes(app: FastifyInstance, { store, coordinator, limits }: AppContext): void {
+  app.get('/v1/kv', { config: { query: [...SCAN_PARAMETERS, 'ts', 'at'] } }, async (request, reply) => {
     const query = request.query as RawQuery
-    const isStream = acceptedFormats(request.headers.accept)[0] === 'ndjson'
-    const isCount = queryFlag(query, 'count_only') ?? false
-    const limit = queryInteger(query, 'limit', 1, isStream ? Number.MAX_SAFE_INTEGER : SCAN_LIMIT_MAX)
-    const scan = await scanOf(store, query, limits.keyBytesMax, limit)
-    if (isCount) {
-      if (queryText(query, 'cursor') !== undefined) throw invalid('count_only', 'count_only does not go with cursor')
-      return answer(request, reply, { count: await count(store, scan), ts: scan.ts })
+    const asked = readScan(request, store.cursorSecret, limits.keyBytesMax)
+    const ts = queryTimestamp(query)
+    if (asked.cursor !== undefined && (ts ?? asked.cursor.ts) !== asked.cursor.ts)
+      throw invalid('ts', 'ts differs from the cursor’s')
+    const at = asked.cursor?.ts ?? ts ?? (await store.tso(1))
+    const snapshot = coordinator.snapshot(at, { lockWaitMs: lockWaitMs(query) })
+    const scan: Scanner['scan'] = async (range) => {
+      const { pairs, isCut } = await snapshot.scan(range)
+      return { pairs, cutAfter: isCut ? pairs.at(-1)?.key : undefined }
     }
-    if (isStream) {
-      const pages = pagesOf(store, { ...scan, limit: limit ?? Number.POSITIVE_INFINITY })
-      const first = await pages.next() // Before the headers go out: what fails at once is answered with a problem.
-      return reply.header('content-type', CONTENT_TYPE.ndjson).send(Readable.from(lines(first, pages)))
-    }
-    const { pairs, isCut } = await page(store, scan, scan.limit + 1)
-    if (pairs.length > scan.limit) pairs.pop()
-    else if (!isCut) return answer(request, reply, { pairs, ts: scan.ts })
-    const after = (pairs.at(-1) as Pair).key
-    const cursor = encodeCursor({ ...scan, after }, store.cursorSecret)
-    return answer(request, reply, { pairs, ts: scan.ts, cursor })
+    return answerScan(request, reply, store.cursorSecret, asked, { ts: at, scan })
   })
 }
 
-async function scanOf(store: Store, query: RawQuery, keyBytesMax: number, limit: number | undefined): Promise<Scan> {
+/** What a request asks for, beside the timestamp. */
+export interface AskedScan extends Omit<Scan, 'ts' | 'limit'> {
+  /** As given; a cursor has one of its own, for pages. */
+  readonly limit: number | undefined
+  readonly cursor: Cursor | undefined
+  readonly isCount: boolean
+  readonly isStream: boolean
+}
+
+/** @throws KvError `invalid_argument` */
+export function readScan(request: FastifyRequest, cursorSecret: Uint8Array, keyBytesMax: number): AskedScan {
+  const query = request.query as RawQuery
+  const isStream = acceptedFormats(request.headers.accept)[0] === 'ndjson'
+  const isCount = queryFlag(query, 'count_only') ?? false
+  const limit = queryInteger(query, 'limit', 1, isStream ? Number.MAX_SAFE_INTEGER : SCAN_LIMIT_MAX)
   const range = rangeOf(
     {
       prefix: queryBytes(query, 'prefix', keyBytesMax),
@@ -72,27 +82,44 @@ async function scanOf(store: Store, query: RawQuery, keyBytesMax: number, limit:
   )
   const reverse = queryFlag(query, 'reverse')
   const keyOnly = queryFlag(query, 'keys_only')
-  const ts = queryTimestamp(query)
   const cursorText = queryText(query, 'cursor')
-  const wait = lockWaitMs(query)
   if (cursorText === undefined) {
-    return {
-      ...range,
-      ts: ts ?? (await store.tso(1)),
-      reverse: reverse ?? false,
-      keyOnly: keyOnly ?? false,
-      limit: limit ?? SCAN_LIMIT_DEFAULT,
-      after: undefined,
-      lockWaitMs: wait,
-    }
+    const order = { reverse: reverse ?? false, keyOnly: keyOnly ?? false }
+    return { ...range, ...order, limit, after: undefined, cursor: undefined, isCount, isStream }
   }
-  const cursor = decodeCursor(cursorText, store.cursorSecret)
+  if (isCount) throw invalid('count_only', 'count_only does not go with cursor')
+  const cursor = decodeCursor(cursorText, cursorSecret)
   // The cursor says it all; parameters may be repeated beside it, but not changed.
   requireSame('start', range.start, cursor.start)
   requireSame('end', range.end, cursor.end)
   if ((reverse ?? cursor.reverse) !== cursor.reverse) throw invalid('reverse', 'reverse differs from the cursor’s')
-  if ((ts ?? cursor.ts) !== cursor.ts) throw invalid('ts', 'ts differs from the cursor’s')
-  return { ...cursor, keyOnly: keyOnly ?? cursor.keyOnly, limit: limit ?? cursor.limit, lockWaitMs: wait }
+  return { ...cursor, keyOnly: keyOnly ?? cursor.keyOnly, limit, cursor, isCount, isStream }
+}
+
+/** Answers a page with a cursor, a count, or a stream. */
+export async function answerScan(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  cursorSecret: Uint8Array,
+  asked: AskedScan,
+  scanner: Scanner,
+): Promise<FastifyReply> {
+  const { ts } = scanner
+  const { start, end, reverse, keyOnly, after } = asked
+  const scan = { ts, start, end, reverse, keyOnly, after }
+  if (asked.isCount) return answer(request, reply, { count: await count(scanner, scan), ts })
+  if (asked.isStream) {
+    const pages = pagesOf(scanner, { ...scan, limit: asked.limit ?? Number.POSITIVE_INFINITY })
+    const first = await pages.next() // Before the headers go out: what fails at once is answered with a problem.
+    return reply.header('content-type', CONTENT_TYPE.ndjson).send(Readable.from(lines(first, pages)))
+  }
+  const limit = asked.limit ?? asked.cursor?.limit ?? SCAN_LIMIT_DEFAULT
+  const { pairs, cutAfter } = await page(scanner, scan, limit + 1)
+  const isFull = pairs.length > limit
+  const shown = isFull ? pairs.slice(0, limit) : pairs
+  const last = isFull ? shown.at(-1)?.key : cutAfter
+  const cursor = last && encodeCursor({ ...scan, limit, after: last }, cursorSecret)
+  return answer(request, reply, { pairs: shown, ts, cursor })
 }
 
 function requireSame(field: string, given: Uint8Array | undefined, inCursor: Uint8Array | undefined): void {
@@ -100,40 +127,37 @@ function requireSame(field: string, given: Uint8Array | undefined, inCursor: Uin
   throw invalid(field, `${field} differs from the cursor’s`)
 }
 
-async function page(store: Store, scan: Scan, limit: number): Promise<{ pairs: Pair[]; isCut: boolean }> {
-  const { ts, reverse, keyOnly, after } = scan
+function page(scanner: Scanner, scan: Omit<Scan, 'limit'>, limit: number): Promise<MergedScan> {
+  const { reverse, keyOnly, after } = scan
   const start = after !== undefined && !reverse ? afterKey(after) : scan.start
   const end = after !== undefined && reverse ? after : scan.end
-  const { pairs, isCut } = await resolvingLocks(store, scan.lockWaitMs, () =>
-    store.scan({ start, end, ts, reverse, keyOnly, limit, bytesMax: PAGE_BYTES_MAX }),
-  )
-  return { pairs: [...pairs], isCut: isCut ?? false }
+  return scanner.scan({ start, end, reverse, keyOnly, limit, bytesMax: PAGE_BYTES_MAX })
 }
 
 /** All pairs of a scan, up to its limit, some at a time. */
-async function* pagesOf(store: Store, scan: Scan): AsyncGenerator<Pair[], void> {
+async function* pagesOf(scanner: Scanner, scan: Scan): AsyncGenerator<readonly MergedPair[], void> {
   let after = scan.after
   for (let left = scan.limit; left > 0; ) {
     const size = Math.min(left, SCAN_PAGE)
-    const { pairs, isCut } = await page(store, { ...scan, after }, size)
+    const { pairs, cutAfter } = await page(scanner, { ...scan, after }, size)
     if (pairs.length > 0) yield pairs
-    if (pairs.length < size && !isCut) return
-    after = (pairs.at(-1) as Pair).key
+    after = cutAfter ?? pairs.at(-1)?.key
+    if (cutAfter === undefined && pairs.length < size) return
     left -= pairs.length
   }
 }
 
-async function count(store: Store, scan: Scan): Promise<number> {
+async function count(scanner: Scanner, scan: Omit<Scan, 'limit'>): Promise<number> {
   let total = 0
-  for await (const pairs of pagesOf(store, { ...scan, keyOnly: true, limit: Number.POSITIVE_INFINITY }))
+  for await (const pairs of pagesOf(scanner, { ...scan, keyOnly: true, limit: Number.POSITIVE_INFINITY }))
     total += pairs.length
   return total
 }
 
 /** Pulled by the socket: nothing is read ahead of what the client takes. */
 async function* lines(
-  first: IteratorResult<Pair[], void>,
-  rest: AsyncGenerator<Pair[], void>,
+  first: IteratorResult<readonly MergedPair[], void>,
+  rest: AsyncGenerator<readonly MergedPair[], void>,
 ): AsyncGenerator<string, void> {
   if (first.done) return
   yield* chunksOf(first.value)
@@ -141,7 +165,7 @@ async function* lines(
 }
 
 /** Lines together in strings of some size: one write for many short pairs, and never many long ones in one string. */
-function* chunksOf(pairs: readonly Pair[]): Generator<string, void> {
+function* chunksOf(pairs: readonly MergedPair[]): Generator<string, void> {
   let chunk = ''
   for (const pair of pairs) {
     chunk += `${toJson(pair)}\n`

@@ -12,20 +12,13 @@ interface Grant {
  */
 export class Latches {
   readonly #queues = new Map<string, Grant[]>()
-  /** Bodies that hold latches, or wait for some. */
-  #holders = 0
-  /** Fulfilled when the last `holdAll` that was asked for is over. */
-  #all: Promise<void> | undefined
-  #whenFree: (() => void) | undefined
 
   /**
    * Runs `body` alone among all holders of any of the keys, and keeps the latches until its promise settles.
    * @param keys each once. Nested holds of one key wait for themselves: don't.
    */
   async hold<T>(keys: readonly string[], body: () => Promise<T>): Promise<T> {
-    while (this.#all !== undefined) await this.#all
     const grant: Grant = { keys, waitingFor: 0, start: undefined }
-    this.#holders++
     for (const key of keys) {
       const queue = this.#queues.get(key)
       if (queue === undefined) this.#queues.set(key, [grant])
@@ -43,31 +36,7 @@ export class Latches {
     }
   }
 
-  /** Runs `body` alone: whoever holds latches finishes first, whoever comes later waits. */
-  async holdAll<T>(body: () => Promise<T>): Promise<T> {
-    while (this.#all !== undefined) await this.#all
-    let done: () => void = () => {}
-    this.#all = new Promise((resolve) => {
-      done = resolve
-    })
-    if (this.#holders > 0) {
-      await new Promise<void>((resolve) => {
-        this.#whenFree = resolve
-      })
-    }
-    try {
-      return await body()
-    } finally {
-      this.#all = undefined
-      done()
-    }
-  }
-
   #release(grant: Grant): void {
-    if (--this.#holders === 0) {
-      this.#whenFree?.()
-      this.#whenFree = undefined
-    }
     for (const key of grant.keys) {
       const queue = this.#queues.get(key)
       if (queue === undefined) continue

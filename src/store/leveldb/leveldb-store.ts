@@ -1,5 +1,6 @@
 import { ANSWER_BYTES_MAX, CACHE_BYTES_DEFAULT, SHORT_VALUE_BYTES_MAX } from '../../limits.js'
 import { Oracle } from '../../oracle/oracle.js'
+import { acquirePessimisticLock } from '../../percolator/actions/acquire-pessimistic-lock.js'
 import { checkSecondaryLock } from '../../percolator/actions/check-secondary-locks.js'
 import { checkTxnStatus } from '../../percolator/actions/check-txn-status.js'
 import { cleanup } from '../../percolator/actions/cleanup.js'
@@ -7,14 +8,18 @@ import { commitAll } from '../../percolator/actions/commit.js'
 import { gc } from '../../percolator/actions/gc.js'
 import { blocksRead } from '../../percolator/actions/get.js'
 import { mvccGet } from '../../percolator/actions/mvcc-get.js'
+import { pessimisticRollback } from '../../percolator/actions/pessimistic-rollback.js'
 import { prewrite, prewriteDepth } from '../../percolator/actions/prewrite.js'
 import { resolveLock } from '../../percolator/actions/resolve-lock.js'
 import { rollback } from '../../percolator/actions/rollback.js'
 import { locksWithinLimit } from '../../percolator/actions/scan.js'
 import { scanLock } from '../../percolator/actions/scan-lock.js'
 import { txnHeartBeat } from '../../percolator/actions/txn-heart-beat.js'
+import { isNewer, judgeLock, readChanged } from '../../percolator/actions/validate-reads.js'
 import { answerTooLarge, pairBytes } from '../../percolator/answer-size.js'
 import type {
+  AcquirePessimisticLockAnswer,
+  AcquirePessimisticLockRequest,
   BatchGetRequest,
   CheckSecondaryLocksAnswer,
   CheckSecondaryLocksRequest,
@@ -31,6 +36,8 @@ import type {
   MvccInfo,
   Pair,
   PairsAnswer,
+  PessimisticLockResult,
+  PessimisticRollbackRequest,
   PrewriteAnswer,
   PrewriteRequest,
   ResolveLockAnswer,
@@ -43,19 +50,20 @@ import type {
   TxnHeartBeatAnswer,
   TxnHeartBeatRequest,
   TxnStatus,
+  ValidateReadsRequest,
 } from '../../percolator/api.js'
 import { CorruptRecord, decodeKey, decodeKeyTs } from '../../percolator/codec/key.js'
 import { decodeLock } from '../../percolator/codec/lock.js'
 import { packRecord } from '../../percolator/codec/record.js'
 import { decodeWrite } from '../../percolator/codec/write.js'
-import { belowSafePoint, KvError, keyLocked, keysLocked, printKey } from '../../percolator/errors.js'
+import { belowSafePoint, isKvError, KvError, keyLocked, keysLocked, printKey } from '../../percolator/errors.js'
 import { asBuffer, keyText } from '../../percolator/key-text.js'
 import type { Lock } from '../../percolator/lock.js'
 import { lockInfo } from '../../percolator/lock-info.js'
 import { done, type HistoryDepth, type Mutation, type Outcome, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
-import type { PrewriteHeld, Store, StoredOutcome } from '../store.js'
+import type { Store, StoredOutcome } from '../store.js'
 import { cursorSecretOf, META_MARK, META_SAFE_POINT, openDataDirectory, readMetaNumber } from './data-directory.js'
 import { type Engine, type EngineOp, pagesOf } from './engine.js'
 import { GroupCommit } from './group-commit.js'
@@ -71,7 +79,16 @@ import {
 } from './keyspace.js'
 import { Latches } from './latches.js'
 import { type LockEntry, LockTable } from './lock-table.js'
-import { readAllValues, readHistory, readValues, readVersion, scanVersions, userKeys } from './row-reader.js'
+import { LockWaits, type Turn } from './lock-waits.js'
+import {
+  findVersion,
+  readAllValues,
+  readHistory,
+  readValues,
+  readVersion,
+  scanVersions,
+  userKeys,
+} from './row-reader.js'
 import { VersionCache } from './version-cache.js'
 
 /** Keys that are read from LevelDB at once, and that a collection or physical deletion latches at a time. */
@@ -115,6 +132,15 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
   }
 }
 
+interface ApplyOptions {
+  /** The transaction that commits by this batch alone, if one does: its keys are locked in memory only. */
+  readonly onePc?: PrewriteRequest
+  /** What else goes into the batch. */
+  readonly beside?: readonly EngineOp[] | undefined
+  /** With `onePc`: awaited while the locks stand, before the batch is written; where it throws, nothing is. */
+  readonly validate?: (() => Promise<void>) | undefined
+}
+
 type Decide<T> = (rows: readonly RowView[]) => Outcome<T>
 /** How deep a history the decision about a key needs, given its lock. */
 type DepthOf = (index: number, lock: Lock | undefined) => HistoryDepth
@@ -124,7 +150,10 @@ class LevelDbStore implements Store {
   readonly cursorSecret: Uint8Array
   readonly #engine: Engine
   readonly #latches = new Latches()
+  /** One an idempotency key; taken before those of user keys, never while one of them is held. */
+  readonly #outcomeLatches = new Latches()
   readonly #locks = new LockTable()
+  readonly #waits = new LockWaits((key) => this.#locks.get(key)?.lock.startTs)
   readonly #cache: VersionCache
   readonly #group: GroupCommit
   readonly #oracle: Oracle
@@ -336,34 +365,35 @@ class LevelDbStore implements Store {
 
   // ---- Changes
 
-  prewrite(request: PrewriteRequest): Promise<PrewriteAnswer> {
-    const keys = request.mutations.map((mutation) => mutation.key)
-    return this.#guard(() => this.#latches.hold(keys.map(keyText), () => this.#prewriteLatched(keys, request)))
-  }
-
-  exclusive<T>(
-    keys: readonly Uint8Array[] | 'all',
-    outcome: Uint8Array | undefined,
-    body: (prewrite: PrewriteHeld) => Promise<T>,
-  ): Promise<T> {
-    const prewriteHeld: PrewriteHeld = (request, outcomeOf) =>
-      this.#prewriteLatched(
-        request.mutations.map((mutation) => mutation.key),
-        request,
-        outcomeOf,
-      )
-    if (keys === 'all') return this.#guard(() => this.#latches.holdAll(() => body(prewriteHeld)))
-    const held = keys.map(keyText)
-    if (outcome !== undefined) held.push(outcomeLatch(outcome))
-    return this.#guard(() => this.#latches.hold(held, () => body(prewriteHeld)))
-  }
-
-  async #prewriteLatched(
-    keys: readonly Uint8Array[],
+  prewrite(
     request: PrewriteRequest,
     outcomeOf?: (answer: PrewriteAnswer) => StoredOutcome | undefined,
   ): Promise<PrewriteAnswer> {
+    const keys = request.mutations.map((mutation) => keyText(mutation.key))
+    return this.#guard(() => this.#latches.hold(keys, () => this.#prewriteLatched(request, outcomeOf)))
+  }
+
+  exclusive<T>(
+    keys: readonly Uint8Array[],
+    isAlone: boolean,
+    body: (prewrite: Store['prewrite']) => Promise<T>,
+  ): Promise<T> {
+    const prewriteHeld: Store['prewrite'] = (request, outcomeOf) => this.#prewriteLatched(request, outcomeOf)
+    const held = keys.map(keyText)
+    if (isAlone) held.push(ALONE_LATCH)
+    return this.#guard(() => this.#latches.hold(held, () => body(prewriteHeld)))
+  }
+
+  once<T>(outcome: Uint8Array, body: () => Promise<T>): Promise<T> {
+    return this.#outcomeLatches.hold([keyText(outcome)], body)
+  }
+
+  async #prewriteLatched(
+    request: PrewriteRequest,
+    outcomeOf: ((answer: PrewriteAnswer) => StoredOutcome | undefined) | undefined,
+  ): Promise<PrewriteAnswer> {
     const { startTs, mutations } = request
+    const keys = mutations.map(({ key }) => key)
     // A calculated commit timestamp goes above the start, so timestamps handed out later must too. And reading that a
     // key is absent is a read: nobody may commit it below this start afterwards.
     if (
@@ -383,9 +413,144 @@ class LevelDbStore implements Store {
     observed?.catch(() => {}) // Awaited below, unless the write fails first: with the same disk, as likely as not.
     if (!outcome.ok) throw outcome.error
     const stored = outcomeOf?.(outcome.value)
-    await this.#apply(outcome.mutations, request, stored && [outcomeOp(stored)])
+    const { onePcCommitTs: commitTs } = outcome.value
+    // Where it is 1PC after all, and not the repeat of one: its locks stand in memory while its reads are validated.
+    const validate =
+      request.reads !== undefined && commitTs !== undefined && outcome.mutations.length > 0
+        ? this.#validateReads.bind(this, { ...request.reads, startTs, commitTs })
+        : undefined
+    await this.#apply(outcome.mutations, { onePc: request, beside: stored && [outcomeOp(stored)], validate })
+    this.#waits.acquired(startTs)
     await observed
     return outcome.value
+  }
+
+  validateReads(request: ValidateReadsRequest): Promise<void> {
+    return this.#guard(() => this.#validateReads(request))
+  }
+
+  async #validateReads(request: ValidateReadsRequest): Promise<void> {
+    const { startTs, commitTs, keys, ranges } = request
+    for (;;) {
+      await this.#admitRead(commitTs)
+      // One turn of the event loop from here to the snapshot: see `get`.
+      const younger: LockEntry[] = []
+      const judge = (entry: LockEntry | undefined): void => {
+        if (entry === undefined) return
+        const judged = judgeLock(entry.key, entry.lock, request)
+        if (judged === 'conflict') throw readChanged(entry.key, startTs, { ...entry.lock, commitTs: 0 })
+        if (judged === 'wait') younger.push(entry)
+      }
+      for (const key of keys) judge(this.#locks.get(key))
+      for (const { start, end } of ranges) for (const entry of this.#locks.range(start, end)) judge(entry)
+      if (younger.length > 0) {
+        await settledOrLocked(younger)
+        continue
+      }
+      return this.#requireUnchanged(request)
+    }
+  }
+
+  /** @throws KvError `write_conflict` (`serializable_read`). */
+  async #requireUnchanged(request: ValidateReadsRequest): Promise<void> {
+    const { startTs, commitTs, keys, ranges } = request
+    const snapshot = this.#engine.snapshot()
+    try {
+      const check = ({ key, write }: { key: Uint8Array; write: WriteRecord | undefined }): void => {
+        if (write !== undefined && isNewer(write, request)) throw readChanged(key, startTs, write)
+      }
+      for (let from = 0; from < keys.length; from += COLLECT_KEYS) {
+        const chunk = keys.slice(from, from + COLLECT_KEYS)
+        const newest = await Promise.all(chunk.map((key) => readVersion(snapshot, key, commitTs)))
+        chunk.forEach((key, i) => {
+          check({ key, write: newest[i] })
+        })
+      }
+      for (const range of ranges) {
+        const found = await findVersion(snapshot, range, (write) => isNewer(write, request))
+        if (found !== undefined) check(found)
+      }
+    } finally {
+      await snapshot.close()
+    }
+  }
+
+  // ---- Pessimistic locks: in memory alone, as in TiKV; a prewrite makes do without one that a crash took.
+
+  async acquirePessimisticLock(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer> {
+    const { keys, forUpdateTs, waitTimeout = 0 } = request
+    const waitMs = waitTimeout === 0 ? PESSIMISTIC_WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
+    const deadline = performance.now() + waitMs
+    await this.#guard(() => this.#observe(forUpdateTs)) // It reads: nobody may commit below what it saw.
+    let turn: Turn | undefined
+    for (let isLastTry = waitMs === 0; ; ) {
+      const tried = await this.#guard(() =>
+        this.#latches.hold(keys.map(keyText), () => this.#tryLock(request, isLastTry, deadline)),
+      ).finally(() => turn?.done())
+      if (!('wait' in tried)) return tried
+      turn = await tried.wait
+      isLastTry = turn === undefined
+    }
+  }
+
+  /** Locks all the keys or none. @returns the place in the queue of the first key that is locked, if one is. */
+  async #tryLock(
+    request: AcquirePessimisticLockRequest,
+    isLastTry: boolean,
+    deadline: number,
+  ): Promise<AcquirePessimisticLockAnswer | { wait: Promise<Turn | undefined> }> {
+    const { keys, startTs, forUpdateTs, waitTimeout, signal } = request
+    const rows = await this.#readRows(keys, Math.min(startTs, forUpdateTs), () => 'data')
+    if (startTs < this.#safePoint) throw belowSafePoint(startTs, this.#safePoint)
+    const wait = (key: Uint8Array): { wait: Promise<Turn | undefined> } => {
+      const timeoutMs = Math.max(0, deadline - performance.now())
+      return { wait: this.#waits.enqueue(key, startTs, { timeoutMs, signal }) }
+    }
+    const acquired = []
+    const mutations: Mutation[] = []
+    for (const row of rows) {
+      const claimant = row.lock === undefined ? this.#waits.claimant(row.key) : undefined
+      if (claimant !== undefined && claimant < startTs && !isLastTry) return wait(row.key) // An older one was woken for it.
+      const outcome = acquirePessimisticLock(row, request)
+      if (!outcome.ok) {
+        if (!isKvError(outcome.error, 'key_locked') || waitTimeout === -1) throw outcome.error
+        if (isLastTry) throw lockWaitTimeout(row.key, outcome.error.fields.lock as LockInfo)
+        return wait(row.key)
+      }
+      acquired.push({ key: row.key, ...outcome.value })
+      mutations.push(...outcome.mutations)
+    }
+    await this.#apply(mutations)
+    this.#waits.acquired(startTs)
+    const wanted = acquired.flatMap(({ key, version, lockedWithConflictTs }) =>
+      version !== undefined && (request.returnValues || lockedWithConflictTs !== undefined)
+        ? [{ key, write: version }]
+        : [],
+    )
+    const pairs = new Map((await readPairs(this.#engine, wanted)).map((pair) => [keyText(pair.key), pair]))
+    const results = acquired.map(({ key, version, lockedWithConflictTs }): PessimisticLockResult => {
+      const { value, commitTs } = pairs.get(keyText(key)) ?? {}
+      const isTold = request.returnValues || request.checkExistence || lockedWithConflictTs !== undefined
+      return {
+        ...(isTold ? { found: version !== undefined } : {}),
+        ...(value === undefined ? {} : { value }),
+        ...(commitTs === undefined ? {} : { commitTs }),
+        ...(lockedWithConflictTs === undefined ? {} : { lockedWithConflictTs }),
+      }
+    })
+    return { results }
+  }
+
+  pessimisticRollback({ keys, startTs, forUpdateTs }: PessimisticRollbackRequest): Promise<void> {
+    return this.#update(keys, startTs, NONE, (rows) =>
+      done(
+        undefined,
+        rows.flatMap((row) => {
+          const outcome = pessimisticRollback(row, startTs, forUpdateTs)
+          return outcome.ok ? outcome.mutations : []
+        }),
+      ),
+    )
   }
 
   outcome(key: Uint8Array): Promise<Uint8Array | undefined> {
@@ -397,7 +562,7 @@ class LevelDbStore implements Store {
 
   /** Looks again under the latch: the key may have been used anew since. */
   async #collectOutcome(key: Buffer, isExpired: (record: Uint8Array) => boolean): Promise<void> {
-    await this.#latches.hold([outcomeLatch(keyOfOutcome(key))], async () => {
+    await this.#outcomeLatches.hold([keyText(keyOfOutcome(key))], async () => {
       const record = await this.#engine.get(key)
       if (record !== undefined && isExpired(record)) await this.#group.submit([{ type: 'del', key }])
     })
@@ -573,6 +738,7 @@ class LevelDbStore implements Store {
   async close(): Promise<void> {
     if (this.#isClosed) return
     this.#isClosed = true
+    this.#waits.close(new KvError('storage_unavailable', 'the server is shutting down', {}))
     await this.#reopening
     if (this.#isAvailable) await this.#oracle.close().catch(() => {}) // The mark saved before holds then.
     await this.#group.idle()
@@ -614,27 +780,35 @@ class LevelDbStore implements Store {
   /**
    * Writes one atomic batch, and keeps the lock table ahead of it: new locks stand there before the batch is written,
    * old ones go, or are loosened, after it.
-   * @param onePc the transaction that commits by this batch alone, if one does: its keys are locked in memory only.
-   * @param beside what else goes into the batch.
    */
-  async #apply(
-    mutations: readonly Mutation[],
-    onePc?: PrewriteRequest,
-    beside: readonly EngineOp[] = [],
-  ): Promise<void> {
+  async #apply(mutations: readonly Mutation[], { onePc, beside = [], validate }: ApplyOptions = {}): Promise<void> {
     if (mutations.length === 0) return
-    const ops = [...mutations.map(engineOp), ...beside] // Encoded before anything is published: an encoder may throw.
+    // Encoded before anything is published: an encoder may throw.
+    const ops = [...mutations.filter((mutation) => this.#isStored(mutation)).map(engineOp), ...beside]
+    const before = validate && mutations.map(({ key }) => this.#locks.get(key)?.lock)
     let settle: () => void = () => {}
     const pending = new Promise<void>((resolve) => {
       settle = resolve
     })
     for (const mutation of mutations) this.#publish(mutation, pending, onePc)
     try {
-      await this.#group.submit(ops)
+      if (validate !== undefined) await validate()
+      if (ops.length > 0) await this.#group.submit(ops)
       for (const mutation of mutations) this.#settle(mutation, pending)
+    } catch (error) {
+      mutations.forEach(({ key }, i) => {
+        this.#withdraw(key, pending, before?.[i])
+      })
+      throw error
     } finally {
       settle()
     }
+  }
+
+  /** Pessimistic locks live in memory alone: see `acquirePessimisticLock`. */
+  #isStored(mutation: Mutation): boolean {
+    if (mutation.type === 'put-lock') return mutation.lock.type !== 'pessimistic'
+    return mutation.type !== 'delete-lock' || this.#locks.get(mutation.key)?.lock.type !== 'pessimistic'
   }
 
   #publish(mutation: Mutation, pending: Promise<void>, onePc: PrewriteRequest | undefined): void {
@@ -653,11 +827,23 @@ class LevelDbStore implements Store {
     const { key } = mutation
     if (mutation.type === 'put-write' || mutation.type === 'delete-write') this.#cache.forget(key)
     if (mutation.type === 'put-lock') this.#locks.put(key, mutation.lock)
-    else if (mutation.type === 'delete-lock') this.#locks.delete(key)
+    else if (mutation.type === 'delete-lock') this.#unlock(key)
     else if (mutation.type === 'put-write' && this.#locks.get(key)?.pending === pending) {
       // A 1PC lock in flight; a prewritten lock goes with its own `delete-lock`.
-      if (this.#locks.get(key)?.lock.txnSize === IN_FLIGHT) this.#locks.delete(key)
+      if (this.#locks.get(key)?.lock.txnSize === IN_FLIGHT) this.#unlock(key)
     }
+  }
+
+  /** Nothing was written; after a failed write the table has been read anew, and knows nothing of `pending`. */
+  #withdraw(key: Uint8Array, pending: Promise<void>, before: Lock | undefined): void {
+    if (this.#locks.get(key)?.pending !== pending) return
+    if (before === undefined) this.#unlock(key)
+    else this.#locks.put(key, before)
+  }
+
+  #unlock(key: Uint8Array): void {
+    this.#locks.delete(key)
+    if (this.#waits.size > 0) this.#waits.released(key)
   }
 
   // ---- Admission and failures
@@ -710,8 +896,10 @@ class LevelDbStore implements Store {
   }
 
   async #loadLocks(): Promise<void> {
+    const inMemory = [...this.#locks.range()].filter(({ lock }) => lock.type === 'pessimistic')
     this.#locks.clear()
     this.#cache.clear()
+    for (const { key, lock } of inMemory) this.#locks.put(key, lock)
     for await (const page of pagesOf(this.#engine, keyRange(CF_LOCK), PAGE))
       for (const [key, bytes] of page) this.#locks.put(decodeKey(key), decodeLock(bytes))
   }
@@ -733,11 +921,14 @@ class LevelDbStore implements Store {
 /** Not a key: keys have at least one byte. */
 const SAFE_POINT_LATCH = ''
 /** Nor is this: keys have no character above U+00FF. */
-const outcomeLatch = (key: Uint8Array): string => `\u0100${keyText(key)}`
+const ALONE_LATCH = '\u0100'
 
 const TXN: DepthOf = () => 'txn'
 const NONE: DepthOf = () => 'none'
 const NO_MUTATION = { op: 'put', key: new Uint8Array() } as const
+
+/** TiKV's `pessimistic-txn.wait-for-lock-timeout`. */
+const PESSIMISTIC_WAIT_MS_DEFAULT = 1000
 
 /** Marks the locks of 1PC transactions in flight; no stored lock has a negative size. */
 const IN_FLIGHT = -1
@@ -780,6 +971,11 @@ async function settledOrLocked(entries: readonly LockEntry[]): Promise<void> {
   const pending = entries.flatMap((entry) => (entry.pending === undefined ? [] : [entry.pending]))
   if (pending.length === 0) throw keysLocked(entries.map((entry) => lockInfo(entry.key, entry.lock)))
   await Promise.all(pending)
+}
+
+function lockWaitTimeout(key: Uint8Array, lock: LockInfo): KvError<'lock_wait_timeout'> {
+  const detail = `waited for the lock on ${printKey(key)} as long as asked`
+  return new KvError('lock_wait_timeout', detail, { key, lock })
 }
 
 function inKeyOrder(locks: LockInfo[]): LockInfo[] {

@@ -166,6 +166,21 @@ const scanBackward: Scan = async (engine, iterator, ts, limit) => {
   }
 }
 
+/** Any record in a range for which `isWanted` holds. */
+export async function findVersion(
+  engine: EngineReader,
+  range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined },
+  isWanted: (write: WriteRecord) => boolean,
+): Promise<ScannedVersion | undefined> {
+  for await (const page of pagesOf(engine, keyRange(CF_WRITE, range.start, range.end), SCAN_READ)) {
+    for (const [recordKey, bytes] of page) {
+      const write = decodeWrite(bytes, decodeKeyTs(recordKey))
+      if (isWanted(write)) return { key: decodeKey(recordKey), write }
+    }
+  }
+  return undefined
+}
+
 /**
  * The values of puts, in their order; an entry is undefined when a long value is not there: collected since, if the
  * engine moved on, or lost.

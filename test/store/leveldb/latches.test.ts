@@ -112,32 +112,3 @@ test('property: any set of holds ends; no two holders of a key overlap; each key
     }),
   )
 })
-
-test('holdAll runs alone, after those before it and before those behind it', async () => {
-  const latches = new Latches()
-  const order: string[] = []
-  let isAlone = true
-  let running = 0
-  const body = (name: string) => async () => {
-    running++
-    if (name === 'all' && running > 1) isAlone = false
-    await new Promise((resolve) => setImmediate(resolve))
-    order.push(name)
-    running--
-  }
-  await Promise.all([
-    latches.hold(['a'], body('first')),
-    latches.hold(['a'], body('second')),
-    latches.holdAll(body('all')),
-    latches.hold(['b'], body('later')),
-    latches
-      .holdAll(async () => {
-        throw new Error('on purpose')
-      })
-      .catch(() => order.push('thrown')),
-    latches.hold(['c'], body('last')),
-  ])
-  expect(isAlone).toBe(true)
-  expect(order.slice(0, 3)).toEqual(['first', 'second', 'all'])
-  expect([...order].sort()).toEqual(['all', 'first', 'last', 'later', 'second', 'thrown'])
-})

@@ -888,7 +888,7 @@ describe('exclusive', () => {
   test('others wait; the prewrite handed in does not', async () => {
     const store = await stores.open()
     const order: string[] = []
-    const inside = store.exclusive([utf8('a'), utf8('b')], undefined, async (prewrite) => {
+    const inside = store.exclusive([utf8('a'), utf8('b')], false, async (prewrite) => {
       const other = store.prewrite(prewriteOf(10, [put('a', 'other')], { tryOnePc: true })).then(
         () => 'written',
         (error: { code?: string }) => error.code,
@@ -906,7 +906,7 @@ describe('exclusive', () => {
 
   test('a body that throws lets the keys go', async () => {
     const store = await stores.open()
-    const failing = store.exclusive([utf8('a')], undefined, async () => {
+    const failing = store.exclusive([utf8('a')], false, async () => {
       throw new Error('on purpose')
     })
     await expect(failing).rejects.toThrow('on purpose')

@@ -1,0 +1,46 @@
+import { keyText } from '../percolator/key-text.js'
+import { isAnswerTooLarge } from './answer-too-large.js'
+import { type As, type Bytes, type Read, readValue, toKey } from './bytes.js'
+
+/** Keys in one request. */
+const BATCH_KEYS = 1000
+
+interface Found {
+  readonly key: Uint8Array
+  readonly value?: Uint8Array
+}
+
+type ReadKeys = (keys: readonly Uint8Array[]) => Promise<readonly Found[]>
+
+/**
+ * The values of many keys, in their order, undefined where there is none; a key may be there more than once.
+ * @param read must read the same snapshot each time.
+ */
+export async function batchGetValues<A extends As>(
+  keys: readonly Bytes[],
+  as: A,
+  read: ReadKeys,
+): Promise<(Read<A> | undefined)[]> {
+  const asked = keys.map((given) => {
+    const key = toKey(given)
+    return { key, text: keyText(key) }
+  })
+  const distinct = [...new Map(asked.map(({ key, text }) => [text, key])).values()]
+  const values = new Map<string, Read<A>>()
+  for (let from = 0; from < distinct.length; from += BATCH_KEYS) {
+    for (const { key, value } of await readBatch(distinct.slice(from, from + BATCH_KEYS), read))
+      if (value !== undefined) values.set(keyText(key), readValue(value, as, key))
+  }
+  return asked.map(({ text }) => values.get(text))
+}
+
+/** In halves where the values are too long for one answer. */
+async function readBatch(keys: readonly Uint8Array[], read: ReadKeys): Promise<readonly Found[]> {
+  try {
+    return await read(keys)
+  } catch (error) {
+    if (keys.length === 1 || !isAnswerTooLarge(error)) throw error
+    const middle = Math.ceil(keys.length / 2)
+    return [...(await readBatch(keys.slice(0, middle), read)), ...(await readBatch(keys.slice(middle), read))]
+  }
+}

@@ -1,0 +1,298 @@
+import type { PercolatorApi, PrewriteAnswer, PrewriteMutation, ReadSet } from '../percolator/api.js'
+import { isKvError, KvError, printKey } from '../percolator/errors.js'
+import { keyText } from '../percolator/key-text.js'
+import type { Timestamp } from '../percolator/timestamp.js'
+import { Backoff } from './backoff.js'
+import { Heartbeat } from './heartbeat.js'
+import { locksOf, type Resolver } from './lock-resolver.js'
+import { lockTtlMs } from './lock-ttl.js'
+import { isUncertain } from './uncertain.js'
+import { Undetermined } from './undetermined.js'
+
+export interface CommitOptions {
+  /** Keys and values of one prewrite. TiKV's `TxnCommitBatchSize`. */
+  readonly batchBytes: number
+  /** Async commit up to this many keys; 0: never. */
+  readonly asyncCommitKeysMax: number
+  /** Tries of a request whose answer was lost, before asking what became of the transaction. */
+  readonly triesMax: number
+}
+
+/** What a transaction comes to when it commits. */
+export interface CommitPlan {
+  readonly startTs: Timestamp
+  /** `performance.now()` at the transaction's start. */
+  readonly startedAt: number
+  /** Its key is among the mutations. */
+  readonly primary: Uint8Array
+  readonly mutations: readonly PrewriteMutation[]
+  /** Pessimistic: every mutation's key is locked, at or below this. */
+  readonly forUpdateTs: Timestamp | undefined
+  /** Serializable: what else was read. */
+  readonly reads: ReadSet | undefined
+  readonly lockWaitMs: number
+  /** Heard until the transaction may have committed. */
+  readonly signal: AbortSignal | undefined
+}
+
+/** Both in client-go: `config.AsyncCommit.TotalKeySizeLimit`, and its rate limiter's order of magnitude. */
+const ASYNC_COMMIT_KEY_BYTES_MAX = 4096
+const PARALLEL_MAX = 16
+
+type Kind = 'one_pc' | 'async' | 'two_pc'
+
+/**
+ * Two-phase commit, or less: one phase when all mutations fit into one request, async commit for a small transaction.
+ *
+ * Its promise to the caller: fulfilled with the commit_ts when the transaction committed; rejected with `Undetermined` when
+ * nobody knows; rejected with anything else when it did not commit and never will.
+ * @see The paper, section 2.2; TiKV client-go `txnkv/transaction/2pc.go`.
+ */
+export class Committer {
+  /** An answer was lost of a request that may have decided the transaction. */
+  #isUncertain = false
+  /** Locks may stand that nobody but this transaction knows of. */
+  #mayHoldLocks: boolean
+
+  constructor(
+    readonly api: PercolatorApi,
+    readonly resolver: Resolver,
+    readonly options: CommitOptions,
+    /** Takes work that nobody waits for. */
+    readonly inBackground: (work: Promise<unknown>) => void,
+    readonly plan: CommitPlan,
+    /** In place of the api's, for a home that does more in the same request. */
+    readonly prewrite: PercolatorApi['prewrite'] = (request) => api.prewrite(request),
+  ) {
+    this.#mayHoldLocks = plan.forUpdateTs !== undefined
+  }
+
+  async run(): Promise<Timestamp> {
+    const batches = this.#batches()
+    const kind = this.#kindOf(batches)
+    let heartbeat: Heartbeat | undefined
+    try {
+      if (batches.length > 1) {
+        this.#mayHoldLocks = true
+        heartbeat = new Heartbeat(this.api, this.plan, this.plan.startedAt)
+      }
+      const answers = await this.#prewriteAll(batches, kind)
+      const onePcCommitTs = answers[0]?.onePcCommitTs
+      if (onePcCommitTs !== undefined) return onePcCommitTs
+      this.#mayHoldLocks = true
+      const asyncCommitTs = commitTsOf(answers)
+      if (kind === 'async' && asyncCommitTs !== undefined) {
+        this.#inBackground(() => this.#commitRest(batches, asyncCommitTs))
+        return asyncCommitTs
+      }
+      return await this.#commitPrimary(batches)
+    } catch (error) {
+      return await this.#failed(error, batches)
+    } finally {
+      heartbeat?.stop()
+    }
+  }
+
+  /** The first holds the primary. */
+  #batches(): PrewriteMutation[][] {
+    const { mutations, primary } = this.plan
+    const primaryText = keyText(primary)
+    const isPrimary = ({ key }: PrewriteMutation): boolean => keyText(key) === primaryText
+    const first = mutations.find(isPrimary)
+    if (first === undefined) throw new Error(`the primary ${printKey(primary)} is not among the mutations`)
+    const batches: PrewriteMutation[][] = [[]]
+    let bytes = 0
+    for (const mutation of [first, ...mutations.filter((one) => one !== first)]) {
+      if (bytes >= this.options.batchBytes) {
+        batches.push([])
+        bytes = 0
+      }
+      batches.at(-1)?.push(mutation)
+      bytes += bytesOf(mutation)
+    }
+    return batches
+  }
+
+  #kindOf(batches: readonly PrewriteMutation[][]): Kind {
+    if (batches.length === 1) return 'one_pc'
+    const { mutations, reads } = this.plan
+    const keyBytes = mutations.reduce((sum, { key }) => sum + key.length, 0)
+    // Async commit decides by prewriting alone: nothing is left to validate between that and the commit.
+    const isSmall = mutations.length <= this.options.asyncCommitKeysMax && keyBytes <= ASYNC_COMMIT_KEY_BYTES_MAX
+    return isSmall && reads === undefined ? 'async' : 'two_pc'
+  }
+
+  // ---- Prewrite
+
+  async #prewriteAll(batches: readonly PrewriteMutation[][], kind: Kind): Promise<PrewriteAnswer[]> {
+    const { primary, mutations, startTs, startedAt, forUpdateTs, reads } = this.plan
+    const bytes = mutations.reduce((sum, mutation) => sum + bytesOf(mutation), 0)
+    const primaryText = keyText(primary)
+    const keys = mutations.map(({ key }) => key).filter((key) => keyText(key) !== primaryText)
+    const deadline = performance.now() + this.plan.lockWaitMs
+    const common = {
+      primary,
+      startTs,
+      forUpdateTs,
+      txnSize: mutations.length,
+      ...(kind === 'one_pc' ? { tryOnePc: true, reads } : {}),
+      ...(kind === 'async' ? { useAsyncCommit: true } : {}),
+    }
+    let isStopped = false // One batch failed: the others need not go on.
+    const prewriteBatch = async (batch: PrewriteMutation[], index: number): Promise<PrewriteAnswer> => {
+      const backoff = new Backoff()
+      for (;;) {
+        this.plan.signal?.throwIfAborted()
+        if (isStopped) return {}
+        try {
+          return await this.#surviving(kind !== 'two_pc', () =>
+            this.prewrite({
+              ...common,
+              mutations: batch,
+              lockTtl: lockTtlMs(bytes, performance.now() - startedAt),
+              ...(forUpdateTs === undefined ? {} : { pessimisticActions: batch.map(() => 'do' as const) }),
+              ...(kind === 'async' && index === 0 ? { secondaries: keys } : {}),
+            }),
+          )
+        } catch (error) {
+          const left = deadline - performance.now()
+          if (!isKvError(error, 'key_locked')) {
+            isStopped = true
+            throw error
+          }
+          if (await this.resolver.resolve(locksOf(error), await this.api.tso(1))) continue
+          if (left <= 0) {
+            isStopped = true
+            throw error
+          }
+          await backoff.wait(left, this.plan.signal)
+        }
+      }
+    }
+    return allOf(batches, prewriteBatch)
+  }
+
+  /** @param decides the request may commit the transaction: losing its answer for good leaves that open. */
+  async #surviving<T>(decides: boolean, call: () => Promise<T>): Promise<T> {
+    const backoff = new Backoff()
+    for (let triesLeft = this.options.triesMax - 1; ; triesLeft--) {
+      try {
+        return await call()
+      } catch (error) {
+        if (!isUncertain(error)) throw error
+        if (decides) this.#isUncertain = true
+        if (triesLeft <= 0) throw error
+        await backoff.wait()
+      }
+    }
+  }
+
+  // ---- Commit
+
+  async #commitPrimary(batches: readonly PrewriteMutation[][]): Promise<Timestamp> {
+    const { startTs, primary, reads, lockWaitMs, signal } = this.plan
+    for (;;) {
+      signal?.throwIfAborted()
+      const commitTs = await this.#surviving(false, async () => this.api.tso(1))
+      if (reads !== undefined) {
+        const validate = (): Promise<void> => this.api.validateReads({ ...reads, startTs, commitTs })
+        await this.resolver.resolving(lockWaitMs, () => this.#surviving(false, validate), signal)
+      }
+      try {
+        const keys = (batches[0] ?? []).map(({ key }) => key)
+        const committed = await this.#surviving(true, () => this.api.commit({ keys, startTs, commitTs, primary }))
+        this.#inBackground(() => this.#commitRest(batches.slice(1), committed.commitTs))
+        return committed.commitTs
+      } catch (error) {
+        // A reader went by and raised the lock's min_commit_ts.
+        if (!isKvError(error, 'commit_ts_expired')) throw error
+      }
+    }
+  }
+
+  /** The transaction is committed; whoever meets a key that this leaves out finds out from the primary. */
+  async #commitRest(batches: readonly PrewriteMutation[][], commitTs: Timestamp): Promise<void> {
+    const { startTs, primary } = this.plan
+    const commit = (keys: Uint8Array[]): Promise<unknown> =>
+      this.#surviving(false, () => this.api.commit({ keys, startTs, commitTs, primary }))
+    await allOf(batches, (batch) => commit(batch.map(({ key }) => key)))
+  }
+
+  // ---- Failure
+
+  /** Finds out whether the transaction failed, if that is open, and cleans up after it. */
+  async #failed(error: unknown, batches: readonly PrewriteMutation[][]): Promise<Timestamp> {
+    if (this.#isUncertain) {
+      const commitTs = await this.#end(error)
+      if (commitTs > 0) {
+        this.#inBackground(() => this.#commitRest(batches, commitTs))
+        return commitTs
+      }
+    }
+    if (this.#mayHoldLocks || this.#isUncertain) this.#inBackground(() => this.#rollBack(batches))
+    throw isUncertain(error) && this.#isUncertain ? this.#rolledBack(error) : error
+  }
+
+  /** @returns the commit_ts, or 0 once the transaction is rolled back. @throws Undetermined */
+  async #end(cause: unknown): Promise<Timestamp> {
+    const { primary, startTs } = this.plan
+    try {
+      return await this.#surviving(false, () => this.resolver.end(primary, startTs))
+    } catch {
+      throw new Undetermined(startTs, cause)
+    }
+  }
+
+  #rolledBack(cause: unknown): KvError<'write_conflict'> {
+    const { primary, startTs } = this.plan
+    const detail = `the transaction at ${startTs} was rolled back, since the answers to its commit were lost`
+    const fields = { key: primary, startTs, conflictStartTs: startTs, conflictCommitTs: startTs, primary }
+    return new KvError('write_conflict', detail, { ...fields, reason: 'self_rolled_back' }, { cause })
+  }
+
+  async #rollBack(batches: readonly PrewriteMutation[][]): Promise<void> {
+    const { startTs } = this.plan
+    const rollback = (keys: Uint8Array[]): Promise<void> =>
+      this.#surviving(false, () => this.api.rollback({ keys, startTs }))
+    await allOf(batches, (batch) => rollback(batch.map(({ key }) => key)))
+  }
+
+  #inBackground(work: () => Promise<unknown>): void {
+    this.inBackground(work())
+  }
+}
+
+function bytesOf({ key, value }: PrewriteMutation): number {
+  return key.length + (value?.length ?? 0)
+}
+
+/** Async commit: the highest of all keys; undefined where one fell back to two-phase commit. */
+function commitTsOf(answers: readonly PrewriteAnswer[]): Timestamp | undefined {
+  let commitTs = 0
+  for (const { minCommitTs } of answers) {
+    if (minCommitTs === undefined) return undefined
+    commitTs = Math.max(commitTs, minCommitTs)
+  }
+  return commitTs
+}
+
+/** Some at a time; waits for all of them before it throws the first failure. */
+async function allOf<T, R>(items: readonly T[], body: (item: T, index: number) => Promise<R>): Promise<R[]> {
+  const results: R[] = []
+  let next = 0
+  const run = async (): Promise<void> => {
+    while (next < items.length) {
+      const index = next++
+      results[index] = await body(items[index] as T, index)
+    }
+  }
+  const failures: unknown[] = []
+  const runs = Array.from({ length: Math.min(PARALLEL_MAX, items.length) }, () =>
+    run().catch((error: unknown) => {
+      failures.push(error)
+    }),
+  )
+  await Promise.all(runs)
+  if (failures.length > 0) throw failures[0]
+  return results
+}

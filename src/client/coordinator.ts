@@ -1,0 +1,46 @@
+import type { PercolatorApi } from '../percolator/api.js'
+import type { Timestamp } from '../percolator/timestamp.js'
+import type { CommitOptions } from './committer.js'
+import { LockResolver } from './lock-resolver.js'
+import { type ReadOptions, SnapshotReader } from './snapshot-reader.js'
+import { Transaction, type TransactionHome, type TransactionOptions } from './transaction.js'
+
+/** TiKV's figures: batches of 16 KiB, async commit up to 256 keys. */
+export const COMMIT_OPTIONS_DEFAULT: CommitOptions = { batchBytes: 16 * 1024, asyncCommitKeysMax: 256, triesMax: 3 }
+
+/**
+ * The Percolator client: begins transactions on a server that it reaches through `PercolatorApi`, in process or over
+ * HTTP, and keeps what they share: the lock resolver, and work that goes on after a commit was answered.
+ */
+export class Coordinator implements TransactionHome {
+  readonly resolver: LockResolver
+  readonly #background = new Set<Promise<unknown>>()
+
+  constructor(
+    readonly api: PercolatorApi,
+    readonly commitOptions: CommitOptions = COMMIT_OPTIONS_DEFAULT,
+  ) {
+    this.resolver = new LockResolver(api)
+  }
+
+  async begin(options: TransactionOptions): Promise<Transaction> {
+    const api = (options.signal && this.api.withSignal?.(options.signal)) ?? this.api
+    return new Transaction(this, await api.tso(1), options)
+  }
+
+  snapshot(ts: Timestamp, options: ReadOptions): SnapshotReader {
+    const api = (options.signal && this.api.withSignal?.(options.signal)) ?? this.api
+    return new SnapshotReader(api, this.resolver, ts, options)
+  }
+
+  /** Failures are nobody's: locks that stay behind are resolved by whoever meets them. */
+  readonly inBackground = (work: Promise<unknown>): void => {
+    const done = work.catch(() => {}).finally(() => this.#background.delete(done))
+    this.#background.add(done)
+  }
+
+  /** Fulfilled when nothing goes on in the background. */
+  async idle(): Promise<void> {
+    while (this.#background.size > 0) await Promise.all(this.#background)
+  }
+}

@@ -1,0 +1,185 @@
+import type { Timestamp } from '../percolator/timestamp.js'
+import { Autocommit, type CallOptions, type WriteConditions } from './autocommit.js'
+import { batchGetValues } from './batch-get.js'
+import { type As, type Bytes, type Read, readValue, toKey, toValue } from './bytes.js'
+import { COMMIT_OPTIONS_DEFAULT, Coordinator } from './coordinator.js'
+import { HttpApi } from './http-api.js'
+import { HttpTransport, type TransportOptions } from './http-transport.js'
+import type { RangeOptions } from './key-range.js'
+import { type ReadAt, timestampOf } from './read-at.js'
+import { runTransaction } from './run-transaction.js'
+import { type ScanOptions, type ScanPair, scanPages } from './scan.js'
+import { Snapshot, type Versioned } from './snapshot.js'
+import { OpenTxn, type Txn } from './txn.js'
+
+export interface ConnectOptions extends TransportOptions {
+  /** How long calls wait for the locks of other transactions, unless they say otherwise. Default 3000. */
+  readonly lockWaitMs?: number | undefined
+}
+
+/** What every call takes. */
+export interface WaitOptions {
+  /** How long to wait for the locks of other transactions. */
+  readonly lockWaitMs?: number | undefined
+  /** Ends the call: it rejects with the signal's reason. A write may have taken effect then. */
+  readonly signal?: AbortSignal | undefined
+}
+
+export type ReadOptions<A extends As = As> = WaitOptions &
+  ReadAt & {
+    /** How values are given back. Default `text`. */
+    readonly as?: A | undefined
+  }
+
+export interface PutOptions extends WaitOptions, WriteConditions {}
+export type DeleteOptions = Omit<PutOptions, 'ifAbsent'>
+
+export interface Written {
+  readonly commitTs: Timestamp
+}
+
+export interface BeginOptions extends WaitOptions {
+  /** Default `optimistic`: conflicts show at commit. `pessimistic`: writes lock first, and wait for each other. */
+  readonly mode?: 'optimistic' | 'pessimistic' | undefined
+  /** Default `snapshot`. `serializable`: what was read still holds at commit. */
+  readonly isolation?: 'snapshot' | 'serializable' | undefined
+}
+
+export interface TransactionOptions extends BeginOptions {
+  /** How often to run the function again after a race that was lost. Default 10. */
+  readonly retries?: number | undefined
+}
+
+const LOCK_WAIT_MS_DEFAULT = 3000
+const RETRIES_DEFAULT = 10
+/** A round trip costs more than this many bytes: up to here a transaction commits in one. */
+const BATCH_BYTES = 1024 * 1024
+
+/**
+ * A connection to the server at `url`, such as `http://127.0.0.1:7400`. Nothing is sent before the first call.
+ * @throws TypeError when it is no URL of http or https.
+ */
+export function connect(url: string, options: ConnectOptions = {}): Db {
+  const { protocol, username, password, search, hash, href } = new URL(url)
+  if ((protocol !== 'http:' && protocol !== 'https:') || `${username}${password}${search}${hash}` !== '')
+    throw new TypeError(`${url} must be an http or https URL without user, query and fragment`)
+  return new Db(new HttpTransport(href.replace(/\/+$/, ''), options), options.lockWaitMs ?? LOCK_WAIT_MS_DEFAULT)
+}
+
+/** A transactional key-value server. Made by `connect`. */
+export class Db {
+  readonly #autocommit: Autocommit
+  readonly #api: HttpApi
+  readonly #coordinator: Coordinator
+  readonly #lockWaitMs: number
+  #isClosed = false
+
+  /** @internal */
+  constructor(transport: HttpTransport, lockWaitMs: number) {
+    this.#autocommit = new Autocommit(transport)
+    this.#api = new HttpApi(transport)
+    // The transport repeats what was lost.
+    this.#coordinator = new Coordinator(this.#api, { ...COMMIT_OPTIONS_DEFAULT, batchBytes: BATCH_BYTES, triesMax: 1 })
+    this.#lockWaitMs = lockWaitMs
+  }
+
+  // ---- One key
+
+  /** @returns undefined when there is no such key. */
+  async get<A extends As = 'text'>(key: Bytes, options: ReadOptions<A> = {}): Promise<Read<A> | undefined> {
+    return (await this.getVersion(key, options))?.value
+  }
+
+  /** Like `get`, with the version's `commitTs`: what `ifMatch` of a later write takes. */
+  async getVersion<A extends As = 'text'>(key: Bytes, options: ReadOptions<A> = {}): Promise<Versioned<A> | undefined> {
+    const bytes = toKey(key)
+    const found = await this.#autocommit.get(bytes, timestampOf(options), this.#callOptions(options))
+    return found && { value: readValue(found.value, options.as ?? ('text' as A), bytes), commitTs: found.commitTs }
+  }
+
+  /** Exactly once, however often it has to be sent. @throws KvError `precondition_failed` when a condition fails. */
+  async put(key: Bytes, value: Bytes, options: PutOptions = {}): Promise<Written> {
+    const written = this.#autocommit.write(toKey(key), toValue(value), options, this.#callOptions(options))
+    return { commitTs: await written }
+  }
+
+  /** Exactly once; an absent key may be deleted too. @throws KvError `precondition_failed` when the condition fails. */
+  async delete(key: Bytes, options: DeleteOptions = {}): Promise<Written> {
+    return { commitTs: await this.#autocommit.write(toKey(key), undefined, options, this.#callOptions(options)) }
+  }
+
+  // ---- Many keys, of one snapshot
+
+  /** @returns the values in the order of the keys, undefined where there is none. */
+  async batchGet<A extends As = 'text'>(
+    keys: readonly Bytes[],
+    options: ReadOptions<A> = {},
+  ): Promise<(Read<A> | undefined)[]> {
+    const ts = timestampOf(options) ?? (await this.#now(options.signal))
+    const reader = this.#coordinator.snapshot(ts, this.#callOptions(options))
+    return batchGetValues(keys, options.as ?? ('text' as A), (some) => reader.batchGet(some))
+  }
+
+  /** The pairs of a range in the order of their keys, fetched a page at a time, all of one snapshot. */
+  async *scan<A extends As = 'text', K extends boolean = false>(
+    options: ScanOptions<A, K> & WaitOptions & ReadAt = {},
+  ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
+    const ts = timestampOf(options) ?? (await this.#now(options.signal))
+    const reader = this.#coordinator.snapshot(ts, this.#callOptions(options))
+    yield* scanPages<A, K, Timestamp>(options, async (page) => (await reader.scan(page)).pairs)
+  }
+
+  /** How many keys are in a range. The server counts; no pair is sent. */
+  async count(options: RangeOptions & WaitOptions & ReadAt = {}): Promise<number> {
+    return this.#autocommit.count(options, timestampOf(options), this.#callOptions(options))
+  }
+
+  /** The database as of a timestamp or an instant; as of now when none is given. */
+  async snapshot(at?: Timestamp | Date, options: WaitOptions = {}): Promise<Snapshot> {
+    const asked = at instanceof Date ? timestampOf({ at }) : timestampOf({ ts: at })
+    const ts = asked ?? (await this.#now(options.signal))
+    const callOptions = (signal = options.signal): CallOptions => this.#callOptions({ ...options, signal })
+    return new Snapshot(
+      ts,
+      (signal) => this.#coordinator.snapshot(ts, callOptions(signal)),
+      (range, signal) => this.#autocommit.count(range, ts, callOptions(signal)),
+    )
+  }
+
+  // ---- Transactions
+
+  /**
+   * Runs a function in a transaction and commits it. A race that was lost runs the whole function again in a new
+   * transaction, so what it does outside may happen more than once. What it throws rolls back and is thrown on.
+   * @throws KvError: the last failure when the retries are used up; Undetermined: nobody knows whether it committed.
+   */
+  transaction<T>(run: (txn: Txn) => T | Promise<T>, options: TransactionOptions = {}): Promise<T> {
+    return runTransaction(() => this.begin(options), run, options.retries ?? RETRIES_DEFAULT, options.signal)
+  }
+
+  /** A transaction that the caller commits or rolls back. Nothing is retried. */
+  async begin(options: BeginOptions = {}): Promise<OpenTxn> {
+    const { mode = 'optimistic', isolation = 'snapshot' } = options
+    return new OpenTxn(await this.#coordinator.begin({ mode, isolation, ...this.#callOptions(options) }))
+  }
+
+  /** Waits for what goes on behind transactions that have committed. Calls after it throw. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    await this.#coordinator.idle()
+  }
+
+  async #now(signal: AbortSignal | undefined): Promise<Timestamp> {
+    this.#requireOpen()
+    return (signal === undefined ? this.#api : this.#api.withSignal(signal)).tso(1)
+  }
+
+  #callOptions({ lockWaitMs = this.#lockWaitMs, signal }: WaitOptions): CallOptions {
+    this.#requireOpen()
+    return { lockWaitMs, signal }
+  }
+
+  #requireOpen(): void {
+    if (this.#isClosed) throw new TypeError('this connection is closed')
+  }
+}

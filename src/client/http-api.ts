@@ -1,0 +1,167 @@
+import type {
+  AcquirePessimisticLockAnswer,
+  AcquirePessimisticLockRequest,
+  BatchGetRequest,
+  CheckSecondaryLocksAnswer,
+  CheckSecondaryLocksRequest,
+  CheckTxnStatusRequest,
+  CleanupRequest,
+  CommitAnswer,
+  CommitRequest,
+  GetAnswer,
+  GetRequest,
+  MvccGetByStartTsRequest,
+  MvccInfo,
+  PairsAnswer,
+  PercolatorApi,
+  PessimisticRollbackRequest,
+  PrewriteAnswer,
+  PrewriteRequest,
+  ResolveLockAnswer,
+  ResolveLockRequest,
+  RollbackRequest,
+  ScanAnswer,
+  ScanLockAnswer,
+  ScanLockRequest,
+  ScanRequest,
+  TxnHeartBeatAnswer,
+  TxnHeartBeatRequest,
+  TxnStatus,
+  ValidateReadsRequest,
+} from '../percolator/api.js'
+import type { Timestamp } from '../percolator/timestamp.js'
+import { decodeMessage, encodeMessage, MSGPACK } from './http-message.js'
+import type { HttpTransport } from './http-transport.js'
+import { ServerError } from './server-error.js'
+
+/** What the server waits for a pessimistic lock when the request doesn't say. */
+const LOCK_WAIT_MS_DEFAULT = 1000
+
+/** The Percolator calls over HTTP: `POST /v1/percolator/{call}`, repeated where an answer was lost. */
+export class HttpApi implements PercolatorApi {
+  readonly #transport: HttpTransport
+  readonly #signal: AbortSignal | undefined
+
+  constructor(transport: HttpTransport, signal?: AbortSignal) {
+    this.#transport = transport
+    this.#signal = signal
+  }
+
+  /**
+   * The same calls, cut off when the signal is aborted, whose reason they then reject with. Calls that end a transaction
+   * one way or the other go on all the same: an abort must not leave it open whether it committed.
+   */
+  withSignal(signal: AbortSignal | undefined): HttpApi {
+    return signal === this.#signal ? this : new HttpApi(this.#transport, signal)
+  }
+
+  async tso(count: number): Promise<Timestamp> {
+    return (await this.#ask<{ ts: Timestamp }>('tso', { count })).ts
+  }
+
+  get(request: GetRequest): Promise<GetAnswer> {
+    return this.#ask('get', request)
+  }
+
+  batchGet(request: BatchGetRequest): Promise<PairsAnswer> {
+    return this.#ask('batch_get', request)
+  }
+
+  scan({ bytesMax: _inProcess, ...request }: ScanRequest): Promise<ScanAnswer> {
+    return this.#ask('scan', request)
+  }
+
+  prewrite(request: PrewriteRequest): Promise<PrewriteAnswer> {
+    return this.#tell('prewrite', request)
+  }
+
+  commit(request: CommitRequest): Promise<CommitAnswer> {
+    return this.#tell('commit', request)
+  }
+
+  async rollback(request: RollbackRequest): Promise<void> {
+    await this.#tell('rollback', request)
+  }
+
+  async cleanup(request: CleanupRequest): Promise<void> {
+    await this.#tell('cleanup', request)
+  }
+
+  checkTxnStatus(request: CheckTxnStatusRequest): Promise<TxnStatus> {
+    return this.#tell('check_txn_status', request)
+  }
+
+  checkSecondaryLocks(request: CheckSecondaryLocksRequest): Promise<CheckSecondaryLocksAnswer> {
+    return this.#tell('check_secondary_locks', request)
+  }
+
+  txnHeartBeat(request: TxnHeartBeatRequest): Promise<TxnHeartBeatAnswer> {
+    return this.#tell('txn_heart_beat', request)
+  }
+
+  acquirePessimisticLock(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer> {
+    const { signal = this.#signal, ...message } = request
+    const waitMs = Math.max(0, message.waitTimeout || LOCK_WAIT_MS_DEFAULT)
+    return this.#call('acquire_pessimistic_lock', message, signal, waitMs)
+  }
+
+  async pessimisticRollback(request: PessimisticRollbackRequest): Promise<void> {
+    await this.#tell('pessimistic_rollback', request)
+  }
+
+  async validateReads(request: ValidateReadsRequest): Promise<void> {
+    await this.#ask('validate_reads', request)
+  }
+
+  resolveLock({ txns, keys }: ResolveLockRequest): Promise<ResolveLockAnswer> {
+    // The wire has `keys` beside a single transaction only.
+    return this.#tell('resolve_lock', keys === undefined ? { txns } : { ...txns[0], keys })
+  }
+
+  scanLock(request: ScanLockRequest): Promise<ScanLockAnswer> {
+    return this.#ask('scan_lock', request)
+  }
+
+  mvccGetByKey(request: { readonly key: Uint8Array }): Promise<MvccInfo> {
+    return this.#ask('mvcc_get_by_key', request)
+  }
+
+  mvccGetByStartTs(request: MvccGetByStartTsRequest): Promise<MvccInfo & { readonly key?: Uint8Array }> {
+    return this.#ask('mvcc_get_by_start_ts', request)
+  }
+
+  async deleteRange(request: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
+    await this.#tell('delete_range', request)
+  }
+
+  /** A call that an abort cuts off. */
+  #ask<T>(call: string, message: object): Promise<T> {
+    return this.#call(call, message, this.#signal)
+  }
+
+  /** A call that goes on whatever happens. */
+  #tell<T>(call: string, message: object): Promise<T> {
+    return this.#call(call, message, undefined)
+  }
+
+  async #call<T>(call: string, message: object, signal: AbortSignal | undefined, waitMs?: number): Promise<T> {
+    const { headers, body } = await this.#transport.send({
+      method: 'POST',
+      path: `/v1/percolator/${call}`,
+      headers: { 'content-type': MSGPACK },
+      body: encodeMessage(message),
+      waitMs,
+      signal,
+    })
+    return messageOf<T>(body, headers.get('content-type'))
+  }
+}
+
+/** The body of a success. @throws ServerError when it is not one of PerKV. */
+export function messageOf<T>(body: Uint8Array, contentType: string | null): T {
+  try {
+    const message = decodeMessage(body, contentType)
+    if (typeof message === 'object' && message !== null) return message as T
+  } catch {}
+  throw new ServerError('unexpected_answer', 'HTTP 200 with a body that is no answer of PerKV', 200)
+}

@@ -1,0 +1,165 @@
+import { ConnectionError } from './connection-error.js'
+import { MSGPACK } from './http-message.js'
+import { errorOf } from './http-problem.js'
+import { retryAfterMs } from './retry-after.js'
+import { sleep } from './sleep.js'
+import { isUncertain } from './uncertain.js'
+
+/** The part of `fetch` that the client needs. */
+export type Fetch = (url: string, init: RequestInit) => Promise<Response>
+
+export interface TransportOptions {
+  /** Sends the requests; the global `fetch` when absent. */
+  readonly fetch?: Fetch | undefined
+  /** Go with every request. */
+  readonly headers?: Readonly<Record<string, string>> | undefined
+  /** How long one request may take, from sending it to the last byte of its answer. Default 10 000. */
+  readonly requestTimeoutMs?: number | undefined
+  /** How long a request is repeated that got no answer, or that the server could not serve just then. Default 10 000. */
+  readonly retryMs?: number | undefined
+}
+
+/** A request that does no harm when it is repeated, whether the first arrived or not. */
+export interface HttpRequest {
+  readonly method: 'GET' | 'PUT' | 'POST' | 'DELETE'
+  /** Begins with a slash. */
+  readonly path: string
+  readonly headers?: Readonly<Record<string, string>> | undefined
+  readonly body?: Uint8Array | undefined
+  /** What the server may wait for other transactions, on top of the time that a request may take. */
+  readonly waitMs?: number | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
+export interface HttpAnswer {
+  readonly headers: Headers
+  readonly body: Uint8Array
+}
+
+const REQUEST_TIMEOUT_MS_DEFAULT = 10_000
+const RETRY_MS_DEFAULT = 10_000
+const PAUSE_MS_FIRST = 25
+const PAUSE_MS_MAX = 1000
+
+/** A gateway with no server behind it, a server that can't just now, a deadline that passed. */
+const RETRIED_STATUSES: ReadonlySet<number> = new Set([502, 503, 504])
+
+/** The system did not even connect. Node tells; a browser keeps it to itself. */
+const NEVER_SENT: ReadonlySet<unknown> = new Set([
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'UND_ERR_CONNECT_TIMEOUT',
+])
+
+type Attempt =
+  | { readonly answer: HttpAnswer }
+  | { readonly error: unknown; readonly isFinal: boolean; readonly retryAfter: string | null }
+
+/** Sends requests to one server, each until it is answered or the time for repeating it is over. */
+export class HttpTransport {
+  readonly #url: string
+  readonly #fetch: Fetch
+  readonly #headers: Readonly<Record<string, string>>
+  readonly #requestTimeoutMs: number
+  readonly #retryMs: number
+
+  /** @param url without a slash at its end. */
+  constructor(url: string, options: TransportOptions = {}) {
+    this.#url = url
+    // Browsers refuse to call fetch as a method of another object.
+    this.#fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init))
+    this.#headers = options.headers ?? {}
+    this.#requestTimeoutMs = options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS_DEFAULT
+    this.#retryMs = options.retryMs ?? RETRY_MS_DEFAULT
+  }
+
+  /**
+   * @returns the answer, if it is a success.
+   * @throws KvError, ServerError: what the server answered; ConnectionError: nothing of use was answered in time, or
+   *   the last try was turned away while an earlier one may have got through; the signal's reason.
+   */
+  async send(request: HttpRequest): Promise<HttpAnswer> {
+    const giveUpAt = performance.now() + this.#retryMs
+    let mayHaveTakenEffect = false
+    let pauseMs = PAUSE_MS_FIRST
+    for (let tries = 1; ; tries++) {
+      request.signal?.throwIfAborted()
+      const attempt = await this.#attempt(request)
+      if ('answer' in attempt) return attempt.answer
+      const { error, isFinal, retryAfter } = attempt
+      if (isFinal) throw error
+      mayHaveTakenEffect ||= isUncertain(error)
+      const waitMs = Math.max(pauseMs * (0.5 + Math.random() / 2), retryAfterMs(retryAfter))
+      if (performance.now() + waitMs > giveUpAt) throw this.#lastError(request, error, tries, mayHaveTakenEffect)
+      await sleep(waitMs, request.signal)
+      pauseMs = Math.min(PAUSE_MS_MAX, pauseMs * 2)
+    }
+  }
+
+  async #attempt(request: HttpRequest): Promise<Attempt> {
+    let response: Response
+    let body: Uint8Array
+    try {
+      ;[response, body] = await this.#exchange(request)
+    } catch (error) {
+      if (request.signal?.aborted) throw request.signal.reason
+      return { error: connectionErrorOf(error), isFinal: false, retryAfter: null }
+    }
+    const { status, headers } = response
+    if (status >= 200 && status < 300) return { answer: { headers, body } }
+    const error = errorOf(status, headers.get('content-type'), body)
+    return { error, isFinal: !RETRIED_STATUSES.has(status), retryAfter: headers.get('retry-after') }
+  }
+
+  /** One request and the whole answer. */
+  async #exchange(request: HttpRequest): Promise<[response: Response, body: Uint8Array]> {
+    const { method, path, headers, body, waitMs = 0, signal } = request
+    // Not AbortSignal.any: what that makes lives as long as the caller's signal in Node 20.
+    const controller = new AbortController()
+    const abort = (): void => controller.abort(signal?.reason)
+    signal?.addEventListener('abort', abort, { once: true })
+    const timeoutMs = this.#requestTimeoutMs + waitMs
+    const timer = setTimeout(() => controller.abort(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
+    try {
+      const init = {
+        method,
+        headers: { ...this.#headers, accept: MSGPACK, ...headers },
+        signal: controller.signal,
+        cache: 'no-store', // Browsers would keep what was read.
+        redirect: 'manual' as const,
+        ...(body === undefined ? {} : { body: body as Uint8Array<ArrayBuffer> }),
+      }
+      const response = await this.#fetch(`${this.#url}${path}`, init)
+      return [response, new Uint8Array(await response.arrayBuffer())]
+    } finally {
+      clearTimeout(timer)
+      signal?.removeEventListener('abort', abort)
+    }
+  }
+
+  #lastError({ method, path }: HttpRequest, last: unknown, tries: number, mayHaveTakenEffect: boolean): unknown {
+    const isAnswer = !(last instanceof ConnectionError) && !isUnexpected(last)
+    if (isAnswer && isUncertain(last) === mayHaveTakenEffect) return last
+    const call = `${method} ${this.#url}${path.replace(/\?.*/, '')}`
+    const why = last instanceof Error ? last.message : String(last)
+    return new ConnectionError(`${call} failed, tried ${tries === 1 ? 'once' : `${tries} times`}: ${why}`, {
+      cause: last instanceof ConnectionError ? last.cause : last,
+      mayHaveTakenEffect,
+    })
+  }
+}
+
+function isUnexpected(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'unexpected_answer'
+}
+
+/** What fetch rejected with. The reason is often one `cause` down: undici says "fetch failed" about everything. */
+function connectionErrorOf(error: unknown): ConnectionError {
+  const reason = error instanceof Error && error.cause instanceof Error ? error.cause : error
+  const code = reason instanceof Error && 'code' in reason ? reason.code : undefined
+  const message = reason instanceof Error && reason.message !== '' ? reason.message : String(code ?? reason)
+  return new ConnectionError(message, { cause: error, mayHaveTakenEffect: !NEVER_SENT.has(code) })
+}

@@ -1,0 +1,27 @@
+/** `perkv/client`: docs/client.md. */
+export { type ErrorCode, type ErrorFields, isKvError, KvError } from '../percolator/errors.js'
+export { physicalMs, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
+export type { As, Bytes, Read } from './bytes.js'
+export { ConnectionError } from './connection-error.js'
+export {
+  type BeginOptions,
+  type ConnectOptions,
+  connect,
+  type Db,
+  type DeleteOptions,
+  type PutOptions,
+  type ReadOptions,
+  type TransactionOptions,
+  type WaitOptions,
+  type Written,
+} from './db.js'
+export type { Fetch } from './http-transport.js'
+export type { RangeOptions } from './key-range.js'
+export type { ReadAt } from './read-at.js'
+export { isRetryable } from './run-transaction.js'
+export type { ScanOptions, ScanPair } from './scan.js'
+export { ServerError } from './server-error.js'
+export type { Snapshot, SnapshotReadOptions, Versioned } from './snapshot.js'
+export type { OpenTxn, Txn, TxnReadOptions } from './txn.js'
+export { isUncertain } from './uncertain.js'
+export { Undetermined } from './undetermined.js'

@@ -1,0 +1,27 @@
+import type { KeyRange } from '../percolator/api.js'
+import { afterKey, afterPrefix } from '../percolator/key-range.js'
+import { type Bytes, toBytes } from './bytes.js'
+
+/** All keys that begin with `prefix`, or those from `start` up to `end`, without it. An absent bound is open. */
+export type RangeOptions =
+  | { readonly prefix?: Bytes | undefined; readonly start?: undefined; readonly end?: undefined }
+  | { readonly prefix?: undefined; readonly start?: Bytes | undefined; readonly end?: Bytes | undefined }
+
+/** @throws TypeError for `prefix` together with a bound. */
+export function keyRangeOf({ prefix, start, end }: RangeOptions): KeyRange {
+  if (prefix === undefined) return { start: boundOf(start, 'start'), end: boundOf(end, 'end') }
+  if (start !== undefined || end !== undefined) throw new TypeError('give prefix, or start and end, not both')
+  const bytes = boundOf(prefix, 'prefix')
+  return { start: bytes, end: bytes && afterPrefix(bytes) }
+}
+
+/** An empty bound is an open one. */
+function boundOf(bound: Bytes | undefined, name: string): Uint8Array | undefined {
+  const bytes = bound === undefined ? undefined : toBytes(bound, name)
+  return bytes?.length === 0 ? undefined : bytes
+}
+
+/** What of a range comes after `key`, in the order of the scan. */
+export function rangeAfter({ start, end }: KeyRange, key: Uint8Array, reverse: boolean): KeyRange {
+  return reverse ? { start, end: key } : { start: afterKey(key), end }
+}

@@ -1,0 +1,14 @@
+import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
+
+/** When to read: a timestamp, or an instant of the clock; now when neither is given. */
+export type ReadAt =
+  | { readonly ts?: Timestamp | undefined; readonly at?: undefined }
+  | { readonly ts?: undefined; readonly at?: Date | undefined }
+
+/** @returns undefined for now. An instant means all that was committed up to and in its millisecond. */
+export function timestampOf({ ts, at }: ReadAt): Timestamp | undefined {
+  if (ts !== undefined && at !== undefined) throw new TypeError('give ts or at, not both')
+  const asked = at === undefined ? ts : timestampFromMs(at.getTime()) + LOGICAL_PER_MS - 1
+  if (asked === undefined || (Number.isSafeInteger(asked) && asked > 0)) return asked
+  throw new TypeError('ts must be a positive safe integer, at a date after 1970')
+}

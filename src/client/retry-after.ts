@@ -1,0 +1,7 @@
+/** The milliseconds that a `Retry-After` header asks for: seconds, or a date. 0 when it is absent or says neither. */
+export function retryAfterMs(header: string | null, nowMs: number = Date.now()): number {
+  if (header === null) return 0
+  if (/^\s*\d+\s*$/.test(header)) return Number(header) * 1000
+  const dateMs = Date.parse(header)
+  return Number.isNaN(dateMs) ? 0 : Math.max(0, dateMs - nowMs)
+}

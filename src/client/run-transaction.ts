@@ -1,0 +1,47 @@
+import { type ErrorCode, KvError } from '../percolator/errors.js'
+import { Backoff } from './backoff.js'
+import type { OpenTxn, Txn } from './txn.js'
+
+/** A race that was lost: the same function may win under a new start_ts. */
+const RETRYABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'write_conflict',
+  'deadlock',
+  'pessimistic_lock_not_found',
+  'pessimistic_lock_rolled_back',
+  'txn_lock_not_found',
+  'commit_ts_expired',
+  'key_locked',
+  'lock_wait_timeout',
+])
+
+/** Whether running the transaction again from its beginning may succeed. An outcome that is not known is not retryable. */
+export function isRetryable(error: unknown): boolean {
+  return error instanceof KvError && RETRYABLE.has(error.code)
+}
+
+/**
+ * Runs `body` in a transaction and commits it; after a race that was lost, again in a new one, with back-off. Nothing of
+ * a lost try is kept: `body` reads and writes anew.
+ * @param retries tries after the first.
+ * @throws what `body` throws; what the last try failed with; Undetermined, without another try.
+ */
+export async function runTransaction<T>(
+  begin: () => Promise<OpenTxn>,
+  body: (txn: Txn) => T | Promise<T>,
+  retries: number,
+  signal: AbortSignal | undefined,
+): Promise<T> {
+  const backoff = new Backoff()
+  for (let left = retries; ; left--) {
+    const txn = await begin()
+    try {
+      const result = await body(txn)
+      await txn.commit()
+      return result
+    } catch (error) {
+      await txn.rollback()
+      if (left <= 0 || !isRetryable(error)) throw error
+    }
+    await backoff.wait(Number.POSITIVE_INFINITY, signal)
+  }
+}

@@ -1,0 +1,72 @@
+import type { KeyRange } from '../percolator/api.js'
+import type { Timestamp } from '../percolator/timestamp.js'
+import { isAnswerTooLarge } from './answer-too-large.js'
+import { type As, type Read, readKey, readValue } from './bytes.js'
+import { keyRangeOf, type RangeOptions, rangeAfter } from './key-range.js'
+import type { MergedPair } from './write-buffer.js'
+
+export type ScanOptions<A extends As = As, K extends boolean = boolean> = RangeOptions & {
+  /** How keys and values are given back. Default `text`. */
+  readonly as?: A | undefined
+  /** Pairs at most. Default: all. */
+  readonly limit?: number | undefined
+  /** From the end of the range to its start. */
+  readonly reverse?: boolean | undefined
+  /** Leaves the values out, and does not send them. */
+  readonly keysOnly?: K | undefined
+}
+
+/** @typeParam Ts a transaction's own writes have no `commitTs` yet. */
+export type ScanPair<A extends As, K extends boolean, Ts = Timestamp> = K extends true
+  ? { readonly key: Read<A>; readonly commitTs: Ts }
+  : { readonly key: Read<A>; readonly value: Read<A>; readonly commitTs: Ts }
+
+export interface PageRequest extends KeyRange {
+  readonly limit: number
+  readonly reverse: boolean
+  readonly keyOnly: boolean
+}
+
+const PAGE_FIRST = 32
+const PAGE_MAX = 1024
+/** A page of keys and values of this many bytes is long enough. */
+const PAGE_BYTES_GOAL = 1024 * 1024
+
+/**
+ * The pairs of a range, read a page at a time as they are asked for.
+ * @param readPage must read the same snapshot each time.
+ */
+export async function* scanPages<A extends As, K extends boolean, Ts extends Timestamp | undefined>(
+  options: ScanOptions<A, K>,
+  readPage: (request: PageRequest) => Promise<readonly (MergedPair & { readonly commitTs?: Ts })[]>,
+): AsyncGenerator<ScanPair<A, K, Ts>, void, undefined> {
+  const { as = 'text' as A, limit = Number.POSITIVE_INFINITY, reverse = false, keysOnly = false } = options
+  if (!(limit >= 0)) throw new TypeError('limit must be a number from 0')
+  let range = keyRangeOf(options)
+  let size = keysOnly ? PAGE_MAX : PAGE_FIRST
+  for (let left = limit; left > 0; ) {
+    const asked = Math.min(size, left)
+    let pairs: readonly MergedPair[]
+    try {
+      pairs = await readPage({ ...range, limit: asked, reverse, keyOnly: keysOnly })
+    } catch (error) {
+      if (asked === 1 || !isAnswerTooLarge(error)) throw error
+      size = Math.ceil(asked / 8)
+      continue
+    }
+    for (const { key, value, commitTs } of pairs) {
+      const read = { key: readKey(key, as), commitTs, ...(value && { value: readValue(value, as, key) }) }
+      yield read as unknown as ScanPair<A, K, Ts>
+    }
+    const last = pairs.at(-1)
+    if (last === undefined || pairs.length < asked) return
+    left -= pairs.length
+    range = rangeAfter(range, last.key, reverse)
+    if (bytesOf(pairs) < PAGE_BYTES_GOAL) size = Math.min(PAGE_MAX, size * 2)
+    else size = Math.max(1, Math.floor(size / 2))
+  }
+}
+
+function bytesOf(pairs: readonly MergedPair[]): number {
+  return pairs.reduce((sum, { key, value }) => sum + key.length + (value?.length ?? 0), 0)
+}

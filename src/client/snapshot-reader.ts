@@ -1,0 +1,46 @@
+import type { GetAnswer, KeyRange, Pair, PercolatorApi, ScanAnswer, Version } from '../percolator/api.js'
+import type { Timestamp } from '../percolator/timestamp.js'
+import type { Resolver } from './lock-resolver.js'
+
+export interface ReadOptions {
+  /** How long to wait for the locks of living transactions before `key_locked`. */
+  readonly lockWaitMs: number
+  readonly signal?: AbortSignal | undefined
+}
+
+export interface SnapshotScan extends KeyRange {
+  readonly limit: number
+  readonly reverse?: boolean | undefined
+  readonly keyOnly?: boolean | undefined
+  /** In process only: end with the pair that reaches this many bytes of keys and values. */
+  readonly bytesMax?: number | undefined
+}
+
+/** Reads at one timestamp. Locks in the way are resolved, or waited for. */
+export class SnapshotReader {
+  constructor(
+    readonly api: PercolatorApi,
+    readonly resolver: Resolver,
+    readonly ts: Timestamp,
+    readonly options: ReadOptions,
+  ) {}
+
+  async get(key: Uint8Array, lockWaitMs?: number): Promise<Version | undefined> {
+    const answer = await this.#resolving<GetAnswer>(() => this.api.get({ key, ts: this.ts }), lockWaitMs)
+    return answer.found ? answer : undefined
+  }
+
+  /** @param keys each once. @returns the pairs that exist, in no order that counts. */
+  async batchGet(keys: readonly Uint8Array[]): Promise<readonly Pair[]> {
+    if (keys.length === 0) return []
+    return (await this.#resolving(() => this.api.batchGet({ keys, ts: this.ts }))).pairs
+  }
+
+  scan(request: SnapshotScan, lockWaitMs?: number): Promise<ScanAnswer> {
+    return this.#resolving(() => this.api.scan({ ...request, ts: this.ts }), lockWaitMs)
+  }
+
+  #resolving<T>(body: () => Promise<T>, lockWaitMs = this.options.lockWaitMs): Promise<T> {
+    return this.resolver.resolving(lockWaitMs, body, this.options.signal)
+  }
+}

@@ -1,0 +1,72 @@
+import type { Timestamp } from '../percolator/timestamp.js'
+import { batchGetValues } from './batch-get.js'
+import { type As, type Bytes, type Read, readValue, toKey } from './bytes.js'
+import type { RangeOptions } from './key-range.js'
+import { type ScanOptions, type ScanPair, scanPages } from './scan.js'
+import type { SnapshotReader } from './snapshot-reader.js'
+
+/** A value and the version that it is. */
+export interface Versioned<A extends As> {
+  readonly value: Read<A>
+  /** What `ifMatch` of a write takes. */
+  readonly commitTs: Timestamp
+}
+
+export interface SnapshotReadOptions<A extends As = As> {
+  /** How values are given back. Default `text`. */
+  readonly as?: A | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
+/** The whole database as of one timestamp. Whatever is committed later, its answers stay the same. */
+export class Snapshot {
+  readonly #readerOf: (signal: AbortSignal | undefined) => SnapshotReader
+  readonly #count: (range: RangeOptions, signal: AbortSignal | undefined) => Promise<number>
+
+  /** @internal */
+  constructor(
+    readonly ts: Timestamp,
+    readerOf: (signal: AbortSignal | undefined) => SnapshotReader,
+    count: (range: RangeOptions, signal: AbortSignal | undefined) => Promise<number>,
+  ) {
+    this.#readerOf = readerOf
+    this.#count = count
+  }
+
+  /** @returns undefined when there was no such key. */
+  async get<A extends As = 'text'>(key: Bytes, options: SnapshotReadOptions<A> = {}): Promise<Read<A> | undefined> {
+    return (await this.getVersion(key, options))?.value
+  }
+
+  /** Like `get`, with the version's `commitTs`. */
+  async getVersion<A extends As = 'text'>(
+    key: Bytes,
+    { as = 'text' as A, signal }: SnapshotReadOptions<A> = {},
+  ): Promise<Versioned<A> | undefined> {
+    const bytes = toKey(key)
+    const found = await this.#readerOf(signal).get(bytes)
+    return found && { value: readValue(found.value, as, bytes), commitTs: found.commitTs }
+  }
+
+  /** @returns the values in the order of the keys, undefined where there is none. */
+  async batchGet<A extends As = 'text'>(
+    keys: readonly Bytes[],
+    { as = 'text' as A, signal }: SnapshotReadOptions<A> = {},
+  ): Promise<(Read<A> | undefined)[]> {
+    const reader = this.#readerOf(signal)
+    return batchGetValues(keys, as, (some) => reader.batchGet(some))
+  }
+
+  /** The pairs of a range in the order of their keys, fetched a page at a time. */
+  scan<A extends As = 'text', K extends boolean = false>(
+    options: ScanOptions<A, K> & { readonly signal?: AbortSignal | undefined } = {},
+  ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
+    const reader = this.#readerOf(options.signal)
+    return scanPages<A, K, Timestamp>(options, async (page) => (await reader.scan(page)).pairs)
+  }
+
+  /** How many keys are in a range. The server counts; no pair is sent. */
+  count(range: RangeOptions & { readonly signal?: AbortSignal | undefined } = {}): Promise<number> {
+    return this.#count(range, range.signal)
+  }
+}

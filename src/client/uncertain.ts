@@ -1,0 +1,18 @@
+import { type ErrorCode, KvError } from '../percolator/errors.js'
+import { ConnectionError } from './connection-error.js'
+import { ServerError } from './server-error.js'
+
+/** Refusals after which a write may be on disk all the same. `timeout` has no class of its own in every version. */
+const UNCERTAIN_CODES: ReadonlySet<ErrorCode | 'timeout'> = new Set(['storage_unavailable', 'timeout'])
+
+/**
+ * Whether a request that failed so may have taken effect. Only an answer that says what became of it rules that out, or
+ * the certainty that it was never sent; so an abort and a defect are uncertain too.
+ */
+export function isUncertain(error: unknown): boolean {
+  if (error instanceof KvError) return UNCERTAIN_CODES.has(error.code)
+  if (error instanceof ConnectionError) return error.mayHaveTakenEffect
+  // Success with a body that makes no sense is no refusal.
+  if (error instanceof ServerError) return error.code !== 'overloaded' && (error.status >= 500 || error.status < 300)
+  return true
+}

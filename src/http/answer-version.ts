@@ -1,0 +1,35 @@
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { MergedVersion } from '../client/transaction.js'
+import { KvError, printKey } from '../percolator/errors.js'
+import { asBuffer } from '../percolator/key-text.js'
+import type { Timestamp } from '../percolator/timestamp.js'
+import { etagOf, preconditionsOf, readCondition } from './etag.js'
+
+/**
+ * Answers a read of one key: the value's raw bytes under its ETag (an own write of an open transaction has none yet), 304
+ * or 412 where the request's conditions say so.
+ * @throws KvError `not_found`, `precondition_failed`, `invalid_argument` (a malformed condition).
+ */
+export function answerVersion(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  key: Uint8Array,
+  found: MergedVersion | undefined,
+): FastifyReply {
+  const preconditions = preconditionsOf(request.headers)
+  if (found === undefined && preconditions.ifMatch !== undefined) throw preconditionFailed(key, 0)
+  if (found === undefined) throw new KvError('not_found', `there is no key ${printKey(key)}`, { key })
+  const { value, commitTs } = found
+  const status = readCondition(preconditions, commitTs ?? 0)
+  if (status === 412) throw preconditionFailed(key, commitTs ?? 0)
+  if (commitTs !== undefined) reply.header('etag', etagOf(commitTs))
+  if (status === 304) return reply.status(304).send()
+  return reply.header('content-type', 'application/octet-stream').send(asBuffer(value))
+}
+
+/** @param commitTs the key's present version; 0 when it is absent. */
+export function preconditionFailed(key: Uint8Array, commitTs: Timestamp): KvError<'precondition_failed'> {
+  const now = commitTs === 0 ? 'is absent' : `is at version ${commitTs}`
+  const detail = `the condition does not hold: key ${printKey(key)} ${now}`
+  return new KvError('precondition_failed', detail, { key, commitTs })
+}

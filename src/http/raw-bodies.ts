@@ -1,0 +1,24 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { Limits } from '../limits.js'
+import { requireValue } from './bytes.js'
+
+/** Routes whose bodies are values, whatever their content type says, a malformed one too; DELETE ignores one. */
+export function rawBodies(app: FastifyInstance, limits: Limits, routes: (scope: FastifyInstance) => void): void {
+  app.register(async (scope) => {
+    scope.addHook('onRequest', async (request) => {
+      request.headers['content-type'] = 'application/octet-stream'
+    })
+    scope.removeAllContentTypeParsers()
+    scope.addContentTypeParser('*', { parseAs: 'buffer', bodyLimit: limits.valueBytesMax }, (_request, body, done) =>
+      done(null, body),
+    )
+    routes(scope)
+  })
+}
+
+/** @throws KvError `payload_too_large` */
+export function rawValueOf(request: FastifyRequest, limits: Limits): Uint8Array {
+  const value = request.body instanceof Uint8Array ? request.body : Buffer.alloc(0)
+  requireValue(value, 'body', limits.valueBytesMax)
+  return value
+}

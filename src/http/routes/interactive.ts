@@ -1,0 +1,107 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { MergedVersion, Transaction } from '../../client/transaction.js'
+import { TXN_TTL_MS_DEFAULT } from '../../limits.js'
+import { isKvError } from '../../percolator/errors.js'
+import { requireChecks } from '../../txn/check.js'
+import { runOps } from '../../txn/op.js'
+import { answer } from '../answer.js'
+import { answerVersion, preconditionFailed } from '../answer-version.js'
+import type { AppContext } from '../context.js'
+import { decoderOf } from '../decode.js'
+import { checksOf, preconditionsOf } from '../etag.js'
+import { answerOutcome, idempotencyOf } from '../idempotency-key.js'
+import { keyOf, TXN_KEY_ROUTE } from '../key-url.js'
+import { lockWaitMs, queryFlag, type RawQuery } from '../query.js'
+import { rawBodies, rawValueOf } from '../raw-bodies.js'
+import * as schemas from '../schemas.js'
+import { opOf } from '../wire-op.js'
+import { answerScan, readScan, SCAN_PARAMETERS } from './scan.js'
+
+/** `/v1/txn/begin` and `/v1/txn/{txn}/...`: transactions over several requests. */
+export function interactiveRoutes(app: FastifyInstance, { store, openTransactions, limits }: AppContext): void {
+  const decodeBegin = decoderOf(schemas.TxnBeginBody, limits)
+  app.post('/v1/txn/begin', { schema: { body: schemas.TxnBeginBody } }, async (request, reply) => {
+    const { mode = 'optimistic', isolation = 'snapshot', ttlMs = TXN_TTL_MS_DEFAULT } = decodeBegin(request.body)
+    const begun = await openTransactions.begin({ mode, isolation, ttlMs })
+    return answer(request, reply.status(201), begun)
+  })
+
+  app.get(TXN_KEY_ROUTE, { config: { query: ['for_update', 'lock_wait_ms'] } }, async (request, reply) => {
+    const query = request.query as RawQuery
+    const key = keyOf(request, limits)
+    const wait = lockWaitMs(query)
+    const found = queryFlag(query, 'for_update')
+      ? await openTransactions.write(txnOf(request), (txn) => txn.getForUpdate(key, wait))
+      : await openTransactions.read(txnOf(request), (txn) => txn.get(key, wait))
+    return answerVersion(request, reply, key, found)
+  })
+
+  app.get('/v1/txn/:txn/kv', { config: { query: SCAN_PARAMETERS } }, async (request, reply) => {
+    const id = txnOf(request)
+    const asked = readScan(request, store.cursorSecret, limits.keyBytesMax)
+    const wait = lockWaitMs(request.query as RawQuery)
+    return answerScan(request, reply, store.cursorSecret, asked, {
+      ts: openTransactions.state(id).startTs,
+      scan: (range) => openTransactions.read(id, (txn) => txn.scan(range, wait)),
+    })
+  })
+
+  /** A conditional write holds on to what it has seen: reading for update makes a change of it a conflict. */
+  async function requirePreconditions(request: FastifyRequest, txn: Transaction, key: Uint8Array): Promise<void> {
+    const checks = checksOf(key, preconditionsOf(request.headers))
+    if (checks.length === 0) return
+    const found: MergedVersion | undefined = await txn.getForUpdate(key, lockWaitMs(request.query as RawQuery))
+    try {
+      requireChecks(checks, () => found)
+    } catch (error) {
+      if (isKvError(error, 'precondition_failed')) throw preconditionFailed(key, error.fields.commitTs)
+      throw error
+    }
+  }
+
+  rawBodies(app, limits, (scope) => {
+    scope.put(TXN_KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
+      const key = keyOf(request, limits)
+      const value = rawValueOf(request, limits)
+      const wait = lockWaitMs(request.query as RawQuery)
+      await openTransactions.write(txnOf(request), async (txn) => {
+        await requirePreconditions(request, txn, key)
+        await txn.put(key, value, wait)
+      })
+      return answer(request, reply, {})
+    })
+    scope.delete(TXN_KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
+      const key = keyOf(request, limits)
+      const wait = lockWaitMs(request.query as RawQuery)
+      await openTransactions.write(txnOf(request), async (txn) => {
+        await requirePreconditions(request, txn, key)
+        await txn.delete(key, wait)
+      })
+      return answer(request, reply, {})
+    })
+  })
+
+  const decodeOps = decoderOf(schemas.TxnOpsBody, limits)
+  app.post('/v1/txn/:txn/ops', { schema: { body: schemas.TxnOpsBody } }, async (request, reply) => {
+    const ops = decodeOps(request.body).ops.map(opOf)
+    const run = (txn: Transaction) => txn.atomically(() => runOps(txn, ops))
+    return answer(request, reply, { results: await openTransactions.write(txnOf(request), run) })
+  })
+
+  app.post('/v1/txn/:txn/commit', { schema: { body: schemas.NothingBody } }, async (request, reply) => {
+    const id = txnOf(request)
+    const outcome = await openTransactions.commit(id, idempotencyOf(request, { commit: id }))
+    return answerOutcome(request, reply, outcome, outcome.answer)
+  })
+
+  app.post('/v1/txn/:txn/rollback', { schema: { body: schemas.NothingBody } }, async (request, reply) => {
+    await openTransactions.rollback(txnOf(request))
+    return answer(request, reply, {})
+  })
+
+  app.get('/v1/txn/:txn', async (request, reply) => answer(request, reply, openTransactions.state(txnOf(request))))
+}
+
+function txnOf(request: FastifyRequest): string {
+  return (request.params as { readonly txn: string }).txn
+}

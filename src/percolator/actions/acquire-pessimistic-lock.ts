@@ -1,0 +1,133 @@
+import type { AcquirePessimisticLockRequest } from '../api.js'
+import { invalid, KvError, keyLocked, printKey } from '../errors.js'
+import type { Lock } from '../lock.js'
+import { lockInfo } from '../lock-info.js'
+import { done, type Outcome, type RowView, refused } from '../row.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
+import { isData, type WriteRecord } from '../write.js'
+
+/** One key of a request, as it stands once the request's mutations are written. */
+export interface AcquiredKey {
+  /** The newest Put as a locking read sees it; undefined when the key is absent. */
+  readonly version: WriteRecord | undefined
+  /** False only with `lockOnlyIfExists`, for an absent key. */
+  readonly isLocked: boolean
+  /** `force_lock`: what the lock stands at, above the `forUpdateTs` asked for; `version` is read there too. */
+  readonly lockedWithConflictTs?: Timestamp
+}
+
+/**
+ * Decides the pessimistic lock of one key. A locking read sees the versions up to `forUpdateTs`; any newer record, of
+ * whatever kind, is a conflict, which `force_lock` answers by locking at that record.
+ *
+ * Asking again for a lock that stands changes nothing, but raises its `forUpdateTs` (and then takes the request's
+ * primary) and TTL to the request's. `lockOnlyIfExists` is not looked at then: the lock is there.
+ *
+ * @param row history of depth `data` for `startTs`, or for `forUpdateTs` where that is lower.
+ * @param request its `keys` are not looked at; `lockTtl` in milliseconds.
+ * @returns at most one mutation. Errors: `key_locked`, `write_conflict` (`pessimistic_retry`), `already_exists`,
+ *   `pessimistic_lock_rolled_back`, `invalid_argument` (the transaction has prewritten the key already).
+ * @see TiKV `actions/acquire_pessimistic_lock.rs`.
+ */
+export function acquirePessimisticLock(row: RowView, request: AcquirePessimisticLockRequest): Outcome<AcquiredKey> {
+  const { key, lock } = row
+  if (lock === undefined) return lockFree(row, request)
+  if (lock.startTs !== request.startTs) return refused(keyLocked(lockInfo(key, lock)))
+  if (lock.type !== 'pessimistic') {
+    const detail = `the transaction at ${request.startTs} has prewritten ${printKey(key)}: too late for a pessimistic lock`
+    return refused(invalid('for_update_ts', detail))
+  }
+  return lockAgain(row, lock, request)
+}
+
+/** A key that nobody locks. */
+function lockFree(row: RowView, request: AcquirePessimisticLockRequest): Outcome<AcquiredKey> {
+  const { key, writes } = row
+  const newest = writes[0]
+  const conflict = newest !== undefined && newest.commitTs > request.forUpdateTs ? newest : undefined
+  if (conflict !== undefined && request.wakeUpMode !== 'force_lock')
+    return refused(writeConflict(key, request, conflict))
+  if (isRolledBack(writes, request.startTs)) return refused(rolledBack(key, request.startTs))
+
+  const version = newestPut(writes, TIMESTAMP_MAX)
+  if (request.insert && version !== undefined)
+    return refused(conflict === undefined ? alreadyExists(key) : writeConflict(key, request, conflict))
+  if (request.lockOnlyIfExists && version === undefined) {
+    // With a conflict, absence is not what the transaction's other reads have seen: it must look again.
+    if (conflict !== undefined) return refused(writeConflict(key, request, conflict))
+    return done({ version, isLocked: false })
+  }
+
+  const lock: Lock = {
+    type: 'pessimistic',
+    primary: request.primary,
+    startTs: request.startTs,
+    ttlMs: request.lockTtl,
+    shortValue: undefined,
+    forUpdateTs: conflict?.commitTs ?? request.forUpdateTs,
+    txnSize: 0,
+    minCommitTs: 0,
+    useAsyncCommit: false,
+    secondaries: [],
+    rollbackTs: [],
+  }
+  return done(acquired(version, conflict?.commitTs), [{ type: 'put-lock', key, lock }])
+}
+
+/** A key whose lock is this transaction's: a repeat, or a later statement of it. */
+function lockAgain(row: RowView, lock: Lock, request: AcquirePessimisticLockRequest): Outcome<AcquiredKey> {
+  const { key } = row
+  const { forUpdateTs } = request
+  const isForced = request.wakeUpMode === 'force_lock' && forUpdateTs < lock.forUpdateTs
+  const version = newestPut(row.writes, isForced ? lock.forUpdateTs : forUpdateTs)
+  if (request.insert && version !== undefined)
+    return refused(version.commitTs > forUpdateTs ? writeConflict(key, request, version) : alreadyExists(key))
+  const raised: Lock = {
+    ...lock,
+    primary: forUpdateTs > lock.forUpdateTs ? request.primary : lock.primary,
+    forUpdateTs: Math.max(forUpdateTs, lock.forUpdateTs),
+    ttlMs: Math.max(request.lockTtl, lock.ttlMs),
+  }
+  const isRaised = raised.forUpdateTs !== lock.forUpdateTs || raised.ttlMs !== lock.ttlMs
+  return done(
+    acquired(version, isForced ? lock.forUpdateTs : undefined),
+    isRaised ? [{ type: 'put-lock', key, lock: raised }] : [],
+  )
+}
+
+function acquired(version: WriteRecord | undefined, lockedWithConflictTs: Timestamp | undefined): AcquiredKey {
+  return { version, isLocked: true, ...(lockedWithConflictTs === undefined ? {} : { lockedWithConflictTs }) }
+}
+
+/** A Rollback record at `startTs`, or the flag on another transaction's commit there. */
+function isRolledBack(writes: readonly WriteRecord[], startTs: Timestamp): boolean {
+  const atStart = writes.find((write) => write.commitTs === startTs)
+  return atStart !== undefined && (atStart.type === 'rollback' || atStart.hasOverlappedRollback)
+}
+
+function newestPut(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord | undefined {
+  const newest = writes.find((write) => write.commitTs <= ts && isData(write))
+  return newest?.type === 'put' ? newest : undefined
+}
+
+function writeConflict(key: Uint8Array, request: AcquirePessimisticLockRequest, write: WriteRecord): KvError {
+  const { startTs, forUpdateTs, primary } = request
+  const detail = `key ${printKey(key)} was written at ${write.commitTs}, after the for_update_ts ${forUpdateTs}`
+  return new KvError('write_conflict', detail, {
+    key,
+    startTs,
+    conflictStartTs: write.startTs,
+    conflictCommitTs: write.commitTs,
+    primary,
+    reason: 'pessimistic_retry',
+  })
+}
+
+function alreadyExists(key: Uint8Array): KvError {
+  return new KvError('already_exists', `key ${printKey(key)} exists already`, { key })
+}
+
+function rolledBack(key: Uint8Array, startTs: Timestamp): KvError {
+  const detail = `the transaction at ${startTs} was rolled back on ${printKey(key)} and can't lock it again`
+  return new KvError('pessimistic_lock_rolled_back', detail, { key, startTs })
+}

@@ -1,0 +1,40 @@
+import type { ReadSet, ValidateReadsRequest } from '../api.js'
+import { KvError, printKey } from '../errors.js'
+import type { Lock } from '../lock.js'
+import type { Timestamp } from '../timestamp.js'
+import { isData, type WriteRecord } from '../write.js'
+import { blocksRead } from './get.js'
+
+type Span = Omit<ValidateReadsRequest, keyof ReadSet>
+
+/**
+ * What another transaction's lock on something that was read means for the validation. `free`: it can't commit up to
+ * `commitTs`. `conflict`: it may, and is the older of the two. `wait`: it may, and is the younger; of two transactions
+ * that validate each other's writes the younger gives way, so that one of them commits and neither waits for ever.
+ */
+export function judgeLock(key: Uint8Array, lock: Lock, { startTs, commitTs }: Span): 'free' | 'wait' | 'conflict' {
+  if (lock.startTs === startTs || !blocksRead(lock, key, commitTs)) return 'free'
+  return lock.startTs < startTs ? 'conflict' : 'wait'
+}
+
+/** True for a version that the transaction should have seen, had it read at `commitTs`. */
+export function isNewer(write: WriteRecord, { startTs, commitTs }: Span): boolean {
+  return isData(write) && write.commitTs > startTs && write.commitTs <= commitTs
+}
+
+/** @param conflictCommitTs 0: not committed yet. */
+export function readChanged(
+  key: Uint8Array,
+  startTs: Timestamp,
+  conflict: { readonly startTs: Timestamp; readonly commitTs: Timestamp; readonly primary?: Uint8Array },
+): KvError<'write_conflict'> {
+  const when = conflict.commitTs === 0 ? 'is being written' : `was written at ${conflict.commitTs}`
+  return new KvError('write_conflict', `key ${printKey(key)}, read by the transaction at ${startTs}, ${when}`, {
+    key,
+    startTs,
+    conflictStartTs: conflict.startTs,
+    conflictCommitTs: conflict.commitTs,
+    primary: conflict.primary ?? key,
+    reason: 'serializable_read',
+  })
+}

@@ -1,0 +1,39 @@
+import type { MergedVersion } from '../client/transaction.js'
+import { type FailedCheck, KvError, printKey } from '../percolator/errors.js'
+import type { Timestamp } from '../percolator/timestamp.js'
+
+/** A condition on one key's version at the transaction's start. Every field that is given must hold. */
+export interface Check {
+  readonly key: Uint8Array
+  readonly exists?: boolean | undefined
+  readonly value?: Uint8Array | undefined
+  /** The version's; 0: the key must be absent. Several: any of them. */
+  readonly commitTs?: Timestamp | readonly Timestamp[] | undefined
+  /** The version must be none of these. */
+  readonly commitTsNot?: readonly Timestamp[] | undefined
+}
+
+/** @param found the version of a check's key; an own write of the transaction has no commit_ts. @throws KvError `precondition_failed`. */
+export function requireChecks(checks: readonly Check[], found: (key: Uint8Array) => MergedVersion | undefined): void {
+  const failedChecks: FailedCheck[] = []
+  for (const [index, check] of checks.entries()) {
+    const pair = found(check.key)
+    if (holds(check, pair)) continue
+    failedChecks.push({ index, key: check.key, exists: pair !== undefined, commitTs: pair?.commitTs ?? 0 })
+  }
+  const [first] = failedChecks
+  if (first === undefined) return
+  const detail = `check ${first.index} on key ${printKey(first.key)} does not hold`
+  const { key, commitTs, index } = first
+  throw new KvError('precondition_failed', detail, { key, commitTs, index, failedChecks })
+}
+
+function holds(check: Check, found: MergedVersion | undefined): boolean {
+  if (check.exists !== undefined && check.exists !== (found !== undefined)) return false
+  if (check.value !== undefined && (found?.value === undefined || Buffer.compare(check.value, found.value) !== 0))
+    return false
+  const commitTs = found?.commitTs ?? 0
+  if (check.commitTsNot?.includes(commitTs)) return false
+  if (check.commitTs === undefined) return true
+  return typeof check.commitTs === 'number' ? check.commitTs === commitTs : check.commitTs.includes(commitTs)
+}

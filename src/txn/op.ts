@@ -1,0 +1,90 @@
+import type { MergedVersion, Transaction } from '../client/transaction.js'
+import type { MergedPair } from '../client/write-buffer.js'
+import { ANSWER_BYTES_MAX } from '../limits.js'
+import { answerTooLarge, pairBytes } from '../percolator/answer-size.js'
+import { invalid, printKey } from '../percolator/errors.js'
+import { asBuffer } from '../percolator/key-text.js'
+import type { Timestamp } from '../percolator/timestamp.js'
+
+/** One step of a transaction, as a client lists them. */
+export type Op =
+  | { readonly op: 'get'; readonly key: Uint8Array }
+  | { readonly op: 'put'; readonly key: Uint8Array; readonly value: Uint8Array }
+  | { readonly op: 'delete'; readonly key: Uint8Array }
+  | { readonly op: 'insert'; readonly key: Uint8Array; readonly value: Uint8Array }
+  | { readonly op: 'increment'; readonly key: Uint8Array; readonly by: number }
+  | {
+      readonly op: 'scan'
+      readonly start: Uint8Array | undefined
+      readonly end: Uint8Array | undefined
+      readonly limit: number
+      readonly reverse: boolean
+      readonly keyOnly: boolean
+    }
+
+export type OpResult =
+  | Record<never, never>
+  | { readonly found: boolean; readonly value?: Uint8Array; readonly commitTs?: Timestamp | undefined }
+  | { readonly pairs: readonly MergedPair[] }
+  | { readonly value: Uint8Array }
+
+const INT64_MAX = 2n ** 63n - 1n
+const INT64_MIN = -(2n ** 63n)
+
+/**
+ * Runs the steps in their order; each sees the writes of those before it.
+ * @throws KvError `already_exists`, `invalid_argument` (an increment of what is no number), `payload_too_large`, and
+ *   what the transaction's reads and locks throw.
+ */
+export async function runOps(txn: Transaction, ops: readonly Op[]): Promise<OpResult[]> {
+  const results: OpResult[] = []
+  let bytes = 0
+  for (const [index, op] of ops.entries()) {
+    const result = await runOp(txn, op, index)
+    results.push(result)
+    bytes += bytesOf(result)
+    if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
+  }
+  return results
+}
+
+async function runOp(txn: Transaction, op: Op, index: number): Promise<OpResult> {
+  switch (op.op) {
+    case 'get': {
+      const found = await txn.get(op.key)
+      return found === undefined ? { found: false } : { found: true, value: found.value, commitTs: found.commitTs }
+    }
+    case 'scan':
+      return { pairs: (await txn.scan(op)).pairs }
+    case 'put':
+      await txn.put(op.key, op.value)
+      return {}
+    case 'delete':
+      await txn.delete(op.key)
+      return {}
+    case 'insert':
+      await txn.insert(op.key, op.value)
+      return {}
+    case 'increment': {
+      const value = Buffer.from(incremented(op, index, await txn.getForUpdate(op.key)))
+      await txn.put(op.key, value)
+      return { value }
+    }
+  }
+}
+
+function bytesOf(result: OpResult): number {
+  if ('pairs' in result) return result.pairs.reduce((sum, pair) => sum + pairBytes(pair), 0)
+  return 'value' in result ? (result.value?.length ?? 0) : 0
+}
+
+/** Decimal text in the range of a signed 64-bit integer, as counters elsewhere have it. */
+function incremented(op: { key: Uint8Array; by: number }, index: number, current: MergedVersion | undefined): string {
+  const text = current === undefined ? '0' : asBuffer(current.value).toString('latin1')
+  const value = /^-?\d{1,19}$/.test(text) ? BigInt(text) + BigInt(op.by) : undefined
+  if (value === undefined)
+    throw invalid(`ops[${index}].key`, `the value of key ${printKey(op.key)} is no decimal integer of 64 bits`)
+  if (value > INT64_MAX || value < INT64_MIN)
+    throw invalid(`ops[${index}].by`, `incrementing key ${printKey(op.key)} by ${op.by} overflows 64 bits`)
+  return value.toString()
+}

@@ -1,0 +1,238 @@
+import { randomBytes } from 'node:crypto'
+import type { Coordinator } from '../client/coordinator.js'
+import type { Transaction } from '../client/transaction.js'
+import { Undetermined } from '../client/undetermined.js'
+import { LOCK_WAIT_MS_DEFAULT, TXN_BYTES_MAX, TXN_REMEMBERED_MS } from '../limits.js'
+import { KvError } from '../percolator/errors.js'
+import type { Timestamp } from '../percolator/timestamp.js'
+import type { Store } from '../store/store.js'
+import { exactlyOnce, type Idempotency, type Once } from './idempotency.js'
+
+export interface BeginOptions {
+  readonly mode: 'optimistic' | 'pessimistic'
+  readonly isolation: 'snapshot' | 'serializable'
+  /** Milliseconds without a request after which it is rolled back. */
+  readonly ttlMs: number
+}
+
+/** What `GET /v1/txn/{txn}` shows. */
+export interface TxnState {
+  readonly txn: string
+  readonly startTs: Timestamp
+  readonly mode: BeginOptions['mode']
+  /** `undetermined`: the storage failed while it committed; committing again tells. */
+  readonly state: 'open' | 'committing' | 'undetermined' | 'committed' | 'rolled_back'
+  /** Keys written. */
+  readonly writes: number
+  /** 0 once it has ended. */
+  readonly expiresInMs: number
+}
+
+/** A transaction that spans several requests. */
+class OpenTransaction {
+  /** Requests that change it run one after another, in order of arrival. */
+  #last: Promise<unknown> = Promise.resolve()
+  #running = 0
+  #expiresAt = 0
+  readonly #timer: NodeJS.Timeout
+
+  constructor(
+    readonly id: string,
+    readonly txn: Transaction,
+    readonly options: BeginOptions,
+    /** Ends its waits. */
+    readonly abort: AbortController,
+    onExpiry: () => void,
+  ) {
+    this.#timer = setTimeout(() => {
+      if (this.#running > 0) this.#timer.refresh()
+      else onExpiry()
+    }, options.ttlMs)
+    this.#timer.unref()
+    this.touch()
+  }
+
+  get expiresInMs(): number {
+    return Math.max(0, Math.ceil(this.#expiresAt - performance.now()))
+  }
+
+  touch(): void {
+    this.#expiresAt = performance.now() + this.options.ttlMs
+    this.#timer.refresh()
+  }
+
+  /** Alive while `body` runs, and for its TTL afterwards. */
+  async during<T>(body: () => Promise<T>): Promise<T> {
+    this.#running++
+    try {
+      return await body()
+    } finally {
+      this.#running--
+      this.touch()
+    }
+  }
+
+  inTurn<T>(body: () => Promise<T>): Promise<T> {
+    const turn = this.#last.then(body)
+    this.#last = turn.catch(() => {})
+    return turn
+  }
+
+  stopTimer(): void {
+    clearTimeout(this.#timer)
+  }
+}
+
+/** What is remembered of a transaction that has ended. */
+interface Ended {
+  readonly state: TxnState
+  /** 0: rolled back. */
+  readonly commitTs: Timestamp
+  readonly forgetAt: number
+}
+
+/**
+ * The interactive transactions of this process. They live in memory: a restart forgets them, and with them their
+ * writes and pessimistic locks; nothing of them is on disk before they commit.
+ */
+export class OpenTransactions {
+  readonly #open = new Map<string, OpenTransaction>()
+  /** In the order in which they ended. */
+  readonly #ended = new Map<string, Ended>()
+  readonly #store: Store
+  readonly #coordinator: Coordinator
+
+  constructor(store: Store, coordinator: Coordinator) {
+    this.#store = store
+    this.#coordinator = coordinator
+  }
+
+  get size(): number {
+    return this.#open.size
+  }
+
+  async begin(options: BeginOptions): Promise<{ txn: string; startTs: Timestamp }> {
+    const id = randomBytes(16).toString('base64url')
+    const abort = new AbortController()
+    const { mode, isolation } = options
+    const txn = await this.#coordinator.begin({
+      mode,
+      isolation,
+      lockWaitMs: LOCK_WAIT_MS_DEFAULT,
+      bytesMax: TXN_BYTES_MAX,
+      signal: abort.signal,
+    })
+    const open = new OpenTransaction(id, txn, options, abort, () => this.#expire(open))
+    this.#open.set(id, open)
+    return { txn: id, startTs: txn.startTs }
+  }
+
+  /** Runs a request that only reads; it may overlap others. @throws KvError `txn_not_found` */
+  read<T>(id: string, body: (txn: Transaction) => Promise<T>): Promise<T> {
+    const open = this.#find(id)
+    return open.during(() => body(open.txn))
+  }
+
+  /** Runs a request that writes or locks, after those that came before. @throws KvError `txn_not_found` */
+  write<T>(id: string, body: (txn: Transaction) => Promise<T>): Promise<T> {
+    const open = this.#find(id)
+    return open.during(() => open.inTurn(() => body(open.txn)))
+  }
+
+  /**
+   * Commits; again after success: the same answer, for a while.
+   * @param idempotency given: the answer is stored with the commit, and replayed over restarts too.
+   * @throws KvError `txn_not_found`, `idempotency_mismatch`; what `Transaction.commit` throws, the transaction is rolled
+   *   back then; `storage_unavailable`: unknown, commit again to learn.
+   */
+  commit(id: string, idempotency: Idempotency | undefined): Promise<Once<{ commitTs: Timestamp }>> {
+    return exactlyOnce(this.#store, idempotency, async (stored) => {
+      const ended = this.#ended.get(id)
+      if (ended !== undefined && ended.commitTs > 0) return { commitTs: ended.commitTs }
+      const open = this.#find(id)
+      const commitTs = await open
+        .during(() =>
+          open.inTurn(() =>
+            open.txn.commit((request) =>
+              this.#store.prewrite(request, ({ onePcCommitTs }) => {
+                return onePcCommitTs === undefined ? undefined : stored({ commitTs: onePcCommitTs })
+              }),
+            ),
+          ),
+        )
+        .catch((error: unknown) => {
+          if (error instanceof Undetermined) throw error.cause
+          this.#end(open)
+          throw error
+        })
+      this.#end(open)
+      return { commitTs }
+    })
+  }
+
+  /** Idempotent. @throws KvError `txn_not_found`, `already_committed` */
+  async rollback(id: string): Promise<void> {
+    const ended = this.#ended.get(id)
+    if (ended?.commitTs === 0) return
+    if (ended !== undefined) {
+      const { startTs } = ended.state
+      const detail = `the transaction is committed at ${ended.commitTs} and cannot be rolled back`
+      throw new KvError('already_committed', detail, { startTs, commitTs: ended.commitTs })
+    }
+    const open = this.#find(id)
+    if (open.txn.state === 'open') open.abort.abort(notFound(open.txn.startTs, 'is rolled back'))
+    await open.during(() => open.inTurn(() => open.txn.rollback()))
+    this.#end(open)
+  }
+
+  /** @throws KvError `txn_not_found` */
+  state(id: string): TxnState {
+    const ended = this.#ended.get(id)
+    return ended === undefined ? stateOf(this.#find(id)) : ended.state
+  }
+
+  /** Rolls all of them back. */
+  async close(): Promise<void> {
+    await Promise.allSettled([...this.#open.keys()].map((id) => this.rollback(id)))
+  }
+
+  /** Its life begins anew. */
+  #find(id: string): OpenTransaction {
+    const open = this.#open.get(id)
+    if (open !== undefined) {
+      open.touch()
+      return open
+    }
+    const ended = this.#ended.get(id)
+    if (ended === undefined) throw notFound(undefined, 'is not known: it has expired, or the server was restarted')
+    throw notFound(ended.state.startTs, ended.commitTs > 0 ? 'is committed already' : 'is rolled back')
+  }
+
+  #end(open: OpenTransaction): void {
+    if (!this.#open.delete(open.id)) return
+    open.stopTimer()
+    const now = performance.now()
+    for (const [id, { forgetAt }] of this.#ended) {
+      if (forgetAt > now) break
+      this.#ended.delete(id)
+    }
+    const state = { ...stateOf(open), expiresInMs: 0 }
+    const commitTs = open.txn.commitTs ?? 0
+    this.#ended.set(open.id, { state, commitTs, forgetAt: now + TXN_REMEMBERED_MS })
+  }
+
+  /** Nobody asked for so long that nobody is going to: nothing is remembered. */
+  #expire(open: OpenTransaction): void {
+    this.#open.delete(open.id)
+    open.abort.abort(notFound(open.txn.startTs, 'has expired'))
+    if (open.txn.state === 'open') this.#coordinator.inBackground(open.txn.rollback())
+  }
+}
+
+function stateOf({ id, txn, options, expiresInMs }: OpenTransaction): TxnState {
+  return { txn: id, startTs: txn.startTs, mode: options.mode, state: txn.state, writes: txn.writes, expiresInMs }
+}
+
+function notFound(startTs: Timestamp | undefined, what: string): KvError<'txn_not_found'> {
+  return new KvError('txn_not_found', `the transaction ${what}`, startTs === undefined ? {} : { startTs })
+}

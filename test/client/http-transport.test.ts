@@ -1,0 +1,229 @@
+import { Packr } from 'msgpackr'
+import { describe, expect, test } from 'vitest'
+import { ConnectionError } from '../../src/client/connection-error.js'
+import { type Fetch, HttpTransport, type TransportOptions } from '../../src/client/http-transport.js'
+import { retryAfterMs } from '../../src/client/retry-after.js'
+import { ServerError } from '../../src/client/server-error.js'
+import { isUncertain } from '../../src/client/uncertain.js'
+import { KvError } from '../../src/percolator/errors.js'
+
+const packr = new Packr({ useRecords: false })
+const REQUEST = { method: 'POST', path: '/v1/percolator/tso' } as const
+
+type Step = Response | Error | 'hang'
+
+/** A server of the script: one step a request, the last one for all that come after it. */
+function scripted(steps: readonly Step[], options: TransportOptions = {}) {
+  const seen: { url: string; init: RequestInit }[] = []
+  const fetch: Fetch = async (url, init) => {
+    const step = steps[Math.min(seen.length, steps.length - 1)] as Step
+    seen.push({ url, init })
+    if (step === 'hang') {
+      return new Promise((_, reject) => {
+        const { signal } = init
+        signal?.addEventListener('abort', () => reject(signal.reason))
+      })
+    }
+    if (step instanceof Error) throw step
+    return step.clone()
+  }
+  return { seen, transport: new HttpTransport('http://kv.test', { fetch, retryMs: 400, ...options }) }
+}
+
+function problem(status: number, body: object, headers: Record<string, string> = {}): Response {
+  const bytes = new Uint8Array(packr.pack({ title: 'x', status, ...body }))
+  return new Response(bytes, { status, headers: { 'content-type': 'application/msgpack', ...headers } })
+}
+
+/** As undici rejects: the reason is one `cause` down. */
+function failed(code: string): Error {
+  return new TypeError('fetch failed', { cause: Object.assign(new Error(`it is ${code}`), { code }) })
+}
+
+async function failureOf(sent: Promise<unknown>): Promise<Error> {
+  const error = await sent.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  )
+  if (!(error instanceof Error)) throw new Error(`no failure: ${error}`)
+  return error
+}
+
+const OK = new Response(new Uint8Array([0x80]))
+const RESET = failed('ECONNRESET')
+const REFUSED = failed('ECONNREFUSED')
+const GATEWAY = new Response('<h1>Bad Gateway</h1>', { status: 502, headers: { 'content-type': 'text/html' } })
+const OVERLOADED = problem(503, { code: 'overloaded', detail: 'too much' })
+const UNAVAILABLE = problem(503, { code: 'storage_unavailable', detail: 'reopening' })
+
+describe('is repeated until it is answered', () => {
+  const cases: { name: string; steps: readonly Step[] }[] = [
+    { name: 'a connection that broke', steps: [RESET, OK] },
+    { name: 'nobody listening', steps: [REFUSED, REFUSED, OK] },
+    { name: 'a gateway without a server', steps: [GATEWAY, OK] },
+    { name: 'a storage that is being opened', steps: [UNAVAILABLE, OK] },
+    { name: 'shed load', steps: [OVERLOADED, OK] },
+    { name: 'a deadline of the server', steps: [problem(504, { code: 'timeout' }), OK] },
+  ]
+  for (const { name, steps } of cases) {
+    test(name, async () => {
+      const { transport, seen } = scripted(steps)
+      expect((await transport.send(REQUEST)).body).toEqual(new Uint8Array([0x80]))
+      expect(seen).toHaveLength(steps.length)
+    })
+  }
+
+  test('no answer within its time', async () => {
+    const { transport, seen } = scripted(['hang', OK], { requestTimeoutMs: 30 })
+    await transport.send(REQUEST)
+    expect(seen).toHaveLength(2)
+  })
+
+  test('the same bytes and headers each time', async () => {
+    const { transport, seen } = scripted([RESET, OK], { headers: { authorization: 'Bearer x' } })
+    await transport.send({ ...REQUEST, headers: { 'idempotency-key': 'k' }, body: new Uint8Array([1]) })
+    const [first, second] = seen.map(({ url, init: { signal: _, ...init } }) => ({ url, init }))
+    expect(second).toEqual(first)
+    expect(first?.init.headers).toEqual({
+      authorization: 'Bearer x',
+      accept: 'application/msgpack',
+      'idempotency-key': 'k',
+    })
+  })
+
+  test('no sooner than Retry-After says, and not at all when that is too late', async () => {
+    const shortly = new Date(Date.now() + 1500).toUTCString()
+    const patient = scripted([problem(503, { code: 'overloaded' }, { 'retry-after': '0' }), OK])
+    await patient.transport.send(REQUEST)
+    const impatient = scripted([problem(503, { code: 'overloaded' }, { 'retry-after': '5' }), OK])
+    expect(await failureOf(impatient.transport.send(REQUEST))).toMatchObject({ code: 'overloaded', status: 503 })
+    expect(impatient.seen).toHaveLength(1)
+    expect(retryAfterMs(shortly)).toBeGreaterThan(0)
+    expect(retryAfterMs('2')).toBe(2000)
+    expect([null, 'soon', 'Thu, 01 Jan 1970 00:00:00 GMT'].map((header) => retryAfterMs(header))).toEqual([0, 0, 0])
+  })
+})
+
+describe('fails at once', () => {
+  test('a refusal, with its code and fields', async () => {
+    const lock = { key: new Uint8Array([255]), primary: new Uint8Array([1]), start_ts: 2 ** 45, for_update_ts: 0 }
+    const entry = { code: 'key_locked', key: lock.key, lock }
+    const body = {
+      code: 'key_locked',
+      detail: 'locked',
+      key: lock.key,
+      lock,
+      errors: [entry, { code: 'newer', a_b: 1 }],
+    }
+    const { transport, seen } = scripted([problem(423, body)])
+    const error = await failureOf(transport.send(REQUEST))
+    expect(error).toBeInstanceOf(KvError)
+    const info = { key: lock.key, primary: lock.primary, startTs: 2 ** 45, forUpdateTs: 0 }
+    expect(error).toMatchObject({ code: 'key_locked', message: 'locked', fields: { key: lock.key, lock: info } })
+    expect(Object.keys((error as KvError).fields)).toEqual(['key', 'lock'])
+    expect((error as KvError).errors).toHaveLength(1) // What it does not know is left out.
+    expect((error as KvError).errors?.[0]).toMatchObject({ code: 'key_locked', fields: { lock: info } })
+    expect(seen).toHaveLength(1)
+    expect(isUncertain(error)).toBe(false)
+  })
+
+  const cases = [
+    {
+      name: 'a defect',
+      answer: problem(500, { code: 'internal', request_id: 'r1' }),
+      code: 'internal',
+      uncertain: true,
+    },
+    { name: 'no token', answer: problem(401, { code: 'unauthorized' }), code: 'unauthorized', uncertain: false },
+    { name: 'HTML', answer: new Response('<p>', { status: 404 }), code: 'unexpected_answer', uncertain: false },
+    { name: 'a redirect', answer: new Response(null, { status: 302 }), code: 'unexpected_answer', uncertain: false },
+    { name: 'a map without code', answer: problem(418, {}), code: 'unexpected_answer', uncertain: false },
+  ]
+  for (const { name, answer, code, uncertain } of cases) {
+    test(name, async () => {
+      const { transport, seen } = scripted([answer])
+      const error = await failureOf(transport.send(REQUEST))
+      expect(error).toBeInstanceOf(ServerError)
+      expect(error).toMatchObject({ code, status: answer.status })
+      expect(isUncertain(error)).toBe(uncertain)
+      expect(seen).toHaveLength(1)
+    })
+  }
+
+  test('a problem of another media type', async () => {
+    const json = JSON.stringify({ code: 'payload_too_large', detail: 'too long', field: 'headers' })
+    const headers = { 'content-type': 'application/problem+json; charset=utf-8' }
+    const { transport } = scripted([new Response(json, { status: 413, headers })])
+    const error = await failureOf(transport.send(REQUEST))
+    expect(error).toMatchObject({ name: 'KvError', code: 'payload_too_large', fields: { field: 'headers' } })
+  })
+})
+
+describe('gives up in the end, and says whether anything may have happened', () => {
+  const cases = [
+    { name: 'never sent', steps: [REFUSED], code: 'connection_failed', uncertain: false },
+    { name: 'sent, and no answer', steps: [RESET], code: 'connection_failed', uncertain: true },
+    { name: 'a gateway all along', steps: [GATEWAY], code: 'connection_failed', uncertain: true },
+    { name: 'lost, then nobody listening', steps: [RESET, REFUSED], code: 'connection_failed', uncertain: true },
+    { name: 'shed each time', steps: [OVERLOADED], code: 'overloaded', uncertain: false },
+    { name: 'lost, then shed', steps: [RESET, OVERLOADED], code: 'connection_failed', uncertain: true },
+    { name: 'storage gone', steps: [UNAVAILABLE], code: 'storage_unavailable', uncertain: true },
+    {
+      name: 'never sent, then storage gone',
+      steps: [REFUSED, UNAVAILABLE],
+      code: 'storage_unavailable',
+      uncertain: true,
+    },
+  ]
+  for (const { name, steps, code, uncertain } of cases) {
+    test(name, async () => {
+      const { transport, seen } = scripted(steps, { retryMs: 120 })
+      const error = await failureOf(transport.send(REQUEST))
+      expect(error).toMatchObject({ code })
+      expect(isUncertain(error)).toBe(uncertain)
+      expect(seen.length).toBeGreaterThan(1)
+    })
+  }
+
+  test('with where, how often and why', async () => {
+    const { transport } = scripted([RESET], { retryMs: 0 })
+    const error = await failureOf(transport.send({ ...REQUEST, path: '/v1/kv/a?lock_wait_ms=1' }))
+    expect(error).toBeInstanceOf(ConnectionError)
+    expect(error.message).toBe('POST http://kv.test/v1/kv/a failed, tried once: it is ECONNRESET')
+    expect(error.cause).toBe(RESET)
+  })
+})
+
+describe('an AbortSignal', () => {
+  test('cuts a request off, and is not held on to', async () => {
+    const controller = new AbortController()
+    const { transport, seen } = scripted(['hang'])
+    const sent = failureOf(transport.send({ ...REQUEST, signal: controller.signal }))
+    controller.abort(new Error('enough'))
+    expect((await sent).message).toBe('enough')
+    expect(seen[0]?.init.signal?.aborted).toBe(true)
+    expect(seen).toHaveLength(1)
+  })
+
+  test('ends the pause between two tries', async () => {
+    const { transport } = scripted([problem(503, { code: 'overloaded' }, { 'retry-after': '30' })], { retryMs: 60_000 })
+    const started = performance.now()
+    const error = await failureOf(transport.send({ ...REQUEST, signal: AbortSignal.timeout(50) }))
+    expect(error.name).toBe('TimeoutError')
+    expect(performance.now() - started).toBeLessThan(5000)
+  })
+
+  test('aborted before: nothing is sent', async () => {
+    const { transport, seen } = scripted([OK])
+    const signal = AbortSignal.abort()
+    expect((await failureOf(transport.send({ ...REQUEST, signal }))).name).toBe('AbortError')
+    expect(seen).toHaveLength(0)
+  })
+})
+
+test('whatever is no definite answer is uncertain', () => {
+  expect(isUncertain(new DOMException('stop', 'AbortError'))).toBe(true)
+  expect(isUncertain(new ServerError('unexpected_answer', 'HTML', 200))).toBe(true)
+  expect(isUncertain(new KvError('storage_unavailable', 'x', {}))).toBe(true)
+  expect(isUncertain(new KvError('not_found', 'x', {}))).toBe(false)
+})
