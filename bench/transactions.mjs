@@ -113,7 +113,8 @@ try {
     const results = Object.fromEntries(modes.map((mode) => [mode, []]))
     for (const mode of modes) await run(mode, keysOf, 1) // Warm.
     for (let round = 0; round < rounds; round++)
-      for (const mode of round % 2 === 0 ? modes : modes.toReversed()) results[mode].push(await run(mode, keysOf, seconds))
+      for (const mode of round % 2 === 0 ? modes : modes.toReversed())
+        results[mode].push(await run(mode, keysOf, seconds))
     for (const mode of modes) {
       const show = (field, digits) => median(results[mode].map((result) => result[field])).toFixed(digits)
       console.log(

@@ -1,0 +1,210 @@
+import { SHORT_VALUE_BYTES_MAX } from '../../limits.js'
+import { checkSecondaryLock } from '../../percolator/actions/check-secondary-locks.js'
+import { checkTxnStatus } from '../../percolator/actions/check-txn-status.js'
+import { cleanup } from '../../percolator/actions/cleanup.js'
+import { commitAll } from '../../percolator/actions/commit.js'
+import { prewrite, prewriteDepth } from '../../percolator/actions/prewrite.js'
+import { resolveLock } from '../../percolator/actions/resolve-lock.js'
+import { rollback } from '../../percolator/actions/rollback.js'
+import { txnHeartBeat } from '../../percolator/actions/txn-heart-beat.js'
+import type {
+  CheckSecondaryLocksAnswer,
+  CheckSecondaryLocksRequest,
+  CheckTxnStatusRequest,
+  CleanupRequest,
+  CommitAnswer,
+  CommitRequest,
+  DecidedTxn,
+  LockInfo,
+  PrewriteAnswer,
+  PrewriteRequest,
+  ResolveLockAnswer,
+  ResolveLockRequest,
+  RollbackRequest,
+  TxnHeartBeatAnswer,
+  TxnHeartBeatRequest,
+  TxnStatus,
+} from '../../percolator/api.js'
+import { belowSafePoint } from '../../percolator/errors.js'
+import { keyText } from '../../percolator/key-text.js'
+import { done, type Mutation, type RowView } from '../../percolator/row.js'
+import { TIMESTAMP_MAX } from '../../percolator/timestamp.js'
+import type { Store, StoredOutcome } from '../store.js'
+import type { ReadValidation } from './read-validation.js'
+import { type DepthOf, KEYS_AT_A_TIME, NONE, type RowStore, storedLocks, TXN } from './row-store.js'
+import { outcomeOp } from './stored-outcomes.js'
+
+/** Not a key: keys have no character above U+00FF. */
+const ALONE_LATCH = '\u0100'
+const NO_MUTATION = { op: 'put', key: new Uint8Array() } as const
+
+/** The calls that change rows: each hands its rows to one pure action, under latches. */
+export class Changes {
+  readonly #rows: RowStore
+  readonly #validation: ReadValidation
+
+  constructor(rows: RowStore, validation: ReadValidation) {
+    this.#rows = rows
+    this.#validation = validation
+  }
+
+  prewrite(
+    request: PrewriteRequest,
+    outcomeOf?: (answer: PrewriteAnswer) => StoredOutcome | undefined,
+  ): Promise<PrewriteAnswer> {
+    const keys = request.mutations.map((mutation) => keyText(mutation.key))
+    return this.#rows.guard(() => this.#rows.latches.hold(keys, () => this.#prewriteLatched(request, outcomeOf)))
+  }
+
+  exclusive<T>(
+    keys: readonly Uint8Array[],
+    isAlone: boolean,
+    body: (prewrite: Store['prewrite']) => Promise<T>,
+  ): Promise<T> {
+    const prewriteHeld: Store['prewrite'] = (request, outcomeOf) => this.#prewriteLatched(request, outcomeOf)
+    const held = keys.map(keyText)
+    if (isAlone) held.push(ALONE_LATCH)
+    return this.#rows.guard(() => this.#rows.latches.hold(held, () => body(prewriteHeld)))
+  }
+
+  async #prewriteLatched(
+    request: PrewriteRequest,
+    outcomeOf: ((answer: PrewriteAnswer) => StoredOutcome | undefined) | undefined,
+  ): Promise<PrewriteAnswer> {
+    const { startTs, mutations, reads } = request
+    const keys = mutations.map(({ key }) => key)
+    // A calculated commit timestamp goes above the start, so timestamps handed out later must too. And reading that a
+    // key is absent is a read: nobody may commit it below this start afterwards.
+    if (
+      request.tryOnePc ||
+      request.useAsyncCommit ||
+      mutations.some(({ op }) => op === 'insert' || op === 'check_not_exists')
+    )
+      await this.#rows.observe(startTs)
+    const rows = await this.#rows.readRows(keys, startTs, (index) => prewriteDepth(mutations[index] ?? NO_MUTATION))
+    // One turn of the event loop from here to the published locks: see `get`.
+    if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
+    const context = { maxTs: this.#rows.maxTs, shortValueBytesMax: SHORT_VALUE_BYTES_MAX }
+    const outcome = prewrite(rows, request, context)
+    // No timestamp handed out from now on equals a calculated one, or is below it.
+    const calculated = outcome.ok ? (outcome.value.onePcCommitTs ?? outcome.value.minCommitTs ?? 0) : 0
+    const observed = this.#rows.oracle.observe(calculated)
+    observed?.catch(() => {}) // Awaited below, unless the write fails first: with the same disk, as likely as not.
+    if (!outcome.ok) throw outcome.error
+    const stored = outcomeOf?.(outcome.value)
+    const { onePcCommitTs: commitTs } = outcome.value
+    // Where it is 1PC after all, and not the repeat of one: its locks stand in memory while its reads are validated.
+    const validate =
+      reads !== undefined && commitTs !== undefined && outcome.mutations.length > 0
+        ? () => this.#validation.validate({ ...reads, startTs, commitTs })
+        : undefined
+    await this.#rows.apply(outcome.mutations, { onePc: request, beside: stored && [outcomeOp(stored)], validate })
+    this.#rows.waits.acquired(startTs)
+    await observed
+    return outcome.value
+  }
+
+  async commit(request: CommitRequest): Promise<CommitAnswer> {
+    const { startTs, keys } = request
+    const depth: DepthOf = (_, lock) => (lock?.startTs === startTs ? 'none' : 'txn')
+    await this.#rows.guard(() => this.#rows.oracle.observe(request.commitTs)) // Whoever starts afterwards must see this commit.
+    return this.#rows.update(keys, startTs, depth, (rows) => {
+      if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
+      return commitAll(rows, request)
+    })
+  }
+
+  rollback({ keys, startTs }: RollbackRequest): Promise<void> {
+    return this.#rows.update(keys, startTs, TXN, (rows) => {
+      const mutations: Mutation[] = []
+      for (const row of rows) {
+        const outcome = rollback(row, startTs)
+        if (!outcome.ok) return outcome
+        mutations.push(...outcome.mutations)
+      }
+      return done(undefined, mutations)
+    })
+  }
+
+  async cleanup({ key, startTs, currentTs }: CleanupRequest): Promise<void> {
+    await this.#rows.observe(startTs) // No calculated commit may land on the protected Rollback record.
+    return this.#rows.update([key], startTs, TXN, ([row]) => cleanup(row as RowView, startTs, currentTs))
+  }
+
+  async checkTxnStatus(request: CheckTxnStatusRequest): Promise<TxnStatus> {
+    const { primary, lockTs, callerStartTs, currentTs } = request
+    for (const ts of [lockTs, callerStartTs, currentTs]) if (ts !== TIMESTAMP_MAX) await this.#rows.observe(ts)
+    return this.#rows.update([primary], lockTs, TXN, ([row]) => checkTxnStatus(row as RowView, request))
+  }
+
+  async checkSecondaryLocks({ keys, startTs }: CheckSecondaryLocksRequest): Promise<CheckSecondaryLocksAnswer> {
+    await this.#rows.observe(startTs)
+    return this.#rows.update(keys, startTs, TXN, (rows) => {
+      const locks: LockInfo[] = []
+      const mutations: Mutation[] = []
+      for (const row of rows) {
+        const outcome = checkSecondaryLock(row, startTs)
+        if (!outcome.ok) return outcome
+        mutations.push(...outcome.mutations)
+        if (outcome.value.kind === 'locked') locks.push(outcome.value.lock)
+        else
+          return done(
+            { locks: [], commitTs: outcome.value.kind === 'committed' ? outcome.value.commitTs : 0 },
+            mutations,
+          )
+      }
+      return done({ locks, commitTs: 0 }, mutations)
+    })
+  }
+
+  txnHeartBeat(request: TxnHeartBeatRequest): Promise<TxnHeartBeatAnswer> {
+    return this.#rows.update([request.primary], request.startTs, NONE, ([row]) => txnHeartBeat(row as RowView, request))
+  }
+
+  async resolveLock({ txns, keys, isDecided = false }: ResolveLockRequest): Promise<ResolveLockAnswer> {
+    if (keys !== undefined) {
+      const [txn] = txns
+      return txn === undefined ? { resolved: 0 } : { resolved: await this.#resolve(keys, txn, true, isDecided) }
+    }
+    let resolved = 0
+    for (const [txn, locked] of await this.#rows.guard(() => this.#locksOf(txns)))
+      for (let from = 0; from < locked.length; from += KEYS_AT_A_TIME)
+        resolved += await this.#resolve(locked.slice(from, from + KEYS_AT_A_TIME), txn, false, isDecided)
+    return { resolved }
+  }
+
+  /** The keys that each of the transactions locks, by one walk over the table. */
+  #locksOf(txns: readonly DecidedTxn[]): Map<DecidedTxn, Uint8Array[]> {
+    this.#rows.requireAvailable()
+    const asked = new Map(txns.map((txn) => [txn.startTs, txn]))
+    const found = new Map<DecidedTxn, Uint8Array[]>()
+    for (const { key, lock } of storedLocks(this.#rows.locks.range())) {
+      const txn = asked.get(lock.startTs)
+      if (txn === undefined) continue
+      const keys = found.get(txn)
+      if (keys === undefined) found.set(txn, [key])
+      else keys.push(key)
+    }
+    return found
+  }
+
+  async #resolve(
+    keys: readonly Uint8Array[],
+    { startTs, commitTs }: DecidedTxn,
+    areNamed: boolean,
+    isDecided: boolean,
+  ): Promise<number> {
+    await this.#rows.guard(() => this.#rows.oracle.observe(commitTs))
+    return this.#rows.update(keys, startTs, TXN, (rows) => {
+      let resolved = 0
+      const mutations: Mutation[] = []
+      for (const row of rows) {
+        const outcome = resolveLock(row, startTs, commitTs, areNamed, isDecided)
+        if (!outcome.ok) return outcome
+        mutations.push(...outcome.mutations)
+        if (outcome.value.released) resolved++
+      }
+      return done(resolved, mutations)
+    })
+  }
+}

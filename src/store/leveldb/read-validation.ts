@@ -1,0 +1,62 @@
+import { isNewer, judgeLock, readChanged } from '../../percolator/actions/validate-reads.js'
+import type { ValidateReadsRequest } from '../../percolator/api.js'
+import type { WriteRecord } from '../../percolator/write.js'
+import type { LockEntry } from './lock-table.js'
+import { findVersion, readVersion } from './row-reader.js'
+import { KEYS_AT_A_TIME, type RowStore, settledOrLocked } from './row-store.js'
+
+/** Checks, for a serializable transaction, that what it read is still so at its commit timestamp. */
+export class ReadValidation {
+  readonly #rows: RowStore
+
+  constructor(rows: RowStore) {
+    this.#rows = rows
+  }
+
+  /** @throws KvError `write_conflict` (`serializable_read`); `key_locked` by younger transactions. */
+  async validate(request: ValidateReadsRequest): Promise<void> {
+    const { startTs, commitTs, keys, ranges } = request
+    for (;;) {
+      await this.#rows.admitRead(commitTs)
+      // One turn of the event loop from here to the snapshot: see `get`.
+      const younger: LockEntry[] = []
+      const judge = (entry: LockEntry | undefined): void => {
+        if (entry === undefined) return
+        const judged = judgeLock(entry.key, entry.lock, request)
+        if (judged === 'conflict') throw readChanged(entry.key, startTs, { ...entry.lock, commitTs: 0 })
+        if (judged === 'wait') younger.push(entry)
+      }
+      for (const key of keys) judge(this.#rows.locks.get(key))
+      for (const { start, end } of ranges) for (const entry of this.#rows.locks.range(start, end)) judge(entry)
+      if (younger.length > 0) {
+        await settledOrLocked(younger)
+        continue
+      }
+      return this.#requireUnchanged(request)
+    }
+  }
+
+  /** @throws KvError `write_conflict` (`serializable_read`). */
+  async #requireUnchanged(request: ValidateReadsRequest): Promise<void> {
+    const { startTs, commitTs, keys, ranges } = request
+    const snapshot = this.#rows.engine.snapshot()
+    try {
+      const check = ({ key, write }: { key: Uint8Array; write: WriteRecord | undefined }): void => {
+        if (write !== undefined && isNewer(write, request)) throw readChanged(key, startTs, write)
+      }
+      for (let from = 0; from < keys.length; from += KEYS_AT_A_TIME) {
+        const chunk = keys.slice(from, from + KEYS_AT_A_TIME)
+        const newest = await Promise.all(chunk.map((key) => readVersion(snapshot, key, commitTs)))
+        chunk.forEach((key, i) => {
+          check({ key, write: newest[i] })
+        })
+      }
+      for (const range of ranges) {
+        const found = await findVersion(snapshot, range, (write) => isNewer(write, request))
+        if (found !== undefined) check(found)
+      }
+    } finally {
+      await snapshot.close()
+    }
+  }
+}

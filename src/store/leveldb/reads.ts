@@ -1,0 +1,236 @@
+import { ANSWER_BYTES_MAX } from '../../limits.js'
+import { blocksRead } from '../../percolator/actions/get.js'
+import { mvccGet } from '../../percolator/actions/mvcc-get.js'
+import { locksWithinLimit } from '../../percolator/actions/scan.js'
+import { scanLock } from '../../percolator/actions/scan-lock.js'
+import { answerTooLarge, pairBytes } from '../../percolator/answer-size.js'
+import type {
+  BatchGetRequest,
+  GetAnswer,
+  GetRequest,
+  KeyRange,
+  LockInfo,
+  MvccGetByStartTsRequest,
+  MvccInfo,
+  Pair,
+  PairsAnswer,
+  ScanAnswer,
+  ScanLockAnswer,
+  ScanLockRequest,
+  ScanRequest,
+} from '../../percolator/api.js'
+import { CorruptRecord, decodeKey, decodeKeyTs } from '../../percolator/codec/key.js'
+import { decodeWrite } from '../../percolator/codec/write.js'
+import { keyLocked, keysLocked, printKey } from '../../percolator/errors.js'
+import { keyText } from '../../percolator/key-text.js'
+import { lockInfo } from '../../percolator/lock-info.js'
+import type { RowView } from '../../percolator/row.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
+import { type Engine, pagesOf } from './engine.js'
+import { CF_WRITE, keyRange } from './keyspace.js'
+import type { LockEntry } from './lock-table.js'
+import { readAllValues, readValues, readVersion, scanVersions } from './row-reader.js'
+import { KEYS_AT_A_TIME, PAGE, type RowStore, settledOrLocked, storedLocks } from './row-store.js'
+
+/** Values that a scan reads before it looks at their size. */
+const VALUES_AT_A_TIME = 64
+
+/** The calls that read. None of them takes a latch but `mvcc_get_*`, which shows a row whole. */
+export class Reads {
+  readonly #rows: RowStore
+
+  constructor(rows: RowStore) {
+    this.#rows = rows
+  }
+
+  get({ key, ts = TIMESTAMP_MAX }: GetRequest): Promise<GetAnswer> {
+    return this.#rows.guard(async () => {
+      let missing: Timestamp | undefined
+      for (;;) {
+        // One turn of the event loop from here to the iterator: a writer sees this read in max_ts, or it sees its lock.
+        await this.#rows.admitRead(ts)
+        const entry = this.#rows.locks.get(key)
+        if (entry !== undefined && blocksRead(entry.lock, key, ts)) {
+          if (entry.pending === undefined) throw keyLocked(lockInfo(key, entry.lock))
+          await entry.pending
+          continue
+        }
+        const cached = this.#rows.cache.get(key)
+        if (cached !== undefined && ts >= cached.commitTs) {
+          const { value, commitTs } = cached
+          return value === undefined ? { found: false } : { found: true, value, commitTs }
+        }
+        // Only a read of the newest version fills the cache, and not beside a lock: its commit may be on its way.
+        const fill = ts === TIMESTAMP_MAX && entry === undefined ? this.#rows.cache.beginFill(key) : undefined
+        const write = await readVersion(this.#rows.engine, key, ts)
+        if (write === undefined || write.type === 'delete') {
+          if (fill !== undefined)
+            this.#rows.cache.endFill(key, fill, { value: undefined, commitTs: write?.commitTs ?? 0 })
+          return { found: false }
+        }
+        const [value] = await readValues(this.#rows.engine, [{ key, write }])
+        if (value !== undefined) {
+          if (fill !== undefined) this.#rows.cache.endFill(key, fill, { value, commitTs: write.commitTs })
+          return { found: true, value, commitTs: write.commitTs }
+        }
+        if (missing === write.startTs) throw lostValue(key, write.startTs)
+        missing = write.startTs // Collected between the two reads: the key has a newer version now.
+      }
+    })
+  }
+
+  batchGet({ keys, ts = TIMESTAMP_MAX }: BatchGetRequest): Promise<PairsAnswer> {
+    return this.#rows.guard(async () => {
+      for (;;) {
+        await this.#rows.admitRead(ts)
+        const blocking = keys.flatMap((key) => {
+          const entry = this.#rows.locks.get(key)
+          return entry !== undefined && blocksRead(entry.lock, key, ts) ? [entry] : []
+        })
+        if (blocking.length > 0) {
+          await settledOrLocked(blocking.sort((a, b) => Buffer.compare(a.key, b.key)))
+          continue
+        }
+        const snapshot = this.#rows.engine.snapshot()
+        try {
+          const pairs: Pair[] = []
+          let bytes = 0
+          for (let from = 0; from < keys.length; from += KEYS_AT_A_TIME) {
+            const chunk = keys.slice(from, from + KEYS_AT_A_TIME)
+            const writes = await Promise.all(chunk.map((key) => readVersion(snapshot, key, ts)))
+            const found = chunk.flatMap((key, i) => {
+              const write = writes[i]
+              return write?.type === 'put' ? [{ key, write }] : []
+            })
+            for (const pair of await readPairs(snapshot, found)) {
+              pairs.push(pair)
+              bytes += pairBytes(pair)
+            }
+            if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
+          }
+          return { pairs }
+        } finally {
+          await snapshot.close()
+        }
+      }
+    })
+  }
+
+  scan(request: ScanRequest): Promise<ScanAnswer> {
+    const { start, end, limit, ts, reverse = false, keyOnly = false, bytesMax } = request
+    return this.#rows.guard(async () => {
+      for (;;) {
+        await this.#rows.admitRead(ts)
+        const blocking: LockEntry[] = []
+        for (const entry of this.#rows.locks.range(start, end, reverse)) {
+          if (!blocksRead(entry.lock, entry.key, ts)) continue
+          blocking.push(entry)
+          if (blocking.length >= limit) break
+        }
+        const infos = blocking.map((entry) => lockInfo(entry.key, entry.lock))
+        const pendingBefore = blocking.map((entry) => entry.pending)
+        const snapshot = this.#rows.engine.snapshot()
+        try {
+          const found = await scanVersions(snapshot, { start, end }, ts, limit, reverse)
+          if (blocking.length > 0) {
+            const met = new Set(locksWithinLimit(found, infos, limit, reverse).map((lock) => keyText(lock.key)))
+            const pending = blocking.flatMap((entry, i) => (met.has(keyText(entry.key)) ? [pendingBefore[i]] : []))
+            if (pending.some((batch) => batch !== undefined)) {
+              await Promise.all(pending)
+              continue
+            }
+            const locks = infos.filter((lock) => met.has(keyText(lock.key)))
+            if (locks.length > 0) throw keysLocked(inKeyOrder(locks))
+          }
+          if (keyOnly) return { pairs: found.map(({ key, write }) => ({ key, commitTs: write.commitTs })) }
+          return await readPairsWithin(snapshot, found, bytesMax)
+        } finally {
+          await snapshot.close()
+        }
+      }
+    })
+  }
+
+  scanLock({ maxTs, start, end, limit = Number.POSITIVE_INFINITY }: ScanLockRequest): Promise<ScanLockAnswer> {
+    return this.#rows.guard(async () => {
+      this.#rows.requireAvailable()
+      if (maxTs !== TIMESTAMP_MAX) await this.#rows.observe(maxTs)
+      return { locks: scanLock(storedLocks(this.#rows.locks.range(start, end)), maxTs, limit) }
+    })
+  }
+
+  mvccGetByKey({ key }: { readonly key: Uint8Array }): Promise<MvccInfo> {
+    return this.#rows.guard(() => this.#rows.latches.hold([keyText(key)], () => this.#readMvcc(key)))
+  }
+
+  mvccGetByStartTs(request: MvccGetByStartTsRequest): Promise<MvccInfo & { readonly key?: Uint8Array }> {
+    return this.#rows.guard(async () => {
+      const key = await this.#firstKeyOf(request.startTs, request)
+      if (key === undefined) return { lock: null, writes: [], values: [] }
+      return this.#rows.latches.hold([keyText(key)], async () => ({ key, ...(await this.#readMvcc(key)) }))
+    })
+  }
+
+  async #readMvcc(key: Uint8Array): Promise<MvccInfo> {
+    this.#rows.requireAvailable()
+    const [row] = await this.#rows.readRows([key], TIMESTAMP_MAX, () => 'all')
+    return mvccGet(row as RowView, await readAllValues(this.#rows.engine, key))
+  }
+
+  async #firstKeyOf(startTs: Timestamp, range: KeyRange): Promise<Uint8Array | undefined> {
+    this.#rows.requireAvailable()
+    let locked: Uint8Array | undefined
+    for (const entry of this.#rows.locks.range(range.start, range.end)) {
+      if (entry.lock.startTs !== startTs) continue
+      locked = entry.key
+      break
+    }
+    for await (const page of pagesOf(this.#rows.engine, keyRange(CF_WRITE, range.start, range.end), PAGE)) {
+      for (const [recordKey, bytes] of page) {
+        if (decodeWrite(bytes, decodeKeyTs(recordKey)).startTs !== startTs) continue
+        const written = decodeKey(recordKey)
+        return locked !== undefined && Buffer.compare(locked, written) < 0 ? locked : written
+      }
+    }
+    return locked
+  }
+}
+
+function inKeyOrder(locks: LockInfo[]): LockInfo[] {
+  return locks.sort((a, b) => Buffer.compare(a.key, b.key))
+}
+
+export async function readPairs(
+  engine: Pick<Engine, 'get' | 'getMany' | 'iterator'>,
+  found: Parameters<typeof readValues>[1],
+): Promise<Pair[]> {
+  const values = await readValues(engine, found)
+  return found.map(({ key, write }, i) => {
+    const value = values[i]
+    if (value === undefined) throw lostValue(key, write.startTs)
+    return { key, value, commitTs: write.commitTs }
+  })
+}
+
+/** @param bytesMax undefined: an answer that grows too large is refused rather than cut. */
+async function readPairsWithin(
+  engine: Parameters<typeof readPairs>[0],
+  found: Parameters<typeof readValues>[1],
+  bytesMax: number | undefined,
+): Promise<ScanAnswer> {
+  const pairs: Pair[] = []
+  let bytes = 0
+  for (let from = 0; from < found.length; from += VALUES_AT_A_TIME) {
+    for (const pair of await readPairs(engine, found.slice(from, from + VALUES_AT_A_TIME))) {
+      pairs.push(pair)
+      bytes += pairBytes(pair)
+      if (bytesMax !== undefined && bytes >= bytesMax) return { pairs, isCut: pairs.length < found.length }
+    }
+    if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
+  }
+  return { pairs }
+}
+
+function lostValue(key: Uint8Array, startTs: Timestamp): CorruptRecord {
+  return new CorruptRecord(`the value of ${printKey(key)} written at ${startTs} is missing`)
+}

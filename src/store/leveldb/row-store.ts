@@ -1,0 +1,315 @@
+import { Oracle } from '../../oracle/oracle.js'
+import type { PrewriteRequest } from '../../percolator/api.js'
+import { CorruptRecord, decodeKey } from '../../percolator/codec/key.js'
+import { decodeLock } from '../../percolator/codec/lock.js'
+import { packRecord } from '../../percolator/codec/record.js'
+import { belowSafePoint, KvError, keysLocked } from '../../percolator/errors.js'
+import { keyText } from '../../percolator/key-text.js'
+import type { Lock } from '../../percolator/lock.js'
+import { lockInfo } from '../../percolator/lock-info.js'
+import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
+import type { WriteRecord } from '../../percolator/write.js'
+import { META_MARK } from './data-directory.js'
+import { type Engine, type EngineOp, pagesOf } from './engine.js'
+import { GroupCommit } from './group-commit.js'
+import { CF_LOCK, engineOp, keyRange } from './keyspace.js'
+import { Latches } from './latches.js'
+import { type LockEntry, LockTable } from './lock-table.js'
+import { LockWaits } from './lock-waits.js'
+import { readHistory } from './row-reader.js'
+import { VersionCache } from './version-cache.js'
+
+/** Keys whose rows are read from LevelDB at once, and latched together where a whole range is walked. */
+export const KEYS_AT_A_TIME = 256
+/** Records read at a time where a whole range is walked. */
+export const PAGE = 1000
+/** How long after a failed reopening the next one is tried, when a request asks for the engine. */
+const REOPEN_PAUSE_MS = 1000
+
+export interface RowStoreOptions {
+  readonly durability: 'sync' | 'async'
+  readonly cacheBytesMax: number
+  /** Unix milliseconds. */
+  readonly now?: (() => number) | undefined
+  /** On disk when the store was opened. */
+  readonly savedMark: Timestamp
+  readonly safePoint: Timestamp
+}
+
+export interface ApplyOptions {
+  /** The transaction that commits by this batch alone, if one does: its keys are locked in memory only. */
+  readonly onePc?: PrewriteRequest
+  /** What else goes into the batch. */
+  readonly beside?: readonly EngineOp[] | undefined
+  /** With `onePc`: awaited while the locks stand, before the batch is written; where it throws, nothing is. */
+  readonly validate?: (() => Promise<void>) | undefined
+}
+
+export type Decide<T> = (rows: readonly RowView[]) => Outcome<T>
+/** How deep a history the decision about a key needs, given its lock. */
+export type DepthOf = (index: number, lock: Lock | undefined) => HistoryDepth
+
+/**
+ * The rows of one LevelDB, with what stands in memory beside them: latches, locks, the version cache, timestamps. Every
+ * changing call goes through its three steps: read rows, let a pure action decide, write one atomic batch; see
+ * docs/architecture.md.
+ */
+export class RowStore {
+  readonly latches = new Latches()
+  readonly locks = new LockTable()
+  readonly waits = new LockWaits((key) => this.locks.get(key)?.lock.startTs)
+  readonly cache: VersionCache
+  readonly group: GroupCommit
+  readonly oracle: Oracle
+  /** Above every timestamp that has read: calculated commit timestamps go above it. */
+  maxTs: Timestamp
+  safePoint: Timestamp
+  isAvailable = true
+  #isClosed = false
+  #reopening: Promise<void> | undefined
+  #reopenNotBefore = 0
+
+  constructor(
+    readonly engine: Engine,
+    { durability, cacheBytesMax, now, savedMark, safePoint }: RowStoreOptions,
+  ) {
+    this.cache = new VersionCache(cacheBytesMax)
+    this.safePoint = safePoint
+    this.maxTs = savedMark // Every read that was served before the restart was below the mark.
+    this.group = new GroupCommit(engine, durability === 'sync', () => this.#reopen())
+    this.oracle = new Oracle({
+      savedMark,
+      save: (mark) => this.group.submit([{ type: 'put', key: META_MARK, value: packRecord([mark]) }]),
+      ...(now ? { now } : {}),
+    })
+  }
+
+  /** Before the first call. */
+  async start(): Promise<void> {
+    await this.#loadLocks()
+    await this.oracle.next()
+  }
+
+  async close(): Promise<void> {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    this.waits.close(new KvError('storage_unavailable', 'the server is shutting down', {}))
+    await this.#reopening
+    if (this.isAvailable) await this.oracle.close().catch(() => {}) // The mark saved before holds then.
+    await this.group.idle()
+    await this.#reopening
+    this.isAvailable = false
+    await this.engine.close()
+  }
+
+  // ---- The three steps: read, decide, write
+
+  update<T>(keys: readonly Uint8Array[], startTs: Timestamp, depthOf: DepthOf, decide: Decide<T>): Promise<T> {
+    return this.guard(() =>
+      this.latches.hold(keys.map(keyText), async () => this.write(decide(await this.readRows(keys, startTs, depthOf)))),
+    )
+  }
+
+  /** @returns rows whose locks are those of the moment when the promise is fulfilled. Needs the keys' latches. */
+  async readRows(keys: readonly Uint8Array[], startTs: Timestamp, depthOf: DepthOf): Promise<RowView[]> {
+    this.requireAvailable()
+    const histories: WriteRecord[][] = []
+    for (let from = 0; from < keys.length; from += KEYS_AT_A_TIME) {
+      const chunk = keys.slice(from, from + KEYS_AT_A_TIME)
+      const read = (key: Uint8Array, i: number): Promise<WriteRecord[]> =>
+        readHistory(this.engine, key, startTs, depthOf(from + i, this.locks.get(key)?.lock))
+      histories.push(...(await Promise.all(chunk.map(read))))
+    }
+    this.requireAvailable()
+    return keys.map((key, i) => ({ key, lock: this.locks.get(key)?.lock, writes: histories[i] ?? [] }))
+  }
+
+  async write<T>(outcome: Outcome<T>): Promise<T> {
+    if (!outcome.ok) throw outcome.error
+    await this.apply(outcome.mutations)
+    return outcome.value
+  }
+
+  /**
+   * Writes one atomic batch, and keeps the lock table ahead of it: new locks stand there before the batch is written,
+   * old ones go, or are loosened, after it.
+   */
+  async apply(mutations: readonly Mutation[], { onePc, beside = [], validate }: ApplyOptions = {}): Promise<void> {
+    if (mutations.length === 0) return
+    // Encoded before anything is published: an encoder may throw.
+    const ops = [...mutations.filter((mutation) => this.#isStored(mutation)).map(engineOp), ...beside]
+    const before = validate && mutations.map(({ key }) => this.locks.get(key)?.lock)
+    let settle: () => void = () => {}
+    const pending = new Promise<void>((resolve) => {
+      settle = resolve
+    })
+    for (const mutation of mutations) this.#publish(mutation, pending, onePc)
+    try {
+      if (validate !== undefined) await validate()
+      if (ops.length > 0) await this.group.submit(ops)
+      for (const mutation of mutations) this.#settle(mutation, pending)
+    } catch (error) {
+      mutations.forEach(({ key }, i) => {
+        this.#withdraw(key, pending, before?.[i])
+      })
+      throw error
+    } finally {
+      settle()
+    }
+  }
+
+  /** Pessimistic locks live in memory alone: see `acquirePessimisticLock`. */
+  #isStored(mutation: Mutation): boolean {
+    if (mutation.type === 'put-lock') return mutation.lock.type !== 'pessimistic'
+    return mutation.type !== 'delete-lock' || this.locks.get(mutation.key)?.lock.type !== 'pessimistic'
+  }
+
+  #publish(mutation: Mutation, pending: Promise<void>, onePc: PrewriteRequest | undefined): void {
+    const { key } = mutation
+    if (mutation.type === 'put-write' || mutation.type === 'delete-write') this.cache.forget(key)
+    const entry = this.locks.get(key)
+    if (mutation.type === 'put-lock' && (entry === undefined || entry.lock.type === 'pessimistic'))
+      this.locks.put(key, mutation.lock, pending)
+    else if (mutation.type === 'put-write' && onePc !== undefined && mutation.write.type !== 'lock')
+      this.locks.put(key, inFlightLock(key, onePc, mutation.write.commitTs), pending)
+    else if (entry !== undefined && (mutation.type === 'put-lock' || mutation.type === 'delete-lock'))
+      entry.pending = pending
+  }
+
+  #settle(mutation: Mutation, pending: Promise<void>): void {
+    const { key } = mutation
+    if (mutation.type === 'put-write' || mutation.type === 'delete-write') this.cache.forget(key)
+    if (mutation.type === 'put-lock') this.locks.put(key, mutation.lock)
+    else if (mutation.type === 'delete-lock') this.#unlock(key)
+    else if (mutation.type === 'put-write' && this.locks.get(key)?.pending === pending) {
+      // A 1PC lock in flight; a prewritten lock goes with its own `delete-lock`.
+      if (this.locks.get(key)?.lock.txnSize === IN_FLIGHT) this.#unlock(key)
+    }
+  }
+
+  /** Nothing was written; after a failed write the table has been read anew, and knows nothing of `pending`. */
+  #withdraw(key: Uint8Array, pending: Promise<void>, before: Lock | undefined): void {
+    if (this.locks.get(key)?.pending !== pending) return
+    if (before === undefined) this.#unlock(key)
+    else this.locks.put(key, before)
+  }
+
+  #unlock(key: Uint8Array): void {
+    this.locks.delete(key)
+    if (this.waits.size > 0) this.waits.released(key)
+  }
+
+  // ---- Admission and failures
+
+  /** @throws KvError `ts_below_safe_point`, `storage_unavailable`. */
+  async admitRead(ts: Timestamp): Promise<void> {
+    this.requireAvailable()
+    if (ts < this.safePoint) throw belowSafePoint(ts, this.safePoint)
+    if (ts !== TIMESTAMP_MAX && ts > this.maxTs) await this.observe(ts)
+  }
+
+  /** max_ts and the oracle go up to `ts`, or to the clock when that is in the future. */
+  async observe(ts: Timestamp): Promise<void> {
+    const observed = this.oracle.observe(ts)
+    if (observed !== undefined) await this.guard(() => observed)
+    this.maxTs = Math.max(this.maxTs, Math.min(ts, this.oracle.last))
+  }
+
+  requireAvailable(): void {
+    if (this.isAvailable) return
+    this.reopenSoon()
+    throw new KvError('storage_unavailable', 'the storage engine failed; it is being opened again', {})
+  }
+
+  reopenSoon(): void {
+    if (!this.#isClosed && this.#reopening === undefined && Date.now() >= this.#reopenNotBefore) void this.#reopen()
+  }
+
+  /**
+   * After a failed write nobody knows whether it is on disk, and LevelDB's log may end in half a record: opening the
+   * database again settles both, and the lock table is read anew from what is there. Never rejects; where it fails,
+   * the store stays unavailable and the next request after a pause tries again.
+   */
+  #reopen(): Promise<void> {
+    this.#reopening ??= this.#tryReopen().finally(() => {
+      this.#reopening = undefined
+    })
+    return this.#reopening
+  }
+
+  async #tryReopen(): Promise<void> {
+    this.isAvailable = false
+    try {
+      await this.engine.reopen()
+      await this.#loadLocks()
+      this.isAvailable = true
+    } catch {
+      this.#reopenNotBefore = Date.now() + REOPEN_PAUSE_MS
+    }
+  }
+
+  async #loadLocks(): Promise<void> {
+    const inMemory = [...this.locks.range()].filter(({ lock }) => lock.type === 'pessimistic')
+    this.locks.clear()
+    this.cache.clear()
+    for (const { key, lock } of inMemory) this.locks.put(key, lock)
+    for await (const page of pagesOf(this.engine, keyRange(CF_LOCK), PAGE))
+      for (const [key, bytes] of page) this.locks.put(decodeKey(key), decodeLock(bytes))
+  }
+
+  /** What the engine throws, and records that don't decode, become `storage_unavailable`. */
+  async guard<T>(body: () => Promise<T> | T): Promise<T> {
+    try {
+      return await body()
+    } catch (error) {
+      if (error instanceof CorruptRecord)
+        throw new KvError('storage_unavailable', `the database is damaged: ${error.message}`, {}, { cause: error })
+      if (isEngineError(error))
+        throw new KvError('storage_unavailable', `the storage engine failed: ${error.message}`, {}, { cause: error })
+      throw error
+    }
+  }
+}
+
+export const TXN: DepthOf = () => 'txn'
+export const NONE: DepthOf = () => 'none'
+
+/** Marks the locks of 1PC transactions in flight; no stored lock has a negative size. */
+const IN_FLIGHT = -1
+
+/**
+ * What readers meet while a 1PC batch is being written. Each key is its own primary: a read of the latest version may
+ * pass it, since the batch becomes visible in LevelDB all at once.
+ */
+function inFlightLock(key: Uint8Array, request: PrewriteRequest, commitTs: Timestamp): Lock {
+  return {
+    type: 'put',
+    primary: key,
+    startTs: request.startTs,
+    ttlMs: request.lockTtl,
+    shortValue: undefined,
+    forUpdateTs: 0,
+    txnSize: IN_FLIGHT,
+    minCommitTs: commitTs,
+    useAsyncCommit: false,
+    secondaries: [],
+    rollbackTs: [],
+  }
+}
+
+export function* storedLocks(entries: Iterable<LockEntry>): Generator<LockEntry> {
+  for (const entry of entries) if (entry.lock.txnSize !== IN_FLIGHT) yield entry
+}
+
+/** Waits for the batches in flight among these locks; throws `key_locked` when there is none to wait for. */
+export async function settledOrLocked(entries: readonly LockEntry[]): Promise<void> {
+  const pending = entries.flatMap((entry) => (entry.pending === undefined ? [] : [entry.pending]))
+  if (pending.length === 0) throw keysLocked(entries.map((entry) => lockInfo(entry.key, entry.lock)))
+  await Promise.all(pending)
+}
+
+/** abstract-level and classic-level mark every error of theirs with a code `LEVEL_...`. */
+function isEngineError(error: unknown): error is Error {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' && error.code.startsWith('LEVEL_')
+}
