@@ -16,6 +16,10 @@ export interface CommitOptions {
   readonly asyncCommitKeysMax: number
   /** Tries of a request whose answer was lost, before asking what became of the transaction. */
   readonly triesMax: number
+  /** A request that was answered is over: no copy of it arrives later, as one may on a network. */
+  readonly isInProcess: boolean
+  /** How long locks are kept alive from the transaction's start on. client-go `MaxTxnTTL`. */
+  readonly heartbeatMaxMs: number
 }
 
 /** What a transaction comes to when it commits. */
@@ -74,7 +78,7 @@ export class Committer {
     try {
       if (batches.length > 1) {
         this.#mayHoldLocks = true
-        heartbeat = new Heartbeat(this.api, this.plan, this.plan.startedAt)
+        heartbeat = new Heartbeat(this.api, this.plan, this.plan.startedAt, this.options.heartbeatMaxMs)
       }
       const answers = await this.#prewriteAll(batches, kind)
       const onePcCommitTs = answers[0]?.onePcCommitTs
@@ -135,6 +139,7 @@ export class Committer {
       startTs,
       forUpdateTs,
       txnSize: mutations.length,
+      linearizable: true,
       ...(kind === 'one_pc' ? { tryOnePc: true, reads } : {}),
       ...(kind === 'async' ? { useAsyncCommit: true } : {}),
     }
@@ -156,16 +161,16 @@ export class Committer {
           )
         } catch (error) {
           const left = deadline - performance.now()
-          if (!isKvError(error, 'key_locked')) {
-            isStopped = true
-            throw error
+          const isLocked = isKvError(error, 'key_locked')
+          if (isLocked && (await this.resolver.resolve(locksOf(error), await this.api.tso(1)))) continue
+          if (isLocked && left > 0) {
+            await backoff.wait(left, this.plan.signal)
+            continue
           }
-          if (await this.resolver.resolve(locksOf(error), await this.api.tso(1))) continue
-          if (left <= 0) {
-            isStopped = true
-            throw error
-          }
-          await backoff.wait(left, this.plan.signal)
+          isStopped = true
+          // What was refused now may be granted to a copy of the request that is still on its way.
+          if (kind !== 'two_pc' && !this.options.isInProcess && !isForGood(error)) this.#isUncertain = true
+          throw error
         }
       }
     }
@@ -219,6 +224,15 @@ export class Committer {
   }
 
   // ---- Failure
+
+  /**
+   * For a commit that was undetermined: finds out, and ends the transaction one way or the other.
+   * @throws Undetermined; KvError `write_conflict` (`self_rolled_back`) when it is rolled back, then or before.
+   */
+  async learn(): Promise<Timestamp> {
+    this.#isUncertain = true
+    return this.#failed(new Undetermined(this.plan.startTs, undefined), this.#batches())
+  }
 
   /** Finds out whether the transaction failed, if that is open, and cleans up after it. */
   async #failed(error: unknown, batches: readonly PrewriteMutation[][]): Promise<Timestamp> {
@@ -295,4 +309,10 @@ async function allOf<T, R>(items: readonly T[], body: (item: T, index: number) =
   await Promise.all(runs)
   if (failures.length > 0) throw failures[0]
   return results
+}
+
+/** A refusal that stays true: a key that was written after the start, or read before that, has been. */
+function isForGood(error: unknown): boolean {
+  if (isKvError(error, 'write_conflict')) return error.fields.conflictCommitTs > 0
+  return isKvError(error, 'invalid_argument') || isKvError(error, 'ts_below_safe_point')
 }

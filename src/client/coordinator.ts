@@ -6,7 +6,13 @@ import { type ReadOptions, SnapshotReader } from './snapshot-reader.js'
 import { Transaction, type TransactionHome, type TransactionOptions } from './transaction.js'
 
 /** TiKV's figures: batches of 16 KiB, async commit up to 256 keys. */
-export const COMMIT_OPTIONS_DEFAULT: CommitOptions = { batchBytes: 16 * 1024, asyncCommitKeysMax: 256, triesMax: 3 }
+export const COMMIT_OPTIONS_DEFAULT: CommitOptions = {
+  batchBytes: 16 * 1024,
+  asyncCommitKeysMax: 256,
+  triesMax: 3,
+  isInProcess: false,
+  heartbeatMaxMs: 60 * 60 * 1000,
+}
 
 /**
  * The Percolator client: begins transactions on a server that it reaches through `PercolatorApi`, in process or over

@@ -60,10 +60,18 @@ const BATCH_BYTES = 1024 * 1024
  * @throws TypeError when it is no URL of http or https.
  */
 export function connect(url: string, options: ConnectOptions = {}): Db {
-  const { protocol, username, password, search, hash, href } = new URL(url)
+  const { protocol, username, password, search, hash, href } = parseUrl(url)
   if ((protocol !== 'http:' && protocol !== 'https:') || `${username}${password}${search}${hash}` !== '')
-    throw new TypeError(`${url} must be an http or https URL without user, query and fragment`)
+    throw new TypeError(`"${url}" must be an http or https URL without user, query and fragment`)
   return new Db(new HttpTransport(href.replace(/\/+$/, ''), options), options.lockWaitMs ?? LOCK_WAIT_MS_DEFAULT)
+}
+
+function parseUrl(url: string): URL {
+  try {
+    return new URL(url)
+  } catch (cause) {
+    throw new TypeError(`"${url}" is not a URL`, { cause })
+  }
 }
 
 /** A transactional key-value server. Made by `connect`. */

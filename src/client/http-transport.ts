@@ -3,7 +3,7 @@ import { MSGPACK } from './http-message.js'
 import { errorOf } from './http-problem.js'
 import { retryAfterMs } from './retry-after.js'
 import { sleep } from './sleep.js'
-import { isUncertain } from './uncertain.js'
+import { isUncertain, noteRefusedRepetition } from './uncertain.js'
 
 /** The part of `fetch` that the client needs. */
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>
@@ -40,6 +40,8 @@ const REQUEST_TIMEOUT_MS_DEFAULT = 10_000
 const RETRY_MS_DEFAULT = 10_000
 const PAUSE_MS_FIRST = 25
 const PAUSE_MS_MAX = 1000
+/** A timer of more ends at once. */
+const TIMER_MS_MAX = 2 ** 31 - 1
 
 /** A gateway with no server behind it, a server that can't just now, a deadline that passed. */
 const RETRIED_STATUSES: ReadonlySet<number> = new Set([502, 503, 504])
@@ -56,7 +58,7 @@ const NEVER_SENT: ReadonlySet<unknown> = new Set([
 
 type Attempt =
   | { readonly answer: HttpAnswer }
-  | { readonly error: unknown; readonly isFinal: boolean; readonly retryAfter: string | null }
+  | { readonly error: Error; readonly isFinal: boolean; readonly retryAfter: string | null }
 
 /** Sends requests to one server, each until it is answered or the time for repeating it is over. */
 export class HttpTransport {
@@ -66,12 +68,12 @@ export class HttpTransport {
   readonly #requestTimeoutMs: number
   readonly #retryMs: number
 
-  /** @param url without a slash at its end. */
+  /** @param url without a slash at its end. @throws TypeError for headers that are none. */
   constructor(url: string, options: TransportOptions = {}) {
     this.#url = url
     // Browsers refuse to call fetch as a method of another object.
     this.#fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init))
-    this.#headers = options.headers ?? {}
+    this.#headers = options.headers === undefined ? {} : Object.fromEntries(new Headers(options.headers))
     this.#requestTimeoutMs = options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS_DEFAULT
     this.#retryMs = options.retryMs ?? RETRY_MS_DEFAULT
   }
@@ -90,7 +92,10 @@ export class HttpTransport {
       const attempt = await this.#attempt(request)
       if ('answer' in attempt) return attempt.answer
       const { error, isFinal, retryAfter } = attempt
-      if (isFinal) throw error
+      if (isFinal) {
+        if (mayHaveTakenEffect) noteRefusedRepetition(error)
+        throw error
+      }
       mayHaveTakenEffect ||= isUncertain(error)
       const waitMs = Math.max(pauseMs * (0.5 + Math.random() / 2), retryAfterMs(retryAfter))
       if (performance.now() + waitMs > giveUpAt) throw this.#lastError(request, error, tries, mayHaveTakenEffect)
@@ -121,7 +126,7 @@ export class HttpTransport {
     const controller = new AbortController()
     const abort = (): void => controller.abort(signal?.reason)
     signal?.addEventListener('abort', abort, { once: true })
-    const timeoutMs = this.#requestTimeoutMs + waitMs
+    const timeoutMs = Math.min(this.#requestTimeoutMs + waitMs, TIMER_MS_MAX)
     const timer = setTimeout(() => controller.abort(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
     try {
       const init = {
@@ -140,12 +145,11 @@ export class HttpTransport {
     }
   }
 
-  #lastError({ method, path }: HttpRequest, last: unknown, tries: number, mayHaveTakenEffect: boolean): unknown {
+  #lastError({ method, path }: HttpRequest, last: Error, tries: number, mayHaveTakenEffect: boolean): Error {
     const isAnswer = !(last instanceof ConnectionError) && !isUnexpected(last)
     if (isAnswer && isUncertain(last) === mayHaveTakenEffect) return last
     const call = `${method} ${this.#url}${path.replace(/\?.*/, '')}`
-    const why = last instanceof Error ? last.message : String(last)
-    return new ConnectionError(`${call} failed, tried ${tries === 1 ? 'once' : `${tries} times`}: ${why}`, {
+    return new ConnectionError(`${call} failed, tried ${tries === 1 ? 'once' : `${tries} times`}: ${last.message}`, {
       cause: last instanceof ConnectionError ? last.cause : last,
       mayHaveTakenEffect,
     })

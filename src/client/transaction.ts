@@ -8,6 +8,7 @@ import { Heartbeat } from './heartbeat.js'
 import type { Resolver } from './lock-resolver.js'
 import { MANAGED_LOCK_TTL_MS } from './lock-ttl.js'
 import { SnapshotReader } from './snapshot-reader.js'
+import { isUncertain } from './uncertain.js'
 import { Undetermined } from './undetermined.js'
 import { type MergedPair, type MergedScan, type ScanOrder, WriteBuffer } from './write-buffer.js'
 
@@ -38,9 +39,11 @@ export interface MergedVersion {
   readonly commitTs?: Timestamp | undefined
 }
 
-/** A key that the transaction holds a pessimistic lock on. */
+/** A key that the transaction asked a pessimistic lock on. */
 interface LockedKey {
   readonly key: Uint8Array
+  /** False while no answer says so: it may be. */
+  readonly isHeld: boolean
   /** The latest version, for those who read for update. */
   readonly version: MergedVersion | undefined
 }
@@ -53,7 +56,7 @@ interface LockWish {
 type State =
   | { readonly name: 'open' | 'committing' | 'rolled_back' }
   | { readonly name: 'committed'; readonly commitTs: Timestamp }
-  | { readonly name: 'undetermined'; readonly plan: Committer['plan'] }
+  | { readonly name: 'undetermined'; readonly committer: Committer }
 
 /** A wait on the server is cut into pieces of this length: between them, the lock of a dead client can be resolved. */
 const WAIT_SLICE_MS = 1000
@@ -192,6 +195,11 @@ export class Transaction {
     return (await this.#lock(key, { returnValues: true, lockWaitMs })).version
   }
 
+  /** Reads a key that is going to be written: the write itself makes a newer version a conflict. */
+  getToWrite(key: Uint8Array, lockWaitMs?: number): Promise<MergedVersion | undefined> {
+    return this.#options.mode === 'pessimistic' ? this.getForUpdate(key, lockWaitMs) : this.get(key, lockWaitMs)
+  }
+
   // ---- Writes
 
   async put(key: Uint8Array, value: Uint8Array, lockWaitMs?: number): Promise<void> {
@@ -208,7 +216,7 @@ export class Transaction {
 
   /** @throws KvError `already_exists`. */
   async insert(key: Uint8Array, value: Uint8Array, lockWaitMs?: number): Promise<void> {
-    const found = await this.getForUpdate(key, lockWaitMs)
+    const found = await this.getToWrite(key, lockWaitMs)
     if (found !== undefined) throw alreadyExists(key)
     await this.put(key, value)
   }
@@ -224,7 +232,7 @@ export class Transaction {
       this.#requireOpen()
       const text = keyText(key)
       const held = this.#locked.get(text)
-      if (held !== undefined && (wanted.returnValues !== true || held.version !== undefined)) return held
+      if (held?.isHeld && (wanted.returnValues !== true || held.version !== undefined)) return held
       return this.#acquire(text, key, wanted)
     })
     this.#locking = locked.catch(() => {})
@@ -237,9 +245,8 @@ export class Transaction {
     const { signal } = this.#options
     const deadline = performance.now() + (wanted.lockWaitMs ?? this.#options.lockWaitMs)
     const isFirstLock = this.#primary === undefined
-    const wasLocked = this.#locked.has(text)
-    // Whatever becomes of the request: it may have locked the key.
-    this.#locked.set(text, { key, version: undefined })
+    const before = this.#locked.get(text)
+    if (before === undefined) this.#locked.set(text, { key, isHeld: false, version: undefined })
     for (;;) {
       signal?.throwIfAborted()
       const left = Math.ceil(deadline - performance.now())
@@ -258,13 +265,9 @@ export class Transaction {
         })
         const { value, commitTs, lockedWithConflictTs } = results[0] ?? {}
         this.#primary ??= key
-        this.#heartbeat ??= new Heartbeat(
-          this.#home.api,
-          { primary: this.#primary, startTs: this.startTs },
-          this.#startedAt,
-        )
+        this.#keepAlive(this.#primary)
         if (lockedWithConflictTs !== undefined) this.#forUpdateTs = Math.max(this.#forUpdateTs, lockedWithConflictTs)
-        const locked = { key, version: value && { value, commitTs } }
+        const locked = { key, isHeld: true, version: value && { value, commitTs } }
         this.#locked.set(text, locked)
         return locked
       } catch (error) {
@@ -273,13 +276,19 @@ export class Transaction {
         if (lock !== undefined) {
           if (await resolver.resolve([lock], await api.tso(1))) continue
           if (deadline - performance.now() > 0) continue
-          if (!wasLocked) this.#locked.delete(text)
+          if (before === undefined) this.#locked.delete(text)
           throw isTimeout ? error : lockWaitTimeout(key, lock)
         }
-        if (!wasLocked && error instanceof KvError) this.#locked.delete(text) // A refusal: nothing was locked.
+        if (before === undefined && !isUncertain(error)) this.#locked.delete(text)
         throw error
       }
     }
+  }
+
+  #keepAlive(primary: Uint8Array): void {
+    const { api, commitOptions } = this.#home
+    const txn = { primary, startTs: this.startTs }
+    this.#heartbeat ??= new Heartbeat(api, txn, this.#startedAt, commitOptions.heartbeatMaxMs)
   }
 
   // ---- The end
@@ -291,7 +300,7 @@ export class Transaction {
    */
   async commit(prewrite?: PercolatorApi['prewrite']): Promise<Timestamp> {
     if (this.#state.name === 'committed') return this.#state.commitTs
-    if (this.#state.name === 'undetermined') return this.#run(this.#state.plan, prewrite)
+    if (this.#state.name === 'undetermined') return this.#run(this.#state.committer, (committer) => committer.learn())
     this.#requireOpen()
     this.#state = { name: 'committing' }
     await this.#locking
@@ -314,27 +323,41 @@ export class Transaction {
       lockWaitMs: this.#options.lockWaitMs,
       signal: this.#options.signal,
     }
-    return this.#run(plan, prewrite)
+    const { api, resolver, commitOptions, inBackground } = this.#home
+    const committer = new Committer(api, resolver, commitOptions, inBackground, plan, prewrite)
+    return this.#run(committer, () => committer.run())
   }
 
-  async #run(plan: Committer['plan'], prewrite: PercolatorApi['prewrite'] | undefined): Promise<Timestamp> {
-    const { api, resolver, commitOptions, inBackground } = this.#home
+  async #run(committer: Committer, end: (committer: Committer) => Promise<Timestamp>): Promise<Timestamp> {
     this.#state = { name: 'committing' }
     try {
-      const commitTs = await new Committer(api, resolver, commitOptions, inBackground, plan, prewrite).run()
+      const commitTs = await end(committer)
       this.#state = { name: 'committed', commitTs }
       return commitTs
     } catch (error) {
-      this.#state = error instanceof Undetermined ? { name: 'undetermined', plan } : { name: 'rolled_back' }
+      this.#state = error instanceof Undetermined ? { name: 'undetermined', committer } : { name: 'rolled_back' }
       throw error
     } finally {
       this.#heartbeat?.stop()
+      this.#releaseUnheld()
     }
   }
 
-  /** Forgets the writes and releases the locks. Idempotent. @throws KvError `already_committed` */
+  /** Locks that were asked for, and may have been granted, are no part of what was committed or rolled back. */
+  #releaseUnheld(): void {
+    const keys = [...this.#locked.values()].filter(({ isHeld }) => !isHeld).map(({ key }) => key)
+    if (keys.length > 0) this.#home.inBackground(this.#releaseKeys(keys))
+  }
+
+  /** Forgets the writes and releases the locks. Idempotent. @throws KvError `already_committed`; Undetermined */
   async rollback(): Promise<void> {
     if (this.#state.name === 'rolled_back') return
+    if (this.#state.name === 'undetermined') {
+      const commitTs = await this.commit().catch((error: unknown) => {
+        if (error instanceof Undetermined) throw error
+      })
+      if (commitTs === undefined) return
+    }
     if (this.#state.name === 'committed') throw alreadyCommitted(this.startTs, this.#state.commitTs)
     this.#requireOpen()
     this.#state = { name: 'rolled_back' }
@@ -345,16 +368,18 @@ export class Transaction {
   async #release(): Promise<void> {
     this.#heartbeat?.stop()
     await this.#locking // A lock on its way is released too.
-    const keys = [...this.#locked.values()].map(({ key }) => key)
-    if (keys.length === 0) return
+    await this.#releaseKeys([...this.#locked.values()].map(({ key }) => key)).catch(() => {})
+  }
+
+  async #releaseKeys(keys: readonly Uint8Array[]): Promise<void> {
     const all = { keys, startTs: this.startTs, forUpdateTs: TIMESTAMP_MAX - 1 }
-    await this.#home.api.pessimisticRollback(all).catch(() => {})
+    if (keys.length > 0) await this.#home.api.pessimisticRollback(all)
   }
 
   /** Writes, and locks that must show as Lock records: what was read for update and not written. */
   #mutations(): PrewriteMutation[] {
     const mutations = this.#buffer.mutations()
-    const locked = this.#options.mode === 'pessimistic' ? [...this.#locked.values()].map(({ key }) => key) : []
+    const locked = [...this.#locked.values()].filter(({ isHeld }) => isHeld).map(({ key }) => key)
     for (const key of [...locked, ...this.#readForUpdate.values()])
       if (this.#buffer.get(key) === undefined) mutations.push({ op: 'lock', key })
     return mutations

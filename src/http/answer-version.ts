@@ -21,15 +21,19 @@ export function answerVersion(
   if (found === undefined) throw new KvError('not_found', `there is no key ${printKey(key)}`, { key })
   const { value, commitTs } = found
   const status = readCondition(preconditions, commitTs ?? 0)
-  if (status === 412) throw preconditionFailed(key, commitTs ?? 0)
+  if (status === 412) throw preconditionFailed(key, commitTs ?? 0, true)
   if (commitTs !== undefined) reply.header('etag', etagOf(commitTs))
   if (status === 304) return reply.status(304).send()
   return reply.header('content-type', 'application/octet-stream').send(asBuffer(value))
 }
 
-/** @param commitTs the key's present version; 0 when it is absent. */
-export function preconditionFailed(key: Uint8Array, commitTs: Timestamp): KvError<'precondition_failed'> {
-  const now = commitTs === 0 ? 'is absent' : `is at version ${commitTs}`
+/** @param commitTs the key's present version; 0 when it is absent, or written by the transaction itself. */
+export function preconditionFailed(
+  key: Uint8Array,
+  commitTs: Timestamp,
+  exists = commitTs > 0,
+): KvError<'precondition_failed'> {
+  const now = commitTs > 0 ? `is at version ${commitTs}` : exists ? 'is written by this transaction' : 'is absent'
   const detail = `the condition does not hold: key ${printKey(key)} ${now}`
   return new KvError('precondition_failed', detail, { key, commitTs })
 }

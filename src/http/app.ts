@@ -30,6 +30,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** Query parameters that the route knows; others are refused. */
     query?: readonly string[]
+    /** An empty body counts as `{}`, also where its content type says JSON, as many HTTP libraries have it. */
+    bodyMayBeEmpty?: boolean
   }
 }
 
@@ -77,8 +79,16 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     if (request.body === undefined && request.method === 'POST') request.body = {}
   })
   let isClosing = false
+  /** Connections that never carried a request: Node counts them neither as idle nor as busy, and would wait for them. */
+  const unused = new Set<Socket>()
+  app.server.on('connection', (socket) => {
+    unused.add(socket)
+    socket.once('close', () => unused.delete(socket))
+  })
+  app.server.on('request', (request) => unused.delete(request.socket))
   app.addHook('preClose', async () => {
     isClosing = true
+    for (const socket of unused) socket.destroy()
   })
   app.addHook('onSend', async (_request, reply) => {
     if (isClosing) reply.header('connection', 'close')
@@ -106,6 +116,7 @@ function parseBodies(app: FastifyInstance): void {
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (request, body, done) => {
     const bytes = body as Buffer
+    if (bytes.length === 0 && request.routeOptions.config.bodyMayBeEmpty) return done(null, undefined)
     if (!isUtf8(bytes)) return done(invalid('body', 'the body is not UTF-8'))
     return parseJson(request, bytes.toString('utf8'), done)
   })

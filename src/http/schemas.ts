@@ -74,6 +74,7 @@ export const PrewriteBody = object({
   for_update_ts: OptionalWrittenTimestamp,
   pessimistic_actions: optional(Type.Array(oneOf(['skip', 'do', 'constraint']))),
   skip_constraint_check: Flag,
+  linearizable: Flag,
   reads: optional(object(readSet)),
 })
 export const CommitBody = object({

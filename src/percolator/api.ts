@@ -123,6 +123,8 @@ export interface PrewriteRequest {
   readonly forUpdateTs?: Timestamp | undefined
   readonly pessimisticActions?: readonly PessimisticAction[] | undefined
   readonly skipConstraintCheck?: boolean | undefined
+  /** Async commit and 1PC: the commit timestamp goes above every timestamp that was handed out so far. */
+  readonly linearizable?: boolean | undefined
   /** With `tryOnePc` only: what the transaction read, validated at its commit timestamp before it commits. */
   readonly reads?: ReadSet | undefined
 }

@@ -41,7 +41,8 @@ export interface OneShotAnswer {
 export function runOneShot(store: Store, coordinator: Coordinator, request: OneShot): Promise<Once<OneShotAnswer>> {
   const keys = keysOf(request, () => true)
   // Of serializable transactions that scan what others of them write, one at a time can commit.
-  const isAlone = request.isolation === 'serializable' && request.ops.some(({ op }) => op === 'scan')
+  const has = (...names: Op['op'][]): boolean => request.ops.some(({ op }) => names.includes(op))
+  const isAlone = request.isolation === 'serializable' && has('scan') && has('put', 'delete', 'insert', 'increment')
   return exactlyOnce(store, request.idempotency, async (stored) => {
     const backoff = new Backoff()
     for (let retriesLeft = request.maxRetries; ; retriesLeft--) {

@@ -66,7 +66,7 @@ async function runOp(txn: Transaction, op: Op, index: number): Promise<OpResult>
       await txn.insert(op.key, op.value)
       return {}
     case 'increment': {
-      const value = Buffer.from(incremented(op, index, await txn.getForUpdate(op.key)))
+      const value = Buffer.from(incremented(op, index, await txn.getToWrite(op.key)))
       await txn.put(op.key, value)
       return { value }
     }

@@ -146,6 +146,7 @@ export class OpenTransactions {
    *   back then; `storage_unavailable`: unknown, commit again to learn.
    */
   commit(id: string, idempotency: Idempotency | undefined): Promise<Once<{ commitTs: Timestamp }>> {
+    this.#open.get(id)?.touch()
     return exactlyOnce(this.#store, idempotency, async (stored) => {
       const ended = this.#ended.get(id)
       if (ended !== undefined && ended.commitTs > 0) return { commitTs: ended.commitTs }
@@ -181,7 +182,13 @@ export class OpenTransactions {
     }
     const open = this.#find(id)
     if (open.txn.state === 'open') open.abort.abort(notFound(open.txn.startTs, 'is rolled back'))
-    await open.during(() => open.inTurn(() => open.txn.rollback()))
+    await open
+      .during(() => open.inTurn(() => open.txn.rollback()))
+      .catch((error: unknown) => {
+        if (error instanceof Undetermined) throw error.cause
+        if (open.txn.state === 'committed') this.#end(open)
+        throw error
+      })
     this.#end(open)
   }
 

@@ -79,8 +79,14 @@ describe('is repeated until it is answered', () => {
     expect(seen).toHaveLength(2)
   })
 
+  test('in a time that no timer can hold', async () => {
+    const { transport, seen } = scripted([OK], { requestTimeoutMs: Number.POSITIVE_INFINITY })
+    await transport.send(REQUEST)
+    expect(seen).toHaveLength(1)
+  })
+
   test('the same bytes and headers each time', async () => {
-    const { transport, seen } = scripted([RESET, OK], { headers: { authorization: 'Bearer x' } })
+    const { transport, seen } = scripted([RESET, OK], { headers: { Authorization: 'Bearer x' } })
     await transport.send({ ...REQUEST, headers: { 'idempotency-key': 'k' }, body: new Uint8Array([1]) })
     const [first, second] = seen.map(({ url, init: { signal: _, ...init } }) => ({ url, init }))
     expect(second).toEqual(first)
@@ -184,6 +190,19 @@ describe('gives up in the end, and says whether anything may have happened', () 
       expect(seen.length).toBeGreaterThan(1)
     })
   }
+
+  test('a refusal of a repetition stays what it is, but the first request may still arrive', async () => {
+    const conflict = problem(409, { code: 'already_exists', detail: 'there' })
+    for (const { steps, uncertain } of [
+      { steps: [RESET, conflict], uncertain: true },
+      { steps: [RESET, OVERLOADED, conflict], uncertain: true },
+      { steps: [REFUSED, OVERLOADED, conflict], uncertain: false },
+    ]) {
+      const error = await failureOf(scripted(steps).transport.send(REQUEST))
+      expect(error).toMatchObject({ name: 'KvError', code: 'already_exists' })
+      expect(isUncertain(error)).toBe(uncertain)
+    }
+  })
 
   test('with where, how often and why', async () => {
     const { transport } = scripted([RESET], { retryMs: 0 })

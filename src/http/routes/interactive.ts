@@ -1,7 +1,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { MergedVersion, Transaction } from '../../client/transaction.js'
 import { TXN_TTL_MS_DEFAULT } from '../../limits.js'
-import { isKvError } from '../../percolator/errors.js'
+import { invalid, isKvError } from '../../percolator/errors.js'
 import { requireChecks } from '../../txn/check.js'
 import { runOps } from '../../txn/op.js'
 import { answer } from '../answer.js'
@@ -20,11 +20,15 @@ import { answerScan, readScan, SCAN_PARAMETERS } from './scan.js'
 /** `/v1/txn/begin` and `/v1/txn/{txn}/...`: transactions over several requests. */
 export function interactiveRoutes(app: FastifyInstance, { store, openTransactions, limits }: AppContext): void {
   const decodeBegin = decoderOf(schemas.TxnBeginBody, limits)
-  app.post('/v1/txn/begin', { schema: { body: schemas.TxnBeginBody } }, async (request, reply) => {
-    const { mode = 'optimistic', isolation = 'snapshot', ttlMs = TXN_TTL_MS_DEFAULT } = decodeBegin(request.body)
-    const begun = await openTransactions.begin({ mode, isolation, ttlMs })
-    return answer(request, reply.status(201), begun)
-  })
+  app.post(
+    '/v1/txn/begin',
+    { schema: { body: schemas.TxnBeginBody }, config: { bodyMayBeEmpty: true } },
+    async (request, reply) => {
+      const { mode = 'optimistic', isolation = 'snapshot', ttlMs = TXN_TTL_MS_DEFAULT } = decodeBegin(request.body)
+      const begun = await openTransactions.begin({ mode, isolation, ttlMs })
+      return answer(request, reply.status(201), begun)
+    },
+  )
 
   app.get(TXN_KEY_ROUTE, { config: { query: ['for_update', 'lock_wait_ms'] } }, async (request, reply) => {
     const query = request.query as RawQuery
@@ -40,8 +44,11 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
     const id = txnOf(request)
     const asked = readScan(request, store.cursorSecret, limits.keyBytesMax)
     const wait = lockWaitMs(request.query as RawQuery)
+    const { startTs } = openTransactions.state(id)
+    if (asked.cursor !== undefined && asked.cursor.ts !== startTs)
+      throw invalid('cursor', 'the cursor is of another snapshot than the transaction’s')
     return answerScan(request, reply, store.cursorSecret, asked, {
-      ts: openTransactions.state(id).startTs,
+      ts: startTs,
       scan: (range) => openTransactions.read(id, (txn) => txn.scan(range, wait)),
     })
   })
@@ -50,11 +57,12 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
   async function requirePreconditions(request: FastifyRequest, txn: Transaction, key: Uint8Array): Promise<void> {
     const checks = checksOf(key, preconditionsOf(request.headers))
     if (checks.length === 0) return
-    const found: MergedVersion | undefined = await txn.getForUpdate(key, lockWaitMs(request.query as RawQuery))
+    const found: MergedVersion | undefined = await txn.getToWrite(key, lockWaitMs(request.query as RawQuery))
     try {
       requireChecks(checks, () => found)
     } catch (error) {
-      if (isKvError(error, 'precondition_failed')) throw preconditionFailed(key, error.fields.commitTs)
+      if (isKvError(error, 'precondition_failed'))
+        throw preconditionFailed(key, found?.commitTs ?? 0, found !== undefined)
       throw error
     }
   }
@@ -88,16 +96,24 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
     return answer(request, reply, { results: await openTransactions.write(txnOf(request), run) })
   })
 
-  app.post('/v1/txn/:txn/commit', { schema: { body: schemas.NothingBody } }, async (request, reply) => {
-    const id = txnOf(request)
-    const outcome = await openTransactions.commit(id, idempotencyOf(request, { commit: id }))
-    return answerOutcome(request, reply, outcome, outcome.answer)
-  })
+  app.post(
+    '/v1/txn/:txn/commit',
+    { schema: { body: schemas.NothingBody }, config: { bodyMayBeEmpty: true } },
+    async (request, reply) => {
+      const id = txnOf(request)
+      const outcome = await openTransactions.commit(id, idempotencyOf(request, { commit: id }))
+      return answerOutcome(request, reply, outcome, outcome.answer)
+    },
+  )
 
-  app.post('/v1/txn/:txn/rollback', { schema: { body: schemas.NothingBody } }, async (request, reply) => {
-    await openTransactions.rollback(txnOf(request))
-    return answer(request, reply, {})
-  })
+  app.post(
+    '/v1/txn/:txn/rollback',
+    { schema: { body: schemas.NothingBody }, config: { bodyMayBeEmpty: true } },
+    async (request, reply) => {
+      await openTransactions.rollback(txnOf(request))
+      return answer(request, reply, {})
+    },
+  )
 
   app.get('/v1/txn/:txn', async (request, reply) => answer(request, reply, openTransactions.state(txnOf(request))))
 }

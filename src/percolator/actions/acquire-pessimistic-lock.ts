@@ -2,7 +2,7 @@ import type { AcquirePessimisticLockRequest } from '../api.js'
 import { invalid, KvError, keyLocked, printKey } from '../errors.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
-import { done, type Outcome, type RowView, refused } from '../row.js'
+import { done, type Outcome, type RowView, refused, txnRecord } from '../row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { isData, type WriteRecord } from '../write.js'
 
@@ -22,6 +22,8 @@ export interface AcquiredKey {
  *
  * Asking again for a lock that stands changes nothing, but raises its `forUpdateTs` (and then takes the request's
  * primary) and TTL to the request's. `lockOnlyIfExists` is not looked at then: the lock is there.
+ *
+ * Where TiKV locks once more after the transaction's own commit, this refuses.
  *
  * @param row history of depth `data` for `startTs`, or for `forUpdateTs` where that is lower.
  * @param request its `keys` are not looked at; `lockTtl` in milliseconds.
@@ -47,7 +49,11 @@ function lockFree(row: RowView, request: AcquirePessimisticLockRequest): Outcome
   const conflict = newest !== undefined && newest.commitTs > request.forUpdateTs ? newest : undefined
   if (conflict !== undefined && request.wakeUpMode !== 'force_lock')
     return refused(writeConflict(key, request, conflict))
-  if (isRolledBack(writes, request.startTs)) return refused(rolledBack(key, request.startTs))
+  const own = txnRecord(writes, request.startTs)
+  if (own.kind === 'overlapped-rollback' || (own.kind === 'record' && own.write.type === 'rollback'))
+    return refused(rolledBack(key, request.startTs))
+  // A request that comes late: with a lock beside its commit the transaction would look alive.
+  if (own.kind === 'record') return refused(writeConflict(key, request, own.write))
 
   const version = newestPut(writes, TIMESTAMP_MAX)
   if (request.insert && version !== undefined)
@@ -97,12 +103,6 @@ function lockAgain(row: RowView, lock: Lock, request: AcquirePessimisticLockRequ
 
 function acquired(version: WriteRecord | undefined, lockedWithConflictTs: Timestamp | undefined): AcquiredKey {
   return { version, isLocked: true, ...(lockedWithConflictTs === undefined ? {} : { lockedWithConflictTs }) }
-}
-
-/** A Rollback record at `startTs`, or the flag on another transaction's commit there. */
-function isRolledBack(writes: readonly WriteRecord[], startTs: Timestamp): boolean {
-  const atStart = writes.find((write) => write.commitTs === startTs)
-  return atStart !== undefined && (atStart.type === 'rollback' || atStart.hasOverlappedRollback)
 }
 
 function newestPut(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord | undefined {

@@ -85,7 +85,7 @@ export function prewrite(
     const status = checked.value
     if (status.kind === 'free') {
       toLock.push({ row, mutation, status })
-      minCommitTs = Math.max(minCommitTs, calculated, status.minCommitTs)
+      minCommitTs = Math.max(minCommitTs, leastCommitTs(calculated, status))
     } else if (kind === 'async' && status.lock.useAsyncCommit) {
       minCommitTs = Math.max(minCommitTs, status.lock.minCommitTs)
     } else {
@@ -103,7 +103,7 @@ export function prewrite(
   }
   for (const { row, mutation, status } of toLock) {
     if (mutation.op === 'check_not_exists') continue
-    const keyMinCommitTs = kind === 'async' ? Math.max(calculated, status.minCommitTs) : status.minCommitTs
+    const keyMinCommitTs = kind === 'async' ? leastCommitTs(calculated, status) : status.minCommitTs
     mutations.push(...lockKey(row, mutation, request, { ...status, minCommitTs: keyMinCommitTs }, kind, context))
   }
   return done(kind === 'async' ? { minCommitTs } : {}, mutations)
@@ -113,6 +113,11 @@ export function prewrite(
 function calculatedCommitTs(request: PrewriteRequest, context: PrewriteContext): Timestamp {
   const above = Math.max(context.maxTs, request.startTs, request.forUpdateTs ?? 0) + 1
   return Math.max(above, request.minCommitTs ?? 0)
+}
+
+/** A lock that was forced past a newer version stands above that, whatever the request says of its for_update_ts. */
+function leastCommitTs(calculated: Timestamp, { minCommitTs, forUpdateTs }: KeyStatus & { kind: 'free' }): Timestamp {
+  return Math.max(calculated, minCommitTs, forUpdateTs === 0 ? 0 : forUpdateTs + 1)
 }
 
 /** Checks everything that can stand in the way of locking one key. */

@@ -26,7 +26,7 @@ export function rollback(row: RowView, startTs: Timestamp): Outcome<{ released: 
 
 /**
  * Removes a transaction's lock and its long value, and leaves a Rollback record against a late prewrite.
- * @param row history of depth `txn`, without a commit of this transaction: only a pessimistic lock may come after one.
+ * @param row history of depth `txn`, without a commit of this transaction: a key is never both locked and committed.
  * @see TiKV `actions/check_txn_status.rs`, `rollback_lock`.
  */
 export function rollbackLock(row: RowView, lock: Lock, collapse: boolean): Mutation[] {
@@ -35,10 +35,9 @@ export function rollbackLock(row: RowView, lock: Lock, collapse: boolean): Mutat
     mutations.push({ type: 'delete-value', key: row.key, startTs: lock.startTs })
   const record = txnRecord(row.writes, lock.startTs)
   if (record.kind !== 'none') {
-    const isCommitted = record.kind === 'record' && record.write.type !== 'rollback'
-    if (isCommitted && lock.type !== 'pessimistic')
+    if (record.kind === 'record' && record.write.type !== 'rollback')
       throw new Error(`key ${printKey(row.key)} holds both a lock and a commit of the transaction at ${lock.startTs}`)
-    return mutations // Decided before; the lock came from a late request.
+    return mutations // Rolled back before; the lock came from a late request.
   }
   mutations.push(...rollbackMark(row.key, lock.startTs, sameKey(row.key, lock.primary), record.overlapped))
   if (collapse) mutations.push(...collapsePrevious(row, lock.startTs))

@@ -17,9 +17,9 @@ export function judgeLock(key: Uint8Array, lock: Lock, { startTs, commitTs }: Sp
   return lock.startTs < startTs ? 'conflict' : 'wait'
 }
 
-/** True for a version that the transaction should have seen, had it read at `commitTs`. */
+/** True for another transaction's version that this one would have seen, had it read at `commitTs`. */
 export function isNewer(write: WriteRecord, { startTs, commitTs }: Span): boolean {
-  return isData(write) && write.commitTs > startTs && write.commitTs <= commitTs
+  return isData(write) && write.startTs !== startTs && write.commitTs > startTs && write.commitTs <= commitTs
 }
 
 /** @param conflictCommitTs 0: not committed yet. */

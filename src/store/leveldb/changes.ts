@@ -25,7 +25,7 @@ import type {
   TxnHeartBeatRequest,
   TxnStatus,
 } from '../../percolator/api.js'
-import { belowSafePoint } from '../../percolator/errors.js'
+import { belowSafePoint, isKvError, KvError, keyLocked } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX } from '../../percolator/timestamp.js'
@@ -84,7 +84,8 @@ export class Changes {
     const rows = await this.#rows.readRows(keys, startTs, (index) => prewriteDepth(mutations[index] ?? NO_MUTATION))
     // One turn of the event loop from here to the published locks: see `get`.
     if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
-    const context = { maxTs: this.#rows.maxTs, shortValueBytesMax: SHORT_VALUE_BYTES_MAX }
+    const maxTs = request.linearizable ? Math.max(this.#rows.maxTs, this.#rows.oracle.last) : this.#rows.maxTs
+    const context = { maxTs, shortValueBytesMax: SHORT_VALUE_BYTES_MAX }
     const outcome = prewrite(rows, request, context)
     // No timestamp handed out from now on equals a calculated one, or is below it.
     const calculated = outcome.ok ? (outcome.value.onePcCommitTs ?? outcome.value.minCommitTs ?? 0) : 0
@@ -96,7 +97,7 @@ export class Changes {
     // Where it is 1PC after all, and not the repeat of one: its locks stand in memory while its reads are validated.
     const validate =
       reads !== undefined && commitTs !== undefined && outcome.mutations.length > 0
-        ? () => this.#validation.validate({ ...reads, startTs, commitTs })
+        ? () => this.#validation.validate({ ...reads, startTs, commitTs }).catch(withEntries)
         : undefined
     await this.#rows.apply(outcome.mutations, { onePc: request, beside: stored && [outcomeOp(stored)], validate })
     this.#rows.waits.acquired(startTs)
@@ -207,4 +208,13 @@ export class Changes {
       return done(resolved, mutations)
     })
   }
+}
+
+/** A failed prewrite lists what failed, also where that was a read. */
+function withEntries(error: unknown): never {
+  if (!(error instanceof KvError)) throw error
+  const locks = isKvError(error, 'key_locked') ? (error.fields.locks ?? []) : []
+  throw new KvError(error.code, error.message, error.fields, {
+    errors: locks.length > 0 ? locks.map(keyLocked) : [error],
+  })
 }

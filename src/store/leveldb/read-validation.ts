@@ -19,17 +19,17 @@ export class ReadValidation {
     for (;;) {
       await this.#rows.admitRead(commitTs)
       // One turn of the event loop from here to the snapshot: see `get`.
-      const younger: LockEntry[] = []
+      const younger = new Set<LockEntry>()
       const judge = (entry: LockEntry | undefined): void => {
         if (entry === undefined) return
         const judged = judgeLock(entry.key, entry.lock, request)
         if (judged === 'conflict') throw readChanged(entry.key, startTs, { ...entry.lock, commitTs: 0 })
-        if (judged === 'wait') younger.push(entry)
+        if (judged === 'wait') younger.add(entry)
       }
       for (const key of keys) judge(this.#rows.locks.get(key))
       for (const { start, end } of ranges) for (const entry of this.#rows.locks.range(start, end)) judge(entry)
-      if (younger.length > 0) {
-        await settledOrLocked(younger)
+      if (younger.size > 0) {
+        await settledOrLocked([...younger].sort((a, b) => Buffer.compare(a.key, b.key)))
         continue
       }
       return this.#requireUnchanged(request)

@@ -126,9 +126,9 @@ table('a key that nobody locks', [
   },
   { name: 'committed, above for_update_ts: a late repeat', row: { writes: [putAt(10, 30)] }, want: CONFLICT },
   {
-    name: 'committed, below for_update_ts: locked again, as TiKV does',
+    name: 'committed, below for_update_ts: a late repeat too; TiKV would lock again',
     row: { writes: [putAt(10, 15)] },
-    want: 'read put 10..15; +lock 10@20',
+    want: CONFLICT,
   },
 ])
 
@@ -369,9 +369,9 @@ table(
     },
     { name: 'lock_only_if_exists: absent, no conflict', request: onlyIfExists, want: 'read nothing, unlocked;' },
     {
-      name: 'committed: locked at its own commit, as TiKV does',
+      name: 'committed: a late repeat; TiKV would lock again',
       row: { writes: [putAt(10, 30)] },
-      want: 'at 30, read put 10..30; +lock 10@30',
+      want: CONFLICT,
     },
   ],
   { wakeUpMode: 'force_lock' },

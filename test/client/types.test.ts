@@ -1,0 +1,78 @@
+import { expectTypeOf, test } from 'vitest'
+import type { ScanPair, Snapshot, Timestamp, Txn, Versioned, Written } from '../../src/client/index.js'
+import { connect, type ErrorCode, isKvError, type KvError } from '../../src/client/index.js'
+
+/** What the compiler promises to callers. Nothing is run. */
+
+const db = connect('http://kv.test')
+const as: 'text' | 'bytes' = Math.random() < 2 ? 'text' : 'bytes'
+declare const txn: Txn
+declare const snapshot: Snapshot
+
+test('values are text, and bytes where asked', () => {
+  const types = (): void => {
+    expectTypeOf(db.get('k')).resolves.toEqualTypeOf<string | undefined>()
+    expectTypeOf(db.get(new Uint8Array(), { ts: 1 })).resolves.toEqualTypeOf<string | undefined>()
+    expectTypeOf(db.get('k', { as: 'text', at: new Date() })).resolves.toEqualTypeOf<string | undefined>()
+    expectTypeOf(db.get('k', { as: 'bytes' })).resolves.toEqualTypeOf<Uint8Array | undefined>()
+    expectTypeOf(db.get('k', { as: as as 'text' | 'bytes' })).resolves.toEqualTypeOf<string | Uint8Array | undefined>()
+    expectTypeOf(db.getVersion('k', { as: 'bytes' })).resolves.toEqualTypeOf<Versioned<'bytes'> | undefined>()
+    expectTypeOf(db.batchGet(['k'])).resolves.toEqualTypeOf<(string | undefined)[]>()
+    expectTypeOf(snapshot.get('k', { as: 'bytes' })).resolves.toEqualTypeOf<Uint8Array | undefined>()
+    expectTypeOf(txn.get('k')).resolves.toEqualTypeOf<string | undefined>()
+    expectTypeOf(txn.getForUpdate('k', { as: 'bytes' })).resolves.toEqualTypeOf<Uint8Array | undefined>()
+    expectTypeOf(txn.increment('k')).resolves.toBeNumber()
+    expectTypeOf(db.put('k', new Uint8Array())).resolves.toEqualTypeOf<Written>()
+  }
+  expectTypeOf(types).toBeFunction()
+})
+
+test('pairs of a scan have what was asked for', () => {
+  const types = async (): Promise<void> => {
+    for await (const pair of db.scan({ prefix: 'k' }))
+      expectTypeOf(pair).toEqualTypeOf<{ readonly key: string; readonly value: string; readonly commitTs: Timestamp }>()
+    for await (const pair of db.scan({ keysOnly: true }))
+      expectTypeOf(pair).toEqualTypeOf<{ readonly key: string; readonly commitTs: Timestamp }>()
+    for await (const pair of snapshot.scan({ as: 'bytes' }))
+      expectTypeOf(pair).toEqualTypeOf<ScanPair<'bytes', false>>()
+    for await (const { commitTs } of txn.scan()) expectTypeOf(commitTs).toEqualTypeOf<Timestamp | undefined>()
+  }
+  expectTypeOf(types).toBeFunction()
+})
+
+test('a transaction gives back what its function gives back', () => {
+  const types = (): void => {
+    expectTypeOf(db.transaction(async (txn) => txn.get('k'))).resolves.toEqualTypeOf<string | undefined>()
+    expectTypeOf(db.transaction(() => 7, { mode: 'pessimistic', isolation: 'serializable' })).resolves.toBeNumber()
+    // @ts-expect-error the end is up to db.transaction
+    txn.commit()
+    // @ts-expect-error a misspelt option
+    db.transaction(() => 7, { isolation: 'serialisable' })
+  }
+  expectTypeOf(types).toBeFunction()
+})
+
+test('options that exclude each other do not compile', () => {
+  const types = (): void => {
+    // @ts-expect-error
+    db.scan({ prefix: 'a', end: 'b' })
+    // @ts-expect-error
+    db.get('k', { ts: 1, at: new Date() })
+    // @ts-expect-error
+    db.get('k', { as: 'json' })
+    // @ts-expect-error
+    db.put('k', 7)
+    // @ts-expect-error
+    db.delete('k', { ifAbsent: true })
+  }
+  expectTypeOf(types).toBeFunction()
+})
+
+test('an error’s code decides its fields', () => {
+  const types = (error: unknown): void => {
+    if (isKvError(error, 'write_conflict')) expectTypeOf(error.fields.conflictCommitTs).toEqualTypeOf<Timestamp>()
+    if (isKvError(error, 'already_exists')) expectTypeOf(error.fields.key).toEqualTypeOf<Uint8Array>()
+  }
+  expectTypeOf(types).toBeFunction()
+  expectTypeOf<KvError['code']>().toEqualTypeOf<ErrorCode>()
+})
