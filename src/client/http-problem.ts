@@ -52,7 +52,15 @@ function problemOf(body: Uint8Array, contentType: string | null): Problem | unde
 
 function parse(message: unknown): Problem | undefined {
   if (typeof message !== 'object' || message === null || !('code' in message)) return undefined
-  const { title: _title, status: _status, code, detail, errors, ...fields } = message as Record<string, unknown>
+  const {
+    title: _title,
+    status: _status,
+    code,
+    detail,
+    retryable: _retryable,
+    errors,
+    ...fields
+  } = message as Record<string, unknown>
   if (typeof code !== 'string') return undefined
   return {
     code,

@@ -1,5 +1,5 @@
 /** `perkv/client`: docs/client.md. */
-export { type ErrorCode, type ErrorFields, isKvError, KvError } from '../percolator/errors.js'
+export { type ErrorCode, type ErrorFields, isKvError, isRetryable, KvError } from '../percolator/errors.js'
 export { physicalMs, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
 export type { As, Bytes, Read } from './bytes.js'
 export { ConnectionError } from './connection-error.js'
@@ -18,7 +18,6 @@ export {
 export type { Fetch } from './http-transport.js'
 export type { RangeOptions } from './key-range.js'
 export type { ReadAt } from './read-at.js'
-export { isRetryable } from './run-transaction.js'
 export type { ScanOptions, ScanPair } from './scan.js'
 export { ServerError } from './server-error.js'
 export type { Snapshot, SnapshotReadOptions, Versioned } from './snapshot.js'

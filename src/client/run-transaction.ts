@@ -1,23 +1,6 @@
-import { type ErrorCode, KvError } from '../percolator/errors.js'
+import { isRetryable } from '../percolator/errors.js'
 import { Backoff } from './backoff.js'
 import type { OpenTxn, Txn } from './txn.js'
-
-/** A race that was lost: the same function may win under a new start_ts. */
-const RETRYABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
-  'write_conflict',
-  'deadlock',
-  'pessimistic_lock_not_found',
-  'pessimistic_lock_rolled_back',
-  'txn_lock_not_found',
-  'commit_ts_expired',
-  'key_locked',
-  'lock_wait_timeout',
-])
-
-/** Whether running the transaction again from its beginning may succeed. An outcome that is not known is not retryable. */
-export function isRetryable(error: unknown): boolean {
-  return error instanceof KvError && RETRYABLE.has(error.code)
-}
 
 /**
  * Runs `body` in a transaction and commits it; after a race that was lost, again in a new one, with back-off. Nothing of

@@ -1,6 +1,6 @@
 import type { FastifyError } from 'fastify'
 import { CorruptRecord } from '../percolator/codec/key.js'
-import { type ErrorCode, invalid, KvError } from '../percolator/errors.js'
+import { type ErrorCode, invalid, isRetryable, KvError } from '../percolator/errors.js'
 import type { Plain } from './wire.js'
 
 /** Every code that a problem can carry, with its status and title. docs/api.md has the same table. */
@@ -29,6 +29,9 @@ const PROBLEMS = {
   internal: [500, 'Internal error'],
 } as const satisfies Record<ErrorCode | 'internal', readonly [status: number, title: string]>
 
+/** Conflicts, failed conditions and locks: where a program asks itself whether to try again. */
+const RACE_STATUSES: ReadonlySet<number> = new Set([409, 412, 423])
+
 export interface Problem {
   readonly status: number
   /** RFC 9457 members and the code's own fields, names in camelCase. */
@@ -47,7 +50,10 @@ export function problemOf(error: unknown, requestId: string): Problem {
   }
   const [status, title] = PROBLEMS[known.code]
   const errors = known.errors?.map(({ code, fields }) => ({ code, ...fields }))
-  const body = { title, status, code: known.code, detail: known.message, ...known.fields, ...(errors && { errors }) }
+  // Of a lost race, or of what stands against the request whoever is first.
+  const retryable = RACE_STATUSES.has(status) ? { retryable: isRetryable(known) } : {}
+  const { code, message: detail, fields } = known
+  const body = { title, status, code, detail, ...fields, ...retryable, ...(errors && { errors }) }
   return { status, body, isServerFault: status >= 500 }
 }
 

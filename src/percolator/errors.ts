@@ -80,6 +80,23 @@ export interface ErrorFields {
 
 export type ErrorCode = keyof ErrorFields
 
+/** Races that were lost: the transaction, run again from its beginning, may win. */
+const LOST_RACES: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'write_conflict',
+  'deadlock',
+  'pessimistic_lock_not_found',
+  'pessimistic_lock_rolled_back',
+  'txn_lock_not_found',
+  'commit_ts_expired',
+  'key_locked',
+  'lock_wait_timeout',
+])
+
+/** Whether running the transaction again from its beginning may succeed. An outcome that is not known is not retryable. */
+export function isRetryable(error: unknown): boolean {
+  return error instanceof KvError && LOST_RACES.has(error.code)
+}
+
 /**
  * A failure that a caller can act on. `code` is stable and is what programs test; `fields` go on the wire beside it.
  * Pure actions return it; a store or a route throws it. Nothing else than this is ever shown to a client, but

@@ -1,14 +1,16 @@
 import { ConnectionError } from '../../src/client/connection-error.js'
 import type { PercolatorApi } from '../../src/percolator/api.js'
+import type { Random } from '../anomalies/random.js'
 
 export type CallName = Exclude<keyof PercolatorApi, 'withSignal'>
 
 /**
  * What the network does to a call. `lose_request`: it is never carried out. `lose_answer`: it is, and the caller doesn't
  * hear of it. `twice`: carried out two times in a row. `late`: the caller hears of a lost connection, and the request
- * arrives when the test says `deliverLate`. `echo`: arrives as it should, and a copy of it at `deliverLate`.
+ * arrives later: see `copyDelay`. `echo`: arrives as it should, and a copy of it later.
  */
 export type Fate = 'arrive' | 'lose_request' | 'lose_answer' | 'twice' | 'late' | 'echo'
+export type FaultRates = Readonly<Partial<Record<Exclude<Fate, 'arrive'>, number>>>
 
 export interface Call {
   readonly name: CallName
@@ -17,12 +19,52 @@ export interface Call {
   readonly request: unknown
 }
 
+/** Fates by chance: each fault with the probability of its rate. */
+export function seededFates(random: Random, rates: FaultRates): () => Fate {
+  return () => {
+    let left = random.next()
+    for (const [fate, rate] of Object.entries(rates)) {
+      left -= rate
+      if (left < 0) return fate as Fate
+    }
+    return 'arrive'
+  }
+}
+
+/** Requests on their way, of any number of clients: they arrive one by one, in the order that the test picks. */
+export class Turns {
+  readonly #waiting: { readonly client: number; readonly go: () => void }[] = []
+
+  /** Fulfilled when the request may arrive. */
+  readonly wait = (client: number): Promise<void> =>
+    new Promise((go) => {
+      this.#waiting.push({ client, go })
+    })
+
+  get size(): number {
+    return this.#waiting.length
+  }
+
+  /** By client and then by age, whichever of two clients was faster. @param index below `size`. */
+  release(index: number): void {
+    this.#waiting.sort((a, b) => a.client - b.client)
+    this.#waiting.splice(index, 1)[0]?.go()
+  }
+}
+
 /** A network with faults between a coordinator and a real store, and a record of what was sent. */
 export class FaultyApi {
   readonly calls: Call[] = []
   readonly api: PercolatorApi
-  #isCut = false
-  #late: (() => Promise<unknown>)[] = []
+  /** Calls by what became of them; those that were cut off are lost requests. */
+  readonly fates: Record<Fate, number> = { arrive: 0, lose_request: 0, lose_answer: 0, twice: 0, late: 0, echo: 0 }
+  /** Awaited before a request is carried out, each copy of it too. */
+  gate: (() => Promise<void>) | undefined
+  /** After how many more calls a late request or a copy arrives by itself; it waits for `deliverLate` until then. */
+  copyDelay: () => number = () => Number.POSITIVE_INFINITY
+  #state: 'up' | 'cut' | 'dead' = 'up'
+  #late: { readonly run: () => Promise<unknown>; readonly due: number }[] = []
+  #running = 0
 
   constructor(
     store: PercolatorApi,
@@ -31,7 +73,7 @@ export class FaultyApi {
     const through =
       <Q, A>(name: CallName, call: (request: Q) => Promise<A> | A) =>
       (request: Q): Promise<A> =>
-        this.#send(name, request, async () => call(request))
+        this.#send(name, request, () => this.#carryOut(async () => call(request)))
     this.api = {
       tso: through('tso', (count: number) => store.tso(count)),
       get: through('get', store.get),
@@ -55,36 +97,97 @@ export class FaultyApi {
     }
   }
 
+  get isUp(): boolean {
+    return this.#state === 'up'
+  }
+  /** Requests that are being carried out, or wait at the gate. */
+  get running(): number {
+    return this.#running
+  }
+  /** Calls whose answer never came. */
+  get lost(): number {
+    return this.fates.lose_request + this.fates.lose_answer + this.fates.late
+  }
+
   /** From now on every call is lost before it arrives. */
   cutOff(): void {
-    this.#isCut = true
+    if (this.#state !== 'dead') this.#state = 'cut'
   }
 
   heal(): void {
-    this.#isCut = false
+    if (this.#state !== 'dead') this.#state = 'up'
+  }
+
+  /** As when the client's process dies: from now on no call is carried out, and none is answered. */
+  kill(): void {
+    this.#state = 'dead'
+  }
+
+  /** The api with a `withSignal`: an abort ends the call for its caller, and the request goes on. */
+  abortable(): PercolatorApi {
+    const bound = (signal: AbortSignal): PercolatorApi => {
+      const entries = Object.entries(this.api).map(([name, call]) => [
+        name,
+        (request: never) => abortedBy(signal, call as (request: never) => Promise<unknown>, request),
+      ])
+      return Object.fromEntries(entries)
+    }
+    return { ...this.api, withSignal: bound }
   }
 
   /** Delivers what is late, in the order in which it was sent. @returns what became of each: its answer or its error. */
   async deliverLate(): Promise<unknown[]> {
     const outcomes: unknown[] = []
-    for (const run of this.#late.splice(0)) outcomes.push(await run().catch((error: unknown) => error))
+    for (const { run } of this.#late.splice(0)) outcomes.push(await run().catch((error: unknown) => error))
     return outcomes
   }
 
   async #send<A>(name: CallName, request: unknown, run: () => Promise<A>): Promise<A> {
+    if (this.#state === 'dead') return new Promise(() => {})
     const call = { name, index: this.calls.filter((each) => each.name === name).length, request }
     this.calls.push(call)
-    if (this.#isCut) throw connectionLost()
-    const fate = this.fateOf(call)
+    this.#deliverDue()
+    const fate = this.isUp ? this.fateOf(call) : 'lose_request'
+    this.fates[fate]++
     if (fate === 'lose_request') throw connectionLost()
-    if (fate === 'late' || fate === 'echo') this.#late.push(run)
+    if (fate === 'late' || fate === 'echo') this.#late.push({ run, due: this.calls.length + this.copyDelay() })
     if (fate === 'late') throw connectionLost()
     if (fate === 'twice') await run().catch(() => {})
     const answer = run()
-    if (fate !== 'lose_answer') return answer
+    if (fate !== 'lose_answer') return this.#heard(await answer)
     await answer.catch(() => {})
     throw connectionLost()
   }
+
+  /** Who is dead by now hears nothing. */
+  #heard<A>(answer: A): A | Promise<A> {
+    return this.#state === 'dead' ? new Promise(() => {}) : answer
+  }
+
+  #deliverDue(): void {
+    const isDue = ({ due }: { readonly due: number }): boolean => due <= this.calls.length
+    const due = this.#late.filter(isDue)
+    this.#late = this.#late.filter((each) => !isDue(each))
+    for (const { run } of due) run().catch(() => {})
+  }
+
+  async #carryOut<A>(run: () => Promise<A>): Promise<A> {
+    this.#running++
+    try {
+      await this.gate?.()
+      return await run()
+    } finally {
+      this.#running--
+    }
+  }
+}
+
+function abortedBy<Q, A>(signal: AbortSignal, call: (request: Q) => Promise<A>, request: Q): Promise<A> {
+  return new Promise((resolve, reject) => {
+    if (signal.aborted) return reject(signal.reason)
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true })
+    call(request).then(resolve, reject)
+  })
 }
 
 function connectionLost(): ConnectionError {

@@ -6,6 +6,7 @@ const JSON_TYPE = { 'content-type': 'application/json' }
 
 const POST_ROUTES = [
   '/v1/txn',
+  '/v1/txn/some/ops',
   '/v1/kv/batch_get',
   ...[
     'tso',
@@ -25,6 +26,9 @@ const POST_ROUTES = [
     'mvcc_get_by_key',
     'mvcc_get_by_start_ts',
     'delete_range',
+    'acquire_pessimistic_lock',
+    'pessimistic_rollback',
+    'validate_reads',
   ].map((call) => `/v1/percolator/${call}`),
 ]
 

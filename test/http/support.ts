@@ -26,12 +26,15 @@ export const STATUS_OF_CODE: Readonly<Record<string, number>> = {
   not_found: 404,
   txn_not_found: 404,
   key_locked: 423,
+  lock_wait_timeout: 423,
   write_conflict: 409,
   already_exists: 409,
   already_committed: 409,
   txn_lock_not_found: 409,
   commit_ts_expired: 409,
   pessimistic_lock_not_found: 409,
+  pessimistic_lock_rolled_back: 409,
+  deadlock: 409,
   assertion_failed: 409,
   primary_mismatch: 409,
   precondition_failed: 412,
@@ -164,6 +167,8 @@ export function expectProblem(response: LightMyRequestResponse, code: string, fi
   expect(response.statusCode).toBe(STATUS_OF_CODE[code])
   expect(typeof body['title']).toBe('string')
   expect(typeof body['detail']).toBe('string')
+  const isRace = [409, 412, 423].includes(response.statusCode)
+  expect(typeof body['retryable']).toBe(isRace ? 'boolean' : 'undefined')
   expect(response.body).not.toMatch(/\bat .*\.(js|ts):\d+/)
   return body
 }
