@@ -32,6 +32,8 @@ export interface CommitPlan {
   readonly mutations: readonly PrewriteMutation[]
   /** Pessimistic: every mutation's key is locked, at or below this. */
   readonly forUpdateTs: Timestamp | undefined
+  /** Pessimistic: what each key's lock was granted at. */
+  readonly grantedAt: ((key: Uint8Array) => Timestamp) | undefined
   /** Serializable: what else was read. */
   readonly reads: ReadSet | undefined
   readonly lockWaitMs: number
@@ -78,7 +80,9 @@ export class Committer {
     try {
       if (batches.length > 1) {
         this.#mayHoldLocks = true
-        heartbeat = new Heartbeat(this.api, this.plan, this.plan.startedAt, this.options.heartbeatMaxMs)
+        // A pessimistic transaction has one already.
+        if (this.plan.forUpdateTs === undefined)
+          heartbeat = new Heartbeat(this.api, this.plan, this.plan.startedAt, this.options.heartbeatMaxMs)
       }
       const answers = await this.#prewriteAll(batches, kind)
       const onePcCommitTs = answers[0]?.onePcCommitTs
@@ -129,7 +133,7 @@ export class Committer {
   // ---- Prewrite
 
   async #prewriteAll(batches: readonly PrewriteMutation[][], kind: Kind): Promise<PrewriteAnswer[]> {
-    const { primary, mutations, startTs, startedAt, forUpdateTs, reads } = this.plan
+    const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads } = this.plan
     const bytes = mutations.reduce((sum, mutation) => sum + bytesOf(mutation), 0)
     const primaryText = keyText(primary)
     const keys = mutations.map(({ key }) => key).filter((key) => keyText(key) !== primaryText)
@@ -146,7 +150,7 @@ export class Committer {
     let isStopped = false // One batch failed: the others need not go on.
     const prewriteBatch = async (batch: PrewriteMutation[], index: number): Promise<PrewriteAnswer> => {
       const backoff = new Backoff()
-      for (;;) {
+      for (let isLastTry = false; ; ) {
         this.plan.signal?.throwIfAborted()
         if (isStopped) return {}
         try {
@@ -155,21 +159,27 @@ export class Committer {
               ...common,
               mutations: batch,
               lockTtl: lockTtlMs(bytes, performance.now() - startedAt),
-              ...(forUpdateTs === undefined ? {} : { pessimisticActions: batch.map(() => 'do' as const) }),
+              ...(grantedAt === undefined
+                ? {}
+                : {
+                    pessimisticActions: batch.map(() => 'do' as const),
+                    forUpdateTsMax: batch.map(({ key }) => grantedAt(key)),
+                  }),
               ...(kind === 'async' && index === 0 ? { secondaries: keys } : {}),
             }),
           )
         } catch (error) {
-          const left = deadline - performance.now()
-          const isLocked = isKvError(error, 'key_locked')
-          if (isLocked && (await this.resolver.resolve(locksOf(error), await this.api.tso(1)))) continue
-          if (isLocked && left > 0) {
-            await backoff.wait(left, this.plan.signal)
-            continue
+          // What was refused now may be granted to a copy of the request that is still on its way.
+          if (kind !== 'two_pc' && !this.options.isInProcess && mayChange(error)) this.#isUncertain = true
+          if (isKvError(error, 'key_locked') && !isLastTry) {
+            isLastTry = performance.now() >= deadline
+            if (await this.resolver.resolve(locksOf(error), await this.api.tso(1))) continue
+            if (!isLastTry) {
+              await backoff.wait(Math.max(0, deadline - performance.now()), this.plan.signal)
+              continue
+            }
           }
           isStopped = true
-          // What was refused now may be granted to a copy of the request that is still on its way.
-          if (kind !== 'two_pc' && !this.options.isInProcess && !isForGood(error)) this.#isUncertain = true
           throw error
         }
       }
@@ -244,6 +254,7 @@ export class Committer {
       }
     }
     if (this.#mayHoldLocks || this.#isUncertain) this.#inBackground(() => this.#rollBack(batches))
+    if (error === this.plan.signal?.reason) throw error
     throw isUncertain(error) && this.#isUncertain ? this.#rolledBack(error) : error
   }
 
@@ -311,8 +322,8 @@ async function allOf<T, R>(items: readonly T[], body: (item: T, index: number) =
   return results
 }
 
-/** A refusal that stays true: a key that was written after the start, or read before that, has been. */
-function isForGood(error: unknown): boolean {
-  if (isKvError(error, 'write_conflict')) return error.fields.conflictCommitTs > 0
-  return isKvError(error, 'invalid_argument') || isKvError(error, 'ts_below_safe_point')
+/** A refusal that need not last: locks go, and what was written after the start stays so. */
+function mayChange(error: unknown): boolean {
+  if (isKvError(error, 'write_conflict')) return error.fields.conflictCommitTs === 0
+  return isKvError(error, 'key_locked') || isKvError(error, 'pessimistic_lock_not_found')
 }

@@ -168,6 +168,10 @@ export class Db {
   /** A transaction that the caller commits or rolls back. Nothing is retried. */
   async begin(options: BeginOptions = {}): Promise<OpenTxn> {
     const { mode = 'optimistic', isolation = 'snapshot' } = options
+    // In JavaScript a misspelt one would be the weaker one, without a word.
+    if (mode !== 'optimistic' && mode !== 'pessimistic') throw new TypeError(`mode must not be ${String(mode)}`)
+    if (isolation !== 'snapshot' && isolation !== 'serializable')
+      throw new TypeError(`isolation must not be ${String(isolation)}`)
     return new OpenTxn(await this.#coordinator.begin({ mode, isolation, ...this.#callOptions(options) }))
   }
 
@@ -184,6 +188,7 @@ export class Db {
 
   #callOptions({ lockWaitMs = this.#lockWaitMs, signal }: WaitOptions): CallOptions {
     this.#requireOpen()
+    if (!(lockWaitMs >= 0)) throw new TypeError('lockWaitMs must be a number from 0')
     return { lockWaitMs, signal }
   }
 

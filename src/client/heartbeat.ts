@@ -15,7 +15,7 @@ export class Heartbeat {
    */
   constructor(
     api: Pick<PercolatorApi, 'txnHeartBeat'>,
-    txn: { readonly primary: Uint8Array; readonly startTs: Timestamp },
+    { primary, startTs }: { readonly primary: Uint8Array; readonly startTs: Timestamp },
     startedAt: number,
     ageMaxMs: number,
   ) {
@@ -23,7 +23,7 @@ export class Heartbeat {
       const ageMs = Math.ceil(performance.now() - startedAt)
       if (ageMs > ageMaxMs) return this.stop()
       // What fails may work at the next beat: the primary may not be locked yet.
-      api.txnHeartBeat({ ...txn, adviseLockTtl: ageMs + MANAGED_LOCK_TTL_MS }).catch(() => {})
+      api.txnHeartBeat({ primary, startTs, adviseLockTtl: ageMs + MANAGED_LOCK_TTL_MS }).catch(() => {})
     }, BEAT_MS)
     // A program that ends need not wait for it. (Browsers have plain numbers for timers.)
     if (typeof this.#timer === 'object') this.#timer.unref()

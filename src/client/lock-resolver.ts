@@ -39,16 +39,16 @@ export class LockResolver {
   async resolving<T>(waitMs: number, body: () => Promise<T>, signal?: AbortSignal): Promise<T> {
     const deadline = performance.now() + waitMs
     const backoff = new Backoff()
-    for (;;) {
+    for (let isLastTry = false; ; ) {
       signal?.throwIfAborted()
       try {
         return await body()
       } catch (error) {
-        if (!isKvError(error, 'key_locked')) throw error
+        if (!isKvError(error, 'key_locked') || isLastTry) throw error
+        isLastTry = performance.now() >= deadline
         if (await this.resolve(locksOf(error), await this.#api.tso(1))) continue
-        const left = deadline - performance.now()
-        if (left <= 0) throw error
-        await backoff.wait(left, signal)
+        if (isLastTry) throw error
+        await backoff.wait(Math.max(0, deadline - performance.now()), signal)
       }
     }
   }
@@ -115,9 +115,11 @@ export class LockResolver {
         rollbackIfNotExist: hasExpired(lock, currentTs),
         resolvingPessimisticLock: lock.type === 'pessimistic',
         forceSyncCommit,
+        verifyIsPrimary: true,
       })
     } catch (error) {
-      if (isKvError(error, 'txn_not_found')) return undefined
+      // A lock that was seen before its transaction chose another primary: it has gone, or names the right one by now.
+      if (isKvError(error, 'txn_not_found') || isKvError(error, 'primary_mismatch')) return undefined
       throw error
     }
   }

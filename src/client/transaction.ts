@@ -1,14 +1,12 @@
 import type { KeyRange, PercolatorApi, PrewriteMutation, ReadSet, Version } from '../percolator/api.js'
-import { isKvError, KvError, printKey } from '../percolator/errors.js'
+import { alreadyCommitted, alreadyExists, KvError } from '../percolator/errors.js'
 import { afterKey } from '../percolator/key-range.js'
 import { keyText } from '../percolator/key-text.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../percolator/timestamp.js'
 import { type CommitOptions, Committer } from './committer.js'
-import { Heartbeat } from './heartbeat.js'
 import type { Resolver } from './lock-resolver.js'
-import { MANAGED_LOCK_TTL_MS } from './lock-ttl.js'
 import { SnapshotReader } from './snapshot-reader.js'
-import { isUncertain } from './uncertain.js'
+import { type LockedVersion, TransactionLocks } from './transaction-locks.js'
 import { Undetermined } from './undetermined.js'
 import { type MergedPair, type MergedScan, type ScanOrder, WriteBuffer } from './write-buffer.js'
 
@@ -33,33 +31,16 @@ export interface TransactionHome {
   readonly inBackground: (work: Promise<unknown>) => void
 }
 
-/** What a read of one key sees: no `commitTs` for the transaction's own write, or where the server doesn't tell. */
-export interface MergedVersion {
-  readonly value: Uint8Array
-  readonly commitTs?: Timestamp | undefined
-}
+/** What a read of one key sees: no `commitTs` for the transaction's own write. */
+export type MergedVersion = LockedVersion
 
-/** A key that the transaction asked a pessimistic lock on. */
-interface LockedKey {
-  readonly key: Uint8Array
-  /** False while no answer says so: it may be. */
-  readonly isHeld: boolean
-  /** The latest version, for those who read for update. */
-  readonly version: MergedVersion | undefined
-}
-
-interface LockWish {
-  readonly returnValues?: boolean
-  readonly lockWaitMs: number | undefined
-}
+/** Of a key or bound that is remembered, beside its bytes. */
+const READ_BYTES = 100
 
 type State =
   | { readonly name: 'open' | 'committing' | 'rolled_back' }
   | { readonly name: 'committed'; readonly commitTs: Timestamp }
   | { readonly name: 'undetermined'; readonly committer: Committer }
-
-/** A wait on the server is cut into pieces of this length: between them, the lock of a dead client can be resolved. */
-const WAIT_SLICE_MS = 1000
 
 /**
  * One transaction: snapshot reads at `startTs` with its own writes in them, writes buffered until `commit`.
@@ -71,25 +52,19 @@ const WAIT_SLICE_MS = 1000
  */
 export class Transaction {
   readonly #home: TransactionHome
-  /** Bound to the transaction's signal, for what may be broken off at any time. */
-  readonly #api: PercolatorApi
   readonly #options: TransactionOptions
   readonly #startedAt = performance.now()
   readonly #reader: SnapshotReader
   readonly #buffer: WriteBuffer
-  /** Pessimistic locks, and those whose fate is not known. */
-  readonly #locked = new Map<string, LockedKey>()
+  /** Pessimistic: a write locks its key first. */
+  readonly #locks: TransactionLocks | undefined
   /** Read for update in an optimistic transaction: checked like a write, but written as a Lock record. */
   readonly #readForUpdate = new Map<string, Uint8Array>()
   /** Serializable: what was read of the snapshot. */
   readonly #keysRead = new Map<string, Uint8Array>()
   readonly #rangesRead: KeyRange[] = []
+  #readBytes = 0
   #prefetched: ReadonlyMap<string, Version | undefined> | undefined
-  #primary: Uint8Array | undefined
-  #forUpdateTs: Timestamp
-  #heartbeat: Heartbeat | undefined
-  /** Locks are taken one after another: the first decides the primary. */
-  #locking: Promise<unknown> = Promise.resolve()
   #state: State = { name: 'open' }
 
   constructor(
@@ -99,10 +74,21 @@ export class Transaction {
   ) {
     this.#home = home
     this.#options = options
-    this.#forUpdateTs = startTs
     this.#buffer = new WriteBuffer(options.bytesMax)
-    this.#api = (options.signal && home.api.withSignal?.(options.signal)) ?? home.api
-    this.#reader = new SnapshotReader(this.#api, home.resolver, startTs, options)
+    const { api, resolver, commitOptions } = home
+    const waiting = (options.signal && api.withSignal?.(options.signal)) ?? api
+    this.#reader = new SnapshotReader(waiting, resolver, startTs, options)
+    const { heartbeatMaxMs } = commitOptions
+    const owner = {
+      waiting,
+      api,
+      resolver,
+      startTs,
+      startedAt: this.#startedAt,
+      heartbeatMaxMs,
+      signal: options.signal,
+    }
+    this.#locks = options.mode === 'pessimistic' ? new TransactionLocks(owner) : undefined
   }
 
   get commitTs(): Timestamp | undefined {
@@ -160,18 +146,15 @@ export class Transaction {
     })
   }
 
-  /** @param request `bytesMax`, in process only, ends the scan early; see `MergedScan`. */
-  async scan(
-    request: ScanOrder & { readonly bytesMax?: number | undefined },
-    lockWaitMs?: number,
-  ): Promise<MergedScan> {
+  async scan(request: ScanOrder, lockWaitMs?: number): Promise<MergedScan> {
     this.#requireOpen()
-    const { start, end, reverse } = request
-    return this.#buffer.mergeScan(request, async (limit) => {
+    const { reverse } = request
+    return this.#buffer.mergeScan(request, async ({ start, end, limit }) => {
       const isRecorded = this.#options.isolation === 'serializable'
+      if (isRecorded) this.#charge(start, end)
       // Recorded before it is read: a commit that comes in between validates it too.
       const index = isRecorded ? this.#rangesRead.push({ start, end }) - 1 : -1
-      const answer = await this.#reader.scan({ ...request, limit }, lockWaitMs)
+      const answer = await this.#reader.scan({ ...request, start, end, limit }, lockWaitMs)
       const last = answer.pairs.at(-1)?.key
       const isWhole = answer.pairs.length < limit && answer.isCut !== true
       if (isRecorded && !isWhole && last !== undefined)
@@ -186,31 +169,32 @@ export class Transaction {
    */
   async getForUpdate(key: Uint8Array, lockWaitMs?: number): Promise<MergedVersion | undefined> {
     this.#requireOpen()
-    if (this.#options.mode === 'optimistic') {
+    if (this.#locks === undefined) {
       this.#readForUpdate.set(keyText(key), key)
       return this.get(key, lockWaitMs)
     }
     const own = this.#buffer.get(key)
     if (own !== undefined) return versionOf(own.value)
-    return (await this.#lock(key, { returnValues: true, lockWaitMs })).version
+    this.#charge(key)
+    return this.#locks.lock(key, { returnValues: true, lockWaitMs: lockWaitMs ?? this.#options.lockWaitMs })
   }
 
   /** Reads a key that is going to be written: the write itself makes a newer version a conflict. */
   getToWrite(key: Uint8Array, lockWaitMs?: number): Promise<MergedVersion | undefined> {
-    return this.#options.mode === 'pessimistic' ? this.getForUpdate(key, lockWaitMs) : this.get(key, lockWaitMs)
+    return this.#locks === undefined ? this.get(key, lockWaitMs) : this.getForUpdate(key, lockWaitMs)
   }
 
   // ---- Writes
 
   async put(key: Uint8Array, value: Uint8Array, lockWaitMs?: number): Promise<void> {
     this.#requireOpen()
-    if (this.#options.mode === 'pessimistic') await this.#lock(key, { lockWaitMs })
+    await this.#locks?.lock(key, { lockWaitMs: lockWaitMs ?? this.#options.lockWaitMs })
     this.#buffer.put(key, value)
   }
 
   async delete(key: Uint8Array, lockWaitMs?: number): Promise<void> {
     this.#requireOpen()
-    if (this.#options.mode === 'pessimistic') await this.#lock(key, { lockWaitMs })
+    await this.#locks?.lock(key, { lockWaitMs: lockWaitMs ?? this.#options.lockWaitMs })
     this.#buffer.delete(key)
   }
 
@@ -226,71 +210,6 @@ export class Transaction {
     return this.#buffer.atomically(body)
   }
 
-  /** Locks a key at its latest version; waits for whoever holds it. */
-  #lock(key: Uint8Array, wanted: LockWish): Promise<LockedKey> {
-    const locked = this.#locking.then(async () => {
-      this.#requireOpen()
-      const text = keyText(key)
-      const held = this.#locked.get(text)
-      if (held?.isHeld && (wanted.returnValues !== true || held.version !== undefined)) return held
-      return this.#acquire(text, key, wanted)
-    })
-    this.#locking = locked.catch(() => {})
-    return locked
-  }
-
-  async #acquire(text: string, key: Uint8Array, wanted: LockWish): Promise<LockedKey> {
-    const api = this.#api
-    const { resolver } = this.#home
-    const { signal } = this.#options
-    const deadline = performance.now() + (wanted.lockWaitMs ?? this.#options.lockWaitMs)
-    const isFirstLock = this.#primary === undefined
-    const before = this.#locked.get(text)
-    if (before === undefined) this.#locked.set(text, { key, isHeld: false, version: undefined })
-    for (;;) {
-      signal?.throwIfAborted()
-      const left = Math.ceil(deadline - performance.now())
-      try {
-        const { results } = await api.acquirePessimisticLock({
-          keys: [key],
-          primary: this.#primary ?? key,
-          startTs: this.startTs,
-          forUpdateTs: this.#forUpdateTs,
-          lockTtl: Math.ceil(performance.now() - this.#startedAt) + MANAGED_LOCK_TTL_MS,
-          isFirstLock,
-          waitTimeout: left > 0 ? Math.min(left, WAIT_SLICE_MS) : -1,
-          returnValues: wanted.returnValues ?? false,
-          wakeUpMode: 'force_lock',
-          signal,
-        })
-        const { value, commitTs, lockedWithConflictTs } = results[0] ?? {}
-        this.#primary ??= key
-        this.#keepAlive(this.#primary)
-        if (lockedWithConflictTs !== undefined) this.#forUpdateTs = Math.max(this.#forUpdateTs, lockedWithConflictTs)
-        const locked = { key, isHeld: true, version: value && { value, commitTs } }
-        this.#locked.set(text, locked)
-        return locked
-      } catch (error) {
-        const isTimeout = isKvError(error, 'lock_wait_timeout')
-        const lock = isTimeout || isKvError(error, 'key_locked') ? error.fields.lock : undefined
-        if (lock !== undefined) {
-          if (await resolver.resolve([lock], await api.tso(1))) continue
-          if (deadline - performance.now() > 0) continue
-          if (before === undefined) this.#locked.delete(text)
-          throw isTimeout ? error : lockWaitTimeout(key, lock)
-        }
-        if (before === undefined && !isUncertain(error)) this.#locked.delete(text)
-        throw error
-      }
-    }
-  }
-
-  #keepAlive(primary: Uint8Array): void {
-    const { api, commitOptions } = this.#home
-    const txn = { primary, startTs: this.startTs }
-    this.#heartbeat ??= new Heartbeat(api, txn, this.#startedAt, commitOptions.heartbeatMaxMs)
-  }
-
   // ---- The end
 
   /**
@@ -303,22 +222,22 @@ export class Transaction {
     if (this.#state.name === 'undetermined') return this.#run(this.#state.committer, (committer) => committer.learn())
     this.#requireOpen()
     this.#state = { name: 'committing' }
-    await this.#locking
+    await this.#locks?.settled()
     const mutations = this.#mutations()
     const [first] = mutations
     if (first === undefined || (this.#buffer.size === 0 && this.#options.isolation === 'snapshot')) {
       // What it read was one snapshot, and writers commit in the order of their timestamps: nothing to validate.
-      await this.#release()
+      await this.#locks?.release()
       this.#state = { name: 'committed', commitTs: this.startTs }
       return this.startTs
     }
-    const isPessimistic = this.#options.mode === 'pessimistic'
     const plan = {
       startTs: this.startTs,
       startedAt: this.#startedAt,
-      primary: this.#primary ?? first.key,
+      primary: this.#locks?.primary ?? first.key,
       mutations,
-      forUpdateTs: isPessimistic ? this.#forUpdateTs : undefined,
+      forUpdateTs: this.#locks?.forUpdateTs,
+      grantedAt: this.#locks && ((key: Uint8Array) => this.#locks?.grantedAt(key) ?? 0),
       reads: this.#readSet(mutations),
       lockWaitMs: this.#options.lockWaitMs,
       signal: this.#options.signal,
@@ -338,15 +257,8 @@ export class Transaction {
       this.#state = error instanceof Undetermined ? { name: 'undetermined', committer } : { name: 'rolled_back' }
       throw error
     } finally {
-      this.#heartbeat?.stop()
-      this.#releaseUnheld()
+      if (this.#locks !== undefined) this.#home.inBackground(this.#locks.end())
     }
-  }
-
-  /** Locks that were asked for, and may have been granted, are no part of what was committed or rolled back. */
-  #releaseUnheld(): void {
-    const keys = [...this.#locked.values()].filter(({ isHeld }) => !isHeld).map(({ key }) => key)
-    if (keys.length > 0) this.#home.inBackground(this.#releaseKeys(keys))
   }
 
   /** Forgets the writes and releases the locks. Idempotent. @throws KvError `already_committed`; Undetermined */
@@ -358,29 +270,16 @@ export class Transaction {
       })
       if (commitTs === undefined) return
     }
-    if (this.#state.name === 'committed') throw alreadyCommitted(this.startTs, this.#state.commitTs)
+    if (this.#state.name === 'committed') throw alreadyCommitted(undefined, this.startTs, this.#state.commitTs)
     this.#requireOpen()
     this.#state = { name: 'rolled_back' }
-    await this.#release()
-  }
-
-  /** Locks that this fails to release are resolved by whoever meets them. */
-  async #release(): Promise<void> {
-    this.#heartbeat?.stop()
-    await this.#locking // A lock on its way is released too.
-    await this.#releaseKeys([...this.#locked.values()].map(({ key }) => key)).catch(() => {})
-  }
-
-  async #releaseKeys(keys: readonly Uint8Array[]): Promise<void> {
-    const all = { keys, startTs: this.startTs, forUpdateTs: TIMESTAMP_MAX - 1 }
-    if (keys.length > 0) await this.#home.api.pessimisticRollback(all)
+    await this.#locks?.release()
   }
 
   /** Writes, and locks that must show as Lock records: what was read for update and not written. */
   #mutations(): PrewriteMutation[] {
     const mutations = this.#buffer.mutations()
-    const locked = [...this.#locked.values()].filter(({ isHeld }) => isHeld).map(({ key }) => key)
-    for (const key of [...locked, ...this.#readForUpdate.values()])
+    for (const key of [...(this.#locks?.keys ?? []), ...this.#readForUpdate.values()])
       if (this.#buffer.get(key) === undefined) mutations.push({ op: 'lock', key })
     return mutations
   }
@@ -389,13 +288,25 @@ export class Transaction {
   #readSet(mutations: readonly PrewriteMutation[]): ReadSet | undefined {
     if (this.#options.isolation === 'snapshot') return undefined
     const keys = new Map(this.#keysRead)
-    if (this.#options.mode === 'optimistic') for (const { key } of mutations) keys.delete(keyText(key))
+    if (this.#locks === undefined) for (const { key } of mutations) keys.delete(keyText(key))
     if (keys.size === 0 && this.#rangesRead.length === 0) return undefined
     return { keys: [...keys.values()], ranges: this.#rangesRead }
   }
 
   #recordKey(key: Uint8Array): void {
-    if (this.#options.isolation === 'serializable') this.#keysRead.set(keyText(key), key)
+    if (this.#options.isolation !== 'serializable' || this.#keysRead.has(keyText(key))) return
+    this.#charge(key)
+    this.#keysRead.set(keyText(key), key)
+  }
+
+  /** What a transaction remembers of its reads is bounded as its writes are. @throws KvError `payload_too_large` */
+  #charge(...keys: readonly (Uint8Array | undefined)[]): void {
+    const { bytesMax = Number.POSITIVE_INFINITY } = this.#options
+    for (const key of keys) this.#readBytes += READ_BYTES + (key?.length ?? 0)
+    if (this.#readBytes > bytesMax) {
+      const detail = `the transaction would remember over ${bytesMax} bytes of what it read`
+      throw new KvError('payload_too_large', detail, { limit: bytesMax })
+    }
   }
 
   #requireOpen(): void {
@@ -407,18 +318,4 @@ export class Transaction {
 
 function versionOf(value: Uint8Array | undefined): MergedVersion | undefined {
   return value === undefined ? undefined : { value }
-}
-
-function alreadyExists(key: Uint8Array): KvError<'already_exists'> {
-  return new KvError('already_exists', `key ${printKey(key)} exists already`, { key })
-}
-
-function alreadyCommitted(startTs: Timestamp, commitTs: Timestamp): KvError<'already_committed'> {
-  const detail = `the transaction at ${startTs} is committed at ${commitTs} and cannot be rolled back`
-  return new KvError('already_committed', detail, { startTs, commitTs })
-}
-
-function lockWaitTimeout(key: Uint8Array, lock: NonNullable<KvError<'key_locked'>['fields']['lock']>): KvError {
-  const detail = `waited for the lock on ${printKey(key)} as long as asked`
-  return new KvError('lock_wait_timeout', detail, { key, lock })
 }

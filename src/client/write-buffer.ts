@@ -1,6 +1,9 @@
+import { pairBytes } from '../percolator/answer-size.js'
 import type { KeyRange, Pair, PrewriteMutation, ScanAnswer } from '../percolator/api.js'
 import { KvError } from '../percolator/errors.js'
+import { afterKey } from '../percolator/key-range.js'
 import { keyText } from '../percolator/key-text.js'
+import { OrderedKeys } from '../percolator/ordered-keys.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 
 interface BufferedWrite {
@@ -22,11 +25,15 @@ export interface ScanOrder extends KeyRange {
   readonly limit: number
   readonly reverse: boolean
   readonly keyOnly: boolean
+  /** In process: end with the pair that reaches this many bytes of keys and values. */
+  readonly bytesMax?: number | undefined
 }
 
 /** A transaction's writes before it commits, and its reads of them. The last write of a key is the one that counts. */
 export class WriteBuffer {
   readonly #writes = new Map<string, BufferedWrite>()
+  /** Its keys. */
+  #order: OrderedKeys | undefined
   #bytes = 0
   /** While `atomically` runs: what stood under each key that it changed. */
   #undo: Map<string, BufferedWrite | undefined> | undefined
@@ -84,8 +91,13 @@ export class WriteBuffer {
 
   #replace(text: string, write: BufferedWrite | undefined): void {
     this.#bytes += bytesOf(write) - bytesOf(this.#writes.get(text))
-    if (write === undefined) this.#writes.delete(text)
-    else this.#writes.set(text, write)
+    if (write === undefined) {
+      this.#writes.delete(text)
+      this.#order?.delete(text)
+    } else {
+      this.#writes.set(text, write)
+      this.#order?.add(text)
+    }
   }
 
   mutations(): PrewriteMutation[] {
@@ -96,31 +108,65 @@ export class WriteBuffer {
 
   /**
    * A scan that sees the snapshot with these writes in it.
-   * @param scan reads the snapshot, in the range and order of `request`.
+   * @param scan reads at most `limit` pairs of the snapshot, of a part of the request's range, in its order.
    */
-  async mergeScan(request: ScanOrder, scan: (limit: number) => Promise<ScanAnswer>): Promise<MergedScan> {
-    const { limit, reverse, keyOnly } = request
-    const own = this.#inRange(request)
-    // Each own write hides at most one pair of the snapshot.
-    const { pairs, isCut = false } = await scan(limit + own.length)
-    const cutAfter = isCut ? pairs.at(-1)?.key : undefined
-    if (own.length === 0) return { pairs, cutAfter }
-    const isBefore = (a: string, b: string): boolean => a < b !== reverse
-    const end = cutAfter && keyText(cutAfter) // Beyond it the snapshot is not known.
-    const merged = new Map<string, MergedPair>(pairs.map((pair) => [keyText(pair.key), pair]))
-    for (const [text, { key, value }] of own) {
-      if (end !== undefined && isBefore(end, text)) continue
-      if (value === undefined) merged.delete(text)
-      else merged.set(text, keyOnly ? { key } : { key, value })
+  async mergeScan(
+    request: ScanOrder,
+    scan: (part: KeyRange & { readonly limit: number }) => Promise<ScanAnswer>,
+  ): Promise<MergedScan> {
+    const { limit, reverse, bytesMax = Number.POSITIVE_INFINITY } = request
+    const pairs: MergedPair[] = []
+    let bytes = 0
+    let range: KeyRange = { start: request.start, end: request.end }
+    for (;;) {
+      const wanted = limit - pairs.length
+      const page = await scan({ ...range, limit: wanted })
+      const isWhole = page.pairs.length < wanted && page.isCut !== true
+      const last = isWhole ? undefined : page.pairs.at(-1)?.key // Beyond it the snapshot is not known.
+      for (const pair of this.#merge(page.pairs, range, last, request)) {
+        pairs.push(pair)
+        bytes += pairBytes(pair)
+        if (pairs.length >= limit) return { pairs }
+        if (bytes >= bytesMax) return { pairs, cutAfter: pair.key }
+      }
+      if (last === undefined) return { pairs }
+      if (page.isCut) return { pairs, cutAfter: last }
+      range = reverse ? { start: range.start, end: last } : { start: afterKey(last), end: range.end }
     }
-    const sorted = [...merged].sort(([a], [b]) => (isBefore(a, b) ? -1 : 1)).map(([, pair]) => pair)
-    return sorted.length > limit ? { pairs: sorted.slice(0, limit) } : { pairs: sorted, cutAfter }
   }
 
-  #inRange({ start, end }: KeyRange): [string, BufferedWrite][] {
-    const from = start && keyText(start)
-    const to = end && keyText(end)
-    return [...this.#writes].filter(([text]) => (from === undefined || text >= from) && (to === undefined || text < to))
+  /** The pairs of one page and the own writes beside them, in the order of the scan, up to and with `last`. */
+  *#merge(
+    page: readonly Pair[],
+    range: KeyRange,
+    last: Uint8Array | undefined,
+    { reverse, keyOnly }: ScanOrder,
+  ): Generator<MergedPair, void> {
+    if (this.#writes.size === 0) return yield* page
+    const start = reverse && last !== undefined ? last : range.start
+    const end = !reverse && last !== undefined ? afterKey(last) : range.end
+    let next = 0
+    for (const text of this.#ordered().range(start && keyText(start), end && keyText(end), reverse)) {
+      for (; next < page.length; next++) {
+        const pair = page[next] as Pair
+        const pairText = keyText(pair.key)
+        if (pairText === text) next++ // Hidden by the own write.
+        if (pairText === text || pairText > text !== reverse) break
+        yield pair
+      }
+      const { key, value } = this.#writes.get(text) as BufferedWrite
+      if (value !== undefined) yield keyOnly ? { key } : { key, value }
+    }
+    yield* page.slice(next)
+  }
+
+  /** Made by the first scan, and kept up from then on. */
+  #ordered(): OrderedKeys {
+    if (this.#order === undefined) {
+      this.#order = new OrderedKeys()
+      for (const text of this.#writes.keys()) this.#order.add(text)
+    }
+    return this.#order
   }
 }
 

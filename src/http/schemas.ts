@@ -73,6 +73,7 @@ export const PrewriteBody = object({
   try_one_pc: Flag,
   for_update_ts: OptionalWrittenTimestamp,
   pessimistic_actions: optional(Type.Array(oneOf(['skip', 'do', 'constraint']))),
+  for_update_ts_max: optional(Type.Array(WrittenTimestamp)),
   skip_constraint_check: Flag,
   linearizable: Flag,
   reads: optional(object(readSet)),

@@ -6,8 +6,8 @@ import { asBuffer } from '../percolator/key-text.js'
 /** Answers and problems are plain data: camelCase names, bytes, numbers, text, lists and nulls. */
 export type Plain = object | string | number | boolean | null | undefined
 
-/** uint 64 arrives as bigint by default, which no schema expects; beyond the safe integers nothing is accepted anyway. */
-const packr = new Packr({ useRecords: false, moreTypes: false, int64AsType: 'number' })
+/** Values that are kept must not keep the whole request. uint 64 arrives as bigint by default, which no schema expects; beyond the safe integers nothing is accepted anyway. */
+const packr = new Packr({ useRecords: false, moreTypes: false, int64AsType: 'number', copyBuffers: true })
 const UINT32_MAX = 0xffff_ffff
 
 /** An integer that takes 64 bits. msgpackr would write a number as float 64 and a bigint as int 64. */

@@ -122,6 +122,11 @@ export interface PrewriteRequest {
   readonly tryOnePc?: boolean | undefined
   readonly forUpdateTs?: Timestamp | undefined
   readonly pessimisticActions?: readonly PessimisticAction[] | undefined
+  /**
+   * For each mutation: a pessimistic lock that stands above it is not the one that was granted, but a late copy of its
+   * request, over what others wrote meanwhile. TiKV has `for_update_ts_constraints`.
+   */
+  readonly forUpdateTsMax?: readonly Timestamp[] | undefined
   readonly skipConstraintCheck?: boolean | undefined
   /** Async commit and 1PC: the commit timestamp goes above every timestamp that was handed out so far. */
   readonly linearizable?: boolean | undefined

@@ -157,3 +157,28 @@ export function belowSafePoint(ts: Timestamp, safePoint: Timestamp): KvError<'ts
     { safePoint },
   )
 }
+
+export function lockWaitTimeout(key: Uint8Array, lock: LockInfo): KvError<'lock_wait_timeout'> {
+  const detail = `waited for the lock on ${printKey(key)} as long as asked`
+  return new KvError('lock_wait_timeout', detail, { key, lock })
+}
+
+export function alreadyExists(key: Uint8Array): KvError<'already_exists'> {
+  return new KvError('already_exists', `key ${printKey(key)} exists already`, { key })
+}
+
+/** @param key where it was found out, if anywhere. */
+export function alreadyCommitted(
+  key: Uint8Array | undefined,
+  startTs: Timestamp,
+  commitTs: Timestamp,
+): KvError<'already_committed'> {
+  const detail = `the transaction at ${startTs} is committed at ${commitTs} and cannot be rolled back`
+  return new KvError('already_committed', detail, { ...(key && { key }), startTs, commitTs })
+}
+
+/** A failed prewrite lists every key that failed. Its own code is that of the first. */
+export function withEntries(errors: readonly KvError[]): KvError {
+  const first = errors[0] as KvError
+  return new KvError(first.code, first.message, first.fields, { errors })
+}

@@ -3,7 +3,7 @@ import type { Coordinator } from '../client/coordinator.js'
 import type { Transaction } from '../client/transaction.js'
 import { Undetermined } from '../client/undetermined.js'
 import { LOCK_WAIT_MS_DEFAULT, TXN_BYTES_MAX, TXN_REMEMBERED_MS } from '../limits.js'
-import { KvError } from '../percolator/errors.js'
+import { alreadyCommitted, KvError } from '../percolator/errors.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 import type { Store } from '../store/store.js'
 import { exactlyOnce, type Idempotency, type Once } from './idempotency.js'
@@ -88,6 +88,8 @@ interface Ended {
   readonly state: TxnState
   /** 0: rolled back. */
   readonly commitTs: Timestamp
+  /** Why its commit was refused: who lost that answer and commits again hears it again. */
+  readonly failure: unknown
   readonly forgetAt: number
 }
 
@@ -140,7 +142,7 @@ export class OpenTransactions {
   }
 
   /**
-   * Commits; again after success: the same answer, for a while.
+   * Commits; again: the same answer, for a while.
    * @param idempotency given: the answer is stored with the commit, and replayed over restarts too.
    * @throws KvError `txn_not_found`, `idempotency_mismatch`; what `Transaction.commit` throws, the transaction is rolled
    *   back then; `storage_unavailable`: unknown, commit again to learn.
@@ -149,6 +151,7 @@ export class OpenTransactions {
     this.#open.get(id)?.touch()
     return exactlyOnce(this.#store, idempotency, async (stored) => {
       const ended = this.#ended.get(id)
+      if (ended?.failure !== undefined) throw ended.failure
       if (ended !== undefined && ended.commitTs > 0) return { commitTs: ended.commitTs }
       const open = this.#find(id)
       const commitTs = await open
@@ -163,7 +166,7 @@ export class OpenTransactions {
         )
         .catch((error: unknown) => {
           if (error instanceof Undetermined) throw error.cause
-          this.#end(open)
+          this.#end(open, error)
           throw error
         })
       this.#end(open)
@@ -176,9 +179,7 @@ export class OpenTransactions {
     const ended = this.#ended.get(id)
     if (ended?.commitTs === 0) return
     if (ended !== undefined) {
-      const { startTs } = ended.state
-      const detail = `the transaction is committed at ${ended.commitTs} and cannot be rolled back`
-      throw new KvError('already_committed', detail, { startTs, commitTs: ended.commitTs })
+      throw alreadyCommitted(undefined, ended.state.startTs, ended.commitTs)
     }
     const open = this.#find(id)
     if (open.txn.state === 'open') open.abort.abort(notFound(open.txn.startTs, 'is rolled back'))
@@ -215,7 +216,7 @@ export class OpenTransactions {
     throw notFound(ended.state.startTs, ended.commitTs > 0 ? 'is committed already' : 'is rolled back')
   }
 
-  #end(open: OpenTransaction): void {
+  #end(open: OpenTransaction, failure?: unknown): void {
     if (!this.#open.delete(open.id)) return
     open.stopTimer()
     const now = performance.now()
@@ -225,7 +226,7 @@ export class OpenTransactions {
     }
     const state = { ...stateOf(open), expiresInMs: 0 }
     const commitTs = open.txn.commitTs ?? 0
-    this.#ended.set(open.id, { state, commitTs, forgetAt: now + TXN_REMEMBERED_MS })
+    this.#ended.set(open.id, { state, commitTs, failure, forgetAt: now + TXN_REMEMBERED_MS })
   }
 
   /** Nobody asked for so long that nobody is going to: nothing is remembered. */

@@ -1,6 +1,8 @@
+import { vi } from 'vitest'
 import { ConnectionError } from '../../src/client/connection-error.js'
 import type { PercolatorApi } from '../../src/percolator/api.js'
 import type { Random } from '../anomalies/random.js'
+import type { TappedEngine, WriteGate } from '../store/support.js'
 
 export type CallName = Exclude<keyof PercolatorApi, 'withSignal'>
 
@@ -31,6 +33,17 @@ export function seededFates(random: Random, rates: FaultRates): () => Fate {
   }
 }
 
+/** Where a history is played: its choices, and a store whose writes are held. */
+export interface Stage {
+  readonly random: Random
+  readonly tapped: TappedEngine
+  readonly gate: WriteGate
+}
+
+/** The longest is longer than any TTL of a short transaction. */
+const LEAPS_MS = [1, 1, 1, 5, 30, 200, 4000, 25_000]
+const STEPS_MAX = 40_000
+
 /** Requests on their way, of any number of clients: they arrive one by one, in the order that the test picks. */
 export class Turns {
   readonly #waiting: { readonly client: number; readonly go: () => void }[] = []
@@ -49,6 +62,38 @@ export class Turns {
   release(index: number): void {
     this.#waiting.sort((a, b) => a.client - b.client)
     this.#waiting.splice(index, 1)[0]?.go()
+  }
+
+  /**
+   * Until `goal` is reached and `isOver`: lets requests arrive and LevelDB's writes land, one thing or two at a time,
+   * and the (fake) time pass: by leaps now and then, and always when nothing else can happen.
+   */
+  async play<T>({ random, tapped, gate }: Stage, goal: Promise<T>, isOver = (): boolean => true): Promise<T> {
+    let isReached = false
+    const reach = (): void => {
+      isReached = true
+    }
+    goal.then(reach, reach)
+    await tapped.quiet()
+    for (let step = 0; !isReached || !isOver(); step++) {
+      if (step > STEPS_MAX) throw new Error('it does not end')
+      if (random.chance(0.1)) {
+        vi.advanceTimersByTime(random.pick(LEAPS_MS))
+        await tapped.quiet()
+      }
+      const options = (): number => this.size + (gate.held > 0 ? 1 : 0)
+      if (options() === 0 && !isReached) {
+        if (vi.getTimerCount() === 0) throw new Error('everybody waits for nothing')
+        vi.advanceTimersToNextTimer()
+      }
+      for (let left = random.chance(0.3) ? 2 : 1; left > 0 && options() > 0; left--) {
+        const picked = random.below(options())
+        if (picked < this.size) this.release(picked)
+        else gate.release()
+      }
+      await tapped.quiet()
+    }
+    return goal
   }
 }
 
@@ -182,12 +227,15 @@ export class FaultyApi {
   }
 }
 
-function abortedBy<Q, A>(signal: AbortSignal, call: (request: Q) => Promise<A>, request: Q): Promise<A> {
-  return new Promise((resolve, reject) => {
-    if (signal.aborted) return reject(signal.reason)
-    signal.addEventListener('abort', () => reject(signal.reason), { once: true })
-    call(request).then(resolve, reject)
+async function abortedBy<Q, A>(signal: AbortSignal, call: (request: Q) => Promise<A>, request: Q): Promise<A> {
+  signal.throwIfAborted()
+  let abort = (): void => {}
+  const aborted = new Promise<never>((_, reject) => {
+    abort = () => reject(signal.reason)
+    signal.addEventListener('abort', abort)
   })
+  const answer = call(request)
+  return Promise.race([answer, aborted]).finally(() => signal.removeEventListener('abort', abort))
 }
 
 function connectionLost(): ConnectionError {

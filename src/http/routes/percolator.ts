@@ -121,6 +121,8 @@ function prewriteRequest(body: Decoded<Static<typeof schemas.PrewriteBody>>): Pr
     throw invalid('pessimistic_actions', 'pessimistic_actions needs for_update_ts')
   if (forUpdateTs !== undefined && pessimisticActions?.length !== mutations.length)
     throw invalid('pessimistic_actions', 'pessimistic_actions must have an entry for each mutation')
+  if (body.forUpdateTsMax !== undefined && body.forUpdateTsMax.length !== mutations.length)
+    throw invalid('for_update_ts_max', 'for_update_ts_max must have an entry for each mutation')
   if (body.secondaries !== undefined) requireDistinct(body.secondaries, 'secondaries')
   if (tryOnePc && !mutations.some(({ key }) => sameKey(key, primary)))
     throw invalid('primary', 'with try_one_pc the primary must be among the mutations')

@@ -1,5 +1,5 @@
 import type { AcquirePessimisticLockRequest } from '../api.js'
-import { invalid, KvError, keyLocked, printKey } from '../errors.js'
+import { alreadyExists, invalid, KvError, keyLocked, printKey } from '../errors.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
 import { done, type Outcome, type RowView, refused, txnRecord } from '../row.js'
@@ -121,10 +121,6 @@ function writeConflict(key: Uint8Array, request: AcquirePessimisticLockRequest, 
     primary,
     reason: 'pessimistic_retry',
   })
-}
-
-function alreadyExists(key: Uint8Array): KvError {
-  return new KvError('already_exists', `key ${printKey(key)} exists already`, { key })
 }
 
 function rolledBack(key: Uint8Array, startTs: Timestamp): KvError {

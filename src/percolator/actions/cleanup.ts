@@ -1,9 +1,9 @@
-import { keyLocked } from '../errors.js'
+import { alreadyCommitted, keyLocked } from '../errors.js'
 import { isExpired } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
 import { done, type Outcome, type RowView, refused } from '../row.js'
 import type { Timestamp } from '../timestamp.js'
-import { alreadyCommitted, rollbackLock, rollbackMissingLock } from './rollback.js'
+import { rollbackLock, rollbackMissingLock } from './rollback.js'
 
 /**
  * Rolls back one key whose lock is older than its TTL. The Rollback record is protected, so that a prewrite that comes

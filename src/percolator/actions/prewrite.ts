@@ -1,5 +1,14 @@
 import type { PessimisticAction, PrewriteAnswer, PrewriteMutation, PrewriteRequest } from '../api.js'
-import { invalid, isKvError, KvError, keyLocked, printKey, type WriteConflictReason } from '../errors.js'
+import {
+  alreadyExists,
+  invalid,
+  isKvError,
+  KvError,
+  keyLocked,
+  printKey,
+  type WriteConflictReason,
+  withEntries,
+} from '../errors.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
 import {
@@ -74,7 +83,7 @@ export function prewrite(
     // A repeat that comes after the commit: whatever its checks would say now, it has succeeded.
     const committed = committedAt(row, request.startTs)
     if (committed !== undefined) return done(answerCommitted(request, committed))
-    const checked = checkKey(row, mutation, request, request.pessimisticActions?.[i])
+    const checked = checkKey(row, mutation, request, request.pessimisticActions?.[i], request.forUpdateTsMax?.[i])
     if (!checked.ok) {
       const { error } = checked
       if (isKvError(error, 'key_locked')) locksMet.push(error)
@@ -126,6 +135,7 @@ function checkKey(
   mutation: PrewriteMutation,
   request: PrewriteRequest,
   action: PessimisticAction | undefined,
+  forUpdateTsMax = Number.POSITIVE_INFINITY,
 ): Outcome<KeyStatus> {
   const { lock } = row
   const isPessimistic = request.forUpdateTs !== undefined && request.forUpdateTs !== 0
@@ -137,6 +147,8 @@ function checkKey(
     return refused(keyLocked(isPessimistic ? { ...info, ttl: 0 } : info))
   }
   if (lock !== undefined && lock.type !== 'pessimistic') return done({ kind: 'locked', lock })
+  if (lock !== undefined && lock.forUpdateTs > forUpdateTsMax)
+    return refused(pessimisticLockNotFound(row.key, request.startTs))
   if (lock !== undefined && !isPessimistic) {
     const detail = `the transaction at ${request.startTs} holds a pessimistic lock on ${printKey(row.key)}: prewrite with for_update_ts`
     return refused(invalid('for_update_ts', detail))
@@ -196,8 +208,7 @@ function checkNewerVersion(
       return refused(pessimisticLockNotFound(row.key, request.startTs))
     }
     const mustBeAbsent = mutation.op === 'insert' || mutation.op === 'check_not_exists'
-    if (mustBeAbsent && newestData(row.writes, write.commitTs)?.type === 'put')
-      return refused(new KvError('already_exists', `key ${printKey(row.key)} exists already`, { key: row.key }))
+    if (mustBeAbsent && newestData(row.writes, write.commitTs)?.type === 'put') return refused(alreadyExists(row.key))
     return done(undefined)
   }
   return done(undefined)
@@ -297,12 +308,6 @@ function writeNow(
 
 function writeType(mutation: PrewriteMutation): 'put' | 'delete' | 'lock' {
   return mutation.op === 'delete' || mutation.op === 'lock' ? mutation.op : 'put'
-}
-
-/** The request's error is its first entry, with all entries attached. */
-function withEntries(errors: readonly KvError[]): KvError {
-  const first = errors[0] as KvError
-  return new KvError(first.code, first.message, first.fields, { errors })
 }
 
 function writeConflict(

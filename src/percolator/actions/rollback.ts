@@ -1,4 +1,4 @@
-import { KvError, printKey } from '../errors.js'
+import { alreadyCommitted, printKey } from '../errors.js'
 import type { Lock } from '../lock.js'
 import { done, type Mutation, type Outcome, type RowView, refused, sameKey, txnRecord } from '../row.js'
 import type { Timestamp } from '../timestamp.js'
@@ -91,9 +91,4 @@ export function markOnOtherLock(row: RowView, startTs: Timestamp): Mutation[] {
   const lock = row.lock
   if (lock === undefined || !lock.useAsyncCommit || startTs < lock.minCommitTs) return []
   return [{ type: 'put-lock', key: row.key, lock: { ...lock, rollbackTs: [...lock.rollbackTs, startTs] } }]
-}
-
-export function alreadyCommitted(key: Uint8Array, startTs: Timestamp, commitTs: Timestamp): KvError {
-  const detail = `the transaction at ${startTs} is committed at ${commitTs} and cannot be rolled back`
-  return new KvError('already_committed', detail, { key, startTs, commitTs })
 }

@@ -25,7 +25,7 @@ import type {
   TxnHeartBeatRequest,
   TxnStatus,
 } from '../../percolator/api.js'
-import { belowSafePoint, isKvError, KvError, keyLocked } from '../../percolator/errors.js'
+import { belowSafePoint, isKvError, KvError, keyLocked, withEntries } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX } from '../../percolator/timestamp.js'
@@ -97,7 +97,7 @@ export class Changes {
     // Where it is 1PC after all, and not the repeat of one: its locks stand in memory while its reads are validated.
     const validate =
       reads !== undefined && commitTs !== undefined && outcome.mutations.length > 0
-        ? () => this.#validation.validate({ ...reads, startTs, commitTs }).catch(withEntries)
+        ? () => this.#validation.validate({ ...reads, startTs, commitTs }).catch(listed)
         : undefined
     await this.#rows.apply(outcome.mutations, { onePc: request, beside: stored && [outcomeOp(stored)], validate })
     this.#rows.waits.acquired(startTs)
@@ -211,10 +211,8 @@ export class Changes {
 }
 
 /** A failed prewrite lists what failed, also where that was a read. */
-function withEntries(error: unknown): never {
+function listed(error: unknown): never {
   if (!(error instanceof KvError)) throw error
-  const locks = isKvError(error, 'key_locked') ? (error.fields.locks ?? []) : []
-  throw new KvError(error.code, error.message, error.fields, {
-    errors: locks.length > 0 ? locks.map(keyLocked) : [error],
-  })
+  const locks = isKvError(error, 'key_locked') ? error.fields.locks : undefined
+  throw withEntries(locks?.map(keyLocked) ?? [error])
 }

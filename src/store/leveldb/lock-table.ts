@@ -1,6 +1,6 @@
 import { keyText } from '../../percolator/key-text.js'
 import type { Lock } from '../../percolator/lock.js'
-import { OrderedKeys } from './ordered-keys.js'
+import { OrderedKeys } from '../../percolator/ordered-keys.js'
 
 export interface LockEntry {
   readonly key: Uint8Array

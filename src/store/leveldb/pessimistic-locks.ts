@@ -7,15 +7,22 @@ import type {
   PessimisticLockResult,
   PessimisticRollbackRequest,
 } from '../../percolator/api.js'
-import { belowSafePoint, isKvError, KvError, printKey } from '../../percolator/errors.js'
+import { belowSafePoint, isKvError, lockWaitTimeout } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
 import { done, type Mutation } from '../../percolator/row.js'
+import type { Timestamp } from '../../percolator/timestamp.js'
 import type { Turn } from './lock-waits.js'
 import { readPairs } from './reads.js'
 import { NONE, type RowStore } from './row-store.js'
 
 /** TiKV's `pessimistic-txn.wait-for-lock-timeout`. */
 const WAIT_MS_DEFAULT = 1000
+
+/** A place in a queue: fulfilled with a turn, or with undefined when the time is over. */
+interface Waiting {
+  readonly wait: Promise<Turn | undefined>
+}
+type Tried = AcquirePessimisticLockAnswer | Waiting
 
 /**
  * Locks taken before the prewrite, and the waiting for them. They stand in memory alone, as in TiKV: a prewrite makes do
@@ -34,39 +41,62 @@ export class PessimisticLocks {
     const deadline = performance.now() + waitMs
     await this.#rows.guard(() => this.#rows.observe(forUpdateTs)) // It reads: nobody may commit below what it saw.
     let turn: Turn | undefined
-    for (let isLastTry = waitMs === 0; ; ) {
-      const tried = await this.#rows
-        .guard(() => this.#rows.latches.hold(keys.map(keyText), () => this.#tryLock(request, isLastTry, deadline)))
-        .finally(() => turn?.done())
-      if (!('wait' in tried)) return tried
-      turn = await tried.wait
-      isLastTry = turn === undefined
+    try {
+      for (let isLastTry = waitMs === 0; ; isLastTry = turn === undefined) {
+        // Most who come find the key locked: they line up without a latch, and without reading.
+        const tried =
+          (isLastTry ? undefined : this.#lineUp(request, deadline)) ?? (await this.#try(request, isLastTry, deadline))
+        turn?.done()
+        if (!('wait' in tried)) return tried
+        turn = await tried.wait
+      }
+    } finally {
+      turn?.done()
     }
   }
 
+  #try(request: AcquirePessimisticLockRequest, isLastTry: boolean, deadline: number): Promise<Tried> {
+    const keys = request.keys.map(keyText)
+    return this.#rows.guard(() => this.#rows.latches.hold(keys, () => this.#tryLatched(request, isLastTry, deadline)))
+  }
+
+  /** A place in the queue of a key that another transaction locks, or that an older one was woken for. */
+  #lineUp(request: AcquirePessimisticLockRequest, deadline: number): Waiting | undefined {
+    for (const key of request.keys) {
+      const entry = this.#rows.locks.get(key)
+      const isLocked = entry !== undefined && entry.pending === undefined && entry.lock.startTs !== request.startTs
+      if (isLocked || this.#isClaimed(key, request.startTs)) return this.#enqueue(key, request, deadline)
+    }
+    return undefined
+  }
+
+  /** An older transaction was woken for this key, which is free, and has not taken it yet. */
+  #isClaimed(key: Uint8Array, startTs: Timestamp): boolean {
+    if (this.#rows.locks.get(key) !== undefined) return false
+    const claimant = this.#rows.waits.claimant(key)
+    return claimant !== undefined && claimant < startTs
+  }
+
+  /** @throws KvError `deadlock` */
+  #enqueue(key: Uint8Array, { startTs, signal }: AcquirePessimisticLockRequest, deadline: number): Waiting {
+    const timeoutMs = Math.max(0, deadline - performance.now())
+    return { wait: this.#rows.waits.enqueue(key, startTs, { timeoutMs, signal }) }
+  }
+
   /** Locks all the keys or none. @returns the place in the queue of the first key that is locked, if one is. */
-  async #tryLock(
-    request: AcquirePessimisticLockRequest,
-    isLastTry: boolean,
-    deadline: number,
-  ): Promise<AcquirePessimisticLockAnswer | { wait: Promise<Turn | undefined> }> {
-    const { keys, startTs, forUpdateTs, waitTimeout, signal } = request
+  async #tryLatched(request: AcquirePessimisticLockRequest, isLastTry: boolean, deadline: number): Promise<Tried> {
+    const { keys, startTs, forUpdateTs, waitTimeout } = request
     const rows = await this.#rows.readRows(keys, Math.min(startTs, forUpdateTs), () => 'data')
     if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
-    const wait = (key: Uint8Array): { wait: Promise<Turn | undefined> } => {
-      const timeoutMs = Math.max(0, deadline - performance.now())
-      return { wait: this.#rows.waits.enqueue(key, startTs, { timeoutMs, signal }) }
-    }
     const acquired = []
     const mutations: Mutation[] = []
     for (const row of rows) {
-      const claimant = row.lock === undefined ? this.#rows.waits.claimant(row.key) : undefined
-      if (claimant !== undefined && claimant < startTs && !isLastTry) return wait(row.key) // An older one was woken for it.
+      if (!isLastTry && this.#isClaimed(row.key, startTs)) return this.#enqueue(row.key, request, deadline)
       const outcome = acquirePessimisticLock(row, request)
       if (!outcome.ok) {
         if (!isKvError(outcome.error, 'key_locked') || waitTimeout === -1) throw outcome.error
         if (isLastTry) throw lockWaitTimeout(row.key, outcome.error.fields.lock as LockInfo)
-        return wait(row.key)
+        return this.#enqueue(row.key, request, deadline)
       }
       acquired.push({ key: row.key, ...outcome.value })
       mutations.push(...outcome.mutations)
@@ -103,9 +133,4 @@ export class PessimisticLocks {
       ),
     )
   }
-}
-
-function lockWaitTimeout(key: Uint8Array, lock: LockInfo): KvError<'lock_wait_timeout'> {
-  const detail = `waited for the lock on ${printKey(key)} as long as asked`
-  return new KvError('lock_wait_timeout', detail, { key, lock })
 }

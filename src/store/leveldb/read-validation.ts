@@ -1,5 +1,6 @@
 import { isNewer, judgeLock, readChanged } from '../../percolator/actions/validate-reads.js'
 import type { ValidateReadsRequest } from '../../percolator/api.js'
+import { belowSafePoint } from '../../percolator/errors.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import type { LockEntry } from './lock-table.js'
 import { findVersion, readVersion } from './row-reader.js'
@@ -18,6 +19,7 @@ export class ReadValidation {
     const { startTs, commitTs, keys, ranges } = request
     for (;;) {
       await this.#rows.admitRead(commitTs)
+      if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
       // One turn of the event loop from here to the snapshot: see `get`.
       const younger = new Set<LockEntry>()
       const judge = (entry: LockEntry | undefined): void => {

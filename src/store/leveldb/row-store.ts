@@ -69,6 +69,8 @@ export class RowStore {
   #isClosed = false
   #reopening: Promise<void> | undefined
   #reopenNotBefore = 0
+  /** How often the database was opened again. */
+  #opened = 0
 
   constructor(
     readonly engine: Engine,
@@ -146,7 +148,10 @@ export class RowStore {
     })
     for (const mutation of mutations) this.#publish(mutation, pending, onePc)
     try {
+      const opened = this.#opened
       if (validate !== undefined) await validate()
+      // Locks in flight go when the database is opened anew: nobody would have met these.
+      if (opened !== this.#opened) throw engineFailed()
       if (ops.length > 0) await this.group.submit(ops)
       for (const mutation of mutations) this.#settle(mutation, pending)
     } catch (error) {
@@ -219,7 +224,7 @@ export class RowStore {
   requireAvailable(): void {
     if (this.isAvailable) return
     this.reopenSoon()
-    throw new KvError('storage_unavailable', 'the storage engine failed; it is being opened again', {})
+    throw engineFailed()
   }
 
   reopenSoon(): void {
@@ -240,6 +245,7 @@ export class RowStore {
 
   async #tryReopen(): Promise<void> {
     this.isAvailable = false
+    this.#opened++
     try {
       await this.engine.reopen()
       await this.#loadLocks()
@@ -312,4 +318,8 @@ export async function settledOrLocked(entries: readonly LockEntry[]): Promise<vo
 /** abstract-level and classic-level mark every error of theirs with a code `LEVEL_...`. */
 function isEngineError(error: unknown): error is Error {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' && error.code.startsWith('LEVEL_')
+}
+
+function engineFailed(): KvError<'storage_unavailable'> {
+  return new KvError('storage_unavailable', 'the storage engine failed; it is being opened again', {})
 }

@@ -1,0 +1,635 @@
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../src/client/coordinator.js'
+import { Heartbeat } from '../../src/client/heartbeat.js'
+import { LockResolver } from '../../src/client/lock-resolver.js'
+import { lockTtlMs } from '../../src/client/lock-ttl.js'
+import type { Transaction, TransactionOptions } from '../../src/client/transaction.js'
+import { Undetermined } from '../../src/client/undetermined.js'
+import type { PercolatorApi, PrewriteRequest, TxnHeartBeatRequest } from '../../src/percolator/api.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../src/percolator/timestamp.js'
+import type { Store } from '../../src/store/store.js'
+import { codeOf, deferred, prewriteOf, put, read, testStores, text, turn, utf8, write } from '../store/support.js'
+import { type Call, type Fate, FaultyApi } from './faulty-api.js'
+
+/** Which calls a transaction sends, and when it sends none. */
+
+const stores = testStores()
+const OPTIMISTIC: TransactionOptions = { mode: 'optimistic', isolation: 'snapshot', lockWaitMs: 0 }
+const PESSIMISTIC: TransactionOptions = { ...OPTIMISTIC, mode: 'pessimistic' }
+const SERIALIZABLE: TransactionOptions = { ...OPTIMISTIC, isolation: 'serializable' }
+const ONE_PC = COMMIT_OPTIONS_DEFAULT
+/** A batch a key. */
+const ASYNC = { ...COMMIT_OPTIONS_DEFAULT, batchBytes: 1 }
+const TWO_PC = { ...ASYNC, asyncCommitKeysMax: 0 }
+
+interface Setting {
+  readonly store: Store
+  readonly network: FaultyApi
+  readonly coordinator: Coordinator
+  readonly txn: Transaction
+}
+
+/** A transaction that was begun; what it sends from now on is in `network.calls`. */
+async function begun(
+  commitOptions = ONE_PC,
+  options = OPTIMISTIC,
+  through: (network: FaultyApi, store: Store) => Partial<PercolatorApi> = () => ({}),
+): Promise<Setting> {
+  const store = await stores.open()
+  const network = new FaultyApi(store)
+  const coordinator = new Coordinator({ ...network.api, ...through(network, store) }, commitOptions)
+  const txn = await coordinator.begin(options)
+  network.calls.length = 0
+  return { store, network, coordinator, txn }
+}
+
+async function putAll(txn: Transaction, keys: readonly string[]): Promise<void> {
+  for (const key of keys) await txn.put(utf8(key), utf8('mine'))
+}
+
+const names = ({ calls }: FaultyApi): string[] => calls.map(({ name }) => name)
+const requests = <R>({ calls }: FaultyApi, wanted: string): R[] =>
+  calls.filter(({ name }) => name === wanted).map(({ request }) => request as R)
+const prewrites = (network: FaultyApi): PrewriteRequest[] => requests(network, 'prewrite')
+const keysOf = ({ mutations }: PrewriteRequest): string[] => mutations.map(({ key }) => text(key))
+const committedKeys = (network: FaultyApi): string[][] =>
+  requests<{ keys: Uint8Array[] }>(network, 'commit').map(({ keys }) => keys.map(text))
+const rolledBackKeys = (network: FaultyApi): string[] =>
+  requests<{ keys: Uint8Array[] }>(network, 'rollback').flatMap(({ keys }) => keys.map(text))
+
+async function conflictOn(store: Store, key: string): Promise<Timestamp> {
+  const startTs = await store.tso(1)
+  const commitTs = await store.tso(1)
+  await write(store, startTs, commitTs, [put(key, 'other')])
+  return commitTs
+}
+
+afterEach(() => {
+  vi.useRealTimers()
+})
+
+describe('one phase', () => {
+  test('one request, and nothing more', async () => {
+    const { network, coordinator, txn } = await begun()
+    await putAll(txn, ['a', 'b'])
+    await txn.delete(utf8('c'))
+    const commitTs = await txn.commit()
+    await coordinator.idle()
+    expect(names(network)).toEqual(['prewrite'])
+    expect(prewrites(network)[0]).toMatchObject({
+      tryOnePc: true,
+      linearizable: true,
+      txnSize: 3,
+      startTs: txn.startTs,
+    })
+    expect(prewrites(network)[0]?.mutations).toEqual([
+      put('a', 'mine'),
+      put('b', 'mine'),
+      { op: 'delete', key: utf8('c') },
+    ])
+    for (const field of ['useAsyncCommit', 'secondaries', 'reads', 'pessimisticActions'])
+      expect(prewrites(network)[0]).not.toHaveProperty(field, expect.anything())
+    expect(prewrites(network)[0]?.forUpdateTs).toBeUndefined()
+    expect(commitTs).toBeGreaterThan(txn.startTs)
+  })
+
+  test.each([OPTIMISTIC, PESSIMISTIC, SERIALIZABLE])(
+    'nothing written: nothing sent ($mode, $isolation)',
+    async (options) => {
+      const { network, txn } = await begun(ONE_PC, options)
+      await txn.get(utf8('a'))
+      expect(await txn.commit()).toBe(txn.startTs)
+      expect(names(network)).toEqual(['get'])
+    },
+  )
+
+  test('falls back where an earlier try left a plain lock: commits in two phases', async () => {
+    const { store, network, txn } = await begun()
+    await putAll(txn, ['a'])
+    await store.prewrite(prewriteOf(txn.startTs, [put('a', 'mine')]))
+    await txn.commit()
+    expect(names(network)).toEqual(['prewrite', 'tso', 'commit'])
+    expect(await read(store, 'a')).toBe('mine')
+  })
+
+  test('a conflict: no lock can stand, nothing is sent', async () => {
+    const { store, network, coordinator, txn } = await begun()
+    await putAll(txn, ['a', 'b'])
+    await conflictOn(store, 'b')
+    expect(await codeOf(txn.commit())).toBe('write_conflict')
+    await coordinator.idle()
+    expect(names(network)).toEqual(['prewrite'])
+  })
+
+  test('answers lost: tries again, then asks the primary, and cleans up', async () => {
+    const { network, coordinator, txn } = await begun()
+    await putAll(txn, ['a', 'b'])
+    network.fateOf = ({ name }) => (name === 'prewrite' ? 'lose_request' : 'arrive')
+    expect(await codeOf(txn.commit())).toBe('write_conflict')
+    await coordinator.idle()
+    expect(names(network)).toEqual(['prewrite', 'prewrite', 'prewrite', 'checkTxnStatus', 'rollback'])
+    const ask = { primary: utf8('a'), lockTs: txn.startTs, rollbackIfNotExist: true, currentTs: TIMESTAMP_MAX }
+    expect(requests(network, 'checkTxnStatus')).toMatchObject([ask])
+    expect(rolledBackKeys(network)).toEqual(['a', 'b'])
+  })
+})
+
+describe('async commit', () => {
+  test('prewrites side by side, secondaries in the primary, answered before the commits', async () => {
+    const hold = deferred()
+    const { store, network, coordinator, txn } = await begun(ASYNC, OPTIMISTIC, ({ api }) => ({
+      commit: async (request) => {
+        await hold.promise
+        return api.commit(request)
+      },
+    }))
+    await putAll(txn, ['a', 'b', 'c'])
+    const commitTs = await txn.commit()
+    expect(names(network)).toEqual(['prewrite', 'prewrite', 'prewrite'])
+    expect(prewrites(network).map(keysOf)).toEqual([['a'], ['b'], ['c']])
+    expect(prewrites(network).map(({ secondaries }) => secondaries?.map(text))).toEqual([
+      ['b', 'c'],
+      undefined,
+      undefined,
+    ])
+    for (const request of prewrites(network)) {
+      expect(request).toMatchObject({ useAsyncCommit: true, linearizable: true, primary: utf8('a'), txnSize: 3 })
+      expect(request).not.toHaveProperty('tryOnePc')
+    }
+    const { locks } = await store.scanLock({ maxTs: TIMESTAMP_MAX })
+    expect(locks).toHaveLength(3)
+    expect(commitTs).toBe(Math.max(...locks.map(({ minCommitTs }) => minCommitTs)))
+    hold.resolve()
+    await coordinator.idle()
+    expect(committedKeys(network)).toEqual([['a'], ['b'], ['c']])
+    expect(requests(network, 'commit')).toMatchObject([{ commitTs }, { commitTs }, { commitTs }])
+  })
+
+  test.each([
+    { keys: 256, length: 4, kind: 'async' },
+    { keys: 257, length: 4, kind: 'two_pc' },
+    { keys: 4, length: 1024, kind: 'async' },
+    { keys: 4, length: 1025, kind: 'two_pc' },
+  ])('$keys keys of $length bytes: $kind', async ({ keys, length, kind }) => {
+    const { network, coordinator, txn } = await begun({ ...ASYNC, batchBytes: length })
+    await putAll(
+      txn,
+      Array.from({ length: keys }, (_, i) => String(i).padStart(length, '0')),
+    )
+    await txn.commit()
+    await coordinator.idle()
+    expect(new Set(prewrites(network).map(({ useAsyncCommit = false }) => useAsyncCommit))).toEqual(
+      new Set([kind === 'async']),
+    )
+  })
+
+  test('falls back where one key has a plain lock: commits in two phases', async () => {
+    const { store, network, coordinator, txn } = await begun(ASYNC)
+    await putAll(txn, ['a', 'b'])
+    await store.prewrite(prewriteOf(txn.startTs, [put('b', 'mine')], { primary: utf8('a') }))
+    await txn.commit()
+    await coordinator.idle()
+    expect(names(network)).toEqual(['prewrite', 'prewrite', 'tso', 'commit', 'commit'])
+    expect([await read(store, 'a'), await read(store, 'b')]).toEqual(['mine', 'mine'])
+  })
+})
+
+describe('two phases', () => {
+  test('batches by size, the primary first; its commit is the answer, the rest follows', async () => {
+    const hold = deferred()
+    const { network, coordinator, txn } = await begun({ ...TWO_PC, batchBytes: 10 }, PESSIMISTIC, ({ api, calls }) => ({
+      commit: async (request) => {
+        if (calls.some(({ name }) => name === 'commit')) await hold.promise
+        return api.commit(request)
+      },
+    }))
+    await txn.getForUpdate(utf8('z'))
+    await putAll(txn, ['a', 'b', 'c'])
+    const commitTs = await txn.commit()
+    expect(prewrites(network).map(keysOf)).toEqual([['z', 'a', 'b'], ['c']])
+    expect(prewrites(network).map(({ primary }) => text(primary))).toEqual(['z', 'z'])
+    for (const request of prewrites(network)) {
+      expect(request).toMatchObject({ linearizable: true })
+      for (const field of ['tryOnePc', 'useAsyncCommit', 'secondaries']) expect(request).not.toHaveProperty(field)
+    }
+    expect(names(network).slice(-2)).toEqual(['tso', 'commit'])
+    expect(requests(network, 'commit')).toMatchObject([{ primary: utf8('z'), startTs: txn.startTs, commitTs }])
+    expect(committedKeys(network)).toEqual([['z', 'a', 'b']])
+    hold.resolve()
+    await coordinator.idle()
+    expect(committedKeys(network)).toEqual([['z', 'a', 'b'], ['c']])
+  })
+
+  test.each([ASYNC, TWO_PC])('a conflict (async: $asyncCommitKeysMax): all keys are rolled back', async (options) => {
+    const { store, network, coordinator, txn } = await begun(options)
+    await putAll(txn, ['a', 'b', 'c'])
+    await conflictOn(store, 'b')
+    expect(await codeOf(txn.commit())).toBe('write_conflict')
+    await coordinator.idle()
+    expect(names(network)).not.toContain('commit')
+    expect(rolledBackKeys(network).sort()).toEqual(['a', 'b', 'c'])
+    expect(await read(store, 'a')).toBeUndefined()
+    expect((await store.scanLock({ maxTs: TIMESTAMP_MAX })).locks).toEqual([])
+  })
+
+  test('somebody rolled the primary back: refused, and cleaned up', async () => {
+    const { network, coordinator, txn } = await begun(TWO_PC, OPTIMISTIC, ({ api }, store) => ({
+      commit: async (request) => {
+        await store.rollback({ keys: [utf8('a')], startTs: request.startTs })
+        return api.commit(request)
+      },
+    }))
+    await putAll(txn, ['a', 'b'])
+    expect(await codeOf(txn.commit())).toBe('txn_lock_not_found')
+    await coordinator.idle()
+    expect(rolledBackKeys(network)).toEqual(['a', 'b'])
+  })
+
+  test('a reader raised min_commit_ts: a new commit_ts, validated again', async () => {
+    let pushed = 0
+    const { store, network, txn } = await begun(TWO_PC, SERIALIZABLE, ({ api }, store) => ({
+      commit: async (request) => {
+        const minCommitTs = (await store.tso(1)) + 1
+        if (pushed++ === 0)
+          await store.txnHeartBeat({ primary: utf8('a'), startTs: request.startTs, adviseLockTtl: 1, minCommitTs })
+        return api.commit(request)
+      },
+    }))
+    await txn.get(utf8('r'))
+    await putAll(txn, ['a'])
+    await store.prewrite(prewriteOf(txn.startTs, [put('a', 'mine')])) // Keeps it from being one phase.
+    const commitTs = await txn.commit()
+    expect(names(network)).toEqual([
+      'get',
+      'prewrite',
+      ...['tso', 'validateReads', 'commit'],
+      ...['tso', 'validateReads', 'commit'],
+    ])
+    const tried = requests<{ commitTs: Timestamp }>(network, 'commit').map(({ commitTs }) => commitTs)
+    expect(requests(network, 'validateReads')).toMatchObject(tried.map((commitTs) => ({ commitTs })))
+    expect(tried[1]).toBe(commitTs)
+    expect(tried[1]).toBeGreaterThan(tried[0] ?? 0)
+  })
+})
+
+describe('serializable', () => {
+  test('one phase: what it read goes with the prewrite, without what it wrote', async () => {
+    const { network, txn } = await begun(ONE_PC, SERIALIZABLE)
+    for (const key of ['a', 'r']) await txn.get(utf8(key))
+    await txn.batchGet([utf8('s')])
+    await txn.scan({ start: utf8('x'), end: utf8('y'), limit: 10, reverse: false, keyOnly: false })
+    await putAll(txn, ['a'])
+    await txn.commit()
+    expect(prewrites(network)).toMatchObject([
+      { tryOnePc: true, reads: { keys: [utf8('r'), utf8('s')], ranges: [{ start: utf8('x'), end: utf8('y') }] } },
+    ])
+  })
+
+  test('pessimistic: what it wrote too, since its lock does not look at the snapshot', async () => {
+    const { network, txn } = await begun(ONE_PC, { ...SERIALIZABLE, mode: 'pessimistic' })
+    await txn.get(utf8('a'))
+    await putAll(txn, ['a'])
+    await txn.commit()
+    expect(prewrites(network)).toMatchObject([{ reads: { keys: [utf8('a')], ranges: [] } }])
+  })
+
+  test('it read only what it wrote: nothing to validate, and async commit', async () => {
+    const { network, coordinator, txn } = await begun(ASYNC, SERIALIZABLE)
+    await txn.get(utf8('a'))
+    await putAll(txn, ['a', 'b'])
+    await txn.commit()
+    await coordinator.idle()
+    expect(names(network)).not.toContain('validateReads')
+    expect(prewrites(network)).toMatchObject([{ useAsyncCommit: true }, { useAsyncCommit: true }])
+  })
+
+  test.each([
+    { reverse: false, limit: 2, range: ['r', 'r2\0'] },
+    { reverse: true, limit: 2, range: ['r2', 's'] },
+    { reverse: false, limit: 4, range: ['r', 's'] },
+  ])('a scan counts as far as it looked (reverse: $reverse, limit: $limit)', async ({ reverse, limit, range }) => {
+    const { store, network, coordinator } = await begun(ONE_PC, SERIALIZABLE)
+    await store.prewrite(
+      prewriteOf(
+        await store.tso(1),
+        ['r1', 'r2', 'r3'].map((key) => put(key)),
+        { tryOnePc: true },
+      ),
+    )
+    const txn = await coordinator.begin(SERIALIZABLE)
+    await txn.scan({ start: utf8('r'), end: utf8('s'), limit, reverse, keyOnly: false })
+    await putAll(txn, ['a'])
+    await txn.commit()
+    const ranges = prewrites(network).flatMap(({ reads }) => reads?.ranges ?? [])
+    expect(ranges.map(({ start, end }) => [start, end].map((bound) => bound && text(bound)))).toEqual([range])
+  })
+
+  test('several batches: no async commit; validated between the prewrites and the commit', async () => {
+    const { network, coordinator, txn } = await begun(ASYNC, SERIALIZABLE)
+    await txn.get(utf8('r'))
+    await putAll(txn, ['a', 'b'])
+    const commitTs = await txn.commit()
+    await coordinator.idle()
+    expect(names(network)).toEqual(['get', 'prewrite', 'prewrite', 'tso', 'validateReads', 'commit', 'commit'])
+    for (const request of prewrites(network)) expect(request.useAsyncCommit ?? request.reads).toBeUndefined()
+    const validation = { startTs: txn.startTs, commitTs, keys: [utf8('r')], ranges: [] }
+    expect(requests(network, 'validateReads')).toEqual([validation])
+  })
+
+  test('several batches: what it read was written; all keys are rolled back', async () => {
+    const { store, network, coordinator, txn } = await begun(ASYNC, SERIALIZABLE)
+    await txn.get(utf8('r'))
+    await putAll(txn, ['a', 'b'])
+    await conflictOn(store, 'r')
+    expect(await codeOf(txn.commit())).toBe('write_conflict')
+    await coordinator.idle()
+    expect(names(network)).not.toContain('commit')
+    expect(rolledBackKeys(network)).toEqual(['a', 'b'])
+  })
+})
+
+describe('pessimistic', () => {
+  test.each([ONE_PC, TWO_PC])(
+    'locks first; keys read for update are locked in the commit too ($batchBytes)',
+    async (options) => {
+      const { store, network, coordinator, txn } = await begun(options, PESSIMISTIC)
+      const newer = await conflictOn(store, 'b')
+      await putAll(txn, ['a', 'b'])
+      await txn.getForUpdate(utf8('u'))
+      await txn.commit()
+      await coordinator.idle()
+      const locks = requests<Record<string, unknown>>(network, 'acquirePessimisticLock')
+      const common = { primary: utf8('a'), startTs: txn.startTs, wakeUpMode: 'force_lock' }
+      expect(locks).toMatchObject([
+        { ...common, keys: [utf8('a')], forUpdateTs: txn.startTs, isFirstLock: true, returnValues: false },
+        { ...common, keys: [utf8('b')], forUpdateTs: txn.startTs, isFirstLock: false },
+        { ...common, keys: [utf8('u')], forUpdateTs: newer, isFirstLock: false, returnValues: true },
+      ])
+      const mutations = prewrites(network).flatMap((request) => request.mutations)
+      expect(mutations).toEqual([put('a', 'mine'), put('b', 'mine'), { op: 'lock', key: utf8('u') }])
+      for (const { forUpdateTs, pessimisticActions, mutations } of prewrites(network)) {
+        expect(forUpdateTs).toBe(newer)
+        expect(pessimisticActions).toEqual(mutations.map(() => 'do'))
+      }
+    },
+  )
+
+  test('optimistic: keys read for update are written as locks', async () => {
+    const { network, txn } = await begun()
+    await txn.getForUpdate(utf8('u'))
+    await putAll(txn, ['a'])
+    await txn.commit()
+    expect(names(network)).toEqual(['get', 'prewrite'])
+    expect(prewrites(network)[0]?.mutations).toEqual([put('a', 'mine'), { op: 'lock', key: utf8('u') }])
+  })
+
+  test('nothing written: releases its locks', async () => {
+    const { store, network, txn } = await begun(ONE_PC, PESSIMISTIC)
+    await txn.getForUpdate(utf8('u'))
+    expect(await txn.commit()).toBe(txn.startTs)
+    expect(names(network)).toEqual(['acquirePessimisticLock', 'pessimisticRollback'])
+    expect(store.lockCount).toBe(0)
+  })
+
+  test('one phase that fails: rolls back, since its locks stand', async () => {
+    const { store, network, coordinator, txn } = await begun(ONE_PC, PESSIMISTIC)
+    await putAll(txn, ['a', 'b'])
+    await store.pessimisticRollback({ keys: [utf8('b')], startTs: txn.startTs, forUpdateTs: TIMESTAMP_MAX - 1 })
+    await conflictOn(store, 'b')
+    expect(await codeOf(txn.commit())).toBe('pessimistic_lock_not_found')
+    await coordinator.idle()
+    expect(rolledBackKeys(network)).toEqual(['a', 'b'])
+    expect(store.lockCount).toBe(0)
+  })
+
+  test('a lock whose answer was lost is no part of the commit, and is released after it', async () => {
+    const { network, coordinator, txn } = await begun(ONE_PC, PESSIMISTIC)
+    await putAll(txn, ['a'])
+    network.fateOf = ({ name }) => (name === 'acquirePessimisticLock' ? 'lose_answer' : 'arrive')
+    await expect(txn.put(utf8('b'), utf8('mine'))).rejects.toMatchObject({ code: 'connection_failed' })
+    await txn.commit()
+    await coordinator.idle()
+    expect(prewrites(network).map(keysOf)).toEqual([['a']])
+    expect(requests(network, 'pessimisticRollback')).toMatchObject([{ keys: [utf8('b')] }])
+  })
+
+  /** Its lock is gone, as after its TTL, and somebody else wrote the key. */
+  async function loseLock(store: Store, key: string): Promise<void> {
+    await new LockResolver(store).resolve((await store.scanLock({ maxTs: TIMESTAMP_MAX })).locks, TIMESTAMP_MAX)
+    await conflictOn(store, key)
+  }
+
+  test.each([ONE_PC, TWO_PC])(
+    'its lock was lost, and a copy of its request takes it again over a newer version ($batchBytes)',
+    async (options) => {
+      const { store, network, coordinator, txn } = await begun(options, PESSIMISTIC)
+      network.fateOf = ({ name }) => (name === 'acquirePessimisticLock' ? 'echo' : 'arrive')
+      expect(await txn.getForUpdate(utf8('n'))).toBeUndefined()
+      await loseLock(store, 'n')
+      await network.deliverLate()
+      await putAll(txn, ['n'])
+      expect(await codeOf(txn.commit())).not.toBe('none')
+      await coordinator.idle()
+      expect(await read(store, 'n')).toBe('other')
+    },
+  )
+
+  test('its lock was lost, and it reads for update what was absent before: it does not commit both', async () => {
+    const { store, txn } = await begun(ONE_PC, PESSIMISTIC)
+    expect(await txn.getForUpdate(utf8('n'))).toBeUndefined()
+    await loseLock(store, 'n')
+    const again = await txn.getForUpdate(utf8('n')).catch((error: unknown) => error)
+    await putAll(txn, ['m'])
+    const code = await codeOf(txn.commit())
+    if (again !== undefined) expect(code).not.toBe('none')
+  })
+})
+
+describe('TTLs and heartbeats', () => {
+  test.each([
+    { bytes: 0, ageMs: 0, ttl: 3000 },
+    { bytes: 32 * 1024 - 1, ageMs: 0, ttl: 3000 },
+    { bytes: 256 * 1024, ageMs: 0, ttl: 3000 },
+    { bytes: 2 ** 20, ageMs: 0, ttl: 6000 },
+    { bytes: 4 * 2 ** 20, ageMs: 1.5, ttl: 12_002 },
+    { bytes: 2 ** 30, ageMs: 5000, ttl: 25_000 },
+  ])('$bytes bytes, $ageMs ms old: $ttl ms', ({ bytes, ageMs, ttl }) => {
+    expect(lockTtlMs(bytes, ageMs)).toBe(ttl)
+  })
+
+  const TIMERS = ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'performance'] as const
+  const isFake = (): void => void vi.useFakeTimers({ toFake: [...TIMERS] })
+
+  test('of each request: the whole transaction counts, and its age', async () => {
+    isFake()
+    const { network, coordinator, txn } = await begun({ ...ASYNC, batchBytes: 2 ** 20 })
+    for (const key of ['a', 'b', 'c', 'd']) await txn.put(utf8(key), new Uint8Array(2 ** 20 - 1))
+    vi.advanceTimersByTime(500)
+    await txn.commit()
+    await coordinator.idle()
+    expect(prewrites(network).map(({ lockTtl }) => lockTtl)).toEqual([12_500, 12_500, 12_500, 12_500])
+  })
+
+  test('a pessimistic lock lives long, and longer while its transaction does', async () => {
+    isFake()
+    const { store, network, txn } = await begun(ONE_PC, PESSIMISTIC)
+    vi.advanceTimersByTime(500)
+    await putAll(txn, ['a'])
+    expect(requests(network, 'acquirePessimisticLock')).toMatchObject([{ lockTtl: 20_500 }])
+    vi.advanceTimersByTime(20_000)
+    await turn()
+    const beats = requests<TxnHeartBeatRequest>(network, 'txnHeartBeat')
+    expect(beats.map(({ primary, adviseLockTtl }) => [text(primary), adviseLockTtl])).toEqual([
+      ['a', 30_500],
+      ['a', 40_500],
+    ])
+    expect((await store.scanLock({ maxTs: TIMESTAMP_MAX })).locks).toMatchObject([{ ttl: 40_500 }])
+    await txn.commit()
+    vi.advanceTimersByTime(60_000)
+    expect(requests(network, 'txnHeartBeat')).toHaveLength(2)
+  })
+
+  test('rolled back: no beat any more', async () => {
+    isFake()
+    const { network, txn } = await begun(ONE_PC, PESSIMISTIC)
+    await putAll(txn, ['a'])
+    await txn.rollback()
+    vi.advanceTimersByTime(60_000)
+    expect(names(network)).toEqual(['acquirePessimisticLock', 'pessimisticRollback'])
+  })
+
+  test.each([
+    { options: ONE_PC, beats: 0 },
+    { options: ASYNC, beats: 2 },
+    { options: TWO_PC, beats: 2 },
+  ])('while prewrites last: $beats beats', async ({ options, beats }) => {
+    isFake()
+    const hold = deferred()
+    const { network, coordinator, txn } = await begun(options, OPTIMISTIC, ({ api }) => ({
+      prewrite: async (request) => {
+        await hold.promise
+        return api.prewrite(request)
+      },
+    }))
+    await putAll(txn, ['a', 'b'])
+    const commit = txn.commit()
+    await turn()
+    vi.advanceTimersByTime(25_000)
+    hold.resolve()
+    await commit
+    vi.advanceTimersByTime(60_000)
+    await coordinator.idle()
+    expect(requests(network, 'txnHeartBeat')).toHaveLength(beats)
+  })
+
+  test('a beat that fails does not end it; its age does', async () => {
+    isFake()
+    const beats: number[] = []
+    const txnHeartBeat = async ({ adviseLockTtl }: TxnHeartBeatRequest): Promise<never> => {
+      beats.push(adviseLockTtl)
+      throw new Error('not yet')
+    }
+    const heartbeat = new Heartbeat(
+      { txnHeartBeat },
+      { primary: utf8('a'), startTs: 1 },
+      performance.now() - 500,
+      30_500,
+    )
+    vi.advanceTimersByTime(100_000)
+    expect(beats).toEqual([30_500, 40_500, 50_500])
+    expect(vi.getTimerCount()).toBe(0)
+    heartbeat.stop()
+  })
+})
+
+describe('a signal', () => {
+  const reason = new Error('enough')
+
+  test.each([
+    { options: ONE_PC, sent: [] },
+    { options: TWO_PC, sent: ['rollback', 'rollback'] },
+  ])('aborted before the commit: rejects with its reason ($sent)', async ({ options, sent }) => {
+    const abort = new AbortController()
+    const { network, coordinator, txn } = await begun(options, { ...OPTIMISTIC, signal: abort.signal })
+    await putAll(txn, ['a', 'b'])
+    abort.abort(reason)
+    await expect(txn.commit()).rejects.toBe(reason)
+    await coordinator.idle()
+    expect(names(network)).toEqual(sent)
+  })
+
+  test('aborted between the prewrites and the commit: rolled back', async () => {
+    const abort = new AbortController()
+    const { store, network, coordinator, txn } = await begun(TWO_PC, { ...OPTIMISTIC, signal: abort.signal })
+    await putAll(txn, ['a', 'b'])
+    network.fateOf = ({ name, index }) => {
+      if (name === 'prewrite' && index === 1) abort.abort(reason)
+      return 'arrive'
+    }
+    await expect(txn.commit()).rejects.toBe(reason)
+    await coordinator.idle()
+    expect(names(network)).toEqual(['prewrite', 'prewrite', 'rollback', 'rollback'])
+    expect(store.lockCount).toBe(0)
+  })
+
+  test.each([
+    { options: ONE_PC, at: 'prewrite' },
+    { options: TWO_PC, at: 'commit' },
+  ])('aborted with $at on its way: too late', async ({ options, at }) => {
+    const abort = new AbortController()
+    const { store, network, coordinator, txn } = await begun(options, { ...OPTIMISTIC, signal: abort.signal })
+    await putAll(txn, ['a', 'b'])
+    network.fateOf = ({ name }) => {
+      if (name === at) abort.abort(reason)
+      return 'arrive'
+    }
+    expect(await txn.commit()).toBeGreaterThan(txn.startTs)
+    await coordinator.idle()
+    expect([await read(store, 'a'), await read(store, 'b')]).toEqual(['mine', 'mine'])
+  })
+})
+
+describe('refused once, and given up before the next try: a copy of what was refused may still arrive', () => {
+  /** An older transaction holds a lock on `a` when this one wants to commit; both are gone in the end. */
+  async function refusedOnce(
+    commitOptions: typeof ONE_PC,
+    keys: readonly string[],
+    fateOf: (call: Call, abort: AbortController) => Fate,
+  ): Promise<{ readonly error: unknown; readonly values: (string | undefined)[] }> {
+    const { store, network, coordinator } = await begun(commitOptions)
+    const otherTs = await store.tso(1)
+    const abort = new AbortController()
+    const txn = await coordinator.begin({ ...OPTIMISTIC, lockWaitMs: 10_000, signal: abort.signal })
+    await putAll(txn, keys)
+    await store.prewrite(prewriteOf(otherTs, [put('a', 'other')], { lockTtl: 60_000 }))
+    network.fateOf = (call) => fateOf(call, abort)
+    const error = await txn.commit().catch((error: unknown) => error)
+    await coordinator.idle()
+    await store.rollback({ keys: [utf8('a')], startTs: otherTs })
+    await network.deliverLate()
+    await new LockResolver(store).resolve((await store.scanLock({ maxTs: TIMESTAMP_MAX })).locks, TIMESTAMP_MAX)
+    return { error, values: await Promise.all(keys.map((key) => read(store, key))) }
+  }
+
+  test.each([
+    { kind: 'one phase', options: ONE_PC },
+    { kind: 'async commit', options: ASYNC },
+  ])('$kind: the signal is aborted while it waits for a lock', async ({ options }) => {
+    const { error, values } = await refusedOnce(options, ['a', 'b'], ({ name }, abort) => {
+      if (name === 'checkTxnStatus') abort.abort(new Error('enough'))
+      return name === 'prewrite' ? 'echo' : name === 'rollback' ? 'lose_request' : 'arrive'
+    })
+    expect(error).toBeInstanceOf(Error)
+    expect(error).not.toBeInstanceOf(Undetermined)
+    expect(values).toEqual([undefined, undefined])
+  })
+
+  test('one phase: it cannot ask whose lock it is', async () => {
+    const { error, values } = await refusedOnce(ONE_PC, ['a'], ({ name, index }) =>
+      name === 'prewrite' ? 'echo' : name === 'checkTxnStatus' && index === 0 ? 'lose_request' : 'arrive',
+    )
+    expect(error).toBeInstanceOf(Error)
+    expect(error).not.toBeInstanceOf(Undetermined)
+    expect(values).toEqual([undefined])
+  })
+})
