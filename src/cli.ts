@@ -1,8 +1,7 @@
 #!/usr/bin/env node
 import { readFileSync } from 'node:fs'
 import { readConfig, UsageError, usage } from './config.js'
-import { startServer } from './server.js'
-import { DataDirectoryError } from './store/leveldb/data-directory.js'
+import { DataDirectoryError } from './store/leveldb/data-directory-error.js'
 
 /** Exit codes: 0 done, 1 could not run, 2 used wrongly. */
 async function main(args: readonly string[]): Promise<void> {
@@ -20,6 +19,7 @@ async function main(args: readonly string[]): Promise<void> {
 
 async function serve(args: readonly string[]): Promise<void> {
   const config = readConfig(args, process.env)
+  const { startServer } = await import('./server.js') // Help and a wrong flag need none of it.
   const server = await startServer(config, version())
   process.stdout.write(
     `PerKV ${version()} is ready on ${server.url}, data in ${config.data}. Try: curl -X PUT ${server.url}/v1/kv/hello -d world\n`,

@@ -29,6 +29,9 @@ export interface ScanOrder extends KeyRange {
   readonly bytesMax?: number | undefined
 }
 
+/** Pairs of the snapshot that a scan reads on beyond what it is asked for. */
+const PAGE_MAX = 1000
+
 /** A transaction's writes before it commits, and its reads of them. The last write of a key is the one that counts. */
 export class WriteBuffer {
   readonly #writes = new Map<string, BufferedWrite>()
@@ -118,8 +121,7 @@ export class WriteBuffer {
     const pairs: MergedPair[] = []
     let bytes = 0
     let range: KeyRange = { start: request.start, end: request.end }
-    for (;;) {
-      const wanted = limit - pairs.length
+    for (let wanted = limit; ; ) {
       const page = await scan({ ...range, limit: wanted })
       const isWhole = page.pairs.length < wanted && page.isCut !== true
       const last = isWhole ? undefined : page.pairs.at(-1)?.key // Beyond it the snapshot is not known.
@@ -132,6 +134,8 @@ export class WriteBuffer {
       if (last === undefined) return { pairs }
       if (page.isCut) return { pairs, cutAfter: last }
       range = reverse ? { start: range.start, end: last } : { start: afterKey(last), end: range.end }
+      // Own deletions hid pairs of the page, and may hide as many of the next.
+      wanted = Math.max(limit - pairs.length, Math.min(PAGE_MAX, 2 * wanted))
     }
   }
 

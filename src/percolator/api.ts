@@ -130,6 +130,8 @@ export interface PrewriteRequest {
   readonly skipConstraintCheck?: boolean | undefined
   /** Async commit and 1PC: the commit timestamp goes above every timestamp that was handed out so far. */
   readonly linearizable?: boolean | undefined
+  /** In process only: no earlier try of this request can have been here, so whatever stands at `startTs` is another's. */
+  readonly isFirst?: boolean | undefined
   /** With `tryOnePc` only: what the transaction read, validated at its commit timestamp before it commits. */
   readonly reads?: ReadSet | undefined
 }

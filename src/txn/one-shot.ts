@@ -2,7 +2,7 @@ import { Backoff } from '../client/backoff.js'
 import type { Coordinator } from '../client/coordinator.js'
 import { Transaction, type TransactionHome } from '../client/transaction.js'
 import { Undetermined } from '../client/undetermined.js'
-import { isKvError, KvError } from '../percolator/errors.js'
+import { isKvError } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 import type { Store, StoredOutcome } from '../store/store.js'
@@ -73,13 +73,13 @@ async function tryOneShot(
   requireChecks(checks, (key) => found.get(keyText(key)))
   const results = await runOps(txn, ops)
   if (txn.writes === 0) return { startTs, results }
-  const commitTs = await txn.commit(async (mutations) => {
-    const prewritten = await prewrite(mutations, ({ onePcCommitTs }) => {
-      return onePcCommitTs === undefined ? undefined : stored({ startTs, commitTs: onePcCommitTs, results })
-    })
-    if (prewritten.onePcCommitTs === undefined) throw startTsTaken(startTs, mutations.primary)
-    return prewritten
-  })
+  const commitTs = await txn.commit((mutations) =>
+    prewrite({ ...mutations, isFirst: true }, ({ onePcCommitTs }) => {
+      // Two phases would take the latches that are held; 1PC only falls back to them where it finds locks of its own.
+      if (onePcCommitTs === undefined) throw new Error('a first 1PC prewrite fell back to two phases')
+      return stored({ startTs, commitTs: onePcCommitTs, results })
+    }),
+  )
   return { startTs, commitTs, results }
 }
 
@@ -97,16 +97,6 @@ const HOLDING_LATCHES: Omit<TransactionHome, 'api'> = {
   },
   commitOptions: { ...IN_PROCESS_COMMIT, triesMax: 1 },
   inBackground: (work) => void work.catch(() => {}),
-}
-
-/**
- * A client that chooses its own timestamps has locks at just this start_ts, so 1PC fell back to two phases, whose second
- * takes latches. The next try has another start_ts.
- */
-function startTsTaken(startTs: Timestamp, primary: Uint8Array): KvError<'write_conflict'> {
-  const detail = `another transaction uses the start_ts ${startTs}`
-  const conflict = { conflictStartTs: startTs, conflictCommitTs: 0, reason: 'self_rolled_back' } as const
-  return new KvError('write_conflict', detail, { key: primary, startTs, primary, ...conflict })
 }
 
 /** Every key that is checked, and those of the ops that `isWanted` holds for; ranges are read from the snapshot. */

@@ -83,7 +83,7 @@ describe.each(MODES)('%s', (mode) => {
         },
         { mode, retries: 1000, lockWaitMs: 10_000 },
       )
-    const transfers = Array.from({ length: 40 }, (_, i) => {
+    const transfers = Array.from({ length: 20 }, (_, i) => {
       const from = accounts[i % 4] as string
       const to = accounts[(i + 1 + (i % 3)) % 4] as string
       return transfer(from, to, 1 + (i % 7))
@@ -366,13 +366,13 @@ describe('faults of the network', () => {
         },
         { mode, retries: 1000, lockWaitMs: 20_000 },
       )
-    for (let i = 0; i < 40; i += 4) await Promise.all([add(i), add(i + 1), add(i + 2), add(i + 3)])
+    for (let i = 0; i < 16; i += 4) await Promise.all([add(i), add(i + 1), add(i + 2), add(i + 3)])
     await db.close()
     const after = await connectTo(server)
-    expect(await after.get('n')).toBe('40')
-    expect(await after.count({ prefix: 'k' })).toBe(40)
+    expect(await after.get('n')).toBe('16')
+    expect(await after.count({ prefix: 'k' })).toBe(16)
     const puts = listOf(await server.mvcc('n'), 'writes').filter(({ type }) => type === 'put')
-    expect(puts).toHaveLength(40)
+    expect(puts).toHaveLength(16)
   })
 
   test.each(MODES)('%s: a transaction in several batches is all or nothing, to every reader', async (mode) => {

@@ -172,6 +172,27 @@ describe('mergeScan', () => {
   })
 })
 
+test.each([false, true])(
+  'thousands of own deletions in the way cost some pages, not thousands (reverse: %s)',
+  async (reverse) => {
+    const buffer = new WriteBuffer()
+    const keys = Array.from({ length: 3000 }, (_, i) => String(i).padStart(5, '0'))
+    const left = reverse ? '00050' : '02950'
+    for (const key of keys) if (key !== left) buffer.delete(utf8(key))
+    let pages = 0
+    const found = await buffer.mergeScan({ limit: 1, reverse, keyOnly: false }, async ({ start, end, limit }) => {
+      pages++
+      const inRange = keys.filter((key) => (!start || key >= text(start)) && (!end || key < text(end)))
+      const ordered = reverse ? inRange.reverse() : inRange
+      return {
+        pairs: ordered.slice(0, limit).map((key) => ({ key: utf8(key), value: utf8(key), commitTs: COMMIT_TS })),
+      }
+    })
+    expect(found.pairs.map(({ key }) => text(key))).toEqual([left])
+    expect(pages).toBeLessThan(20)
+  },
+)
+
 describe('bytes', () => {
   test('property: keys and values of the last write of each key', () => {
     fc.assert(

@@ -133,3 +133,19 @@ describe.each([1, 1_000_000])(
 )
 
 type Response = Awaited<ReturnType<TestServer['get']>>
+
+test.each(['ab', 'ba'])('what is refused for it has written nothing: puts of %s', async (order) => {
+  const { server, startTs } = await scene(1)
+  await server.lock(startTs, ['b'])
+  const ops = [...order].map((key) => ({ op: 'put', key, value: 'new' }))
+  expectProblem(await server.post('/v1/txn', { ops, max_retries: 0 }), 'write_conflict', { start_ts: startTs })
+  const locks = listOf(await server.ok('scan_lock', { max_ts: 2 ** 52 }), 'locks')
+  expect(locks.map(({ key }) => key)).toEqual(['b'])
+})
+
+test.each([1, 1_000_000])('a commit at the next start_ts is not taken for the own one (%i taken)', async (count) => {
+  const { server, startTs } = await scene(count)
+  await server.write(startTs, startTs + 5, ['k'])
+  await server.put('k', 'new')
+  expect((await server.get('/v1/kv/k')).body).toBe('new')
+})

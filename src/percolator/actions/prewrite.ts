@@ -82,6 +82,8 @@ export function prewrite(
     const mutation = request.mutations[i] as PrewriteMutation
     // A repeat that comes after the commit: whatever its checks would say now, it has succeeded.
     const committed = committedAt(row, request.startTs)
+    if (request.isFirst && (committed !== undefined || row.lock?.startTs === request.startTs))
+      return refused(withEntries([startTsTaken(row.key, request)]))
     if (committed !== undefined) return done(answerCommitted(request, committed))
     const checked = checkKey(row, mutation, request, request.pessimisticActions?.[i], request.forUpdateTsMax?.[i])
     if (!checked.ok) {
@@ -329,6 +331,13 @@ function writeConflict(
     primary,
     reason,
   })
+}
+
+/** A client that chooses its own timestamps used the one that the server handed out later. */
+function startTsTaken(key: Uint8Array, { startTs, primary }: PrewriteRequest): KvError {
+  const detail = `another transaction uses the start_ts ${startTs} on ${printKey(key)}`
+  const conflict = { conflictStartTs: startTs, conflictCommitTs: 0, reason: 'self_rolled_back' } as const
+  return new KvError('write_conflict', detail, { key, startTs, primary, ...conflict })
 }
 
 function pessimisticLockNotFound(key: Uint8Array, startTs: Timestamp): KvError {

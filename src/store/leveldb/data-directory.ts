@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import { packRecord, unpackRecord } from '../../percolator/codec/record.js'
+import { DataDirectoryError } from './data-directory-error.js'
 import { type Engine, openLevelDb } from './engine.js'
 import { metaKey } from './keyspace.js'
 
@@ -11,11 +12,6 @@ const META_FORMAT = metaKey('format')
 export const META_MARK = metaKey('oracle/mark')
 export const META_SAFE_POINT = metaKey('gc/safe_point')
 const META_CURSOR_SECRET = metaKey('cursor/secret')
-
-/** The directory can't be served from: in use, of a newer format, or not PerKV's. The message says which. */
-export class DataDirectoryError extends Error {
-  override readonly name = 'DataDirectoryError'
-}
 
 /**
  * Opens the LevelDB of a directory, makes one where there is none, and checks that it is PerKV's and not too new.

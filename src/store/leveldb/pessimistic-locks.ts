@@ -36,7 +36,7 @@ export class PessimisticLocks {
   }
 
   async acquire(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer> {
-    const { keys, forUpdateTs, waitTimeout = 0 } = request
+    const { forUpdateTs, waitTimeout = 0 } = request
     const waitMs = waitTimeout === 0 ? WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
     const deadline = performance.now() + waitMs
     await this.#rows.guard(() => this.#rows.observe(forUpdateTs)) // It reads: nobody may commit below what it saw.
