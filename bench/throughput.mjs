@@ -1,13 +1,11 @@
 // npm run bench [-- --rounds N --seconds N --connections N]
 // Requests a second of PerKV beside a bare fastify route, alternated; medians and their ratio.
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
 import autocannon from 'autocannon'
+import { median, start, stop } from './process.mjs'
 
 const { values } = parseArgs({
   options: {
@@ -20,13 +18,6 @@ const rounds = Number(values.rounds)
 const duration = Number(values.seconds)
 const connections = Number(values.connections)
 const value = Buffer.alloc(100, 'v')
-const root = new URL('..', import.meta.url).pathname
-
-async function start(args) {
-  const child = spawn(process.execPath, args, { cwd: root, stdio: ['ignore', 'pipe', 'inherit'] })
-  const [line] = await once(createInterface({ input: child.stdout }), 'line')
-  return { child, url: /http:\/\/[\d.:]+/.exec(line)[0] }
-}
 
 async function run(options) {
   const result = await autocannon({ connections, duration, ...options })
@@ -34,8 +25,6 @@ async function run(options) {
   if (failed > 0) throw new Error(`${failed} requests to ${options.url} failed`)
   return { rate: result.requests.average, p99: result.latency.p99 }
 }
-
-const median = (numbers) => numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)]
 
 const data = await mkdtemp(join(tmpdir(), 'perkv-bench-'))
 const bare = await start(['bench/bare.mjs'])
@@ -110,9 +99,6 @@ try {
     )
   }
 } finally {
-  for (const { child } of [bare, perkv]) {
-    child.kill('SIGTERM')
-    await once(child, 'exit')
-  }
+  for (const server of [bare, perkv]) await stop(server)
   await rm(data, { recursive: true, force: true })
 }

@@ -1,14 +1,12 @@
 // npm run bench:txn [-- --rounds N --seconds N --writers N]
 // Interactive transactions that read two keys and write them back, over HTTP: commits a second, p99 with retries, and tries
 // a commit; optimistic and pessimistic alternated, from no contention to one hot row.
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import http from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
+import { median, start, stop } from './process.mjs'
 
 const { values } = parseArgs({
   options: {
@@ -22,13 +20,8 @@ const seconds = Number(values.seconds)
 const writers = Number(values.writers)
 
 const data = await mkdtemp(join(tmpdir(), 'perkv-bench-'))
-const root = new URL('..', import.meta.url).pathname
-const child = spawn(process.execPath, ['dist/cli.js', 'serve', '--port', '0', '--data', data], {
-  cwd: root,
-  stdio: ['ignore', 'pipe', 'inherit'],
-})
-const [line] = await once(createInterface({ input: child.stdout }), 'line')
-const { hostname, port } = new URL(/http:\/\/[\d.:]+/.exec(line)[0])
+const server = await start(['dist/cli.js', 'serve', '--port', '0', '--data', data])
+const { hostname, port } = new URL(server.url)
 const agent = new http.Agent({ keepAlive: true, maxSockets: writers })
 
 /** @returns [status, body]; node:http costs a third of what fetch does. */
@@ -104,7 +97,6 @@ const works = {
   'one hot row, and one of its own': () => ['hot', `own${next++}`],
 }
 const modes = ['optimistic', 'pessimistic']
-const median = (numbers) => numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)]
 
 try {
   console.log(`${writers} writers, ${rounds} rounds of ${seconds} s each, alternated; medians; 6 requests a try`)
@@ -123,7 +115,6 @@ try {
     }
   }
 } finally {
-  child.kill('SIGTERM')
-  await once(child, 'exit')
+  await stop(server)
   await rm(data, { recursive: true, force: true })
 }
