@@ -1,10 +1,11 @@
+import { pairBytes } from '../percolator/answer-size.js'
 import type { PercolatorApi, PrewriteAnswer, PrewriteMutation, ReadSet } from '../percolator/api.js'
-import { isKvError, KvError, printKey } from '../percolator/errors.js'
+import { isKvError, type KvError, printKey, writeConflict } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 import { Backoff } from './backoff.js'
 import { Heartbeat } from './heartbeat.js'
-import { locksOf, type Resolver } from './lock-resolver.js'
+import type { Resolver } from './lock-resolver.js'
 import { lockTtlMs } from './lock-ttl.js'
 import { isUncertain } from './uncertain.js'
 import { Undetermined } from './undetermined.js'
@@ -20,6 +21,15 @@ export interface CommitOptions {
   readonly isInProcess: boolean
   /** How long locks are kept alive from the transaction's start on. client-go `MaxTxnTTL`. */
   readonly heartbeatMaxMs: number
+}
+
+/** What a transaction needs of its home. */
+export interface TransactionHome {
+  readonly api: PercolatorApi
+  readonly resolver: Resolver
+  readonly commitOptions: CommitOptions
+  /** Takes work that nobody waits for. */
+  readonly inBackground: (work: Promise<unknown>) => void
 }
 
 /** What a transaction comes to when it commits. */
@@ -61,14 +71,10 @@ export class Committer {
   #mayHoldLocks: boolean
 
   constructor(
-    readonly api: PercolatorApi,
-    readonly resolver: Resolver,
-    readonly options: CommitOptions,
-    /** Takes work that nobody waits for. */
-    readonly inBackground: (work: Promise<unknown>) => void,
+    readonly home: TransactionHome,
     readonly plan: CommitPlan,
     /** In place of the api's, for a home that does more in the same request. */
-    readonly prewrite: PercolatorApi['prewrite'] = (request) => api.prewrite(request),
+    readonly prewrite: PercolatorApi['prewrite'] = (request) => home.api.prewrite(request),
   ) {
     this.#mayHoldLocks = plan.forUpdateTs !== undefined
   }
@@ -82,7 +88,12 @@ export class Committer {
         this.#mayHoldLocks = true
         // A pessimistic transaction has one already.
         if (this.plan.forUpdateTs === undefined)
-          heartbeat = new Heartbeat(this.api, this.plan, this.plan.startedAt, this.options.heartbeatMaxMs)
+          heartbeat = new Heartbeat(
+            this.home.api,
+            this.plan,
+            this.plan.startedAt,
+            this.home.commitOptions.heartbeatMaxMs,
+          )
       }
       const answers = await this.#prewriteAll(batches, kind)
       const onePcCommitTs = answers[0]?.onePcCommitTs
@@ -90,7 +101,7 @@ export class Committer {
       this.#mayHoldLocks = true
       const asyncCommitTs = commitTsOf(answers)
       if (kind === 'async' && asyncCommitTs !== undefined) {
-        this.#inBackground(() => this.#commitRest(batches, asyncCommitTs))
+        this.home.inBackground(this.#commitRest(batches, asyncCommitTs))
         return asyncCommitTs
       }
       return await this.#commitPrimary(batches)
@@ -111,12 +122,12 @@ export class Committer {
     const batches: PrewriteMutation[][] = [[]]
     let bytes = 0
     for (const mutation of [first, ...mutations.filter((one) => one !== first)]) {
-      if (bytes >= this.options.batchBytes) {
+      if (bytes >= this.home.commitOptions.batchBytes) {
         batches.push([])
         bytes = 0
       }
       batches.at(-1)?.push(mutation)
-      bytes += bytesOf(mutation)
+      bytes += pairBytes(mutation)
     }
     return batches
   }
@@ -126,15 +137,16 @@ export class Committer {
     const { mutations, reads } = this.plan
     const keyBytes = mutations.reduce((sum, { key }) => sum + key.length, 0)
     // Async commit decides by prewriting alone: nothing is left to validate between that and the commit.
-    const isSmall = mutations.length <= this.options.asyncCommitKeysMax && keyBytes <= ASYNC_COMMIT_KEY_BYTES_MAX
+    const isSmall =
+      mutations.length <= this.home.commitOptions.asyncCommitKeysMax && keyBytes <= ASYNC_COMMIT_KEY_BYTES_MAX
     return isSmall && reads === undefined ? 'async' : 'two_pc'
   }
 
   // ---- Prewrite
 
   async #prewriteAll(batches: readonly PrewriteMutation[][], kind: Kind): Promise<PrewriteAnswer[]> {
-    const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads } = this.plan
-    const bytes = mutations.reduce((sum, mutation) => sum + bytesOf(mutation), 0)
+    const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads, signal } = this.plan
+    const bytes = mutations.reduce((sum, mutation) => sum + pairBytes(mutation), 0)
     const primaryText = keyText(primary)
     const keys = mutations.map(({ key }) => key).filter((key) => keyText(key) !== primaryText)
     const deadline = performance.now() + this.plan.lockWaitMs
@@ -148,40 +160,36 @@ export class Committer {
       ...(kind === 'async' ? { useAsyncCommit: true } : {}),
     }
     let isStopped = false // One batch failed: the others need not go on.
+    const tryBatch = async (batch: PrewriteMutation[], index: number): Promise<PrewriteAnswer> => {
+      if (isStopped) return {}
+      try {
+        return await this.#surviving(kind !== 'two_pc', () =>
+          this.prewrite({
+            ...common,
+            mutations: batch,
+            lockTtl: lockTtlMs(bytes, performance.now() - startedAt),
+            ...(grantedAt === undefined
+              ? {}
+              : {
+                  pessimisticActions: batch.map(() => 'do' as const),
+                  forUpdateTsMax: batch.map(({ key }) => grantedAt(key)),
+                }),
+            ...(kind === 'async' && index === 0 ? { secondaries: keys } : {}),
+          }),
+        )
+      } catch (error) {
+        // What was refused now may be granted to a copy of the request that is still on its way.
+        if (kind !== 'two_pc' && !this.home.commitOptions.isInProcess && mayChange(error)) this.#isUncertain = true
+        throw error
+      }
+    }
     const prewriteBatch = async (batch: PrewriteMutation[], index: number): Promise<PrewriteAnswer> => {
-      const backoff = new Backoff()
-      for (let isLastTry = false; ; ) {
-        this.plan.signal?.throwIfAborted()
-        if (isStopped) return {}
-        try {
-          return await this.#surviving(kind !== 'two_pc', () =>
-            this.prewrite({
-              ...common,
-              mutations: batch,
-              lockTtl: lockTtlMs(bytes, performance.now() - startedAt),
-              ...(grantedAt === undefined
-                ? {}
-                : {
-                    pessimisticActions: batch.map(() => 'do' as const),
-                    forUpdateTsMax: batch.map(({ key }) => grantedAt(key)),
-                  }),
-              ...(kind === 'async' && index === 0 ? { secondaries: keys } : {}),
-            }),
-          )
-        } catch (error) {
-          // What was refused now may be granted to a copy of the request that is still on its way.
-          if (kind !== 'two_pc' && !this.options.isInProcess && mayChange(error)) this.#isUncertain = true
-          if (isKvError(error, 'key_locked') && !isLastTry) {
-            isLastTry = performance.now() >= deadline
-            if (await this.resolver.resolve(locksOf(error), await this.api.tso(1))) continue
-            if (!isLastTry) {
-              await backoff.wait(Math.max(0, deadline - performance.now()), this.plan.signal)
-              continue
-            }
-          }
-          isStopped = true
-          throw error
-        }
+      try {
+        const waitMs = Math.max(0, deadline - performance.now())
+        return await this.home.resolver.resolving(waitMs, () => tryBatch(batch, index), signal)
+      } catch (error) {
+        isStopped = true
+        throw error
       }
     }
     return allOf(batches, prewriteBatch)
@@ -190,7 +198,7 @@ export class Committer {
   /** @param decides the request may commit the transaction: losing its answer for good leaves that open. */
   async #surviving<T>(decides: boolean, call: () => Promise<T>): Promise<T> {
     const backoff = new Backoff()
-    for (let triesLeft = this.options.triesMax - 1; ; triesLeft--) {
+    for (let triesLeft = this.home.commitOptions.triesMax - 1; ; triesLeft--) {
       try {
         return await call()
       } catch (error) {
@@ -208,15 +216,15 @@ export class Committer {
     const { startTs, primary, reads, lockWaitMs, signal } = this.plan
     for (;;) {
       signal?.throwIfAborted()
-      const commitTs = await this.#surviving(false, async () => this.api.tso(1))
+      const commitTs = await this.#surviving(false, async () => this.home.api.tso(1))
       if (reads !== undefined) {
-        const validate = (): Promise<void> => this.api.validateReads({ ...reads, startTs, commitTs })
-        await this.resolver.resolving(lockWaitMs, () => this.#surviving(false, validate), signal)
+        const validate = (): Promise<void> => this.home.api.validateReads({ ...reads, startTs, commitTs })
+        await this.home.resolver.resolving(lockWaitMs, () => this.#surviving(false, validate), signal)
       }
       try {
         const keys = (batches[0] ?? []).map(({ key }) => key)
-        const committed = await this.#surviving(true, () => this.api.commit({ keys, startTs, commitTs, primary }))
-        this.#inBackground(() => this.#commitRest(batches.slice(1), committed.commitTs))
+        const committed = await this.#surviving(true, () => this.home.api.commit({ keys, startTs, commitTs, primary }))
+        this.home.inBackground(this.#commitRest(batches.slice(1), committed.commitTs))
         return committed.commitTs
       } catch (error) {
         // A reader went by and raised the lock's min_commit_ts.
@@ -229,7 +237,7 @@ export class Committer {
   async #commitRest(batches: readonly PrewriteMutation[][], commitTs: Timestamp): Promise<void> {
     const { startTs, primary } = this.plan
     const commit = (keys: Uint8Array[]): Promise<unknown> =>
-      this.#surviving(false, () => this.api.commit({ keys, startTs, commitTs, primary }))
+      this.#surviving(false, () => this.home.api.commit({ keys, startTs, commitTs, primary }))
     await allOf(batches, (batch) => commit(batch.map(({ key }) => key)))
   }
 
@@ -249,11 +257,11 @@ export class Committer {
     if (this.#isUncertain) {
       const commitTs = await this.#end(error)
       if (commitTs > 0) {
-        this.#inBackground(() => this.#commitRest(batches, commitTs))
+        this.home.inBackground(this.#commitRest(batches, commitTs))
         return commitTs
       }
     }
-    if (this.#mayHoldLocks || this.#isUncertain) this.#inBackground(() => this.#rollBack(batches))
+    if (this.#mayHoldLocks || this.#isUncertain) this.home.inBackground(this.#rollBack(batches))
     if (error === this.plan.signal?.reason) throw error
     throw isUncertain(error) && this.#isUncertain ? this.#rolledBack(error) : error
   }
@@ -262,7 +270,7 @@ export class Committer {
   async #end(cause: unknown): Promise<Timestamp> {
     const { primary, startTs } = this.plan
     try {
-      return await this.#surviving(false, () => this.resolver.end(primary, startTs))
+      return await this.#surviving(false, () => this.home.resolver.end(primary, startTs))
     } catch {
       throw new Undetermined(startTs, cause)
     }
@@ -271,24 +279,16 @@ export class Committer {
   #rolledBack(cause: unknown): KvError<'write_conflict'> {
     const { primary, startTs } = this.plan
     const detail = `the transaction at ${startTs} was rolled back, since the answers to its commit were lost`
-    const fields = { key: primary, startTs, conflictStartTs: startTs, conflictCommitTs: startTs, primary }
-    return new KvError('write_conflict', detail, { ...fields, reason: 'self_rolled_back' }, { cause })
+    const itself = { startTs, commitTs: startTs }
+    return writeConflict(primary, this.plan, itself, 'self_rolled_back', detail, { cause })
   }
 
   async #rollBack(batches: readonly PrewriteMutation[][]): Promise<void> {
     const { startTs } = this.plan
     const rollback = (keys: Uint8Array[]): Promise<void> =>
-      this.#surviving(false, () => this.api.rollback({ keys, startTs }))
+      this.#surviving(false, () => this.home.api.rollback({ keys, startTs }))
     await allOf(batches, (batch) => rollback(batch.map(({ key }) => key)))
   }
-
-  #inBackground(work: () => Promise<unknown>): void {
-    this.inBackground(work())
-  }
-}
-
-function bytesOf({ key, value }: PrewriteMutation): number {
-  return key.length + (value?.length ?? 0)
 }
 
 /** Async commit: the highest of all keys; undefined where one fell back to two-phase commit. */

@@ -1,9 +1,10 @@
 import type { PercolatorApi } from '../percolator/api.js'
 import type { Timestamp } from '../percolator/timestamp.js'
-import type { CommitOptions } from './committer.js'
+import type { CommitOptions, TransactionHome } from './committer.js'
 import { LockResolver } from './lock-resolver.js'
 import { type ReadOptions, SnapshotReader } from './snapshot-reader.js'
-import { Transaction, type TransactionHome, type TransactionOptions } from './transaction.js'
+import { Transaction, type TransactionOptions } from './transaction.js'
+import { withSignal } from './with-signal.js'
 
 /** TiKV's figures: batches of 16 KiB, async commit up to 256 keys. */
 export const COMMIT_OPTIONS_DEFAULT: CommitOptions = {
@@ -30,13 +31,11 @@ export class Coordinator implements TransactionHome {
   }
 
   async begin(options: TransactionOptions): Promise<Transaction> {
-    const api = (options.signal && this.api.withSignal?.(options.signal)) ?? this.api
-    return new Transaction(this, await api.tso(1), options)
+    return new Transaction(this, await withSignal(this.api, options.signal).tso(1), options)
   }
 
   snapshot(ts: Timestamp, options: ReadOptions): SnapshotReader {
-    const api = (options.signal && this.api.withSignal?.(options.signal)) ?? this.api
-    return new SnapshotReader(api, this.resolver, ts, options)
+    return new SnapshotReader(withSignal(this.api, options.signal), this.resolver, ts, options)
   }
 
   /** Failures are nobody's: locks that stay behind are resolved by whoever meets them. */

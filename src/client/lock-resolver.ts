@@ -1,7 +1,8 @@
 import type { LockInfo, PercolatorApi, TxnStatus } from '../percolator/api.js'
 import { isKvError, type KvError } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'
-import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
+import { isExpired } from '../percolator/lock.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
 import { Backoff } from './backoff.js'
 
 type ResolverApi = Pick<
@@ -161,7 +162,7 @@ export class LockResolver {
 }
 
 function hasExpired({ startTs, ttl }: Pick<LockInfo, 'startTs' | 'ttl'>, currentTs: Timestamp): boolean {
-  return physicalMs(startTs) + ttl < physicalMs(currentTs)
+  return isExpired({ startTs, ttlMs: ttl }, currentTs)
 }
 
 /** Clients choose start_ts, and some choose one twice: with its primary it is unmistakable. */

@@ -1,3 +1,4 @@
+import { pairBytes } from '../percolator/answer-size.js'
 import type { KeyRange } from '../percolator/api.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 import { isAnswerTooLarge } from './answer-too-large.js'
@@ -68,5 +69,5 @@ export async function* scanPages<A extends As, K extends boolean, Ts extends Tim
 }
 
 function bytesOf(pairs: readonly MergedPair[]): number {
-  return pairs.reduce((sum, { key, value }) => sum + key.length + (value?.length ?? 0), 0)
+  return pairs.reduce((sum, pair) => sum + pairBytes(pair), 0)
 }

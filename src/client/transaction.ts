@@ -3,11 +3,11 @@ import { alreadyCommitted, alreadyExists, KvError } from '../percolator/errors.j
 import { afterKey } from '../percolator/key-range.js'
 import { keyText } from '../percolator/key-text.js'
 import type { Timestamp } from '../percolator/timestamp.js'
-import { type CommitOptions, Committer } from './committer.js'
-import type { Resolver } from './lock-resolver.js'
+import { Committer, type TransactionHome } from './committer.js'
 import { SnapshotReader } from './snapshot-reader.js'
 import { type LockedVersion, TransactionLocks } from './transaction-locks.js'
 import { Undetermined } from './undetermined.js'
+import { withSignal } from './with-signal.js'
 import { type MergedPair, type MergedScan, type ScanOrder, WriteBuffer } from './write-buffer.js'
 
 export interface TransactionOptions {
@@ -20,15 +20,6 @@ export interface TransactionOptions {
   /** Of keys and values written. */
   readonly bytesMax?: number | undefined
   readonly signal?: AbortSignal | undefined
-}
-
-/** What a transaction needs of its home. */
-export interface TransactionHome {
-  readonly api: PercolatorApi
-  readonly resolver: Resolver
-  readonly commitOptions: CommitOptions
-  /** Takes work that nobody waits for. */
-  readonly inBackground: (work: Promise<unknown>) => void
 }
 
 /** What a read of one key sees: no `commitTs` for the transaction's own write. */
@@ -76,7 +67,7 @@ export class Transaction {
     this.#options = options
     this.#buffer = new WriteBuffer(options.bytesMax)
     const { api, resolver, commitOptions } = home
-    const waiting = (options.signal && api.withSignal?.(options.signal)) ?? api
+    const waiting = withSignal(api, options.signal)
     this.#reader = new SnapshotReader(waiting, resolver, startTs, options)
     const { heartbeatMaxMs } = commitOptions
     const owner = {
@@ -242,8 +233,7 @@ export class Transaction {
       lockWaitMs: this.#options.lockWaitMs,
       signal: this.#options.signal,
     }
-    const { api, resolver, commitOptions, inBackground } = this.#home
-    const committer = new Committer(api, resolver, commitOptions, inBackground, plan, prewrite)
+    const committer = new Committer(this.#home, plan, prewrite)
     return this.#run(committer, () => committer.run())
   }
 

@@ -72,7 +72,6 @@ export class WriteBuffer {
     try {
       return await body()
     } catch (error) {
-      this.#undo = undefined
       for (const [text, before] of undo) this.#replace(text, before)
       throw error
     } finally {
@@ -175,5 +174,5 @@ export class WriteBuffer {
 }
 
 function bytesOf(write: BufferedWrite | undefined): number {
-  return write === undefined ? 0 : write.key.length + (write.value?.length ?? 0)
+  return write === undefined ? 0 : pairBytes(write)
 }

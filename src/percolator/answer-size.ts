@@ -1,7 +1,13 @@
 import { KvError } from './errors.js'
 
-/** What a pair counts for in the size of an answer. */
-export function pairBytes({ key, value }: { readonly key: Uint8Array; readonly value?: Uint8Array }): number {
+/** What a pair counts for in the size of an answer or a transaction. */
+export function pairBytes({
+  key,
+  value,
+}: {
+  readonly key: Uint8Array
+  readonly value?: Uint8Array | undefined
+}): number {
   return key.length + (value?.length ?? 0)
 }
 

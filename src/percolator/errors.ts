@@ -163,6 +163,20 @@ export function lockWaitTimeout(key: Uint8Array, lock: LockInfo): KvError<'lock_
   return new KvError('lock_wait_timeout', detail, { key, lock })
 }
 
+/** @param conflict what stands in the way; `commitTs` 0: it is not committed yet. */
+export function writeConflict(
+  key: Uint8Array,
+  txn: { readonly startTs: Timestamp; readonly primary: Uint8Array },
+  conflict: { readonly startTs: Timestamp; readonly commitTs: Timestamp },
+  reason: WriteConflictReason,
+  detail: string,
+  options?: ErrorOptions,
+): KvError<'write_conflict'> {
+  const { startTs, primary } = txn
+  const conflicting = { conflictStartTs: conflict.startTs, conflictCommitTs: conflict.commitTs }
+  return new KvError('write_conflict', detail, { key, startTs, ...conflicting, primary, reason }, options)
+}
+
 export function alreadyExists(key: Uint8Array): KvError<'already_exists'> {
   return new KvError('already_exists', `key ${printKey(key)} exists already`, { key })
 }

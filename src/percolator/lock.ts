@@ -28,6 +28,6 @@ export interface Lock {
 }
 
 /** True from the first millisecond after the TTL. TiKV: `lock.ts.physical() + lock.ttl < current_ts.physical()`. */
-export function isExpired(lock: Lock, currentTs: Timestamp): boolean {
+export function isExpired(lock: Pick<Lock, 'startTs' | 'ttlMs'>, currentTs: Timestamp): boolean {
   return physicalMs(lock.startTs) + lock.ttlMs < physicalMs(currentTs)
 }

@@ -1,6 +1,7 @@
 import { Backoff } from '../client/backoff.js'
+import type { TransactionHome } from '../client/committer.js'
 import type { Coordinator } from '../client/coordinator.js'
-import { Transaction, type TransactionHome } from '../client/transaction.js'
+import { Transaction } from '../client/transaction.js'
 import { Undetermined } from '../client/undetermined.js'
 import { isKvError } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'

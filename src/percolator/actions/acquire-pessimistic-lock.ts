@@ -1,5 +1,5 @@
 import type { AcquirePessimisticLockRequest } from '../api.js'
-import { alreadyExists, invalid, KvError, keyLocked, printKey } from '../errors.js'
+import { alreadyExists, invalid, KvError, keyLocked, printKey, writeConflict } from '../errors.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
 import { done, type Outcome, type RowView, refused, txnRecord } from '../row.js'
@@ -47,20 +47,19 @@ function lockFree(row: RowView, request: AcquirePessimisticLockRequest): Outcome
   const { key, writes } = row
   const newest = writes[0]
   const conflict = newest !== undefined && newest.commitTs > request.forUpdateTs ? newest : undefined
-  if (conflict !== undefined && request.wakeUpMode !== 'force_lock')
-    return refused(writeConflict(key, request, conflict))
+  if (conflict !== undefined && request.wakeUpMode !== 'force_lock') return refused(newer(key, request, conflict))
   const own = txnRecord(writes, request.startTs)
   if (own.kind === 'overlapped-rollback' || (own.kind === 'record' && own.write.type === 'rollback'))
     return refused(rolledBack(key, request.startTs))
   // A request that comes late: with a lock beside its commit the transaction would look alive.
-  if (own.kind === 'record') return refused(writeConflict(key, request, own.write))
+  if (own.kind === 'record') return refused(newer(key, request, own.write))
 
   const version = newestPut(writes, TIMESTAMP_MAX)
   if (request.insert && version !== undefined)
-    return refused(conflict === undefined ? alreadyExists(key) : writeConflict(key, request, conflict))
+    return refused(conflict === undefined ? alreadyExists(key) : newer(key, request, conflict))
   if (request.lockOnlyIfExists && version === undefined) {
     // With a conflict, absence is not what the transaction's other reads have seen: it must look again.
-    if (conflict !== undefined) return refused(writeConflict(key, request, conflict))
+    if (conflict !== undefined) return refused(newer(key, request, conflict))
     return done({ version, isLocked: false })
   }
 
@@ -87,7 +86,7 @@ function lockAgain(row: RowView, lock: Lock, request: AcquirePessimisticLockRequ
   const isForced = request.wakeUpMode === 'force_lock' && forUpdateTs < lock.forUpdateTs
   const version = newestPut(row.writes, isForced ? lock.forUpdateTs : forUpdateTs)
   if (request.insert && version !== undefined)
-    return refused(version.commitTs > forUpdateTs ? writeConflict(key, request, version) : alreadyExists(key))
+    return refused(version.commitTs > forUpdateTs ? newer(key, request, version) : alreadyExists(key))
   const raised: Lock = {
     ...lock,
     primary: forUpdateTs > lock.forUpdateTs ? request.primary : lock.primary,
@@ -110,17 +109,9 @@ function newestPut(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord |
   return newest?.type === 'put' ? newest : undefined
 }
 
-function writeConflict(key: Uint8Array, request: AcquirePessimisticLockRequest, write: WriteRecord): KvError {
-  const { startTs, forUpdateTs, primary } = request
-  const detail = `key ${printKey(key)} was written at ${write.commitTs}, after the for_update_ts ${forUpdateTs}`
-  return new KvError('write_conflict', detail, {
-    key,
-    startTs,
-    conflictStartTs: write.startTs,
-    conflictCommitTs: write.commitTs,
-    primary,
-    reason: 'pessimistic_retry',
-  })
+function newer(key: Uint8Array, request: AcquirePessimisticLockRequest, write: WriteRecord): KvError {
+  const detail = `key ${printKey(key)} was written at ${write.commitTs}, after the for_update_ts ${request.forUpdateTs}`
+  return writeConflict(key, request, write, 'pessimistic_retry', detail)
 }
 
 function rolledBack(key: Uint8Array, startTs: Timestamp): KvError {

@@ -8,6 +8,7 @@ import {
   printKey,
   type WriteConflictReason,
   withEntries,
+  writeConflict,
 } from '../errors.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
@@ -199,10 +200,10 @@ function checkNewerVersion(
 ): Outcome<void> {
   for (const write of row.writes) {
     if (write.commitTs === request.startTs && (write.type === 'rollback' || write.hasOverlappedRollback))
-      return refused(writeConflict(row.key, request, write, 'self_rolled_back'))
+      return refused(conflictWith(row.key, request, write, 'self_rolled_back'))
     if (action === undefined || action === 'constraint') {
       const reason = action === undefined ? 'optimistic' : 'lazy_uniqueness_check'
-      if (write.commitTs > request.startTs) return refused(writeConflict(row.key, request, write, reason))
+      if (write.commitTs > request.startTs) return refused(conflictWith(row.key, request, write, reason))
     }
     if (action !== undefined && write.commitTs > (request.forUpdateTs ?? 0)) {
       // Rollback records may be written while a pessimistic lock of the row stands: they are no conflict.
@@ -312,32 +313,25 @@ function writeType(mutation: PrewriteMutation): 'put' | 'delete' | 'lock' {
   return mutation.op === 'delete' || mutation.op === 'lock' ? mutation.op : 'put'
 }
 
-function writeConflict(
+function conflictWith(
   key: Uint8Array,
   request: PrewriteRequest,
   write: WriteRecord,
   reason: WriteConflictReason,
 ): KvError {
-  const { startTs, primary } = request
+  const { startTs } = request
   const detail =
     reason === 'self_rolled_back'
       ? `the transaction at ${startTs} was rolled back on ${printKey(key)}`
       : `key ${printKey(key)} was written at ${write.commitTs}, after the transaction's start at ${startTs}`
-  return new KvError('write_conflict', detail, {
-    key,
-    startTs,
-    conflictStartTs: write.startTs,
-    conflictCommitTs: write.commitTs,
-    primary,
-    reason,
-  })
+  return writeConflict(key, request, write, reason, detail)
 }
 
 /** A client that chooses its own timestamps used the one that the server handed out later. */
-function startTsTaken(key: Uint8Array, { startTs, primary }: PrewriteRequest): KvError {
+function startTsTaken(key: Uint8Array, request: PrewriteRequest): KvError {
+  const { startTs } = request
   const detail = `another transaction uses the start_ts ${startTs} on ${printKey(key)}`
-  const conflict = { conflictStartTs: startTs, conflictCommitTs: 0, reason: 'self_rolled_back' } as const
-  return new KvError('write_conflict', detail, { key, startTs, primary, ...conflict })
+  return writeConflict(key, request, { startTs, commitTs: 0 }, 'self_rolled_back', detail)
 }
 
 function pessimisticLockNotFound(key: Uint8Array, startTs: Timestamp): KvError {

@@ -1,5 +1,5 @@
 import type { ReadSet, ValidateReadsRequest } from '../api.js'
-import { KvError, printKey } from '../errors.js'
+import { type KvError, printKey, writeConflict } from '../errors.js'
 import type { Lock } from '../lock.js'
 import type { Timestamp } from '../timestamp.js'
 import { isData, type WriteRecord } from '../write.js'
@@ -29,12 +29,6 @@ export function readChanged(
   conflict: { readonly startTs: Timestamp; readonly commitTs: Timestamp; readonly primary?: Uint8Array },
 ): KvError<'write_conflict'> {
   const when = conflict.commitTs === 0 ? 'is being written' : `was written at ${conflict.commitTs}`
-  return new KvError('write_conflict', `key ${printKey(key)}, read by the transaction at ${startTs}, ${when}`, {
-    key,
-    startTs,
-    conflictStartTs: conflict.startTs,
-    conflictCommitTs: conflict.commitTs,
-    primary: conflict.primary ?? key,
-    reason: 'serializable_read',
-  })
+  const detail = `key ${printKey(key)}, read by the transaction at ${startTs}, ${when}`
+  return writeConflict(key, { startTs, primary: conflict.primary ?? key }, conflict, 'serializable_read', detail)
 }

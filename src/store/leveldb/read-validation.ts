@@ -1,7 +1,6 @@
 import { isNewer, judgeLock, readChanged } from '../../percolator/actions/validate-reads.js'
 import type { ValidateReadsRequest } from '../../percolator/api.js'
 import { belowSafePoint } from '../../percolator/errors.js'
-import type { WriteRecord } from '../../percolator/write.js'
 import type { LockEntry } from './lock-table.js'
 import { findVersion, readVersion } from './row-reader.js'
 import { KEYS_AT_A_TIME, type RowStore, settledOrLocked } from './row-store.js'
@@ -31,7 +30,7 @@ export class ReadValidation {
       for (const key of keys) judge(this.#rows.locks.get(key))
       for (const { start, end } of ranges) for (const entry of this.#rows.locks.range(start, end)) judge(entry)
       if (younger.size > 0) {
-        await settledOrLocked([...younger].sort((a, b) => Buffer.compare(a.key, b.key)))
+        await settledOrLocked([...younger])
         continue
       }
       return this.#requireUnchanged(request)
@@ -43,19 +42,17 @@ export class ReadValidation {
     const { startTs, commitTs, keys, ranges } = request
     const snapshot = this.#rows.engine.snapshot()
     try {
-      const check = ({ key, write }: { key: Uint8Array; write: WriteRecord | undefined }): void => {
-        if (write !== undefined && isNewer(write, request)) throw readChanged(key, startTs, write)
-      }
       for (let from = 0; from < keys.length; from += KEYS_AT_A_TIME) {
         const chunk = keys.slice(from, from + KEYS_AT_A_TIME)
         const newest = await Promise.all(chunk.map((key) => readVersion(snapshot, key, commitTs)))
         chunk.forEach((key, i) => {
-          check({ key, write: newest[i] })
+          const write = newest[i]
+          if (write !== undefined && isNewer(write, request)) throw readChanged(key, startTs, write)
         })
       }
       for (const range of ranges) {
         const found = await findVersion(snapshot, range, (write) => isNewer(write, request))
-        if (found !== undefined) check(found)
+        if (found !== undefined) throw readChanged(found.key, startTs, found.write)
       }
     } finally {
       await snapshot.close()

@@ -9,7 +9,6 @@ import type {
   GetAnswer,
   GetRequest,
   KeyRange,
-  LockInfo,
   MvccGetByStartTsRequest,
   MvccInfo,
   Pair,
@@ -30,7 +29,7 @@ import { type Engine, pagesOf } from './engine.js'
 import { CF_WRITE, keyRange } from './keyspace.js'
 import type { LockEntry } from './lock-table.js'
 import { readAllValues, readValues, readVersion, scanVersions } from './row-reader.js'
-import { KEYS_AT_A_TIME, PAGE, type RowStore, settledOrLocked, storedLocks } from './row-store.js'
+import { inKeyOrder, KEYS_AT_A_TIME, PAGE, type RowStore, settledOrLocked, storedLocks } from './row-store.js'
 
 /** Values that a scan reads before it looks at their size. */
 const VALUES_AT_A_TIME = 64
@@ -88,7 +87,7 @@ export class Reads {
           return entry !== undefined && blocksRead(entry.lock, key, ts) ? [entry] : []
         })
         if (blocking.length > 0) {
-          await settledOrLocked(blocking.sort((a, b) => Buffer.compare(a.key, b.key)))
+          await settledOrLocked(blocking)
           continue
         }
         const snapshot = this.#rows.engine.snapshot()
@@ -194,10 +193,6 @@ export class Reads {
     }
     return locked
   }
-}
-
-function inKeyOrder(locks: LockInfo[]): LockInfo[] {
-  return locks.sort((a, b) => Buffer.compare(a.key, b.key))
 }
 
 export async function readPairs(

@@ -1,5 +1,5 @@
 import { Oracle } from '../../oracle/oracle.js'
-import type { PrewriteRequest } from '../../percolator/api.js'
+import type { LockInfo, PrewriteRequest } from '../../percolator/api.js'
 import { CorruptRecord, decodeKey } from '../../percolator/codec/key.js'
 import { decodeLock } from '../../percolator/codec/lock.js'
 import { packRecord } from '../../percolator/codec/record.js'
@@ -308,10 +308,14 @@ export function* storedLocks(entries: Iterable<LockEntry>): Generator<LockEntry>
   for (const entry of entries) if (entry.lock.txnSize !== IN_FLIGHT) yield entry
 }
 
+export function inKeyOrder(locks: LockInfo[]): LockInfo[] {
+  return locks.sort((a, b) => Buffer.compare(a.key, b.key))
+}
+
 /** Waits for the batches in flight among these locks; throws `key_locked` when there is none to wait for. */
 export async function settledOrLocked(entries: readonly LockEntry[]): Promise<void> {
   const pending = entries.flatMap((entry) => (entry.pending === undefined ? [] : [entry.pending]))
-  if (pending.length === 0) throw keysLocked(entries.map((entry) => lockInfo(entry.key, entry.lock)))
+  if (pending.length === 0) throw keysLocked(inKeyOrder(entries.map((entry) => lockInfo(entry.key, entry.lock))))
   await Promise.all(pending)
 }
 
