@@ -1,4 +1,5 @@
 import type { FastifyInstance } from 'fastify'
+import { pino } from 'pino'
 import type { Config } from './config.js'
 import { createApp } from './http/app.js'
 import { SHUTDOWN_GRACE_MS } from './limits.js'
@@ -20,14 +21,15 @@ export interface RunningServer {
  */
 export async function startServer(config: Config, version: string): Promise<RunningServer> {
   const { data, durability, cacheBytesMax, limits, logLevel, host, port } = config
+  const log = pino({ level: logLevel })
   const store = await openLevelDbStore({ directory: data, durability, cacheBytesMax })
   let app: FastifyInstance | undefined
   try {
-    app = await createApp({ store, limits, version, durability, logLevel })
+    app = await createApp({ store, limits, version, durability, log })
     await app.listen({ host, port })
     const collector = setInterval(() => {
       const nowMs = physicalMs(store.clock())
-      store.collectOutcomes((record) => isOutcomeExpired(record, nowMs)).catch((err) => app?.log.error({ err }))
+      store.collectOutcomes((record) => isOutcomeExpired(record, nowMs)).catch((err) => log.error({ err }))
     }, IDEMPOTENCY_MS)
     const close = async (): Promise<void> => {
       clearInterval(collector)

@@ -37,9 +37,9 @@ export class LockResolver {
    * @param waitMs how long to go on; `body` is tried at least once, and once more after locks were resolved.
    * @throws whatever `body` throws; its `key_locked` only once `waitMs` has passed.
    */
-  async resolving<T>(waitMs: number, body: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+  async resolving<T>(waitMs: number, body: () => T | Promise<T>, signal?: AbortSignal): Promise<T> {
     const deadline = performance.now() + waitMs
-    const backoff = new Backoff()
+    let backoff: Backoff | undefined
     for (let isLastTry = false; ; ) {
       signal?.throwIfAborted()
       try {
@@ -49,6 +49,7 @@ export class LockResolver {
         isLastTry = performance.now() >= deadline
         if (await this.resolve(locksOf(error), await this.#api.tso(1))) continue
         if (isLastTry) throw error
+        backoff ??= new Backoff()
         await backoff.wait(Math.max(0, deadline - performance.now()), signal)
       }
     }

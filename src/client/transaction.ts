@@ -177,16 +177,22 @@ export class Transaction {
 
   // ---- Writes
 
-  async put(key: Uint8Array, value: Uint8Array, lockWaitMs?: number): Promise<void> {
+  /** Fulfilled at once, without a promise, in an optimistic transaction. */
+  put(key: Uint8Array, value: Uint8Array, lockWaitMs?: number): void | Promise<void> {
     this.#requireOpen()
-    await this.#locks?.lock(key, { lockWaitMs: lockWaitMs ?? this.#options.lockWaitMs })
-    this.#buffer.put(key, value)
+    if (this.#locks === undefined) return this.#buffer.put(key, value)
+    return this.#lockToWrite(this.#locks, key, lockWaitMs).then(() => this.#buffer.put(key, value))
   }
 
-  async delete(key: Uint8Array, lockWaitMs?: number): Promise<void> {
+  /** Fulfilled at once, without a promise, in an optimistic transaction. */
+  delete(key: Uint8Array, lockWaitMs?: number): void | Promise<void> {
     this.#requireOpen()
-    await this.#locks?.lock(key, { lockWaitMs: lockWaitMs ?? this.#options.lockWaitMs })
-    this.#buffer.delete(key)
+    if (this.#locks === undefined) return this.#buffer.delete(key)
+    return this.#lockToWrite(this.#locks, key, lockWaitMs).then(() => this.#buffer.delete(key))
+  }
+
+  #lockToWrite(locks: TransactionLocks, key: Uint8Array, lockWaitMs?: number): Promise<unknown> {
+    return locks.lock(key, { lockWaitMs: lockWaitMs ?? this.#options.lockWaitMs })
   }
 
   /** @throws KvError `already_exists`. */
@@ -214,7 +220,7 @@ export class Transaction {
     this.#requireOpen()
     this.#state = { name: 'committing' }
     await this.#locks?.settled()
-    const mutations = this.#mutations()
+    const { mutations, reads } = this.changes()
     const [first] = mutations
     if (first === undefined || (this.#buffer.size === 0 && this.#options.isolation === 'snapshot')) {
       // What it read was one snapshot, and writers commit in the order of their timestamps: nothing to validate.
@@ -229,7 +235,7 @@ export class Transaction {
       mutations,
       forUpdateTs: this.#locks?.forUpdateTs,
       grantedAt: this.#locks && ((key: Uint8Array) => this.#locks?.grantedAt(key) ?? 0),
-      reads: this.#readSet(mutations),
+      reads,
       lockWaitMs: this.#options.lockWaitMs,
       signal: this.#options.signal,
     }
@@ -264,6 +270,12 @@ export class Transaction {
     this.#requireOpen()
     this.#state = { name: 'rolled_back' }
     await this.#locks?.release()
+  }
+
+  /** What committing it asks for. `reads` only under serializable, and only where there is something left to validate. */
+  changes(): { readonly mutations: readonly PrewriteMutation[]; readonly reads: ReadSet | undefined } {
+    const mutations = this.#mutations()
+    return { mutations, reads: this.#readSet(mutations) }
   }
 
   /** Writes, and locks that must show as Lock records: what was read for update and not written. */

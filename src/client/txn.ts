@@ -77,12 +77,12 @@ export class Txn {
   }
 
   put(key: Bytes, value: Bytes): Promise<void> {
-    return this.#run(() => this.transaction.put(toKey(key), toValue(value)))
+    return this.#run(async () => this.transaction.put(toKey(key), toValue(value)))
   }
 
   /** An absent key may be deleted too. */
   delete(key: Bytes): Promise<void> {
-    return this.#run(() => this.transaction.delete(toKey(key)))
+    return this.#run(async () => this.transaction.delete(toKey(key)))
   }
 
   /** Writes a key that must not exist. @throws KvError `already_exists`, here or at commit. */

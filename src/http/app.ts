@@ -1,7 +1,8 @@
 import { isUtf8 } from 'node:buffer'
 import { STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
-import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify'
+import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
+import type { Logger } from 'pino'
 import { Coordinator } from '../client/coordinator.js'
 import { HEADER_BYTES_MAX } from '../limits.js'
 import { invalid, KvError } from '../percolator/errors.js'
@@ -13,7 +14,7 @@ import type { AppContext } from './context.js'
 import { routedUrl } from './key-url.js'
 import { CONTENT_TYPE } from './media-type.js'
 import { problemOf, unknownRoute } from './problem.js'
-import { parseRawQuery, type RawQuery, requireKnown } from './query.js'
+import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
 import { interactiveRoutes } from './routes/interactive.js'
 import { kvRoutes } from './routes/kv.js'
 import { percolatorRoutes } from './routes/percolator.js'
@@ -23,7 +24,8 @@ import { txnRoutes } from './routes/txn.js'
 import { fromMsgpack, toJson } from './wire.js'
 
 export interface AppOptions extends Omit<AppContext, 'coordinator' | 'openTransactions'> {
-  readonly logLevel: string
+  /** Requests are logged from `debug` on. */
+  readonly log: Logger
 }
 
 declare module 'fastify' {
@@ -36,13 +38,13 @@ declare module 'fastify' {
 }
 
 const NO_PARAMETERS: readonly string[] = []
-const LOGS_REQUESTS: readonly string[] = ['debug', 'trace']
 
 /** The HTTP server, not listening yet. Closing it does not close the store. */
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
-  const app = Fastify({
-    logger: { level: options.logLevel },
-    logController: new LogController({ disableRequestLogging: !LOGS_REQUESTS.includes(options.logLevel) }),
+  const sendProblem = problemSender(options.log)
+  const app: FastifyInstance = Fastify({
+    // A logger makes fastify watch the end of every response, whether or not it logs it.
+    ...(options.log.isLevelEnabled('debug') ? { loggerInstance: options.log as FastifyBaseLogger } : { logger: false }),
     bodyLimit: options.limits.bodyBytesMax,
     http: { maxHeaderSize: HEADER_BYTES_MAX },
     // While closing, requests that are on their way are served, with `connection: close`.
@@ -50,7 +52,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     rewriteUrl: routedUrl,
     routerOptions: { querystringParser: (text: string) => parseRawQuery(text) as Record<string, unknown> },
     clientErrorHandler: refuseMalformed,
-    frameworkErrors: (error, request, reply) => sendProblem(error, request, reply),
+    frameworkErrors: sendProblem,
     ajv: {
       // By default unknown fields would be dropped and "12" become 12.
       customOptions: { removeAdditional: false, coerceTypes: false, useDefaults: false, allErrors: false },
@@ -67,16 +69,17 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   })
 
   parseBodies(app)
-  app.setErrorHandler((error, request, reply) => sendProblem(error, request, reply))
+  app.setErrorHandler(sendProblem)
   app.setNotFoundHandler((request, reply) => {
     sendProblem(unknownRoute(request.method, request.originalUrl), request, reply)
   })
-  app.addHook('onRequest', async (request) => {
-    if (request.is404) throw unknownRoute(request.method, request.originalUrl) // Before its body is looked at.
+  // Hooks of every request call back: a promise each would cost more than what they do.
+  app.addHook('onRequest', (request, _reply, done) => {
+    done(request.is404 ? unknownRoute(request.method, request.originalUrl) : undefined) // Before its body is looked at.
   })
-  app.addHook('preValidation', async (request) => {
-    requireKnown(request.query as RawQuery, request.routeOptions.config.query ?? NO_PARAMETERS)
+  app.addHook('preValidation', (request, _reply, done) => {
     if (request.body === undefined && request.method === 'POST') request.body = {}
+    done(unknownParameter(request.query as RawQuery, request.routeOptions.config.query ?? NO_PARAMETERS))
   })
   let isClosing = false
   /** Connections that never carried a request: Node counts them neither as idle nor as busy, and would wait for them. */
@@ -90,8 +93,9 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     isClosing = true
     for (const socket of unused) socket.destroy()
   })
-  app.addHook('onSend', async (_request, reply) => {
+  app.addHook('onSend', (_request, reply, payload, done) => {
     if (isClosing) reply.header('connection', 'close')
+    done(null, payload)
   })
 
   const coordinator = new Coordinator(options.store, IN_PROCESS_COMMIT)
@@ -145,8 +149,10 @@ function refuseMalformed(this: unknown, error: Error & { code?: string }, socket
   socket.end(`${head}content-length: ${Buffer.byteLength(text)}\r\nconnection: close\r\n\r\n${text}`)
 }
 
-function sendProblem(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
-  const { status, body, isServerFault } = problemOf(error, request.id)
-  if (isServerFault) request.log.error({ err: error }, 'request failed')
-  answerProblem(request, reply, status, body)
+function problemSender(log: Logger) {
+  return (error: unknown, request: FastifyRequest, reply: FastifyReply): void => {
+    const { status, body, isServerFault } = problemOf(error, request.id)
+    if (isServerFault) log.error({ err: error, reqId: request.id }, 'request failed')
+    answerProblem(request, reply, status, body)
+  }
 }

@@ -1,6 +1,6 @@
 import { parse } from 'node:querystring'
 import { LOCK_WAIT_MS_DEFAULT, LOCK_WAIT_MS_MAX } from '../limits.js'
-import { invalid } from '../percolator/errors.js'
+import { invalid, type KvError } from '../percolator/errors.js'
 import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
 import { tooLarge } from './bytes.js'
 
@@ -14,12 +14,13 @@ export function parseRawQuery(text: string): RawQuery {
   return text === '' ? NONE : (parse(text, '&', '=', { decodeURIComponent: (s) => s, maxKeys: 0 }) as RawQuery)
 }
 
-/** @throws KvError `invalid_argument` for a parameter that the route does not know, or one given twice. */
-export function requireKnown(query: RawQuery, known: readonly string[]): void {
+/** What is wrong with the first parameter that the route does not know, or that is given twice. */
+export function unknownParameter(query: RawQuery, known: readonly string[]): KvError<'invalid_argument'> | undefined {
   for (const name in query) {
-    if (!known.includes(name)) throw invalid(name, `${name} is not a known query parameter`)
-    if (typeof query[name] !== 'string') throw invalid(name, `${name} is given more than once`)
+    if (!known.includes(name)) return invalid(name, `${name} is not a known query parameter`)
+    if (typeof query[name] !== 'string') return invalid(name, `${name} is given more than once`)
   }
+  return undefined
 }
 
 /** The bytes of percent-encoded text. @throws KvError `invalid_argument` for a bad escape. */

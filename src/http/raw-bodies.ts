@@ -5,8 +5,9 @@ import { requireValue } from './bytes.js'
 /** Routes whose bodies are values, whatever their content type says, a malformed one too; DELETE ignores one. */
 export function rawBodies(app: FastifyInstance, limits: Limits, routes: (scope: FastifyInstance) => void): void {
   app.register(async (scope) => {
-    scope.addHook('onRequest', async (request) => {
+    scope.addHook('onRequest', (request, _reply, done) => {
       request.headers['content-type'] = 'application/octet-stream'
+      done()
     })
     scope.removeAllContentTypeParsers()
     scope.addContentTypeParser('*', { parseAs: 'buffer', bodyLimit: limits.valueBytesMax }, (_request, body, done) =>

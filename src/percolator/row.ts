@@ -7,12 +7,14 @@ import { isData, type WriteRecord } from './write.js'
  * How much of a key's history an action may look at. A store reads records newest first and stops as soon as the
  * history is long enough, so the usual case is one record, or none.
  * - `none`: no record at all.
+ * - `since`: every record with `commitTs >= startTs`: enough to find the transaction's own record and newer versions. What
+ *   comes after them may be there or not.
  * - `txn`: down to and including the first record with `commitTs < startTs`: enough to find the transaction's own
  *   record or an overlapped one, and the neighbour that a new Rollback record may collapse.
  * - `data`: further, down to the first Put or Delete with `commitTs < startTs`: enough to say whether a value exists.
  * - `all`: every record.
  */
-export type HistoryDepth = 'none' | 'txn' | 'data' | 'all'
+export type HistoryDepth = 'none' | 'since' | 'txn' | 'data' | 'all'
 
 /** One key as an action sees it. `writes`: newest first, as deep as the action's `HistoryDepth` asks. */
 export interface RowView {
@@ -24,7 +26,7 @@ export interface RowView {
 /** True when no older record is needed after `write`. */
 export function endsHistory(write: WriteRecord, startTs: Timestamp, depth: HistoryDepth): boolean {
   if (depth === 'all') return false
-  return write.commitTs < startTs && (depth === 'txn' || isData(write))
+  return write.commitTs < startTs && (depth !== 'data' || isData(write))
 }
 
 /** A change to one cell. A store applies all mutations of a request in one atomic batch. */

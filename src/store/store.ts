@@ -1,9 +1,18 @@
-import type { PercolatorApi, PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
+import type { GetAnswer, GetRequest, PercolatorApi, PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 
 export interface StoredOutcome {
   readonly key: Uint8Array
   readonly record: Uint8Array
+}
+
+/** The keys of a transaction that are known beforehand, each once in all. */
+export interface Claim {
+  readonly written: readonly Uint8Array[]
+  /** Only read: others may read them too meanwhile. */
+  readonly read: readonly Uint8Array[]
+  /** No other body runs that is alone. For transactions that read ranges. */
+  readonly isAlone: boolean
 }
 
 /** What the server needs of a store beyond the Percolator calls. */
@@ -22,6 +31,9 @@ export interface Store extends PercolatorApi {
   /** The newest timestamp that is not in the future. */
   clock(): Timestamp
 
+  /** The answer to a `get` where memory has it, without a promise; undefined: `get` has to say. */
+  known(request: GetRequest): GetAnswer | undefined
+
   /** @param outcomeOf makes what is stored with a 1PC commit, in the same atomic batch. */
   prewrite(
     request: PrewriteRequest,
@@ -29,17 +41,11 @@ export interface Store extends PercolatorApi {
   ): Promise<PrewriteAnswer>
 
   /**
-   * Runs `body` while no other request of this process changes any of `keys`; inside, only reads and the `prewrite`
+   * Runs `body` while no other request of this process changes any of the keys; inside, only reads and the `prewrite`
    * handed in may be called. Nobody relies on it for correctness (the protocol's own checks stand): it spares
    * transactions whose keys are known beforehand from losing to each other over and over.
-   * @param keys each once.
-   * @param isAlone true: nor while another body runs that is alone. For transactions that read ranges.
    */
-  exclusive<T>(
-    keys: readonly Uint8Array[],
-    isAlone: boolean,
-    body: (prewrite: Store['prewrite']) => Promise<T>,
-  ): Promise<T>
+  exclusive<T>(claim: Claim, body: (prewrite: Store['prewrite']) => Promise<T>): Promise<T>
 
   /** Runs `body` while no other request with this idempotency key runs; never called inside `exclusive`. */
   once<T>(outcome: Uint8Array, body: () => Promise<T>): Promise<T>

@@ -1,12 +1,12 @@
 import { Backoff } from '../client/backoff.js'
 import type { TransactionHome } from '../client/committer.js'
 import type { Coordinator } from '../client/coordinator.js'
-import { Transaction } from '../client/transaction.js'
-import { Undetermined } from '../client/undetermined.js'
+import { Transaction, type TransactionOptions } from '../client/transaction.js'
+import { LOCK_TTL_MS_DEFAULT } from '../limits.js'
 import { isKvError } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'
 import type { Timestamp } from '../percolator/timestamp.js'
-import type { Store, StoredOutcome } from '../store/store.js'
+import type { Claim, Store, StoredOutcome } from '../store/store.js'
 import { type Check, requireChecks } from './check.js'
 import { exactlyOnce, type Idempotency, type Once } from './idempotency.js'
 import { IN_PROCESS_COMMIT } from './in-process-commit.js'
@@ -40,20 +40,18 @@ export interface OneShotAnswer {
  *   `write_conflict` after `maxRetries`, `key_locked` after `lockWaitMs`, `idempotency_mismatch`.
  */
 export function runOneShot(store: Store, coordinator: Coordinator, request: OneShot): Promise<Once<OneShotAnswer>> {
-  const keys = keysOf(request, () => true)
-  // Of serializable transactions that scan what others of them write, one at a time can commit.
-  const has = (...names: Op['op'][]): boolean => request.ops.some(({ op }) => names.includes(op))
-  const isAlone = request.isolation === 'serializable' && has('scan') && has('put', 'delete', 'insert', 'increment')
+  const keys = keysOf(request)
+  const claim = claimOf(request, keys)
   return exactlyOnce(store, request.idempotency, async (stored) => {
-    const backoff = new Backoff()
+    let backoff: Backoff | undefined
     for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
       try {
         return await coordinator.resolver.resolving(request.lockWaitMs, () =>
-          store.exclusive(keys, isAlone, (prewrite) => tryOneShot(store, request, prewrite, stored)),
+          store.exclusive(claim, (prewrite) => tryOneShot(store, request, keys, prewrite, stored)),
         )
       } catch (error) {
-        if (error instanceof Undetermined) throw error.cause
         if (retriesLeft <= 0 || !isKvError(error, 'write_conflict')) throw error
+        backoff ??= new Backoff()
         await backoff.wait()
       }
     }
@@ -62,27 +60,48 @@ export function runOneShot(store: Store, coordinator: Coordinator, request: OneS
 
 async function tryOneShot(
   store: Store,
-  request: OneShot,
+  { checks, ops, isolation = 'snapshot' }: OneShot,
+  keys: OneShotKeys,
   prewrite: Store['prewrite'],
   stored: (answer: OneShotAnswer) => StoredOutcome | undefined,
 ): Promise<OneShotAnswer> {
-  const { checks, ops, isolation = 'snapshot' } = request
-  const home: TransactionHome = { ...HOLDING_LATCHES, api: store }
-  const startTs = await store.tso(1)
-  const txn = new Transaction(home, startTs, { mode: 'optimistic', isolation, lockWaitMs: 0 })
-  const found = await txn.prefetch(keysOf(request, ({ op }) => op === 'get' || op === 'insert' || op === 'increment'))
-  requireChecks(checks, (key) => found.get(keyText(key)))
+  const ts = store.tso(1)
+  const startTs = typeof ts === 'number' ? ts : await ts
+  const txn = new Transaction({ ...HOLDING_LATCHES, api: store }, startTs, OPTIONS[isolation])
+  if (keys.read.size > 0) {
+    const found = await txn.prefetch([...keys.read.values()])
+    requireChecks(checks, (key) => found.get(keyText(key)))
+  }
   const results = await runOps(txn, ops)
   if (txn.writes === 0) return { startTs, results }
-  const commitTs = await txn.commit((mutations) =>
-    prewrite({ ...mutations, isFirst: true }, ({ onePcCommitTs }) => {
-      // Two phases would take the latches that are held; 1PC only falls back to them where it finds locks of its own.
-      if (onePcCommitTs === undefined) throw new Error('a first 1PC prewrite fell back to two phases')
-      return stored({ startTs, commitTs: onePcCommitTs, results })
-    }),
+  const { mutations, reads } = txn.changes()
+  const request = {
+    mutations,
+    primary: (mutations[0] as { key: Uint8Array }).key,
+    startTs,
+    lockTtl: LOCK_TTL_MS_DEFAULT,
+    txnSize: mutations.length,
+    tryOnePc: true,
+    linearizable: true,
+    isFirst: true,
+    reads,
+  }
+  const { onePcCommitTs } = await prewrite(request, (answer) =>
+    stored({ startTs, commitTs: requireOnePc(answer.onePcCommitTs), results }),
   )
-  return { startTs, commitTs, results }
+  return { startTs, commitTs: requireOnePc(onePcCommitTs), results }
 }
+
+/** Two phases would take the latches that are held; 1PC only falls back to them where it finds locks of its own. */
+function requireOnePc(commitTs: Timestamp | undefined): Timestamp {
+  if (commitTs === undefined) throw new Error('a first 1PC prewrite fell back to two phases')
+  return commitTs
+}
+
+const OPTIONS = {
+  snapshot: { mode: 'optimistic', isolation: 'snapshot', lockWaitMs: 0 },
+  serializable: { mode: 'optimistic', isolation: 'serializable', lockWaitMs: 0 },
+} as const satisfies Record<string, TransactionOptions>
 
 /**
  * Under latches nothing may be resolved: that takes latches itself. Locks are thrown instead, and resolved when the latches
@@ -90,20 +109,40 @@ async function tryOneShot(
  */
 const HOLDING_LATCHES: Omit<TransactionHome, 'api'> = {
   resolver: {
-    resolving: (_waitMs, body) => body(),
+    resolving: async (_waitMs, body) => body(),
     resolve: async () => false,
     end: async () => {
       throw new Error('asked to end a transaction under latches')
     },
   },
-  commitOptions: { ...IN_PROCESS_COMMIT, triesMax: 1 },
+  commitOptions: IN_PROCESS_COMMIT,
   inBackground: (work) => void work.catch(() => {}),
 }
 
-/** Every key that is checked, and those of the ops that `isWanted` holds for; ranges are read from the snapshot. */
-function keysOf({ checks, ops }: OneShot, isWanted: (op: Op) => boolean): Uint8Array[] {
-  const keys = new Map<string, Uint8Array>()
-  for (const { key } of checks) keys.set(keyText(key), key)
-  for (const op of ops) if (op.op !== 'scan' && isWanted(op)) keys.set(keyText(op.key), op.key)
-  return [...keys.values()]
+/** By `keyText`. A key may be among both. */
+interface OneShotKeys {
+  readonly written: ReadonlyMap<string, Uint8Array>
+  /** Checked, or read by ops; ranges are read from the snapshot. */
+  readonly read: ReadonlyMap<string, Uint8Array>
+}
+
+function keysOf({ checks, ops }: OneShot): OneShotKeys {
+  const written = new Map<string, Uint8Array>()
+  const read = new Map<string, Uint8Array>()
+  for (const { key } of checks) read.set(keyText(key), key)
+  for (const op of ops) {
+    if (op.op === 'scan') continue
+    const text = keyText(op.key)
+    if (op.op !== 'get') written.set(text, op.key)
+    if (op.op === 'get' || op.op === 'insert' || op.op === 'increment') read.set(text, op.key)
+  }
+  return { written, read }
+}
+
+function claimOf({ ops, isolation }: OneShot, { written, read }: OneShotKeys): Claim {
+  const onlyRead: Uint8Array[] = []
+  for (const [text, key] of read) if (!written.has(text)) onlyRead.push(key)
+  // Of serializable transactions that scan what others of them write, one at a time can commit.
+  const isAlone = isolation === 'serializable' && written.size > 0 && ops.some(({ op }) => op === 'scan')
+  return { written: [...written.values()], read: onlyRead, isAlone }
 }

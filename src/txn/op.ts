@@ -39,8 +39,9 @@ const INT64_MIN = -(2n ** 63n)
 export async function runOps(txn: Transaction, ops: readonly Op[]): Promise<OpResult[]> {
   const results: OpResult[] = []
   let bytes = 0
-  for (const [index, op] of ops.entries()) {
-    const result = await runOp(txn, op, index)
+  for (let index = 0; index < ops.length; index++) {
+    const ran = runOp(txn, ops[index] as Op, index)
+    const result = ran instanceof Promise ? await ran : ran
     results.push(result)
     bytes += bytesOf(result)
     if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
@@ -48,29 +49,38 @@ export async function runOps(txn: Transaction, ops: readonly Op[]): Promise<OpRe
   return results
 }
 
-async function runOp(txn: Transaction, op: Op, index: number): Promise<OpResult> {
+const DONE: OpResult = {}
+
+/** Without a promise where there is nothing to wait for. */
+function runOp(txn: Transaction, op: Op, index: number): OpResult | Promise<OpResult> {
   switch (op.op) {
-    case 'get': {
-      const found = await txn.get(op.key)
-      return found === undefined ? { found: false } : { found: true, value: found.value, commitTs: found.commitTs }
-    }
+    case 'get':
+      return txn
+        .get(op.key)
+        .then((found) =>
+          found === undefined ? { found: false } : { found: true, value: found.value, commitTs: found.commitTs },
+        )
     case 'scan':
-      return { pairs: (await txn.scan(op)).pairs }
+      return txn.scan(op).then(({ pairs }) => ({ pairs }))
     case 'put':
-      await txn.put(op.key, op.value)
-      return {}
+      return whenDone(txn.put(op.key, op.value))
     case 'delete':
-      await txn.delete(op.key)
-      return {}
+      return whenDone(txn.delete(op.key))
     case 'insert':
-      await txn.insert(op.key, op.value)
-      return {}
-    case 'increment': {
-      const value = Buffer.from(incremented(op, index, await txn.getToWrite(op.key)))
-      await txn.put(op.key, value)
-      return { value }
-    }
+      return whenDone(txn.insert(op.key, op.value))
+    case 'increment':
+      return increment(txn, op, index)
   }
+}
+
+function whenDone(written: void | Promise<void>): OpResult | Promise<OpResult> {
+  return written instanceof Promise ? written.then(() => DONE) : DONE
+}
+
+async function increment(txn: Transaction, op: Extract<Op, { op: 'increment' }>, index: number): Promise<OpResult> {
+  const value = Buffer.from(incremented(op, index, await txn.getToWrite(op.key)))
+  await txn.put(op.key, value)
+  return { value }
 }
 
 function bytesOf(result: OpResult): number {

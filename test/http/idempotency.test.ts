@@ -1,3 +1,4 @@
+import { pino } from 'pino'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
@@ -11,7 +12,13 @@ type Injected = Awaited<ReturnType<App['inject']>>
 /** A server on a directory, with a clock that the test steps. */
 async function serve(directory: string, clock: { ms: number }) {
   const store = await openLevelDbStore({ directory, durability: 'sync', now: () => clock.ms })
-  const app = await createApp({ store, limits: DEFAULT_LIMITS, version: '0', durability: 'sync', logLevel: 'silent' })
+  const app = await createApp({
+    store,
+    limits: DEFAULT_LIMITS,
+    version: '0',
+    durability: 'sync',
+    log: pino({ level: 'silent' }),
+  })
   return {
     app,
     store,

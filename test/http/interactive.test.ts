@@ -1,4 +1,5 @@
 import type { LightMyRequestResponse } from 'fastify'
+import { pino } from 'pino'
 import { describe, expect, test } from 'vitest'
 import { createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
@@ -82,7 +83,7 @@ async function reopen({ app, store, directory }: TestServer): Promise<TestServer
   await app.close()
   await store.close()
   const again = await openLevelDbStore({ directory, durability: 'async' })
-  const context = { store: again, version: '0.0.0-test', durability: 'async', logLevel: 'silent' } as const
+  const context = { store: again, version: '0.0.0-test', durability: 'async', log: pino({ level: 'silent' }) } as const
   return new TestServer(await createApp({ ...context, limits: DEFAULT_LIMITS }), again, directory)
 }
 

@@ -1,5 +1,6 @@
 import { request as httpRequest } from 'node:http'
 import type { LightMyRequestResponse } from 'fastify'
+import { pino } from 'pino'
 import { describe, expect, test } from 'vitest'
 import { createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
@@ -561,7 +562,7 @@ describe('what becomes of pessimistic locks', () => {
     await first.app.close()
     await first.store.close()
     const store = await openLevelDbStore({ directory: first.directory, durability: 'async' })
-    const context = { store, version: '0.0.0-test', durability: 'async', logLevel: 'silent' } as const
+    const context = { store, version: '0.0.0-test', durability: 'async', log: pino({ level: 'silent' }) } as const
     const server = new TestServer(await createApp({ ...context, limits: DEFAULT_LIMITS }), store, first.directory)
     try {
       expect(await locksOf(server)).toEqual([])

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
 import { Packr } from 'msgpackr'
+import { pino } from 'pino'
 import { afterEach, expect } from 'vitest'
 import { createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS, type Limits } from '../../src/limits.js'
@@ -126,7 +127,7 @@ export function testServers(): (options?: StartOptions) => Promise<TestServer> {
 export async function startServer({ limits = {}, now }: StartOptions = {}): Promise<TestServer> {
   const directory = await mkdtemp(join(tmpdir(), 'perkv-http-'))
   const store = await openLevelDbStore({ directory, durability: 'async', ...(now && { now }) })
-  const context = { store, version: '0.0.0-test', durability: 'async', logLevel: 'silent' } as const
+  const context = { store, version: '0.0.0-test', durability: 'async', log: pino({ level: 'silent' }) } as const
   const app = await createApp({ ...context, limits: { ...DEFAULT_LIMITS, ...limits } })
   return new TestServer(app, store, directory)
 }

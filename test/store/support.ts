@@ -140,6 +140,7 @@ export class TappedEngine {
     this.isClosed = false
     return {
       ...this.#reader(engine),
+      getSync: (key) => engine.getSync(key),
       write: (ops, sync) => {
         const seen = { ops, sync }
         this.writes.push(seen)

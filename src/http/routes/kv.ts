@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { MAX_RETRIES_DEFAULT } from '../../limits.js'
+import type { GetAnswer } from '../../percolator/api.js'
 import { isKvError } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
 import { runOneShot } from '../../txn/one-shot.js'
@@ -17,12 +18,15 @@ import { BatchGetBody } from '../schemas.js'
 
 /** `/v1/kv/{key}` and `/v1/kv/batch_get`: one key or some, each call a transaction of its own. */
 export function kvRoutes(app: FastifyInstance, { store, coordinator, limits }: AppContext): void {
-  app.get(KEY_ROUTE, { config: { query: ['ts', 'at', 'lock_wait_ms'] } }, async (request, reply) => {
+  app.get(KEY_ROUTE, { config: { query: ['ts', 'at', 'lock_wait_ms'] } }, (request, reply) => {
     const query = request.query as RawQuery
     const key = keyOf(request, limits)
     const ts = queryTimestamp(query)
-    const found = await coordinator.resolver.resolving(lockWaitMs(query), () => store.get({ key, ts }))
-    return answerVersion(request, reply, key, found.found ? found : undefined)
+    const waitMs = lockWaitMs(query)
+    const send = (found: GetAnswer): FastifyReply => answerVersion(request, reply, key, found.found ? found : undefined)
+    const known = store.known({ key, ts })
+    if (known !== undefined) return void send(known)
+    return coordinator.resolver.resolving(waitMs, () => store.get({ key, ts })).then(send)
   })
 
   async function write(request: FastifyRequest, reply: FastifyReply, key: Buffer, op: Op): Promise<FastifyReply> {

@@ -42,12 +42,11 @@ type KeyStatus =
   | { readonly kind: 'locked'; readonly lock: Lock }
 
 /**
- * How much history prewriting this mutation needs. A plain put or delete of a key that nobody wrote since `startTs`
- * is decided by its newest record.
+ * How much history prewriting this mutation needs. A plain put or delete asks only whether anybody wrote since `startTs`.
  */
 export function prewriteDepth(mutation: PrewriteMutation): HistoryDepth {
   const needsValue = mutation.op === 'insert' || mutation.op === 'check_not_exists' || mutation.assertion !== undefined
-  return needsValue ? 'data' : 'txn'
+  return needsValue ? 'data' : 'since'
 }
 
 /**

@@ -29,7 +29,7 @@ import { belowSafePoint, isKvError, KvError, keyLocked, withEntries } from '../.
 import { keyText } from '../../percolator/key-text.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX } from '../../percolator/timestamp.js'
-import type { Store, StoredOutcome } from '../store.js'
+import type { Claim, Store, StoredOutcome } from '../store.js'
 import type { ReadValidation } from './read-validation.js'
 import { type DepthOf, KEYS_AT_A_TIME, NONE, type RowStore, storedLocks, TXN } from './row-store.js'
 import { outcomeOp } from './stored-outcomes.js'
@@ -56,16 +56,13 @@ export class Changes {
     return this.#rows.guard(() => this.#rows.latches.hold(keys, () => this.#prewriteLatched(request, outcomeOf)))
   }
 
-  exclusive<T>(
-    keys: readonly Uint8Array[],
-    isAlone: boolean,
-    body: (prewrite: Store['prewrite']) => Promise<T>,
-  ): Promise<T> {
-    const prewriteHeld: Store['prewrite'] = (request, outcomeOf) => this.#prewriteLatched(request, outcomeOf)
-    const held = keys.map(keyText)
+  exclusive<T>({ written, read, isAlone }: Claim, body: (prewrite: Store['prewrite']) => Promise<T>): Promise<T> {
+    const held = written.map(keyText)
     if (isAlone) held.push(ALONE_LATCH)
-    return this.#rows.guard(() => this.#rows.latches.hold(held, () => body(prewriteHeld)))
+    return this.#rows.guard(() => this.#rows.latches.hold(held, () => body(this.#prewriteHeld), read.map(keyText)))
   }
+
+  readonly #prewriteHeld: Store['prewrite'] = (request, outcomeOf) => this.#prewriteLatched(request, outcomeOf)
 
   async #prewriteLatched(
     request: PrewriteRequest,

@@ -2,14 +2,16 @@ import { randomBytes } from 'node:crypto'
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import { packRecord, unpackRecord } from '../../percolator/codec/record.js'
 import { DataDirectoryError } from './data-directory-error.js'
-import { type Engine, openLevelDb } from './engine.js'
+import { type Engine, type EngineOp, openLevelDb } from './engine.js'
 import { metaKey } from './keyspace.js'
+import { buildNewest } from './newest-records.js'
 
 /** Written by this version; a database of a higher one is refused. */
-export const FORMAT_VERSION = 1
+export const FORMAT_VERSION = 2
 
 const META_FORMAT = metaKey('format')
 export const META_MARK = metaKey('oracle/mark')
+export const META_CEILING = metaKey('writes/ceiling')
 export const META_SAFE_POINT = metaKey('gc/safe_point')
 const META_CURSOR_SECRET = metaKey('cursor/secret')
 
@@ -49,12 +51,17 @@ async function checkFormat(engine: Engine, directory: string): Promise<void> {
     const detail = `the data directory ${directory} has format ${format}, written by a newer PerKV; this one reads up to ${FORMAT_VERSION}`
     throw new DataDirectoryError(detail)
   }
-  if (format > 0) return
+  if (format === FORMAT_VERSION) return
+  const inForce: EngineOp = { type: 'put', key: META_FORMAT, value: packRecord([FORMAT_VERSION]) }
+  if (format === 1) {
+    await buildNewest(engine)
+    return engine.write([inForce], true)
+  }
   const iterator = engine.iterator({ gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff), values: false })
   const entries = await iterator.nextv(1)
   await iterator.close()
   if (entries.length > 0) throw new DataDirectoryError(`the data directory ${directory} is a LevelDB, but not PerKV's`)
-  await engine.write([{ type: 'put', key: META_FORMAT, value: packRecord([FORMAT_VERSION]) }], true)
+  await engine.write([inForce], true)
 }
 
 /** Made once for a database: signs its scan cursors. */

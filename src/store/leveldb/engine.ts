@@ -29,6 +29,8 @@ export interface EngineReader {
 
 /** What the store needs of LevelDB, and all that a test has to put in its place to make the disk fail. */
 export interface Engine extends EngineReader {
+  /** Blocks the event loop, on the disk at worst. */
+  getSync(key: Buffer): Buffer | undefined
   /** One atomic batch; with `sync`, on disk when the promise is fulfilled. */
   write(ops: readonly EngineOp[], sync: boolean): Promise<void>
   snapshot(): EngineReader & { close(): Promise<void> }
@@ -68,7 +70,16 @@ export async function openLevelDb(directory: string): Promise<Engine> {
   await db.open()
   return {
     ...readerOf(db),
-    write: (ops, sync) => db.batch(ops as EngineOp[], { sync }),
+    getSync: (key) => db.getSync(key),
+    // A chained batch costs a fifth of what an array of operations does, which abstract-level copies one by one.
+    async write(ops, sync) {
+      const batch = db.batch()
+      for (const op of ops) {
+        if (op.type === 'put') batch.put(op.key, op.value)
+        else batch.del(op.key)
+      }
+      await batch.write({ sync })
+    },
     snapshot() {
       const snapshot = db.snapshot()
       return { ...readerOf(db, snapshot), close: () => snapshot.close() }

@@ -28,8 +28,8 @@ export class GroupCommit {
   submit(ops: readonly EngineOp[]): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ ops, resolve, reject })
-      // A microtask later: batches decided in this turn of the event loop share the first write.
-      this.#writing ??= Promise.resolve().then(() => this.#run())
+      // After this turn of the event loop: the requests that have arrived by now share the first write.
+      this.#writing ??= new Promise<void>((next) => setImmediate(next)).then(() => this.#run())
     })
   }
 

@@ -1,23 +1,20 @@
 import { encodeKey, encodeKeyAt, encodeKeyEnd } from '../../percolator/codec/key.js'
-import { encodeLock } from '../../percolator/codec/lock.js'
-import { encodeWrite } from '../../percolator/codec/write.js'
-import { asBuffer } from '../../percolator/key-text.js'
-import type { Mutation } from '../../percolator/row.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
-import type { EngineOp } from './engine.js'
 
 /** A column family is one byte before the key; see docs/storage-format.md. */
 export const CF_DEFAULT = 0x64 // d
 export const CF_LOCK = 0x6c // l
+export const CF_NEWEST = 0x6e // n
 export const CF_WRITE = 0x77 // w
 const META = 0x6d // m
 const OUTCOMES = 0x69 // i
 
-export type ColumnFamily = typeof CF_DEFAULT | typeof CF_LOCK | typeof CF_WRITE
+export type ColumnFamily = typeof CF_DEFAULT | typeof CF_LOCK | typeof CF_NEWEST | typeof CF_WRITE
 
 export const lockKey = (key: Uint8Array): Buffer => encodeKey(CF_LOCK, key)
 export const valueKey = (key: Uint8Array, startTs: Timestamp): Buffer => encodeKeyAt(CF_DEFAULT, key, startTs)
 export const writeKey = (key: Uint8Array, commitTs: Timestamp): Buffer => encodeKeyAt(CF_WRITE, key, commitTs)
+export const newestKey = (key: Uint8Array): Buffer => encodeKey(CF_NEWEST, key)
 export const metaKey = (name: string): Buffer => Buffer.concat([Buffer.of(META), Buffer.from(name)])
 
 /** Where the outcome of an idempotent request stands. */
@@ -35,23 +32,5 @@ export function keyRange(cf: ColumnFamily, start?: Uint8Array, end?: Uint8Array)
   return {
     gte: start === undefined ? Buffer.of(cf) : encodeKey(cf, start),
     lt: end === undefined ? Buffer.of(cf + 1) : encodeKey(cf, end),
-  }
-}
-
-/** How a mutation stands in LevelDB. */
-export function engineOp(mutation: Mutation): EngineOp {
-  switch (mutation.type) {
-    case 'put-lock':
-      return { type: 'put', key: lockKey(mutation.key), value: encodeLock(mutation.lock) }
-    case 'delete-lock':
-      return { type: 'del', key: lockKey(mutation.key) }
-    case 'put-write':
-      return { type: 'put', key: writeKey(mutation.key, mutation.write.commitTs), value: encodeWrite(mutation.write) }
-    case 'delete-write':
-      return { type: 'del', key: writeKey(mutation.key, mutation.commitTs) }
-    case 'put-value':
-      return { type: 'put', key: valueKey(mutation.key, mutation.startTs), value: asBuffer(mutation.value) }
-    case 'delete-value':
-      return { type: 'del', key: valueKey(mutation.key, mutation.startTs) }
   }
 }

@@ -1,29 +1,39 @@
 /** Who holds, or waits for, the latches of some keys. */
 interface Grant {
-  readonly keys: readonly string[]
-  /** Keys whose latch another grant holds. */
+  /** Keys whose latch others hold. */
   waitingFor: number
   start: (() => void) | undefined
 }
 
+interface Place {
+  readonly grant: Grant
+  readonly isShared: boolean
+}
+
+/** One key's latch: who came first holds it, alone, or with all that share it until one comes who does not. */
+interface Queue {
+  holders: number
+  isShared: boolean
+  readonly waiting: Place[]
+}
+
 /**
- * One latch a key: requests that touch the same key run one after another, in order of arrival. A request takes its
- * place in all its queues at once, so no two can wait for each other. @see TiKV `storage/txn/latch.rs`.
+ * One latch a key: requests that touch the same key run one after another, in order of arrival; those that only read it
+ * may run together. A request takes its place in all its queues at once, so no two can wait for each other.
+ * @see TiKV `storage/txn/latch.rs`.
  */
 export class Latches {
-  readonly #queues = new Map<string, Grant[]>()
+  readonly #queues = new Map<string, Queue>()
 
   /**
    * Runs `body` alone among all holders of any of the keys, and keeps the latches until its promise settles.
    * @param keys each once. Nested holds of one key wait for themselves: don't.
+   * @param shared more keys, each once, that others may share with this one.
    */
-  async hold<T>(keys: readonly string[], body: () => Promise<T>): Promise<T> {
-    const grant: Grant = { keys, waitingFor: 0, start: undefined }
-    for (const key of keys) {
-      const queue = this.#queues.get(key)
-      if (queue === undefined) this.#queues.set(key, [grant])
-      else if (queue.push(grant) > 1) grant.waitingFor++
-    }
+  async hold<T>(keys: readonly string[], body: () => Promise<T>, shared: readonly string[] = NO_KEYS): Promise<T> {
+    const grant: Grant = { waitingFor: 0, start: undefined }
+    for (const key of keys) this.#enter(key, grant, false)
+    for (const key of shared) this.#enter(key, grant, true)
     if (grant.waitingFor > 0) {
       await new Promise<void>((resolve) => {
         grant.start = resolve
@@ -32,18 +42,40 @@ export class Latches {
     try {
       return await body()
     } finally {
-      this.#release(grant)
+      for (const key of keys) this.#leave(key)
+      for (const key of shared) this.#leave(key)
     }
   }
 
-  #release(grant: Grant): void {
-    for (const key of grant.keys) {
-      const queue = this.#queues.get(key)
-      if (queue === undefined) continue
-      queue.shift()
-      const next = queue[0]
-      if (next === undefined) this.#queues.delete(key)
-      else if (--next.waitingFor === 0) next.start?.()
+  #enter(key: string, grant: Grant, isShared: boolean): void {
+    const queue = this.#queues.get(key)
+    if (queue === undefined) {
+      this.#queues.set(key, { holders: 1, isShared, waiting: [] })
+    } else if (isShared && queue.isShared && queue.waiting.length === 0) {
+      queue.holders++
+    } else {
+      queue.waiting.push({ grant, isShared })
+      grant.waitingFor++
     }
   }
+
+  #leave(key: string): void {
+    const queue = this.#queues.get(key)
+    if (queue === undefined || --queue.holders > 0) return
+    const next = queue.waiting.shift()
+    if (next === undefined) {
+      this.#queues.delete(key)
+      return
+    }
+    queue.isShared = next.isShared
+    admit(queue, next)
+    while (queue.isShared && queue.waiting[0]?.isShared) admit(queue, queue.waiting.shift() as Place)
+  }
+}
+
+const NO_KEYS: readonly string[] = []
+
+function admit(queue: Queue, { grant }: Place): void {
+  queue.holders++
+  if (--grant.waitingFor === 0) grant.start?.()
 }

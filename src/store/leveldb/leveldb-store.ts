@@ -3,7 +3,14 @@ import type { Timestamp } from '../../percolator/timestamp.js'
 import type { Store } from '../store.js'
 import { Changes } from './changes.js'
 import { Collection } from './collection.js'
-import { cursorSecretOf, META_MARK, META_SAFE_POINT, openDataDirectory, readMetaNumber } from './data-directory.js'
+import {
+  cursorSecretOf,
+  META_CEILING,
+  META_MARK,
+  META_SAFE_POINT,
+  openDataDirectory,
+  readMetaNumber,
+} from './data-directory.js'
 import type { Engine } from './engine.js'
 import { PessimisticLocks } from './pessimistic-locks.js'
 import { ReadValidation } from './read-validation.js'
@@ -32,10 +39,11 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
   const engine = await openDataDirectory(options.directory, options.openEngine)
   try {
     const savedMark = await readMetaNumber(engine, META_MARK)
+    const ceiling = await readMetaNumber(engine, META_CEILING)
     const safePoint = await readMetaNumber(engine, META_SAFE_POINT)
     const cursorSecret = await cursorSecretOf(engine)
     const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, now } = options
-    const rows = new RowStore(engine, { durability, cacheBytesMax, now, savedMark, safePoint })
+    const rows = new RowStore(engine, { durability, cacheBytesMax, now, savedMark, ceiling, safePoint })
     await rows.start()
     return new LevelDbStore(rows, cursorSecret)
   } catch (error) {
@@ -88,6 +96,7 @@ class LevelDbStore implements Store {
     return this.#rows.close()
   }
 
+  readonly known: Store['known'] = (request) => this.#reads.known(request)
   readonly get: Store['get'] = (request) => this.#reads.get(request)
   readonly batchGet: Store['batchGet'] = (request) => this.#reads.batchGet(request)
   readonly scan: Store['scan'] = (request) => this.#reads.scan(request)
@@ -98,7 +107,7 @@ class LevelDbStore implements Store {
     this.#rows.guard(() => this.#validation.validate(request))
 
   readonly prewrite: Store['prewrite'] = (request, outcomeOf) => this.#changes.prewrite(request, outcomeOf)
-  readonly exclusive: Store['exclusive'] = (keys, isAlone, body) => this.#changes.exclusive(keys, isAlone, body)
+  readonly exclusive: Store['exclusive'] = (claim, body) => this.#changes.exclusive(claim, body)
   readonly commit: Store['commit'] = (request) => this.#changes.commit(request)
   readonly rollback: Store['rollback'] = (request) => this.#changes.rollback(request)
   readonly cleanup: Store['cleanup'] = (request) => this.#changes.cleanup(request)

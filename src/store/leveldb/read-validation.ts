@@ -2,7 +2,7 @@ import { isNewer, judgeLock, readChanged } from '../../percolator/actions/valida
 import type { ValidateReadsRequest } from '../../percolator/api.js'
 import { belowSafePoint } from '../../percolator/errors.js'
 import type { LockEntry } from './lock-table.js'
-import { findVersion, readVersion } from './row-reader.js'
+import { findVersion, readVersions } from './row-reader.js'
 import { KEYS_AT_A_TIME, type RowStore, settledOrLocked } from './row-store.js'
 
 /** Checks, for a serializable transaction, that what it read is still so at its commit timestamp. */
@@ -44,7 +44,7 @@ export class ReadValidation {
     try {
       for (let from = 0; from < keys.length; from += KEYS_AT_A_TIME) {
         const chunk = keys.slice(from, from + KEYS_AT_A_TIME)
-        const newest = await Promise.all(chunk.map((key) => readVersion(snapshot, key, commitTs)))
+        const newest = await readVersions(snapshot, chunk, commitTs)
         chunk.forEach((key, i) => {
           const write = newest[i]
           if (write !== undefined && isNewer(write, request)) throw readChanged(key, startTs, write)

@@ -28,9 +28,10 @@ import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import { type Engine, pagesOf } from './engine.js'
 import { CF_WRITE, keyRange } from './keyspace.js'
 import type { LockEntry } from './lock-table.js'
-import { readAllValues, readValues, readVersion, scanVersions } from './row-reader.js'
+import { readAllValues, readValues, readVersion, readVersions, scanVersions } from './row-reader.js'
 import { inKeyOrder, KEYS_AT_A_TIME, PAGE, type RowStore, settledOrLocked, storedLocks } from './row-store.js'
 
+const NOT_FOUND: GetAnswer = { found: false }
 /** Values that a scan reads before it looks at their size. */
 const VALUES_AT_A_TIME = 64
 
@@ -42,30 +43,40 @@ export class Reads {
     this.#rows = rows
   }
 
+  /** What memory says of a key, where it says all; a read that has to wait or to fail is left to `get`. */
+  known({ key, ts = TIMESTAMP_MAX }: GetRequest): GetAnswer | undefined {
+    const { isAvailable, safePoint, maxTs, locks, cache } = this.#rows
+    if (!isAvailable || ts < safePoint || (ts !== TIMESTAMP_MAX && ts > maxTs)) return undefined
+    const entry = locks.get(key)
+    if (entry !== undefined && blocksRead(entry.lock, key, ts)) return undefined
+    const cached = cache.get(key)
+    if (cached === undefined || ts < cached.commitTs) return undefined
+    const { value, commitTs } = cached
+    return value === undefined ? NOT_FOUND : { found: true, value, commitTs }
+  }
+
   get({ key, ts = TIMESTAMP_MAX }: GetRequest): Promise<GetAnswer> {
     return this.#rows.guard(async () => {
       let missing: Timestamp | undefined
       for (;;) {
-        // One turn of the event loop from here to the iterator: a writer sees this read in max_ts, or it sees its lock.
+        // One turn of the event loop from here to the look at the locks: a writer sees this read in max_ts, or it sees its lock.
         await this.#rows.admitRead(ts)
+        const known = this.known({ key, ts })
+        if (known !== undefined) return known
         const entry = this.#rows.locks.get(key)
         if (entry !== undefined && blocksRead(entry.lock, key, ts)) {
           if (entry.pending === undefined) throw keyLocked(lockInfo(key, entry.lock))
           await entry.pending
           continue
         }
-        const cached = this.#rows.cache.get(key)
-        if (cached !== undefined && ts >= cached.commitTs) {
-          const { value, commitTs } = cached
-          return value === undefined ? { found: false } : { found: true, value, commitTs }
-        }
         // Only a read of the newest version fills the cache, and not beside a lock: its commit may be on its way.
         const fill = ts === TIMESTAMP_MAX && entry === undefined ? this.#rows.cache.beginFill(key) : undefined
         const write = await readVersion(this.#rows.engine, key, ts)
+        this.#rows.requireReadable(ts) // Two look-ups, if the newest was too new: a collection may have come in between.
         if (write === undefined || write.type === 'delete') {
           if (fill !== undefined)
             this.#rows.cache.endFill(key, fill, { value: undefined, commitTs: write?.commitTs ?? 0 })
-          return { found: false }
+          return NOT_FOUND
         }
         const [value] = await readValues(this.#rows.engine, [{ key, write }])
         if (value !== undefined) {
@@ -82,6 +93,8 @@ export class Reads {
     return this.#rows.guard(async () => {
       for (;;) {
         await this.#rows.admitRead(ts)
+        const known = this.#allKnown(keys, ts)
+        if (known !== undefined) return { pairs: known }
         const blocking = keys.flatMap((key) => {
           const entry = this.#rows.locks.get(key)
           return entry !== undefined && blocksRead(entry.lock, key, ts) ? [entry] : []
@@ -96,7 +109,7 @@ export class Reads {
           let bytes = 0
           for (let from = 0; from < keys.length; from += KEYS_AT_A_TIME) {
             const chunk = keys.slice(from, from + KEYS_AT_A_TIME)
-            const writes = await Promise.all(chunk.map((key) => readVersion(snapshot, key, ts)))
+            const writes = await readVersions(snapshot, chunk, ts)
             const found = chunk.flatMap((key, i) => {
               const write = writes[i]
               return write?.type === 'put' ? [{ key, write }] : []
@@ -113,6 +126,16 @@ export class Reads {
         }
       }
     })
+  }
+
+  #allKnown(keys: readonly Uint8Array[], ts: Timestamp): Pair[] | undefined {
+    const pairs: Pair[] = []
+    for (const key of keys) {
+      const known = this.known({ key, ts })
+      if (known === undefined) return undefined
+      if (known.found) pairs.push({ key, value: known.value, commitTs: known.commitTs })
+    }
+    return pairs
   }
 
   scan(request: ScanRequest): Promise<ScanAnswer> {

@@ -5,14 +5,15 @@ import { endsHistory, type HistoryDepth, sameKey } from '../../percolator/row.js
 import type { Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import { type EngineReader, pagesOf } from './engine.js'
-import { CF_DEFAULT, CF_WRITE, keyRange, valueKey, versionRange, writeKey } from './keyspace.js'
+import { CF_DEFAULT, CF_NEWEST, CF_WRITE, keyRange, newestKey, valueKey, versionRange, writeKey } from './keyspace.js'
+import { decodeNewest } from './newest-record.js'
 
 /** The usual history is one record; the second tells that there are more. */
 const FIRST_READ = 2
 const NEXT_READ = 64
 const SCAN_READ = 512
-/** Versions of one key that a scan steps over before it seeks past the rest. */
-const STEPS_BEFORE_SEEK = 16
+/** Iterators open at a time where keys have newer versions than the one asked for. */
+const OLDER_AT_A_TIME = 64
 
 /** Newest first, as deep as asked; see `HistoryDepth`. */
 export async function readHistory(
@@ -39,8 +40,37 @@ export async function readHistory(
   }
 }
 
-/** The Put or Delete that a read at `ts` sees. */
+/** The newest Put or Delete of a key. */
+export async function readNewest(engine: EngineReader, key: Uint8Array): Promise<WriteRecord | undefined> {
+  const bytes = await engine.get(newestKey(key))
+  return bytes && decodeNewest(bytes)
+}
+
+/** The Put or Delete that a read at `ts` sees: most often the newest, which is one look-up. */
 export async function readVersion(
+  engine: EngineReader,
+  key: Uint8Array,
+  ts: Timestamp,
+): Promise<WriteRecord | undefined> {
+  const newest = await readNewest(engine, key)
+  return newest === undefined || newest.commitTs <= ts ? newest : readOlderVersion(engine, key, ts)
+}
+
+/** The same for several keys, in their order. */
+export async function readVersions(
+  engine: EngineReader,
+  keys: readonly Uint8Array[],
+  ts: Timestamp,
+): Promise<(WriteRecord | undefined)[]> {
+  const newest = await engine.getMany(keys.map(newestKey))
+  return withOlder(
+    engine,
+    newest.map((bytes, i) => ({ key: keys[i] as Uint8Array, write: bytes && decodeNewest(bytes) })),
+    ts,
+  )
+}
+
+async function readOlderVersion(
   engine: EngineReader,
   key: Uint8Array,
   ts: Timestamp,
@@ -60,6 +90,26 @@ export async function readVersion(
   }
 }
 
+/** Puts in place of each newest record that is above `ts` the version below it. */
+async function withOlder(
+  engine: EngineReader,
+  newest: readonly { readonly key: Uint8Array; readonly write: WriteRecord | undefined }[],
+  ts: Timestamp,
+): Promise<(WriteRecord | undefined)[]> {
+  const writes = newest.map(({ write }) => write)
+  const above = newest.flatMap(({ write }, i) => (write !== undefined && write.commitTs > ts ? [i] : []))
+  for (let from = 0; from < above.length; from += OLDER_AT_A_TIME) {
+    const chunk = above.slice(from, from + OLDER_AT_A_TIME)
+    const older = await Promise.all(
+      chunk.map((i) => readOlderVersion(engine, (newest[i] as { key: Uint8Array }).key, ts)),
+    )
+    chunk.forEach((i, n) => {
+      writes[i] = older[n]
+    })
+  }
+  return writes
+}
+
 export interface ScannedVersion {
   readonly key: Buffer
   readonly write: WriteRecord
@@ -73,96 +123,23 @@ export async function scanVersions(
   limit: number,
   reverse: boolean,
 ): Promise<ScannedVersion[]> {
-  const bounds = keyRange(CF_WRITE, range.start, range.end)
-  const iterator = engine.iterator({ ...bounds, reverse })
+  const iterator = engine.iterator({ ...keyRange(CF_NEWEST, range.start, range.end), reverse })
+  const found: ScannedVersion[] = []
   try {
-    return await (reverse ? scanBackward : scanForward)(engine, iterator, ts, limit)
+    // Deleted keys fill no page: the more of them, the longer the next one.
+    for (let size = Math.min(SCAN_READ, limit); ; size = Math.min(SCAN_READ, 2 * size)) {
+      const entries = await iterator.nextv(size)
+      const newest = entries.map(([recordKey, bytes]) => ({ key: decodeKey(recordKey), write: decodeNewest(bytes) }))
+      const writes = newest.some(({ write }) => write.commitTs > ts) ? await withOlder(engine, newest, ts) : undefined
+      for (let i = 0; i < newest.length && found.length < limit; i++) {
+        const { key, write: newestWrite } = newest[i] as (typeof newest)[number]
+        const write = writes === undefined ? newestWrite : writes[i]
+        if (write?.type === 'put') found.push({ key, write })
+      }
+      if (entries.length < size || found.length >= limit) return found
+    }
   } finally {
     await iterator.close()
-  }
-}
-
-type Iterator = ReturnType<EngineReader['iterator']>
-type Scan = (engine: EngineReader, iterator: Iterator, ts: Timestamp, limit: number) => Promise<ScannedVersion[]>
-
-/** Newest first within a key: the first record that decides is the answer, the rest of the key is passed over. */
-const scanForward: Scan = async (_engine, iterator, ts, limit) => {
-  const found: ScannedVersion[] = []
-  let prefix: Buffer | undefined // The current key, encoded, with its column family.
-  let isDecided = false
-  let steps = 0
-  nextPage: for (;;) {
-    const size = pageSize(limit - found.length)
-    const entries = await iterator.nextv(size)
-    for (const [recordKey, bytes] of entries) {
-      const keyPart = recordKey.subarray(0, recordKey.length - 8)
-      if (prefix === undefined || !keyPart.equals(prefix)) {
-        prefix = keyPart
-        isDecided = false
-        steps = 0
-      }
-      if (isDecided) {
-        // Entries after this one in the page are of the past: seeking drops them.
-        if (++steps < STEPS_BEFORE_SEEK) continue
-        iterator.seek(Buffer.concat([prefix, AFTER_VERSIONS]))
-        prefix = undefined
-        continue nextPage
-      }
-      const seen = get([decodeWrite(bytes, decodeKeyTs(recordKey))], ts)
-      if (seen === 'older') continue
-      isDecided = true
-      if (seen === 'absent') continue
-      found.push({ key: decodeKey(recordKey), write: seen })
-      if (found.length >= limit) return found
-    }
-    if (entries.length < size) return found
-  }
-}
-
-/** Enough for the keys still wanted when each has one version, within reason. */
-function pageSize(wanted: number): number {
-  return Math.min(SCAN_READ, Math.max(STEPS_BEFORE_SEEK, wanted + FIRST_READ))
-}
-
-const AFTER_VERSIONS = Buffer.alloc(9, 0xff)
-
-/** Oldest first within a key, so a key is answered when the next one begins, or by a read of its own when it is long. */
-const scanBackward: Scan = async (engine, iterator, ts, limit) => {
-  const found: ScannedVersion[] = []
-  let prefix: Buffer | undefined
-  let seen: WriteRecord | undefined
-  let steps = 0
-  const finishKey = (): void => {
-    if (prefix !== undefined && seen?.type === 'put') found.push({ key: decodeKey(prefix), write: seen })
-    prefix = undefined
-    seen = undefined
-    steps = 0
-  }
-  nextPage: for (;;) {
-    const size = pageSize(limit - found.length)
-    const entries = await iterator.nextv(size)
-    for (const [recordKey, bytes] of entries) {
-      const keyPart = recordKey.subarray(0, recordKey.length - 8)
-      if (prefix === undefined || !keyPart.equals(prefix)) {
-        finishKey()
-        if (found.length >= limit) return found
-        prefix = keyPart
-      }
-      if (++steps > STEPS_BEFORE_SEEK) {
-        const key = decodeKey(keyPart)
-        seen = await readVersion(engine, key, ts)
-        iterator.seek(keyPart) // Backwards: to the last record before every version of this key.
-        finishKey()
-        if (found.length >= limit) return found
-        continue nextPage
-      }
-      const write = decodeWrite(bytes, decodeKeyTs(recordKey))
-      if (write.commitTs <= ts && (write.type === 'put' || write.type === 'delete')) seen = write
-    }
-    if (entries.length < size) {
-      finishKey()
-      return found.slice(0, limit)
-    }
   }
 }
 

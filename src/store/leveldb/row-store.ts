@@ -1,3 +1,4 @@
+import { RECENT_WRITES_BYTES_MAX } from '../../limits.js'
 import { Oracle } from '../../oracle/oracle.js'
 import type { LockInfo, PrewriteRequest } from '../../percolator/api.js'
 import { CorruptRecord, decodeKey } from '../../percolator/codec/key.js'
@@ -10,14 +11,17 @@ import { lockInfo } from '../../percolator/lock-info.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
-import { META_MARK } from './data-directory.js'
+import { META_CEILING, META_MARK, readMetaNumber } from './data-directory.js'
 import { type Engine, type EngineOp, pagesOf } from './engine.js'
+import { engineOps, type NewestKnown } from './engine-ops.js'
 import { GroupCommit } from './group-commit.js'
-import { CF_LOCK, engineOp, keyRange } from './keyspace.js'
+import { CF_LOCK, keyRange, newestKey } from './keyspace.js'
 import { Latches } from './latches.js'
 import { type LockEntry, LockTable } from './lock-table.js'
 import { LockWaits } from './lock-waits.js'
-import { readHistory } from './row-reader.js'
+import { decodeNewestTs } from './newest-record.js'
+import { RecentWrites } from './recent-writes.js'
+import { readHistory, readNewest } from './row-reader.js'
 import { VersionCache } from './version-cache.js'
 
 /** Keys whose rows are read from LevelDB at once, and latched together where a whole range is walked. */
@@ -34,6 +38,7 @@ export interface RowStoreOptions {
   readonly now?: (() => number) | undefined
   /** On disk when the store was opened. */
   readonly savedMark: Timestamp
+  readonly ceiling: Timestamp
   readonly safePoint: Timestamp
 }
 
@@ -60,12 +65,15 @@ export class RowStore {
   readonly locks = new LockTable()
   readonly waits = new LockWaits((key) => this.locks.get(key)?.lock.startTs)
   readonly cache: VersionCache
+  readonly recent: RecentWrites
   readonly group: GroupCommit
   readonly oracle: Oracle
   /** Above every timestamp that has read: calculated commit timestamps go above it. */
   maxTs: Timestamp
   safePoint: Timestamp
   isAvailable = true
+  /** On disk: no write record stands above both this and every timestamp handed out. */
+  #ceiling: Timestamp
   #isClosed = false
   #reopening: Promise<void> | undefined
   #reopenNotBefore = 0
@@ -74,9 +82,11 @@ export class RowStore {
 
   constructor(
     readonly engine: Engine,
-    { durability, cacheBytesMax, now, savedMark, safePoint }: RowStoreOptions,
+    { durability, cacheBytesMax, now, savedMark, ceiling, safePoint }: RowStoreOptions,
   ) {
     this.cache = new VersionCache(cacheBytesMax)
+    this.recent = new RecentWrites(Math.max(savedMark, ceiling), RECENT_WRITES_BYTES_MAX / 2)
+    this.#ceiling = ceiling
     this.safePoint = safePoint
     this.maxTs = savedMark // Every read that was served before the restart was below the mark.
     this.group = new GroupCommit(engine, durability === 'sync', () => this.#reopen())
@@ -116,15 +126,38 @@ export class RowStore {
   /** @returns rows whose locks are those of the moment when the promise is fulfilled. Needs the keys' latches. */
   async readRows(keys: readonly Uint8Array[], startTs: Timestamp, depthOf: DepthOf): Promise<RowView[]> {
     this.requireAvailable()
-    const histories: WriteRecord[][] = []
+    const histories: (readonly WriteRecord[])[] = []
     for (let from = 0; from < keys.length; from += KEYS_AT_A_TIME) {
-      const chunk = keys.slice(from, from + KEYS_AT_A_TIME)
-      const read = (key: Uint8Array, i: number): Promise<WriteRecord[]> =>
-        readHistory(this.engine, key, startTs, depthOf(from + i, this.locks.get(key)?.lock))
-      histories.push(...(await Promise.all(chunk.map(read))))
+      const reads: Promise<void>[] = []
+      for (let i = from; i < Math.min(keys.length, from + KEYS_AT_A_TIME); i++) {
+        const key = keys[i] as Uint8Array
+        const history = this.#history(key, startTs, depthOf(i, this.locks.get(key)?.lock))
+        if (!(history instanceof Promise)) histories[i] = history
+        else
+          reads.push(
+            history.then((writes) => {
+              histories[i] = writes
+            }),
+          )
+      }
+      if (reads.length > 0) await Promise.all(reads)
     }
     this.requireAvailable()
     return keys.map((key, i) => ({ key, lock: this.locks.get(key)?.lock, writes: histories[i] ?? [] }))
+  }
+
+  /** Without asking LevelDB where nothing was written since. */
+  #history(
+    key: Uint8Array,
+    startTs: Timestamp,
+    depth: HistoryDepth,
+  ): readonly WriteRecord[] | Promise<readonly WriteRecord[]> {
+    if (depth === 'none') return NO_WRITES
+    if ((depth === 'since' || depth === 'data') && this.recent.newest(keyText(key)) < startTs) {
+      if (depth === 'since') return NO_WRITES
+      return readNewest(this.engine, key).then((write) => (write === undefined ? NO_WRITES : [write]))
+    }
+    return readHistory(this.engine, key, startTs, depth)
   }
 
   async write<T>(outcome: Outcome<T>): Promise<T> {
@@ -140,7 +173,12 @@ export class RowStore {
   async apply(mutations: readonly Mutation[], { onePc, beside = [], validate }: ApplyOptions = {}): Promise<void> {
     if (mutations.length === 0) return
     // Encoded before anything is published: an encoder may throw.
-    const ops = [...mutations.filter((mutation) => this.#isStored(mutation)).map(engineOp), ...beside]
+    const ops = engineOps(
+      mutations.filter((mutation) => this.#isStored(mutation)),
+      this.#newestKnown,
+    )
+    ops.push(...beside)
+    this.#raiseCeiling(mutations, ops)
     const before = validate && mutations.map(({ key }) => this.locks.get(key)?.lock)
     let settle: () => void = () => {}
     const pending = new Promise<void>((resolve) => {
@@ -170,9 +208,32 @@ export class RowStore {
     return mutation.type !== 'delete-lock' || this.locks.get(mutation.key)?.lock.type !== 'pessimistic'
   }
 
+  /** CF_NEWEST is asked where what was written lately doesn't say: in the turn of the event loop that decides. */
+  readonly #newestKnown: NewestKnown = {
+    isNewest: (key, commitTs) =>
+      commitTs > this.recent.newest(keyText(key)) || commitTs >= (this.#storedNewestTs(key) ?? 0),
+    isStored: (key, commitTs) => this.#storedNewestTs(key) === commitTs,
+  }
+
+  #storedNewestTs(key: Uint8Array): Timestamp | undefined {
+    const bytes = this.engine.getSync(newestKey(key))
+    return bytes && decodeNewestTs(bytes)
+  }
+
+  /** A client's commit_ts may be of the future, above the oracle's mark: the next start must know of it. */
+  #raiseCeiling(mutations: readonly Mutation[], ops: EngineOp[]): void {
+    let highest = 0
+    for (const mutation of mutations)
+      if (mutation.type === 'put-write') highest = Math.max(highest, mutation.write.commitTs)
+    if (highest <= this.oracle.last || highest <= this.#ceiling) return
+    this.#ceiling = highest
+    ops.push({ type: 'put', key: META_CEILING, value: packRecord([highest]) })
+  }
+
   #publish(mutation: Mutation, pending: Promise<void>, onePc: PrewriteRequest | undefined): void {
     const { key } = mutation
-    if (mutation.type === 'put-write' || mutation.type === 'delete-write') this.cache.forget(key)
+    if (mutation.type === 'put-write') this.recent.note(keyText(key), mutation.write.commitTs, this.oracle.last)
+    if (mutation.type === 'put-write' || mutation.type === 'delete-write') this.cache.suspend(key)
     const entry = this.locks.get(key)
     if (mutation.type === 'put-lock' && (entry === undefined || entry.lock.type === 'pessimistic'))
       this.locks.put(key, mutation.lock, pending)
@@ -184,13 +245,20 @@ export class RowStore {
 
   #settle(mutation: Mutation, pending: Promise<void>): void {
     const { key } = mutation
-    if (mutation.type === 'put-write' || mutation.type === 'delete-write') this.cache.forget(key)
+    if (mutation.type === 'delete-write') this.cache.forget(key)
+    else if (mutation.type === 'put-write') this.#renew(key, mutation.write)
     if (mutation.type === 'put-lock') this.locks.put(key, mutation.lock)
     else if (mutation.type === 'delete-lock') this.#unlock(key)
     else if (mutation.type === 'put-write' && this.locks.get(key)?.pending === pending) {
       // A 1PC lock in flight; a prewritten lock goes with its own `delete-lock`.
       if (this.locks.get(key)?.lock.txnSize === IN_FLIGHT) this.#unlock(key)
     }
+  }
+
+  #renew(key: Uint8Array, { type, commitTs, shortValue }: WriteRecord): void {
+    const isKnown = type === 'delete' || (type === 'put' && shortValue !== undefined)
+    if (isKnown && this.recent.newest(keyText(key)) === commitTs) this.cache.renew(key, { value: shortValue, commitTs })
+    else this.cache.forget(key)
   }
 
   /** Nothing was written; after a failed write the table has been read anew, and knows nothing of `pending`. */
@@ -210,8 +278,12 @@ export class RowStore {
   /** @throws KvError `ts_below_safe_point`, `storage_unavailable`. */
   async admitRead(ts: Timestamp): Promise<void> {
     this.requireAvailable()
-    if (ts < this.safePoint) throw belowSafePoint(ts, this.safePoint)
+    this.requireReadable(ts)
     if (ts !== TIMESTAMP_MAX && ts > this.maxTs) await this.observe(ts)
+  }
+
+  requireReadable(ts: Timestamp): void {
+    if (ts < this.safePoint) throw belowSafePoint(ts, this.safePoint)
   }
 
   /** max_ts and the oracle go up to `ts`, or to the clock when that is in the future. */
@@ -248,6 +320,7 @@ export class RowStore {
     this.#opened++
     try {
       await this.engine.reopen()
+      this.#ceiling = await readMetaNumber(this.engine, META_CEILING)
       await this.#loadLocks()
       this.isAvailable = true
     } catch {
@@ -277,6 +350,8 @@ export class RowStore {
     }
   }
 }
+
+const NO_WRITES: readonly WriteRecord[] = []
 
 export const TXN: DepthOf = () => 'txn'
 export const NONE: DepthOf = () => 'none'

@@ -11,27 +11,34 @@ export interface CachedVersion {
 /** What an entry costs beside its key and value: Map slot, objects, Buffer header; measured, rounded up. */
 const ENTRY_BYTES = 300
 
+/** @param version undefined while a batch that changes the key is being written. */
+interface Slot {
+  version: CachedVersion | undefined
+  bytes: number
+}
+
 /**
  * The newest versions of keys that were read lately, bounded in bytes; the longest unread go first.
  *
- * It never holds a version that a commit is about to replace: whoever writes a key calls `forget` before its batch is
- * written and again after it, and a fill counts only if it began with no lock on the key and no `forget` came in between.
+ * It never holds a version that a commit is about to replace: whoever writes a key calls `suspend` before its batch is
+ * written, and `renew` or `forget` after it. A fill counts only if it began with no lock on the key and none of these came
+ * in between.
  */
 export class VersionCache {
-  readonly #versions = new Map<string, CachedVersion>()
+  readonly #slots = new Map<string, Slot>()
   readonly #fills = new Map<string, symbol>()
   #bytes = 0
 
   constructor(readonly bytesMax: number) {}
 
   get(key: Uint8Array): CachedVersion | undefined {
-    if (this.#versions.size === 0) return undefined
+    if (this.#slots.size === 0) return undefined
     const text = keyText(key)
-    const version = this.#versions.get(text)
-    if (version === undefined) return undefined
-    this.#versions.delete(text) // A Map keeps the order of insertion: the first is the longest unread.
-    this.#versions.set(text, version)
-    return version
+    const slot = this.#slots.get(text)
+    if (slot?.version === undefined) return undefined
+    this.#slots.delete(text) // A Map keeps the order of insertion: the first is the longest unread.
+    this.#slots.set(text, slot)
+    return slot.version
   }
 
   /** Before the engine is read. */
@@ -47,35 +54,56 @@ export class VersionCache {
     if (this.#fills.get(text) !== fill) return
     this.#fills.delete(text)
     this.#remove(text)
-    this.#versions.set(text, version)
-    this.#bytes += entryBytes(text, version)
-    for (const oldest of this.#versions.keys()) {
-      if (this.#bytes <= this.bytesMax) break
-      this.#remove(oldest)
-    }
+    this.#slots.set(text, { version: undefined, bytes: 0 })
+    this.#fill(text, version)
+  }
+
+  /** A batch that changes the key is about to be written. */
+  suspend(key: Uint8Array): void {
+    if (this.#slots.size === 0 && this.#fills.size === 0) return
+    const text = keyText(key)
+    this.#fills.delete(text)
+    const slot = this.#slots.get(text)
+    if (slot !== undefined) slot.version = undefined
+  }
+
+  /** The batch is written: where the key had a version before, it has this one now. */
+  renew(key: Uint8Array, version: CachedVersion): void {
+    if (this.#slots.size === 0 && this.#fills.size === 0) return
+    const text = keyText(key)
+    this.#fills.delete(text)
+    if (this.#slots.has(text)) this.#fill(text, version)
   }
 
   forget(key: Uint8Array): void {
-    if (this.#versions.size === 0 && this.#fills.size === 0) return
+    if (this.#slots.size === 0 && this.#fills.size === 0) return
     const text = keyText(key)
     this.#fills.delete(text)
     this.#remove(text)
   }
 
   clear(): void {
-    this.#versions.clear()
+    this.#slots.clear()
     this.#fills.clear()
     this.#bytes = 0
   }
 
-  #remove(text: string): void {
-    const version = this.#versions.get(text)
-    if (version === undefined) return
-    this.#versions.delete(text)
-    this.#bytes -= entryBytes(text, version)
+  #fill(text: string, version: CachedVersion): void {
+    const slot = this.#slots.get(text) as Slot
+    const bytes = ENTRY_BYTES + text.length + (version.value?.length ?? 0)
+    this.#bytes += bytes - slot.bytes
+    slot.version = version
+    slot.bytes = bytes
+    for (const oldest of this.#slots.keys()) {
+      if (this.#bytes <= this.bytesMax) break
+      this.#remove(oldest)
+    }
   }
-}
 
-function entryBytes(text: string, { value }: CachedVersion): number {
-  return ENTRY_BYTES + text.length + (value?.length ?? 0)
+  #remove(text: string): void {
+    const slot = this.#slots.get(text)
+    if (slot === undefined) return
+    this.#slots.delete(text)
+    this.#bytes -= slot.bytes
+  }
 }

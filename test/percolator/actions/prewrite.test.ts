@@ -816,9 +816,9 @@ describe('the fields of each error', () => {
 })
 
 test('the history that each mutation needs', () => {
-  expect(prewriteDepth(mutationOf('put'))).toBe('txn')
-  expect(prewriteDepth(mutationOf('delete'))).toBe('txn')
-  expect(prewriteDepth(mutationOf('lock'))).toBe('txn')
+  expect(prewriteDepth(mutationOf('put'))).toBe('since')
+  expect(prewriteDepth(mutationOf('delete'))).toBe('since')
+  expect(prewriteDepth(mutationOf('lock'))).toBe('since')
   expect(prewriteDepth(mutationOf('insert'))).toBe('data')
   expect(prewriteDepth(mutationOf('check_not_exists'))).toBe('data')
   expect(prewriteDepth(mutationOf('put', { assertion: 'exist' }))).toBe('data')

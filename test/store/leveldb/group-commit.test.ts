@@ -20,6 +20,7 @@ function recordingEngine(log: string[] = []) {
       return done.promise
     },
     get: unused,
+    getSync: unused,
     getMany: unused,
     iterator: unused,
     snapshot: unused,

@@ -6,7 +6,7 @@ import { TIMESTAMP_MAX } from '../../../src/percolator/timestamp.js'
 import { FORMAT_VERSION } from '../../../src/store/leveldb/data-directory.js'
 import { DataDirectoryError } from '../../../src/store/leveldb/data-directory-error.js'
 import { CF_DEFAULT, metaKey } from '../../../src/store/leveldb/keyspace.js'
-import type { Store } from '../../../src/store/store.js'
+import type { Claim, Store } from '../../../src/store/store.js'
 import {
   codeOf,
   del,
@@ -886,10 +886,12 @@ describe('removal', () => {
 })
 
 describe('exclusive', () => {
+  const claim = (...written: string[]): Claim => ({ written: written.map(utf8), read: [], isAlone: false })
+
   test('others wait; the prewrite handed in does not', async () => {
     const store = await stores.open()
     const order: string[] = []
-    const inside = store.exclusive([utf8('a'), utf8('b')], false, async (prewrite) => {
+    const inside = store.exclusive(claim('a', 'b'), async (prewrite) => {
       const other = store.prewrite(prewriteOf(10, [put('a', 'other')], { tryOnePc: true })).then(
         () => 'written',
         (error: { code?: string }) => error.code,
@@ -907,7 +909,7 @@ describe('exclusive', () => {
 
   test('a body that throws lets the keys go', async () => {
     const store = await stores.open()
-    const failing = store.exclusive([utf8('a')], false, async () => {
+    const failing = store.exclusive(claim('a'), async () => {
       throw new Error('on purpose')
     })
     await expect(failing).rejects.toThrow('on purpose')

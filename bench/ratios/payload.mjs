@@ -1,0 +1,24 @@
+// Keys and values, the same for all contenders.
+import { randomBytes } from 'node:crypto'
+
+const VALUE_BYTES = 100
+/** Text, so that it goes into JSON as it is, which no compression of a storage engine shrinks. */
+const text = randomBytes(768 * 1024).toString('base64url')
+
+export const valueAt = (n) => {
+  const at = (n * VALUE_BYTES) % (text.length - VALUE_BYTES)
+  return text.slice(at, at + VALUE_BYTES)
+}
+
+export const keyOf = (n) => `key${String(n).padStart(10, '0')}`
+
+export const random = (n) => Math.floor(Math.random() * n)
+
+let next = 0
+/** A key that nothing in this process used before, with a value. */
+export function fresh() {
+  const n = next++
+  return { key: `new${String(n).padStart(10, '0')}`, value: valueAt(n) }
+}
+
+export const freshMany = (size) => Array.from({ length: size }, fresh)

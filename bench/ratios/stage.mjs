@@ -1,0 +1,103 @@
+// The servers of one work, each started fresh on a directory of its own, and the loads on them.
+import { once } from 'node:events'
+import { readdir } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { isInstalled, makeDirectory, removeDirectory, start, startWorker, stop } from '../process.mjs'
+import { startEtcd } from './etcd.mjs'
+import { load } from './load.mjs'
+import { wrk } from './wrk.mjs'
+
+const hasEtcd = isInstalled('etcd')
+const hasWrk = isInstalled('wrk')
+
+/** A contender is a function of seconds that answers `{rate, p99?}`; undefined where its program is not installed. */
+export class Stage {
+  #servers = []
+  #directories = []
+
+  #withWrk
+
+  /** @param options.sizes how much data the works load. */
+  constructor({ connections, sizes, withWrk }) {
+    this.connections = connections
+    this.sizes = sizes
+    this.#withWrk = withWrk && hasWrk
+  }
+
+  #directory() {
+    const directory = makeDirectory()
+    this.#directories.push(directory)
+    return directory
+  }
+
+  async #keep(starting) {
+    const server = await starting
+    this.#servers.push(server)
+    return server
+  }
+
+  perkv(...flags) {
+    const data = this.#directory()
+    const args = ['dist/cli.js', 'serve', '--port', '0', '--data', data, ...flags]
+    return this.#keep(start(args).then((server) => ({ ...server, data })))
+  }
+
+  bare() {
+    return this.#keep(start(['bench/bare.mjs']))
+  }
+
+  naive() {
+    return this.#keep(start(['bench/naive.mjs', this.#directory()]))
+  }
+
+  /** @returns undefined when there is none. */
+  async etcd() {
+    return hasEtcd ? this.#keep(startEtcd(this.#directory())) : undefined
+  }
+
+  /** @returns what calls a work of `bench/raw.mjs`. */
+  async raw() {
+    const { child } = await this.#keep(startWorker('bench/raw.mjs', [this.#directory()]))
+    const died = once(child, 'exit').then(() => {
+      throw new Error('bench/raw.mjs ended')
+    })
+    return async (work, argument) => {
+      child.send([work, argument])
+      const [result] = await Promise.race([once(child, 'message'), died])
+      return result
+    }
+  }
+
+  load(server, operation, { connections = this.connections, weight = 1 } = {}) {
+    if (server === undefined) return undefined
+    return async (seconds) => {
+      const { rate, p99 } = await load({ url: server.url, connections, seconds, operation })
+      return { rate: rate * weight, p99 }
+    }
+  }
+
+  /** @returns two more contenders, or none. */
+  wrk(perkv, bare, script) {
+    if (!this.#withWrk) return {}
+    const directory = this.#directory()
+    const on =
+      ({ url }) =>
+      (seconds) =>
+        wrk({ url, connections: this.connections, seconds, script, directory })
+    return { 'perkv, wrk': on(perkv), 'bare, wrk': on(bare) }
+  }
+
+  async close() {
+    await Promise.all(this.#servers.map(stop))
+    for (const directory of this.#directories) removeDirectory(directory)
+  }
+}
+
+/** Waits until LevelDB has compacted what was loaded: until its files have been the same for a second. */
+export async function settle({ data }) {
+  const files = async () => (await readdir(data)).toSorted().join()
+  for (let before = '', now = await files(); now !== before; now = await files()) {
+    before = now
+    await sleep(1000)
+  }
+}

@@ -1,0 +1,196 @@
+// What is measured: each work with its contenders, and the ratios of their rates that it is about. A ratio with several
+// names in `of` counts for the best of them; one without a bound is only shown.
+import { asyncCommit, onePc, onePrewrite, twoPc } from './client-txn.mjs'
+import { etcdOperations, fillEtcd } from './etcd.mjs'
+import { keyOf } from './payload.mjs'
+import { BATCH, fill, fillVersions, operations } from './perkv.mjs'
+import { streamScans } from './scan.mjs'
+import { settle } from './stage.mjs'
+import { scripts } from './wrk.mjs'
+
+const CHECKED_KEYS = 10_000
+const wrkRatio = { of: ['perkv, wrk'], over: 'bare, wrk' }
+
+export const works = [
+  {
+    name: 'get_hot',
+    unit: 'requests',
+    ratios: [{ of: ['perkv'], over: 'bare', atLeast: 0.9 }, wrkRatio],
+    async contenders(stage) {
+      const perkv = await stage.perkv()
+      const bare = await stage.bare()
+      await fill(perkv, 1)
+      const script = scripts.getHot(`/v1/kv/${keyOf(0)}`)
+      return {
+        perkv: stage.load(perkv, operations.getHot),
+        bare: stage.load(bare, operations.getHot),
+        ...stage.wrk(perkv, bare, script),
+      }
+    },
+  },
+  {
+    name: 'get_uniform',
+    unit: 'requests',
+    ratios: [{ of: ['perkv'], over: 'bare', atLeast: 0.55 }, wrkRatio],
+    async contenders(stage) {
+      const { keys, cacheBytes } = stage.sizes
+      const perkv = await stage.perkv('--cache-bytes-max', String(cacheBytes))
+      const bare = await stage.bare()
+      await fill(perkv, keys)
+      await settle(perkv)
+      return {
+        perkv: stage.load(perkv, operations.getUniform(keys)),
+        bare: stage.load(bare, operations.getUniform(keys)),
+        ...stage.wrk(perkv, bare, scripts.getUniform(keys)),
+      }
+    },
+  },
+  {
+    name: 'put',
+    unit: 'requests',
+    ratios: [{ of: ['perkv'], over: 'bare', atLeast: 0.8 }, { of: ['perkv'], over: 'naive', atLeast: 2 }, wrkRatio],
+    async contenders(stage) {
+      const perkv = await stage.perkv()
+      const bare = await stage.bare()
+      return {
+        perkv: stage.load(perkv, operations.put),
+        bare: stage.load(bare, operations.put),
+        naive: stage.load(await stage.naive(), operations.put),
+        ...stage.wrk(perkv, bare, scripts.put),
+      }
+    },
+  },
+  {
+    name: 'txn',
+    unit: 'transactions',
+    ratios: [
+      { of: ['perkv'], over: 'bare', atLeast: 0.75 },
+      { of: ['perkv'], over: 'etcd', atLeast: 4 },
+      { of: ['perkv, key absent'], over: 'bare' },
+    ],
+    async contenders(stage) {
+      const perkv = await stage.perkv()
+      const etcd = await stage.etcd()
+      await fill(perkv, CHECKED_KEYS)
+      if (etcd) await fillEtcd(etcd, CHECKED_KEYS)
+      return {
+        perkv: stage.load(perkv, operations.txn(CHECKED_KEYS)),
+        'perkv, key absent': stage.load(perkv, operations.txnAbsent),
+        bare: stage.load(await stage.bare(), operations.txn(CHECKED_KEYS)),
+        etcd: stage.load(etcd, etcdOperations.txn(CHECKED_KEYS)),
+      }
+    },
+  },
+  {
+    name: 'get_etcd',
+    unit: 'requests',
+    ratios: [{ of: ['perkv'], over: 'etcd', atLeast: 4 }],
+    async contenders(stage) {
+      const perkv = await stage.perkv()
+      const etcd = await stage.etcd()
+      await fill(perkv, 1)
+      if (etcd) await fillEtcd(etcd, 1)
+      return { perkv: stage.load(perkv, operations.getHot), etcd: stage.load(etcd, etcdOperations.getHot) }
+    },
+  },
+  {
+    name: 'put_etcd',
+    unit: 'requests',
+    ratios: [{ of: ['perkv'], over: 'etcd', atLeast: 2.5 }],
+    async contenders(stage) {
+      return {
+        perkv: stage.load(await stage.perkv(), operations.put),
+        etcd: stage.load(await stage.etcd(), etcdOperations.put),
+      }
+    },
+  },
+  {
+    name: 'client_txn',
+    unit: 'transactions (bare: requests)',
+    ratios: [{ of: ['one_pc', 'async commit', 'two_pc'], over: 'bare', atLeast: 0.28 }],
+    async contenders(stage) {
+      const perkv = await stage.perkv()
+      return {
+        one_pc: stage.load(perkv, onePc),
+        'async commit': stage.load(perkv, asyncCommit),
+        two_pc: stage.load(perkv, twoPc),
+        bare: stage.load(await stage.bare(), onePrewrite),
+      }
+    },
+  },
+  {
+    name: 'scan',
+    unit: 'pairs',
+    ratios: [{ of: ['perkv'], over: 'raw', atLeast: 0.5 }],
+    async contenders(stage) {
+      const count = stage.sizes.scannedPairs
+      const perkv = await stage.perkv()
+      const raw = await stage.raw()
+      await fill(perkv, count)
+      await raw('fill', count)
+      await settle(perkv)
+      return {
+        perkv: (seconds) => streamScans({ url: perkv.url, prefix: 'key', count, seconds }),
+        raw: (seconds) => raw('scan', seconds),
+      }
+    },
+  },
+  {
+    name: 'bulk',
+    unit: 'keys',
+    ratios: [
+      {
+        of: ['MessagePack x1', 'MessagePack x4', 'MessagePack x8', 'JSON x1', 'JSON x4', 'JSON x8'],
+        over: 'raw',
+        atLeast: 0.4,
+      },
+    ],
+    async contenders(stage) {
+      const perkv = await stage.perkv()
+      const raw = await stage.raw()
+      const contenders = { raw: (seconds) => raw('bulk', seconds) }
+      for (const inFlight of stage.sizes.bulksInFlight) {
+        const options = { connections: inFlight, weight: BATCH }
+        contenders[`MessagePack x${inFlight}`] = stage.load(perkv, operations.bulkMsgpack, options)
+        contenders[`JSON x${inFlight}`] = stage.load(perkv, operations.bulkJson, options)
+      }
+      return contenders
+    },
+  },
+  {
+    name: 'versions_get',
+    unit: 'requests',
+    ratios: [{ of: ['one version'], over: 'many versions', atMost: 1.3 }],
+    async contenders(stage) {
+      const perkv = await versioned(stage)
+      return {
+        'one version': stage.load(perkv, operations.getUniform(stage.sizes.versionedKeys, oneVersionKey)),
+        'many versions': stage.load(perkv, operations.getUniform(stage.sizes.versionedKeys, manyVersionsKey)),
+      }
+    },
+  },
+  {
+    name: 'versions_scan',
+    unit: 'scans',
+    ratios: [{ of: ['one version'], over: 'many versions', atMost: 3 }],
+    async contenders(stage) {
+      const perkv = await versioned(stage)
+      const scan = (prefix) =>
+        stage.load(perkv, operations.scanPage(prefix, stage.sizes.versionedKeys), { connections: 1 })
+      return { 'one version': scan('one'), 'many versions': scan('many') }
+    },
+  },
+]
+
+const oneVersionKey = (n) => `one${keyOf(n)}`
+const manyVersionsKey = (n) => `many${keyOf(n)}`
+
+/** PerKV without a cache, and as many keys with one version as with many. */
+async function versioned(stage) {
+  const { versionedKeys, versions } = stage.sizes
+  const perkv = await stage.perkv('--cache-bytes-max', '0')
+  await fill(perkv, versionedKeys, oneVersionKey)
+  await fillVersions(perkv, versionedKeys, versions, manyVersionsKey)
+  await settle(perkv)
+  return perkv
+}
