@@ -15,9 +15,6 @@ export const DEFAULT_LIMITS: Limits = {
 /** Of the cache of newest versions. */
 export const CACHE_BYTES_DEFAULT = 64 * 1024 * 1024
 
-/** Of the timestamps of keys written lately, which spare prewrites a read. */
-export const RECENT_WRITES_BYTES_MAX = 16 * 1024 * 1024
-
 /** Values up to this many bytes travel in the lock and the write record; TiKV's `SHORT_VALUE_MAX_LEN`. */
 export const SHORT_VALUE_BYTES_MAX = 255
 

@@ -50,9 +50,9 @@ export class Transaction {
   /** Pessimistic: a write locks its key first. */
   readonly #locks: TransactionLocks | undefined
   /** Read for update in an optimistic transaction: checked like a write, but written as a Lock record. */
-  readonly #readForUpdate = new Map<string, Uint8Array>()
+  #readForUpdate: Map<string, Uint8Array> | undefined
   /** Serializable: what was read of the snapshot. */
-  readonly #keysRead = new Map<string, Uint8Array>()
+  #keysRead: Map<string, Uint8Array> | undefined
   readonly #rangesRead: KeyRange[] = []
   #readBytes = 0
   #prefetched: ReadonlyMap<string, Version | undefined> | undefined
@@ -67,19 +67,13 @@ export class Transaction {
     this.#options = options
     this.#buffer = new WriteBuffer(options.bytesMax)
     const { api, resolver, commitOptions } = home
-    const waiting = withSignal(api, options.signal)
+    const { signal } = options
+    const waiting = withSignal(api, signal)
     this.#reader = new SnapshotReader(waiting, resolver, startTs, options)
+    if (options.mode === 'optimistic') return
     const { heartbeatMaxMs } = commitOptions
-    const owner = {
-      waiting,
-      api,
-      resolver,
-      startTs,
-      startedAt: this.#startedAt,
-      heartbeatMaxMs,
-      signal: options.signal,
-    }
-    this.#locks = options.mode === 'pessimistic' ? new TransactionLocks(owner) : undefined
+    const owner = { waiting, api, resolver, startTs, startedAt: this.#startedAt, heartbeatMaxMs, signal }
+    this.#locks = new TransactionLocks(owner)
   }
 
   get commitTs(): Timestamp | undefined {
@@ -161,6 +155,7 @@ export class Transaction {
   async getForUpdate(key: Uint8Array, lockWaitMs?: number): Promise<MergedVersion | undefined> {
     this.#requireOpen()
     if (this.#locks === undefined) {
+      this.#readForUpdate ??= new Map()
       this.#readForUpdate.set(keyText(key), key)
       return this.get(key, lockWaitMs)
     }
@@ -281,7 +276,8 @@ export class Transaction {
   /** Writes, and locks that must show as Lock records: what was read for update and not written. */
   #mutations(): PrewriteMutation[] {
     const mutations = this.#buffer.mutations()
-    for (const key of [...(this.#locks?.keys ?? []), ...this.#readForUpdate.values()])
+    if (this.#locks === undefined && this.#readForUpdate === undefined) return mutations
+    for (const key of [...(this.#locks?.keys ?? []), ...(this.#readForUpdate?.values() ?? [])])
       if (this.#buffer.get(key) === undefined) mutations.push({ op: 'lock', key })
     return mutations
   }
@@ -296,8 +292,9 @@ export class Transaction {
   }
 
   #recordKey(key: Uint8Array): void {
-    if (this.#options.isolation !== 'serializable' || this.#keysRead.has(keyText(key))) return
+    if (this.#options.isolation !== 'serializable' || this.#keysRead?.has(keyText(key))) return
     this.#charge(key)
+    this.#keysRead ??= new Map()
     this.#keysRead.set(keyText(key), key)
   }
 

@@ -7,6 +7,7 @@ import { Coordinator } from '../client/coordinator.js'
 import { HEADER_BYTES_MAX } from '../limits.js'
 import { invalid, KvError } from '../percolator/errors.js'
 import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
+import { OneShots } from '../txn/one-shots.js'
 import { OpenTransactions } from '../txn/open-transactions.js'
 import { answerProblem } from './answer.js'
 import { isWireBytes } from './bytes.js'
@@ -23,7 +24,7 @@ import { statusRoutes } from './routes/status.js'
 import { txnRoutes } from './routes/txn.js'
 import { fromMsgpack, toJson } from './wire.js'
 
-export interface AppOptions extends Omit<AppContext, 'coordinator' | 'openTransactions'> {
+export interface AppOptions extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions'> {
   /** Requests are logged from `debug` on. */
   readonly log: Logger
 }
@@ -103,7 +104,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.addHook('preClose', () => openTransactions.close())
   app.addHook('onClose', () => coordinator.idle())
 
-  const context = { ...options, coordinator, openTransactions }
+  const oneShots = new OneShots(options.store, coordinator.resolver)
+  const context = { ...options, coordinator, oneShots, openTransactions }
   statusRoutes(app, context)
   kvRoutes(app, context)
   scanRoutes(app, context)

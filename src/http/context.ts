@@ -1,6 +1,7 @@
 import type { Coordinator } from '../client/coordinator.js'
 import type { Limits } from '../limits.js'
 import type { Store } from '../store/store.js'
+import type { OneShots } from '../txn/one-shots.js'
 import type { OpenTransactions } from '../txn/open-transactions.js'
 
 /** What every route is given. */
@@ -8,6 +9,7 @@ export interface AppContext {
   readonly store: Store
   /** Of the transactions that this server runs for its clients. */
   readonly coordinator: Coordinator
+  readonly oneShots: OneShots
   readonly openTransactions: OpenTransactions
   readonly limits: Limits
   readonly version: string

@@ -14,7 +14,8 @@ export type Decoded<T> = T extends Uint8Array
       ? { -readonly [K in keyof T as K extends string ? Camel<K> : K]: Decoded<T[K]> }
       : T
 
-type Decode = (value: unknown, field: string) => unknown
+/** @param field its name, as errors say it; undefined: don't say. */
+type Decode = (value: unknown, field: string | undefined) => unknown
 
 /**
  * Compiles a schema into the function that turns what it has validated into what the code wants.
@@ -22,25 +23,31 @@ type Decode = (value: unknown, field: string) => unknown
  */
 export function decoderOf<S extends TSchema>(schema: S, limits: Limits): (body: unknown) => Decoded<Static<S>> {
   const decode = compile(schema, limits)
-  return (body) => decode(body, '') as Decoded<Static<S>>
+  return (body) => {
+    try {
+      return decode(body, undefined) as Decoded<Static<S>>
+    } catch {
+      return decode(body, '') as Decoded<Static<S>> // Again, for the error: naming every field of every body costs more.
+    }
+  }
 }
 
 function compile(schema: TSchema, limits: Limits): Decode {
   switch (schema['bytes']) {
     case 'key':
-      return (value, field) => {
+      return (value, field = '') => {
         const key = toBytes(value as WireBytes, field)
         requireKey(key, field, limits.keyBytesMax)
         return key
       }
     case 'value':
-      return (value, field) => {
+      return (value, field = '') => {
         const bytes = toBytes(value as WireBytes, field)
         requireValue(bytes, field, limits.valueBytesMax)
         return bytes
       }
     case 'bound':
-      return (value, field) => {
+      return (value, field = '') => {
         const bound = toBytes(value as WireBytes, field)
         if (bound.length === 0) return undefined // An empty bound is an open one.
         requireKey(bound, field, limits.keyBytesMax)
@@ -50,7 +57,8 @@ function compile(schema: TSchema, limits: Limits): Decode {
   if (schema['zeroIsAbsent'] === true) return (value) => (value === 0 ? undefined : value)
   if (schema['type'] === 'array') {
     const item = compile(schema['items'], limits)
-    return (value, field) => (value as unknown[]).map((entry, i) => item(entry, `${field}[${i}]`))
+    return (value, field) =>
+      (value as unknown[]).map((entry, i) => item(entry, field === undefined ? undefined : `${field}[${i}]`))
   }
   if (schema['type'] === 'object') return compileObject(schema['properties'], limits)
   return (value) => value
@@ -65,7 +73,7 @@ function compileObject(properties: Record<string, TSchema>, limits: Limits): Dec
     for (const [name, camel, decode] of fields) {
       const given = (value as Record<string, unknown>)[name]
       if (given === undefined) continue
-      const kept = decode(given, path === '' ? name : `${path}.${name}`)
+      const kept = decode(given, path ? `${path}.${name}` : path === '' ? name : undefined)
       if (kept !== undefined) decoded[camel] = kept
     }
     return decoded

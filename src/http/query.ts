@@ -16,6 +16,7 @@ export function parseRawQuery(text: string): RawQuery {
 
 /** What is wrong with the first parameter that the route does not know, or that is given twice. */
 export function unknownParameter(query: RawQuery, known: readonly string[]): KvError<'invalid_argument'> | undefined {
+  if (query === NONE) return undefined
   for (const name in query) {
     if (!known.includes(name)) return invalid(name, `${name} is not a known query parameter`)
     if (typeof query[name] !== 'string') return invalid(name, `${name} is given more than once`)

@@ -19,9 +19,11 @@ const FIELDS: Readonly<Record<Op['op'], readonly (keyof WireOp)[]>> = {
 
 /** @throws KvError `invalid_argument` for a field that is missing or does not go with the op. */
 export function opOf(given: WireOp, index: number): Op {
-  for (const name of Object.keys(given) as (keyof WireOp)[]) {
+  const known = FIELDS[given.op]
+  for (const name in given) {
+    if (known.includes(name as keyof WireOp)) continue
     const field = `ops[${index}].${snakeCase(name)}`
-    if (!FIELDS[given.op].includes(name)) throw invalid(field, `${field} does not go with ${given.op}`)
+    throw invalid(field, `${field} does not go with ${given.op}`)
   }
   const need = <K extends 'key' | 'value'>(name: K): Uint8Array => {
     const bytes = given[name]

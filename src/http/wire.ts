@@ -1,5 +1,6 @@
 import { isUtf8 } from 'node:buffer'
 import { addExtension, Packr } from 'msgpackr'
+import type { MergedPair } from '../client/write-buffer.js'
 import { snakeCase } from '../percolator/field-names.js'
 import { asBuffer } from '../percolator/key-text.js'
 
@@ -60,13 +61,22 @@ function requireUtf8(value: unknown, message: Buffer): void {
   }
 }
 
+/** What `toJson` makes of a pair, for streams of millions: put together by hand it takes a third of the time. */
+export function pairToJson({ key, value, commitTs }: MergedPair): string {
+  let json = `{"key":${JSON.stringify(jsonBytes(key))}`
+  if (value !== undefined) json += `,"value":${JSON.stringify(jsonBytes(value))}`
+  if (commitTs !== undefined) json += `,"commit_ts":${commitTs}`
+  return `${json}}`
+}
+
+function jsonBytes(value: Uint8Array): string | { readonly base64: string } {
+  const bytes = asBuffer(value)
+  return isUtf8(bytes) ? bytes.toString('utf8') : { base64: bytes.toString('base64') }
+}
+
 function jsonValue(value: Plain): unknown {
   if (typeof value !== 'object' || value === null) return value
-  if (value instanceof Uint8Array) {
-    const bytes = asBuffer(value)
-    return isUtf8(bytes) ? bytes.toString('utf8') : { base64: bytes.toString('base64') }
-  }
-  return mapObject(value, jsonValue)
+  return value instanceof Uint8Array ? jsonBytes(value) : mapObject(value, jsonValue)
 }
 
 function msgpackValue(value: Plain): unknown {
@@ -79,6 +89,9 @@ function msgpackValue(value: Plain): unknown {
 function mapObject(value: object, each: (value: Plain) => unknown): unknown {
   if (Array.isArray(value)) return value.map(each)
   const mapped: Record<string, unknown> = {}
-  for (const [name, field] of Object.entries(value)) if (field !== undefined) mapped[snakeCase(name)] = each(field)
+  for (const name in value) {
+    const field = (value as Record<string, Plain>)[name]
+    if (field !== undefined) mapped[snakeCase(name)] = each(field)
+  }
   return mapped
 }

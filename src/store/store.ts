@@ -6,11 +6,11 @@ export interface StoredOutcome {
   readonly record: Uint8Array
 }
 
-/** The keys of a transaction that are known beforehand, each once in all. */
+/** The keys of a transaction that are known beforehand, as `keyText`, each once in all. */
 export interface Claim {
-  readonly written: readonly Uint8Array[]
+  readonly written: readonly string[]
   /** Only read: others may read them too meanwhile. */
-  readonly read: readonly Uint8Array[]
+  readonly read: readonly string[]
   /** No other body runs that is alone. For transactions that read ranges. */
   readonly isAlone: boolean
 }

@@ -32,21 +32,36 @@ const INT64_MAX = 2n ** 63n - 1n
 const INT64_MIN = -(2n ** 63n)
 
 /**
- * Runs the steps in their order; each sees the writes of those before it.
+ * Runs the steps in their order; each sees the writes of those before it. Without a promise where none of them waits.
  * @throws KvError `already_exists`, `invalid_argument` (an increment of what is no number), `payload_too_large`, and
  *   what the transaction's reads and locks throw.
  */
-export async function runOps(txn: Transaction, ops: readonly Op[]): Promise<OpResult[]> {
+export function runOps(txn: Transaction, ops: readonly Op[]): OpResult[] | Promise<OpResult[]> {
   const results: OpResult[] = []
-  let bytes = 0
   for (let index = 0; index < ops.length; index++) {
-    const ran = runOp(txn, ops[index] as Op, index)
-    const result = ran instanceof Promise ? await ran : ran
+    const result = runOp(txn, ops[index] as Op, index)
+    if (result instanceof Promise) return runRest(txn, ops, results, result)
+    results.push(result)
+  }
+  return results
+}
+
+/** From the first step on that waits. Only such steps answer with bytes. */
+async function runRest(
+  txn: Transaction,
+  ops: readonly Op[],
+  results: OpResult[],
+  first: Promise<OpResult>,
+): Promise<OpResult[]> {
+  let bytes = 0
+  for (let running: OpResult | Promise<OpResult> = first; ; ) {
+    const result = await running
     results.push(result)
     bytes += bytesOf(result)
     if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
+    if (results.length === ops.length) return results
+    running = runOp(txn, ops[results.length] as Op, results.length)
   }
-  return results
 }
 
 const DONE: OpResult = {}

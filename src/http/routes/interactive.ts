@@ -92,7 +92,7 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
   const decodeOps = decoderOf(schemas.TxnOpsBody, limits)
   app.post('/v1/txn/:txn/ops', { schema: { body: schemas.TxnOpsBody } }, async (request, reply) => {
     const ops = decodeOps(request.body).ops.map(opOf)
-    const run = (txn: Transaction) => txn.atomically(() => runOps(txn, ops))
+    const run = (txn: Transaction) => txn.atomically(async () => runOps(txn, ops))
     return answer(request, reply, { results: await openTransactions.write(txnOf(request), run) })
   })
 

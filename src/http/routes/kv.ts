@@ -3,7 +3,6 @@ import { MAX_RETRIES_DEFAULT } from '../../limits.js'
 import type { GetAnswer } from '../../percolator/api.js'
 import { isKvError } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
-import { runOneShot } from '../../txn/one-shot.js'
 import type { Op } from '../../txn/op.js'
 import { answer } from '../answer.js'
 import { answerVersion, preconditionFailed } from '../answer-version.js'
@@ -17,7 +16,7 @@ import { rawBodies, rawValueOf } from '../raw-bodies.js'
 import { BatchGetBody } from '../schemas.js'
 
 /** `/v1/kv/{key}` and `/v1/kv/batch_get`: one key or some, each call a transaction of its own. */
-export function kvRoutes(app: FastifyInstance, { store, coordinator, limits }: AppContext): void {
+export function kvRoutes(app: FastifyInstance, { store, coordinator, oneShots, limits }: AppContext): void {
   app.get(KEY_ROUTE, { config: { query: ['ts', 'at', 'lock_wait_ms'] } }, (request, reply) => {
     const query = request.query as RawQuery
     const key = keyOf(request, limits)
@@ -35,7 +34,7 @@ export function kvRoutes(app: FastifyInstance, { store, coordinator, limits }: A
     const idempotency = idempotencyOf(request, { checks, op })
     const txn = { checks, ops: [op], maxRetries: MAX_RETRIES_DEFAULT, lockWaitMs: wait, idempotency }
     try {
-      const outcome = await runOneShot(store, coordinator, txn)
+      const outcome = await oneShots.run(txn)
       return answerOutcome(request, reply, outcome, { commitTs: outcome.answer.commitTs })
     } catch (error) {
       if (isKvError(error, 'precondition_failed')) throw preconditionFailed(key, error.fields.commitTs)

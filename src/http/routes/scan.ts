@@ -11,7 +11,7 @@ import { type Cursor, decodeCursor, encodeCursor } from '../cursor.js'
 import { acceptedFormats, CONTENT_TYPE } from '../media-type.js'
 import { lockWaitMs, queryBytes, queryFlag, queryInteger, queryText, queryTimestamp, type RawQuery } from '../query.js'
 import { rangeOf } from '../range.js'
-import { toJson } from '../wire.js'
+import { pairToJson } from '../wire.js'
 
 /** Of every scan; a snapshot's may choose its timestamp too. */
 export const SCAN_PARAMETERS: readonly string[] = [
@@ -134,16 +134,22 @@ function page(scanner: Scanner, scan: Omit<Scan, 'limit'>, limit: number): Promi
   return scanner.scan({ start, end, reverse, keyOnly, limit, bytesMax: PAGE_BYTES_MAX })
 }
 
-/** All pairs of a scan, up to its limit, some at a time. */
+/** All pairs of a scan, up to its limit, some at a time. While one page is used the next is read. */
 async function* pagesOf(scanner: Scanner, scan: Scan): AsyncGenerator<readonly MergedPair[], void> {
-  let after = scan.after
-  for (let left = scan.limit; left > 0; ) {
-    const size = Math.min(left, SCAN_PAGE)
-    const { pairs, cutAfter } = await page(scanner, { ...scan, after }, size)
-    if (pairs.length > 0) yield pairs
-    after = cutAfter ?? pairs.at(-1)?.key
-    if (cutAfter === undefined && pairs.length < size) return
+  const pageAfter = (after: Uint8Array | undefined, left: number): Promise<MergedScan> => {
+    const reading = page(scanner, { ...scan, after }, Math.min(left, SCAN_PAGE))
+    reading.catch(() => {}) // Whoever stops early doesn't hear of it.
+    return reading
+  }
+  let left = scan.limit
+  let next: Promise<MergedScan> | undefined = pageAfter(scan.after, left)
+  while (next !== undefined) {
+    const { pairs, cutAfter } = (await next) as MergedScan
+    const isWhole = cutAfter === undefined && pairs.length < Math.min(left, SCAN_PAGE)
     left -= pairs.length
+    const after = cutAfter ?? pairs.at(-1)?.key
+    next = isWhole || left <= 0 ? undefined : pageAfter(after, left)
+    if (pairs.length > 0) yield pairs
   }
 }
 
@@ -154,7 +160,7 @@ async function count(scanner: Scanner, scan: Omit<Scan, 'limit'>): Promise<numbe
   return total
 }
 
-/** Pulled by the socket: nothing is read ahead of what the client takes. */
+/** Pulled by the socket: no more than a page is read ahead of what the client takes. */
 async function* lines(
   first: IteratorResult<readonly MergedPair[], void>,
   rest: AsyncGenerator<readonly MergedPair[], void>,
@@ -168,7 +174,7 @@ async function* lines(
 function* chunksOf(pairs: readonly MergedPair[]): Generator<string, void> {
   let chunk = ''
   for (const pair of pairs) {
-    chunk += `${toJson(pair)}\n`
+    chunk += `${pairToJson(pair)}\n`
     if (chunk.length < CHUNK_LENGTH) continue
     yield chunk
     chunk = ''

@@ -2,7 +2,6 @@ import type { FastifyInstance } from 'fastify'
 import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../../limits.js'
 import { invalid } from '../../percolator/errors.js'
 import type { Check } from '../../txn/check.js'
-import { runOneShot } from '../../txn/one-shot.js'
 import type { AppContext } from '../context.js'
 import { decoderOf } from '../decode.js'
 import { answerOutcome, idempotencyOf } from '../idempotency-key.js'
@@ -10,13 +9,13 @@ import * as schemas from '../schemas.js'
 import { opOf } from '../wire-op.js'
 
 /** `POST /v1/txn`: a whole transaction in one round trip. */
-export function txnRoutes(app: FastifyInstance, { store, coordinator, limits }: AppContext): void {
+export function txnRoutes(app: FastifyInstance, { oneShots, limits }: AppContext): void {
   const decode = decoderOf(schemas.TxnBody, limits)
   app.post('/v1/txn', { schema: { body: schemas.TxnBody } }, async (request, reply) => {
     const { checks = [], ops = [], isolation, maxRetries = MAX_RETRIES_DEFAULT } = decode(request.body)
     checks.forEach(requireCondition)
     const asked = { checks, ops: ops.map(opOf), isolation, maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
-    const outcome = await runOneShot(store, coordinator, { ...asked, idempotency: idempotencyOf(request, asked) })
+    const outcome = await oneShots.run({ ...asked, idempotency: idempotencyOf(request, asked) })
     return answerOutcome(request, reply, outcome, outcome.answer)
   })
 }

@@ -57,9 +57,8 @@ export class Changes {
   }
 
   exclusive<T>({ written, read, isAlone }: Claim, body: (prewrite: Store['prewrite']) => Promise<T>): Promise<T> {
-    const held = written.map(keyText)
-    if (isAlone) held.push(ALONE_LATCH)
-    return this.#rows.guard(() => this.#rows.latches.hold(held, () => body(this.#prewriteHeld), read.map(keyText)))
+    const held = isAlone ? [...written, ALONE_LATCH] : written
+    return this.#rows.guard(() => this.#rows.latches.hold(held, () => body(this.#prewriteHeld), read))
   }
 
   readonly #prewriteHeld: Store['prewrite'] = (request, outcomeOf) => this.#prewriteLatched(request, outcomeOf)

@@ -26,12 +26,14 @@ import { lockInfo } from '../../percolator/lock-info.js'
 import type { RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import { type Engine, pagesOf } from './engine.js'
-import { CF_WRITE, keyRange } from './keyspace.js'
+import { CF_WRITE, keyRange, valueKey } from './keyspace.js'
 import type { LockEntry } from './lock-table.js'
-import { readAllValues, readValues, readVersion, readVersions, scanVersions } from './row-reader.js'
+import { readAllValues, readNewest, readOlderVersion, readValues, readVersions, scanVersions } from './row-reader.js'
 import { inKeyOrder, KEYS_AT_A_TIME, PAGE, type RowStore, settledOrLocked, storedLocks } from './row-store.js'
 
 const NOT_FOUND: GetAnswer = { found: false }
+/** Keys that are cheaper to look up one by one than with a snapshot, which takes LevelDB's mutex twice. */
+const LOOK_UPS_MAX = 8
 /** Values that a scan reads before it looks at their size. */
 const VALUES_AT_A_TIME = 64
 
@@ -69,24 +71,32 @@ export class Reads {
           await entry.pending
           continue
         }
-        // Only a read of the newest version fills the cache, and not beside a lock: its commit may be on its way.
-        const fill = ts === TIMESTAMP_MAX && entry === undefined ? this.#rows.cache.beginFill(key) : undefined
-        const write = await readVersion(this.#rows.engine, key, ts)
-        this.#rows.requireReadable(ts) // Two look-ups, if the newest was too new: a collection may have come in between.
-        if (write === undefined || write.type === 'delete') {
-          if (fill !== undefined)
-            this.#rows.cache.endFill(key, fill, { value: undefined, commitTs: write?.commitTs ?? 0 })
-          return NOT_FOUND
-        }
-        const [value] = await readValues(this.#rows.engine, [{ key, write }])
-        if (value !== undefined) {
-          if (fill !== undefined) this.#rows.cache.endFill(key, fill, { value, commitTs: write.commitTs })
-          return { found: true, value, commitTs: write.commitTs }
-        }
-        if (missing === write.startTs) throw lostValue(key, write.startTs)
-        missing = write.startTs // Collected between the two reads: the key has a newer version now.
+        const looked = await this.#lookUp(key, ts)
+        if ('found' in looked) return looked
+        // Collected since, because the key has a newer version by now; or lost.
+        if (missing === looked.missing) throw lostValue(key, looked.missing)
+        missing = looked.missing
       }
     })
+  }
+
+  /** Past the locks: what LevelDB says. What it says of the newest version, the cache is told too. */
+  async #lookUp(key: Uint8Array, ts: Timestamp): Promise<GetAnswer | { readonly missing: Timestamp }> {
+    const { engine, cache, locks } = this.#rows
+    const fill = locks.get(key) === undefined ? cache.beginFill(key) : undefined // Beside a lock a commit may be on its way.
+    try {
+      const newest = await readNewest(engine, key)
+      const isSeen = newest === undefined || newest.commitTs <= ts
+      const write = isSeen ? newest : await readOlderVersion(engine, key, ts)
+      const isPut = write?.type === 'put'
+      const value = isPut ? (write.shortValue ?? (await engine.get(valueKey(key, write.startTs)))) : undefined
+      this.#rows.requireReadable(ts) // Of several look-ups: a collection may have come in between.
+      if (isPut && value === undefined) return { missing: write.startTs }
+      if (isSeen && fill !== undefined) cache.endFill(key, fill, { value, commitTs: write?.commitTs ?? 0 })
+      return isPut && value !== undefined ? { found: true, value, commitTs: write.commitTs } : NOT_FOUND
+    } finally {
+      if (fill !== undefined) cache.cancelFill(key, fill)
+    }
   }
 
   batchGet({ keys, ts = TIMESTAMP_MAX }: BatchGetRequest): Promise<PairsAnswer> {
@@ -103,6 +113,8 @@ export class Reads {
           await settledOrLocked(blocking)
           continue
         }
+        // At a timestamp every moment shows the same; the latest of several keys has to be of one moment.
+        if (ts !== TIMESTAMP_MAX && keys.length <= LOOK_UPS_MAX) return { pairs: await this.#lookUpAll(keys, ts) }
         const snapshot = this.#rows.engine.snapshot()
         try {
           const pairs: Pair[] = []
@@ -125,6 +137,15 @@ export class Reads {
           await snapshot.close()
         }
       }
+    })
+  }
+
+  async #lookUpAll(keys: readonly Uint8Array[], ts: Timestamp): Promise<Pair[]> {
+    const answers = await Promise.all(keys.map((key) => this.known({ key, ts }) ?? this.#lookUp(key, ts)))
+    return keys.flatMap((key, i): Pair[] => {
+      const answer = answers[i] as (typeof answers)[number]
+      if ('missing' in answer) throw lostValue(key, answer.missing)
+      return answer.found ? [{ key, value: answer.value, commitTs: answer.commitTs }] : []
     })
   }
 

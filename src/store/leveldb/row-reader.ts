@@ -46,17 +46,7 @@ export async function readNewest(engine: EngineReader, key: Uint8Array): Promise
   return bytes && decodeNewest(bytes)
 }
 
-/** The Put or Delete that a read at `ts` sees: most often the newest, which is one look-up. */
-export async function readVersion(
-  engine: EngineReader,
-  key: Uint8Array,
-  ts: Timestamp,
-): Promise<WriteRecord | undefined> {
-  const newest = await readNewest(engine, key)
-  return newest === undefined || newest.commitTs <= ts ? newest : readOlderVersion(engine, key, ts)
-}
-
-/** The same for several keys, in their order. */
+/** The Put or Delete of each key that a read at `ts` sees: most often the newest. */
 export async function readVersions(
   engine: EngineReader,
   keys: readonly Uint8Array[],
@@ -70,7 +60,8 @@ export async function readVersions(
   )
 }
 
-async function readOlderVersion(
+/** The Put or Delete that a read at `ts` sees, where the newest is above it. */
+export async function readOlderVersion(
   engine: EngineReader,
   key: Uint8Array,
   ts: Timestamp,

@@ -1,4 +1,3 @@
-import { RECENT_WRITES_BYTES_MAX } from '../../limits.js'
 import { Oracle } from '../../oracle/oracle.js'
 import type { LockInfo, PrewriteRequest } from '../../percolator/api.js'
 import { CorruptRecord, decodeKey } from '../../percolator/codec/key.js'
@@ -85,7 +84,7 @@ export class RowStore {
     { durability, cacheBytesMax, now, savedMark, ceiling, safePoint }: RowStoreOptions,
   ) {
     this.cache = new VersionCache(cacheBytesMax)
-    this.recent = new RecentWrites(Math.max(savedMark, ceiling), RECENT_WRITES_BYTES_MAX / 2)
+    this.recent = new RecentWrites(Math.max(savedMark, ceiling))
     this.#ceiling = ceiling
     this.safePoint = safePoint
     this.maxTs = savedMark // Every read that was served before the restart was below the mark.
@@ -153,7 +152,7 @@ export class RowStore {
     depth: HistoryDepth,
   ): readonly WriteRecord[] | Promise<readonly WriteRecord[]> {
     if (depth === 'none') return NO_WRITES
-    if ((depth === 'since' || depth === 'data') && this.recent.newest(keyText(key)) < startTs) {
+    if ((depth === 'since' || depth === 'data') && this.recent.newest(key) < startTs) {
       if (depth === 'since') return NO_WRITES
       return readNewest(this.engine, key).then((write) => (write === undefined ? NO_WRITES : [write]))
     }
@@ -210,8 +209,7 @@ export class RowStore {
 
   /** CF_NEWEST is asked where what was written lately doesn't say: in the turn of the event loop that decides. */
   readonly #newestKnown: NewestKnown = {
-    isNewest: (key, commitTs) =>
-      commitTs > this.recent.newest(keyText(key)) || commitTs >= (this.#storedNewestTs(key) ?? 0),
+    isNewest: (key, commitTs) => commitTs > this.recent.newest(key) || commitTs >= (this.#storedNewestTs(key) ?? 0),
     isStored: (key, commitTs) => this.#storedNewestTs(key) === commitTs,
   }
 
@@ -232,7 +230,7 @@ export class RowStore {
 
   #publish(mutation: Mutation, pending: Promise<void>, onePc: PrewriteRequest | undefined): void {
     const { key } = mutation
-    if (mutation.type === 'put-write') this.recent.note(keyText(key), mutation.write.commitTs, this.oracle.last)
+    if (mutation.type === 'put-write') this.recent.note(key, mutation.write.commitTs)
     if (mutation.type === 'put-write' || mutation.type === 'delete-write') this.cache.suspend(key)
     const entry = this.locks.get(key)
     if (mutation.type === 'put-lock' && (entry === undefined || entry.lock.type === 'pessimistic'))
@@ -256,8 +254,9 @@ export class RowStore {
   }
 
   #renew(key: Uint8Array, { type, commitTs, shortValue }: WriteRecord): void {
+    if (!this.cache.has(key)) return
     const isKnown = type === 'delete' || (type === 'put' && shortValue !== undefined)
-    if (isKnown && this.recent.newest(keyText(key)) === commitTs) this.cache.renew(key, { value: shortValue, commitTs })
+    if (isKnown && this.recent.newest(key) === commitTs) this.cache.renew(key, { value: shortValue, commitTs })
     else this.cache.forget(key)
   }
 

@@ -41,6 +41,13 @@ export class VersionCache {
     return slot.version
   }
 
+  /** A version, or the place of one that is being replaced, or a fill on its way. */
+  has(key: Uint8Array): boolean {
+    if (this.#slots.size === 0 && this.#fills.size === 0) return false
+    const text = keyText(key)
+    return this.#slots.has(text) || this.#fills.has(text)
+  }
+
   /** Before the engine is read. */
   beginFill(key: Uint8Array): symbol {
     const fill = Symbol()
@@ -58,6 +65,12 @@ export class VersionCache {
     this.#fill(text, version)
   }
 
+  /** Where it came to nothing. */
+  cancelFill(key: Uint8Array, fill: symbol): void {
+    const text = keyText(key)
+    if (this.#fills.get(text) === fill) this.#fills.delete(text)
+  }
+
   /** A batch that changes the key is about to be written. */
   suspend(key: Uint8Array): void {
     if (this.#slots.size === 0 && this.#fills.size === 0) return
@@ -69,7 +82,6 @@ export class VersionCache {
 
   /** The batch is written: where the key had a version before, it has this one now. */
   renew(key: Uint8Array, version: CachedVersion): void {
-    if (this.#slots.size === 0 && this.#fills.size === 0) return
     const text = keyText(key)
     this.#fills.delete(text)
     if (this.#slots.has(text)) this.#fill(text, version)

@@ -886,7 +886,7 @@ describe('removal', () => {
 })
 
 describe('exclusive', () => {
-  const claim = (...written: string[]): Claim => ({ written: written.map(utf8), read: [], isAlone: false })
+  const claim = (...written: string[]): Claim => ({ written, read: [], isAlone: false })
 
   test('others wait; the prewrite handed in does not', async () => {
     const store = await stores.open()

@@ -1,6 +1,6 @@
 import { Backoff } from '../client/backoff.js'
 import type { TransactionHome } from '../client/committer.js'
-import type { Coordinator } from '../client/coordinator.js'
+import type { Resolver } from '../client/lock-resolver.js'
 import { Transaction, type TransactionOptions } from '../client/transaction.js'
 import { LOCK_TTL_MS_DEFAULT } from '../limits.js'
 import { isKvError } from '../percolator/errors.js'
@@ -32,64 +32,77 @@ export interface OneShotAnswer {
   readonly results: readonly OpResult[]
 }
 
-/**
- * A whole transaction at once: checks and reads at one start_ts, writes by one-phase commit. Its keys are known
- * beforehand, so it keeps the other writers of this process away from them and rarely loses; when it does (to a client
- * that coordinates itself), it starts again at a new start_ts.
- * @throws KvError `precondition_failed`, `already_exists`, `invalid_argument` (an increment of what is no number),
- *   `write_conflict` after `maxRetries`, `key_locked` after `lockWaitMs`, `idempotency_mismatch`.
- */
-export function runOneShot(store: Store, coordinator: Coordinator, request: OneShot): Promise<Once<OneShotAnswer>> {
-  const keys = keysOf(request)
-  const claim = claimOf(request, keys)
-  return exactlyOnce(store, request.idempotency, async (stored) => {
-    let backoff: Backoff | undefined
-    for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
-      try {
-        return await coordinator.resolver.resolving(request.lockWaitMs, () =>
-          store.exclusive(claim, (prewrite) => tryOneShot(store, request, keys, prewrite, stored)),
-        )
-      } catch (error) {
-        if (retriesLeft <= 0 || !isKvError(error, 'write_conflict')) throw error
-        backoff ??= new Backoff()
-        await backoff.wait()
-      }
-    }
-  })
-}
+/** Transactions whose requests say all of them at once: checks and reads at one start_ts, writes by one-phase commit. */
+export class OneShots {
+  readonly #store: Store
+  readonly #resolver: Resolver
+  readonly #home: TransactionHome
 
-async function tryOneShot(
-  store: Store,
-  { checks, ops, isolation = 'snapshot' }: OneShot,
-  keys: OneShotKeys,
-  prewrite: Store['prewrite'],
-  stored: (answer: OneShotAnswer) => StoredOutcome | undefined,
-): Promise<OneShotAnswer> {
-  const ts = store.tso(1)
-  const startTs = typeof ts === 'number' ? ts : await ts
-  const txn = new Transaction({ ...HOLDING_LATCHES, api: store }, startTs, OPTIONS[isolation])
-  if (keys.read.size > 0) {
-    const found = await txn.prefetch([...keys.read.values()])
-    requireChecks(checks, (key) => found.get(keyText(key)))
+  /** @param resolver of locks that stand in the way. */
+  constructor(store: Store, resolver: Resolver) {
+    this.#store = store
+    this.#resolver = resolver
+    this.#home = { ...HOLDING_LATCHES, api: store }
   }
-  const results = await runOps(txn, ops)
-  if (txn.writes === 0) return { startTs, results }
-  const { mutations, reads } = txn.changes()
-  const request = {
-    mutations,
-    primary: (mutations[0] as { key: Uint8Array }).key,
-    startTs,
-    lockTtl: LOCK_TTL_MS_DEFAULT,
-    txnSize: mutations.length,
-    tryOnePc: true,
-    linearizable: true,
-    isFirst: true,
-    reads,
+
+  /**
+   * Its keys are known beforehand, so it keeps the other writers of this process away from them and rarely loses; when it
+   * does (to a client that coordinates itself), it starts again at a new start_ts.
+   * @throws KvError `precondition_failed`, `already_exists`, `invalid_argument` (an increment of what is no number),
+   *   `write_conflict` after `maxRetries`, `key_locked` after `lockWaitMs`, `idempotency_mismatch`.
+   */
+  run(request: OneShot): Promise<Once<OneShotAnswer>> {
+    const keys = keysOf(request)
+    const claim = claimOf(request, keys)
+    return exactlyOnce(this.#store, request.idempotency, async (stored) => {
+      let backoff: Backoff | undefined
+      for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
+        try {
+          return await this.#resolver.resolving(request.lockWaitMs, () =>
+            this.#store.exclusive(claim, (prewrite) => this.#try(request, keys, prewrite, stored)),
+          )
+        } catch (error) {
+          if (retriesLeft <= 0 || !isKvError(error, 'write_conflict')) throw error
+          backoff ??= new Backoff()
+          await backoff.wait()
+        }
+      }
+    })
   }
-  const { onePcCommitTs } = await prewrite(request, (answer) =>
-    stored({ startTs, commitTs: requireOnePc(answer.onePcCommitTs), results }),
-  )
-  return { startTs, commitTs: requireOnePc(onePcCommitTs), results }
+
+  async #try(
+    { checks, ops, isolation = 'snapshot' }: OneShot,
+    keys: OneShotKeys,
+    prewrite: Store['prewrite'],
+    stored: (answer: OneShotAnswer) => StoredOutcome | undefined,
+  ): Promise<OneShotAnswer> {
+    const ts = this.#store.tso(1)
+    const startTs = typeof ts === 'number' ? ts : await ts
+    const txn = new Transaction(this.#home, startTs, OPTIONS[isolation])
+    if (keys.read.size > 0) {
+      const found = await txn.prefetch([...keys.read.values()])
+      requireChecks(checks, (key) => found.get(keyText(key)))
+    }
+    const ran = runOps(txn, ops)
+    const results = ran instanceof Promise ? await ran : ran
+    if (txn.writes === 0) return { startTs, results }
+    const { mutations, reads } = txn.changes()
+    const request = {
+      mutations,
+      primary: (mutations[0] as { key: Uint8Array }).key,
+      startTs,
+      lockTtl: LOCK_TTL_MS_DEFAULT,
+      txnSize: mutations.length,
+      tryOnePc: true,
+      linearizable: true,
+      isFirst: true,
+      reads,
+    }
+    const { onePcCommitTs } = await prewrite(request, (answer) =>
+      stored({ startTs, commitTs: requireOnePc(answer.onePcCommitTs), results }),
+    )
+    return { startTs, commitTs: requireOnePc(onePcCommitTs), results }
+  }
 }
 
 /** Two phases would take the latches that are held; 1PC only falls back to them where it finds locks of its own. */
@@ -121,28 +134,28 @@ const HOLDING_LATCHES: Omit<TransactionHome, 'api'> = {
 
 /** By `keyText`. A key may be among both. */
 interface OneShotKeys {
-  readonly written: ReadonlyMap<string, Uint8Array>
+  readonly written: ReadonlySet<string>
   /** Checked, or read by ops; ranges are read from the snapshot. */
   readonly read: ReadonlyMap<string, Uint8Array>
 }
 
 function keysOf({ checks, ops }: OneShot): OneShotKeys {
-  const written = new Map<string, Uint8Array>()
+  const written = new Set<string>()
   const read = new Map<string, Uint8Array>()
   for (const { key } of checks) read.set(keyText(key), key)
   for (const op of ops) {
     if (op.op === 'scan') continue
     const text = keyText(op.key)
-    if (op.op !== 'get') written.set(text, op.key)
+    if (op.op !== 'get') written.add(text)
     if (op.op === 'get' || op.op === 'insert' || op.op === 'increment') read.set(text, op.key)
   }
   return { written, read }
 }
 
 function claimOf({ ops, isolation }: OneShot, { written, read }: OneShotKeys): Claim {
-  const onlyRead: Uint8Array[] = []
-  for (const [text, key] of read) if (!written.has(text)) onlyRead.push(key)
+  const onlyRead: string[] = []
+  for (const text of read.keys()) if (!written.has(text)) onlyRead.push(text)
   // Of serializable transactions that scan what others of them write, one at a time can commit.
   const isAlone = isolation === 'serializable' && written.size > 0 && ops.some(({ op }) => op === 'scan')
-  return { written: [...written.values()], read: onlyRead, isAlone }
+  return { written: [...written], read: onlyRead, isAlone }
 }
