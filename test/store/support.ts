@@ -173,7 +173,6 @@ export class TappedEngine {
         const iterator = reader.iterator(range)
         return {
           nextv: (size) => this.#run(iterator.nextv(size)),
-          seek: (target) => iterator.seek(target),
           close: () => this.#run(iterator.close()),
         }
       },

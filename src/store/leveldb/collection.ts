@@ -22,8 +22,7 @@ export class Collection {
   deleteRange({ start, end }: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
     return this.#rows.guard(async () => {
       for (const cf of [CF_WRITE, CF_DEFAULT] as const)
-        for await (const keys of userKeys(this.#rows.engine, cf, { start, end }, KEYS_AT_A_TIME))
-          await this.#deleteKeys(keys)
+        for await (const keys of userKeys(this.#rows.engine, cf, { start, end })) await this.#deleteKeys(keys)
       const locked = [...this.#rows.locks.range(start, end)].map(({ key }) => key)
       for (let from = 0; from < locked.length; from += KEYS_AT_A_TIME)
         await this.#deleteKeys(locked.slice(from, from + KEYS_AT_A_TIME))
@@ -59,7 +58,7 @@ export class Collection {
     return this.#rows.guard(async () => {
       await this.raiseSafePoint(safePoint)
       let removed = 0
-      for await (const keys of userKeys(this.#rows.engine, CF_WRITE, {}, KEYS_AT_A_TIME)) {
+      for await (const keys of userKeys(this.#rows.engine, CF_WRITE, {})) {
         await this.#rows.latches.hold(keys.map(keyText), async () => {
           const rows = await this.#rows.readRows(keys, TIMESTAMP_MAX, () => 'all')
           const collected = rows.map((row) => gc(row, safePoint))

@@ -1,27 +1,32 @@
 import { encodeLock } from '../../percolator/codec/lock.js'
 import { encodeWrite } from '../../percolator/codec/write.js'
 import { asBuffer } from '../../percolator/key-text.js'
-import type { Mutation } from '../../percolator/row.js'
+import { type Mutation, sameKey } from '../../percolator/row.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
 import { isData } from '../../percolator/write.js'
 import type { EngineOp } from './engine.js'
 import { lockKey, newestKey, valueKey, writeKey } from './keyspace.js'
 import { encodeNewest } from './newest-record.js'
 
-/** What CF_NEWEST holds of a key, as far as a batch has to know it. */
+/** What is known of a key's Puts and Deletes without reading CF_WRITE. */
 export interface NewestKnown {
-  /** No Put or Delete above `commitTs` is stored. */
-  isNewest(key: Uint8Array, commitTs: Timestamp): boolean
-  /** The key's newest record is the one at `commitTs`. */
-  isStored(key: Uint8Array, commitTs: Timestamp): boolean
+  /** None of them is above it. */
+  readonly bound: (key: Uint8Array) => Timestamp
+  /** The commit_ts in CF_NEWEST: of the newest. */
+  readonly stored: (key: Uint8Array) => Timestamp | undefined
 }
 
 /**
  * How mutations stand in LevelDB: their own cells, and beside CF_WRITE the newest Put or Delete of each key in CF_NEWEST.
  * Whoever removes that one removes all Puts and Deletes of the key: `gc` removes a newest Delete after everything older.
  */
-export function engineOps(mutations: readonly Mutation[], newest: NewestKnown): EngineOp[] {
+export function engineOps(mutations: readonly Mutation[], { bound, stored }: NewestKnown): EngineOp[] {
   const ops: EngineOp[] = []
+  let asked: { readonly key: Uint8Array; readonly ts: Timestamp | undefined } | undefined
+  const storedTs = (key: Uint8Array): Timestamp | undefined => {
+    if (asked === undefined || !sameKey(asked.key, key)) asked = { key, ts: stored(key) }
+    return asked.ts
+  }
   for (const mutation of mutations) {
     const { key } = mutation
     switch (mutation.type) {
@@ -35,13 +40,13 @@ export function engineOps(mutations: readonly Mutation[], newest: NewestKnown): 
         const { commitTs } = mutation.write
         const value = encodeWrite(mutation.write)
         ops.push({ type: 'put', key: writeKey(key, commitTs), value })
-        if (isData(mutation.write) && newest.isNewest(key, commitTs))
+        if (isData(mutation.write) && (commitTs > bound(key) || commitTs >= (storedTs(key) ?? 0)))
           ops.push({ type: 'put', key: newestKey(key), value: encodeNewest(commitTs, value) })
         break
       }
       case 'delete-write':
         ops.push({ type: 'del', key: writeKey(key, mutation.commitTs) })
-        if (newest.isStored(key, mutation.commitTs)) ops.push({ type: 'del', key: newestKey(key) })
+        if (storedTs(key) === mutation.commitTs) ops.push({ type: 'del', key: newestKey(key) })
         break
       case 'put-value':
         ops.push({ type: 'put', key: valueKey(key, mutation.startTs), value: asBuffer(mutation.value) })

@@ -15,7 +15,6 @@ export interface EngineRange {
 export interface EngineIterator {
   /** The next `size` entries; fewer only at the end of the range. */
   nextv(size: number): Promise<[Buffer, Buffer][]>
-  seek(target: Buffer): void
   close(): Promise<void>
 }
 
@@ -110,7 +109,6 @@ function readerOf(db: Level, snapshot?: LevelSnapshot): EngineReader {
           }
           return entries
         },
-        seek: (target) => iterator.seek(target),
         close: () => iterator.close(),
       }
     },

@@ -28,7 +28,8 @@ import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import { type Engine, pagesOf } from './engine.js'
 import { CF_WRITE, keyRange, valueKey } from './keyspace.js'
 import type { LockEntry } from './lock-table.js'
-import { readAllValues, readNewest, readOlderVersion, readValues, readVersions, scanVersions } from './row-reader.js'
+import { readOlderVersion } from './older-versions.js'
+import { readAllValues, readNewest, readValues, readVersions, scanVersions } from './row-reader.js'
 import { inKeyOrder, KEYS_AT_A_TIME, PAGE, type RowStore, settledOrLocked, storedLocks } from './row-store.js'
 
 const NOT_FOUND: GetAnswer = { found: false }

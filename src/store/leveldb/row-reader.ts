@@ -1,19 +1,20 @@
-import { get } from '../../percolator/actions/get.js'
 import { decodeKey, decodeKeyTs } from '../../percolator/codec/key.js'
 import { decodeWrite } from '../../percolator/codec/write.js'
+import { keyText } from '../../percolator/key-text.js'
 import { endsHistory, type HistoryDepth, sameKey } from '../../percolator/row.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import { type EngineReader, pagesOf } from './engine.js'
-import { CF_DEFAULT, CF_NEWEST, CF_WRITE, keyRange, newestKey, valueKey, versionRange, writeKey } from './keyspace.js'
+import { CF_DEFAULT, CF_NEWEST, CF_WRITE, keyRange, newestKey, valueKey, versionRange } from './keyspace.js'
 import { decodeNewest } from './newest-record.js'
+import { readOlderVersions, walkOlderVersions } from './older-versions.js'
 
 /** The usual history is one record; the second tells that there are more. */
 const FIRST_READ = 2
 const NEXT_READ = 64
 const SCAN_READ = 512
-/** Iterators open at a time where keys have newer versions than the one asked for. */
-const OLDER_AT_A_TIME = 64
+/** Keys of a page that have to be looked up in the past before a walk over all of them pays. */
+const WALK_MIN = 16
 
 /** Newest first, as deep as asked; see `HistoryDepth`. */
 export async function readHistory(
@@ -52,53 +53,15 @@ export async function readVersions(
   keys: readonly Uint8Array[],
   ts: Timestamp,
 ): Promise<(WriteRecord | undefined)[]> {
-  const newest = await engine.getMany(keys.map(newestKey))
-  return withOlder(
-    engine,
-    newest.map((bytes, i) => ({ key: keys[i] as Uint8Array, write: bytes && decodeNewest(bytes) })),
-    ts,
-  )
+  const newest = (await engine.getMany(keys.map(newestKey))).map((bytes) => bytes && decodeNewest(bytes))
+  const above = keys.filter((_, i) => isAbove(newest[i], ts))
+  if (above.length === 0) return newest
+  const older = await readOlderVersions(engine, above, ts)
+  return newest.map((write, i) => (isAbove(write, ts) ? older.get(keyText(keys[i] as Uint8Array)) : write))
 }
 
-/** The Put or Delete that a read at `ts` sees, where the newest is above it. */
-export async function readOlderVersion(
-  engine: EngineReader,
-  key: Uint8Array,
-  ts: Timestamp,
-): Promise<WriteRecord | undefined> {
-  const iterator = engine.iterator({ gte: writeKey(key, ts), lt: versionRange(CF_WRITE, key).lt })
-  try {
-    for (let size = 1; ; size = NEXT_READ) {
-      const entries = await iterator.nextv(size)
-      for (const [recordKey, bytes] of entries) {
-        const write = decodeWrite(bytes, decodeKeyTs(recordKey))
-        if (get([write], ts) !== 'older') return write
-      }
-      if (entries.length < size) return undefined
-    }
-  } finally {
-    await iterator.close()
-  }
-}
-
-/** Puts in place of each newest record that is above `ts` the version below it. */
-async function withOlder(
-  engine: EngineReader,
-  newest: readonly { readonly key: Uint8Array; readonly write: WriteRecord | undefined }[],
-  ts: Timestamp,
-): Promise<(WriteRecord | undefined)[]> {
-  const writes = newest.map(({ write }) => write)
-  const above = newest.flatMap(({ write }, i) => (write !== undefined && write.commitTs > ts ? [i] : []))
-  for (let from = 0; from < above.length; from += OLDER_AT_A_TIME) {
-    const chunk = above.slice(from, from + OLDER_AT_A_TIME)
-    const older = await Promise.all(
-      chunk.map((i) => readOlderVersion(engine, (newest[i] as { key: Uint8Array }).key, ts)),
-    )
-    chunk.forEach((i, n) => {
-      writes[i] = older[n]
-    })
-  }
-  return writes
+function isAbove(write: WriteRecord | undefined, ts: Timestamp): boolean {
+  return write !== undefined && write.commitTs > ts
 }
 
 export interface ScannedVersion {
@@ -121,10 +84,14 @@ export async function scanVersions(
     for (let size = Math.min(SCAN_READ, limit); ; size = Math.min(SCAN_READ, 2 * size)) {
       const entries = await iterator.nextv(size)
       const newest = entries.map(([recordKey, bytes]) => ({ key: decodeKey(recordKey), write: decodeNewest(bytes) }))
-      const writes = newest.some(({ write }) => write.commitTs > ts) ? await withOlder(engine, newest, ts) : undefined
-      for (let i = 0; i < newest.length && found.length < limit; i++) {
-        const { key, write: newestWrite } = newest[i] as (typeof newest)[number]
-        const write = writes === undefined ? newestWrite : writes[i]
+      const above = newest.flatMap(({ key, write }) => (isAbove(write, ts) ? [key] : []))
+      const isDense = above.length >= WALK_MIN && 4 * above.length > newest.length
+      const older = isDense
+        ? await walkOlderVersions(engine, reverse ? above.toReversed() : above, ts)
+        : await readOlderVersions(engine, above, ts)
+      for (const { key, write: newestWrite } of newest) {
+        if (found.length >= limit) break
+        const write = isAbove(newestWrite, ts) ? older.get(keyText(key)) : newestWrite
         if (write?.type === 'put') found.push({ key, write })
       }
       if (entries.length < size || found.length >= limit) return found
@@ -182,25 +149,32 @@ export async function readAllValues(
   return values
 }
 
-/** The keys that have at least one record in a column family, ascending, in chunks of at most `chunk`. */
+/** Keys in one step of a walk over a range, and records of theirs; a single key may have more. */
+const STEP_KEYS_MAX = 256
+const STEP_RECORDS_MAX = 2000
+
+/** The keys that have at least one record in a column family, ascending, in steps that are small enough to work on at once. */
 export async function* userKeys(
   engine: EngineReader,
   cf: typeof CF_DEFAULT | typeof CF_WRITE,
   range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined },
-  chunk: number,
 ): AsyncGenerator<Buffer[]> {
   const bounds = { ...keyRange(cf, range.start, range.end), values: false }
   let keys: Buffer[] = []
+  let records = 0
   let last: Buffer | undefined
   for await (const page of pagesOf(engine, bounds, SCAN_READ)) {
     for (const [recordKey] of page) {
+      records++
       const key = decodeKey(recordKey)
       if (last !== undefined && sameKey(last, key)) continue
+      if (keys.length >= STEP_KEYS_MAX || records > STEP_RECORDS_MAX) {
+        if (keys.length > 0) yield keys
+        keys = []
+        records = 1
+      }
       last = key
       keys.push(key)
-      if (keys.length < chunk) continue
-      yield keys
-      keys = []
     }
   }
   if (keys.length > 0) yield keys

@@ -207,15 +207,13 @@ export class RowStore {
     return mutation.type !== 'delete-lock' || this.locks.get(mutation.key)?.lock.type !== 'pessimistic'
   }
 
-  /** CF_NEWEST is asked where what was written lately doesn't say: in the turn of the event loop that decides. */
+  /** CF_NEWEST is read in the turn of the event loop that decides, and only where recent writes don't say enough. */
   readonly #newestKnown: NewestKnown = {
-    isNewest: (key, commitTs) => commitTs > this.recent.newest(key) || commitTs >= (this.#storedNewestTs(key) ?? 0),
-    isStored: (key, commitTs) => this.#storedNewestTs(key) === commitTs,
-  }
-
-  #storedNewestTs(key: Uint8Array): Timestamp | undefined {
-    const bytes = this.engine.getSync(newestKey(key))
-    return bytes && decodeNewestTs(bytes)
+    bound: (key) => this.recent.newest(key),
+    stored: (key) => {
+      const bytes = this.engine.getSync(newestKey(key))
+      return bytes && decodeNewestTs(bytes)
+    },
   }
 
   /** A client's commit_ts may be of the future, above the oracle's mark: the next start must know of it. */
