@@ -27,9 +27,4 @@ app.put('/v1/kv/:key', sender(answers.put))
 app.post('/v1/txn', sender(answers.txn))
 app.post('/v1/percolator/prewrite', sender(answers.prewrite))
 
-// bench/scale/cpu.mjs asks for these.
-app.get('/get', sendValue)
-app.put('/put', sender(answers.put))
-app.post('/txn', sender(answers.txn))
-
 console.log(await app.listen({ host: '127.0.0.1', port: 0 }))

@@ -39,9 +39,13 @@ export const startWorker = (path, args) => ({ child: owned(fork(path, args, { cw
 /** Starts any other program, its output thrown away. */
 export const startProgram = (name, args) => ({ child: owned(spawn(name, args, { stdio: 'ignore' })) })
 
-export async function stop({ child }) {
+export const stop = (server) => end(server, 'SIGTERM')
+/** What it had in memory is gone. */
+export const kill = (server) => end(server, 'SIGKILL')
+
+async function end({ child }, signal) {
   if (child.exitCode !== null || child.signalCode !== null) return
-  child.kill('SIGTERM')
+  child.kill(signal)
   await once(child, 'exit')
 }
 
@@ -53,6 +57,7 @@ export function makeDirectory() {
   return directory
 }
 
+/** A child that dies may still make a file while the directory is being emptied: hence the retries. */
 export function removeDirectory(directory) {
   rmSync(directory, { recursive: true, force: true, maxRetries: 3 })
   directories.delete(directory)

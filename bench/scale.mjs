@@ -2,7 +2,7 @@
 // How PerKV does with more connections, keys, locks, versions and time; each measurement into DIR/NAME.json and .svg. Linux only.
 import { mkdir } from 'node:fs/promises'
 import { parseArgs } from 'node:util'
-import { discard, temporaryDirectory } from './scale/cleanup.mjs'
+import { makeDirectory, removeDirectory } from './process.mjs'
 import { connections } from './scale/connections.mjs'
 import { cpu } from './scale/cpu.mjs'
 import { gc } from './scale/gc.mjs'
@@ -39,7 +39,7 @@ function number(name) {
 
 const sized = (standard) => Math.max(10, Math.round(standard * number('size')))
 if (values.data !== undefined) await mkdir(values.data, { recursive: true })
-const data = values.data ?? (await temporaryDirectory())
+const data = values.data ?? makeDirectory()
 const context = {
   data,
   minutes: number('minutes'),
@@ -63,4 +63,4 @@ for (const name of Object.keys(MEASUREMENTS).filter((name) => names.includes(nam
   await write(values.out, name, result)
   print(`${name} (${Math.round((performance.now() - start) / 1000)} s)`, result.rows)
 }
-if (values.data === undefined) await discard(data)
+if (values.data === undefined) removeDirectory(data)

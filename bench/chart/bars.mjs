@@ -11,7 +11,8 @@ const RIGHT = 150
 
 /**
  * Horizontal bars: each row's ratio, the spread of its rounds, and its target; green when the target is met, else amber.
- * @param rows [{name, ratio, min?, max?, target?}]
+ * @param rows [{name, ratio, min?, max?, target?, words?, goal?}]; `words` and `goal` stand for the ratio and its target
+ * where these are not what is to be read.
  */
 export function bars(rows, { title = 'Ratio', axisLabel = 'ratio' } = {}) {
   // A guess at the width of text is all that can be had without a browser: 6.6 px a character at 12 px.
@@ -32,16 +33,16 @@ export function bars(rows, { title = 'Ratio', axisLabel = 'ratio' } = {}) {
   ])
 }
 
-function bar({ name, ratio, min, max, target }, y, left, x) {
+function bar({ name, ratio, min, max, target, words, goal }, y, left, x) {
   const colour = colourOf(ratio, target)
-  const goal = target === undefined ? '' : `target ${target.toFixed(2)}`
+  const targeted = target === undefined ? '' : `target ${target.toFixed(2)}`
   return [
     text(left - 10, y + 4, name, { anchor: 'end' }),
     rect(x(0), y - 9, x(ratio) - x(0), 18, colour, 2),
     ...(min === undefined || max === undefined ? [] : whisker(x(min), x(max), y)),
     ...(target === undefined ? [] : [line(x(target), y - 14, x(target), y + 14, COLOURS.text, 2.5)]),
-    text(WIDTH - RIGHT + 18, y + 4, ratio.toFixed(2), { weight: 600 }),
-    text(WIDTH - 20, y + 4, goal, { anchor: 'end', colour: COLOURS.muted }),
+    text(WIDTH - RIGHT + 18, y + 4, words ?? ratio.toFixed(2), { weight: 600 }),
+    text(WIDTH - 20, y + 4, goal ?? targeted, { anchor: 'end', colour: COLOURS.muted }),
   ]
 }
 

@@ -1,10 +1,11 @@
-// The load generator: keep-alive connections, each with one request in flight. Bare sockets, because a generator that is
-// slower than the servers hides how they differ.
+// What autocannon cannot do: operations of several requests, a number of them, and those in flight at the end counted.
+// Keep-alive connections, each with one request in flight, on bare sockets.
 //
 // An operation is a generator function: it yields requests, gets the body of each answer back, and is done when it
 // returns. What is counted are operations.
 import { once } from 'node:events'
 import { connect } from 'node:net'
+import { bytesOf } from './request.mjs'
 
 const TIMEOUT_MS = 30_000
 const EMPTY = Buffer.alloc(0)
@@ -54,7 +55,7 @@ function drive(socket, next, onDone) {
         since = performance.now()
         step = operation.next()
       }
-      socket.write(step.value)
+      socket.write(bytesOf(step.value))
     }
 
     socket.on('data', (chunk) => {

@@ -7,11 +7,14 @@ const TOLERANCE = 0.15
 export async function measure(contenders, { rounds, seconds, warmSeconds }) {
   const present = Object.entries(contenders).filter(([, run]) => run !== undefined)
   const results = Object.fromEntries(present.map(([name]) => [name, []]))
-  for (const [, run] of present) await run(warmSeconds)
+  for (const [, run] of present) if (!run.isWarm) await run(warmSeconds)
   for (let round = 0; round < rounds; round++)
     for (const [name, run] of round % 2 === 0 ? present : present.toReversed()) results[name].push(await run(seconds))
   return results
 }
+
+/** Of what a contender did in its rounds. */
+export const ratesOf = (rounds) => summaryOf(rounds.map(({ rate }) => rate))
 
 export function summaryOf(numbers) {
   return { median: median(numbers), min: Math.min(...numbers), max: Math.max(...numbers) }

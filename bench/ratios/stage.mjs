@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { readdir } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isInstalled, makeDirectory, removeDirectory, start, startWorker, stop } from '../process.mjs'
+import { cannon } from './cannon.mjs'
 import { startEtcd } from './etcd.mjs'
 import { load } from './load.mjs'
 import { wrk } from './wrk.mjs'
@@ -10,18 +11,16 @@ import { wrk } from './wrk.mjs'
 const hasEtcd = isInstalled('etcd')
 const hasWrk = isInstalled('wrk')
 
-/** A contender is a function of seconds that answers `{rate, p99?}`; undefined where its program is not installed. */
+/** A contender is a function of seconds that answers `{rate, p99?}`; undefined where its program is not installed.
+ * One that `isWarm` is not warmed up. */
 export class Stage {
   #servers = []
   #directories = []
 
-  #withWrk
-
   /** @param options.sizes how much data the works load. */
-  constructor({ connections, sizes, withWrk }) {
+  constructor({ connections, sizes }) {
     this.connections = connections
     this.sizes = sizes
-    this.#withWrk = withWrk && hasWrk
   }
 
   #directory() {
@@ -68,6 +67,13 @@ export class Stage {
     }
   }
 
+  /** Operations of one request each, by autocannon. */
+  cannon(server, operation, { connections = this.connections } = {}) {
+    if (server === undefined) return undefined
+    return (seconds) => cannon({ url: server.url, connections, seconds, operation })
+  }
+
+  /** Operations of several requests, or few and long ones; `weight`: what each counts. */
   load(server, operation, { connections = this.connections, weight = 1 } = {}) {
     if (server === undefined) return undefined
     return async (seconds) => {
@@ -76,14 +82,14 @@ export class Stage {
     }
   }
 
-  /** @returns two more contenders, or none. */
+  /** @returns two more contenders, or none; their servers are warm already from the load of the others. */
   wrk(perkv, bare, script) {
-    if (!this.#withWrk) return {}
+    if (!hasWrk) return {}
     const directory = this.#directory()
-    const on =
-      ({ url }) =>
-      (seconds) =>
-        wrk({ url, connections: this.connections, seconds, script, directory })
+    const on = ({ url }) => {
+      const run = (seconds) => wrk({ url, connections: this.connections, seconds, script, directory })
+      return Object.assign(run, { isWarm: true })
+    }
     return { 'perkv, wrk': on(perkv), 'bare, wrk': on(bare) }
   }
 

@@ -3,7 +3,7 @@
 import { asyncCommit, onePc, onePrewrite, twoPc } from './client-txn.mjs'
 import { etcdOperations, fillEtcd } from './etcd.mjs'
 import { keyOf } from './payload.mjs'
-import { BATCH, fill, fillVersions, operations } from './perkv.mjs'
+import { BATCH, bulks, fill, fillVersions, operations } from './perkv.mjs'
 import { streamScans } from './scan.mjs'
 import { settle } from './stage.mjs'
 import { scripts } from './wrk.mjs'
@@ -17,13 +17,12 @@ export const works = [
     unit: 'requests',
     ratios: [{ of: ['perkv'], over: 'bare', atLeast: 0.9 }, wrkRatio],
     async contenders(stage) {
-      const perkv = await stage.perkv()
-      const bare = await stage.bare()
+      const [perkv, bare] = await Promise.all([stage.perkv(), stage.bare()])
       await fill(perkv, 1)
       const script = scripts.getHot(`/v1/kv/${keyOf(0)}`)
       return {
-        perkv: stage.load(perkv, operations.getHot),
-        bare: stage.load(bare, operations.getHot),
+        perkv: stage.cannon(perkv, operations.getHot),
+        bare: stage.cannon(bare, operations.getHot),
         ...stage.wrk(perkv, bare, script),
       }
     },
@@ -34,13 +33,12 @@ export const works = [
     ratios: [{ of: ['perkv'], over: 'bare', atLeast: 0.55 }, wrkRatio],
     async contenders(stage) {
       const { keys, cacheBytes } = stage.sizes
-      const perkv = await stage.perkv('--cache-bytes-max', String(cacheBytes))
-      const bare = await stage.bare()
+      const [perkv, bare] = await Promise.all([stage.perkv('--cache-bytes-max', String(cacheBytes)), stage.bare()])
       await fill(perkv, keys)
       await settle(perkv)
       return {
-        perkv: stage.load(perkv, operations.getUniform(keys)),
-        bare: stage.load(bare, operations.getUniform(keys)),
+        perkv: stage.cannon(perkv, operations.getUniform(keys)),
+        bare: stage.cannon(bare, operations.getUniform(keys)),
         ...stage.wrk(perkv, bare, scripts.getUniform(keys)),
       }
     },
@@ -50,12 +48,11 @@ export const works = [
     unit: 'requests',
     ratios: [{ of: ['perkv'], over: 'bare', atLeast: 0.8 }, { of: ['perkv'], over: 'naive', atLeast: 2 }, wrkRatio],
     async contenders(stage) {
-      const perkv = await stage.perkv()
-      const bare = await stage.bare()
+      const [perkv, bare, naive] = await Promise.all([stage.perkv(), stage.bare(), stage.naive()])
       return {
-        perkv: stage.load(perkv, operations.put),
-        bare: stage.load(bare, operations.put),
-        naive: stage.load(await stage.naive(), operations.put),
+        perkv: stage.cannon(perkv, operations.put),
+        bare: stage.cannon(bare, operations.put),
+        naive: stage.cannon(naive, operations.put),
         ...stage.wrk(perkv, bare, scripts.put),
       }
     },
@@ -69,15 +66,14 @@ export const works = [
       { of: ['perkv, key absent'], over: 'bare' },
     ],
     async contenders(stage) {
-      const perkv = await stage.perkv()
-      const etcd = await stage.etcd()
+      const [perkv, bare, etcd] = await Promise.all([stage.perkv(), stage.bare(), stage.etcd()])
       await fill(perkv, CHECKED_KEYS)
       if (etcd) await fillEtcd(etcd, CHECKED_KEYS)
       return {
-        perkv: stage.load(perkv, operations.txn(CHECKED_KEYS)),
-        'perkv, key absent': stage.load(perkv, operations.txnAbsent),
-        bare: stage.load(await stage.bare(), operations.txn(CHECKED_KEYS)),
-        etcd: stage.load(etcd, etcdOperations.txn(CHECKED_KEYS)),
+        perkv: stage.cannon(perkv, operations.txn(CHECKED_KEYS)),
+        'perkv, key absent': stage.cannon(perkv, operations.txnAbsent),
+        bare: stage.cannon(bare, operations.txn(CHECKED_KEYS)),
+        etcd: stage.cannon(etcd, etcdOperations.txn(CHECKED_KEYS)),
       }
     },
   },
@@ -86,11 +82,10 @@ export const works = [
     unit: 'requests',
     ratios: [{ of: ['perkv'], over: 'etcd', atLeast: 4 }],
     async contenders(stage) {
-      const perkv = await stage.perkv()
-      const etcd = await stage.etcd()
+      const [perkv, etcd] = await Promise.all([stage.perkv(), stage.etcd()])
       await fill(perkv, 1)
       if (etcd) await fillEtcd(etcd, 1)
-      return { perkv: stage.load(perkv, operations.getHot), etcd: stage.load(etcd, etcdOperations.getHot) }
+      return { perkv: stage.cannon(perkv, operations.getHot), etcd: stage.cannon(etcd, etcdOperations.getHot) }
     },
   },
   {
@@ -98,10 +93,8 @@ export const works = [
     unit: 'requests',
     ratios: [{ of: ['perkv'], over: 'etcd', atLeast: 2.5 }],
     async contenders(stage) {
-      return {
-        perkv: stage.load(await stage.perkv(), operations.put),
-        etcd: stage.load(await stage.etcd(), etcdOperations.put),
-      }
+      const [perkv, etcd] = await Promise.all([stage.perkv(), stage.etcd()])
+      return { perkv: stage.cannon(perkv, operations.put), etcd: stage.cannon(etcd, etcdOperations.put) }
     },
   },
   {
@@ -109,12 +102,12 @@ export const works = [
     unit: 'transactions (bare: requests)',
     ratios: [{ of: ['one_pc', 'async commit', 'two_pc'], over: 'bare', atLeast: 0.28 }],
     async contenders(stage) {
-      const perkv = await stage.perkv()
+      const [perkv, bare] = await Promise.all([stage.perkv(), stage.bare()])
       return {
         one_pc: stage.load(perkv, onePc),
         'async commit': stage.load(perkv, asyncCommit),
         two_pc: stage.load(perkv, twoPc),
-        bare: stage.load(await stage.bare(), onePrewrite),
+        bare: stage.load(bare, onePrewrite),
       }
     },
   },
@@ -124,8 +117,7 @@ export const works = [
     ratios: [{ of: ['perkv'], over: 'raw', atLeast: 0.5 }],
     async contenders(stage) {
       const count = stage.sizes.scannedPairs
-      const perkv = await stage.perkv()
-      const raw = await stage.raw()
+      const [perkv, raw] = await Promise.all([stage.perkv(), stage.raw()])
       await fill(perkv, count)
       await raw('fill', count)
       await settle(perkv)
@@ -146,13 +138,12 @@ export const works = [
       },
     ],
     async contenders(stage) {
-      const perkv = await stage.perkv()
-      const raw = await stage.raw()
+      const [perkv, raw] = await Promise.all([stage.perkv(), stage.raw()])
       const contenders = { raw: (seconds) => raw('bulk', seconds) }
       for (const inFlight of stage.sizes.bulksInFlight) {
         const options = { connections: inFlight, weight: BATCH }
-        contenders[`MessagePack x${inFlight}`] = stage.load(perkv, operations.bulkMsgpack, options)
-        contenders[`JSON x${inFlight}`] = stage.load(perkv, operations.bulkJson, options)
+        contenders[`MessagePack x${inFlight}`] = stage.load(perkv, bulks.msgpack, options)
+        contenders[`JSON x${inFlight}`] = stage.load(perkv, bulks.json, options)
       }
       return contenders
     },
@@ -164,8 +155,8 @@ export const works = [
     async contenders(stage) {
       const perkv = await versioned(stage)
       return {
-        'one version': stage.load(perkv, operations.getUniform(stage.sizes.versionedKeys, oneVersionKey)),
-        'many versions': stage.load(perkv, operations.getUniform(stage.sizes.versionedKeys, manyVersionsKey)),
+        'one version': stage.cannon(perkv, operations.getUniform(stage.sizes.versionedKeys, oneVersionKey)),
+        'many versions': stage.cannon(perkv, operations.getUniform(stage.sizes.versionedKeys, manyVersionsKey)),
       }
     },
   },
@@ -176,7 +167,7 @@ export const works = [
     async contenders(stage) {
       const perkv = await versioned(stage)
       const scan = (prefix) =>
-        stage.load(perkv, operations.scanPage(prefix, stage.sizes.versionedKeys), { connections: 1 })
+        stage.cannon(perkv, operations.scanPage(prefix, stage.sizes.versionedKeys), { connections: 1 })
       return { 'one version': scan('one'), 'many versions': scan('many') }
     },
   },

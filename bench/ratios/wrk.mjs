@@ -1,4 +1,5 @@
-// The same load by wrk, where it is installed: a generator that is not ours.
+// The same load by wrk, where it is installed: it takes less of the processor than autocannon, so that what it finds
+// differs more from server to server.
 import { execFile } from 'node:child_process'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'

@@ -1,23 +1,22 @@
 // Processor time of the server a request, beside a bare server that answers the same bytes. Linux only.
-import { median } from '../process.mjs'
+import { median, stop } from '../process.mjs'
 import { value } from './data.mjs'
 import { fill } from './fill.mjs'
 import { load } from './load.mjs'
 import { cpuMicros } from './proc.mjs'
 import { each, getUniform, putFresh, txnFresh } from './requests.mjs'
-import { startBare, stopServer, withPerkv } from './servers.mjs'
+import { startBare, withPerkv } from './servers.mjs'
 
 const CONNECTIONS = 64
 const HOT = '/v1/kv/hot'
 const BIG_BYTES = 10_000
 
-/** `bare`: the path that answers the same there; method, headers and body stay. */
 const kinds = (keys) => [
-  { name: 'GET hot', bare: '/get', make: () => ({ method: 'GET', path: HOT }) },
-  { name: 'GET uniform', bare: '/get', make: () => getUniform(keys) },
-  { name: 'PUT 100 B', bare: '/put', make: () => putFresh() },
-  { name: 'PUT 10 KB', bare: '/put', make: () => putFresh(BIG_BYTES) },
-  { name: 'txn, check and two puts', bare: '/txn', make: () => txnFresh(keys) },
+  { name: 'GET hot', make: () => ({ method: 'GET', path: HOT }) },
+  { name: 'GET uniform', make: () => getUniform(keys) },
+  { name: 'PUT 100 B', make: () => putFresh() },
+  { name: 'PUT 10 KB', make: () => putFresh(BIG_BYTES) },
+  { name: 'txn, check and two puts', make: () => txnFresh(keys) },
 ]
 
 export function cpu({ cpuKeys: keys, requests, rounds }) {
@@ -30,22 +29,18 @@ export function cpu({ cpuKeys: keys, requests, rounds }) {
       for (const kind of kinds(keys)) rows.push(await compare(kind, { perkv, bare, requests, rounds }))
       return { settings: { keys, connections: CONNECTIONS, requests, rounds }, rows }
     } finally {
-      await stopServer(bare)
+      await stop(bare)
     }
   })
 }
 
 /** Alternated, after a warm-up of the same length. */
-async function compare({ name, bare: path, make }, { perkv, bare, requests, rounds }) {
+async function compare({ name, make }, { perkv, bare, requests, rounds }) {
   const results = []
   for (let round = 0; round <= rounds; round++) {
     const result = {
       perkv: await cost(perkv, each(make), requests),
-      bare: await cost(
-        bare,
-        each(() => ({ ...make(), path })),
-        requests,
-      ),
+      bare: await cost(bare, each(make), requests),
     }
     if (round > 0) results.push(result)
   }

@@ -1,22 +1,7 @@
-import { once } from 'node:events'
-import { start, stop } from '../process.mjs'
-import { discard, orEarlyExit, temporaryDirectory } from './cleanup.mjs'
+import { makeDirectory, removeDirectory, start, stop } from '../process.mjs'
 
-export const startPerkv = (data) => orEarlyExit(start(['dist/cli.js', 'serve', '--port', '0', '--data', data]))
-export const startBare = () => orEarlyExit(start(['bench/bare.mjs']))
-
-const isRunning = ({ child }) => child.exitCode === null && child.signalCode === null
-
-export async function stopServer(server) {
-  if (isRunning(server)) await stop(server)
-}
-
-/** `kill -9`: what it had in memory is gone. */
-export async function killServer(server) {
-  if (!isRunning(server)) return
-  server.child.kill('SIGKILL')
-  await once(server.child, 'exit')
-}
+export const startPerkv = (data) => start(['dist/cli.js', 'serve', '--port', '0', '--data', data])
+export const startBare = () => start(['bench/bare.mjs'])
 
 /** Runs `use` with a PerKV on the directory. */
 export async function withPerkvOn(data, use) {
@@ -24,16 +9,19 @@ export async function withPerkvOn(data, use) {
   try {
     return await use(server)
   } finally {
-    await stopServer(server)
+    await stop(server)
+  }
+}
+
+/** Runs `use` with a directory of its own, empty. */
+export async function withDirectory(use) {
+  const directory = makeDirectory()
+  try {
+    return await use(directory)
+  } finally {
+    removeDirectory(directory)
   }
 }
 
 /** Runs `use` with a PerKV of its own, empty. */
-export async function withPerkv(use) {
-  const data = await temporaryDirectory()
-  try {
-    return await withPerkvOn(data, (server) => use(server, data))
-  } finally {
-    await discard(data)
-  }
-}
+export const withPerkv = (use) => withDirectory((data) => withPerkvOn(data, (server) => use(server, data)))

@@ -1,12 +1,11 @@
 // From the start of the process to the first 200 of /readyz.
 import { readdir } from 'node:fs/promises'
-import { median } from '../process.mjs'
-import { discard, temporaryDirectory } from './cleanup.mjs'
+import { kill, median, stop } from '../process.mjs'
 import { key, value } from './data.mjs'
 import { fill } from './fill.mjs'
 import { post, timestamp } from './post.mjs'
 import { diskBytes, rssBytes } from './proc.mjs'
-import { killServer, startPerkv, stopServer, withPerkvOn } from './servers.mjs'
+import { startPerkv, withDirectory, withPerkvOn } from './servers.mjs'
 
 const LOCKS_A_REQUEST = 1000
 /** Rewritten before a kill -9, so that there is a log to replay. */
@@ -18,29 +17,20 @@ export async function startup({ data, keysMax, locks, rounds }) {
   const keys = await withPerkvOn(data, countKeys)
   const rewrite = (server) => fill(server, 0, Math.min(keys, REWRITTEN))
   const rows = [
-    ...(await onTemporary(async (empty) => [await measure('empty', empty, { rounds })])),
+    ...(await withDirectory(async (empty) => [await measure('empty', empty, { rounds })])),
     await measure(`${keys.toLocaleString('en-US')} keys, stopped`, data, { rounds }),
-    await measure(`${keys.toLocaleString('en-US')} keys, kill -9`, data, { rounds, before: rewrite, end: killServer }),
-    ...(await onTemporary(async (locked) => {
+    await measure(`${keys.toLocaleString('en-US')} keys, kill -9`, data, { rounds, before: rewrite, end: kill }),
+    ...(await withDirectory(async (locked) => {
       await leaveLocks(locked, locks)
       const name = `${locks.toLocaleString('en-US')} locks, kill -9`
-      return [await measure(name, locked, { rounds, end: killServer, check: (server) => expectLocks(server, locks) })]
+      return [await measure(name, locked, { rounds, end: kill, check: (server) => expectLocks(server, locks) })]
     })),
   ]
   return { settings: { rounds, file_cache: 'warm' }, rows }
 }
 
-async function onTemporary(use) {
-  const directory = await temporaryDirectory()
-  try {
-    return await use(directory)
-  } finally {
-    await discard(directory)
-  }
-}
-
 /** @param end how the server before it ended. @param before what that one did last. @param check of each start. */
-async function measure(name, data, { rounds, before, check, end = stopServer }) {
+async function measure(name, data, { rounds, before, check, end = stop }) {
   const times = []
   let rss = 0
   for (let round = 0; round <= rounds; round++) {
@@ -80,7 +70,7 @@ async function leaveLocks(data, locks) {
       await post(server, '/v1/percolator/prewrite', { mutations, primary: key(0), start_ts, lock_ttl: 3_600_000 })
     }
   } finally {
-    await killServer(server)
+    await kill(server)
   }
 }
 

@@ -77,7 +77,9 @@ export class Changes {
       mutations.some(({ op }) => op === 'insert' || op === 'check_not_exists')
     )
       await this.#rows.observe(startTs)
-    const rows = await this.#rows.readRows(keys, startTs, (index) => prewriteDepth(mutations[index] ?? NO_MUTATION))
+    // A pessimistic prewrite is checked against its for_update_ts, which a confused client puts below its start.
+    const since = Math.min(startTs, request.forUpdateTs || startTs)
+    const rows = await this.#rows.readRows(keys, since, (index) => prewriteDepth(mutations[index] ?? NO_MUTATION))
     // One turn of the event loop from here to the published locks: see `get`.
     if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
     const maxTs = request.linearizable ? Math.max(this.#rows.maxTs, this.#rows.oracle.last) : this.#rows.maxTs

@@ -54,8 +54,8 @@ async function checkFormat(engine: Engine, directory: string): Promise<void> {
   if (format === FORMAT_VERSION) return
   const inForce: EngineOp = { type: 'put', key: META_FORMAT, value: packRecord([FORMAT_VERSION]) }
   if (format === 1) {
-    await buildNewest(engine)
-    return engine.write([inForce], true)
+    const ceiling = packRecord([await buildNewest(engine)])
+    return engine.write([{ type: 'put', key: META_CEILING, value: ceiling }, inForce], true)
   }
   const iterator = engine.iterator({ gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff), values: false })
   const entries = await iterator.nextv(1)

@@ -37,7 +37,9 @@ export function engineOps(mutations: readonly Mutation[], { bound, stored }: New
         ops.push({ type: 'del', key: lockKey(key) })
         break
       case 'put-write': {
-        const { commitTs } = mutation.write
+        const { commitTs, type } = mutation.write
+        // Unchecked prewrites may bring two transactions to one commit_ts: what says nothing must not hide a value.
+        if (type === 'lock' && commitTs <= bound(key) && storedTs(key) === commitTs) break
         const value = encodeWrite(mutation.write)
         ops.push({ type: 'put', key: writeKey(key, commitTs), value })
         if (isData(mutation.write) && (commitTs > bound(key) || commitTs >= (storedTs(key) ?? 0)))

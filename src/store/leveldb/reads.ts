@@ -114,8 +114,8 @@ export class Reads {
           await settledOrLocked(blocking)
           continue
         }
-        // At a timestamp every moment shows the same; the latest of several keys has to be of one moment.
-        if (ts !== TIMESTAMP_MAX && keys.length <= LOOK_UPS_MAX) return { pairs: await this.#lookUpAll(keys, ts) }
+        const lookedUp = await this.#lookUpFew(keys, ts)
+        if (lookedUp !== undefined) return { pairs: lookedUp }
         const snapshot = this.#rows.engine.snapshot()
         try {
           const pairs: Pair[] = []
@@ -141,13 +141,19 @@ export class Reads {
     })
   }
 
-  async #lookUpAll(keys: readonly Uint8Array[], ts: Timestamp): Promise<Pair[]> {
+  /**
+   * One by one, where nothing can be committed at `ts` any more, so that every moment shows the same.
+   * @returns undefined: left to a snapshot; also where a value went meanwhile.
+   */
+  async #lookUpFew(keys: readonly Uint8Array[], ts: Timestamp): Promise<Pair[] | undefined> {
+    if (ts > this.#rows.maxTs || keys.length > LOOK_UPS_MAX) return undefined
     const answers = await Promise.all(keys.map((key) => this.known({ key, ts }) ?? this.#lookUp(key, ts)))
-    return keys.flatMap((key, i): Pair[] => {
-      const answer = answers[i] as (typeof answers)[number]
-      if ('missing' in answer) throw lostValue(key, answer.missing)
-      return answer.found ? [{ key, value: answer.value, commitTs: answer.commitTs }] : []
-    })
+    const pairs: Pair[] = []
+    for (const [i, answer] of answers.entries()) {
+      if ('missing' in answer) return undefined
+      if (answer.found) pairs.push({ key: keys[i] as Uint8Array, value: answer.value, commitTs: answer.commitTs })
+    }
+    return pairs
   }
 
   #allKnown(keys: readonly Uint8Array[], ts: Timestamp): Pair[] | undefined {

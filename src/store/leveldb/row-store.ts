@@ -177,7 +177,6 @@ export class RowStore {
       this.#newestKnown,
     )
     ops.push(...beside)
-    this.#raiseCeiling(mutations, ops)
     const before = validate && mutations.map(({ key }) => this.locks.get(key)?.lock)
     let settle: () => void = () => {}
     const pending = new Promise<void>((resolve) => {
@@ -189,6 +188,7 @@ export class RowStore {
       if (validate !== undefined) await validate()
       // Locks in flight go when the database is opened anew: nobody would have met these.
       if (opened !== this.#opened) throw engineFailed()
+      this.#raiseCeiling(mutations, ops)
       if (ops.length > 0) await this.group.submit(ops)
       for (const mutation of mutations) this.#settle(mutation, pending)
     } catch (error) {
@@ -216,7 +216,10 @@ export class RowStore {
     },
   }
 
-  /** A client's commit_ts may be of the future, above the oracle's mark: the next start must know of it. */
+  /**
+   * A client's commit_ts may be of the future, above the oracle's mark: the next start must know of it. In the turn that
+   * submits the batch: batches are written in their order, so the ceiling on disk only rises.
+   */
   #raiseCeiling(mutations: readonly Mutation[], ops: EngineOp[]): void {
     let highest = 0
     for (const mutation of mutations)
@@ -254,8 +257,8 @@ export class RowStore {
   #renew(key: Uint8Array, { type, commitTs, shortValue }: WriteRecord): void {
     if (!this.cache.has(key)) return
     const isKnown = type === 'delete' || (type === 'put' && shortValue !== undefined)
-    if (isKnown && this.recent.newest(key) === commitTs) this.cache.renew(key, { value: shortValue, commitTs })
-    else this.cache.forget(key)
+    if (!isKnown || this.recent.newest(key) !== commitTs) this.cache.forget(key)
+    else this.cache.renew(key, { value: shortValue && copyOf(shortValue), commitTs })
   }
 
   /** Nothing was written; after a failed write the table has been read anew, and knows nothing of `pending`. */
@@ -382,6 +385,13 @@ export function* storedLocks(entries: Iterable<LockEntry>): Generator<LockEntry>
 
 export function inKeyOrder(locks: LockInfo[]): LockInfo[] {
   return locks.sort((a, b) => Buffer.compare(a.key, b.key))
+}
+
+/** What is kept of a request must not keep all of it. */
+function copyOf(bytes: Uint8Array): Buffer {
+  const copy = Buffer.allocUnsafeSlow(bytes.length)
+  copy.set(bytes)
+  return copy
 }
 
 /** Waits for the batches in flight among these locks; throws `key_locked` when there is none to wait for. */

@@ -1,0 +1,22 @@
+// What was measured as a table in Markdown: a line for each ratio.
+import { ratesOf } from './measure.mjs'
+import { hundredths, spreadOf, targetOf, whole } from './table.mjs'
+
+const line = (cells) => `| ${cells.join(' | ')} |`
+
+export const markdownHead = [
+  line(['Work', 'PerKV', 'Beside', 'Ratio', 'Spread', 'Target', 'Reached']),
+  line(['---', '---:', '---:', '---:', '---:', '---:', '---']),
+].join('\n')
+
+export const markdownOf = ({ name, unit, results, ratios }) =>
+  ratios
+    .map((ratio) => {
+      const measured = [ratio.of, ratio.over].map(
+        (contender) => `${contender}: ${whole(ratesOf(results[contender]).median)}`,
+      )
+      const judged = ratio.attained === undefined ? ['', ''] : [targetOf(ratio), ratio.attained >= 1 ? 'yes' : 'no']
+      const cells = [...measured, hundredths(ratio.median), spreadOf(ratio, hundredths), ...judged]
+      return line([`\`${name}\`, ${unit} a second`, ...cells])
+    })
+    .join('\n')
