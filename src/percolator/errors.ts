@@ -110,7 +110,11 @@ export class KvError<C extends ErrorCode = ErrorCode> extends Error {
     readonly fields: ErrorFields[C],
     options?: ErrorOptions & { readonly errors?: readonly KvError[] },
   ) {
+    // Answers, not defects: a lost race or an absent key happens a thousand times a second, and a stack costs 20 µs.
+    const { stackTraceLimit } = Error
+    Error.stackTraceLimit = 0
     super(detail, options)
+    Error.stackTraceLimit = stackTraceLimit
     this.errors = options?.errors
   }
   /** Prewrite: one entry a failed key; the first is this error again. */

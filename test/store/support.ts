@@ -97,6 +97,7 @@ export function testStores(): {
   }
   const open = async (options: Partial<LevelDbStoreOptions> = {}): Promise<Store> => {
     const store = await openLevelDbStore({
+      ...(options.openEngine && { lookUpSlowMs: 0 }), // Look-ups that a tapped engine can hold.
       durability: 'async',
       ...options,
       directory: options.directory ?? (await directory()),

@@ -11,7 +11,6 @@ export const FORMAT_VERSION = 2
 
 const META_FORMAT = metaKey('format')
 export const META_MARK = metaKey('oracle/mark')
-export const META_CEILING = metaKey('writes/ceiling')
 export const META_SAFE_POINT = metaKey('gc/safe_point')
 const META_CURSOR_SECRET = metaKey('cursor/secret')
 
@@ -54,8 +53,8 @@ async function checkFormat(engine: Engine, directory: string): Promise<void> {
   if (format === FORMAT_VERSION) return
   const inForce: EngineOp = { type: 'put', key: META_FORMAT, value: packRecord([FORMAT_VERSION]) }
   if (format === 1) {
-    const ceiling = packRecord([await buildNewest(engine)])
-    return engine.write([{ type: 'put', key: META_CEILING, value: ceiling }, inForce], true)
+    await buildNewest(engine, await readMetaNumber(engine, META_MARK))
+    return engine.write([inForce], true)
   }
   const iterator = engine.iterator({ gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff), values: false })
   const entries = await iterator.nextv(1)

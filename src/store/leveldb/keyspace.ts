@@ -8,6 +8,7 @@ export const CF_NEWEST = 0x6e // n
 export const CF_WRITE = 0x77 // w
 const META = 0x6d // m
 const OUTCOMES = 0x69 // i
+const AHEAD = 0x61 // a
 
 export type ColumnFamily = typeof CF_DEFAULT | typeof CF_LOCK | typeof CF_NEWEST | typeof CF_WRITE
 
@@ -16,6 +17,10 @@ export const valueKey = (key: Uint8Array, startTs: Timestamp): Buffer => encodeK
 export const writeKey = (key: Uint8Array, commitTs: Timestamp): Buffer => encodeKeyAt(CF_WRITE, key, commitTs)
 export const newestKey = (key: Uint8Array): Buffer => encodeKey(CF_NEWEST, key)
 export const metaKey = (name: string): Buffer => Buffer.concat([Buffer.of(META), Buffer.from(name)])
+
+/** Says that the key has a write record of the future, at `ts`. */
+export const aheadKey = (key: Uint8Array, ts: Timestamp): Buffer => encodeKeyAt(AHEAD, key, ts)
+export const AHEAD_RANGE = { gte: Buffer.of(AHEAD), lt: Buffer.of(AHEAD + 1) }
 
 /** Where the outcome of an idempotent request stands. */
 export const outcomeKey = (key: Uint8Array): Buffer => Buffer.concat([Buffer.of(OUTCOMES), key])

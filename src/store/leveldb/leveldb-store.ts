@@ -3,14 +3,7 @@ import type { Timestamp } from '../../percolator/timestamp.js'
 import type { Store } from '../store.js'
 import { Changes } from './changes.js'
 import { Collection } from './collection.js'
-import {
-  cursorSecretOf,
-  META_CEILING,
-  META_MARK,
-  META_SAFE_POINT,
-  openDataDirectory,
-  readMetaNumber,
-} from './data-directory.js'
+import { cursorSecretOf, META_MARK, META_SAFE_POINT, openDataDirectory, readMetaNumber } from './data-directory.js'
 import type { Engine } from './engine.js'
 import { PessimisticLocks } from './pessimistic-locks.js'
 import { ReadValidation } from './read-validation.js'
@@ -28,6 +21,8 @@ export interface LevelDbStoreOptions {
   readonly now?: () => number
   /** Tests put a failing one in. */
   readonly openEngine?: (directory: string) => Promise<Engine>
+  /** See `LookUps`; tests set 0, for look-ups that they can hold. */
+  readonly lookUpSlowMs?: number
 }
 
 /**
@@ -39,11 +34,10 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
   const engine = await openDataDirectory(options.directory, options.openEngine)
   try {
     const savedMark = await readMetaNumber(engine, META_MARK)
-    const ceiling = await readMetaNumber(engine, META_CEILING)
     const safePoint = await readMetaNumber(engine, META_SAFE_POINT)
     const cursorSecret = await cursorSecretOf(engine)
-    const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, now } = options
-    const rows = new RowStore(engine, { durability, cacheBytesMax, now, savedMark, ceiling, safePoint })
+    const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, now, lookUpSlowMs } = options
+    const rows = new RowStore(engine, { durability, cacheBytesMax, now, savedMark, safePoint, lookUpSlowMs })
     await rows.start()
     return new LevelDbStore(rows, cursorSecret)
   } catch (error) {

@@ -26,10 +26,11 @@ import { lockInfo } from '../../percolator/lock-info.js'
 import type { RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import { type Engine, pagesOf } from './engine.js'
-import { CF_WRITE, keyRange, valueKey } from './keyspace.js'
+import { CF_WRITE, keyRange, newestKey, valueKey } from './keyspace.js'
 import type { LockEntry } from './lock-table.js'
+import { decodeNewest } from './newest-record.js'
 import { readOlderVersion } from './older-versions.js'
-import { readAllValues, readNewest, readValues, readVersions, scanVersions } from './row-reader.js'
+import { readAllValues, readValues, readVersions, scanVersions } from './row-reader.js'
 import { inKeyOrder, KEYS_AT_A_TIME, PAGE, type RowStore, settledOrLocked, storedLocks } from './row-store.js'
 
 const NOT_FOUND: GetAnswer = { found: false }
@@ -83,10 +84,12 @@ export class Reads {
 
   /** Past the locks: what LevelDB says. What it says of the newest version, the cache is told too. */
   async #lookUp(key: Uint8Array, ts: Timestamp): Promise<GetAnswer | { readonly missing: Timestamp }> {
-    const { engine, cache, locks } = this.#rows
+    const { engine, cache, locks, lookUps } = this.#rows
     const fill = locks.get(key) === undefined ? cache.beginFill(key) : undefined // Beside a lock a commit may be on its way.
     try {
-      const newest = await readNewest(engine, key)
+      const looked = lookUps.get(newestKey(key))
+      const bytes = looked instanceof Promise ? await looked : looked
+      const newest = bytes && decodeNewest(bytes)
       const isSeen = newest === undefined || newest.commitTs <= ts
       const write = isSeen ? newest : await readOlderVersion(engine, key, ts)
       const isPut = write?.type === 'put'

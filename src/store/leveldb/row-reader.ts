@@ -41,12 +41,6 @@ export async function readHistory(
   }
 }
 
-/** The newest Put or Delete of a key. */
-export async function readNewest(engine: EngineReader, key: Uint8Array): Promise<WriteRecord | undefined> {
-  const bytes = await engine.get(newestKey(key))
-  return bytes && decodeNewest(bytes)
-}
-
 /** The Put or Delete of each key that a read at `ts` sees: most often the newest. */
 export async function readVersions(
   engine: EngineReader,

@@ -1,6 +1,6 @@
 import { Oracle } from '../../oracle/oracle.js'
 import type { LockInfo, PrewriteRequest } from '../../percolator/api.js'
-import { CorruptRecord, decodeKey } from '../../percolator/codec/key.js'
+import { CorruptRecord, decodeKey, decodeKeyTs } from '../../percolator/codec/key.js'
 import { decodeLock } from '../../percolator/codec/lock.js'
 import { packRecord } from '../../percolator/codec/record.js'
 import { belowSafePoint, KvError, keysLocked } from '../../percolator/errors.js'
@@ -10,17 +10,18 @@ import { lockInfo } from '../../percolator/lock-info.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
-import { META_CEILING, META_MARK, readMetaNumber } from './data-directory.js'
+import { META_MARK } from './data-directory.js'
 import { type Engine, type EngineOp, pagesOf } from './engine.js'
 import { engineOps, type NewestKnown } from './engine-ops.js'
 import { GroupCommit } from './group-commit.js'
-import { CF_LOCK, keyRange, newestKey } from './keyspace.js'
+import { AHEAD_RANGE, aheadKey, CF_LOCK, keyRange, newestKey } from './keyspace.js'
 import { Latches } from './latches.js'
 import { type LockEntry, LockTable } from './lock-table.js'
 import { LockWaits } from './lock-waits.js'
-import { decodeNewestTs } from './newest-record.js'
+import { LookUps } from './look-ups.js'
+import { decodeNewest, decodeNewestTs } from './newest-record.js'
 import { RecentWrites } from './recent-writes.js'
-import { readHistory, readNewest } from './row-reader.js'
+import { readHistory } from './row-reader.js'
 import { VersionCache } from './version-cache.js'
 
 /** Keys whose rows are read from LevelDB at once, and latched together where a whole range is walked. */
@@ -37,8 +38,9 @@ export interface RowStoreOptions {
   readonly now?: (() => number) | undefined
   /** On disk when the store was opened. */
   readonly savedMark: Timestamp
-  readonly ceiling: Timestamp
   readonly safePoint: Timestamp
+  /** Look-ups that take this long are left to the thread pool; tests say 0. */
+  readonly lookUpSlowMs?: number | undefined
 }
 
 export interface ApplyOptions {
@@ -65,14 +67,13 @@ export class RowStore {
   readonly waits = new LockWaits((key) => this.locks.get(key)?.lock.startTs)
   readonly cache: VersionCache
   readonly recent: RecentWrites
+  readonly lookUps: LookUps
   readonly group: GroupCommit
   readonly oracle: Oracle
   /** Above every timestamp that has read: calculated commit timestamps go above it. */
   maxTs: Timestamp
   safePoint: Timestamp
   isAvailable = true
-  /** On disk: no write record stands above both this and every timestamp handed out. */
-  #ceiling: Timestamp
   #isClosed = false
   #reopening: Promise<void> | undefined
   #reopenNotBefore = 0
@@ -81,11 +82,11 @@ export class RowStore {
 
   constructor(
     readonly engine: Engine,
-    { durability, cacheBytesMax, now, savedMark, ceiling, safePoint }: RowStoreOptions,
+    { durability, cacheBytesMax, now, savedMark, safePoint, lookUpSlowMs }: RowStoreOptions,
   ) {
     this.cache = new VersionCache(cacheBytesMax)
-    this.recent = new RecentWrites(Math.max(savedMark, ceiling))
-    this.#ceiling = ceiling
+    this.recent = new RecentWrites(savedMark)
+    this.lookUps = new LookUps(engine, lookUpSlowMs)
     this.safePoint = safePoint
     this.maxTs = savedMark // Every read that was served before the restart was below the mark.
     this.group = new GroupCommit(engine, durability === 'sync', () => this.#reopen())
@@ -99,6 +100,7 @@ export class RowStore {
   /** Before the first call. */
   async start(): Promise<void> {
     await this.#loadLocks()
+    await this.#loadAhead()
     await this.oracle.next()
   }
 
@@ -154,7 +156,9 @@ export class RowStore {
     if (depth === 'none') return NO_WRITES
     if ((depth === 'since' || depth === 'data') && this.recent.newest(key) < startTs) {
       if (depth === 'since') return NO_WRITES
-      return readNewest(this.engine, key).then((write) => (write === undefined ? NO_WRITES : [write]))
+      const history = (bytes: Buffer | undefined) => (bytes === undefined ? NO_WRITES : [decodeNewest(bytes)])
+      const looked = this.lookUps.get(newestKey(key))
+      return looked instanceof Promise ? looked.then(history) : history(looked)
     }
     return readHistory(this.engine, key, startTs, depth)
   }
@@ -176,6 +180,10 @@ export class RowStore {
       mutations.filter((mutation) => this.#isStored(mutation)),
       this.#newestKnown,
     )
+    // The oracle's mark is above every other record: what a client writes in the future the next start has to be told of.
+    for (const mutation of mutations)
+      if (mutation.type === 'put-write' && mutation.write.commitTs > this.oracle.last)
+        ops.push({ type: 'put', key: aheadKey(mutation.key, mutation.write.commitTs), value: NOTHING })
     ops.push(...beside)
     const before = validate && mutations.map(({ key }) => this.locks.get(key)?.lock)
     let settle: () => void = () => {}
@@ -188,7 +196,6 @@ export class RowStore {
       if (validate !== undefined) await validate()
       // Locks in flight go when the database is opened anew: nobody would have met these.
       if (opened !== this.#opened) throw engineFailed()
-      this.#raiseCeiling(mutations, ops)
       if (ops.length > 0) await this.group.submit(ops)
       for (const mutation of mutations) this.#settle(mutation, pending)
     } catch (error) {
@@ -214,19 +221,6 @@ export class RowStore {
       const bytes = this.engine.getSync(newestKey(key))
       return bytes && decodeNewestTs(bytes)
     },
-  }
-
-  /**
-   * A client's commit_ts may be of the future, above the oracle's mark: the next start must know of it. In the turn that
-   * submits the batch: batches are written in their order, so the ceiling on disk only rises.
-   */
-  #raiseCeiling(mutations: readonly Mutation[], ops: EngineOp[]): void {
-    let highest = 0
-    for (const mutation of mutations)
-      if (mutation.type === 'put-write') highest = Math.max(highest, mutation.write.commitTs)
-    if (highest <= this.oracle.last || highest <= this.#ceiling) return
-    this.#ceiling = highest
-    ops.push({ type: 'put', key: META_CEILING, value: packRecord([highest]) })
   }
 
   #publish(mutation: Mutation, pending: Promise<void>, onePc: PrewriteRequest | undefined): void {
@@ -320,11 +314,23 @@ export class RowStore {
     this.#opened++
     try {
       await this.engine.reopen()
-      this.#ceiling = await readMetaNumber(this.engine, META_CEILING)
       await this.#loadLocks()
       this.isAvailable = true
     } catch {
       this.#reopenNotBefore = Date.now() + REOPEN_PAUSE_MS
+    }
+  }
+
+  /** Records of the future that the last run left; those that the mark has passed are forgotten. */
+  async #loadAhead(): Promise<void> {
+    for await (const page of pagesOf(this.engine, AHEAD_RANGE, PAGE)) {
+      const passed: EngineOp[] = []
+      for (const [key] of page) {
+        const ts = decodeKeyTs(key)
+        if (ts > this.oracle.last) this.recent.note(decodeKey(key), ts)
+        else passed.push({ type: 'del', key })
+      }
+      if (passed.length > 0) await this.engine.write(passed, false)
     }
   }
 
@@ -352,6 +358,7 @@ export class RowStore {
 }
 
 const NO_WRITES: readonly WriteRecord[] = []
+const NOTHING = Buffer.alloc(0)
 
 export const TXN: DepthOf = () => 'txn'
 export const NONE: DepthOf = () => 'none'

@@ -18,34 +18,30 @@ interface Slot {
 }
 
 /**
- * The newest versions of keys that were read lately, bounded in bytes; the longest unread go first.
+ * The newest versions of keys that were read lately, bounded in bytes, in two generations: what is read moves into the
+ * younger one, and when that has half of the bytes the older goes. (A Map in order of use would be exact, but V8 walks
+ * over all that was deleted before it finds the first that is left.)
  *
  * It never holds a version that a commit is about to replace: whoever writes a key calls `suspend` before its batch is
  * written, and `renew` or `forget` after it. A fill counts only if it began with no lock on the key and none of these came
  * in between.
  */
 export class VersionCache {
-  readonly #slots = new Map<string, Slot>()
+  #young = new Map<string, Slot>()
+  #old = new Map<string, Slot>()
+  #youngBytes = 0
   readonly #fills = new Map<string, symbol>()
-  #bytes = 0
 
   constructor(readonly bytesMax: number) {}
 
   get(key: Uint8Array): CachedVersion | undefined {
-    if (this.#slots.size === 0) return undefined
-    const text = keyText(key)
-    const slot = this.#slots.get(text)
-    if (slot?.version === undefined) return undefined
-    this.#slots.delete(text) // A Map keeps the order of insertion: the first is the longest unread.
-    this.#slots.set(text, slot)
-    return slot.version
+    return this.#slot(keyText(key))?.version
   }
 
   /** A version, or the place of one that is being replaced, or a fill on its way. */
   has(key: Uint8Array): boolean {
-    if (this.#slots.size === 0 && this.#fills.size === 0) return false
     const text = keyText(key)
-    return this.#slots.has(text) || this.#fills.has(text)
+    return this.#slot(text) !== undefined || this.#fills.has(text)
   }
 
   /** Before the engine is read. */
@@ -60,9 +56,7 @@ export class VersionCache {
     const text = keyText(key)
     if (this.#fills.get(text) !== fill) return
     this.#fills.delete(text)
-    this.#remove(text)
-    this.#slots.set(text, { version: undefined, bytes: 0 })
-    this.#fill(text, version)
+    this.#put(text, version)
   }
 
   /** Where it came to nothing. */
@@ -73,10 +67,9 @@ export class VersionCache {
 
   /** A batch that changes the key is about to be written. */
   suspend(key: Uint8Array): void {
-    if (this.#slots.size === 0 && this.#fills.size === 0) return
     const text = keyText(key)
     this.#fills.delete(text)
-    const slot = this.#slots.get(text)
+    const slot = this.#slot(text)
     if (slot !== undefined) slot.version = undefined
   }
 
@@ -84,38 +77,53 @@ export class VersionCache {
   renew(key: Uint8Array, version: CachedVersion): void {
     const text = keyText(key)
     this.#fills.delete(text)
-    if (this.#slots.has(text)) this.#fill(text, version)
+    if (this.#slot(text) !== undefined) this.#put(text, version)
   }
 
   forget(key: Uint8Array): void {
-    if (this.#slots.size === 0 && this.#fills.size === 0) return
     const text = keyText(key)
     this.#fills.delete(text)
     this.#remove(text)
   }
 
   clear(): void {
-    this.#slots.clear()
+    this.#young.clear()
+    this.#old.clear()
+    this.#youngBytes = 0
     this.#fills.clear()
-    this.#bytes = 0
   }
 
-  #fill(text: string, version: CachedVersion): void {
-    const slot = this.#slots.get(text) as Slot
-    const bytes = ENTRY_BYTES + text.length + (version.value?.length ?? 0)
-    this.#bytes += bytes - slot.bytes
-    slot.version = version
-    slot.bytes = bytes
-    for (const oldest of this.#slots.keys()) {
-      if (this.#bytes <= this.bytesMax) break
-      this.#remove(oldest)
+  #slot(text: string): Slot | undefined {
+    const young = this.#young.get(text)
+    if (young !== undefined) return young
+    const old = this.#old.get(text)
+    if (old !== undefined) this.#add(text, old)
+    return old
+  }
+
+  #put(text: string, version: CachedVersion): void {
+    this.#remove(text)
+    this.#add(text, { version, bytes: ENTRY_BYTES + text.length + (version.value?.length ?? 0) })
+  }
+
+  /** Into the younger generation, unless it would be more than half of everything. */
+  #add(text: string, slot: Slot): void {
+    this.#old.delete(text)
+    if (2 * slot.bytes > this.bytesMax) return
+    if (2 * (this.#youngBytes + slot.bytes) > this.bytesMax) {
+      this.#old = this.#young
+      this.#young = new Map()
+      this.#youngBytes = 0
     }
+    this.#young.set(text, slot)
+    this.#youngBytes += slot.bytes
   }
 
   #remove(text: string): void {
-    const slot = this.#slots.get(text)
+    this.#old.delete(text)
+    const slot = this.#young.get(text)
     if (slot === undefined) return
-    this.#slots.delete(text)
-    this.#bytes -= slot.bytes
+    this.#young.delete(text)
+    this.#youngBytes -= slot.bytes
   }
 }

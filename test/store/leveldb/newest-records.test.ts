@@ -14,8 +14,15 @@ import { sameKey } from '../../../src/percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../../../src/percolator/timestamp.js'
 import { isData, type WriteRecord } from '../../../src/percolator/write.js'
 import { FORMAT_VERSION } from '../../../src/store/leveldb/data-directory.js'
-import { type Engine, type EngineOp, openLevelDb, pagesOf } from '../../../src/store/leveldb/engine.js'
 import {
+  type Engine,
+  type EngineOp,
+  type EngineRange,
+  openLevelDb,
+  pagesOf,
+} from '../../../src/store/leveldb/engine.js'
+import {
+  AHEAD_RANGE,
   CF_DEFAULT,
   CF_NEWEST,
   CF_WRITE,
@@ -44,9 +51,11 @@ import {
 const stores = testStores()
 const LONG = 'x'.repeat(300)
 
-async function entriesOf(engine: Engine, cf: ColumnFamily): Promise<[Buffer, Buffer][]> {
+const entriesOf = (engine: Engine, cf: ColumnFamily): Promise<[Buffer, Buffer][]> => entriesIn(engine, keyRange(cf))
+
+async function entriesIn(engine: Engine, range: EngineRange): Promise<[Buffer, Buffer][]> {
   const entries: [Buffer, Buffer][] = []
-  for await (const page of pagesOf(engine, keyRange(cf), 1000)) entries.push(...page)
+  for await (const page of pagesOf(engine, range, 1000)) entries.push(...page)
   return entries
 }
 
@@ -646,15 +655,16 @@ describe('scans over many keys', () => {
 })
 
 const META_FORMAT = metaKey('format')
-const META_CEILING = metaKey('writes/ceiling')
 
 /** Takes from a closed directory what format 1 did not have. */
 async function makeFormat1(directory: string, keep: (entry: number) => boolean = () => false): Promise<void> {
   const engine = await openLevelDb(directory)
   const newest = await entriesOf(engine, CF_NEWEST)
-  const gone = newest.filter((_, i) => !keep(i)).map(([key]): EngineOp => ({ type: 'del', key }))
+  const gone = [...newest.filter((_, i) => !keep(i)), ...(await entriesIn(engine, AHEAD_RANGE))].map(
+    ([key]): EngineOp => ({ type: 'del', key }),
+  )
   const format: EngineOp = { type: 'put', key: META_FORMAT, value: packRecord([1]) }
-  await engine.write([...gone, { type: 'del', key: META_CEILING }, format], false)
+  await engine.write([...gone, format], false)
   await engine.close()
 }
 
