@@ -6,8 +6,15 @@ import { percentDecode } from './query.js'
 export const KEY_ROUTE = '/v1/kv/:key'
 export const TXN_KEY_ROUTE = '/v1/txn/:txn/kv/:key'
 
-/** What comes before a key. */
-const PREFIX = /^\/v1\/(?:txn\/[^/?]*\/)?kv\//
+const KV = '/v1/kv/'
+const TXN = '/v1/txn/'
+const TXN_KV = /^\/v1\/txn\/[^/?]*\/kv\//
+
+/** What comes before the key in a URL that has one. */
+function prefixOf(url: string): string | undefined {
+  if (url.startsWith(KV)) return KV
+  return url.startsWith(TXN) ? TXN_KV.exec(url)?.[0] : undefined
+}
 
 /**
  * A key in a URL is any bytes, slashes and invalid UTF-8 included, which no router matches: requests for a key are
@@ -18,7 +25,7 @@ export function routedUrl(request: {
   readonly method?: string | undefined
 }): string {
   const url = pathOf(request.url ?? '/')
-  const prefix = request.method === 'POST' ? undefined : PREFIX.exec(url)?.[0]
+  const prefix = request.method === 'POST' ? undefined : prefixOf(url)
   if (prefix === undefined) return url
   const query = url.indexOf('?')
   return query === -1 ? `${prefix}key` : `${prefix}key${url.slice(query)}`
@@ -30,7 +37,7 @@ export function routedUrl(request: {
  */
 export function keyOf(request: { readonly originalUrl: string }, limits: Limits): Buffer {
   const url = pathOf(request.originalUrl)
-  const prefix = PREFIX.exec(url)?.[0] ?? ''
+  const prefix = prefixOf(url) ?? ''
   const query = url.indexOf('?')
   const key = percentDecode(url.slice(prefix.length, query === -1 ? undefined : query), 'key')
   requireKey(key, 'key', limits.keyBytesMax)

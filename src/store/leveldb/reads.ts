@@ -108,7 +108,7 @@ export class Reads {
       for (;;) {
         await this.#rows.admitRead(ts)
         const known = this.#allKnown(keys, ts)
-        if (known !== undefined) return { pairs: known }
+        if (known !== undefined) return { pairs: withinLimit(known) }
         const blocking = keys.flatMap((key) => {
           const entry = this.#rows.locks.get(key)
           return entry !== undefined && blocksRead(entry.lock, key, ts) ? [entry] : []
@@ -118,7 +118,7 @@ export class Reads {
           continue
         }
         const lookedUp = await this.#lookUpFew(keys, ts)
-        if (lookedUp !== undefined) return { pairs: lookedUp }
+        if (lookedUp !== undefined) return { pairs: withinLimit(lookedUp) }
         const snapshot = this.#rows.engine.snapshot()
         try {
           const pairs: Pair[] = []
@@ -278,6 +278,13 @@ async function readPairsWithin(
     if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
   }
   return { pairs }
+}
+
+/** @throws KvError `payload_too_large` */
+function withinLimit(pairs: readonly Pair[]): readonly Pair[] {
+  const bytes = pairs.reduce((sum, pair) => sum + pairBytes(pair), 0)
+  if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
+  return pairs
 }
 
 function lostValue(key: Uint8Array, startTs: Timestamp): CorruptRecord {

@@ -520,7 +520,7 @@ test.each(Object.keys(SCALES) as (keyof typeof SCALES)[])(
           }
         },
       ),
-      { numRuns: 20, interruptAfterTimeLimit: 30_000 }, // Shrinking takes long.
+      { numRuns: 12, interruptAfterTimeLimit: 30_000 }, // Shrinking takes long.
     )
   },
 )

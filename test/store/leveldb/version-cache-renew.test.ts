@@ -576,6 +576,6 @@ test('property: nobody reads what was replaced before the read began, nor one ke
       await store.close()
       for (const end of ended) if (end.status === 'rejected') throw end.reason
     }),
-    { numRuns: 20, interruptAfterTimeLimit: 20_000 }, // Shrinking takes long.
+    { numRuns: 12, interruptAfterTimeLimit: 20_000 }, // Shrinking takes long.
   )
 })

@@ -78,6 +78,18 @@ describe('in the store', () => {
     expect(await read(store, 'a')).toBeUndefined()
   })
 
+  test('an answer out of memory is as bounded as one out of LevelDB', async () => {
+    const store = await stores.open({ cacheBytesMax: 2 ** 30 })
+    const keys = Array.from({ length: 65 }, (_, i) => utf8(`key${i}`))
+    const value = 'x'.repeat(2 ** 20)
+    for (const key of keys) {
+      await write(store, 5, 6, [put(key.toString(), value)])
+      await store.get({ key }) // Cached.
+    }
+    expect(await codeOf(store.batchGet({ keys, ts: 6 }))).toBe('payload_too_large')
+    expect((await store.batchGet({ keys: keys.slice(1, 60), ts: 6 })).pairs).toHaveLength(59)
+  })
+
   test('a commit below the newest version does not hide it', async () => {
     const store = await stores.open()
     await write(store, 20, 30, [put('a', 'new')])
