@@ -39,18 +39,22 @@ export interface Engine extends EngineReader {
   close(): Promise<void>
 }
 
-/** A range in pages of `size` entries, the last one shorter; leaving the loop early closes the iterator too. */
+/**
+ * A range in pages of `size` entries, the last one shorter; leaving the loop early closes the iterator too.
+ * @param first the size of the first page, where it is likely to be enough.
+ */
 export async function* pagesOf(
   engine: EngineReader,
   range: EngineRange,
   size: number,
+  first = size,
 ): AsyncGenerator<[Buffer, Buffer][], void> {
   const iterator = engine.iterator(range)
   try {
-    for (;;) {
-      const page = await iterator.nextv(size)
+    for (let wanted = first; ; wanted = size) {
+      const page = await iterator.nextv(wanted)
       if (page.length > 0) yield page
-      if (page.length < size) return
+      if (page.length < wanted) return
     }
   } finally {
     await iterator.close()

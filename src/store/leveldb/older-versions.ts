@@ -1,4 +1,3 @@
-import { get } from '../../percolator/actions/get.js'
 import { decodeKeyTs } from '../../percolator/codec/key.js'
 import { decodeWrite } from '../../percolator/codec/write.js'
 import { keyText } from '../../percolator/key-text.js'
@@ -20,19 +19,14 @@ export async function readOlderVersion(
   key: Uint8Array,
   ts: Timestamp,
 ): Promise<WriteRecord | undefined> {
-  const iterator = engine.iterator({ gte: writeKey(key, ts), lt: versionRange(CF_WRITE, key).lt })
-  try {
-    for (let size = 1; ; size = NEXT_READ) {
-      const entries = await iterator.nextv(size)
-      for (const [recordKey, bytes] of entries) {
-        const write = decodeWrite(bytes, decodeKeyTs(recordKey))
-        if (get([write], ts) !== 'older') return write
-      }
-      if (entries.length < size) return undefined
+  const range = { gte: writeKey(key, ts), lt: versionRange(CF_WRITE, key).lt }
+  for await (const page of pagesOf(engine, range, NEXT_READ, 1)) {
+    for (const [recordKey, bytes] of page) {
+      const write = decodeWrite(bytes, decodeKeyTs(recordKey))
+      if (isData(write)) return write
     }
-  } finally {
-    await iterator.close()
   }
+  return undefined
 }
 
 /** The same for keys here and there, in any order. @returns by `keyText`; keys without such a version are left out. */

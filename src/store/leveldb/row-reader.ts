@@ -25,20 +25,15 @@ export async function readHistory(
 ): Promise<WriteRecord[]> {
   if (depth === 'none') return []
   const writes: WriteRecord[] = []
-  const iterator = engine.iterator(versionRange(CF_WRITE, key))
-  try {
-    for (let size = depth === 'all' ? NEXT_READ : FIRST_READ; ; size = NEXT_READ) {
-      const entries = await iterator.nextv(size)
-      for (const [recordKey, bytes] of entries) {
-        const write = decodeWrite(bytes, decodeKeyTs(recordKey))
-        writes.push(write)
-        if (endsHistory(write, startTs, depth)) return writes
-      }
-      if (entries.length < size) return writes
+  const first = depth === 'all' ? NEXT_READ : FIRST_READ
+  for await (const page of pagesOf(engine, versionRange(CF_WRITE, key), NEXT_READ, first)) {
+    for (const [recordKey, bytes] of page) {
+      const write = decodeWrite(bytes, decodeKeyTs(recordKey))
+      writes.push(write)
+      if (endsHistory(write, startTs, depth)) return writes
     }
-  } finally {
-    await iterator.close()
   }
+  return writes
 }
 
 /** The Put or Delete of each key that a read at `ts` sees: most often the newest. */
