@@ -1,45 +1,39 @@
 #!/usr/bin/env node
-import { readFileSync } from 'node:fs'
-import { readConfig, UsageError, usage } from './config.js'
+import type { Command } from './commands/command.js'
+import { UsageError } from './flags.js'
 import { DataDirectoryError } from './store/leveldb/data-directory-error.js'
+import { version } from './version.js'
+
+/** Every command, loaded when it is asked for, with its line in the help. */
+const COMMANDS: Readonly<Record<string, { readonly does: string; readonly load: () => Promise<Command> }>> = {
+  serve: { does: 'runs the server', load: async () => (await import('./commands/serve.js')).serve },
+}
 
 /** Exit codes: 0 done, 1 could not run, 2 used wrongly. */
-async function main(args: readonly string[]): Promise<void> {
-  const [command, ...rest] = args
-  if (command === '--help' || command === '-h' || command === 'help' || rest.includes('--help')) {
-    process.stdout.write(usage())
-  } else if (command === '--version' || command === '-v') {
-    process.stdout.write(`${version()}\n`)
-  } else if (command === 'serve') {
-    await serve(rest)
-  } else {
-    throw new UsageError(command === undefined ? 'a command is missing: perkv serve' : `unknown command "${command}"`)
-  }
+async function main([name, ...args]: readonly string[]): Promise<void> {
+  if (name === '--help' || name === '-h' || name === 'help') return print(await help())
+  if (name === '--version' || name === '-v') return print(`${version()}\n`)
+  if (name === undefined) throw new UsageError('a command is missing: perkv serve')
+  const entry = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
+  if (entry === undefined) throw new UsageError(`unknown command "${name}"`)
+  const command = await entry.load()
+  if (args.includes('--help') || args.includes('-h')) print(command.help)
+  else await command.run(args, process.env)
 }
 
-async function serve(args: readonly string[]): Promise<void> {
-  const config = readConfig(args, process.env)
-  const { startServer } = await import('./server.js') // Help and a wrong flag need none of it.
-  const server = await startServer(config, version())
-  process.stdout.write(
-    `PerKV ${version()} is ready on ${server.url}, data in ${config.data}. Try: curl -X PUT ${server.url}/v1/kv/hello -d world\n`,
-  )
-  let isStopping = false
-  const stop = (): void => {
-    if (isStopping) return
-    isStopping = true
-    server.close().then(
-      () => process.exit(0),
-      (error: unknown) => fail(error),
-    )
-  }
-  process.on('SIGTERM', stop)
-  process.on('SIGINT', stop)
+async function help(): Promise<string> {
+  const { serve } = await import('./commands/serve.js')
+  const rows = Object.entries(COMMANDS).map(([name, { does }]) => `  perkv ${name.padEnd(8)} ${does}\n`)
+  return `A transactional key-value server: Percolator's protocol on LevelDB, behind HTTP.
+
+${rows.join('')}
+perkv COMMAND --help says more; perkv --version, which this is.
+
+${serve.help}`
 }
 
-function version(): string {
-  const manifest: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
-  return String((manifest as { version: unknown }).version)
+function print(text: string): void {
+  process.stdout.write(text)
 }
 
 function fail(error: unknown): void {
@@ -54,7 +48,8 @@ function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   const { code, address, port } = error as NodeJS.ErrnoException & { address?: string; port?: number }
   if (code === 'EADDRINUSE') return `port ${port} on ${address} is in use`
-  if (code === 'EACCES') return `port ${port} on ${address} needs more rights than this process has`
+  if (code === 'EACCES' && port !== undefined)
+    return `port ${port} on ${address} needs more rights than this process has`
   if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') return `this machine has no address ${address ?? ''}`
   return code === undefined ? (error.stack ?? error.message) : error.message
 }

@@ -1,0 +1,114 @@
+import { parseArgs } from 'node:util'
+
+/** A flag of a command; `--key-bytes-max` is `PERKV_KEY_BYTES_MAX` in the environment. */
+export interface Flag {
+  /** What stands behind it in the help; absent: a switch, `--insecure`, which the environment sets with 1 or true. */
+  readonly value?: string
+  readonly help: string
+  /** Absent: none. */
+  readonly default?: string
+}
+
+export type Flags = Readonly<Record<string, Flag>>
+
+/** What was given for a flag, and where, for messages. */
+export interface Given {
+  readonly text: string
+  readonly from: string
+}
+
+/** A flag, variable or argument that can't be used. The message is one line for people. */
+export class UsageError extends Error {
+  override readonly name = 'UsageError'
+}
+
+export interface FlagReader<Name extends string> {
+  /** Flags first, then `PERKV_*`, then defaults; undefined where there is none of them. */
+  optional(name: Name): Given | undefined
+  /** @throws UsageError where nothing was given and there is no default. */
+  required(name: Name): Given
+  isSet(name: Name): boolean
+  readonly positionals: readonly string[]
+}
+
+/**
+ * @param operands names of the arguments that are no flags, for messages; each must be given.
+ * @throws UsageError
+ */
+export function readFlags<F extends Flags>(
+  flags: F,
+  args: readonly string[],
+  env: NodeJS.ProcessEnv,
+  operands: readonly string[] = [],
+): FlagReader<keyof F & string> {
+  const { values, positionals } = parse(flags, args, operands.length > 0)
+  const missing = operands[positionals.length]
+  if (missing !== undefined) throw new UsageError(`${missing} is missing`)
+  if (positionals.length > operands.length) throw new UsageError(`one argument too many: "${positionals.at(-1)}"`)
+  const optional = (name: keyof F & string): Given | undefined => {
+    const given = values[name]
+    if (given !== undefined) return { text: String(given), from: `--${name}` }
+    const variable = variableOf(name)
+    const inEnv = env[variable]
+    if (inEnv !== undefined) return { text: inEnv, from: variable }
+    const standard = flags[name]?.default
+    return standard === undefined ? undefined : { text: standard, from: `--${name}` }
+  }
+  return {
+    positionals,
+    optional,
+    required(name) {
+      const given = optional(name)
+      if (given === undefined) throw new UsageError(`--${name} is missing`)
+      return given
+    },
+    isSet(name) {
+      const given = optional(name)
+      return given !== undefined && ['true', '1'].includes(oneOf(given, ['true', '1', 'false', '0']))
+    },
+  }
+}
+
+/** A line a flag, for a command's help. */
+export function flagsHelp(flags: Flags): string {
+  const rows = Object.entries(flags).map(([name, { value, help, default: standard }]) => {
+    const facts = [...(standard === undefined ? [] : [`default ${standard}`]), variableOf(name)]
+    return `  ${`--${name}${value === undefined ? '' : ` ${value}`}`.padEnd(31)} ${help} (${facts.join('; ')})\n`
+  })
+  return rows.join('')
+}
+
+function parse(flags: Flags, args: readonly string[], allowPositionals: boolean) {
+  const options = Object.fromEntries(
+    Object.entries(flags).map(([name, { value }]) => [
+      name,
+      { type: value === undefined ? 'boolean' : 'string' } as const,
+    ]),
+  )
+  try {
+    return parseArgs({ args: [...args], options, allowPositionals })
+  } catch (error) {
+    throw new UsageError((error instanceof Error ? error.message : String(error)).split('\n', 1)[0])
+  }
+}
+
+function variableOf(name: string): string {
+  return `PERKV_${name.toUpperCase().replaceAll('-', '_')}`
+}
+
+export function notEmpty({ text, from }: Given): string {
+  if (text !== '') return text
+  throw new UsageError(`${from} is empty`)
+}
+
+export function integer({ text, from }: Given, min: number, max: number): number {
+  const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN
+  if (value >= min && value <= max) return value
+  throw new UsageError(`${from} must be an integer from ${min} to ${max}, not "${text}"`)
+}
+
+export function oneOf<const T extends string>({ text, from }: Given, names: readonly T[]): T {
+  const name = names.find((one) => one === text)
+  if (name !== undefined) return name
+  throw new UsageError(`${from} must be one of ${names.join(', ')}, not "${text}"`)
+}
