@@ -1,4 +1,5 @@
-import { type Flags, integer, notEmpty, oneOf, readFlags } from './flags.js'
+import { durationMs, type Flags, integer, notEmpty, oneOf, readFlags } from './flags.js'
+import type { GcOptions } from './gc/gc-worker.js'
 import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS, type Limits } from './limits.js'
 
 /** Of `perkv serve`. */
@@ -12,9 +13,14 @@ export interface Config {
   readonly logLevel: (typeof LOG_LEVELS)[number]
   readonly limits: Limits
   readonly cacheBytesMax: number
+  readonly gc: GcOptions
 }
 
 const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
+
+const TEN_YEARS_MS = 10 * 366 * 24 * 60 * 60 * 1000
+/** What setInterval can count to. */
+const TIMER_MS_MAX = 2 ** 31 - 1
 
 /** Every flag of `serve`. */
 export const SERVE_FLAGS = {
@@ -32,6 +38,12 @@ export const SERVE_FLAGS = {
   'value-bytes-max': { value: 'BYTES', help: 'longest value', default: String(DEFAULT_LIMITS.valueBytesMax) },
   'body-bytes-max': { value: 'BYTES', help: 'longest request body', default: String(DEFAULT_LIMITS.bodyBytesMax) },
   'cache-bytes-max': { value: 'BYTES', help: 'cache of newest versions', default: String(CACHE_BYTES_DEFAULT) },
+  'gc-life-time': {
+    value: 'TIME',
+    help: 'how long old versions stay readable: 90s, 10m, 12h; 0 keeps them',
+    default: '10m',
+  },
+  'gc-interval': { value: 'TIME', help: 'between two collections of old versions', default: '10m' },
 } as const satisfies Flags
 
 /** @throws UsageError */
@@ -50,5 +62,9 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
       bodyBytesMax: integer(required('body-bytes-max'), 1024, 512 * 1024 * 1024),
     },
     cacheBytesMax: integer(required('cache-bytes-max'), 0, 2 ** 40),
+    gc: {
+      lifeTimeMs: durationMs(required('gc-life-time'), 0, TEN_YEARS_MS),
+      intervalMs: durationMs(required('gc-interval'), 1, TIMER_MS_MAX),
+    },
   }
 }

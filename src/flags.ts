@@ -107,6 +107,18 @@ export function integer({ text, from }: Given, min: number, max: number): number
   throw new UsageError(`${from} must be an integer from ${min} to ${max}, not "${text}"`)
 }
 
+const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+/** `500ms`, `90s`, `10m`, `12h`, `7d`, and 0. */
+export function durationMs({ text, from }: Given, min: number, max: number): number {
+  const [, count, unit] = /^(\d{1,12})(ms|s|m|h|d)$/.exec(text === '0' ? '0ms' : text) ?? []
+  const ms = Number(count) * (UNITS[unit ?? ''] ?? Number.NaN)
+  if (ms >= min && ms <= max) return ms
+  throw new UsageError(
+    `${from} must be a time such as 500ms, 90s, 10m, 12h or 7d, from ${min}ms to ${max}ms, not "${text}"`,
+  )
+}
+
 export function oneOf<const T extends string>({ text, from }: Given, names: readonly T[]): T {
   const name = names.find((one) => one === text)
   if (name !== undefined) return name

@@ -37,6 +37,13 @@ export const TXN_TTL_MS_MAX = 24 * 60 * 60 * 1000
 /** How long a commit or rollback of a transaction that has ended is answered again. */
 export const TXN_REMEMBERED_MS = 90_000
 
+/** TiDB's `tidb_gc_life_time`. */
+export const GC_LIFE_TIME_MS_DEFAULT = 10 * 60 * 1000
+/** Of a pinned snapshot. */
+export const PIN_TTL_MS_DEFAULT = 60 * 60 * 1000
+export const PIN_TTL_MS_MAX = 30 * 24 * 60 * 60 * 1000
+export const PINS_MAX = 1000
+
 export const TSO_COUNT_MAX = 1_000_000
 export const LOCK_TTL_MS_DEFAULT = 3000
 export const LOCK_WAIT_MS_DEFAULT = 3000

@@ -20,12 +20,12 @@ export interface RunningServer {
  * @throws DataDirectoryError; errors of `listen`, such as `EADDRINUSE`.
  */
 export async function startServer(config: Config, version: string): Promise<RunningServer> {
-  const { data, durability, cacheBytesMax, limits, logLevel, host, port } = config
+  const { data, durability, cacheBytesMax, limits, gc, logLevel, host, port } = config
   const log = pino({ level: logLevel })
   const store = await openLevelDbStore({ directory: data, durability, cacheBytesMax })
   let app: FastifyInstance | undefined
   try {
-    app = await createApp({ store, limits, version, durability, log })
+    app = await createApp({ store, limits, version, durability, log, gc })
     await app.listen({ host, port })
     const collector = setInterval(() => {
       const nowMs = physicalMs(store.clock())

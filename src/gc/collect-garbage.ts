@@ -1,6 +1,6 @@
 import { LockResolver } from '../client/lock-resolver.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
-import type { Store } from '../store/store.js'
+import type { Pace, Store } from '../store/store.js'
 
 const LOCKS_AT_A_TIME = 1000
 
@@ -16,15 +16,33 @@ export interface Collected {
  * present one changes nothing.
  * @param safePoint not above the store's clock.
  */
-export async function collectGarbage(store: Store, safePoint: Timestamp): Promise<Collected> {
+export async function collectGarbage(store: Store, safePoint: Timestamp, pace?: Pace): Promise<Collected> {
   const inForce = await store.raiseSafePoint(safePoint)
   if (safePoint < inForce) return { safePoint: inForce, versionsRemoved: 0 }
   const resolver = new LockResolver(store)
-  for (;;) {
-    const { locks } = await store.scanLock({ maxTs: safePoint - 1, limit: LOCKS_AT_A_TIME })
-    if (locks.length === 0) break
-    await resolver.resolve(locks, TIMESTAMP_MAX)
+  for (let isLeft = true; isLeft; ) {
+    await resolveLocks(store, resolver, safePoint, TIMESTAMP_MAX)
+    isLeft = (await store.scanLock({ maxTs: safePoint - 1, limit: 1 })).locks.length > 0
   }
-  const versionsRemoved = await store.collect(safePoint)
+  const versionsRemoved = await store.collect(safePoint, pace)
   return { safePoint: store.safePoint, versionsRemoved }
+}
+
+/**
+ * Brings the transactions of all locks below `ts` to their end.
+ * @param currentTs what their TTLs are compared with: those that live on then keep their locks.
+ */
+export async function resolveLocks(
+  store: Store,
+  resolver: LockResolver,
+  ts: Timestamp,
+  currentTs: Timestamp,
+): Promise<void> {
+  for (let start: Uint8Array | undefined; ; ) {
+    const { locks } = await store.scanLock({ maxTs: ts - 1, start, limit: LOCKS_AT_A_TIME })
+    await resolver.resolve(locks, currentTs)
+    const last = locks.at(-1)
+    if (last === undefined || locks.length < LOCKS_AT_A_TIME) return
+    start = last.key
+  }
 }

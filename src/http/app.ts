@@ -4,6 +4,8 @@ import type { Socket } from 'node:net'
 import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { Logger } from 'pino'
 import { Coordinator } from '../client/coordinator.js'
+import { type GcOptions, GcWorker } from '../gc/gc-worker.js'
+import { Pins } from '../gc/pins.js'
 import { HEADER_BYTES_MAX } from '../limits.js'
 import { invalid, KvError } from '../percolator/errors.js'
 import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
@@ -16,6 +18,7 @@ import { routedUrl } from './key-url.js'
 import { CONTENT_TYPE } from './media-type.js'
 import { problemOf, unknownRoute } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
+import { adminRoutes } from './routes/admin.js'
 import { interactiveRoutes } from './routes/interactive.js'
 import { kvRoutes } from './routes/kv.js'
 import { percolatorRoutes } from './routes/percolator.js'
@@ -24,7 +27,9 @@ import { statusRoutes } from './routes/status.js'
 import { txnRoutes } from './routes/txn.js'
 import { fromMsgpack, toJson } from './wire.js'
 
-export interface AppOptions extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions'> {
+export interface AppOptions extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions' | 'pins' | 'gc'> {
+  /** Default: collects when it is asked to. */
+  readonly gc?: GcOptions
   /** Requests are logged from `debug` on. */
   readonly log: Logger
 }
@@ -102,16 +107,28 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const coordinator = new Coordinator(options.store, IN_PROCESS_COMMIT)
   const openTransactions = new OpenTransactions(options.store, coordinator)
   app.addHook('preClose', () => openTransactions.close())
+  const pins = await Pins.open(options.store)
+  const gc = new GcWorker(
+    {
+      store: options.store,
+      pins,
+      openTransactions: () => openTransactions.startTs(),
+      onError: (err) => options.log.error({ err }, 'garbage collection failed'),
+    },
+    options.gc ?? { lifeTimeMs: 0, intervalMs: 0 },
+  )
+  app.addHook('preClose', () => gc.close())
   app.addHook('onClose', () => coordinator.idle())
 
   const oneShots = new OneShots(options.store, coordinator.resolver)
-  const context = { ...options, coordinator, oneShots, openTransactions }
+  const context = { ...options, coordinator, oneShots, openTransactions, pins, gc }
   statusRoutes(app, context)
   kvRoutes(app, context)
   scanRoutes(app, context)
   txnRoutes(app, context)
   interactiveRoutes(app, context)
   percolatorRoutes(app, context)
+  adminRoutes(app, context)
   await app.ready()
   return app
 }

@@ -1,4 +1,6 @@
 import type { Coordinator } from '../client/coordinator.js'
+import type { GcWorker } from '../gc/gc-worker.js'
+import type { Pins } from '../gc/pins.js'
 import type { Limits } from '../limits.js'
 import type { Store } from '../store/store.js'
 import type { OneShots } from '../txn/one-shots.js'
@@ -6,6 +8,8 @@ import type { OpenTransactions } from '../txn/open-transactions.js'
 
 /** What every route is given. */
 export interface AppContext {
+  readonly pins: Pins
+  readonly gc: GcWorker
   readonly store: Store
   /** Of the transactions that this server runs for its clients. */
   readonly coordinator: Coordinator

@@ -25,6 +25,7 @@ const PROBLEMS = {
   payload_too_large: [413, 'Payload too large'],
   unsupported_media_type: [415, 'Unsupported media type'],
   ts_below_safe_point: [410, 'Timestamp below the safe point'],
+  overloaded: [503, 'Overloaded'],
   storage_unavailable: [503, 'Storage unavailable'],
   internal: [500, 'Internal error'],
 } as const satisfies Record<ErrorCode | 'internal', readonly [status: number, title: string]>

@@ -2,6 +2,7 @@ import { type Static, type TProperties, Type } from '@sinclair/typebox'
 import {
   LOCK_WAIT_MS_MAX,
   MAX_RETRIES_MAX,
+  PIN_TTL_MS_MAX,
   REQUEST_KEYS_MAX,
   SCAN_LIMIT_MAX,
   TSO_COUNT_MAX,
@@ -141,6 +142,12 @@ export const ScanLockBody = object({
   limit: optional(Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })),
 })
 export const GcBody = object({ safe_point: Timestamp })
+const range = { prefix: Bound, start: Bound, end: Bound }
+const PinTtl = Type.Integer({ minimum: 1, maximum: PIN_TTL_MS_MAX })
+export const AdminGcBody = object({ safe_point: optional(Timestamp), life_time_ms: optional(Milliseconds) })
+export const AdminCompactBody = object(range)
+export const PinBody = object({ ts: optional(Timestamp), ttl_ms: optional(PinTtl) })
+export const PinRenewBody = object({ ttl_ms: optional(PinTtl) })
 export const MvccGetByKeyBody = object({ key: Key })
 export const MvccGetByStartTsBody = object({ start_ts: Timestamp, start: Bound, end: Bound })
 export const DeleteRangeBody = object({ start: Key, end: Key })
@@ -152,9 +159,7 @@ const TxnOp = object({
   key: optional(Key),
   value: optional(Value),
   by: optional(by),
-  prefix: Bound,
-  start: Bound,
-  end: Bound,
+  ...range,
   limit: optional(Type.Integer({ minimum: 1, maximum: SCAN_LIMIT_MAX })),
   reverse: Flag,
   keys_only: Flag,

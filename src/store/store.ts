@@ -15,6 +15,14 @@ export interface Claim {
   readonly isAlone: boolean
 }
 
+/** How a collection gets along with other requests. */
+export interface Pace {
+  /** Awaited after each step. @param workedMs that the step took. */
+  pause(workedMs: number): Promise<void>
+  /** Ends it after the step. */
+  readonly signal?: AbortSignal | undefined
+}
+
 /** What the server needs of a store beyond the Percolator calls. */
 export interface Store extends PercolatorApi {
   /** The name in `/v1/status`. */
@@ -57,6 +65,11 @@ export interface Store extends PercolatorApi {
   /** Removes the outcomes for which `isExpired` holds. */
   collectOutcomes(isExpired: (record: Uint8Array) => boolean): Promise<void>
 
+  /** What the server remembers of itself over restarts: records by name, those that begin with `prefix`. */
+  serverRecords(prefix: string): Promise<ReadonlyMap<string, Uint8Array>>
+  /** Durable when it is fulfilled. @param record undefined removes it. */
+  putServerRecord(name: string, record: Uint8Array | undefined): Promise<void>
+
   /**
    * From now on, and over restarts, reads and prewrites below it are refused. It never goes down.
    * @returns the one in force.
@@ -64,10 +77,16 @@ export interface Store extends PercolatorApi {
   raiseSafePoint(safePoint: Timestamp): Promise<Timestamp>
 
   /**
-   * Raises the safe point and removes what nobody can read from there on. No lock below it must be left.
-   * @returns write records removed.
+   * Raises the safe point and removes what nobody can read from there on, in small steps; then gives the space back where
+   * that is worth it. No lock below the safe point must be left.
+   * @returns write records removed; those of a part when `pace.signal` ended it.
    */
-  collect(safePoint: Timestamp): Promise<number>
+  collect(safePoint: Timestamp, pace?: Pace): Promise<number>
+
+  /** Rewrites the files of a range of keys without what is deleted and overwritten; absent bounds are open. */
+  compact(range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined }): Promise<void>
+  /** Of all its files, about. */
+  diskBytes(): Promise<number>
 
   close(): Promise<void>
 }

@@ -113,6 +113,11 @@ export class OpenTransactions {
     return this.#open.size
   }
 
+  /** Of those that go on; the snapshots that they read. */
+  *startTs(): Generator<Timestamp> {
+    for (const { txn } of this.#open.values()) yield txn.startTs
+  }
+
   async begin(options: BeginOptions): Promise<{ txn: string; startTs: Timestamp }> {
     const id = randomBytes(16).toString('base64url')
     const abort = new AbortController()

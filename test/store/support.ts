@@ -152,6 +152,7 @@ export class TappedEngine {
         return { ...this.#reader(snapshot), close: () => this.#run(snapshot.close()) }
       },
       compactRange: (start, end) => this.#run(engine.compactRange(start, end)),
+      approximateSize: (start, end) => this.#run(engine.approximateSize(start, end)),
       reopen: () => {
         this.reopens++
         return this.onReopen(async () => {

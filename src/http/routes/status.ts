@@ -5,7 +5,7 @@ import type { AppContext } from '../context.js'
 import { problemOf } from '../problem.js'
 
 /** `/livez`: the process answers. `/readyz`: it can serve. `/v1/status`: what it is and how it is doing. */
-export function statusRoutes(app: FastifyInstance, { store, version, durability }: AppContext): void {
+export function statusRoutes(app: FastifyInstance, { store, version, durability, gc }: AppContext): void {
   const startedAt = Date.now()
 
   app.get('/livez', (request, reply) => answer(request, reply, { status: 'ok' }))
@@ -25,6 +25,7 @@ export function statusRoutes(app: FastifyInstance, { store, version, durability 
       uptimeMs: Date.now() - startedAt,
       safePoint: store.safePoint,
       counts: { locks: store.lockCount },
+      gc: gc.status,
     }),
   )
 }

@@ -2,14 +2,35 @@ import type { Mutation, RowView } from '../row.js'
 import type { Timestamp } from '../timestamp.js'
 import { isData, type WriteRecord } from '../write.js'
 
+/** Where a long history stands that is collected in parts, newest first. */
+export interface GcPart {
+  /** The newest Put or Delete at or below the safe point, if an earlier part had it. */
+  readonly base: WriteRecord | undefined
+  /** No older record follows. */
+  readonly isLast: boolean
+}
+
+export interface GcAnswer {
+  readonly mutations: Mutation[]
+  /** Write records that they remove. */
+  readonly removed: number
+  /** For the next part. */
+  readonly base: WriteRecord | undefined
+}
+
 /**
  * What may go below the safe point: every reader from there on sees the newest Put at or below it, or nothing when
  * that is a Delete; older records, and Lock and Rollback records, are seen by nobody. A transaction that started exactly
- * at the safe point may still prewrite, so what says that it was rolled back stays.
- * @param row the whole history. @returns the mutations, and how many write records they remove.
+ * at the safe point may still prewrite, so what says that it was rolled back stays. A Delete goes after all that is
+ * older: in between, readers must not see what it deleted.
+ * @param row the whole history, or the part of it that `part` tells of.
  * @see TiKV `actions/gc.rs`.
  */
-export function gc(row: RowView, safePoint: Timestamp): { mutations: Mutation[]; removed: number } {
+export function gc(
+  row: Pick<RowView, 'key' | 'writes'>,
+  safePoint: Timestamp,
+  part: GcPart = { base: undefined, isLast: true },
+): GcAnswer {
   const mutations: Mutation[] = []
   let removed = 0
   const remove = (write: WriteRecord): void => {
@@ -18,15 +39,18 @@ export function gc(row: RowView, safePoint: Timestamp): { mutations: Mutation[];
       mutations.push({ type: 'delete-value', key: row.key, startTs: write.startTs })
     removed++
   }
-  let newestData: WriteRecord | undefined
+  let { base } = part
   for (const write of row.writes) {
     if (write.commitTs > safePoint) continue
-    if (newestData !== undefined) remove(write)
-    else if (isData(write)) newestData = write
+    if (base !== undefined) remove(write)
+    else if (isData(write)) base = write
     else if (!standsForRollback(write, safePoint)) remove(write)
   }
-  if (newestData?.type === 'delete' && !standsForRollback(newestData, safePoint)) remove(newestData)
-  return { mutations, removed }
+  // One from an earlier part may have been flagged since.
+  const stands =
+    base !== undefined && (base === part.base ? base.commitTs === safePoint : standsForRollback(base, safePoint))
+  if (part.isLast && base?.type === 'delete' && !stands) remove(base)
+  return { mutations, removed, base }
 }
 
 function standsForRollback(write: WriteRecord, startTs: Timestamp): boolean {

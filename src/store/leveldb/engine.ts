@@ -34,6 +34,8 @@ export interface Engine extends EngineReader {
   write(ops: readonly EngineOp[], sync: boolean): Promise<void>
   snapshot(): EngineReader & { close(): Promise<void> }
   compactRange(start: Buffer, end: Buffer): Promise<void>
+  /** Bytes on disk, about; what has not left memory for a table file yet counts for nothing. */
+  approximateSize(start: Buffer, end: Buffer): Promise<number>
   /** Closes and opens again: after a failed write this is what settles whether it is on disk. */
   reopen(): Promise<void>
   close(): Promise<void>
@@ -88,6 +90,7 @@ export async function openLevelDb(directory: string): Promise<Engine> {
       return { ...readerOf(db, snapshot), close: () => snapshot.close() }
     },
     compactRange: (start, end) => db.compactRange(start, end),
+    approximateSize: (start, end) => db.approximateSize(start, end),
     async reopen() {
       await db.close()
       await db.open()

@@ -18,6 +18,9 @@ export const writeKey = (key: Uint8Array, commitTs: Timestamp): Buffer => encode
 export const newestKey = (key: Uint8Array): Buffer => encodeKey(CF_NEWEST, key)
 export const metaKey = (name: string): Buffer => Buffer.concat([Buffer.of(META), Buffer.from(name)])
 
+/** The name behind a `metaKey`. */
+export const nameOfMeta = (stored: Buffer): string => stored.subarray(1).toString()
+
 /** Says that the key has a write record of the future, at `ts`. */
 export const aheadKey = (key: Uint8Array, ts: Timestamp): Buffer => encodeKeyAt(AHEAD, key, ts)
 export const AHEAD_RANGE = { gte: Buffer.of(AHEAD), lt: Buffer.of(AHEAD + 1) }

@@ -3,12 +3,14 @@ import type { Timestamp } from '../../percolator/timestamp.js'
 import type { Store } from '../store.js'
 import { Changes } from './changes.js'
 import { Collection } from './collection.js'
+import { compact, diskBytes } from './compaction.js'
 import { cursorSecretOf, META_MARK, META_SAFE_POINT, openDataDirectory, readMetaNumber } from './data-directory.js'
 import type { Engine } from './engine.js'
 import { PessimisticLocks } from './pessimistic-locks.js'
 import { ReadValidation } from './read-validation.js'
 import { Reads } from './reads.js'
 import { RowStore } from './row-store.js'
+import { ServerRecords } from './server-records.js'
 import { StoredOutcomes } from './stored-outcomes.js'
 
 export interface LevelDbStoreOptions {
@@ -55,6 +57,7 @@ class LevelDbStore implements Store {
   readonly #pessimistic: PessimisticLocks
   readonly #outcomes: StoredOutcomes
   readonly #collection: Collection
+  readonly #serverRecords: ServerRecords
 
   constructor(
     rows: RowStore,
@@ -67,6 +70,7 @@ class LevelDbStore implements Store {
     this.#pessimistic = new PessimisticLocks(rows)
     this.#outcomes = new StoredOutcomes(rows)
     this.#collection = new Collection(rows)
+    this.#serverRecords = new ServerRecords(rows)
   }
 
   get safePoint(): Timestamp {
@@ -118,7 +122,12 @@ class LevelDbStore implements Store {
   readonly putOutcome: Store['putOutcome'] = (outcome) => this.#outcomes.put(outcome)
   readonly collectOutcomes: Store['collectOutcomes'] = (isExpired) => this.#outcomes.collect(isExpired)
 
+  readonly serverRecords: Store['serverRecords'] = (prefix) => this.#serverRecords.list(prefix)
+  readonly putServerRecord: Store['putServerRecord'] = (name, record) => this.#serverRecords.put(name, record)
+
   readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint) => this.#collection.raiseSafePoint(safePoint)
-  readonly collect: Store['collect'] = (safePoint) => this.#collection.collect(safePoint)
+  readonly collect: Store['collect'] = (safePoint, pace) => this.#collection.collect(safePoint, pace)
+  readonly compact: Store['compact'] = (range) => this.#rows.guard(() => compact(this.#rows.engine, range))
+  readonly diskBytes: Store['diskBytes'] = () => this.#rows.guard(() => diskBytes(this.#rows.engine))
   readonly deleteRange: Store['deleteRange'] = (range) => this.#collection.deleteRange(range)
 }

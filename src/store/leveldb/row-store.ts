@@ -73,6 +73,8 @@ export class RowStore {
   /** Above every timestamp that has read: calculated commit timestamps go above it. */
   maxTs: Timestamp
   safePoint: Timestamp
+  /** No write record is above it. */
+  newestWrite: Timestamp
   isAvailable = true
   #isClosed = false
   #reopening: Promise<void> | undefined
@@ -88,6 +90,7 @@ export class RowStore {
     this.recent = new RecentWrites(savedMark)
     this.lookUps = new LookUps(engine, lookUpSlowMs)
     this.safePoint = safePoint
+    this.newestWrite = savedMark
     this.maxTs = savedMark // Every read that was served before the restart was below the mark.
     this.group = new GroupCommit(engine, durability === 'sync', () => this.#reopen())
     this.oracle = new Oracle({
@@ -223,9 +226,14 @@ export class RowStore {
     },
   }
 
+  #note(key: Uint8Array, commitTs: Timestamp): void {
+    this.recent.note(key, commitTs)
+    if (commitTs > this.newestWrite) this.newestWrite = commitTs
+  }
+
   #publish(mutation: Mutation, pending: Promise<void>, onePc: PrewriteRequest | undefined): void {
     const { key } = mutation
-    if (mutation.type === 'put-write') this.recent.note(key, mutation.write.commitTs)
+    if (mutation.type === 'put-write') this.#note(key, mutation.write.commitTs)
     if (mutation.type === 'put-write' || mutation.type === 'delete-write') this.cache.suspend(key)
     const entry = this.locks.get(key)
     if (mutation.type === 'put-lock' && (entry === undefined || entry.lock.type === 'pessimistic'))
@@ -327,7 +335,7 @@ export class RowStore {
       const passed: EngineOp[] = []
       for (const [key] of page) {
         const ts = decodeKeyTs(key)
-        if (ts > this.oracle.last) this.recent.note(decodeKey(key), ts)
+        if (ts > this.oracle.last) this.#note(decodeKey(key), ts)
         else passed.push({ type: 'del', key })
       }
       if (passed.length > 0) await this.engine.write(passed, false)

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { gc } from '../../../src/percolator/actions/gc.js'
+import { type GcAnswer, gc } from '../../../src/percolator/actions/gc.js'
 import { get } from '../../../src/percolator/actions/get.js'
 import type { WriteRecord } from '../../../src/percolator/write.js'
 import {
@@ -84,7 +84,7 @@ describe('gc at safe point 20', () => {
     })
 
   test('a lock is not its business', () =>
-    expect(gc(rowOf({ lock: lockAt(5), writes: [putAt(3, 4)] }), 20)).toEqual({ mutations: [], removed: 0 }))
+    expect(gc(rowOf({ lock: lockAt(5), writes: [putAt(3, 4)] }), 20)).toMatchObject({ mutations: [], removed: 0 }))
 })
 
 const histories = fc
@@ -120,8 +120,35 @@ test('no reader at or above the safe point sees a difference, and little is left
       // A transaction that started at the safe point may still prewrite: its Rollback record stays.
       const below = row.writes.filter(({ type, commitTs }) => commitTs < safePoint + (type === 'rollback' ? 0 : 1))
       expect(below.length).toBeLessThanOrEqual(1)
-      expect(gc(row, safePoint)).toEqual({ mutations: [], removed: 0 })
+      expect(gc(row, safePoint)).toMatchObject({ mutations: [], removed: 0 })
     }),
+    { numRuns: 300 },
+  )
+})
+
+test('a history in parts loses what it loses as a whole, a delete after all that it deleted', () => {
+  fc.assert(
+    fc.property(
+      histories,
+      fc.integer({ min: 0, max: 42 }),
+      fc.integer({ min: 1, max: 4 }),
+      (writes, safePoint, size) => {
+        const whole = gc(rowOf({ writes }), safePoint)
+        const parts: GcAnswer[] = []
+        for (let from = 0; from === 0 || from < writes.length; from += size) {
+          const isLast = from + size >= writes.length
+          const part = { base: parts.at(-1)?.base, isLast }
+          parts.push(gc(rowOf({ writes: writes.slice(from, from + size) }), safePoint, part))
+        }
+        const mutations = parts.flatMap((part) => part.mutations)
+        // A delete at the safe point itself may have been flagged by a rollback since its part was read.
+        const kept = whole.base?.type === 'delete' && whole.base.commitTs === safePoint && parts.length > 1
+        if (!kept || writes.indexOf(whole.base as WriteRecord) >= (parts.length - 1) * size)
+          expect(changes(mutations)).toBe(changes(whole.mutations))
+        const last = mutations.findIndex((one) => one.type === 'delete-write' && one.commitTs === whole.base?.commitTs)
+        if (last >= 0) expect(last).toBe(mutations.length - 1)
+      },
+    ),
     { numRuns: 300 },
   )
 })

@@ -25,6 +25,7 @@ function recordingEngine(log: string[] = []) {
     iterator: unused,
     snapshot: unused,
     compactRange: unused,
+    approximateSize: unused,
     reopen: unused,
     close: unused,
   }

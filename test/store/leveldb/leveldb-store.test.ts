@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { ClassicLevel } from 'classic-level'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { encodeKeyAt } from '../../../src/percolator/codec/key.js'
@@ -845,6 +846,58 @@ describe('removal', () => {
     expect((await store.mvccGetByKey({ key: utf8('hot') })).values).toHaveLength(1)
     expect((await store.scan({ ts: 1000, limit: 10_000 })).pairs).toHaveLength(2001)
     expect(await store.collect(1000)).toBe(0)
+  })
+
+  test('a history longer than a step goes in parts, its delete last', async () => {
+    const versionsOf = async (keys: string[]) => Promise.all(keys.map(versions))
+    for (let i = 0; i < 1300; i++)
+      await store.prewrite(
+        prewriteOf(10 + i, [put('deleted', LONG), put('kept', LONG), put('later', LONG)], { tryOnePc: true }),
+      )
+    await write(store, 2000, 2001, [del('deleted')])
+    await write(store, 3000, 3001, [put('later', 'new')])
+    await write(store, 5, 6, [put('a', '1'), put('z', '1')])
+    await write(store, 7, 8, [put('a', '2'), put('z', '2')])
+    expect(await store.collect(2500)).toBe(2 + 1301 + 1299 + 1299)
+    expect(await versionsOf(['a', 'deleted', 'kept', 'z'])).toEqual([[8], [], [expect.any(Number)], [8]])
+    expect(await versions('later')).toEqual([3001, expect.any(Number)])
+    for (const [key, values] of [
+      ['deleted', 0],
+      ['kept', 1],
+      ['later', 1],
+    ] as const)
+      expect((await store.mvccGetByKey({ key: utf8(key) })).values).toHaveLength(values)
+    expect(await read(store, 'kept', 2500)).toBe(LONG)
+  })
+
+  test('a collection that is ended goes on from the start the next time', async () => {
+    const keys = Array.from({ length: 1000 }, (_, i) => keyNumber(i))
+    for (const startTs of [5, 15])
+      await store.prewrite(
+        prewriteOf(
+          startTs,
+          keys.map((key) => put(key)),
+          { tryOnePc: true, minCommitTs: startTs + 1 },
+        ),
+      )
+    const abort = new AbortController()
+    const pace = { pause: async () => abort.abort(), signal: abort.signal }
+    const first = await store.collect(20, pace)
+    expect(first).toBeGreaterThan(0)
+    expect(first).toBeLessThan(1000)
+    expect(await store.collect(20)).toBe(1000 - first)
+  })
+
+  test('the space of long values that were collected comes back', async () => {
+    const value = randomBytes(64 * 1024)
+    for (let version = 0; version < 20; version++)
+      for (let i = 0; i < 10; i++)
+        await store.prewrite(prewriteOf(10 * version + 5, [put(keyNumber(i), value)], { tryOnePc: true }))
+    await store.compact({})
+    const before = await store.diskBytes()
+    expect(await store.collect(1000)).toBe(190)
+    expect(await store.diskBytes()).toBeLessThan(before / 4)
+    expect((await store.scan({ ts: 1000, limit: 100 })).pairs).toHaveLength(10)
   })
 
   test('delete_range removes every version, value and lock in it, and nothing else', async () => {

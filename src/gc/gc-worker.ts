@@ -1,0 +1,121 @@
+import { LockResolver } from '../client/lock-resolver.js'
+import { sleep } from '../client/sleep.js'
+import { GC_LIFE_TIME_MS_DEFAULT } from '../limits.js'
+import { physicalMs, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
+import type { Pace, Store } from '../store/store.js'
+import { type Collected, collectGarbage, resolveLocks } from './collect-garbage.js'
+import type { Pins } from './pins.js'
+import { type Holder, type SafePoint, safePointOf } from './safe-point.js'
+
+export interface GcOptions {
+  /** How long versions stay readable after they were overwritten; 0: they are collected only when somebody asks. */
+  readonly lifeTimeMs: number
+  readonly intervalMs: number
+}
+
+/** As long as this a transaction that lives keeps what it may read; TiDB's `tidb_gc_max_wait_time`. */
+const TXN_HOLDS_MS_MAX = 24 * 60 * 60 * 1000
+
+/** What a collection rests after each of its steps, in times of what the step took: it takes a fifth of the time. */
+const REST = 4
+
+export interface GcRun extends Collected, SafePoint {
+  readonly startedAtMs: number
+  readonly durationMs: number
+}
+
+export interface GcStatus extends GcOptions {
+  readonly isRunning: boolean
+  readonly pins: number
+  readonly lastRun?: GcRun
+}
+
+export interface GcSources {
+  readonly store: Store
+  readonly pins: Pins
+  /** start_ts of the transactions that the server keeps open for clients. */
+  readonly openTransactions: () => Iterable<Timestamp>
+  readonly onError: (error: unknown) => void
+}
+
+/** Collects old versions from time to time, and when asked to, one collection at a time. */
+export class GcWorker {
+  readonly #sources: GcSources
+  readonly #options: GcOptions
+  readonly #resolver: LockResolver
+  readonly #timer: NodeJS.Timeout | undefined
+  readonly #abort = new AbortController()
+  /** Never rejects. */
+  #last: Promise<unknown> = Promise.resolve()
+  #running = 0
+  #lastRun: GcRun | undefined
+
+  constructor(sources: GcSources, options: GcOptions) {
+    this.#sources = sources
+    this.#options = options
+    this.#resolver = new LockResolver(sources.store)
+    if (options.lifeTimeMs > 0) {
+      this.#timer = setInterval(() => {
+        if (this.#running === 0) this.run(this.wanted()).catch(sources.onError)
+      }, options.intervalMs)
+      this.#timer.unref()
+    }
+  }
+
+  get status(): GcStatus {
+    const pins = this.#sources.pins.list().length
+    return { ...this.#options, isRunning: this.#running > 0, pins, ...(this.#lastRun && { lastRun: this.#lastRun }) }
+  }
+
+  /** Where the safe point belongs by the clock. */
+  wanted(lifeTimeMs = this.#options.lifeTimeMs || GC_LIFE_TIME_MS_DEFAULT): Timestamp {
+    const { store } = this.#sources
+    return Math.max(store.safePoint, timestampFromMs(physicalMs(store.clock()) - lifeTimeMs))
+  }
+
+  /**
+   * Collects after those that were asked for before. Transactions that are over lose their locks, those that live, and
+   * pins, keep what they may read.
+   * @param wanted the safe point, not above the store's clock; it ends up lower where somebody holds it back.
+   */
+  run(wanted: Timestamp): Promise<GcRun> {
+    this.#running++
+    const run = this.#last.then(() => this.#run(wanted)).finally(() => this.#running--)
+    this.#last = run.catch(() => {})
+    return run
+  }
+
+  /** Ends a collection that runs after its step; what it has not removed the next one does. */
+  async close(): Promise<void> {
+    clearInterval(this.#timer)
+    this.#abort.abort()
+    await this.#last
+  }
+
+  async #run(wanted: Timestamp): Promise<GcRun> {
+    const { store, pins } = this.#sources
+    const startedAtMs = Date.now()
+    const begin = performance.now()
+    await resolveLocks(store, this.#resolver, wanted, store.clock())
+    const { locks } = await store.scanLock({ maxTs: wanted - 1 })
+    const decided = safePointOf(wanted, [
+      ...pins.holders(),
+      ...this.#alive('transaction', this.#sources.openTransactions()),
+      ...this.#alive('lock', new Set(locks.map(({ startTs }) => startTs))),
+    ])
+    pins.refuseBelow(decided.safePoint)
+    const collected = await collectGarbage(store, decided.safePoint, this.#pace)
+    this.#lastRun = { ...decided, ...collected, startedAtMs, durationMs: Math.round(performance.now() - begin) }
+    return this.#lastRun
+  }
+
+  *#alive(by: Holder['by'], startTs: Iterable<Timestamp>): Generator<Holder> {
+    const oldest = timestampFromMs(physicalMs(this.#sources.store.clock()) - TXN_HOLDS_MS_MAX)
+    for (const ts of startTs) if (ts >= oldest) yield { by, ts }
+  }
+
+  readonly #pace: Pace = {
+    pause: (workedMs) => sleep(REST * workedMs, this.#abort.signal).catch(() => {}),
+    signal: this.#abort.signal,
+  }
+}

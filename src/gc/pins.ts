@@ -1,0 +1,145 @@
+import { randomBytes } from 'node:crypto'
+import { PINS_MAX } from '../limits.js'
+import { packRecord, unpackRecord } from '../percolator/codec/record.js'
+import { belowSafePoint, invalid, KvError } from '../percolator/errors.js'
+import { physicalMs, type Timestamp } from '../percolator/timestamp.js'
+import type { Store } from '../store/store.js'
+import type { Holder } from './safe-point.js'
+
+/** A snapshot that collection leaves readable for as long as it lives. */
+export interface Pin {
+  readonly pin: string
+  readonly ts: Timestamp
+  /** Unix milliseconds. */
+  readonly expiresAtMs: number
+}
+
+const RECORDS = 'pin/'
+
+/**
+ * Snapshots that must stay readable: those that clients pin for a time, which are stored and outlive a restart, and those
+ * that the server holds while it streams them.
+ */
+export class Pins {
+  readonly #store: Store
+  readonly #pins: Map<string, Pin>
+  readonly #held = new Set<Holder>()
+  /** What a collection under way is raising the safe point to. */
+  #floor: Timestamp = 0
+
+  private constructor(store: Store, pins: Map<string, Pin>) {
+    this.#store = store
+    this.#pins = pins
+  }
+
+  /** With the pins that the last run left. */
+  static async open(store: Store): Promise<Pins> {
+    const pins = new Map<string, Pin>()
+    for (const [name, record] of await store.serverRecords(RECORDS)) {
+      const pin = decodePin(name.slice(RECORDS.length), record)
+      pins.set(pin.pin, pin)
+    }
+    return new Pins(store, pins)
+  }
+
+  /**
+   * In this process only, until the function that is returned is called.
+   * @throws KvError `ts_below_safe_point`
+   */
+  hold(ts: Timestamp): () => void {
+    this.#requireReadable(ts)
+    const holder: Holder = { by: 'pin', ts }
+    this.#held.add(holder)
+    return () => this.#held.delete(holder)
+  }
+
+  /**
+   * @param ts default: now. @throws KvError `ts_below_safe_point`; `invalid_argument` for a timestamp of the future, whose
+   *   snapshot is not there yet; `overloaded` when there are too many.
+   */
+  async create(wanted: { readonly ts?: Timestamp | undefined; readonly ttlMs: number }): Promise<Pin> {
+    const { ts = await this.#store.tso(1), ttlMs } = wanted
+    if (ts > this.#store.clock()) throw invalid('ts', 'ts is in the future')
+    const release = this.hold(ts)
+    try {
+      await this.#dropExpired()
+      if (this.#pins.size >= PINS_MAX) throw new KvError('overloaded', `there are ${PINS_MAX} pins already`, {})
+      return await this.#put({ pin: randomBytes(12).toString('base64url'), ts, expiresAtMs: this.#expiry(ttlMs) })
+    } finally {
+      release()
+    }
+  }
+
+  /** Its life begins anew. @throws KvError `not_found` */
+  async renew(id: string, ttlMs: number): Promise<Pin> {
+    return this.#put({ ...this.#find(id), expiresAtMs: this.#expiry(ttlMs) })
+  }
+
+  /** @throws KvError `not_found` */
+  async remove(id: string): Promise<void> {
+    this.#find(id)
+    await this.#forget(id)
+  }
+
+  /** Those that live, the oldest snapshot first. */
+  list(): Pin[] {
+    return [...this.#pins.values()].filter((pin) => !this.#isExpired(pin)).sort((a, b) => a.ts - b.ts)
+  }
+
+  *holders(): Generator<Holder> {
+    for (const { ts } of this.list()) yield { by: 'pin', ts }
+    yield* this.#held
+  }
+
+  /** From now on nothing below is pinned: a collection is going to raise the safe point to it. */
+  refuseBelow(safePoint: Timestamp): void {
+    this.#floor = Math.max(this.#floor, safePoint)
+  }
+
+  #requireReadable(ts: Timestamp): void {
+    const safePoint = Math.max(this.#floor, this.#store.safePoint)
+    if (ts < safePoint) throw belowSafePoint(ts, safePoint)
+  }
+
+  #find(id: string): Pin {
+    const pin = this.#pins.get(id)
+    if (pin === undefined || this.#isExpired(pin)) throw new KvError('not_found', 'there is no such pin', {})
+    return pin
+  }
+
+  /** It counts at once, and is stored before anyone relies on it. */
+  async #put(pin: Pin): Promise<Pin> {
+    const before = this.#pins.get(pin.pin)
+    this.#pins.set(pin.pin, pin)
+    try {
+      await this.#store.putServerRecord(RECORDS + pin.pin, packRecord([pin.ts, pin.expiresAtMs]))
+      return pin
+    } catch (error) {
+      if (before === undefined) this.#pins.delete(pin.pin)
+      else this.#pins.set(pin.pin, before)
+      throw error
+    }
+  }
+
+  async #forget(id: string): Promise<void> {
+    this.#pins.delete(id)
+    await this.#store.putServerRecord(RECORDS + id, undefined)
+  }
+
+  async #dropExpired(): Promise<void> {
+    for (const pin of [...this.#pins.values()]) if (this.#isExpired(pin)) await this.#forget(pin.pin)
+  }
+
+  #expiry(ttlMs: number): number {
+    return physicalMs(this.#store.clock()) + ttlMs
+  }
+
+  #isExpired({ expiresAtMs }: Pin): boolean {
+    return expiresAtMs <= physicalMs(this.#store.clock())
+  }
+}
+
+function decodePin(pin: string, record: Uint8Array): Pin {
+  const [ts, expiresAtMs] = unpackRecord(record, 'pin', 2)
+  return { pin, ts: Number(ts), expiresAtMs: Number(expiresAtMs) }
+}

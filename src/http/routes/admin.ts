@@ -1,0 +1,63 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { Pin } from '../../gc/pins.js'
+import { PIN_TTL_MS_DEFAULT } from '../../limits.js'
+import { invalid } from '../../percolator/errors.js'
+import { answer } from '../answer.js'
+import type { AppContext } from '../context.js'
+import { decoderOf } from '../decode.js'
+import { rangeOf } from '../range.js'
+import * as schemas from '../schemas.js'
+
+/** `/v1/admin/...`: what an operator asks of a running server. */
+export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: AppContext): void {
+  const config = { bodyMayBeEmpty: true }
+
+  const decodeGc = decoderOf(schemas.AdminGcBody, limits)
+  app.post('/v1/admin/gc', { schema: { body: schemas.AdminGcBody }, config }, async (request, reply) => {
+    const { safePoint, lifeTimeMs } = decodeGc(request.body)
+    if (safePoint !== undefined && lifeTimeMs !== undefined)
+      throw invalid('safe_point', 'give safe_point or life_time_ms, not both')
+    if (safePoint !== undefined && safePoint > store.clock()) throw invalid('safe_point', 'safe_point is in the future')
+    const run = await gc.run(safePoint ?? gc.wanted(lifeTimeMs))
+    return answer(request, reply, {
+      safePoint: run.safePoint,
+      versionsRemoved: run.versionsRemoved,
+      heldBackBy: run.heldBackBy,
+    })
+  })
+
+  const decodeCompact = decoderOf(schemas.AdminCompactBody, limits)
+  app.post('/v1/admin/compact', { schema: { body: schemas.AdminCompactBody }, config }, async (request, reply) => {
+    const range = rangeOf(decodeCompact(request.body), 'prefix')
+    const diskBytesBefore = await store.diskBytes()
+    await store.compact(range)
+    return answer(request, reply, { diskBytesBefore, diskBytes: await store.diskBytes() })
+  })
+
+  const decodePin = decoderOf(schemas.PinBody, limits)
+  app.post('/v1/admin/pins', { schema: { body: schemas.PinBody }, config }, async (request, reply) => {
+    const { ts, ttlMs = PIN_TTL_MS_DEFAULT } = decodePin(request.body)
+    return answer(request, reply.status(201), shown(await pins.create({ ts, ttlMs })))
+  })
+
+  app.get('/v1/admin/pins', (request, reply) => answer(request, reply, { pins: pins.list().map(shown) }))
+
+  const decodeRenew = decoderOf(schemas.PinRenewBody, limits)
+  app.put('/v1/admin/pins/:pin', { schema: { body: schemas.PinRenewBody }, config }, async (request, reply) => {
+    const { ttlMs = PIN_TTL_MS_DEFAULT } = decodeRenew(request.body)
+    return answer(request, reply, shown(await pins.renew(idOf(request), ttlMs)))
+  })
+
+  app.delete('/v1/admin/pins/:pin', async (request, reply) => {
+    await pins.remove(idOf(request))
+    return answer(request, reply, {})
+  })
+}
+
+function idOf(request: FastifyRequest): string {
+  return (request.params as { readonly pin: string }).pin
+}
+
+function shown({ pin, ts, expiresAtMs }: Pin) {
+  return { pin, ts, expiresAt: new Date(expiresAtMs).toISOString() }
+}

@@ -1,0 +1,150 @@
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import { type GcOptions, GcWorker } from '../../src/gc/gc-worker.js'
+import { Pins } from '../../src/gc/pins.js'
+import type { Timestamp } from '../../src/percolator/timestamp.js'
+import type { Store } from '../../src/store/store.js'
+import { codeOf, prewriteOf, put, read, START_MS, TestClock, testStores, utf8, write } from '../store/support.js'
+
+const stores = testStores()
+const MINUTE = 60_000
+
+async function start(options: GcOptions = { lifeTimeMs: 10 * MINUTE, intervalMs: MINUTE }) {
+  const clock = new TestClock()
+  const store = await stores.open({ now: clock.now })
+  const open: Timestamp[] = []
+  const pins = await Pins.open(store)
+  const errors: unknown[] = []
+  const gc = new GcWorker({ store, pins, openTransactions: () => open, onError: (e) => errors.push(e) }, options)
+  const at = (minutes: number) => (START_MS + minutes * MINUTE) * 2048
+  /** Two versions, a minute after the start and two. */
+  const fill = async () => {
+    clock.ms += 5 * MINUTE
+    await write(store, at(1), at(1) + 1, [put('a', 'old')])
+    await write(store, at(2), at(2) + 1, [put('a', 'new')])
+  }
+  return { clock, store, open, pins, gc, errors, at, fill }
+}
+const versionsOf = async (store: Store, key: string) => (await store.mvccGetByKey({ key: utf8(key) })).writes.length
+
+test('collects what was overwritten a life time ago', async () => {
+  const { clock, store, gc, at, fill } = await start()
+  await fill()
+  expect(await gc.run(gc.wanted())).toMatchObject({ versionsRemoved: 0 })
+  clock.ms += 10 * MINUTE
+  expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(5), versionsRemoved: 1 })
+  expect(await codeOf(read(store, 'a', at(5) - 1))).toBe('ts_below_safe_point')
+  expect(await read(store, 'a', at(5))).toBe('new')
+  expect(gc.status).toMatchObject({ isRunning: false, pins: 0, lastRun: { versionsRemoved: 1, safePoint: at(5) } })
+  // A clock that stepped back lowers nothing.
+  clock.ms -= 8 * MINUTE
+  expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(5), versionsRemoved: 0 })
+})
+
+describe('what must stay readable', () => {
+  test('an open transaction, for a day', async () => {
+    const { clock, store, open, gc, at, fill } = await start()
+    await fill()
+    open.push(at(1) + 1)
+    clock.ms += 60 * MINUTE
+    expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(1) + 1, heldBackBy: 'transaction' })
+    expect(await read(store, 'a', at(1) + 1)).toBe('old')
+    clock.ms += 24 * 60 * MINUTE
+    expect(await gc.run(gc.wanted())).toMatchObject({ versionsRemoved: 1 })
+  })
+
+  test('a pin, until it is removed or its time is over', async () => {
+    const { clock, store, pins, gc, at, fill } = await start()
+    await fill()
+    const first = await pins.create({ ts: at(1) + 1, ttlMs: 20 * MINUTE })
+    clock.ms += 19 * MINUTE
+    expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(1) + 1, heldBackBy: 'pin', versionsRemoved: 0 })
+    await pins.renew(first.pin, 20 * MINUTE)
+    clock.ms += 19 * MINUTE
+    expect(await gc.run(gc.wanted())).toMatchObject({ heldBackBy: 'pin' })
+    expect(await read(store, 'a', at(1) + 1)).toBe('old')
+    clock.ms += 2 * MINUTE
+    expect(pins.list()).toEqual([])
+    expect(await gc.run(gc.wanted())).toMatchObject({ versionsRemoved: 1 })
+  })
+
+  test('a stream that the server holds', async () => {
+    const { pins, gc, at, clock, fill } = await start()
+    await fill()
+    const release = pins.hold(at(1) + 1)
+    clock.ms += 60 * MINUTE
+    expect(await gc.run(gc.wanted())).toMatchObject({ heldBackBy: 'pin' })
+    release()
+    expect(await gc.run(gc.wanted())).toMatchObject({ versionsRemoved: 1 })
+  })
+
+  test('the transaction of a lock that lives; one that is over loses its locks', async () => {
+    const { clock, store, gc, at, fill } = await start()
+    await fill()
+    await store.prewrite(prewriteOf(at(1) + 5, [put('alive')], { lockTtl: 60 * MINUTE }))
+    await store.prewrite(prewriteOf(at(1) + 2, [put('dead')], { lockTtl: MINUTE }))
+    clock.ms += 30 * MINUTE
+    expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(1) + 5, heldBackBy: 'lock' })
+    expect((await store.scanLock({ maxTs: at(100) })).locks.map(({ startTs }) => startTs)).toEqual([at(1) + 5])
+    await store.commit({ keys: [utf8('alive')], startTs: at(1) + 5, commitTs: at(30) })
+    expect(await gc.run(gc.wanted())).not.toHaveProperty('heldBackBy')
+    expect(await versionsOf(store, 'a')).toBe(1)
+  })
+
+  test('nothing is pinned below where a collection is going', async () => {
+    const { clock, pins, gc, at, fill } = await start()
+    await fill()
+    clock.ms += 60 * MINUTE
+    const run = gc.run(gc.wanted())
+    await new Promise((resolve) => setImmediate(resolve))
+    const pinned = await codeOf(pins.create({ ts: at(1) + 1, ttlMs: MINUTE }))
+    const { safePoint } = await run
+    expect([pinned, safePoint]).toEqual(safePoint > at(1) + 1 ? ['ts_below_safe_point', at(55)] : ['none', at(1) + 1])
+    expect(await codeOf(pins.create({ ts: safePoint - 1, ttlMs: MINUTE }))).toBe('ts_below_safe_point')
+  })
+})
+
+test('pins outlive a restart', async () => {
+  const directory = await stores.directory()
+  const clock = new TestClock()
+  const store = await stores.open({ directory, now: clock.now })
+  const pins = await Pins.open(store)
+  const kept = await pins.create({ ts: clock.ts() - 5, ttlMs: MINUTE })
+  const removed = await pins.create({ ttlMs: MINUTE })
+  await pins.remove(removed.pin)
+  await store.close()
+  const again = await Pins.open(await stores.open({ directory, now: clock.now }))
+  expect(again.list()).toEqual([kept])
+  expect(await codeOf(again.renew(removed.pin, 1))).toBe('not_found')
+})
+
+describe('by itself', () => {
+  afterEach(() => void vi.useRealTimers())
+
+  test('from time to time, until it is closed; a failure is told and the next one comes', async () => {
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+    const { store, gc, errors, clock, fill } = await start()
+    await fill()
+    clock.ms += 60 * MINUTE
+    const fails = vi.spyOn(store, 'scanLock').mockRejectedValueOnce(new Error('no disk'))
+    vi.advanceTimersByTime(MINUTE)
+    await vi.waitFor(() => expect(errors).toEqual([new Error('no disk')]))
+    fails.mockRestore()
+    await vi.waitFor(() => expect(gc.status.isRunning).toBe(false))
+    vi.advanceTimersByTime(MINUTE)
+    await vi.waitFor(() => expect(gc.status.lastRun).toMatchObject({ versionsRemoved: 1 }))
+    await gc.close()
+    const { lastRun } = gc.status
+    vi.advanceTimersByTime(10 * MINUTE)
+    expect(gc.status).toMatchObject({ isRunning: false, lastRun })
+  })
+
+  test('never with a life time of 0, and asked it keeps ten minutes', async () => {
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+    const { gc, clock, fill, at } = await start({ lifeTimeMs: 0, intervalMs: MINUTE })
+    await fill()
+    clock.ms += 60 * MINUTE
+    vi.advanceTimersByTime(10 * MINUTE)
+    expect(gc.status.isRunning).toBe(false)
+    expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(55) })
+  })
+})
