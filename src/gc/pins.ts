@@ -58,8 +58,9 @@ export class Pins {
    *   snapshot is not there yet; `overloaded` when there are too many.
    */
   async create(wanted: { readonly ts?: Timestamp | undefined; readonly ttlMs: number }): Promise<Pin> {
-    const { ts = await this.#store.tso(1), ttlMs } = wanted
-    if (ts > this.#store.clock()) throw invalid('ts', 'ts is in the future')
+    const now = await this.#store.tso(1)
+    const { ts = now, ttlMs } = wanted
+    if (ts > now) throw invalid('ts', 'ts is in the future')
     const release = this.hold(ts)
     try {
       await this.#dropExpired()
