@@ -1,4 +1,4 @@
-// A pass of the collection of old versions: how long it takes, and what it does to requests meanwhile.
+// A collection of old versions: how long it takes, at once and with the worker's rests, and what it does to requests meanwhile.
 import { fillVersions } from './fill.mjs'
 import { load } from './load.mjs'
 import { post, timestamp } from './post.mjs'
@@ -14,8 +14,12 @@ export async function gc({ shapes, seconds }) {
   const rows = []
   for (const shape of shapes) {
     const alone = await withPerkv((server, data) => passAlone(server, data, shape))
-    const loaded = await withPerkv((server) => passUnderLoad(server, shape, seconds))
-    rows.push({ shape: `${shape.keys} keys x ${shape.versions}`, ...alone, ...loaded })
+    const name = `${shape.keys} keys x ${shape.versions}`
+    rows.push({ shape: name, ...alone })
+    for (const call of ['/v1/admin/gc', '/v1/percolator/gc']) {
+      const loaded = await withPerkv((server, data) => passUnderLoad(server, data, shape, seconds, call))
+      rows.push({ shape: name, call, ...loaded })
+    }
   }
   return { settings: { connections: 2 * CONNECTIONS, seconds_before: seconds }, rows }
 }
@@ -23,7 +27,7 @@ export async function gc({ shapes, seconds }) {
 async function passAlone(server, data, { keys, versions }) {
   const rate = await fillVersions(server, keys, versions)
   const before = await diskBytes(data)
-  const { elapsed, removed } = await collect(server, await timestamp(server))
+  const { elapsed, removed } = await collect(server, '/v1/percolator/gc', await timestamp(server))
   return {
     load_per_s: rate,
     pass_s: elapsed,
@@ -35,25 +39,30 @@ async function passAlone(server, data, { keys, versions }) {
   }
 }
 
-async function passUnderLoad(server, { keys, versions }, seconds) {
+async function passUnderLoad(server, data, { keys, versions }, seconds, call) {
   await fillVersions(server, keys, versions)
   // Below all that the load does: a pass ends the transactions that are older than its safe point.
   const safePoint = await timestamp(server)
+  const diskBefore = await diskBytes(data)
   await foreground(server, keys, { seconds: 1 })
   const before = await foreground(server, keys, { seconds })
-  const pass = collect(server, safePoint)
+  const pass = collect(server, call, safePoint)
   const during = await foreground(server, keys, { until: pass })
+  const { elapsed, removed } = await pass
   return {
-    loaded_pass_s: (await pass).elapsed,
+    pass_s: elapsed,
+    removed,
+    disk_before_mb: diskBefore / 1e6,
+    disk_after_mb: (await diskBytes(data)) / 1e6,
     ...prefixed('before_', before),
     ...prefixed('during_', during),
     failed: before.failed + during.failed,
   }
 }
 
-async function collect(server, safePoint) {
+async function collect(server, call, safePoint) {
   const start = performance.now()
-  const { versions_removed } = await post(server, '/v1/percolator/gc', { safe_point: safePoint })
+  const { versions_removed } = await post(server, call, { safe_point: safePoint })
   return { elapsed: (performance.now() - start) / 1000, removed: Number(versions_removed) }
 }
 

@@ -18,6 +18,8 @@ const TXN_HOLDS_MS_MAX = 24 * 60 * 60 * 1000
 
 /** What a collection rests after each of its steps, in times of what the step took: it takes a fifth of the time. */
 const REST = 4
+/** Where steps take long because others are at work too, it still has to keep up with them. */
+const REST_MS_MAX = 20
 
 export interface GcRun extends Collected, SafePoint {
   readonly startedAtMs: number
@@ -115,7 +117,7 @@ export class GcWorker {
   }
 
   readonly #pace: Pace = {
-    pause: (workedMs) => sleep(REST * workedMs, this.#abort.signal).catch(() => {}),
+    pause: (workedMs) => sleep(Math.min(REST * workedMs, REST_MS_MAX), this.#abort.signal).catch(() => {}),
     signal: this.#abort.signal,
   }
 }
