@@ -127,6 +127,8 @@ export class TappedEngine {
   /** Stands in for each write; `land` does what was asked. */
   onWrite: (write: SeenWrite, land: () => Promise<void>) => Promise<void> = (_, land) => land()
   onReopen: (reopen: () => Promise<void>) => Promise<void> = (reopen) => reopen()
+  /** Rejects: the disk is full. */
+  onRequireRoom: () => Promise<void> = async () => {}
   #engine: Engine | undefined
 
   /** The real thing underneath. */
@@ -152,6 +154,7 @@ export class TappedEngine {
         return { ...this.#reader(snapshot), close: () => this.#run(snapshot.close()) }
       },
       compactRange: (start, end) => this.#run(engine.compactRange(start, end)),
+      requireRoom: () => this.onRequireRoom(),
       reopen: () => {
         this.reopens++
         return this.onReopen(async () => {

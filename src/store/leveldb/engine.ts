@@ -1,4 +1,5 @@
 import { ClassicLevel } from 'classic-level'
+import { requireRoom } from './room.js'
 
 export type EngineOp =
   | { readonly type: 'put'; readonly key: Buffer; readonly value: Buffer }
@@ -34,6 +35,8 @@ export interface Engine extends EngineReader {
   write(ops: readonly EngineOp[], sync: boolean): Promise<void>
   snapshot(): EngineReader & { close(): Promise<void> }
   compactRange(start: Buffer, end: Buffer): Promise<void>
+  /** Rejects where the disk has no room for `reopen`, which would leave the database closed. */
+  requireRoom(): Promise<void>
   /** Closes and opens again: after a failed write this is what settles whether it is on disk. */
   reopen(): Promise<void>
   close(): Promise<void>
@@ -88,6 +91,7 @@ export async function openLevelDb(directory: string): Promise<Engine> {
       return { ...readerOf(db, snapshot), close: () => snapshot.close() }
     },
     compactRange: (start, end) => db.compactRange(start, end),
+    requireRoom: () => requireRoom(directory),
     async reopen() {
       await db.close()
       await db.open()

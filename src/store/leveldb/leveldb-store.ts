@@ -75,9 +75,12 @@ class LevelDbStore implements Store {
   get lockCount(): number {
     return this.#rows.locks.size
   }
+  get fault(): string | undefined {
+    return this.#rows.isWritable ? undefined : (this.#rows.fault ?? 'closed')
+  }
   probe(): boolean {
-    if (!this.#rows.isAvailable) this.#rows.reopenSoon()
-    return this.#rows.isAvailable
+    if (!this.#rows.isWritable) this.#rows.reopenSoon()
+    return this.#rows.isWritable
   }
   clock(): Timestamp {
     return this.#rows.oracle.clock()
@@ -85,6 +88,9 @@ class LevelDbStore implements Store {
   tso(count: number): Timestamp | Promise<Timestamp> {
     const ts = this.#rows.oracle.next(count)
     return typeof ts === 'number' ? ts : this.#rows.guard(() => ts)
+  }
+  readTs(): Timestamp | Promise<Timestamp> {
+    return this.#rows.isWritable ? this.tso(1) : this.#rows.oracle.last
   }
   close(): Promise<void> {
     return this.#rows.close()
