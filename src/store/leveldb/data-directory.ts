@@ -26,6 +26,7 @@ export async function openDataDirectory(
   try {
     engine = await open(directory)
   } catch (error) {
+    if (error instanceof DataDirectoryError) throw error
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : (error as Error)
     const isInUse = 'code' in cause && cause.code === 'LEVEL_LOCKED'
     throw new DataDirectoryError(

@@ -1,4 +1,5 @@
 import { ClassicLevel } from 'classic-level'
+import { requireRecoverable } from './recovery-check.js'
 import { requireRoom } from './room.js'
 
 export type EngineOp =
@@ -70,8 +71,12 @@ const PAGE_BYTES = 256 * 1024
 type Level = ClassicLevel<Buffer, Buffer>
 type LevelSnapshot = ReturnType<Level['snapshot']>
 
-/** @throws what classic-level throws: `cause.code` is `LEVEL_LOCKED` when another process holds the directory. */
+/**
+ * @throws DataDirectoryError where LevelDB would pass over damage; what classic-level throws: `cause.code` is
+ *   `LEVEL_LOCKED` when another process holds the directory.
+ */
 export async function openLevelDb(directory: string): Promise<Engine> {
+  await requireRecoverable(directory)
   const db: Level = new ClassicLevel(directory, { keyEncoding: 'buffer', valueEncoding: 'buffer' })
   await db.open()
   return {
@@ -94,6 +99,7 @@ export async function openLevelDb(directory: string): Promise<Engine> {
     requireRoom: () => requireRoom(directory),
     async reopen() {
       await db.close()
+      await requireRecoverable(directory)
       await db.open()
     },
     close: () => db.close(),

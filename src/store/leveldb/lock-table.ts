@@ -12,7 +12,7 @@ export interface LockEntry {
    */
   pending: Promise<void> | undefined
   /** `pending` is rejected. */
-  isInDoubt?: boolean
+  isInDoubt?: boolean | undefined
 }
 
 /**
@@ -40,7 +40,7 @@ export class LockTable {
     } else {
       entry.lock = lock
       entry.pending = pending
-      entry.isInDoubt = false
+      entry.isInDoubt = undefined
     }
   }
 
