@@ -9,12 +9,13 @@ const LAST = 4
 
 export interface LogRecord {
   readonly bytes: Buffer
-  /** Something stands between it and the record before it that is no record: LevelDB passes over that, and says nothing. */
+  /** Something stands between it and the record before it that is no record. */
   readonly isAfterDamage: boolean
 }
 
 /**
- * The records that LevelDB would read. It takes what follows the last of them for a write that a crash has cut off.
+ * The records of a log: those that LevelDB would read, and behind damage those that it would pass over. What follows the
+ * last of them is taken for a write that a crash has cut off.
  * @see LevelDB's `doc/log_format.md`.
  */
 export function* logRecords(log: Buffer): Generator<LogRecord> {
@@ -29,10 +30,10 @@ export function* logRecords(log: Buffer): Generator<LogRecord> {
     const type = log.readUInt8(at + 6)
     const end = at + HEADER + log.readUInt16LE(at + 4)
     if (end > log.length && blockEnd >= log.length) return
-    if (end > blockEnd || crcOf(log.subarray(at + 6, end)) !== unmask(log.readUInt32LE(at))) {
+    if (end > blockEnd || crc32c(log.subarray(at + 6, end)) !== unmask(log.readUInt32LE(at))) {
       isDamaged = true
       fragments = undefined
-      at = blockEnd // Where it says that the next record begins can't be trusted.
+      at = Math.min(end, blockEnd) // LevelDB gives up the rest of the block: what may be in it has to be found.
       continue
     }
     const bytes = log.subarray(at + HEADER, end)
@@ -54,7 +55,7 @@ function unmask(masked: number): number {
 }
 
 /** CRC-32C (Castagnoli). */
-function crcOf(bytes: Uint8Array): number {
+export function crc32c(bytes: Uint8Array): number {
   let crc = 0xffffffff
   for (let i = 0; i < bytes.length; i++) crc = (crc >>> 8) ^ (CRC_TABLE[(crc ^ (bytes[i] as number)) & 0xff] as number)
   return (crc ^ 0xffffffff) >>> 0
