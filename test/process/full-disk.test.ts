@@ -117,7 +117,6 @@ async function until<T>(body: () => Promise<T>, isWanted: (answer: T) => boolean
 
 const skipped = noSmallDisk === undefined ? '' : ` (skipped: ${noSmallDisk})`
 
-/** PERKV_TEST_FILLS: how often the disk gets full, each time with another rest of room. */
 test.skipIf(noSmallDisk !== undefined)(`a full disk refuses writes and nothing else, and loses nothing${skipped}`, () =>
   withSmallDisk(DISK_MIB, async (disk) => {
     const random = new Random(1)

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { ConnectionError, type Db, isUncertain, KvError } from '../../src/client/index.js'
 import { HttpTransaction, ISOLATIONS, isLost, MODES, Refused } from '../anomalies/http-transaction.js'
 import type { Target } from '../anomalies/list-append-workload.js'
@@ -35,6 +36,7 @@ const JSON_TYPE = { 'content-type': 'application/json' }
 const REGISTERS_A_CLIENT = 12
 const SEEN_MAX = 30
 /** Beside the lock or the write record, and beyond it; the long ones are what the database grows by. */
+const NOISE = randomBytes(50_000).toString('base64') // LevelDB compresses.
 const LENGTHS = [0, 10, 300, 4000, 50_000]
 
 /**
@@ -86,7 +88,7 @@ export class Registers {
         await this.#surviving(() => this.#increment(`${prefix}counter`, `${prefix}${step}`))
         increments++
       } else {
-        await this.#write(random.pick(registers), `${step}.${'x'.repeat(random.pick(LENGTHS))}`, random)
+        await this.#write(random.pick(registers), `${step}.${NOISE.slice(0, random.pick(LENGTHS))}`, random)
       }
       if (this.counts.lost !== life) await checkAll()
       else if (random.chance(0.1)) await this.#surviving(() => this.#check(random.pick(registers), seen, random))

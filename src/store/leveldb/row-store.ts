@@ -80,8 +80,9 @@ export class RowStore {
    * Meanwhile reads go on, but of what the failed write was to change.
    */
   isWritable = true
-  /** What went wrong, while it isn't. */
+  /** What went wrong, while it isn't: the write, then the last attempt to open again. */
   fault: string | undefined
+  #failure = ''
   #isClosed = false
   #reopening: Promise<void> | undefined
   #reopenNotBefore = 0
@@ -335,7 +336,7 @@ export class RowStore {
 
   #recover(error: unknown): Promise<void> {
     this.isWritable = false
-    this.fault = error instanceof Error ? error.message : String(error)
+    this.fault = this.#failure = messageOf(error)
     return this.#reopen()
   }
 
@@ -359,7 +360,8 @@ export class RowStore {
       await this.engine.reopen()
       await this.#loadLocks()
       this.isAvailable = this.isWritable = true
-    } catch {
+    } catch (error) {
+      this.fault = `${this.#failure}; ${messageOf(error)}`
       this.#reopenNotBefore = Date.now() + REOPEN_PAUSE_MS
     }
   }
@@ -398,6 +400,12 @@ export class RowStore {
       throw error
     }
   }
+}
+
+/** Of the cause, where there is one: abstract-level's own words are “Database failed to open”. */
+function messageOf(error: unknown): string {
+  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
+  return cause instanceof Error ? cause.message : String(cause)
 }
 
 const NO_WRITES: readonly WriteRecord[] = []

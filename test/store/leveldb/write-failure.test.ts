@@ -443,7 +443,7 @@ describe('a disk that stays full', () => {
       expect(await codeOf(write(store, 300, 301, [put('other')]))).toBe('storage_unavailable')
       expect(await codeOf(each.act())).toBe('storage_unavailable')
       expect([store.probe(), tapped.reopens, tapped.writes.length]).toEqual([false, 0, writes])
-      expect(store.fault).toBe('disk full')
+      expect(store.fault).toBe('disk full; no room')
 
       await makeRoom()
       await expectAgreement()
