@@ -9,7 +9,7 @@ const LAST = 4
 
 export interface LogRecord {
   readonly bytes: Buffer
-  /** Something stands between it and the record before it that is no record. */
+  /** Something stands before it in the log that is no record. */
   readonly isAfterDamage: boolean
 }
 
@@ -29,23 +29,22 @@ export function* logRecords(log: Buffer): Generator<LogRecord> {
     }
     const type = log.readUInt8(at + 6)
     const end = at + HEADER + log.readUInt16LE(at + 4)
-    if (end > log.length && blockEnd >= log.length) return
-    if (end > blockEnd || crc32c(log.subarray(at + 6, end)) !== unmask(log.readUInt32LE(at))) {
+    const isRecord = type >= FULL && type <= LAST && end <= Math.min(blockEnd, log.length)
+    if (!isRecord || crc32c(log.subarray(at + 6, end)) !== unmask(log.readUInt32LE(at))) {
       isDamaged = true
       fragments = undefined
-      at = Math.min(end, blockEnd) // LevelDB gives up the rest of the block: what may be in it has to be found.
+      at++ // LevelDB gives up the rest of the block, or of the log: what may be in it has to be found.
       continue
     }
     const bytes = log.subarray(at + HEADER, end)
     at = end
     const begins = type === FULL || type === FIRST
-    if (begins === (fragments !== undefined) || type > LAST) isDamaged = true
+    if (begins === (fragments !== undefined)) isDamaged = true
     if (begins) fragments = [bytes]
-    else if (type === MIDDLE || type === LAST) fragments?.push(bytes)
-    if ((type !== FULL && type !== LAST) || fragments === undefined) continue
+    else fragments?.push(bytes)
+    if (type === FIRST || type === MIDDLE || fragments === undefined) continue
     yield { bytes: fragments.length === 1 ? bytes : Buffer.concat(fragments), isAfterDamage: isDamaged }
     fragments = undefined
-    isDamaged = false
   }
 }
 

@@ -42,18 +42,24 @@ async function requireWhole(directory: string): Promise<void> {
   // 0: a database that was never opened, or that LevelDB's own repair made.
   if (oldest > 0 && Number(logs[0]) !== oldest)
     throw damaged(`${String(oldest).padStart(6, '0')}.log is missing, which ${current} needs`)
+  // Batches are numbered by their operations, so one that does not follow shows that there was another before it.
   let next: bigint | undefined
   for (const digits of logs) {
     for (const { bytes, isAfterDamage } of logRecords(await readFile(join(directory, `${digits}.log`)))) {
       const isBatch = bytes.length >= BATCH_HEADER
-      // Batches are numbered by their operations: one without the one before it was written after that was on disk.
-      if (!isBatch || isAfterDamage || bytes.readBigUInt64LE(0) !== (next ?? bytes.readBigUInt64LE(0)))
+      const sequence = isBatch ? bytes.readBigUInt64LE(0) : 0n
+      // A value may look like a record, and be all that is left of a write that a crash cut off.
+      const isStray = isAfterDamage && next !== undefined && (sequence < next || sequence > next + OPS_LOST_MAX)
+      if (isStray) continue
+      if (!isBatch || isAfterDamage || (next ?? sequence) !== sequence)
         throw damaged(`${digits}.log has a record that cannot be read, and later ones that can`)
-      next = bytes.readBigUInt64LE(0) + BigInt(bytes.readUInt32LE(8))
+      next = sequence + BigInt(bytes.readUInt32LE(8))
     }
   }
 }
 
+/** More than fit into the logs. */
+const OPS_LOST_MAX = 1n << 24n
 /** Sequence number, count. */
 const BATCH_HEADER = 12
 

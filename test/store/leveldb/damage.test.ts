@@ -145,6 +145,33 @@ describe('the log', () => {
     }
   })
 
+  test('a flipped bit in a record’s length, which LevelDB takes for the end of the log', async () => {
+    const log = await readFile(await logOf(directory))
+    const lastBlock = log.length - (log.length % 32_768)
+    const inLastBlock = ends.slice(0, -1).filter((end) => end >= lastBlock)
+    expect(inLastBlock.length).toBeGreaterThan(0)
+    for (const end of inLastBlock) {
+      const copy = await copyOf(directory)
+      const before = ends[ends.indexOf(end) - 1] as number
+      const at = Math.max(before, lastBlock) + 5 // The length's upper byte.
+      await change(await logOf(copy), (bytes) => Buffer.from(bytes).fill(0x70, at, at + 1))
+      await expectRefused(copy, /cannot be read, and later ones that can/)
+    }
+  })
+
+  test('a value that looks like a log is none, where a crash cut it off', async () => {
+    const full = join(root, 'inner')
+    const inner = await open(full)
+    const value = await readFile(await logOf(directory))
+    for (let i = 0; i < 20; i++) await writeAt(inner, 0, 10) // So that its batches have other numbers.
+    const { length } = await readFile(await logOf(full))
+    await inner.prewrite(prewriteOf(await inner.tso(1), [put('log', value.subarray(0, 18_000))], { tryOnePc: true }))
+    const copy = await copyOf(full)
+    await inner.close()
+    await truncate(await logOf(copy), length + 17_000)
+    expect(await countIn(copy, [10])).toBe(1)
+  })
+
   test('in the last, it looks like a write that a crash cut off', async () => {
     const copy = await copyOf(directory)
     await change(await logOf(copy), flipped((ends.at(-1) as number) - 1))
