@@ -33,11 +33,19 @@ export interface Store extends PercolatorApi {
   readonly lockCount: number
   /** Signs scan cursors; stays the same over restarts. */
   readonly cursorSecret: Uint8Array
-  /** False while the engine is failing and reads and writes answer `storage_unavailable`; asking has it tried again. */
+  /**
+   * False from a failed write until the engine was opened again: writes answer `storage_unavailable` meanwhile, and reads
+   * where they have to. Asking has it tried again.
+   */
   probe(): boolean
+  /** What went wrong, while writes are refused. */
+  readonly fault: string | undefined
 
   /** The newest timestamp that is not in the future. */
   clock(): Timestamp
+
+  /** For reads that begin no transaction: sees all that is acknowledged, also while writes are refused, and so `tso` may be. */
+  readTs(): Timestamp | Promise<Timestamp>
 
   /** The answer to a `get` where memory has it, without a promise; undefined: `get` has to say. */
   known(request: GetRequest): GetAnswer | undefined

@@ -76,7 +76,7 @@ export class OneShots {
     prewrite: Store['prewrite'],
     stored: (answer: OneShotAnswer) => StoredOutcome | undefined,
   ): Promise<OneShotAnswer> {
-    const ts = this.#store.tso(1)
+    const ts = keys.written.size === 0 ? this.#store.readTs() : this.#store.tso(1)
     const startTs = typeof ts === 'number' ? ts : await ts
     const txn = new Transaction(this.#home, startTs, OPTIONS[isolation])
     if (keys.read.size > 0) {

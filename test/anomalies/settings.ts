@@ -21,6 +21,9 @@ export function settings(defaults: Settings): Settings {
   }
 }
 
+/** PERKV_TEST_FILLS: how often test/process/full-disk.test.ts fills its disk, each time with another rest of room. */
+export const fills = fromEnv('PERKV_TEST_FILLS', 1)
+
 function fromEnv(name: string, standard: number): number {
   const text = process.env[name]
   if (text === undefined) return standard

@@ -266,6 +266,7 @@ test('livez, readyz and status', async () => {
     store: 'leveldb',
     safe_point: 0,
     uptime_ms: expect.any(Number),
+    writable: true,
     counts: { locks: 0 },
   })
 })

@@ -1,9 +1,11 @@
+import { chmod, mkdir, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { ClassicLevel } from 'classic-level'
 import { afterAll, describe, expect, test } from 'vitest'
 import { packRecord } from '../../src/percolator/codec/record.js'
 import { killAll, runCli, startProcess, withTempDir } from './server-process.js'
+import { noSmallDisk, withSmallDisk } from './small-disk.js'
 
 afterAll(killAll)
 
@@ -85,7 +87,42 @@ describe('perkv', () => {
       expectRefused(await runCli(['serve', '--port', '0', '--data', other]), 1, /not PerKV's/)
 
       expectRefused(await runCli(['serve', '--port', '0', '--data', '/dev/null/db']), 1, /cannot be opened/)
+      const file = join(directory, 'file')
+      await writeFile(file, '')
+      expectRefused(await runCli(['serve', '--port', '0', '--data', file]), 1, /cannot be opened: EEXIST/)
     }))
+
+  test('a data directory without the rights to it', () =>
+    withTempDir(async (directory) => {
+      const data = join(directory, 'db')
+      await mkdir(data)
+      await chmod(data, 0)
+      await chmod(directory, 0o755)
+      const nobody = process.getuid?.() === 0 ? 65_534 : undefined // Nothing is denied to root.
+      expectRefused(await runCli(['serve', '--port', '0', '--data', data], {}, nobody), 1, /Permission denied|EACCES/)
+    }))
+
+  test.skipIf(noSmallDisk !== undefined)(
+    `a read-only file system${noSmallDisk ? ` (skipped: ${noSmallDisk})` : ''}`,
+    () =>
+      withSmallDisk(64, async (disk) => {
+        const data = join(disk.path, 'db')
+        const server = await startProcess(data)
+        expect((await fetch(`${server.url}/v1/kv/key`, { method: 'PUT', body: 'value' })).status).toBe(200)
+        await server.stop('SIGKILL')
+        disk.remount('ro')
+        expectRefused(
+          await runCli(['serve', '--port', '0', '--data', data]),
+          1,
+          /cannot be opened: .*Read-only file system/,
+        )
+        expectRefused(await runCli(['serve', '--port', '0', '--data', `${data}2`]), 1, /cannot be opened/)
+        disk.remount('rw')
+        const again = await startProcess(data)
+        expect(await (await fetch(`${again.url}/v1/kv/key`)).text()).toBe('value')
+        await again.stop('SIGTERM')
+      }),
+  )
 
   test.each(['SIGTERM', 'SIGINT'] as const)('%s finishes what is in flight', (signal) =>
     withTempDir(async (data) => {

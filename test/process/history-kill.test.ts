@@ -3,53 +3,15 @@ import { connect } from '../../src/client/index.js'
 import { Bank } from '../anomalies/bank.js'
 import { ISOLATIONS, MODES } from '../anomalies/http-transaction.js'
 import { type AnomalyType, checkListAppend } from '../anomalies/list-append.js'
-import { ListAppendWorkload, type Target } from '../anomalies/list-append-workload.js'
+import { ListAppendWorkload } from '../anomalies/list-append-workload.js'
 import { report, settings } from '../anomalies/settings.js'
-import { killAll, type ServerProcess, startProcess, withTempDir } from './server-process.js'
+import { MortalServer } from './mortal-server.js'
+import { killAll, withTempDir } from './server-process.js'
 
 afterAll(killAll)
 
 /** See test/anomalies/settings.ts for the long form. */
 const { seed, txns, kills } = settings({ seed: 1, txns: 120, kills: 3 })
-
-/** One address and one directory; process after process. */
-class MortalServer implements Target {
-  #process: ServerProcess
-  #up: Promise<unknown> = Promise.resolve()
-  readonly url: string
-  lives = 1
-
-  private constructor(
-    readonly data: string,
-    process: ServerProcess,
-  ) {
-    this.#process = process
-    this.url = process.url
-  }
-
-  static async start(data: string): Promise<MortalServer> {
-    return new MortalServer(data, await startProcess(data))
-  }
-
-  async isUp(): Promise<void> {
-    await this.#up
-  }
-
-  /** kill -9, and a new process on the same directory and port. */
-  async restart(): Promise<void> {
-    const again = async (): Promise<void> => {
-      await this.#process.stop('SIGKILL')
-      this.#process = await startProcess(this.data, ['--port', new URL(this.url).port])
-      this.lives++
-    }
-    this.#up = again()
-    await this.#up
-  }
-
-  async end(): Promise<void> {
-    await this.#process.stop('SIGKILL')
-  }
-}
 
 const ALLOWED: ReadonlySet<AnomalyType> = new Set<AnomalyType>(['G2', 'G2-realtime'])
 

@@ -57,9 +57,13 @@ export interface Finished {
   readonly stderr: string
 }
 
-/** Runs the command to its end. */
-export async function runCli(args: readonly string[], env: Record<string, string> = {}): Promise<Finished> {
-  const child = spawn(process.execPath, [CLI, ...args], { env: { ...ENV, ...env } })
+/** Runs the command to its end. @param uid of another user; for root to choose. */
+export async function runCli(
+  args: readonly string[],
+  env: Record<string, string> = {},
+  uid?: number,
+): Promise<Finished> {
+  const child = spawn(process.execPath, [CLI, ...args], { env: { ...ENV, ...env }, ...(uid !== undefined && { uid }) })
   running.add(child)
   let stdout = ''
   let stderr = ''

@@ -127,6 +127,8 @@ export class TappedEngine {
   /** Stands in for each write; `land` does what was asked. */
   onWrite: (write: SeenWrite, land: () => Promise<void>) => Promise<void> = (_, land) => land()
   onReopen: (reopen: () => Promise<void>) => Promise<void> = (reopen) => reopen()
+  /** Rejects: the disk is full. */
+  onRequireRoom: () => Promise<void> = async () => {}
   #engine: Engine | undefined
 
   /** The real thing underneath. */
@@ -153,6 +155,7 @@ export class TappedEngine {
       },
       compactRange: (start, end) => this.#run(engine.compactRange(start, end)),
       approximateSize: (start, end) => this.#run(engine.approximateSize(start, end)),
+      requireRoom: () => this.onRequireRoom(),
       reopen: () => {
         this.reopens++
         return this.onReopen(async () => {

@@ -58,7 +58,7 @@ export function kvRoutes(app: FastifyInstance, { store, coordinator, oneShots, l
   app.post('/v1/kv/batch_get', batchGetOptions, async (request, reply) => {
     const body = decodeBatchGet(request.body)
     const keys = [...new Map(body.keys.map((key) => [keyText(key), key])).values()]
-    const ts = body.ts ?? (await store.tso(1))
+    const ts = body.ts ?? (await store.readTs())
     const wait = lockWaitMs(request.query as RawQuery)
     const { pairs } = await coordinator.resolver.resolving(wait, () => store.batchGet({ keys, ts }))
     return answer(request, reply, { pairs, ts })

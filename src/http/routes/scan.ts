@@ -47,7 +47,7 @@ export function scanRoutes(app: FastifyInstance, { store, coordinator, limits }:
     const ts = queryTimestamp(query)
     if (asked.cursor !== undefined && (ts ?? asked.cursor.ts) !== asked.cursor.ts)
       throw invalid('ts', 'ts differs from the cursor’s')
-    const at = asked.cursor?.ts ?? ts ?? (await store.tso(1))
+    const at = asked.cursor?.ts ?? ts ?? (await store.readTs())
     const snapshot = coordinator.snapshot(at, { lockWaitMs: lockWaitMs(query) })
     const scan: Scanner['scan'] = async (range) => {
       const { pairs, isCut } = await snapshot.scan(range)

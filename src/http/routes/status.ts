@@ -12,7 +12,7 @@ export function statusRoutes(app: FastifyInstance, { store, version, durability,
 
   app.get('/readyz', (request, reply) => {
     if (store.probe()) return answer(request, reply, { status: 'ready' })
-    const error = new KvError('storage_unavailable', 'the storage engine failed; it is being opened again', {})
+    const error = new KvError('storage_unavailable', `writes are refused: ${store.fault}`, {})
     const { status, body } = problemOf(error, request.id)
     return answerProblem(request, reply, status, body)
   })
@@ -23,6 +23,8 @@ export function statusRoutes(app: FastifyInstance, { store, version, durability,
       store: store.name,
       durability,
       uptimeMs: Date.now() - startedAt,
+      writable: store.fault === undefined,
+      ...(store.fault !== undefined && { fault: store.fault }),
       safePoint: store.safePoint,
       counts: { locks: store.lockCount },
       gc: gc.status,

@@ -22,26 +22,26 @@ export async function openDataDirectory(
   directory: string,
   open: (directory: string) => Promise<Engine> = openLevelDb,
 ): Promise<Engine> {
-  let engine: Engine
+  let engine: Engine | undefined
   try {
     engine = await open(directory)
-  } catch (error) {
-    const cause = error instanceof Error && error.cause instanceof Error ? error.cause : (error as Error)
-    const isInUse = 'code' in cause && cause.code === 'LEVEL_LOCKED'
-    throw new DataDirectoryError(
-      isInUse
-        ? `the data directory ${directory} is in use by another process`
-        : `the data directory ${directory} cannot be opened: ${cause.message}`,
-      { cause: error },
-    )
-  }
-  try {
     await checkFormat(engine, directory)
     return engine
   } catch (error) {
-    await engine.close()
-    throw error
+    await engine?.close()
+    throw unusable(directory, error)
   }
+}
+
+/** Why a directory can't be served from, in one line. A defect stays what it is. */
+export function unusable(directory: string, error: unknown): unknown {
+  if (error instanceof DataDirectoryError || !(error instanceof Error)) return error
+  const cause = error.cause instanceof Error ? error.cause : error
+  if (error instanceof CorruptRecord)
+    return new DataDirectoryError(`the data directory ${directory} is damaged: ${error.message}`, { cause: error })
+  if (!('code' in cause)) return error
+  const why = cause.code === 'LEVEL_LOCKED' ? 'is in use by another process' : `cannot be opened: ${cause.message}`
+  return new DataDirectoryError(`the data directory ${directory} ${why}`, { cause: error })
 }
 
 async function checkFormat(engine: Engine, directory: string): Promise<void> {

@@ -1,4 +1,6 @@
 import { ClassicLevel } from 'classic-level'
+import { requireRecoverable } from './recovery-check.js'
+import { requireRoom } from './room.js'
 
 export type EngineOp =
   | { readonly type: 'put'; readonly key: Buffer; readonly value: Buffer }
@@ -36,6 +38,8 @@ export interface Engine extends EngineReader {
   compactRange(start: Buffer, end: Buffer): Promise<void>
   /** Bytes on disk, about; what has not left memory for a table file yet counts for nothing. */
   approximateSize(start: Buffer, end: Buffer): Promise<number>
+  /** Rejects where the disk has no room for `reopen`, which would leave the database closed. */
+  requireRoom(): Promise<void>
   /** Closes and opens again: after a failed write this is what settles whether it is on disk. */
   reopen(): Promise<void>
   close(): Promise<void>
@@ -69,8 +73,12 @@ const PAGE_BYTES = 256 * 1024
 type Level = ClassicLevel<Buffer, Buffer>
 type LevelSnapshot = ReturnType<Level['snapshot']>
 
-/** @throws what classic-level throws: `cause.code` is `LEVEL_LOCKED` when another process holds the directory. */
+/**
+ * @throws DataDirectoryError where LevelDB would pass over damage; what classic-level throws: `cause.code` is
+ *   `LEVEL_LOCKED` when another process holds the directory.
+ */
 export async function openLevelDb(directory: string): Promise<Engine> {
+  await requireRecoverable(directory)
   const db: Level = new ClassicLevel(directory, { keyEncoding: 'buffer', valueEncoding: 'buffer' })
   await db.open()
   return {
@@ -91,8 +99,10 @@ export async function openLevelDb(directory: string): Promise<Engine> {
     },
     compactRange: (start, end) => db.compactRange(start, end),
     approximateSize: (start, end) => db.approximateSize(start, end),
+    requireRoom: () => requireRoom(directory),
     async reopen() {
       await db.close()
+      await requireRecoverable(directory)
       await db.open()
     },
     close: () => db.close(),

@@ -1,3 +1,4 @@
+import { KvError } from '../../percolator/errors.js'
 import type { Engine, EngineOp } from './engine.js'
 
 interface Waiting {
@@ -18,12 +19,12 @@ export class GroupCommit {
     readonly engine: Engine,
     readonly sync: boolean,
     /** Called after a failed write, before anyone hears of it; never rejects. */
-    readonly recover: () => Promise<void>,
+    readonly recover: (error: unknown) => Promise<void>,
   ) {}
 
   /**
-   * Fulfilled once the batch is written and, with `sync`, on disk. Rejects with the engine's error: a batch of the
-   * group that failed may still be on disk, one that waited behind it is not.
+   * Fulfilled once the batch is written and, with `sync`, on disk. Rejects with the engine's error where nobody knows
+   * whether it is on disk; with a KvError `storage_unavailable` where it waited behind one that failed, and is not.
    */
   submit(ops: readonly EngineOp[]): Promise<void> {
     return new Promise((resolve, reject) => {
@@ -41,10 +42,11 @@ export class GroupCommit {
       try {
         await this.engine.write(ops, this.sync)
       } catch (error) {
-        const failed = [...group, ...this.#waiting]
+        const behind = this.#waiting
         this.#waiting = []
-        await this.recover()
-        for (const batch of failed) batch.reject(error)
+        await this.recover(error)
+        for (const batch of group) batch.reject(error)
+        for (const batch of behind) batch.reject(notWritten(error))
         continue
       }
       for (const batch of group) batch.resolve()
@@ -56,4 +58,9 @@ export class GroupCommit {
   async idle(): Promise<void> {
     while (this.#writing !== undefined) await this.#writing
   }
+}
+
+function notWritten(cause: unknown): KvError<'storage_unavailable'> {
+  const detail = `the storage engine failed before this was written: ${cause instanceof Error ? cause.message : cause}`
+  return new KvError('storage_unavailable', detail, {}, { cause })
 }

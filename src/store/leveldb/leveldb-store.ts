@@ -4,7 +4,14 @@ import type { Store } from '../store.js'
 import { Changes } from './changes.js'
 import { Collection } from './collection.js'
 import { compact, diskBytes } from './compaction.js'
-import { cursorSecretOf, META_MARK, META_SAFE_POINT, openDataDirectory, readMetaNumber } from './data-directory.js'
+import {
+  cursorSecretOf,
+  META_MARK,
+  META_SAFE_POINT,
+  openDataDirectory,
+  readMetaNumber,
+  unusable,
+} from './data-directory.js'
 import type { Engine } from './engine.js'
 import { PessimisticLocks } from './pessimistic-locks.js'
 import { ReadValidation } from './read-validation.js'
@@ -44,7 +51,7 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
     return new LevelDbStore(rows, cursorSecret)
   } catch (error) {
     await engine.close()
-    throw error
+    throw unusable(options.directory, error)
   }
 }
 
@@ -79,9 +86,12 @@ class LevelDbStore implements Store {
   get lockCount(): number {
     return this.#rows.locks.size
   }
+  get fault(): string | undefined {
+    return this.#rows.isWritable ? undefined : (this.#rows.fault ?? 'closed')
+  }
   probe(): boolean {
-    if (!this.#rows.isAvailable) this.#rows.reopenSoon()
-    return this.#rows.isAvailable
+    if (!this.#rows.isWritable) this.#rows.reopenSoon()
+    return this.#rows.isWritable
   }
   clock(): Timestamp {
     return this.#rows.oracle.clock()
@@ -89,6 +99,9 @@ class LevelDbStore implements Store {
   tso(count: number): Timestamp | Promise<Timestamp> {
     const ts = this.#rows.oracle.next(count)
     return typeof ts === 'number' ? ts : this.#rows.guard(() => ts)
+  }
+  readTs(): Timestamp | Promise<Timestamp> {
+    return this.#rows.isWritable ? this.tso(1) : this.#rows.oracle.last
   }
   close(): Promise<void> {
     return this.#rows.close()

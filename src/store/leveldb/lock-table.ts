@@ -6,8 +6,13 @@ export interface LockEntry {
   readonly key: Uint8Array
   /** What readers and writers have to respect. Published before the batch that stores it is written. */
   lock: Lock
-  /** The batch in flight that stores, changes or removes this lock; fulfilled (never rejected) when it is settled. */
+  /**
+   * The batch in flight that stores, changes or removes this lock; fulfilled when it is settled. Rejected (with
+   * `storage_unavailable`) where it failed and nobody knows whether it is on disk.
+   */
   pending: Promise<void> | undefined
+  /** `pending` is rejected. */
+  isInDoubt?: boolean | undefined
 }
 
 /**
@@ -35,6 +40,7 @@ export class LockTable {
     } else {
       entry.lock = lock
       entry.pending = pending
+      entry.isInDoubt = undefined
     }
   }
 

@@ -52,7 +52,7 @@ export class Reads {
     const { isAvailable, safePoint, maxTs, locks, cache } = this.#rows
     if (!isAvailable || ts < safePoint || (ts !== TIMESTAMP_MAX && ts > maxTs)) return undefined
     const entry = locks.get(key)
-    if (entry !== undefined && blocksRead(entry.lock, key, ts)) return undefined
+    if (entry !== undefined && blocks(entry, ts)) return undefined
     const cached = cache.get(key)
     if (cached === undefined || ts < cached.commitTs) return undefined
     const { value, commitTs } = cached
@@ -68,7 +68,7 @@ export class Reads {
         const known = this.known({ key, ts })
         if (known !== undefined) return known
         const entry = this.#rows.locks.get(key)
-        if (entry !== undefined && blocksRead(entry.lock, key, ts)) {
+        if (entry !== undefined && blocks(entry, ts)) {
           if (entry.pending === undefined) throw keyLocked(lockInfo(key, entry.lock))
           await entry.pending
           continue
@@ -111,7 +111,7 @@ export class Reads {
         if (known !== undefined) return { pairs: withinLimit(known) }
         const blocking = keys.flatMap((key) => {
           const entry = this.#rows.locks.get(key)
-          return entry !== undefined && blocksRead(entry.lock, key, ts) ? [entry] : []
+          return entry !== undefined && blocks(entry, ts) ? [entry] : []
         })
         if (blocking.length > 0) {
           await settledOrLocked(blocking)
@@ -176,7 +176,7 @@ export class Reads {
         await this.#rows.admitRead(ts)
         const blocking: LockEntry[] = []
         for (const entry of this.#rows.locks.range(start, end, reverse)) {
-          if (!blocksRead(entry.lock, entry.key, ts)) continue
+          if (!blocks(entry, ts)) continue
           blocking.push(entry)
           if (blocking.length >= limit) break
         }
@@ -247,6 +247,11 @@ export class Reads {
     }
     return locked
   }
+}
+
+/** Reads of the latest version pass over primary locks: their transactions have not committed. Not over one in doubt. */
+function blocks({ key, lock, isInDoubt }: LockEntry, ts: Timestamp): boolean {
+  return blocksRead(lock, key, ts) || (isInDoubt === true && ts === TIMESTAMP_MAX)
 }
 
 export async function readPairs(

@@ -75,7 +75,16 @@ export class RowStore {
   safePoint: Timestamp
   /** No write record is above it. */
   newestWrite: Timestamp
+  /** False while the engine is closed, or being opened again. */
   isAvailable = true
+  /**
+   * False from a failed write on, until the database was opened again; on a full disk that takes until there is room.
+   * Meanwhile reads go on, but of what the failed write was to change.
+   */
+  isWritable = true
+  /** What went wrong, while it isn't: the write, then the last attempt to open again. */
+  fault: string | undefined
+  #failure = ''
   #isClosed = false
   #reopening: Promise<void> | undefined
   #reopenNotBefore = 0
@@ -92,10 +101,10 @@ export class RowStore {
     this.safePoint = safePoint
     this.newestWrite = savedMark
     this.maxTs = savedMark // Every read that was served before the restart was below the mark.
-    this.group = new GroupCommit(engine, durability === 'sync', () => this.#reopen())
+    this.group = new GroupCommit(engine, durability === 'sync', (error) => this.#recover(error))
     this.oracle = new Oracle({
       savedMark,
-      save: (mark) => this.group.submit([{ type: 'put', key: META_MARK, value: packRecord([mark]) }]),
+      save: (mark) => this.submit([{ type: 'put', key: META_MARK, value: packRecord([mark]) }]),
       ...(now ? { now } : {}),
     })
   }
@@ -112,10 +121,10 @@ export class RowStore {
     this.#isClosed = true
     this.waits.close(new KvError('storage_unavailable', 'the server is shutting down', {}))
     await this.#reopening
-    if (this.isAvailable) await this.oracle.close().catch(() => {}) // The mark saved before holds then.
+    if (this.isWritable) await this.oracle.close().catch(() => {}) // The mark saved before holds then.
     await this.group.idle()
     await this.#reopening
-    this.isAvailable = false
+    this.isAvailable = this.isWritable = false
     await this.engine.close()
   }
 
@@ -129,7 +138,7 @@ export class RowStore {
 
   /** @returns rows whose locks are those of the moment when the promise is fulfilled. Needs the keys' latches. */
   async readRows(keys: readonly Uint8Array[], startTs: Timestamp, depthOf: DepthOf): Promise<RowView[]> {
-    this.requireAvailable()
+    this.requireWritable()
     const histories: (readonly WriteRecord[])[] = []
     for (let from = 0; from < keys.length; from += KEYS_AT_A_TIME) {
       const reads: Promise<void>[] = []
@@ -146,7 +155,7 @@ export class RowStore {
       }
       if (reads.length > 0) await Promise.all(reads)
     }
-    this.requireAvailable()
+    this.requireWritable()
     return keys.map((key, i) => ({ key, lock: this.locks.get(key)?.lock, writes: histories[i] ?? [] }))
   }
 
@@ -194,16 +203,19 @@ export class RowStore {
       settle = resolve
     })
     for (const mutation of mutations) this.#publish(mutation, pending, onePc)
+    const opened = this.#opened
     try {
-      const opened = this.#opened
       if (validate !== undefined) await validate()
       // Locks in flight go when the database is opened anew: nobody would have met these.
-      if (opened !== this.#opened) throw engineFailed()
-      if (ops.length > 0) await this.group.submit(ops)
+      if (opened !== this.#opened) throw this.#engineFailed()
+      if (ops.length > 0) await this.submit(ops)
       for (const mutation of mutations) this.#settle(mutation, pending)
     } catch (error) {
+      // A KvError comes before the engine is asked: nothing was written then.
+      const isInDoubt = !this.isWritable && opened === this.#opened && !(error instanceof KvError)
       mutations.forEach(({ key }, i) => {
-        this.#withdraw(key, pending, before?.[i])
+        if (isInDoubt) this.#doubt(key, pending)
+        else this.#withdraw(key, pending, before?.[i])
       })
       throw error
     } finally {
@@ -270,6 +282,15 @@ export class RowStore {
     else this.locks.put(key, before)
   }
 
+  /** Until the database is opened again, whoever has to respect this lock is told that nobody knows. */
+  #doubt(key: Uint8Array, pending: Promise<void>): void {
+    const entry = this.locks.get(key)
+    if (entry?.pending !== pending) return
+    entry.isInDoubt = true
+    entry.pending = Promise.reject(this.#engineFailed())
+    entry.pending.catch(() => {})
+  }
+
   #unlock(key: Uint8Array): void {
     this.locks.delete(key)
     if (this.waits.size > 0) this.waits.released(key)
@@ -296,19 +317,41 @@ export class RowStore {
   }
 
   requireAvailable(): void {
-    if (this.isAvailable) return
+    if (!this.isWritable) this.reopenSoon()
+    if (!this.isAvailable) throw this.#engineFailed()
+  }
+
+  requireWritable(): void {
+    if (this.isWritable) return
     this.reopenSoon()
-    throw engineFailed()
+    throw this.#engineFailed()
+  }
+
+  #engineFailed(): KvError<'storage_unavailable'> {
+    const refused = this.isAvailable ? 'writes are refused until it is opened again' : 'it is being opened again'
+    return new KvError('storage_unavailable', `the storage engine failed (${this.fault}); ${refused}`, {})
+  }
+
+  /** Through here everything is written: never to a log that may end in half a record. */
+  async submit(ops: readonly EngineOp[]): Promise<void> {
+    this.requireWritable()
+    await this.group.submit(ops)
   }
 
   reopenSoon(): void {
     if (!this.#isClosed && this.#reopening === undefined && Date.now() >= this.#reopenNotBefore) void this.#reopen()
   }
 
+  #recover(error: unknown): Promise<void> {
+    this.isWritable = false
+    this.fault = this.#failure = messageOf(error)
+    return this.#reopen()
+  }
+
   /**
    * After a failed write nobody knows whether it is on disk, and LevelDB's log may end in half a record: opening the
-   * database again settles both, and the lock table is read anew from what is there. Never rejects; where it fails,
-   * the store stays unavailable and the next request after a pause tries again.
+   * database again settles both, and the lock table is read anew from what is there. Never rejects. Where there is no
+   * room for it, the database stays open for reads; where it fails, closed. The next request after a pause tries again.
    */
   #reopen(): Promise<void> {
     this.#reopening ??= this.#tryReopen().finally(() => {
@@ -318,13 +361,15 @@ export class RowStore {
   }
 
   async #tryReopen(): Promise<void> {
-    this.isAvailable = false
-    this.#opened++
     try {
+      await this.engine.requireRoom()
+      this.isAvailable = false
+      this.#opened++
       await this.engine.reopen()
       await this.#loadLocks()
-      this.isAvailable = true
-    } catch {
+      this.isAvailable = this.isWritable = true
+    } catch (error) {
+      this.fault = `${this.#failure}; ${messageOf(error)}`
       this.#reopenNotBefore = Date.now() + REOPEN_PAUSE_MS
     }
   }
@@ -363,6 +408,12 @@ export class RowStore {
       throw error
     }
   }
+}
+
+/** Of the cause, where there is one: abstract-level's own words are “Database failed to open”. */
+function messageOf(error: unknown): string {
+  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
+  return cause instanceof Error ? cause.message : String(cause)
 }
 
 const NO_WRITES: readonly WriteRecord[] = []
@@ -419,8 +470,4 @@ export async function settledOrLocked(entries: readonly LockEntry[]): Promise<vo
 /** abstract-level and classic-level mark every error of theirs with a code `LEVEL_...`. */
 function isEngineError(error: unknown): error is Error {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' && error.code.startsWith('LEVEL_')
-}
-
-function engineFailed(): KvError<'storage_unavailable'> {
-  return new KvError('storage_unavailable', 'the storage engine failed; it is being opened again', {})
 }

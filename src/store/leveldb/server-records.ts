@@ -17,8 +17,7 @@ export class ServerRecords {
   put(name: string, record: Uint8Array | undefined): Promise<void> {
     const key = metaKey(PREFIX + name)
     return this.#rows.guard(() => {
-      this.#rows.requireAvailable()
-      return this.#rows.group.submit([
+      return this.#rows.submit([
         record === undefined ? { type: 'del', key } : { type: 'put', key, value: asBuffer(record) },
       ])
     })

@@ -30,12 +30,12 @@ export class StoredOutcomes {
   async #collectOne(key: Buffer, isExpired: (record: Uint8Array) => boolean): Promise<void> {
     await this.#latches.hold([keyText(keyOfOutcome(key))], async () => {
       const record = await this.#rows.engine.get(key)
-      if (record !== undefined && isExpired(record)) await this.#rows.group.submit([{ type: 'del', key }])
+      if (record !== undefined && isExpired(record)) await this.#rows.submit([{ type: 'del', key }])
     })
   }
 
   put(outcome: StoredOutcome): Promise<void> {
-    return this.#rows.guard(() => this.#rows.group.submit([outcomeOp(outcome)]))
+    return this.#rows.guard(() => this.#rows.submit([outcomeOp(outcome)]))
   }
 
   collect(isExpired: (record: Uint8Array) => boolean): Promise<void> {

@@ -26,6 +26,7 @@ function recordingEngine(log: string[] = []) {
     snapshot: unused,
     compactRange: unused,
     approximateSize: unused,
+    requireRoom: unused,
     reopen: unused,
     close: unused,
   }
@@ -121,7 +122,7 @@ describe('failures', () => {
     expect(log.slice(2).filter((line) => line.includes('disk full'))).toEqual([
       'a: disk full',
       'b: disk full',
-      'waiting: disk full',
+      'waiting: the storage engine failed before this was written: disk full',
     ])
     writes[1]?.done.resolve()
     await later

@@ -16,6 +16,7 @@ import {
   TappedEngine,
   TestClock,
   testStores,
+  text,
   utf8,
   WriteGate,
   watch,
@@ -402,6 +403,116 @@ describe('a reopening that fails', () => {
     await tapped.quiet()
     expect(tapped.isClosed).toBe(true)
     expect(store.probe()).toBe(false)
+  })
+})
+
+describe('a disk that stays full', () => {
+  const noRoom = async (): Promise<void> => {
+    throw new Error('no room')
+  }
+  /** What a client is told: the value, or the code. */
+  const told = async (key: string, ts?: number): Promise<string> => {
+    const code = await codeOf(read(store, key, ts))
+    return code === 'none' ? ((await read(store, key, ts)) ?? 'absent') : code
+  }
+  const makeRoom = async (): Promise<void> => {
+    tapped.onRequireRoom = async () => {}
+    vi.setSystemTime(Date.now() + 60_000)
+    store.probe()
+    await tapped.quiet()
+    expect(store.probe()).toBe(true)
+  }
+  beforeEach(async () => {
+    vi.useFakeTimers({ toFake: ['Date'] })
+    await write(store, 5, 6, [put('a', 'old'), put('b', 'old'), put('safe', LONG)])
+    tapped.onRequireRoom = noRoom
+  })
+
+  describe.each(MODES)('after a write that %s', (mode) => {
+    test.each(CASES)('$name: what can still change is not read, all else is, and nothing is written', async (each) => {
+      const isDropped = each.name === 'delete_range' && mode !== 'fails' // Of the past too: no transaction.
+      await each.before?.()
+      breakNextWrite(mode)
+      expect(await codeOf(each.act())).toBe('storage_unavailable')
+      const writes = tapped.writes.length
+      const reads = keys.flatMap((key) => [8, 100, undefined].map((ts) => ({ key: text(key), ts })))
+      const before = await Promise.all(reads.map(({ key, ts }) => told(key, ts)))
+      const scanned = await codeOf(store.scan({ ts: 100, limit: 10 }))
+      expect(await told('safe')).toBe(LONG)
+      expect(await told('a', 8)).toBe(isDropped ? 'absent' : 'old')
+      expect(await codeOf(write(store, 300, 301, [put('other')]))).toBe('storage_unavailable')
+      expect(await codeOf(each.act())).toBe('storage_unavailable')
+      expect([store.probe(), tapped.reopens, tapped.writes.length]).toEqual([false, 0, writes])
+      expect(store.fault).toBe('disk full; no room')
+
+      await makeRoom()
+      await expectAgreement()
+      const after = await Promise.all(reads.map(({ key, ts }) => told(key, ts)))
+      before.forEach((answer, i) => {
+        if (answer !== 'storage_unavailable' && !isDropped) expect([reads[i], answer]).toEqual([reads[i], after[i]])
+      })
+      if (scanned === 'none') expect(await stateAt(100)).toBe(`${before[1]} ${before[4]}`)
+      expect(await codeOf(each.act())).toBe('none')
+      expect(await stateAt(150)).toBe(each.wantRepeated)
+    })
+  })
+
+  test('timestamps last until the mark; reads that need none go on, and see all that was acknowledged', async () => {
+    const commitTs = await store.tso(1)
+    await write(store, commitTs - 1, commitTs, [put('last', '1')])
+    breakNextWrite('fails')
+    expect(await codeOf(store.prewrite(prewriteOf(10, [put('c')])))).toBe('storage_unavailable')
+    const before = await store.tso(1)
+    clock.ms += 10_000
+    expect(await codeOf(store.tso(1))).toBe('storage_unavailable')
+    const ts = await store.readTs()
+    expect(await read(store, 'last', ts)).toBe('1')
+    expect((await store.scan({ ts, limit: 10, start: utf8('l') })).pairs).toHaveLength(2)
+    expect(await codeOf(read(store, 'last', clock.ts()))).toBe('storage_unavailable') // Above the mark: not kept over a crash.
+    await makeRoom()
+    expect(await store.tso(1)).toBeGreaterThan(Math.max(before, ts))
+  })
+
+  test('what waited behind the failed write is known not to be there', async () => {
+    const arrived = deferred()
+    const goOn = deferred()
+    tapped.onWrite = async () => {
+      arrived.resolve()
+      await goOn.promise
+      throw new EngineFailure('disk full')
+    }
+    const first = codeOf(store.prewrite(prewriteOf(10, [put('a', 'new')], { tryOnePc: true })))
+    await arrived.promise
+    const behind = codeOf(store.prewrite(prewriteOf(10, [put('b', 'new')], { tryOnePc: true })))
+    await tapped.quiet()
+    goOn.resolve()
+    expect(await Promise.all([first, behind])).toEqual(['storage_unavailable', 'storage_unavailable'])
+    expect([await told('a'), await told('b')]).toEqual(['storage_unavailable', 'old'])
+  })
+
+  test('no attempt is made before the pause is over', async () => {
+    let asked = 0
+    tapped.onRequireRoom = async () => {
+      asked++
+      await noRoom()
+    }
+    breakNextWrite('fails')
+    await codeOf(store.prewrite(prewriteOf(10, [put('c')])))
+    for (let i = 0; i < 10; i++) await told('safe')
+    await tapped.quiet()
+    expect(asked).toBe(1)
+    vi.setSystemTime(Date.now() + 60_000)
+    await Promise.all(Array.from({ length: 10 }, () => told('safe')))
+    await tapped.quiet()
+    expect(asked).toBe(2)
+  })
+
+  test('closing meanwhile loses nothing', async () => {
+    breakNextWrite('lands but reports failure')
+    await codeOf(store.commit({ keys, startTs: 10, commitTs: 20 }))
+    await store.close()
+    store = await stores.open({ directory, now: clock.now })
+    expect(await read(store, 'safe')).toBe(LONG)
   })
 })
 
