@@ -3,7 +3,14 @@ import type { Timestamp } from '../../percolator/timestamp.js'
 import type { Store } from '../store.js'
 import { Changes } from './changes.js'
 import { Collection } from './collection.js'
-import { cursorSecretOf, META_MARK, META_SAFE_POINT, openDataDirectory, readMetaNumber } from './data-directory.js'
+import {
+  asDirectoryError,
+  cursorSecretOf,
+  META_MARK,
+  META_SAFE_POINT,
+  openDataDirectory,
+  readMetaNumber,
+} from './data-directory.js'
 import type { Engine } from './engine.js'
 import { PessimisticLocks } from './pessimistic-locks.js'
 import { ReadValidation } from './read-validation.js'
@@ -42,7 +49,7 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
     return new LevelDbStore(rows, cursorSecret)
   } catch (error) {
     await engine.close()
-    throw error
+    throw asDirectoryError(error, options.directory)
   }
 }
 
