@@ -4,9 +4,10 @@ import { packRecord, unpackRecord } from '../../percolator/codec/record.js'
 import { sealedEngine } from './checksum.js'
 import { crc32c } from './crc32c.js'
 import { DataDirectoryError } from './data-directory-error.js'
-import { type Engine, type EngineOp, openLevelDb } from './engine.js'
+import type { Engine, EngineOp } from './engine.js'
 import { metaKey } from './keyspace.js'
 import { buildNewest } from './newest-records.js'
+import { damagedDirectory, isLocked, openVerified } from './open-verified.js'
 import { sealRecords } from './seal-records.js'
 
 /** Written by this version; a database of a higher one is refused. */
@@ -23,20 +24,16 @@ const META_CURSOR_SECRET = metaKey('cursor/secret')
  */
 export async function openDataDirectory(
   directory: string,
-  open: (directory: string) => Promise<Engine> = openLevelDb,
+  open: (directory: string) => Promise<Engine> = openVerified,
 ): Promise<Engine> {
   let engine: Engine
   try {
     engine = await open(directory)
   } catch (error) {
+    if (error instanceof DataDirectoryError) throw error
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : (error as Error)
-    const isInUse = 'code' in cause && cause.code === 'LEVEL_LOCKED'
-    throw new DataDirectoryError(
-      isInUse
-        ? `the data directory ${directory} is in use by another process`
-        : `the data directory ${directory} cannot be opened: ${cause.message}`,
-      { cause: error },
-    )
+    const detail = isLocked(error) ? 'is in use by another process' : `cannot be opened: ${cause.message}`
+    throw new DataDirectoryError(`the data directory ${directory} ${detail}`, { cause: error })
   }
   try {
     await checkFormat(engine, directory)
@@ -49,9 +46,7 @@ export async function openDataDirectory(
 
 /** What is damaged stops a start, in one line. */
 export function asDirectoryError(error: unknown, directory: string): unknown {
-  if (!(error instanceof CorruptRecord)) return error
-  const todo = 'run perkv check and perkv repair, or restore a back-up'
-  return new DataDirectoryError(`the database in ${directory} is damaged: ${error.message}; ${todo}`, { cause: error })
+  return error instanceof CorruptRecord ? damagedDirectory(directory, [error.message]) : error
 }
 
 async function checkFormat(engine: Engine, directory: string): Promise<void> {
