@@ -25,6 +25,8 @@ export interface Store extends PercolatorApi {
   readonly lockCount: number
   /** Signs scan cursors; stays the same over restarts. */
   readonly cursorSecret: Uint8Array
+  /** What was found damaged while the server ran: it serves nothing more from disk. */
+  readonly damage: string | undefined
   /** False while the engine is failing and reads and writes answer `storage_unavailable`; asking has it tried again. */
   probe(): boolean
 

@@ -12,7 +12,9 @@ export function statusRoutes(app: FastifyInstance, { store, version, durability 
 
   app.get('/readyz', (request, reply) => {
     if (store.probe()) return answer(request, reply, { status: 'ready' })
-    const error = new KvError('storage_unavailable', 'the storage engine failed; it is being opened again', {})
+    const failed = 'the storage engine failed; it is being opened again'
+    const detail = store.damage === undefined ? failed : `the database is damaged: ${store.damage}`
+    const error = new KvError('storage_unavailable', detail, {})
     const { status, body } = problemOf(error, request.id)
     return answerProblem(request, reply, status, body)
   })
@@ -24,6 +26,7 @@ export function statusRoutes(app: FastifyInstance, { store, version, durability 
       durability,
       uptimeMs: Date.now() - startedAt,
       safePoint: store.safePoint,
+      ...(store.damage !== undefined && { damage: store.damage }),
       counts: { locks: store.lockCount },
     }),
   )

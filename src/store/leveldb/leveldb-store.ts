@@ -16,6 +16,7 @@ import { PessimisticLocks } from './pessimistic-locks.js'
 import { ReadValidation } from './read-validation.js'
 import { Reads } from './reads.js'
 import { RowStore } from './row-store.js'
+import { startScrub } from './scrub.js'
 import { StoredOutcomes } from './stored-outcomes.js'
 
 export interface LevelDbStoreOptions {
@@ -28,6 +29,8 @@ export interface LevelDbStoreOptions {
   readonly now?: () => number
   /** Tests put a failing one in. */
   readonly openEngine?: (directory: string) => Promise<Engine>
+  /** Called when files turn out to be damaged while the store is open; it refuses everything from then on. */
+  readonly onDamage?: (message: string) => void
   /** See `LookUps`; tests set 0, for look-ups that they can hold. */
   readonly lookUpSlowMs?: number
 }
@@ -46,7 +49,12 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
     const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, now, lookUpSlowMs } = options
     const rows = new RowStore(engine, { durability, cacheBytesMax, now, savedMark, safePoint, lookUpSlowMs })
     await rows.start()
-    return new LevelDbStore(rows, cursorSecret)
+    const scrub = options.openEngine === undefined ? startScrub(options.directory, onDamage) : undefined
+    function onDamage(message: string): void {
+      rows.damage = message
+      options.onDamage?.(message)
+    }
+    return new LevelDbStore(rows, cursorSecret, () => scrub?.stop())
   } catch (error) {
     await engine.close()
     throw asDirectoryError(error, options.directory)
@@ -62,12 +70,15 @@ class LevelDbStore implements Store {
   readonly #pessimistic: PessimisticLocks
   readonly #outcomes: StoredOutcomes
   readonly #collection: Collection
+  readonly #stopScrub: () => void
 
   constructor(
     rows: RowStore,
     readonly cursorSecret: Uint8Array,
+    stopScrub: () => void,
   ) {
     this.#rows = rows
+    this.#stopScrub = stopScrub
     this.#reads = new Reads(rows)
     this.#validation = new ReadValidation(rows)
     this.#changes = new Changes(rows, this.#validation)
@@ -82,7 +93,11 @@ class LevelDbStore implements Store {
   get lockCount(): number {
     return this.#rows.locks.size
   }
+  get damage(): string | undefined {
+    return this.#rows.damage
+  }
   probe(): boolean {
+    if (this.#rows.damage !== undefined) return false
     if (!this.#rows.isAvailable) this.#rows.reopenSoon()
     return this.#rows.isAvailable
   }
@@ -94,6 +109,7 @@ class LevelDbStore implements Store {
     return typeof ts === 'number' ? ts : this.#rows.guard(() => ts)
   }
   close(): Promise<void> {
+    this.#stopScrub()
     return this.#rows.close()
   }
 

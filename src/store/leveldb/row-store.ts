@@ -74,6 +74,8 @@ export class RowStore {
   maxTs: Timestamp
   safePoint: Timestamp
   isAvailable = true
+  /** Set once a file is known to be damaged: what is read of it might be wrong, or missing. */
+  damage: string | undefined
   #isClosed = false
   #reopening: Promise<void> | undefined
   #reopenNotBefore = 0
@@ -288,6 +290,7 @@ export class RowStore {
   }
 
   requireAvailable(): void {
+    if (this.damage !== undefined) throw new CorruptRecord(this.damage)
     if (this.isAvailable) return
     this.reopenSoon()
     throw engineFailed()

@@ -7,20 +7,13 @@ import { blocksRead } from '../../../src/percolator/actions/get.js'
 import { prewrite } from '../../../src/percolator/actions/prewrite.js'
 import type { LockInfo, MutationOp, Pair, PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
 import { decodeKey, decodeKeyTs } from '../../../src/percolator/codec/key.js'
-import { packRecord, unpackRecord } from '../../../src/percolator/codec/record.js'
 import { decodeWrite } from '../../../src/percolator/codec/write.js'
 import type { Lock } from '../../../src/percolator/lock.js'
 import { sameKey } from '../../../src/percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../../../src/percolator/timestamp.js'
 import { isData, type WriteRecord } from '../../../src/percolator/write.js'
 import { FORMAT_VERSION, readFormat } from '../../../src/store/leveldb/data-directory.js'
-import {
-  type Engine,
-  type EngineOp,
-  type EngineRange,
-  openLevelDb,
-  pagesOf,
-} from '../../../src/store/leveldb/engine.js'
+import { type Engine, type EngineRange, openLevelDb, pagesOf } from '../../../src/store/leveldb/engine.js'
 import {
   AHEAD,
   CF_DEFAULT,
@@ -28,7 +21,6 @@ import {
   CF_WRITE,
   type ColumnFamily,
   keyRange,
-  metaKey,
 } from '../../../src/store/leveldb/keyspace.js'
 import type { Store } from '../../../src/store/store.js'
 import {
@@ -48,6 +40,7 @@ import {
   write,
 } from '../support.js'
 import { makeOlder } from './old-format.js'
+import { problemsIn } from './problems.js'
 
 const stores = testStores()
 const LONG = 'x'.repeat(300)
@@ -472,6 +465,9 @@ class World {
   async expectAllReads(): Promise<void> {
     for (const { key, startTs } of await this.#locks()) await this.store.rollback({ keys: [key], startTs })
     const truth = await expectNewest(this.#engine)
+    // Unchecked prewrites may bring two transactions to one commit_ts; the long value of the first is left behind.
+    const isOrphan = (problem: string): boolean => problem.endsWith('belongs to no record and no lock')
+    expect((await problemsIn(this.#tapped.raw)).filter((problem) => !isOrphan(problem))).toEqual([])
     const { store } = this
     const limits = [1, 2, 3, 100]
     for (let count = 1; count <= 2 * START_MAX; count += 2) {
