@@ -51,11 +51,6 @@ export function asDirectoryError(error: unknown, directory: string): unknown {
 
 async function checkFormat(engine: Engine, directory: string): Promise<void> {
   const format = await readFormat(engine)
-  if (format > FORMAT_VERSION) {
-    const detail = `the data directory ${directory} has format ${format}, written by a newer PerKV; this one reads up to ${FORMAT_VERSION}`
-    throw new DataDirectoryError(detail)
-  }
-  if (format === FORMAT_VERSION) return
   if (format === 0) {
     const iterator = engine.iterator({ gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff), values: false })
     const entries = await iterator.nextv(1)
@@ -64,11 +59,21 @@ async function checkFormat(engine: Engine, directory: string): Promise<void> {
       throw new DataDirectoryError(`the data directory ${directory} is a LevelDB, but not PerKV's`)
     return engine.write([formatOp(FORMAT_VERSION)], true)
   }
+  await convertFormat(engine, directory)
+}
+
+/** Of an older one. @throws DataDirectoryError where it is newer. */
+export async function convertFormat(engine: Engine, directory: string): Promise<void> {
+  const format = await readFormat(engine)
+  if (format > FORMAT_VERSION) {
+    const detail = `the data directory ${directory} has format ${format}, written by a newer PerKV; this one reads up to ${FORMAT_VERSION}`
+    throw new DataDirectoryError(detail)
+  }
   if (format === 1) {
     await buildNewest(engine, await readMetaNumber(engine, META_MARK))
     await engine.write([formatOp(2)], true)
   }
-  await sealRecords(engine, formatOp(FORMAT_VERSION))
+  if (format < FORMAT_VERSION) await sealRecords(engine, formatOp(FORMAT_VERSION))
 }
 
 /** The one record without a seal, so that every version can read it. From 3 on it has a checksum of its own. */

@@ -24,3 +24,27 @@ export function recordName(stored: Buffer): string {
   } catch {}
   return `the record under the damaged key 0x${stored.toString('hex')}`
 }
+
+const FAMILY_NAMES: Readonly<Record<number, string>> = {
+  [AHEAD]: 'ahead',
+  [CF_DEFAULT]: 'value',
+  [CF_LOCK]: 'lock',
+  [META]: 'meta',
+  [CF_NEWEST]: 'newest',
+  [CF_WRITE]: 'write',
+  [OUTCOMES]: 'outcome',
+}
+
+/** Where a bound between blocks lies, which need be no whole key: `write records near "a"`. */
+export function placeName(bound: Buffer): string {
+  const family = FAMILY_NAMES[bound[0] ?? 0]
+  if (family === undefined) return `0x${bound.toString('hex')}`
+  if (family === 'meta' || family === 'outcome') return `${family} records near ${printKey(bound.subarray(1))}`
+  const parts: Buffer[] = []
+  for (let at = 1; at < bound.length; at += 9) {
+    const marker = bound[at + 8] ?? 0xff
+    parts.push(bound.subarray(at, Math.min(bound.length, at + (marker === 0xff ? 8 : 8 - (0xff - marker)))))
+    if (marker !== 0xff) break
+  }
+  return `${family} records near ${printKey(Buffer.concat(parts))}`
+}
