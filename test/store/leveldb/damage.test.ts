@@ -1,14 +1,17 @@
-import { copyFile, readdir, readFile, truncate, writeFile } from 'node:fs/promises'
+import { copyFile, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { KvError } from '../../../src/percolator/errors.js'
 import { checkDirectory } from '../../../src/store/leveldb/check-directory.js'
+import { META_FORMAT, META_MARK } from '../../../src/store/leveldb/data-directory.js'
 import { DataDirectoryError } from '../../../src/store/leveldb/data-directory-error.js'
-import { openLevelDb } from '../../../src/store/leveldb/engine.js'
+import { type EngineOp, openLevelDb } from '../../../src/store/leveldb/engine.js'
+import { lockKey, newestKey, valueKey } from '../../../src/store/leveldb/keyspace.js'
 import { repairDirectory } from '../../../src/store/leveldb/repair-directory.js'
 import type { Store } from '../../../src/store/store.js'
 import { Random } from '../../anomalies/random.js'
-import { del, prewriteOf, put, testStores, text, utf8, write } from '../support.js'
+import { codeOf, del, failureOf, makeDirectory, prewriteOf, put, testStores, text, utf8, write } from '../support.js'
+import { entriesOfEngine } from './old-format.js'
 
 const stores = testStores()
 
@@ -39,9 +42,13 @@ async function readOne(store: Store, key: string, ts?: number): Promise<string |
   }
 }
 
+const original = makeDirectory()
+let truth: Reads = new Map()
+afterAll(async () => rm(await original, { recursive: true }))
+
 /** Tables on two levels and a log; values short and long, deletions, rollbacks, locks, outcomes. */
-async function filled(): Promise<{ directory: string; truth: Reads }> {
-  const directory = await stores.directory()
+beforeAll(async () => {
+  const directory = await original
   for (const [round, ts] of [10, 20, 30, 40, 50].entries()) {
     const store = await stores.open({ directory, openEngine: openLevelDb })
     const keys = KEYS.filter((_, i) => (i + round) % 3 !== 0)
@@ -59,10 +66,9 @@ async function filled(): Promise<{ directory: string; truth: Reads }> {
     await engine.close()
   }
   const store = await stores.open({ directory: await copyOf(directory), openEngine: openLevelDb })
-  const truth = await readAll(store)
+  truth = await readAll(store)
   await store.close()
-  return { directory, truth }
-}
+})
 
 async function copyOf(directory: string): Promise<string> {
   const copy = await stores.directory()
@@ -91,7 +97,7 @@ async function problemsOf(directory: string): Promise<string[]> {
 }
 
 /** Every read is the truth or refused, or the start is. */
-async function startOutcome(directory: string, truth: Reads): Promise<'refused' | 'right'> {
+async function startOutcome(directory: string): Promise<'refused' | 'right'> {
   try {
     const store = await stores.open({ directory })
     for (const [read, value] of await readAll(store))
@@ -107,7 +113,7 @@ async function startOutcome(directory: string, truth: Reads): Promise<'refused' 
 }
 
 /** Repairs, and expects a sound database in which no value is one that the key never had. @returns lines, reads changed */
-async function expectRepaired(directory: string, truth: Reads): Promise<{ lines: string[]; changed: string[] }> {
+async function expectRepaired(directory: string): Promise<{ lines: string[]; changed: string[] }> {
   const lines: string[] = []
   const options = { say: (line: string) => void lines.push(line), isDryRun: false, keepsCopy: false }
   const repaired = await repairDirectory(directory, options)
@@ -133,7 +139,7 @@ async function expectRepaired(directory: string, truth: Reads): Promise<{ lines:
 
 describe('a flipped byte', () => {
   test(`is never served: ${FLIPS} in every kind of file`, { timeout: 60_000 + FLIPS * 3000 }, async () => {
-    const { directory, truth } = await filled()
+    const directory = await copyOf(await original)
     const random = new Random(SEED)
     const files = await filesOf(directory, /^(.*\.ldb|.*\.log|MANIFEST-.*|CURRENT)$/)
     const outcomes: Record<string, number> = {}
@@ -146,10 +152,10 @@ describe('a flipped byte', () => {
       const damaged = await copyOf(directory)
       await flip(damaged, file, at, bit)
       try {
-        const outcome = await startOutcome(await copyOf(damaged), truth)
+        const outcome = await startOutcome(await copyOf(damaged))
         const problems = await problemsOf(await copyOf(damaged))
         expect(outcome).toBe(problems.length > 0 ? 'refused' : 'right')
-        const { changed } = problems.length > 0 ? await expectRepaired(damaged, truth) : { changed: [] }
+        const { changed } = problems.length > 0 ? await expectRepaired(damaged) : { changed: [] }
         const kind = `${/[a-z]+$/i.exec(file.replace(/-\d+$/, ''))?.[0]}: ${outcome}${problems.length === 0 ? '' : changed.length > 0 ? ', repaired with losses' : ', repaired'}`
         outcomes[kind] = (outcomes[kind] ?? 0) + 1
       } catch (error) {
@@ -165,14 +171,106 @@ describe('files that lost more than a byte', () => {
     ['a table cut in half', /ldb$/, async (path) => truncate(path, (await readFile(path)).length >> 1)],
     ['an empty table', /ldb$/, (path) => truncate(path, 0)],
     ['an empty MANIFEST', /^MANIFEST/, (path) => truncate(path, 0)],
+    ['a table that is gone', /ldb$/, (path) => rm(path)],
+    ['a MANIFEST that is gone', /^MANIFEST/, (path) => rm(path)],
     ['an empty CURRENT', /^CURRENT$/, (path) => truncate(path, 0)],
+    ['a CURRENT that is gone', /^CURRENT$/, (path) => rm(path)],
+    ['a log that is gone', /log$/, (path) => rm(path)],
   ]
   test.each(CASES)('%s', async (_, pattern, damage) => {
-    const { directory, truth } = await filled()
+    const directory = await copyOf(await original)
     const [file] = await filesOf(directory, pattern)
     await damage(join(directory, file as string))
-    expect(await startOutcome(await copyOf(directory), truth)).toBe('refused')
+    expect(await startOutcome(await copyOf(directory))).toBe('refused')
     expect(await problemsOf(directory)).toHaveLength(1)
-    await expectRepaired(directory, truth)
+    await expectRepaired(directory)
+  })
+})
+
+describe('a torn end of the log', () => {
+  test.each([1, 6, 7, 40])('%i bytes of it gone: a start as after any crash', async (gone) => {
+    const directory = await copyOf(await original)
+    const [file] = await filesOf(directory, /log$/)
+    const path = join(directory, file as string)
+    await truncate(path, (await readFile(path)).length - gone)
+    expect(await problemsOf(directory)).toEqual([])
+    await (await stores.open({ directory })).close()
+  })
+})
+
+describe('without a look at the files', () => {
+  /** As where a compaction put a new checksum on a damaged block. */
+  async function changed(directory: string, change: (key: Buffer, value: Buffer) => void): Promise<void> {
+    const engine = await openLevelDb(directory)
+    for (const [key, value] of await entriesOfEngine(engine)) {
+      const before = Buffer.concat([key, value])
+      const bytes = Buffer.from(before)
+      change(bytes.subarray(0, key.length), bytes.subarray(key.length))
+      if (bytes.equals(before)) continue
+      const ops: EngineOp[] = [
+        { type: 'del', key },
+        { type: 'put', key: bytes.subarray(0, key.length), value: bytes.subarray(key.length) },
+      ]
+      await engine.write(ops, true)
+    }
+    await engine.close()
+  }
+
+  test('a damaged value is refused by its name, on every way to it', async () => {
+    const directory = await copyOf(await original)
+    const target = [newestKey(utf8('key/003')), valueKey(utf8('key/007'), 48)]
+    await changed(directory, (key, value) => {
+      if (target.some((one) => one.equals(key))) value[9] = (value[9] as number) ^ 1
+    })
+    const store = await stores.open({ directory })
+    const { message } = await failureOf(store.get({ key: utf8('key/003') }))
+    expect(message).toBe('the database is damaged: the newest record of "key/003" fails its checksum')
+    const long = await failureOf(store.get({ key: utf8('key/007') }))
+    expect(long.message).toBe('the database is damaged: the value of "key/007" written at 48 fails its checksum')
+    const lock = { keys: [utf8('key/003')], primary: utf8('key/003'), startTs: 70, forUpdateTs: 70, lockTtl: 1000 }
+    for (const call of [
+      () => store.batchGet({ keys: ['key/001', 'key/003'].map(utf8) }),
+      () => store.scan({ ts: 55, limit: 100 }),
+      () => store.scan({ ts: 55, limit: 200, reverse: true, keyOnly: true }),
+      () => store.mvccGetByKey({ key: utf8('key/007') }),
+      () => store.acquirePessimisticLock({ ...lock, keys: [utf8('key/007')], waitTimeout: -1, returnValues: true }),
+    ])
+      expect(await codeOf(call())).toBe('storage_unavailable')
+    expect(await readOne(store, 'key/004')).toBe(truth.get('key/004 at 55'))
+    await store.close()
+    expect((await problemsOf(directory)).sort()).toEqual([
+      'the newest record of "key/003" fails its checksum',
+      'the newest record of "key/003" is not its put record at 50',
+      'the newest record of "key/007" is not its put record at 40',
+      'the put record of "key/007" at 50 has lost its value, written at 48',
+      'the value of "key/007" written at 48 fails its checksum',
+    ])
+    await expectRepaired(directory)
+  })
+
+  test.each([
+    ['a lock', lockKey(utf8('locked/1'))],
+    ['the oracle’s mark', META_MARK],
+    ['the format', META_FORMAT],
+  ])('%s that is damaged refuses the start', async (_, target) => {
+    const directory = await copyOf(await original)
+    await changed(directory, (key, value) => {
+      if (target.equals(key)) value[1] = (value[1] as number) ^ 1
+    })
+    expect(await startOutcome(directory)).toBe('refused')
+    expect((await problemsOf(directory)).length).toBeGreaterThan(0)
+    await expectRepaired(directory)
+  })
+
+  test('a damaged key is found by a scan, and by the check', async () => {
+    const directory = await copyOf(await original)
+    await changed(directory, (key) => {
+      if (key.equals(newestKey(utf8('key/003')))) key[3] = (key[3] as number) ^ 1
+    })
+    const store = await stores.open({ directory })
+    expect(await codeOf(store.scan({ ts: 55, limit: 1000 }))).toBe('storage_unavailable')
+    await store.close()
+    expect((await problemsOf(directory)).length).toBeGreaterThan(0)
+    await expectRepaired(directory)
   })
 })
