@@ -46,7 +46,9 @@ export async function openDataDirectory(
 
 /** What is damaged stops a start, in one line. */
 export function asDirectoryError(error: unknown, directory: string): unknown {
-  return error instanceof CorruptRecord ? damagedDirectory(directory, [error.message]) : error
+  if (error instanceof CorruptRecord) return damagedDirectory(directory, [error.message])
+  const isCorruption = error instanceof Error && 'code' in error && error.code === 'LEVEL_CORRUPTION'
+  return isCorruption ? damagedDirectory(directory, [error.message]) : error
 }
 
 async function checkFormat(engine: Engine, directory: string): Promise<void> {

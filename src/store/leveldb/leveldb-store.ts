@@ -31,6 +31,8 @@ export interface LevelDbStoreOptions {
   readonly openEngine?: (directory: string) => Promise<Engine>
   /** Called when files turn out to be damaged while the store is open; it refuses everything from then on. */
   readonly onDamage?: (message: string) => void
+  /** From opening to the first scrub; where a test puts an engine in there is none otherwise. */
+  readonly scrubFirstMs?: number
   /** See `LookUps`; tests set 0, for look-ups that they can hold. */
   readonly lookUpSlowMs?: number
 }
@@ -49,7 +51,9 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
     const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, now, lookUpSlowMs } = options
     const rows = new RowStore(engine, { durability, cacheBytesMax, now, savedMark, safePoint, lookUpSlowMs })
     await rows.start()
-    const scrub = options.openEngine === undefined ? startScrub(options.directory, onDamage) : undefined
+    const { directory, openEngine, scrubFirstMs } = options
+    const isScrubbed = openEngine === undefined || scrubFirstMs !== undefined
+    const scrub = isScrubbed ? startScrub(directory, onDamage, scrubFirstMs) : undefined
     function onDamage(message: string): void {
       rows.damage = message
       options.onDamage?.(message)

@@ -1,3 +1,5 @@
+import { access } from 'node:fs/promises'
+import { join } from 'node:path'
 import { ClassicLevel } from 'classic-level'
 import { START_VERIFY_BYTES_MAX } from '../../limits.js'
 import { DataDirectoryError } from './data-directory-error.js'
@@ -28,6 +30,13 @@ export function damagedDirectory(directory: string, faults: readonly string[]): 
 
 /** @throws DataDirectoryError where another process has the directory open. Changes nothing. */
 export async function requireUnlocked(directory: string): Promise<void> {
+  if (
+    !(await access(join(directory, 'CURRENT')).then(
+      () => true,
+      () => false,
+    ))
+  )
+    return // It would make one.
   // LevelDB takes its lock first, and then refuses what it was told not to open.
   const db = new ClassicLevel(directory, { errorIfExists: true, createIfMissing: false })
   try {

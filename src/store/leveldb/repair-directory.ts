@@ -92,7 +92,7 @@ async function repairInPlace(
     for (const one of lost) for (const line of linesOf(one)) say(line)
     if (needsRebuild) {
       say('having LevelDB make its MANIFEST again from the tables that there are: what was deleted may be back')
-      await ClassicLevel.repair(directory)
+      await remakeManifest(directory)
       await rm(join(directory, 'lost'), { recursive: true, force: true })
     }
   }
@@ -143,7 +143,7 @@ async function repairRecords(
     readonly present: Timestamp
   },
 ): Promise<RepairedRecords> {
-  let problems = await repairFormat(engine, directory, say)
+  let problems = await repairFormat(engine, directory, say, lost.length > 0)
   const sealed = sealedEngine(engine)
   const areFilesDamaged = lost.length > 0 || needsRebuild
 
@@ -187,7 +187,12 @@ async function repairRecords(
 }
 
 /** @returns problems: 0 or 1. */
-async function repairFormat(engine: Engine, directory: string, say: (line: string) => void): Promise<number> {
+async function repairFormat(
+  engine: Engine,
+  directory: string,
+  say: (line: string) => void,
+  mayBeEmpty: boolean,
+): Promise<number> {
   try {
     if ((await readFormat(engine)) > 0) {
       await convertFormat(engine, directory)
@@ -196,13 +201,18 @@ async function repairFormat(engine: Engine, directory: string, say: (line: strin
   } catch (error) {
     if (!(error instanceof CorruptRecord)) throw error
   }
-  // Seals are PerKV's, and of this format.
-  for await (const page of pagesOf(engine, EVERYTHING, OPS_AT_A_TIME)) {
-    if (!page.some(([key, value]) => !key.equals(META_FORMAT) && opened(key, value) !== undefined)) continue
+  const restored = async (): Promise<number> => {
     await engine.write([formatOp(FORMAT_VERSION)], true)
     say('mended: the format record')
     return 1
   }
+  // Seals are PerKV's, and of this format.
+  let isEmpty = true
+  for await (const page of pagesOf(engine, EVERYTHING, OPS_AT_A_TIME)) {
+    isEmpty &&= page.every(([key]) => key.equals(META_FORMAT))
+    if (page.some(([key, value]) => !key.equals(META_FORMAT) && opened(key, value) !== undefined)) return restored()
+  }
+  if (isEmpty && mayBeEmpty) return restored()
   throw new DataDirectoryError(`nothing in ${directory} is a record of PerKV's of format ${FORMAT_VERSION}`)
 }
 
@@ -251,4 +261,11 @@ async function copyDirectory(from: string, to: string): Promise<void> {
       await link(join(from, file), join(to, file)).catch(() => copyFile(join(from, file), join(to, file)))
     else await copyFile(join(from, file), join(to, file))
   }
+}
+
+/** A directory in which no table and no log is left becomes a new database. */
+async function remakeManifest(directory: string): Promise<void> {
+  const files = await readdir(directory)
+  if (files.some((file) => /\.(ldb|log)$/.test(file))) return ClassicLevel.repair(directory)
+  for (const file of files) if (/^(CURRENT|MANIFEST-)/.test(file)) await rm(join(directory, file))
 }

@@ -12,11 +12,15 @@ const SETTLED_MS = 60_000
  * key hides its record, and no record's checksum tells of that.
  * @param onDamage called once; nothing is verified any more then.
  */
-export function startScrub(directory: string, onDamage: (message: string) => void): { stop(): void } {
+export function startScrub(
+  directory: string,
+  onDamage: (message: string) => void,
+  firstMs = SCRUB_FIRST_MS,
+): { stop(): void } {
   const stopping = new AbortController()
   const { signal } = stopping
   const run = async (): Promise<void> => {
-    for (let pauseMs = SCRUB_FIRST_MS; ; pauseMs = SCRUB_EVERY_MS) {
+    for (let pauseMs = firstMs; ; pauseMs = SCRUB_EVERY_MS) {
       await delay(pauseMs, undefined, { signal, ref: false })
       const message = await scrub(
         directory,

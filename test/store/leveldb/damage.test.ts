@@ -1,11 +1,15 @@
-import { copyFile, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises'
+import { copyFile, readdir, readFile, rm, truncate, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { pino } from 'pino'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createApp } from '../../../src/http/app.js'
+import { DEFAULT_LIMITS } from '../../../src/limits.js'
 import { KvError } from '../../../src/percolator/errors.js'
 import { checkDirectory } from '../../../src/store/leveldb/check-directory.js'
 import { META_FORMAT, META_MARK } from '../../../src/store/leveldb/data-directory.js'
 import { DataDirectoryError } from '../../../src/store/leveldb/data-directory-error.js'
 import { type EngineOp, openLevelDb } from '../../../src/store/leveldb/engine.js'
+import { tableFaults } from '../../../src/store/leveldb/files/table-file.js'
 import { lockKey, newestKey, valueKey } from '../../../src/store/leveldb/keyspace.js'
 import { repairDirectory } from '../../../src/store/leveldb/repair-directory.js'
 import type { Store } from '../../../src/store/store.js'
@@ -196,6 +200,54 @@ describe('a torn end of the log', () => {
     expect(await problemsOf(directory)).toEqual([])
     await (await stores.open({ directory })).close()
   })
+})
+
+test('a table that is damaged while the server runs stops all that reads from it', async () => {
+  const directory = await copyOf(await original)
+  for (const file of await filesOf(directory, /ldb$/)) await utimes(join(directory, file), 0, 0)
+  const [file] = (await filesOf(directory, /ldb$/)) as [string]
+  // Of all that is in a table LevelDB needs the filter least: the database opens.
+  const bytes = await readFile(join(directory, file))
+  const flipped = (at: number): Buffer => {
+    const copy = Buffer.from(bytes)
+    copy[at] = (copy[at] as number) ^ 1
+    return copy
+  }
+  let at = bytes.length - 49
+  while (tableFaults(flipped(at))[0]?.what !== 'filter') at--
+  await writeFile(join(directory, file), flipped(at))
+  await utimes(join(directory, file), 0, 0)
+  let damage: string | undefined
+  let onDamage: (message: string) => void = () => {}
+  const found = new Promise<void>((resolve) => {
+    onDamage = (message) => {
+      damage = message
+      resolve()
+    }
+  })
+  const store = await stores.open({ directory, openEngine: openLevelDb, scrubFirstMs: 0, onDamage })
+  await found
+  expect(damage).toMatch(/^0000..\.ldb: the filter at offset \d+ fails its checksum$/)
+  expect([store.probe(), store.damage]).toEqual([false, damage])
+  for (const call of [
+    () => store.get({ key: utf8('key/003') }),
+    () => store.scan({ ts: 55, limit: 1 }),
+    () => write(store, 70, 71, [put('new')]),
+    () => store.prewrite(prewriteOf(80, [put('new')], { tryOnePc: true })),
+  ])
+    expect((await failureOf(call() as Promise<unknown>)).message).toBe(`the database is damaged: ${damage}`)
+
+  const app = await createApp({
+    store,
+    limits: DEFAULT_LIMITS,
+    version: '0',
+    durability: 'sync',
+    log: pino({ level: 'silent' }),
+  })
+  const ready = await app.inject('/readyz')
+  expect([ready.statusCode, ready.json().detail]).toEqual([503, `the database is damaged: ${damage}`])
+  expect((await app.inject('/v1/status')).json().damage).toBe(damage)
+  await app.close()
 })
 
 describe('without a look at the files', () => {
