@@ -6,6 +6,8 @@ import { version } from './version.js'
 
 /** Every command, loaded when it is asked for, with its line in the help. */
 const COMMANDS: Readonly<Record<string, { readonly does: string; readonly load: () => Promise<Command> }>> = {
+  check: { does: 'verifies a database', load: async () => (await import('./commands/check.js')).check },
+  repair: { does: 'mends a damaged one', load: async () => (await import('./commands/repair.js')).repair },
   serve: { does: 'runs the server', load: async () => (await import('./commands/serve.js')).serve },
 }
 

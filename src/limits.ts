@@ -55,3 +55,11 @@ export const MAX_RETRIES_MAX = 1000
 export const HEADER_BYTES_MAX = 32 * 1024
 /** What a shutdown waits for requests in flight before it cuts them off. */
 export const SHUTDOWN_GRACE_MS = 8_000
+
+/** Tables that are verified before a start; of a larger database they are verified in the background. */
+export const START_VERIFY_BYTES_MAX = 256 * 1024 * 1024
+/** From the start to the first verification of all tables, and from one to the next. */
+export const SCRUB_FIRST_MS = 10_000
+export const SCRUB_EVERY_MS = 24 * 60 * 60 * 1000
+/** Between two tables of 2 MiB: some 40 MB/s. */
+export const SCRUB_PAUSE_MS = 50

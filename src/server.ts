@@ -22,7 +22,12 @@ export interface RunningServer {
 export async function startServer(config: Config, version: string): Promise<RunningServer> {
   const { data, durability, cacheBytesMax, limits, gc, logLevel, host, port } = config
   const log = pino({ level: logLevel })
-  const store = await openLevelDbStore({ directory: data, durability, cacheBytesMax })
+  const store = await openLevelDbStore({
+    directory: data,
+    durability,
+    cacheBytesMax,
+    onDamage: (message) => log.fatal(`the database is damaged: ${message}; everything is refused from here on`),
+  })
   let app: FastifyInstance | undefined
   try {
     app = await createApp({ store, limits, version, durability, log, gc })

@@ -5,6 +5,7 @@ import { afterEach } from 'vitest'
 import type { PrewriteMutation, PrewriteRequest } from '../../src/percolator/api.js'
 import { KvError } from '../../src/percolator/errors.js'
 import { type Timestamp, timestampFromMs } from '../../src/percolator/timestamp.js'
+import { sealedEngine } from '../../src/store/leveldb/checksum.js'
 import { type Engine, type EngineOp, type EngineReader, openLevelDb } from '../../src/store/leveldb/engine.js'
 import { type LevelDbStoreOptions, openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
@@ -131,8 +132,13 @@ export class TappedEngine {
   onRequireRoom: () => Promise<void> = async () => {}
   #engine: Engine | undefined
 
-  /** The real thing underneath. */
+  /** The real thing underneath, without taps. */
   get engine(): Engine {
+    return sealedEngine(this.raw)
+  }
+
+  /** And without checking the seals of records. */
+  get raw(): Engine {
     if (this.#engine === undefined) throw new Error('not open')
     return this.#engine
   }

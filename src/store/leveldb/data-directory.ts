@@ -1,15 +1,19 @@
 import { randomBytes } from 'node:crypto'
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import { packRecord, unpackRecord } from '../../percolator/codec/record.js'
+import { sealedEngine } from './checksum.js'
+import { crc32c } from './crc32c.js'
 import { DataDirectoryError } from './data-directory-error.js'
-import { type Engine, type EngineOp, openLevelDb } from './engine.js'
+import type { Engine, EngineOp } from './engine.js'
 import { metaKey } from './keyspace.js'
 import { buildNewest } from './newest-records.js'
+import { damagedDirectory, isLocked, openVerified } from './open-verified.js'
+import { sealRecords } from './seal-records.js'
 
 /** Written by this version; a database of a higher one is refused. */
-export const FORMAT_VERSION = 2
+export const FORMAT_VERSION = 3
 
-const META_FORMAT = metaKey('format')
+export const META_FORMAT = metaKey('format')
 export const META_MARK = metaKey('oracle/mark')
 export const META_SAFE_POINT = metaKey('gc/safe_point')
 const META_CURSOR_SECRET = metaKey('cursor/secret')
@@ -20,13 +24,13 @@ const META_CURSOR_SECRET = metaKey('cursor/secret')
  */
 export async function openDataDirectory(
   directory: string,
-  open: (directory: string) => Promise<Engine> = openLevelDb,
+  open: (directory: string) => Promise<Engine> = openVerified,
 ): Promise<Engine> {
   let engine: Engine | undefined
   try {
     engine = await open(directory)
     await checkFormat(engine, directory)
-    return engine
+    return sealedEngine(engine)
   } catch (error) {
     await engine?.close()
     throw unusable(directory, error)
@@ -37,30 +41,59 @@ export async function openDataDirectory(
 export function unusable(directory: string, error: unknown): unknown {
   if (error instanceof DataDirectoryError || !(error instanceof Error)) return error
   const cause = error.cause instanceof Error ? error.cause : error
-  if (error instanceof CorruptRecord)
-    return new DataDirectoryError(`the data directory ${directory} is damaged: ${error.message}`, { cause: error })
+  if (error instanceof CorruptRecord) return damagedDirectory(directory, [error.message])
   if (!('code' in cause)) return error
-  const why = cause.code === 'LEVEL_LOCKED' ? 'is in use by another process' : `cannot be opened: ${cause.message}`
+  if (cause.code === 'LEVEL_CORRUPTION') return damagedDirectory(directory, [cause.message])
+  const why = isLocked(error) ? 'is in use by another process' : `cannot be opened: ${cause.message}`
   return new DataDirectoryError(`the data directory ${directory} ${why}`, { cause: error })
 }
 
 async function checkFormat(engine: Engine, directory: string): Promise<void> {
-  const format = await readMetaNumber(engine, META_FORMAT)
+  const format = await readFormat(engine)
+  if (format === 0) {
+    const iterator = engine.iterator({ gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff), values: false })
+    const entries = await iterator.nextv(1)
+    await iterator.close()
+    if (entries.length > 0)
+      throw new DataDirectoryError(`the data directory ${directory} is a LevelDB, but not PerKV's`)
+    return engine.write([formatOp(FORMAT_VERSION)], true)
+  }
+  await convertFormat(engine, directory)
+}
+
+/** Of an older one. @throws DataDirectoryError where it is newer. */
+export async function convertFormat(engine: Engine, directory: string): Promise<void> {
+  const format = await readFormat(engine)
   if (format > FORMAT_VERSION) {
     const detail = `the data directory ${directory} has format ${format}, written by a newer PerKV; this one reads up to ${FORMAT_VERSION}`
     throw new DataDirectoryError(detail)
   }
-  if (format === FORMAT_VERSION) return
-  const inForce: EngineOp = { type: 'put', key: META_FORMAT, value: packRecord([FORMAT_VERSION]) }
   if (format === 1) {
     await buildNewest(engine, await readMetaNumber(engine, META_MARK))
-    return engine.write([inForce], true)
+    await engine.write([formatOp(2)], true)
   }
-  const iterator = engine.iterator({ gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff), values: false })
-  const entries = await iterator.nextv(1)
-  await iterator.close()
-  if (entries.length > 0) throw new DataDirectoryError(`the data directory ${directory} is a LevelDB, but not PerKV's`)
-  await engine.write([inForce], true)
+  if (format < FORMAT_VERSION) await sealRecords(engine, formatOp(FORMAT_VERSION))
+}
+
+/** The one record without a seal, so that every version can read it. From 3 on it has a checksum of its own. */
+export function formatOp(version: number): EngineOp & { type: 'put' } {
+  return { type: 'put', key: META_FORMAT, value: packRecord(version < 3 ? [version] : [version, formatCrc(version)]) }
+}
+
+function formatCrc(version: number): number {
+  return crc32c(Buffer.from(`format ${version}`))
+}
+
+/** Of the engine beneath the seals; 0 where there is none. @throws CorruptRecord */
+export async function readFormat(engine: Engine): Promise<number> {
+  const bytes = await engine.get(META_FORMAT)
+  if (bytes === undefined) return 0
+  const [version, crc] = unpackRecord(bytes, 'format', 1)
+  if (typeof version !== 'number' || !Number.isSafeInteger(version) || version < 1)
+    throw new CorruptRecord('the format record holds no version')
+  if (version <= FORMAT_VERSION && crc !== (version < 3 ? undefined : formatCrc(version)))
+    throw new CorruptRecord('the format record fails its checksum')
+  return version
 }
 
 /** Made once for a database: signs its scan cursors. */

@@ -6,9 +6,9 @@ export const CF_DEFAULT = 0x64 // d
 export const CF_LOCK = 0x6c // l
 export const CF_NEWEST = 0x6e // n
 export const CF_WRITE = 0x77 // w
-const META = 0x6d // m
-const OUTCOMES = 0x69 // i
-const AHEAD = 0x61 // a
+export const META = 0x6d // m
+export const OUTCOMES = 0x69 // i
+export const AHEAD = 0x61 // a
 
 export type ColumnFamily = typeof CF_DEFAULT | typeof CF_LOCK | typeof CF_NEWEST | typeof CF_WRITE
 

@@ -17,6 +17,7 @@ import { PessimisticLocks } from './pessimistic-locks.js'
 import { ReadValidation } from './read-validation.js'
 import { Reads } from './reads.js'
 import { RowStore } from './row-store.js'
+import { startScrub } from './scrub.js'
 import { ServerRecords } from './server-records.js'
 import { StoredOutcomes } from './stored-outcomes.js'
 
@@ -30,6 +31,10 @@ export interface LevelDbStoreOptions {
   readonly now?: () => number
   /** Tests put a failing one in. */
   readonly openEngine?: (directory: string) => Promise<Engine>
+  /** Called when files turn out to be damaged while the store is open; it refuses everything from then on. */
+  readonly onDamage?: (message: string) => void
+  /** From opening to the first scrub; where a test puts an engine in there is none otherwise. */
+  readonly scrubFirstMs?: number
   /** See `LookUps`; tests set 0, for look-ups that they can hold. */
   readonly lookUpSlowMs?: number
 }
@@ -48,7 +53,14 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
     const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, now, lookUpSlowMs } = options
     const rows = new RowStore(engine, { durability, cacheBytesMax, now, savedMark, safePoint, lookUpSlowMs })
     await rows.start()
-    return new LevelDbStore(rows, cursorSecret)
+    const { directory, openEngine, scrubFirstMs } = options
+    const isScrubbed = openEngine === undefined || scrubFirstMs !== undefined
+    const scrub = isScrubbed ? startScrub(directory, onDamage, scrubFirstMs) : undefined
+    function onDamage(message: string): void {
+      rows.damage = message
+      options.onDamage?.(message)
+    }
+    return new LevelDbStore(rows, cursorSecret, () => scrub?.stop())
   } catch (error) {
     await engine.close()
     throw unusable(options.directory, error)
@@ -65,12 +77,15 @@ class LevelDbStore implements Store {
   readonly #outcomes: StoredOutcomes
   readonly #collection: Collection
   readonly #serverRecords: ServerRecords
+  readonly #stopScrub: () => void
 
   constructor(
     rows: RowStore,
     readonly cursorSecret: Uint8Array,
+    stopScrub: () => void,
   ) {
     this.#rows = rows
+    this.#stopScrub = stopScrub
     this.#reads = new Reads(rows)
     this.#validation = new ReadValidation(rows)
     this.#changes = new Changes(rows, this.#validation)
@@ -87,11 +102,12 @@ class LevelDbStore implements Store {
     return this.#rows.locks.size
   }
   get fault(): string | undefined {
+    if (this.#rows.damage !== undefined) return `the database is damaged: ${this.#rows.damage}`
     return this.#rows.isWritable ? undefined : (this.#rows.fault ?? 'closed')
   }
   probe(): boolean {
     if (!this.#rows.isWritable) this.#rows.reopenSoon()
-    return this.#rows.isWritable
+    return this.fault === undefined
   }
   clock(): Timestamp {
     return this.#rows.oracle.clock()
@@ -104,6 +120,7 @@ class LevelDbStore implements Store {
     return this.#rows.isWritable ? this.tso(1) : this.#rows.oracle.last
   }
   close(): Promise<void> {
+    this.#stopScrub()
     return this.#rows.close()
   }
 

@@ -85,6 +85,8 @@ export class RowStore {
   /** What went wrong, while it isn't: the write, then the last attempt to open again. */
   fault: string | undefined
   #failure = ''
+  /** Set once a file is known to be damaged: what is read of it might be wrong, or missing. */
+  damage: string | undefined
   #isClosed = false
   #reopening: Promise<void> | undefined
   #reopenNotBefore = 0
@@ -317,11 +319,13 @@ export class RowStore {
   }
 
   requireAvailable(): void {
+    if (this.damage !== undefined) throw new CorruptRecord(this.damage)
     if (!this.isWritable) this.reopenSoon()
     if (!this.isAvailable) throw this.#engineFailed()
   }
 
   requireWritable(): void {
+    if (this.damage !== undefined) throw new CorruptRecord(this.damage)
     if (this.isWritable) return
     this.reopenSoon()
     throw this.#engineFailed()

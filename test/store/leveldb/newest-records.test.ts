@@ -7,28 +7,20 @@ import { blocksRead } from '../../../src/percolator/actions/get.js'
 import { prewrite } from '../../../src/percolator/actions/prewrite.js'
 import type { LockInfo, MutationOp, Pair, PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
 import { decodeKey, decodeKeyTs } from '../../../src/percolator/codec/key.js'
-import { packRecord, unpackRecord } from '../../../src/percolator/codec/record.js'
 import { decodeWrite } from '../../../src/percolator/codec/write.js'
 import type { Lock } from '../../../src/percolator/lock.js'
 import { sameKey } from '../../../src/percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../../../src/percolator/timestamp.js'
 import { isData, type WriteRecord } from '../../../src/percolator/write.js'
-import { FORMAT_VERSION } from '../../../src/store/leveldb/data-directory.js'
+import { FORMAT_VERSION, readFormat } from '../../../src/store/leveldb/data-directory.js'
+import { type Engine, type EngineRange, openLevelDb, pagesOf } from '../../../src/store/leveldb/engine.js'
 import {
-  type Engine,
-  type EngineOp,
-  type EngineRange,
-  openLevelDb,
-  pagesOf,
-} from '../../../src/store/leveldb/engine.js'
-import {
-  AHEAD_RANGE,
+  AHEAD,
   CF_DEFAULT,
   CF_NEWEST,
   CF_WRITE,
   type ColumnFamily,
   keyRange,
-  metaKey,
 } from '../../../src/store/leveldb/keyspace.js'
 import type { Store } from '../../../src/store/store.js'
 import {
@@ -47,6 +39,8 @@ import {
   utf8,
   write,
 } from '../support.js'
+import { makeOlder } from './old-format.js'
+import { problemsIn } from './problems.js'
 
 const stores = testStores()
 const LONG = 'x'.repeat(300)
@@ -471,6 +465,9 @@ class World {
   async expectAllReads(): Promise<void> {
     for (const { key, startTs } of await this.#locks()) await this.store.rollback({ keys: [key], startTs })
     const truth = await expectNewest(this.#engine)
+    // Unchecked prewrites may bring two transactions to one commit_ts; the long value of the first is left behind.
+    const isOrphan = (problem: string): boolean => problem.endsWith('belongs to no record and no lock')
+    expect((await problemsIn(this.#tapped.raw)).filter((problem) => !isOrphan(problem))).toEqual([])
     const { store } = this
     const limits = [1, 2, 3, 100]
     for (let count = 1; count <= 2 * START_MAX; count += 2) {
@@ -654,22 +651,10 @@ describe('scans over many keys', () => {
   })
 })
 
-const META_FORMAT = metaKey('format')
-
 /** Takes from a closed directory what format 1 did not have. */
 async function makeFormat1(directory: string, keep: (entry: number) => boolean = () => false): Promise<void> {
-  const engine = await openLevelDb(directory)
-  const newest = await entriesOf(engine, CF_NEWEST)
-  const gone = [...newest.filter((_, i) => !keep(i)), ...(await entriesIn(engine, AHEAD_RANGE))].map(
-    ([key]): EngineOp => ({ type: 'del', key }),
-  )
-  const format: EngineOp = { type: 'put', key: META_FORMAT, value: packRecord([1]) }
-  await engine.write([...gone, format], false)
-  await engine.close()
-}
-
-async function formatOf(engine: Engine): Promise<unknown> {
-  return unpackRecord((await engine.get(META_FORMAT)) as Buffer, 'meta', 1)[0]
+  let entry = 0
+  await makeOlder(directory, 1, (key) => key[0] === AHEAD || (key[0] === CF_NEWEST && !keep(entry++)))
 }
 
 describe('a directory of format 1', () => {
@@ -691,7 +676,7 @@ describe('a directory of format 1', () => {
     const tapped = new TappedEngine()
     const store = await stores.open({ directory, openEngine: tapped.open })
     await expectNewest(tapped.engine)
-    expect(await formatOf(tapped.engine)).toBe(FORMAT_VERSION)
+    expect(await readFormat(tapped.raw)).toBe(FORMAT_VERSION)
     const { pairs } = await store.scan({ ts: 4, limit: 10 })
     expect(pairs.map(shown)).toEqual([`locked=old@2`, `long=${LONG}@4`, `short=new@4`])
     expect(await read(store, 'short', 3)).toBe('old')
@@ -719,21 +704,24 @@ describe('a directory of format 1', () => {
     await expectConverted(directory)
   })
 
-  test.each([1, 2, 3])('whose conversion ended at write %i is converted at the next start', async (last) => {
-    const directory = await stores.directory()
-    await filled(directory, 1000)
-    await makeFormat1(directory)
-    const tapped = new TappedEngine()
-    tapped.onWrite = async (_, land) => {
-      if (tapped.writes.length === last) throw new EngineFailure('disk full')
-      await land()
-    }
-    await expect(stores.open({ directory, openEngine: tapped.open })).rejects.toThrow('disk full')
-    const engine = await openLevelDb(directory)
-    expect(await formatOf(engine)).toBe(1)
-    await engine.close()
-    await expectConverted(directory)
-  })
+  test.each([1, 2, 3, 4, 5, 6, 7, 8])(
+    'whose conversion ended at write %i is converted at the next start',
+    async (last) => {
+      const directory = await stores.directory()
+      await filled(directory, 1000)
+      await makeFormat1(directory)
+      const tapped = new TappedEngine()
+      tapped.onWrite = async (_, land) => {
+        if (tapped.writes.length === last) throw new EngineFailure('disk full')
+        await land()
+      }
+      await expect(stores.open({ directory, openEngine: tapped.open })).rejects.toThrow('disk full')
+      const engine = await openLevelDb(directory)
+      expect(await readFormat(engine)).toBeLessThan(FORMAT_VERSION)
+      await engine.close()
+      await expectConverted(directory)
+    },
+  )
 
   test('with a commit of the future: its conflicts are found', async () => {
     const directory = await stores.directory()

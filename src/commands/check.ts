@@ -1,0 +1,67 @@
+import { flagsHelp, integer, notEmpty, readFlags } from '../flags.js'
+import { checkDirectory } from '../store/leveldb/check-directory.js'
+import type { Problem } from '../store/leveldb/check-key.js'
+import type { Command } from './command.js'
+import { progressLine } from './progress-line.js'
+
+const FLAGS = {
+  data: { value: 'DIR', help: 'directory of the database', default: './data' },
+  json: { help: 'one JSON object instead of lines' },
+  'problems-max': { value: 'N', help: 'problems that are shown; all are counted', default: '100' },
+} as const
+
+export const check: Command = {
+  help: `Usage: perkv check [flags]
+
+Verifies a database that no server has open: the checksums of its files and of every record, and that the records agree
+with each other. One line a problem. Exit codes: 0 sound, 1 damaged or could not run, 2 used wrongly.
+
+Flags:
+${flagsHelp(FLAGS)}`,
+
+  async run(args, env) {
+    const flags = readFlags(FLAGS, args, env)
+    const directory = notEmpty(flags.required('data'))
+    const shownMax = integer(flags.required('problems-max'), 0, 1_000_000)
+    const isJson = flags.isSet('json')
+    const progress = progressLine()
+    const problems: Problem[] = []
+    const { files, records, isSound } = await checkDirectory(directory, {
+      onProblem: (problem) => void (problems.length < shownMax && problems.push(problem)),
+      onProgress: progress.show,
+    })
+    progress.clear()
+    if (!isSound) process.exitCode = 1
+    if (isJson) {
+      const shown = problems.map(({ kind, key, ts, message }) => ({
+        kind,
+        ...(key && { key: { base64: Buffer.from(key).toString('base64') } }),
+        ...(ts !== undefined && { ts }),
+        message,
+      }))
+      const { bytes, files: count, faults } = files
+      const damage = faults.map(({ file, message }) => ({ file, message }))
+      const counts = records && { keys: records.keys, families: records.families, problems: records.problems }
+      return print(
+        JSON.stringify({ sound: isSound, files: { count, bytes, damage }, records: counts, problems: shown }),
+      )
+    }
+    for (const { message } of files.faults) print(`damaged_file: ${message}`)
+    for (const { kind, message } of problems) print(`${kind}: ${message}`)
+    if (records === undefined) return print('damaged: files; their records are left alone until perkv repair has run')
+    if (records.problems > problems.length) print(`... ${records.problems} problems in all`)
+    print(`files     ${files.files}, tables ${mb(files.bytes)}`)
+    for (const [name, counted] of Object.entries(records.families))
+      print(`${name.padEnd(9)} ${counted.records.toLocaleString('en')} records, ${mb(counted.bytes)}`)
+    print(`keys      ${records.keys.toLocaleString('en')}`)
+    print(isSound ? 'sound' : `damaged: ${records.problems} problems`)
+  },
+}
+
+function mb(bytes: number): string {
+  return `${(bytes / 1e6).toLocaleString('en', { maximumFractionDigits: 1 })} MB`
+}
+
+function print(line: string): void {
+  process.stdout.write(`${line}\n`)
+}

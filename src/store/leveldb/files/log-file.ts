@@ -1,0 +1,77 @@
+import { crc32c, maskedCrc } from '../crc32c.js'
+
+const BLOCK = 32 * 1024
+const HEADER = 7
+const FULL = 1
+const FIRST = 2
+const LAST = 4
+
+export interface LogRecord {
+  readonly offset: number
+  readonly payload: Buffer
+}
+
+export interface LogContents {
+  /** Up to the first that is bad. */
+  readonly records: readonly LogRecord[]
+  /** Where they end; the file's length when nothing follows. */
+  readonly soundEnd: number
+  /** Records that are sound and stand behind a bad one. None: what follows `soundEnd` is a torn end, as a crash leaves it. */
+  readonly after: readonly LogRecord[]
+}
+
+/**
+ * A file of LevelDB's log format: a `.log` or a MANIFEST. LevelDB itself passes over records that fail their checksum, and
+ * takes whatever is cut short for the end.
+ */
+export function readLog(bytes: Buffer): LogContents {
+  const records: LogRecord[] = []
+  const soundEnd = readFrom(bytes, 0, records)
+  const after: LogRecord[] = []
+  for (let at = soundEnd; at < bytes.length; ) {
+    const next = nextStart(bytes, at + 1)
+    if (next === undefined) break
+    at = Math.max(readFrom(bytes, next, after), next)
+  }
+  return { records, soundEnd, after }
+}
+
+/** @returns the end of the last whole record, or the offset of what follows it and is bad. */
+function readFrom(bytes: Buffer, from: number, records: LogRecord[]): number {
+  let begun: { readonly offset: number; readonly parts: Buffer[] } | undefined
+  for (let at = from; ; ) {
+    if (BLOCK - (at % BLOCK) < HEADER) at += BLOCK - (at % BLOCK) // What is left of a block holds no record.
+    if (at >= bytes.length) return begun?.offset ?? bytes.length
+    const fragment = fragmentAt(bytes, at)
+    const starts = fragment !== undefined && fragment.type <= FIRST
+    if (fragment === undefined || starts === (begun !== undefined)) return begun?.offset ?? at
+    begun ??= { offset: at, parts: [] }
+    begun.parts.push(fragment.payload)
+    if (fragment.type === FULL || fragment.type === LAST) {
+      const [only] = begun.parts
+      const payload = begun.parts.length === 1 && only !== undefined ? only : Buffer.concat(begun.parts)
+      records.push({ offset: begun.offset, payload })
+      begun = undefined
+    }
+    at += HEADER + fragment.payload.length
+  }
+}
+
+/** Where the next record begins, at any byte: lengths on the way can't be believed. */
+function nextStart(bytes: Buffer, from: number): number | undefined {
+  for (let at = from; at + HEADER <= bytes.length; at++) {
+    const type = bytes[at + 6] as number
+    if ((type === FULL || type === FIRST) && fragmentAt(bytes, at) !== undefined) return at
+  }
+  return undefined
+}
+
+function fragmentAt(bytes: Buffer, at: number): { readonly type: number; readonly payload: Buffer } | undefined {
+  if (at + HEADER > bytes.length) return undefined
+  const length = bytes.readUInt16LE(at + 4)
+  const type = bytes[at + 6] as number
+  const end = at + HEADER + length
+  if (type < FULL || type > LAST || end > bytes.length || (at % BLOCK) + HEADER + length > BLOCK) return undefined
+  if (maskedCrc(crc32c(bytes, at + 6, end)) !== bytes.readUInt32LE(at)) return undefined
+  return { type, payload: bytes.subarray(at + HEADER, end) }
+}

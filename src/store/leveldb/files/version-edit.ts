@@ -1,0 +1,68 @@
+import { ByteReader } from './varint.js'
+
+/** What the records of a MANIFEST come to. */
+export interface LiveFiles {
+  /** Number to size. */
+  readonly tables: ReadonlyMap<number, number>
+  /** Tables that were there once. */
+  readonly removed: ReadonlySet<number>
+  /** Logs from this number on count, and `previousLog`; 0: all. */
+  readonly log: number
+  readonly previousLog: number
+}
+
+/** @throws RangeError where a record is malformed. */
+export function liveFiles(manifestRecords: readonly Buffer[]): LiveFiles {
+  const tables = new Map<number, number>()
+  const removed = new Set<number>()
+  let log = 0
+  let previousLog = 0
+  for (const record of manifestRecords) {
+    const added = new Map<number, number>()
+    for (const reader = new ByteReader(record); !reader.isDone; ) {
+      const tag = reader.varint()
+      switch (tag) {
+        case 1: // Name of the comparator.
+          reader.slice()
+          break
+        case 2:
+          log = reader.varint()
+          break
+        case 3: // Next file number.
+        case 4: // Last sequence number.
+          reader.varint()
+          break
+        case 5: // Where the next compaction of a level begins.
+          reader.varint()
+          reader.slice()
+          break
+        case 6: {
+          reader.varint()
+          const table = reader.varint()
+          tables.delete(table)
+          removed.add(table)
+          break
+        }
+        case 7: {
+          reader.varint()
+          const table = reader.varint()
+          added.set(table, reader.varint())
+          reader.slice()
+          reader.slice()
+          break
+        }
+        case 9:
+          previousLog = reader.varint()
+          break
+        default:
+          throw new RangeError(`a record of the MANIFEST has the unknown tag ${tag}`)
+      }
+    }
+    // A table that only moves to another level is removed and added by one record.
+    for (const [table, size] of added) {
+      tables.set(table, size)
+      removed.delete(table)
+    }
+  }
+  return { tables, removed, log, previousLog }
+}

@@ -1,0 +1,51 @@
+import { stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { SCRUB_EVERY_MS, SCRUB_FIRST_MS, SCRUB_PAUSE_MS } from '../../limits.js'
+import { sizesOf, verifyTable } from './files/verify-files.js'
+
+/** A table that was written to lately may still be growing. */
+const SETTLED_MS = 60_000
+
+/**
+ * Verifies the tables of an open database, one after another with pauses, soon after the start and once a day: a damaged
+ * key hides its record, and no record's checksum tells of that.
+ * @param onDamage called once; nothing is verified any more then.
+ */
+export function startScrub(
+  directory: string,
+  onDamage: (message: string) => void,
+  firstMs = SCRUB_FIRST_MS,
+): { stop(): void } {
+  const stopping = new AbortController()
+  const { signal } = stopping
+  const run = async (): Promise<void> => {
+    for (let pauseMs = firstMs; ; pauseMs = SCRUB_EVERY_MS) {
+      await delay(pauseMs, undefined, { signal, ref: false })
+      const message = await scrub(
+        directory,
+        (): Promise<void> => delay(SCRUB_PAUSE_MS, undefined, { signal, ref: false }),
+      )
+      if (message !== undefined && !signal.aborted) return onDamage(message)
+    }
+  }
+  run().catch(() => {}) // Stopped; or the directory can't be read, of which LevelDB will say more.
+  return { stop: () => stopping.abort() }
+}
+
+/** @returns what is damaged first. */
+export async function scrub(directory: string, pause: () => Promise<void>): Promise<string | undefined> {
+  for (const file of (await sizesOf(directory)).keys()) {
+    if (!file.endsWith('.ldb')) continue
+    try {
+      const { mtimeMs } = await stat(join(directory, file))
+      if (Date.now() - mtimeMs < SETTLED_MS) continue
+      const [fault] = await verifyTable(directory, file)
+      if (fault !== undefined) return fault.message
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error // Compacted away.
+    }
+    await pause()
+  }
+  return undefined
+}

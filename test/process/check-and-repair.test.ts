@@ -1,0 +1,79 @@
+import { readdir, readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { afterAll, expect, test } from 'vitest'
+import { killAll, runCli, startProcess, withTempDir } from './server-process.js'
+
+afterAll(killAll)
+
+const run = (command: string, data: string, ...args: string[]) => runCli([command, '--data', data, ...args])
+
+async function flipInTable(data: string): Promise<string> {
+  const [file] = (await readdir(data)).filter((name) => name.endsWith('.ldb'))
+  const path = join(data, file as string)
+  const bytes = await readFile(path)
+  bytes[50] = (bytes[50] as number) ^ 1
+  await writeFile(path, bytes)
+  return file as string
+}
+
+test('a database is checked, damaged, refused, repaired and served again', () =>
+  withTempDir(async (directory) => {
+    const data = join(directory, 'db')
+    const server = await startProcess(data)
+    for (const key of ['a', 'b']) await fetch(`${server.url}/v1/kv/${key}`, { method: 'PUT', body: 'x'.repeat(400) })
+    const inUse = await run('check', data)
+    expect([inUse.code, inUse.stderr]).toEqual([1, `perkv: the data directory ${data} is in use by another process\n`])
+    expect((await run('repair', data)).stderr).toBe(inUse.stderr)
+    await server.stop('SIGTERM')
+
+    const sound = await run('check', data, '--json') // And its log becomes a table.
+    expect(sound.code).toBe(0)
+    expect(JSON.parse(sound.stdout)).toMatchObject({
+      sound: true,
+      problems: [],
+      records: {
+        keys: 2,
+        problems: 0,
+        families: { default: { records: 2 }, write: { records: 2 }, newest: { records: 2 } },
+      },
+    })
+    const nothing = await run('repair', data)
+    expect([nothing.code, nothing.stdout.endsWith('sound: nothing to repair\n')]).toEqual([0, true])
+    expect(await readdir(directory)).toEqual(['db'])
+
+    const file = await flipInTable(data)
+    const fault = `${file}: the data block at offset 0 fails its checksum`
+    const refused = await runCli(['serve', '--port', '0', '--data', data])
+    expect([refused.code, refused.stderr.split('\n').length]).toEqual([1, 2])
+    expect(refused.stderr).toContain(`is damaged: ${fault}; run perkv check and perkv repair, or restore a back-up`)
+    const found = await run('check', data)
+    expect([found.code, found.stdout.split('\n')[0]]).toEqual([1, `damaged_file: ${fault}`])
+
+    const before = await readdir(data)
+    const dry = await run('repair', data, '--dry-run')
+    expect(dry.code).toBe(0)
+    expect(dry.stdout).toMatch(/^lost: .*\.ldb: what was written and deleted from the first record/m)
+    expect([await readdir(directory), await readdir(data)]).toEqual([['db'], before])
+    const repaired = await run('repair', data)
+    expect([repaired.code, repaired.stdout]).toEqual([0, expect.stringMatching(/\nsound: \d+ problems, \d+ losses\n$/)])
+    const copy = (await readdir(directory)).find((name) => name.startsWith('db.before-repair-'))
+    expect(await readdir(join(directory, copy as string))).toEqual(before)
+    expect((await run('check', data)).code).toBe(0)
+    expect((await run('check', join(directory, copy as string))).code).toBe(1)
+    const again = await startProcess(data)
+    expect((await fetch(`${again.url}/readyz`)).status).toBe(200)
+    await again.stop('SIGTERM')
+  }))
+
+test('a directory without a database, and flags that are wrong', () =>
+  withTempDir(async (data) => {
+    for (const command of ['check', 'repair']) {
+      expect((await run(command, data)).stderr).toBe(`perkv: there is no database in ${data}\n`)
+      expect((await run(command, join(data, 'none'))).stderr).toMatch(
+        /^perkv: the data directory .* cannot be read: ENOENT/,
+      )
+      expect((await run(command, data, '--nope')).code).toBe(2)
+      expect((await runCli([command, '--help'])).stdout).toContain(`Usage: perkv ${command}`)
+    }
+    expect(await readdir(data)).toEqual([])
+  }))
