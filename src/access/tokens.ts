@@ -26,7 +26,7 @@ interface Entry {
  * decides is timingSafeEqual's.
  */
 export class Tokens {
-  readonly #salt = randomBytes(32)
+  readonly #salt = randomBytes(32).toString('hex')
   readonly #entries = new Map<string, Entry>()
 
   /** undefined where nobody may come in with this. */
@@ -50,7 +50,7 @@ export class Tokens {
   }
 
   #digest(token: string): Buffer {
-    return createHash('sha256').update(this.#salt).update(token).digest()
+    return createHash('sha256').update(this.#salt + token).digest()
   }
 }
 
