@@ -50,7 +50,9 @@ export class Tokens {
   }
 
   #digest(token: string): Buffer {
-    return createHash('sha256').update(this.#salt + token).digest()
+    return createHash('sha256')
+      .update(this.#salt + token)
+      .digest()
   }
 }
 
