@@ -110,6 +110,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     track(secure)
   })
   app.server.on('request', (request) => unused.delete(request.socket))
+  // An `Expect` that means nothing here is passed over; Node would answer 417 by itself, with no problem and no headers.
+  app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
   app.addHook('preClose', async () => {
     isClosing = true
     for (const socket of unused) socket.destroy()

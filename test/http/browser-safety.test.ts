@@ -45,8 +45,11 @@ test('every answer is safe for a browser: values, problems, unknown paths, prefl
     }
 
   const port = await server.listen()
-  const malformed = await rawRequest(port, 'nonsense\r\n\r\n')
-  for (const [name, value] of Object.entries(SAFE)) expect(malformed.head).toContain(`${name}: ${value}\r\n`)
+  for (const raw of ['nonsense\r\n\r\n', rawText('GET /v1/kv/page', ['Expect: a miracle'])]) {
+    const answer = await rawRequest(port, raw)
+    for (const [name, value] of Object.entries(SAFE)) expect(answer.head).toContain(`${name}: ${value}\r\n`)
+    expect(answer.head).toMatch(/^content-type: application\/problem\+json/m)
+  }
 })
 
 describe('a server without tokens', () => {
