@@ -178,7 +178,7 @@ describe('a token with prefixes', () => {
     ['POST', '/v1/percolator/resolve_lock', { start_ts: 5, commit_ts: 0 }],
     ['POST', '/v1/percolator/resolve_lock', { txns: [{ start_ts: 5, commit_ts: 0 }] }],
     ['POST', '/v1/percolator/gc', { safe_point: 1 }],
-    ['POST', '/v1/percolator/delete_range', { start: 'app/', end: 'app0' }],
+    ['POST', '/v1/percolator/delete_range', { start: 'app/a', end: 'app/b' }],
   ]
   test('and nothing else', async () => {
     const server = await startGuarded()
