@@ -68,10 +68,9 @@ interface Secrets {
   tls: TlsFiles | undefined
 }
 
-function readSecrets({ tokenFile, tls, host, insecure }: Config, log: Logger): Secrets {
-  if (tls === undefined && !isLoopback(host))
-    log.warn('without --tls-cert-file everything is readable on its way, tokens too: put a proxy with TLS in front')
-  if (insecure && tokenFile === undefined) log.warn('--insecure: anybody who reaches this port may do anything')
+function readSecrets({ tokenFile, tls, host }: Config, log: Logger): Secrets {
+  if (tokenFile !== undefined && tls === undefined && !isLoopback(host))
+    log.warn('tokens can be read on their way: give --tls-cert-file, or put a proxy with TLS in front')
   return { tokens: tokenFile === undefined ? undefined : readTokens(tokenFile, log), tls: tls && readTls(tls, log) }
 }
 

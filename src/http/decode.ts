@@ -79,7 +79,7 @@ function compileObject(properties: Record<string, TSchema>, limits: Limits): Dec
   const fields = Object.entries(properties).map(
     ([name, property]) => [name, camelCase(name), compile(property, limits)] as const,
   )
-  const isRange = properties['start']?.['bytes'] === 'bound'
+  const isRange = [properties['start'], properties['prefix']].some((property) => property?.['bytes'] === 'bound')
   return (value, grant, path) => {
     const decoded: Record<string, unknown> = {}
     for (const [name, camel, decode] of fields) {
