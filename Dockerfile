@@ -17,7 +17,9 @@ USER node
 VOLUME /data
 EXPOSE 7400
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 \
-  CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PERKV_PORT ?? 7400}/readyz`).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
+  CMD ["node", "-e", "const tls = process.env.PERKV_TLS_CERT_FILE; if (tls) process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0'; fetch(`http${tls ? 's' : ''}://127.0.0.1:${process.env.PERKV_PORT ?? 7400}/readyz`).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
+# It listens on every address of the container, so it wants a token file (PERKV_TOKEN_FILE), or --insecure behind the
+# image's name where only trusted programs reach the port. Certificates by PERKV_TLS_*: the health check looks there.
 # Exec form: node is process 1, hears SIGTERM, finishes what is in flight and closes the database. Up to 8 s of grace, so
 # `docker stop`'s own 10 s are enough. More flags may follow the image's name.
 ENTRYPOINT ["node", "dist/cli.js", "serve", "--host", "0.0.0.0", "--data", "/data"]

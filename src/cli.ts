@@ -2,6 +2,7 @@
 import type { Command } from './commands/command.js'
 import { UsageError } from './flags.js'
 import { DataDirectoryError } from './store/leveldb/data-directory-error.js'
+import { UnusableFile } from './unusable-file.js'
 import { version } from './version.js'
 
 /** Every command, loaded when it is asked for, with its line in the help. */
@@ -46,7 +47,8 @@ function fail(error: unknown): void {
 
 /** One line for what goes wrong in the field; a stack only for a defect. */
 function messageOf(error: unknown): string {
-  if (error instanceof UsageError || error instanceof DataDirectoryError) return error.message
+  if (error instanceof UsageError || error instanceof DataDirectoryError || error instanceof UnusableFile)
+    return error.message
   if (!(error instanceof Error)) return String(error)
   const { code, address, port } = error as NodeJS.ErrnoException & { address?: string; port?: number }
   if (code === 'EADDRINUSE') return `port ${port} on ${address} is in use`

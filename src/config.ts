@@ -1,6 +1,8 @@
-import { durationMs, type Flags, integer, notEmpty, oneOf, readFlags } from './flags.js'
+import { durationMs, type Flags, integer, notEmpty, oneOf, readFlags, UsageError } from './flags.js'
 import type { GcOptions } from './gc/gc-worker.js'
 import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS, type Limits } from './limits.js'
+import { isLoopback } from './loopback.js'
+import type { TlsPaths } from './secret-files.js'
 
 /** Of `perkv serve`. */
 export interface Config {
@@ -14,6 +16,10 @@ export interface Config {
   readonly limits: Limits
   readonly cacheBytesMax: number
   readonly gc: GcOptions
+  readonly tokenFile: string | undefined
+  readonly tls: TlsPaths | undefined
+  /** Anybody who reaches the port may do anything. */
+  readonly insecure: boolean
 }
 
 const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
@@ -44,13 +50,29 @@ export const SERVE_FLAGS = {
     default: '10m',
   },
   'gc-interval': { value: 'TIME', help: 'between two collections of old versions', default: '10m' },
+  'token-file': { value: 'FILE', help: 'tokens that are let in: docs/security.md; SIGHUP reads it again' },
+  'tls-cert-file': { value: 'FILE', help: 'PEM certificate, with its chain; SIGHUP reads it again' },
+  'tls-key-file': { value: 'FILE', help: 'PEM key of the certificate' },
+  insecure: { help: 'listen on any address without tokens' },
 } as const satisfies Flags
 
 /** @throws UsageError */
 export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Config {
-  const { required } = readFlags(SERVE_FLAGS, args, env)
+  const { required, optional, isSet } = readFlags(SERVE_FLAGS, args, env)
+  const path = (name: 'token-file' | 'tls-cert-file' | 'tls-key-file'): string | undefined => {
+    const given = optional(name)
+    return given && notEmpty(given)
+  }
+  const host = notEmpty(required('host'))
+  const tokenFile = path('token-file')
+  const insecure = isSet('insecure')
+  if (tokenFile === undefined && !insecure && !isLoopback(host))
+    throw new UsageError(`--host ${host} lets others in: give --token-file, or --insecure if they may do anything`)
   return {
-    host: notEmpty(required('host')),
+    host,
+    tokenFile,
+    tls: tlsPaths(path('tls-cert-file'), path('tls-key-file')),
+    insecure,
     port: integer(required('port'), 0, 65_535),
     data: notEmpty(required('data')),
     durability: oneOf(required('durability'), ['sync', 'async']),
@@ -67,4 +89,10 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
       intervalMs: durationMs(required('gc-interval'), 1, TIMER_MS_MAX),
     },
   }
+}
+
+function tlsPaths(cert: string | undefined, key: string | undefined): TlsPaths | undefined {
+  if (cert !== undefined && key !== undefined) return { cert, key }
+  if (cert !== undefined || key !== undefined) throw new UsageError('--tls-cert-file and --tls-key-file go together')
+  return undefined
 }

@@ -1,9 +1,13 @@
 import type { FastifyInstance } from 'fastify'
-import { pino } from 'pino'
+import { type Logger, pino } from 'pino'
+import type { Tokens } from './access/tokens.js'
 import type { Config } from './config.js'
 import { createApp } from './http/app.js'
+import { changeTls, type TlsFiles } from './http/tls.js'
 import { SHUTDOWN_GRACE_MS } from './limits.js'
+import { isLoopback } from './loopback.js'
 import { physicalMs } from './percolator/timestamp.js'
+import { readTls, readTokens } from './secret-files.js'
 import { openLevelDbStore } from './store/leveldb/leveldb-store.js'
 import type { Store } from './store/store.js'
 import { IDEMPOTENCY_MS, isOutcomeExpired } from './txn/idempotency.js'
@@ -11,17 +15,20 @@ import { IDEMPOTENCY_MS, isOutcomeExpired } from './txn/idempotency.js'
 export interface RunningServer {
   /** With the port that it really listens on. */
   readonly url: string
+  /** Reads tokens and certificates again; where they can't be used the old ones stay. */
+  reload(): void
   /** Finishes what is in flight, then closes the database. */
   close(): Promise<void>
 }
 
 /**
  * Opens the store and listens.
- * @throws DataDirectoryError; errors of `listen`, such as `EADDRINUSE`.
+ * @throws DataDirectoryError; UnusableFile (tokens, certificates); errors of `listen`, such as `EADDRINUSE`.
  */
 export async function startServer(config: Config, version: string): Promise<RunningServer> {
   const { data, durability, cacheBytesMax, limits, gc, logLevel, host, port } = config
-  const log = pino({ level: logLevel })
+  const log = pino({ level: logLevel, redact: SECRET_PATHS })
+  const secrets = readSecrets(config, log)
   const store = await openLevelDbStore({
     directory: data,
     durability,
@@ -30,7 +37,12 @@ export async function startServer(config: Config, version: string): Promise<Runn
   })
   let app: FastifyInstance | undefined
   try {
-    app = await createApp({ store, limits, version, durability, log, gc })
+    app = await createApp({
+      ...{ store, limits, version, durability, log, gc },
+      authenticate: secrets.tokens && ((token) => secrets.tokens?.grantOf(token)),
+      browserGuard: config.tokenFile === undefined ? { loopbackNamesOnly: !config.insecure } : undefined,
+      tls: secrets.tls,
+    })
     await app.listen({ host, port })
     const collector = setInterval(() => {
       const nowMs = physicalMs(store.clock())
@@ -40,11 +52,49 @@ export async function startServer(config: Config, version: string): Promise<Runn
       clearInterval(collector)
       await shutDown(app as FastifyInstance, store)
     }
-    return { url: urlOf(app), close }
+    return {
+      url: urlOf(app, config.tls === undefined ? 'http' : 'https'),
+      reload: reloader(config, secrets, app, log),
+      close,
+    }
   } catch (error) {
     await app?.close()
     await store.close()
     throw error
+  }
+}
+
+/** No line of the log has headers; this keeps it so. */
+const SECRET_PATHS = ['headers.authorization', '*.headers.authorization', '*.*.headers.authorization']
+
+/** What is in force; a reload replaces it. */
+interface Secrets {
+  tokens: Tokens | undefined
+  tls: TlsFiles | undefined
+}
+
+function readSecrets({ tokenFile, tls, host }: Config, log: Logger): Secrets {
+  if (tokenFile !== undefined && tls === undefined && !isLoopback(host))
+    log.warn('tokens can be read on their way: give --tls-cert-file, or put a proxy with TLS in front')
+  return { tokens: tokenFile === undefined ? undefined : readTokens(tokenFile, log), tls: tls && readTls(tls, log) }
+}
+
+function reloader(config: Config, secrets: Secrets, app: FastifyInstance, log: Logger): () => void {
+  const { tokenFile, tls } = config
+  const each = (what: string, reload: () => void): void => {
+    try {
+      reload()
+      log.info(`${what} are read again`)
+    } catch (err) {
+      log.error({ err }, `${what} stay as they were`)
+    }
+  }
+  return () => {
+    if (tokenFile !== undefined)
+      each('tokens', () => {
+        secrets.tokens = readTokens(tokenFile, log)
+      })
+    if (tls !== undefined) each('certificates', () => changeTls(app, readTls(tls, log)))
   }
 }
 
@@ -55,9 +105,9 @@ async function shutDown(app: FastifyInstance, store: Store): Promise<void> {
   await store.close()
 }
 
-function urlOf(app: FastifyInstance): string {
+function urlOf(app: FastifyInstance, scheme: 'http' | 'https'): string {
   const address = app.server.address()
   if (address === null || typeof address === 'string') throw new Error('the server listens on no port')
   const host = address.family === 'IPv6' ? `[${address.address}]` : address.address
-  return `http://${host}:${address.port}`
+  return `${scheme}://${host}:${address.port}`
 }

@@ -5,6 +5,8 @@ import { ServerError } from './server-error.js'
 /** The codes that are `KvError`s; a code that `ErrorFields` gains and this lacks does not compile. */
 const KNOWN = {
   invalid_argument: true,
+  unauthorized: true,
+  forbidden: true,
   not_found: true,
   txn_not_found: true,
   key_locked: true,

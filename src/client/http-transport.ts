@@ -11,6 +11,8 @@ export type Fetch = (url: string, init: RequestInit) => Promise<Response>
 export interface TransportOptions {
   /** Sends the requests; the global `fetch` when absent. */
   readonly fetch?: Fetch | undefined
+  /** What the server asks for as `Authorization: Bearer`; a function is asked before every request, for tokens that change. */
+  readonly token?: Token | undefined
   /** Go with every request. */
   readonly headers?: Readonly<Record<string, string>> | undefined
   /** How long one request may take, from sending it to the last byte of its answer. Default 10 000. */
@@ -18,6 +20,8 @@ export interface TransportOptions {
   /** How long a request is repeated that got no answer, or that the server could not serve just then. Default 10 000. */
   readonly retryMs?: number | undefined
 }
+
+export type Token = string | (() => string | Promise<string>)
 
 /** A request that does no harm when it is repeated, whether the first arrived or not. */
 export interface HttpRequest {
@@ -56,6 +60,10 @@ const NEVER_SENT: ReadonlySet<unknown> = new Set([
   'UND_ERR_CONNECT_TIMEOUT',
 ])
 
+interface Authorization {
+  readonly authorization?: string
+}
+
 type Attempt =
   | { readonly answer: HttpAnswer }
   | { readonly error: Error; readonly isFinal: boolean; readonly retryAfter: string | null }
@@ -65,15 +73,17 @@ export class HttpTransport {
   readonly #url: string
   readonly #fetch: Fetch
   readonly #headers: Readonly<Record<string, string>>
+  readonly #token: Token | undefined
   readonly #requestTimeoutMs: number
   readonly #retryMs: number
 
-  /** @param url without a slash at its end. @throws TypeError for headers that are none. */
+  /** @param url without a slash at its end. @throws TypeError for headers and tokens that are none. */
   constructor(url: string, options: TransportOptions = {}) {
     this.#url = url
     // Browsers refuse to call fetch as a method of another object.
     this.#fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init))
     this.#headers = options.headers === undefined ? {} : Object.fromEntries(new Headers(options.headers))
+    this.#token = typeof options.token === 'string' ? requireToken(options.token) : options.token
     this.#requestTimeoutMs = options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS_DEFAULT
     this.#retryMs = options.retryMs ?? RETRY_MS_DEFAULT
   }
@@ -104,11 +114,24 @@ export class HttpTransport {
     }
   }
 
+  /** @throws what the caller's function throws; a TypeError for what it gives that is no token. */
+  async #authorization(): Promise<Authorization> {
+    if (this.#token === undefined) return {}
+    const token = typeof this.#token === 'string' ? this.#token : requireToken(await this.#token())
+    return { authorization: `Bearer ${token}` }
+  }
+
   async #attempt(request: HttpRequest): Promise<Attempt> {
+    let authorization: Authorization
+    try {
+      authorization = await this.#authorization()
+    } catch (error) {
+      return { error: error instanceof Error ? error : new Error(String(error)), isFinal: true, retryAfter: null }
+    }
     let response: Response
     let body: Uint8Array
     try {
-      ;[response, body] = await this.#exchange(request)
+      ;[response, body] = await this.#exchange(request, authorization)
     } catch (error) {
       if (request.signal?.aborted) throw request.signal.reason
       return { error: connectionErrorOf(error), isFinal: false, retryAfter: null }
@@ -120,7 +143,7 @@ export class HttpTransport {
   }
 
   /** One request and the whole answer. */
-  async #exchange(request: HttpRequest): Promise<[response: Response, body: Uint8Array]> {
+  async #exchange(request: HttpRequest, authorization: Authorization): Promise<[response: Response, body: Uint8Array]> {
     const { method, path, headers, body, waitMs = 0, signal } = request
     // Not AbortSignal.any: what that makes lives as long as the caller's signal in Node 20.
     const controller = new AbortController()
@@ -131,7 +154,7 @@ export class HttpTransport {
     try {
       const init = {
         method,
-        headers: { ...this.#headers, accept: MSGPACK, ...headers },
+        headers: { ...this.#headers, ...authorization, accept: MSGPACK, ...headers },
         signal: controller.signal,
         cache: 'no-store', // Browsers would keep what was read.
         redirect: 'manual' as const,
@@ -154,6 +177,12 @@ export class HttpTransport {
       mayHaveTakenEffect,
     })
   }
+}
+
+/** Here, because fetch would say the token in its message. */
+function requireToken(token: string): string {
+  if (typeof token === 'string' && /^[\x21-\x7e]+$/.test(token)) return token
+  throw new TypeError('the token is not one or more visible ASCII characters')
 }
 
 function isUnexpected(error: unknown): boolean {

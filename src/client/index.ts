@@ -15,7 +15,7 @@ export {
   type WaitOptions,
   type Written,
 } from './db.js'
-export type { Fetch } from './http-transport.js'
+export type { Fetch, Token } from './http-transport.js'
 export type { RangeOptions } from './key-range.js'
 export type { ReadAt } from './read-at.js'
 export type { ScanOptions, ScanPair } from './scan.js'

@@ -105,8 +105,9 @@ export class LockResolver {
     return commitTs
   }
 
-  /** undefined: there is no trace of the transaction, and it may only be late. */
+  /** undefined: it cannot be known yet. There is no trace of the transaction, and it may only be late, say. */
   async #check(lock: TxnOfLock, currentTs: Timestamp, forceSyncCommit = false): Promise<TxnStatus | undefined> {
+    if (isHidden(lock.primary)) return undefined
     try {
       return await this.#api.checkTxnStatus({
         primary: lock.primary,
@@ -120,6 +121,8 @@ export class LockResolver {
         verifyIsPrimary: true,
       })
     } catch (error) {
+      // A token that may not ask, or not about this primary: others will end the transaction.
+      if (isKvError(error, 'forbidden')) return undefined
       // A lock that was seen before its transaction chose another primary: it has gone, or names the right one by now.
       if (isKvError(error, 'txn_not_found') || isKvError(error, 'primary_mismatch')) return undefined
       throw error
@@ -128,6 +131,7 @@ export class LockResolver {
 
   async #decideLocked({ lock: primary }: TxnStatus, currentTs: Timestamp): Promise<Timestamp | undefined> {
     if (primary === undefined || !primary.useAsyncCommit || !hasExpired(primary, currentTs)) return undefined
+    if (primary.secondaries.some(isHidden)) return undefined
     const commitTs = await this.#decideAsyncCommit(primary)
     if (commitTs !== 'fallen_back') return commitTs
     const fallback = await this.#check(primary, currentTs, true)
@@ -164,6 +168,11 @@ export class LockResolver {
 
 function hasExpired({ startTs, ttl }: Pick<LockInfo, 'startTs' | 'ttl'>, currentTs: Timestamp): boolean {
   return isExpired({ startTs, ttlMs: ttl }, currentTs)
+}
+
+/** Whether the server keeps it from this client, whose token does not reach it: others will end the transaction. */
+function isHidden(key: Uint8Array): boolean {
+  return key.length === 0
 }
 
 /** Clients choose start_ts, and some choose one twice: with its primary it is unmistakable. */

@@ -3,6 +3,7 @@ import type { MergedVersion } from '../client/transaction.js'
 import { KvError, printKey } from '../percolator/errors.js'
 import { asBuffer } from '../percolator/key-text.js'
 import type { Timestamp } from '../percolator/timestamp.js'
+import { CACHE_VERSION } from './browser-safety.js'
 import { etagOf, preconditionsOf, readCondition } from './etag.js'
 
 /**
@@ -22,7 +23,7 @@ export function answerVersion(
   const { value, commitTs } = found
   const status = readCondition(preconditions, commitTs ?? 0)
   if (status === 412) throw preconditionFailed(key, commitTs ?? 0, true)
-  if (commitTs !== undefined) reply.header('etag', etagOf(commitTs))
+  if (commitTs !== undefined) reply.header('etag', etagOf(commitTs)).header('cache-control', CACHE_VERSION)
   if (status === 304) return reply.status(304).send()
   return reply.header('content-type', 'application/octet-stream').send(asBuffer(value))
 }

@@ -1,23 +1,26 @@
 import { isUtf8 } from 'node:buffer'
 import { STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
+import type { TLSSocket } from 'node:tls'
 import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { Logger } from 'pino'
 import { Coordinator } from '../client/coordinator.js'
 import { type GcOptions, GcWorker } from '../gc/gc-worker.js'
 import { Pins } from '../gc/pins.js'
-import { HEADER_BYTES_MAX } from '../limits.js'
 import { invalid, KvError } from '../percolator/errors.js'
 import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
 import { OneShots } from '../txn/one-shots.js'
 import { OpenTransactions } from '../txn/open-transactions.js'
+import { type Authenticate, guardRoutes } from './access.js'
 import { answerProblem } from './answer.js'
+import { addSafeHeaders, type BrowserGuard, guardFromBrowsers, SAFE_HEADER_LINES } from './browser-safety.js'
 import { isWireBytes } from './bytes.js'
 import type { AppContext } from './context.js'
 import { routedUrl } from './key-url.js'
 import { CONTENT_TYPE } from './media-type.js'
 import { problemOf, unknownRoute } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
+import { collectRoutes } from './route-list.js'
 import { adminRoutes } from './routes/admin.js'
 import { interactiveRoutes } from './routes/interactive.js'
 import { kvRoutes } from './routes/kv.js'
@@ -25,6 +28,7 @@ import { percolatorRoutes } from './routes/percolator.js'
 import { scanRoutes } from './routes/scan.js'
 import { statusRoutes } from './routes/status.js'
 import { txnRoutes } from './routes/txn.js'
+import { isWithin, serverOptions, type TlsFiles } from './tls.js'
 import { fromMsgpack, toJson } from './wire.js'
 
 export interface AppOptions extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions' | 'pins' | 'gc'> {
@@ -32,6 +36,11 @@ export interface AppOptions extends Omit<AppContext, 'coordinator' | 'oneShots' 
   readonly gc?: GcOptions
   /** Requests are logged from `debug` on. */
   readonly log: Logger
+  /** Who may do what; absent: everybody everything. */
+  readonly authenticate?: Authenticate | undefined
+  /** Against web pages that use the browsers of people near the server; absent: none is needed. */
+  readonly browserGuard?: BrowserGuard | undefined
+  readonly tls?: TlsFiles | undefined
 }
 
 declare module 'fastify' {
@@ -52,13 +61,16 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     // A logger makes fastify watch the end of every response, whether or not it logs it.
     ...(options.log.isLevelEnabled('debug') ? { loggerInstance: options.log as FastifyBaseLogger } : { logger: false }),
     bodyLimit: options.limits.bodyBytesMax,
-    http: { maxHeaderSize: HEADER_BYTES_MAX },
+    ...serverOptions(options.tls),
     // While closing, requests that are on their way are served, with `connection: close`.
     return503OnClosing: false,
     rewriteUrl: routedUrl,
     routerOptions: { querystringParser: (text: string) => parseRawQuery(text) as Record<string, unknown> },
     clientErrorHandler: refuseMalformed,
-    frameworkErrors: sendProblem,
+    frameworkErrors: (error, request, reply) => {
+      addSafeHeaders(reply) // No hook has run.
+      sendProblem(error, request, reply)
+    },
     ajv: {
       // By default unknown fields would be dropped and "12" become 12.
       customOptions: { removeAdditional: false, coerceTypes: false, useDefaults: false, allErrors: false },
@@ -74,12 +86,15 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     },
   })
 
+  collectRoutes(app)
   parseBodies(app)
   app.setErrorHandler(sendProblem)
   app.setNotFoundHandler((request, reply) => {
     sendProblem(unknownRoute(request.method, request.originalUrl), request, reply)
   })
   // Hooks of every request call back: a promise each would cost more than what they do.
+  guardFromBrowsers(app, options.browserGuard)
+  guardRoutes(app, options.authenticate)
   app.addHook('onRequest', (request, _reply, done) => {
     done(request.is404 ? unknownRoute(request.method, request.originalUrl) : undefined) // Before its body is looked at.
   })
@@ -90,11 +105,18 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   let isClosing = false
   /** Connections that never carried a request: Node counts them neither as idle nor as busy, and would wait for them. */
   const unused = new Set<Socket>()
-  app.server.on('connection', (socket) => {
+  const track = (socket: Socket): void => {
     unused.add(socket)
     socket.once('close', () => unused.delete(socket))
+  }
+  app.server.on('connection', track)
+  app.server.on('secureConnection', (secure: TLSSocket) => {
+    for (const raw of unused) if (isWithin(secure, raw)) unused.delete(raw)
+    track(secure)
   })
   app.server.on('request', (request) => unused.delete(request.socket))
+  // An `Expect` that means nothing here is passed over; Node would answer 417 by itself, with no problem and no headers.
+  app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
   app.addHook('preClose', async () => {
     isClosing = true
     for (const socket of unused) socket.destroy()
@@ -164,7 +186,7 @@ function refuseMalformed(this: unknown, error: Error & { code?: string }, socket
     : invalid('headers', 'the request is malformed HTTP')
   const { status, body } = problemOf(refused, '')
   const text = toJson(body)
-  const head = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\ncontent-type: ${CONTENT_TYPE.problem}\r\n`
+  const head = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${SAFE_HEADER_LINES}content-type: ${CONTENT_TYPE.problem}\r\n`
   socket.end(`${head}content-length: ${Buffer.byteLength(text)}\r\nconnection: close\r\n\r\n${text}`)
 }
 

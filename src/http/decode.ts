@@ -1,7 +1,10 @@
 import type { Static, TSchema } from '@sinclair/typebox'
+import type { Grant } from '../access/grant.js'
 import type { Limits } from '../limits.js'
+import type { KeyRange } from '../percolator/api.js'
 import { camelCase } from '../percolator/field-names.js'
 import { requireKey, requireValue, toBytes, type WireBytes } from './bytes.js'
+import { rangeOf } from './range.js'
 
 type Camel<S extends string> = S extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : S
 
@@ -15,39 +18,47 @@ export type Decoded<T> = T extends Uint8Array
       : T
 
 /** @param field its name, as errors say it; undefined: don't say. */
-type Decode = (value: unknown, field: string | undefined) => unknown
+type Decode = (value: unknown, grant: Grant, field: string | undefined) => unknown
 
 /**
- * Compiles a schema into the function that turns what it has validated into what the code wants.
- * @returns a function that throws KvError `invalid_argument` (bad text or base64, an empty key), `payload_too_large`.
+ * Compiles a schema into the function that turns a request's body, which it has validated, into what the code wants. No key
+ * and no range gets past it that the request's token does not reach.
+ * @returns a function that throws KvError `invalid_argument` (bad text or base64, an empty key), `payload_too_large`,
+ *   `forbidden`.
  */
-export function decoderOf<S extends TSchema>(schema: S, limits: Limits): (body: unknown) => Decoded<Static<S>> {
+export function decoderOf<S extends TSchema>(schema: S, limits: Limits): (request: BodyOf) => Decoded<Static<S>> {
   const decode = compile(schema, limits)
-  return (body) => {
+  return ({ body, grant }) => {
     try {
-      return decode(body, undefined) as Decoded<Static<S>>
+      return decode(body, grant, undefined) as Decoded<Static<S>>
     } catch {
-      return decode(body, '') as Decoded<Static<S>> // Again, for the error: naming every field of every body costs more.
+      return decode(body, grant, '') as Decoded<Static<S>> // Again, for the error: naming every field costs more.
     }
   }
+}
+
+interface BodyOf {
+  readonly body: unknown
+  readonly grant: Grant
 }
 
 function compile(schema: TSchema, limits: Limits): Decode {
   switch (schema['bytes']) {
     case 'key':
-      return (value, field = '') => {
+      return (value, grant, field = '') => {
         const key = toBytes(value as WireBytes, field)
         requireKey(key, field, limits.keyBytesMax)
+        grant.requireKey(key, field)
         return key
       }
     case 'value':
-      return (value, field = '') => {
+      return (value, _grant, field = '') => {
         const bytes = toBytes(value as WireBytes, field)
         requireValue(bytes, field, limits.valueBytesMax)
         return bytes
       }
     case 'bound':
-      return (value, field = '') => {
+      return (value, _grant, field = '') => {
         const bound = toBytes(value as WireBytes, field)
         if (bound.length === 0) return undefined // An empty bound is an open one.
         requireKey(bound, field, limits.keyBytesMax)
@@ -57,8 +68,8 @@ function compile(schema: TSchema, limits: Limits): Decode {
   if (schema['zeroIsAbsent'] === true) return (value) => (value === 0 ? undefined : value)
   if (schema['type'] === 'array') {
     const item = compile(schema['items'], limits)
-    return (value, field) =>
-      (value as unknown[]).map((entry, i) => item(entry, field === undefined ? undefined : `${field}[${i}]`))
+    return (value, grant, field) =>
+      (value as unknown[]).map((entry, i) => item(entry, grant, field === undefined ? undefined : `${field}[${i}]`))
   }
   if (schema['type'] === 'object') return compileObject(schema['properties'], limits)
   return (value) => value
@@ -68,14 +79,21 @@ function compileObject(properties: Record<string, TSchema>, limits: Limits): Dec
   const fields = Object.entries(properties).map(
     ([name, property]) => [name, camelCase(name), compile(property, limits)] as const,
   )
-  return (value, path) => {
+  const isRange = [properties['start'], properties['prefix']].some((property) => property?.['bytes'] === 'bound')
+  return (value, grant, path) => {
     const decoded: Record<string, unknown> = {}
     for (const [name, camel, decode] of fields) {
       const given = (value as Record<string, unknown>)[name]
       if (given === undefined) continue
-      const kept = decode(given, path ? `${path}.${name}` : path === '' ? name : undefined)
+      const kept = decode(given, grant, path ? `${path}.${name}` : path === '' ? name : undefined)
       if (kept !== undefined) decoded[camel] = kept
     }
+    // Of a transaction's ops only scans have a range.
+    if (isRange && (decoded['op'] ?? 'scan') === 'scan') requireRange(decoded, grant, path ?? '')
     return decoded
   }
+}
+
+function requireRange(given: KeyRange & { readonly prefix?: Uint8Array }, grant: Grant, path: string): void {
+  if (grant.isScoped) grant.requireRange(rangeOf(given, path), path || 'start')
 }

@@ -20,7 +20,7 @@ export function idempotencyOf(request: FastifyRequest, asked: Plain): Idempotenc
   if (typeof header !== 'string' || !/^[\x20-\x7e]{1,255}$/.test(header))
     throw invalid(HEADER, 'Idempotency-Key must be 1 to 255 printable bytes')
   const fingerprint = createHash('sha256').update(`${request.method} `).update(toJson(asked)).digest()
-  return { key: Buffer.from(header, 'latin1'), fingerprint }
+  return { key: outcomeKey(header, request.grant.identity), fingerprint }
 }
 
 /** @param body what of the answer goes to the client. */
@@ -32,4 +32,10 @@ export function answerOutcome(
 ): FastifyReply {
   if (outcome.isReplayed) reply.header('idempotency-replayed', 'true')
   return answer(request, reply, body)
+}
+
+/** Callers that are told apart do not share keys: one would be answered with what another's request came to. */
+function outcomeKey(header: string, identity: string | undefined): Buffer {
+  if (identity === undefined) return Buffer.from(header, 'latin1')
+  return createHash('sha256').update(`${identity} ${header}`).digest()
 }

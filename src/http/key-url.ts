@@ -1,3 +1,4 @@
+import type { Grant } from '../access/grant.js'
 import type { Limits } from '../limits.js'
 import { requireKey } from './bytes.js'
 import { percentDecode } from './query.js'
@@ -33,14 +34,16 @@ export function routedUrl(request: {
 
 /**
  * The key that a request's URL names, percent-decoded.
- * @throws KvError `invalid_argument` for a bad escape or an empty key, `payload_too_large`.
+ * @throws KvError `invalid_argument` for a bad escape or an empty key, `payload_too_large`, `forbidden` for one that the
+ *   request's token does not reach.
  */
-export function keyOf(request: { readonly originalUrl: string }, limits: Limits): Buffer {
+export function keyOf(request: { readonly originalUrl: string; readonly grant: Grant }, limits: Limits): Buffer {
   const url = pathOf(request.originalUrl)
   const prefix = prefixOf(url) ?? ''
   const query = url.indexOf('?')
   const key = percentDecode(url.slice(prefix.length, query === -1 ? undefined : query), 'key')
   requireKey(key, 'key', limits.keyBytesMax)
+  request.grant.requireKey(key, 'key')
   return key
 }
 

@@ -6,6 +6,8 @@ import type { Plain } from './wire.js'
 /** Every code that a problem can carry, with its status and title. docs/api.md has the same table. */
 const PROBLEMS = {
   invalid_argument: [400, 'Invalid argument'],
+  unauthorized: [401, 'Unauthorized'],
+  forbidden: [403, 'Forbidden'],
   not_found: [404, 'Not found'],
   txn_not_found: [404, 'Transaction not found'],
   key_locked: [423, 'Key locked'],

@@ -27,6 +27,9 @@ export interface FailedCheck {
 /** Every code of the contract that this server answers, with the fields that its problem carries. */
 export interface ErrorFields {
   invalid_argument: { readonly field: string }
+  unauthorized: Record<never, never>
+  /** `field`: the key or range that the caller's token does not reach, where it is that. */
+  forbidden: { readonly field?: string }
   not_found: { readonly key?: Uint8Array }
   /** `startTs` where it is known, and `primary` where a lock was looked for. */
   txn_not_found: { readonly startTs?: Timestamp; readonly primary?: Uint8Array }

@@ -13,6 +13,8 @@ export interface BeginOptions {
   readonly isolation: 'snapshot' | 'serializable'
   /** Milliseconds without a request after which it is rolled back. */
   readonly ttlMs: number
+  /** Who alone may use it; undefined: anybody who knows its id. */
+  readonly owner?: string | undefined
 }
 
 /** What `GET /v1/txn/{txn}` shows. */
@@ -86,6 +88,7 @@ class OpenTransaction {
 /** What is remembered of a transaction that has ended. */
 interface Ended {
   readonly state: TxnState
+  readonly owner: string | undefined
   /** 0: rolled back. */
   readonly commitTs: Timestamp
   /** Why its commit was refused: who lost that answer and commits again hears it again. */
@@ -198,6 +201,12 @@ export class OpenTransactions {
     this.#end(open)
   }
 
+  /** To others a transaction does not exist. One that is not known belongs to nobody. @throws KvError `txn_not_found` */
+  requireOwner(id: string, owner: string | undefined): void {
+    const found = this.#open.get(id)?.options ?? this.#ended.get(id)
+    if (found !== undefined && found.owner !== owner) throw unknown()
+  }
+
   /** @throws KvError `txn_not_found` */
   state(id: string): TxnState {
     const ended = this.#ended.get(id)
@@ -217,7 +226,7 @@ export class OpenTransactions {
       return open
     }
     const ended = this.#ended.get(id)
-    if (ended === undefined) throw notFound(undefined, 'is not known: it has expired, or the server was restarted')
+    if (ended === undefined) throw unknown()
     throw notFound(ended.state.startTs, ended.commitTs > 0 ? 'is committed already' : 'is rolled back')
   }
 
@@ -231,7 +240,7 @@ export class OpenTransactions {
     }
     const state = { ...stateOf(open), expiresInMs: 0 }
     const commitTs = open.txn.commitTs ?? 0
-    this.#ended.set(open.id, { state, commitTs, failure, forgetAt: now + TXN_REMEMBERED_MS })
+    this.#ended.set(open.id, { state, owner: open.options.owner, commitTs, failure, forgetAt: now + TXN_REMEMBERED_MS })
   }
 
   /** Nobody asked for so long that nobody is going to: nothing is remembered. */
@@ -248,4 +257,8 @@ function stateOf({ id, txn, options, expiresInMs }: OpenTransaction): TxnState {
 
 function notFound(startTs: Timestamp | undefined, what: string): KvError<'txn_not_found'> {
   return new KvError('txn_not_found', `the transaction ${what}`, startTs === undefined ? {} : { startTs })
+}
+
+function unknown(): KvError<'txn_not_found'> {
+  return notFound(undefined, 'is not known: it has expired, or the server was restarted')
 }

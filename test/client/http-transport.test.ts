@@ -140,7 +140,6 @@ describe('fails at once', () => {
       code: 'internal',
       uncertain: true,
     },
-    { name: 'no token', answer: problem(401, { code: 'unauthorized' }), code: 'unauthorized', uncertain: false },
     { name: 'HTML', answer: new Response('<p>', { status: 404 }), code: 'unexpected_answer', uncertain: false },
     { name: 'a redirect', answer: new Response(null, { status: 302 }), code: 'unexpected_answer', uncertain: false },
     { name: 'a map without code', answer: problem(418, {}), code: 'unexpected_answer', uncertain: false },
@@ -155,6 +154,20 @@ describe('fails at once', () => {
       expect(seen).toHaveLength(1)
     })
   }
+
+  test('no token, or the wrong one', async () => {
+    for (const [status, code] of [
+      [401, 'unauthorized'],
+      [403, 'forbidden'],
+    ] as const) {
+      const { transport, seen } = scripted([problem(status, { code })])
+      const error = await failureOf(transport.send(REQUEST))
+      expect(error).toBeInstanceOf(KvError)
+      expect(error).toMatchObject({ code })
+      expect(isUncertain(error)).toBe(false)
+      expect(seen).toHaveLength(1)
+    }
+  })
 
   test('a problem of another media type', async () => {
     const json = JSON.stringify({ code: 'payload_too_large', detail: 'too long', field: 'headers' })
@@ -245,4 +258,37 @@ test('whatever is no definite answer is uncertain', () => {
   expect(isUncertain(new ServerError('unexpected_answer', 'HTML', 200))).toBe(true)
   expect(isUncertain(new KvError('storage_unavailable', 'x', {}))).toBe(true)
   expect(isUncertain(new KvError('not_found', 'x', {}))).toBe(false)
+})
+
+describe('token', () => {
+  const sent = (seen: readonly { init: RequestInit }[]) =>
+    seen.map(({ init }) => new Headers(init.headers).get('authorization'))
+
+  test('goes with every request; a function is asked before each, repetitions too', async () => {
+    const fixed = scripted([OK], { token: 'abc' })
+    await fixed.transport.send(REQUEST)
+    expect(sent(fixed.seen)).toEqual(['Bearer abc'])
+
+    let count = 0
+    const rotating = scripted([RESET, OK], { token: async () => `t${++count}` })
+    await rotating.transport.send(REQUEST)
+    expect(sent(rotating.seen)).toEqual(['Bearer t1', 'Bearer t2'])
+  })
+
+  test('one that no header can hold is refused without saying it', async () => {
+    const bad = 'se cret\n'
+    expect(() => scripted([OK], { token: bad })).toThrow(TypeError)
+    expect(() => scripted([OK], { token: bad })).not.toThrow(/cret/)
+    const { transport, seen } = scripted([OK], { token: () => bad })
+    const error = await failureOf(transport.send(REQUEST))
+    expect(error).toBeInstanceOf(TypeError)
+    expect(error.message).not.toContain('cret')
+    expect(seen).toHaveLength(0)
+  })
+
+  test('the error of a function that has none comes out, and nothing is sent', async () => {
+    const { transport, seen } = scripted([OK], { token: () => Promise.reject(new Error('no token today')) })
+    expect((await failureOf(transport.send(REQUEST))).message).toBe('no token today')
+    expect(seen).toHaveLength(0)
+  })
 })

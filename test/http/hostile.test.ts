@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { TIMESTAMP_MAX } from '../../src/percolator/timestamp.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
-import { testServers } from './support.js'
+import { expectProblem, testServers } from './support.js'
 
 const startServer = testServers()
 
@@ -78,4 +78,20 @@ test('a transaction whose answer would be too large writes nothing', async () =>
   const answer = await server.post('/v1/txn', { ops: [{ op: 'put', key: 'small', value: '1' }, ...scans] })
   expect([answer.statusCode, answer.json().code]).toEqual([413, 'payload_too_large'])
   expect((await server.get('/v1/kv/small')).statusCode).toBe(404)
+})
+
+test('bodies that are nested a hundred thousand deep are refused like any other', async () => {
+  const server = await startServer()
+  const depth = 100_000
+  const bodies: [string, string | Buffer][] = [
+    ['json', '['.repeat(depth) + ']'.repeat(depth)],
+    ['json', `${'{"a":'.repeat(depth)}1${'}'.repeat(depth)}`],
+    ['json', `${'{"__proto__":'.repeat(depth)}1${'}'.repeat(depth)}`],
+    ['json', `{"keys":${'[{"base64":'.repeat(depth)}1${'}]'.repeat(depth)}}`],
+    ['msgpack', Buffer.alloc(depth, 0x91)],
+    ['msgpack', Buffer.concat([Buffer.alloc(depth, 0x91), Buffer.from([0xc0])])],
+  ]
+  for (const [type, body] of bodies)
+    for (const url of ['/v1/kv/batch_get', '/v1/txn'])
+      expectProblem(await server.send('POST', url, { 'content-type': `application/${type}` }, body), 'invalid_argument')
 })

@@ -6,7 +6,8 @@ import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
 import { Packr } from 'msgpackr'
 import { pino } from 'pino'
 import { afterEach, expect } from 'vitest'
-import { createApp } from '../../src/http/app.js'
+import { parseTokens } from '../../src/access/tokens.js'
+import { type AppOptions, createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS, type Limits } from '../../src/limits.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
@@ -19,11 +20,16 @@ export interface StartOptions {
   readonly limits?: Partial<Limits>
   /** Unix milliseconds of the oracle; the real clock when absent. */
   readonly now?: () => number
+  /** The text of a token file. */
+  readonly tokens?: string
+  readonly browserGuard?: AppOptions['browserGuard']
 }
 
 /** What a problem may be called; the table of docs/api.md. */
 export const STATUS_OF_CODE: Readonly<Record<string, number>> = {
   invalid_argument: 400,
+  unauthorized: 401,
+  forbidden: 403,
   not_found: 404,
   txn_not_found: 404,
   key_locked: 423,
@@ -39,6 +45,7 @@ export const STATUS_OF_CODE: Readonly<Record<string, number>> = {
   assertion_failed: 409,
   primary_mismatch: 409,
   precondition_failed: 412,
+  idempotency_mismatch: 422,
   payload_too_large: 413,
   unsupported_media_type: 415,
   ts_below_safe_point: 410,
@@ -124,11 +131,13 @@ export function testServers(): (options?: StartOptions) => Promise<TestServer> {
   }
 }
 
-export async function startServer({ limits = {}, now }: StartOptions = {}): Promise<TestServer> {
+export async function startServer({ limits = {}, now, tokens, browserGuard }: StartOptions = {}): Promise<TestServer> {
   const directory = await mkdtemp(join(tmpdir(), 'perkv-http-'))
   const store = await openLevelDbStore({ directory, durability: 'async', ...(now && { now }) })
   const context = { store, version: '0.0.0-test', durability: 'async', log: pino({ level: 'silent' }) } as const
-  const app = await createApp({ ...context, limits: { ...DEFAULT_LIMITS, ...limits } })
+  const known = tokens === undefined ? undefined : parseTokens(tokens)
+  const authenticate = known && ((token: string) => known.grantOf(token))
+  const app = await createApp({ ...context, limits: { ...DEFAULT_LIMITS, ...limits }, authenticate, browserGuard })
   return new TestServer(app, store, directory)
 }
 
@@ -175,7 +184,10 @@ export function expectProblem(response: LightMyRequestResponse, code: string, fi
 }
 
 /** Sends bytes as they are and reads until the server closes. */
-export function rawRequest(port: number, request: string | Buffer): Promise<{ status: number; body: string }> {
+export function rawRequest(
+  port: number,
+  request: string | Buffer,
+): Promise<{ status: number; head: string; body: string }> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
     const socket = connect(port, '127.0.0.1')
@@ -184,7 +196,7 @@ export function rawRequest(port: number, request: string | Buffer): Promise<{ st
     socket.on('close', () => {
       const text = Buffer.concat(chunks).toString('latin1')
       const [head = '', ...rest] = text.split('\r\n\r\n')
-      resolve({ status: Number(head.split(' ')[1]), body: rest.join('\r\n\r\n') })
+      resolve({ status: Number(head.split(' ')[1]), head, body: rest.join('\r\n\r\n') })
     })
     socket.write(request)
   })

@@ -10,11 +10,11 @@ import * as schemas from '../schemas.js'
 
 /** `/v1/admin/...`: what an operator asks of a running server. */
 export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: AppContext): void {
-  const config = { bodyMayBeEmpty: true }
+  const config = { access: 'admin', bodyMayBeEmpty: true } as const
 
   const decodeGc = decoderOf(schemas.AdminGcBody, limits)
   app.post('/v1/admin/gc', { schema: { body: schemas.AdminGcBody }, config }, async (request, reply) => {
-    const { safePoint, lifeTimeMs } = decodeGc(request.body)
+    const { safePoint, lifeTimeMs } = decodeGc(request)
     if (safePoint !== undefined && lifeTimeMs !== undefined)
       throw invalid('safe_point', 'give safe_point or life_time_ms, not both')
     if (safePoint !== undefined && safePoint > store.clock()) throw invalid('safe_point', 'safe_point is in the future')
@@ -28,7 +28,7 @@ export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: A
 
   const decodeCompact = decoderOf(schemas.AdminCompactBody, limits)
   app.post('/v1/admin/compact', { schema: { body: schemas.AdminCompactBody }, config }, async (request, reply) => {
-    const range = rangeOf(decodeCompact(request.body), 'prefix')
+    const range = rangeOf(decodeCompact(request), 'prefix')
     const diskBytesBefore = await store.diskBytes()
     await store.compact(range)
     return answer(request, reply, { diskBytesBefore, diskBytes: await store.diskBytes() })
@@ -36,19 +36,21 @@ export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: A
 
   const decodePin = decoderOf(schemas.PinBody, limits)
   app.post('/v1/admin/pins', { schema: { body: schemas.PinBody }, config }, async (request, reply) => {
-    const { ts, ttlMs = PIN_TTL_MS_DEFAULT } = decodePin(request.body)
+    const { ts, ttlMs = PIN_TTL_MS_DEFAULT } = decodePin(request)
     return answer(request, reply.status(201), shown(await pins.create({ ts, ttlMs })))
   })
 
-  app.get('/v1/admin/pins', (request, reply) => answer(request, reply, { pins: pins.list().map(shown) }))
+  app.get('/v1/admin/pins', { config: { access: 'admin' } }, (request, reply) =>
+    answer(request, reply, { pins: pins.list().map(shown) }),
+  )
 
   const decodeRenew = decoderOf(schemas.PinRenewBody, limits)
   app.put('/v1/admin/pins/:pin', { schema: { body: schemas.PinRenewBody }, config }, async (request, reply) => {
-    const { ttlMs = PIN_TTL_MS_DEFAULT } = decodeRenew(request.body)
+    const { ttlMs = PIN_TTL_MS_DEFAULT } = decodeRenew(request)
     return answer(request, reply, shown(await pins.renew(idOf(request), ttlMs)))
   })
 
-  app.delete('/v1/admin/pins/:pin', async (request, reply) => {
+  app.delete('/v1/admin/pins/:pin', { config: { access: 'admin' } }, async (request, reply) => {
     await pins.remove(idOf(request))
     return answer(request, reply, {})
   })

@@ -14,33 +14,48 @@ import { keyOf, TXN_KEY_ROUTE } from '../key-url.js'
 import { lockWaitMs, queryFlag, type RawQuery } from '../query.js'
 import { rawBodies, rawValueOf } from '../raw-bodies.js'
 import * as schemas from '../schemas.js'
-import { opOf } from '../wire-op.js'
+import { isWrite, opOf } from '../wire-op.js'
 import { answerScan, readScan, SCAN_PARAMETERS } from './scan.js'
 
 /** `/v1/txn/begin` and `/v1/txn/{txn}/...`: transactions over several requests. */
 export function interactiveRoutes(app: FastifyInstance, { store, openTransactions, limits }: AppContext): void {
+  /** An id is no use to anybody but who began the transaction. @throws KvError `txn_not_found` */
+  function txnOf(request: FastifyRequest): string {
+    const { txn } = request.params as { readonly txn: string }
+    openTransactions.requireOwner(txn, request.grant.identity)
+    return txn
+  }
+
   const decodeBegin = decoderOf(schemas.TxnBeginBody, limits)
   app.post(
     '/v1/txn/begin',
-    { schema: { body: schemas.TxnBeginBody }, config: { bodyMayBeEmpty: true } },
+    { schema: { body: schemas.TxnBeginBody }, config: { access: 'read', bodyMayBeEmpty: true } },
     async (request, reply) => {
-      const { mode = 'optimistic', isolation = 'snapshot', ttlMs = TXN_TTL_MS_DEFAULT } = decodeBegin(request.body)
-      const begun = await openTransactions.begin({ mode, isolation, ttlMs })
+      const { mode = 'optimistic', isolation = 'snapshot', ttlMs = TXN_TTL_MS_DEFAULT } = decodeBegin(request)
+      if (mode === 'pessimistic') request.grant.requireWrite()
+      const { identity: owner } = request.grant
+      const begun = await openTransactions.begin({ mode, isolation, ttlMs, owner })
       return answer(request, reply.status(201), begun)
     },
   )
 
-  app.get(TXN_KEY_ROUTE, { config: { query: ['for_update', 'lock_wait_ms'] } }, async (request, reply) => {
-    const query = request.query as RawQuery
-    const key = keyOf(request, limits)
-    const wait = lockWaitMs(query)
-    const found = queryFlag(query, 'for_update')
-      ? await openTransactions.write(txnOf(request), (txn) => txn.getForUpdate(key, wait))
-      : await openTransactions.read(txnOf(request), (txn) => txn.get(key, wait))
-    return answerVersion(request, reply, key, found)
-  })
+  app.get(
+    TXN_KEY_ROUTE,
+    { config: { access: 'read', query: ['for_update', 'lock_wait_ms'] } },
+    async (request, reply) => {
+      const query = request.query as RawQuery
+      const key = keyOf(request, limits)
+      const wait = lockWaitMs(query)
+      const forUpdate = queryFlag(query, 'for_update') ?? false
+      if (forUpdate) request.grant.requireWrite()
+      const found = forUpdate
+        ? await openTransactions.write(txnOf(request), (txn) => txn.getForUpdate(key, wait))
+        : await openTransactions.read(txnOf(request), (txn) => txn.get(key, wait))
+      return answerVersion(request, reply, key, found)
+    },
+  )
 
-  app.get('/v1/txn/:txn/kv', { config: { query: SCAN_PARAMETERS } }, async (request, reply) => {
+  app.get('/v1/txn/:txn/kv', { config: { access: 'read', query: SCAN_PARAMETERS } }, async (request, reply) => {
     const id = txnOf(request)
     const asked = readScan(request, store.cursorSecret, limits.keyBytesMax)
     const wait = lockWaitMs(request.query as RawQuery)
@@ -68,7 +83,7 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
   }
 
   rawBodies(app, limits, (scope) => {
-    scope.put(TXN_KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
+    scope.put(TXN_KEY_ROUTE, { config: { access: 'write', query: ['lock_wait_ms'] } }, async (request, reply) => {
       const key = keyOf(request, limits)
       const value = rawValueOf(request, limits)
       const wait = lockWaitMs(request.query as RawQuery)
@@ -78,7 +93,7 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
       })
       return answer(request, reply, {})
     })
-    scope.delete(TXN_KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
+    scope.delete(TXN_KEY_ROUTE, { config: { access: 'write', query: ['lock_wait_ms'] } }, async (request, reply) => {
       const key = keyOf(request, limits)
       const wait = lockWaitMs(request.query as RawQuery)
       await openTransactions.write(txnOf(request), async (txn) => {
@@ -90,15 +105,18 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
   })
 
   const decodeOps = decoderOf(schemas.TxnOpsBody, limits)
-  app.post('/v1/txn/:txn/ops', { schema: { body: schemas.TxnOpsBody } }, async (request, reply) => {
-    const ops = decodeOps(request.body).ops.map(opOf)
+  const opsOptions = { schema: { body: schemas.TxnOpsBody }, config: { access: 'read' } } as const
+  app.post('/v1/txn/:txn/ops', opsOptions, async (request, reply) => {
+    const given = decodeOps(request).ops
+    if (given.some(isWrite)) request.grant.requireWrite()
+    const ops = given.map(opOf)
     const run = (txn: Transaction) => txn.atomically(async () => runOps(txn, ops))
     return answer(request, reply, { results: await openTransactions.write(txnOf(request), run) })
   })
 
   app.post(
     '/v1/txn/:txn/commit',
-    { schema: { body: schemas.NothingBody }, config: { bodyMayBeEmpty: true } },
+    { schema: { body: schemas.NothingBody }, config: { access: 'read', bodyMayBeEmpty: true } },
     async (request, reply) => {
       const id = txnOf(request)
       const outcome = await openTransactions.commit(id, idempotencyOf(request, { commit: id }))
@@ -108,16 +126,14 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
 
   app.post(
     '/v1/txn/:txn/rollback',
-    { schema: { body: schemas.NothingBody }, config: { bodyMayBeEmpty: true } },
+    { schema: { body: schemas.NothingBody }, config: { access: 'read', bodyMayBeEmpty: true } },
     async (request, reply) => {
       await openTransactions.rollback(txnOf(request))
       return answer(request, reply, {})
     },
   )
 
-  app.get('/v1/txn/:txn', async (request, reply) => answer(request, reply, openTransactions.state(txnOf(request))))
-}
-
-function txnOf(request: FastifyRequest): string {
-  return (request.params as { readonly txn: string }).txn
+  app.get('/v1/txn/:txn', { config: { access: 'read' } }, async (request, reply) =>
+    answer(request, reply, openTransactions.state(txnOf(request))),
+  )
 }

@@ -17,7 +17,7 @@ import { BatchGetBody } from '../schemas.js'
 
 /** `/v1/kv/{key}` and `/v1/kv/batch_get`: one key or some, each call a transaction of its own. */
 export function kvRoutes(app: FastifyInstance, { store, coordinator, oneShots, limits }: AppContext): void {
-  app.get(KEY_ROUTE, { config: { query: ['ts', 'at', 'lock_wait_ms'] } }, (request, reply) => {
+  app.get(KEY_ROUTE, { config: { access: 'read', query: ['ts', 'at', 'lock_wait_ms'] } }, (request, reply) => {
     const query = request.query as RawQuery
     const key = keyOf(request, limits)
     const ts = queryTimestamp(query)
@@ -43,20 +43,23 @@ export function kvRoutes(app: FastifyInstance, { store, coordinator, oneShots, l
   }
 
   rawBodies(app, limits, (scope) => {
-    scope.delete(KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
+    scope.delete(KEY_ROUTE, { config: { access: 'write', query: ['lock_wait_ms'] } }, async (request, reply) => {
       const key = keyOf(request, limits)
       return write(request, reply, key, { op: 'delete', key })
     })
-    scope.put(KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
+    scope.put(KEY_ROUTE, { config: { access: 'write', query: ['lock_wait_ms'] } }, async (request, reply) => {
       const key = keyOf(request, limits)
       return write(request, reply, key, { op: 'put', key, value: rawValueOf(request, limits) })
     })
   })
 
   const decodeBatchGet = decoderOf(BatchGetBody, limits)
-  const batchGetOptions = { schema: { body: BatchGetBody }, config: { query: ['lock_wait_ms'] } }
+  const batchGetOptions = {
+    schema: { body: BatchGetBody },
+    config: { access: 'read', query: ['lock_wait_ms'] },
+  } as const
   app.post('/v1/kv/batch_get', batchGetOptions, async (request, reply) => {
-    const body = decodeBatchGet(request.body)
+    const body = decodeBatchGet(request)
     const keys = [...new Map(body.keys.map((key) => [keyText(key), key])).values()]
     const ts = body.ts ?? (await store.readTs())
     const wait = lockWaitMs(request.query as RawQuery)

@@ -1,5 +1,5 @@
 import type { Static, TSchema } from '@sinclair/typebox'
-import type { FastifyInstance, FastifyReply } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { collectGarbage } from '../../gc/collect-garbage.js'
 import { LOCK_TTL_MS_DEFAULT } from '../../limits.js'
 import type {
@@ -11,6 +11,7 @@ import type {
 import { invalid, KvError } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
 import { sameKey } from '../../percolator/row.js'
+import type { Access } from '../access.js'
 import { answer } from '../answer.js'
 import type { AppContext } from '../context.js'
 import { type Decoded, decoderOf } from '../decode.js'
@@ -21,66 +22,71 @@ import type { Plain } from '../wire.js'
 export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppContext): void {
   function call<S extends TSchema>(
     name: string,
+    access: Access,
     schema: S,
-    handle: (body: Decoded<Static<S>>, signal: () => AbortSignal) => Plain | Promise<Plain>,
+    handle: (body: Decoded<Static<S>>, request: FastifyRequest, reply: FastifyReply) => Plain | Promise<Plain>,
   ): void {
     const decode = decoderOf(schema, limits)
-    app.post(`/v1/percolator/${name}`, { schema: { body: schema } }, async (request, reply) =>
-      answer(request, reply, await handle(decode(request.body), () => hangUpSignal(reply))),
+    app.post(`/v1/percolator/${name}`, { schema: { body: schema }, config: { access } }, async (request, reply) =>
+      answer(request, reply, await handle(decode(request), request, reply)),
     )
   }
 
-  call('tso', schemas.TsoBody, async ({ count = 1 }) => ({ ts: await store.tso(count), count }))
-  call('get', schemas.GetBody, (body) => store.get(body))
-  call('batch_get', schemas.BatchGetBody, (body) => {
+  call('tso', 'read', schemas.TsoBody, async ({ count = 1 }) => ({ ts: await store.tso(count), count }))
+  call('get', 'read', schemas.GetBody, (body) => store.get(body))
+  call('batch_get', 'read', schemas.BatchGetBody, (body) => {
     requireDistinct(body.keys, 'keys')
     return store.batchGet(body)
   })
-  call('scan', schemas.ScanBody, (body) => store.scan(body))
-  call('prewrite', schemas.PrewriteBody, (body) => store.prewrite(prewriteRequest(body)))
-  call('commit', schemas.CommitBody, (body) => {
+  call('scan', 'read', schemas.ScanBody, (body) => store.scan(body))
+  call('prewrite', 'write', schemas.PrewriteBody, (body) => store.prewrite(prewriteRequest(body)))
+  call('commit', 'write', schemas.CommitBody, (body) => {
     requireDistinct(body.keys, 'keys')
     requireAfterStart(body.startTs, body.commitTs, 'commit_ts')
     return store.commit(body)
   })
-  call('rollback', schemas.RollbackBody, async (body) => {
+  call('rollback', 'write', schemas.RollbackBody, async (body) => {
     requireDistinct(body.keys, 'keys')
     await store.rollback(body)
     return {}
   })
-  call('cleanup', schemas.CleanupBody, async (body) => {
+  call('cleanup', 'write', schemas.CleanupBody, async (body) => {
     await store.cleanup(body)
     return {}
   })
-  call('check_txn_status', schemas.CheckTxnStatusBody, (body) => store.checkTxnStatus(body))
-  call('check_secondary_locks', schemas.CheckSecondaryLocksBody, (body) => {
+  call('check_txn_status', 'write', schemas.CheckTxnStatusBody, (body) => store.checkTxnStatus(body))
+  call('check_secondary_locks', 'write', schemas.CheckSecondaryLocksBody, (body) => {
     requireDistinct(body.keys, 'keys')
     return store.checkSecondaryLocks(body)
   })
-  call('txn_heart_beat', schemas.TxnHeartBeatBody, (body) => store.txnHeartBeat(body))
-  call('acquire_pessimistic_lock', schemas.AcquirePessimisticLockBody, async (body, signal) => {
-    const { results } = await store.acquirePessimisticLock({ ...acquireRequest(body), signal: signal() })
+  call('txn_heart_beat', 'write', schemas.TxnHeartBeatBody, (body) => store.txnHeartBeat(body))
+  call('acquire_pessimistic_lock', 'write', schemas.AcquirePessimisticLockBody, async (body, _request, reply) => {
+    const signal = hangUpSignal(reply)
+    const { results } = await store.acquirePessimisticLock({ ...acquireRequest(body), signal })
     return { results: results.map(({ commitTs: _, ...result }) => result) }
   })
-  call('pessimistic_rollback', schemas.PessimisticRollbackBody, async (body) => {
+  call('pessimistic_rollback', 'write', schemas.PessimisticRollbackBody, async (body) => {
     requireDistinct(body.keys, 'keys')
     await store.pessimisticRollback(body)
     return {}
   })
-  call('validate_reads', schemas.ValidateReadsBody, async (body) => {
+  call('validate_reads', 'read', schemas.ValidateReadsBody, async (body) => {
     requireAfterStart(body.startTs, body.commitTs, 'commit_ts')
     await store.validateReads({ ...body, ...readSetOf(body) })
     return {}
   })
-  call('resolve_lock', schemas.ResolveLockBody, (body) => store.resolveLock(resolveLockRequest(body)))
-  call('scan_lock', schemas.ScanLockBody, (body) => store.scanLock(body))
-  call('gc', schemas.GcBody, ({ safePoint }) => {
+  call('resolve_lock', 'write', schemas.ResolveLockBody, (body, { grant }) => {
+    if (body.keys === undefined) grant.requireEveryKey()
+    return store.resolveLock(resolveLockRequest(body))
+  })
+  call('scan_lock', 'read', schemas.ScanLockBody, (body) => store.scanLock(body))
+  call('gc', 'admin', schemas.GcBody, ({ safePoint }) => {
     if (safePoint > store.clock()) throw invalid('safe_point', 'safe_point is in the future')
     return collectGarbage(store, safePoint)
   })
-  call('mvcc_get_by_key', schemas.MvccGetByKeyBody, (body) => store.mvccGetByKey(body))
-  call('mvcc_get_by_start_ts', schemas.MvccGetByStartTsBody, (body) => store.mvccGetByStartTs(body))
-  call('delete_range', schemas.DeleteRangeBody, async (body) => {
+  call('mvcc_get_by_key', 'read', schemas.MvccGetByKeyBody, (body) => store.mvccGetByKey(body))
+  call('mvcc_get_by_start_ts', 'read', schemas.MvccGetByStartTsBody, (body) => store.mvccGetByStartTs(body))
+  call('delete_range', 'admin', schemas.DeleteRangeBody, async (body) => {
     await store.deleteRange(body)
     return {}
   })

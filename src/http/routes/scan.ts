@@ -41,7 +41,7 @@ interface Scan extends Omit<Cursor, 'after'> {
 
 /** `GET /v1/kv`: a page of pairs, a count, or a stream of NDJSON lines, of one snapshot. */
 export function scanRoutes(app: FastifyInstance, { store, coordinator, limits }: AppContext): void {
-  app.get('/v1/kv', { config: { query: [...SCAN_PARAMETERS, 'ts', 'at'] } }, async (request, reply) => {
+  app.get('/v1/kv', { config: { access: 'read', query: [...SCAN_PARAMETERS, 'ts', 'at'] } }, async (request, reply) => {
     const query = request.query as RawQuery
     const asked = readScan(request, store.cursorSecret, limits.keyBytesMax)
     const ts = queryTimestamp(query)
@@ -66,7 +66,7 @@ export interface AskedScan extends Omit<Scan, 'ts' | 'limit'> {
   readonly isStream: boolean
 }
 
-/** @throws KvError `invalid_argument` */
+/** @throws KvError `invalid_argument`, `forbidden` for a range that the request's token does not reach. */
 export function readScan(request: FastifyRequest, cursorSecret: Uint8Array, keyBytesMax: number): AskedScan {
   const query = request.query as RawQuery
   const isStream = acceptedFormats(request.headers.accept)[0] === 'ndjson'
@@ -84,11 +84,13 @@ export function readScan(request: FastifyRequest, cursorSecret: Uint8Array, keyB
   const keyOnly = queryFlag(query, 'keys_only')
   const cursorText = queryText(query, 'cursor')
   if (cursorText === undefined) {
+    request.grant.requireRange(range, 'prefix')
     const order = { reverse: reverse ?? false, keyOnly: keyOnly ?? false }
     return { ...range, ...order, limit, after: undefined, cursor: undefined, isCount, isStream }
   }
   if (isCount) throw invalid('count_only', 'count_only does not go with cursor')
   const cursor = decodeCursor(cursorText, cursorSecret)
+  request.grant.requireRange(cursor, 'cursor')
   // The cursor says it all; parameters may be repeated beside it, but not changed.
   requireSame('start', range.start, cursor.start)
   requireSame('end', range.end, cursor.end)

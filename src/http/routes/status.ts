@@ -8,16 +8,16 @@ import { problemOf } from '../problem.js'
 export function statusRoutes(app: FastifyInstance, { store, version, durability, gc }: AppContext): void {
   const startedAt = Date.now()
 
-  app.get('/livez', (request, reply) => answer(request, reply, { status: 'ok' }))
+  app.get('/livez', { config: { access: 'open' } }, (request, reply) => answer(request, reply, { status: 'ok' }))
 
-  app.get('/readyz', (request, reply) => {
+  app.get('/readyz', { config: { access: 'open' } }, (request, reply) => {
     if (store.probe()) return answer(request, reply, { status: 'ready' })
     const error = new KvError('storage_unavailable', `writes are refused: ${store.fault}`, {})
     const { status, body } = problemOf(error, request.id)
     return answerProblem(request, reply, status, body)
   })
 
-  app.get('/v1/status', (request, reply) =>
+  app.get('/v1/status', { config: { access: 'read' } }, (request, reply) =>
     answer(request, reply, {
       version,
       store: store.name,

@@ -6,14 +6,15 @@ import type { AppContext } from '../context.js'
 import { decoderOf } from '../decode.js'
 import { answerOutcome, idempotencyOf } from '../idempotency-key.js'
 import * as schemas from '../schemas.js'
-import { opOf } from '../wire-op.js'
+import { isWrite, opOf } from '../wire-op.js'
 
 /** `POST /v1/txn`: a whole transaction in one round trip. */
 export function txnRoutes(app: FastifyInstance, { oneShots, limits }: AppContext): void {
   const decode = decoderOf(schemas.TxnBody, limits)
-  app.post('/v1/txn', { schema: { body: schemas.TxnBody } }, async (request, reply) => {
-    const { checks = [], ops = [], isolation, maxRetries = MAX_RETRIES_DEFAULT } = decode(request.body)
+  app.post('/v1/txn', { schema: { body: schemas.TxnBody }, config: { access: 'read' } }, async (request, reply) => {
+    const { checks = [], ops = [], isolation, maxRetries = MAX_RETRIES_DEFAULT } = decode(request)
     checks.forEach(requireCondition)
+    if (ops.some(isWrite)) request.grant.requireWrite()
     const asked = { checks, ops: ops.map(opOf), isolation, maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
     const outcome = await oneShots.run({ ...asked, idempotency: idempotencyOf(request, asked) })
     return answerOutcome(request, reply, outcome, outcome.answer)

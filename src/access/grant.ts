@@ -1,0 +1,74 @@
+import type { KeyRange } from '../percolator/api.js'
+import { KvError, printKey } from '../percolator/errors.js'
+import { afterPrefix } from '../percolator/key-range.js'
+import { asBuffer } from '../percolator/key-text.js'
+
+export interface Rights {
+  readonly mayWrite: boolean
+  /** Keys that are reached begin with one of these; undefined: every key is. */
+  readonly prefixes?: readonly Uint8Array[] | undefined
+  /**
+   * Who this is, to what is bound to a caller (open transactions, outcomes of an Idempotency-Key): the same for every
+   * token of a name with the same rights. undefined where callers are not told apart.
+   */
+  readonly identity?: string | undefined
+}
+
+/** What a caller may do. Each check throws KvError `forbidden`; none of them says anything of data. */
+export class Grant {
+  /** Of a server without tokens. */
+  static readonly EVERYTHING = new Grant({ mayWrite: true })
+
+  readonly identity: string | undefined
+  readonly isScoped: boolean
+  readonly #mayWrite: boolean
+  readonly #prefixes: readonly Uint8Array[] | undefined
+
+  constructor({ mayWrite, prefixes, identity }: Rights) {
+    this.#mayWrite = mayWrite
+    this.#prefixes = prefixes
+    this.isScoped = prefixes !== undefined
+    this.identity = identity
+  }
+
+  requireWrite(): void {
+    if (!this.#mayWrite) throw forbidden('this token is read-only')
+  }
+
+  /** For what acts on keys that the request does not name. */
+  requireEveryKey(): void {
+    if (this.isScoped) throw forbidden('this needs a token that is not bound to key prefixes')
+  }
+
+  requireKey(key: Uint8Array, field: string): void {
+    if (this.#prefixes === undefined || this.reaches(key)) return
+    throw forbidden(`${field} is outside of what this token reaches: ${this.#reach()}`, field)
+  }
+
+  /** A range that is only partly within reach is refused, not narrowed: its answer would be taken for the whole. */
+  requireRange({ start, end }: KeyRange, field: string): void {
+    if (this.#prefixes === undefined) return
+    const isWithin = this.#prefixes.some((prefix) => {
+      const after = afterPrefix(prefix)
+      return (
+        start !== undefined &&
+        Buffer.compare(start, prefix) >= 0 &&
+        (after === undefined || (end !== undefined && Buffer.compare(end, after) <= 0))
+      )
+    })
+    if (isWithin) return
+    throw forbidden(`the range is not within what this token reaches: ${this.#reach()}`, field)
+  }
+
+  reaches(key: Uint8Array): boolean {
+    return this.#prefixes?.some((prefix) => asBuffer(key).subarray(0, prefix.length).equals(prefix)) ?? true
+  }
+
+  #reach(): string {
+    return `keys that begin with ${this.#prefixes?.map(printKey).join(' or ')}`
+  }
+}
+
+function forbidden(detail: string, field?: string): KvError<'forbidden'> {
+  return new KvError('forbidden', detail, field ? { field } : {})
+}

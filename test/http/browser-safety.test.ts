@@ -1,0 +1,99 @@
+import { describe, expect, test } from 'vitest'
+import { expectProblem, type Headers, type Method, rawRequest, rawText, testServers } from './support.js'
+
+const start = testServers()
+
+const SAFE: Headers = {
+  'x-content-type-options': 'nosniff',
+  'content-security-policy': "default-src 'none'; frame-ancestors 'none'; sandbox",
+  'x-frame-options': 'DENY',
+  'cross-origin-resource-policy': 'same-origin',
+  'referrer-policy': 'no-referrer',
+}
+
+test('every answer is safe for a browser: values, problems, unknown paths, preflights, what is no HTTP', async () => {
+  const server = await start({ tokens: 'rw abcdefghijklmnop' })
+  const token = { authorization: 'Bearer abcdefghijklmnop' }
+  await server.put('page', '<script>alert(1)</script>', { ...token, 'content-type': 'text/html' })
+  const asked: [Method, string, Headers, cacheControl: string][] = [
+    ['GET', '/v1/kv/page', token, 'private, no-cache'],
+    ['HEAD', '/v1/kv/page', token, 'private, no-cache'],
+    ['GET', '/v1/kv/page', { ...token, 'if-none-match': '*' }, 'private, no-cache'],
+    ['GET', '/v1/kv/page', {}, 'no-store'],
+    ['GET', '/v1/kv/nobody', token, 'no-store'],
+    ['GET', '/v1/kv', token, 'no-store'],
+    ['GET', '/v1/kv', { ...token, accept: 'application/x-ndjson' }, 'no-store'],
+    ['PUT', '/v1/kv/a', token, 'no-store'],
+    ['POST', '/v1/txn', token, 'no-store'],
+    ['POST', '/v1/txn', { ...token, 'content-type': 'text/plain' }, 'no-store'],
+    ['GET', '/livez', {}, 'no-store'],
+    ['GET', '/', token, 'no-store'],
+    ['GET', '/%zz', {}, 'no-store'],
+  ]
+  for (const [method, url, headers, cacheControl] of asked) {
+    const answer = await server.send(method, url, headers)
+    expect(answer.headers, `${method} ${url}`).toMatchObject({ ...SAFE, 'cache-control': cacheControl })
+    expect(answer.headers['content-type'] ?? '').not.toMatch(/html|script|xml|image/)
+  }
+
+  const preflight = { origin: 'https://elsewhere.test', 'access-control-request-method': 'PUT' }
+  for (const headers of [preflight, { ...preflight, ...token }])
+    for (const url of ['/v1/kv/page', '/v1/txn', '/livez']) {
+      const answer = await server.send('OPTIONS', url, headers)
+      expect(answer.statusCode).toBeGreaterThanOrEqual(400)
+      expect(Object.keys(answer.headers).filter((name) => name.startsWith('access-control-'))).toEqual([])
+    }
+
+  const port = await server.listen()
+  for (const raw of ['nonsense\r\n\r\n', rawText('GET /v1/kv/page', ['Expect: a miracle'])]) {
+    const answer = await rawRequest(port, raw)
+    for (const [name, value] of Object.entries(SAFE)) expect(answer.head).toContain(`${name}: ${value}\r\n`)
+    expect(answer.head).toMatch(/^content-type: application\/problem\+json/m)
+  }
+})
+
+describe('a server without tokens', () => {
+  const loopback = { browserGuard: { loopbackNamesOnly: true } } as const
+
+  test('answers to names of this machine', async () => {
+    const server = await start(loopback)
+    for (const host of ['localhost', 'LOCALHOST:7400', '127.0.0.1:7400', '127.8.9.1', '[::1]:7400', '[::1]'])
+      expect((await server.get('/livez', { host })).statusCode, host).toBe(200)
+    for (const host of ['evil.test', 'evil.test:7400', 'localhost.evil.test', '127.0.0.1.evil.test', '10.0.0.1'])
+      expectProblem(await server.get('/v1/kv/a', { host }), 'forbidden')
+    const port = await server.listen()
+    expect((await rawRequest(port, 'GET /livez HTTP/1.0\r\n\r\n')).status).toBe(200) // Without Host.
+    expect((await rawRequest(port, rawText('GET http://evil.test/livez'))).status).toBe(403)
+  })
+
+  test('answers to any name where it is told to', async () => {
+    const server = await start({ browserGuard: { loopbackNamesOnly: false } })
+    expect((await server.get('/livez', { host: 'kv.internal:7400' })).statusCode).toBe(200)
+    expectProblem(await server.get('/livez', { host: 'kv.internal', 'sec-fetch-site': 'cross-site' }), 'forbidden')
+  })
+
+  const host = 'localhost:7400'
+  const pages: [string, Method, Headers, boolean][] = [
+    ['a program', 'POST', {}, true],
+    ['a page of its own', 'POST', { 'sec-fetch-site': 'same-origin', origin: 'http://localhost:7400' }, true],
+    ['its own page behind a proxy', 'POST', { 'sec-fetch-site': 'same-origin', origin: 'https://kv.test' }, true],
+    ['the address bar', 'GET', { 'sec-fetch-site': 'none', 'sec-fetch-mode': 'navigate' }, true],
+    ['a link elsewhere', 'GET', { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate' }, true],
+    ['a form elsewhere', 'POST', { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate' }, false],
+    ['a script elsewhere', 'POST', { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'no-cors' }, false],
+    ['an image elsewhere', 'GET', { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'no-cors' }, false],
+    ['another port of this machine', 'POST', { 'sec-fetch-site': 'same-site', origin: 'http://localhost:1' }, false],
+    ['an older browser at home', 'POST', { origin: 'http://localhost:7400' }, true],
+    ['an older browser elsewhere', 'POST', { origin: 'https://evil.test' }, false],
+    ['a page of no origin', 'POST', { origin: 'null' }, false],
+  ]
+  test('lets no page of another site begin anything', async () => {
+    const server = await start(loopback)
+    for (const [who, method, headers, isAllowed] of pages) {
+      const url = method === 'GET' ? '/v1/kv' : '/v1/txn/begin'
+      const answer = await server.send(method, url, { host, ...headers })
+      if (isAllowed) expect(answer.statusCode, who).toBeLessThan(300)
+      else expectProblem(answer, 'forbidden')
+    }
+  })
+})
