@@ -1,7 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DataDirectoryError } from './data-directory-error.js'
-import { logRecords } from './leveldb-log.js'
+import { type LogRecord, logRecords } from './leveldb-log.js'
 
 /**
  * LevelDB opens some damaged directories without a word, and without what was lost: it makes a new database where CURRENT
@@ -33,8 +33,12 @@ async function requireWhole(directory: string): Promise<void> {
   }
   const current = (await readFile(join(directory, 'CURRENT'), 'utf8')).trim()
   const manifest = await readFile(join(directory, current)).catch(() => undefined)
-  const oldest = manifest && oldestLog(manifest)
-  if (oldest === undefined) return // LevelDB checks its manifest, and will say it.
+  if (manifest === undefined) return
+  const edits = [...logRecords(manifest)]
+  if (edits.some(({ isAfterDamage }) => isAfterDamage))
+    throw damaged(`${current} has a record that cannot be read, and later ones that can`)
+  const oldest = oldestLog(edits)
+  if (oldest === undefined) return // LevelDB will say what it misses.
   const logs = names
     .flatMap((name) => /^(\d+)\.log$/.exec(name)?.[1] ?? [])
     .filter((digits) => Number(digits) >= oldest)
@@ -63,10 +67,10 @@ const OPS_LOST_MAX = 1n << 24n
 /** Sequence number, count. */
 const BATCH_HEADER = 12
 
-/** The log that a manifest's last edit begins with. @returns undefined where it says none, or makes no sense. */
-function oldestLog(manifest: Buffer): number | undefined {
+/** The log that the database of these edits begins with. @returns undefined where it says none, or makes no sense. */
+function oldestLog(edits: readonly LogRecord[]): number | undefined {
   let log: number | undefined
-  for (const { bytes } of logRecords(manifest)) {
+  for (const { bytes } of edits) {
     const edit = new VersionEdit(bytes)
     while (!edit.isAtEnd) {
       const tag = edit.number()

@@ -250,6 +250,15 @@ describe('the other files', () => {
     expect(refused).toBeGreaterThan(offsets.length)
   })
 
+  test('a manifest that LevelDB takes for cut off, in front of what it could read', async () => {
+    const copy = await copyOf(directory)
+    await change(await nameOf(copy, /^MANIFEST/), (manifest) => {
+      const second = 7 + manifest.readUInt16LE(4)
+      return Buffer.from(manifest).fill(0x70, second + 5, second + 6) // Its length's upper byte.
+    })
+    await expectRefused(copy, /damaged: MANIFEST-\d+ has a record that cannot be read, and later ones that can/)
+  })
+
   test('a table that is missing', async () => {
     const names = (await readdir(directory)).filter((name) => name.endsWith('.ldb'))
     for (const name of names) {
