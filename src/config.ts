@@ -1,5 +1,6 @@
 import { type Flags, integer, notEmpty, oneOf, readFlags } from './flags.js'
-import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS, type Limits } from './limits.js'
+import { limitFlags, readLimits } from './limit-flags.js'
+import { CACHE_BYTES_DEFAULT, type Limits } from './limits.js'
 
 /** Of `perkv serve`. */
 export interface Config {
@@ -28,15 +29,14 @@ export const SERVE_FLAGS = {
   },
   store: { value: 'leveldb', help: 'where rows live', default: 'leveldb' },
   'log-level': { value: 'LEVEL', help: LOG_LEVELS.join(', '), default: 'warn' },
-  'key-bytes-max': { value: 'BYTES', help: 'longest key', default: String(DEFAULT_LIMITS.keyBytesMax) },
-  'value-bytes-max': { value: 'BYTES', help: 'longest value', default: String(DEFAULT_LIMITS.valueBytesMax) },
-  'body-bytes-max': { value: 'BYTES', help: 'longest request body', default: String(DEFAULT_LIMITS.bodyBytesMax) },
   'cache-bytes-max': { value: 'BYTES', help: 'cache of newest versions', default: String(CACHE_BYTES_DEFAULT) },
+  ...limitFlags,
 } as const satisfies Flags
 
 /** @throws UsageError */
 export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Config {
-  const { required } = readFlags(SERVE_FLAGS, args, env)
+  const flags = readFlags(SERVE_FLAGS, args, env)
+  const { required } = flags
   return {
     host: notEmpty(required('host')),
     port: integer(required('port'), 0, 65_535),
@@ -44,11 +44,7 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     durability: oneOf(required('durability'), ['sync', 'async']),
     store: oneOf(required('store'), ['leveldb']),
     logLevel: oneOf(required('log-level'), LOG_LEVELS),
-    limits: {
-      keyBytesMax: integer(required('key-bytes-max'), 1, 8192),
-      valueBytesMax: integer(required('value-bytes-max'), 1, 256 * 1024 * 1024),
-      bodyBytesMax: integer(required('body-bytes-max'), 1024, 512 * 1024 * 1024),
-    },
+    limits: readLimits(flags),
     cacheBytesMax: integer(required('cache-bytes-max'), 0, 2 ** 40),
   }
 }

@@ -2,8 +2,9 @@ import type { FastifyInstance } from 'fastify'
 import { pino } from 'pino'
 import type { Config } from './config.js'
 import { createApp } from './http/app.js'
-import { SHUTDOWN_GRACE_MS } from './limits.js'
+import { LISTEN_BACKLOG, SHUTDOWN_GRACE_MS } from './limits.js'
 import { physicalMs } from './percolator/timestamp.js'
+import { AnswerBudget } from './store/answer-budget.js'
 import { openLevelDbStore } from './store/leveldb/leveldb-store.js'
 import type { Store } from './store/store.js'
 import { IDEMPOTENCY_MS, isOutcomeExpired } from './txn/idempotency.js'
@@ -22,11 +23,16 @@ export interface RunningServer {
 export async function startServer(config: Config, version: string): Promise<RunningServer> {
   const { data, durability, cacheBytesMax, limits, logLevel, host, port } = config
   const log = pino({ level: logLevel })
-  const store = await openLevelDbStore({ directory: data, durability, cacheBytesMax })
+  const store = await openLevelDbStore({
+    directory: data,
+    durability,
+    cacheBytesMax,
+    answers: new AnswerBudget(limits),
+  })
   let app: FastifyInstance | undefined
   try {
     app = await createApp({ store, limits, version, durability, log })
-    await app.listen({ host, port })
+    await app.listen({ host, port, backlog: LISTEN_BACKLOG })
     const collector = setInterval(() => {
       const nowMs = physicalMs(store.clock())
       store.collectOutcomes((record) => isOutcomeExpired(record, nowMs)).catch((err) => log.error({ err }))

@@ -24,6 +24,7 @@ const KNOWN = {
   payload_too_large: true,
   unsupported_media_type: true,
   ts_below_safe_point: true,
+  overloaded: true,
   storage_unavailable: true,
 } as const satisfies Record<ErrorCode, true>
 

@@ -4,27 +4,30 @@ import type { Socket } from 'node:net'
 import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { Logger } from 'pino'
 import { Coordinator } from '../client/coordinator.js'
-import { HEADER_BYTES_MAX } from '../limits.js'
+import { RETRY_AFTER_S } from '../limits.js'
 import { invalid, KvError } from '../percolator/errors.js'
 import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
 import { OneShots } from '../txn/one-shots.js'
 import { OpenTransactions } from '../txn/open-transactions.js'
 import { answerProblem } from './answer.js'
+import { atMostKeyword } from './at-most.js'
 import { isWireBytes } from './bytes.js'
 import type { AppContext } from './context.js'
 import { routedUrl } from './key-url.js'
 import { CONTENT_TYPE } from './media-type.js'
 import { problemOf, unknownRoute } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
+import { receivingOptions } from './receiving.js'
 import { interactiveRoutes } from './routes/interactive.js'
 import { kvRoutes } from './routes/kv.js'
 import { percolatorRoutes } from './routes/percolator.js'
 import { scanRoutes } from './routes/scan.js'
 import { statusRoutes } from './routes/status.js'
 import { txnRoutes } from './routes/txn.js'
+import { Traffic } from './traffic.js'
 import { fromMsgpack, toJson } from './wire.js'
 
-export interface AppOptions extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions'> {
+export interface AppOptions extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions' | 'traffic'> {
   /** Requests are logged from `debug` on. */
   readonly log: Logger
 }
@@ -47,7 +50,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     // A logger makes fastify watch the end of every response, whether or not it logs it.
     ...(options.log.isLevelEnabled('debug') ? { loggerInstance: options.log as FastifyBaseLogger } : { logger: false }),
     bodyLimit: options.limits.bodyBytesMax,
-    http: { maxHeaderSize: HEADER_BYTES_MAX },
+    ...receivingOptions(options.limits),
     // While closing, requests that are on their way are served, with `connection: close`.
     return503OnClosing: false,
     rewriteUrl: routedUrl,
@@ -63,6 +66,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
           const validate = (_kind: unknown, value: unknown): boolean => isWireBytes(value)
           ajv.addKeyword({ keyword: 'bytes', schemaType: 'string', errors: false, validate })
           ajv.addKeyword({ keyword: 'zeroIsAbsent', schemaType: 'boolean' })
+          ajv.addKeyword(atMostKeyword(options.limits))
           return ajv
         },
       ],
@@ -82,6 +86,9 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     if (request.body === undefined && request.method === 'POST') request.body = {}
     done(unknownParameter(request.query as RawQuery, request.routeOptions.config.query ?? NO_PARAMETERS))
   })
+  const traffic = new Traffic(options.store, options.limits, options.log)
+  traffic.watch(app)
+  app.server.maxConnections = options.limits.connectionsMax
   let isClosing = false
   /** Connections that never carried a request: Node counts them neither as idle nor as busy, and would wait for them. */
   const unused = new Set<Socket>()
@@ -100,12 +107,12 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   })
 
   const coordinator = new Coordinator(options.store, IN_PROCESS_COMMIT)
-  const openTransactions = new OpenTransactions(options.store, coordinator)
+  const openTransactions = new OpenTransactions(options.store, coordinator, options.limits)
   app.addHook('preClose', () => openTransactions.close())
   app.addHook('onClose', () => coordinator.idle())
 
   const oneShots = new OneShots(options.store, coordinator.resolver)
-  const context = { ...options, coordinator, oneShots, openTransactions }
+  const context = { ...options, coordinator, oneShots, openTransactions, traffic }
   statusRoutes(app, context)
   kvRoutes(app, context)
   scanRoutes(app, context)
@@ -155,6 +162,7 @@ function problemSender(log: Logger) {
   return (error: unknown, request: FastifyRequest, reply: FastifyReply): void => {
     const { status, body, isServerFault } = problemOf(error, request.id)
     if (isServerFault) log.error({ err: error, reqId: request.id }, 'request failed')
+    if (error instanceof KvError && error.code === 'overloaded') reply.header('retry-after', RETRY_AFTER_S)
     answerProblem(request, reply, status, body)
   }
 }

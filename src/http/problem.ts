@@ -25,6 +25,7 @@ const PROBLEMS = {
   payload_too_large: [413, 'Payload too large'],
   unsupported_media_type: [415, 'Unsupported media type'],
   ts_below_safe_point: [410, 'Timestamp below the safe point'],
+  overloaded: [503, 'Overloaded'],
   storage_unavailable: [503, 'Storage unavailable'],
   internal: [500, 'Internal error'],
 } as const satisfies Record<ErrorCode | 'internal', readonly [status: number, title: string]>
@@ -54,7 +55,7 @@ export function problemOf(error: unknown, requestId: string): Problem {
   const retryable = RACE_STATUSES.has(status) ? { retryable: isRetryable(known) } : {}
   const { code, message: detail, fields } = known
   const body = { title, status, code, detail, ...fields, ...retryable, ...(errors && { errors }) }
-  return { status, body, isServerFault: status >= 500 }
+  return { status, body, isServerFault: status >= 500 && code !== 'overloaded' }
 }
 
 /** What fastify refuses by itself: bodies, media types, URLs, and values that a schema doesn't allow. */

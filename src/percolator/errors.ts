@@ -75,6 +75,7 @@ export interface ErrorFields {
   payload_too_large: { readonly field?: string; readonly limit?: number }
   unsupported_media_type: Record<never, never>
   ts_below_safe_point: { readonly safePoint: Timestamp }
+  overloaded: Record<never, never>
   storage_unavailable: Record<never, never>
 }
 

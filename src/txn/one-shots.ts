@@ -6,6 +6,7 @@ import { LOCK_TTL_MS_DEFAULT } from '../limits.js'
 import { isKvError } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'
 import type { Timestamp } from '../percolator/timestamp.js'
+import { GrowingAnswer } from '../store/answer-budget.js'
 import type { Claim, Store, StoredOutcome } from '../store/store.js'
 import { type Check, requireChecks } from './check.js'
 import { exactlyOnce, type Idempotency, type Once } from './idempotency.js'
@@ -59,7 +60,7 @@ export class OneShots {
       for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
         try {
           return await this.#resolver.resolving(request.lockWaitMs, () =>
-            this.#store.exclusive(claim, (prewrite) => this.#try(request, keys, prewrite, stored)),
+            this.#store.exclusive(claim, (prewrite) => this.#tryCounted(request, keys, prewrite, stored)),
           )
         } catch (error) {
           if (retriesLeft <= 0 || !isKvError(error, 'write_conflict')) throw error
@@ -70,9 +71,27 @@ export class OneShots {
     })
   }
 
+  /** What it has read is in memory until its write is on disk. */
+  async #tryCounted(
+    request: OneShot,
+    keys: OneShotKeys,
+    prewrite: Store['prewrite'],
+    stored: (answer: OneShotAnswer) => StoredOutcome | undefined,
+  ): Promise<OneShotAnswer> {
+    const prefetched = new GrowingAnswer(this.#store.answers)
+    const answer = new GrowingAnswer(this.#store.answers)
+    try {
+      return await this.#try(request, keys, { prefetched, answer }, prewrite, stored)
+    } finally {
+      prefetched.end()
+      answer.end()
+    }
+  }
+
   async #try(
     { checks, ops, isolation = 'snapshot' }: OneShot,
     keys: OneShotKeys,
+    { prefetched, answer }: { readonly prefetched: GrowingAnswer; readonly answer: GrowingAnswer },
     prewrite: Store['prewrite'],
     stored: (answer: OneShotAnswer) => StoredOutcome | undefined,
   ): Promise<OneShotAnswer> {
@@ -81,9 +100,10 @@ export class OneShots {
     const txn = new Transaction(this.#home, startTs, OPTIONS[isolation])
     if (keys.read.size > 0) {
       const found = await txn.prefetch([...keys.read.values()])
+      for (const version of found.values()) prefetched.add(version?.value.length ?? 0)
       requireChecks(checks, (key) => found.get(keyText(key)))
     }
-    const ran = runOps(txn, ops)
+    const ran = runOps(txn, ops, answer)
     const results = ran instanceof Promise ? await ran : ran
     if (txn.writes === 0) return { startTs, results }
     const { mutations, reads } = txn.changes()

@@ -8,6 +8,8 @@ import { pino } from 'pino'
 import { afterEach, expect } from 'vitest'
 import { createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS, type Limits } from '../../src/limits.js'
+import { AnswerBudget } from '../../src/store/answer-budget.js'
+import type { Engine } from '../../src/store/leveldb/engine.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
 
@@ -19,6 +21,8 @@ export interface StartOptions {
   readonly limits?: Partial<Limits>
   /** Unix milliseconds of the oracle; the real clock when absent. */
   readonly now?: () => number
+  /** Tests put one in whose writes they hold back. */
+  readonly openEngine?: (directory: string) => Promise<Engine>
 }
 
 /** What a problem may be called; the table of docs/api.md. */
@@ -42,6 +46,7 @@ export const STATUS_OF_CODE: Readonly<Record<string, number>> = {
   payload_too_large: 413,
   unsupported_media_type: 415,
   ts_below_safe_point: 410,
+  overloaded: 503,
 }
 
 const packr = new Packr({ useRecords: false, int64AsType: 'number' })
@@ -124,11 +129,19 @@ export function testServers(): (options?: StartOptions) => Promise<TestServer> {
   }
 }
 
-export async function startServer({ limits = {}, now }: StartOptions = {}): Promise<TestServer> {
+export async function startServer({ limits: given, now, openEngine }: StartOptions = {}): Promise<TestServer> {
+  const limits = { ...DEFAULT_LIMITS, ...given }
+  const answers = new AnswerBudget(limits)
   const directory = await mkdtemp(join(tmpdir(), 'perkv-http-'))
-  const store = await openLevelDbStore({ directory, durability: 'async', ...(now && { now }) })
+  const store = await openLevelDbStore({
+    directory,
+    durability: 'async',
+    answers,
+    ...(now && { now }),
+    ...(openEngine && { openEngine }),
+  })
   const context = { store, version: '0.0.0-test', durability: 'async', log: pino({ level: 'silent' }) } as const
-  const app = await createApp({ ...context, limits: { ...DEFAULT_LIMITS, ...limits } })
+  const app = await createApp({ ...context, limits })
   return new TestServer(app, store, directory)
 }
 

@@ -2,6 +2,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { MergedVersion, Transaction } from '../../client/transaction.js'
 import { TXN_TTL_MS_DEFAULT } from '../../limits.js'
 import { invalid, isKvError } from '../../percolator/errors.js'
+import { GrowingAnswer } from '../../store/answer-budget.js'
 import { requireChecks } from '../../txn/check.js'
 import { runOps } from '../../txn/op.js'
 import { answer } from '../answer.js'
@@ -18,11 +19,12 @@ import { opOf } from '../wire-op.js'
 import { answerScan, readScan, SCAN_PARAMETERS } from './scan.js'
 
 /** `/v1/txn/begin` and `/v1/txn/{txn}/...`: transactions over several requests. */
-export function interactiveRoutes(app: FastifyInstance, { store, openTransactions, limits }: AppContext): void {
+export function interactiveRoutes(app: FastifyInstance, context: AppContext): void {
+  const { store, openTransactions, limits } = context
   const decodeBegin = decoderOf(schemas.TxnBeginBody, limits)
   app.post(
     '/v1/txn/begin',
-    { schema: { body: schemas.TxnBeginBody }, config: { bodyMayBeEmpty: true } },
+    { schema: { body: schemas.TxnBeginBody }, config: { bodyMayBeEmpty: true, work: 'reading' } },
     async (request, reply) => {
       const { mode = 'optimistic', isolation = 'snapshot', ttlMs = TXN_TTL_MS_DEFAULT } = decodeBegin(request.body)
       const begun = await openTransactions.begin({ mode, isolation, ttlMs })
@@ -42,12 +44,12 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
 
   app.get('/v1/txn/:txn/kv', { config: { query: SCAN_PARAMETERS } }, async (request, reply) => {
     const id = txnOf(request)
-    const asked = readScan(request, store.cursorSecret, limits.keyBytesMax)
+    const asked = readScan(request, context)
     const wait = lockWaitMs(request.query as RawQuery)
     const { startTs } = openTransactions.state(id)
     if (asked.cursor !== undefined && asked.cursor.ts !== startTs)
       throw invalid('cursor', 'the cursor is of another snapshot than the transaction’s')
-    return answerScan(request, reply, store.cursorSecret, asked, {
+    return answerScan(request, reply, context, asked, {
       ts: startTs,
       scan: (range) => openTransactions.read(id, (txn) => txn.scan(range, wait)),
     })
@@ -68,7 +70,7 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
   }
 
   rawBodies(app, limits, (scope) => {
-    scope.put(TXN_KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
+    scope.put(TXN_KEY_ROUTE, { config: { query: ['lock_wait_ms'], work: 'reading' } }, async (request, reply) => {
       const key = keyOf(request, limits)
       const value = rawValueOf(request, limits)
       const wait = lockWaitMs(request.query as RawQuery)
@@ -78,7 +80,7 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
       })
       return answer(request, reply, {})
     })
-    scope.delete(TXN_KEY_ROUTE, { config: { query: ['lock_wait_ms'] } }, async (request, reply) => {
+    scope.delete(TXN_KEY_ROUTE, { config: { query: ['lock_wait_ms'], work: 'reading' } }, async (request, reply) => {
       const key = keyOf(request, limits)
       const wait = lockWaitMs(request.query as RawQuery)
       await openTransactions.write(txnOf(request), async (txn) => {
@@ -90,15 +92,24 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
   })
 
   const decodeOps = decoderOf(schemas.TxnOpsBody, limits)
-  app.post('/v1/txn/:txn/ops', { schema: { body: schemas.TxnOpsBody } }, async (request, reply) => {
-    const ops = decodeOps(request.body).ops.map(opOf)
-    const run = (txn: Transaction) => txn.atomically(async () => runOps(txn, ops))
-    return answer(request, reply, { results: await openTransactions.write(txnOf(request), run) })
-  })
+  app.post(
+    '/v1/txn/:txn/ops',
+    { schema: { body: schemas.TxnOpsBody }, config: { work: 'reading' } },
+    async (request, reply) => {
+      const ops = decodeOps(request.body).ops.map(opOf)
+      const read = new GrowingAnswer(store.answers)
+      const run = (txn: Transaction) => txn.atomically(async () => runOps(txn, ops, read))
+      try {
+        return answer(request, reply, { results: await openTransactions.write(txnOf(request), run) })
+      } finally {
+        read.end()
+      }
+    },
+  )
 
   app.post(
     '/v1/txn/:txn/commit',
-    { schema: { body: schemas.NothingBody }, config: { bodyMayBeEmpty: true } },
+    { schema: { body: schemas.NothingBody }, config: { bodyMayBeEmpty: true, work: 'ending' } },
     async (request, reply) => {
       const id = txnOf(request)
       const outcome = await openTransactions.commit(id, idempotencyOf(request, { commit: id }))
@@ -108,14 +119,16 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
 
   app.post(
     '/v1/txn/:txn/rollback',
-    { schema: { body: schemas.NothingBody }, config: { bodyMayBeEmpty: true } },
+    { schema: { body: schemas.NothingBody }, config: { bodyMayBeEmpty: true, work: 'ending' } },
     async (request, reply) => {
       await openTransactions.rollback(txnOf(request))
       return answer(request, reply, {})
     },
   )
 
-  app.get('/v1/txn/:txn', async (request, reply) => answer(request, reply, openTransactions.state(txnOf(request))))
+  app.get('/v1/txn/:txn', { config: { work: 'ending' } }, async (request, reply) =>
+    answer(request, reply, openTransactions.state(txnOf(request))),
+  )
 }
 
 function txnOf(request: FastifyRequest): string {

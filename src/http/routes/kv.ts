@@ -54,7 +54,10 @@ export function kvRoutes(app: FastifyInstance, { store, coordinator, oneShots, l
   })
 
   const decodeBatchGet = decoderOf(BatchGetBody, limits)
-  const batchGetOptions = { schema: { body: BatchGetBody }, config: { query: ['lock_wait_ms'] } }
+  const batchGetOptions = {
+    schema: { body: BatchGetBody },
+    config: { query: ['lock_wait_ms'], work: 'reading' },
+  } as const
   app.post('/v1/kv/batch_get', batchGetOptions, async (request, reply) => {
     const body = decodeBatchGet(request.body)
     const keys = [...new Map(body.keys.map((key) => [keyText(key), key])).values()]

@@ -4,27 +4,34 @@ import { answer, answerProblem } from '../answer.js'
 import type { AppContext } from '../context.js'
 import { problemOf } from '../problem.js'
 
+/** Never shed. */
+const WATCHING = { config: { work: 'watching' } } as const
+
 /** `/livez`: the process answers. `/readyz`: it can serve. `/v1/status`: what it is and how it is doing. */
-export function statusRoutes(app: FastifyInstance, { store, version, durability }: AppContext): void {
+export function statusRoutes(
+  app: FastifyInstance,
+  { store, version, durability, openTransactions, traffic }: AppContext,
+): void {
   const startedAt = Date.now()
 
-  app.get('/livez', (request, reply) => answer(request, reply, { status: 'ok' }))
+  app.get('/livez', WATCHING, (request, reply) => answer(request, reply, { status: 'ok' }))
 
-  app.get('/readyz', (request, reply) => {
+  app.get('/readyz', WATCHING, (request, reply) => {
     if (store.probe()) return answer(request, reply, { status: 'ready' })
     const error = new KvError('storage_unavailable', 'the storage engine failed; it is being opened again', {})
     const { status, body } = problemOf(error, request.id)
     return answerProblem(request, reply, status, body)
   })
 
-  app.get('/v1/status', (request, reply) =>
+  app.get('/v1/status', WATCHING, (request, reply) =>
     answer(request, reply, {
       version,
       store: store.name,
       durability,
       uptimeMs: Date.now() - startedAt,
       safePoint: store.safePoint,
-      counts: { locks: store.lockCount },
+      counts: { locks: store.lockCount, openTransactions: openTransactions.size },
+      overload: { ...traffic.status, transactionBytes: openTransactions.bytes },
     }),
   )
 }

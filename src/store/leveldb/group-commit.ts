@@ -2,6 +2,7 @@ import type { Engine, EngineOp } from './engine.js'
 
 interface Waiting {
   readonly ops: readonly EngineOp[]
+  readonly bytes: number
   readonly resolve: () => void
   readonly reject: (error: unknown) => void
 }
@@ -13,6 +14,8 @@ interface Waiting {
 export class GroupCommit {
   #waiting: Waiting[] = []
   #writing: Promise<void> | undefined
+  /** What is neither written nor failed. */
+  readonly queue = { batches: 0, bytes: 0 }
 
   constructor(
     readonly engine: Engine,
@@ -27,7 +30,10 @@ export class GroupCommit {
    */
   submit(ops: readonly EngineOp[]): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ ops, resolve, reject })
+      const bytes = bytesOf(ops)
+      this.queue.batches++
+      this.queue.bytes += bytes
+      this.#waiting.push({ ops, bytes, resolve, reject })
       // After this turn of the event loop: the requests that have arrived by now share the first write.
       this.#writing ??= new Promise<void>((next) => setImmediate(next)).then(() => this.#run())
     })
@@ -44,16 +50,29 @@ export class GroupCommit {
         const failed = [...group, ...this.#waiting]
         this.#waiting = []
         await this.recover()
+        this.#dequeue(failed)
         for (const batch of failed) batch.reject(error)
         continue
       }
+      this.#dequeue(group)
       for (const batch of group) batch.resolve()
     }
     this.#writing = undefined
+  }
+
+  #dequeue(batches: readonly Waiting[]): void {
+    this.queue.batches -= batches.length
+    for (const { bytes } of batches) this.queue.bytes -= bytes
   }
 
   /** Fulfilled when nothing is waiting or being written. */
   async idle(): Promise<void> {
     while (this.#writing !== undefined) await this.#writing
   }
+}
+
+function bytesOf(ops: readonly EngineOp[]): number {
+  let bytes = 0
+  for (const op of ops) bytes += op.key.length + (op.type === 'put' ? op.value.length : 0)
+  return bytes
 }
