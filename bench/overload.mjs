@@ -4,7 +4,7 @@
 import { parseArgs } from 'node:util'
 import { KINDS } from './overload/kinds.mjs'
 import { Probe } from './overload/probe.mjs'
-import { makeDirectory, removeDirectory, start, startWorker, stop } from './process.mjs'
+import { makeDirectory, median, removeDirectory, start, startWorker, stop } from './process.mjs'
 import { rssBytes } from './scale/proc.mjs'
 
 const { values: options } = parseArgs({
@@ -58,7 +58,10 @@ async function run(name) {
   console.log(
     `  RSS        before ${mib(rssBefore)}, peak ${mib(rssPeak)}, end ${mib(rssAtEnd)}, ${REST_MS / 1000} s later ${mib(rssLater)}`,
   )
-  console.log(`  /livez     max ${ms(Math.max(...livez))} of ${livez.length}, ${livezFailed} failed`)
+  const late = livez.filter((time) => time >= 1000).length
+  console.log(
+    `  /livez     p50 ${ms(median(livez))}, max ${ms(Math.max(...livez))}, ${late} of ${livez.length} over 1 s, ${livezFailed} failed`,
+  )
   console.log(`  recovery   first PUT answered ${ms(firstPutMs)} after the load`)
   if (status.overload !== undefined) console.log(`  overload   ${JSON.stringify(status.overload)}`)
   return !isDead && livezFailed === 0 && Math.max(...livez) < 1000

@@ -34,7 +34,7 @@ const ENDING_SHARE = 2
 export function pressureOf(load: Load, limits: Limits, before: Pressure): Pressure {
   const queue = before.isQueueLong ? RELIEF : 1
   const isQueueLong =
-    load.queuedBatches > limits.writeQueueMax * queue || load.queuedBytes > limits.writeQueueBytesMax * queue
+    load.queuedBatches >= limits.writeQueueMax * queue || load.queuedBytes >= limits.writeQueueBytesMax * queue
   const lateMs = limits.loopDelayMsMax * (before.isLoopLate ? RELIEF : 1)
   const isLoopLate = limits.loopDelayMsMax > 0 && load.loopDelayMs > lateMs
   if (isQueueLong === before.isQueueLong && isLoopLate === before.isLoopLate) return before

@@ -145,9 +145,15 @@ function parseBodies(app: FastifyInstance): void {
   })
 }
 
-/** A message that is no HTTP, or whose headers are too long: there is no request to answer, only a socket. */
+/** After the last answer on a connection. */
+const LINGER_MS = 1000
+
+/** A message that is no HTTP, whose headers are too long, or that takes too long: there is no request to answer, only a socket. */
 function refuseMalformed(this: unknown, error: Error & { code?: string }, socket: Socket): void {
   if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
+  socket.setTimeout(LINGER_MS, () => socket.destroy()) // Whoever doesn't read it, or goes on writing.
+  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT')
+    return void socket.end(`HTTP/1.1 408 ${STATUS_CODES[408]}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`)
   const isTooLong = error.code === 'HPE_HEADER_OVERFLOW'
   const refused = isTooLong
     ? new KvError('payload_too_large', 'the request line and headers are too long', { field: 'headers' })

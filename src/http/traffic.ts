@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http'
 import { type Readable, Transform } from 'node:stream'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { Logger } from 'pino'
@@ -27,6 +28,7 @@ export interface TrafficStatus extends Load {
   readonly shed: number
 }
 
+const HOLD_BACK_MS = 250
 const LOG_EVERY_MS = 10_000
 
 /** The requests in flight: counts what they hold, and turns away what would be too much before its body is read. */
@@ -109,7 +111,10 @@ export class Traffic implements Load {
     const bodyBytes = isRefusedAnyway ? 0 : announced
     this.#pressure = pressureOf(this, this.#limits, this.#pressure)
     const overload = overloadOf(work, bodyBytes, this, this.#pressure, this.#limits)
-    if (overload !== undefined) return this.#refusal(overload)
+    if (overload !== undefined) {
+      holdBack(request.raw)
+      return this.#refusal(overload)
+    }
     this.requests++
     this.bodyBytes += bodyBytes
     request.bodyBytesHeld = bodyBytes
@@ -147,6 +152,15 @@ export class Traffic implements Load {
     }
     return new KvError('overloaded', why, {})
   }
+}
+
+/** Turning away what comes too fast is work too: nothing more is read from the connection for a while. */
+function holdBack(request: IncomingMessage): void {
+  const { socket } = request
+  request.once('end', () => {
+    socket.pause()
+    setTimeout(() => socket.resume(), HOLD_BACK_MS).unref()
+  })
 }
 
 type CountedBody = (error: null, payload: Readable) => void
