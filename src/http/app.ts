@@ -25,6 +25,7 @@ import { scanRoutes } from './routes/scan.js'
 import { statusRoutes } from './routes/status.js'
 import { txnRoutes } from './routes/txn.js'
 import { Traffic } from './traffic.js'
+import { takeTurns } from './turns.js'
 import { fromMsgpack, toJson } from './wire.js'
 
 export interface AppOptions extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions' | 'traffic'> {
@@ -120,6 +121,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   interactiveRoutes(app, context)
   percolatorRoutes(app, context)
   await app.ready()
+  takeTurns(app.server, options.limits.requestsMax)
   return app
 }
 
