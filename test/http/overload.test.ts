@@ -23,6 +23,8 @@ async function open(port: number, text: string): Promise<Socket> {
   return socket
 }
 
+const eventually = (check: () => Promise<void>): Promise<void> => vi.waitFor(check, { timeout: 30_000 })
+
 async function overloadOf(server: TestServer): Promise<Json> {
   return okBody(await server.get('/v1/status'))['overload'] as Json
 }
@@ -30,7 +32,7 @@ async function overloadOf(server: TestServer): Promise<Json> {
 /** Nothing is in flight and nothing is held. */
 async function expectIdle(server: TestServer): Promise<void> {
   const idle = { requests: 0, body_bytes: 0, answer_bytes: 0, queued_batches: 0, queued_bytes: 0, streams: 0, locks: 0 }
-  await vi.waitFor(async () => expect(await overloadOf(server)).toMatchObject(idle), { timeout: 5000 })
+  await eventually(async () => expect(await overloadOf(server)).toMatchObject(idle))
 }
 
 function expectShed(answer: Awaited<ReturnType<TestServer['get']>>): void {
@@ -138,7 +140,7 @@ test('requests that wait for a lock are bounded, and the commit that they wait f
   await server.lock(ts, ['k'], { lock_ttl: 60_000 })
   const readAt = Number((await server.ok('tso', {}))['ts'])
   const waiting = Array.from({ length: 3 }, () => server.get(`/v1/kv/k?ts=${readAt}&lock_wait_ms=60000`))
-  await vi.waitFor(async () => expect(await overloadOf(server)).toMatchObject({ requests: 3 }))
+  await eventually(async () => expect(await overloadOf(server)).toMatchObject({ requests: 3 }))
   expectShed(await server.get('/v1/kv/other'))
   expectShed(await server.call('tso', {}))
   okBody(await server.call('txn_heart_beat', { primary: 'k', start_ts: ts, advise_lock_ttl: 60_000 }))
@@ -180,7 +182,7 @@ describe('bodies', () => {
     const port = await server.listen()
     const announced = await open(port, `${rawText('PUT /v1/kv/a', ['Content-Length: 50000'])}half`)
     const chunked = await open(port, `${rawText('PUT /v1/kv/a', ['Transfer-Encoding: chunked'])}4\r\nhalf\r\n`)
-    await vi.waitFor(async () => expect(await overloadOf(server)).toMatchObject({ requests: 2, body_bytes: 50_004 }))
+    await eventually(async () => expect(await overloadOf(server)).toMatchObject({ requests: 2, body_bytes: 50_004 }))
     announced.destroy()
     chunked.destroy()
     await expectIdle(server)
@@ -217,7 +219,7 @@ describe('clients that do not read', () => {
     const { server, port } = await filled({ limits: { answersBytesMax: MIB, stalledMsMax: 500 } })
     const deaf = await open(port, ANSWER)
     deaf.pause()
-    await vi.waitFor(async () => expect(Number((await overloadOf(server))['answer_bytes'])).toBeGreaterThan(MIB))
+    await eventually(async () => expect(Number((await overloadOf(server))['answer_bytes'])).toBeGreaterThan(MIB))
     expectShed(await server.get('/v1/kv?limit=16'))
     expectShed(await server.get('/v1/kv/k1'))
     await expectIdle(server)
@@ -228,7 +230,7 @@ describe('clients that do not read', () => {
     const { server, port } = await filled({})
     const deaf = await open(port, `GET /v1/kv?limit=16 HTTP/1.1\r\nHost: x\r\n\r\n${ANSWER}`)
     deaf.pause()
-    await vi.waitFor(async () => expect(Number((await overloadOf(server))['answer_bytes'])).toBeGreaterThan(30 * MIB))
+    await eventually(async () => expect(Number((await overloadOf(server))['answer_bytes'])).toBeGreaterThan(30 * MIB))
     deaf.destroy()
     await expectIdle(server)
   })
@@ -330,7 +332,7 @@ describe('limits of one request', () => {
   })
 })
 
-test('transactions that scan and looks at the rows that they latch do not wait for each other for ever', async () => {
+test('transactions that scan under latches, and mvcc calls that wait for those, do not wait for each other for ever', async () => {
   const server = await start()
   const both = Array.from({ length: 30 }, (_, i) => [
     server.post('/v1/txn', { ops: [{ op: 'scan' }, { op: 'put', key: 'k', value: `${i}` }] }),
@@ -354,7 +356,7 @@ describe('connections', () => {
     ['a body', rawText('PUT /v1/kv/a', ['Content-Length: 10']), { headerMsMax: 200, requestMsMax: 200 }],
   ]
   for (const [name, text, limits] of slow) {
-    test(`${name} that do not come to an end`, async () => {
+    test(`${name} without an end`, async () => {
       const server = await start({ limits })
       const port = await server.listen()
       expect((await rawRequest(port, text)).status).toBe(408)
