@@ -43,7 +43,7 @@ export function pressureOf(load: Load, limits: Limits, before: Pressure): Pressu
 
 /**
  * Why a request is to be shed; undefined: it is admitted.
- * @param bodyBytes that it announces, or that have come beyond what it announced.
+ * @param bodyBytes that it announces.
  */
 export function overloadOf(
   work: Work,
@@ -55,13 +55,19 @@ export function overloadOf(
   if (work === 'watching') return undefined
   const share = work === 'ending' ? ENDING_SHARE : 1
   if (load.requests >= limits.requestsMax * share) return 'too many requests are in flight'
-  // One alone always fits.
-  if (bodyBytes > 0 && load.bodyBytes > 0 && load.bodyBytes + bodyBytes > limits.bodiesBytesMax * share)
-    return 'the bodies of the requests in flight are too long together'
+  const bodies = bodiesOverloadOf(work, bodyBytes, load, limits)
+  if (bodies !== undefined) return bodies
   if (work === 'ending') return undefined
   if (load.answerBytes >= limits.answersBytesMax) return 'clients have not taken the answers that were read for them'
   if (isLoopLate) return 'the server is busy'
   if (work === 'reading') return undefined
   if (isQueueLong) return 'too much waits to be written to the disk'
   return load.locks >= limits.locksMax ? 'too many locks stand' : undefined
+}
+
+/** The same of a body alone. @param bodyBytes that are announced, or have come. */
+export function bodiesOverloadOf(work: Work, bodyBytes: number, load: Load, limits: Limits): string | undefined {
+  if (bodyBytes === 0 || load.bodyBytes === 0) return undefined // One alone always fits.
+  const max = limits.bodiesBytesMax * (work === 'ending' ? ENDING_SHARE : 1)
+  return load.bodyBytes + bodyBytes > max ? 'the bodies of the requests in flight are too long together' : undefined
 }

@@ -1,11 +1,10 @@
 import type { IncomingMessage } from 'node:http'
-import { type Readable, Transform } from 'node:stream'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { Logger } from 'pino'
 import type { Limits } from '../limits.js'
 import { KvError } from '../percolator/errors.js'
 import type { Store } from '../store/store.js'
-import { type Load, NO_PRESSURE, overloadOf, pressureOf, type Work } from './admission.js'
+import { bodiesOverloadOf, type Load, NO_PRESSURE, overloadOf, pressureOf, type Work } from './admission.js'
 import { LoopDelay } from './loop-delay.js'
 import { UntakenAnswers } from './untaken-answers.js'
 
@@ -84,10 +83,6 @@ export class Traffic implements Load {
       const admit = (request: FastifyRequest, _reply: FastifyReply, done: (error?: Error) => void): void =>
         done(this.#admit(request, work))
       route.onRequest = [admit, ...[route.onRequest ?? []].flat()]
-      if (route.config?.bodyIsStream === true || (work === 'reading' && route.method === 'GET')) return
-      const count = (request: FastifyRequest, _reply: FastifyReply, payload: Readable, done: CountedBody): void =>
-        done(null, request.headers['transfer-encoding'] === undefined ? payload : this.#counted(request, payload, work))
-      route.preParsing = [count, ...[route.preParsing ?? []].flat()]
     })
     app.addHook('onSend', (request, reply, payload, done) => {
       this.#answered(request)
@@ -118,22 +113,27 @@ export class Traffic implements Load {
     this.requests++
     this.bodyBytes += bodyBytes
     request.bodyBytesHeld = bodyBytes
+    const isChunked = request.headers['transfer-encoding'] !== undefined
+    if (isChunked && !request.routeOptions.config.bodyIsStream) this.#countChunks(request, work)
     return undefined
   }
 
   /** A chunked body says nothing beforehand: each chunk has to be admitted. */
-  #counted(request: FastifyRequest, payload: Readable, work: Work): Readable {
-    const counted = new Transform({
-      transform: (chunk: Buffer, _encoding, done) => {
-        const overload = overloadOf(work, chunk.length, this, NO_PRESSURE, this.#limits)
-        if (overload !== undefined) return done(this.#refusal(overload))
+  #countChunks(request: FastifyRequest, work: Work): void {
+    const { raw } = request
+    const count = (chunk: Buffer): void => {
+      if (request.bodyBytesHeld < 0) return // Answered already: what comes is thrown away.
+      const overload = bodiesOverloadOf(work, chunk.length, this, this.#limits)
+      if (overload === undefined) {
         this.bodyBytes += chunk.length
         request.bodyBytesHeld += chunk.length
-        done(null, chunk)
-      },
-    })
-    payload.once('error', (error) => counted.destroy(error))
-    return payload.pipe(counted)
+        return
+      }
+      raw.off('data', count)
+      raw.emit('error', this.#refusal(overload)) // To whoever reads the body; the connection is left to answer on.
+    }
+    raw.on('data', count)
+    raw.pause() // Until the body is asked for.
   }
 
   #answered(request: FastifyRequest): void {
@@ -162,5 +162,3 @@ function holdBack(request: IncomingMessage): void {
     setTimeout(() => socket.resume(), HOLD_BACK_MS).unref()
   })
 }
-
-type CountedBody = (error: null, payload: Readable) => void

@@ -38,12 +38,14 @@ export class OneShots {
   readonly #store: Store
   readonly #resolver: Resolver
   readonly #home: TransactionHome
+  readonly #noReads: CountedReads
 
   /** @param resolver of locks that stand in the way. */
   constructor(store: Store, resolver: Resolver) {
     this.#store = store
     this.#resolver = resolver
     this.#home = { ...HOLDING_LATCHES, api: store }
+    this.#noReads = countedReads(store)
   }
 
   /**
@@ -55,12 +57,17 @@ export class OneShots {
   run(request: OneShot): Promise<Once<OneShotAnswer>> {
     const keys = keysOf(request)
     const claim = claimOf(request, keys)
+    const isReading = keys.read.size > 0 || request.ops.some(({ op }) => op === 'scan')
     return exactlyOnce(this.#store, request.idempotency, async (stored) => {
       let backoff: Backoff | undefined
       for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
         try {
           return await this.#resolver.resolving(request.lockWaitMs, () =>
-            this.#store.exclusive(claim, (prewrite) => this.#tryCounted(request, keys, prewrite, stored)),
+            this.#store.exclusive(claim, (prewrite) =>
+              isReading
+                ? this.#tryCounted(request, keys, prewrite, stored)
+                : this.#try(request, keys, this.#noReads, prewrite, stored),
+            ),
           )
         } catch (error) {
           if (retriesLeft <= 0 || !isKvError(error, 'write_conflict')) throw error
@@ -78,20 +85,19 @@ export class OneShots {
     prewrite: Store['prewrite'],
     stored: (answer: OneShotAnswer) => StoredOutcome | undefined,
   ): Promise<OneShotAnswer> {
-    const prefetched = new GrowingAnswer(this.#store.answers)
-    const answer = new GrowingAnswer(this.#store.answers)
+    const reads = countedReads(this.#store)
     try {
-      return await this.#try(request, keys, { prefetched, answer }, prewrite, stored)
+      return await this.#try(request, keys, reads, prewrite, stored)
     } finally {
-      prefetched.end()
-      answer.end()
+      reads.prefetched.end()
+      reads.answer.end()
     }
   }
 
   async #try(
     { checks, ops, isolation = 'snapshot' }: OneShot,
     keys: OneShotKeys,
-    { prefetched, answer }: { readonly prefetched: GrowingAnswer; readonly answer: GrowingAnswer },
+    { prefetched, answer }: CountedReads,
     prewrite: Store['prewrite'],
     stored: (answer: OneShotAnswer) => StoredOutcome | undefined,
   ): Promise<OneShotAnswer> {
@@ -123,6 +129,15 @@ export class OneShots {
     )
     return { startTs, commitTs: requireOnePc(onePcCommitTs), results }
   }
+}
+
+interface CountedReads {
+  readonly prefetched: GrowingAnswer
+  readonly answer: GrowingAnswer
+}
+
+function countedReads({ answers }: Store): CountedReads {
+  return { prefetched: new GrowingAnswer(answers), answer: new GrowingAnswer(answers) }
 }
 
 /** Two phases would take the latches that are held; 1PC only falls back to them where it finds locks of its own. */
