@@ -75,7 +75,7 @@ export const DEFAULT_LIMITS: Limits = {
 
   connectionsMax: 10_000,
   headerBytesMax: 32 * 1024,
-  headerMsMax: 20_000,
+  headerMsMax: 60_000,
   requestMsMax: 300_000,
   idleMsMax: 72_000,
   stalledMsMax: 60_000,

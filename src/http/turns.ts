@@ -5,6 +5,8 @@ type Request = readonly [request: IncomingMessage, response: ServerResponse]
 /** Requests that are begun in one turn of the event loop, and in one that took a connection: more of them may be waiting. */
 const AT_A_TIME = 64
 const AT_A_TIME_AT_THE_DOOR = 8
+/** So many are begun before anybody looks for the turn's end, which a request alone would pay for. */
+const LOOK_AFTER = AT_A_TIME_AT_THE_DOOR
 /** Begun whatever waits. */
 const LIVE = '/livez'
 
@@ -28,7 +30,7 @@ export function takeTurns(server: Server, waitingMax: number): void {
     if (now === waiting) waiting = []
     atATime = AT_A_TIME
     begun = now.length
-    if (begun > 0) setImmediate(nextTurn)
+    if (begun >= LOOK_AFTER || waiting.length > 0) setImmediate(nextTurn)
     for (const request of now) begin(...request)
   }
 
@@ -41,7 +43,7 @@ export function takeTurns(server: Server, waitingMax: number): void {
       waiting.push([request, response])
       return
     }
-    if (begun++ === 0) setImmediate(nextTurn)
+    if (++begun === LOOK_AFTER) setImmediate(nextTurn)
     begin(request, response)
   })
 }
