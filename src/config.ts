@@ -1,6 +1,7 @@
 import { durationMs, type Flags, integer, notEmpty, oneOf, readFlags, UsageError } from './flags.js'
 import type { GcOptions } from './gc/gc-worker.js'
-import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS, type Limits } from './limits.js'
+import { limitFlags, readLimits } from './limit-flags.js'
+import { CACHE_BYTES_DEFAULT, type Limits } from './limits.js'
 import { isLoopback } from './loopback.js'
 import type { TlsPaths } from './secret-files.js'
 
@@ -40,9 +41,6 @@ export const SERVE_FLAGS = {
   },
   store: { value: 'leveldb', help: 'where rows live', default: 'leveldb' },
   'log-level': { value: 'LEVEL', help: LOG_LEVELS.join(', '), default: 'warn' },
-  'key-bytes-max': { value: 'BYTES', help: 'longest key', default: String(DEFAULT_LIMITS.keyBytesMax) },
-  'value-bytes-max': { value: 'BYTES', help: 'longest value', default: String(DEFAULT_LIMITS.valueBytesMax) },
-  'body-bytes-max': { value: 'BYTES', help: 'longest request body', default: String(DEFAULT_LIMITS.bodyBytesMax) },
   'cache-bytes-max': { value: 'BYTES', help: 'cache of newest versions', default: String(CACHE_BYTES_DEFAULT) },
   'gc-life-time': {
     value: 'TIME',
@@ -54,11 +52,13 @@ export const SERVE_FLAGS = {
   'tls-cert-file': { value: 'FILE', help: 'PEM certificate, with its chain; SIGHUP reads it again' },
   'tls-key-file': { value: 'FILE', help: 'PEM key of the certificate' },
   insecure: { help: 'listen on any address without tokens' },
+  ...limitFlags,
 } as const satisfies Flags
 
 /** @throws UsageError */
 export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Config {
-  const { required, optional, isSet } = readFlags(SERVE_FLAGS, args, env)
+  const flags = readFlags(SERVE_FLAGS, args, env)
+  const { required, optional, isSet } = flags
   const path = (name: 'token-file' | 'tls-cert-file' | 'tls-key-file'): string | undefined => {
     const given = optional(name)
     return given && notEmpty(given)
@@ -78,11 +78,7 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     durability: oneOf(required('durability'), ['sync', 'async']),
     store: oneOf(required('store'), ['leveldb']),
     logLevel: oneOf(required('log-level'), LOG_LEVELS),
-    limits: {
-      keyBytesMax: integer(required('key-bytes-max'), 1, 8192),
-      valueBytesMax: integer(required('value-bytes-max'), 1, 256 * 1024 * 1024),
-      bodyBytesMax: integer(required('body-bytes-max'), 1024, 512 * 1024 * 1024),
-    },
+    limits: readLimits(flags),
     cacheBytesMax: integer(required('cache-bytes-max'), 0, 2 ** 40),
     gc: {
       lifeTimeMs: durationMs(required('gc-life-time'), 0, TEN_YEARS_MS),

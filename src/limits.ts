@@ -1,41 +1,103 @@
-/** Every bound of the server in one place. Those of `Limits` can be set by flag or environment; the rest is fixed. */
+/** Every bound of the server in one place. Those of `Limits` can be set by flag or environment (limit-flags.ts); the rest is fixed. */
 export interface Limits {
   readonly keyBytesMax: number
   readonly valueBytesMax: number
   /** Of one HTTP request. */
   readonly bodyBytesMax: number
+  /** Keys, mutations, checks or ops in one request. */
+  readonly requestKeysMax: number
+  /** Pairs in one page of a scan. */
+  readonly scanLimitMax: number
+  /** A page of `GET /v1/kv` ends early, with a cursor, once its keys and values have this many bytes. */
+  readonly pageBytesMax: number
+  /** Other answers are refused beyond this: as JSON, six times as long at worst, the default still fits into one string. */
+  readonly answerBytesMax: number
+
+  /** Of keys and values that an interactive transaction holds in memory; TiDB's `txn-total-size-limit`. */
+  readonly txnBytesMax: number
+  /** The same, of all that are open. */
+  readonly txnsBytesMax: number
+  /** Interactive transactions that are open. */
+  readonly txnsMax: number
+  /** Locks that stand: all of them are in memory. */
+  readonly locksMax: number
+
+  /** Requests in flight. */
+  readonly requestsMax: number
+  /** Of the bodies of requests in flight. */
+  readonly bodiesBytesMax: number
+  /** Of answers that their clients have not taken yet. */
+  readonly answersBytesMax: number
+  /** NDJSON scans in flight. */
+  readonly streamsMax: number
+  /** Batches that wait for the disk. */
+  readonly writeQueueMax: number
+  readonly writeQueueBytesMax: number
+  /** How late the event loop may be, over and over; 0: however late. */
+  readonly loopDelayMsMax: number
+
+  readonly connectionsMax: number
+  /** Request line and headers: the default has room for a key of 4096 bytes, percent-encoded, and more beside it. */
+  readonly headerBytesMax: number
+  /** Until the headers of a request have arrived. */
+  readonly headerMsMax: number
+  /** Until all of a request has arrived; 0: however long. */
+  readonly requestMsMax: number
+  /** Of a connection between requests. */
+  readonly idleMsMax: number
+  /** Of a client that takes nothing of a long answer. */
+  readonly stalledMsMax: number
 }
+
+const MIB = 1024 * 1024
 
 export const DEFAULT_LIMITS: Limits = {
   keyBytesMax: 4096,
-  valueBytesMax: 1024 * 1024,
-  bodyBytesMax: 32 * 1024 * 1024,
+  valueBytesMax: MIB,
+  bodyBytesMax: 32 * MIB,
+  requestKeysMax: 100_000,
+  scanLimitMax: 10_000,
+  pageBytesMax: 8 * MIB,
+  answerBytesMax: 64 * MIB,
+
+  txnBytesMax: 100 * MIB,
+  txnsBytesMax: 512 * MIB,
+  txnsMax: 10_000,
+  locksMax: 4_000_000,
+
+  requestsMax: 10_000,
+  bodiesBytesMax: 256 * MIB,
+  answersBytesMax: 256 * MIB,
+  streamsMax: 64,
+  writeQueueMax: 5000,
+  writeQueueBytesMax: 64 * MIB,
+  loopDelayMsMax: 1000,
+
+  connectionsMax: 10_000,
+  headerBytesMax: 32 * 1024,
+  headerMsMax: 60_000,
+  requestMsMax: 300_000,
+  idleMsMax: 72_000,
+  stalledMsMax: 60_000,
 }
 
 /** Of the cache of newest versions. */
-export const CACHE_BYTES_DEFAULT = 64 * 1024 * 1024
+export const CACHE_BYTES_DEFAULT = 64 * MIB
 
 /** Values up to this many bytes travel in the lock and the write record; TiKV's `SHORT_VALUE_MAX_LEN`. */
 export const SHORT_VALUE_BYTES_MAX = 255
 
-/** Keys, mutations, checks or ops in one request. */
-export const REQUEST_KEYS_MAX = 100_000
-
 export const SCAN_LIMIT_DEFAULT = 100
-export const SCAN_LIMIT_MAX = 10_000
 /** Pairs read at a time for streams and counts. */
 export const SCAN_PAGE = 1000
-/** A page of `GET /v1/kv` ends early, with a cursor, once its keys and values have this many bytes. */
-export const PAGE_BYTES_MAX = 8 * 1024 * 1024
-/** Other answers are refused beyond this: as JSON, six times as long at worst, they still fit into one string. */
-export const ANSWER_BYTES_MAX = 64 * 1024 * 1024
+/** Reads of ranges and of many keys that run at once: more than LevelDB has threads for, and what each has read so far is in memory. */
+export const LONG_READS_MAX = 8
 
-/** Of keys and values that an interactive transaction holds in memory; TiDB's `txn-total-size-limit`. */
-export const TXN_BYTES_MAX = 100 * 1024 * 1024
 export const TXN_TTL_MS_DEFAULT = 60_000
 export const TXN_TTL_MS_MAX = 24 * 60 * 60 * 1000
-/** How long a commit or rollback of a transaction that has ended is answered again. */
+/** How long a commit or rollback of a transaction that has ended is answered again, and of how many. */
 export const TXN_REMEMBERED_MS = 90_000
+export const TXNS_REMEMBERED_MAX = 1_000_000
 
 /** TiDB's `tidb_gc_life_time`. */
 export const GC_LIFE_TIME_MS_DEFAULT = 10 * 60 * 1000
@@ -51,8 +113,10 @@ export const LOCK_WAIT_MS_MAX = 60 * 60 * 1000
 export const MAX_RETRIES_DEFAULT = 10
 export const MAX_RETRIES_MAX = 1000
 
-/** Request line and headers: a key of 4096 bytes, percent-encoded, and room beside it. */
-export const HEADER_BYTES_MAX = 32 * 1024
+/** Connections that wait to be accepted; the system has a limit of its own (`net.core.somaxconn`). */
+export const LISTEN_BACKLOG = 4096
+/** What `Retry-After` says of a request that was shed. */
+export const RETRY_AFTER_S = 1
 /** What a shutdown waits for requests in flight before it cuts them off. */
 export const SHUTDOWN_GRACE_MS = 8_000
 

@@ -4,10 +4,11 @@ import type { Tokens } from './access/tokens.js'
 import type { Config } from './config.js'
 import { createApp } from './http/app.js'
 import { changeTls, type TlsFiles } from './http/tls.js'
-import { SHUTDOWN_GRACE_MS } from './limits.js'
+import { LISTEN_BACKLOG, SHUTDOWN_GRACE_MS } from './limits.js'
 import { isLoopback } from './loopback.js'
 import { physicalMs } from './percolator/timestamp.js'
 import { readTls, readTokens } from './secret-files.js'
+import { AnswerBudget } from './store/answer-budget.js'
 import { openLevelDbStore } from './store/leveldb/leveldb-store.js'
 import type { Store } from './store/store.js'
 import { IDEMPOTENCY_MS, isOutcomeExpired } from './txn/idempotency.js'
@@ -34,6 +35,7 @@ export async function startServer(config: Config, version: string): Promise<Runn
     durability,
     cacheBytesMax,
     onDamage: (message) => log.fatal(`the database is damaged: ${message}; everything is refused from here on`),
+    answers: new AnswerBudget(limits),
   })
   let app: FastifyInstance | undefined
   try {
@@ -43,7 +45,7 @@ export async function startServer(config: Config, version: string): Promise<Runn
       browserGuard: config.tokenFile === undefined ? { loopbackNamesOnly: !config.insecure } : undefined,
       tls: secrets.tls,
     })
-    await app.listen({ host, port })
+    await app.listen({ host, port, backlog: LISTEN_BACKLOG })
     const collector = setInterval(() => {
       const nowMs = physicalMs(store.clock())
       store.collectOutcomes((record) => isOutcomeExpired(record, nowMs)).catch((err) => log.error({ err }))

@@ -1,6 +1,6 @@
 /**
  * An answer that says no, with a code that this version of the client gives no class of its own: `internal`, `timeout`,
- * `overloaded`, `unauthorized`, `forbidden`, and codes of newer servers. `unexpected_answer` when there is no code at
+ * `unauthorized`, `forbidden`, and codes of newer servers. `unexpected_answer` when there is no code at
  * all: whoever answered is not PerKV, or something stands in between.
  */
 export class ServerError extends Error {

@@ -90,6 +90,10 @@ export class Transaction {
   get bytes(): number {
     return this.#buffer.bytes
   }
+  /** Of all that it remembers: its writes, and what it read where that will be validated. */
+  get heldBytes(): number {
+    return this.#buffer.bytes + this.#readBytes
+  }
 
   // ---- Reads
 

@@ -24,6 +24,6 @@ export function isUncertain(error: unknown): boolean {
   if (error instanceof KvError) return UNCERTAIN_CODES.has(error.code)
   if (error instanceof ConnectionError) return error.mayHaveTakenEffect
   // Success with a body that makes no sense is no refusal.
-  if (error instanceof ServerError) return error.code !== 'overloaded' && (error.status >= 500 || error.status < 300)
+  if (error instanceof ServerError) return error.status >= 500 || error.status < 300
   return true
 }

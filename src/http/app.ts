@@ -7,12 +7,14 @@ import type { Logger } from 'pino'
 import { Coordinator } from '../client/coordinator.js'
 import { type GcOptions, GcWorker } from '../gc/gc-worker.js'
 import { Pins } from '../gc/pins.js'
+import { RETRY_AFTER_S } from '../limits.js'
 import { invalid, KvError } from '../percolator/errors.js'
 import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
 import { OneShots } from '../txn/one-shots.js'
 import { OpenTransactions } from '../txn/open-transactions.js'
 import { type Authenticate, guardRoutes } from './access.js'
 import { answerProblem } from './answer.js'
+import { atMostKeyword } from './at-most.js'
 import { addSafeHeaders, type BrowserGuard, guardFromBrowsers, SAFE_HEADER_LINES } from './browser-safety.js'
 import { isWireBytes } from './bytes.js'
 import type { AppContext } from './context.js'
@@ -20,6 +22,7 @@ import { routedUrl } from './key-url.js'
 import { CONTENT_TYPE } from './media-type.js'
 import { problemOf, unknownRoute } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
+import { receivingOptions } from './receiving.js'
 import { collectRoutes } from './route-list.js'
 import { adminRoutes } from './routes/admin.js'
 import { interactiveRoutes } from './routes/interactive.js'
@@ -28,10 +31,13 @@ import { percolatorRoutes } from './routes/percolator.js'
 import { scanRoutes } from './routes/scan.js'
 import { statusRoutes } from './routes/status.js'
 import { txnRoutes } from './routes/txn.js'
-import { isWithin, serverOptions, type TlsFiles } from './tls.js'
+import { isWithin, type TlsFiles, withTls } from './tls.js'
+import { Traffic } from './traffic.js'
+import { takeTurns } from './turns.js'
 import { fromMsgpack, toJson } from './wire.js'
 
-export interface AppOptions extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions' | 'pins' | 'gc'> {
+export interface AppOptions
+  extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions' | 'pins' | 'gc' | 'traffic'> {
   /** Default: collects when it is asked to. */
   readonly gc?: GcOptions
   /** Requests are logged from `debug` on. */
@@ -61,7 +67,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     // A logger makes fastify watch the end of every response, whether or not it logs it.
     ...(options.log.isLevelEnabled('debug') ? { loggerInstance: options.log as FastifyBaseLogger } : { logger: false }),
     bodyLimit: options.limits.bodyBytesMax,
-    ...serverOptions(options.tls),
+    ...withTls(receivingOptions(options.limits), options.tls),
     // While closing, requests that are on their way are served, with `connection: close`.
     return503OnClosing: false,
     rewriteUrl: routedUrl,
@@ -80,6 +86,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
           const validate = (_kind: unknown, value: unknown): boolean => isWireBytes(value)
           ajv.addKeyword({ keyword: 'bytes', schemaType: 'string', errors: false, validate })
           ajv.addKeyword({ keyword: 'zeroIsAbsent', schemaType: 'boolean' })
+          ajv.addKeyword(atMostKeyword(options.limits))
           return ajv
         },
       ],
@@ -102,6 +109,9 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     if (request.body === undefined && request.method === 'POST') request.body = {}
     done(unknownParameter(request.query as RawQuery, request.routeOptions.config.query ?? NO_PARAMETERS))
   })
+  const traffic = new Traffic(options.store, options.limits, options.log)
+  traffic.watch(app)
+  app.server.maxConnections = options.limits.connectionsMax
   let isClosing = false
   /** Connections that never carried a request: Node counts them neither as idle nor as busy, and would wait for them. */
   const unused = new Set<Socket>()
@@ -127,7 +137,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   })
 
   const coordinator = new Coordinator(options.store, IN_PROCESS_COMMIT)
-  const openTransactions = new OpenTransactions(options.store, coordinator)
+  const openTransactions = new OpenTransactions(options.store, coordinator, options.limits)
   app.addHook('preClose', () => openTransactions.close())
   const pins = await Pins.open(options.store)
   const gc = new GcWorker(
@@ -143,7 +153,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.addHook('onClose', () => coordinator.idle())
 
   const oneShots = new OneShots(options.store, coordinator.resolver)
-  const context = { ...options, coordinator, oneShots, openTransactions, pins, gc }
+  const context = { ...options, coordinator, oneShots, openTransactions, pins, gc, traffic }
   statusRoutes(app, context)
   kvRoutes(app, context)
   scanRoutes(app, context)
@@ -152,6 +162,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   percolatorRoutes(app, context)
   adminRoutes(app, context)
   await app.ready()
+  takeTurns(app.server, options.limits.requestsMax)
   return app
 }
 
@@ -177,9 +188,15 @@ function parseBodies(app: FastifyInstance): void {
   })
 }
 
-/** A message that is no HTTP, or whose headers are too long: there is no request to answer, only a socket. */
+/** After the last answer on a connection. */
+const LINGER_MS = 1000
+
+/** A message that is no HTTP, whose headers are too long, or that takes too long: there is no request to answer, only a socket. */
 function refuseMalformed(this: unknown, error: Error & { code?: string }, socket: Socket): void {
   if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
+  socket.setTimeout(LINGER_MS, () => socket.destroy()) // Whoever doesn't read it, or goes on writing.
+  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT')
+    return void socket.end(`HTTP/1.1 408 ${STATUS_CODES[408]}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`)
   const isTooLong = error.code === 'HPE_HEADER_OVERFLOW'
   const refused = isTooLong
     ? new KvError('payload_too_large', 'the request line and headers are too long', { field: 'headers' })
@@ -194,6 +211,7 @@ function problemSender(log: Logger) {
   return (error: unknown, request: FastifyRequest, reply: FastifyReply): void => {
     const { status, body, isServerFault } = problemOf(error, request.id)
     if (isServerFault) log.error({ err: error, reqId: request.id }, 'request failed')
+    if (error instanceof KvError && error.code === 'overloaded') reply.header('retry-after', RETRY_AFTER_S)
     answerProblem(request, reply, status, body)
   }
 }

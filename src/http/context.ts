@@ -5,6 +5,7 @@ import type { Limits } from '../limits.js'
 import type { Store } from '../store/store.js'
 import type { OneShots } from '../txn/one-shots.js'
 import type { OpenTransactions } from '../txn/open-transactions.js'
+import type { Traffic } from './traffic.js'
 
 /** What every route is given. */
 export interface AppContext {
@@ -16,6 +17,7 @@ export interface AppContext {
   readonly oneShots: OneShots
   readonly openTransactions: OpenTransactions
   readonly limits: Limits
+  readonly traffic: Traffic
   readonly version: string
   readonly durability: 'sync' | 'async'
 }

@@ -57,7 +57,7 @@ export function problemOf(error: unknown, requestId: string): Problem {
   const retryable = RACE_STATUSES.has(status) ? { retryable: isRetryable(known) } : {}
   const { code, message: detail, fields } = known
   const body = { title, status, code, detail, ...fields, ...retryable, ...(errors && { errors }) }
-  return { status, body, isServerFault: status >= 500 }
+  return { status, body, isServerFault: status >= 500 && code !== 'overloaded' }
 }
 
 /** What fastify refuses by itself: bodies, media types, URLs, and values that a schema doesn't allow. */

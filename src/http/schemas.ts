@@ -1,18 +1,10 @@
 import { type Static, type TProperties, Type } from '@sinclair/typebox'
-import {
-  LOCK_WAIT_MS_MAX,
-  MAX_RETRIES_MAX,
-  PIN_TTL_MS_MAX,
-  REQUEST_KEYS_MAX,
-  SCAN_LIMIT_MAX,
-  TSO_COUNT_MAX,
-  TXN_TTL_MS_MAX,
-} from '../limits.js'
+import { LOCK_WAIT_MS_MAX, MAX_RETRIES_MAX, PIN_TTL_MS_MAX, TSO_COUNT_MAX, TXN_TTL_MS_MAX } from '../limits.js'
 import { TIMESTAMP_MAX } from '../percolator/timestamp.js'
 
 /**
- * One source for validation and types of request bodies. `bytes` and `zeroIsAbsent` are keywords of this server (see
- * app.ts and decode.ts). Unknown fields are refused everywhere: a misspelt option is never ignored.
+ * One source for validation and types of request bodies. `bytes`, `zeroIsAbsent` and `atMost` are keywords of this
+ * server (see app.ts, decode.ts and at-most.ts). Unknown fields are refused everywhere: a misspelt option is never ignored.
  */
 const object = <P extends TProperties>(properties: P) => Type.Object(properties, { additionalProperties: false })
 const optional = Type.Optional
@@ -33,7 +25,7 @@ const Flag = optional(Type.Boolean())
 const Key = Type.Unsafe<Uint8Array>({ bytes: 'key' })
 const Value = Type.Unsafe<Uint8Array>({ bytes: 'value' })
 const Bound = optional(Type.Unsafe<Uint8Array>({ bytes: 'bound' }))
-const Keys = Type.Array(Key, { minItems: 1, maxItems: REQUEST_KEYS_MAX })
+const Keys = Type.Array(Key, { minItems: 1, atMost: 'requestKeysMax' })
 
 const oneOf = <const T extends readonly string[]>(names: T) => Type.Unsafe<T[number]>({ type: 'string', enum: names })
 
@@ -43,15 +35,15 @@ export const BatchGetBody = object({ keys: Keys, ts: OptionalTimestamp })
 export const ScanBody = object({
   start: Bound,
   end: Bound,
-  limit: Type.Integer({ minimum: 1, maximum: REQUEST_KEYS_MAX }),
+  limit: Type.Integer({ minimum: 1, atMost: 'requestKeysMax' }),
   ts: Timestamp,
   reverse: Flag,
   key_only: Flag,
 })
 /** What a serializable transaction read. */
 const readSet = {
-  keys: optional(Type.Array(Key, { maxItems: REQUEST_KEYS_MAX })),
-  ranges: optional(Type.Array(object({ start: Bound, end: Bound }), { maxItems: REQUEST_KEYS_MAX })),
+  keys: optional(Type.Array(Key, { atMost: 'requestKeysMax' })),
+  ranges: optional(Type.Array(object({ start: Bound, end: Bound }), { atMost: 'requestKeysMax' })),
 }
 export const PrewriteBody = object({
   mutations: Type.Array(
@@ -61,7 +53,7 @@ export const PrewriteBody = object({
       value: optional(Value),
       assertion: optional(oneOf(['exist', 'not_exist'])),
     }),
-    { minItems: 1, maxItems: REQUEST_KEYS_MAX },
+    { minItems: 1, atMost: 'requestKeysMax' },
   ),
   primary: Key,
   start_ts: WrittenTimestamp,
@@ -70,7 +62,7 @@ export const PrewriteBody = object({
   min_commit_ts: OptionalWrittenTimestamp,
   max_commit_ts: OptionalTimestamp,
   use_async_commit: Flag,
-  secondaries: optional(Type.Array(Key, { maxItems: REQUEST_KEYS_MAX })),
+  secondaries: optional(Type.Array(Key, { atMost: 'requestKeysMax' })),
   try_one_pc: Flag,
   for_update_ts: OptionalWrittenTimestamp,
   pessimistic_actions: optional(Type.Array(oneOf(['skip', 'do', 'constraint']))),
@@ -131,7 +123,7 @@ export const ResolveLockBody = object({
   txns: optional(
     Type.Array(object({ start_ts: WrittenTimestamp, commit_ts: WrittenTimestampOrZero }), {
       minItems: 1,
-      maxItems: REQUEST_KEYS_MAX,
+      atMost: 'requestKeysMax',
     }),
   ),
 })
@@ -160,7 +152,7 @@ const TxnOp = object({
   value: optional(Value),
   by: optional(by),
   ...range,
-  limit: optional(Type.Integer({ minimum: 1, maximum: SCAN_LIMIT_MAX })),
+  limit: optional(Type.Integer({ minimum: 1, atMost: 'scanLimitMax' })),
   reverse: Flag,
   keys_only: Flag,
 })
@@ -175,10 +167,10 @@ export const TxnBody = object({
         value: optional(Value),
         commit_ts: optional(TimestampOrZero),
       }),
-      { maxItems: REQUEST_KEYS_MAX },
+      { atMost: 'requestKeysMax' },
     ),
   ),
-  ops: optional(Type.Array(TxnOp, { maxItems: REQUEST_KEYS_MAX })),
+  ops: optional(Type.Array(TxnOp, { atMost: 'requestKeysMax' })),
   isolation: optional(oneOf(['snapshot', 'serializable'])),
   max_retries: optional(Type.Integer({ minimum: 0, maximum: MAX_RETRIES_MAX })),
 })
@@ -187,5 +179,5 @@ export const TxnBeginBody = object({
   isolation: optional(oneOf(['snapshot', 'serializable'])),
   ttl_ms: optional(Type.Integer({ minimum: 1, maximum: TXN_TTL_MS_MAX })),
 })
-export const TxnOpsBody = object({ ops: Type.Array(TxnOp, { maxItems: REQUEST_KEYS_MAX }) })
+export const TxnOpsBody = object({ ops: Type.Array(TxnOp, { atMost: 'requestKeysMax' }) })
 export const NothingBody = object({})

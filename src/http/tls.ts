@@ -1,6 +1,5 @@
 import { createSecureContext, type TLSSocket, type Server as TlsServer } from 'node:tls'
 import type { FastifyInstance } from 'fastify'
-import { HEADER_BYTES_MAX } from '../limits.js'
 
 /** PEM, as the files hold it. */
 export interface TlsFiles {
@@ -11,10 +10,10 @@ export interface TlsFiles {
 const MIN_VERSION = 'TLSv1.2'
 
 /** How fastify listens. Its types know an HTTP server or an HTTPS server, not one that may be either. */
-export function serverOptions(tls: TlsFiles | undefined): { http: { maxHeaderSize: number } } {
-  const http = { maxHeaderSize: HEADER_BYTES_MAX }
-  if (tls === undefined) return { http }
-  return { https: { ...http, ...tls, minVersion: MIN_VERSION } } as unknown as { http: typeof http }
+export function withTls<O extends { readonly http: object }>(options: O, tls: TlsFiles | undefined): O {
+  if (tls === undefined) return options
+  const { http, ...rest } = options
+  return { ...rest, https: { ...http, ...tls, minVersion: MIN_VERSION } } as unknown as O
 }
 
 /** @throws what OpenSSL finds wrong with them, such as a key of another certificate. */

@@ -1,5 +1,6 @@
 import type { GetAnswer, GetRequest, PercolatorApi, PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
 import type { Timestamp } from '../percolator/timestamp.js'
+import type { AnswerBudget } from './answer-budget.js'
 
 export interface StoredOutcome {
   readonly key: Uint8Array
@@ -31,6 +32,10 @@ export interface Store extends PercolatorApi {
   readonly safePoint: Timestamp
   /** Locks that stand now, those of requests in flight included. */
   readonly lockCount: number
+  /** What waits for the disk, the batches being written included. */
+  readonly writeQueue: { readonly batches: number; readonly bytes: number }
+  /** Reads that may be long count against it, and throw `overloaded` once it is spent. */
+  readonly answers: AnswerBudget
   /** Signs scan cursors; stays the same over restarts. */
   readonly cursorSecret: Uint8Array
   /**

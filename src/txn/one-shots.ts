@@ -6,6 +6,7 @@ import { LOCK_TTL_MS_DEFAULT } from '../limits.js'
 import { isKvError } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'
 import type { Timestamp } from '../percolator/timestamp.js'
+import { GrowingAnswer } from '../store/answer-budget.js'
 import type { Claim, Store, StoredOutcome } from '../store/store.js'
 import { type Check, requireChecks } from './check.js'
 import { exactlyOnce, type Idempotency, type Once } from './idempotency.js'
@@ -37,12 +38,14 @@ export class OneShots {
   readonly #store: Store
   readonly #resolver: Resolver
   readonly #home: TransactionHome
+  readonly #noReads: CountedReads
 
   /** @param resolver of locks that stand in the way. */
   constructor(store: Store, resolver: Resolver) {
     this.#store = store
     this.#resolver = resolver
     this.#home = { ...HOLDING_LATCHES, api: store }
+    this.#noReads = countedReads(store)
   }
 
   /**
@@ -54,12 +57,17 @@ export class OneShots {
   run(request: OneShot): Promise<Once<OneShotAnswer>> {
     const keys = keysOf(request)
     const claim = claimOf(request, keys)
+    const isReading = keys.read.size > 0 || request.ops.some(({ op }) => op === 'scan')
     return exactlyOnce(this.#store, request.idempotency, async (stored) => {
       let backoff: Backoff | undefined
       for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
         try {
           return await this.#resolver.resolving(request.lockWaitMs, () =>
-            this.#store.exclusive(claim, (prewrite) => this.#try(request, keys, prewrite, stored)),
+            this.#store.exclusive(claim, (prewrite) =>
+              isReading
+                ? this.#tryCounted(request, keys, prewrite, stored)
+                : this.#try(request, keys, this.#noReads, prewrite, stored),
+            ),
           )
         } catch (error) {
           if (retriesLeft <= 0 || !isKvError(error, 'write_conflict')) throw error
@@ -70,9 +78,26 @@ export class OneShots {
     })
   }
 
+  /** What it has read is in memory until its write is on disk. */
+  async #tryCounted(
+    request: OneShot,
+    keys: OneShotKeys,
+    prewrite: Store['prewrite'],
+    stored: (answer: OneShotAnswer) => StoredOutcome | undefined,
+  ): Promise<OneShotAnswer> {
+    const reads = countedReads(this.#store)
+    try {
+      return await this.#try(request, keys, reads, prewrite, stored)
+    } finally {
+      reads.prefetched.end()
+      reads.answer.end()
+    }
+  }
+
   async #try(
     { checks, ops, isolation = 'snapshot' }: OneShot,
     keys: OneShotKeys,
+    { prefetched, answer }: CountedReads,
     prewrite: Store['prewrite'],
     stored: (answer: OneShotAnswer) => StoredOutcome | undefined,
   ): Promise<OneShotAnswer> {
@@ -81,9 +106,10 @@ export class OneShots {
     const txn = new Transaction(this.#home, startTs, OPTIONS[isolation])
     if (keys.read.size > 0) {
       const found = await txn.prefetch([...keys.read.values()])
+      for (const version of found.values()) prefetched.add(version?.value.length ?? 0)
       requireChecks(checks, (key) => found.get(keyText(key)))
     }
-    const ran = runOps(txn, ops)
+    const ran = runOps(txn, ops, answer)
     const results = ran instanceof Promise ? await ran : ran
     if (txn.writes === 0) return { startTs, results }
     const { mutations, reads } = txn.changes()
@@ -103,6 +129,15 @@ export class OneShots {
     )
     return { startTs, commitTs: requireOnePc(onePcCommitTs), results }
   }
+}
+
+interface CountedReads {
+  readonly prefetched: GrowingAnswer
+  readonly answer: GrowingAnswer
+}
+
+function countedReads({ answers }: Store): CountedReads {
+  return { prefetched: new GrowingAnswer(answers), answer: new GrowingAnswer(answers) }
 }
 
 /** Two phases would take the latches that are held; 1PC only falls back to them where it finds locks of its own. */

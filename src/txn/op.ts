@@ -1,10 +1,10 @@
 import type { MergedVersion, Transaction } from '../client/transaction.js'
 import type { MergedPair } from '../client/write-buffer.js'
-import { ANSWER_BYTES_MAX } from '../limits.js'
-import { answerTooLarge, pairBytes } from '../percolator/answer-size.js'
+import { pairBytes } from '../percolator/answer-size.js'
 import { invalid, printKey } from '../percolator/errors.js'
 import { asBuffer } from '../percolator/key-text.js'
 import type { Timestamp } from '../percolator/timestamp.js'
+import type { GrowingAnswer } from '../store/answer-budget.js'
 
 /** One step of a transaction, as a client lists them. */
 export type Op =
@@ -33,14 +33,15 @@ const INT64_MIN = -(2n ** 63n)
 
 /**
  * Runs the steps in their order; each sees the writes of those before it. Without a promise where none of them waits.
+ * @param answer grows with what they read.
  * @throws KvError `already_exists`, `invalid_argument` (an increment of what is no number), `payload_too_large`, and
  *   what the transaction's reads and locks throw.
  */
-export function runOps(txn: Transaction, ops: readonly Op[]): OpResult[] | Promise<OpResult[]> {
+export function runOps(txn: Transaction, ops: readonly Op[], answer: GrowingAnswer): OpResult[] | Promise<OpResult[]> {
   const results: OpResult[] = []
   for (let index = 0; index < ops.length; index++) {
     const result = runOp(txn, ops[index] as Op, index)
-    if (result instanceof Promise) return runRest(txn, ops, results, result)
+    if (result instanceof Promise) return runRest(txn, ops, results, result, answer)
     results.push(result)
   }
   return results
@@ -52,13 +53,12 @@ async function runRest(
   ops: readonly Op[],
   results: OpResult[],
   first: Promise<OpResult>,
+  answer: GrowingAnswer,
 ): Promise<OpResult[]> {
-  let bytes = 0
   for (let running: OpResult | Promise<OpResult> = first; ; ) {
     const result = await running
     results.push(result)
-    bytes += bytesOf(result)
-    if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
+    answer.add(bytesOf(result))
     if (results.length === ops.length) return results
     running = runOp(txn, ops[results.length] as Op, results.length)
   }

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import type { Coordinator } from '../client/coordinator.js'
 import type { Transaction } from '../client/transaction.js'
 import { Undetermined } from '../client/undetermined.js'
-import { LOCK_WAIT_MS_DEFAULT, TXN_BYTES_MAX, TXN_REMEMBERED_MS } from '../limits.js'
+import { type Limits, LOCK_WAIT_MS_DEFAULT, TXN_REMEMBERED_MS, TXNS_REMEMBERED_MAX } from '../limits.js'
 import { alreadyCommitted, KvError } from '../percolator/errors.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 import type { Store } from '../store/store.js'
@@ -37,6 +37,8 @@ class OpenTransaction {
   #running = 0
   #expiresAt = 0
   readonly #timer: NodeJS.Timeout
+  /** As counted last. */
+  bytes = 0
 
   constructor(
     readonly id: string,
@@ -85,6 +87,8 @@ class OpenTransaction {
   }
 }
 
+type TransactionLimits = Pick<Limits, 'txnBytesMax' | 'txnsBytesMax' | 'txnsMax'>
+
 /** What is remembered of a transaction that has ended. */
 interface Ended {
   readonly state: TxnState
@@ -106,14 +110,24 @@ export class OpenTransactions {
   readonly #ended = new Map<string, Ended>()
   readonly #store: Store
   readonly #coordinator: Coordinator
+  readonly #limits: TransactionLimits
+  /** Begun, and not yet among the open ones. */
+  #beginning = 0
+  /** That the open ones hold. */
+  #bytes = 0
 
-  constructor(store: Store, coordinator: Coordinator) {
+  constructor(store: Store, coordinator: Coordinator, limits: TransactionLimits) {
     this.#store = store
     this.#coordinator = coordinator
+    this.#limits = limits
   }
 
   get size(): number {
     return this.#open.size
+  }
+  /** What they hold in memory. */
+  get bytes(): number {
+    return this.#bytes
   }
 
   /** Of those that go on; the snapshots that they read. */
@@ -121,7 +135,23 @@ export class OpenTransactions {
     for (const { txn } of this.#open.values()) yield txn.startTs
   }
 
+  /** @throws KvError `overloaded` */
   async begin(options: BeginOptions): Promise<{ txn: string; startTs: Timestamp }> {
+    this.#forgetEnded()
+    if (this.#open.size + this.#beginning >= this.#limits.txnsMax)
+      throw new KvError('overloaded', `${this.#limits.txnsMax} transactions are open`, {})
+    if (this.#ended.size >= TXNS_REMEMBERED_MAX)
+      throw new KvError('overloaded', 'too many transactions have ended just now', {})
+    this.#requireRoom()
+    this.#beginning++
+    try {
+      return await this.#begin(options)
+    } finally {
+      this.#beginning--
+    }
+  }
+
+  async #begin(options: BeginOptions): Promise<{ txn: string; startTs: Timestamp }> {
     const id = randomBytes(16).toString('base64url')
     const abort = new AbortController()
     const { mode, isolation } = options
@@ -129,7 +159,7 @@ export class OpenTransactions {
       mode,
       isolation,
       lockWaitMs: LOCK_WAIT_MS_DEFAULT,
-      bytesMax: TXN_BYTES_MAX,
+      bytesMax: this.#limits.txnBytesMax,
       signal: abort.signal,
     })
     const open = new OpenTransaction(id, txn, options, abort, () => this.#expire(open))
@@ -140,13 +170,37 @@ export class OpenTransactions {
   /** Runs a request that only reads; it may overlap others. @throws KvError `txn_not_found` */
   read<T>(id: string, body: (txn: Transaction) => Promise<T>): Promise<T> {
     const open = this.#find(id)
-    return open.during(() => body(open.txn))
+    return this.#counted(open, () => body(open.txn))
   }
 
-  /** Runs a request that writes or locks, after those that came before. @throws KvError `txn_not_found` */
+  /** Runs a request that writes or locks, after those that came before. @throws KvError `txn_not_found`, `overloaded` */
   write<T>(id: string, body: (txn: Transaction) => Promise<T>): Promise<T> {
     const open = this.#find(id)
-    return open.during(() => open.inTurn(() => body(open.txn)))
+    return this.#counted(open, () =>
+      open.inTurn(() => {
+        this.#requireRoom()
+        return body(open.txn)
+      }),
+    )
+  }
+
+  async #counted<T>(open: OpenTransaction, body: () => Promise<T>): Promise<T> {
+    try {
+      return await open.during(body)
+    } finally {
+      if (this.#open.has(open.id)) this.#count(open, open.txn.heldBytes)
+    }
+  }
+
+  #count(open: OpenTransaction, bytes: number): void {
+    this.#bytes += bytes - open.bytes
+    open.bytes = bytes
+  }
+
+  /** @throws KvError `overloaded` */
+  #requireRoom(): void {
+    if (this.#bytes >= this.#limits.txnsBytesMax)
+      throw new KvError('overloaded', `the open transactions hold over ${this.#limits.txnsBytesMax} bytes`, {})
   }
 
   /**
@@ -233,19 +287,27 @@ export class OpenTransactions {
   #end(open: OpenTransaction, failure?: unknown): void {
     if (!this.#open.delete(open.id)) return
     open.stopTimer()
-    const now = performance.now()
-    for (const [id, { forgetAt }] of this.#ended) {
-      if (forgetAt > now) break
-      this.#ended.delete(id)
-    }
+    this.#count(open, 0)
+    const now = this.#forgetEnded()
     const state = { ...stateOf(open), expiresInMs: 0 }
     const commitTs = open.txn.commitTs ?? 0
     this.#ended.set(open.id, { state, owner: open.options.owner, commitTs, failure, forgetAt: now + TXN_REMEMBERED_MS })
   }
 
+  /** @returns the time. */
+  #forgetEnded(): number {
+    const now = performance.now()
+    for (const [id, { forgetAt }] of this.#ended) {
+      if (forgetAt > now) break
+      this.#ended.delete(id)
+    }
+    return now
+  }
+
   /** Nobody asked for so long that nobody is going to: nothing is remembered. */
   #expire(open: OpenTransaction): void {
     this.#open.delete(open.id)
+    this.#count(open, 0)
     open.abort.abort(notFound(open.txn.startTs, 'has expired'))
     if (open.txn.state === 'open') this.#coordinator.inBackground(open.txn.rollback())
   }

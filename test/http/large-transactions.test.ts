@@ -1,16 +1,15 @@
 import { describe, expect, test, vi } from 'vitest'
-import { PAGE_BYTES_MAX, TXN_BYTES_MAX } from '../../src/limits.js'
+import { DEFAULT_LIMITS } from '../../src/limits.js'
 import type { PrewriteRequest } from '../../src/percolator/api.js'
 import { expectProblem, type Json, listOf, numberOf, okBody, pack, type TestServer, testServers } from './support.js'
 
-// So that a transaction is full before the test is slow.
-vi.mock('../../src/limits.js', async (importOriginal) => ({
-  ...(await importOriginal<typeof import('../../src/limits.js')>()),
-  TXN_BYTES_MAX: 11 * 1024 * 1024,
-}))
-
-const start = testServers()
 const MIB = 1024 * 1024
+const PAGE_BYTES_MAX = DEFAULT_LIMITS.pageBytesMax
+/** So that a transaction is full before the test is slow. */
+const TXN_BYTES_MAX = 11 * MIB
+
+const startAny = testServers()
+const start = (): Promise<TestServer> => startAny({ limits: { txnBytesMax: TXN_BYTES_MAX } })
 
 /** @returns the URL of a transaction that is open. */
 async function begin(server: TestServer, body: Json = {}): Promise<string> {

@@ -9,6 +9,8 @@ import { afterEach, expect } from 'vitest'
 import { parseTokens } from '../../src/access/tokens.js'
 import { type AppOptions, createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS, type Limits } from '../../src/limits.js'
+import { AnswerBudget } from '../../src/store/answer-budget.js'
+import type { Engine } from '../../src/store/leveldb/engine.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
 
@@ -23,6 +25,8 @@ export interface StartOptions {
   /** The text of a token file. */
   readonly tokens?: string
   readonly browserGuard?: AppOptions['browserGuard']
+  /** Tests put one in whose writes they hold back. */
+  readonly openEngine?: (directory: string) => Promise<Engine>
 }
 
 /** What a problem may be called; the table of docs/api.md. */
@@ -49,6 +53,7 @@ export const STATUS_OF_CODE: Readonly<Record<string, number>> = {
   payload_too_large: 413,
   unsupported_media_type: 415,
   ts_below_safe_point: 410,
+  overloaded: 503,
 }
 
 const packr = new Packr({ useRecords: false, int64AsType: 'number' })
@@ -131,13 +136,22 @@ export function testServers(): (options?: StartOptions) => Promise<TestServer> {
   }
 }
 
-export async function startServer({ limits = {}, now, tokens, browserGuard }: StartOptions = {}): Promise<TestServer> {
+export async function startServer(options: StartOptions = {}): Promise<TestServer> {
+  const { limits: given, now, openEngine, tokens, browserGuard } = options
+  const limits = { ...DEFAULT_LIMITS, ...given }
+  const answers = new AnswerBudget(limits)
   const directory = await mkdtemp(join(tmpdir(), 'perkv-http-'))
-  const store = await openLevelDbStore({ directory, durability: 'async', ...(now && { now }) })
+  const store = await openLevelDbStore({
+    directory,
+    durability: 'async',
+    answers,
+    ...(now && { now }),
+    ...(openEngine && { openEngine }),
+  })
   const context = { store, version: '0.0.0-test', durability: 'async', log: pino({ level: 'silent' }) } as const
   const known = tokens === undefined ? undefined : parseTokens(tokens)
   const authenticate = known && ((token: string) => known.grantOf(token))
-  const app = await createApp({ ...context, limits: { ...DEFAULT_LIMITS, ...limits }, authenticate, browserGuard })
+  const app = await createApp({ ...context, limits, authenticate, browserGuard })
   return new TestServer(app, store, directory)
 }
 

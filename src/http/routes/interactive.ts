@@ -2,6 +2,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { MergedVersion, Transaction } from '../../client/transaction.js'
 import { TXN_TTL_MS_DEFAULT } from '../../limits.js'
 import { invalid, isKvError } from '../../percolator/errors.js'
+import { GrowingAnswer } from '../../store/answer-budget.js'
 import { requireChecks } from '../../txn/check.js'
 import { runOps } from '../../txn/op.js'
 import { answer } from '../answer.js'
@@ -18,7 +19,8 @@ import { isWrite, opOf } from '../wire-op.js'
 import { answerScan, readScan, SCAN_PARAMETERS } from './scan.js'
 
 /** `/v1/txn/begin` and `/v1/txn/{txn}/...`: transactions over several requests. */
-export function interactiveRoutes(app: FastifyInstance, { store, openTransactions, limits }: AppContext): void {
+export function interactiveRoutes(app: FastifyInstance, context: AppContext): void {
+  const { store, openTransactions, limits } = context
   /** An id is no use to anybody but who began the transaction. @throws KvError `txn_not_found` */
   function txnOf(request: FastifyRequest): string {
     const { txn } = request.params as { readonly txn: string }
@@ -29,7 +31,7 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
   const decodeBegin = decoderOf(schemas.TxnBeginBody, limits)
   app.post(
     '/v1/txn/begin',
-    { schema: { body: schemas.TxnBeginBody }, config: { access: 'read', bodyMayBeEmpty: true } },
+    { schema: { body: schemas.TxnBeginBody }, config: { access: 'read', bodyMayBeEmpty: true, work: 'reading' } },
     async (request, reply) => {
       const { mode = 'optimistic', isolation = 'snapshot', ttlMs = TXN_TTL_MS_DEFAULT } = decodeBegin(request)
       if (mode === 'pessimistic') request.grant.requireWrite()
@@ -57,12 +59,12 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
 
   app.get('/v1/txn/:txn/kv', { config: { access: 'read', query: SCAN_PARAMETERS } }, async (request, reply) => {
     const id = txnOf(request)
-    const asked = readScan(request, store.cursorSecret, limits.keyBytesMax)
+    const asked = readScan(request, context)
     const wait = lockWaitMs(request.query as RawQuery)
     const { startTs } = openTransactions.state(id)
     if (asked.cursor !== undefined && asked.cursor.ts !== startTs)
       throw invalid('cursor', 'the cursor is of another snapshot than the transaction’s')
-    return answerScan(request, reply, store.cursorSecret, asked, {
+    return answerScan(request, reply, context, asked, {
       ts: startTs,
       scan: (range) => openTransactions.read(id, (txn) => txn.scan(range, wait)),
     })
@@ -83,7 +85,8 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
   }
 
   rawBodies(app, limits, (scope) => {
-    scope.put(TXN_KEY_ROUTE, { config: { access: 'write', query: ['lock_wait_ms'] } }, async (request, reply) => {
+    const writing = { access: 'write', query: ['lock_wait_ms'], work: 'reading' } as const
+    scope.put(TXN_KEY_ROUTE, { config: writing }, async (request, reply) => {
       const key = keyOf(request, limits)
       const value = rawValueOf(request, limits)
       const wait = lockWaitMs(request.query as RawQuery)
@@ -93,7 +96,7 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
       })
       return answer(request, reply, {})
     })
-    scope.delete(TXN_KEY_ROUTE, { config: { access: 'write', query: ['lock_wait_ms'] } }, async (request, reply) => {
+    scope.delete(TXN_KEY_ROUTE, { config: writing }, async (request, reply) => {
       const key = keyOf(request, limits)
       const wait = lockWaitMs(request.query as RawQuery)
       await openTransactions.write(txnOf(request), async (txn) => {
@@ -105,35 +108,37 @@ export function interactiveRoutes(app: FastifyInstance, { store, openTransaction
   })
 
   const decodeOps = decoderOf(schemas.TxnOpsBody, limits)
-  const opsOptions = { schema: { body: schemas.TxnOpsBody }, config: { access: 'read' } } as const
+  const opsOptions = { schema: { body: schemas.TxnOpsBody }, config: { access: 'read', work: 'reading' } } as const
   app.post('/v1/txn/:txn/ops', opsOptions, async (request, reply) => {
     const given = decodeOps(request).ops
     if (given.some(isWrite)) request.grant.requireWrite()
     const ops = given.map(opOf)
-    const run = (txn: Transaction) => txn.atomically(async () => runOps(txn, ops))
-    return answer(request, reply, { results: await openTransactions.write(txnOf(request), run) })
+    const read = new GrowingAnswer(store.answers)
+    const run = (txn: Transaction) => txn.atomically(async () => runOps(txn, ops, read))
+    try {
+      return answer(request, reply, { results: await openTransactions.write(txnOf(request), run) })
+    } finally {
+      read.end()
+    }
+  })
+
+  const ending = { access: 'read', bodyMayBeEmpty: true, work: 'ending' } as const
+  app.post('/v1/txn/:txn/commit', { schema: { body: schemas.NothingBody }, config: ending }, async (request, reply) => {
+    const id = txnOf(request)
+    const outcome = await openTransactions.commit(id, idempotencyOf(request, { commit: id }))
+    return answerOutcome(request, reply, outcome, outcome.answer)
   })
 
   app.post(
-    '/v1/txn/:txn/commit',
-    { schema: { body: schemas.NothingBody }, config: { access: 'read', bodyMayBeEmpty: true } },
-    async (request, reply) => {
-      const id = txnOf(request)
-      const outcome = await openTransactions.commit(id, idempotencyOf(request, { commit: id }))
-      return answerOutcome(request, reply, outcome, outcome.answer)
-    },
-  )
-
-  app.post(
     '/v1/txn/:txn/rollback',
-    { schema: { body: schemas.NothingBody }, config: { access: 'read', bodyMayBeEmpty: true } },
+    { schema: { body: schemas.NothingBody }, config: ending },
     async (request, reply) => {
       await openTransactions.rollback(txnOf(request))
       return answer(request, reply, {})
     },
   )
 
-  app.get('/v1/txn/:txn', { config: { access: 'read' } }, async (request, reply) =>
+  app.get('/v1/txn/:txn', { config: { access: 'read', work: 'ending' } }, async (request, reply) =>
     answer(request, reply, openTransactions.state(txnOf(request))),
   )
 }

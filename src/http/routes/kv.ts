@@ -56,7 +56,7 @@ export function kvRoutes(app: FastifyInstance, { store, coordinator, oneShots, l
   const decodeBatchGet = decoderOf(BatchGetBody, limits)
   const batchGetOptions = {
     schema: { body: BatchGetBody },
-    config: { access: 'read', query: ['lock_wait_ms'] },
+    config: { access: 'read', query: ['lock_wait_ms'], work: 'reading' },
   } as const
   app.post('/v1/kv/batch_get', batchGetOptions, async (request, reply) => {
     const body = decodeBatchGet(request)

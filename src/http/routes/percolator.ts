@@ -12,6 +12,7 @@ import { invalid, KvError } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
 import { sameKey } from '../../percolator/row.js'
 import type { Access } from '../access.js'
+import type { Work } from '../admission.js'
 import { answer } from '../answer.js'
 import type { AppContext } from '../context.js'
 import { type Decoded, decoderOf } from '../decode.js'
@@ -27,7 +28,8 @@ export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppCon
     handle: (body: Decoded<Static<S>>, request: FastifyRequest, reply: FastifyReply) => Plain | Promise<Plain>,
   ): void {
     const decode = decoderOf(schema, limits)
-    app.post(`/v1/percolator/${name}`, { schema: { body: schema }, config: { access } }, async (request, reply) =>
+    const config = { access, work: workOf(name) }
+    app.post(`/v1/percolator/${name}`, { schema: { body: schema }, config }, async (request, reply) =>
       answer(request, reply, await handle(decode(request), request, reply)),
     )
   }
@@ -90,6 +92,23 @@ export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppCon
     await store.deleteRange(body)
     return {}
   })
+}
+
+const ENDING = [
+  'commit',
+  'rollback',
+  'cleanup',
+  'check_txn_status',
+  'check_secondary_locks',
+  'txn_heart_beat',
+  'pessimistic_rollback',
+  'resolve_lock',
+]
+const WRITING = ['prewrite', 'gc', 'delete_range']
+
+function workOf(call: string): Work {
+  if (ENDING.includes(call)) return 'ending'
+  return WRITING.includes(call) ? 'writing' : 'reading'
 }
 
 /** Aborted when the client goes away before it is answered. */

@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { MergedPair, MergedScan, ScanOrder } from '../../client/write-buffer.js'
-import { PAGE_BYTES_MAX, SCAN_LIMIT_DEFAULT, SCAN_LIMIT_MAX, SCAN_PAGE } from '../../limits.js'
+import { type Limits, SCAN_LIMIT_DEFAULT, SCAN_PAGE } from '../../limits.js'
 import { invalid } from '../../percolator/errors.js'
 import { afterKey } from '../../percolator/key-range.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
@@ -40,10 +40,11 @@ interface Scan extends Omit<Cursor, 'after'> {
 }
 
 /** `GET /v1/kv`: a page of pairs, a count, or a stream of NDJSON lines, of one snapshot. */
-export function scanRoutes(app: FastifyInstance, { store, coordinator, limits }: AppContext): void {
+export function scanRoutes(app: FastifyInstance, context: AppContext): void {
+  const { store, coordinator } = context
   app.get('/v1/kv', { config: { access: 'read', query: [...SCAN_PARAMETERS, 'ts', 'at'] } }, async (request, reply) => {
     const query = request.query as RawQuery
-    const asked = readScan(request, store.cursorSecret, limits.keyBytesMax)
+    const asked = readScan(request, context)
     const ts = queryTimestamp(query)
     if (asked.cursor !== undefined && (ts ?? asked.cursor.ts) !== asked.cursor.ts)
       throw invalid('ts', 'ts differs from the cursor’s')
@@ -53,7 +54,7 @@ export function scanRoutes(app: FastifyInstance, { store, coordinator, limits }:
       const { pairs, isCut } = await snapshot.scan(range)
       return { pairs, cutAfter: isCut ? pairs.at(-1)?.key : undefined }
     }
-    return answerScan(request, reply, store.cursorSecret, asked, { ts: at, scan })
+    return answerScan(request, reply, context, asked, { ts: at, scan })
   })
 }
 
@@ -67,11 +68,12 @@ export interface AskedScan extends Omit<Scan, 'ts' | 'limit'> {
 }
 
 /** @throws KvError `invalid_argument`, `forbidden` for a range that the request's token does not reach. */
-export function readScan(request: FastifyRequest, cursorSecret: Uint8Array, keyBytesMax: number): AskedScan {
+export function readScan(request: FastifyRequest, { store, limits }: AppContext): AskedScan {
+  const { keyBytesMax, scanLimitMax } = limits
   const query = request.query as RawQuery
   const isStream = acceptedFormats(request.headers.accept)[0] === 'ndjson'
   const isCount = queryFlag(query, 'count_only') ?? false
-  const limit = queryInteger(query, 'limit', 1, isStream ? Number.MAX_SAFE_INTEGER : SCAN_LIMIT_MAX)
+  const limit = queryInteger(query, 'limit', 1, isStream ? Number.MAX_SAFE_INTEGER : scanLimitMax)
   const range = rangeOf(
     {
       prefix: queryBytes(query, 'prefix', keyBytesMax),
@@ -89,7 +91,7 @@ export function readScan(request: FastifyRequest, cursorSecret: Uint8Array, keyB
     return { ...range, ...order, limit, after: undefined, cursor: undefined, isCount, isStream }
   }
   if (isCount) throw invalid('count_only', 'count_only does not go with cursor')
-  const cursor = decodeCursor(cursorText, cursorSecret)
+  const cursor = decodeCursor(cursorText, store.cursorSecret)
   request.grant.requireRange(cursor, 'cursor')
   // The cursor says it all; parameters may be repeated beside it, but not changed.
   requireSame('start', range.start, cursor.start)
@@ -102,25 +104,26 @@ export function readScan(request: FastifyRequest, cursorSecret: Uint8Array, keyB
 export async function answerScan(
   request: FastifyRequest,
   reply: FastifyReply,
-  cursorSecret: Uint8Array,
+  { store, limits, traffic }: AppContext,
   asked: AskedScan,
   scanner: Scanner,
 ): Promise<FastifyReply> {
   const { ts } = scanner
   const { start, end, reverse, keyOnly, after } = asked
   const scan = { ts, start, end, reverse, keyOnly, after }
-  if (asked.isCount) return answer(request, reply, { count: await count(scanner, scan), ts })
+  if (asked.isCount) return answer(request, reply, { count: await count(scanner, scan, limits), ts })
   if (asked.isStream) {
-    const pages = pagesOf(scanner, { ...scan, limit: asked.limit ?? Number.POSITIVE_INFINITY })
+    traffic.openStream(reply)
+    const pages = pagesOf(scanner, { ...scan, limit: asked.limit ?? Number.POSITIVE_INFINITY }, limits)
     const first = await pages.next() // Before the headers go out: what fails at once is answered with a problem.
     return reply.header('content-type', CONTENT_TYPE.ndjson).send(Readable.from(lines(first, pages)))
   }
   const limit = asked.limit ?? asked.cursor?.limit ?? SCAN_LIMIT_DEFAULT
-  const { pairs, cutAfter } = await page(scanner, scan, limit + 1)
+  const { pairs, cutAfter } = await page(scanner, scan, limit + 1, limits)
   const isFull = pairs.length > limit
   const shown = isFull ? pairs.slice(0, limit) : pairs
   const last = isFull ? shown.at(-1)?.key : cutAfter
-  const cursor = last && encodeCursor({ ...scan, limit, after: last }, cursorSecret)
+  const cursor = last && encodeCursor({ ...scan, limit, after: last }, store.cursorSecret)
   return answer(request, reply, { pairs: shown, ts, cursor })
 }
 
@@ -129,17 +132,22 @@ function requireSame(field: string, given: Uint8Array | undefined, inCursor: Uin
   throw invalid(field, `${field} differs from the cursor’s`)
 }
 
-function page(scanner: Scanner, scan: Omit<Scan, 'limit'>, limit: number): Promise<MergedScan> {
+function page(
+  scanner: Scanner,
+  scan: Omit<Scan, 'limit'>,
+  limit: number,
+  { pageBytesMax }: Limits,
+): Promise<MergedScan> {
   const { reverse, keyOnly, after } = scan
   const start = after !== undefined && !reverse ? afterKey(after) : scan.start
   const end = after !== undefined && reverse ? after : scan.end
-  return scanner.scan({ start, end, reverse, keyOnly, limit, bytesMax: PAGE_BYTES_MAX })
+  return scanner.scan({ start, end, reverse, keyOnly, limit, bytesMax: pageBytesMax })
 }
 
 /** All pairs of a scan, up to its limit, some at a time. While one page is used the next is read. */
-async function* pagesOf(scanner: Scanner, scan: Scan): AsyncGenerator<readonly MergedPair[], void> {
+async function* pagesOf(scanner: Scanner, scan: Scan, limits: Limits): AsyncGenerator<readonly MergedPair[], void> {
   const pageAfter = (after: Uint8Array | undefined, left: number): Promise<MergedScan> => {
-    const reading = page(scanner, { ...scan, after }, Math.min(left, SCAN_PAGE))
+    const reading = page(scanner, { ...scan, after }, Math.min(left, SCAN_PAGE), limits)
     reading.catch(() => {}) // Whoever stops early doesn't hear of it.
     return reading
   }
@@ -155,9 +163,9 @@ async function* pagesOf(scanner: Scanner, scan: Scan): AsyncGenerator<readonly M
   }
 }
 
-async function count(scanner: Scanner, scan: Omit<Scan, 'limit'>): Promise<number> {
+async function count(scanner: Scanner, scan: Omit<Scan, 'limit'>, limits: Limits): Promise<number> {
   let total = 0
-  for await (const pairs of pagesOf(scanner, { ...scan, keyOnly: true, limit: Number.POSITIVE_INFINITY }))
+  for await (const pairs of pagesOf(scanner, { ...scan, keyOnly: true, limit: Number.POSITIVE_INFINITY }, limits))
     total += pairs.length
   return total
 }

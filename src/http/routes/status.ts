@@ -4,20 +4,27 @@ import { answer, answerProblem } from '../answer.js'
 import type { AppContext } from '../context.js'
 import { problemOf } from '../problem.js'
 
+/** Never shed. */
+const PROBING = { config: { access: 'open', work: 'watching' } } as const
+const WATCHING = { config: { access: 'read', work: 'watching' } } as const
+
 /** `/livez`: the process answers. `/readyz`: it can serve. `/v1/status`: what it is and how it is doing. */
-export function statusRoutes(app: FastifyInstance, { store, version, durability, gc }: AppContext): void {
+export function statusRoutes(
+  app: FastifyInstance,
+  { store, version, durability, openTransactions, traffic, gc }: AppContext,
+): void {
   const startedAt = Date.now()
 
-  app.get('/livez', { config: { access: 'open' } }, (request, reply) => answer(request, reply, { status: 'ok' }))
+  app.get('/livez', PROBING, (request, reply) => answer(request, reply, { status: 'ok' }))
 
-  app.get('/readyz', { config: { access: 'open' } }, (request, reply) => {
+  app.get('/readyz', PROBING, (request, reply) => {
     if (store.probe()) return answer(request, reply, { status: 'ready' })
     const error = new KvError('storage_unavailable', `writes are refused: ${store.fault}`, {})
     const { status, body } = problemOf(error, request.id)
     return answerProblem(request, reply, status, body)
   })
 
-  app.get('/v1/status', { config: { access: 'read' } }, (request, reply) =>
+  app.get('/v1/status', WATCHING, (request, reply) =>
     answer(request, reply, {
       version,
       store: store.name,
@@ -26,7 +33,8 @@ export function statusRoutes(app: FastifyInstance, { store, version, durability,
       writable: store.fault === undefined,
       ...(store.fault !== undefined && { fault: store.fault }),
       safePoint: store.safePoint,
-      counts: { locks: store.lockCount },
+      counts: { locks: store.lockCount, openTransactions: openTransactions.size },
+      overload: { ...traffic.status, transactionBytes: openTransactions.bytes },
       gc: gc.status,
     }),
   )

@@ -3,6 +3,7 @@ import type { Engine, EngineOp } from './engine.js'
 
 interface Waiting {
   readonly ops: readonly EngineOp[]
+  readonly bytes: number
   readonly resolve: () => void
   readonly reject: (error: unknown) => void
 }
@@ -14,6 +15,8 @@ interface Waiting {
 export class GroupCommit {
   #waiting: Waiting[] = []
   #writing: Promise<void> | undefined
+  /** What is neither written nor failed. */
+  readonly queue = { batches: 0, bytes: 0 }
 
   constructor(
     readonly engine: Engine,
@@ -28,7 +31,10 @@ export class GroupCommit {
    */
   submit(ops: readonly EngineOp[]): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ ops, resolve, reject })
+      const bytes = bytesOf(ops)
+      this.queue.batches++
+      this.queue.bytes += bytes
+      this.#waiting.push({ ops, bytes, resolve, reject })
       // After this turn of the event loop: the requests that have arrived by now share the first write.
       this.#writing ??= new Promise<void>((next) => setImmediate(next)).then(() => this.#run())
     })
@@ -45,13 +51,20 @@ export class GroupCommit {
         const behind = this.#waiting
         this.#waiting = []
         await this.recover(error)
+        this.#dequeue([...group, ...behind])
         for (const batch of group) batch.reject(error)
         for (const batch of behind) batch.reject(notWritten(error))
         continue
       }
+      this.#dequeue(group)
       for (const batch of group) batch.resolve()
     }
     this.#writing = undefined
+  }
+
+  #dequeue(batches: readonly Waiting[]): void {
+    this.queue.batches -= batches.length
+    for (const { bytes } of batches) this.queue.bytes -= bytes
   }
 
   /** Fulfilled when nothing is waiting or being written. */
@@ -63,4 +76,10 @@ export class GroupCommit {
 function notWritten(cause: unknown): KvError<'storage_unavailable'> {
   const detail = `the storage engine failed before this was written: ${cause instanceof Error ? cause.message : cause}`
   return new KvError('storage_unavailable', detail, {}, { cause })
+}
+
+function bytesOf(ops: readonly EngineOp[]): number {
+  let bytes = 0
+  for (const op of ops) bytes += op.key.length + (op.type === 'put' ? op.value.length : 0)
+  return bytes
 }

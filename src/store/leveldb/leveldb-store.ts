@@ -1,5 +1,6 @@
-import { CACHE_BYTES_DEFAULT } from '../../limits.js'
+import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS } from '../../limits.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
+import { AnswerBudget } from '../answer-budget.js'
 import type { Store } from '../store.js'
 import { Changes } from './changes.js'
 import { Collection } from './collection.js'
@@ -27,6 +28,8 @@ export interface LevelDbStoreOptions {
   readonly durability: 'sync' | 'async'
   /** For the newest versions of keys read lately. */
   readonly cacheBytesMax?: number
+  /** Of all who read; the default limits where it is absent. */
+  readonly answers?: AnswerBudget
   /** Unix milliseconds; tests step it. */
   readonly now?: () => number
   /** Tests put a failing one in. */
@@ -51,6 +54,7 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
     const safePoint = await readMetaNumber(engine, META_SAFE_POINT)
     const cursorSecret = await cursorSecretOf(engine)
     const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, now, lookUpSlowMs } = options
+    const { answers = new AnswerBudget(DEFAULT_LIMITS) } = options
     const rows = new RowStore(engine, { durability, cacheBytesMax, now, savedMark, safePoint, lookUpSlowMs })
     await rows.start()
     const { directory, openEngine, scrubFirstMs } = options
@@ -60,7 +64,7 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
       rows.damage = message
       options.onDamage?.(message)
     }
-    return new LevelDbStore(rows, cursorSecret, () => scrub?.stop())
+    return new LevelDbStore(rows, answers, cursorSecret, () => scrub?.stop())
   } catch (error) {
     await engine.close()
     throw unusable(options.directory, error)
@@ -81,12 +85,13 @@ class LevelDbStore implements Store {
 
   constructor(
     rows: RowStore,
+    readonly answers: AnswerBudget,
     readonly cursorSecret: Uint8Array,
     stopScrub: () => void,
   ) {
     this.#rows = rows
     this.#stopScrub = stopScrub
-    this.#reads = new Reads(rows)
+    this.#reads = new Reads(rows, answers)
     this.#validation = new ReadValidation(rows)
     this.#changes = new Changes(rows, this.#validation)
     this.#pessimistic = new PessimisticLocks(rows)
@@ -104,6 +109,9 @@ class LevelDbStore implements Store {
   get fault(): string | undefined {
     if (this.#rows.damage !== undefined) return `the database is damaged: ${this.#rows.damage}`
     return this.#rows.isWritable ? undefined : (this.#rows.fault ?? 'closed')
+  }
+  get writeQueue(): Store['writeQueue'] {
+    return this.#rows.group.queue
   }
   probe(): boolean {
     if (!this.#rows.isWritable) this.#rows.reopenSoon()

@@ -1,9 +1,8 @@
-import { ANSWER_BYTES_MAX } from '../../limits.js'
 import { blocksRead } from '../../percolator/actions/get.js'
 import { mvccGet } from '../../percolator/actions/mvcc-get.js'
 import { locksWithinLimit } from '../../percolator/actions/scan.js'
 import { scanLock } from '../../percolator/actions/scan-lock.js'
-import { answerTooLarge, pairBytes } from '../../percolator/answer-size.js'
+import { pairBytes } from '../../percolator/answer-size.js'
 import type {
   BatchGetRequest,
   GetAnswer,
@@ -25,9 +24,11 @@ import { keyText } from '../../percolator/key-text.js'
 import { lockInfo } from '../../percolator/lock-info.js'
 import type { RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
+import type { AnswerBudget } from '../answer-budget.js'
 import { type Engine, pagesOf } from './engine.js'
 import { CF_WRITE, keyRange, newestKey, valueKey } from './keyspace.js'
 import type { LockEntry } from './lock-table.js'
+import { LongReads } from './long-reads.js'
 import { decodeNewest } from './newest-record.js'
 import { readOlderVersion } from './older-versions.js'
 import { readAllValues, readValues, readVersions, scanVersions } from './row-reader.js'
@@ -36,15 +37,30 @@ import { inKeyOrder, KEYS_AT_A_TIME, PAGE, type RowStore, settledOrLocked, store
 const NOT_FOUND: GetAnswer = { found: false }
 /** Keys that are cheaper to look up one by one than with a snapshot, which takes LevelDB's mutex twice. */
 const LOOK_UPS_MAX = 8
+/** What a lock or write record counts for in an answer, beside its keys and value. */
+const RECORD_BYTES = 64
 /** Values that a scan reads before it looks at their size. */
 const VALUES_AT_A_TIME = 64
 
 /** The calls that read. None of them takes a latch but `mvcc_get_*`, which shows a row whole. */
 export class Reads {
   readonly #rows: RowStore
+  readonly #answers: AnswerBudget
+  readonly #longReads = new LongReads()
 
-  constructor(rows: RowStore) {
+  constructor(rows: RowStore, answers: AnswerBudget) {
     this.#rows = rows
+    this.#answers = answers
+  }
+
+  /** One that holds much until it is done. @throws KvError `overloaded` */
+  #readLong<T>(read: () => Promise<T>): Promise<T> {
+    return this.#rows.guard(() =>
+      this.#longReads.run(() => {
+        this.#answers.requireRoom()
+        return read()
+      }),
+    )
   }
 
   /** What memory says of a key, where it says all; a read that has to wait or to fail is left to `get`. */
@@ -94,6 +110,7 @@ export class Reads {
       const write = isSeen ? newest : await readOlderVersion(engine, key, ts)
       const isPut = write?.type === 'put'
       const value = isPut ? (write.shortValue ?? (await engine.get(valueKey(key, write.startTs)))) : undefined
+      if (isPut && write.shortValue === undefined) this.#answers.requireRoom() // Long values of many requests add up.
       this.#rows.requireReadable(ts) // Of several look-ups: a collection may have come in between.
       if (isPut && value === undefined) return { missing: write.startTs }
       if (isSeen && fill !== undefined) cache.endFill(key, fill, { value, commitTs: write?.commitTs ?? 0 })
@@ -104,11 +121,11 @@ export class Reads {
   }
 
   batchGet({ keys, ts = TIMESTAMP_MAX }: BatchGetRequest): Promise<PairsAnswer> {
-    return this.#rows.guard(async () => {
+    const read = async (): Promise<PairsAnswer> => {
       for (;;) {
         await this.#rows.admitRead(ts)
         const known = this.#allKnown(keys, ts)
-        if (known !== undefined) return { pairs: withinLimit(known) }
+        if (known !== undefined) return { pairs: this.#withinLimit(known) }
         const blocking = keys.flatMap((key) => {
           const entry = this.#rows.locks.get(key)
           return entry !== undefined && blocks(entry, ts) ? [entry] : []
@@ -118,7 +135,7 @@ export class Reads {
           continue
         }
         const lookedUp = await this.#lookUpFew(keys, ts)
-        if (lookedUp !== undefined) return { pairs: withinLimit(lookedUp) }
+        if (lookedUp !== undefined) return { pairs: this.#withinLimit(lookedUp) }
         const snapshot = this.#rows.engine.snapshot()
         try {
           const pairs: Pair[] = []
@@ -134,14 +151,15 @@ export class Reads {
               pairs.push(pair)
               bytes += pairBytes(pair)
             }
-            if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
+            this.#answers.requireOneWithin(bytes)
           }
           return { pairs }
         } finally {
           await snapshot.close()
         }
       }
-    })
+    }
+    return keys.length > LOOK_UPS_MAX ? this.#readLong(read) : this.#rows.guard(read)
   }
 
   /**
@@ -171,7 +189,7 @@ export class Reads {
 
   scan(request: ScanRequest): Promise<ScanAnswer> {
     const { start, end, limit, ts, reverse = false, keyOnly = false, bytesMax } = request
-    return this.#rows.guard(async () => {
+    return this.#readLong(async () => {
       for (;;) {
         await this.#rows.admitRead(ts)
         const blocking: LockEntry[] = []
@@ -196,7 +214,7 @@ export class Reads {
             if (locks.length > 0) throw keysLocked(inKeyOrder(locks))
           }
           if (keyOnly) return { pairs: found.map(({ key, write }) => ({ key, commitTs: write.commitTs })) }
-          return await readPairsWithin(snapshot, found, bytesMax)
+          return await this.#readPairsWithin(snapshot, found, bytesMax)
         } finally {
           await snapshot.close()
         }
@@ -204,12 +222,48 @@ export class Reads {
     })
   }
 
+  /** @param bytesMax undefined: an answer that grows too large is refused rather than cut. */
+  async #readPairsWithin(
+    engine: Parameters<typeof readPairs>[0],
+    found: Parameters<typeof readValues>[1],
+    bytesMax: number | undefined,
+  ): Promise<ScanAnswer> {
+    const pairs: Pair[] = []
+    let bytes = 0
+    for (let from = 0; from < found.length; from += VALUES_AT_A_TIME) {
+      for (const pair of await readPairs(engine, found.slice(from, from + VALUES_AT_A_TIME))) {
+        pairs.push(pair)
+        bytes += pairBytes(pair)
+        if (bytesMax !== undefined && bytes >= bytesMax) return { pairs, isCut: pairs.length < found.length }
+      }
+      this.#answers.requireOneWithin(bytes)
+    }
+    return { pairs }
+  }
+
+  /** @throws KvError `payload_too_large` */
+  #withinLimit(pairs: readonly Pair[]): readonly Pair[] {
+    this.#answers.requireOneWithin(pairs.reduce((sum, pair) => sum + pairBytes(pair), 0))
+    return pairs
+  }
+
   scanLock({ maxTs, start, end, limit = Number.POSITIVE_INFINITY }: ScanLockRequest): Promise<ScanLockAnswer> {
     return this.#rows.guard(async () => {
       this.#rows.requireAvailable()
       if (maxTs !== TIMESTAMP_MAX) await this.#rows.observe(maxTs)
-      return { locks: scanLock(storedLocks(this.#rows.locks.range(start, end)), maxTs, limit) }
+      const entries = storedLocks(this.#rows.locks.range(start, end))
+      return { locks: scanLock(this.#within(entries, maxTs), maxTs, limit) }
     })
+  }
+
+  /** @throws KvError `payload_too_large` */
+  *#within(entries: Iterable<LockEntry>, maxTs: Timestamp): Generator<LockEntry> {
+    let bytes = 0
+    for (const entry of entries) {
+      if (entry.lock.startTs <= maxTs) bytes += RECORD_BYTES + entry.key.length + entry.lock.primary.length
+      this.#answers.requireOneWithin(bytes)
+      yield entry
+    }
   }
 
   mvccGetByKey({ key }: { readonly key: Uint8Array }): Promise<MvccInfo> {
@@ -224,10 +278,23 @@ export class Reads {
     })
   }
 
-  async #readMvcc(key: Uint8Array): Promise<MvccInfo> {
+  /** Needs the key's latch: nobody takes one while he has the place of a long read. */
+  #readMvcc(key: Uint8Array): Promise<MvccInfo> {
+    return this.#readLong(() => this.#readWhole(key))
+  }
+
+  async #readWhole(key: Uint8Array): Promise<MvccInfo> {
     this.#rows.requireAvailable()
     const [row] = await this.#rows.readRows([key], TIMESTAMP_MAX, () => 'all')
-    return mvccGet(row as RowView, await readAllValues(this.#rows.engine, key))
+    let bytes = (row as RowView).writes.reduce(
+      (sum, { shortValue }) => sum + RECORD_BYTES + (shortValue?.length ?? 0),
+      0,
+    )
+    const values = await readAllValues(this.#rows.engine, key, (value) => {
+      bytes += value.length
+      this.#answers.requireOneWithin(bytes)
+    })
+    return mvccGet(row as RowView, values)
   }
 
   async #firstKeyOf(startTs: Timestamp, range: KeyRange): Promise<Uint8Array | undefined> {
@@ -264,32 +331,6 @@ export async function readPairs(
     if (value === undefined) throw lostValue(key, write.startTs)
     return { key, value, commitTs: write.commitTs }
   })
-}
-
-/** @param bytesMax undefined: an answer that grows too large is refused rather than cut. */
-async function readPairsWithin(
-  engine: Parameters<typeof readPairs>[0],
-  found: Parameters<typeof readValues>[1],
-  bytesMax: number | undefined,
-): Promise<ScanAnswer> {
-  const pairs: Pair[] = []
-  let bytes = 0
-  for (let from = 0; from < found.length; from += VALUES_AT_A_TIME) {
-    for (const pair of await readPairs(engine, found.slice(from, from + VALUES_AT_A_TIME))) {
-      pairs.push(pair)
-      bytes += pairBytes(pair)
-      if (bytesMax !== undefined && bytes >= bytesMax) return { pairs, isCut: pairs.length < found.length }
-    }
-    if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
-  }
-  return { pairs }
-}
-
-/** @throws KvError `payload_too_large` */
-function withinLimit(pairs: readonly Pair[]): readonly Pair[] {
-  const bytes = pairs.reduce((sum, pair) => sum + pairBytes(pair), 0)
-  if (bytes > ANSWER_BYTES_MAX) throw answerTooLarge(ANSWER_BYTES_MAX)
-  return pairs
 }
 
 function lostValue(key: Uint8Array, startTs: Timestamp): CorruptRecord {

@@ -131,10 +131,14 @@ export async function readValues(
 export async function readAllValues(
   engine: EngineReader,
   key: Uint8Array,
+  onValue: (value: Uint8Array) => void = () => {},
 ): Promise<{ startTs: Timestamp; value: Uint8Array }[]> {
   const values: { startTs: Timestamp; value: Uint8Array }[] = []
   for await (const page of pagesOf(engine, versionRange(CF_DEFAULT, key), NEXT_READ))
-    for (const [valueAt, value] of page) values.push({ startTs: decodeKeyTs(valueAt), value })
+    for (const [valueAt, value] of page) {
+      onValue(value)
+      values.push({ startTs: decodeKeyTs(valueAt), value })
+    }
   return values
 }
 
