@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { expectProblem, type Headers, type Method, rawRequest, rawText, testServers } from './support.js'
+import { expectProblem, type Headers, type Method, rawAnswer, rawRequest, rawText, testServers } from './support.js'
 
 const start = testServers()
 
@@ -46,7 +46,7 @@ test('every answer is safe for a browser: values, problems, unknown paths, prefl
 
   const port = await server.listen()
   for (const raw of ['nonsense\r\n\r\n', rawText('GET /v1/kv/page', ['Expect: a miracle'])]) {
-    const answer = await rawRequest(port, raw)
+    const answer = await rawAnswer(port, raw)
     for (const [name, value] of Object.entries(SAFE)) expect(answer.head).toContain(`${name}: ${value}\r\n`)
     expect(answer.head).toMatch(/^content-type: application\/problem\+json/m)
   }

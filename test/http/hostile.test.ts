@@ -95,3 +95,14 @@ test('bodies that are nested a hundred thousand deep are refused like any other'
     for (const url of ['/v1/kv/batch_get', '/v1/txn'])
       expectProblem(await server.send('POST', url, { 'content-type': `application/${type}` }, body), 'invalid_argument')
 })
+
+test('a read for update whose condition is malformed locks nothing', async () => {
+  const server = await startServer()
+  await server.put('k', 'v')
+  const { txn } = (await server.post('/v1/txn/begin', { mode: 'pessimistic' })).json()
+  const answer = await server.get(`/v1/txn/${txn}/kv/k?for_update`, { 'if-match': '5' })
+  expectProblem(answer, 'invalid_argument')
+  expect(server.store.lockCount).toBe(0)
+  expect((await server.get(`/v1/txn/${txn}/kv/k?for_update`, { 'if-match': '*' })).statusCode).toBe(200)
+  expect(server.store.lockCount).toBe(1)
+})

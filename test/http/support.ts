@@ -198,10 +198,13 @@ export function expectProblem(response: LightMyRequestResponse, code: string, fi
 }
 
 /** Sends bytes as they are and reads until the server closes. */
-export function rawRequest(
-  port: number,
-  request: string | Buffer,
-): Promise<{ status: number; head: string; body: string }> {
+export async function rawRequest(port: number, request: string | Buffer): Promise<{ status: number; body: string }> {
+  const { head, body } = await rawAnswer(port, request)
+  return { status: Number(head.split(' ')[1]), body }
+}
+
+/** Its status line and headers too. */
+export function rawAnswer(port: number, request: string | Buffer): Promise<{ head: string; body: string }> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
     const socket = connect(port, '127.0.0.1')
@@ -210,7 +213,7 @@ export function rawRequest(
     socket.on('close', () => {
       const text = Buffer.concat(chunks).toString('latin1')
       const [head = '', ...rest] = text.split('\r\n\r\n')
-      resolve({ status: Number(head.split(' ')[1]), head, body: rest.join('\r\n\r\n') })
+      resolve({ head: `${head}\r\n`, body: rest.join('\r\n\r\n') })
     })
     socket.write(request)
   })

@@ -50,6 +50,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
       const wait = lockWaitMs(query)
       const forUpdate = queryFlag(query, 'for_update') ?? false
       if (forUpdate) request.grant.requireWrite()
+      preconditionsOf(request.headers) // A malformed one is refused before anything is locked.
       const found = forUpdate
         ? await openTransactions.write(txnOf(request), (txn) => txn.getForUpdate(key, wait))
         : await openTransactions.read(txnOf(request), (txn) => txn.get(key, wait))
