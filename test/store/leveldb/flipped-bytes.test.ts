@@ -1,4 +1,4 @@
-import { copyFile, readdir, readFile, rm, truncate, utimes, writeFile } from 'node:fs/promises'
+import { copyFile, readdir, readFile, rename, rm, truncate, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pino } from 'pino'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -189,6 +189,26 @@ describe('files that lost more than a byte', () => {
     expect(await problemsOf(directory)).toHaveLength(1)
     await expectRepaired(directory)
   })
+})
+
+test('a MANIFEST that is gone, where the older of two tables was compacted last', async () => {
+  const directory = await stores.directory()
+  for (const ts of [10, 20]) {
+    const store = await stores.open({ directory })
+    await write(store, ts, ts + 1, [put('k', String(ts))])
+    await store.close()
+    const engine = await openLevelDb(directory) // What is in the log becomes a table.
+    await engine.close()
+  }
+  const [older, newer] = await filesOf(directory, /ldb$/)
+  expect(newer).toBeDefined()
+  await rename(join(directory, older as string), join(directory, '000900.ldb'))
+  for (const file of await filesOf(directory, /^MANIFEST/)) await rm(join(directory, file))
+  const options = { say: () => {}, isDryRun: false, keepsCopy: false }
+  expect((await repairDirectory(directory, options)).isSound).toBe(true)
+  const store = await stores.open({ directory })
+  expect(await readOne(store, 'k')).toBe('20')
+  await store.close()
 })
 
 describe('a torn end of the log', () => {
