@@ -48,3 +48,10 @@ export const MAX_RETRIES_MAX = 1000
 export const HEADER_BYTES_MAX = 32 * 1024
 /** What a shutdown waits for requests in flight before it cuts them off. */
 export const SHUTDOWN_GRACE_MS = 8_000
+
+/** Pairs that a backup reads at a time. */
+export const BACKUP_PAGE = 4000
+/** How long a backup waits for one transaction's locks, unless told otherwise. */
+export const BACKUP_LOCK_WAIT_MS = 60_000
+/** A restore moves the oracle past the backup's ts, but no further than this past the clock. */
+export const RESTORE_AHEAD_MS_MAX = 24 * 60 * 60 * 1000

@@ -4,6 +4,7 @@ import type { Socket } from 'node:net'
 import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { Logger } from 'pino'
 import { Coordinator } from '../client/coordinator.js'
+import { Pins } from '../gc/pins.js'
 import { HEADER_BYTES_MAX } from '../limits.js'
 import { invalid, KvError } from '../percolator/errors.js'
 import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
@@ -16,6 +17,7 @@ import { routedUrl } from './key-url.js'
 import { CONTENT_TYPE } from './media-type.js'
 import { problemOf, unknownRoute } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
+import { backupRoutes } from './routes/backup.js'
 import { interactiveRoutes } from './routes/interactive.js'
 import { kvRoutes } from './routes/kv.js'
 import { percolatorRoutes } from './routes/percolator.js'
@@ -24,7 +26,7 @@ import { statusRoutes } from './routes/status.js'
 import { txnRoutes } from './routes/txn.js'
 import { fromMsgpack, toJson } from './wire.js'
 
-export interface AppOptions extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions'> {
+export interface AppOptions extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions' | 'pins'> {
   /** Requests are logged from `debug` on. */
   readonly log: Logger
 }
@@ -105,13 +107,14 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.addHook('onClose', () => coordinator.idle())
 
   const oneShots = new OneShots(options.store, coordinator.resolver)
-  const context = { ...options, coordinator, oneShots, openTransactions }
+  const context = { ...options, coordinator, oneShots, openTransactions, pins: new Pins() }
   statusRoutes(app, context)
   kvRoutes(app, context)
   scanRoutes(app, context)
   txnRoutes(app, context)
   interactiveRoutes(app, context)
   percolatorRoutes(app, context)
+  backupRoutes(app, context)
   await app.ready()
   return app
 }

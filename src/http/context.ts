@@ -1,4 +1,5 @@
 import type { Coordinator } from '../client/coordinator.js'
+import type { Pins } from '../gc/pins.js'
 import type { Limits } from '../limits.js'
 import type { Store } from '../store/store.js'
 import type { OneShots } from '../txn/one-shots.js'
@@ -11,6 +12,8 @@ export interface AppContext {
   readonly coordinator: Coordinator
   readonly oneShots: OneShots
   readonly openTransactions: OpenTransactions
+  /** Collection stays below what they hold. */
+  readonly pins: Pins
   readonly limits: Limits
   readonly version: string
   readonly durability: 'sync' | 'async'

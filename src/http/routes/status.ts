@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify'
 import { KvError } from '../../percolator/errors.js'
+import type { Store } from '../../store/store.js'
 import { answer, answerProblem } from '../answer.js'
 import type { AppContext } from '../context.js'
 import { problemOf } from '../problem.js'
@@ -12,7 +13,8 @@ export function statusRoutes(app: FastifyInstance, { store, version, durability 
 
   app.get('/readyz', (request, reply) => {
     if (store.probe()) return answer(request, reply, { status: 'ready' })
-    const error = new KvError('storage_unavailable', 'the storage engine failed; it is being opened again', {})
+    const detail = store.restoring ? 'a restore is not complete' : 'the storage engine failed; it is being opened again'
+    const error = new KvError('storage_unavailable', detail, {})
     const { status, body } = problemOf(error, request.id)
     return answerProblem(request, reply, status, body)
   })
@@ -24,7 +26,14 @@ export function statusRoutes(app: FastifyInstance, { store, version, durability 
       durability,
       uptimeMs: Date.now() - startedAt,
       safePoint: store.safePoint,
+      restoring: restoringOf(store),
       counts: { locks: store.lockCount },
     }),
   )
+}
+
+function restoringOf({ restoring }: Store) {
+  if (restoring === undefined) return undefined
+  const { id, ts, pairs, bytes } = restoring
+  return { id, ts, pairs, bytes }
 }

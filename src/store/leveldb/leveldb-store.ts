@@ -1,6 +1,6 @@
 import { CACHE_BYTES_DEFAULT } from '../../limits.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
-import type { Store } from '../store.js'
+import type { RestoreProgress, Store } from '../store.js'
 import { Changes } from './changes.js'
 import { Collection } from './collection.js'
 import { cursorSecretOf, META_MARK, META_SAFE_POINT, openDataDirectory, readMetaNumber } from './data-directory.js'
@@ -8,6 +8,7 @@ import type { Engine } from './engine.js'
 import { PessimisticLocks } from './pessimistic-locks.js'
 import { ReadValidation } from './read-validation.js'
 import { Reads } from './reads.js'
+import { Restoration } from './restoration.js'
 import { RowStore } from './row-store.js'
 import { StoredOutcomes } from './stored-outcomes.js'
 
@@ -55,6 +56,7 @@ class LevelDbStore implements Store {
   readonly #pessimistic: PessimisticLocks
   readonly #outcomes: StoredOutcomes
   readonly #collection: Collection
+  readonly #restoration: Restoration
 
   constructor(
     rows: RowStore,
@@ -67,6 +69,7 @@ class LevelDbStore implements Store {
     this.#pessimistic = new PessimisticLocks(rows)
     this.#outcomes = new StoredOutcomes(rows)
     this.#collection = new Collection(rows)
+    this.#restoration = new Restoration(rows)
   }
 
   get safePoint(): Timestamp {
@@ -75,8 +78,11 @@ class LevelDbStore implements Store {
   get lockCount(): number {
     return this.#rows.locks.size
   }
+  get restoring(): RestoreProgress | undefined {
+    return this.#rows.restoring
+  }
   probe(): boolean {
-    if (!this.#rows.isAvailable) this.#rows.reopenSoon()
+    this.#rows.reopenSoon()
     return this.#rows.isAvailable
   }
   clock(): Timestamp {
@@ -121,4 +127,6 @@ class LevelDbStore implements Store {
   readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint) => this.#collection.raiseSafePoint(safePoint)
   readonly collect: Store['collect'] = (safePoint) => this.#collection.collect(safePoint)
   readonly deleteRange: Store['deleteRange'] = (range) => this.#collection.deleteRange(range)
+
+  readonly restore: Store['restore'] = (source, blocks, isAnew) => this.#restoration.restore(source, blocks, isAnew)
 }

@@ -10,6 +10,7 @@ import { lockInfo } from '../../percolator/lock-info.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
+import type { RestoreProgress } from '../store.js'
 import { META_MARK } from './data-directory.js'
 import { type Engine, type EngineOp, pagesOf } from './engine.js'
 import { engineOps, type NewestKnown } from './engine-ops.js'
@@ -21,6 +22,7 @@ import { LockWaits } from './lock-waits.js'
 import { LookUps } from './look-ups.js'
 import { decodeNewest, decodeNewestTs } from './newest-record.js'
 import { RecentWrites } from './recent-writes.js'
+import { readRestoreProgress } from './restore-progress.js'
 import { readHistory } from './row-reader.js'
 import { VersionCache } from './version-cache.js'
 
@@ -73,7 +75,9 @@ export class RowStore {
   /** Above every timestamp that has read: calculated commit timestamps go above it. */
   maxTs: Timestamp
   safePoint: Timestamp
-  isAvailable = true
+  /** Whose pairs are not all there yet: nobody else reads or writes. */
+  restoring: RestoreProgress | undefined
+  #isEngineUp = true
   #isClosed = false
   #reopening: Promise<void> | undefined
   #reopenNotBefore = 0
@@ -102,6 +106,18 @@ export class RowStore {
     await this.#loadLocks()
     await this.#loadAhead()
     await this.oracle.next()
+    this.restoring = await readRestoreProgress(this.engine)
+  }
+
+  get isAvailable(): boolean {
+    return this.#isEngineUp && this.restoring === undefined
+  }
+
+  /** From this turn of the event loop on nobody else gets in, and nothing that is on its way is written later. */
+  shutOut(restoring: RestoreProgress): Promise<void> {
+    this.restoring = restoring
+    this.#opened++
+    return this.group.idle()
   }
 
   async close(): Promise<void> {
@@ -109,10 +125,10 @@ export class RowStore {
     this.#isClosed = true
     this.waits.close(new KvError('storage_unavailable', 'the server is shutting down', {}))
     await this.#reopening
-    if (this.isAvailable) await this.oracle.close().catch(() => {}) // The mark saved before holds then.
+    if (this.#isEngineUp) await this.oracle.close().catch(() => {}) // The mark saved before holds then.
     await this.group.idle()
     await this.#reopening
-    this.isAvailable = false
+    this.#isEngineUp = false
     await this.engine.close()
   }
 
@@ -288,13 +304,19 @@ export class RowStore {
   }
 
   requireAvailable(): void {
-    if (this.isAvailable) return
+    this.requireEngine()
+    if (this.restoring !== undefined) throw notRestored()
+  }
+
+  requireEngine(): void {
+    if (this.#isEngineUp) return
     this.reopenSoon()
     throw engineFailed()
   }
 
   reopenSoon(): void {
-    if (!this.#isClosed && this.#reopening === undefined && Date.now() >= this.#reopenNotBefore) void this.#reopen()
+    if (this.#isEngineUp || this.#isClosed || this.#reopening !== undefined) return
+    if (Date.now() >= this.#reopenNotBefore) void this.#reopen()
   }
 
   /**
@@ -310,12 +332,13 @@ export class RowStore {
   }
 
   async #tryReopen(): Promise<void> {
-    this.isAvailable = false
+    this.#isEngineUp = false
     this.#opened++
     try {
       await this.engine.reopen()
       await this.#loadLocks()
-      this.isAvailable = true
+      this.restoring = await readRestoreProgress(this.engine)
+      this.#isEngineUp = true
     } catch {
       this.#reopenNotBefore = Date.now() + REOPEN_PAUSE_MS
     }
@@ -415,4 +438,10 @@ function isEngineError(error: unknown): error is Error {
 
 function engineFailed(): KvError<'storage_unavailable'> {
   return new KvError('storage_unavailable', 'the storage engine failed; it is being opened again', {})
+}
+
+function notRestored(): KvError<'storage_unavailable'> {
+  const detail =
+    'a restore is not complete: it is under way, or was cut off and has to be continued with the same backup'
+  return new KvError('storage_unavailable', detail, {})
 }
