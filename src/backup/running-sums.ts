@@ -13,6 +13,7 @@ export class RunningSums {
   /** Of keys and values. */
   bytes = 0
   lastKey: Uint8Array | undefined
+  isClosed = false
 
   preamble(bytes: Buffer): void {
     this.#crc = crc32(bytes)
@@ -42,6 +43,7 @@ export class RunningSums {
 
   /** Of the whole file up to here; nothing can be added afterwards. */
   digest(): string {
+    this.isClosed = true
     return this.#sha256.digest('hex')
   }
 
