@@ -102,7 +102,7 @@ export function notEmpty({ text, from }: Given): string {
 }
 
 export function integer({ text, from }: Given, min: number, max: number): number {
-  const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN
+  const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
   if (value >= min && value <= max) return value
   throw new UsageError(`${from} must be an integer from ${min} to ${max}, not "${text}"`)
 }

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { createReadStream } from 'node:fs'
-import { type FileHandle, open, rename } from 'node:fs/promises'
+import { type FileHandle, open, rename, unlink } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import type { Readable } from 'node:stream'
 
@@ -64,7 +64,8 @@ export class PartFile implements Output {
 
   async finish(): Promise<void> {
     await this.#handle.sync()
-    await this.close()
+    this.#isOpen = false
+    await this.#handle.close()
     await rename(`${this.path}.part`, this.path)
     const directory = await open(dirname(this.path), 'r')
     await directory.sync().finally(() => directory.close()) // The name is on disk too.
@@ -74,6 +75,7 @@ export class PartFile implements Output {
     if (!this.#isOpen) return
     this.#isOpen = false
     await this.#handle.close()
+    if (this.#length === 0) await unlink(`${this.path}.part`) // Nothing to go on from.
   }
 }
 

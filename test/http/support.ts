@@ -19,6 +19,8 @@ export interface StartOptions {
   readonly limits?: Partial<Limits>
   /** Unix milliseconds of the oracle; the real clock when absent. */
   readonly now?: () => number
+  /** One of these that was closed, to go on with. */
+  readonly directory?: string
 }
 
 /** What a problem may be called; the table of docs/api.md. */
@@ -124,8 +126,8 @@ export function testServers(): (options?: StartOptions) => Promise<TestServer> {
   }
 }
 
-export async function startServer({ limits = {}, now }: StartOptions = {}): Promise<TestServer> {
-  const directory = await mkdtemp(join(tmpdir(), 'perkv-http-'))
+export async function startServer({ limits = {}, now, ...rest }: StartOptions = {}): Promise<TestServer> {
+  const directory = rest.directory ?? (await mkdtemp(join(tmpdir(), 'perkv-http-')))
   const store = await openLevelDbStore({ directory, durability: 'async', ...(now && { now }) })
   const context = { store, version: '0.0.0-test', durability: 'async', log: pino({ level: 'silent' }) } as const
   const app = await createApp({ ...context, limits: { ...DEFAULT_LIMITS, ...limits } })
