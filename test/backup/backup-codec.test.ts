@@ -5,7 +5,7 @@ import { BackupEncoder } from '../../src/backup/backup-encoder.js'
 import { BackupError, type BackupHeader, type BackupPair } from '../../src/backup/backup-format.js'
 import { RunningSums } from '../../src/backup/running-sums.js'
 
-const HEADER: BackupHeader = { id: '0123456789abcdef'.repeat(2), ts: 2 ** 52 + 1, perkv: '0.0.0-test' }
+const HEADER: BackupHeader = { id: '0123456789abcdef0123456789abcdef', ts: 2 ** 52 + 1, perkv: '0.0.0-test' }
 
 const pairs = fc
   .uniqueArray(
@@ -168,5 +168,19 @@ describe('a backup', () => {
       for await (const _ of decodeBackup(inChunks(file.subarray(0, 1000), 64), { blockBytesMax: 4000 }));
     }
     await expect(reading()).rejects.toMatchObject({ reason: 'too_large' })
+  })
+
+  test('of one pair has the documented bytes', async () => {
+    const header = { id: HEADER.id, ts: 3676652170995713, perkv: '0.1.0' }
+    const pair = { key: Buffer.from('hello'), value: Buffer.from('world'), commitTs: 3676652170915841 }
+    const [headerBody, endBody] = [
+      '{"id":"0123456789abcdef0123456789abcdef","ts":3676652170995713,"perkv":"0.1.0"}',
+      '{"pairs":1,"bytes":10,"sha256":"d3970fe5a2fb9a776b4857974c3cf908fc223ddd0ca6de15af4d71b1460fb97c"}',
+    ].map((text) => Buffer.from(text).toString('hex'))
+    const hex = `5065724b5662616b 00000001
+      48 0000004f efb96303 ${headerBody}
+      44 00000018 da3468e0 000d0fe54a9c3001 0005 00000005 68656c6c6f 776f726c64
+      45 00000062 8326e0a9 ${endBody}`
+    expect(encoded([pair], 1, header).file.toString('hex')).toBe(hex.replaceAll(/\s/g, ''))
   })
 })
