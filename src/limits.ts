@@ -23,7 +23,7 @@ export const REQUEST_KEYS_MAX = 100_000
 
 export const SCAN_LIMIT_DEFAULT = 100
 export const SCAN_LIMIT_MAX = 10_000
-/** Pairs read at a time for streams and counts. */
+/** Pairs read at a time for streams, counts and backups. */
 export const SCAN_PAGE = 1000
 /** A page of `GET /v1/kv` ends early, with a cursor, once its keys and values have this many bytes. */
 export const PAGE_BYTES_MAX = 8 * 1024 * 1024
@@ -49,8 +49,6 @@ export const HEADER_BYTES_MAX = 32 * 1024
 /** What a shutdown waits for requests in flight before it cuts them off. */
 export const SHUTDOWN_GRACE_MS = 8_000
 
-/** Pairs that a backup reads at a time. */
-export const BACKUP_PAGE = 4000
 /** How long a backup waits for one transaction's locks, unless told otherwise. */
 export const BACKUP_LOCK_WAIT_MS = 60_000
 /** A restore moves the oracle past the backup's ts, but no further than this past the clock. */

@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { type IncomingMessage, request } from 'node:http'
 import { describe, expect, test } from 'vitest'
 import { decodeBackup } from '../../src/backup/backup-decoder.js'
 import type { BackupHeader } from '../../src/backup/backup-format.js'
@@ -282,6 +284,51 @@ describe('restore', () => {
     expect((await other.get('/readyz')).statusCode).toBe(200)
   })
 
+  test('one at a time', async () => {
+    const server = await start()
+    await fill(server)
+    const file = await backupOf(server)
+    const other = await start()
+    const port = await other.listen()
+    const first = request({ port, path: '/v1/admin/restore', method: 'POST' })
+    const answered = once(first, 'response')
+    first.write(file.subarray(0, 500_000))
+    while (other.store.restoring === undefined) await new Promise(setImmediate)
+    const second = await restore(other, file)
+    expect([second.statusCode, second.json<Json>()['code']]).toEqual([503, 'storage_unavailable'])
+    first.end(file.subarray(500_000))
+    const [answer] = (await answered) as [IncomingMessage]
+    expect(answer.resume().statusCode).toBe(200)
+    expect(await scan(other)).toBe(await scan(server))
+  })
+
+  test('of writes that race with its begin, none is in the store that it fills', async () => {
+    const server = await start()
+    await fill(server)
+    const file = await backupOf(server)
+    for (const before of [0, 1, 3]) {
+      const other = await start()
+      const put = (i: number) => other.send('PUT', `/v1/kv/racing${i}`, {}, 'v')
+      const early = Array.from({ length: before }, (_, i) => put(i))
+      const restoring = restore(other, file)
+      const late = Array.from({ length: 8 }, async (_, i) => {
+        for (let turn = 0; turn < i; turn++) await new Promise(setImmediate)
+        return put(before + i)
+      })
+      const restored = (await restoring).statusCode
+      const puts = await Promise.all([...early, ...late])
+      const { safe_point: end } = okBody(await other.get('/v1/status')) as { safe_point: number }
+      const landed = puts
+        .filter(({ statusCode }) => statusCode === 200)
+        .map((answer) => numberOf(answer.json(), 'commit_ts'))
+      expect(puts.filter(({ statusCode }) => statusCode !== 200).map(({ statusCode }) => statusCode)).toEqual(
+        Array.from({ length: puts.length - landed.length }, () => 503),
+      )
+      if (restored === 200) for (const commitTs of landed) expect(commitTs).toBeGreaterThan(end)
+      else expect([restored, landed.length > 0]).toEqual([412, true])
+    }
+  })
+
   test('restart=true gives up one that was cut off for another', async () => {
     const server = await start()
     await fill(server)
@@ -307,6 +354,8 @@ describe('restore', () => {
         await other.send('POST', '/v1/admin/restore', { 'content-type': type }, file),
         'unsupported_media_type',
       )
+    const unasked = await other.send('POST', '/v1/admin/restore', { origin: 'http://elsewhere' }, file)
+    expectProblem(unasked, 'unsupported_media_type')
     expectProblem(await restore(other, file, '?restart=maybe'), 'invalid_argument', { field: 'restart' })
     expectProblem(await restore(other, file, '?resume=true'), 'invalid_argument', { field: 'resume' })
     const smallValues = await start({ limits: { valueBytesMax: 1024 } })

@@ -1,10 +1,10 @@
 import { Readable } from 'node:stream'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { decodeBackup } from '../../backup/backup-decoder.js'
+import { type BackupBlock, decodeBackup } from '../../backup/backup-decoder.js'
 import { BackupError, type BackupPair, BLOCK_BYTES } from '../../backup/backup-format.js'
 import { backupId, backupStream } from '../../backup/backup-stream.js'
 import { RECORD_HEAD_BYTES } from '../../backup/pair-records.js'
-import { BACKUP_LOCK_WAIT_MS, BACKUP_PAGE, type Limits, PAGE_BYTES_MAX, RESTORE_AHEAD_MS_MAX } from '../../limits.js'
+import { BACKUP_LOCK_WAIT_MS, type Limits, PAGE_BYTES_MAX, RESTORE_AHEAD_MS_MAX, SCAN_PAGE } from '../../limits.js'
 import { invalid, KvError, printKey } from '../../percolator/errors.js'
 import { timestampFromMs } from '../../percolator/timestamp.js'
 import { answer } from '../answer.js'
@@ -28,7 +28,7 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     const snapshot = coordinator.snapshot(ts, { lockWaitMs: waitMs })
     const header = { id: backupId(store.cursorSecret, ts), ts, perkv: version, start }
     const bytes = backupStream(header, (from) =>
-      snapshot.scan({ start: from, limit: BACKUP_PAGE, bytesMax: PAGE_BYTES_MAX }),
+      snapshot.scan({ start: from, limit: SCAN_PAGE, bytesMax: PAGE_BYTES_MAX }),
     )
     try {
       const first = await bytes.next() // Before the headers go out: what fails at once is answered with a problem.
@@ -44,9 +44,10 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
 
   app.register(async (scope) => {
     scope.addHook('onRequest', (request, _reply, done) => {
-      const type = request.headers['content-type']
+      const { origin, 'content-type': type } = request.headers
       request.headers['content-type'] = BACKUP_TYPE
-      const isBackup = type === undefined || type.split(';', 1)[0]?.trim().toLowerCase() === BACKUP_TYPE
+      // Without a type, as curl sends a file; but a page of another site could do so too, unasked.
+      const isBackup = type === undefined ? origin === undefined : /^application\/octet-stream *(;|$)/i.test(type)
       const detail = `send the backup as ${BACKUP_TYPE} (curl: -X POST -T FILE)`
       done(isBackup ? undefined : new KvError('unsupported_media_type', detail, {}))
     })
@@ -68,21 +69,26 @@ async function restore(request: FastifyRequest, { store, limits }: AppContext, i
   const body = request.raw.iterator({ destroyOnReturn: false }) // The answer goes out on its connection.
   const longest = RECORD_HEAD_BYTES + limits.keyBytesMax + limits.valueBytesMax
   const blocks = decodeBackup(body, { blockBytesMax: BLOCK_BYTES + longest })
-  const first = await blocks.next()
-  if (first.done || first.value.type !== 'header') throw new Error('a backup begins with its header')
-  const { id, ts, start } = first.value.header
-  if (start !== undefined) throw invalid('body', 'this is a part that continues another backup, not one by itself')
-  if (ts > store.clock() + timestampFromMs(RESTORE_AHEAD_MS_MAX))
-    throw invalid('body', `the backup is of ts ${ts}, over a day ahead of this machine's clock`)
-  const pairsOf = async function* () {
-    for await (const block of blocks) {
-      if (block.type !== 'data') continue
-      for (const pair of block.pairs) requireWithinLimits(pair, limits)
-      yield block.pairs
-    }
+  try {
+    const first = await blocks.next()
+    if (first.done || first.value.type !== 'header') throw new Error('a backup begins with its header')
+    const { id, ts, start } = first.value.header
+    if (start !== undefined) throw invalid('body', 'this is a part that continues another backup, not one by itself')
+    if (ts > store.clock() + timestampFromMs(RESTORE_AHEAD_MS_MAX))
+      throw invalid('body', `the backup is of ts ${ts}, over a day ahead of this machine's clock`)
+    const { pairs, bytes } = await store.restore({ id, ts }, pairsOf(blocks, limits), isAnew)
+    return { id, ts, pairs, bytes }
+  } finally {
+    await blocks.return()
   }
-  const { pairs, bytes } = await store.restore({ id, ts }, pairsOf(), isAnew)
-  return { id, ts, pairs, bytes }
+}
+
+async function* pairsOf(blocks: AsyncIterable<BackupBlock>, limits: Limits): AsyncGenerator<readonly BackupPair[]> {
+  for await (const block of blocks) {
+    if (block.type !== 'data') continue
+    for (const pair of block.pairs) requireWithinLimits(pair, limits)
+    yield block.pairs
+  }
 }
 
 function requireWithinLimits({ key, value }: BackupPair, { keyBytesMax, valueBytesMax }: Limits): void {
