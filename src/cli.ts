@@ -10,6 +10,16 @@ const COMMANDS: Readonly<Record<string, { readonly does: string; readonly load: 
   check: { does: 'verifies a database', load: async () => (await import('./commands/check.js')).check },
   repair: { does: 'mends a damaged one', load: async () => (await import('./commands/repair.js')).repair },
   serve: { does: 'runs the server', load: async () => (await import('./commands/serve.js')).serve },
+  backup: {
+    does: 'writes all pairs of a server to a file',
+    load: async () => (await import('./commands/backup.js')).backup,
+  },
+  restore: {
+    does: 'fills an empty server from such a file',
+    load: async () => (await import('./commands/restore.js')).restore,
+  },
+  dump: { does: 'writes pairs as lines of JSON', load: async () => (await import('./commands/dump.js')).dump },
+  load: { does: 'puts pairs from lines of JSON', load: async () => (await import('./commands/load.js')).load },
 }
 
 /** Exit codes: 0 done, 1 could not run, 2 used wrongly. */

@@ -32,7 +32,7 @@ export interface FlagReader<Name extends string> {
 }
 
 /**
- * @param operands names of the arguments that are no flags, for messages; each must be given.
+ * @param operands names of the arguments that are no flags, for messages; each must be given, but those in `[brackets]`.
  * @throws UsageError
  */
 export function readFlags<F extends Flags>(
@@ -43,7 +43,7 @@ export function readFlags<F extends Flags>(
 ): FlagReader<keyof F & string> {
   const { values, positionals } = parse(flags, args, operands.length > 0)
   const missing = operands[positionals.length]
-  if (missing !== undefined) throw new UsageError(`${missing} is missing`)
+  if (missing !== undefined && !missing.startsWith('[')) throw new UsageError(`${missing} is missing`)
   if (positionals.length > operands.length) throw new UsageError(`one argument too many: "${positionals.at(-1)}"`)
   const optional = (name: keyof F & string): Given | undefined => {
     const given = values[name]
@@ -102,7 +102,7 @@ export function notEmpty({ text, from }: Given): string {
 }
 
 export function integer({ text, from }: Given, min: number, max: number): number {
-  const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN
+  const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
   if (value >= min && value <= max) return value
   throw new UsageError(`${from} must be an integer from ${min} to ${max}, not "${text}"`)
 }

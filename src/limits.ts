@@ -88,7 +88,7 @@ export const CACHE_BYTES_DEFAULT = 64 * MIB
 export const SHORT_VALUE_BYTES_MAX = 255
 
 export const SCAN_LIMIT_DEFAULT = 100
-/** Pairs read at a time for streams and counts. */
+/** Pairs read at a time for streams, counts and backups. */
 export const SCAN_PAGE = 1000
 /** Reads of ranges and of many keys that run at once: more than LevelDB has threads for, and what each has read so far is in memory. */
 export const LONG_READS_MAX = 8
@@ -127,3 +127,7 @@ export const SCRUB_FIRST_MS = 10_000
 export const SCRUB_EVERY_MS = 24 * 60 * 60 * 1000
 /** Between two tables of 2 MiB: some 40 MB/s. */
 export const SCRUB_PAUSE_MS = 50
+/** How long a backup waits for one transaction's locks, unless told otherwise. */
+export const BACKUP_LOCK_WAIT_MS = 60_000
+/** A restore moves the oracle past the backup's ts, but no further than this past the clock. */
+export const RESTORE_AHEAD_MS_MAX = 24 * 60 * 60 * 1000

@@ -25,6 +25,7 @@ import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
 import { receivingOptions } from './receiving.js'
 import { collectRoutes } from './route-list.js'
 import { adminRoutes } from './routes/admin.js'
+import { backupRoutes } from './routes/backup.js'
 import { interactiveRoutes } from './routes/interactive.js'
 import { kvRoutes } from './routes/kv.js'
 import { percolatorRoutes } from './routes/percolator.js'
@@ -161,6 +162,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   interactiveRoutes(app, context)
   percolatorRoutes(app, context)
   adminRoutes(app, context)
+  backupRoutes(app, context)
   await app.ready()
   takeTurns(app.server, options.limits.requestsMax)
   return app

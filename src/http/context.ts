@@ -9,13 +9,14 @@ import type { Traffic } from './traffic.js'
 
 /** What every route is given. */
 export interface AppContext {
-  readonly pins: Pins
-  readonly gc: GcWorker
   readonly store: Store
   /** Of the transactions that this server runs for its clients. */
   readonly coordinator: Coordinator
   readonly oneShots: OneShots
   readonly openTransactions: OpenTransactions
+  readonly gc: GcWorker
+  /** Collection stays below what they hold. */
+  readonly pins: Pins
   readonly limits: Limits
   readonly traffic: Traffic
   readonly version: string

@@ -71,6 +71,12 @@ export class Oracle {
     return undefined
   }
 
+  /** From now on every timestamp handed out is above `ts`, also where that is in the future: until then it runs ahead. */
+  async passBy(ts: Timestamp): Promise<void> {
+    while (ts >= this.#mark) await this.#raiseMark(ts)
+    this.#last = Math.max(this.#last, ts)
+  }
+
   /** Before a clean stop: the next start goes on from here, rather than from a mark ahead of the clock. */
   async close(): Promise<void> {
     await this.#saving?.catch(() => {})

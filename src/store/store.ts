@@ -1,4 +1,4 @@
-import type { GetAnswer, GetRequest, PercolatorApi, PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
+import type { GetAnswer, GetRequest, Pair, PercolatorApi, PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 import type { AnswerBudget } from './answer-budget.js'
 
@@ -22,6 +22,23 @@ export interface Pace {
   pause(workedMs: number): Promise<void>
   /** Ends it after the step. */
   readonly signal?: AbortSignal | undefined
+}
+
+/** Where the pairs of a restore come from. */
+export interface RestoreSource {
+  /** Two sources of one id hold the same pairs. 32 hex digits. */
+  readonly id: string
+  /** At or above every commit_ts. */
+  readonly ts: Timestamp
+}
+
+/** What a restore that is not complete has stored. */
+export interface RestoreProgress extends RestoreSource {
+  /** Every pair up to here; undefined: none. */
+  readonly lastKey: Uint8Array | undefined
+  readonly pairs: number
+  /** Of keys and values. */
+  readonly bytes: number
 }
 
 /** What the server needs of a store beyond the Percolator calls. */
@@ -100,6 +117,23 @@ export interface Store extends PercolatorApi {
   compact(range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined }): Promise<void>
   /** Of all its files, about. */
   diskBytes(): Promise<number>
+
+  /** Set from the first pair of a restore until its last, over restarts; all else answers `storage_unavailable` meanwhile. */
+  readonly restoring: RestoreProgress | undefined
+
+  /**
+   * Stores pairs with their commit_ts, ascending by key, in an empty store; or goes on with a restore of the same id, past
+   * the pairs that it has. Nothing is changed before the first of them have come. Where `blocks` throws, or the process
+   * dies, what was stored stays, and the store is `restoring`. Once it is complete, reads and writes that began before it are
+   * refused: the safe point is there.
+   * @param isAnew removes what a restore left that was not completed.
+   * @throws KvError `precondition_failed` when the store is not empty; what `blocks` throws.
+   */
+  restore(
+    source: RestoreSource,
+    blocks: AsyncIterable<readonly Required<Pair>[]>,
+    isAnew: boolean,
+  ): Promise<RestoreProgress>
 
   close(): Promise<void>
 }

@@ -27,6 +27,8 @@ export interface StartOptions {
   readonly browserGuard?: AppOptions['browserGuard']
   /** Tests put one in whose writes they hold back. */
   readonly openEngine?: (directory: string) => Promise<Engine>
+  /** One of these that was closed, to go on with. */
+  readonly directory?: string
 }
 
 /** What a problem may be called; the table of docs/api.md. */
@@ -140,7 +142,7 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
   const { limits: given, now, openEngine, tokens, browserGuard } = options
   const limits = { ...DEFAULT_LIMITS, ...given }
   const answers = new AnswerBudget(limits)
-  const directory = await mkdtemp(join(tmpdir(), 'perkv-http-'))
+  const directory = options.directory ?? (await mkdtemp(join(tmpdir(), 'perkv-http-')))
   const store = await openLevelDbStore({
     directory,
     durability: 'async',

@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify'
 import { KvError } from '../../percolator/errors.js'
+import type { Store } from '../../store/store.js'
 import { answer, answerProblem } from '../answer.js'
 import type { AppContext } from '../context.js'
 import { problemOf } from '../problem.js'
@@ -19,7 +20,8 @@ export function statusRoutes(
 
   app.get('/readyz', PROBING, (request, reply) => {
     if (store.probe()) return answer(request, reply, { status: 'ready' })
-    const error = new KvError('storage_unavailable', `writes are refused: ${store.fault}`, {})
+    const detail = store.restoring ? 'a restore is not complete' : `writes are refused: ${store.fault}`
+    const error = new KvError('storage_unavailable', detail, {})
     const { status, body } = problemOf(error, request.id)
     return answerProblem(request, reply, status, body)
   })
@@ -33,9 +35,16 @@ export function statusRoutes(
       writable: store.fault === undefined,
       ...(store.fault !== undefined && { fault: store.fault }),
       safePoint: store.safePoint,
+      restoring: restoringOf(store),
       counts: { locks: store.lockCount, openTransactions: openTransactions.size },
       overload: { ...traffic.status, transactionBytes: openTransactions.bytes },
       gc: gc.status,
     }),
   )
+}
+
+function restoringOf({ restoring }: Store) {
+  if (restoring === undefined) return undefined
+  const { id, ts, pairs, bytes } = restoring
+  return { id, ts, pairs, bytes }
 }

@@ -57,6 +57,7 @@ export class Collection {
     return this.#rows.guard(() =>
       this.#rows.latches.hold([SAFE_POINT_LATCH], async () => {
         if (safePoint <= this.#rows.safePoint) return this.#rows.safePoint
+        this.#rows.requireWritable()
         await this.#rows.submit([{ type: 'put', key: META_SAFE_POINT, value: packRecord([safePoint]) }])
         this.#rows.safePoint = safePoint
         return safePoint

@@ -16,6 +16,7 @@ export const FORMAT_VERSION = 3
 export const META_FORMAT = metaKey('format')
 export const META_MARK = metaKey('oracle/mark')
 export const META_SAFE_POINT = metaKey('gc/safe_point')
+export const META_RESTORE = metaKey('restore')
 const META_CURSOR_SECRET = metaKey('cursor/secret')
 
 /**

@@ -1,7 +1,7 @@
 import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS } from '../../limits.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
-import type { Store } from '../store.js'
+import type { RestoreProgress, Store } from '../store.js'
 import { Changes } from './changes.js'
 import { Collection } from './collection.js'
 import { compact, diskBytes } from './compaction.js'
@@ -17,6 +17,7 @@ import type { Engine } from './engine.js'
 import { PessimisticLocks } from './pessimistic-locks.js'
 import { ReadValidation } from './read-validation.js'
 import { Reads } from './reads.js'
+import { Restoration } from './restoration.js'
 import { RowStore } from './row-store.js'
 import { startScrub } from './scrub.js'
 import { ServerRecords } from './server-records.js'
@@ -82,6 +83,7 @@ class LevelDbStore implements Store {
   readonly #collection: Collection
   readonly #serverRecords: ServerRecords
   readonly #stopScrub: () => void
+  readonly #restoration: Restoration
 
   constructor(
     rows: RowStore,
@@ -98,6 +100,7 @@ class LevelDbStore implements Store {
     this.#outcomes = new StoredOutcomes(rows)
     this.#collection = new Collection(rows)
     this.#serverRecords = new ServerRecords(rows)
+    this.#restoration = new Restoration(rows)
   }
 
   get safePoint(): Timestamp {
@@ -113,9 +116,12 @@ class LevelDbStore implements Store {
   get writeQueue(): Store['writeQueue'] {
     return this.#rows.group.queue
   }
+  get restoring(): RestoreProgress | undefined {
+    return this.#rows.restoring
+  }
   probe(): boolean {
-    if (!this.#rows.isWritable) this.#rows.reopenSoon()
-    return this.fault === undefined
+    this.#rows.reopenSoon()
+    return this.fault === undefined && this.restoring === undefined
   }
   clock(): Timestamp {
     return this.#rows.oracle.clock()
@@ -168,4 +174,6 @@ class LevelDbStore implements Store {
   readonly compact: Store['compact'] = (range) => this.#rows.guard(() => compact(this.#rows.engine, range))
   readonly diskBytes: Store['diskBytes'] = () => this.#rows.guard(() => diskBytes(this.#rows.engine))
   readonly deleteRange: Store['deleteRange'] = (range) => this.#collection.deleteRange(range)
+
+  readonly restore: Store['restore'] = (source, blocks, isAnew) => this.#restoration.restore(source, blocks, isAnew)
 }

@@ -27,6 +27,11 @@ export class RecentWrites {
     const slot = slotOf(key)
     if (ts > (this.#newest[slot] as Timestamp)) this.#newest[slot] = ts
   }
+
+  /** Before records of any keys are written, none above `ts`. */
+  noteAll(ts: Timestamp): void {
+    for (let slot = 0; slot < SLOTS; slot++) if (ts > (this.#newest[slot] as Timestamp)) this.#newest[slot] = ts
+  }
 }
 
 /** FNV-1a, its halves folded. */

@@ -10,6 +10,7 @@ import { lockInfo } from '../../percolator/lock-info.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
+import type { RestoreProgress } from '../store.js'
 import { META_MARK } from './data-directory.js'
 import { type Engine, type EngineOp, pagesOf } from './engine.js'
 import { engineOps, type NewestKnown } from './engine-ops.js'
@@ -21,6 +22,7 @@ import { LockWaits } from './lock-waits.js'
 import { LookUps } from './look-ups.js'
 import { decodeNewest, decodeNewestTs } from './newest-record.js'
 import { RecentWrites } from './recent-writes.js'
+import { readRestoreProgress } from './restore-progress.js'
 import { readHistory } from './row-reader.js'
 import { VersionCache } from './version-cache.js'
 
@@ -75,8 +77,10 @@ export class RowStore {
   safePoint: Timestamp
   /** No write record is above it. */
   newestWrite: Timestamp
+  /** Whose pairs are not all there yet: nobody else reads or writes. */
+  restoring: RestoreProgress | undefined
   /** False while the engine is closed, or being opened again. */
-  isAvailable = true
+  #isEngineUp = true
   /**
    * False from a failed write on, until the database was opened again; on a full disk that takes until there is room.
    * Meanwhile reads go on, but of what the failed write was to change.
@@ -116,6 +120,18 @@ export class RowStore {
     await this.#loadLocks()
     await this.#loadAhead()
     await this.oracle.next()
+    this.restoring = await readRestoreProgress(this.engine)
+  }
+
+  get isAvailable(): boolean {
+    return this.#isEngineUp && this.restoring === undefined
+  }
+
+  /** From this turn of the event loop on nobody else gets in, and nothing that is on its way is written later. */
+  shutOut(restoring: RestoreProgress): Promise<void> {
+    this.restoring = restoring
+    this.#opened++
+    return this.group.idle()
   }
 
   async close(): Promise<void> {
@@ -126,7 +142,7 @@ export class RowStore {
     if (this.isWritable) await this.oracle.close().catch(() => {}) // The mark saved before holds then.
     await this.group.idle()
     await this.#reopening
-    this.isAvailable = this.isWritable = false
+    this.#isEngineUp = this.isWritable = false
     await this.engine.close()
   }
 
@@ -319,12 +335,22 @@ export class RowStore {
   }
 
   requireAvailable(): void {
+    this.requireEngine()
+    if (this.restoring !== undefined) throw notRestored()
+  }
+
+  requireEngine(): void {
     if (this.damage !== undefined) throw new CorruptRecord(this.damage)
     if (!this.isWritable) this.reopenSoon()
-    if (!this.isAvailable) throw this.#engineFailed()
+    if (!this.#isEngineUp) throw this.#engineFailed()
   }
 
   requireWritable(): void {
+    this.#requireWritableEngine()
+    if (this.restoring !== undefined) throw notRestored()
+  }
+
+  #requireWritableEngine(): void {
     if (this.damage !== undefined) throw new CorruptRecord(this.damage)
     if (this.isWritable) return
     this.reopenSoon()
@@ -332,18 +358,19 @@ export class RowStore {
   }
 
   #engineFailed(): KvError<'storage_unavailable'> {
-    const refused = this.isAvailable ? 'writes are refused until it is opened again' : 'it is being opened again'
+    const refused = this.#isEngineUp ? 'writes are refused until it is opened again' : 'it is being opened again'
     return new KvError('storage_unavailable', `the storage engine failed (${this.fault}); ${refused}`, {})
   }
 
   /** Through here everything is written: never to a log that may end in half a record. */
   async submit(ops: readonly EngineOp[]): Promise<void> {
-    this.requireWritable()
+    this.#requireWritableEngine()
     await this.group.submit(ops)
   }
 
   reopenSoon(): void {
-    if (!this.#isClosed && this.#reopening === undefined && Date.now() >= this.#reopenNotBefore) void this.#reopen()
+    if (this.isWritable || this.#isClosed || this.#reopening !== undefined) return
+    if (Date.now() >= this.#reopenNotBefore) void this.#reopen()
   }
 
   #recover(error: unknown): Promise<void> {
@@ -367,11 +394,12 @@ export class RowStore {
   async #tryReopen(): Promise<void> {
     try {
       await this.engine.requireRoom()
-      this.isAvailable = false
+      this.#isEngineUp = false
       this.#opened++
       await this.engine.reopen()
       await this.#loadLocks()
-      this.isAvailable = this.isWritable = true
+      this.restoring = await readRestoreProgress(this.engine)
+      this.#isEngineUp = this.isWritable = true
     } catch (error) {
       this.fault = `${this.#failure}; ${messageOf(error)}`
       this.#reopenNotBefore = Date.now() + REOPEN_PAUSE_MS
@@ -474,4 +502,10 @@ export async function settledOrLocked(entries: readonly LockEntry[]): Promise<vo
 /** abstract-level and classic-level mark every error of theirs with a code `LEVEL_...`. */
 function isEngineError(error: unknown): error is Error {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' && error.code.startsWith('LEVEL_')
+}
+
+function notRestored(): KvError<'storage_unavailable'> {
+  const detail =
+    'a restore is not complete: it is under way, or was cut off and has to be continued with the same backup'
+  return new KvError('storage_unavailable', detail, {})
 }

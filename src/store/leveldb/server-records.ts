@@ -25,7 +25,7 @@ export class ServerRecords {
 
   list(prefix: string): Promise<ReadonlyMap<string, Uint8Array>> {
     return this.#rows.guard(async () => {
-      this.#rows.requireAvailable()
+      this.#rows.requireEngine()
       const found = new Map<string, Uint8Array>()
       const range = { gte: metaKey(PREFIX + prefix), lt: metaKey(`${PREFIX}${prefix}\uffff`) }
       for await (const page of pagesOf(this.#rows.engine, range, PAGE))

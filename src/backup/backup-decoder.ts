@@ -1,0 +1,174 @@
+import { TIMESTAMP_MAX } from '../percolator/timestamp.js'
+import {
+  BACKUP_MAGIC,
+  BACKUP_VERSION,
+  BackupError,
+  type BackupHeader,
+  type BackupPair,
+  type BackupTotals,
+  BLOCK_BYTES_MAX,
+  BLOCK_HEAD_BYTES,
+  BLOCK_TYPE_BYTE,
+  PREAMBLE_BYTES,
+} from './backup-format.js'
+import { decodePairs } from './pair-records.js'
+import { RunningSums } from './running-sums.js'
+
+export type BackupBlock =
+  | { readonly type: 'header'; readonly header: BackupHeader }
+  | { readonly type: 'data'; readonly pairs: readonly BackupPair[]; readonly body: Buffer }
+  | { readonly type: 'end'; readonly totals: BackupTotals }
+
+export interface DecodeOptions {
+  /** Longer blocks are refused before they are read. */
+  readonly blockBytesMax?: number
+  /** Sums of all blocks handed out so far, but the end. */
+  readonly sums?: RunningSums
+}
+
+/**
+ * The blocks of a backup, each verified before it is handed out: one header, data, one end. No more than a block is held
+ * in memory. A backup is whole only when the end was handed out and the generator returned.
+ * @throws BackupError, and what the source throws.
+ */
+export async function* decodeBackup(
+  source: AsyncIterable<Uint8Array>,
+  { blockBytesMax = BLOCK_BYTES_MAX, sums = new RunningSums() }: DecodeOptions = {},
+): AsyncGenerator<BackupBlock, void, undefined> {
+  const bytes = new ByteReader(source)
+  try {
+    const preamble = await bytes.take(PREAMBLE_BYTES)
+    checkPreamble(preamble)
+    sums.preamble(preamble)
+    const header = parseHeader((await readBlock(bytes, sums, blockBytesMax, ['header'])).body, damagedAt(0))
+    yield { type: 'header', header }
+    for (;;) {
+      const damaged = damagedAt(sums.length)
+      const { type, head, body } = await readBlock(bytes, sums, blockBytesMax, ['data', 'end'])
+      if (type === 'end') {
+        const totals = parseEnd(body, sums, damaged)
+        if (!(await bytes.isAtEnd())) throw damaged('bytes follow after the end')
+        return yield { type: 'end', totals }
+      }
+      const pairs = decodePairs(body, sums.lastKey, header.ts)
+      if (pairs === undefined) throw damaged('the pairs make no sense')
+      sums.block(head, body)
+      sums.counted(pairs)
+      yield { type: 'data', pairs, body }
+    }
+  } finally {
+    await bytes.close()
+  }
+}
+
+type Damaged = (what: string) => BackupError
+
+function damagedAt(offset: number): Damaged {
+  return (what) => new BackupError('damaged', `the backup is damaged at byte ${offset}: ${what}`)
+}
+
+function checkPreamble(preamble: Buffer): void {
+  if (preamble.toString('latin1', 0, BACKUP_MAGIC.length) !== BACKUP_MAGIC)
+    throw new BackupError('damaged', 'this is no PerKV backup')
+  const version = preamble.readUInt32BE(BACKUP_MAGIC.length)
+  if (version === BACKUP_VERSION) return
+  const detail = `the backup has version ${version}; this PerKV reads version ${BACKUP_VERSION}`
+  throw new BackupError('unsupported', detail)
+}
+
+/** A header is added to the sums at once; data and the end are after their contents were checked. */
+async function readBlock<const T extends 'header' | 'data' | 'end'>(
+  bytes: ByteReader,
+  sums: RunningSums,
+  blockBytesMax: number,
+  expected: readonly T[],
+): Promise<{ readonly type: T; readonly head: Buffer; readonly body: Buffer }> {
+  const damaged = damagedAt(sums.length)
+  const head = await bytes.take(BLOCK_HEAD_BYTES)
+  const type = expected.find((one) => BLOCK_TYPE_BYTE[one] === head[0])
+  if (type === undefined) throw damaged(`no ${expected.join(' or ')} block begins here`)
+  const length = head.readUInt32BE(1)
+  if (length > BLOCK_BYTES_MAX) throw damaged(`a block of ${length} bytes`)
+  if (length > blockBytesMax) {
+    const detail = `a block at byte ${sums.length} has ${length} bytes, and ${blockBytesMax} are allowed: it is damaged, or its values are longer than this server's --value-bytes-max`
+    throw new BackupError('too_large', detail)
+  }
+  const body = await bytes.take(length)
+  if (!sums.headOf(type, body).equals(head)) throw damaged('the checksum does not match')
+  if (type === 'header') sums.block(head, body)
+  return { type, head, body }
+}
+
+function parseHeader(body: Buffer, damaged: Damaged): BackupHeader {
+  const { id, ts, perkv, start } = parseJson(body, damaged)
+  if (typeof id !== 'string' || !/^[0-9a-f]{32}$/.test(id)) throw damaged('the header has no id')
+  if (!isCount(ts) || ts < 1 || ts >= TIMESTAMP_MAX) throw damaged('the header has no ts')
+  if (start !== undefined && typeof start !== 'string') throw damaged('the header has a bad start')
+  const from = start === undefined ? {} : { start: Buffer.from(start, 'base64') }
+  return { id, ts, perkv: String(perkv), ...from }
+}
+
+function parseEnd(body: Buffer, sums: RunningSums, damaged: Damaged): BackupTotals {
+  const { pairs, bytes, sha256 } = parseJson(body, damaged)
+  if (pairs !== sums.pairs || bytes !== sums.bytes) throw damaged('the totals do not match')
+  if (sha256 !== sums.digest()) throw damaged('the digest does not match')
+  return { pairs: sums.pairs, bytes: sums.bytes }
+}
+
+function parseJson(body: Buffer, damaged: Damaged): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(body.toString('utf8'))
+    if (typeof value === 'object' && value !== null) return value as Record<string, unknown>
+  } catch {}
+  throw damaged('no JSON object')
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0
+}
+
+/** So many bytes of a stream as are asked for, at a time. */
+class ByteReader {
+  readonly #source: AsyncIterator<Uint8Array>
+  #chunks: Buffer[] = []
+  #length = 0
+  #taken = 0
+
+  constructor(source: AsyncIterable<Uint8Array>) {
+    this.#source = source[Symbol.asyncIterator]()
+  }
+
+  async take(count: number): Promise<Buffer> {
+    while (this.#length < count)
+      if (!(await this.#pull()))
+        throw new BackupError('cut_off', `the backup is cut off after ${this.#taken + this.#length} bytes`)
+    const first = this.#chunks[0]
+    const all = first !== undefined && first.length >= count ? first : Buffer.concat(this.#chunks)
+    if (all !== first) this.#chunks = [all]
+    if (all.length > count) this.#chunks[0] = all.subarray(count)
+    else this.#chunks.shift()
+    this.#length -= count
+    this.#taken += count
+    return all.subarray(0, count)
+  }
+
+  async isAtEnd(): Promise<boolean> {
+    return this.#length === 0 && !(await this.#pull())
+  }
+
+  async close(): Promise<void> {
+    await this.#source.return?.()
+  }
+
+  /** @returns false at the end of the stream. */
+  async #pull(): Promise<boolean> {
+    for (;;) {
+      const { done, value } = await this.#source.next()
+      if (done) return false
+      if (value.length === 0) continue
+      this.#chunks.push(Buffer.from(value.buffer, value.byteOffset, value.byteLength))
+      this.#length += value.length
+      return true
+    }
+  }
+}

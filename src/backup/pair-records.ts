@@ -1,0 +1,49 @@
+import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
+import type { BackupPair } from './backup-format.js'
+
+/** commit_ts 8, length of the key 2, of the value 4; then both. Integers are big endian. */
+export const RECORD_HEAD_BYTES = 14
+
+export function recordBytes({ key, value }: BackupPair): number {
+  return RECORD_HEAD_BYTES + key.length + value.length
+}
+
+/** The body of a data block. */
+export function encodePairs(pairs: readonly BackupPair[]): Buffer {
+  const body = Buffer.allocUnsafe(pairs.reduce((sum, pair) => sum + recordBytes(pair), 0))
+  let at = 0
+  for (const { key, value, commitTs } of pairs) {
+    at = body.writeUInt32BE(Math.floor(commitTs / 2 ** 32), at)
+    at = body.writeUInt32BE(commitTs % 2 ** 32, at)
+    at = body.writeUInt16BE(key.length, at)
+    at = body.writeUInt32BE(value.length, at)
+    body.set(key, at)
+    body.set(value, at + key.length)
+    at += key.length + value.length
+  }
+  return body
+}
+
+/**
+ * @param after the key before; keys ascend from block to block.
+ * @param ts of the snapshot: no pair is newer.
+ * @returns pairs whose keys and values are parts of `body`; undefined where they don't make sense.
+ */
+export function decodePairs(body: Buffer, after: Uint8Array | undefined, ts: Timestamp): BackupPair[] | undefined {
+  const pairs: BackupPair[] = []
+  let last = after
+  for (let at = 0; at < body.length; ) {
+    if (body.length - at < RECORD_HEAD_BYTES) return undefined
+    const commitTs = body.readUInt32BE(at) * 2 ** 32 + body.readUInt32BE(at + 4)
+    const keyAt = at + RECORD_HEAD_BYTES
+    const valueAt = keyAt + body.readUInt16BE(at + 8)
+    at = valueAt + body.readUInt32BE(at + 10)
+    if (at > body.length || valueAt === keyAt) return undefined
+    const key = body.subarray(keyAt, valueAt)
+    if (last !== undefined && key.compare(last) <= 0) return undefined
+    if (commitTs < 2 || commitTs > ts || commitTs >= TIMESTAMP_MAX) return undefined // It is above some start_ts.
+    pairs.push({ key, value: body.subarray(valueAt, at), commitTs })
+    last = key
+  }
+  return pairs.length === 0 ? undefined : pairs
+}

@@ -1,0 +1,54 @@
+import { createHash } from 'node:crypto'
+import { crc32 } from 'node:zlib'
+import { BLOCK_HEAD_BYTES, BLOCK_TYPE_BYTE, type BlockType } from './backup-format.js'
+
+/** What a backup adds up to so far. Reader and writer keep the same sums, so a writer can go on from where a reader stopped. */
+export class RunningSums {
+  /** Of everything before: a block's checksum goes on from the one before it, so none can be missing or change places. */
+  #crc = 0
+  readonly #sha256 = createHash('sha256')
+  /** Bytes of the file. */
+  length = 0
+  pairs = 0
+  /** Of keys and values. */
+  bytes = 0
+  lastKey: Uint8Array | undefined
+  isClosed = false
+
+  preamble(bytes: Buffer): void {
+    this.#crc = crc32(bytes)
+    this.#add(bytes)
+  }
+
+  /** The head that a block has here. */
+  headOf(type: BlockType, body: Buffer): Buffer {
+    const head = Buffer.allocUnsafe(BLOCK_HEAD_BYTES)
+    head[0] = BLOCK_TYPE_BYTE[type]
+    head.writeUInt32BE(body.length, 1)
+    head.writeUInt32BE(crc32(body, crc32(head.subarray(0, 5), this.#crc)), 5)
+    return head
+  }
+
+  block(head: Buffer, body: Buffer): void {
+    this.#crc = head.readUInt32BE(5)
+    this.#add(head)
+    this.#add(body)
+  }
+
+  counted(pairs: readonly { readonly key: Uint8Array; readonly value: Uint8Array }[]): void {
+    this.pairs += pairs.length
+    for (const { key, value } of pairs) this.bytes += key.length + value.length
+    this.lastKey = pairs.at(-1)?.key
+  }
+
+  /** Of the whole file up to here; nothing can be added afterwards. */
+  digest(): string {
+    this.isClosed = true
+    return this.#sha256.digest('hex')
+  }
+
+  #add(bytes: Buffer): void {
+    this.#sha256.update(bytes)
+    this.length += bytes.length
+  }
+}

@@ -1,0 +1,158 @@
+import { setTimeout as pause } from 'node:timers/promises'
+import { decodeBackup } from '../backup/backup-decoder.js'
+import { BackupEncoder } from '../backup/backup-encoder.js'
+import { BackupError, type BackupHeader } from '../backup/backup-format.js'
+import { RunningSums } from '../backup/running-sums.js'
+import { type Flags, flagsHelp, integer, readFlags } from '../flags.js'
+import { afterKey } from '../percolator/key-range.js'
+import type { Timestamp } from '../percolator/timestamp.js'
+import type { Command } from './command.js'
+import { type Output, PartFile, STDOUT } from './output.js'
+import { Progress } from './progress.js'
+import { RemotePin } from './remote-pin.js'
+import { bytesOf, Refused, type RemoteServer, remoteServer, SERVER_FLAGS, Unreachable } from './remote-server.js'
+
+const BACKUP_FLAGS = {
+  ...SERVER_FLAGS,
+  ts: { value: 'TS', help: 'the snapshot to write; the newest when absent' },
+} as const satisfies Flags
+
+/** Broken connections in a row, without a block in between, and the pause after the first of them; it doubles. */
+const BREAKS_MAX = 6
+const PAUSE_MS = 250
+
+export const backup: Command = {
+  help: `Usage: perkv backup [flags] FILE|-
+
+Writes one snapshot of all pairs to FILE, or to stdout. It is FILE.part until it is complete, and a run that was broken
+off is continued by the next one with the same FILE, while the server still has its snapshot.
+
+Flags:
+${flagsHelp(BACKUP_FLAGS)}`,
+
+  async run(args, env) {
+    const flags = readFlags(BACKUP_FLAGS, args, env, ['FILE'])
+    const askedTs = flags.optional('ts')
+    const ts = askedTs && integer(askedTs, 1, Number.MAX_SAFE_INTEGER)
+    const server = remoteServer(flags, env)
+    const progress = new Progress('backup', 'keys', { isQuiet: flags.isSet('quiet') })
+    const path = flags.positionals[0] as string
+    const file = path === '-' ? undefined : await PartFile.open(path)
+    try {
+      const transfer = new Transfer(server, file ?? STDOUT, progress)
+      if (file !== undefined) await transfer.goOnFrom(file, ts)
+      await transfer.run(ts)
+    } finally {
+      progress.stop()
+      await file?.close()
+      server.close()
+    }
+  },
+}
+
+/** A backup on its way, which outlives the connections that bring it. */
+class Transfer {
+  #encoder = new BackupEncoder()
+  #header: BackupHeader | undefined
+
+  constructor(
+    readonly server: RemoteServer,
+    readonly output: Output,
+    readonly progress: Progress,
+  ) {}
+
+  /** Whole blocks of an earlier run are kept, if they are of the snapshot that is wanted now. */
+  async goOnFrom(file: PartFile, ts: Timestamp | undefined): Promise<void> {
+    const sums = new RunningSums()
+    try {
+      for await (const block of decodeBackup(file.leftover(), { sums }))
+        if (block.type === 'header') this.#header = block.header
+    } catch (error) {
+      if (!(error instanceof BackupError)) throw error // All before it is good.
+    }
+    const isWanted = this.#header !== undefined && (ts === undefined || this.#header.ts === ts)
+    // Sums that went on to the end are used up; there is nothing to be continued then, either.
+    if (!isWanted || sums.isClosed) return this.#startOver(file)
+    await file.keep(sums.length)
+    this.#encoder = new BackupEncoder(sums)
+    if (sums.pairs > 0) this.progress.note(`going on after ${sums.pairs} keys of ts ${this.#header?.ts}`)
+  }
+
+  async run(askedTs: Timestamp | undefined): Promise<void> {
+    try {
+      await this.#run(askedTs)
+    } catch (error) {
+      const isGone = error instanceof Refused && error.code === 'ts_below_safe_point'
+      if (!isGone || askedTs !== undefined || this.#header === undefined || !(this.output instanceof PartFile))
+        throw error
+      this.progress.note(`the snapshot of ${this.output.path}.part is gone from the server: starting over`)
+      await this.#startOver(this.output)
+      await this.#run(undefined)
+    }
+    this.progress.finish(`, ts ${this.#header?.ts}`)
+  }
+
+  async #run(askedTs: Timestamp | undefined): Promise<void> {
+    const pin = await RemotePin.take(this.server, this.#header?.ts ?? askedTs)
+    try {
+      for (let breaks = 0; ; breaks++) {
+        const before = this.#encoder.sums.length
+        try {
+          await this.#receive(this.#header?.ts ?? pin?.ts ?? askedTs)
+          break
+        } catch (error) {
+          if (this.#encoder.sums.length > before) breaks = 0
+          if (this.#header === undefined || !isPassing(error) || breaks >= BREAKS_MAX) throw error
+          this.progress.note(`${(error as Error).message}; trying again`)
+          await pause(PAUSE_MS * 2 ** breaks)
+        }
+      }
+      await this.output.write(this.#encoder.end())
+      await this.output.finish()
+    } catch (error) {
+      pin?.leave() // The next run may go on from here.
+      throw error
+    }
+    await pin?.release()
+  }
+
+  async #startOver(file: PartFile): Promise<void> {
+    this.#header = undefined
+    this.#encoder = new BackupEncoder()
+    await file.keep(0)
+  }
+
+  async #receive(ts: Timestamp | undefined): Promise<void> {
+    const { lastKey } = this.#encoder.sums
+    const start = lastKey && afterKey(lastKey)
+    const query = [ts && `ts=${ts}`, start && `start=${percentEncoded(start)}`].filter((part) => part !== undefined)
+    const response = await this.server.send('GET', `/v1/admin/backup?${query.join('&')}`)
+    for await (const block of decodeBackup(bytesOf(response))) {
+      if (block.type === 'header') await this.#begin(block.header)
+      if (block.type !== 'data') continue
+      const bytes = this.#encoder.data(block.pairs, block.body)
+      await this.output.write(bytes)
+      this.progress.items += block.pairs.length
+      this.progress.bytes += bytes.length
+    }
+  }
+
+  async #begin(header: BackupHeader): Promise<void> {
+    if (this.#header === undefined) {
+      this.#header = header
+      await this.output.write(this.#encoder.begin(header))
+    } else if (header.id !== this.#header.id) {
+      const what = this.output instanceof PartFile ? `${this.output.path}.part` : 'what was written so far'
+      throw new BackupError('unsupported', `${what} is of another server, which this one can't continue`)
+    }
+  }
+}
+
+function isPassing(error: unknown): boolean {
+  if (error instanceof BackupError) return error.reason === 'cut_off'
+  return error instanceof Unreachable || (error instanceof Refused && error.isPassing)
+}
+
+function percentEncoded(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString('hex').replace(/../g, '%$&')
+}

@@ -1,0 +1,69 @@
+import { type Flags, flagsHelp, integer, readFlags, UsageError } from '../flags.js'
+import type { Command } from './command.js'
+import { openOutput } from './output.js'
+import { Progress } from './progress.js'
+import { RemotePin } from './remote-pin.js'
+import { bytesOf, remoteServer, SERVER_FLAGS } from './remote-server.js'
+
+const DUMP_FLAGS = {
+  ...SERVER_FLAGS,
+  prefix: { value: 'TEXT', help: 'of the keys' },
+  start: { value: 'TEXT', help: 'first key' },
+  end: { value: 'TEXT', help: 'first key no longer wanted' },
+  ts: { value: 'TS', help: 'the snapshot to write; the newest when absent' },
+} as const satisfies Flags
+
+/** Of each transaction in the way. */
+const LOCK_WAIT_MS = 60_000
+const NEWLINE = 0x0a
+
+export const dump: Command = {
+  help: `Usage: perkv dump [flags] [FILE|-]
+
+Writes the pairs of one snapshot as lines of JSON, to stdout unless a FILE is given: {"key", "value", "commit_ts"}, where
+bytes that are not UTF-8 are {"base64"}. perkv load reads them. The file is FILE.part until it is complete.
+
+Flags:
+${flagsHelp(DUMP_FLAGS)}`,
+
+  async run(args, env) {
+    const flags = readFlags(DUMP_FLAGS, args, env, ['[FILE]'])
+    const asked = flags.optional('ts')
+    const server = remoteServer(flags, env)
+    const query = new URLSearchParams({ lock_wait_ms: String(LOCK_WAIT_MS) })
+    for (const name of ['prefix', 'start', 'end'] as const) {
+      const given = flags.optional(name)
+      if (given === undefined) continue
+      if (name !== 'prefix' && query.has('prefix')) throw new UsageError(`--prefix does not go with --${name}`)
+      query.set(name, given.text)
+    }
+    const progress = new Progress('dump', 'lines', { isQuiet: flags.isSet('quiet') })
+    const output = await openOutput(flags.positionals[0] ?? '-')
+    let pin: RemotePin | undefined
+    try {
+      pin = await RemotePin.take(server, asked && integer(asked, 1, Number.MAX_SAFE_INTEGER))
+      const ts = pin?.ts ?? asked?.text
+      if (ts !== undefined) query.set('ts', String(ts))
+      const headers = { accept: 'application/x-ndjson' }
+      const response = await server.send('GET', `/v1/kv?${query}`, { headers })
+      for await (const chunk of bytesOf(response)) {
+        await output.write(chunk)
+        progress.bytes += chunk.length
+        progress.items += countOf(NEWLINE, chunk)
+      }
+      await output.finish()
+      progress.finish()
+    } finally {
+      progress.stop()
+      await output.close()
+      await pin?.release()
+      server.close()
+    }
+  },
+}
+
+function countOf(byte: number, bytes: Uint8Array): number {
+  let count = 0
+  for (let at = bytes.indexOf(byte); at !== -1; at = bytes.indexOf(byte, at + 1)) count++
+  return count
+}

@@ -1,0 +1,25 @@
+const NEWLINE = 0x0a
+/** The longest value, in base64, and its key. */
+const LINE_BYTES_MAX = 400 * 1024 * 1024
+
+/** The lines of a stream, without their ends. @throws RangeError for one that is too long. */
+export async function* linesOf(source: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer, void, undefined> {
+  let parts: Buffer[] = []
+  let length = 0
+  for await (const given of source) {
+    const chunk = Buffer.from(given.buffer, given.byteOffset, given.byteLength)
+    let from = 0
+    for (let at = chunk.indexOf(NEWLINE); at !== -1; at = chunk.indexOf(NEWLINE, from)) {
+      parts.push(chunk.subarray(from, at))
+      yield parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts)
+      parts = []
+      length = 0
+      from = at + 1
+    }
+    if (from === chunk.length) continue
+    parts.push(chunk.subarray(from))
+    length += chunk.length - from
+    if (length > LINE_BYTES_MAX) throw new RangeError(`a line of over ${LINE_BYTES_MAX} bytes`)
+  }
+  if (parts.length > 0) yield Buffer.concat(parts)
+}

@@ -1,0 +1,221 @@
+import { isUtf8 } from 'node:buffer'
+import { createReadStream } from 'node:fs'
+import { stat } from 'node:fs/promises'
+import { setTimeout as pause } from 'node:timers/promises'
+import { type Flags, flagsHelp, integer, readFlags } from '../flags.js'
+import type { Command } from './command.js'
+import { linesOf } from './lines.js'
+import { Progress } from './progress.js'
+import { Refused, type RemoteServer, remoteServer, SERVER_FLAGS, Unreachable } from './remote-server.js'
+
+const LOAD_FLAGS = {
+  ...SERVER_FLAGS,
+  concurrency: { value: 'N', help: 'transactions at a time', default: '4' },
+  batch: { value: 'N', help: 'lines in a transaction', default: '1000' },
+  'skip-lines': { value: 'N', help: 'lines at the beginning that are loaded already', default: '0' },
+} as const satisfies Flags
+
+/** A batch ends with the line that brings it to this many bytes. */
+const BATCH_BYTES = 1024 * 1024
+const TRIES_MAX = 12
+const PAUSE_MS = 50
+const PAUSE_MS_MAX = 5000
+
+export const load: Command = {
+  help: `Usage: perkv load [flags] FILE|-
+
+Puts the pairs of FILE, or of stdin: a line of JSON each, {"key", "value"}, where bytes that are not UTF-8 are {"base64"}.
+commit_ts is passed over, so the lines of perkv dump will do. Of lines with the same key the last one counts. Each batch of
+lines is a transaction; where it stops, it says up to which line all is stored.
+
+Flags:
+${flagsHelp(LOAD_FLAGS)}`,
+
+  async run(args, env) {
+    const flags = readFlags(LOAD_FLAGS, args, env, ['FILE'])
+    const concurrency = integer(flags.required('concurrency'), 1, 1000)
+    const batchLines = integer(flags.required('batch'), 1, 100_000)
+    const skipLines = integer(flags.required('skip-lines'), 0, Number.MAX_SAFE_INTEGER)
+    const server = remoteServer(flags, env)
+    const path = flags.positionals[0] as string
+    const totalBytes = path === '-' ? undefined : (await stat(path)).size
+    const progress = new Progress('load', 'lines', { isQuiet: flags.isSet('quiet'), totalBytes })
+    const loading = new Loading(server, progress, skipLines)
+    const source = path === '-' ? process.stdin : createReadStream(path, { highWaterMark: 256 * 1024 })
+    const interrupt = (): void => {
+      loading.stop(new Error('interrupted'))
+      source.destroy()
+    }
+    process.once('SIGINT', interrupt)
+    try {
+      await loading.run(linesOf(source), batchLines, concurrency)
+      progress.finish()
+    } finally {
+      process.off('SIGINT', interrupt)
+      progress.stop()
+      server.close()
+    }
+  },
+}
+
+/** Stopped at some line. The message says what is stored. */
+class LoadError extends Error {
+  override readonly name = 'LoadError'
+  readonly code = 'load_stopped'
+}
+
+type WireBytes = string | { readonly base64: string }
+
+interface Batch {
+  /** Of the first line, from 1. */
+  readonly from: number
+  /** Of each op; empty lines have none. */
+  readonly lines: number[]
+  readonly ops: object[]
+  readonly keys: Set<string>
+  bytes: number
+}
+
+class Loading {
+  readonly #inFlight = new Map<Batch, Promise<void>>()
+  #failure: unknown
+  #failedFrom = Number.POSITIVE_INFINITY
+  /** The last line that was read. */
+  #line = 0
+
+  constructor(
+    readonly server: RemoteServer,
+    readonly progress: Progress,
+    readonly skipLines: number,
+  ) {}
+
+  stop(reason: unknown): void {
+    this.#failure ??= reason
+  }
+
+  async run(lines: AsyncIterable<Buffer>, batchLines: number, concurrency: number): Promise<void> {
+    let batch = newBatch(this.skipLines + 1)
+    try {
+      for await (const line of lines) {
+        if (this.#failure !== undefined) break
+        this.#line++
+        this.progress.bytes += line.length + 1
+        if (this.#line <= this.skipLines) continue
+        this.#add(batch, line)
+        if (batch.lines.length < batchLines && batch.bytes < BATCH_BYTES) continue
+        await this.#dispatch(batch, concurrency)
+        batch = newBatch(this.#line + 1)
+      }
+      if (this.#failure === undefined && batch.lines.length > 0) await this.#dispatch(batch, concurrency)
+    } catch (error) {
+      this.stop(error)
+    }
+    if (this.#failure !== undefined) this.#failedFrom = Math.min(this.#failedFrom, batch.from)
+    await Promise.all(this.#inFlight.values())
+    if (this.#failure === undefined) return
+    const stored = this.#failedFrom - 1
+    const reason = this.#failure instanceof Error ? this.#failure.message : String(this.#failure)
+    const rest = stored > 0 ? `; all up to line ${stored} is stored, go on with --skip-lines ${stored}` : ''
+    throw new LoadError(`${reason}${rest}`)
+  }
+
+  #add(batch: Batch, line: Buffer): void {
+    const pair = pairOf(line)
+    if (typeof pair === 'string') throw new LoadError(`line ${this.#line}: ${pair}`)
+    if (pair === undefined) return
+    batch.lines.push(this.#line)
+    batch.ops.push({ op: 'put', key: pair.key, value: pair.value })
+    batch.keys.add(keyTextOf(pair.key))
+    batch.bytes += line.length
+  }
+
+  /** As soon as there is room, and nothing on its way that writes one of its keys: the later line must win. */
+  async #dispatch(batch: Batch, concurrency: number): Promise<void> {
+    const isInTheWay = (): boolean => [...this.#inFlight.keys()].some(({ keys }) => isAnyIn(keys, batch.keys))
+    while (this.#inFlight.size >= concurrency || isInTheWay()) await Promise.race(this.#inFlight.values())
+    if (this.#failure !== undefined) {
+      this.#failedFrom = Math.min(this.#failedFrom, batch.from)
+      return
+    }
+    const sending = this.#send(batch)
+      .then(() => {
+        this.progress.items += batch.lines.length
+      })
+      .catch((error: unknown) => {
+        if (batch.from < this.#failedFrom) this.#failure = error
+        this.#failedFrom = Math.min(this.#failedFrom, batch.from)
+      })
+      .finally(() => this.#inFlight.delete(batch))
+    this.#inFlight.set(batch, sending)
+  }
+
+  /** The same puts again do no harm: what comes later to one of these keys waits for this. */
+  async #send(batch: Batch): Promise<void> {
+    for (let tries = 1; ; tries++) {
+      try {
+        await this.server.json('POST', '/v1/txn', { ops: batch.ops })
+        return
+      } catch (error) {
+        if (tries >= TRIES_MAX || !isPassing(error)) throw located(error, batch)
+        const waitMs = Math.min(PAUSE_MS_MAX, PAUSE_MS * 2 ** (tries - 1)) * (0.5 + Math.random() / 2)
+        await pause(Math.max(waitMs, error instanceof Refused ? error.retryAfterMs : 0))
+      }
+    }
+  }
+}
+
+function newBatch(from: number): Batch {
+  return { from, lines: [], ops: [], keys: new Set(), bytes: 0 }
+}
+
+/** The same for the same bytes, however they are written. */
+function keyTextOf(key: WireBytes): string {
+  return (typeof key === 'string' ? Buffer.from(key) : Buffer.from(key.base64, 'base64')).toString('latin1')
+}
+
+function isAnyIn(all: ReadonlySet<string>, some: ReadonlySet<string>): boolean {
+  for (const one of some) if (all.has(one)) return true
+  return false
+}
+
+function isPassing(error: unknown): boolean {
+  return (
+    error instanceof Unreachable ||
+    (error instanceof Refused && (error.isPassing || error.fields['retryable'] === true))
+  )
+}
+
+/** A refusal that names an op names its line. */
+function located(error: unknown, { lines }: Batch): unknown {
+  if (!(error instanceof Refused)) return error
+  const op = /^ops\[(\d+)\]/.exec(String(error.fields['field']))?.[1]
+  const line = op === undefined ? undefined : lines[Number(op)]
+  const where = line === undefined ? `lines ${lines[0]} to ${lines.at(-1)}` : `line ${line}`
+  return new LoadError(`${where}: ${error.message}`)
+}
+
+/** @returns undefined for an empty line; what is wrong with it, as text. */
+function pairOf(line: Buffer): { readonly key: WireBytes; readonly value: WireBytes } | undefined | string {
+  if (!isUtf8(line)) return 'is not UTF-8'
+  const text = line.toString('utf8')
+  if (text.trim() === '') return undefined
+  let pair: unknown
+  try {
+    pair = JSON.parse(text)
+  } catch {
+    return 'is not JSON'
+  }
+  if (typeof pair !== 'object' || pair === null || Array.isArray(pair)) return 'is no JSON object'
+  const { key, value, commit_ts: _, ...rest } = pair as Record<string, unknown>
+  const [unknown] = Object.keys(rest)
+  if (unknown !== undefined) return `has an unknown field ${JSON.stringify(unknown)}`
+  if (!isBytes(key) || key === '') return 'needs a key: text, or {"base64"}'
+  if (!isBytes(value)) return 'needs a value: text, or {"base64"}'
+  return { key, value }
+}
+
+function isBytes(value: unknown): value is WireBytes {
+  if (typeof value === 'string') return true
+  if (typeof value !== 'object' || value === null) return false
+  return Object.keys(value).length === 1 && 'base64' in value && typeof value.base64 === 'string'
+}

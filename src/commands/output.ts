@@ -1,0 +1,88 @@
+import { once } from 'node:events'
+import { createReadStream } from 'node:fs'
+import { type FileHandle, open, rename, unlink } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import type { Readable } from 'node:stream'
+
+/** Where a command writes to: a file that appears under its name when it is complete, or stdout. */
+export interface Output {
+  write(bytes: Uint8Array): Promise<void>
+  /** Everything is written: durably, and under its own name. */
+  finish(): Promise<void>
+  /** Without being complete: what was written of a file stays, in `.part`. */
+  close(): Promise<void>
+}
+
+export const STDOUT: Output = {
+  async write(bytes) {
+    if (!process.stdout.write(bytes)) await once(process.stdout, 'drain')
+  },
+  async finish() {},
+  async close() {},
+}
+
+/** `FILE.part` until it is complete. */
+export class PartFile implements Output {
+  readonly #handle: FileHandle
+  #length = 0
+  #isOpen = true
+
+  private constructor(
+    readonly path: string,
+    handle: FileHandle,
+  ) {
+    this.#handle = handle
+  }
+
+  static async open(path: string): Promise<PartFile> {
+    const part = `${path}.part`
+    const handle = await open(part, 'r+').catch((error: NodeJS.ErrnoException) => {
+      if (error.code === 'ENOENT') return open(part, 'wx+')
+      throw error
+    })
+    return new PartFile(path, handle)
+  }
+
+  /** What an earlier run has left. */
+  leftover(): Readable {
+    return createReadStream(`${this.path}.part`)
+  }
+
+  /** Goes on behind the first `length` bytes of the leftover; the rest of it goes. */
+  async keep(length: number): Promise<void> {
+    await this.#handle.truncate(length)
+    this.#length = length
+  }
+
+  async write(bytes: Uint8Array): Promise<void> {
+    for (let written = 0; written < bytes.length; ) {
+      const { bytesWritten } = await this.#handle.write(bytes, written, bytes.length - written, this.#length)
+      written += bytesWritten
+      this.#length += bytesWritten
+    }
+  }
+
+  async finish(): Promise<void> {
+    await this.#handle.sync()
+    this.#isOpen = false
+    await this.#handle.close()
+    await rename(`${this.path}.part`, this.path)
+    const directory = await open(dirname(this.path), 'r')
+    await directory.sync().finally(() => directory.close()) // The name is on disk too.
+  }
+
+  async close(): Promise<void> {
+    if (!this.#isOpen) return
+    this.#isOpen = false
+    await this.#handle.close()
+    if (this.#length === 0) await unlink(`${this.path}.part`) // Nothing to go on from.
+  }
+}
+
+/** @param path `-` is stdout. */
+export async function openOutput(path: string): Promise<Output> {
+  if (path === '-') return STDOUT
+  const file = await PartFile.open(path)
+  await file.keep(0)
+  return file
+}

@@ -1,0 +1,76 @@
+const EVERY_MS_TTY = 200
+const EVERY_MS_LINES = 5000
+const BAR_WIDTH = 24
+
+export interface ProgressOptions {
+  readonly isQuiet: boolean
+  /** Of bytes, where it is known. */
+  readonly totalBytes?: number | undefined
+}
+
+/** How far a command has come, on stderr: a bar where somebody watches, a line now and then where it goes to a log. */
+export class Progress {
+  bytes = 0
+  items = 0
+  readonly #startedAt = performance.now()
+  readonly #timer: NodeJS.Timeout | undefined
+  readonly #totalBytes: number | undefined
+  readonly #isTty = process.stderr.isTTY === true
+
+  /** @param what are counted: keys, lines. */
+  constructor(
+    readonly name: string,
+    readonly what: string,
+    readonly options: ProgressOptions,
+  ) {
+    this.#totalBytes = options.totalBytes || undefined
+    if (options.isQuiet) return
+    this.#timer = setInterval(() => this.#show(), this.#isTty ? EVERY_MS_TTY : EVERY_MS_LINES).unref()
+  }
+
+  /** Something that goes wrong, or is worth knowing, on a line of its own. */
+  note(text: string): void {
+    if (this.options.isQuiet) return
+    process.stderr.write(`${this.#isTty ? '\r\x1b[K' : ''}perkv ${this.name}: ${text}\n`)
+  }
+
+  /** No more bars. */
+  stop(): void {
+    if (this.#timer === undefined) return
+    clearInterval(this.#timer)
+    if (this.#isTty) process.stderr.write('\r\x1b[K')
+  }
+
+  finish(rest = ''): void {
+    this.stop()
+    const seconds = ((performance.now() - this.#startedAt) / 1000).toFixed(1)
+    this.note(`${this.#amount()} in ${seconds} s (${this.#rate()})${rest}`)
+  }
+
+  #show(): void {
+    const share = this.#totalBytes === undefined ? undefined : Math.min(1, this.bytes / this.#totalBytes)
+    const line = `${share === undefined ? '' : `${bar(share)} `}${this.#amount()}, ${this.#rate()}`
+    if (this.#isTty) process.stderr.write(`\r\x1b[K${this.name} ${line}`)
+    else this.note(line)
+  }
+
+  #amount(): string {
+    const items = this.items === 0 ? '' : `${this.items.toLocaleString('en')} ${this.what}, `
+    return `${items}${megabytes(this.bytes)} MB`
+  }
+
+  #rate(): string {
+    const seconds = Math.max(0.001, (performance.now() - this.#startedAt) / 1000)
+    const items = this.items === 0 ? '' : `${Math.round(this.items / seconds).toLocaleString('en')} ${this.what}/s, `
+    return `${items}${megabytes(this.bytes / seconds)} MB/s`
+  }
+}
+
+function bar(share: number): string {
+  const full = Math.floor(share * BAR_WIDTH)
+  return `[${'#'.repeat(full)}${'.'.repeat(BAR_WIDTH - full)}] ${String(Math.floor(share * 100)).padStart(3)} %`
+}
+
+function megabytes(bytes: number): string {
+  return (bytes / 1e6).toFixed(1)
+}

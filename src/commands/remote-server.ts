@@ -1,0 +1,158 @@
+import { readFileSync } from 'node:fs'
+import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http'
+import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
+import { pipeline, Readable } from 'node:stream'
+import { retryAfterMs } from '../client/retry-after.js'
+import { type FlagReader, type Flags, notEmpty, UsageError } from '../flags.js'
+
+/** Of every command that talks to a server. */
+export const SERVER_FLAGS = {
+  server: { value: 'URL', help: 'of the server', default: 'http://127.0.0.1:7400' },
+  'token-file': { value: 'FILE', help: 'holds the bearer token; or the token itself in PERKV_TOKEN' },
+  'ca-file': { value: 'FILE', help: 'certificates to trust, PEM, of a server with a CA of its own' },
+  quiet: { help: 'no progress, no summary' },
+} as const satisfies Flags
+
+/** Silence for so long is a broken connection; a server may wait a minute for a lock. */
+const IDLE_MS_MAX = 5 * 60_000
+const PROBLEM_BYTES_MAX = 1024 * 1024
+
+/** The server said no. */
+export class Refused extends Error {
+  override readonly name = 'Refused'
+  constructor(
+    readonly status: number,
+    /** `unexpected_answer` when whoever answered is not PerKV. */
+    readonly code: string,
+    readonly detail: string,
+    readonly fields: Readonly<Record<string, unknown>>,
+    readonly retryAfterMs: number,
+  ) {
+    super(`the server answered ${status} ${code}: ${detail}`)
+  }
+
+  /** It can't just now. */
+  get isPassing(): boolean {
+    return this.status === 503 || this.status === 504 || this.status === 423
+  }
+}
+
+/** No connection, or one that broke. */
+export class Unreachable extends Error {
+  override readonly name = 'Unreachable'
+  readonly code = 'unreachable'
+}
+
+export interface Sent {
+  readonly headers?: Readonly<Record<string, string>>
+  /** A stream is piped, and left alone once the server has answered. */
+  readonly body?: Buffer | Readable
+}
+
+/** The server that a command was told to talk to. */
+export class RemoteServer {
+  readonly #url: URL
+  readonly #agent: HttpAgent | HttpsAgent
+  readonly #authorization: Readonly<Record<string, string>>
+
+  constructor(url: URL, token: string | undefined, ca: Buffer | undefined) {
+    this.#url = url
+    const options = { keepAlive: true }
+    this.#agent = url.protocol === 'https:' ? new HttpsAgent({ ...options, ...(ca && { ca }) }) : new HttpAgent(options)
+    this.#authorization = token === undefined ? {} : { authorization: `Bearer ${token}` }
+  }
+
+  /** @param path begins with a slash. @returns an answer that is a success. @throws Refused, Unreachable, what `body` throws. */
+  send(method: string, path: string, { headers, body }: Sent = {}): Promise<IncomingMessage> {
+    return new Promise((resolve, reject) => {
+      const send = this.#url.protocol === 'https:' ? httpsRequest : httpRequest
+      const target = `${this.#url.href.replace(/\/$/, '')}${path}`
+      const request = send(target, { method, agent: this.#agent, headers: { ...this.#authorization, ...headers } })
+      const fail = (error: Error): void =>
+        reject(new Unreachable(`${this.#url.origin}: ${error.message || 'no answer'}`))
+      request.setTimeout(IDLE_MS_MAX, () => request.destroy(new Error('no answer')))
+      request.on('error', fail)
+      request.on('response', (response) => {
+        const { statusCode = 0 } = response
+        if (statusCode >= 200 && statusCode < 300) return resolve(response)
+        refusalOf(response)
+          .then(reject, fail)
+          .finally(() => request.destroy())
+      })
+      if (!(body instanceof Readable)) return request.end(body)
+      let source: Error | undefined
+      body.once('error', (error) => {
+        source = error
+      })
+      pipeline(body, request, () => source && reject(source)) // What breaks the connection, `fail` is told.
+    })
+  }
+
+  async json(method: string, path: string, body?: unknown): Promise<Record<string, unknown>> {
+    const sent = body === undefined ? {} : { headers: { 'content-type': 'application/json' }, body: jsonBytes(body) }
+    const chunks: Uint8Array[] = []
+    for await (const chunk of bytesOf(await this.send(method, path, sent))) chunks.push(chunk)
+    return JSON.parse(Buffer.concat(chunks).toString('utf8')) as Record<string, unknown>
+  }
+
+  close(): void {
+    this.#agent.destroy()
+  }
+}
+
+/** What a server answers. @throws Unreachable when it breaks off. */
+export async function* bytesOf(response: IncomingMessage): AsyncGenerator<Uint8Array, void, undefined> {
+  try {
+    yield* response
+  } catch (error) {
+    throw new Unreachable(`the connection broke: ${error instanceof Error ? error.message : String(error)}`)
+  }
+}
+
+/** @throws UsageError */
+export function remoteServer(
+  { required, optional }: FlagReader<keyof typeof SERVER_FLAGS>,
+  env: NodeJS.ProcessEnv,
+): RemoteServer {
+  const { text, from } = required('server')
+  const url = URL.canParse(text) ? new URL(text) : undefined
+  if (
+    url === undefined ||
+    !['http:', 'https:'].includes(url.protocol) ||
+    `${url.search}${url.hash}${url.username}` !== ''
+  )
+    throw new UsageError(`${from} must be an http or https URL, not "${text}"`)
+  const tokenFile = optional('token-file')
+  const token = tokenFile === undefined ? env['PERKV_TOKEN'] : read(notEmpty(tokenFile), tokenFile.from).toString()
+  const caFile = optional('ca-file')
+  return new RemoteServer(url, token?.trim() || undefined, caFile && read(notEmpty(caFile), caFile.from))
+}
+
+function read(path: string, from: string): Buffer {
+  try {
+    return readFileSync(path)
+  } catch (error) {
+    throw new UsageError(`${from}: ${error instanceof Error ? error.message : String(error)}`)
+  }
+}
+
+function jsonBytes(body: unknown): Buffer {
+  return Buffer.from(JSON.stringify(body))
+}
+
+async function refusalOf(response: IncomingMessage): Promise<Refused> {
+  const status = response.statusCode ?? 0
+  const chunks: Buffer[] = []
+  let length = 0
+  for await (const chunk of response as AsyncIterable<Buffer>) {
+    chunks.push(chunk)
+    length += chunk.length
+    if (length > PROBLEM_BYTES_MAX) break
+  }
+  const retryMs = retryAfterMs(response.headers['retry-after'] ?? null)
+  try {
+    const { code, detail, ...fields } = JSON.parse(Buffer.concat(chunks).toString('utf8')) as Record<string, unknown>
+    if (typeof code === 'string') return new Refused(status, code, String(detail), fields, retryMs)
+  } catch {}
+  return new Refused(status, 'unexpected_answer', 'this is no PerKV server, or something stands before it', {}, retryMs)
+}

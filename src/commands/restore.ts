@@ -1,0 +1,96 @@
+import { createReadStream } from 'node:fs'
+import { stat } from 'node:fs/promises'
+import type { IncomingMessage } from 'node:http'
+import { Readable } from 'node:stream'
+import { setTimeout as pause } from 'node:timers/promises'
+import { decodeBackup } from '../backup/backup-decoder.js'
+import { BackupError, type BackupTotals } from '../backup/backup-format.js'
+import { type Flags, flagsHelp, readFlags } from '../flags.js'
+import type { Command } from './command.js'
+import { Progress } from './progress.js'
+import { bytesOf, Refused, remoteServer, SERVER_FLAGS, Unreachable } from './remote-server.js'
+
+const RESTORE_FLAGS = {
+  ...SERVER_FLAGS,
+  restart: { help: 'first remove what a restore left that was not completed' },
+} as const satisfies Flags
+
+const BREAKS_MAX = 6
+const PAUSE_MS = 250
+
+export const restore: Command = {
+  help: `Usage: perkv restore [flags] FILE|-
+
+Fills an empty server with the backup in FILE, or from stdin. The whole of FILE is verified before anything is sent. A
+restore that was broken off is continued by the same command again; until it is complete the server serves nothing else.
+
+Flags:
+${flagsHelp(RESTORE_FLAGS)}`,
+
+  async run(args, env) {
+    const flags = readFlags(RESTORE_FLAGS, args, env, ['FILE'])
+    const server = remoteServer(flags, env)
+    const path = flags.positionals[0] as string
+    const isQuiet = flags.isSet('quiet')
+    const totals = path === '-' ? undefined : await verify(path, isQuiet)
+    const progress = new Progress('restore', 'keys', {
+      isQuiet,
+      totalBytes: path === '-' ? undefined : (await stat(path)).size,
+    })
+    try {
+      for (let breaks = 0; ; breaks++) {
+        progress.bytes = 0
+        const source = path === '-' ? process.stdin : createReadStream(path, { highWaterMark: 256 * 1024 })
+        const restart = flags.isSet('restart') && breaks === 0 ? '?restart=true' : ''
+        try {
+          const body = Readable.from(counted(source, progress))
+          const headers = { 'content-type': 'application/octet-stream' }
+          await drained(await server.send('POST', `/v1/admin/restore${restart}`, { headers, body }))
+          break
+        } catch (error) {
+          if (totals === undefined || progress.bytes === 0 || !isPassing(error) || breaks >= BREAKS_MAX) throw error
+          progress.note(`${(error as Error).message}; trying again`)
+          await pause(PAUSE_MS * 2 ** breaks)
+        }
+      }
+      progress.items = totals?.pairs ?? 0
+      progress.finish()
+    } finally {
+      progress.stop()
+      server.close()
+    }
+  },
+}
+
+/** @throws BackupError */
+async function verify(path: string, isQuiet: boolean): Promise<BackupTotals> {
+  const progress = new Progress('restore: verifying', 'keys', { isQuiet, totalBytes: (await stat(path)).size })
+  try {
+    for await (const block of decodeBackup(counted(createReadStream(path, { highWaterMark: 256 * 1024 }), progress))) {
+      if (block.type === 'header' && block.header.start !== undefined)
+        throw new BackupError('unsupported', 'this is a part that continues another backup, not one by itself')
+      if (block.type === 'data') progress.items += block.pairs.length
+      if (block.type === 'end') return block.totals
+    }
+    throw new BackupError('cut_off', 'the backup has no end')
+  } catch (error) {
+    throw error instanceof BackupError ? new BackupError(error.reason, `${path}: ${error.message}`) : error
+  } finally {
+    progress.stop()
+  }
+}
+
+async function* counted(source: AsyncIterable<Buffer>, progress: Progress): AsyncGenerator<Buffer, void, undefined> {
+  for await (const chunk of source) {
+    progress.bytes += chunk.length
+    yield chunk
+  }
+}
+
+async function drained(response: IncomingMessage): Promise<void> {
+  for await (const _ of bytesOf(response));
+}
+
+function isPassing(error: unknown): boolean {
+  return error instanceof Unreachable || (error instanceof Refused && error.isPassing)
+}

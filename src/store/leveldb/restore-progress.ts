@@ -1,0 +1,27 @@
+import { asBytes, asInteger, asOptionalBytes, packRecord, unpackRecord } from '../../percolator/codec/record.js'
+import { asBuffer } from '../../percolator/key-text.js'
+import type { RestoreProgress } from '../store.js'
+import { META_RESTORE } from './data-directory.js'
+import type { Engine, EngineOp } from './engine.js'
+
+const RESTORE = 'restore'
+
+/** In the batch that stores the pairs up to there. */
+export function putRestoreProgress({ id, ts, lastKey, pairs, bytes }: RestoreProgress): EngineOp {
+  const record = [Buffer.from(id, 'hex'), ts, lastKey === undefined ? null : asBuffer(lastKey), pairs, bytes]
+  return { type: 'put', key: META_RESTORE, value: packRecord(record) }
+}
+
+/** undefined: no restore was begun, or it is complete. @throws CorruptRecord */
+export async function readRestoreProgress(engine: Engine): Promise<RestoreProgress | undefined> {
+  const record = await engine.get(META_RESTORE)
+  if (record === undefined) return undefined
+  const fields = unpackRecord(record, RESTORE, 5)
+  return {
+    id: asBuffer(asBytes(fields[0], RESTORE)).toString('hex'),
+    ts: asInteger(fields[1], RESTORE),
+    lastKey: asOptionalBytes(fields[2], RESTORE),
+    pairs: asInteger(fields[3], RESTORE),
+    bytes: asInteger(fields[4], RESTORE),
+  }
+}
