@@ -72,7 +72,10 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     // While closing, requests that are on their way are served, with `connection: close`.
     return503OnClosing: false,
     rewriteUrl: routedUrl,
-    routerOptions: { querystringParser: (text: string) => parseRawQuery(text) as Record<string, unknown> },
+    routerOptions: {
+      querystringParser: (text: string) => parseRawQuery(text) as Record<string, unknown>,
+      maxParamLength: options.limits.headerBytesMax, // A name too long for a transaction is one that nobody has.
+    },
     clientErrorHandler: refuseMalformed,
     frameworkErrors: (error, request, reply) => {
       addSafeHeaders(reply) // No hook has run.

@@ -5,6 +5,12 @@ import { expectProblem, testServers } from './support.js'
 
 const startServer = testServers()
 
+test.each(['/v1/txn/%/commit', '/v1/admin/pins/%'])('a name of any length in %s is nobody’s', async (path) => {
+  const server = await startServer()
+  const url = path.replace('%', 'k'.repeat(5000))
+  expect((await server.send(path.endsWith('commit') ? 'POST' : 'DELETE', url)).statusCode).toBe(404)
+})
+
 /** Requests that are legal one by one and once did harm that outlasted them. */
 
 test('timestamps at the end of their range leave nothing that cannot be read, over a restart too', async () => {

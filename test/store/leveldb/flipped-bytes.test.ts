@@ -1,7 +1,7 @@
 import { copyFile, readdir, readFile, rename, rm, truncate, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pino } from 'pino'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { createApp } from '../../../src/http/app.js'
 import { DEFAULT_LIMITS } from '../../../src/limits.js'
 import { KvError } from '../../../src/percolator/errors.js'
@@ -257,6 +257,7 @@ test('a table that is damaged while the server runs stops all that reads from it
   ])
     expect((await failureOf(call() as Promise<unknown>)).message).toBe(`the database is damaged: ${damage}`)
 
+  vi.spyOn(store, 'serverRecords').mockResolvedValue(new Map()) // Read before the server serves anything.
   const app = await createApp({
     store,
     limits: DEFAULT_LIMITS,
