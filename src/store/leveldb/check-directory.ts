@@ -5,7 +5,7 @@ import { FORMAT_VERSION, readFormat } from './data-directory.js'
 import { DataDirectoryError } from './data-directory-error.js'
 import { openLevelDb } from './engine.js'
 import { type VerifiedFiles, verifyFiles } from './files/verify-files.js'
-import { requireUnlocked } from './open-verified.js'
+import { requireUnlocked } from './sound-directory.js'
 
 export interface CheckDirectoryOptions {
   readonly onProblem: (problem: Problem) => Promise<void> | void
@@ -59,6 +59,7 @@ export async function verifiedFiles(
   })
   if (files.files === 0 && files.faults.length === 0)
     throw new DataDirectoryError(`there is no database in ${directory}`)
+  if (files.faults.length > 0) await requireUnlocked(directory) // It may have been opened meanwhile.
   return files
 }
 

@@ -7,8 +7,9 @@ import { DataDirectoryError } from './data-directory-error.js'
 import type { Engine, EngineOp } from './engine.js'
 import { metaKey } from './keyspace.js'
 import { buildNewest } from './newest-records.js'
-import { damagedDirectory, isLocked, openVerified } from './open-verified.js'
+import { openVerified } from './open-verified.js'
 import { sealRecords } from './seal-records.js'
+import { damagedDirectory, isLocked } from './sound-directory.js'
 
 /** Written by this version; a database of a higher one is refused. */
 export const FORMAT_VERSION = 3

@@ -1,6 +1,6 @@
 import { ClassicLevel } from 'classic-level'
-import { requireRecoverable } from './recovery-check.js'
 import { requireRoom } from './room.js'
+import { dropTornEdit, requireSound } from './sound-directory.js'
 
 export type EngineOp =
   | { readonly type: 'put'; readonly key: Buffer; readonly value: Buffer }
@@ -74,11 +74,11 @@ type Level = ClassicLevel<Buffer, Buffer>
 type LevelSnapshot = ReturnType<Level['snapshot']>
 
 /**
- * @throws DataDirectoryError where LevelDB would pass over damage; what classic-level throws: `cause.code` is
- *   `LEVEL_LOCKED` when another process holds the directory.
+ * As it is: see `openVerified`. Opening it again verifies the logs first.
+ * @throws what classic-level does: `cause.code` is `LEVEL_LOCKED` when another process holds the directory.
  */
 export async function openLevelDb(directory: string): Promise<Engine> {
-  await requireRecoverable(directory)
+  await dropTornEdit(directory)
   const db: Level = new ClassicLevel(directory, { keyEncoding: 'buffer', valueEncoding: 'buffer' })
   await db.open()
   return {
@@ -102,7 +102,8 @@ export async function openLevelDb(directory: string): Promise<Engine> {
     requireRoom: () => requireRoom(directory),
     async reopen() {
       await db.close()
-      await requireRecoverable(directory)
+      await requireSound(directory, 0)
+      await dropTornEdit(directory)
       await db.open()
     },
     close: () => db.close(),

@@ -415,7 +415,8 @@ export class RowStore {
         if (ts > this.oracle.last) this.#note(decodeKey(key), ts)
         else passed.push({ type: 'del', key })
       }
-      if (passed.length > 0) await this.engine.write(passed, false)
+      // In time with all others: LevelDB may begin a new log after it, and later fsyncs are of that.
+      if (passed.length > 0) await this.engine.write(passed, this.group.sync)
     }
   }
 

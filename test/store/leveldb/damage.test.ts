@@ -1,8 +1,10 @@
 import { copyFile, link, mkdir, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { crc32c, maskedCrc } from '../../../src/store/leveldb/crc32c.js'
 import { DataDirectoryError } from '../../../src/store/leveldb/data-directory-error.js'
-import { crc32c, type LogRecord, logRecords } from '../../../src/store/leveldb/leveldb-log.js'
+import { openLevelDb } from '../../../src/store/leveldb/engine.js'
+import { readLog } from '../../../src/store/leveldb/files/log-file.js'
 import { openLevelDbStore } from '../../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../../src/store/store.js'
 import { codeOf, makeDirectory, prewriteOf, put, read, START_MS } from '../support.js'
@@ -50,18 +52,22 @@ async function expectRefused(directory: string, what: RegExp): Promise<void> {
   const before = await contents()
   const failure = await open(directory).catch((error: unknown) => error)
   expect(failure).toBeInstanceOf(DataDirectoryError)
-  expect((failure as Error).message).toMatch(what)
-  expect((failure as Error).message).not.toContain('\n')
+  const { message } = failure as Error
+  expect(message.replaceAll('\n', '(line feed)')).toMatch(
+    /^the database in .* is damaged: .*; run perkv check and perkv repair, or restore a back-up$/,
+  )
+  expect(message).toMatch(what)
   expect(await contents()).toEqual(before)
 }
 
+const DAMAGED_RECORD = /damaged: \d+\.log: the record at offset \d+ is damaged, with \d+ sound ones behind it/
+
 /** As LevelDB writes it, into the first block of a log. */
-function logRecordOf(bytes: Buffer): Buffer {
+function logRecordOf(bytes: Buffer, type = 1): Buffer {
   const header = Buffer.alloc(7)
   header.writeUInt16LE(bytes.length, 4)
-  header.writeUInt8(1, 6)
-  const crc = crc32c(Buffer.concat([header.subarray(6), bytes]))
-  header.writeUInt32LE((((crc >>> 15) | (crc << 17)) + 0xa282ead8) >>> 0, 0)
+  header.writeUInt8(type, 6)
+  header.writeUInt32LE(maskedCrc(crc32c(Buffer.concat([header.subarray(6), bytes]))), 0)
   return Buffer.concat([header, bytes])
 }
 
@@ -109,12 +115,6 @@ describe('the log', () => {
   })
   afterAll(() => store.close())
 
-  test('our reader finds the batches that LevelDB wrote', async () => {
-    const records = [...logRecords(await readFile(await logOf(directory)))]
-    expect(records.length).toBeGreaterThanOrEqual(LENGTHS.length)
-    expect(records.every(({ isAfterDamage }: LogRecord) => !isAfterDamage)).toBe(true)
-  })
-
   test('cut off anywhere: whole writes are left, from the first on, as after a crash in the midst of one', async () => {
     const borders = [32_768, 65_536, 98_304].flatMap((at) => [at - 1, at, at + 7])
     const around = ends.flatMap((end) => [end - 1, end, end + 7])
@@ -140,7 +140,7 @@ describe('the log', () => {
       for (const at of [end - 1, end - 30]) {
         const copy = await copyOf(directory)
         await change(await logOf(copy), flipped(at))
-        await expectRefused(copy, /damaged: \d+\.log has a record that cannot be read, and later ones that can/)
+        await expectRefused(copy, DAMAGED_RECORD)
       }
     }
   })
@@ -155,7 +155,7 @@ describe('the log', () => {
       const before = ends[ends.indexOf(end) - 1] as number
       const at = Math.max(before, lastBlock) + 5 // The length's upper byte.
       await change(await logOf(copy), (bytes) => Buffer.from(bytes).fill(0x70, at, at + 1))
-      await expectRefused(copy, /cannot be read, and later ones that can/)
+      await expectRefused(copy, DAMAGED_RECORD)
     }
   })
 
@@ -181,19 +181,45 @@ describe('the log', () => {
   test('zeros in place of a block are refused, and so is a log that jumps', async () => {
     const zeroed = await copyOf(directory)
     await change(await logOf(zeroed), (log) => Buffer.from(log).fill(0, 32_768, 65_536))
-    await expectRefused(zeroed, /cannot be read, and later ones that can/)
+    await expectRefused(zeroed, DAMAGED_RECORD)
 
     const jumping = await copyOf(directory)
-    const records = [...logRecords(await readFile(await logOf(directory)))].map(({ bytes }) => bytes)
+    const records = readLog(await readFile(await logOf(directory))).records.map(({ payload }) => payload)
     const short = records.filter(({ length }) => length < 1000) // One block takes them all.
-    await writeFile(await logOf(jumping), Buffer.concat(short.map(logRecordOf)))
-    await expectRefused(jumping, /cannot be read, and later ones that can/)
+    await writeFile(await logOf(jumping), Buffer.concat(short.map((bytes) => logRecordOf(bytes))))
+    await expectRefused(jumping, /\d+\.log: the record at offset \d+ does not follow the one before it/)
+  })
+
+  test('the first of two, cut off at its beginning', async () => {
+    const copy = await copyOf(directory)
+    const path = await logOf(copy)
+    const log = await readFile(path)
+    const { records } = readLog(log)
+    const first = records.find(({ offset }) => offset >= (ends[0] as number))?.offset as number
+    await writeFile(path, '')
+    const number = Number(/(\d+)\.log$/.exec(path)?.[1]) + 90
+    const rest = log.subarray(first, 20_000)
+    await writeFile(join(copy, `${String(number).padStart(6, '0')}.log`), rest)
+    await expectRefused(copy, /\d+\.log: the record at offset 0 does not follow the one before it/)
+  })
+
+  test('that is damaged when the engine is opened again is refused as well', async () => {
+    const copy = await copyOf(directory)
+    const engine = await openLevelDb(copy)
+    for (const i of [1, 2, 3]) await engine.write([{ type: 'put', key: Buffer.of(i), value: Buffer.of(i) }], false)
+    const whole = await readFile(await logOf(copy))
+    await change(await logOf(copy), flipped(10))
+    await expect(engine.reopen()).rejects.toThrow(DAMAGED_RECORD)
+    await writeFile(await logOf(copy), whole)
+    await engine.reopen()
+    expect(await engine.get(Buffer.of(3))).toEqual(Buffer.of(3))
+    await engine.close()
   })
 
   test('missing, it is missed', async () => {
     const copy = await copyOf(directory)
     await rm(await logOf(copy))
-    await expectRefused(copy, /damaged: \d+\.log is missing, which MANIFEST-\d+ needs/)
+    await expectRefused(copy, /damaged: \d+\.log: it is missing/)
   })
 })
 
@@ -215,23 +241,43 @@ describe('the other files', () => {
   test('without CURRENT, LevelDB would begin a new database and delete the old one: refused', async () => {
     const copy = await copyOf(directory)
     await rm(join(copy, 'CURRENT'))
-    await expectRefused(copy, /damaged: CURRENT is missing beside \d+ files of a database/)
+    await expectRefused(copy, /damaged: CURRENT: it is missing/)
   })
 
   test.each([
-    ['empty', ''],
-    ['of another directory', 'MANIFEST-999999\n'],
-    ['no name', '\0\0\0'],
-  ])('a CURRENT that is %s', async (_, content) => {
+    ['empty', '', /CURRENT: it names no MANIFEST/],
+    ['of another directory', 'MANIFEST-999999\n', /MANIFEST-999999: it is missing/],
+    ['no name', '\0\0\0', /CURRENT: it names no MANIFEST/],
+  ])('a CURRENT that is %s', async (_, content, what) => {
     const copy = await copyOf(directory)
     await writeFile(join(copy, 'CURRENT'), content)
-    await expectRefused(copy, /cannot be opened/)
+    await expectRefused(copy, what)
   })
 
   test('without the manifest', async () => {
     const copy = await copyOf(directory)
     await rm(await nameOf(copy, /^MANIFEST/))
-    await expectRefused(copy, /cannot be opened: .*MANIFEST/)
+    await expectRefused(copy, /MANIFEST-\d+: it is missing/)
+  })
+
+  test('a manifest whose last record a crash left half written: all is there', async () => {
+    const manifest = await readFile(await nameOf(directory, /^MANIFEST/))
+    const payload = readLog(manifest).records.at(-1)?.payload as Buffer
+    const edit = logRecordOf(payload)
+    const half = edit.length >> 1
+    const zeros = Buffer.alloc(half)
+    const ENDS: readonly Buffer[] = [
+      edit.subarray(0, 3),
+      edit.subarray(0, half),
+      zeros,
+      Buffer.concat([edit.subarray(0, half), Buffer.alloc(edit.length - half)]), // These two LevelDB refuses.
+      Buffer.concat([logRecordOf(payload, 2), zeros]),
+    ]
+    for (const [i, end] of ENDS.entries()) {
+      const copy = await copyOf(directory)
+      await change(await nameOf(copy, /^MANIFEST/), (bytes) => Buffer.concat([bytes, end]))
+      expect([i, await countIn(copy, LENGTHS)]).toEqual([i, LENGTHS.length])
+    }
   })
 
   test('a manifest cut off, or with a flipped bit, anywhere: refused, or all is there', async () => {
@@ -256,7 +302,7 @@ describe('the other files', () => {
       const second = 7 + manifest.readUInt16LE(4)
       return Buffer.from(manifest).fill(0x70, second + 5, second + 6) // Its length's upper byte.
     })
-    await expectRefused(copy, /damaged: MANIFEST-\d+ has a record that cannot be read, and later ones that can/)
+    await expectRefused(copy, /damaged: MANIFEST-\d+: the record at offset \d+ is damaged/)
   })
 
   test('a table that is missing', async () => {
@@ -264,7 +310,7 @@ describe('the other files', () => {
     for (const name of names) {
       const copy = await copyOf(directory)
       await rm(join(copy, name))
-      await expectRefused(copy, /missing files/)
+      await expectRefused(copy, /\d+\.ldb: it is missing/)
     }
   })
 

@@ -1,5 +1,6 @@
 import { open, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { firstSequence, readBatches } from './batch-log.js'
 import { readLog } from './log-file.js'
 import { mendedTable, type TableFault, tableFaults } from './table-file.js'
 import { type FileFault, isLiveLog, numberOf, readManifest, sizesOf } from './verify-files.js'
@@ -34,14 +35,16 @@ export type LostRecords =
 export async function mendFiles(directory: string, faults: readonly FileFault[]): Promise<MendedFiles> {
   const sizes = await sizesOf(directory)
   const manifest = sizes.has('CURRENT') ? await readManifest(directory, sizes) : undefined
-  const isKnown = manifest !== undefined && 'tables' in manifest
-  const live = isKnown ? manifest : await remembered(directory, sizes)
+  const isRead = manifest !== undefined && 'tables' in manifest
+  const live = isRead ? manifest : await remembered(directory, sizes)
+  // A MANIFEST that lost its end names files that are gone, and not those that have taken their place.
+  const isKnown = isRead && faults.every(({ kind }) => kind !== 'missing')
 
   const tables = isKnown
     ? faults.filter(({ kind }) => kind === 'table').map(({ file }) => file)
     : [...(await sizesOf(directory)).keys()].filter((file) => file.endsWith('.ldb'))
   const lost: LostRecords[] = []
-  let needsRebuild = !isKnown || faults.some(({ kind }) => kind === 'missing')
+  let needsRebuild = !isKnown
   for (const { file, kind } of faults)
     if (kind === 'missing' && file.endsWith('.ldb')) lost.push({ kind: 'table', file, isWhole: true })
     else if (kind === 'missing' && file.endsWith('.log')) lost.push({ kind: 'log', file, offset: 0, keys: [] })
@@ -54,9 +57,11 @@ export async function mendFiles(directory: string, faults: readonly FileFault[])
 
   const logs = [...sizes.keys()].filter((file) => isLiveLog(file, live))
   let isCut = false
+  let next = firstSequence(isKnown ? live.lastSequence : Number.MAX_SAFE_INTEGER)
   for (const file of logs) {
     const bytes = await readFile(join(directory, file))
-    const { records, soundEnd, after } = readLog(bytes)
+    const { records, soundEnd, after, next: nextHere } = readBatches(bytes, next)
+    next = nextHere
     if (!isCut && soundEnd === bytes.length) continue
     const gone = isCut ? [...records, ...after] : after
     if (gone.length > 0) {
@@ -102,7 +107,7 @@ async function remembered(directory: string, sizes: ReadonlyMap<string, number>)
       return liveFiles(records.map(({ payload }) => payload))
     } catch {}
   }
-  return { tables: new Map(), removed: new Set(), log: 0, previousLog: 0 }
+  return { tables: new Map(), removed: new Set(), log: 0, previousLog: 0, lastSequence: 0 }
 }
 
 /** LevelDB's repair takes in every table and log that it finds, also those from before a compaction. */

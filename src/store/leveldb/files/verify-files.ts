@@ -1,5 +1,6 @@
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
+import { firstSequence, readBatches } from './batch-log.js'
 import { readLog } from './log-file.js'
 import { type TableFault, tableFaults } from './table-file.js'
 import { type LiveFiles, liveFiles } from './version-edit.js'
@@ -31,26 +32,23 @@ const NOTHING: VerifiedFiles = { faults: [], files: 0, bytes: 0, isPartial: fals
 
 /**
  * The files of a LevelDB that no process has open, against the checksums in them: LevelDB itself drops damaged records of
- * its log without a word, and reads tables without looking at theirs. A log may end in a torn record.
+ * its log without a word, reads tables without looking at theirs, does without a log that is missing, and makes a new
+ * database where CURRENT is. A log may end in a torn record.
  */
 export async function verifyFiles(directory: string, options: VerifyOptions = {}): Promise<VerifiedFiles> {
   const sizes = await sizesOf(directory)
   if (!sizes.has('CURRENT')) {
     // A database that was being made when the process died has none either, but no data.
-    const data = [...sizes].find(([file, size]) => size > 0 && /\.(ldb|log)$/.test(file))
+    const data = [...sizes].find(([file, size]) => size > 0 && /\.(ldb|sst|log)$/.test(file))
     return data === undefined ? NOTHING : { ...NOTHING, faults: [missing('CURRENT')] }
   }
   const live = await readManifest(directory, sizes)
   if ('message' in live) return { ...NOTHING, faults: [live] }
   const faults: FileFault[] = []
   const tables = [...live.tables].map(([number, size]) => ({ file: tableName(number), size }))
-  const logs = [...sizes.keys()].filter((file) => isLiveLog(file, live)).map((file) => ({ file }))
-  if (live.log > 0 && !logs.some(({ file }) => numberOf(file) === live.log))
-    faults.push(missing(fileName(live.log, 'log')))
-  for (const { file } of logs) {
-    const { soundEnd, after } = readLog(await readFile(join(directory, file)))
-    if (after.length > 0) faults.push(logFault(file, soundEnd, after.length))
-  }
+  const logs = [...sizes.keys()].filter((file) => isLiveLog(file, live))
+  if (!hasLog(live, sizes)) faults.push(missing(logName(live.log)))
+  else faults.push(...(await verifyLogs(directory, logs, live.lastSequence)))
   const bytesAll = tables.reduce((sum, { size }) => sum + size, 0)
   const isPartial = bytesAll > (options.tableBytesMax ?? Number.POSITIVE_INFINITY)
   let bytes = 0
@@ -64,6 +62,17 @@ export async function verifyFiles(directory: string, options: VerifyOptions = {}
   return { faults, files: tables.length + logs.length + 2, bytes: isPartial ? 0 : bytes, isPartial }
 }
 
+/** The first fault: what comes later in the logs builds on it. */
+async function verifyLogs(directory: string, files: readonly string[], lastSequence: number): Promise<FileFault[]> {
+  let next = firstSequence(lastSequence)
+  for (const file of files) {
+    const log = readBatches(await readFile(join(directory, file)), next)
+    if (log.fault !== undefined) return [{ file, kind: 'log', message: `${file}: ${log.fault}` }]
+    next = log.next
+  }
+  return []
+}
+
 /** One fault a table, with all of its blocks. */
 export async function verifyTable(directory: string, file: string): Promise<FileFault[]> {
   const blocks = tableFaults(await readFile(join(directory, file)))
@@ -74,25 +83,47 @@ export async function verifyTable(directory: string, file: string): Promise<File
   return [{ file, kind: 'table', message, blocks }]
 }
 
-/** What is live, or the fault that keeps from knowing it. */
+export interface Manifest extends LiveFiles {
+  readonly file: string
+  /** Where a torn record begins that ends the file. */
+  readonly tornAt: number | undefined
+}
+
+/**
+ * What is live, or the fault that keeps from knowing it. A MANIFEST may end in a torn record: LevelDB syncs each before it
+ * deletes what that replaces, so after a crash all files are there still that the records before it name. Where one is not,
+ * the record was whole once, and LevelDB would go back to an older state and delete the tables that are younger.
+ */
 export async function readManifest(
   directory: string,
   sizes: ReadonlyMap<string, number>,
-): Promise<LiveFiles | FileFault> {
+): Promise<Manifest | FileFault> {
   const current = await readFile(join(directory, 'CURRENT'), 'latin1')
   const file = /^(MANIFEST-\d+)\n$/.exec(current)?.[1]
-  if (file === undefined) return { file: 'CURRENT', kind: 'manifest', message: 'CURRENT names no MANIFEST' }
+  if (file === undefined) return { file: 'CURRENT', kind: 'manifest', message: 'CURRENT: it names no MANIFEST' }
   if (!sizes.has(file)) return missing(file)
   const bytes = await readFile(join(directory, file))
-  const { records, soundEnd } = readLog(bytes)
+  const { records, soundEnd, after } = readLog(bytes)
   const damaged = (detail: string): FileFault => ({ file, kind: 'manifest', message: `${file}: ${detail}` })
-  // LevelDB takes a cut-off record for the end, and then deletes the tables that it would have named.
-  if (soundEnd < bytes.length || records.length === 0) return damaged(`the record at offset ${soundEnd} is damaged`)
+  const isTorn = soundEnd < bytes.length
+  const damagedRecord = damaged(`the record at offset ${soundEnd} is damaged`)
+  if (records.length === 0 || after.length > 0) return damagedRecord
   try {
-    return liveFiles(records.map(({ payload }) => payload))
+    const live = liveFiles(records.map(({ payload }) => payload))
+    if (isTorn && !isComplete(live, sizes)) return damagedRecord
+    return { ...live, file, tornAt: isTorn ? soundEnd : undefined }
   } catch (error) {
-    return damaged(error instanceof Error ? error.message : String(error))
+    return isTorn ? damagedRecord : damaged(error instanceof Error ? error.message : String(error))
   }
+}
+
+function isComplete(live: LiveFiles, sizes: ReadonlyMap<string, number>): boolean {
+  return hasLog(live, sizes) && [...live.tables].every(([number, size]) => sizes.get(tableName(number)) === size)
+}
+
+/** LevelDB makes a log before a MANIFEST names it. 0: a database that was never opened, or that its own repair made. */
+function hasLog({ log }: LiveFiles, sizes: ReadonlyMap<string, number>): boolean {
+  return log === 0 || sizes.has(logName(log))
 }
 
 export async function sizesOf(directory: string): Promise<Map<string, number>> {
@@ -110,6 +141,7 @@ export function isLiveLog(file: string, live: LiveFiles): boolean {
 }
 
 export const tableName = (number: number): string => fileName(number, 'ldb')
+const logName = (number: number): string => fileName(number, 'log')
 export const numberOf = (file: string): number => Number.parseInt(file, 10)
 
 function fileName(number: number, suffix: string): string {
@@ -117,14 +149,9 @@ function fileName(number: number, suffix: string): string {
 }
 
 function missing(file: string): FileFault {
-  return { file, kind: 'missing', message: `${file} is missing` }
+  return { file, kind: 'missing', message: `${file}: it is missing` }
 }
 
 function cutTable(file: string, size: number, expected: number): FileFault {
-  return { file, kind: 'table', message: `${file} has ${size} bytes instead of ${expected}`, blocks: [] }
-}
-
-function logFault(file: string, offset: number, after: number): FileFault {
-  const message = `${file}: the record at offset ${offset} is damaged, with ${after} sound ones behind it`
-  return { file, kind: 'log', message }
+  return { file, kind: 'table', message: `${file}: it has ${size} bytes instead of ${expected}`, blocks: [] }
 }

@@ -9,13 +9,17 @@ export interface LiveFiles {
   /** Logs from this number on count, and `previousLog`; 0: all. */
   readonly log: number
   readonly previousLog: number
+  /** Of an operation that was in a table or a log by then. */
+  readonly lastSequence: number
 }
 
-/** @throws RangeError where a record is malformed. */
+/** @throws RangeError where a record is malformed, or what LevelDB needs is in none. */
 export function liveFiles(manifestRecords: readonly Buffer[]): LiveFiles {
   const tables = new Map<number, number>()
   const removed = new Set<number>()
-  let log = 0
+  let log: number | undefined
+  let hasNextFile = false
+  let lastSequence: number | undefined
   let previousLog = 0
   for (const record of manifestRecords) {
     const added = new Map<number, number>()
@@ -29,8 +33,11 @@ export function liveFiles(manifestRecords: readonly Buffer[]): LiveFiles {
           log = reader.varint()
           break
         case 3: // Next file number.
-        case 4: // Last sequence number.
           reader.varint()
+          hasNextFile = true
+          break
+        case 4:
+          lastSequence = reader.varint()
           break
         case 5: // Where the next compaction of a level begins.
           reader.varint()
@@ -64,5 +71,7 @@ export function liveFiles(manifestRecords: readonly Buffer[]): LiveFiles {
       removed.delete(table)
     }
   }
-  return { tables, removed, log, previousLog }
+  if (log === undefined || !hasNextFile || lastSequence === undefined)
+    throw new RangeError('its first records are not all there')
+  return { tables, removed, log, previousLog, lastSequence }
 }
