@@ -185,7 +185,7 @@ export class RowStore {
       if (mutation.type === 'put-write' && mutation.write.commitTs > this.oracle.last)
         ops.push({ type: 'put', key: aheadKey(mutation.key, mutation.write.commitTs), value: NOTHING })
     ops.push(...beside)
-    const before = validate && mutations.map(({ key }) => this.locks.get(key)?.lock)
+    let before = validate && mutations.map(({ key }) => this.locks.get(key)?.lock)
     let settle: () => void = () => {}
     const pending = new Promise<void>((resolve) => {
       settle = resolve
@@ -196,6 +196,7 @@ export class RowStore {
       if (validate !== undefined) await validate()
       // Locks in flight go when the database is opened anew: nobody would have met these.
       if (opened !== this.#opened) throw engineFailed()
+      before = undefined // What fails from here on may be on disk all the same.
       if (ops.length > 0) await this.group.submit(ops)
       for (const mutation of mutations) this.#settle(mutation, pending)
     } catch (error) {
@@ -255,7 +256,7 @@ export class RowStore {
     else this.cache.renew(key, { value: shortValue && copyOf(shortValue), commitTs })
   }
 
-  /** Nothing was written; after a failed write the table has been read anew, and knows nothing of `pending`. */
+  /** @param before where nothing was written. After a failed write the table has been read anew, or is going to be. */
   #withdraw(key: Uint8Array, pending: Promise<void>, before: Lock | undefined): void {
     if (this.locks.get(key)?.pending !== pending) return
     if (before === undefined) this.#unlock(key)
@@ -335,7 +336,10 @@ export class RowStore {
   }
 
   async #loadLocks(): Promise<void> {
-    const inMemory = [...this.locks.range()].filter(({ lock }) => lock.type === 'pessimistic')
+    // One that a failed batch was to end may have ended; its transaction makes do without it.
+    const inMemory = [...this.locks.range()].filter(
+      ({ lock, pending }) => lock.type === 'pessimistic' && pending === undefined,
+    )
     this.locks.clear()
     this.cache.clear()
     for (const { key, lock } of inMemory) this.locks.put(key, lock)
