@@ -5,6 +5,7 @@ export type FaultKind =
   | 'answer_lost'
   | 'call_late'
   | 'call_duplicated'
+  | 'link_cut'
   | 'coordinator_died'
   | 'server_killed'
   | 'machine_crashed'
@@ -44,6 +45,7 @@ export function drawProfile(random: Random): Profile {
     answer_lost: some(0.15),
     call_late: some(0.1),
     call_duplicated: some(0.15),
+    link_cut: some(0.05),
     coordinator_died: some(0.01),
     server_killed: some(0.004),
     machine_crashed: some(0.004),

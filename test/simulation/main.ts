@@ -1,16 +1,17 @@
 import { parseArgs } from 'node:util'
 import { type Options, type Outcome, simulate } from './world.js'
 
-const USAGE = `usage: npm run sim -- [--seed N] [--seeds COUNT] [--steps N] [--trace]
+const USAGE = `usage: npm run sim -- [--seed N] [--seeds COUNT] [--steps N] [--until-failure] [--trace]
 
   --seed N    the world to simulate; the first one of several (default 1)
   --seeds N   how many, one after another (default 1)
-  --steps N   events until no fault strikes any more and all transactions are brought to an end (default 3000)
-  --trace     print every event
+  --steps N   events until no fault strikes any more and all transactions are brought to an end (default 2000)
+  --until-failure  stop after the first seed that fails
+  --trace     print every event and every call
 
 Exits 1 when anything was not as it must be.`
 
-export const STEPS_DEFAULT = 3000
+const STEPS_DEFAULT = 2000
 
 function print({ seed, violations, hash, profile, counts }: Outcome, steps: number, isVerbose: boolean): void {
   const what = violations.length === 0 ? 'ok' : `FAILED: ${violations.map(({ kind }) => kind).join(', ')}`
@@ -27,6 +28,7 @@ async function main(): Promise<number> {
       seed: { type: 'string', default: '1' },
       seeds: { type: 'string', default: '1' },
       steps: { type: 'string', default: String(STEPS_DEFAULT) },
+      'until-failure': { type: 'boolean', default: false },
       trace: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
     },
@@ -42,6 +44,7 @@ async function main(): Promise<number> {
     const outcome = await simulate({ seed: at, steps, ...trace })
     if (outcome.violations.length > 0) failures++
     if (seeds === 1 || outcome.violations.length > 0) print(outcome, steps, seeds === 1)
+    if (failures > 0 && values['until-failure']) return 1
   }
   if (seeds > 1) console.log(`${seeds} seeds, ${failures} failed`)
   return failures > 0 ? 1 : 0

@@ -6,6 +6,8 @@ import type { RunningServer, Server } from './server.js'
 
 /** After how long a client at the latest gives an answer up that does not come. */
 const GIVES_UP_MS = 5000
+/** How long a client's link is cut: longer than its tries of one call take. */
+const CUT_MS_MAX = 2000
 /** A call that is late, or a copy of it, arrives within this time. */
 const LATE_MS_MAX = 30_000
 
@@ -17,6 +19,8 @@ export class Network {
   /** Not the clients' nor the server's: what is sent arrives when both may be dead. */
   #wire: Owner
   calls = 0
+  /** Until when what a client sends is late or lost. */
+  readonly #cutUntil = new WeakMap<Owner, number>()
 
   constructor(scheduler: Scheduler, faults: Faults, server: Server, wire: Owner) {
     this.#scheduler = scheduler
@@ -75,8 +79,9 @@ export class Network {
       }
       const isTwice = isRepeatable && faults.strikes('call_duplicated')
       if (isTwice) arrive(this.#lateMs(), false)
-      if (faults.strikes('request_lost')) return giveUp()
-      if (faults.strikes('call_late')) {
+      const isCut = this.#isCut(client)
+      if (faults.strikes('request_lost') || (isCut && faults.random.chance(0.5))) return giveUp()
+      if (faults.strikes('call_late') || isCut) {
         arrive(this.#lateMs(), false)
         return giveUp()
       }
@@ -84,6 +89,12 @@ export class Network {
       arrive(faults.hopMs(), !isAnswerLost)
       if (isAnswerLost) giveUp()
     })
+  }
+
+  #isCut(client: Owner): boolean {
+    const { nowMs } = this.#scheduler
+    if (this.#faults.strikes('link_cut')) this.#cutUntil.set(client, nowMs + CUT_MS_MAX * this.#faults.random.next())
+    return nowMs < (this.#cutUntil.get(client) ?? 0)
   }
 
   #lateMs(): number {

@@ -65,7 +65,7 @@ export class Server {
     const owner = new Owner(`server ${++this.starts}`)
     this.#owner = owner
     this.#isStopping = false
-    scheduler.schedule(owner, 500 * faults.random.next() ** 3, 'starts', () => void this.#open(owner))
+    scheduler.schedule(owner, 300 * faults.random.next() ** 4, 'starts', () => void this.#open(owner))
   }
 
   async #open(owner: Owner): Promise<void> {
@@ -128,7 +128,7 @@ export class Server {
       isAnythingLost = lost > 0 && faults.profile.durability === 'async'
       if (isAnythingLost) ledger.timeline++
     }
-    scheduler.schedule(nature, 1000 * faults.random.next() ** 2, 'server is started again', () => this.start())
+    scheduler.schedule(nature, 1000 * faults.random.next() ** 4, 'server is started again', () => this.start())
     return isAnythingLost
   }
 

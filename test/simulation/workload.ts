@@ -55,6 +55,8 @@ const WEIGHTS = PROGRAMS.reduce((sum, [weight]) => sum + weight, 0)
 /** Keys that hold numbers, for increments. */
 const COUNTERS = ['n0', 'n1']
 const LONG_VALUE_BYTES = 300
+/** Now and then a transaction stays open over what happens to others, the server's restart included. */
+const LONG_THINK_MS_MAX = 5000
 
 const bytes = (text: string): Buffer => Buffer.from(text)
 const text = (value: Uint8Array): string => Buffer.from(value).toString()
@@ -98,6 +100,7 @@ export class Client {
         await run(this)
       } catch (error) {
         this.#requireKnown(error)
+        await this.#sleep(200 * this.#random.next()) // The server may be away.
       }
       return name
     }
@@ -149,6 +152,7 @@ export class Client {
       for (let left = 1 + random.below(6); left > 0; left--) {
         await this.#statement(txn, seen)
         if (random.chance(0.3)) await this.#think()
+        if (random.chance(0.03)) await this.#sleep(LONG_THINK_MS_MAX * random.next())
       }
       if (random.chance(0.05)) {
         history.ended(seen, 'aborted')

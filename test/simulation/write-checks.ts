@@ -7,12 +7,13 @@ import type { Violations } from './violations.js'
 export function checkWrites(history: History, ledger: Ledger, isDurable: boolean, violations: Violations): void {
   const byId = startsById(ledger)
   for (const txn of history.txns) {
-    const starts = byId.get(txn.id) ?? new Set()
-    const [foundTs] = starts
+    const [foundTs] = byId.get(txn.id) ?? []
     if (txn.startTs === 0 && foundTs !== undefined) txn.startTs = foundTs
+  }
+  for (const txn of history.txns) {
     // A crash that took the oracle's mark took all that came after it, and those timestamps are handed out again.
     const isForgotten = !isDurable && history.txns.some((o) => o.startTs === txn.startTs && o.timeline > txn.timeline)
-    if (!isForgotten) checkFate(txn, starts, ledger, isDurable, violations)
+    if (!isForgotten) checkFate(txn, byId.get(txn.id) ?? new Set(), ledger, isDurable, violations)
   }
   checkLostIsSuffix(history, ledger, violations)
   const writers = new Map(history.txns.flatMap((txn) => (txn.kind === 'snapshot' ? [] : [[txn.startTs, txn] as const])))
