@@ -1,13 +1,14 @@
 /**
  * Deliberate defects, and how many seeds of the simulation it takes to find each: shows that it bites.
  *
- *   npm run sim:mutants -- [--seeds N] [--steps N] [--only TEXT]
+ *   npm run sim:mutants -- [--seeds N] [--steps N] [--jobs N] [--only TEXT]
  *
  * Each is one replacement in the compiled source, which has to be there exactly once. Exits 1 when one is not found
  * within --seeds that is not expected to survive.
  */
-import { spawnSync } from 'node:child_process'
+import { execFile } from 'node:child_process'
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 
@@ -247,33 +248,49 @@ const { values } = parseArgs({
   options: {
     seeds: { type: 'string', default: '300' },
     steps: { type: 'string', default: '2000' },
+    jobs: { type: 'string', default: String(availableParallelism()) },
     only: { type: 'string', default: '' },
   },
 })
 
-function seedsUntilFound(directory) {
+/** @returns the first seed that fails, and how; undefined when none does. */
+function firstFailure(directory) {
   const main = `${directory}test/simulation/main.js`
   const args = [main, '--seeds', values.seeds, '--steps', values.steps, '--until-failure']
-  const { stdout, signal, status } = spawnSync(process.execPath, args, { encoding: 'latin1', timeout: 600_000 })
-  if (status === 0) return undefined
-  const [, seed, kinds] = /seed (\d+) {2}hash \w+ {2}FAILED: (.*)/.exec(stdout) ?? []
-  return { seed: seed ?? '?', how: [...new Set((kinds ?? signal ?? 'crash').split(', '))].join(', ') }
+  return new Promise((resolve) => {
+    execFile(process.execPath, args, { encoding: 'latin1', timeout: 600_000 }, (error, stdout) => {
+      if (error === null) return resolve(undefined)
+      const [, seed, kinds] = /seed (\d+) {2}hash \w+ {2}FAILED: (.*)/.exec(stdout) ?? []
+      resolve({ seed: seed ?? '?', how: [...new Set((kinds ?? error.signal ?? 'crash').split(', '))].join(', ') })
+    })
+  })
 }
 
-let survivors = 0
-console.log('| defect | file | seeds | found as |\n| --- | --- | --- | --- |')
-for (const [what, file, text, replacement] of MUTANTS) {
-  if (!what.includes(values.only)) continue
-  const directory = `${build}mutant/`
+/** A compiled copy with one defect. */
+function mutate(directory, [what, file, text, replacement]) {
   rmSync(directory, { recursive: true, force: true })
   for (const part of ['src', 'test']) cpSync(`${build}${part}`, `${directory}${part}`, { recursive: true })
   const path = `${directory}src/${file}.js`
   const parts = readFileSync(path, 'utf8').split(text)
   if (parts.length !== 2) throw new Error(`${file}: ${parts.length - 1} places for "${what}"`)
   writeFileSync(path, parts.join(replacement))
-  const found = seedsUntilFound(directory)
-  if (found === undefined) survivors++
-  console.log(`| ${what} | \`${file}\` | ${found?.seed ?? `none of ${values.seeds}`} | ${found?.how ?? ''} |`)
 }
-rmSync(`${build}mutant/`, { recursive: true, force: true })
-process.exitCode = survivors > 0 ? 1 : 0
+
+const wanted = MUTANTS.filter(([what]) => what.includes(values.only))
+const rows = []
+let next = 0
+async function runJob(_, job) {
+  const directory = `${build}mutant-${job}/`
+  while (next < wanted.length) {
+    const at = next++
+    mutate(directory, wanted[at])
+    const found = await firstFailure(directory)
+    const [what, file] = wanted[at]
+    rows[at] = `| ${what} | \`${file}.ts\` | ${found?.seed ?? `none of ${values.seeds}`} | ${found?.how ?? ''} |`
+    console.error(rows[at])
+    if (found === undefined) process.exitCode = 1
+  }
+  rmSync(directory, { recursive: true, force: true })
+}
+await Promise.all(Array.from({ length: Number(values.jobs) }, runJob))
+console.log(`| defect | file | seeds | found as |\n| --- | --- | --- | --- |\n${rows.join('\n')}`)
