@@ -47,7 +47,7 @@ export function drawProfile(random: Random): Profile {
     call_duplicated: some(0.15),
     link_cut: some(0.05),
     coordinator_died: some(0.01),
-    server_killed: some(0.004),
+    server_killed: some(0.008),
     machine_crashed: some(0.004),
     server_stopped: some(0.002),
     write_failed: some(0.03),
@@ -55,7 +55,7 @@ export function drawProfile(random: Random): Profile {
     fsync_failed: some(0.02),
     read_failed: some(0.01),
     reopen_failed: some(0.7),
-    clock_forward: some(0.005),
+    clock_forward: some(0.01),
     // An fsync is what keeps the oracle's mark, and the mark is what a clock that was set back is held against.
     clock_back: durability === 'sync' ? some(0.005) : 0,
   }

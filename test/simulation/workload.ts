@@ -48,7 +48,7 @@ const PROGRAMS: readonly (readonly [weight: number, name: string, run: Run])[] =
   [8, 'time_travel', (client) => client.timeTravel()],
   [2, 'gc', (client) => client.collect()],
   [2, 'resolve_locks', (client) => client.resolveLocks()],
-  [2, 'push_min_commit_ts', (client) => client.pushMinCommitTs()],
+  [5, 'push_min_commit_ts', (client) => client.pushMinCommitTs()],
 ]
 const WEIGHTS = PROGRAMS.reduce((sum, [weight]) => sum + weight, 0)
 
@@ -152,7 +152,7 @@ export class Client {
       for (let left = 1 + random.below(6); left > 0; left--) {
         await this.#statement(txn, seen)
         if (random.chance(0.3)) await this.#think()
-        if (random.chance(0.03)) await this.#sleep(LONG_THINK_MS_MAX * random.next())
+        if (random.chance(0.08)) await this.#sleep(LONG_THINK_MS_MAX * random.next())
       }
       if (random.chance(0.05)) {
         history.ended(seen, 'aborted')
@@ -409,11 +409,17 @@ export class Client {
     await this.#coordinator.resolver.resolve(locks, await this.#api.tso(1))
   }
 
-  /** As a reader may that does not want to wait: what it meets has to commit above it. */
+  /** As a reader may that does not want to wait: what it meets has to commit above it, and it passes. */
   async pushMinCommitTs(): Promise<void> {
+    const { history, ledger } = this.#world
     const { locks } = await this.#api.scanLock({ maxTs: TIMESTAMP_MAX })
     const ts = await this.#api.tso(1)
     for (const { primary, startTs } of locks)
-      await this.#api.txnHeartBeat({ primary, startTs, adviseLockTtl: 1, minCommitTs: ts + 1 })
+      await this.#api.txnHeartBeat({ primary, startTs, adviseLockTtl: 1, minCommitTs: ts + 1 }).catch(() => {})
+    const seen = history.begin('snapshot', 'snapshot', ledger.timeline)
+    seen.startTs = ts
+    const reader = this.#coordinator.snapshot(ts, { lockWaitMs: 0 })
+    for (const { key } of locks) this.#read(seen, text(key), (await reader.get(key))?.value)
+    history.ended(seen, 'aborted')
   }
 }
