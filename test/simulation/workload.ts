@@ -7,7 +7,7 @@ import { Undetermined } from '../../src/client/undetermined.js'
 import type { ScanOrder } from '../../src/client/write-buffer.js'
 import { collectGarbage } from '../../src/gc/collect-garbage.js'
 import type { PercolatorApi } from '../../src/percolator/api.js'
-import { KvError } from '../../src/percolator/errors.js'
+import { isKvError, KvError } from '../../src/percolator/errors.js'
 import { LOGICAL_PER_MS, TIMESTAMP_MAX, type Timestamp } from '../../src/percolator/timestamp.js'
 import type { OneShot, OneShotAnswer } from '../../src/txn/one-shots.js'
 import type { Op } from '../../src/txn/op.js'
@@ -164,9 +164,17 @@ export class Client {
     } catch (error) {
       this.#requireKnown(error)
       if (error instanceof Undetermined) return this.#learn(txn, seen)
-      history.ended(seen, 'aborted')
+      history.ended(seen, mayCommit && this.#mayHideCopy(error) ? 'unknown' : 'aborted')
       if (!mayCommit) await txn.rollback()
     }
+  }
+
+  /**
+   * Where the network copies a request unasked, one copy may commit before a collection that has the other refused; see
+   * docs/simulation.md.
+   */
+  #mayHideCopy(error: unknown): boolean {
+    return isKvError(error, 'ts_below_safe_point') && this.#world.faults.profile.chances.call_duplicated > 0
   }
 
   /** A commit whose outcome nobody knew is asked for again, and in the end given up. */
