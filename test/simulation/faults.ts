@@ -31,6 +31,8 @@ export interface Profile {
   readonly lookUpSlowMs: number
   /** Of one hop of a call; most take much less. */
   readonly hopMsMax: number
+  /** Of one operation of the engine; most take much less. */
+  readonly diskMsMax: number
   /** Between two things that a coordinator does. */
   readonly thinkMsMax: number
   /** Per call, per engine operation or per step, as the fault is. */
@@ -51,7 +53,7 @@ export function drawProfile(random: Random): Profile {
     machine_crashed: some(0.004),
     server_stopped: some(0.002),
     write_failed: some(0.03),
-    write_failed_but_landed: some(0.03),
+    write_failed_but_landed: some(0.06),
     fsync_failed: some(0.02),
     read_failed: some(0.01),
     reopen_failed: some(0.7),
@@ -67,7 +69,8 @@ export function drawProfile(random: Random): Profile {
     asyncCommitKeysMax: random.pick([0, 3, 256, 256]),
     cacheBytesMax: random.pick([0, 2000, 64 * 1024 * 1024]),
     lookUpSlowMs: random.pick([0, 0.2]),
-    hopMsMax: random.pick([1, 10, 10, 100, 1500]),
+    hopMsMax: random.pick([1, 3, 10, 100, 1500]),
+    diskMsMax: random.pick([1, 3, 30, 300]),
     thinkMsMax: random.pick([1, 50, 500]),
     chances,
   }

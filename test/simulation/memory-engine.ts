@@ -158,7 +158,7 @@ export class MemoryEngine implements Engine {
 
   #after(label: string, run: () => void): void {
     const { random } = this.#faults
-    const delayMs = random.chance(0.6) ? 0 : 3 * random.next() ** 4
+    const delayMs = random.chance(0.6) ? 0 : this.#faults.profile.diskMsMax * random.next() ** 4
     this.#scheduler.schedule(this.#scheduler.current, delayMs, label, run)
   }
 }
