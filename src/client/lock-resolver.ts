@@ -7,7 +7,7 @@ import { Backoff } from './backoff.js'
 
 type ResolverApi = Pick<
   PercolatorApi,
-  'tso' | 'checkTxnStatus' | 'checkSecondaryLocks' | 'resolveLock' | 'pessimisticRollback'
+  'tso' | 'get' | 'checkTxnStatus' | 'checkSecondaryLocks' | 'resolveLock' | 'pessimisticRollback'
 >
 
 /** What coordinating a transaction needs of a `LockResolver`. */
@@ -84,11 +84,22 @@ export class LockResolver {
   /**
    * Ends a transaction now, for its own coordinator, who lost track of it.
    * @returns its commit_ts; 0 when it is rolled back, then or before.
+   * @throws KvError `ts_below_safe_point` when that can't be told from a commit whose record was collected since.
    */
   async end(primary: Uint8Array, startTs: Timestamp): Promise<Timestamp> {
     const commitTs = await this.#decide({ primary, startTs, ttl: 0, type: 'put' }, TIMESTAMP_MAX)
     if (commitTs === undefined) throw new Error(`the transaction at ${startTs} lives on after its time`)
+    if (commitTs === 0) await this.#requireNotCollected(primary, startTs)
     return commitTs
+  }
+
+  /** A read at the start is admitted while nothing from there on can have been collected; what it says is all one. */
+  async #requireNotCollected(primary: Uint8Array, startTs: Timestamp): Promise<void> {
+    try {
+      await this.#api.get({ key: primary, ts: startTs })
+    } catch (error) {
+      if (!isKvError(error, 'key_locked')) throw error
+    }
   }
 
   /** The commit_ts of a lock's transaction; 0 when it is rolled back; undefined while it lives. */

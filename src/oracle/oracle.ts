@@ -60,12 +60,13 @@ export class Oracle {
   }
 
   /**
-   * From now on every timestamp handed out is above `ts`, but that a `ts` in the future counts as the clock's now.
+   * From now on every timestamp handed out is above `ts`, but that a `ts` in the future counts as the clock's now. The
+   * next one that would be handed out is not in the future, also where timestamps run ahead of the clock.
    * @returns undefined when that holds at once; a promise when the mark has to be saved first.
    */
   observe(ts: Timestamp): undefined | Promise<void> {
     if (ts <= this.#last) return undefined
-    const seen = Math.min(ts, this.clock())
+    const seen = ts === this.#last + 1 ? ts : Math.min(ts, this.clock())
     if (seen >= this.#mark) return this.#raiseMark(seen).then(() => this.observe(seen))
     this.#last = Math.max(this.#last, seen)
     return undefined

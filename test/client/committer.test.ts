@@ -127,7 +127,8 @@ describe('one phase', () => {
     network.fateOf = ({ name }) => (name === 'prewrite' ? 'lose_request' : 'arrive')
     expect(await codeOf(txn.commit())).toBe('write_conflict')
     await coordinator.idle()
-    expect(names(network)).toEqual(['prewrite', 'prewrite', 'prewrite', 'checkTxnStatus', 'rollback'])
+    // The read says whether a commit would still be on record.
+    expect(names(network)).toEqual(['prewrite', 'prewrite', 'prewrite', 'checkTxnStatus', 'get', 'rollback'])
     const ask = { primary: utf8('a'), lockTs: txn.startTs, rollbackIfNotExist: true, currentTs: TIMESTAMP_MAX }
     expect(requests(network, 'checkTxnStatus')).toMatchObject([ask])
     expect(rolledBackKeys(network)).toEqual(['a', 'b'])

@@ -322,6 +322,16 @@ describe('end', () => {
     expect(await resolver.end(utf8('a'), asyncTs)).toBe(wanted)
   })
 
+  test('one that is committed, and its record collected: says that it can not say', async () => {
+    const { store, resolver } = await opened()
+    const { startTs } = await locked(store, ['a'])
+    await store.commit({ keys: [utf8('a')], startTs, commitTs: await store.tso(1) })
+    const next = await locked(store, ['a'])
+    await store.commit({ keys: [utf8('a')], startTs: next.startTs, commitTs: await store.tso(1) })
+    await store.collect(await store.tso(1))
+    expect(await codeOf(resolver.end(utf8('a'), startTs))).toBe('ts_below_safe_point')
+  })
+
   test('is asked again after a failure', async () => {
     const { store, network, resolver } = await opened()
     const { startTs } = await locked(store, ['a'])

@@ -24,7 +24,7 @@ function sealOf(key: Buffer, value: Buffer, length: number): number {
   return crc32c(value, 0, length, crc32c(key))
 }
 
-function unseal(key: Buffer, sealed: Buffer): Buffer {
+export function unseal(key: Buffer, sealed: Buffer): Buffer {
   const value = opened(key, sealed)
   if (value === undefined) throw new CorruptRecord(`${recordName(key)} fails its checksum`)
   return value

@@ -222,18 +222,21 @@ export class RowStore {
     })
     for (const mutation of mutations) this.#publish(mutation, pending, onePc)
     const opened = this.#opened
+    let isAsked = false
     try {
       if (validate !== undefined) await validate()
       // Locks in flight go when the database is opened anew: nobody would have met these.
       if (opened !== this.#opened) throw this.#engineFailed()
+      isAsked = true
       if (ops.length > 0) await this.submit(ops)
       for (const mutation of mutations) this.#settle(mutation, pending)
     } catch (error) {
-      // A KvError comes before the engine is asked: nothing was written then.
-      const isInDoubt = !this.isWritable && opened === this.#opened && !(error instanceof KvError)
+      // A KvError comes where the engine was not asked: nothing was written then.
+      const mayHaveLanded = isAsked && !(error instanceof KvError)
+      const isInDoubt = mayHaveLanded && !this.isWritable && opened === this.#opened
       mutations.forEach(({ key }, i) => {
         if (isInDoubt) this.#doubt(key, pending)
-        else this.#withdraw(key, pending, before?.[i])
+        else this.#withdraw(key, pending, mayHaveLanded ? undefined : before?.[i])
       })
       throw error
     } finally {
@@ -293,7 +296,7 @@ export class RowStore {
     else this.cache.renew(key, { value: shortValue && copyOf(shortValue), commitTs })
   }
 
-  /** Nothing was written; after a failed write the table has been read anew, and knows nothing of `pending`. */
+  /** @param before where nothing was written. After a failed write the table has been read anew, or is going to be. */
   #withdraw(key: Uint8Array, pending: Promise<void>, before: Lock | undefined): void {
     if (this.locks.get(key)?.pending !== pending) return
     if (before === undefined) this.#unlock(key)
@@ -421,7 +424,10 @@ export class RowStore {
   }
 
   async #loadLocks(): Promise<void> {
-    const inMemory = [...this.locks.range()].filter(({ lock }) => lock.type === 'pessimistic')
+    // One that a failed batch was to end may have ended; its transaction makes do without it.
+    const inMemory = [...this.locks.range()].filter(
+      ({ lock, pending }) => lock.type === 'pessimistic' && pending === undefined,
+    )
     this.locks.clear()
     this.cache.clear()
     for (const { key, lock } of inMemory) this.locks.put(key, lock)

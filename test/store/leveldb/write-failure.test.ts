@@ -516,6 +516,39 @@ describe('a disk that stays full', () => {
   })
 })
 
+describe('a pessimistic lock whose end landed, though the write failed', () => {
+  const reads = { keys: [utf8('b')], ranges: [] }
+  const endings = [
+    { name: 'only locked', mutation: { op: 'lock', key: utf8('a') } as const, rest: {}, reopens: 'at once' },
+    { name: 'written after validating reads', mutation: put('a'), rest: { reads }, reopens: 'later' },
+  ]
+  test.each(endings)('$name, opened again $reopens: it does not come back', async ({ mutation, rest, reopens }) => {
+    vi.useFakeTimers({ toFake: ['Date'] })
+    await store.acquirePessimisticLock({
+      keys: [utf8('a')],
+      primary: utf8('a'),
+      startTs: 10,
+      forUpdateTs: 10,
+      lockTtl: 3000,
+    })
+    tapped.onReopen = async (reopen) => {
+      tapped.onReopen = (again) => again()
+      if (reopens === 'later') throw new EngineFailure('still full')
+      await reopen()
+    }
+    breakNextWrite('lands but reports failure')
+    const commit = { tryOnePc: true, forUpdateTs: 10, pessimisticActions: ['do'] as const, ...rest }
+    expect(await codeOf(store.prewrite(prewriteOf(10, [mutation], commit)))).toBe('storage_unavailable')
+    vi.setSystemTime(Date.now() + 60_000)
+    store.probe()
+    await tapped.quiet()
+    expect(store.probe()).toBe(true)
+    expect(store.lockCount).toBe(0)
+    const status = { primary: utf8('a'), lockTs: 10, callerStartTs: 0, currentTs: TIMESTAMP_MAX }
+    expect(await store.checkTxnStatus(status)).toMatchObject({ status: 'committed' })
+  })
+})
+
 test('an error that is not the engine’s is not taken for one', async () => {
   tapped.onWrite = async () => {
     throw new TypeError('a defect')

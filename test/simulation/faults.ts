@@ -1,0 +1,108 @@
+import type { Random } from '../anomalies/random.js'
+
+export type FaultKind =
+  | 'request_lost'
+  | 'answer_lost'
+  | 'call_late'
+  | 'call_duplicated'
+  | 'link_cut'
+  | 'coordinator_died'
+  | 'server_killed'
+  | 'machine_crashed'
+  | 'server_stopped'
+  | 'write_failed'
+  | 'write_failed_but_landed'
+  | 'fsync_failed'
+  | 'read_failed'
+  | 'no_room'
+  | 'reopen_failed'
+  | 'clock_forward'
+  | 'clock_back'
+
+/** What one seed's world is like. Each fault is left out in some worlds: too many at once hide each other's effects. */
+export interface Profile {
+  readonly durability: 'sync' | 'async'
+  readonly coordinators: number
+  readonly keys: number
+  /** Keys and values of one prewrite; small, so that a transaction has several. */
+  readonly batchBytes: number
+  readonly asyncCommitKeysMax: number
+  readonly cacheBytesMax: number
+  /** 0: all look-ups are asynchronous. See `LookUps`. */
+  readonly lookUpSlowMs: number
+  /** Of one hop of a call; most take much less. */
+  readonly hopMsMax: number
+  /** Of one operation of the engine; most take much less. */
+  readonly diskMsMax: number
+  /** Between two things that a coordinator does. */
+  readonly thinkMsMax: number
+  /** Per call, per engine operation or per step, as the fault is. */
+  readonly chances: Readonly<Record<FaultKind, number>>
+}
+
+export function drawProfile(random: Random): Profile {
+  const durability = random.chance(0.8) ? 'sync' : 'async'
+  const some = (chanceMax: number): number => (random.chance(0.6) ? chanceMax * random.next() ** 2 : 0)
+  const chances = {
+    request_lost: some(0.15),
+    answer_lost: some(0.15),
+    call_late: some(0.1),
+    call_duplicated: some(0.15),
+    link_cut: some(0.05),
+    coordinator_died: some(0.01),
+    server_killed: some(0.008),
+    machine_crashed: some(0.004),
+    server_stopped: some(0.002),
+    write_failed: some(0.03),
+    write_failed_but_landed: some(0.06),
+    fsync_failed: some(0.02),
+    read_failed: some(0.01),
+    no_room: some(0.9),
+    reopen_failed: some(0.7),
+    clock_forward: some(0.01),
+    // An fsync is what keeps the oracle's mark, and the mark is what a clock that was set back is held against.
+    clock_back: durability === 'sync' ? some(0.005) : 0,
+  }
+  return {
+    durability,
+    coordinators: 2 + random.below(5),
+    keys: 2 + random.below(9),
+    batchBytes: random.pick([1, 1, 20, 400, 16 * 1024]),
+    asyncCommitKeysMax: random.pick([0, 3, 256, 256]),
+    cacheBytesMax: random.pick([0, 2000, 64 * 1024 * 1024]),
+    lookUpSlowMs: random.pick([0, 0.2]),
+    hopMsMax: random.pick([1, 3, 10, 100, 1500]),
+    diskMsMax: random.pick([1, 3, 30, 300]),
+    thinkMsMax: random.pick([1, 50, 500]),
+    chances,
+  }
+}
+
+/** Decides what goes wrong, and counts it. */
+export class Faults {
+  readonly counts = new Map<FaultKind, number>()
+  #isHealed = false
+
+  constructor(
+    readonly random: Random,
+    readonly profile: Profile,
+  ) {}
+
+  /** From now on nothing goes wrong. */
+  heal(): void {
+    this.#isHealed = true
+  }
+
+  strikes(kind: FaultKind): boolean {
+    const chance = this.profile.chances[kind]
+    if (this.#isHealed || chance === 0 || !this.random.chance(chance)) return false
+    this.counts.set(kind, (this.counts.get(kind) ?? 0) + 1)
+    return true
+  }
+
+  /** Of one hop of a call: short mostly, and now and then long. */
+  hopMs(): number {
+    const { hopMsMax } = this.profile
+    return this.random.chance(0.4) ? 0 : hopMsMax * this.random.next() ** 4
+  }
+}

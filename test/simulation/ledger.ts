@@ -1,0 +1,124 @@
+import { decodeKey, decodeKeyTs } from '../../src/percolator/codec/key.js'
+import { decodeWrite } from '../../src/percolator/codec/write.js'
+import { keyText } from '../../src/percolator/key-text.js'
+import type { Timestamp } from '../../src/percolator/timestamp.js'
+import { unseal } from '../../src/store/leveldb/checksum.js'
+import type { EngineOp } from '../../src/store/leveldb/engine.js'
+import { CF_WRITE, valueKey } from '../../src/store/leveldb/keyspace.js'
+import { type DiskListener, textOf } from './disk.js'
+import type { SortedMap } from './sorted-map.js'
+import type { Violations } from './violations.js'
+
+/** A Put, Delete or Lock record that was once to be seen. */
+export interface Committed {
+  readonly key: string
+  readonly commitTs: Timestamp
+  readonly startTs: Timestamp
+  readonly type: 'put' | 'delete' | 'lock'
+  readonly value: string | undefined
+  /** See `Ledger.moment`. */
+  readonly bornAt: number
+  /** See `Ledger.timeline`. */
+  readonly bornIn: number
+  lostIn: number | undefined
+}
+
+export interface SnapshotAt {
+  readonly ts: Timestamp
+  /** Leaves out what came to be seen later. */
+  readonly moment?: number
+  readonly timeline: number
+  /** Leaves out what this transaction wrote. */
+  readonly without?: Timestamp | undefined
+}
+
+/**
+ * Every commit that ever reached the database, also those that were collected since: what the store wrote, against which
+ * what clients saw is held.
+ */
+export class Ledger implements DiskListener {
+  /** Grows when the machine crashes and takes what readers had seen, which only `async` durability lets it. */
+  timeline = 0
+  /** Batches that came to be seen. */
+  moment = 0
+  readonly byStart = new Map<Timestamp, Committed[]>()
+  /** Of each key, by commit_ts. */
+  readonly #byKey = new Map<string, Committed[]>()
+  readonly #violations: Violations
+
+  constructor(violations: Violations) {
+    this.#violations = violations
+  }
+
+  get keys(): string[] {
+    return [...this.#byKey.keys()].sort()
+  }
+
+  ever(key: string): readonly Committed[] {
+    return this.#byKey.get(key) ?? []
+  }
+
+  /** Those that were not lost, by commit_ts. */
+  of(key: string): Committed[] {
+    return (this.#byKey.get(key) ?? []).filter(({ lostIn }) => lostIn === undefined)
+  }
+
+  /** The Put or Delete that a read sees. */
+  visible(
+    key: string,
+    { ts, timeline, without, moment = Number.POSITIVE_INFINITY }: SnapshotAt,
+  ): Committed | undefined {
+    const records = this.#byKey.get(key) ?? []
+    for (let i = records.length - 1; i >= 0; i--) {
+      const record = records[i] as Committed
+      if (record.commitTs > ts || record.type === 'lock' || record.startTs === without) continue
+      if (record.bornAt > moment) continue
+      if (record.bornIn <= timeline && (record.lostIn === undefined || record.lostIn >= timeline)) return record
+    }
+    return undefined
+  }
+
+  shown(ops: readonly EngineOp[], state: SortedMap): void {
+    this.moment++
+    for (const op of ops) if (op.type === 'put' && op.key[0] === CF_WRITE) this.#record(op.key, op.value, state)
+  }
+
+  lost(ops: readonly EngineOp[]): void {
+    for (const op of ops) {
+      if (op.type !== 'put' || op.key[0] !== CF_WRITE) continue
+      const commitTs = decodeKeyTs(op.key)
+      const record = this.of(keyText(decodeKey(op.key))).find((each) => each.commitTs === commitTs)
+      if (record !== undefined) record.lostIn = this.timeline
+    }
+  }
+
+  #record(recordKey: Buffer, bytes: Buffer, state: SortedMap): void {
+    const rawKey = decodeKey(recordKey)
+    const key = keyText(rawKey)
+    const commitTs = decodeKeyTs(recordKey)
+    const write = decodeWrite(unseal(recordKey, bytes), commitTs)
+    const { type, startTs, shortValue } = write
+    const records = this.#byKey.get(key) ?? []
+    this.#byKey.set(key, records)
+    const before = records.find((each) => each.commitTs === commitTs && each.lostIn === undefined)
+    if (before !== undefined && (before.startTs !== startTs || before.type !== type))
+      this.#violations.add(
+        'overwritten',
+        `${before.type} of ${before.startTs} on ${key} at ${commitTs} by ${type} of ${startTs}`,
+      )
+    if (before !== undefined || type === 'rollback') return
+    const valueAt = valueKey(rawKey, startTs)
+    const long = state.get(textOf(valueAt))
+    const stored = shortValue ?? (long && unseal(valueAt, long))
+    if (type === 'put' && stored === undefined)
+      this.#violations.add('no value', `the put of ${startTs} on ${key} at ${commitTs} has no value in CF_DEFAULT`)
+    const value = type === 'put' && stored !== undefined ? Buffer.from(stored).toString() : undefined
+    const born = { bornAt: this.moment, bornIn: this.timeline, lostIn: undefined }
+    const record: Committed = { key, commitTs, startTs, type, value, ...born }
+    const place = records.findLastIndex((each) => each.commitTs <= commitTs) + 1
+    records.splice(place, 0, record)
+    const own = this.byStart.get(startTs)
+    if (own === undefined) this.byStart.set(startTs, [record])
+    else own.push(record)
+  }
+}

@@ -1,0 +1,294 @@
+/**
+ * Deliberate defects, and how many seeds of the simulation it takes to find each: shows that it bites.
+ *
+ *   npm run sim:mutants -- [--seeds N] [--steps N] [--jobs N] [--only REGEXP]
+ *
+ * Each is one replacement in the compiled source, which has to be there exactly once. Exits 1 when one is not found
+ * within --seeds that is not expected to survive.
+ */
+import { execFile } from 'node:child_process'
+import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+
+const build = fileURLToPath(new URL('.build/', import.meta.url))
+
+/** [what is wrong, file, text, replacement] */
+const MUTANTS = [
+  // Actions
+  [
+    'prewrite sees no newer version',
+    'percolator/actions/prewrite',
+    'if (write.commitTs > request.startTs)',
+    'if (false)',
+  ],
+  [
+    'prewrite passes its own Rollback record',
+    'percolator/actions/prewrite',
+    "write.commitTs === request.startTs && (write.type === 'rollback' || write.hasOverlappedRollback)",
+    'false',
+  ],
+  [
+    'a calculated commit_ts is not above reads',
+    'percolator/actions/prewrite',
+    'Math.max(context.maxTs, request.startTs,',
+    'Math.max(request.startTs,',
+  ],
+  [
+    'a lost pessimistic lock is always made good',
+    'percolator/actions/prewrite',
+    'if (newest !== undefined && newest.commitTs >= request.startTs)',
+    'if (false)',
+  ],
+  [
+    'a lock granted anew at a newer version counts',
+    'percolator/actions/prewrite',
+    'if (lock !== undefined && lock.forUpdateTs > forUpdateTsMax)',
+    'if (false)',
+  ],
+  [
+    'commit passes min_commit_ts',
+    'percolator/actions/commit',
+    'if (commitTs < lock.minCommitTs && !request.isDecided)',
+    'if (false)',
+  ],
+  [
+    'commit without its lock says done',
+    'percolator/actions/commit',
+    "if (record.kind === 'record' && record.write.type !== 'rollback')\n            return",
+    'if (true)\n            return',
+  ],
+  [
+    'rollback of a missing lock leaves no record',
+    'percolator/actions/rollback',
+    'mutations.push(...rollbackMark(row.key, startTs, isProtected, record.overlapped));',
+    '',
+  ],
+  [
+    'rollback of a lock leaves its value',
+    'percolator/actions/rollback',
+    "if (lock.type === 'put' && lock.shortValue === undefined)",
+    'if (false)',
+  ],
+  [
+    'check_txn_status ends async commit by its primary',
+    'percolator/actions/check-txn-status',
+    'if (lock.useAsyncCommit && !request.forceSyncCommit)',
+    'if (false)',
+  ],
+  [
+    'check_secondary_locks leaves no record',
+    'percolator/actions/check-secondary-locks',
+    'mutations.push(...rollbackMark(key, startTs, true, record.overlapped), ...collapsePrevious(row, startTs));',
+    '',
+  ],
+  [
+    'a read of the latest passes async commit',
+    'percolator/actions/get',
+    'ts !== TIMESTAMP_MAX || lock.useAsyncCommit ||',
+    'ts !== TIMESTAMP_MAX ||',
+  ],
+  [
+    'gc removes the newest Put',
+    'percolator/actions/gc',
+    "if (newestData?.type === 'delete' &&",
+    'if (newestData !== undefined &&',
+  ],
+  [
+    'gc leaves values',
+    'percolator/actions/gc',
+    "if (write.type === 'put' && write.shortValue === undefined)",
+    'if (false)',
+  ],
+  [
+    'validation passes locks',
+    'percolator/actions/validate-reads',
+    "lock.startTs < startTs ? 'conflict' : 'wait'",
+    "'free'",
+  ],
+  [
+    'validation passes newer versions',
+    'percolator/actions/validate-reads',
+    'write.commitTs > startTs && write.commitTs <= commitTs',
+    'false',
+  ],
+  [
+    'a locking read sees the snapshot',
+    'percolator/actions/acquire-pessimistic-lock',
+    'const version = newestPut(writes, TIMESTAMP_MAX);',
+    'const version = newestPut(writes, request.startTs);',
+  ],
+  // Store
+  ['latches let everybody in', 'store/leveldb/latches', 'if (grant.waitingFor > 0)', 'if (false)'],
+  [
+    'answers go out before the write',
+    'store/leveldb/group-commit',
+    'await this.engine.write(ops, this.sync);',
+    'void this.engine.write(ops, this.sync).catch(() => { });',
+  ],
+  [
+    'no write is fsynced',
+    'store/leveldb/group-commit',
+    'this.engine.write(ops, this.sync)',
+    'this.engine.write(ops, false)',
+  ],
+  ['a failed write is answered as done', 'store/leveldb/group-commit', 'batch.reject(error)', 'batch.resolve()'],
+  ['recent writes are not noted', 'store/leveldb/recent-writes', 'if (ts > this.#newest[slot])', 'if (false)'],
+  [
+    'recent writes forget at a restart',
+    'store/leveldb/row-store',
+    'new RecentWrites(savedMark)',
+    'new RecentWrites(0)',
+  ],
+  [
+    'locks are not loaded at a restart',
+    'store/leveldb/row-store',
+    'this.locks.put(decodeKey(key), decodeLock(bytes));',
+    ';',
+  ],
+  ['max_ts begins at 0', 'store/leveldb/row-store', 'this.maxTs = savedMark;', 'this.maxTs = 0;'],
+  [
+    'reads do not raise max_ts',
+    'store/leveldb/row-store',
+    'this.maxTs = Math.max(this.maxTs, Math.min(ts, this.oracle.last));',
+    '',
+  ],
+  [
+    'a 1PC batch in flight has no locks',
+    'store/leveldb/row-store',
+    'this.locks.put(key, inFlightLock(key, onePc, mutation.write.commitTs), pending);',
+    ';',
+  ],
+  [
+    'a lock that a failed write ended comes back',
+    'store/leveldb/row-store',
+    "lock.type === 'pessimistic' && pending === undefined",
+    "lock.type === 'pessimistic'",
+  ],
+  [
+    'the safe point is not stored',
+    'store/leveldb/collection',
+    "await this.#rows.group.submit([{ type: 'put', key: META_SAFE_POINT, value: packRecord([safePoint]) }]);",
+    '',
+  ],
+  [
+    'prewrites below the safe point are let in',
+    'store/leveldb/changes',
+    'if (startTs < this.#rows.safePoint)\n            throw belowSafePoint(startTs, this.#rows.safePoint);\n        const maxTs',
+    'const maxTs',
+  ],
+  [
+    'CF_NEWEST keeps what is collected',
+    'store/leveldb/engine-ops',
+    'if (storedTs(key) === mutation.commitTs)',
+    'if (false)',
+  ],
+  [
+    'an outcome is not stored with its commit',
+    'store/leveldb/changes',
+    'beside: stored && [outcomeOp(stored)]',
+    'beside: undefined',
+  ],
+  [
+    'the cache takes a fill that a write has overtaken',
+    'store/leveldb/version-cache',
+    'if (this.#fills.get(text) !== fill)\n            return;\n        this.#fills.delete(text);\n        this.#put',
+    'this.#put',
+  ],
+  // Coordinator
+  ['a lost answer is no doubt', 'client/committer', 'if (decides)', 'if (false)'],
+  ['a refusal rules out late copies', 'client/committer', 'mayChange(error))', 'false)'],
+  [
+    'async commit at the last min_commit_ts',
+    'client/committer',
+    'commitTs = Math.max(commitTs, minCommitTs)',
+    'commitTs = minCommitTs',
+  ],
+  ['2PC does not validate reads', 'client/committer', 'if (reads !== undefined) {', 'if (false) {'],
+  [
+    'committed before all are prewritten',
+    'client/committer',
+    'await this.#prewriteAll(batches, kind)',
+    "await this.#prewriteAll(kind === 'two_pc' ? batches.slice(0, 1) : batches, kind)",
+  ],
+  [
+    'a missing secondary does not count',
+    'client/lock-resolver',
+    'else if (answer.locks.length < primary.secondaries.length)',
+    'else if (false)',
+  ],
+  [
+    'a collected commit is taken for a rollback',
+    'client/lock-resolver',
+    'if (commitTs === 0)\n            await this.#requireNotCollected(primary, startTs);',
+    '',
+  ],
+  ['what was read for update is not locked', 'client/transaction', "mutations.push({ op: 'lock', key });", ';'],
+  [
+    'own writes are not to be read',
+    'client/transaction',
+    'const own = this.#buffer.get(key);\n        if (own !== undefined)\n            return versionOf(own.value);\n        this.#recordKey(key);',
+    'this.#recordKey(key);',
+  ],
+  // Oracle
+  ['the mark is not waited for', 'oracle/oracle', 'if (last >= this.#mark)', 'if (false)'],
+  ['a restart begins at the clock', 'oracle/oracle', 'this.#last = savedMark;', 'this.#last = 0;'],
+  [
+    'a commit_ts that comes next is not observed',
+    'oracle/oracle',
+    'ts === this.#last + 1 ? ts : Math.min(ts, this.clock())',
+    'Math.min(ts, this.clock())',
+  ],
+]
+
+const { values } = parseArgs({
+  options: {
+    seeds: { type: 'string', default: '300' },
+    steps: { type: 'string', default: '2000' },
+    jobs: { type: 'string', default: String(availableParallelism()) },
+    only: { type: 'string', default: '' },
+  },
+})
+
+/** @returns the first seed that fails, and how; undefined when none does. */
+function firstFailure(directory) {
+  const main = `${directory}test/simulation/main.js`
+  const args = [main, '--seeds', values.seeds, '--steps', values.steps, '--until-failure']
+  return new Promise((resolve) => {
+    execFile(process.execPath, args, { encoding: 'latin1', timeout: 600_000 }, (error, stdout) => {
+      if (error === null) return resolve(undefined)
+      const [, seed, kinds] = /seed (\d+) {2}hash \w+ {2}FAILED: (.*)/.exec(stdout) ?? []
+      resolve({ seed: seed ?? '?', how: [...new Set((kinds ?? error.signal ?? 'crash').split(', '))].join(', ') })
+    })
+  })
+}
+
+/** A compiled copy with one defect. */
+function mutate(directory, [what, file, text, replacement]) {
+  rmSync(directory, { recursive: true, force: true })
+  for (const part of ['src', 'test']) cpSync(`${build}${part}`, `${directory}${part}`, { recursive: true })
+  const path = `${directory}src/${file}.js`
+  const parts = readFileSync(path, 'utf8').split(text)
+  if (parts.length !== 2) throw new Error(`${file}: ${parts.length - 1} places for "${what}"`)
+  writeFileSync(path, parts.join(replacement))
+}
+
+const wanted = MUTANTS.filter(([what]) => new RegExp(values.only).test(what))
+const rows = []
+let next = 0
+async function runJob(_, job) {
+  const directory = `${build}mutant-${job}/`
+  while (next < wanted.length) {
+    const at = next++
+    mutate(directory, wanted[at])
+    const found = await firstFailure(directory)
+    const [what, file] = wanted[at]
+    rows[at] = `| ${what} | \`${file}.ts\` | ${found?.seed ?? `none of ${values.seeds}`} | ${found?.how ?? ''} |`
+    console.error(rows[at])
+    if (found === undefined) process.exitCode = 1
+  }
+  rmSync(directory, { recursive: true, force: true })
+}
+await Promise.all(Array.from({ length: Number(values.jobs) }, runJob))
+console.log(`| defect | file | seeds | found as |\n| --- | --- | --- | --- |\n${rows.join('\n')}`)

@@ -1,0 +1,156 @@
+import { LockResolver } from '../../src/client/lock-resolver.js'
+import { KvError } from '../../src/percolator/errors.js'
+import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
+import type { Store } from '../../src/store/store.js'
+import { OneShots } from '../../src/txn/one-shots.js'
+import type { Disk } from './disk.js'
+import type { Faults } from './faults.js'
+import type { Ledger } from './ledger.js'
+import { MemoryEngine } from './memory-engine.js'
+import { Owner, type Scheduler } from './scheduler.js'
+import type { Violations } from './violations.js'
+
+/** The server's process, as long as it lives. */
+export interface RunningServer {
+  readonly owner: Owner
+  readonly store: Store
+  readonly resolver: LockResolver
+  readonly oneShots: OneShots
+}
+
+/** A call that the server has not answered. */
+interface InFlight {
+  readonly cutOff: () => void
+}
+
+export interface ServerWorld {
+  readonly scheduler: Scheduler
+  readonly faults: Faults
+  readonly disk: Disk
+  readonly ledger: Ledger
+  readonly violations: Violations
+  readonly wallMs: () => number
+  /** The world's own: what no crash takes. */
+  readonly nature: Owner
+}
+
+/** The one server: started, stopped, killed, and started again over what its disk kept. */
+export class Server {
+  readonly #world: ServerWorld
+  readonly #inFlight = new Set<InFlight>()
+  #owner: Owner
+  #running: RunningServer | undefined
+  #isStopping = false
+  starts = 0
+
+  constructor(world: ServerWorld) {
+    this.#world = world
+    this.#owner = world.nature
+    this.start()
+  }
+
+  /** undefined: it refuses connections. */
+  get running(): RunningServer | undefined {
+    return this.#isStopping ? undefined : this.#running
+  }
+  get isDead(): boolean {
+    return !this.#owner.isAlive
+  }
+  get isBusy(): boolean {
+    return this.#inFlight.size > 0 || this.running === undefined
+  }
+
+  start(): void {
+    const { scheduler, faults } = this.#world
+    const owner = new Owner(`server ${++this.starts}`)
+    this.#owner = owner
+    this.#isStopping = false
+    scheduler.schedule(owner, 300 * faults.random.next() ** 4, 'starts', () => void this.#open(owner))
+  }
+
+  async #open(owner: Owner): Promise<void> {
+    const { scheduler, faults, disk, wallMs } = this.#world
+    const { durability, cacheBytesMax, lookUpSlowMs } = faults.profile
+    disk.recover()
+    try {
+      const store = await openLevelDbStore({
+        directory: 'simulated',
+        durability,
+        cacheBytesMax,
+        now: wallMs,
+        openEngine: async () => new MemoryEngine(disk, scheduler, faults),
+        lookUpSlowMs,
+      })
+      const resolver = new LockResolver(store)
+      this.#running = { owner, store, resolver, oneShots: new OneShots(store, resolver) }
+    } catch (error) {
+      if (!isEngineError(error)) this.#world.violations.add('start', `the server did not start: ${String(error)}`)
+      this.kill('process')
+    }
+  }
+
+  /** Runs the server's side of a call, in an event of the caller's. @param cutOff when the server dies first. */
+  async handle<A>(
+    running: RunningServer,
+    run: (server: RunningServer) => Promise<A> | A,
+    cutOff: () => void,
+  ): Promise<A> {
+    const call = { cutOff }
+    this.#inFlight.add(call)
+    this.#world.scheduler.become(running.owner)
+    try {
+      return await run(running)
+    } catch (error) {
+      this.#requireAnswer(error)
+      throw error
+    } finally {
+      this.#inFlight.delete(call)
+    }
+  }
+
+  /** What a client is told must be an answer, and no defect. */
+  #requireAnswer(error: unknown): void {
+    if (error instanceof KvError && !error.message.startsWith('the database is damaged')) return
+    const text = error instanceof Error ? (error.stack ?? String(error)) : String(error)
+    this.#world.violations.add('defect', `a call failed with ${text}`)
+  }
+
+  /** The process dies, or the whole machine. @returns whether anything that readers had seen is lost. */
+  kill(what: 'process' | 'machine'): boolean {
+    const { scheduler, faults, disk, nature, ledger } = this.#world
+    this.#owner.isAlive = false
+    this.#running = undefined
+    for (const { cutOff } of [...this.#inFlight]) cutOff()
+    this.#inFlight.clear()
+    let isAnythingLost = false
+    if (what === 'machine') {
+      const lost = disk.crash((unsynced) => faults.random.below(unsynced + 1))
+      isAnythingLost = lost > 0 && faults.profile.durability === 'async'
+      if (isAnythingLost) ledger.timeline++
+    }
+    scheduler.schedule(nature, 1000 * faults.random.next() ** 4, 'server is started again', () => this.start())
+    return isAnythingLost
+  }
+
+  /** As on SIGTERM: takes no more calls, finishes those that it has, closes the database. */
+  stop(): void {
+    const running = this.running
+    if (running === undefined) return
+    const { scheduler } = this.#world
+    this.#isStopping = true
+    const graceEndsAt = scheduler.nowMs + 8000
+    const closeWhenIdle = (): void => {
+      if (this.#inFlight.size > 0 && scheduler.nowMs < graceEndsAt)
+        return void scheduler.schedule(running.owner, 50, 'waits for calls', closeWhenIdle)
+      void running.store.close().then(() => {
+        if (running.owner.isAlive) this.kill('process')
+      })
+    }
+    scheduler.schedule(running.owner, 0, 'stops', closeWhenIdle)
+  }
+}
+
+function isEngineError(error: unknown): boolean {
+  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
+  return cause instanceof Error && 'code' in cause && String(cause.code).startsWith('LEVEL_')
+}

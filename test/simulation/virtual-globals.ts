@@ -1,0 +1,74 @@
+import crypto from 'node:crypto'
+import { syncBuiltinESMExports } from 'node:module'
+import type { Random } from '../anomalies/random.js'
+import type { ScheduledEvent, Scheduler } from './scheduler.js'
+
+interface VirtualTimer {
+  event: ScheduledEvent
+  unref(): VirtualTimer
+  ref(): VirtualTimer
+}
+
+/**
+ * Puts clocks, timers and randomness of the scheduler in the place of Node's, for the code under test reads those: Date.now,
+ * performance.now, setTimeout, setInterval, setImmediate, Math.random and randomBytes. A timer belongs to the process whose
+ * code sets it.
+ * @param wallMs Unix milliseconds of the simulated clock.
+ * @returns puts the real ones back.
+ */
+export function installVirtualGlobals(scheduler: Scheduler, random: Random, wallMs: () => number): () => void {
+  const later = (delayMs: number, label: string, run: () => void): VirtualTimer => {
+    const timer: VirtualTimer = {
+      event: scheduler.schedule(scheduler.current, delayMs, label, run),
+      ref: () => timer,
+      unref: () => timer,
+    }
+    return timer
+  }
+  const repeat = (delayMs: number, run: () => void): VirtualTimer => {
+    const timer = later(delayMs, 'interval', function beat() {
+      timer.event = scheduler.schedule(scheduler.current, delayMs, 'interval', beat)
+      run()
+    })
+    return timer
+  }
+  const clear = (timer: VirtualTimer | undefined): void => {
+    if (timer !== undefined) scheduler.cancel(timer.event)
+  }
+  // As Node's: at least a millisecond.
+  const virtual = {
+    setTimeout: (run: () => void, delayMs = 0) => later(Math.max(1, delayMs), 'timer', run),
+    setInterval: (run: () => void, delayMs = 0) => repeat(Math.max(1, delayMs), run),
+    setImmediate: (run: () => void) => later(0, 'immediate', run),
+    clearTimeout: clear,
+    clearInterval: clear,
+    clearImmediate: clear,
+  }
+  const undo = [
+    replace(globalThis, virtual),
+    replace(performance, { now: () => scheduler.nowMs }),
+    replace(Date, { now: wallMs }),
+    replace(Math, { random: () => random.next() }),
+    replace(crypto, {
+      randomBytes: (size: number) => Buffer.from(Array.from({ length: size }, () => random.below(256))),
+    }),
+  ]
+  syncBuiltinESMExports()
+  return () => {
+    for (const restore of undo) restore()
+    syncBuiltinESMExports()
+  }
+}
+
+function replace(target: object, replacements: Record<string, unknown>): () => void {
+  const before = Object.keys(replacements).map((name) => [name, Object.getOwnPropertyDescriptor(target, name)] as const)
+  for (const [name, value] of Object.entries(replacements))
+    Object.defineProperty(target, name, { value, configurable: true, writable: true })
+  return () => {
+    for (const [name, descriptor] of before) {
+      if (descriptor === undefined)
+        Reflect.deleteProperty(target, name) // It was inherited.
+      else Object.defineProperty(target, name, descriptor)
+    }
+  }
+}

@@ -1,0 +1,433 @@
+import { createHash } from 'node:crypto'
+import { ConnectionError } from '../../src/client/connection-error.js'
+import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../src/client/coordinator.js'
+import type { Transaction } from '../../src/client/transaction.js'
+import { isUncertain } from '../../src/client/uncertain.js'
+import { Undetermined } from '../../src/client/undetermined.js'
+import type { ScanOrder } from '../../src/client/write-buffer.js'
+import { collectGarbage } from '../../src/gc/collect-garbage.js'
+import type { PercolatorApi } from '../../src/percolator/api.js'
+import { isKvError, KvError } from '../../src/percolator/errors.js'
+import { LOGICAL_PER_MS, TIMESTAMP_MAX, type Timestamp } from '../../src/percolator/timestamp.js'
+import type { OneShot, OneShotAnswer } from '../../src/txn/one-shots.js'
+import type { Op } from '../../src/txn/op.js'
+import type { Random } from '../anomalies/random.js'
+import type { Faults } from './faults.js'
+import type { History, TxnHistory } from './history.js'
+import type { Ledger } from './ledger.js'
+import type { Network } from './network.js'
+import type { Owner, Scheduler } from './scheduler.js'
+import type { Violations } from './violations.js'
+
+export interface ClientWorld {
+  readonly scheduler: Scheduler
+  readonly faults: Faults
+  readonly network: Network
+  readonly history: History
+  readonly ledger: Ledger
+  readonly violations: Violations
+  /** Begin nothing new. */
+  readonly isEnding: () => boolean
+  readonly count: (operation: string) => void
+}
+
+type Run = (client: Client) => Promise<void>
+
+interface Scanner {
+  scan(
+    order: ScanOrder,
+  ): Promise<{ readonly pairs: readonly { readonly key: Uint8Array; readonly value?: Uint8Array }[] }>
+}
+
+/** What clients do, and how often. */
+const PROGRAMS: readonly (readonly [weight: number, name: string, run: Run])[] = [
+  [50, 'transaction', (client) => client.transaction()],
+  [16, 'one_shot', (client) => client.oneShot()],
+  [12, 'latest_read', (client) => client.latestRead()],
+  [6, 'latest_batch', (client) => client.latestBatch()],
+  [8, 'time_travel', (client) => client.timeTravel()],
+  [2, 'gc', (client) => client.collect()],
+  [2, 'resolve_locks', (client) => client.resolveLocks()],
+  [5, 'push_min_commit_ts', (client) => client.pushMinCommitTs()],
+]
+const WEIGHTS = PROGRAMS.reduce((sum, [weight]) => sum + weight, 0)
+
+/** Keys that hold numbers, for increments. */
+const COUNTERS = ['n0', 'n1']
+const LONG_VALUE_BYTES = 300
+/** Now and then a transaction stays open over what happens to others, the server's restart included. */
+const LONG_THINK_MS_MAX = 5000
+
+const bytes = (text: string): Buffer => Buffer.from(text)
+const text = (value: Uint8Array): string => Buffer.from(value).toString()
+
+/** One client: a process with a coordinator, which runs one program after another until it dies or the world ends. */
+export class Client {
+  readonly owner: Owner
+  isDone = false
+  readonly #world: ClientWorld
+  readonly #random: Random
+  readonly #api: PercolatorApi
+  readonly #coordinator: Coordinator
+  readonly #keys: readonly string[]
+
+  constructor(owner: Owner, world: ClientWorld) {
+    this.owner = owner
+    this.#world = world
+    this.#random = world.faults.random
+    this.#api = world.network.api(owner)
+    const { batchBytes, asyncCommitKeysMax, keys } = world.faults.profile
+    this.#coordinator = new Coordinator(this.#api, { ...COMMIT_OPTIONS_DEFAULT, batchBytes, asyncCommitKeysMax })
+    this.#keys = Array.from({ length: keys }, (_, i) => `k${i}${'-'.repeat((i * 5) % 12)}`)
+  }
+
+  async run(): Promise<void> {
+    while (!this.#world.isEnding()) {
+      const name = await this.#runOne()
+      this.#world.count(name)
+      await this.#think()
+    }
+    await this.#coordinator.idle()
+    this.isDone = true
+  }
+
+  async #runOne(): Promise<string> {
+    let place = this.#random.below(WEIGHTS)
+    for (const [weight, name, run] of PROGRAMS) {
+      place -= weight
+      if (place >= 0) continue
+      try {
+        await run(this)
+      } catch (error) {
+        this.#requireKnown(error)
+        await this.#sleep(200 * this.#random.next()) // The server may be away.
+      }
+      return name
+    }
+    throw new Error('no program')
+  }
+
+  /** What a call may fail with; anything else is a defect. */
+  #requireKnown(error: unknown): void {
+    if (error instanceof KvError || error instanceof ConnectionError || error instanceof Undetermined) return
+    const detail = error instanceof Error ? (error.stack ?? String(error)) : String(error)
+    this.#world.violations.add('defect', `a client got ${detail}`)
+  }
+
+  #sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => void this.#world.scheduler.schedule(this.owner, ms, 'goes on', resolve))
+  }
+
+  #think(): Promise<void> {
+    return this.#sleep(this.#random.chance(0.4) ? 0 : this.#world.faults.profile.thinkMsMax * this.#random.next())
+  }
+
+  #key(): string {
+    return this.#random.pick(this.#keys)
+  }
+
+  #someKeys(): string[] {
+    return this.#random.shuffled(this.#keys).slice(0, 1 + this.#random.below(4))
+  }
+
+  #valueOf(txn: TxnHistory): string {
+    const value = `${txn.id}.${txn.writes.size}`
+    return this.#random.chance(0.2) ? value.padEnd(LONG_VALUE_BYTES, '.') : value
+  }
+
+  // ---- Transactions of this client's coordinator
+
+  async transaction(): Promise<void> {
+    const { history, ledger } = this.#world
+    const random = this.#random
+    const kind = random.chance(0.6) ? 'optimistic' : 'pessimistic'
+    const isolation = random.chance(0.6) ? 'snapshot' : 'serializable'
+    const lockWaitMs = random.pick([0, 20, 300, 5000])
+    const { floor } = history
+    const seen = history.begin(kind, isolation, ledger.timeline)
+    const txn = await this.#coordinator.begin({ mode: kind, isolation, lockWaitMs })
+    history.started(seen, txn.startTs, floor)
+    let mayCommit = false
+    try {
+      for (let left = 1 + random.below(6); left > 0; left--) {
+        await this.#statement(txn, seen)
+        if (random.chance(0.3)) await this.#think()
+        if (random.chance(0.08)) await this.#sleep(LONG_THINK_MS_MAX * random.next())
+      }
+      if (random.chance(0.05)) {
+        history.ended(seen, 'aborted')
+        return await txn.rollback()
+      }
+      mayCommit = true
+      seen.outcome = 'unknown' // To those who come after, if this client dies.
+      history.committed(seen, await txn.commit())
+    } catch (error) {
+      this.#requireKnown(error)
+      if (error instanceof Undetermined) return this.#learn(txn, seen)
+      history.ended(seen, mayCommit && this.#mayHideCopy(error) ? 'unknown' : 'aborted')
+      if (!mayCommit) await txn.rollback()
+    }
+  }
+
+  /**
+   * Where the network copies a request unasked, one copy may commit before a collection that has the other refused; see
+   * docs/simulation.md.
+   */
+  #mayHideCopy(error: unknown): boolean {
+    return isKvError(error, 'ts_below_safe_point') && this.#world.faults.profile.chances.call_duplicated > 0
+  }
+
+  /** A commit whose outcome nobody knew is asked for again, and in the end given up. */
+  async #learn(txn: Transaction, seen: TxnHistory): Promise<void> {
+    const { history, count } = this.#world
+    for (let left = 5; left > 0; left--) {
+      await this.#sleep(2000 * this.#random.next())
+      try {
+        history.committed(seen, await txn.commit())
+        return count('learned_committed')
+      } catch (error) {
+        this.#requireKnown(error)
+        if (error instanceof Undetermined) continue
+        history.ended(seen, 'aborted')
+        return count('learned_aborted')
+      }
+    }
+    history.ended(seen, 'unknown')
+  }
+
+  async #statement(txn: Transaction, seen: TxnHistory): Promise<void> {
+    const random = this.#random
+    const key = this.#key()
+    const draw = random.below(100)
+    if (draw < 25) return this.#read(seen, key, (await txn.get(bytes(key)))?.value)
+    if (draw < 32) {
+      const keys = this.#someKeys()
+      const found = new Map((await txn.batchGet(keys.map(bytes))).map((pair) => [text(pair.key), pair.value]))
+      for (const each of keys) this.#read(seen, each, found.get(each))
+      return
+    }
+    if (draw < 42) return this.#scan(txn, seen)
+    if (draw < 50) {
+      const isOwn = seen.writes.has(key)
+      const value = (await txn.getForUpdate(bytes(key)))?.value
+      if (isOwn) return this.#read(seen, key, value)
+      seen.lockedReads.push({ key, value: value && text(value) })
+      return
+    }
+    if (draw < 80) {
+      const value = this.#valueOf(seen)
+      await txn.put(bytes(key), bytes(value))
+      seen.writes.set(key, value)
+      return
+    }
+    if (draw < 88) {
+      await txn.delete(bytes(key))
+      seen.writes.set(key, undefined)
+      return
+    }
+    if (draw < 94) {
+      const value = this.#valueOf(seen)
+      const isOwn = seen.writes.has(key)
+      await txn.insert(bytes(key), bytes(value))
+      if (!isOwn) seen.lockedReads.push({ key, value: undefined })
+      seen.writes.set(key, value)
+      return
+    }
+    const counter = random.pick(COUNTERS)
+    const sum = Number(text((await txn.getForUpdate(bytes(counter)))?.value ?? bytes('0'))) + 1
+    await txn.put(bytes(counter), bytes(String(sum)))
+    seen.increments.set(counter, (seen.increments.get(counter) ?? 0) + 1)
+  }
+
+  #read(seen: TxnHistory, key: string, value: Uint8Array | undefined): void {
+    const found = value && text(value)
+    this.#world.scheduler.noteText(found ?? '-')
+    if (!seen.writes.has(key)) seen.reads.push({ key, value: found })
+    else if (seen.writes.get(key) !== found)
+      this.#world.violations.add('own write', `${seen.name} read ${found} of ${key}, and wrote ${seen.writes.get(key)}`)
+  }
+
+  async #scan(txn: Scanner, seen: TxnHistory): Promise<void> {
+    const random = this.#random
+    const [start, end] = [this.#key(), random.chance(0.5) ? this.#key() : 'k~'].sort() as [string, string]
+    const order = { limit: 1 + random.below(8), reverse: random.chance(0.3) }
+    const own = new Map(seen.writes)
+    const { pairs } = await txn.scan({ start: bytes(start), end: bytes(end), ...order, keyOnly: false })
+    const found = pairs.map(({ key, value }) => ({ key: text(key), value: text(value ?? bytes('?')) }))
+    for (const { value } of found) this.#world.scheduler.noteText(value)
+    seen.ranges.push({ start, end, ...order, own, pairs: found })
+  }
+
+  // ---- Transactions that the server runs
+
+  async oneShot(): Promise<void> {
+    const { history, ledger, network } = this.#world
+    const random = this.#random
+    const isolation = random.chance(0.6) ? 'snapshot' : 'serializable'
+    const seen = history.begin('one_shot', isolation, ledger.timeline)
+    const { checks, ops } = this.#oneShotOf(seen)
+    const isOnce = random.chance(0.5)
+    const key = bytes(`once ${seen.id}`)
+    const request: OneShot = {
+      checks,
+      ops,
+      maxRetries: random.below(3),
+      lockWaitMs: random.pick([0, 50, 4000]),
+      isolation,
+      ...(isOnce ? { idempotency: { key, fingerprint: createHash('sha256').update(key).digest() } } : {}),
+    }
+    const { floor } = history
+    seen.outcome = 'unknown'
+    for (let left = isOnce ? 4 : 1; left > 0; left--) {
+      try {
+        const { answer } = await network.call(this.owner, 'one_shot', isOnce, ({ oneShots }) => oneShots.run(request))
+        return this.#oneShotAnswered(seen, ops, answer, floor)
+      } catch (error) {
+        this.#requireKnown(error)
+        // Of several copies another one may still succeed.
+        if (!isOnce && !isUncertain(error)) return history.ended(seen, 'aborted')
+        if (!isUncertain(error)) return history.ended(seen, 'unknown')
+      }
+      await this.#sleep(1000 * random.next())
+    }
+  }
+
+  /** At least one put says whose the transaction is. */
+  #oneShotOf(seen: TxnHistory): Pick<OneShot, 'checks' | 'ops'> {
+    const random = this.#random
+    const ops: Op[] = []
+    const checks: OneShot['checks'][number][] = []
+    for (const key of this.#someKeys()) {
+      const draw = random.below(10)
+      if (draw < 3) ops.push({ op: 'get', key: bytes(key) })
+      else if (draw < 5 && ops.length > 0) {
+        ops.push({ op: 'delete', key: bytes(key) })
+        seen.writes.set(key, undefined)
+      } else {
+        const value = this.#valueOf(seen)
+        ops.push({ op: random.chance(0.15) ? 'insert' : 'put', key: bytes(key), value: bytes(value) })
+        seen.writes.set(key, value)
+      }
+    }
+    if (![...seen.writes.values()].some((value) => value !== undefined)) {
+      const value = this.#valueOf(seen)
+      ops.push({ op: 'put', key: bytes('one-shots'), value: bytes(value) })
+      seen.writes.set('one-shots', value)
+    }
+    if (random.chance(0.3)) {
+      const counter = random.pick(COUNTERS)
+      ops.push({ op: 'increment', key: bytes(counter), by: 1 })
+      seen.increments.set(counter, 1)
+    }
+    if (random.chance(0.3))
+      ops.push({
+        op: 'scan',
+        start: bytes('k'),
+        end: bytes('k~'),
+        limit: 5,
+        reverse: random.chance(0.3),
+        keyOnly: false,
+      })
+    if (random.chance(0.3)) {
+      const key = this.#key()
+      const commitTs = this.#world.history.floorsOf([key]).get(key) ?? 0
+      checks.push({ key: bytes(key), commitTs })
+      seen.checks.push({ key, commitTs })
+    }
+    return { checks, ops }
+  }
+
+  #oneShotAnswered(seen: TxnHistory, ops: readonly Op[], answer: OneShotAnswer, floor: Timestamp): void {
+    const { history } = this.#world
+    history.started(seen, answer.startTs, floor)
+    const own = new Map<string, string | undefined>()
+    answer.results.forEach((result, i) => {
+      const op = ops[i] as Op
+      if (op.op === 'put' || op.op === 'insert') own.set(text(op.key), text(op.value))
+      if (op.op === 'delete') own.set(text(op.key), undefined)
+      if (op.op === 'get' && 'found' in result && !own.has(text(op.key)))
+        seen.reads.push({ key: text(op.key), value: result.value && text(result.value) })
+      if (op.op === 'scan' && 'pairs' in result) {
+        const pairs = result.pairs.map(({ key, value }) => ({ key: text(key), value: text(value ?? bytes('?')) }))
+        seen.ranges.push({ start: 'k', end: 'k~', limit: op.limit, reverse: op.reverse, own: new Map(own), pairs })
+      }
+    })
+    if (answer.commitTs !== undefined) history.committed(seen, answer.commitTs)
+  }
+
+  // ---- Reads without a transaction
+
+  async latestRead(): Promise<void> {
+    const { history, ledger, network } = this.#world
+    const key = this.#key()
+    const { timeline } = ledger
+    const floors = history.floorsOf([key])
+    const lockWaitMs = this.#random.pick([0, 100, 4000])
+    const answer = await network.call(this.owner, 'get', true, ({ store, resolver }) => {
+      return store.known({ key: bytes(key) }) ?? resolver.resolving(lockWaitMs, () => store.get({ key: bytes(key) }))
+    })
+    const found = answer.found ? [[key, { value: text(answer.value), commitTs: answer.commitTs }] as const] : []
+    history.readLatest({ keys: [key], found: new Map(found), floors, timeline, moment: ledger.moment })
+  }
+
+  async latestBatch(): Promise<void> {
+    const { history, ledger, network } = this.#world
+    const keys = this.#someKeys()
+    const { timeline } = ledger
+    const floors = history.floorsOf(keys)
+    const { pairs } = await network.call(this.owner, 'batch_get', true, ({ store, resolver }) =>
+      resolver.resolving(1000, () => store.batchGet({ keys: keys.map(bytes) })),
+    )
+    const found = new Map(
+      pairs.map(({ key, value, commitTs }) => [text(key), { value: text(value ?? bytes('?')), commitTs }]),
+    )
+    history.readLatest({ keys, found, floors, timeline, moment: ledger.moment })
+  }
+
+  /** Reads of a moment that somebody else has read already, and that others will. */
+  async timeTravel(): Promise<void> {
+    const { history, ledger } = this.#world
+    const random = this.#random
+    const past = history.txns.filter(({ startTs, timeline }) => startTs > 0 && timeline === ledger.timeline).slice(-40)
+    if (past.length === 0) return
+    const ts = random.pick(past).startTs + random.pick([0, 0, 1, 500])
+    const now = await this.#api.tso(1)
+    const seen = history.begin('snapshot', 'snapshot', ledger.timeline)
+    seen.startTs = Math.min(ts, now)
+    const reader = this.#coordinator.snapshot(seen.startTs, { lockWaitMs: random.pick([0, 1000]) })
+    for (let left = 1 + random.below(3); left > 0; left--) {
+      const key = this.#key()
+      if (random.chance(0.3)) await this.#scan(reader, seen)
+      else this.#read(seen, key, (await reader.get(bytes(key)))?.value)
+    }
+    history.ended(seen, 'aborted')
+  }
+
+  // ---- Upkeep
+
+  async collect(): Promise<void> {
+    const behindMs = this.#random.pick([0, 10, 500, 5000])
+    await this.#world.network.call(this.owner, 'gc', true, ({ store }) =>
+      collectGarbage(store, Math.max(1, store.clock() - behindMs * LOGICAL_PER_MS)),
+    )
+  }
+
+  async resolveLocks(): Promise<void> {
+    const { locks } = await this.#api.scanLock({ maxTs: TIMESTAMP_MAX })
+    await this.#coordinator.resolver.resolve(locks, await this.#api.tso(1))
+  }
+
+  /** As a reader may that does not want to wait: what it meets has to commit above it, and it passes. */
+  async pushMinCommitTs(): Promise<void> {
+    const { history, ledger } = this.#world
+    const { locks } = await this.#api.scanLock({ maxTs: TIMESTAMP_MAX })
+    const ts = await this.#api.tso(1)
+    for (const { primary, startTs } of locks)
+      await this.#api.txnHeartBeat({ primary, startTs, adviseLockTtl: 1, minCommitTs: ts + 1 }).catch(() => {})
+    const seen = history.begin('snapshot', 'snapshot', ledger.timeline)
+    seen.startTs = ts
+    const reader = this.#coordinator.snapshot(ts, { lockWaitMs: 0 })
+    for (const { key } of locks) this.#read(seen, text(key), (await reader.get(key))?.value)
+    history.ended(seen, 'aborted')
+  }
+}

@@ -1,0 +1,255 @@
+import { LockResolver } from '../../src/client/lock-resolver.js'
+import { TIMESTAMP_MAX } from '../../src/percolator/timestamp.js'
+import type { Store } from '../../src/store/store.js'
+import { Random } from '../anomalies/random.js'
+import { Disk } from './disk.js'
+import { checkCollected, checkColumnFamilies, lockedKeys } from './disk-checks.js'
+import { drawProfile, Faults, type Profile } from './faults.js'
+import { History } from './history.js'
+import { Ledger } from './ledger.js'
+import { Network } from './network.js'
+import { Owner, Scheduler } from './scheduler.js'
+import { Server } from './server.js'
+import { checkReads } from './snapshot-checks.js'
+import { type Violation, Violations } from './violations.js'
+import { installVirtualGlobals } from './virtual-globals.js'
+import { Client } from './workload.js'
+import { checkWrites } from './write-checks.js'
+
+/** 14 November 2023: where the simulated clock begins. */
+const START_MS = 1_700_000_000_000
+/** The clock is set wrong by so much at most: outcomes of idempotent requests live longer. */
+const CLOCK_OFFSET_MS_MAX = 120_000
+/** Events that the end may take. */
+const END_STEPS_MAX = 200_000
+
+export interface Options {
+  readonly seed: number
+  /** Events until no new transaction is begun and no new fault strikes. */
+  readonly steps: number
+  readonly trace?: ((line: string) => void) | undefined
+}
+
+export interface Outcome {
+  readonly seed: number
+  readonly profile: Profile
+  readonly violations: readonly Violation[]
+  /** Of all that happened: equal for equal seeds. */
+  readonly hash: string
+  /** Faults, programs and ends of transactions, by name. */
+  readonly counts: Readonly<Record<string, number>>
+}
+
+/** One world: a seed says all of what happens in it. */
+export async function simulate({ seed, steps, trace }: Options): Promise<Outcome> {
+  const random = new Random(seed)
+  const profile = drawProfile(random.fork())
+  const faults = new Faults(random.fork(), profile)
+  const nature = new Owner('nature')
+  const scheduler = new Scheduler(random.below(2 ** 31), nature, trace)
+  const world = new World(scheduler, faults, nature)
+  const restore = installVirtualGlobals(scheduler, random.fork(), world.wallMs)
+  const onRejection = (error: unknown): void =>
+    world.violations.add('defect', `nobody awaits ${error instanceof Error ? error.stack : String(error)}`)
+  process.on('unhandledRejection', onRejection)
+  try {
+    await world.run(steps)
+  } finally {
+    process.off('unhandledRejection', onRejection)
+    restore()
+  }
+  const hash = (scheduler.hash >>> 0).toString(16).padStart(8, '0')
+  return { seed, profile, violations: world.violations.all, hash, counts: world.counts() }
+}
+
+class World {
+  readonly violations = new Violations()
+  readonly #scheduler: Scheduler
+  readonly #faults: Faults
+  readonly #nature: Owner
+  readonly #ledger = new Ledger(this.violations)
+  readonly #disk = new Disk(this.#ledger)
+  readonly #history: History
+  readonly #counts = new Map<string, number>()
+  readonly #clients: Client[] = []
+  #server: Server | undefined
+  #network: Network | undefined
+  #clockOffsetMs = 0
+  #isEnding = false
+
+  constructor(scheduler: Scheduler, faults: Faults, nature: Owner) {
+    this.#scheduler = scheduler
+    this.#faults = faults
+    this.#nature = nature
+    this.#history = new History(scheduler, this.violations)
+  }
+
+  readonly wallMs = (): number => START_MS + Math.floor(this.#scheduler.nowMs) + this.#clockOffsetMs
+
+  async run(steps: number): Promise<void> {
+    const parts = {
+      scheduler: this.#scheduler,
+      faults: this.#faults,
+      ledger: this.#ledger,
+      violations: this.violations,
+    }
+    const server = new Server({ ...parts, disk: this.#disk, wallMs: this.wallMs, nature: this.#nature })
+    const network = new Network(this.#scheduler, this.#faults, server, new Owner('wire'))
+    this.#server = server
+    this.#network = network
+    for (let i = 0; i < this.#faults.profile.coordinators; i++) this.#startClient()
+    while (this.#scheduler.steps < steps && this.violations.all.length === 0) {
+      await this.#scheduler.step()
+      this.#strike(server, network)
+    }
+    await this.#end(server)
+    if (this.violations.all.length > 0) return
+    const isDurable = this.#faults.profile.durability === 'sync'
+    checkReads(this.#history, this.#ledger, this.violations)
+    checkWrites(this.#history, this.#ledger, isDurable, this.violations)
+  }
+
+  counts(): Record<string, number> {
+    const counts: Record<string, number> = {}
+    const add = (name: string, by = 1): void => {
+      counts[name] = (counts[name] ?? 0) + by
+    }
+    add('steps', this.#scheduler.steps)
+    add('calls', this.#network?.calls)
+    add('server_starts', this.#server?.starts)
+    add('virtual_seconds', Math.round(this.#scheduler.nowMs / 1000))
+    for (const [name, count] of this.#faults.counts) add(`fault ${name}`, count)
+    for (const [name, count] of this.#counts) add(`program ${name}`, count)
+    for (const { kind, outcome } of this.#history.txns) add(`txn ${kind} ${outcome}`)
+    return counts
+  }
+
+  #startClient(): void {
+    const network = this.#network
+    if (network === undefined) return
+    const owner = new Owner(`client ${this.#clients.length + 1}`)
+    const client = new Client(owner, {
+      scheduler: this.#scheduler,
+      faults: this.#faults,
+      network,
+      history: this.#history,
+      ledger: this.#ledger,
+      violations: this.violations,
+      isEnding: () => this.#isEnding,
+      count: (program) => this.#counts.set(program, (this.#counts.get(program) ?? 0) + 1),
+    })
+    this.#clients.push(client)
+    this.#scheduler.schedule(owner, 0, 'begins', () => void client.run())
+  }
+
+  // ---- Faults of whole processes, between any two events
+
+  #strike(server: Server, network: Network): void {
+    const faults = this.#faults
+    const living = this.#living()
+    if (living.length > 0 && faults.strikes('coordinator_died')) this.#killClient(faults.random.pick(living))
+    if (faults.strikes('clock_forward')) this.#setClock(faults.random.pick([10, 1000, 5000, 25_000]))
+    if (faults.strikes('clock_back')) this.#setClock(-faults.random.pick([10, 1000, 5000, 25_000]))
+    if (faults.strikes('server_stopped')) server.stop()
+    if (server.running === undefined && !faults.random.chance(0.1)) return // Now and then while it starts or stops.
+    if (faults.strikes('server_killed')) this.#kill(server, network, 'process')
+    else if (faults.strikes('machine_crashed')) this.#kill(server, network, 'machine')
+  }
+
+  #living(): Client[] {
+    return this.#clients.filter(({ owner }) => owner.isAlive)
+  }
+
+  #killClient(client: Client): void {
+    client.owner.isAlive = false
+    this.#scheduler.schedule(this.#nature, 100, 'a client is started', () => this.#startClient())
+  }
+
+  #kill(server: Server, network: Network, what: 'process' | 'machine'): void {
+    if (server.isDead) return
+    const isAnythingLost = server.kill(what)
+    checkColumnFamilies(this.#disk.state, this.violations)
+    if (!isAnythingLost) return
+    // Without an fsync an answer is no promise, and who goes on from one may leave half a transaction behind. So such a
+    // crash takes everybody, and what is on its way.
+    for (const client of this.#living()) this.#killClient(client)
+    network.replaceWire(new Owner('wire'))
+    this.#history.forgetFloors()
+  }
+
+  #setClock(byMs: number): void {
+    const offset = this.#clockOffsetMs + byMs
+    if (Math.abs(offset) <= CLOCK_OFFSET_MS_MAX) this.#clockOffsetMs = offset
+  }
+
+  // ---- The end
+
+  /** No more faults: everybody finishes, what is late arrives, and every lock is resolved. */
+  async #end(server: Server): Promise<void> {
+    this.#faults.heal()
+    this.#isEnding = true
+    const limit = this.#scheduler.steps + END_STEPS_MAX
+    const until: Until = async (what, isReached) => {
+      while (this.violations.all.length === 0 && !isReached()) {
+        if (this.#scheduler.steps < limit && (await this.#scheduler.step())) continue
+        this.violations.add('stuck', `${what} does not come to an end`)
+      }
+    }
+    await until('a client', () => this.#living().every(({ isDone }) => isDone))
+    for (const { owner } of this.#living()) owner.isAlive = false
+    // Heartbeats are gone with their clients; what is late arrives.
+    const quietAt = this.#scheduler.nowMs + 60_000
+    this.#scheduler.schedule(this.#nature, 60_000, 'all is quiet', () => {})
+    await until('a call', () => this.#scheduler.nowMs >= quietAt && !server.isBusy)
+    const { running } = server
+    if (running === undefined || this.violations.all.length > 0) return
+    await this.#whole(until, running.owner, 'resolving locks', () => resolveAll(running.store))
+    const left = lockedKeys(this.#disk.state)
+    if (left.length > 0 || running.store.lockCount > 0)
+      this.violations.add('lock', `${running.store.lockCount} locks stay in memory, on disk those of ${left}`)
+    checkColumnFamilies(this.#disk.state, this.violations)
+    checkCollected(this.#disk.state, this.#ledger, running.store.safePoint, this.violations)
+    await this.#whole(until, running.owner, 'reading all', () => this.#readAll(running.store))
+  }
+
+  /** Runs something of the server's to its end. */
+  async #whole(until: Until, owner: Owner, what: string, body: () => Promise<void>): Promise<void> {
+    let isDone = false
+    this.#scheduler.schedule(owner, 0, what, () => {
+      body().then(
+        () => {
+          isDone = true
+        },
+        (error: unknown) => this.violations.add('end', `${what}: ${error instanceof Error ? error.stack : error}`),
+      )
+    })
+    await until(what, () => isDone)
+  }
+
+  /** The server says what the ledger says. */
+  async #readAll(store: Store): Promise<void> {
+    const keys = this.#ledger.keys
+    const ts = await store.tso(1)
+    const { pairs } = await store.batchGet({ keys: keys.map((key) => Buffer.from(key)), ts })
+    const found = new Map(pairs.map(({ key, value }) => [text(key), value && text(value)]))
+    for (const key of keys) {
+      const expected = this.#ledger.visible(key, { ts, timeline: this.#ledger.timeline })
+      if (found.get(key) !== expected?.value)
+        this.violations.add('end', `${key} is read as ${found.get(key)}; committed is ${expected?.value}`)
+    }
+  }
+}
+
+type Until = (what: string, isReached: () => boolean) => Promise<void>
+
+const text = (bytes: Uint8Array): string => Buffer.from(bytes).toString()
+
+async function resolveAll(store: Store): Promise<void> {
+  const resolver = new LockResolver(store)
+  while (!store.probe()) await new Promise((resolve) => setTimeout(resolve, 500)) // It opens the database again.
+  for (let left = 10; left > 0; left--) {
+    const { locks } = await store.scanLock({ maxTs: TIMESTAMP_MAX })
+    if (locks.length === 0) return
+    await resolver.resolve(locks, TIMESTAMP_MAX)
+  }
+}
