@@ -215,12 +215,11 @@ export class RowStore {
       if (mutation.type === 'put-write' && mutation.write.commitTs > this.oracle.last)
         ops.push({ type: 'put', key: aheadKey(mutation.key, mutation.write.commitTs), value: NOTHING })
     ops.push(...beside)
-    const before = validate && mutations.map(({ key }) => this.locks.get(key)?.lock)
     let settle: () => void = () => {}
     const pending = new Promise<void>((resolve) => {
       settle = resolve
     })
-    for (const mutation of mutations) this.#publish(mutation, pending, onePc)
+    const before = mutations.map((mutation) => this.#publish(mutation, pending, onePc))
     const opened = this.#opened
     let isAsked = false
     try {
@@ -236,7 +235,7 @@ export class RowStore {
       const isInDoubt = mayHaveLanded && !this.isWritable && opened === this.#opened
       mutations.forEach(({ key }, i) => {
         if (isInDoubt) this.#doubt(key, pending)
-        else this.#withdraw(key, pending, mayHaveLanded ? undefined : before?.[i])
+        else this.#withdraw(key, pending, mayHaveLanded ? undefined : before[i])
       })
       throw error
     } finally {
@@ -264,17 +263,20 @@ export class RowStore {
     if (commitTs > this.newestWrite) this.newestWrite = commitTs
   }
 
-  #publish(mutation: Mutation, pending: Promise<void>, onePc: PrewriteRequest | undefined): void {
+  /** @returns the lock that stood there, to be put back where nothing is written. */
+  #publish(mutation: Mutation, pending: Promise<void>, onePc: PrewriteRequest | undefined): Lock | undefined {
     const { key } = mutation
     if (mutation.type === 'put-write') this.#note(key, mutation.write.commitTs)
     if (mutation.type === 'put-write' || mutation.type === 'delete-write') this.cache.suspend(key)
     const entry = this.locks.get(key)
+    const before = entry?.lock
     if (mutation.type === 'put-lock' && (entry === undefined || entry.lock.type === 'pessimistic'))
       this.locks.put(key, mutation.lock, pending)
     else if (mutation.type === 'put-write' && onePc !== undefined && mutation.write.type !== 'lock')
       this.locks.put(key, inFlightLock(key, onePc, mutation.write.commitTs), pending)
     else if (entry !== undefined && (mutation.type === 'put-lock' || mutation.type === 'delete-lock'))
       entry.pending = pending
+    return before
   }
 
   #settle(mutation: Mutation, pending: Promise<void>): void {

@@ -490,6 +490,28 @@ describe('a disk that stays full', () => {
     expect([await told('a'), await told('b')]).toEqual(['storage_unavailable', 'old'])
   })
 
+  test('a lock whose end waited behind the failed write stands', async () => {
+    await store.prewrite(prewriteOf(10, [put('a', 'new')]))
+    const arrived = deferred()
+    const goOn = deferred()
+    tapped.onWrite = async () => {
+      arrived.resolve()
+      await goOn.promise
+      throw new EngineFailure('disk full')
+    }
+    const first = codeOf(store.prewrite(prewriteOf(10, [put('b', 'new')], { tryOnePc: true })))
+    await arrived.promise
+    const commit = codeOf(store.commit({ keys: [utf8('a')], startTs: 10, commitTs: 20 }))
+    await tapped.quiet()
+    goOn.resolve()
+    expect(await Promise.all([first, commit])).toEqual(['storage_unavailable', 'storage_unavailable'])
+    expect(await told('a', 15)).toBe('key_locked')
+    tapped.onWrite = (_, land) => land()
+    await makeRoom()
+    expect(await codeOf(store.commit({ keys: [utf8('a')], startTs: 10, commitTs: 20 }))).toBe('none')
+    expect(await told('a', 20)).toBe('new')
+  })
+
   test('no attempt is made before the pause is over', async () => {
     let asked = 0
     tapped.onRequireRoom = async () => {
