@@ -8,7 +8,7 @@ import { Coordinator } from '../client/coordinator.js'
 import { type GcOptions, GcWorker } from '../gc/gc-worker.js'
 import { Pins } from '../gc/pins.js'
 import { RETRY_AFTER_S } from '../limits.js'
-import { invalid, KvError } from '../percolator/errors.js'
+import { invalid, isKvError, KvError } from '../percolator/errors.js'
 import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
 import { OneShots } from '../txn/one-shots.js'
 import { OpenTransactions } from '../txn/open-transactions.js'
@@ -212,11 +212,22 @@ function refuseMalformed(this: unknown, error: Error & { code?: string }, socket
   socket.end(`${head}content-length: ${Buffer.byteLength(text)}\r\nconnection: close\r\n\r\n${text}`)
 }
 
+/** A storage that fails tells every request: the same is logged this often. */
+const STORAGE_LOG_MS = 10_000
+
 function problemSender(log: Logger) {
+  let logged = { detail: '', atMs: 0 }
+  const logStorage = (detail: string, reqId: string): void => {
+    const nowMs = performance.now()
+    if (detail === logged.detail && nowMs - logged.atMs < STORAGE_LOG_MS) return
+    logged = { detail, atMs: nowMs }
+    log.error({ reqId }, detail)
+  }
   return (error: unknown, request: FastifyRequest, reply: FastifyReply): void => {
     const { status, body, isServerFault } = problemOf(error, request.id)
-    if (isServerFault) log.error({ err: error, reqId: request.id }, 'request failed')
-    if (error instanceof KvError && error.code === 'overloaded') reply.header('retry-after', RETRY_AFTER_S)
+    if (isKvError(error, 'storage_unavailable')) logStorage(error.message, request.id)
+    else if (isServerFault) log.error({ err: error, reqId: request.id }, 'request failed')
+    if (isKvError(error, 'overloaded')) reply.header('retry-after', RETRY_AFTER_S)
     answerProblem(request, reply, status, body)
   }
 }

@@ -1,4 +1,6 @@
+import { pino } from 'pino'
 import { describe, expect, test } from 'vitest'
+import { EngineFailure, TappedEngine } from '../store/support.js'
 import { expectProblem, type Headers, type Json, rawRequest, rawText, testServers } from './support.js'
 
 const start = testServers()
@@ -279,4 +281,19 @@ test('a failing engine is 503 storage_unavailable, readyz says so, livez does no
     expect(answer.json<Json>()).toMatchObject({ code: 'storage_unavailable', status: 503 })
   }
   expect((await server.get('/livez')).statusCode).toBe(200)
+})
+
+test('a storage that fails is logged once, not for every request', async () => {
+  const lines: string[] = []
+  const tapped = new TappedEngine()
+  const log = pino({ level: 'error' }, { write: (line) => void lines.push(line) })
+  const server = await start({ openEngine: tapped.open, log })
+  tapped.onRequireRoom = async () => {
+    throw new Error('no room')
+  }
+  tapped.onWrite = async () => {
+    throw new EngineFailure('disk full')
+  }
+  for (let i = 0; i < 20; i++) expect((await server.send('PUT', '/v1/kv/a', {}, 'v')).statusCode).toBe(503)
+  expect(lines).toHaveLength(2) // The write that failed, and what is refused since.
 })

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
 import { Packr } from 'msgpackr'
-import { pino } from 'pino'
+import { type Logger, pino } from 'pino'
 import { afterEach, expect } from 'vitest'
 import { parseTokens } from '../../src/access/tokens.js'
 import { type AppOptions, createApp } from '../../src/http/app.js'
@@ -19,6 +19,7 @@ export type Headers = Record<string, string>
 export type Method = 'GET' | 'HEAD' | 'PUT' | 'POST' | 'DELETE' | 'PATCH' | 'OPTIONS'
 
 export interface StartOptions {
+  readonly log?: Logger
   readonly limits?: Partial<Limits>
   /** Unix milliseconds of the oracle; the real clock when absent. */
   readonly now?: () => number
@@ -139,7 +140,7 @@ export function testServers(): (options?: StartOptions) => Promise<TestServer> {
 }
 
 export async function startServer(options: StartOptions = {}): Promise<TestServer> {
-  const { limits: given, now, openEngine, tokens, browserGuard } = options
+  const { limits: given, now, log = pino({ level: 'silent' }), openEngine, tokens, browserGuard } = options
   const limits = { ...DEFAULT_LIMITS, ...given }
   const answers = new AnswerBudget(limits)
   const directory = options.directory ?? (await mkdtemp(join(tmpdir(), 'perkv-http-')))
@@ -150,7 +151,7 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
     ...(now && { now }),
     ...(openEngine && { openEngine }),
   })
-  const context = { store, version: '0.0.0-test', durability: 'async', log: pino({ level: 'silent' }) } as const
+  const context = { store, version: '0.0.0-test', durability: 'async', log } as const
   const known = tokens === undefined ? undefined : parseTokens(tokens)
   const authenticate = known && ((token: string) => known.grantOf(token))
   const app = await createApp({ ...context, limits, authenticate, browserGuard })

@@ -20,7 +20,7 @@ export function statusRoutes(
 
   app.get('/readyz', PROBING, (request, reply) => {
     if (store.probe()) return answer(request, reply, { status: 'ready' })
-    const detail = store.restoring ? 'a restore is not complete' : `writes are refused: ${store.fault}`
+    const detail = store.restoring ? 'a restore is not complete' : String(store.fault)
     const error = new KvError('storage_unavailable', detail, {})
     const { status, body } = problemOf(error, request.id)
     return answerProblem(request, reply, status, body)
@@ -32,7 +32,7 @@ export function statusRoutes(
       store: store.name,
       durability,
       uptimeMs: Date.now() - startedAt,
-      writable: store.fault === undefined,
+      writable: store.fault === undefined && store.restoring === undefined,
       ...(store.fault !== undefined && { fault: store.fault }),
       safePoint: store.safePoint,
       restoring: restoringOf(store),
