@@ -1,0 +1,74 @@
+import { expect, test } from 'vitest'
+import type { Store } from '../../../src/store/store.js'
+import {
+  codeOf,
+  deferred,
+  EngineFailure,
+  put,
+  read,
+  TappedEngine,
+  TestClock,
+  testStores,
+  utf8,
+  write,
+} from '../support.js'
+
+const stores = testStores()
+
+async function start() {
+  const tapped = new TappedEngine()
+  const clock = new TestClock()
+  const store = await stores.open({ openEngine: tapped.open, now: clock.now })
+  const source = { id: 'ab'.repeat(16), ts: clock.ts() }
+  async function* blocks() {
+    yield [{ key: utf8('a'), value: utf8('restored'), commitTs: source.ts }]
+  }
+  const restore = () => store.restore(source, blocks(), false)
+  return { tapped, clock, store, source, restore }
+}
+async function expectOpen(store: Store): Promise<void> {
+  expect(store.restoring).toBeUndefined()
+  expect(await read(store, 'a')).toBeUndefined()
+}
+
+test('a write that fails when it begins opens the database again, for all: it ends, and changes nothing', async () => {
+  const { tapped, store, restore } = await start()
+  const { promise, reject } = deferred()
+  const reached = deferred()
+  tapped.onWrite = (_, land) => {
+    tapped.onWrite = (_next, landNext) => landNext()
+    reached.resolve()
+    return promise.then(land)
+  }
+  const failing = codeOf(store.putServerRecord('any', utf8('thing')))
+  await reached.promise
+  const restored = codeOf(restore())
+  while (store.restoring === undefined) await tapped.quiet()
+  reject(new EngineFailure('an error'))
+  expect([await failing, await restored]).toEqual(['storage_unavailable', 'storage_unavailable'])
+  await expectOpen(store)
+  const ts = await store.tso(2)
+  await write(store, ts - 1, ts, [put('a', 'mine')])
+  expect(await codeOf(restore())).toBe('precondition_failed')
+})
+
+test('a full disk when it begins: it ends, and reads go on', async () => {
+  const { tapped, store, restore } = await start()
+  tapped.onRequireRoom = () => Promise.reject(new Error('no room'))
+  tapped.onWrite = () => Promise.reject(new EngineFailure('disk full'))
+  expect(await codeOf(restore())).toBe('storage_unavailable')
+  await expectOpen(store)
+})
+
+test('its end, when it lands though the write failed, shuts out what began before', async () => {
+  const { tapped, store, restore } = await start()
+  const before = await store.tso(1)
+  tapped.onWrite = async ({ ops }, land) => {
+    await land()
+    if (ops.some(({ type, key }) => type === 'del' && key.includes('restore'))) throw new EngineFailure('an error')
+  }
+  expect(await codeOf(restore())).toBe('storage_unavailable')
+  expect(store.restoring).toBeUndefined()
+  expect(await codeOf(read(store, 'a', before))).toBe('ts_below_safe_point')
+  expect(await read(store, 'a')).toBe('restored')
+})
