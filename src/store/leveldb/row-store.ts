@@ -328,7 +328,9 @@ export class RowStore {
     if (ts !== TIMESTAMP_MAX && ts > this.maxTs) await this.observe(ts)
   }
 
+  /** Once more after reading on no snapshot: a collection, or a restore, may have come in between. */
   requireReadable(ts: Timestamp): void {
+    if (this.restoring !== undefined) throw notRestored()
     if (ts < this.safePoint) throw belowSafePoint(ts, this.safePoint)
   }
 

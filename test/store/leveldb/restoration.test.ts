@@ -1,4 +1,6 @@
 import { expect, test } from 'vitest'
+import type { Engine } from '../../../src/store/leveldb/engine.js'
+import { CF_NEWEST } from '../../../src/store/leveldb/keyspace.js'
 import type { Store } from '../../../src/store/store.js'
 import {
   codeOf,
@@ -18,13 +20,30 @@ const stores = testStores()
 async function start() {
   const tapped = new TappedEngine()
   const clock = new TestClock()
-  const store = await stores.open({ openEngine: tapped.open, now: clock.now })
-  const source = { id: 'ab'.repeat(16), ts: clock.ts() }
-  async function* blocks() {
-    yield [{ key: utf8('a'), value: utf8('restored'), commitTs: source.ts }]
+  let looked = deferred()
+  looked.resolve()
+  /** Look-ups of keys wait. */
+  const hold = () => {
+    looked = deferred()
+    return looked
   }
-  const restore = () => store.restore(source, blocks(), false)
-  return { tapped, clock, store, source, restore }
+  const openEngine = async (directory: string): Promise<Engine> => {
+    const engine = await tapped.open(directory)
+    const get = async (key: Buffer) => {
+      if (key[0] === CF_NEWEST) await looked.promise
+      return engine.get(key)
+    }
+    return { ...engine, get }
+  }
+  const store = await stores.open({ openEngine, now: clock.now })
+  const source = { id: 'ab'.repeat(16), ts: clock.ts() }
+  async function* blocks(end?: Promise<void>) {
+    yield [{ key: utf8('a'), value: utf8('restored'), commitTs: source.ts }]
+    yield []
+    await end
+  }
+  const restore = (end?: Promise<void>) => store.restore(source, blocks(end), false)
+  return { tapped, store, restore, hold }
 }
 async function expectOpen(store: Store): Promise<void> {
   expect(store.restoring).toBeUndefined()
@@ -70,5 +89,19 @@ test('its end, when it lands though the write failed, shuts out what began befor
   expect(await codeOf(restore())).toBe('storage_unavailable')
   expect(store.restoring).toBeUndefined()
   expect(await codeOf(read(store, 'a', before))).toBe('ts_below_safe_point')
+  expect(await read(store, 'a')).toBe('restored')
+})
+
+test('a read that is on its way when it begins sees nothing of it: it may yet come to nothing', async () => {
+  const { store, restore, hold } = await start()
+  const looked = hold()
+  const reading = codeOf(read(store, 'a'))
+  const end = deferred()
+  const restored = restore(end.promise)
+  while (store.restoring?.pairs !== 1) await new Promise((resolve) => setImmediate(resolve))
+  looked.resolve()
+  expect(await reading).toBe('storage_unavailable')
+  end.resolve()
+  await restored
   expect(await read(store, 'a')).toBe('restored')
 })
