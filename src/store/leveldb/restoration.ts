@@ -11,13 +11,11 @@ import { META_RESTORE, META_SAFE_POINT } from './data-directory.js'
 import { type EngineOp, pagesOf } from './engine.js'
 import { CF_DEFAULT, CF_NEWEST, CF_WRITE, keyRange, newestKey, valueKey, writeKey } from './keyspace.js'
 import { decodeNewest, encodeNewest } from './newest-record.js'
-import { putRestoreProgress, readRestoreProgress } from './restore-progress.js'
+import { NOBODY, putRestoreProgress, readRestoreProgress } from './restore-progress.js'
 import type { RowStore } from './row-store.js'
 
 /** Records removed in one batch. */
 const REMOVED_AT_A_TIME = 10_000
-/** No backup has it: what is left of one that is being removed belongs to nobody. */
-const NOBODY = '0'.repeat(32)
 
 /**
  * Fills an empty store with pairs as they were. Everybody else is shut out meanwhile, so it needs no latches, no locks

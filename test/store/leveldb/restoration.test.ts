@@ -1,6 +1,9 @@
 import { expect, test } from 'vitest'
-import type { Engine } from '../../../src/store/leveldb/engine.js'
+import { invalid } from '../../../src/percolator/errors.js'
+import { META_RESTORE } from '../../../src/store/leveldb/data-directory.js'
+import { type Engine, openLevelDb } from '../../../src/store/leveldb/engine.js'
 import { CF_NEWEST } from '../../../src/store/leveldb/keyspace.js'
+import { repairDirectory } from '../../../src/store/leveldb/repair-directory.js'
 import type { Store } from '../../../src/store/store.js'
 import {
   codeOf,
@@ -104,4 +107,27 @@ test('a read that is on its way when it begins sees nothing of it: it may yet co
   end.resolve()
   await restored
   expect(await read(store, 'a')).toBe('restored')
+})
+
+test('cut off, and its record damaged: a repair takes what there is for no whole store', async () => {
+  const directory = await stores.directory()
+  const store = await stores.open({ directory })
+  const source = { id: 'ab'.repeat(16), ts: 100 }
+  async function* cutOff() {
+    yield [{ key: utf8('a'), value: utf8('restored'), commitTs: 50 }]
+    throw invalid('body', 'it was cut off')
+  }
+  const whole = () => (async function* () {})()
+  expect(await codeOf(store.restore(source, cutOff(), false))).toBe('invalid_argument')
+  await store.close()
+  const engine = await openLevelDb(directory)
+  await engine.write([{ type: 'put', key: META_RESTORE, value: Buffer.from('damage') }], true)
+  await engine.close()
+
+  await repairDirectory(directory, { say: () => {}, isDryRun: false, keepsCopy: false })
+  const repaired = await stores.open({ directory })
+  expect(await codeOf(read(repaired, 'a'))).toBe('storage_unavailable')
+  expect(await codeOf(repaired.restore(source, whole(), false))).toBe('precondition_failed')
+  await repaired.restore(source, whole(), true)
+  expect(await read(repaired, 'a')).toBeUndefined()
 })
