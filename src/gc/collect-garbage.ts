@@ -1,4 +1,6 @@
 import { LockResolver } from '../client/lock-resolver.js'
+import type { LockInfo } from '../percolator/api.js'
+import { sameKey } from '../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
 import type { Pace, Store } from '../store/store.js'
 
@@ -20,12 +22,25 @@ export async function collectGarbage(store: Store, safePoint: Timestamp, pace?: 
   const inForce = await store.raiseSafePoint(safePoint)
   if (safePoint < inForce) return { safePoint: inForce, versionsRemoved: 0 }
   const resolver = new LockResolver(store)
-  for (let isLeft = true; isLeft; ) {
+  for (let before: readonly LockInfo[] = [], isLeft = true; isLeft; ) {
     await resolveLocks(store, resolver, safePoint, TIMESTAMP_MAX)
-    isLeft = (await store.scanLock({ maxTs: safePoint - 1, limit: 1 })).locks.length > 0
+    const { locks } = await store.scanLock({ maxTs: safePoint - 1, limit: LOCKS_AT_A_TIME })
+    for (const lock of locks) if (before.some((other) => isSame(lock, other))) await rollBack(store, lock)
+    before = locks
+    isLeft = locks.length > 0
   }
   const versionsRemoved = await store.collect(safePoint, pace)
   return { safePoint: store.safePoint, versionsRemoved }
+}
+
+function isSame(a: LockInfo, b: LockInfo): boolean {
+  return a.startTs === b.startTs && sameKey(a.key, b.key) && sameKey(a.primary, b.primary)
+}
+
+/** Below the safe point it commits no more; that it outlived a whole pass says that its primary says nothing of it. */
+async function rollBack(store: Store, { key, startTs, type, forUpdateTs }: LockInfo): Promise<void> {
+  if (type === 'pessimistic') await store.pessimisticRollback({ keys: [key], startTs, forUpdateTs })
+  else await store.resolveLock({ txns: [{ startTs, commitTs: 0 }], keys: [key], isDecided: true })
 }
 
 /**

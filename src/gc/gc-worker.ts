@@ -100,11 +100,16 @@ export class GcWorker {
     const begin = performance.now()
     await resolveLocks(store, this.#resolver, wanted, store.clock())
     const { locks } = await store.scanLock({ maxTs: wanted - 1 })
-    const decided = safePointOf(wanted, [
+    const holders: Holder[] = [
       ...pins.holders(),
       ...this.#alive('transaction', this.#sources.openTransactions()),
       ...this.#alive('lock', new Set(locks.map(({ startTs }) => startTs))),
-    ])
+    ]
+    // What others raised the safe point past is lost already, and holds nothing back.
+    const decided = safePointOf(
+      wanted,
+      holders.filter(({ ts }) => ts >= store.safePoint),
+    )
     pins.refuseBelow(decided.safePoint)
     const collected = await collectGarbage(store, decided.safePoint, this.#pace)
     this.#lastRun = { ...decided, ...collected, startedAtMs, durationMs: Math.round(performance.now() - begin) }

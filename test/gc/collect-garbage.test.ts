@@ -16,6 +16,18 @@ test('older locks are resolved first: rolled forward, or back, living ones too',
   expect(await codeOf(store.commit({ keys: [utf8('alive')], startTs: 7, commitTs: 40 }))).toBe('ts_below_safe_point')
 })
 
+test('locks whose primaries are no primaries are rolled back: nobody could say what became of them', async () => {
+  const store = await stores.open()
+  for (const [key, primary] of [
+    ['a', 'b'],
+    ['b', 'a'],
+  ] as const)
+    await store.prewrite({ ...prewriteOf(5, [put(key)]), primary: utf8(primary) })
+  await store.prewrite({ ...prewriteOf(6, [put('c')]), primary: utf8('d') })
+  expect(await collectGarbage(store, 20)).toMatchObject({ safePoint: 20 })
+  expect(store.lockCount).toBe(0)
+})
+
 test('a safe point below the present one changes nothing', async () => {
   const store = await stores.open()
   await write(store, 5, 6, [put('a', 'old')])

@@ -90,6 +90,16 @@ describe('what must stay readable', () => {
     expect(await versionsOf(store, 'a')).toBe(1)
   })
 
+  test('but nothing that the safe point was raised past by hand: it holds nothing back', async () => {
+    const { clock, store, open, pins, gc, at, fill } = await start()
+    await fill()
+    await pins.create({ ts: at(1) + 1, ttlMs: 600 * MINUTE })
+    open.push(at(1) + 1)
+    clock.ms += 60 * MINUTE
+    await store.raiseSafePoint(at(2))
+    expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(55), versionsRemoved: 1 })
+  })
+
   test('nothing is pinned below where a collection is going', async () => {
     const { clock, pins, gc, at, fill } = await start()
     await fill()

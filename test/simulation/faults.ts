@@ -36,6 +36,8 @@ export interface Profile {
   readonly diskMsMax: number
   /** Between two things that a coordinator does. */
   readonly thinkMsMax: number
+  /** The worker leaves pins readable; whoever collects by hand does not. */
+  readonly collects: 'worker' | 'by hand'
   /** Per call, per engine operation or per step, as the fault is. */
   readonly chances: Readonly<Record<FaultKind, number>>
 }
@@ -74,6 +76,7 @@ export function drawProfile(random: Random): Profile {
     hopMsMax: random.pick([1, 3, 10, 100, 1500]),
     diskMsMax: random.pick([1, 3, 30, 300]),
     thinkMsMax: random.pick([1, 50, 500]),
+    collects: random.chance(0.5) ? 'worker' : 'by hand',
     chances,
   }
 }

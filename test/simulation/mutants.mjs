@@ -92,8 +92,8 @@ const MUTANTS = [
   [
     'gc removes the newest Put',
     'percolator/actions/gc',
-    "if (newestData?.type === 'delete' &&",
-    'if (newestData !== undefined &&',
+    "base?.type === 'delete' && !stands",
+    'base !== undefined && !stands',
   ],
   [
     'gc leaves values',
@@ -134,7 +134,12 @@ const MUTANTS = [
     'this.engine.write(ops, false)',
   ],
   ['a failed write is answered as done', 'store/leveldb/group-commit', 'batch.reject(error)', 'batch.resolve()'],
-  ['recent writes are not noted', 'store/leveldb/recent-writes', 'if (ts > this.#newest[slot])', 'if (false)'],
+  [
+    'recent writes are not noted',
+    'store/leveldb/recent-writes',
+    'const slot = slotOf(key);\n        if (ts > this.#newest[slot])',
+    'const slot = slotOf(key);\n        if (false)',
+  ],
   [
     'recent writes forget at a restart',
     'store/leveldb/row-store',
@@ -169,7 +174,7 @@ const MUTANTS = [
   [
     'the safe point is not stored',
     'store/leveldb/collection',
-    "await this.#rows.group.submit([{ type: 'put', key: META_SAFE_POINT, value: packRecord([safePoint]) }]);",
+    "await this.#rows.submit([{ type: 'put', key: META_SAFE_POINT, value: packRecord([safePoint]) }]);",
     '',
   ],
   [
@@ -230,6 +235,14 @@ const MUTANTS = [
     'client/transaction',
     'const own = this.#buffer.get(key);\n        if (own !== undefined)\n            return versionOf(own.value);\n        this.#recordKey(key);',
     'this.#recordKey(key);',
+  ],
+  // Collection
+  ['pins hold nothing back', 'gc/pins', "yield { by: 'pin', ts };", ';'],
+  [
+    'pins are not stored',
+    'gc/pins',
+    'await this.#store.putServerRecord(RECORDS + pin.pin, packRecord([pin.ts, pin.expiresAtMs]));',
+    ';',
   ],
   // Oracle
   ['the mark is not waited for', 'oracle/oracle', 'if (last >= this.#mark)', 'if (false)'],

@@ -1,4 +1,6 @@
 import { LockResolver } from '../../src/client/lock-resolver.js'
+import { GcWorker } from '../../src/gc/gc-worker.js'
+import { Pins } from '../../src/gc/pins.js'
 import { KvError } from '../../src/percolator/errors.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
@@ -16,6 +18,8 @@ export interface RunningServer {
   readonly store: Store
   readonly resolver: LockResolver
   readonly oneShots: OneShots
+  readonly pins: Pins
+  readonly gc: GcWorker
 }
 
 /** A call that the server has not answered. */
@@ -82,7 +86,12 @@ export class Server {
         lookUpSlowMs,
       })
       const resolver = new LockResolver(store)
-      this.#running = { owner, store, resolver, oneShots: new OneShots(store, resolver) }
+      const pins = await Pins.open(store)
+      const gc = new GcWorker(
+        { store, pins, openTransactions: () => [], onError: () => {} },
+        { lifeTimeMs: 0, intervalMs: 0 }, // It collects when a client asks.
+      )
+      this.#running = { owner, store, resolver, oneShots: new OneShots(store, resolver), pins, gc }
     } catch (error) {
       if (!isEngineError(error)) this.#world.violations.add('start', `the server did not start: ${String(error)}`)
       this.kill('process')
@@ -142,7 +151,8 @@ export class Server {
     const closeWhenIdle = (): void => {
       if (this.#inFlight.size > 0 && scheduler.nowMs < graceEndsAt)
         return void scheduler.schedule(running.owner, 50, 'waits for calls', closeWhenIdle)
-      void running.store.close().then(() => {
+      const closed = running.gc.close().then(() => running.store.close())
+      void closed.then(() => {
         if (running.owner.isAlive) this.kill('process')
       })
     }

@@ -57,6 +57,8 @@ const COUNTERS = ['n0', 'n1']
 const LONG_VALUE_BYTES = 300
 /** Now and then a transaction stays open over what happens to others, the server's restart included. */
 const LONG_THINK_MS_MAX = 5000
+/** Longer than any client keeps one, however the clock is set meanwhile. */
+const PIN_MS = 600_000
 
 const bytes = (text: string): Buffer => Buffer.from(text)
 const text = (value: Uint8Array): string => Buffer.from(value).toString()
@@ -386,29 +388,59 @@ export class Client {
 
   /** Reads of a moment that somebody else has read already, and that others will. */
   async timeTravel(): Promise<void> {
-    const { history, ledger } = this.#world
+    const { faults, history, ledger } = this.#world
     const random = this.#random
+    if (faults.profile.collects === 'worker' && random.chance(0.5)) return this.#readPinned()
     const past = history.txns.filter(({ startTs, timeline }) => startTs > 0 && timeline === ledger.timeline).slice(-40)
     if (past.length === 0) return
     const ts = random.pick(past).startTs + random.pick([0, 0, 1, 500])
     const now = await this.#api.tso(1)
     const seen = history.begin('snapshot', 'snapshot', ledger.timeline)
     seen.startTs = Math.min(ts, now)
+    await this.#readSnapshot(seen)
+    history.ended(seen, 'aborted')
+  }
+
+  async #readSnapshot(seen: TxnHistory): Promise<void> {
+    const random = this.#random
     const reader = this.#coordinator.snapshot(seen.startTs, { lockWaitMs: random.pick([0, 1000]) })
     for (let left = 1 + random.below(3); left > 0; left--) {
       const key = this.#key()
       if (random.chance(0.3)) await this.#scan(reader, seen)
       else this.#read(seen, key, (await reader.get(bytes(key)))?.value)
     }
-    history.ended(seen, 'aborted')
+  }
+
+  /** Over restarts and collections, until this client lets go of it. */
+  async #readPinned(): Promise<void> {
+    const { history, ledger, network, violations, count } = this.#world
+    const random = this.#random
+    const now = await this.#api.tso(1)
+    const wanted = { ts: now - random.pick([0, 0, 5, 500]) * LOGICAL_PER_MS, ttlMs: PIN_MS }
+    const { pin, ts } = await network.call(this.owner, 'pin', false, ({ pins }) => pins.create(wanted))
+    for (let left = 1 + random.below(3); left > 0; left--) {
+      const seen = history.begin('snapshot', 'snapshot', ledger.timeline)
+      seen.startTs = ts
+      await this.#readSnapshot(seen).catch((error: unknown) => {
+        this.#requireKnown(error)
+        if (isKvError(error, 'ts_below_safe_point')) violations.add('pin', `${error.message}, where ${ts} is pinned`)
+      })
+      history.ended(seen, 'aborted')
+      count('pinned')
+      await this.#sleep(1500 * random.next())
+    }
+    await network.call(this.owner, 'unpin', false, ({ pins }) => pins.remove(pin))
   }
 
   // ---- Upkeep
 
   async collect(): Promise<void> {
     const behindMs = this.#random.pick([0, 10, 500, 5000])
-    await this.#world.network.call(this.owner, 'gc', true, ({ store }) =>
-      collectGarbage(store, Math.max(1, store.clock() - behindMs * LOGICAL_PER_MS)),
+    const isByHand = this.#world.faults.profile.collects === 'by hand'
+    await this.#world.network.call<unknown>(this.owner, 'gc', true, ({ store, gc }) =>
+      isByHand
+        ? collectGarbage(store, Math.max(1, store.clock() - behindMs * LOGICAL_PER_MS))
+        : gc.run(gc.wanted(behindMs)),
     )
   }
 

@@ -5,15 +5,16 @@ import { decodeWrite } from '../../percolator/codec/write.js'
 import { type Timestamp, timestampFromMs } from '../../percolator/timestamp.js'
 import { checkKey, type KeyRecords, type Problem } from './check-key.js'
 import { opened } from './checksum.js'
-import { META_FORMAT, META_MARK, META_SAFE_POINT } from './data-directory.js'
+import { META_FORMAT, META_MARK, META_RESTORE, META_SAFE_POINT } from './data-directory.js'
 import { type Engine, type EngineRange, pagesOf } from './engine.js'
 import { AHEAD, CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE, META, OUTCOMES } from './keyspace.js'
 import { recordName } from './record-name.js'
+import { putUnknownRestore } from './restore-progress.js'
 
 const RECORDS_AT_A_TIME = 1000
 /** Long values may be of many MiB. */
 const VALUES_AT_A_TIME = 16
-/** Further than this from the clock a mark is none of an oracle's. */
+/** As an oracle saves it: what a mark that is missing is made anew with. */
 const MARK_AHEAD_MS = 3000
 
 const FAMILIES = {
@@ -97,7 +98,7 @@ class Check {
     await this.#options.onProblem(problem)
   }
 
-  /** A record that can't be used: the remedy is to remove it. */
+  /** A record that can't be used: the remedy is to remove it, but for what says that the store is not whole. */
   async #damaged(stored: Buffer, why: string, isLoss: boolean): Promise<void> {
     const key = userKeyOf(stored)
     await this.#found({
@@ -105,7 +106,7 @@ class Check {
       ...(key && { key }),
       message: `${recordName(stored)} ${why}`,
       isLoss,
-      ops: [{ type: 'del', key: stored }],
+      ops: [stored.equals(META_RESTORE) ? putUnknownRestore() : { type: 'del', key: stored }],
     })
   }
 

@@ -75,6 +75,7 @@ export class Collection {
       let { gte, lt } = keyRange(CF_WRITE)
       for (let isEnd = false; !isEnd && !pace?.signal?.aborted; ) {
         const begin = performance.now()
+        this.#rows.requireWritable()
         const page = await readPage(this.#rows.engine, { gte, lt }, STEP_RECORDS)
         isEnd = page.length < STEP_RECORDS
         const rows = historiesOf(page)

@@ -171,7 +171,11 @@ class LevelDbStore implements Store {
 
   readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint) => this.#collection.raiseSafePoint(safePoint)
   readonly collect: Store['collect'] = (safePoint, pace) => this.#collection.collect(safePoint, pace)
-  readonly compact: Store['compact'] = (range) => this.#rows.guard(() => compact(this.#rows.engine, range))
+  readonly compact: Store['compact'] = (range) =>
+    this.#rows.guard(() => {
+      this.#rows.requireWritable()
+      return compact(this.#rows.engine, range)
+    })
   readonly diskBytes: Store['diskBytes'] = () => this.#rows.guard(() => diskBytes(this.#rows.engine))
   readonly deleteRange: Store['deleteRange'] = (range) => this.#collection.deleteRange(range)
 

@@ -111,7 +111,7 @@ export class Reads {
       const isPut = write?.type === 'put'
       const value = isPut ? (write.shortValue ?? (await engine.get(valueKey(key, write.startTs)))) : undefined
       if (isPut && write.shortValue === undefined) this.#answers.requireRoom() // Long values of many requests add up.
-      this.#rows.requireReadable(ts) // Of several look-ups: a collection may have come in between.
+      this.#rows.requireReadable(ts)
       if (isPut && value === undefined) return { missing: write.startTs }
       if (isSeen && fill !== undefined) cache.endFill(key, fill, { value, commitTs: write?.commitTs ?? 0 })
       return isPut && value !== undefined ? { found: true, value, commitTs: write.commitTs } : NOT_FOUND

@@ -11,13 +11,11 @@ import { META_RESTORE, META_SAFE_POINT } from './data-directory.js'
 import { type EngineOp, pagesOf } from './engine.js'
 import { CF_DEFAULT, CF_NEWEST, CF_WRITE, keyRange, newestKey, valueKey, writeKey } from './keyspace.js'
 import { decodeNewest, encodeNewest } from './newest-record.js'
-import { putRestoreProgress, readRestoreProgress } from './restore-progress.js'
+import { NOBODY, putRestoreProgress, readRestoreProgress } from './restore-progress.js'
 import type { RowStore } from './row-store.js'
 
 /** Records removed in one batch. */
 const REMOVED_AT_A_TIME = 10_000
-/** No backup has it: what is left of one that is being removed belongs to nobody. */
-const NOBODY = '0'.repeat(32)
 
 /**
  * Fills an empty store with pairs as they were. Everybody else is shut out meanwhile, so it needs no latches, no locks
@@ -59,20 +57,24 @@ export class Restoration {
     this.#rows.requireEngine()
     let found = await readRestoreProgress(engine)
     if (found !== undefined && isAnew) found = await this.#removeAll(found)
-    if (found !== undefined && found.id !== source.id && found.lastKey !== undefined) throw await this.#notEmpty()
+    if (found !== undefined && found.id !== source.id && found.lastKey !== undefined) throw await this.#notEmpty(found)
     const progress = found?.id === source.id ? found : { ...source, lastKey: undefined, pairs: 0, bytes: 0 }
     if (found === undefined) {
       if (!(await this.#isEmpty())) throw await this.#notEmpty()
       await this.#rows.shutOut(progress)
-      if (!(await this.#isEmpty())) {
-        this.#rows.restoring = undefined
-        throw await this.#notEmpty()
-      }
     }
-    await oracle.passBy(source.ts)
-    recent.noteAll(source.ts)
-    cache.clear()
-    await this.#rows.submit([putRestoreProgress(progress)])
+    try {
+      if (found === undefined && !(await this.#isEmpty())) throw await this.#notEmpty()
+      await oracle.passBy(source.ts)
+      recent.noteAll(source.ts)
+      cache.clear()
+      // After a failed write the database was opened again, and everybody let in.
+      if (this.#rows.restoring === undefined) throw new KvError('storage_unavailable', 'a write failed meanwhile', {})
+      await this.#rows.submit([putRestoreProgress(progress)])
+    } catch (error) {
+      if (this.#rows.restoring === progress) this.#rows.restoring = found
+      throw error
+    }
     this.#rows.restoring = progress
     return progress
   }
@@ -110,16 +112,16 @@ export class Restoration {
     return (await this.#firstKey(CF_WRITE)) === undefined && (await this.#firstKey(CF_DEFAULT)) === undefined
   }
 
-  async #notEmpty(): Promise<KvError<'precondition_failed'>> {
-    const { restoring, locks, engine } = this.#rows
+  async #notEmpty(left?: RestoreProgress): Promise<KvError<'precondition_failed'>> {
+    const { locks, engine } = this.#rows
     const [locked] = locks.range()
     const key = (await this.#firstKey(CF_WRITE)) ?? (await this.#firstKey(CF_DEFAULT)) ?? locked?.key ?? Buffer.alloc(0)
     const newest = await engine.get(newestKey(key))
     const write = newest && decodeNewest(newest)
     const detail =
-      restoring === undefined
+      left === undefined
         ? `the store is not empty: it has records of the key ${printKey(key)}`
-        : `the store holds a part of another backup, of ts ${restoring.ts}: continue with that one, or restore with restart=true`
+        : `the store holds a part of another backup, of ts ${left.ts}: continue with that one, or restore with restart=true`
     return new KvError('precondition_failed', detail, { key, commitTs: write?.type === 'put' ? write.commitTs : 0 })
   }
 

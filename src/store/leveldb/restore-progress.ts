@@ -5,11 +5,18 @@ import { META_RESTORE } from './data-directory.js'
 import type { Engine, EngineOp } from './engine.js'
 
 const RESTORE = 'restore'
+/** No backup has it: what is left of one that is being removed, or of one unknown, belongs to nobody. */
+export const NOBODY = '0'.repeat(32)
 
 /** In the batch that stores the pairs up to there. */
 export function putRestoreProgress({ id, ts, lastKey, pairs, bytes }: RestoreProgress): EngineOp {
   const record = [Buffer.from(id, 'hex'), ts, lastKey === undefined ? null : asBuffer(lastKey), pairs, bytes]
   return { type: 'put', key: META_RESTORE, value: packRecord(record) }
+}
+
+/** Where the record of one is damaged: what there is can't be continued, nor taken for complete. */
+export function putUnknownRestore(): EngineOp {
+  return putRestoreProgress({ id: NOBODY, ts: 0, lastKey: Buffer.of(0), pairs: 0, bytes: 0 })
 }
 
 /** undefined: no restore was begun, or it is complete. @throws CorruptRecord */

@@ -11,7 +11,7 @@ import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import type { RestoreProgress } from '../store.js'
-import { META_MARK } from './data-directory.js'
+import { META_MARK, META_SAFE_POINT, readMetaNumber } from './data-directory.js'
 import { type Engine, type EngineOp, pagesOf } from './engine.js'
 import { engineOps, type NewestKnown } from './engine-ops.js'
 import { GroupCommit } from './group-commit.js'
@@ -124,13 +124,12 @@ export class RowStore {
   }
 
   get isAvailable(): boolean {
-    return this.#isEngineUp && this.restoring === undefined
+    return this.#isEngineUp && this.restoring === undefined && this.damage === undefined
   }
 
   /** From this turn of the event loop on nobody else gets in, and nothing that is on its way is written later. */
   shutOut(restoring: RestoreProgress): Promise<void> {
     this.restoring = restoring
-    this.#opened++
     return this.group.idle()
   }
 
@@ -226,6 +225,7 @@ export class RowStore {
       if (validate !== undefined) await validate()
       // Locks in flight go when the database is opened anew: nobody would have met these.
       if (opened !== this.#opened) throw this.#engineFailed()
+      if (this.restoring !== undefined) throw notRestored()
       isAsked = true
       if (ops.length > 0) await this.submit(ops)
       for (const mutation of mutations) this.#settle(mutation, pending)
@@ -328,7 +328,9 @@ export class RowStore {
     if (ts !== TIMESTAMP_MAX && ts > this.maxTs) await this.observe(ts)
   }
 
+  /** Once more after reading on no snapshot: a collection, or a restore, may have come in between. */
   requireReadable(ts: Timestamp): void {
+    if (this.restoring !== undefined) throw notRestored()
     if (ts < this.safePoint) throw belowSafePoint(ts, this.safePoint)
   }
 
@@ -386,7 +388,7 @@ export class RowStore {
 
   /**
    * After a failed write nobody knows whether it is on disk, and LevelDB's log may end in half a record: opening the
-   * database again settles both, and the lock table is read anew from what is there. Never rejects. Where there is no
+   * database again settles both, and what memory has of it is read anew. Never rejects. Where there is no
    * room for it, the database stays open for reads; where it fails, closed. The next request after a pause tries again.
    */
   #reopen(): Promise<void> {
@@ -401,10 +403,13 @@ export class RowStore {
       await this.engine.requireRoom()
       this.#isEngineUp = false
       this.#opened++
+      const locked = [...this.locks.range()].map(({ key }) => key)
       await this.engine.reopen()
       await this.#loadLocks()
+      this.safePoint = Math.max(this.safePoint, await readMetaNumber(this.engine, META_SAFE_POINT))
       this.restoring = await readRestoreProgress(this.engine)
       this.#isEngineUp = this.isWritable = true
+      for (const key of locked) if (this.locks.get(key) === undefined) this.waits.released(key)
     } catch (error) {
       this.fault = `${this.#failure}; ${messageOf(error)}`
       this.#reopenNotBefore = Date.now() + REOPEN_PAUSE_MS

@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { SCRUB_EVERY_MS, SCRUB_FIRST_MS, SCRUB_PAUSE_MS } from '../../limits.js'
-import { sizesOf, verifyTable } from './files/verify-files.js'
+import { numberOf, readManifest, sizesOf, verifyTable } from './files/verify-files.js'
 
 /** A table that was written to lately may still be growing. */
 const SETTLED_MS = 60_000
@@ -41,11 +41,17 @@ export async function scrub(directory: string, pause: () => Promise<void>): Prom
       const { mtimeMs } = await stat(join(directory, file))
       if (Date.now() - mtimeMs < SETTLED_MS) continue
       const [fault] = await verifyTable(directory, file)
-      if (fault !== undefined) return fault.message
+      if (fault !== undefined && (await isLive(directory, file))) return fault.message
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error // Compacted away.
     }
     await pause()
   }
   return undefined
+}
+
+/** A compaction that failed, on a full disk, leaves half a table that nothing reads until the database is opened again. */
+async function isLive(directory: string, file: string): Promise<boolean> {
+  const manifest = await readManifest(directory, await sizesOf(directory))
+  return !('tables' in manifest) || manifest.tables.has(numberOf(file))
 }

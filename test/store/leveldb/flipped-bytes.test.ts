@@ -12,6 +12,7 @@ import { type EngineOp, openLevelDb } from '../../../src/store/leveldb/engine.js
 import { tableFaults } from '../../../src/store/leveldb/files/table-file.js'
 import { lockKey, newestKey, valueKey } from '../../../src/store/leveldb/keyspace.js'
 import { repairDirectory } from '../../../src/store/leveldb/repair-directory.js'
+import { scrub } from '../../../src/store/leveldb/scrub.js'
 import type { Store } from '../../../src/store/store.js'
 import { Random } from '../../anomalies/random.js'
 import { codeOf, del, failureOf, makeDirectory, prewriteOf, put, testStores, text, utf8, write } from '../support.js'
@@ -286,6 +287,19 @@ test('a table that is damaged while the server runs stops all that reads from it
   expect([ready.statusCode, ready.json().detail]).toEqual([503, fault])
   expect((await app.inject('/v1/status')).json()).toMatchObject({ writable: false, fault })
   await app.close()
+})
+
+test('half a table, left by a compaction that a full disk ended, is no damage', async () => {
+  const directory = await copyOf(await original)
+  const [file] = (await filesOf(directory, /ldb$/)) as [string]
+  const half = (await readFile(join(directory, file))).subarray(0, 500)
+  const left = join(directory, '999999.ldb')
+  await writeFile(left, half)
+  await utimes(left, 0, 0)
+  expect(await scrub(directory, async () => {})).toBeUndefined()
+  await writeFile(join(directory, file), half)
+  await utimes(join(directory, file), 0, 0)
+  expect(await scrub(directory, async () => {})).toContain(file)
 })
 
 describe('without a look at the files', () => {

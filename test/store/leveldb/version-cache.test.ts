@@ -1,5 +1,9 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { DEFAULT_LIMITS } from '../../../src/limits.js'
+import { AnswerBudget } from '../../../src/store/answer-budget.js'
+import { Reads } from '../../../src/store/leveldb/reads.js'
+import { RowStore } from '../../../src/store/leveldb/row-store.js'
 import { VersionCache } from '../../../src/store/leveldb/version-cache.js'
 import {
   codeOf,
@@ -14,6 +18,7 @@ import {
   write,
 } from '../support.js'
 
+const stores = testStores()
 const a = utf8('a')
 const one = { value: utf8('1'), commitTs: 5 }
 
@@ -59,8 +64,6 @@ describe('entries', () => {
 })
 
 describe('in the store', () => {
-  const stores = testStores()
-
   test('versions of the past, absence and long values', async () => {
     const store = await stores.open()
     expect([await read(store, 'a'), await read(store, 'a')]).toEqual([undefined, undefined])
@@ -173,4 +176,18 @@ describe('in the store', () => {
       expect(await read(store, 'a')).toBe(String(startTs + 1))
     }
   })
+})
+
+test('nothing is answered from it once a file is known to be damaged: a key that was missed there may be in it', async () => {
+  const tapped = new TappedEngine()
+  await tapped.open(await stores.directory())
+  const { engine } = tapped
+  const rows = new RowStore(engine, { durability: 'async', cacheBytesMax: 10_000, savedMark: 0, safePoint: 0 })
+  await rows.start()
+  const reads = new Reads(rows, new AnswerBudget(DEFAULT_LIMITS))
+  expect(await reads.get({ key: a })).toEqual({ found: false })
+  expect(reads.known({ key: a })).toEqual({ found: false })
+  rows.damage = 'a table'
+  expect(reads.known({ key: a })).toBeUndefined()
+  await rows.close()
 })

@@ -306,6 +306,20 @@ describe.each(MODES)('a write that %s', (mode) => {
     expect(store.lockCount).toBe(0)
   })
 
+  test('who waits for a lock hears that it went', async () => {
+    await prewriteBoth()
+    const request = { keys: [utf8('a')], primary: utf8('a'), startTs: 30, forUpdateTs: 30, lockTtl: 1000 }
+    const waiting = store.acquirePessimisticLock({ ...request, waitTimeout: 100_000 })
+    await tapped.quiet()
+    tapped.onWrite = async (_, land) => {
+      tapped.onWrite = (_next, landNext) => landNext()
+      await land()
+      throw new EngineFailure('disk full')
+    }
+    await codeOf(store.rollback({ keys, startTs: 10 }))
+    expect((await waiting).results).toHaveLength(1)
+  })
+
   test('hundreds of locks are all known again afterwards', async () => {
     const many = Array.from({ length: 500 }, (_, i) => put(`many${i}`, 'v'.repeat(100)))
     await store.prewrite(prewriteOf(10, many))
@@ -431,6 +445,7 @@ describe('a disk that stays full', () => {
   describe.each(MODES)('after a write that %s', (mode) => {
     test.each(CASES)('$name: what can still change is not read, all else is, and nothing is written', async (each) => {
       const isDropped = each.name === 'delete_range' && mode !== 'fails' // Of the past too: no transaction.
+      const isRaised = each.name === 'collect' && mode !== 'fails' // The safe point.
       await each.before?.()
       breakNextWrite(mode)
       expect(await codeOf(each.act())).toBe('storage_unavailable')
@@ -442,6 +457,7 @@ describe('a disk that stays full', () => {
       expect(await told('a', 8)).toBe(isDropped ? 'absent' : 'old')
       expect(await codeOf(write(store, 300, 301, [put('other')]))).toBe('storage_unavailable')
       expect(await codeOf(each.act())).toBe('storage_unavailable')
+      expect(await codeOf(store.compact({}))).toBe('storage_unavailable')
       expect([store.probe(), tapped.reopens, tapped.writes.length]).toEqual([false, 0, writes])
       expect(store.fault).toBe('disk full; no room')
 
@@ -449,7 +465,9 @@ describe('a disk that stays full', () => {
       await expectAgreement()
       const after = await Promise.all(reads.map(({ key, ts }) => told(key, ts)))
       before.forEach((answer, i) => {
-        if (answer !== 'storage_unavailable' && !isDropped) expect([reads[i], answer]).toEqual([reads[i], after[i]])
+        if (answer === 'storage_unavailable' || isDropped) return
+        const isRefused = isRaised && reads[i]?.ts === 8
+        expect([reads[i], after[i]]).toEqual([reads[i], isRefused ? 'ts_below_safe_point' : answer])
       })
       if (scanned === 'none') expect(await stateAt(100)).toBe(`${before[1]} ${before[4]}`)
       expect(await codeOf(each.act())).toBe('none')
