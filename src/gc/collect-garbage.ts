@@ -22,7 +22,7 @@ export async function collectGarbage(store: Store, safePoint: Timestamp, pace?: 
   const inForce = await store.raiseSafePoint(safePoint)
   if (safePoint < inForce) return { safePoint: inForce, versionsRemoved: 0 }
   const resolver = new LockResolver(store)
-  for (let before: readonly LockInfo[] = [], isLeft = true; isLeft; ) {
+  for (let before: readonly LockInfo[] = [], isLeft = true; isLeft && !pace?.signal?.aborted; ) {
     await resolveLocks(store, resolver, safePoint, TIMESTAMP_MAX)
     const { locks } = await store.scanLock({ maxTs: safePoint - 1, limit: LOCKS_AT_A_TIME })
     for (const lock of locks) if (before.some((other) => isSame(lock, other))) await rollBack(store, lock)

@@ -110,8 +110,9 @@ export class GcWorker {
       wanted,
       holders.filter(({ ts }) => ts >= store.safePoint),
     )
-    pins.refuseBelow(decided.safePoint)
-    const collected = await collectGarbage(store, decided.safePoint, this.#pace)
+    const collected = await pins.refusingBelow(decided.safePoint, () =>
+      collectGarbage(store, decided.safePoint, this.#pace),
+    )
     this.#lastRun = { ...decided, ...collected, startedAtMs, durationMs: Math.round(performance.now() - begin) }
     return this.#lastRun
   }

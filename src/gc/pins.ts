@@ -92,9 +92,14 @@ export class Pins {
     yield* this.#held
   }
 
-  /** From now on nothing below is pinned: a collection is going to raise the safe point to it. */
-  refuseBelow(safePoint: Timestamp): void {
-    this.#floor = Math.max(this.#floor, safePoint)
+  /** Nothing below is pinned while `raise` has the safe point raised to it. */
+  async refusingBelow<T>(safePoint: Timestamp, raise: () => Promise<T>): Promise<T> {
+    this.#floor = safePoint
+    try {
+      return await raise()
+    } finally {
+      this.#floor = 0
+    }
   }
 
   #requireReadable(ts: Timestamp): void {

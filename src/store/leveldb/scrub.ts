@@ -43,7 +43,9 @@ export async function scrub(directory: string, pause: () => Promise<void>): Prom
       const [fault] = await verifyTable(directory, file)
       if (fault !== undefined && (await isLive(directory, file))) return fault.message
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error // Compacted away.
+      const { code, message } = error as NodeJS.ErrnoException
+      if (code === 'EIO') return `${file}: ${message}`
+      if (code === undefined) throw error // Else compacted away, or something that passes: there is another round.
     }
     await pause()
   }
