@@ -28,7 +28,7 @@ export interface Limits {
   readonly bodiesBytesMax: number
   /** Of answers that their clients have not taken yet. */
   readonly answersBytesMax: number
-  /** NDJSON scans in flight. */
+  /** NDJSON scans and backups in flight. */
   readonly streamsMax: number
   /** Batches that wait for the disk. */
   readonly writeQueueMax: number

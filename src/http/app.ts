@@ -14,6 +14,7 @@ import { OneShots } from '../txn/one-shots.js'
 import { OpenTransactions } from '../txn/open-transactions.js'
 import { type Authenticate, guardRoutes } from './access.js'
 import { answerProblem } from './answer.js'
+import { closePipelined } from './answer-end.js'
 import { atMostKeyword } from './at-most.js'
 import { addSafeHeaders, type BrowserGuard, guardFromBrowsers, SAFE_HEADER_LINES } from './browser-safety.js'
 import { isWireBytes } from './bytes.js'
@@ -129,6 +130,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     track(secure)
   })
   app.server.on('request', (request) => unused.delete(request.socket))
+  closePipelined(app.server)
   // An `Expect` that means nothing here is passed over; Node would answer 417 by itself, with no problem and no headers.
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
   app.addHook('preClose', async () => {

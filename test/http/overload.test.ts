@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { get, type IncomingMessage } from 'node:http'
+import { Agent, get, type IncomingMessage } from 'node:http'
 import { connect as connectSocket, type Socket } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { connect } from '../../src/client/index.js'
@@ -233,6 +233,40 @@ describe('clients that do not read', () => {
     await eventually(async () => expect(Number((await overloadOf(server))['answer_bytes'])).toBeGreaterThan(30 * MIB))
     deaf.destroy()
     await expectIdle(server)
+  })
+
+  test('of streams behind an answer that waits, when they hang up: nothing is held, garbage neither', async () => {
+    const server = await start()
+    const port = await server.listen()
+    const { ts } = await server.ok('tso', {})
+    await server.lock(Number(ts), ['z'], { lock_ttl: 600_000 })
+    const lines = [
+      `GET /v1/kv/z?ts=${Number(ts) + 1}&lock_wait_ms=600000 HTTP/1.1\r\nHost: x\r\n\r\n`,
+      'GET /v1/kv?end=z HTTP/1.1\r\nHost: x\r\nAccept: application/x-ndjson\r\n\r\n',
+      `GET /v1/admin/backup?ts=${Number(ts) - 1} HTTP/1.1\r\nHost: x\r\n\r\n`, // It can be sent at once.
+      'GET /v1/admin/backup HTTP/1.1\r\nHost: x\r\n\r\n', // It waits for the lock, and is sent to nobody.
+    ]
+    const gone = await open(port, lines.join(''))
+    await eventually(async () => expect(await overloadOf(server)).toMatchObject({ streams: 3, requests: 2 }))
+    gone.destroy()
+    await eventually(async () => expect(await overloadOf(server)).toMatchObject({ streams: 0 }))
+    await server.ok('cleanup', { key: 'z', start_ts: ts, current_ts: 0 })
+    await expectIdle(server)
+    const collected = okBody(await server.post('/v1/admin/gc', { life_time_ms: 0 }))
+    expect(collected['held_back_by']).toBeUndefined()
+  })
+
+  test('a connection keeps nothing of the long answers that it has brought', async () => {
+    const { server, port } = await filled({})
+    const listeners: number[] = []
+    server.app.server.on('request', ({ socket }) => listeners.push(socket.listenerCount('close')))
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+    sockets.push(agent)
+    for (let i = 0; i < 5; i++) {
+      const [answer] = await once(get({ port, path: '/v1/kv/k1', agent }), 'response')
+      await once(answer.resume(), 'end')
+    }
+    expect(listeners[4]).toBe(listeners[1])
   })
 
   test('of streams: there are only so many, and a stream that ends makes room', async () => {

@@ -8,6 +8,7 @@ import { BACKUP_LOCK_WAIT_MS, type Limits, RESTORE_AHEAD_MS_MAX, SCAN_PAGE } fro
 import { invalid, KvError, printKey } from '../../percolator/errors.js'
 import { timestampFromMs } from '../../percolator/timestamp.js'
 import { answer } from '../answer.js'
+import { whenOver } from '../answer-end.js'
 import type { AppContext } from '../context.js'
 import { lockWaitMs, queryBytes, queryFlag, queryTimestamp, type RawQuery } from '../query.js'
 
@@ -15,7 +16,7 @@ const BACKUP_TYPE = 'application/octet-stream'
 
 /** `GET /v1/admin/backup`, `POST /v1/admin/restore`: the whole store as a stream. */
 export function backupRoutes(app: FastifyInstance, context: AppContext): void {
-  const { store, coordinator, limits, version, pins } = context
+  const { store, coordinator, limits, version, pins, traffic } = context
 
   const backupConfig = { access: 'read_all', query: ['ts', 'at', 'start', 'lock_wait_ms'] } as const
   app.get('/v1/admin/backup', { exposeHeadRoute: false, config: backupConfig }, async (request, reply) => {
@@ -25,22 +26,17 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     const now = await store.tso(1)
     const ts = queryTimestamp(query) ?? now
     if (ts > now) throw invalid('ts', 'ts is in the future, where a snapshot can still change')
-    const release = pins.hold(ts)
+    traffic.openStream(reply)
+    whenOver(reply.raw, pins.hold(ts))
     const snapshot = coordinator.snapshot(ts, { lockWaitMs: waitMs })
     const header = { id: backupId(store.cursorSecret, ts), ts, perkv: version, start }
     const bytes = backupStream(header, (from) =>
       snapshot.scan({ start: from, limit: SCAN_PAGE, bytesMax: limits.pageBytesMax }),
     )
-    try {
-      const first = await bytes.next() // Before the headers go out: what fails at once is answered with a problem.
-      const stream = Readable.from(resumed(first, bytes)).once('close', release)
-      reply.header('content-type', BACKUP_TYPE)
-      reply.header('content-disposition', `attachment; filename="perkv-${ts}.backup"`)
-      return reply.send(stream)
-    } catch (error) {
-      release()
-      throw error
-    }
+    const first = await bytes.next() // Before the headers go out: what fails at once is answered with a problem.
+    reply.header('content-type', BACKUP_TYPE)
+    reply.header('content-disposition', `attachment; filename="perkv-${ts}.backup"`)
+    return reply.send(Readable.from(resumed(first, bytes)))
   })
 
   app.register(async (scope) => {
