@@ -41,11 +41,11 @@ export interface Limits {
   readonly headerBytesMax: number
   /** Until the headers of a request have arrived. */
   readonly headerMsMax: number
-  /** Until all of a request has arrived; 0: however long. */
+  /** Until all of a request has arrived, but of a restore; 0: however long. */
   readonly requestMsMax: number
   /** Of a connection between requests. */
   readonly idleMsMax: number
-  /** Of a client that takes nothing of a long answer. */
+  /** Of a client that takes nothing of a long answer, or sends nothing of a restore. */
   readonly stalledMsMax: number
 }
 

@@ -23,7 +23,7 @@ import { routedUrl } from './key-url.js'
 import { CONTENT_TYPE } from './media-type.js'
 import { problemOf, unknownRoute } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
-import { receivingOptions } from './receiving.js'
+import { isStreaming, receivingOptions } from './receiving.js'
 import { collectRoutes } from './route-list.js'
 import { adminRoutes } from './routes/admin.js'
 import { backupRoutes } from './routes/backup.js'
@@ -201,9 +201,13 @@ const LINGER_MS = 1000
 /** A message that is no HTTP, whose headers are too long, or that takes too long: there is no request to answer, only a socket. */
 function refuseMalformed(this: unknown, error: Error & { code?: string }, socket: Socket): void {
   if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
+  const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
+  if (isLate && isStreaming(socket)) return
   socket.setTimeout(LINGER_MS, () => socket.destroy()) // Whoever doesn't read it, or goes on writing.
-  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT')
-    return void socket.end(`HTTP/1.1 408 ${STATUS_CODES[408]}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`)
+  if (isLate) {
+    const head = `HTTP/1.1 408 ${STATUS_CODES[408]}\r\n${SAFE_HEADER_LINES}`
+    return void socket.end(`${head}content-length: 0\r\nconnection: close\r\n\r\n`)
+  }
   const isTooLong = error.code === 'HPE_HEADER_OVERFLOW'
   const refused = isTooLong
     ? new KvError('payload_too_large', 'the request line and headers are too long', { field: 'headers' })

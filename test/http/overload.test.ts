@@ -398,6 +398,28 @@ describe('connections', () => {
     })
   }
 
+  const RESTORE = 'POST /v1/admin/restore HTTP/1.1\r\nHost: x\r\nConnection: close\r\n'
+
+  test('a restore takes its time where another body may not', async () => {
+    const server = await start({ limits: { requestMsMax: 200 } })
+    const port = await server.listen()
+    const { rawPayload: backup } = await server.get('/v1/admin/backup')
+    const slow = await open(port, `${RESTORE}Content-Length: ${backup.length}\r\n\r\n`)
+    const late = await open(port, 'PUT /v1/kv/k HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n')
+    const [refused] = await once(late, 'data')
+    expect(String(refused)).toMatch(/^HTTP\/1.1 408 .*nosniff/s)
+    slow.write(backup)
+    const [answered] = await once(slow, 'data')
+    expect(String(answered)).toMatch(/^HTTP\/1.1 200 /)
+  })
+
+  test('a restore that stops is cut off', async () => {
+    const server = await start({ limits: { stalledMsMax: 200 } })
+    const stopped = await open(await server.listen(), `${RESTORE}Content-Length: 1000\r\n\r\nPERKV`)
+    await once(stopped.resume(), 'close')
+    await expectIdle(server)
+  })
+
   test('idle between requests', async () => {
     const server = await start({ limits: { idleMsMax: 100 } })
     const port = await server.listen()

@@ -11,6 +11,7 @@ import { answer } from '../answer.js'
 import { whenOver } from '../answer-end.js'
 import type { AppContext } from '../context.js'
 import { lockWaitMs, queryBytes, queryFlag, queryTimestamp, type RawQuery } from '../query.js'
+import { receiveStream } from '../receiving.js'
 
 const BACKUP_TYPE = 'application/octet-stream'
 
@@ -53,10 +54,12 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     const config = { access: 'admin', bodyIsStream: true, query: ['restart'] } as const
     scope.post('/v1/admin/restore', { config }, async (request, reply) => {
       const isAnew = queryFlag(request.query as RawQuery, 'restart') ?? false
+      receiveStream(request.raw, limits.stalledMsMax)
       try {
         return answer(request, reply, await restore(request, context, isAnew))
       } catch (error) {
         request.raw.resume() // What nobody reads any more would keep the answer from the client.
+        if (error === request.raw.errored) throw invalid('body', 'the connection broke')
         throw error instanceof BackupError ? refused(error) : error
       }
     })
