@@ -90,6 +90,8 @@ export const SHORT_VALUE_BYTES_MAX = 255
 export const SCAN_LIMIT_DEFAULT = 100
 /** Pairs read at a time for streams, counts and backups. */
 export const SCAN_PAGE = 1000
+/** The same in bytes: of each stream two of these are in memory, however slowly it is taken. */
+export const STREAM_PAGE_BYTES = MIB
 /** Reads of ranges and of many keys that run at once: more than LevelDB has threads for, and what each has read so far is in memory. */
 export const LONG_READS_MAX = 8
 

@@ -4,7 +4,7 @@ import { type BackupBlock, decodeBackup } from '../../backup/backup-decoder.js'
 import { BackupError, type BackupPair, BLOCK_BYTES } from '../../backup/backup-format.js'
 import { backupId, backupStream } from '../../backup/backup-stream.js'
 import { RECORD_HEAD_BYTES } from '../../backup/pair-records.js'
-import { BACKUP_LOCK_WAIT_MS, type Limits, RESTORE_AHEAD_MS_MAX, SCAN_PAGE } from '../../limits.js'
+import { BACKUP_LOCK_WAIT_MS, type Limits, RESTORE_AHEAD_MS_MAX, SCAN_PAGE, STREAM_PAGE_BYTES } from '../../limits.js'
 import { invalid, KvError, printKey } from '../../percolator/errors.js'
 import { timestampFromMs } from '../../percolator/timestamp.js'
 import { answer } from '../answer.js'
@@ -32,7 +32,7 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     const snapshot = coordinator.snapshot(ts, { lockWaitMs: waitMs })
     const header = { id: backupId(store.cursorSecret, ts), ts, perkv: version, start }
     const bytes = backupStream(header, (from) =>
-      snapshot.scan({ start: from, limit: SCAN_PAGE, bytesMax: limits.pageBytesMax }),
+      snapshot.scan({ start: from, limit: SCAN_PAGE, bytesMax: STREAM_PAGE_BYTES }),
     )
     const first = await bytes.next() // Before the headers go out: what fails at once is answered with a problem.
     reply.header('content-type', BACKUP_TYPE)
