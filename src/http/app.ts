@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer'
-import { STATUS_CODES } from 'node:http'
+import { type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
@@ -200,7 +200,9 @@ const LINGER_MS = 1000
 
 /** A message that is no HTTP, whose headers are too long, or that takes too long: there is no request to answer, only a socket. */
 function refuseMalformed(this: unknown, error: Error & { code?: string }, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
+  const { _httpMessage: answer } = socket as Socket & { readonly _httpMessage?: ServerResponse | null } // As Node does it.
+  // Nothing may be said in the middle of an answer that is on its way.
+  if (error.code === 'ECONNRESET' || !socket.writable || answer?.headersSent) return void socket.destroy()
   const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
   if (isLate && isStreaming(socket)) return
   socket.setTimeout(LINGER_MS, () => socket.destroy()) // Whoever doesn't read it, or goes on writing.

@@ -269,6 +269,22 @@ describe('clients that do not read', () => {
     expect(listeners[4]).toBe(listeners[1])
   })
 
+  test('and break off in the middle of a stream: nothing is said within it', async () => {
+    const { server, port } = await filled({})
+    const odd = await open(port, rawText('GET /v1/kv', ['Accept: application/x-ndjson']).replace('close', 'keep-alive'))
+    const chunks: Buffer[] = []
+    odd.on('data', (chunk) => chunks.push(chunk))
+    await once(odd, 'data')
+    odd.pause()
+    const malformed = once(server.app.server, 'clientError')
+    odd.write('no HTTP\r\n\r\n')
+    await malformed
+    odd.resume()
+    await once(odd, 'close')
+    const text = Buffer.concat(chunks).toString('latin1')
+    expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200'])
+  })
+
   test('of streams: there are only so many, and a stream that ends makes room', async () => {
     const { server, port } = await filled({ limits: { streamsMax: 1 } })
     const stream = (): Promise<IncomingMessage> =>
