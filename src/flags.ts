@@ -1,7 +1,8 @@
 import { parseArgs } from 'node:util'
 
-/** A flag of a command; `--key-bytes-max` is `PERKV_KEY_BYTES_MAX` in the environment. */
+/** A flag of a command; `--key-bytes-max` is `PERKV_KEY_BYTES_MAX` in the environment, unless it names another variable. */
 export interface Flag {
+  readonly variable?: string
   /** What stands behind it in the help; absent: a switch, `--insecure`, which the environment sets with 1 or true. */
   readonly value?: string
   readonly help: string
@@ -48,7 +49,7 @@ export function readFlags<F extends Flags>(
   const optional = (name: keyof F & string): Given | undefined => {
     const given = values[name]
     if (given !== undefined) return { text: String(given), from: `--${name}` }
-    const variable = variableOf(name)
+    const variable = variableOf(name, flags[name])
     const inEnv = env[variable]
     if (inEnv !== undefined) return { text: inEnv, from: variable }
     const standard = flags[name]?.default
@@ -71,8 +72,9 @@ export function readFlags<F extends Flags>(
 
 /** A line a flag, for a command's help. */
 export function flagsHelp(flags: Flags): string {
-  const rows = Object.entries(flags).map(([name, { value, help, default: standard }]) => {
-    const facts = [...(standard === undefined ? [] : [`default ${standard}`]), variableOf(name)]
+  const rows = Object.entries(flags).map(([name, flag]) => {
+    const { value, help, default: standard } = flag
+    const facts = [...(standard === undefined ? [] : [`default ${standard}`]), variableOf(name, flag)]
     return `  ${`--${name}${value === undefined ? '' : ` ${value}`}`.padEnd(31)} ${help} (${facts.join('; ')})\n`
   })
   return rows.join('')
@@ -92,8 +94,8 @@ function parse(flags: Flags, args: readonly string[], allowPositionals: boolean)
   }
 }
 
-function variableOf(name: string): string {
-  return `PERKV_${name.toUpperCase().replaceAll('-', '_')}`
+function variableOf(name: string, flag: Flag | undefined): string {
+  return flag?.variable ?? `PERKV_${name.toUpperCase().replaceAll('-', '_')}`
 }
 
 export function notEmpty({ text, from }: Given): string {

@@ -31,7 +31,7 @@ const LIMIT_FLAGS: Readonly<Record<keyof Limits, LimitFlag>> = {
   requestsMax: count('requests in flight', 1),
   bodiesBytesMax: bytes('of the bodies of requests in flight', 1024),
   answersBytesMax: bytes('of answers not taken yet', 1024),
-  streamsMax: count('NDJSON scans in flight', 1),
+  streamsMax: count('NDJSON scans and backups in flight', 1),
   writeQueueMax: count('batches that wait for the disk', 1),
   writeQueueBytesMax: bytes('of batches that wait for the disk', 1024),
   loopDelayMsMax: ms('delay of the event loop, over and over; 0: any', 0),
@@ -39,9 +39,9 @@ const LIMIT_FLAGS: Readonly<Record<keyof Limits, LimitFlag>> = {
   connectionsMax: count('connections', 1),
   headerBytesMax: bytes('of request line and headers', 1024, GIB / 1024),
   headerMsMax: ms('for the headers of a request to arrive', 1),
-  requestMsMax: ms('for a request to arrive; 0: any', 0),
+  requestMsMax: ms('for a request to arrive, but a restore; 0: any', 0),
   idleMsMax: ms('of a connection between requests', 1),
-  stalledMsMax: ms('of a client that takes nothing of a long answer', 1),
+  stalledMsMax: ms('of a client that takes nothing of a long answer, or sends nothing of a restore', 1),
 }
 
 type KebabCase<S extends string> = S extends `${infer Head}${infer Tail}`

@@ -28,7 +28,7 @@ export interface Limits {
   readonly bodiesBytesMax: number
   /** Of answers that their clients have not taken yet. */
   readonly answersBytesMax: number
-  /** NDJSON scans in flight. */
+  /** NDJSON scans and backups in flight. */
   readonly streamsMax: number
   /** Batches that wait for the disk. */
   readonly writeQueueMax: number
@@ -41,11 +41,11 @@ export interface Limits {
   readonly headerBytesMax: number
   /** Until the headers of a request have arrived. */
   readonly headerMsMax: number
-  /** Until all of a request has arrived; 0: however long. */
+  /** Until all of a request has arrived, but of a restore; 0: however long. */
   readonly requestMsMax: number
   /** Of a connection between requests. */
   readonly idleMsMax: number
-  /** Of a client that takes nothing of a long answer. */
+  /** Of a client that takes nothing of a long answer, or sends nothing of a restore. */
   readonly stalledMsMax: number
 }
 
@@ -90,6 +90,8 @@ export const SHORT_VALUE_BYTES_MAX = 255
 export const SCAN_LIMIT_DEFAULT = 100
 /** Pairs read at a time for streams, counts and backups. */
 export const SCAN_PAGE = 1000
+/** The same in bytes: of each stream two of these are in memory, however slowly it is taken. */
+export const STREAM_PAGE_BYTES = MIB
 /** Reads of ranges and of many keys that run at once: more than LevelDB has threads for, and what each has read so far is in memory. */
 export const LONG_READS_MAX = 8
 

@@ -3,12 +3,16 @@ import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
 import { pipeline, Readable } from 'node:stream'
 import { retryAfterMs } from '../client/retry-after.js'
-import { type FlagReader, type Flags, notEmpty, UsageError } from '../flags.js'
+import { type FlagReader, type Flags, type Given, notEmpty, UsageError } from '../flags.js'
 
 /** Of every command that talks to a server. */
 export const SERVER_FLAGS = {
   server: { value: 'URL', help: 'of the server', default: 'http://127.0.0.1:7400' },
-  'token-file': { value: 'FILE', help: 'holds the bearer token; or the token itself in PERKV_TOKEN' },
+  'token-file': {
+    value: 'FILE',
+    help: 'holds the bearer token, and nothing else; or the token itself in PERKV_TOKEN',
+    variable: 'PERKV_CLIENT_TOKEN_FILE', // PERKV_TOKEN_FILE is the server's, with a line for each token.
+  },
   'ca-file': { value: 'FILE', help: 'certificates to trust, PEM, of a server with a CA of its own' },
   quiet: { help: 'no progress, no summary' },
 } as const satisfies Flags
@@ -122,10 +126,16 @@ export function remoteServer(
     `${url.search}${url.hash}${url.username}` !== ''
   )
     throw new UsageError(`${from} must be an http or https URL, not "${text}"`)
-  const tokenFile = optional('token-file')
-  const token = tokenFile === undefined ? env['PERKV_TOKEN'] : read(notEmpty(tokenFile), tokenFile.from).toString()
   const caFile = optional('ca-file')
-  return new RemoteServer(url, token?.trim() || undefined, caFile && read(notEmpty(caFile), caFile.from))
+  return new RemoteServer(url, tokenOf(optional('token-file'), env), caFile && read(notEmpty(caFile), caFile.from))
+}
+
+function tokenOf(file: Given | undefined, env: NodeJS.ProcessEnv): string | undefined {
+  const given = file === undefined ? env['PERKV_TOKEN'] : read(notEmpty(file), file.from).toString()
+  const token = given?.trim()
+  if (token && !/^[\x21-\x7e]+$/.test(token))
+    throw new UsageError(`${file?.from ?? 'PERKV_TOKEN'} must hold one token and nothing else`)
+  return token || undefined
 }
 
 function read(path: string, from: string): Buffer {

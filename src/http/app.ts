@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer'
-import { STATUS_CODES } from 'node:http'
+import { type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
@@ -14,6 +14,7 @@ import { OneShots } from '../txn/one-shots.js'
 import { OpenTransactions } from '../txn/open-transactions.js'
 import { type Authenticate, guardRoutes } from './access.js'
 import { answerProblem } from './answer.js'
+import { closePipelined } from './answer-end.js'
 import { atMostKeyword } from './at-most.js'
 import { addSafeHeaders, type BrowserGuard, guardFromBrowsers, SAFE_HEADER_LINES } from './browser-safety.js'
 import { isWireBytes } from './bytes.js'
@@ -22,7 +23,7 @@ import { routedUrl } from './key-url.js'
 import { CONTENT_TYPE } from './media-type.js'
 import { problemOf, unknownRoute } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
-import { receivingOptions } from './receiving.js'
+import { isStreaming, receivingOptions } from './receiving.js'
 import { collectRoutes } from './route-list.js'
 import { adminRoutes } from './routes/admin.js'
 import { backupRoutes } from './routes/backup.js'
@@ -129,6 +130,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     track(secure)
   })
   app.server.on('request', (request) => unused.delete(request.socket))
+  closePipelined(app.server)
   // An `Expect` that means nothing here is passed over; Node would answer 417 by itself, with no problem and no headers.
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
   app.addHook('preClose', async () => {
@@ -198,10 +200,16 @@ const LINGER_MS = 1000
 
 /** A message that is no HTTP, whose headers are too long, or that takes too long: there is no request to answer, only a socket. */
 function refuseMalformed(this: unknown, error: Error & { code?: string }, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
+  const { _httpMessage: answer } = socket as Socket & { readonly _httpMessage?: ServerResponse | null } // As Node does it.
+  // Nothing may be said in the middle of an answer that is on its way.
+  if (error.code === 'ECONNRESET' || !socket.writable || answer?.headersSent) return void socket.destroy()
+  const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
+  if (isLate && isStreaming(socket)) return
   socket.setTimeout(LINGER_MS, () => socket.destroy()) // Whoever doesn't read it, or goes on writing.
-  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT')
-    return void socket.end(`HTTP/1.1 408 ${STATUS_CODES[408]}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`)
+  if (isLate) {
+    const head = `HTTP/1.1 408 ${STATUS_CODES[408]}\r\n${SAFE_HEADER_LINES}`
+    return void socket.end(`${head}content-length: 0\r\nconnection: close\r\n\r\n`)
+  }
   const isTooLong = error.code === 'HPE_HEADER_OVERFLOW'
   const refused = isTooLong
     ? new KvError('payload_too_large', 'the request line and headers are too long', { field: 'headers' })

@@ -5,6 +5,7 @@ import type { Limits } from '../limits.js'
 import { KvError } from '../percolator/errors.js'
 import type { Store } from '../store/store.js'
 import { bodiesOverloadOf, type Load, NO_PRESSURE, overloadOf, pressureOf, type Work } from './admission.js'
+import { whenOver } from './answer-end.js'
 import { LoopDelay } from './loop-delay.js'
 import { UntakenAnswers } from './untaken-answers.js'
 
@@ -96,7 +97,7 @@ export class Traffic implements Load {
   openStream(reply: FastifyReply): void {
     if (this.#streams >= this.#limits.streamsMax) throw this.#refusal('too many streams are open')
     this.#streams++
-    reply.raw.once('close', () => this.#streams--)
+    whenOver(reply.raw, () => this.#streams--)
   }
 
   #admit(request: FastifyRequest, work: Work): KvError | undefined {

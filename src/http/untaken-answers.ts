@@ -25,8 +25,6 @@ export class UntakenAnswers {
       isHeld = false
     }
     reply.raw.once('finish', release).once('close', release)
-    // Behind another answer on the same connection it has no socket yet, and hears nothing of its end.
-    reply.request.raw.socket?.once('close', release)
   }
 
   #cutOffIfStalled({ raw }: FastifyReply): void {

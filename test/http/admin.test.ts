@@ -37,6 +37,16 @@ describe('gc', () => {
     expectProblem(await server.post('/v1/admin/gc', { safe_point: 5, life_time_ms: 5 }), 'invalid_argument')
   })
 
+  test('runs where too many locks stand for anything to be written', async () => {
+    const clock = new Clock()
+    const server = await start({ now: clock.now, limits: { locksMax: 1 } })
+    await server.lock(clock.ts(), ['k'])
+    clock.ms += HOUR
+    expectProblem(await server.send('PUT', '/v1/kv/a'), 'overloaded')
+    await gc(server)
+    await server.put('a', 'v')
+  })
+
   test.each(['optimistic', 'pessimistic'])('an open %s transaction reads on', async (mode) => {
     const clock = new Clock()
     const { server } = await startOld(clock)

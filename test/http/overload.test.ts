@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { get, type IncomingMessage } from 'node:http'
+import { Agent, get, type IncomingMessage } from 'node:http'
 import { connect as connectSocket, type Socket } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { connect } from '../../src/client/index.js'
@@ -235,6 +235,56 @@ describe('clients that do not read', () => {
     await expectIdle(server)
   })
 
+  test('of streams behind an answer that waits, when they hang up: nothing is held, garbage neither', async () => {
+    const server = await start()
+    const port = await server.listen()
+    const { ts } = await server.ok('tso', {})
+    await server.lock(Number(ts), ['z'], { lock_ttl: 600_000 })
+    const lines = [
+      `GET /v1/kv/z?ts=${Number(ts) + 1}&lock_wait_ms=600000 HTTP/1.1\r\nHost: x\r\n\r\n`,
+      'GET /v1/kv?end=z HTTP/1.1\r\nHost: x\r\nAccept: application/x-ndjson\r\n\r\n',
+      `GET /v1/admin/backup?ts=${Number(ts) - 1} HTTP/1.1\r\nHost: x\r\n\r\n`, // It can be sent at once.
+      'GET /v1/admin/backup HTTP/1.1\r\nHost: x\r\n\r\n', // It waits for the lock, and is sent to nobody.
+    ]
+    const gone = await open(port, lines.join(''))
+    await eventually(async () => expect(await overloadOf(server)).toMatchObject({ streams: 3, requests: 2 }))
+    gone.destroy()
+    await eventually(async () => expect(await overloadOf(server)).toMatchObject({ streams: 0 }))
+    await server.ok('cleanup', { key: 'z', start_ts: ts, current_ts: 0 })
+    await expectIdle(server)
+    const collected = okBody(await server.post('/v1/admin/gc', { life_time_ms: 0 }))
+    expect(collected['held_back_by']).toBeUndefined()
+  })
+
+  test('a connection keeps nothing of the long answers that it has brought', async () => {
+    const { server, port } = await filled({})
+    const listeners: number[] = []
+    server.app.server.on('request', ({ socket }) => listeners.push(socket.listenerCount('close')))
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+    sockets.push(agent)
+    for (let i = 0; i < 5; i++) {
+      const [answer] = await once(get({ port, path: '/v1/kv/k1', agent }), 'response')
+      await once(answer.resume(), 'end')
+    }
+    expect(listeners[4]).toBe(listeners[1])
+  })
+
+  test('and break off in the middle of a stream: nothing is said within it', async () => {
+    const { server, port } = await filled({})
+    const odd = await open(port, rawText('GET /v1/kv', ['Accept: application/x-ndjson']).replace('close', 'keep-alive'))
+    const chunks: Buffer[] = []
+    odd.on('data', (chunk) => chunks.push(chunk))
+    await once(odd, 'data')
+    odd.pause()
+    const malformed = once(server.app.server, 'clientError')
+    odd.write('no HTTP\r\n\r\n')
+    await malformed
+    odd.resume()
+    await once(odd, 'close')
+    const text = Buffer.concat(chunks).toString('latin1')
+    expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200'])
+  })
+
   test('of streams: there are only so many, and a stream that ends makes room', async () => {
     const { server, port } = await filled({ limits: { streamsMax: 1 } })
     const stream = (): Promise<IncomingMessage> =>
@@ -363,6 +413,28 @@ describe('connections', () => {
       await expectIdle(server)
     })
   }
+
+  const RESTORE = 'POST /v1/admin/restore HTTP/1.1\r\nHost: x\r\nConnection: close\r\n'
+
+  test('a restore takes its time where another body may not', async () => {
+    const server = await start({ limits: { requestMsMax: 200 } })
+    const port = await server.listen()
+    const { rawPayload: backup } = await server.get('/v1/admin/backup')
+    const slow = await open(port, `${RESTORE}Content-Length: ${backup.length}\r\n\r\n`)
+    const late = await open(port, 'PUT /v1/kv/k HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n')
+    const [refused] = await once(late, 'data')
+    expect(String(refused)).toMatch(/^HTTP\/1.1 408 .*nosniff/s)
+    slow.write(backup)
+    const [answered] = await once(slow, 'data')
+    expect(String(answered)).toMatch(/^HTTP\/1.1 200 /)
+  })
+
+  test('a restore that stops is cut off', async () => {
+    const server = await start({ limits: { stalledMsMax: 200 } })
+    const stopped = await open(await server.listen(), `${RESTORE}Content-Length: 1000\r\n\r\nPERKV`)
+    await once(stopped.resume(), 'close')
+    await expectIdle(server)
+  })
 
   test('idle between requests', async () => {
     const server = await start({ limits: { idleMsMax: 100 } })

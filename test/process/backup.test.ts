@@ -233,6 +233,7 @@ describe('perkv dump and load', () => {
         [dump, ['--prefix', 'a', '--start', 'b'], /^UsageError: --prefix does not go with --start/],
         [dump, ['--server', 'ftp://x'], /^UsageError: --server must be an http or https URL/],
         [dump, ['--token-file', '/nowhere'], /^UsageError: --token-file: ENOENT/],
+        [dump, ['--token-file', file], /^UsageError: --token-file must hold one token and nothing else/],
         [restoreCommand, ['/nowhere'], /ENOENT/],
         [backupCommand, ['--server', 'http://127.0.0.1:1', join(directory, 'b')], /^Unreachable: .*ECONNREFUSED/],
       ]
@@ -248,7 +249,10 @@ describe('perkv dump and load', () => {
           outgoing.end(isFirst ? '{"code": "overloaded", "detail": "not now"}' : '{}')
         })
       })
-      await load.run(['--quiet', '--server', urlOf(busy), file], { PERKV_TOKEN: 'secret' })
+      await load.run(['--quiet', '--server', urlOf(busy), file], {
+        PERKV_TOKEN: 'secret',
+        PERKV_TOKEN_FILE: file, // The server's, where both run in one container.
+      })
       expect(seen).toEqual(['Bearer secret', 'Bearer secret'])
       busy.close()
     }))

@@ -11,9 +11,10 @@ import * as schemas from '../schemas.js'
 /** `/v1/admin/...`: what an operator asks of a running server. */
 export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: AppContext): void {
   const config = { access: 'admin', bodyMayBeEmpty: true } as const
+  const ending = { ...config, work: 'ending' } as const // A collection resolves the locks that may be too many.
 
   const decodeGc = decoderOf(schemas.AdminGcBody, limits)
-  app.post('/v1/admin/gc', { schema: { body: schemas.AdminGcBody }, config }, async (request, reply) => {
+  app.post('/v1/admin/gc', { schema: { body: schemas.AdminGcBody }, config: ending }, async (request, reply) => {
     const { safePoint, lifeTimeMs } = decodeGc(request)
     if (safePoint !== undefined && lifeTimeMs !== undefined)
       throw invalid('safe_point', 'give safe_point or life_time_ms, not both')
@@ -45,12 +46,12 @@ export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: A
   )
 
   const decodeRenew = decoderOf(schemas.PinRenewBody, limits)
-  app.put('/v1/admin/pins/:pin', { schema: { body: schemas.PinRenewBody }, config }, async (request, reply) => {
+  app.put('/v1/admin/pins/:pin', { schema: { body: schemas.PinRenewBody }, config: ending }, async (request, reply) => {
     const { ttlMs = PIN_TTL_MS_DEFAULT } = decodeRenew(request)
     return answer(request, reply, shown(await pins.renew(idOf(request), ttlMs)))
   })
 
-  app.delete('/v1/admin/pins/:pin', { config: { access: 'admin' } }, async (request, reply) => {
+  app.delete('/v1/admin/pins/:pin', { config: { access: 'admin', work: 'ending' } }, async (request, reply) => {
     await pins.remove(idOf(request))
     return answer(request, reply, {})
   })

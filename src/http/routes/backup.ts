@@ -4,18 +4,20 @@ import { type BackupBlock, decodeBackup } from '../../backup/backup-decoder.js'
 import { BackupError, type BackupPair, BLOCK_BYTES } from '../../backup/backup-format.js'
 import { backupId, backupStream } from '../../backup/backup-stream.js'
 import { RECORD_HEAD_BYTES } from '../../backup/pair-records.js'
-import { BACKUP_LOCK_WAIT_MS, type Limits, RESTORE_AHEAD_MS_MAX, SCAN_PAGE } from '../../limits.js'
+import { BACKUP_LOCK_WAIT_MS, type Limits, RESTORE_AHEAD_MS_MAX, SCAN_PAGE, STREAM_PAGE_BYTES } from '../../limits.js'
 import { invalid, KvError, printKey } from '../../percolator/errors.js'
 import { timestampFromMs } from '../../percolator/timestamp.js'
 import { answer } from '../answer.js'
+import { whenOver } from '../answer-end.js'
 import type { AppContext } from '../context.js'
 import { lockWaitMs, queryBytes, queryFlag, queryTimestamp, type RawQuery } from '../query.js'
+import { receiveStream } from '../receiving.js'
 
 const BACKUP_TYPE = 'application/octet-stream'
 
 /** `GET /v1/admin/backup`, `POST /v1/admin/restore`: the whole store as a stream. */
 export function backupRoutes(app: FastifyInstance, context: AppContext): void {
-  const { store, coordinator, limits, version, pins } = context
+  const { store, coordinator, limits, version, pins, traffic } = context
 
   const backupConfig = { access: 'read_all', query: ['ts', 'at', 'start', 'lock_wait_ms'] } as const
   app.get('/v1/admin/backup', { exposeHeadRoute: false, config: backupConfig }, async (request, reply) => {
@@ -25,22 +27,17 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     const now = await store.tso(1)
     const ts = queryTimestamp(query) ?? now
     if (ts > now) throw invalid('ts', 'ts is in the future, where a snapshot can still change')
-    const release = pins.hold(ts)
+    traffic.openStream(reply)
+    whenOver(reply.raw, pins.hold(ts))
     const snapshot = coordinator.snapshot(ts, { lockWaitMs: waitMs })
     const header = { id: backupId(store.cursorSecret, ts), ts, perkv: version, start }
     const bytes = backupStream(header, (from) =>
-      snapshot.scan({ start: from, limit: SCAN_PAGE, bytesMax: limits.pageBytesMax }),
+      snapshot.scan({ start: from, limit: SCAN_PAGE, bytesMax: STREAM_PAGE_BYTES }),
     )
-    try {
-      const first = await bytes.next() // Before the headers go out: what fails at once is answered with a problem.
-      const stream = Readable.from(resumed(first, bytes)).once('close', release)
-      reply.header('content-type', BACKUP_TYPE)
-      reply.header('content-disposition', `attachment; filename="perkv-${ts}.backup"`)
-      return reply.send(stream)
-    } catch (error) {
-      release()
-      throw error
-    }
+    const first = await bytes.next() // Before the headers go out: what fails at once is answered with a problem.
+    reply.header('content-type', BACKUP_TYPE)
+    reply.header('content-disposition', `attachment; filename="perkv-${ts}.backup"`)
+    return reply.send(Readable.from(resumed(first, bytes)))
   })
 
   app.register(async (scope) => {
@@ -57,10 +54,12 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     const config = { access: 'admin', bodyIsStream: true, query: ['restart'] } as const
     scope.post('/v1/admin/restore', { config }, async (request, reply) => {
       const isAnew = queryFlag(request.query as RawQuery, 'restart') ?? false
+      receiveStream(request.raw, limits.stalledMsMax)
       try {
         return answer(request, reply, await restore(request, context, isAnew))
       } catch (error) {
         request.raw.resume() // What nobody reads any more would keep the answer from the client.
+        if (error === request.raw.errored) throw invalid('body', 'the connection broke')
         throw error instanceof BackupError ? refused(error) : error
       }
     })

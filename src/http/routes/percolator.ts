@@ -103,8 +103,9 @@ const ENDING = [
   'txn_heart_beat',
   'pessimistic_rollback',
   'resolve_lock',
+  'gc',
 ]
-const WRITING = ['prewrite', 'gc', 'delete_range']
+const WRITING = ['prewrite', 'delete_range']
 
 function workOf(call: string): Work {
   if (ENDING.includes(call)) return 'ending'

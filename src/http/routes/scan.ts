@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { MergedPair, MergedScan, ScanOrder } from '../../client/write-buffer.js'
-import { type Limits, SCAN_LIMIT_DEFAULT, SCAN_PAGE } from '../../limits.js'
+import { SCAN_LIMIT_DEFAULT, SCAN_PAGE, STREAM_PAGE_BYTES } from '../../limits.js'
 import { invalid } from '../../percolator/errors.js'
 import { afterKey } from '../../percolator/key-range.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
@@ -111,15 +111,15 @@ export async function answerScan(
   const { ts } = scanner
   const { start, end, reverse, keyOnly, after } = asked
   const scan = { ts, start, end, reverse, keyOnly, after }
-  if (asked.isCount) return answer(request, reply, { count: await count(scanner, scan, limits), ts })
+  if (asked.isCount) return answer(request, reply, { count: await count(scanner, scan), ts })
   if (asked.isStream) {
     traffic.openStream(reply)
-    const pages = pagesOf(scanner, { ...scan, limit: asked.limit ?? Number.POSITIVE_INFINITY }, limits)
+    const pages = pagesOf(scanner, { ...scan, limit: asked.limit ?? Number.POSITIVE_INFINITY })
     const first = await pages.next() // Before the headers go out: what fails at once is answered with a problem.
     return reply.header('content-type', CONTENT_TYPE.ndjson).send(Readable.from(lines(first, pages)))
   }
   const limit = asked.limit ?? asked.cursor?.limit ?? SCAN_LIMIT_DEFAULT
-  const { pairs, cutAfter } = await page(scanner, scan, limit + 1, limits)
+  const { pairs, cutAfter } = await page(scanner, scan, limit + 1, limits.pageBytesMax)
   const isFull = pairs.length > limit
   const shown = isFull ? pairs.slice(0, limit) : pairs
   const last = isFull ? shown.at(-1)?.key : cutAfter
@@ -132,22 +132,17 @@ function requireSame(field: string, given: Uint8Array | undefined, inCursor: Uin
   throw invalid(field, `${field} differs from the cursor’s`)
 }
 
-function page(
-  scanner: Scanner,
-  scan: Omit<Scan, 'limit'>,
-  limit: number,
-  { pageBytesMax }: Limits,
-): Promise<MergedScan> {
+function page(scanner: Scanner, scan: Omit<Scan, 'limit'>, limit: number, bytesMax: number): Promise<MergedScan> {
   const { reverse, keyOnly, after } = scan
   const start = after !== undefined && !reverse ? afterKey(after) : scan.start
   const end = after !== undefined && reverse ? after : scan.end
-  return scanner.scan({ start, end, reverse, keyOnly, limit, bytesMax: pageBytesMax })
+  return scanner.scan({ start, end, reverse, keyOnly, limit, bytesMax })
 }
 
 /** All pairs of a scan, up to its limit, some at a time. While one page is used the next is read. */
-async function* pagesOf(scanner: Scanner, scan: Scan, limits: Limits): AsyncGenerator<readonly MergedPair[], void> {
+async function* pagesOf(scanner: Scanner, scan: Scan): AsyncGenerator<readonly MergedPair[], void> {
   const pageAfter = (after: Uint8Array | undefined, left: number): Promise<MergedScan> => {
-    const reading = page(scanner, { ...scan, after }, Math.min(left, SCAN_PAGE), limits)
+    const reading = page(scanner, { ...scan, after }, Math.min(left, SCAN_PAGE), STREAM_PAGE_BYTES)
     reading.catch(() => {}) // Whoever stops early doesn't hear of it.
     return reading
   }
@@ -163,9 +158,9 @@ async function* pagesOf(scanner: Scanner, scan: Scan, limits: Limits): AsyncGene
   }
 }
 
-async function count(scanner: Scanner, scan: Omit<Scan, 'limit'>, limits: Limits): Promise<number> {
+async function count(scanner: Scanner, scan: Omit<Scan, 'limit'>): Promise<number> {
   let total = 0
-  for await (const pairs of pagesOf(scanner, { ...scan, keyOnly: true, limit: Number.POSITIVE_INFINITY }, limits))
+  for await (const pairs of pagesOf(scanner, { ...scan, keyOnly: true, limit: Number.POSITIVE_INFINITY }))
     total += pairs.length
   return total
 }
