@@ -145,6 +145,7 @@ export class HttpTransport {
   /** One request and the whole answer. */
   async #exchange(request: HttpRequest, authorization: Authorization): Promise<[response: Response, body: Uint8Array]> {
     const { method, path, headers, body, waitMs = 0, signal } = request
+    signal?.throwIfAborted() // Meanwhile: it says so once.
     // Not AbortSignal.any: what that makes lives as long as the caller's signal in Node 20.
     const controller = new AbortController()
     const abort = (): void => controller.abort(signal?.reason)

@@ -20,6 +20,7 @@ import { addSafeHeaders, type BrowserGuard, guardFromBrowsers, SAFE_HEADER_LINES
 import { isWireBytes } from './bytes.js'
 import type { AppContext } from './context.js'
 import { routedUrl } from './key-url.js'
+import { compileLate } from './late-compilation.js'
 import { CONTENT_TYPE } from './media-type.js'
 import { problemOf, unknownRoute } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
@@ -92,6 +93,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
           ajv.addKeyword({ keyword: 'bytes', schemaType: 'string', errors: false, validate })
           ajv.addKeyword({ keyword: 'zeroIsAbsent', schemaType: 'boolean' })
           ajv.addKeyword(atMostKeyword(options.limits))
+          compileLate(ajv)
           return ajv
         },
       ],

@@ -5,7 +5,7 @@ import { startServer } from '../http/support.js'
 import { Bank } from './bank.js'
 import { report, settings } from './settings.js'
 
-const { seed, txns } = settings({ seed: 1, txns: 240, kills: 0 })
+const { seed, txns } = settings({ seed: 1, txns: 160, kills: 0 })
 
 /**
  * Transfers by raw Percolator calls (two-phase, async commit, one-phase, pessimistic), interactive transactions and the

@@ -119,7 +119,7 @@ test('finds what was planted in a long history of transactions one after another
 // ---- The server
 
 const SNAPSHOT_ALLOWS: ReadonlySet<AnomalyType> = new Set<AnomalyType>(['G2', 'G2-realtime'])
-const { seed, txns } = settings({ seed: 1, txns: 200, kills: 0 })
+const { seed, txns } = settings({ seed: 1, txns: 120, kills: 0 })
 
 describe.each(MODES)('%s', (mode) => {
   describe.each(ISOLATIONS)('%s', (isolation) => {

@@ -1,5 +1,5 @@
 import { Packr } from 'msgpackr'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { ConnectionError } from '../../src/client/connection-error.js'
 import { type Fetch, HttpTransport, type TransportOptions } from '../../src/client/http-transport.js'
 import { retryAfterMs } from '../../src/client/retry-after.js'
@@ -231,10 +231,22 @@ describe('an AbortSignal', () => {
     const controller = new AbortController()
     const { transport, seen } = scripted(['hang'])
     const sent = failureOf(transport.send({ ...REQUEST, signal: controller.signal }))
+    await vi.waitUntil(() => seen.length === 1)
     controller.abort(new Error('enough'))
     expect((await sent).message).toBe('enough')
     expect(seen[0]?.init.signal?.aborted).toBe(true)
     expect(seen).toHaveLength(1)
+  })
+
+  test('while a token is being asked for: nothing is sent', async () => {
+    const controller = new AbortController()
+    const token = async () => {
+      controller.abort(new Error('enough'))
+      return 't'
+    }
+    const { transport, seen } = scripted([OK], { token })
+    expect((await failureOf(transport.send({ ...REQUEST, signal: controller.signal }))).message).toBe('enough')
+    expect(seen).toHaveLength(0)
   })
 
   test('ends the pause between two tries', async () => {

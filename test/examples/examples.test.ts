@@ -121,7 +121,7 @@ function tableAfter(lines: readonly string[], heading: string): string[][] {
 }
 
 describe('cities.mjs', () => {
-  const LIMIT = 5000
+  const LIMIT = 2000
 
   interface Place {
     readonly name: string

@@ -1,6 +1,6 @@
 import type { LightMyRequestResponse } from 'fastify'
 import { pino } from 'pino'
-import { describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import { createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
@@ -19,6 +19,10 @@ import {
 } from './support.js'
 
 const start = testServers()
+
+afterEach(() => {
+  vi.useRealTimers()
+})
 
 /** A transaction over several requests. Async throughout: an injected request waits until somebody asks for its answer. */
 class Txn {
@@ -91,7 +95,7 @@ const locksOf = async (server: TestServer): Promise<Json[]> =>
   listOf(await server.ok('scan_lock', { max_ts: 2 ** 52 }), 'locks')
 
 async function until(holds: () => Promise<boolean>): Promise<void> {
-  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 3))
+  while (!(await holds())) await new Promise((resolve) => setImmediate(resolve))
 }
 
 const randomOf = (seed: number) => {
@@ -635,18 +639,18 @@ describe('isolation and the end', () => {
 
   test('an idle one is rolled back: 404, no trace; any request keeps it alive', async () => {
     const server = await start()
-    const ttl = { ttl_ms: 100 }
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
+    const ttl = { ttl_ms: 1000 }
     const [idle, read, asked] = [await begin(server, ttl), await begin(server, ttl), await begin(server, ttl)]
     for (const txn of [idle, read, asked]) await txn.put(`k ${txn.id}`)
     const last = await begin(server, { ...ttl, mode: 'pessimistic' })
     await last.put('locked')
+    vi.advanceTimersByTime(999)
     expect(await locksOf(server)).toHaveLength(1)
-    // Timers of one length end in their order: when this lock is gone, the idle one's time was up before.
-    await until(async () => {
-      okBody(await asked.state())
-      await read.get('k')
-      return (await locksOf(server)).length === 0
-    })
+    okBody(await asked.state())
+    await read.get('k')
+    vi.advanceTimersByTime(999)
+    await until(async () => (await locksOf(server)).length === 0)
     for (const txn of [idle, last]) {
       const late = [txn.get('k'), txn.key('PUT', 'k', {}, ''), txn.ops([]), txn.commit(), txn.state(), txn.scan('')]
       for (const answer of await Promise.all(late)) expectProblem(answer, 'txn_not_found')

@@ -73,9 +73,10 @@ describe('a write queue that is full', () => {
     const admitted = []
     for (const key of ['a', 'b', 'c']) {
       admitted.push(server.send('PUT', `/v1/kv/${key}`, {}, key))
-      await engine.quiet()
+      const n = admitted.length
+      const isIn = { requests: n, queued_batches: n, body_bytes: n }
+      await eventually(async () => expect(await overloadOf(server)).toMatchObject(isIn))
     }
-    expect(await overloadOf(server)).toMatchObject({ requests: 3, queued_batches: 3, body_bytes: 3 })
     expectShed(await server.send('PUT', '/v1/kv/shed', {}, 'v'))
     expectShed(await server.post('/v1/txn', { ops: [{ op: 'put', key: 'shed', value: 'v' }] }))
     const mutations = [{ op: 'put', key: 'shed', value: 'v' }]

@@ -1,13 +1,17 @@
 import { request as httpRequest } from 'node:http'
 import type { LightMyRequestResponse } from 'fastify'
 import { pino } from 'pino'
-import { describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import { createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import { expectProblem, type Json, listOf, numberOf, okBody, TestServer, testServers } from './support.js'
 
 const startPlain = testServers()
+
+afterEach(() => {
+  vi.useRealTimers()
+})
 
 /** `start_ts key` of every request for a lock that reached the store. */
 const asked = new WeakMap<object, Set<string>>()
@@ -38,7 +42,7 @@ function expectRefused(answer: Answer, status: number, code: string, fields: Jso
 }
 
 async function until(holds: () => Promise<boolean>): Promise<void> {
-  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 2))
+  while (!(await holds())) await new Promise((resolve) => setImmediate(resolve))
 }
 
 const locksOf = async (server: TestServer): Promise<Json[]> =>
@@ -248,9 +252,13 @@ describe('interactive', () => {
 
   test('an idle one frees its locks; whoever waits for them gets them', async () => {
     const server = await start()
-    const [idle, next] = [await begin(server, { ttl_ms: 50 }), await begin(server)]
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
+    const [idle, next] = [await begin(server, { ttl_ms: 1000 }), await begin(server)]
     okBody(await put(server, idle, 'k', 'idle'))
-    okBody(await put(server, next, 'k', 'next', '?lock_wait_ms=60000'))
+    const waiting = put(server, next, 'k', 'next', '?lock_wait_ms=60000')
+    await waits(server, next.startTs, 'k')
+    vi.advanceTimersByTime(1000)
+    okBody(await waiting)
     expectProblem(await get(server, idle, 'k'), 'txn_not_found')
     await end(server, next, 'commit')
     expect((await server.get('/v1/kv/k')).body).toBe('next')

@@ -11,7 +11,7 @@ import { killAll, withTempDir } from './server-process.js'
 afterAll(killAll)
 
 /** See test/anomalies/settings.ts for the long form. */
-const { seed, txns, kills } = settings({ seed: 1, txns: 120, kills: 3 })
+const { seed, txns, kills } = settings({ seed: 1, txns: 80, kills: 2 })
 
 const ALLOWED: ReadonlySet<AnomalyType> = new Set<AnomalyType>(['G2', 'G2-realtime'])
 

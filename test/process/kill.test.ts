@@ -12,7 +12,7 @@ import { killAll, withTempDir } from './server-process.js'
 afterAll(killAll)
 
 /** `npm run test:kill` is the long form. */
-const { seed, txns, kills } = settings({ seed: 1, txns: 30, kills: 4 })
+const { seed, txns, kills } = settings({ seed: 1, txns: 20, kills: 3 })
 /** Then its books are closed, and another one opens: an audit reads all of them. */
 const KILLS_A_BANK = 10
 /** Of the transfers and register steps of one life, together. */

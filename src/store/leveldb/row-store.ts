@@ -139,9 +139,9 @@ export class RowStore {
     this.waits.close(new KvError('storage_unavailable', 'the server is shutting down', {}))
     await this.#reopening
     if (this.isWritable) await this.oracle.close().catch(() => {}) // The mark saved before holds then.
+    this.isWritable = false
     await this.group.idle()
-    await this.#reopening
-    this.#isEngineUp = this.isWritable = false
+    this.#isEngineUp = false
     await this.engine.close()
   }
 
@@ -383,7 +383,7 @@ export class RowStore {
   #recover(error: unknown): Promise<void> {
     this.isWritable = false
     this.fault = this.#failure = messageOf(error)
-    return this.#reopen()
+    return this.#isClosed ? Promise.resolve() : this.#reopen() // Whoever opens the directory next settles it.
   }
 
   /**

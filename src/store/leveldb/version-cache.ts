@@ -38,10 +38,10 @@ export class VersionCache {
     return this.#slot(keyText(key))?.version
   }
 
-  /** A version, or the place of one that is being replaced, or a fill on its way. */
+  /** A version, or the place of one that is being replaced, or a fill on its way. No use of it. */
   has(key: Uint8Array): boolean {
     const text = keyText(key)
-    return this.#slot(text) !== undefined || this.#fills.has(text)
+    return this.#young.has(text) || this.#old.has(text) || this.#fills.has(text)
   }
 
   /** Before the engine is read. */

@@ -519,7 +519,7 @@ test.each(Object.keys(SCALES) as (keyof typeof SCALES)[])(
           }
         },
       ),
-      { numRuns: 12, interruptAfterTimeLimit: 30_000 }, // Shrinking takes long.
+      { numRuns: 8, interruptAfterTimeLimit: 30_000 }, // Shrinking takes long.
     )
   },
 )

@@ -59,6 +59,7 @@ describe('entries', () => {
           expect(kept.length).toBeLessThanOrEqual(room)
         }
       }),
+      { examples: [[[3, 2, 6, 4, 2, 6, 0, 2].map((n): [boolean, number] => [false, n]), 6]] },
     )
   })
 })

@@ -420,6 +420,21 @@ describe('a reopening that fails', () => {
   })
 })
 
+test('a write that fails while the store closes opens nothing again', async () => {
+  const fail = deferred()
+  tapped.onWrite = async () => {
+    await fail.promise
+    throw new EngineFailure('no disk')
+  }
+  const writing = codeOf(store.prewrite(prewriteOf(10, [put('a')])))
+  await tapped.quiet()
+  const closing = store.close()
+  fail.resolve()
+  expect(await writing).toBe('storage_unavailable')
+  await closing
+  expect([tapped.reopens, tapped.isClosed]).toEqual([0, true])
+})
+
 describe('a disk that stays full', () => {
   const noRoom = async (): Promise<void> => {
     throw new Error('no room')
