@@ -30,7 +30,7 @@ export function receiveStream(request: IncomingMessage, stalledMsMax: number): v
   let { bytesRead } = socket
   const check = setInterval(() => {
     const isStalled = socket.bytesRead === bytesRead && request.readableLength === 0 && !request.complete
-    if (isStalled) socket.destroy()
+    if (isStalled) request.destroy()
     bytesRead = socket.bytesRead
   }, stalledMsMax)
   check.unref()

@@ -123,7 +123,10 @@ export class Bank {
   async close(): Promise<void> {
     const client = new PercolatorClient(this.#target.url)
     await client.resolveAll()
-    const { locks } = await client.call<{ locks: unknown[] }>('scan_lock', { max_ts: Number.MAX_SAFE_INTEGER })
+    // Others may be at work beside the bank.
+    const range = { start: this.#prefix, end: `${this.#prefix}\u{10ffff}` }
+    const all = { max_ts: Number.MAX_SAFE_INTEGER, ...range }
+    const { locks } = await client.call<{ locks: unknown[] }>('scan_lock', all)
     if (locks.length > 0) throw new WrongBooks(`locks that cannot be resolved: ${JSON.stringify(locks)}`)
     const books = await scanPairs(`${this.#target.url}/v1/kv`, { prefix: this.#prefix })
     this.#check(books, 'at the end')
