@@ -1,9 +1,19 @@
 import { availableParallelism } from 'node:os'
-import { defineConfig } from 'vitest/config'
+import { configDefaults, defineConfig } from 'vitest/config'
+
+/** Whole programs, a third of all the time: where CI is set, as `npm run test:all` does, and not in the everyday run. */
+const LONG = [
+  'test/examples/**',
+  'test/anomalies/list-append.test.ts',
+  'test/process/backup.test.ts',
+  'test/process/full-disk.test.ts',
+  'test/process/history-kill.test.ts',
+]
 
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
+    exclude: process.env['CI'] ? configDefaults.exclude : [...configDefaults.exclude, ...LONG],
     testTimeout: 60_000,
     hookTimeout: 60_000,
     // On two cores vitest would run one file at a time; much of the time is fsyncs.
