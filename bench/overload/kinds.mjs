@@ -1,8 +1,11 @@
 // The kinds of load: what each of many connections sends, and how it reads.
 
 const put = (path, body) =>
-  Buffer.concat([Buffer.from(`PUT /v1/kv/${path} HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n\r\n`), body])
-const get = (path, headers = '') => Buffer.from(`GET ${path} HTTP/1.1\r\nhost: x\r\n${headers}\r\n`)
+  Buffer.concat([
+    Buffer.from(`PUT /v1/kv/${path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: ${body.length}\r\n\r\n`),
+    body,
+  ])
+const get = (path, headers = '') => Buffer.from(`GET ${path} HTTP/1.1\r\nhost: localhost\r\n${headers}\r\n`)
 
 /** `request(i)`: the bytes that connection i sends; `ahead`: how many requests it sends without waiting; `reads`: whether it takes the answers. */
 export const KINDS = {

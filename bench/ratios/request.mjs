@@ -10,7 +10,7 @@ export const postMsgpack = (path, data) => withBody('POST', path, 'application/m
 
 /** What goes over the wire: written by hand it costs a load generator almost nothing. */
 export function bytesOf({ method, path, headers = {}, body = '' }) {
-  let head = `${method} ${path} HTTP/1.1\r\nHost: bench\r\n`
+  let head = `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n`
   for (const name in headers) head += `${name}: ${headers[name]}\r\n`
   if (method !== 'GET') head += `content-length: ${Buffer.byteLength(body)}\r\n`
   head += '\r\n'

@@ -29,7 +29,7 @@ export function addSafeHeaders(reply: FastifyReply): void {
 
 /** Where nobody has to show a token, a page of the web must not be able to use its reader's browser as one. */
 export interface BrowserGuard {
-  /** Requests under another name than one of this machine are refused: a name of the web's may lead here as well. */
+  /** A browser's requests under another name than one of this machine are refused: a name of the web's may lead here as well. */
   readonly loopbackNamesOnly: boolean
 }
 
@@ -42,13 +42,18 @@ export function guardFromBrowsers(app: FastifyInstance, guard: BrowserGuard | un
 
 function refusal({ headers, method }: FastifyRequest, guard: BrowserGuard): KvError<'forbidden'> | undefined {
   const { host, origin, 'sec-fetch-site': site, 'sec-fetch-mode': mode } = headers
-  if (guard.loopbackNamesOnly && host !== undefined && !isLoopbackName(host))
+  if (guard.loopbackNamesOnly && host !== undefined && isFromBrowser(headers) && !isLoopbackName(host))
     return new KvError('forbidden', 'a server without tokens is reached as localhost, 127.0.0.1 or [::1] only', {})
   if (site !== undefined) {
     if (site === 'same-origin' || site === 'none') return undefined
     if (mode === 'navigate' && method === 'GET') return undefined // A link that somebody follows.
   } else if (origin === undefined || sameHost(origin, host)) return undefined
   return new KvError('forbidden', 'a server without tokens answers no requests of pages of other sites', {})
+}
+
+/** Programs may call the server what they like. A page can change both of these, and leave neither out. */
+function isFromBrowser(headers: FastifyRequest['headers']): boolean {
+  return headers['accept-language'] !== undefined || headers['user-agent']?.startsWith('Mozilla/') === true
 }
 
 function isLoopbackName(host: string): boolean {

@@ -59,11 +59,16 @@ describe('a server without tokens', () => {
     const server = await start(loopback)
     for (const host of ['localhost', 'LOCALHOST:7400', '127.0.0.1:7400', '127.8.9.1', '[::1]:7400', '[::1]'])
       expect((await server.get('/livez', { host })).statusCode, host).toBe(200)
-    for (const host of ['evil.test', 'evil.test:7400', 'localhost.evil.test', '127.0.0.1.evil.test', '10.0.0.1'])
-      expectProblem(await server.get('/v1/kv/a', { host }), 'forbidden')
+    const browsers = [{ 'user-agent': 'Mozilla/5.0 (X11)' }, { 'accept-language': 'en' }]
+    for (const host of ['evil.test', 'evil.test:7400', 'localhost.evil.test', '127.0.0.1.evil.test', '10.0.0.1']) {
+      for (const headers of browsers)
+        expectProblem(await server.get('/v1/kv/a', { host, 'user-agent': 'x', ...headers }), 'forbidden')
+      expect((await server.get('/livez', { host, 'user-agent': 'curl/8.0' })).statusCode).toBe(200)
+    }
     const port = await server.listen()
     expect((await rawRequest(port, 'GET /livez HTTP/1.0\r\n\r\n')).status).toBe(200) // Without Host.
-    expect((await rawRequest(port, rawText('GET http://evil.test/livez'))).status).toBe(403)
+    const rebound = rawText('GET http://evil.test/livez', ['Accept-Language: en'])
+    expect((await rawRequest(port, rebound)).status).toBe(403)
   })
 
   test('answers to any name where it is told to', async () => {
