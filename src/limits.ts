@@ -63,7 +63,7 @@ export const DEFAULT_LIMITS: Limits = {
   txnBytesMax: 100 * MIB,
   txnsBytesMax: 512 * MIB,
   txnsMax: 10_000,
-  locksMax: 4_000_000,
+  locksMax: 1_000_000,
 
   requestsMax: 10_000,
   bodiesBytesMax: 256 * MIB,
