@@ -4,7 +4,7 @@ type Request = readonly [request: IncomingMessage, response: ServerResponse]
 
 /** Requests that are begun in one turn of the event loop, and in one that took a connection: more of them may be waiting. */
 const AT_A_TIME = 64
-const AT_A_TIME_AT_THE_DOOR = 8
+const AT_A_TIME_AT_THE_DOOR = 4
 /** So many are begun before anybody looks for the turn's end, which a request alone would pay for. */
 const LOOK_AFTER = AT_A_TIME_AT_THE_DOOR
 /** Begun whatever waits. */

@@ -53,7 +53,7 @@ test('while connections come in fewer are begun', () => {
   const { server, begun, ask } = serverOf()
   server.emit('connection')
   for (const url of urls) ask(url)
-  expect(begun).toHaveLength(8)
+  expect(begun).toHaveLength(4)
 })
 
 test('no more wait than may', () => {
