@@ -10,7 +10,7 @@ import type { Command } from './command.js'
 import { type Output, PartFile, STDOUT } from './output.js'
 import { Progress } from './progress.js'
 import { RemotePin } from './remote-pin.js'
-import { bytesOf, Refused, type RemoteServer, remoteServer, SERVER_FLAGS, Unreachable } from './remote-server.js'
+import { bytesOf, isPassing, Refused, type RemoteServer, remoteServer, SERVER_FLAGS } from './remote-server.js'
 
 const BACKUP_FLAGS = {
   ...SERVER_FLAGS,
@@ -102,7 +102,7 @@ class Transfer {
           break
         } catch (error) {
           if (this.#encoder.sums.length > before) breaks = 0
-          if (this.#header === undefined || !isPassing(error) || breaks >= BREAKS_MAX) throw error
+          if (this.#header === undefined || !isBreak(error) || breaks >= BREAKS_MAX) throw error
           this.progress.note(`${(error as Error).message}; trying again`)
           await pause(PAUSE_MS * 2 ** breaks)
         }
@@ -148,9 +148,8 @@ class Transfer {
   }
 }
 
-function isPassing(error: unknown): boolean {
-  if (error instanceof BackupError) return error.reason === 'cut_off'
-  return error instanceof Unreachable || (error instanceof Refused && error.isPassing)
+function isBreak(error: unknown): boolean {
+  return error instanceof BackupError ? error.reason === 'cut_off' : isPassing(error)
 }
 
 function percentEncoded(bytes: Uint8Array): string {

@@ -6,7 +6,7 @@ import { type Flags, flagsHelp, integer, readFlags } from '../flags.js'
 import type { Command } from './command.js'
 import { linesOf } from './lines.js'
 import { Progress } from './progress.js'
-import { Refused, type RemoteServer, remoteServer, SERVER_FLAGS, Unreachable } from './remote-server.js'
+import { isPassing, Refused, type RemoteServer, remoteServer, SERVER_FLAGS } from './remote-server.js'
 
 const LOAD_FLAGS = {
   ...SERVER_FLAGS,
@@ -156,7 +156,7 @@ class Loading {
         await this.server.json('POST', '/v1/txn', { ops: batch.ops })
         return
       } catch (error) {
-        if (tries >= TRIES_MAX || !isPassing(error)) throw located(error, batch)
+        if (tries >= TRIES_MAX || !isRetryable(error)) throw located(error, batch)
         const waitMs = Math.min(PAUSE_MS_MAX, PAUSE_MS * 2 ** (tries - 1)) * (0.5 + Math.random() / 2)
         await pause(Math.max(waitMs, error instanceof Refused ? error.retryAfterMs : 0))
       }
@@ -178,11 +178,9 @@ function isAnyIn(all: ReadonlySet<string>, some: ReadonlySet<string>): boolean {
   return false
 }
 
-function isPassing(error: unknown): boolean {
-  return (
-    error instanceof Unreachable ||
-    (error instanceof Refused && (error.isPassing || error.fields['retryable'] === true))
-  )
+/** A lost race too. */
+function isRetryable(error: unknown): boolean {
+  return isPassing(error) || (error instanceof Refused && error.fields['retryable'] === true)
 }
 
 /** A refusal that names an op names its line. */

@@ -104,6 +104,11 @@ export class RemoteServer {
   }
 }
 
+/** Trying again may help: the server can't just now, or was not reached. */
+export function isPassing(error: unknown): boolean {
+  return error instanceof Unreachable || (error instanceof Refused && error.isPassing)
+}
+
 /** What a server answers. @throws Unreachable when it breaks off. */
 export async function* bytesOf(response: IncomingMessage): AsyncGenerator<Uint8Array, void, undefined> {
   try {

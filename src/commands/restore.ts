@@ -8,7 +8,7 @@ import { BackupError, type BackupTotals } from '../backup/backup-format.js'
 import { type Flags, flagsHelp, readFlags } from '../flags.js'
 import type { Command } from './command.js'
 import { Progress } from './progress.js'
-import { bytesOf, Refused, remoteServer, SERVER_FLAGS, Unreachable } from './remote-server.js'
+import { bytesOf, isPassing, remoteServer, SERVER_FLAGS } from './remote-server.js'
 
 const RESTORE_FLAGS = {
   ...SERVER_FLAGS,
@@ -89,8 +89,4 @@ async function* counted(source: AsyncIterable<Buffer>, progress: Progress): Asyn
 
 async function drained(response: IncomingMessage): Promise<void> {
   for await (const _ of bytesOf(response));
-}
-
-function isPassing(error: unknown): boolean {
-  return error instanceof Unreachable || (error instanceof Refused && error.isPassing)
 }

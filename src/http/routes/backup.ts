@@ -9,6 +9,7 @@ import { invalid, KvError, printKey } from '../../percolator/errors.js'
 import { timestampFromMs } from '../../percolator/timestamp.js'
 import { answer } from '../answer.js'
 import { whenOver } from '../answer-end.js'
+import { begun } from '../begun.js'
 import type { AppContext } from '../context.js'
 import { lockWaitMs, queryBytes, queryFlag, queryTimestamp, type RawQuery } from '../query.js'
 import { receiveStream } from '../receiving.js'
@@ -34,10 +35,10 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     const bytes = backupStream(header, (from) =>
       snapshot.scan({ start: from, limit: SCAN_PAGE, bytesMax: STREAM_PAGE_BYTES }),
     )
-    const first = await bytes.next() // Before the headers go out: what fails at once is answered with a problem.
+    const stream = await begun(bytes)
     reply.header('content-type', BACKUP_TYPE)
     reply.header('content-disposition', `attachment; filename="perkv-${ts}.backup"`)
-    return reply.send(Readable.from(resumed(first, bytes)))
+    return reply.send(Readable.from(stream))
   })
 
   app.register(async (scope) => {
@@ -105,12 +106,4 @@ function refused({ reason, message }: BackupError): KvError {
   return reason === 'too_large'
     ? new KvError('payload_too_large', message, { field: 'body' })
     : invalid('body', message)
-}
-
-async function* resumed(
-  first: IteratorResult<Buffer, void>,
-  rest: AsyncGenerator<Buffer, void>,
-): AsyncGenerator<Buffer> {
-  if (!first.done) yield first.value
-  yield* rest
 }

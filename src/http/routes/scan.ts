@@ -6,6 +6,7 @@ import { invalid } from '../../percolator/errors.js'
 import { afterKey } from '../../percolator/key-range.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
 import { answer } from '../answer.js'
+import { begun } from '../begun.js'
 import type { AppContext } from '../context.js'
 import { type Cursor, decodeCursor, encodeCursor } from '../cursor.js'
 import { acceptedFormats, CONTENT_TYPE } from '../media-type.js'
@@ -115,8 +116,8 @@ export async function answerScan(
   if (asked.isStream) {
     traffic.openStream(reply)
     const pages = pagesOf(scanner, { ...scan, limit: asked.limit ?? Number.POSITIVE_INFINITY })
-    const first = await pages.next() // Before the headers go out: what fails at once is answered with a problem.
-    return reply.header('content-type', CONTENT_TYPE.ndjson).send(Readable.from(lines(first, pages)))
+    const stream = lines(await begun(pages))
+    return reply.header('content-type', CONTENT_TYPE.ndjson).send(Readable.from(stream))
   }
   const limit = asked.limit ?? asked.cursor?.limit ?? SCAN_LIMIT_DEFAULT
   const { pairs, cutAfter } = await page(scanner, scan, limit + 1, limits.pageBytesMax)
@@ -166,13 +167,8 @@ async function count(scanner: Scanner, scan: Omit<Scan, 'limit'>): Promise<numbe
 }
 
 /** Pulled by the socket: no more than a page is read ahead of what the client takes. */
-async function* lines(
-  first: IteratorResult<readonly MergedPair[], void>,
-  rest: AsyncGenerator<readonly MergedPair[], void>,
-): AsyncGenerator<string, void> {
-  if (first.done) return
-  yield* chunksOf(first.value)
-  for await (const pairs of rest) yield* chunksOf(pairs)
+async function* lines(pages: AsyncGenerator<readonly MergedPair[], void>): AsyncGenerator<string, void> {
+  for await (const pairs of pages) yield* chunksOf(pairs)
 }
 
 /** Lines together in strings of some size: one write for many short pairs, and never many long ones in one string. */

@@ -9,7 +9,7 @@ import type { WriteRecord } from '../../percolator/write.js'
 import type { Pace } from '../store.js'
 import { Compaction, type Walked } from './compaction.js'
 import { META_SAFE_POINT } from './data-directory.js'
-import type { EngineRange, EngineReader } from './engine.js'
+import { readPage } from './engine.js'
 import { CF_DEFAULT, CF_WRITE, keyRange, versionRange, writeKey } from './keyspace.js'
 import { readAllValues, userKeys } from './row-reader.js'
 import { KEYS_AT_A_TIME, type RowStore } from './row-store.js'
@@ -149,15 +149,6 @@ export class Collection {
 interface Row {
   readonly key: Uint8Array
   readonly writes: readonly WriteRecord[]
-}
-
-async function readPage(engine: EngineReader, range: EngineRange, size: number): Promise<[Buffer, Buffer][]> {
-  const iterator = engine.iterator(range)
-  try {
-    return await iterator.nextv(size)
-  } finally {
-    await iterator.close()
-  }
 }
 
 /** Of a page of CF_WRITE, key by key. */

@@ -1,3 +1,5 @@
+import type { KeyRange } from '../../percolator/api.js'
+import { afterKey } from '../../percolator/key-range.js'
 import type { Engine } from './engine.js'
 import { CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE, keyRange } from './keyspace.js'
 
@@ -12,13 +14,8 @@ const FAMILIES = [CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE] as const
 /** Above the prefix of every record. */
 const END = Buffer.of(0xff)
 
-interface Range {
-  readonly start?: Uint8Array | undefined
-  readonly end?: Uint8Array | undefined
-}
-
 /** Everything, or what belongs to a range of keys. */
-export async function compact(engine: Engine, { start, end }: Range): Promise<void> {
+export async function compact(engine: Engine, { start, end }: KeyRange): Promise<void> {
   if (start === undefined && end === undefined) return engine.compactRange(Buffer.alloc(0), END)
   for (const cf of FAMILIES) {
     const { gte, lt } = keyRange(cf, start, end)
@@ -78,18 +75,14 @@ export class Compaction {
     this.#start = undefined
     this.#end = undefined
     this.#records = this.#removed = this.#longKept = this.#longRemoved = 0
-    if (garbage >= WORTH_BYTES) await compact(this.#engine, { start, end: end && keyAfter(end) })
+    if (garbage >= WORTH_BYTES) await compact(this.#engine, { start, end: end && afterKey(end) })
   }
 
   async #garbageBytes(start: Uint8Array, end: Uint8Array): Promise<number> {
     const short = RECORD_BYTES * this.#removed
     if (this.#longRemoved === 0) return short
-    const { gte, lt } = keyRange(CF_DEFAULT, start, keyAfter(end))
+    const { gte, lt } = keyRange(CF_DEFAULT, start, afterKey(end))
     const long = await this.#engine.approximateSize(gte, lt)
     return short + (long * this.#longRemoved) / (this.#longRemoved + this.#longKept)
   }
-}
-
-function keyAfter(key: Uint8Array): Buffer {
-  return Buffer.concat([key, Buffer.of(0)])
 }

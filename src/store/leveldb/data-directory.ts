@@ -4,7 +4,7 @@ import { packRecord, unpackRecord } from '../../percolator/codec/record.js'
 import { sealedEngine } from './checksum.js'
 import { crc32c } from './crc32c.js'
 import { DataDirectoryError } from './data-directory-error.js'
-import type { Engine, EngineOp } from './engine.js'
+import { type Engine, type EngineOp, readPage } from './engine.js'
 import { metaKey } from './keyspace.js'
 import { buildNewest } from './newest-records.js'
 import { openVerified } from './open-verified.js'
@@ -53,9 +53,7 @@ export function unusable(directory: string, error: unknown): unknown {
 async function checkFormat(engine: Engine, directory: string): Promise<void> {
   const format = await readFormat(engine)
   if (format === 0) {
-    const iterator = engine.iterator({ gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff), values: false })
-    const entries = await iterator.nextv(1)
-    await iterator.close()
+    const entries = await readPage(engine, { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff), values: false }, 1)
     if (entries.length > 0)
       throw new DataDirectoryError(`the data directory ${directory} is a LevelDB, but not PerKV's`)
     return engine.write([formatOp(FORMAT_VERSION)], true)

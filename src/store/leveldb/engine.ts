@@ -45,6 +45,16 @@ export interface Engine extends EngineReader {
   close(): Promise<void>
 }
 
+/** The first `size` entries of a range; fewer only where it has no more. */
+export async function readPage(engine: EngineReader, range: EngineRange, size: number): Promise<[Buffer, Buffer][]> {
+  const iterator = engine.iterator(range)
+  try {
+    return await iterator.nextv(size)
+  } finally {
+    await iterator.close()
+  }
+}
+
 /**
  * A range in pages of `size` entries, the last one shorter; leaving the loop early closes the iterator too.
  * @param first the size of the first page, where it is likely to be enough.

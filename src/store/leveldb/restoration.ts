@@ -8,7 +8,7 @@ import { KvError, printKey } from '../../percolator/errors.js'
 import { asBuffer } from '../../percolator/key-text.js'
 import type { RestoreProgress, RestoreSource, Store } from '../store.js'
 import { META_RESTORE, META_SAFE_POINT } from './data-directory.js'
-import { type EngineOp, pagesOf } from './engine.js'
+import { type EngineOp, pagesOf, readPage } from './engine.js'
 import { CF_DEFAULT, CF_NEWEST, CF_WRITE, keyRange, newestKey, valueKey, writeKey } from './keyspace.js'
 import { decodeNewest, encodeNewest } from './newest-record.js'
 import { NOBODY, putRestoreProgress, readRestoreProgress } from './restore-progress.js'
@@ -126,13 +126,8 @@ export class Restoration {
   }
 
   async #firstKey(cf: typeof CF_WRITE | typeof CF_DEFAULT): Promise<Buffer | undefined> {
-    const iterator = this.#rows.engine.iterator({ ...keyRange(cf), values: false })
-    try {
-      const [entry] = await iterator.nextv(1)
-      return entry && decodeKey(entry[0])
-    } finally {
-      await iterator.close()
-    }
+    const [entry] = await readPage(this.#rows.engine, { ...keyRange(cf), values: false }, 1)
+    return entry && decodeKey(entry[0])
   }
 
   /** Under a name that no backup has: cut off in the middle, it can be continued by nothing but doing it again. */

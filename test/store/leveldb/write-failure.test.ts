@@ -506,7 +506,8 @@ describe('a disk that stays full', () => {
     expect(await store.tso(1)).toBeGreaterThan(Math.max(before, ts))
   })
 
-  test('what waited behind the failed write is known not to be there', async () => {
+  /** A write of `key` fails once `behind` waits for its own turn. */
+  const failInFrontOf = async (key: string, behind: () => Promise<unknown>): Promise<void> => {
     const arrived = deferred()
     const goOn = deferred()
     tapped.onWrite = async () => {
@@ -514,34 +515,27 @@ describe('a disk that stays full', () => {
       await goOn.promise
       throw new EngineFailure('disk full')
     }
-    const first = codeOf(store.prewrite(prewriteOf(10, [put('a', 'new')], { tryOnePc: true })))
+    const first = codeOf(store.prewrite(prewriteOf(10, [put(key, 'new')], { tryOnePc: true })))
     await arrived.promise
-    const behind = codeOf(store.prewrite(prewriteOf(10, [put('b', 'new')], { tryOnePc: true })))
+    const second = codeOf(behind())
     await tapped.quiet()
     goOn.resolve()
-    expect(await Promise.all([first, behind])).toEqual(['storage_unavailable', 'storage_unavailable'])
+    expect(await Promise.all([first, second])).toEqual(['storage_unavailable', 'storage_unavailable'])
+  }
+
+  test('what waited behind the failed write is known not to be there', async () => {
+    await failInFrontOf('a', () => store.prewrite(prewriteOf(10, [put('b', 'new')], { tryOnePc: true })))
     expect([await told('a'), await told('b')]).toEqual(['storage_unavailable', 'old'])
   })
 
   test('a lock whose end waited behind the failed write stands', async () => {
     await store.prewrite(prewriteOf(10, [put('a', 'new')]))
-    const arrived = deferred()
-    const goOn = deferred()
-    tapped.onWrite = async () => {
-      arrived.resolve()
-      await goOn.promise
-      throw new EngineFailure('disk full')
-    }
-    const first = codeOf(store.prewrite(prewriteOf(10, [put('b', 'new')], { tryOnePc: true })))
-    await arrived.promise
-    const commit = codeOf(store.commit({ keys: [utf8('a')], startTs: 10, commitTs: 20 }))
-    await tapped.quiet()
-    goOn.resolve()
-    expect(await Promise.all([first, commit])).toEqual(['storage_unavailable', 'storage_unavailable'])
+    const commit = () => store.commit({ keys: [utf8('a')], startTs: 10, commitTs: 20 })
+    await failInFrontOf('b', commit)
     expect(await told('a', 15)).toBe('key_locked')
     tapped.onWrite = (_, land) => land()
     await makeRoom()
-    expect(await codeOf(store.commit({ keys: [utf8('a')], startTs: 10, commitTs: 20 }))).toBe('none')
+    expect(await codeOf(commit())).toBe('none')
     expect(await told('a', 20)).toBe('new')
   })
 

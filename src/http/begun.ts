@@ -1,0 +1,14 @@
+/**
+ * The same items, the first of them read already: what fails at once fails here, before the headers of an answer go out,
+ * and is answered with a problem.
+ */
+export async function begun<T>(items: AsyncGenerator<T, void>): Promise<AsyncGenerator<T, void>> {
+  const first = await items.next()
+  return resumed(first, items)
+}
+
+async function* resumed<T>(first: IteratorResult<T, void>, rest: AsyncGenerator<T, void>): AsyncGenerator<T, void> {
+  if (first.done) return
+  yield first.value
+  yield* rest
+}
