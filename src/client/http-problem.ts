@@ -9,6 +9,7 @@ const KNOWN = {
   forbidden: true,
   not_found: true,
   txn_not_found: true,
+  method_not_allowed: true,
   key_locked: true,
   lock_wait_timeout: true,
   write_conflict: true,

@@ -22,10 +22,10 @@ import type { AppContext } from './context.js'
 import { routedUrl } from './key-url.js'
 import { compileLate } from './late-compilation.js'
 import { CONTENT_TYPE } from './media-type.js'
-import { problemOf, unknownRoute } from './problem.js'
+import { problemOf } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
 import { isStreaming, receivingOptions } from './receiving.js'
-import { collectRoutes } from './route-list.js'
+import { collectRoutes, unroutable } from './route-list.js'
 import { adminRoutes } from './routes/admin.js'
 import { backupRoutes } from './routes/backup.js'
 import { interactiveRoutes } from './routes/interactive.js'
@@ -104,13 +104,13 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   parseBodies(app)
   app.setErrorHandler(sendProblem)
   app.setNotFoundHandler((request, reply) => {
-    sendProblem(unknownRoute(request.method, request.originalUrl), request, reply)
+    sendProblem(unroutable(app, request.method, request.originalUrl), request, reply)
   })
   // Hooks of every request call back: a promise each would cost more than what they do.
   guardFromBrowsers(app, options.browserGuard)
   guardRoutes(app, options.authenticate)
   app.addHook('onRequest', (request, _reply, done) => {
-    done(request.is404 ? unknownRoute(request.method, request.originalUrl) : undefined) // Before its body is looked at.
+    done(request.is404 ? unroutable(app, request.method, request.originalUrl) : undefined) // Before its body is looked at.
   })
   app.addHook('preValidation', (request, _reply, done) => {
     if (request.body === undefined && request.method === 'POST') request.body = {}
@@ -238,6 +238,7 @@ function problemSender(log: Logger) {
     if (isKvError(error, 'storage_unavailable')) logStorage(error.message, request.id)
     else if (isServerFault) log.error({ err: error, reqId: request.id }, 'request failed')
     if (isKvError(error, 'overloaded')) reply.header('retry-after', RETRY_AFTER_S)
+    if (isKvError(error, 'method_not_allowed')) reply.header('allow', error.fields.allow.join(', '))
     answerProblem(request, reply, status, body)
   }
 }

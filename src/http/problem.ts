@@ -10,6 +10,7 @@ const PROBLEMS = {
   forbidden: [403, 'Forbidden'],
   not_found: [404, 'Not found'],
   txn_not_found: [404, 'Transaction not found'],
+  method_not_allowed: [405, 'Method not allowed'],
   key_locked: [423, 'Key locked'],
   lock_wait_timeout: [423, 'Lock wait timeout'],
   write_conflict: [409, 'Write conflict'],
@@ -105,8 +106,4 @@ function fieldPath(path: readonly string[]): string {
     if (/^\d+$/.test(part)) return `${field}[${part}]`
     return field === '' ? part : `${field}.${part}`
   }, '')
-}
-
-export function unknownRoute(method: string, url: string): KvError<'not_found'> {
-  return new KvError('not_found', `there is no ${method} ${url.split('?', 1)[0]}`, {})
 }

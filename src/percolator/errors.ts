@@ -33,6 +33,8 @@ export interface ErrorFields {
   not_found: { readonly key?: Uint8Array }
   /** `startTs` where it is known, and `primary` where a lock was looked for. */
   txn_not_found: { readonly startTs?: Timestamp; readonly primary?: Uint8Array }
+  /** `allow`: the methods that the path has. */
+  method_not_allowed: { readonly allow: readonly string[] }
   key_locked: { readonly key?: Uint8Array; readonly lock?: LockInfo; readonly locks?: readonly LockInfo[] }
   lock_wait_timeout: { readonly key: Uint8Array; readonly lock: LockInfo }
   write_conflict: {

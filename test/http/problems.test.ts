@@ -1,7 +1,9 @@
+import { Agent, METHODS } from 'node:http'
 import { pino } from 'pino'
 import { describe, expect, test } from 'vitest'
+import { routesOf } from '../../src/http/route-list.js'
 import { EngineFailure, TappedEngine } from '../store/support.js'
-import { expectProblem, type Headers, type Json, rawRequest, rawText, testServers } from './support.js'
+import { expectProblem, type Headers, type Json, rawRequest, rawText, sendTo, testServers } from './support.js'
 
 const start = testServers()
 const JSON_TYPE = { 'content-type': 'application/json' }
@@ -41,26 +43,13 @@ describe('routes that do not exist', () => {
     ['GET', '/v1'],
     ['GET', '/v2/kv/a'],
     ['GET', '/V1/kv/a'],
-    ['POST', '/v1/kv'],
-    ['POST', '/v1/kv/a'],
-    ['POST', '/v1/kv/'],
-    ['DELETE', '/v1/kv'],
-    ['PUT', '/v1/kv'],
-    ['PATCH', '/v1/kv/a'],
-    ['OPTIONS', '/v1/kv/a'],
-    ['GET', '/v1/txn'],
-    ['GET', '/v1/percolator/tso'],
-    ['PUT', '/v1/percolator/tso'],
     ['POST', '/v1/percolator/nope'],
     ['POST', '/v1/percolator/'],
     ['POST', '/v1/percolator/tso/'],
-    ['POST', '/livez'],
   ] as const)
     test(`${method} ${url}`, async () => {
       const server = await start()
-      const answer = await server.send(method, url)
-      expect([404, 405]).toContain(answer.statusCode)
-      expectProblem(answer, 'not_found')
+      expectProblem(await server.send(method, url), 'not_found')
     })
 
   for (const [name, type, body] of [
@@ -73,6 +62,43 @@ describe('routes that do not exist', () => {
       const server = await start()
       expectProblem(await server.send('POST', '/v1/nope', { 'content-type': type }, body), 'not_found')
     })
+})
+
+describe('methods that a path does not have', () => {
+  test('are 405 and say which it has, on every path', async () => {
+    const server = await start()
+    const port = await server.listen()
+    const agent = new Agent({ keepAlive: true })
+    const known = new Map<string, Set<string>>()
+    for (const { method, url } of routesOf(server.app)) {
+      const path = url.replace(/:\w+/g, 'x')
+      known.set(path, new Set([...(known.get(path) ?? []), ...[method].flat()]))
+    }
+    known.set('/v1/kv/a/b%2Fc', known.get('/v1/kv/x') ?? new Set())
+    known.get('/v1/kv/batch_get')?.add('GET').add('HEAD').add('PUT').add('DELETE') // As a key.
+    known.get('/v1/txn/begin')?.add('GET').add('HEAD') // As an id.
+    expect(known.size).toBeGreaterThan(30)
+    for (const [path, methods] of known) {
+      const allow = [...methods].sort()
+      const wrong = METHODS.filter((method) => method !== 'CONNECT' && !methods.has(method))
+      expect(wrong.length).toBeGreaterThan(20)
+      for (const method of wrong) {
+        const answer = await sendTo({ port, agent }, method, path)
+        expect([answer.status, answer.headers.allow], `${method} ${path}`).toEqual([405, allow.join(', ')])
+        expect(answer.headers['x-content-type-options']).toBe('nosniff')
+        expect(answer.headers['content-type']).toMatch(/^application\/problem\+json/)
+        if (method !== 'HEAD')
+          expect(JSON.parse(answer.body)).toMatchObject({ status: 405, code: 'method_not_allowed', allow })
+      }
+    }
+    agent.destroy()
+  })
+
+  test('whoever may not come in learns of none of them', async () => {
+    const server = await start({ tokens: 'rw token-0123456789' })
+    expectProblem(await server.send('PATCH', '/v1/kv/a'), 'unauthorized')
+    expect((await server.send('PATCH', '/v1/kv/a')).headers.allow).toBeUndefined()
+  })
 })
 
 describe('415', () => {

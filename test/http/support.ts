@@ -1,4 +1,5 @@
 import { mkdtemp, rm } from 'node:fs/promises'
+import { type Agent, type IncomingHttpHeaders, request } from 'node:http'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -39,6 +40,7 @@ export const STATUS_OF_CODE: Readonly<Record<string, number>> = {
   forbidden: 403,
   not_found: 404,
   txn_not_found: 404,
+  method_not_allowed: 405,
   key_locked: 423,
   lock_wait_timeout: 423,
   write_conflict: 409,
@@ -199,6 +201,34 @@ export function expectProblem(response: LightMyRequestResponse, code: string, fi
   expect(typeof body['retryable']).toBe(isRace ? 'boolean' : 'undefined')
   expect(response.body).not.toMatch(/\bat .*\.(js|ts):\d+/)
   return body
+}
+
+export interface Answer {
+  readonly status: number
+  readonly headers: IncomingHttpHeaders
+  readonly body: string
+}
+
+/** A request over the network whose target and method are sent as they are: `inject` and `fetch` rewrite some. */
+export function sendTo(
+  to: { readonly port: number; readonly agent?: Agent },
+  method: string,
+  path: string,
+  headers: Headers = {},
+  body?: string | Buffer,
+): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const sent = request({ ...to, host: '127.0.0.1', method, path, headers }, (answer) => {
+      const chunks: Buffer[] = []
+      answer.on('data', (chunk) => chunks.push(chunk))
+      answer.on('end', () => {
+        const { statusCode: status = 0, headers } = answer
+        resolve({ status, headers, body: Buffer.concat(chunks).toString('utf8') })
+      })
+    })
+    sent.once('error', reject)
+    sent.end(body)
+  })
 }
 
 /** Sends bytes as they are and reads until the server closes. */
