@@ -1,5 +1,4 @@
 import { isUtf8 } from 'node:buffer'
-import { type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
@@ -8,7 +7,7 @@ import { Coordinator } from '../client/coordinator.js'
 import { type GcOptions, GcWorker } from '../gc/gc-worker.js'
 import { Pins } from '../gc/pins.js'
 import { RETRY_AFTER_S } from '../limits.js'
-import { invalid, isKvError, KvError } from '../percolator/errors.js'
+import { invalid, isKvError } from '../percolator/errors.js'
 import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
 import { OneShots } from '../txn/one-shots.js'
 import { OpenTransactions } from '../txn/open-transactions.js'
@@ -16,15 +15,15 @@ import { type Authenticate, guardRoutes } from './access.js'
 import { answerProblem } from './answer.js'
 import { closePipelined } from './answer-end.js'
 import { atMostKeyword } from './at-most.js'
-import { addSafeHeaders, type BrowserGuard, guardFromBrowsers, SAFE_HEADER_LINES } from './browser-safety.js'
+import { malformedHandler, refuseTunnels } from './bare-answers.js'
+import { addSafeHeaders, type BrowserGuard, guardFromBrowsers } from './browser-safety.js'
 import { isWireBytes } from './bytes.js'
 import type { AppContext } from './context.js'
 import { routedUrl } from './key-url.js'
 import { compileLate } from './late-compilation.js'
-import { CONTENT_TYPE } from './media-type.js'
 import { problemOf } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
-import { isStreaming, receivingOptions } from './receiving.js'
+import { receivingOptions } from './receiving.js'
 import { collectRoutes, unroutable } from './route-list.js'
 import { adminRoutes } from './routes/admin.js'
 import { backupRoutes } from './routes/backup.js'
@@ -37,7 +36,7 @@ import { txnRoutes } from './routes/txn.js'
 import { isWithin, type TlsFiles, withTls } from './tls.js'
 import { Traffic } from './traffic.js'
 import { takeTurns } from './turns.js'
-import { fromMsgpack, toJson } from './wire.js'
+import { fromMsgpack } from './wire.js'
 
 export interface AppOptions
   extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions' | 'pins' | 'gc' | 'traffic'> {
@@ -78,7 +77,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       querystringParser: (text: string) => parseRawQuery(text) as Record<string, unknown>,
       maxParamLength: options.limits.headerBytesMax, // A name too long for a transaction is one that nobody has.
     },
-    clientErrorHandler: refuseMalformed,
+    clientErrorHandler: malformedHandler(options.limits),
     frameworkErrors: (error, request, reply) => {
       addSafeHeaders(reply) // No hook has run.
       sendProblem(error, request, reply)
@@ -133,6 +132,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   })
   app.server.on('request', (request) => unused.delete(request.socket))
   closePipelined(app.server)
+  refuseTunnels(app.server)
   // An `Expect` that means nothing here is passed over; Node would answer 417 by itself, with no problem and no headers.
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
   app.addHook('preClose', async () => {
@@ -195,31 +195,6 @@ function parseBodies(app: FastifyInstance): void {
     }
     return done(null, value)
   })
-}
-
-/** After the last answer on a connection. */
-const LINGER_MS = 1000
-
-/** A message that is no HTTP, whose headers are too long, or that takes too long: there is no request to answer, only a socket. */
-function refuseMalformed(this: unknown, error: Error & { code?: string }, socket: Socket): void {
-  const { _httpMessage: answer } = socket as Socket & { readonly _httpMessage?: ServerResponse | null } // As Node does it.
-  // Nothing may be said in the middle of an answer that is on its way.
-  if (error.code === 'ECONNRESET' || !socket.writable || answer?.headersSent) return void socket.destroy()
-  const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
-  if (isLate && isStreaming(socket)) return
-  socket.setTimeout(LINGER_MS, () => socket.destroy()) // Whoever doesn't read it, or goes on writing.
-  if (isLate) {
-    const head = `HTTP/1.1 408 ${STATUS_CODES[408]}\r\n${SAFE_HEADER_LINES}`
-    return void socket.end(`${head}content-length: 0\r\nconnection: close\r\n\r\n`)
-  }
-  const isTooLong = error.code === 'HPE_HEADER_OVERFLOW'
-  const refused = isTooLong
-    ? new KvError('payload_too_large', 'the request line and headers are too long', { field: 'headers' })
-    : invalid('headers', 'the request is malformed HTTP')
-  const { status, body } = problemOf(refused, '')
-  const text = toJson(body)
-  const head = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${SAFE_HEADER_LINES}content-type: ${CONTENT_TYPE.problem}\r\n`
-  socket.end(`${head}content-length: ${Buffer.byteLength(text)}\r\nconnection: close\r\n\r\n${text}`)
 }
 
 /** A storage that fails tells every request: the same is logged this often. */

@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { isLoopback } from '../loopback.js'
-import { KvError } from '../percolator/errors.js'
+import { invalid, KvError } from '../percolator/errors.js'
 
 /**
  * On every answer, whatever it is. What is stored here may be anybody's bytes: a browser must neither guess at their type, nor
@@ -36,8 +36,14 @@ export interface BrowserGuard {
 export function guardFromBrowsers(app: FastifyInstance, guard: BrowserGuard | undefined): void {
   app.addHook('onRequest', (request, reply, done) => {
     addSafeHeaders(reply)
-    done(guard && refusal(request, guard))
+    done(withoutHost(request) ?? (guard && refusal(request, guard)))
   })
+}
+
+/** RFC 9112, section 3.2. */
+function withoutHost({ headers, raw }: FastifyRequest): KvError<'invalid_argument'> | undefined {
+  if (headers.host !== undefined || raw.httpVersion === '1.0') return undefined
+  return invalid('headers', 'the request has no Host header')
 }
 
 function refusal({ headers, method }: FastifyRequest, guard: BrowserGuard): KvError<'forbidden'> | undefined {

@@ -13,6 +13,7 @@ export function receivingOptions({ headerBytesMax, headerMsMax, requestMsMax, id
   return {
     http: {
       maxHeaderSize: headerBytesMax,
+      requireHostHeader: false, // Node's own answer would lack the headers that keep browsers safe: see `withoutHost`.
       headersTimeout,
       requestTimeout: requestMsMax,
       connectionsCheckingInterval: Math.min(CHECK_MS_MAX, Math.ceil(headersTimeout / CHECKS_PER_TIMEOUT)),

@@ -43,13 +43,48 @@ test('every answer is safe for a browser: values, problems, unknown paths, prefl
       expect(answer.statusCode).toBeGreaterThanOrEqual(400)
       expect(Object.keys(answer.headers).filter((name) => name.startsWith('access-control-'))).toEqual([])
     }
+})
 
-  const port = await server.listen()
-  for (const raw of ['nonsense\r\n\r\n', rawText('GET /v1/kv/page', ['Expect: a miracle'])]) {
-    const answer = await rawAnswer(port, raw)
-    for (const [name, value] of Object.entries(SAFE)) expect(answer.head).toContain(`${name}: ${value}\r\n`)
-    expect(answer.head).toMatch(/^content-type: application\/problem\+json/m)
-  }
+describe('answers that Node would write by itself', () => {
+  const cases: readonly (readonly [name: string, raw: string, status: number])[] = [
+    ['no Host', 'GET /v1/kv HTTP/1.1\r\nConnection: close\r\n\r\n', 400],
+    ['no Host, with a body', 'PUT /v1/kv/a HTTP/1.1\r\nContent-Length: 1\r\nConnection: close\r\n\r\nv', 400],
+    ['no Host, of a path that is not there', 'GET /nope HTTP/1.1\r\nConnection: close\r\n\r\n', 400],
+    ['no Host, of a bad URL', 'GET /%zz HTTP/1.1\r\nConnection: close\r\n\r\n', 400],
+    ['no HTTP', 'nonsense\r\n\r\n', 400],
+    ['an unknown method', 'BREW /v1/kv HTTP/1.1\r\nHost: a\r\n\r\n', 400],
+    ['a URL with a space', rawText('GET /v1/kv/a b'), 400],
+    ['another version', 'GET /v1/kv HTTP/7.3\r\nHost: a\r\n\r\n', 400],
+    ['a header that is none', rawText('GET /v1/kv', ['no colon']), 400],
+    ['two lengths', rawText('PUT /v1/kv/a', ['Content-Length: 1', 'Content-Length: 2'], 'v'), 400],
+    ['headers that are too long', rawText('GET /v1/kv', [`X: ${'x'.repeat(70_000)}`]), 413],
+    [
+      'a chunk that is none',
+      `${rawText('PUT /v1/kv/a', ['Transfer-Encoding: chunked', 'Authorization: Bearer abcdefghijklmnop'])}zz\r\n`,
+      400,
+    ],
+    ['an expectation', rawText('GET /livez', ['Expect: a miracle']), 200],
+    ['an upgrade', rawText('GET /livez', ['Connection: upgrade', 'Upgrade: websocket']), 200],
+    ['a tunnel', 'CONNECT elsewhere.test:80 HTTP/1.1\r\nHost: elsewhere.test\r\n\r\n', 404],
+    ['a tunnel without Host', 'CONNECT elsewhere.test:80 HTTP/1.1\r\n\r\n', 404],
+  ]
+  test.each(cases)('%s', async (_name, raw, status) => {
+    const server = await start({ tokens: 'rw abcdefghijklmnop' })
+    const port = await server.listen()
+    const { head, body } = await rawAnswer(port, raw)
+    expect(head).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `))
+    for (const [name, value] of Object.entries(SAFE)) expect(head).toContain(`${name}: ${value}\r\n`)
+    expect(head).toMatch(/^date: /im)
+    if (status < 400) return
+    expect(head).toMatch(/^content-type: application\/problem\+json/m)
+    expect(head).toMatch(new RegExp(`^content-length: ${Buffer.byteLength(body)}\r$`, 'im'))
+    expect(JSON.parse(body)).toMatchObject({ status, code: expect.any(String), detail: expect.any(String) })
+  })
+
+  test('HTTP/1.0 has no Host', async () => {
+    const server = await start()
+    expect((await rawRequest(await server.listen(), 'GET /livez HTTP/1.0\r\n\r\n')).status).toBe(200)
+  })
 })
 
 describe('a server without tokens', () => {

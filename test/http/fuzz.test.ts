@@ -155,9 +155,19 @@ async function rollBack(begun: LightMyRequestResponse, who: Caller): Promise<voi
 
 test('no bytes on a connection make the server fail', async () => {
   const port = await server.listen()
-  const lines = ['GET /v1/kv/a', 'PUT /v1/kv/app/a', 'POST /v1/txn', 'POST /v1/percolator/tso', 'GET /v1/kv?limit=2']
+  const lines = [
+    'CONNECT a:80',
+    'OPTIONS *',
+    'TRACE /v1/kv',
+    'GET /v1/kv/a',
+    'PUT /v1/kv/app/a',
+    'POST /v1/txn',
+    'POST /v1/percolator/tso',
+    'GET /v1/kv?limit=2',
+  ]
   const head = fc.record({
     line: fc.oneof(fc.constantFrom(...lines), fc.string({ maxLength: 30 })),
+    host: fc.constantFrom('host: localhost', 'host: localhost', 'host: localhost', 'x-no-host: 1'),
     version: fc.constantFrom('HTTP/1.1', 'HTTP/1.0', 'HTTP/2.0', 'HTTP/1.1\0', ''),
     headers: fc.array(
       fc.constantFrom(
@@ -179,9 +189,11 @@ test('no bytes on a connection make the server fail', async () => {
     ),
     body: fc.oneof(fc.constantFrom('', '{}', '5\r\nhello\r\n0\r\n\r\n', 'ffffffffffffffff\r\n'), fc.string()),
   })
-  const property = fc.asyncProperty(head, async ({ line, version, headers, body }) => {
-    const answer = await exchange(port, [`${line} ${version}`, 'host: localhost', ...headers, '', body].join('\r\n'))
+  const property = fc.asyncProperty(head, async ({ line, version, host, headers, body }) => {
+    const answer = await exchange(port, [`${line} ${version}`, host, ...headers, '', body].join('\r\n'))
     for (const [, status] of answer.matchAll(/^HTTP\/1\.1 (\d+)/gm)) expect(Number(status), answer).toBeLessThan(500)
+    for (const [head] of answer.matchAll(/^HTTP\/1\.1 [2-5].*?\r\n\r\n/gms))
+      expect(head, answer).toMatch(/^x-content-type-options: nosniff\r$/m)
     expect(answer).not.toMatch(/\.js:\d+/)
   })
   await fc.assert(property, { ...PARAMETERS, ...(RUNS === undefined && { interruptAfterTimeLimit: 1000 }) })
