@@ -10,7 +10,7 @@ export function answer(request: FastifyRequest, reply: FastifyReply, data: Plain
   const shown = grant.isScoped ? withoutForeignKeys(data, grant) : data
   const format = acceptedFormats(request.headers.accept).find((one) => one === 'json' || one === 'msgpack')
   if (format === 'msgpack') return reply.header('content-type', CONTENT_TYPE.msgpack).send(toMsgpack(shown))
-  return reply.header('content-type', CONTENT_TYPE.json).send(toJson(shown))
+  return reply.header('content-type', CONTENT_TYPE.json).send(`${toJson(shown)}\n`)
 }
 
 /** Problems are JSON unless MessagePack is all that the client accepts. */
@@ -27,5 +27,5 @@ export function answerProblem(
   const formats = acceptedFormats(request.headers.accept)
   if (formats.length > 0 && formats.every((format) => format === 'msgpack'))
     return reply.header('content-type', CONTENT_TYPE.msgpack).send(toMsgpack(body))
-  return reply.header('content-type', CONTENT_TYPE.problem).send(toJson(body))
+  return reply.header('content-type', CONTENT_TYPE.problem).send(`${toJson(body)}\n`)
 }

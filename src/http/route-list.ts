@@ -21,7 +21,7 @@ export function unroutable(app: FastifyInstance, method: string, target: string)
   if (target.includes('#')) return invalid('path', 'a URL ends before its #: write %23 for one in a key')
   const [path = ''] = target.split('?', 1)
   const allow = methodsAt(app, splitTarget(target).path, path)
-  if (allow.length === 0) return new KvError('not_found', `there is no ${method} ${path}`, {})
+  if (allow.length === 0) return new KvError('not_found', `there is no path ${path}`, {})
   return new KvError('method_not_allowed', `${path} takes ${allow.join(', ')} and not ${method}`, { allow })
 }
 
