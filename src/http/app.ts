@@ -7,7 +7,7 @@ import { Coordinator } from '../client/coordinator.js'
 import { type GcOptions, GcWorker } from '../gc/gc-worker.js'
 import { Pins } from '../gc/pins.js'
 import { RETRY_AFTER_S } from '../limits.js'
-import { invalid, isKvError } from '../percolator/errors.js'
+import { invalid, isKvError, KvError } from '../percolator/errors.js'
 import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
 import { OneShots } from '../txn/one-shots.js'
 import { OpenTransactions } from '../txn/open-transactions.js'
@@ -19,8 +19,10 @@ import { malformedHandler, refuseTunnels } from './bare-answers.js'
 import { addSafeHeaders, type BrowserGuard, guardFromBrowsers } from './browser-safety.js'
 import { isWireBytes } from './bytes.js'
 import type { AppContext } from './context.js'
+import { notJson } from './json-error.js'
 import { routedUrl } from './key-url.js'
 import { compileLate } from './late-compilation.js'
+import { foreignCharset } from './media-type.js'
 import { problemOf } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
 import { receivingOptions } from './receiving.js'
@@ -182,11 +184,16 @@ function parseBodies(app: FastifyInstance): void {
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (request, body, done) => {
     const bytes = body as Buffer
     if (bytes.length === 0 && request.routeOptions.config.bodyMayBeEmpty) return done(null, undefined)
+    const charset = foreignCharset(request.headers['content-type'])
+    if (charset !== undefined) return done(unsupportedCharset(charset))
     if (!isUtf8(bytes)) return done(invalid('body', 'the body is not UTF-8'))
-    return parseJson(request, bytes.toString('utf8'), done)
+    const text = bytes.toString('utf8')
+    return parseJson(request, text, (error, value) => done(error && notJson(text), value))
   })
   const msgpack = ['application/msgpack', 'application/x-msgpack', 'application/vnd.msgpack']
-  app.addContentTypeParser(msgpack, { parseAs: 'buffer' }, (_request, body, done) => {
+  app.addContentTypeParser(msgpack, { parseAs: 'buffer' }, (request, body, done) => {
+    const charset = foreignCharset(request.headers['content-type'])
+    if (charset !== undefined) return done(unsupportedCharset(charset))
     let value: unknown
     try {
       value = fromMsgpack(body as Buffer)
@@ -195,6 +202,10 @@ function parseBodies(app: FastifyInstance): void {
     }
     return done(null, value)
   })
+}
+
+function unsupportedCharset(charset: string): KvError {
+  return new KvError('unsupported_media_type', `text is UTF-8 here, not ${charset.slice(0, 40) || 'nothing'}`, {})
 }
 
 /** A storage that fails tells every request: the same is logged this often. */

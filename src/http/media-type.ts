@@ -18,6 +18,15 @@ export const CONTENT_TYPE: Readonly<Record<Format, string>> = {
   problem: 'application/problem+json; charset=utf-8',
 }
 
+const CHARSET = /;\s*charset\s*=\s*"?([^\s;"]*)/gi
+
+/** A charset that a Content-Type names and that is not UTF-8; undefined: none. All text is taken as UTF-8. */
+export function foreignCharset(contentType: string | undefined): string | undefined {
+  if (contentType === undefined || !contentType.includes(';')) return undefined
+  for (const [, charset = ''] of contentType.matchAll(CHARSET)) if (!/^utf-?8$/i.test(charset)) return charset
+  return undefined
+}
+
 const CACHE_MAX = 256
 const cache = new Map<string, readonly Format[]>()
 

@@ -3,7 +3,7 @@ import { pino } from 'pino'
 import { describe, expect, test } from 'vitest'
 import { routesOf } from '../../src/http/route-list.js'
 import { EngineFailure, TappedEngine } from '../store/support.js'
-import { expectProblem, type Headers, type Json, rawRequest, rawText, sendTo, testServers } from './support.js'
+import { expectProblem, type Headers, type Json, pack, rawRequest, rawText, sendTo, testServers } from './support.js'
 
 const start = testServers()
 const JSON_TYPE = { 'content-type': 'application/json' }
@@ -134,9 +134,36 @@ describe('415', () => {
 
   test('parameters and case of the content type do not matter', async () => {
     const server = await start()
-    for (const type of ['application/json; charset=utf-8', 'Application/JSON', 'application/json;charset=UTF-8'])
+    for (const type of [
+      'application/json; charset=utf-8',
+      'Application/JSON',
+      'application/json;charset=UTF-8',
+      'application/json; charset="utf-8"',
+      'application/json; charset=utf8; x=y',
+      'application/json; x=charset',
+    ])
       expect((await server.send('POST', '/v1/percolator/tso', { 'content-type': type }, '{}')).statusCode).toBe(200)
+    for (const type of ['application/msgpack; charset=utf-8', 'application/x-msgpack;x=y'])
+      expect((await server.send('POST', '/v1/percolator/tso', { 'content-type': type }, pack({}))).statusCode).toBe(200)
   })
+
+  for (const charset of [
+    ...['utf-16', 'UTF-16LE', '"utf-16"', 'latin1', 'iso-8859-1', 'us-ascii', 'utf-8-x', '', '""', ' utf-16'],
+    ...['utf-8; charset=utf-16', 'utf-16; charset=utf-8', 'utf-8"; charset="utf-16'],
+  ])
+    test(`a charset other than UTF-8: ${charset}`, async () => {
+      const server = await start()
+      for (const [type, body] of [
+        ['application/json', '{}'],
+        ['application/json; x=y', '{}'],
+        ['application/msgpack', pack({})],
+      ] as const)
+        for (const url of ['/v1/txn', '/v1/percolator/tso', '/v1/txn/begin', '/v1/txn/some/commit']) {
+          const headers = { 'content-type': `${type}; Charset=${charset}` }
+          expectProblem(await server.send('POST', url, headers, body), 'unsupported_media_type')
+        }
+      await server.put('k', 'v', { 'content-type': `application/json; charset=${charset}` }) // A value is any bytes.
+    })
 })
 
 describe('malformed bodies are 400', () => {
