@@ -23,7 +23,7 @@ import { notJson } from './json-error.js'
 import { routedUrl } from './key-url.js'
 import { compileLate } from './late-compilation.js'
 import { foreignCharset } from './media-type.js'
-import { problemOf } from './problem.js'
+import { bodyTooLarge, problemOf } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
 import { receivingOptions } from './receiving.js'
 import { collectRoutes, unroutable } from './route-list.js'
@@ -219,7 +219,8 @@ function problemSender(log: Logger) {
     logged = { detail, atMs: nowMs }
     log.error({ reqId }, detail)
   }
-  return (error: unknown, request: FastifyRequest, reply: FastifyReply): void => {
+  return (thrown: unknown, request: FastifyRequest, reply: FastifyReply): void => {
+    const error = bodyTooLarge(thrown, request.routeOptions?.bodyLimit ?? 0) ?? thrown
     const { status, body, isServerFault } = problemOf(error, request.id)
     if (isKvError(error, 'storage_unavailable')) logStorage(error.message, request.id)
     else if (isServerFault) log.error({ err: error, reqId: request.id }, 'request failed')

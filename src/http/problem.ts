@@ -67,8 +67,6 @@ function fromFastify(error: unknown): KvError | undefined {
   const { validation, validationContext, statusCode, message, code } = error as FastifyError
   if (validation !== undefined) return validationProblem(validation[0], validationContext ?? 'body')
   switch (statusCode) {
-    case 413:
-      return new KvError('payload_too_large', 'the request body is larger than this server accepts', { field: 'body' })
     case 415:
       return new KvError(
         'unsupported_media_type',
@@ -80,6 +78,12 @@ function fromFastify(error: unknown): KvError | undefined {
     default:
       return undefined
   }
+}
+
+/** Of a body that fastify stopped reading. @param limit of the request's route, in bytes. */
+export function bodyTooLarge(error: unknown, limit: number): KvError<'payload_too_large'> | undefined {
+  if (!(error instanceof Error) || (error as FastifyError).code !== 'FST_ERR_CTP_BODY_TOO_LARGE') return undefined
+  return new KvError('payload_too_large', `the body has over ${limit} bytes`, { field: 'body', limit })
 }
 
 type SchemaError = NonNullable<FastifyError['validation']>[number]

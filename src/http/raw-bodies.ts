@@ -9,10 +9,11 @@ export function rawBodies(app: FastifyInstance, limits: Limits, routes: (scope: 
       request.headers['content-type'] = 'application/octet-stream'
       done()
     })
+    scope.addHook('onRoute', (route) => {
+      route.bodyLimit = limits.valueBytesMax
+    })
     scope.removeAllContentTypeParsers()
-    scope.addContentTypeParser('*', { parseAs: 'buffer', bodyLimit: limits.valueBytesMax }, (_request, body, done) =>
-      done(null, body),
-    )
+    scope.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body))
     routes(scope)
   })
 }

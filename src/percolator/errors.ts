@@ -77,7 +77,7 @@ export interface ErrorFields {
     readonly failedChecks?: readonly FailedCheck[]
   }
   idempotency_mismatch: Record<never, never>
-  payload_too_large: { readonly field?: string; readonly limit?: number }
+  payload_too_large: { readonly field?: string; readonly limit: number }
   unsupported_media_type: Record<never, never>
   ts_below_safe_point: { readonly safePoint: Timestamp }
   overloaded: Record<never, never>

@@ -41,7 +41,7 @@ describe('one key', () => {
     await server.put('k', Buffer.alloc(1024 * 1024, 1))
     expect((await server.get('/v1/kv/k')).rawPayload.length).toBe(1024 * 1024)
     const over = await server.send('PUT', '/v1/kv/k', { 'content-type': 'text/plain' }, Buffer.alloc(1024 * 1024 + 1))
-    expectProblem(over, 'payload_too_large')
+    expectProblem(over, 'payload_too_large', { field: 'body', limit: 1024 * 1024 })
     expect((await server.get('/v1/kv/k')).rawPayload.length).toBe(1024 * 1024)
   })
 

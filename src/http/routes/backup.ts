@@ -61,7 +61,7 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
       } catch (error) {
         request.raw.resume() // What nobody reads any more would keep the answer from the client.
         if (error === request.raw.errored) throw invalid('body', 'the connection broke')
-        throw error instanceof BackupError ? refused(error) : error
+        throw error instanceof BackupError ? refused(error, limits) : error
       }
     })
   })
@@ -102,8 +102,8 @@ function requireWithinLimits({ key, value }: BackupPair, { keyBytesMax, valueByt
   throw new KvError('payload_too_large', detail, { field: 'body', limit })
 }
 
-function refused({ reason, message }: BackupError): KvError {
+function refused({ reason, message }: BackupError, { valueBytesMax: limit }: Limits): KvError {
   return reason === 'too_large'
-    ? new KvError('payload_too_large', message, { field: 'body' })
+    ? new KvError('payload_too_large', message, { field: 'body', limit })
     : invalid('body', message)
 }
