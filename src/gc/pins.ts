@@ -4,6 +4,7 @@ import { packRecord, unpackRecord } from '../percolator/codec/record.js'
 import { belowSafePoint, invalid, KvError } from '../percolator/errors.js'
 import { physicalMs, type Timestamp } from '../percolator/timestamp.js'
 import type { Store } from '../store/store.js'
+import { aboveSafePoint } from './above-safe-point.js'
 import type { Holder } from './safe-point.js'
 
 /** A snapshot that collection leaves readable for as long as it lives. */
@@ -54,14 +55,23 @@ export class Pins {
   }
 
   /**
-   * @param ts default: now. @throws KvError `ts_below_safe_point`; `invalid_argument` for a timestamp of the future, whose
-   *   snapshot is not there yet; `overloaded` when there are too many.
+   * The same of a snapshot that is there already. @param wanted default: now.
+   * @throws KvError `ts_below_safe_point`; `invalid_argument` for a timestamp of the future, whose snapshot can still change.
    */
+  async holdNow(wanted?: Timestamp): Promise<{ readonly ts: Timestamp; readonly release: () => void }> {
+    const hold = async () => {
+      const now = await this.#store.tso(1)
+      const ts = wanted ?? now
+      if (ts > now) throw invalid('ts', 'ts is in the future, where a snapshot can still change')
+      return { ts, release: this.hold(ts) }
+    }
+    return wanted === undefined ? aboveSafePoint(hold) : hold()
+  }
+
+  /** @throws KvError as `holdNow`; `overloaded` when there are too many. */
   async create(wanted: { readonly ts?: Timestamp | undefined; readonly ttlMs: number }): Promise<Pin> {
-    const now = await this.#store.tso(1)
-    const { ts = now, ttlMs } = wanted
-    if (ts > now) throw invalid('ts', 'ts is in the future')
-    const release = this.hold(ts)
+    const { ttlMs } = wanted
+    const { ts, release } = await this.holdNow(wanted.ts)
     try {
       await this.#dropExpired()
       if (this.#pins.size >= PINS_MAX) throw new KvError('overloaded', `there are ${PINS_MAX} pins already`, {})

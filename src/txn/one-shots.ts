@@ -2,6 +2,7 @@ import { Backoff } from '../client/backoff.js'
 import type { TransactionHome } from '../client/committer.js'
 import type { Resolver } from '../client/lock-resolver.js'
 import { Transaction, type TransactionOptions } from '../client/transaction.js'
+import { requirePassed } from '../gc/above-safe-point.js'
 import { LOCK_TTL_MS_DEFAULT } from '../limits.js'
 import { isKvError } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'
@@ -60,6 +61,7 @@ export class OneShots {
     const isReading = keys.read.size > 0 || request.ops.some(({ op }) => op === 'scan')
     return exactlyOnce(this.#store, request.idempotency, async (stored) => {
       let backoff: Backoff | undefined
+      let passed = 0
       for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
         try {
           return await this.#resolver.resolving(request.lockWaitMs, () =>
@@ -70,7 +72,12 @@ export class OneShots {
             ),
           )
         } catch (error) {
-          if (retriesLeft <= 0 || !isKvError(error, 'write_conflict')) throw error
+          if (!isKvError(error, 'write_conflict')) {
+            requirePassed(error, ++passed)
+            retriesLeft++ // A start of its own accord, not one that was lost to another writer.
+            continue
+          }
+          if (retriesLeft <= 0) throw error
           backoff ??= new Backoff()
           await backoff.wait()
         }

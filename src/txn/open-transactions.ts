@@ -2,9 +2,10 @@ import { randomBytes } from 'node:crypto'
 import type { Coordinator } from '../client/coordinator.js'
 import type { Transaction } from '../client/transaction.js'
 import { Undetermined } from '../client/undetermined.js'
+import { aboveSafePoint } from '../gc/above-safe-point.js'
 import { type Limits, LOCK_WAIT_MS_DEFAULT, TXN_REMEMBERED_MS, TXNS_REMEMBERED_MAX } from '../limits.js'
-import { alreadyCommitted, KvError } from '../percolator/errors.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import { alreadyCommitted, belowSafePoint, KvError } from '../percolator/errors.js'
+import { physicalMs, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
 import type { Store } from '../store/store.js'
 import { exactlyOnce, type Idempotency, type Once } from './idempotency.js'
 
@@ -111,8 +112,8 @@ export class OpenTransactions {
   readonly #store: Store
   readonly #coordinator: Coordinator
   readonly #limits: TransactionLimits
-  /** Begun, and not yet among the open ones. */
-  #beginning = 0
+  /** Of transactions that have no start_ts yet: it is not going to be below this. */
+  readonly #beginning = new Set<{ readonly startTsMin: Timestamp }>()
   /** That the open ones hold. */
   #bytes = 0
 
@@ -133,21 +134,24 @@ export class OpenTransactions {
   /** Of those that go on; the snapshots that they read. */
   *startTs(): Generator<Timestamp> {
     for (const { txn } of this.#open.values()) yield txn.startTs
+    for (const { startTsMin } of this.#beginning) yield startTsMin
   }
 
   /** @throws KvError `overloaded` */
   async begin(options: BeginOptions): Promise<{ txn: string; startTs: Timestamp }> {
     this.#forgetEnded()
-    if (this.#open.size + this.#beginning >= this.#limits.txnsMax)
+    if (this.#open.size + this.#beginning.size >= this.#limits.txnsMax)
       throw new KvError('overloaded', `${this.#limits.txnsMax} transactions are open`, {})
     if (this.#ended.size >= TXNS_REMEMBERED_MAX)
       throw new KvError('overloaded', 'too many transactions have ended just now', {})
     this.#requireRoom()
-    this.#beginning++
+    // Timestamps that are handed out from now on are of this millisecond or later.
+    const beginning = { startTsMin: timestampFromMs(physicalMs(this.#store.clock())) }
+    this.#beginning.add(beginning)
     try {
-      return await this.#begin(options)
+      return await aboveSafePoint(() => this.#begin(options))
     } finally {
-      this.#beginning--
+      this.#beginning.delete(beginning)
     }
   }
 
@@ -162,6 +166,7 @@ export class OpenTransactions {
       bytesMax: this.#limits.txnBytesMax,
       signal: abort.signal,
     })
+    if (txn.startTs < this.#store.safePoint) throw belowSafePoint(txn.startTs, this.#store.safePoint)
     const open = new OpenTransaction(id, txn, options, abort, () => this.#expire(open))
     this.#open.set(id, open)
     return { txn: id, startTs: txn.startTs }

@@ -25,11 +25,9 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     const query = request.query as RawQuery
     const waitMs = query['lock_wait_ms'] === undefined ? BACKUP_LOCK_WAIT_MS : lockWaitMs(query)
     const start = queryBytes(query, 'start', limits.keyBytesMax + 1) // The first one after the longest key, too.
-    const now = await store.tso(1)
-    const ts = queryTimestamp(query) ?? now
-    if (ts > now) throw invalid('ts', 'ts is in the future, where a snapshot can still change')
+    const { ts, release } = await pins.holdNow(queryTimestamp(query))
+    whenOver(reply.raw, release)
     traffic.openStream(reply)
-    whenOver(reply.raw, pins.hold(ts))
     const snapshot = coordinator.snapshot(ts, { lockWaitMs: waitMs })
     const header = { id: backupId(store.cursorSecret, ts), ts, perkv: version, start }
     const bytes = backupStream(header, (from) =>

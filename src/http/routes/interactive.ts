@@ -16,7 +16,7 @@ import { lockWaitMs, queryFlag, type RawQuery } from '../query.js'
 import { rawBodies, rawValueOf } from '../raw-bodies.js'
 import * as schemas from '../schemas.js'
 import { isWrite, opOf } from '../wire-op.js'
-import { answerScan, readScan, SCAN_PARAMETERS } from './scan.js'
+import { admitStream, answerScan, readScan, SCAN_PARAMETERS } from './scan.js'
 
 /** `/v1/txn/begin` and `/v1/txn/{txn}/...`: transactions over several requests. */
 export function interactiveRoutes(app: FastifyInstance, context: AppContext): void {
@@ -65,6 +65,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const { startTs } = openTransactions.state(id)
     if (asked.cursor !== undefined && asked.cursor.ts !== startTs)
       throw invalid('cursor', 'the cursor is of another snapshot than the transaction’s')
+    admitStream(reply, context, asked)
     return answerScan(request, reply, context, asked, {
       ts: startTs,
       scan: (range) => openTransactions.read(id, (txn) => txn.scan(range, wait)),

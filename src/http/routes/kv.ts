@@ -3,6 +3,7 @@ import { MAX_RETRIES_DEFAULT } from '../../limits.js'
 import type { GetAnswer } from '../../percolator/api.js'
 import { isKvError } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
+import type { Timestamp } from '../../percolator/timestamp.js'
 import type { Op } from '../../txn/op.js'
 import { answer } from '../answer.js'
 import { answerVersion, preconditionFailed } from '../answer-version.js'
@@ -13,10 +14,12 @@ import { answerOutcome, idempotencyOf } from '../idempotency-key.js'
 import { KEY_ROUTE, keyOf } from '../key-url.js'
 import { lockWaitMs, queryTimestamp, type RawQuery } from '../query.js'
 import { rawBodies, rawValueOf } from '../raw-bodies.js'
+import { readNow } from '../read-now.js'
 import { BatchGetBody } from '../schemas.js'
 
 /** `/v1/kv/{key}` and `/v1/kv/batch_get`: one key or some, each call a transaction of its own. */
-export function kvRoutes(app: FastifyInstance, { store, coordinator, oneShots, limits }: AppContext): void {
+export function kvRoutes(app: FastifyInstance, context: AppContext): void {
+  const { store, coordinator, oneShots, limits } = context
   app.get(KEY_ROUTE, { config: { access: 'read', query: ['ts', 'at', 'lock_wait_ms'] } }, (request, reply) => {
     const query = request.query as RawQuery
     const key = keyOf(request, limits)
@@ -61,9 +64,11 @@ export function kvRoutes(app: FastifyInstance, { store, coordinator, oneShots, l
   app.post('/v1/kv/batch_get', batchGetOptions, async (request, reply) => {
     const body = decodeBatchGet(request)
     const keys = [...new Map(body.keys.map((key) => [keyText(key), key])).values()]
-    const ts = body.ts ?? (await store.readTs())
     const wait = lockWaitMs(request.query as RawQuery)
-    const { pairs } = await coordinator.resolver.resolving(wait, () => store.batchGet({ keys, ts }))
-    return answer(request, reply, { pairs, ts })
+    const read = async (ts: Timestamp) => {
+      const { pairs } = await coordinator.resolver.resolving(wait, () => store.batchGet({ keys, ts }))
+      return { pairs, ts }
+    }
+    return answer(request, reply, await (body.ts === undefined ? readNow(context, read) : read(body.ts)))
   })
 }

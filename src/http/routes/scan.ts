@@ -12,6 +12,7 @@ import { type Cursor, decodeCursor, encodeCursor } from '../cursor.js'
 import { acceptedFormats, CONTENT_TYPE } from '../media-type.js'
 import { lockWaitMs, queryBytes, queryFlag, queryInteger, queryText, queryTimestamp, type RawQuery } from '../query.js'
 import { rangeOf } from '../range.js'
+import { readNow } from '../read-now.js'
 import { pairToJson } from '../wire.js'
 
 /** Of every scan; a snapshot's may choose its timestamp too. */
@@ -42,20 +43,24 @@ interface Scan extends Omit<Cursor, 'after'> {
 
 /** `GET /v1/kv`: a page of pairs, a count, or a stream of NDJSON lines, of one snapshot. */
 export function scanRoutes(app: FastifyInstance, context: AppContext): void {
-  const { store, coordinator } = context
   app.get('/v1/kv', { config: { access: 'read', query: [...SCAN_PARAMETERS, 'ts', 'at'] } }, async (request, reply) => {
     const query = request.query as RawQuery
     const asked = readScan(request, context)
     const ts = queryTimestamp(query)
     if (asked.cursor !== undefined && (ts ?? asked.cursor.ts) !== asked.cursor.ts)
       throw invalid('ts', 'ts differs from the cursor’s')
-    const at = asked.cursor?.ts ?? ts ?? (await store.readTs())
-    const snapshot = coordinator.snapshot(at, { lockWaitMs: lockWaitMs(query) })
-    const scan: Scanner['scan'] = async (range) => {
-      const { pairs, isCut } = await snapshot.scan(range)
-      return { pairs, cutAfter: isCut ? pairs.at(-1)?.key : undefined }
+    const waitMs = lockWaitMs(query)
+    admitStream(reply, context, asked)
+    const answerAt = (at: Timestamp) => {
+      const snapshot = context.coordinator.snapshot(at, { lockWaitMs: waitMs })
+      const scan: Scanner['scan'] = async (range) => {
+        const { pairs, isCut } = await snapshot.scan(range)
+        return { pairs, cutAfter: isCut ? pairs.at(-1)?.key : undefined }
+      }
+      return answerScan(request, reply, context, asked, { ts: at, scan })
     }
-    return answerScan(request, reply, context, asked, { ts: at, scan })
+    const at = asked.cursor?.ts ?? ts
+    return at === undefined ? readNow(context, answerAt) : answerAt(at)
   })
 }
 
@@ -101,11 +106,16 @@ export function readScan(request: FastifyRequest, { store, limits }: AppContext)
   return { ...cursor, keyOnly: keyOnly ?? cursor.keyOnly, limit, cursor, isCount, isStream }
 }
 
-/** Answers a page with a cursor, a count, or a stream. */
+/** Before anything of a stream is read. @throws KvError `overloaded` */
+export function admitStream(reply: FastifyReply, { traffic }: AppContext, { isStream, isCount }: AskedScan): void {
+  if (isStream && !isCount) traffic.openStream(reply)
+}
+
+/** Answers a page with a cursor, a count, or a stream that was admitted. */
 export async function answerScan(
   request: FastifyRequest,
   reply: FastifyReply,
-  { store, limits, traffic }: AppContext,
+  { store, limits }: AppContext,
   asked: AskedScan,
   scanner: Scanner,
 ): Promise<FastifyReply> {
@@ -114,7 +124,6 @@ export async function answerScan(
   const scan = { ts, start, end, reverse, keyOnly, after }
   if (asked.isCount) return answer(request, reply, { count: await count(scanner, scan), ts })
   if (asked.isStream) {
-    traffic.openStream(reply)
     const pages = pagesOf(scanner, { ...scan, limit: asked.limit ?? Number.POSITIVE_INFINITY })
     const stream = lines(await begun(pages))
     return reply.header('content-type', CONTENT_TYPE.ndjson).send(Readable.from(stream))
