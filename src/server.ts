@@ -1,10 +1,11 @@
 import type { FastifyInstance } from 'fastify'
-import { type Logger, pino } from 'pino'
+import type { Logger } from 'pino'
 import type { Tokens } from './access/tokens.js'
 import type { Config } from './config.js'
 import { createApp } from './http/app.js'
 import { changeTls, type TlsFiles } from './http/tls.js'
 import { LISTEN_BACKLOG, SHUTDOWN_GRACE_MS } from './limits.js'
+import { createLog } from './log.js'
 import { isLoopback } from './loopback.js'
 import { physicalMs } from './percolator/timestamp.js'
 import { readTls, readTokens } from './secret-files.js'
@@ -28,7 +29,7 @@ export interface RunningServer {
  */
 export async function startServer(config: Config, version: string): Promise<RunningServer> {
   const { data, durability, cacheBytesMax, limits, gc, logLevel, host, port } = config
-  const log = pino({ level: logLevel, redact: SECRET_PATHS })
+  const log = createLog(logLevel)
   const secrets = readSecrets(config, log)
   const store = await openLevelDbStore({
     directory: data,
@@ -48,7 +49,9 @@ export async function startServer(config: Config, version: string): Promise<Runn
     await app.listen({ host, port, backlog: LISTEN_BACKLOG })
     const collector = setInterval(() => {
       const nowMs = physicalMs(store.clock())
-      store.collectOutcomes((record) => isOutcomeExpired(record, nowMs)).catch((err) => log.error({ err }))
+      store
+        .collectOutcomes((record) => isOutcomeExpired(record, nowMs))
+        .catch((err) => log.error({ err }, 'old outcomes of idempotency keys stay'))
     }, IDEMPOTENCY_MS)
     const close = async (): Promise<void> => {
       clearInterval(collector)
@@ -65,9 +68,6 @@ export async function startServer(config: Config, version: string): Promise<Runn
     throw error
   }
 }
-
-/** No line of the log has headers; this keeps it so. */
-const SECRET_PATHS = ['headers.authorization', '*.headers.authorization', '*.*.headers.authorization']
 
 /** What is in force; a reload replaces it. */
 interface Secrets {
@@ -87,8 +87,8 @@ function reloader(config: Config, secrets: Secrets, app: FastifyInstance, log: L
     try {
       reload()
       log.info(`${what} are read again`)
-    } catch (err) {
-      log.error({ err }, `${what} stay as they were`)
+    } catch (error) {
+      log.error(`${what} stay as they were: ${error instanceof Error ? error.message : error}`)
     }
   }
   return () => {

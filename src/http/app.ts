@@ -1,12 +1,13 @@
 import { isUtf8 } from 'node:buffer'
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
-import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
+import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { Logger } from 'pino'
 import { Coordinator } from '../client/coordinator.js'
 import { type GcOptions, GcWorker } from '../gc/gc-worker.js'
 import { Pins } from '../gc/pins.js'
 import { RETRY_AFTER_S } from '../limits.js'
+import { CorruptRecord } from '../percolator/codec/key.js'
 import { invalid, isKvError, KvError } from '../percolator/errors.js'
 import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
 import { OneShots } from '../txn/one-shots.js'
@@ -26,6 +27,7 @@ import { foreignCharset } from './media-type.js'
 import { bodyTooLarge, problemOf } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
 import { receivingOptions } from './receiving.js'
+import { logRequests } from './request-log.js'
 import { collectRoutes, unroutable } from './route-list.js'
 import { adminRoutes } from './routes/admin.js'
 import { backupRoutes } from './routes/backup.js'
@@ -68,8 +70,7 @@ const NO_PARAMETERS: readonly string[] = []
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const sendProblem = problemSender(options.log)
   const app: FastifyInstance = Fastify({
-    // A logger makes fastify watch the end of every response, whether or not it logs it.
-    ...(options.log.isLevelEnabled('debug') ? { loggerInstance: options.log as FastifyBaseLogger } : { logger: false }),
+    logger: false, // See `logRequests`.
     bodyLimit: options.limits.bodyBytesMax,
     ...withTls(receivingOptions(options.limits), options.tls),
     // While closing, requests that are on their way are served, with `connection: close`.
@@ -108,6 +109,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     sendProblem(unroutable(app, request.method, request.originalUrl), request, reply)
   })
   // Hooks of every request call back: a promise each would cost more than what they do.
+  logRequests(app, options.log)
   guardFromBrowsers(app, options.browserGuard)
   guardRoutes(app, options.authenticate)
   app.addHook('onRequest', (request, _reply, done) => {
@@ -211,6 +213,10 @@ function unsupportedCharset(charset: string): KvError {
 /** A storage that fails tells every request: the same is logged this often. */
 const STORAGE_LOG_MS = 10_000
 
+function withoutKey({ message, cause }: KvError): string {
+  return cause instanceof CorruptRecord ? `the database is damaged: ${cause.withoutKey}` : message
+}
+
 function problemSender(log: Logger) {
   let logged = { detail: '', atMs: 0 }
   const logStorage = (detail: string, reqId: string): void => {
@@ -222,7 +228,7 @@ function problemSender(log: Logger) {
   return (thrown: unknown, request: FastifyRequest, reply: FastifyReply): void => {
     const error = bodyTooLarge(thrown, request.routeOptions?.bodyLimit ?? 0) ?? thrown
     const { status, body, isServerFault } = problemOf(error, request.id)
-    if (isKvError(error, 'storage_unavailable')) logStorage(error.message, request.id)
+    if (isKvError(error, 'storage_unavailable')) logStorage(withoutKey(error), request.id)
     else if (isServerFault) log.error({ err: error, reqId: request.id }, 'request failed')
     if (isKvError(error, 'overloaded')) reply.header('retry-after', RETRY_AFTER_S)
     if (isKvError(error, 'method_not_allowed')) reply.header('allow', error.fields.allow.join(', '))

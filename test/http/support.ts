@@ -218,7 +218,8 @@ export function sendTo(
   body?: string | Buffer,
 ): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    const sent = request({ ...to, host: '127.0.0.1', method, path, headers }, (answer) => {
+    const length = body === undefined ? {} : { 'content-length': Buffer.byteLength(body) } // Node sends none with GET.
+    const sent = request({ ...to, host: '127.0.0.1', method, path, headers: { ...headers, ...length } }, (answer) => {
       const chunks: Buffer[] = []
       answer.on('data', (chunk) => chunks.push(chunk))
       answer.on('end', () => {

@@ -7,6 +7,14 @@ const TS_BYTES = 8
 /** A stored key or record that does not decode: a damaged database or one written by another program. */
 export class CorruptRecord extends Error {
   override readonly name = 'CorruptRecord'
+  /** @param withoutKey the message for those who may not see the record's key: the log, and who asks for the state. */
+  constructor(
+    message: string,
+    readonly withoutKey = message,
+    options?: ErrorOptions,
+  ) {
+    super(message, options)
+  }
 }
 
 /** Length of the memcomparable encoding of a key of `keyBytes` bytes. */

@@ -14,7 +14,7 @@ export function unpackRecord(bytes: Uint8Array, what: string, fieldsMin: number)
   try {
     fields = packr.unpack(bytes)
   } catch (cause) {
-    throw new CorruptRecord(`a ${what} record does not decode`, { cause })
+    throw new CorruptRecord(`a ${what} record does not decode`, undefined, { cause })
   }
   if (!Array.isArray(fields) || fields.length < fieldsMin) throw new CorruptRecord(`a ${what} record is cut short`)
   return fields

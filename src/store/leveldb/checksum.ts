@@ -1,7 +1,7 @@
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import { crc32c } from './crc32c.js'
 import type { Engine, EngineOp, EngineReader } from './engine.js'
-import { recordName } from './record-name.js'
+import { recordKind, recordName } from './record-name.js'
 
 const SEAL_BYTES = 4
 
@@ -26,7 +26,8 @@ function sealOf(key: Buffer, value: Buffer, length: number): number {
 
 export function unseal(key: Buffer, sealed: Buffer): Buffer {
   const value = opened(key, sealed)
-  if (value === undefined) throw new CorruptRecord(`${recordName(key)} fails its checksum`)
+  if (value === undefined)
+    throw new CorruptRecord(`${recordName(key)} fails its checksum`, `${recordKind(key)} fails its checksum`)
   return value
 }
 

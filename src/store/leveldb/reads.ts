@@ -334,5 +334,8 @@ export async function readPairs(
 }
 
 function lostValue(key: Uint8Array, startTs: Timestamp): CorruptRecord {
-  return new CorruptRecord(`the value of ${printKey(key)} written at ${startTs} is missing`)
+  return new CorruptRecord(
+    `the value of ${printKey(key)} written at ${startTs} is missing`,
+    `a value written at ${startTs} is missing`,
+  )
 }

@@ -25,6 +25,12 @@ export function recordName(stored: Buffer): string {
   return `the record under the damaged key 0x${stored.toString('hex')}`
 }
 
+/** The same without its key: `one of the write records`. */
+export function recordKind(stored: Buffer): string {
+  const family = FAMILY_NAMES[stored[0] ?? 0]
+  return family === undefined ? 'a record under a damaged key' : `one of the ${family} records`
+}
+
 const FAMILY_NAMES: Readonly<Record<number, string>> = {
   [AHEAD]: 'ahead',
   [CF_DEFAULT]: 'value',

@@ -456,9 +456,11 @@ export class RowStore {
   }
 }
 
-/** Of the cause, where there is one: abstract-level's own words are “Database failed to open”. */
+/** Of the cause, where there is one: abstract-level's own words are “Database failed to open”. `/readyz` shows it to anybody. */
 function messageOf(error: unknown): string {
   const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
+  if (error instanceof CorruptRecord) return error.withoutKey
+  if (cause instanceof CorruptRecord) return cause.withoutKey
   return cause instanceof Error ? cause.message : String(cause)
 }
 
