@@ -357,3 +357,26 @@ test('a page ends early where the pairs are long, and a stream has them all', as
   expect(listOf(next, 'pairs')).toHaveLength(2)
   expect((await server.get('/v1/kv', ND)).body.trimEnd().split('\n')).toHaveLength(10)
 })
+
+test('HEAD of a stream reads no further than its first page', async () => {
+  const server = await start()
+  const ops = Array.from({ length: 5000 }, (_, i) => ({ op: 'put', key: `k${i}`, value: 'v' }))
+  okBody(await server.post('/v1/txn', { ops }))
+  const scan = server.store.scan.bind(server.store)
+  let pages = 0
+  server.store.scan = (request) => {
+    pages++
+    return scan(request)
+  }
+  const ndjson = { accept: 'application/x-ndjson' }
+  const head = await server.send('HEAD', '/v1/kv', ndjson)
+  expect([head.statusCode, head.headers['content-type'], head.body]).toEqual([
+    200,
+    'application/x-ndjson; charset=utf-8',
+    '',
+  ])
+  expect((await server.send('HEAD', '/v1/kv?limit=0', ndjson)).statusCode).toBe(400)
+  // Six pages, while what HEAD goes on reading would be read as well.
+  expect((await server.get('/v1/kv', ndjson)).body.split('\n')).toHaveLength(5001)
+  expect(pages).toBeLessThanOrEqual(6 + 2) // The next page is on its way while the first is used.
+})

@@ -125,7 +125,8 @@ export async function answerScan(
   if (asked.isCount) return answer(request, reply, { count: await count(scanner, scan), ts })
   if (asked.isStream) {
     const pages = pagesOf(scanner, { ...scan, limit: asked.limit ?? Number.POSITIVE_INFINITY })
-    const stream = lines(await begun(pages))
+    const first = await begun(pages)
+    const stream = request.method === 'HEAD' ? [] : lines(first) // fastify would read all of it, and send nothing.
     return reply.header('content-type', CONTENT_TYPE.ndjson).send(Readable.from(stream))
   }
   const limit = asked.limit ?? asked.cursor?.limit ?? SCAN_LIMIT_DEFAULT
