@@ -1,6 +1,7 @@
 import { ConnectionError } from './connection-error.js'
 import { MSGPACK } from './http-message.js'
 import { errorOf } from './http-problem.js'
+import { type Kinds, kind, TIME_MS } from './options.js'
 import { retryAfterMs } from './retry-after.js'
 import { sleep } from './sleep.js'
 import { isUncertain, noteRefusedRepetition } from './uncertain.js'
@@ -22,6 +23,19 @@ export interface TransportOptions {
 }
 
 export type Token = string | (() => string | Promise<string>)
+
+const isFunction = (value: unknown): boolean => typeof value === 'function'
+
+export const TRANSPORT_KINDS: Kinds<TransportOptions> = {
+  fetch: kind('a function', isFunction),
+  token: kind('a string, or a function that gives one', (value) => typeof value === 'string' || isFunction(value)),
+  headers: kind(
+    'an object of names and values',
+    (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+  ),
+  requestTimeoutMs: kind('a number of milliseconds above 0', (value) => typeof value === 'number' && value > 0),
+  retryMs: TIME_MS,
+}
 
 /** A request that does no harm when it is repeated, whether the first arrived or not. */
 export interface HttpRequest {
