@@ -47,7 +47,7 @@ const BEGIN = [...WAIT, 'mode', 'isolation']
 const CALLS: Readonly<Record<string, Call>> = {
   connect: {
     call: (given) => client.connect('http://kv.test', given),
-    options: ['fetch', 'token', 'headers', 'requestTimeoutMs', 'retryMs', 'lockWaitMs'],
+    options: ['fetch', 'token', 'headers', 'requestTimeoutMs', 'connectTimeoutMs', 'retryMs', 'lockWaitMs'],
   },
   'Db.get': { call: (given) => db.get('k', given), options: [...WAIT, ...AT, 'as'] },
   'Db.getVersion': { call: (given) => db.getVersion('k', given), options: [...WAIT, ...AT, 'as'] },
@@ -167,6 +167,7 @@ describe('values', () => {
       { lockWaitMs: Number.POSITIVE_INFINITY },
     ],
     ['no time at all', (given) => client.connect('http://kv.test', given), { requestTimeoutMs: 0 }],
+    ['no time to connect', (given) => client.connect('http://kv.test', given), { connectTimeoutMs: 0 }],
   ]
   test.each(wrong)('%s', async (_, call, given) => {
     await refusalOf(call, given)
