@@ -6,6 +6,7 @@ import { RunningSums } from '../backup/running-sums.js'
 import { type Flags, flagsHelp, integer, readFlags } from '../flags.js'
 import { afterKey } from '../percolator/key-range.js'
 import type { Timestamp } from '../percolator/timestamp.js'
+import { amount } from './amount.js'
 import type { Command } from './command.js'
 import { type Output, PartFile, STDOUT } from './output.js'
 import { Progress } from './progress.js'
@@ -34,8 +35,8 @@ ${flagsHelp(BACKUP_FLAGS)}`,
     const flags = readFlags(BACKUP_FLAGS, args, env, ['FILE'])
     const askedTs = flags.optional('ts')
     const ts = askedTs && integer(askedTs, 1, Number.MAX_SAFE_INTEGER)
-    const server = remoteServer(flags, env)
-    const progress = new Progress('backup', 'keys', { isQuiet: flags.isSet('quiet') })
+    const server = await remoteServer(flags, env)
+    const progress = new Progress('backup', 'key', { isQuiet: flags.isSet('quiet') })
     const path = flags.positionals[0] as string
     const file = path === '-' ? undefined : await PartFile.open(path)
     try {
@@ -75,7 +76,7 @@ class Transfer {
     if (!isWanted || sums.isClosed) return this.#startOver(file)
     await file.keep(sums.length)
     this.#encoder = new BackupEncoder(sums)
-    if (sums.pairs > 0) this.progress.note(`going on after ${sums.pairs} keys of ts ${this.#header?.ts}`)
+    if (sums.pairs > 0) this.progress.note(`going on after ${amount(sums.pairs, 'key')} of ts ${this.#header?.ts}`)
   }
 
   async run(askedTs: Timestamp | undefined): Promise<void> {
@@ -132,8 +133,7 @@ class Transfer {
       if (block.type !== 'data') continue
       const bytes = this.#encoder.data(block.pairs, block.body)
       await this.output.write(bytes)
-      this.progress.items += block.pairs.length
-      this.progress.bytes += bytes.length
+      this.progress.add(block.pairs.length, bytes.length)
     }
   }
 
