@@ -7,6 +7,7 @@ import type { HttpTransport } from './http-transport.js'
 import { newIdempotencyKey, requireIdempotencyKey } from './idempotency-key.js'
 import { keyPath, percentEncode } from './key-path.js'
 import { keyRangeOf, type RangeOptions } from './key-range.js'
+import type { Absent } from './options.js'
 import { ServerError } from './server-error.js'
 
 export interface CallOptions {
@@ -19,7 +20,7 @@ export interface CallOptions {
  * What must hold for a write. A condition that is undefined would be none at all, so it is not taken: the version of an
  * absent key is undefined, and `ifAbsent` asks for that.
  */
-export type WriteConditions = VersionCondition | (AbsenceCondition & { readonly ifMatch?: never })
+export type WriteConditions = VersionCondition | (AbsenceCondition & { readonly ifMatch?: Absent })
 
 export type VersionCondition = {
   /** Only over this version. */

@@ -12,7 +12,18 @@ import { COMMIT_OPTIONS_DEFAULT, Coordinator } from './coordinator.js'
 import { HttpApi } from './http-api.js'
 import { HttpTransport, TRANSPORT_KINDS, type TransportOptions } from './http-transport.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
-import { BOOLEAN, COUNT, type Kinds, oneOf, optionsOf, SIGNAL, TEXT, TIMESTAMP, WAIT_MS } from './options.js'
+import {
+  type Absent,
+  BOOLEAN,
+  COUNT,
+  type Kinds,
+  oneOf,
+  optionsOf,
+  SIGNAL,
+  TEXT,
+  TIMESTAMP,
+  WAIT_MS,
+} from './options.js'
 import { READ_AT_KINDS, type ReadAt, timestampOf } from './read-at.js'
 import { runTransaction } from './run-transaction.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
@@ -41,7 +52,7 @@ export type ReadOptions<A extends As = As> = WaitOptions &
 export type PutOptions = WaitOptions & OnceOptions & WriteConditions
 export type DeleteOptions = WaitOptions &
   OnceOptions &
-  (Pick<VersionCondition, 'ifMatch'> | { readonly ifMatch?: never })
+  (Pick<VersionCondition, 'ifMatch'> | { readonly ifMatch?: Absent })
 
 export interface Written {
   readonly commitTs: Timestamp

@@ -7,11 +7,19 @@ export interface Kind<T> {
   readonly isCondition?: boolean
 }
 
+declare const absent: unique symbol
+
+/**
+ * The type of a property that can only be left out. With `never` the compiler would take `number | undefined` for a union
+ * that has a number in one member and nothing in the other, unless a program sets `exactOptionalPropertyTypes`.
+ */
+export type Absent = { readonly [absent]: never }
+
 type Names<T> = T extends unknown ? keyof T : never
 type ValueOf<T, Name extends PropertyKey> = T extends unknown ? (Name extends keyof T ? T[Name] : never) : never
 
 /** A kind for every option of `T`. One that is missing, unknown to `T` or of another type does not compile. */
-export type Kinds<T> = { readonly [Name in Names<T>]-?: Kind<NonNullable<ValueOf<T, Name>>> }
+export type Kinds<T> = { readonly [Name in Names<T>]-?: Kind<Exclude<NonNullable<ValueOf<T, Name>>, Absent>> }
 
 /**
  * The check that every function with options makes before it does anything: JavaScript has no compiler that would find
