@@ -11,7 +11,7 @@ import type { Command } from './command.js'
 import { type Output, PartFile, STDOUT } from './output.js'
 import { Progress } from './progress.js'
 import { RemotePin } from './remote-pin.js'
-import { bytesOf, isPassing, Refused, type RemoteServer, remoteServer, SERVER_FLAGS } from './remote-server.js'
+import { isPassing, Refused, type RemoteServer, remoteServer, SERVER_FLAGS } from './remote-server.js'
 
 const BACKUP_FLAGS = {
   ...SERVER_FLAGS,
@@ -128,7 +128,7 @@ class Transfer {
     const start = lastKey && afterKey(lastKey)
     const query = [ts && `ts=${ts}`, start && `start=${percentEncoded(start)}`].filter((part) => part !== undefined)
     const response = await this.server.send('GET', `/v1/admin/backup?${query.join('&')}`)
-    for await (const block of decodeBackup(bytesOf(response))) {
+    for await (const block of decodeBackup(this.server.bytesOf(response))) {
       if (block.type === 'header') await this.#begin(block.header)
       if (block.type !== 'data') continue
       const bytes = this.#encoder.data(block.pairs, block.body)

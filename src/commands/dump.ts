@@ -3,7 +3,7 @@ import type { Command } from './command.js'
 import { openOutput } from './output.js'
 import { Progress } from './progress.js'
 import { RemotePin } from './remote-pin.js'
-import { bytesOf, remoteServer, SERVER_FLAGS } from './remote-server.js'
+import { remoteServer, SERVER_FLAGS } from './remote-server.js'
 
 const DUMP_FLAGS = {
   ...SERVER_FLAGS,
@@ -47,7 +47,7 @@ ${flagsHelp(DUMP_FLAGS)}`,
       if (pinnedTs !== undefined) query.set('ts', String(pinnedTs))
       const headers = { accept: 'application/x-ndjson' }
       const response = await server.send('GET', `/v1/kv?${query}`, { headers })
-      for await (const chunk of bytesOf(response)) {
+      for await (const chunk of server.bytesOf(response)) {
         await output.write(chunk)
         progress.add(countOf(NEWLINE, chunk), chunk.length)
       }

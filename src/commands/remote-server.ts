@@ -107,7 +107,7 @@ export class RemoteServer {
    */
   async requireReached(): Promise<void> {
     try {
-      await drained(await this.send('GET', '/healthz', { signal: AbortSignal.timeout(REACH_MS_MAX) }))
+      await this.drain(await this.send('GET', '/healthz', { signal: AbortSignal.timeout(REACH_MS_MAX) }))
     } catch (error) {
       if (!(error instanceof Refused)) throw error
     }
@@ -116,8 +116,21 @@ export class RemoteServer {
   async json(method: string, path: string, body?: unknown): Promise<Record<string, unknown>> {
     const sent = body === undefined ? {} : { headers: { 'content-type': 'application/json' }, body: jsonBytes(body) }
     const chunks: Uint8Array[] = []
-    for await (const chunk of bytesOf(await this.send(method, path, sent))) chunks.push(chunk)
+    for await (const chunk of this.bytesOf(await this.send(method, path, sent))) chunks.push(chunk)
     return JSON.parse(Buffer.concat(chunks).toString('utf8')) as Record<string, unknown>
+  }
+
+  /** What the server answers. @throws Unreachable when it breaks off. */
+  async *bytesOf(response: IncomingMessage): AsyncGenerator<Uint8Array, void, undefined> {
+    try {
+      yield* response
+    } catch {
+      throw new Unreachable(`${this.#url.origin}: the connection broke in the middle of an answer`)
+    }
+  }
+
+  async drain(response: IncomingMessage): Promise<void> {
+    for await (const _ of this.bytesOf(response));
   }
 
   close(): void {
@@ -128,19 +141,6 @@ export class RemoteServer {
 /** Trying again may help: the server can't just now, or was not reached. */
 export function isPassing(error: unknown): boolean {
   return error instanceof Unreachable || (error instanceof Refused && error.isPassing)
-}
-
-/** What a server answers. @throws Unreachable when it breaks off. */
-export async function* bytesOf(response: IncomingMessage): AsyncGenerator<Uint8Array, void, undefined> {
-  try {
-    yield* response
-  } catch (error) {
-    throw new Unreachable(`the connection broke: ${error instanceof Error ? error.message : String(error)}`)
-  }
-}
-
-export async function drained(response: IncomingMessage): Promise<void> {
-  for await (const _ of bytesOf(response));
 }
 
 /** Of a name with several addresses there is an error each. */

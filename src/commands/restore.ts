@@ -7,7 +7,7 @@ import { BackupError, type BackupTotals } from '../backup/backup-format.js'
 import { type Flags, flagsHelp, readFlags } from '../flags.js'
 import type { Command } from './command.js'
 import { Progress } from './progress.js'
-import { drained, isPassing, remoteServer, SERVER_FLAGS } from './remote-server.js'
+import { isPassing, remoteServer, SERVER_FLAGS } from './remote-server.js'
 
 const RESTORE_FLAGS = {
   ...SERVER_FLAGS,
@@ -46,10 +46,10 @@ ${flagsHelp(RESTORE_FLAGS)}`,
         try {
           const body = Readable.from(counted(source, progress))
           const headers = { 'content-type': 'application/octet-stream' }
-          await drained(await server.send('POST', `/v1/admin/restore${restart}`, { headers, body }))
+          await server.drain(await server.send('POST', `/v1/admin/restore${restart}`, { headers, body }))
           break
         } catch (error) {
-          if (totals === undefined || progress.bytes === 0 || !isPassing(error) || breaks >= BREAKS_MAX) throw error
+          if (totals === undefined || !isPassing(error) || breaks >= BREAKS_MAX) throw error
           progress.note(`${(error as Error).message}; trying again`)
           await pause(PAUSE_MS * 2 ** breaks)
         }

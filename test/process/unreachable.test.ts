@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { writeFile } from 'node:fs/promises'
+import { readdir, writeFile } from 'node:fs/promises'
 import { createServer as createHttpServer } from 'node:http'
 import { type AddressInfo, createServer } from 'node:net'
 import { join } from 'node:path'
@@ -61,6 +61,21 @@ describe('a server that is not there', () => {
     }),
   )
 })
+
+test('a dump whose server dies in the middle of the answer fails in one line, and leaves the part', () =>
+  withTempDir(async (directory) => {
+    const server = createHttpServer((request, response) => {
+      if (request.url?.startsWith('/v1/kv') !== true) return response.writeHead(404).end('{"code":"not_found"}')
+      response.write(LINES.join(''), () => response.destroy())
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    const finished = await runCli(['dump', '--server', url, join(directory, 'dumped')])
+    server.close()
+    const stderr = `perkv: ${url}: the connection broke in the middle of an answer\n`
+    expect(finished).toEqual({ code: 1, stdout: '', stderr })
+    expect((await readdir(directory)).filter((name) => name !== 'dumped.part')).toEqual([])
+  }))
 
 test('the bar of a load shows what is stored, not what was read; a wait is said once', () =>
   withTempDir(async (directory) => {
