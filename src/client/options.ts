@@ -18,7 +18,7 @@ export type Absent = { readonly [absent]: never }
 type Names<T> = T extends unknown ? keyof T : never
 type ValueOf<T, Name extends PropertyKey> = T extends unknown ? (Name extends keyof T ? T[Name] : never) : never
 
-/** A kind for every option of `T`. One that is missing, unknown to `T` or of another type does not compile. */
+/** A kind for every option of `T`: one that is missing, or of another type, does not compile. */
 export type Kinds<T> = { readonly [Name in Names<T>]-?: Kind<Exclude<NonNullable<ValueOf<T, Name>>, Absent>> }
 
 /**
