@@ -8,6 +8,7 @@ const LONG = [
   'test/process/backup.test.ts',
   'test/process/full-disk.test.ts',
   'test/process/history-kill.test.ts',
+  'test/process/package.test.ts',
 ]
 
 export default defineConfig({

@@ -1,9 +1,6 @@
 // Contenders in turn, so that what else the machine does meets all of them; then medians, and ratios round by round.
 import { median } from '../process.mjs'
 
-/** Short of its target by more than this is not noise. */
-const TOLERANCE = 0.15
-
 export async function measure(contenders, { rounds, seconds, warmSeconds }) {
   const present = Object.entries(contenders).filter(([, run]) => run !== undefined)
   const results = Object.fromEntries(present.map(([name]) => [name, []]))
@@ -35,9 +32,9 @@ export function ratiosOf(results, ratios) {
   })
 }
 
-/** `attained`: 1 is the target, less is short of it. */
+/** `attained`: 1 is the floor, less is below it. */
 function judged(ratio, { atLeast, atMost }) {
   if (atLeast === undefined && atMost === undefined) return {}
   const attained = atLeast === undefined ? atMost / ratio : ratio / atLeast
-  return { attained, isFarShort: attained < 1 - TOLERANCE }
+  return { attained }
 }

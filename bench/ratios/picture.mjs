@@ -1,4 +1,4 @@
-// The ratios that have a target as a chart: to be comparable, each as its share of the target.
+// The ratios that have a floor as a chart: to be comparable, each as a multiple of its floor.
 import { bars } from '../chart.mjs'
 import { hundredths } from './table.mjs'
 
@@ -6,7 +6,7 @@ export function pictureOf(reports) {
   const rows = reports.flatMap(({ name, ratios }) =>
     ratios.filter(({ attained }) => attained !== undefined).map((ratio) => rowOf(name, ratio)),
   )
-  return bars(rows, { title: 'Ratios to their targets', axisLabel: '1 is the target, more is better' })
+  return bars(rows, { title: 'Ratios to their floors', axisLabel: '1 is the floor, more is better' })
 }
 
 function rowOf(work, ratio) {

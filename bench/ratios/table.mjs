@@ -25,7 +25,7 @@ export function tableOf({ name, unit, contenders, results, ratios }) {
 export function verdictOf(ratio) {
   const { attained } = ratio
   if (attained === undefined) return ''
-  return attained >= 1 ? `${targetOf(ratio)}: met` : `${targetOf(ratio)}: SHORT by ${Math.ceil((1 - attained) * 100)} %`
+  return attained >= 1 ? `${floorOf(ratio)}: held` : `${floorOf(ratio)}: BELOW by ${Math.ceil((1 - attained) * 100)} %`
 }
 
-export const targetOf = ({ atLeast, atMost }) => (atLeast === undefined ? `at most ${atMost}` : `at least ${atLeast}`)
+export const floorOf = ({ atLeast, atMost }) => (atLeast === undefined ? `at most ${atMost}` : `at least ${atLeast}`)

@@ -1,5 +1,7 @@
 // What is measured: each work with its contenders, and the ratios of their rates that it is about. A ratio with several
-// names in `of` counts for the best of them; one without a bound is only shown.
+// names in `of` counts for the best of them. `atLeast` and `atMost` are floors, not goals: a third to a half of what is
+// reached on a quiet machine, so that a sound checkout holds them on a busy one too, and one that has become three times
+// as slow does not. The goals are in docs/performance.md. A ratio without a bound is only shown.
 import { asyncCommit, onePc, onePrewrite, twoPc } from './client-txn.mjs'
 import { etcdOperations, fillEtcd } from './etcd.mjs'
 import { keyOf } from './payload.mjs'
@@ -15,7 +17,7 @@ export const works = [
   {
     name: 'get_hot',
     unit: 'requests',
-    ratios: [{ of: ['perkv'], over: 'bare', atLeast: 0.9 }, wrkRatio],
+    ratios: [{ of: ['perkv'], over: 'bare', atLeast: 0.35 }, wrkRatio],
     async contenders(stage) {
       const [perkv, bare] = await Promise.all([stage.perkv(), stage.bare()])
       await fill(perkv, 1)
@@ -30,7 +32,7 @@ export const works = [
   {
     name: 'get_uniform',
     unit: 'requests',
-    ratios: [{ of: ['perkv'], over: 'bare', atLeast: 0.55 }, wrkRatio],
+    ratios: [{ of: ['perkv'], over: 'bare', atLeast: 0.2 }, wrkRatio],
     async contenders(stage) {
       const { keys, cacheBytes } = stage.sizes
       const [perkv, bare] = await Promise.all([stage.perkv('--cache-bytes-max', String(cacheBytes)), stage.bare()])
@@ -46,7 +48,7 @@ export const works = [
   {
     name: 'put',
     unit: 'requests',
-    ratios: [{ of: ['perkv'], over: 'bare', atLeast: 0.8 }, { of: ['perkv'], over: 'naive', atLeast: 2 }, wrkRatio],
+    ratios: [{ of: ['perkv'], over: 'bare', atLeast: 0.15 }, { of: ['perkv'], over: 'naive', atLeast: 0.4 }, wrkRatio],
     async contenders(stage) {
       const [perkv, bare, naive] = await Promise.all([stage.perkv(), stage.bare(), stage.naive()])
       return {
@@ -61,8 +63,8 @@ export const works = [
     name: 'txn',
     unit: 'transactions',
     ratios: [
-      { of: ['perkv'], over: 'bare', atLeast: 0.75 },
-      { of: ['perkv'], over: 'etcd', atLeast: 4 },
+      { of: ['perkv'], over: 'bare', atLeast: 0.12 },
+      { of: ['perkv'], over: 'etcd', atLeast: 1 },
       { of: ['perkv, key absent'], over: 'bare' },
     ],
     async contenders(stage) {
@@ -80,7 +82,7 @@ export const works = [
   {
     name: 'get_etcd',
     unit: 'requests',
-    ratios: [{ of: ['perkv'], over: 'etcd', atLeast: 4 }],
+    ratios: [{ of: ['perkv'], over: 'etcd', atLeast: 3 }],
     async contenders(stage) {
       const [perkv, etcd] = await Promise.all([stage.perkv(), stage.etcd()])
       await fill(perkv, 1)
@@ -91,7 +93,7 @@ export const works = [
   {
     name: 'put_etcd',
     unit: 'requests',
-    ratios: [{ of: ['perkv'], over: 'etcd', atLeast: 2.5 }],
+    ratios: [{ of: ['perkv'], over: 'etcd', atLeast: 0.7 }],
     async contenders(stage) {
       const [perkv, etcd] = await Promise.all([stage.perkv(), stage.etcd()])
       return { perkv: stage.cannon(perkv, operations.put), etcd: stage.cannon(etcd, etcdOperations.put) }
@@ -100,7 +102,7 @@ export const works = [
   {
     name: 'client_txn',
     unit: 'transactions (bare: requests)',
-    ratios: [{ of: ['one_pc', 'async commit', 'two_pc'], over: 'bare', atLeast: 0.28 }],
+    ratios: [{ of: ['one_pc', 'async commit', 'two_pc'], over: 'bare', atLeast: 0.08 }],
     async contenders(stage) {
       const [perkv, bare] = await Promise.all([stage.perkv(), stage.bare()])
       return {
@@ -114,7 +116,7 @@ export const works = [
   {
     name: 'scan',
     unit: 'pairs',
-    ratios: [{ of: ['perkv'], over: 'raw', atLeast: 0.5 }],
+    ratios: [{ of: ['perkv'], over: 'raw', atLeast: 0.25 }],
     async contenders(stage) {
       const count = stage.sizes.scannedPairs
       const [perkv, raw] = await Promise.all([stage.perkv(), stage.raw()])
@@ -134,7 +136,7 @@ export const works = [
       {
         of: ['MessagePack x1', 'MessagePack x4', 'MessagePack x8', 'JSON x1', 'JSON x4', 'JSON x8'],
         over: 'raw',
-        atLeast: 0.4,
+        atLeast: 0.3,
       },
     ],
     async contenders(stage) {
@@ -151,7 +153,7 @@ export const works = [
   {
     name: 'versions_get',
     unit: 'requests',
-    ratios: [{ of: ['one version'], over: 'many versions', atMost: 1.3 }],
+    ratios: [{ of: ['one version'], over: 'many versions', atMost: 2 }],
     async contenders(stage) {
       const perkv = await versioned(stage)
       return {

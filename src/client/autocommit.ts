@@ -7,6 +7,7 @@ import type { HttpTransport } from './http-transport.js'
 import { newIdempotencyKey, requireIdempotencyKey } from './idempotency-key.js'
 import { keyPath, percentEncode } from './key-path.js'
 import { keyRangeOf, type RangeOptions } from './key-range.js'
+import type { Absent } from './options.js'
 import { ServerError } from './server-error.js'
 
 export interface CallOptions {
@@ -15,11 +16,25 @@ export interface CallOptions {
   readonly signal: AbortSignal | undefined
 }
 
-export interface WriteConditions {
+/**
+ * What must hold for a write. A condition that is undefined would be none at all, so it is not taken: the version of an
+ * absent key is undefined, and `ifAbsent` asks for that.
+ */
+export type WriteConditions = VersionCondition | (AbsenceCondition & { readonly ifMatch?: Absent })
+
+export type VersionCondition = {
   /** Only over this version. */
-  readonly ifMatch?: Timestamp | undefined
+  readonly ifMatch: Timestamp
+  readonly ifAbsent?: false
+}
+
+type AbsenceCondition = {
   /** Only where there is no such key. */
-  readonly ifAbsent?: boolean | undefined
+  readonly ifAbsent?: boolean
+}
+
+export interface OnceOptions {
+  /** Of the caller's own, for a write that is one and the same in several calls. */
   readonly idempotencyKey?: string | undefined
 }
 
@@ -65,7 +80,7 @@ export class Autocommit {
   async write(
     key: Uint8Array,
     value: Uint8Array | undefined,
-    conditions: WriteConditions,
+    conditions: WriteConditions & OnceOptions,
     options: CallOptions,
   ): Promise<Timestamp> {
     const { ifMatch, ifAbsent = false, idempotencyKey = newIdempotencyKey() } = conditions

@@ -1,6 +1,6 @@
 import { keyText } from '../percolator/key-text.js'
 import { isAnswerTooLarge } from './answer-too-large.js'
-import { type As, type Bytes, type Read, readValue, toKey } from './bytes.js'
+import { type As, type Read, readValue } from './bytes.js'
 
 /** Keys in one request. */
 const BATCH_KEYS = 1000
@@ -17,14 +17,11 @@ type ReadKeys = (keys: readonly Uint8Array[]) => Promise<readonly Found[]>
  * @param read must read the same snapshot each time.
  */
 export async function batchGetValues<A extends As>(
-  keys: readonly Bytes[],
+  keys: readonly Uint8Array[],
   as: A,
   read: ReadKeys,
 ): Promise<(Read<A> | undefined)[]> {
-  const asked = keys.map((given) => {
-    const key = toKey(given)
-    return { key, text: keyText(key) }
-  })
+  const asked = keys.map((key) => ({ key, text: keyText(key) }))
   const distinct = [...new Map(asked.map(({ key, text }) => [text, key])).values()]
   const values = new Map<string, Read<A>>()
   for (let from = 0; from < distinct.length; from += BATCH_KEYS) {

@@ -1,4 +1,5 @@
 import { printKey } from '../percolator/errors.js'
+import { oneOf } from './options.js'
 
 /** A key or a value: bytes, or text, which stands for its UTF-8. */
 export type Bytes = string | Uint8Array
@@ -6,6 +7,8 @@ export type Bytes = string | Uint8Array
 /** How keys and values are given back. */
 export type As = 'text' | 'bytes'
 export type Read<A extends As> = A extends 'bytes' ? Uint8Array : string
+
+export const AS = oneOf<As>('text', 'bytes')
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
@@ -23,6 +26,12 @@ export function toBytes(given: Bytes, what: string): Uint8Array {
 
 export function toKey(key: Bytes): Uint8Array {
   return toBytes(key, 'the key')
+}
+
+/** @throws TypeError also for what is no array. */
+export function toKeys(keys: readonly Bytes[]): Uint8Array[] {
+  if (!Array.isArray(keys)) throw new TypeError('keys must be an array')
+  return keys.map(toKey)
 }
 
 export function toValue(value: Bytes): Uint8Array {

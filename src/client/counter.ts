@@ -1,12 +1,16 @@
 import { printKey } from '../percolator/errors.js'
 
+/** @throws TypeError */
+export function requireSafeInteger(by: number): void {
+  if (!Number.isSafeInteger(by)) throw new TypeError('by must be a safe integer')
+}
+
 /**
  * Decimal text and a number together, as decimal text; absent counts as 0.
  * @param value of `key`.
  * @throws TypeError when the value is no integer, RangeError when the sum is no safe one.
  */
 export function incremented(value: Uint8Array | undefined, by: number, key: Uint8Array): number {
-  if (!Number.isSafeInteger(by)) throw new TypeError('by must be a safe integer')
   const text = value === undefined ? '0' : new TextDecoder().decode(value)
   if (!/^-?\d{1,19}$/.test(text)) throw new TypeError(`the value of ${printKey(key)} is no decimal integer`)
   const sum = BigInt(text) + BigInt(by)

@@ -1,14 +1,32 @@
 import type { Timestamp } from '../percolator/timestamp.js'
-import { Autocommit, type CallOptions, type WriteConditions } from './autocommit.js'
+import {
+  Autocommit,
+  type CallOptions,
+  type OnceOptions,
+  type VersionCondition,
+  type WriteConditions,
+} from './autocommit.js'
 import { batchGetValues } from './batch-get.js'
-import { type As, type Bytes, type Read, readValue, toKey, toValue } from './bytes.js'
+import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
 import { COMMIT_OPTIONS_DEFAULT, Coordinator } from './coordinator.js'
 import { HttpApi } from './http-api.js'
-import { HttpTransport, type TransportOptions } from './http-transport.js'
-import type { RangeOptions } from './key-range.js'
-import { type ReadAt, timestampOf } from './read-at.js'
+import { HttpTransport, TRANSPORT_KINDS, type TransportOptions } from './http-transport.js'
+import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
+import {
+  type Absent,
+  BOOLEAN,
+  COUNT,
+  type Kinds,
+  oneOf,
+  optionsOf,
+  SIGNAL,
+  TEXT,
+  TIMESTAMP,
+  WAIT_MS,
+} from './options.js'
+import { READ_AT_KINDS, type ReadAt, timestampOf } from './read-at.js'
 import { runTransaction } from './run-transaction.js'
-import { type ScanOptions, type ScanPair, scanPages } from './scan.js'
+import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 import { Snapshot, type Versioned } from './snapshot.js'
 import { OpenTxn, type Txn } from './txn.js'
 
@@ -31,8 +49,10 @@ export type ReadOptions<A extends As = As> = WaitOptions &
     readonly as?: A | undefined
   }
 
-export interface PutOptions extends WaitOptions, WriteConditions {}
-export type DeleteOptions = Omit<PutOptions, 'ifAbsent'>
+export type PutOptions = WaitOptions & OnceOptions & WriteConditions
+export type DeleteOptions = WaitOptions &
+  OnceOptions &
+  (Pick<VersionCondition, 'ifMatch'> | { readonly ifMatch?: Absent })
 
 export interface Written {
   readonly commitTs: Timestamp
@@ -50,6 +70,33 @@ export interface TransactionOptions extends BeginOptions {
   readonly retries?: number | undefined
 }
 
+const WAIT_KINDS: Kinds<WaitOptions> = { lockWaitMs: WAIT_MS, signal: SIGNAL }
+const READ_KINDS = { ...WAIT_KINDS, ...READ_AT_KINDS }
+const DELETE_KINDS: Kinds<DeleteOptions> = {
+  ...WAIT_KINDS,
+  ifMatch: {
+    ...TIMESTAMP,
+    expected: "a version's commitTs (ifAbsent: true asks for an absent key)",
+    isCondition: true,
+  },
+  idempotencyKey: TEXT,
+}
+const BEGIN_KINDS: Kinds<BeginOptions> = {
+  ...WAIT_KINDS,
+  mode: oneOf('optimistic', 'pessimistic'),
+  isolation: oneOf('snapshot', 'serializable'),
+}
+
+const connectOptions = optionsOf<ConnectOptions>('connect', { ...TRANSPORT_KINDS, lockWaitMs: WAIT_MS })
+const readOptions = optionsOf<ReadOptions>('a read', { ...READ_KINDS, as: AS })
+const putOptions = optionsOf<PutOptions>('put', { ...DELETE_KINDS, ifAbsent: { ...BOOLEAN, isCondition: true } })
+const deleteOptions = optionsOf<DeleteOptions>('delete', DELETE_KINDS)
+const scanOptions = optionsOf<ScanOptions & WaitOptions & ReadAt>('scan', { ...SCAN_KINDS, ...READ_KINDS })
+const countOptions = optionsOf<RangeOptions & WaitOptions & ReadAt>('count', { ...RANGE_KINDS, ...READ_KINDS })
+const snapshotOptions = optionsOf<WaitOptions>('snapshot', WAIT_KINDS)
+const beginOptions = optionsOf<BeginOptions>('begin', BEGIN_KINDS)
+const transactionOptions = optionsOf<TransactionOptions>('transaction', { ...BEGIN_KINDS, retries: COUNT })
+
 const LOCK_WAIT_MS_DEFAULT = 3000
 const RETRIES_DEFAULT = 10
 /** A round trip costs more than this many bytes: up to here a transaction commits in one. */
@@ -60,6 +107,7 @@ const BATCH_BYTES = 1024 * 1024
  * @throws TypeError when it is no URL of http or https.
  */
 export function connect(url: string, options: ConnectOptions = {}): Db {
+  connectOptions(options)
   const { protocol, username, password, search, hash, href } = parseUrl(url)
   if ((protocol !== 'http:' && protocol !== 'https:') || `${username}${password}${search}${hash}` !== '')
     throw new TypeError(`"${url}" must be an http or https URL without user, query and fragment`)
@@ -100,6 +148,7 @@ export class Db {
 
   /** Like `get`, with the version's `commitTs`: what `ifMatch` of a later write takes. */
   async getVersion<A extends As = 'text'>(key: Bytes, options: ReadOptions<A> = {}): Promise<Versioned<A> | undefined> {
+    readOptions(options)
     const bytes = toKey(key)
     const found = await this.#autocommit.get(bytes, timestampOf(options), this.#callOptions(options))
     return found && { value: readValue(found.value, options.as ?? ('text' as A), bytes), commitTs: found.commitTs }
@@ -107,12 +156,14 @@ export class Db {
 
   /** Exactly once, however often it has to be sent. @throws KvError `precondition_failed` when a condition fails. */
   async put(key: Bytes, value: Bytes, options: PutOptions = {}): Promise<Written> {
+    putOptions(options)
     const written = this.#autocommit.write(toKey(key), toValue(value), options, this.#callOptions(options))
     return { commitTs: await written }
   }
 
   /** Exactly once; an absent key may be deleted too. @throws KvError `precondition_failed` when the condition fails. */
   async delete(key: Bytes, options: DeleteOptions = {}): Promise<Written> {
+    deleteOptions(options)
     return { commitTs: await this.#autocommit.write(toKey(key), undefined, options, this.#callOptions(options)) }
   }
 
@@ -123,15 +174,18 @@ export class Db {
     keys: readonly Bytes[],
     options: ReadOptions<A> = {},
   ): Promise<(Read<A> | undefined)[]> {
+    readOptions(options)
+    const asked = toKeys(keys)
     const ts = timestampOf(options) ?? (await this.#now(options.signal))
     const reader = this.#coordinator.snapshot(ts, this.#callOptions(options))
-    return batchGetValues(keys, options.as ?? ('text' as A), (some) => reader.batchGet(some))
+    return batchGetValues(asked, options.as ?? ('text' as A), (some) => reader.batchGet(some))
   }
 
   /** The pairs of a range in the order of their keys, fetched a page at a time, all of one snapshot. */
   async *scan<A extends As = 'text', K extends boolean = false>(
     options: ScanOptions<A, K> & WaitOptions & ReadAt = {},
   ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
+    keyRangeOf(scanOptions(options)) // What it refuses is refused before anything is sent.
     const ts = timestampOf(options) ?? (await this.#now(options.signal))
     const reader = this.#coordinator.snapshot(ts, this.#callOptions(options))
     yield* scanPages<A, K, Timestamp>(options, async (page) => (await reader.scan(page)).pairs)
@@ -139,11 +193,13 @@ export class Db {
 
   /** How many keys are in a range. The server counts; no pair is sent. */
   async count(options: RangeOptions & WaitOptions & ReadAt = {}): Promise<number> {
+    countOptions(options)
     return this.#autocommit.count(options, timestampOf(options), this.#callOptions(options))
   }
 
   /** The database as of a timestamp or an instant; as of now when none is given. */
   async snapshot(at?: Timestamp | Date, options: WaitOptions = {}): Promise<Snapshot> {
+    snapshotOptions(options)
     const asked = at instanceof Date ? timestampOf({ at }) : timestampOf({ ts: at })
     const ts = asked ?? (await this.#now(options.signal))
     const callOptions = (signal = options.signal): CallOptions => this.#callOptions({ ...options, signal })
@@ -161,17 +217,19 @@ export class Db {
    * transaction, so what it does outside may happen more than once. What it throws rolls back and is thrown on.
    * @throws KvError: the last failure when the retries are used up; Undetermined: nobody knows whether it committed.
    */
-  transaction<T>(run: (txn: Txn) => T | Promise<T>, options: TransactionOptions = {}): Promise<T> {
-    return runTransaction(() => this.begin(options), run, options.retries ?? RETRIES_DEFAULT, options.signal)
+  async transaction<T>(run: (txn: Txn) => T | Promise<T>, options: TransactionOptions = {}): Promise<T> {
+    const { retries = RETRIES_DEFAULT, signal } = transactionOptions(options)
+    if (typeof run !== 'function') throw new TypeError('the first argument of transaction must be a function')
+    return runTransaction(() => this.#begin(options), run, retries, signal)
   }
 
   /** A transaction that the caller commits or rolls back. Nothing is retried. */
   async begin(options: BeginOptions = {}): Promise<OpenTxn> {
+    return this.#begin(beginOptions(options))
+  }
+
+  async #begin(options: BeginOptions): Promise<OpenTxn> {
     const { mode = 'optimistic', isolation = 'snapshot' } = options
-    // In JavaScript a misspelt one would be the weaker one, without a word.
-    if (mode !== 'optimistic' && mode !== 'pessimistic') throw new TypeError(`mode must not be ${String(mode)}`)
-    if (isolation !== 'snapshot' && isolation !== 'serializable')
-      throw new TypeError(`isolation must not be ${String(isolation)}`)
     return new OpenTxn(await this.#coordinator.begin({ mode, isolation, ...this.#callOptions(options) }))
   }
 
@@ -188,7 +246,6 @@ export class Db {
 
   #callOptions({ lockWaitMs = this.#lockWaitMs, signal }: WaitOptions): CallOptions {
     this.#requireOpen()
-    if (!(lockWaitMs >= 0)) throw new TypeError('lockWaitMs must be a number from 0')
     return { lockWaitMs, signal }
   }
 

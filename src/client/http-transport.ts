@@ -1,6 +1,7 @@
 import { ConnectionError } from './connection-error.js'
 import { MSGPACK } from './http-message.js'
 import { errorOf } from './http-problem.js'
+import { type Kinds, kind, TIME_MS } from './options.js'
 import { retryAfterMs } from './retry-after.js'
 import { sleep } from './sleep.js'
 import { isUncertain, noteRefusedRepetition } from './uncertain.js'
@@ -17,11 +18,28 @@ export interface TransportOptions {
   readonly headers?: Readonly<Record<string, string>> | undefined
   /** How long one request may take, from sending it to the last byte of its answer. Default 10 000. */
   readonly requestTimeoutMs?: number | undefined
+  /** How long a server is waited for that has never answered. Default 3000. */
+  readonly connectTimeoutMs?: number | undefined
   /** How long a request is repeated that got no answer, or that the server could not serve just then. Default 10 000. */
   readonly retryMs?: number | undefined
 }
 
 export type Token = string | (() => string | Promise<string>)
+
+const TIMEOUT_MS = kind<number>('a number of milliseconds above 0', (value) => typeof value === 'number' && value > 0)
+const isFunction = (value: unknown): boolean => typeof value === 'function'
+
+export const TRANSPORT_KINDS: Kinds<TransportOptions> = {
+  fetch: kind('a function', isFunction),
+  token: kind('a string, or a function that gives one', (value) => typeof value === 'string' || isFunction(value)),
+  headers: kind(
+    'an object of names and values',
+    (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+  ),
+  requestTimeoutMs: TIMEOUT_MS,
+  connectTimeoutMs: TIMEOUT_MS,
+  retryMs: TIME_MS,
+}
 
 /** A request that does no harm when it is repeated, whether the first arrived or not. */
 export interface HttpRequest {
@@ -41,6 +59,7 @@ export interface HttpAnswer {
 }
 
 const REQUEST_TIMEOUT_MS_DEFAULT = 10_000
+const CONNECT_TIMEOUT_MS_DEFAULT = 3000
 const RETRY_MS_DEFAULT = 10_000
 const PAUSE_MS_FIRST = 25
 const PAUSE_MS_MAX = 1000
@@ -75,7 +94,10 @@ export class HttpTransport {
   readonly #headers: Readonly<Record<string, string>>
   readonly #token: Token | undefined
   readonly #requestTimeoutMs: number
+  readonly #connectTimeoutMs: number
   readonly #retryMs: number
+  /** Somebody has answered, whatever it was. */
+  #wasReached = false
 
   /** @param url without a slash at its end. @throws TypeError for headers and tokens that are none. */
   constructor(url: string, options: TransportOptions = {}) {
@@ -85,6 +107,7 @@ export class HttpTransport {
     this.#headers = options.headers === undefined ? {} : Object.fromEntries(new Headers(options.headers))
     this.#token = typeof options.token === 'string' ? requireToken(options.token) : options.token
     this.#requestTimeoutMs = options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS_DEFAULT
+    this.#connectTimeoutMs = options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS_DEFAULT
     this.#retryMs = options.retryMs ?? RETRY_MS_DEFAULT
   }
 
@@ -94,12 +117,12 @@ export class HttpTransport {
    *   the last try was turned away while an earlier one may have got through; the signal's reason.
    */
   async send(request: HttpRequest): Promise<HttpAnswer> {
-    const giveUpAt = performance.now() + this.#retryMs
+    const startedAt = performance.now()
     let mayHaveTakenEffect = false
     let pauseMs = PAUSE_MS_FIRST
     for (let tries = 1; ; tries++) {
       request.signal?.throwIfAborted()
-      const attempt = await this.#attempt(request)
+      const attempt = await this.#attempt(request, startedAt)
       if ('answer' in attempt) return attempt.answer
       const { error, isFinal, retryAfter } = attempt
       if (isFinal) {
@@ -108,7 +131,9 @@ export class HttpTransport {
       }
       mayHaveTakenEffect ||= isUncertain(error)
       const waitMs = Math.max(pauseMs * (0.5 + Math.random() / 2), retryAfterMs(retryAfter))
-      if (performance.now() + waitMs > giveUpAt) throw this.#lastError(request, error, tries, mayHaveTakenEffect)
+      const budgetMs = this.#wasReached ? this.#retryMs : Math.min(this.#retryMs, this.#connectTimeoutMs)
+      if (performance.now() + waitMs > startedAt + budgetMs)
+        throw this.#lastError(request, error, tries, mayHaveTakenEffect)
       await sleep(waitMs, request.signal)
       pauseMs = Math.min(PAUSE_MS_MAX, pauseMs * 2)
     }
@@ -121,7 +146,7 @@ export class HttpTransport {
     return { authorization: `Bearer ${token}` }
   }
 
-  async #attempt(request: HttpRequest): Promise<Attempt> {
+  async #attempt(request: HttpRequest, startedAt: number): Promise<Attempt> {
     let authorization: Authorization
     try {
       authorization = await this.#authorization()
@@ -131,7 +156,7 @@ export class HttpTransport {
     let response: Response
     let body: Uint8Array
     try {
-      ;[response, body] = await this.#exchange(request, authorization)
+      ;[response, body] = await this.#exchange(request, authorization, startedAt)
     } catch (error) {
       if (request.signal?.aborted) throw request.signal.reason
       return { error: connectionErrorOf(error), isFinal: false, retryAfter: null }
@@ -143,7 +168,11 @@ export class HttpTransport {
   }
 
   /** One request and the whole answer. */
-  async #exchange(request: HttpRequest, authorization: Authorization): Promise<[response: Response, body: Uint8Array]> {
+  async #exchange(
+    request: HttpRequest,
+    authorization: Authorization,
+    startedAt: number,
+  ): Promise<[response: Response, body: Uint8Array]> {
     const { method, path, headers, body, waitMs = 0, signal } = request
     signal?.throwIfAborted() // Meanwhile: it says so once.
     // Not AbortSignal.any: what that makes lives as long as the caller's signal in Node 20.
@@ -152,6 +181,7 @@ export class HttpTransport {
     signal?.addEventListener('abort', abort, { once: true })
     const timeoutMs = Math.min(this.#requestTimeoutMs + waitMs, TIMER_MS_MAX)
     const timer = setTimeout(() => controller.abort(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
+    const stopWatching = this.#wasReached ? undefined : this.#watchConnecting(controller, startedAt)
     try {
       const init = {
         method,
@@ -162,18 +192,51 @@ export class HttpTransport {
         ...(body === undefined ? {} : { body: body as Uint8Array<ArrayBuffer> }),
       }
       const response = await this.#fetch(`${this.#url}${path}`, init)
+      this.#wasReached = true
       return [response, new Uint8Array(await response.arrayBuffer())]
     } finally {
       clearTimeout(timer)
+      stopWatching?.()
       signal?.removeEventListener('abort', abort)
+    }
+  }
+
+  /**
+   * fetch does not tell a server that is slow from one that takes no connection. So beside a request that stays without
+   * an answer another one asks whether anybody is there, and when it is not answered in time, both end.
+   * @returns ends the watch.
+   */
+  #watchConnecting(request: AbortController, startedAt: number): () => void {
+    const leftMs = Math.max(0, startedAt + this.#connectTimeoutMs - performance.now())
+    const probe = new AbortController()
+    const ask = async (): Promise<void> => {
+      // A timer after a timer: what arrived while the program was busy is read in between.
+      timer = setTimeout(
+        () => request.abort(new Error(`no connection within ${this.#connectTimeoutMs} ms`)),
+        Math.min(leftMs / 2, TIMER_MS_MAX),
+      )
+      try {
+        const init = { headers: this.#headers, signal: probe.signal, cache: 'no-store', redirect: 'manual' as const }
+        const response = await this.#fetch(`${this.#url}/healthz`, init)
+        this.#wasReached = true
+        clearTimeout(timer)
+        await response.arrayBuffer()
+      } catch {} // The request itself says why.
+    }
+    let timer = setTimeout(() => void ask(), Math.min(leftMs / 2, TIMER_MS_MAX))
+    return () => {
+      clearTimeout(timer)
+      probe.abort()
     }
   }
 
   #lastError({ method, path }: HttpRequest, last: Error, tries: number, mayHaveTakenEffect: boolean): Error {
     const isAnswer = !(last instanceof ConnectionError) && !isUnexpected(last)
     if (isAnswer && isUncertain(last) === mayHaveTakenEffect) return last
-    const call = `${method} ${this.#url}${path.replace(/\?.*/, '')}`
-    return new ConnectionError(`${call} failed, tried ${tries === 1 ? 'once' : `${tries} times`}: ${last.message}`, {
+    const failed = this.#wasReached
+      ? `${method} ${this.#url}${path.replace(/\?.*/, '')} failed`
+      : `no server was reached at ${this.#url}`
+    return new ConnectionError(`${failed}, tried ${tries === 1 ? 'once' : `${tries} times`}: ${last.message}`, {
       cause: last instanceof ConnectionError ? last.cause : last,
       mayHaveTakenEffect,
     })
@@ -194,6 +257,12 @@ function isUnexpected(error: unknown): boolean {
 function connectionErrorOf(error: unknown): ConnectionError {
   const reason = error instanceof Error && error.cause instanceof Error ? error.cause : error
   const code = reason instanceof Error && 'code' in reason ? reason.code : undefined
-  const message = reason instanceof Error && reason.message !== '' ? reason.message : String(code ?? reason)
+  const message = messageOf(reason) || String(code ?? reason)
   return new ConnectionError(message, { cause: error, mayHaveTakenEffect: !NEVER_SENT.has(code) })
+}
+
+/** Of a name with several addresses there is an error each. */
+function messageOf(error: unknown): string {
+  if (error instanceof AggregateError) return error.errors.map(messageOf).join(', ')
+  return error instanceof Error ? error.message : ''
 }

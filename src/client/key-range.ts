@@ -1,11 +1,14 @@
 import type { KeyRange } from '../percolator/api.js'
 import { afterKey, afterPrefix } from '../percolator/key-range.js'
 import { type Bytes, toBytes } from './bytes.js'
+import { BYTES, type Kinds } from './options.js'
 
 /** All keys that begin with `prefix`, or those from `start` up to `end`, without it. An absent bound is open. */
 export type RangeOptions =
   | { readonly prefix?: Bytes | undefined; readonly start?: undefined; readonly end?: undefined }
   | { readonly prefix?: undefined; readonly start?: Bytes | undefined; readonly end?: Bytes | undefined }
+
+export const RANGE_KINDS: Kinds<RangeOptions> = { prefix: BYTES, start: BYTES, end: BYTES }
 
 /** @throws TypeError for `prefix` together with a bound. */
 export function keyRangeOf({ prefix, start, end }: RangeOptions): KeyRange {

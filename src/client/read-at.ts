@@ -1,9 +1,12 @@
 import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
+import { DATE, type Kinds, TIMESTAMP } from './options.js'
 
 /** When to read: a timestamp, or an instant of the clock; now when neither is given. */
 export type ReadAt =
   | { readonly ts?: Timestamp | undefined; readonly at?: undefined }
   | { readonly ts?: undefined; readonly at?: Date | undefined }
+
+export const READ_AT_KINDS: Kinds<ReadAt> = { ts: TIMESTAMP, at: DATE }
 
 /** @returns undefined for now. An instant means all that was committed up to and in its millisecond. */
 export function timestampOf({ ts, at }: ReadAt): Timestamp | undefined {

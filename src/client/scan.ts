@@ -2,8 +2,9 @@ import { pairBytes } from '../percolator/answer-size.js'
 import type { KeyRange } from '../percolator/api.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 import { isAnswerTooLarge } from './answer-too-large.js'
-import { type As, type Read, readKey, readValue } from './bytes.js'
-import { keyRangeOf, type RangeOptions, rangeAfter } from './key-range.js'
+import { AS, type As, type Read, readKey, readValue } from './bytes.js'
+import { keyRangeOf, RANGE_KINDS, type RangeOptions, rangeAfter } from './key-range.js'
+import { BOOLEAN, COUNT, type Kinds } from './options.js'
 import type { MergedPair } from './write-buffer.js'
 
 export type ScanOptions<A extends As = As, K extends boolean = boolean> = RangeOptions & {
@@ -15,6 +16,14 @@ export type ScanOptions<A extends As = As, K extends boolean = boolean> = RangeO
   readonly reverse?: boolean | undefined
   /** Leaves the values out, and does not send them. */
   readonly keysOnly?: K | undefined
+}
+
+export const SCAN_KINDS: Kinds<ScanOptions> = {
+  ...RANGE_KINDS,
+  as: AS,
+  limit: COUNT,
+  reverse: BOOLEAN,
+  keysOnly: BOOLEAN,
 }
 
 /** @typeParam Ts a transaction's own writes have no `commitTs` yet. */
@@ -42,7 +51,6 @@ export async function* scanPages<A extends As, K extends boolean, Ts extends Tim
   readPage: (request: PageRequest) => Promise<readonly (MergedPair & { readonly commitTs?: Ts })[]>,
 ): AsyncGenerator<ScanPair<A, K, Ts>, void, undefined> {
   const { as = 'text' as A, limit = Number.POSITIVE_INFINITY, reverse = false, keysOnly = false } = options
-  if (!(limit >= 0)) throw new TypeError('limit must be a number from 0')
   let range = keyRangeOf(options)
   let size = keysOnly ? PAGE_MAX : PAGE_FIRST
   for (let left = limit; left > 0; ) {

@@ -1,8 +1,9 @@
 import type { Timestamp } from '../percolator/timestamp.js'
 import { batchGetValues } from './batch-get.js'
-import { type As, type Bytes, type Read, readValue, toKey } from './bytes.js'
-import type { RangeOptions } from './key-range.js'
-import { type ScanOptions, type ScanPair, scanPages } from './scan.js'
+import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys } from './bytes.js'
+import { RANGE_KINDS, type RangeOptions } from './key-range.js'
+import { optionsOf, SIGNAL } from './options.js'
+import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 import type { SnapshotReader } from './snapshot-reader.js'
 
 /** A value and the version that it is. */
@@ -17,6 +18,14 @@ export interface SnapshotReadOptions<A extends As = As> {
   readonly as?: A | undefined
   readonly signal?: AbortSignal | undefined
 }
+
+interface SignalOption {
+  readonly signal?: AbortSignal | undefined
+}
+
+const readOptions = optionsOf<SnapshotReadOptions>('a read of a snapshot', { as: AS, signal: SIGNAL })
+const scanOptions = optionsOf<ScanOptions & SignalOption>('scan', { ...SCAN_KINDS, signal: SIGNAL })
+const countOptions = optionsOf<RangeOptions & SignalOption>('count', { ...RANGE_KINDS, signal: SIGNAL })
 
 /** The whole database as of one timestamp. Whatever is committed later, its answers stay the same. */
 export class Snapshot {
@@ -41,8 +50,9 @@ export class Snapshot {
   /** Like `get`, with the version's `commitTs`. */
   async getVersion<A extends As = 'text'>(
     key: Bytes,
-    { as = 'text' as A, signal }: SnapshotReadOptions<A> = {},
+    options: SnapshotReadOptions<A> = {},
   ): Promise<Versioned<A> | undefined> {
+    const { as = 'text' as A, signal } = readOptions(options)
     const bytes = toKey(key)
     const found = await this.#readerOf(signal).get(bytes)
     return found && { value: readValue(found.value, as, bytes), commitTs: found.commitTs }
@@ -51,22 +61,23 @@ export class Snapshot {
   /** @returns the values in the order of the keys, undefined where there is none. */
   async batchGet<A extends As = 'text'>(
     keys: readonly Bytes[],
-    { as = 'text' as A, signal }: SnapshotReadOptions<A> = {},
+    options: SnapshotReadOptions<A> = {},
   ): Promise<(Read<A> | undefined)[]> {
+    const { as = 'text' as A, signal } = readOptions(options)
     const reader = this.#readerOf(signal)
-    return batchGetValues(keys, as, (some) => reader.batchGet(some))
+    return batchGetValues(toKeys(keys), as, (some) => reader.batchGet(some))
   }
 
   /** The pairs of a range in the order of their keys, fetched a page at a time. */
-  scan<A extends As = 'text', K extends boolean = false>(
-    options: ScanOptions<A, K> & { readonly signal?: AbortSignal | undefined } = {},
+  async *scan<A extends As = 'text', K extends boolean = false>(
+    options: ScanOptions<A, K> & SignalOption = {},
   ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
-    const reader = this.#readerOf(options.signal)
-    return scanPages<A, K, Timestamp>(options, async (page) => (await reader.scan(page)).pairs)
+    const reader = this.#readerOf(scanOptions(options).signal)
+    yield* scanPages<A, K, Timestamp>(options, async (page) => (await reader.scan(page)).pairs)
   }
 
   /** How many keys are in a range. The server counts; no pair is sent. */
-  count(range: RangeOptions & { readonly signal?: AbortSignal | undefined } = {}): Promise<number> {
-    return this.#count(range, range.signal)
+  async count(options: RangeOptions & SignalOption = {}): Promise<number> {
+    return this.#count(countOptions(options), options.signal)
   }
 }

@@ -1,14 +1,18 @@
 import type { Timestamp } from '../percolator/timestamp.js'
 import { batchGetValues } from './batch-get.js'
-import { type As, type Bytes, type Read, readValue, toKey, toValue } from './bytes.js'
-import { incremented } from './counter.js'
-import { type ScanOptions, type ScanPair, scanPages } from './scan.js'
+import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
+import { incremented, requireSafeInteger } from './counter.js'
+import { optionsOf, requireNoOptions } from './options.js'
+import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 import type { Transaction } from './transaction.js'
 
 export interface TxnReadOptions<A extends As = As> {
   /** How values are given back. Default `text`. */
   readonly as?: A | undefined
 }
+
+const readOptions = optionsOf<TxnReadOptions>('a read of a transaction', { as: AS })
+const scanOptions = optionsOf<ScanOptions>('scan of a transaction', SCAN_KINDS)
 
 /**
  * A transaction, as the function given to `db.transaction` gets it: reads see the snapshot at `startTs` and the
@@ -35,8 +39,9 @@ export class Txn {
   }
 
   /** @returns undefined when there is no such key. */
-  get<A extends As = 'text'>(key: Bytes, { as = 'text' as A }: TxnReadOptions<A> = {}): Promise<Read<A> | undefined> {
+  get<A extends As = 'text'>(key: Bytes, options: TxnReadOptions<A> = {}): Promise<Read<A> | undefined> {
     return this.#run(async () => {
+      const { as = 'text' as A } = readOptions(options)
       const bytes = toKey(key)
       const found = await this.transaction.get(bytes)
       return found && readValue(found.value, as, bytes)
@@ -48,11 +53,9 @@ export class Txn {
    * latest version, which may be newer than the snapshot. Optimistic: a version newer than the snapshot is a conflict at
    * commit.
    */
-  getForUpdate<A extends As = 'text'>(
-    key: Bytes,
-    { as = 'text' as A }: TxnReadOptions<A> = {},
-  ): Promise<Read<A> | undefined> {
+  getForUpdate<A extends As = 'text'>(key: Bytes, options: TxnReadOptions<A> = {}): Promise<Read<A> | undefined> {
     return this.#run(async () => {
+      const { as = 'text' as A } = readOptions(options)
       const bytes = toKey(key)
       const found = await this.transaction.getForUpdate(bytes)
       return found && readValue(found.value, as, bytes)
@@ -62,32 +65,44 @@ export class Txn {
   /** @returns the values in the order of the keys, undefined where there is none. */
   batchGet<A extends As = 'text'>(
     keys: readonly Bytes[],
-    { as = 'text' as A }: TxnReadOptions<A> = {},
+    options: TxnReadOptions<A> = {},
   ): Promise<(Read<A> | undefined)[]> {
-    return this.#run(() => batchGetValues(keys, as, (some) => this.transaction.batchGet(some)))
+    return this.#run(async () => {
+      const { as = 'text' as A } = readOptions(options)
+      return batchGetValues(toKeys(keys), as, (some) => this.transaction.batchGet(some))
+    })
   }
 
   /** The pairs of a range in the order of their keys; `commitTs` is undefined for the transaction's own writes. */
-  scan<A extends As = 'text', K extends boolean = false>(
+  async *scan<A extends As = 'text', K extends boolean = false>(
     options: ScanOptions<A, K> = {},
   ): AsyncGenerator<ScanPair<A, K, Timestamp | undefined>, void, undefined> {
-    return scanPages<A, K, Timestamp | undefined>(options, (page) =>
+    yield* scanPages<A, K, Timestamp | undefined>(scanOptions(options), (page) =>
       this.#run(async () => (await this.transaction.scan(page)).pairs),
     )
   }
 
-  put(key: Bytes, value: Bytes): Promise<void> {
-    return this.#run(async () => this.transaction.put(toKey(key), toValue(value)))
+  put(key: Bytes, value: Bytes, ...none: []): Promise<void> {
+    return this.#run(async () => {
+      requireNoOptions('put of a transaction', none)
+      return this.transaction.put(toKey(key), toValue(value))
+    })
   }
 
   /** An absent key may be deleted too. */
-  delete(key: Bytes): Promise<void> {
-    return this.#run(async () => this.transaction.delete(toKey(key)))
+  delete(key: Bytes, ...none: []): Promise<void> {
+    return this.#run(async () => {
+      requireNoOptions('delete of a transaction', none)
+      return this.transaction.delete(toKey(key))
+    })
   }
 
   /** Writes a key that must not exist. @throws KvError `already_exists`, here or at commit. */
-  insert(key: Bytes, value: Bytes): Promise<void> {
-    return this.#run(() => this.transaction.insert(toKey(key), toValue(value)))
+  insert(key: Bytes, value: Bytes, ...none: []): Promise<void> {
+    return this.#run(async () => {
+      requireNoOptions('insert', none)
+      return this.transaction.insert(toKey(key), toValue(value))
+    })
   }
 
   /**
@@ -95,8 +110,10 @@ export class Txn {
    * @returns what it comes to.
    * @throws TypeError when the value is no integer, RangeError when the sum is no safe one.
    */
-  increment(key: Bytes, by = 1): Promise<number> {
+  increment(key: Bytes, by = 1, ...none: []): Promise<number> {
     return this.#run(async () => {
+      requireNoOptions('increment', none)
+      requireSafeInteger(by)
       const bytes = toKey(key)
       const sum = incremented((await this.transaction.getForUpdate(bytes))?.value, by, bytes)
       await this.transaction.put(bytes, toValue(String(sum)))

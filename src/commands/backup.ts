@@ -6,11 +6,12 @@ import { RunningSums } from '../backup/running-sums.js'
 import { type Flags, flagsHelp, integer, readFlags } from '../flags.js'
 import { afterKey } from '../percolator/key-range.js'
 import type { Timestamp } from '../percolator/timestamp.js'
+import { amount } from './amount.js'
 import type { Command } from './command.js'
 import { type Output, PartFile, STDOUT } from './output.js'
 import { Progress } from './progress.js'
 import { RemotePin } from './remote-pin.js'
-import { bytesOf, isPassing, Refused, type RemoteServer, remoteServer, SERVER_FLAGS } from './remote-server.js'
+import { isPassing, Refused, type RemoteServer, remoteServer, SERVER_FLAGS } from './remote-server.js'
 
 const BACKUP_FLAGS = {
   ...SERVER_FLAGS,
@@ -34,8 +35,8 @@ ${flagsHelp(BACKUP_FLAGS)}`,
     const flags = readFlags(BACKUP_FLAGS, args, env, ['FILE'])
     const askedTs = flags.optional('ts')
     const ts = askedTs && integer(askedTs, 1, Number.MAX_SAFE_INTEGER)
-    const server = remoteServer(flags, env)
-    const progress = new Progress('backup', 'keys', { isQuiet: flags.isSet('quiet') })
+    const server = await remoteServer(flags, env)
+    const progress = new Progress('backup', 'key', { isQuiet: flags.isSet('quiet') })
     const path = flags.positionals[0] as string
     const file = path === '-' ? undefined : await PartFile.open(path)
     try {
@@ -75,7 +76,7 @@ class Transfer {
     if (!isWanted || sums.isClosed) return this.#startOver(file)
     await file.keep(sums.length)
     this.#encoder = new BackupEncoder(sums)
-    if (sums.pairs > 0) this.progress.note(`going on after ${sums.pairs} keys of ts ${this.#header?.ts}`)
+    if (sums.pairs > 0) this.progress.note(`going on after ${amount(sums.pairs, 'key')} of ts ${this.#header?.ts}`)
   }
 
   async run(askedTs: Timestamp | undefined): Promise<void> {
@@ -127,13 +128,12 @@ class Transfer {
     const start = lastKey && afterKey(lastKey)
     const query = [ts && `ts=${ts}`, start && `start=${percentEncoded(start)}`].filter((part) => part !== undefined)
     const response = await this.server.send('GET', `/v1/admin/backup?${query.join('&')}`)
-    for await (const block of decodeBackup(bytesOf(response))) {
+    for await (const block of decodeBackup(this.server.bytesOf(response))) {
       if (block.type === 'header') await this.#begin(block.header)
       if (block.type !== 'data') continue
       const bytes = this.#encoder.data(block.pairs, block.body)
       await this.output.write(bytes)
-      this.progress.items += block.pairs.length
-      this.progress.bytes += bytes.length
+      this.progress.add(block.pairs.length, bytes.length)
     }
   }
 

@@ -1,6 +1,7 @@
 import { flagsHelp, integer, notEmpty, readFlags } from '../flags.js'
 import { checkDirectory } from '../store/leveldb/check-directory.js'
 import type { Problem } from '../store/leveldb/check-key.js'
+import { amount } from './amount.js'
 import type { Command } from './command.js'
 import { progressLine } from './progress-line.js'
 
@@ -49,12 +50,12 @@ ${flagsHelp(FLAGS)}`,
     for (const { message } of files.faults) print(`damaged_file: ${message}`)
     for (const { kind, message } of problems) print(`${kind}: ${message}`)
     if (records === undefined) return print('damaged: files; their records are left alone until perkv repair has run')
-    if (records.problems > problems.length) print(`... ${records.problems} problems in all`)
+    if (records.problems > problems.length) print(`... ${amount(records.problems, 'problem')} in all`)
     print(`files     ${files.files}, tables ${mb(files.bytes)}`)
     for (const [name, counted] of Object.entries(records.families))
-      print(`${name.padEnd(9)} ${counted.records.toLocaleString('en')} records, ${mb(counted.bytes)}`)
+      print(`${name.padEnd(9)} ${amount(counted.records, 'record')}, ${mb(counted.bytes)}`)
     print(`keys      ${records.keys.toLocaleString('en')}`)
-    print(isSound ? 'sound' : `damaged: ${records.problems} problems`)
+    print(isSound ? 'sound' : `damaged: ${amount(records.problems, 'problem')}`)
   },
 }
 

@@ -3,7 +3,7 @@ import type { Command } from './command.js'
 import { openOutput } from './output.js'
 import { Progress } from './progress.js'
 import { RemotePin } from './remote-pin.js'
-import { bytesOf, remoteServer, SERVER_FLAGS } from './remote-server.js'
+import { remoteServer, SERVER_FLAGS } from './remote-server.js'
 
 const DUMP_FLAGS = {
   ...SERVER_FLAGS,
@@ -29,7 +29,6 @@ ${flagsHelp(DUMP_FLAGS)}`,
   async run(args, env) {
     const flags = readFlags(DUMP_FLAGS, args, env, ['[FILE]'])
     const asked = flags.optional('ts')
-    const server = remoteServer(flags, env)
     const query = new URLSearchParams({ lock_wait_ms: String(LOCK_WAIT_MS) })
     for (const name of ['prefix', 'start', 'end'] as const) {
       const given = flags.optional(name)
@@ -37,22 +36,23 @@ ${flagsHelp(DUMP_FLAGS)}`,
       if (name !== 'prefix' && query.has('prefix')) throw new UsageError(`--prefix does not go with --${name}`)
       query.set(name, given.text)
     }
-    const progress = new Progress('dump', 'lines', { isQuiet: flags.isSet('quiet') })
+    const ts = asked && integer(asked, 1, Number.MAX_SAFE_INTEGER)
+    const server = await remoteServer(flags, env)
+    const progress = new Progress('dump', 'line', { isQuiet: flags.isSet('quiet') })
     const output = await openOutput(flags.positionals[0] ?? '-')
     let pin: RemotePin | undefined
     try {
-      pin = await RemotePin.take(server, asked && integer(asked, 1, Number.MAX_SAFE_INTEGER))
-      const ts = pin?.ts ?? asked?.text
-      if (ts !== undefined) query.set('ts', String(ts))
+      pin = await RemotePin.take(server, ts)
+      const pinnedTs = pin?.ts ?? ts
+      if (pinnedTs !== undefined) query.set('ts', String(pinnedTs))
       const headers = { accept: 'application/x-ndjson' }
       const response = await server.send('GET', `/v1/kv?${query}`, { headers })
-      for await (const chunk of bytesOf(response)) {
+      for await (const chunk of server.bytesOf(response)) {
         await output.write(chunk)
-        progress.bytes += chunk.length
-        progress.items += countOf(NEWLINE, chunk)
+        progress.add(countOf(NEWLINE, chunk), chunk.length)
       }
       await output.finish()
-      progress.finish()
+      progress.finish(progress.items === 0 ? ': the server has no such keys' : '')
     } finally {
       progress.stop()
       await output.close()

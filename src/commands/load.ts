@@ -36,10 +36,10 @@ ${flagsHelp(LOAD_FLAGS)}`,
     const concurrency = integer(flags.required('concurrency'), 1, 1000)
     const batchLines = integer(flags.required('batch'), 1, 100_000)
     const skipLines = integer(flags.required('skip-lines'), 0, Number.MAX_SAFE_INTEGER)
-    const server = remoteServer(flags, env)
     const path = flags.positionals[0] as string
     const totalBytes = path === '-' ? undefined : (await stat(path)).size
-    const progress = new Progress('load', 'lines', { isQuiet: flags.isSet('quiet'), totalBytes })
+    const server = await remoteServer(flags, env)
+    const progress = new Progress('load', 'line', { isQuiet: flags.isSet('quiet'), totalBytes })
     const loading = new Loading(server, progress, skipLines)
     const source = path === '-' ? process.stdin : createReadStream(path, { highWaterMark: 256 * 1024 })
     const interrupt = (): void => {
@@ -73,7 +73,10 @@ interface Batch {
   readonly lines: number[]
   readonly ops: object[]
   readonly keys: Set<string>
+  /** Of its ops. */
   bytes: number
+  /** Of all lines since the batch before, those that are skipped or empty too. */
+  readBytes: number
 }
 
 class Loading {
@@ -82,6 +85,8 @@ class Loading {
   #failedFrom = Number.POSITIVE_INFINITY
   /** The last line that was read. */
   #line = 0
+  /** Somebody was told that it has to wait; once, until something is stored again. */
+  #isTold = false
 
   constructor(
     readonly server: RemoteServer,
@@ -99,7 +104,7 @@ class Loading {
       for await (const line of lines) {
         if (this.#failure !== undefined) break
         this.#line++
-        this.progress.bytes += line.length + 1
+        batch.readBytes += line.length + 1
         if (this.#line <= this.skipLines) continue
         this.#add(batch, line)
         if (batch.lines.length < batchLines && batch.bytes < BATCH_BYTES) continue
@@ -114,7 +119,7 @@ class Loading {
     await Promise.all(this.#inFlight.values())
     if (this.#failure === undefined) return
     const stored = this.#failedFrom - 1
-    const reason = this.#failure instanceof Error ? this.#failure.message : String(this.#failure)
+    const reason = messageOf(this.#failure)
     const rest = stored > 0 ? `; all up to line ${stored} is stored, go on with --skip-lines ${stored}` : ''
     throw new LoadError(`${reason}${rest}`)
   }
@@ -139,7 +144,8 @@ class Loading {
     }
     const sending = this.#send(batch)
       .then(() => {
-        this.progress.items += batch.lines.length
+        this.progress.add(batch.lines.length, batch.readBytes)
+        this.#isTold = false
       })
       .catch((error: unknown) => {
         if (batch.from < this.#failedFrom) this.#failure = error
@@ -157,6 +163,10 @@ class Loading {
         return
       } catch (error) {
         if (tries >= TRIES_MAX || !isRetryable(error)) throw located(error, batch)
+        if (isPassing(error) && !this.#isTold) {
+          this.#isTold = true
+          this.progress.note(`${messageOf(error)}; trying again`)
+        }
         const waitMs = Math.min(PAUSE_MS_MAX, PAUSE_MS * 2 ** (tries - 1)) * (0.5 + Math.random() / 2)
         await pause(Math.max(waitMs, error instanceof Refused ? error.retryAfterMs : 0))
       }
@@ -164,8 +174,12 @@ class Loading {
   }
 }
 
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}
+
 function newBatch(from: number): Batch {
-  return { from, lines: [], ops: [], keys: new Set(), bytes: 0 }
+  return { from, lines: [], ops: [], keys: new Set(), bytes: 0, readBytes: 0 }
 }
 
 /** The same for the same bytes, however they are written. */

@@ -1,3 +1,5 @@
+import { amount } from './amount.js'
+
 const EVERY_MS_TTY = 200
 const EVERY_MS_LINES = 5000
 const BAR_WIDTH = 24
@@ -11,21 +13,27 @@ export interface ProgressOptions {
 /** How far a command has come, on stderr: a bar where somebody watches, a line now and then where it goes to a log. */
 export class Progress {
   bytes = 0
-  items = 0
+  /** undefined where nobody counts them. */
+  items: number | undefined = 0
   readonly #startedAt = performance.now()
   readonly #timer: NodeJS.Timeout | undefined
   readonly #totalBytes: number | undefined
   readonly #isTty = process.stderr.isTTY === true
 
-  /** @param what are counted: keys, lines. */
+  /** @param item what is counted: key, line. */
   constructor(
     readonly name: string,
-    readonly what: string,
+    readonly item: string,
     readonly options: ProgressOptions,
   ) {
     this.#totalBytes = options.totalBytes || undefined
     if (options.isQuiet) return
     this.#timer = setInterval(() => this.#show(), this.#isTty ? EVERY_MS_TTY : EVERY_MS_LINES).unref()
+  }
+
+  add(items: number, bytes: number): void {
+    this.items = (this.items ?? 0) + items
+    this.bytes += bytes
   }
 
   /** Something that goes wrong, or is worth knowing, on a line of its own. */
@@ -55,13 +63,13 @@ export class Progress {
   }
 
   #amount(): string {
-    const items = this.items === 0 ? '' : `${this.items.toLocaleString('en')} ${this.what}, `
+    const items = this.items === undefined ? '' : `${amount(this.items, this.item)}, `
     return `${items}${megabytes(this.bytes)} MB`
   }
 
   #rate(): string {
     const seconds = Math.max(0.001, (performance.now() - this.#startedAt) / 1000)
-    const items = this.items === 0 ? '' : `${Math.round(this.items / seconds).toLocaleString('en')} ${this.what}/s, `
+    const items = this.items === undefined ? '' : `${amount(Math.round(this.items / seconds), this.item)}/s, `
     return `${items}${megabytes(this.bytes / seconds)} MB/s`
   }
 }

@@ -19,6 +19,8 @@ export const SERVER_FLAGS = {
 
 /** Silence for so long is a broken connection; a server may wait a minute for a lock. */
 const IDLE_MS_MAX = 5 * 60_000
+/** A server that has not answered anything by then is not there. */
+const REACH_MS_MAX = 2500
 const PROBLEM_BYTES_MAX = 1024 * 1024
 
 /** The server said no. */
@@ -48,6 +50,7 @@ export class Unreachable extends Error {
 }
 
 export interface Sent {
+  readonly signal?: AbortSignal
   readonly headers?: Readonly<Record<string, string>>
   /** A stream is piped, and left alone once the server has answered. */
   readonly body?: Buffer | Readable
@@ -67,13 +70,18 @@ export class RemoteServer {
   }
 
   /** @param path begins with a slash. @returns an answer that is a success. @throws Refused, Unreachable, what `body` throws. */
-  send(method: string, path: string, { headers, body }: Sent = {}): Promise<IncomingMessage> {
+  send(method: string, path: string, { headers, body, signal }: Sent = {}): Promise<IncomingMessage> {
     return new Promise((resolve, reject) => {
       const send = this.#url.protocol === 'https:' ? httpsRequest : httpRequest
       const target = `${this.#url.href.replace(/\/$/, '')}${path}`
-      const request = send(target, { method, agent: this.#agent, headers: { ...this.#authorization, ...headers } })
+      const request = send(target, {
+        method,
+        agent: this.#agent,
+        headers: { ...this.#authorization, ...headers },
+        ...(signal && { signal }),
+      })
       const fail = (error: Error): void =>
-        reject(new Unreachable(`${this.#url.origin}: ${error.message || 'no answer'}`))
+        reject(new Unreachable(`${this.#url.origin}: ${signal?.aborted ? 'no answer' : reasonOf(error)}`))
       request.setTimeout(IDLE_MS_MAX, () => request.destroy(new Error('no answer')))
       request.on('error', fail)
       request.on('response', (response) => {
@@ -92,11 +100,37 @@ export class RemoteServer {
     })
   }
 
+  /**
+   * Asks whether anybody is there, before a command reads files or begins to repeat what fails. Whatever the answer is, the
+   * command's own request finds out who gave it.
+   * @throws Unreachable
+   */
+  async requireReached(): Promise<void> {
+    try {
+      await this.drain(await this.send('GET', '/healthz', { signal: AbortSignal.timeout(REACH_MS_MAX) }))
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error
+    }
+  }
+
   async json(method: string, path: string, body?: unknown): Promise<Record<string, unknown>> {
     const sent = body === undefined ? {} : { headers: { 'content-type': 'application/json' }, body: jsonBytes(body) }
     const chunks: Uint8Array[] = []
-    for await (const chunk of bytesOf(await this.send(method, path, sent))) chunks.push(chunk)
+    for await (const chunk of this.bytesOf(await this.send(method, path, sent))) chunks.push(chunk)
     return JSON.parse(Buffer.concat(chunks).toString('utf8')) as Record<string, unknown>
+  }
+
+  /** What the server answers. @throws Unreachable when it breaks off. */
+  async *bytesOf(response: IncomingMessage): AsyncGenerator<Uint8Array, void, undefined> {
+    try {
+      yield* response
+    } catch {
+      throw new Unreachable(`${this.#url.origin}: the connection broke in the middle of an answer`)
+    }
+  }
+
+  async drain(response: IncomingMessage): Promise<void> {
+    for await (const _ of this.bytesOf(response));
   }
 
   close(): void {
@@ -109,20 +143,16 @@ export function isPassing(error: unknown): boolean {
   return error instanceof Unreachable || (error instanceof Refused && error.isPassing)
 }
 
-/** What a server answers. @throws Unreachable when it breaks off. */
-export async function* bytesOf(response: IncomingMessage): AsyncGenerator<Uint8Array, void, undefined> {
-  try {
-    yield* response
-  } catch (error) {
-    throw new Unreachable(`the connection broke: ${error instanceof Error ? error.message : String(error)}`)
-  }
+/** Of a name with several addresses there is an error each. */
+function reasonOf(error: Error): string {
+  return error instanceof AggregateError ? error.errors.map(reasonOf).join(', ') : error.message || 'no answer'
 }
 
-/** @throws UsageError */
-export function remoteServer(
+/** @throws UsageError, Unreachable when nobody is there. */
+export async function remoteServer(
   { required, optional }: FlagReader<keyof typeof SERVER_FLAGS>,
   env: NodeJS.ProcessEnv,
-): RemoteServer {
+): Promise<RemoteServer> {
   const { text, from } = required('server')
   const url = URL.canParse(text) ? new URL(text) : undefined
   if (
@@ -132,7 +162,10 @@ export function remoteServer(
   )
     throw new UsageError(`${from} must be an http or https URL, not "${text}"`)
   const caFile = optional('ca-file')
-  return new RemoteServer(url, tokenOf(optional('token-file'), env), caFile && read(notEmpty(caFile), caFile.from))
+  const ca = caFile && read(notEmpty(caFile), caFile.from)
+  const server = new RemoteServer(url, tokenOf(optional('token-file'), env), ca)
+  await server.requireReached()
+  return server
 }
 
 function tokenOf(file: Given | undefined, env: NodeJS.ProcessEnv): string | undefined {

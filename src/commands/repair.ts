@@ -1,5 +1,6 @@
 import { flagsHelp, notEmpty, readFlags } from '../flags.js'
 import { repairDirectory } from '../store/leveldb/repair-directory.js'
+import { amount } from './amount.js'
 import type { Command } from './command.js'
 import { progressLine } from './progress-line.js'
 
@@ -34,6 +35,6 @@ ${flagsHelp(FLAGS)}`,
     })
     if (!isSound) process.exitCode = 1
     if (problems === 0) return say('sound: nothing to repair')
-    say(`${isSound ? 'sound' : 'still damaged'}: ${problems} problems, ${losses} losses`)
+    say(`${isSound ? 'sound' : 'still damaged'}: ${amount(problems, 'problem')}, ${amount(losses, 'loss', 'losses')}`)
   },
 }

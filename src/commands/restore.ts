@@ -1,6 +1,5 @@
 import { createReadStream } from 'node:fs'
 import { stat } from 'node:fs/promises'
-import type { IncomingMessage } from 'node:http'
 import { Readable } from 'node:stream'
 import { setTimeout as pause } from 'node:timers/promises'
 import { decodeBackup } from '../backup/backup-decoder.js'
@@ -8,7 +7,7 @@ import { BackupError, type BackupTotals } from '../backup/backup-format.js'
 import { type Flags, flagsHelp, readFlags } from '../flags.js'
 import type { Command } from './command.js'
 import { Progress } from './progress.js'
-import { bytesOf, isPassing, remoteServer, SERVER_FLAGS } from './remote-server.js'
+import { isPassing, remoteServer, SERVER_FLAGS } from './remote-server.js'
 
 const RESTORE_FLAGS = {
   ...SERVER_FLAGS,
@@ -29,14 +28,16 @@ ${flagsHelp(RESTORE_FLAGS)}`,
 
   async run(args, env) {
     const flags = readFlags(RESTORE_FLAGS, args, env, ['FILE'])
-    const server = remoteServer(flags, env)
     const path = flags.positionals[0] as string
+    const totalBytes = path === '-' ? undefined : (await stat(path)).size
+    const server = await remoteServer(flags, env)
     const isQuiet = flags.isSet('quiet')
     const totals = path === '-' ? undefined : await verify(path, isQuiet)
-    const progress = new Progress('restore', 'keys', {
+    const progress = new Progress('restore', 'key', {
       isQuiet,
-      totalBytes: path === '-' ? undefined : (await stat(path)).size,
+      totalBytes,
     })
+    progress.items = undefined // The server is told bytes.
     try {
       for (let breaks = 0; ; breaks++) {
         progress.bytes = 0
@@ -45,15 +46,15 @@ ${flagsHelp(RESTORE_FLAGS)}`,
         try {
           const body = Readable.from(counted(source, progress))
           const headers = { 'content-type': 'application/octet-stream' }
-          await drained(await server.send('POST', `/v1/admin/restore${restart}`, { headers, body }))
+          await server.drain(await server.send('POST', `/v1/admin/restore${restart}`, { headers, body }))
           break
         } catch (error) {
-          if (totals === undefined || progress.bytes === 0 || !isPassing(error) || breaks >= BREAKS_MAX) throw error
+          if (totals === undefined || !isPassing(error) || breaks >= BREAKS_MAX) throw error
           progress.note(`${(error as Error).message}; trying again`)
           await pause(PAUSE_MS * 2 ** breaks)
         }
       }
-      progress.items = totals?.pairs ?? 0
+      progress.items = totals?.pairs
       progress.finish()
     } finally {
       progress.stop()
@@ -64,12 +65,12 @@ ${flagsHelp(RESTORE_FLAGS)}`,
 
 /** @throws BackupError */
 async function verify(path: string, isQuiet: boolean): Promise<BackupTotals> {
-  const progress = new Progress('restore: verifying', 'keys', { isQuiet, totalBytes: (await stat(path)).size })
+  const progress = new Progress('restore: verifying', 'key', { isQuiet, totalBytes: (await stat(path)).size })
   try {
     for await (const block of decodeBackup(counted(createReadStream(path, { highWaterMark: 256 * 1024 }), progress))) {
       if (block.type === 'header' && block.header.start !== undefined)
         throw new BackupError('unsupported', 'this is a part that continues another backup, not one by itself')
-      if (block.type === 'data') progress.items += block.pairs.length
+      if (block.type === 'data') progress.add(block.pairs.length, 0)
       if (block.type === 'end') return block.totals
     }
     throw new BackupError('cut_off', 'the backup has no end')
@@ -85,8 +86,4 @@ async function* counted(source: AsyncIterable<Buffer>, progress: Progress): Asyn
     progress.bytes += chunk.length
     yield chunk
   }
-}
-
-async function drained(response: IncomingMessage): Promise<void> {
-  for await (const _ of bytesOf(response));
 }

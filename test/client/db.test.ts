@@ -36,7 +36,7 @@ describe('one key', () => {
       const stale = await failureOf(db.put(key, 'x', { ifMatch: (versions[i]?.commitTs ?? 0) - 1 }))
       expect(isKvError(stale, 'precondition_failed') && stale.fields.commitTs, key).toBe(versions[i]?.commitTs)
       expect(await failureOf(db.put(key, 'x', { ifAbsent: true }))).toMatchObject({ code: 'precondition_failed' })
-      await db.delete(key, { ifMatch: versions[i]?.commitTs })
+      await db.delete(key, { ifMatch: versions[i]?.commitTs ?? 0 })
       expect(await db.get(key), key).toBeUndefined()
       expect(await db.get(key, { ts: versions[i]?.commitTs }), key).toBe(key)
       await db.put(key, 'anew', { ifAbsent: true })
@@ -62,7 +62,7 @@ describe('one key', () => {
     const error = await failureOf(db.put('k', '3', { ifMatch: first.commitTs }))
     expect(error).toMatchObject({ name: 'KvError', code: 'precondition_failed', fields: second })
     expect(await failureOf(db.delete('k', { ifMatch: first.commitTs }))).toMatchObject({ code: 'precondition_failed' })
-    await expect(db.put('k', '3', { ifMatch: 1, ifAbsent: true })).rejects.toThrow(TypeError)
+    await expect(db.put('k', '3', { ifMatch: 1, ifAbsent: true } as object)).rejects.toThrow(TypeError)
     expect(await db.get('k')).toBe('2')
   })
 

@@ -221,8 +221,79 @@ describe('gives up in the end, and says whether anything may have happened', () 
     const { transport } = scripted([RESET], { retryMs: 0 })
     const error = await failureOf(transport.send({ ...REQUEST, path: '/v1/kv/a?lock_wait_ms=1' }))
     expect(error).toBeInstanceOf(ConnectionError)
-    expect(error.message).toBe('POST http://kv.test/v1/kv/a failed, tried once: it is ECONNRESET')
+    expect(error.message).toBe('no server was reached at http://kv.test, tried once: it is ECONNRESET')
+    const reached = scripted([GATEWAY, RESET], { retryMs: 60 })
+    expect((await failureOf(reached.transport.send({ ...REQUEST, path: '/v1/kv/a?lock_wait_ms=1' }))).message).toMatch(
+      /^POST http:\/\/kv\.test\/v1\/kv\/a failed, tried \d+ times: it is ECONNRESET$/,
+    )
     expect(error.cause).toBe(RESET)
+  })
+})
+
+describe('a server that was never reached', () => {
+  const PATIENT = { retryMs: 600_000, requestTimeoutMs: 600_000 }
+
+  test('is waited for no longer than connectTimeoutMs says; the error has the address and the reason', async () => {
+    const { transport, seen } = scripted([REFUSED], { ...PATIENT, connectTimeoutMs: 100 })
+    const error = await failureOf(transport.send(REQUEST))
+    expect(error).toMatchObject({ code: 'connection_failed', mayHaveTakenEffect: false, cause: REFUSED })
+    expect(error.message).toMatch(/^no server was reached at http:\/\/kv\.test, tried \d+ times: it is ECONNREFUSED$/)
+    expect(seen.length).toBeGreaterThan(1)
+  })
+
+  test('and that takes no connections: neither the request nor a question of its own is answered', async () => {
+    const { transport, seen } = scripted(['hang'], { ...PATIENT, connectTimeoutMs: 150 })
+    const error = await failureOf(transport.send(REQUEST))
+    expect(error).toMatchObject({ code: 'connection_failed', mayHaveTakenEffect: true })
+    expect(error.message).toBe('no server was reached at http://kv.test, tried once: no connection within 150 ms')
+    expect(seen.map(({ url }) => url)).toEqual(['http://kv.test/v1/percolator/tso', 'http://kv.test/healthz'])
+    expect(seen.every(({ init }) => init.signal?.aborted)).toBe(true)
+  })
+
+  test('is told from one that is slow', async () => {
+    let answer = (_: Response): void => {}
+    const slow = new Promise<Response>((resolve) => {
+      answer = resolve
+    })
+    const asked: string[] = []
+    const fetch: Fetch = async (url) => {
+      asked.push(new URL(url).pathname)
+      if (asked.length === 1) return slow
+      setTimeout(() => answer(OK.clone()), 200)
+      return new Response('not ready', { status: 503 })
+    }
+    const transport = new HttpTransport('http://kv.test', { fetch, ...PATIENT, connectTimeoutMs: 150 })
+    await transport.send(REQUEST)
+    expect(asked).toEqual(['/v1/percolator/tso', '/healthz'])
+  })
+
+  test('and an abort ends the wait', async () => {
+    const { transport, seen } = scripted(['hang'], { ...PATIENT, connectTimeoutMs: 600_000 })
+    const controller = new AbortController()
+    const sent = failureOf(transport.send({ ...REQUEST, signal: controller.signal }))
+    await vi.waitUntil(() => seen.length === 1)
+    controller.abort(new Error('enough'))
+    expect((await sent).message).toBe('enough')
+  })
+
+  test('once it was, it is waited for as long as retryMs says', async () => {
+    const { transport, seen } = scripted([GATEWAY, REFUSED, REFUSED, REFUSED, REFUSED, OK], {
+      retryMs: 60_000,
+      connectTimeoutMs: 30,
+    })
+    await transport.send(REQUEST)
+    expect(seen).toHaveLength(6)
+  })
+
+  test('all addresses of a name are in the reason', async () => {
+    const reasons = ['::1', '127.0.0.1'].map((address) => new Error(`connect ECONNREFUSED ${address}:7400`))
+    const cause = Object.assign(new AggregateError(reasons), { code: 'ECONNREFUSED' })
+    const { transport } = scripted([new TypeError('fetch failed', { cause })], { connectTimeoutMs: 1 })
+    expect(await failureOf(transport.send(REQUEST))).toMatchObject({
+      message:
+        'no server was reached at http://kv.test, tried once: connect ECONNREFUSED ::1:7400, connect ECONNREFUSED 127.0.0.1:7400',
+      mayHaveTakenEffect: false,
+    })
   })
 })
 

@@ -43,7 +43,7 @@ test('a batch too', async () => {
 test('a single pair that is too large, or a request that is, fails', async () => {
   const tooLarge = answerTooLarge(64)
   expect(await failureOf(collect(scanPages({}, () => Promise.reject(tooLarge))))).toBe(tooLarge)
-  expect(await failureOf(batchGetValues(['k'], 'text', () => Promise.reject(tooLarge)))).toBe(tooLarge)
+  expect(await failureOf(batchGetValues([new Uint8Array([1])], 'text', () => Promise.reject(tooLarge)))).toBe(tooLarge)
   let asked = 0
   const tooLong = new KvError('payload_too_large', 'start has 5000 bytes', { field: 'start', limit: 4096 })
   const refuse = (): Promise<never> => {

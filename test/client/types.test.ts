@@ -8,6 +8,7 @@ const db = connect('http://kv.test')
 const as: 'text' | 'bytes' = Math.random() < 2 ? 'text' : 'bytes'
 declare const txn: Txn
 declare const snapshot: Snapshot
+declare const version: Versioned<'text'> | undefined
 
 test('values are text, and bytes where asked', () => {
   const types = (): void => {
@@ -64,6 +65,24 @@ test('options that exclude each other do not compile', () => {
     db.put('k', 7)
     // @ts-expect-error
     db.delete('k', { ifAbsent: true })
+    // @ts-expect-error
+    db.put('k', 'v', { ifMatch: 1, ifAbsent: true })
+    // @ts-expect-error nothing is run again
+    db.begin({ retries: 3 })
+    // @ts-expect-error
+    txn.put('k', 'v', { ifAbsent: true })
+  }
+  expectTypeOf(types).toBeFunction()
+})
+
+test('a condition is not undefined', () => {
+  const types = (): void => {
+    // @ts-expect-error an absent key has no version
+    db.put('k', 'v', { ifMatch: version?.commitTs })
+    // @ts-expect-error
+    db.delete('k', { ifMatch: version?.commitTs })
+    if (version !== undefined) db.put('k', 'v', { ifMatch: version.commitTs, signal: undefined })
+    db.put('k', 'v', version === undefined ? { ifAbsent: true } : { ifMatch: version.commitTs })
   }
   expectTypeOf(types).toBeFunction()
 })

@@ -22,8 +22,8 @@ export interface ServerProcess {
 const running = new Set<ChildProcess>()
 
 /** Starts `perkv serve` on any free port and waits for its ready line. */
-export async function startProcess(data: string, flags: readonly string[] = []): Promise<ServerProcess> {
-  const child = spawn(process.execPath, [CLI, 'serve', '--port', '0', '--data', data, ...flags], {
+export async function startProcess(data: string, flags: readonly string[] = [], cli = CLI): Promise<ServerProcess> {
+  const child = spawn(process.execPath, [cli, 'serve', '--port', '0', '--data', data, ...flags], {
     env: ENV,
     stdio: ['ignore', 'pipe', 'inherit'],
   })

@@ -1,0 +1,88 @@
+/** The check of one option's value, when the program runs. */
+export interface Kind<T> {
+  readonly accepts: (value: unknown) => value is T
+  /** Completes "must be". */
+  readonly expected: string
+  /** Something is written only if it holds. So undefined is a mistake and does not mean "not given". */
+  readonly isCondition?: boolean
+}
+
+declare const absent: unique symbol
+
+/**
+ * The type of a property that can only be left out. With `never` the compiler would take `number | undefined` for a union
+ * that has a number in one member and nothing in the other, unless a program sets `exactOptionalPropertyTypes`.
+ */
+export type Absent = { readonly [absent]: never }
+
+type Names<T> = T extends unknown ? keyof T : never
+type ValueOf<T, Name extends PropertyKey> = T extends unknown ? (Name extends keyof T ? T[Name] : never) : never
+
+/** A kind for every option of `T`: one that is missing, or of another type, does not compile. */
+export type Kinds<T> = { readonly [Name in Names<T>]-?: Kind<Exclude<NonNullable<ValueOf<T, Name>>, Absent>> }
+
+/**
+ * The check that every function with options makes before it does anything: JavaScript has no compiler that would find
+ * a misspelt name, and ignoring a condition or an isolation level loses data.
+ * @param call the function, for messages. They do not contain values: a token is one.
+ */
+export function optionsOf<T extends object>(call: string, kinds: Kinds<T>): <Given extends T>(given: Given) => Given {
+  const known = new Map<string, Kind<unknown>>(Object.entries(kinds))
+  return (given) => {
+    if (typeof given !== 'object' || given === null || Array.isArray(given))
+      throw new TypeError(`the options of ${call} must be an object`)
+    for (const name in given) {
+      // Inherited ones too, since reading them finds those.
+      const kind = known.get(name)
+      if (kind === undefined)
+        throw new TypeError(`${call} has no option "${name}": its options are ${[...known.keys()].join(', ')}`)
+      const value: unknown = given[name]
+      if (value === undefined ? kind.isCondition : !kind.accepts(value))
+        throw new TypeError(`${call}: ${name} must be ${kind.expected}${value === undefined ? ', not undefined' : ''}`)
+    }
+    return given
+  }
+}
+
+/** For functions without options whose namesakes have some: what they would mean must not be dropped. @throws TypeError */
+export function requireNoOptions(call: string, given: readonly unknown[]): void {
+  if (given.length > 0) throw new TypeError(`${call} has no options`)
+}
+
+export function kind<T>(expected: string, accepts: (value: unknown) => boolean): Kind<T> {
+  return { expected, accepts: accepts as Kind<T>['accepts'] }
+}
+
+function isWhole(value: unknown): boolean {
+  return Number.isSafeInteger(value) && (value as number) >= 0
+}
+
+export const BOOLEAN = kind<boolean>('true or false', (value) => typeof value === 'boolean')
+export const TEXT = kind<string>('a string', (value) => typeof value === 'string')
+export const BYTES = kind<string | Uint8Array>(
+  'a string or a Uint8Array',
+  (value) => typeof value === 'string' || value instanceof Uint8Array,
+)
+export const WAIT_MS = kind<number>('a whole number of milliseconds from 0', isWhole)
+export const COUNT = kind<number>(
+  'a whole number from 0, or Infinity',
+  (value) => isWhole(value) || value === Number.POSITIVE_INFINITY,
+)
+/** Of the client's own clock, so it needs no end. */
+export const TIME_MS = kind<number>(
+  'a number of milliseconds from 0',
+  (value) => typeof value === 'number' && value >= 0,
+)
+export const TIMESTAMP = kind<number>(
+  'a timestamp, a positive safe integer',
+  (value) => Number.isSafeInteger(value) && (value as number) > 0,
+)
+export const DATE = kind<Date>('a Date', (value) => value instanceof Date)
+export const SIGNAL = kind<AbortSignal>(
+  'an AbortSignal', // Any that works as one: there are polyfills.
+  (value) => typeof value === 'object' && value !== null && 'aborted' in value && 'addEventListener' in value,
+)
+
+export function oneOf<const Name extends string>(...names: readonly Name[]): Kind<Name> {
+  return kind(names.map((name) => `'${name}'`).join(' or '), (value) => names.some((name) => name === value))
+}

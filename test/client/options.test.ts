@@ -1,0 +1,203 @@
+import { beforeEach, describe, expect, test } from 'vitest'
+import { Db } from '../../src/client/db.js'
+import type { Fetch } from '../../src/client/http-transport.js'
+import * as client from '../../src/client/index.js'
+import { Snapshot } from '../../src/client/snapshot.js'
+import { OpenTxn, Txn } from '../../src/client/txn.js'
+import { testServers } from '../http/support.js'
+import { collect, connectTo, failureOf } from './support.js'
+
+const start = testServers()
+
+/** Requests since the set-up. */
+let sent: string[]
+let db: Db
+let snapshot: Snapshot
+let txn: OpenTxn
+
+beforeEach(async () => {
+  const fetch: Fetch = (url, init) => {
+    sent.push(url)
+    return globalThis.fetch(url, init)
+  }
+  sent = []
+  db = await connectTo(await start(), { fetch })
+  await db.put('k', '1')
+  snapshot = await db.snapshot()
+  txn = await db.begin({ mode: 'pessimistic' })
+  sent = []
+})
+
+/** Options as JavaScript may give them. */
+type Given = never
+
+interface Call {
+  readonly call: (given: never) => unknown
+  /** The names of its options; none where its last argument is not one of options. */
+  readonly options: readonly string[]
+}
+
+const WAIT = ['lockWaitMs', 'signal']
+const AT = ['ts', 'at']
+const RANGE = ['prefix', 'start', 'end']
+const SCAN = [...RANGE, 'as', 'limit', 'reverse', 'keysOnly']
+const BEGIN = [...WAIT, 'mode', 'isolation']
+
+/** Every function that a program can reach from `perkv/client`, by its name. */
+const CALLS: Readonly<Record<string, Call>> = {
+  connect: {
+    call: (given) => client.connect('http://kv.test', given),
+    options: ['fetch', 'token', 'headers', 'requestTimeoutMs', 'connectTimeoutMs', 'retryMs', 'lockWaitMs'],
+  },
+  'Db.get': { call: (given) => db.get('k', given), options: [...WAIT, ...AT, 'as'] },
+  'Db.getVersion': { call: (given) => db.getVersion('k', given), options: [...WAIT, ...AT, 'as'] },
+  'Db.put': {
+    call: (given) => db.put('k', 'v', given),
+    options: [...WAIT, 'ifMatch', 'ifAbsent', 'idempotencyKey'],
+  },
+  'Db.delete': { call: (given) => db.delete('k', given), options: [...WAIT, 'ifMatch', 'idempotencyKey'] },
+  'Db.batchGet': { call: (given) => db.batchGet(['k'], given), options: [...WAIT, ...AT, 'as'] },
+  'Db.scan': { call: (given) => collect(db.scan(given)), options: [...WAIT, ...AT, ...SCAN] },
+  'Db.count': { call: (given) => db.count(given), options: [...WAIT, ...AT, ...RANGE] },
+  'Db.snapshot': { call: (given) => db.snapshot(undefined, given), options: WAIT },
+  'Db.transaction': { call: (given) => db.transaction(() => 7, given), options: [...BEGIN, 'retries'] },
+  'Db.begin': { call: (given) => db.begin(given), options: BEGIN },
+  'Snapshot.get': { call: (given) => snapshot.get('k', given), options: ['as', 'signal'] },
+  'Snapshot.getVersion': { call: (given) => snapshot.getVersion('k', given), options: ['as', 'signal'] },
+  'Snapshot.batchGet': { call: (given) => snapshot.batchGet(['k'], given), options: ['as', 'signal'] },
+  'Snapshot.scan': { call: (given) => collect(snapshot.scan(given)), options: [...SCAN, 'signal'] },
+  'Snapshot.count': { call: (given) => snapshot.count(given), options: [...RANGE, 'signal'] },
+  'Txn.get': { call: (given) => txn.get('k', given), options: ['as'] },
+  'Txn.getForUpdate': { call: (given) => txn.getForUpdate('k', given), options: ['as'] },
+  'Txn.batchGet': { call: (given) => txn.batchGet(['k'], given), options: ['as'] },
+  'Txn.scan': { call: (given) => collect(txn.scan(given)), options: SCAN },
+  // They take none, and their namesakes of Db do: a condition must not be dropped without a word.
+  'Txn.put': { call: (...given: []) => txn.put('k', 'v', ...given), options: [] },
+  'Txn.delete': { call: (...given: []) => txn.delete('k', ...given), options: [] },
+  'Txn.insert': { call: (...given: []) => txn.insert('new', 'v', ...given), options: [] },
+  'Txn.increment': { call: (...given: []) => txn.increment('k', 1, ...given), options: [] },
+}
+
+/** Those that have no options, and no namesake that has. */
+const WITHOUT_OPTIONS = [
+  ...['isKvError', 'isRetryable', 'isUncertain', 'physicalMs', 'timestampFromMs'],
+  ...['KvError', 'ConnectionError', 'ServerError', 'Undetermined'],
+  ...['Db.close', 'OpenTxn.commit', 'OpenTxn.rollback'],
+]
+
+function methodsOf(type: { readonly name: string; readonly prototype: object }): string[] {
+  return Object.entries(Object.getOwnPropertyDescriptors(type.prototype))
+    .filter(([name, { value }]) => typeof value === 'function' && name !== 'constructor' && name !== 'requireAwaited')
+    .map(([name]) => `${type.name}.${name}`)
+}
+
+async function refusalOf(call: Call['call'], given: unknown): Promise<Error> {
+  const error = await failureOf((async () => call(given as Given))())
+  expect(error).toBeInstanceOf(TypeError)
+  expect(sent).toEqual([])
+  return error
+}
+
+test('every function of the package is known here', () => {
+  const exported = Object.entries(client).filter(([, value]) => typeof value === 'function')
+  const all = [...exported.map(([name]) => name), ...[Db, Snapshot, Txn, OpenTxn].flatMap(methodsOf)]
+  expect([...Object.keys(CALLS), ...WITHOUT_OPTIONS].toSorted()).toEqual(all.toSorted())
+})
+
+describe.each(Object.entries(CALLS))('%s', (_, { call, options }) => {
+  test('refuses an option that it does not have, and names it', async () => {
+    const { message } = await refusalOf(call, { misspelt: undefined })
+    if (options.length === 0) return expect(message).toMatch(/ has no options$/)
+    expect(message).toContain(' has no option "misspelt"')
+    expect(message.split(': its options are ')[1]?.split(', ').toSorted()).toEqual(options.toSorted())
+    expect((await refusalOf(call, Object.create({ misspelt: 1 }))).message).toContain('"misspelt"')
+    for (const name of options)
+      for (const misspelt of [name.toLowerCase(), name.slice(0, -1), `${name}s`])
+        if (!options.includes(misspelt)) {
+          const { message } = await refusalOf(call, { [misspelt]: 1 })
+          expect(message).toContain(`"${misspelt}"`)
+          expect(message).toContain(name) // What there is.
+        }
+  })
+
+  test('refuses values of the wrong type, and says what is right', async () => {
+    for (const name of options)
+      for (const wrong of [null, Symbol('wrong'), [], Number.NaN])
+        expect((await refusalOf(call, { [name]: wrong })).message, name).toMatch(new RegExp(`\\b${name} must be `))
+  })
+
+  test('takes what is undefined as not given, unless it is a condition', async () => {
+    for (const name of options) {
+      sent = []
+      if (name === 'ifMatch' || name === 'ifAbsent') {
+        const { message } = await refusalOf(call, { [name]: undefined })
+        expect(message).toContain(`${name} must be `)
+      } else await (call as (given: object) => unknown)({ [name]: undefined })
+    }
+  })
+
+  test('refuses options that are none', async () => {
+    for (const wrong of [null, 'text', 7, true, () => {}, ['k']]) if (options.length > 0) await refusalOf(call, wrong)
+  })
+})
+
+describe('values', () => {
+  const wrong: readonly [string, Call['call'], object][] = [
+    ['a version as text', (given) => db.put('k', 'v', given), { ifMatch: '5' }],
+    ['the version of an absent key', (given) => db.put('k', 'v', given), { ifMatch: 0 }],
+    ['a condition that is no boolean', (given) => db.put('k', 'v', given), { ifAbsent: 'yes' }],
+    ['both conditions', (given) => db.put('k', 'v', given), { ifMatch: 1, ifAbsent: true }],
+    ['an idempotency key of nothing', (given) => db.put('k', 'v', given), { idempotencyKey: '' }],
+    ['half a millisecond', (given) => db.get('k', given), { lockWaitMs: 0.5 }],
+    ['less than nothing', (given) => db.get('k', given), { lockWaitMs: -1 }],
+    ['a date as a number', (given) => db.get('k', given), { at: Date.now() }],
+    ['a date that is none', (given) => db.get('k', given), { at: new Date('yesterday') }],
+    ['both times', (given) => db.batchGet(['k'], given), { ts: 1, at: new Date() }],
+    ['another form', (given) => db.batchGet(['k'], given), { as: 'json' }],
+    ['half a pair', (given) => collect(db.scan(given)), { limit: 0.5 }],
+    ['a prefix and a bound', (given) => collect(db.scan(given)), { prefix: 'a', start: 'b' }],
+    ['a prefix and a bound, counted', (given) => snapshot.count(given), { prefix: 'a', start: 'b' }],
+    ['an isolation that there is not', (given) => db.transaction(() => 7, given), { isolation: 'serialisable' }],
+    ['retries as text', (given) => db.transaction(() => 7, given), { retries: '3' }],
+    ['fewer retries than none', (given) => db.transaction(() => 7, given), { retries: -1 }],
+    ['retries of begin', (given) => db.begin(given), { retries: 3 }],
+    [
+      'a wait without bound',
+      (given) => client.connect('http://kv.test', given),
+      { lockWaitMs: Number.POSITIVE_INFINITY },
+    ],
+    ['no time at all', (given) => client.connect('http://kv.test', given), { requestTimeoutMs: 0 }],
+    ['no time to connect', (given) => client.connect('http://kv.test', given), { connectTimeoutMs: 0 }],
+  ]
+  test.each(wrong)('%s', async (_, call, given) => {
+    await refusalOf(call, given)
+  })
+
+  const arguments_: readonly [string, () => unknown][] = [
+    ['keys that are no list', () => db.batchGet('abc' as Given)],
+    ['a key that is none', () => db.batchGet(['k', undefined as Given])],
+    ['keys that are no list, of a snapshot', () => snapshot.batchGet(new Set(['k']) as Given)],
+    ['keys that are no list, in a transaction', () => txn.batchGet('abc' as Given)],
+    ['options in the place of the function', () => db.transaction({ retries: 3 } as Given)],
+    ['options in the place of the time', () => db.snapshot({ lockWaitMs: 5 } as Given)],
+    ['a counter by text', () => txn.increment('k', '1' as Given)],
+  ]
+  test.each(arguments_)('%s', async (_, call) => {
+    await refusalOf(call, undefined)
+  })
+
+  test('no message says the token', async () => {
+    const token = 'secret secret'
+    for (const given of [{ token }, { token: [token] }, { tokn: token }, token])
+      expect((await refusalOf((one) => client.connect('http://kv.test', one), given)).message).not.toContain('secret')
+  })
+})
+
+test('a condition on the version of an absent key does not write', async () => {
+  const version = await db.getVersion('nobody')
+  sent = []
+  const options = { ifMatch: version?.commitTs } as { ifMatch: number }
+  const { message } = await refusalOf(() => db.put('nobody', 'v', options), undefined)
+  expect(message).toContain('ifAbsent')
+  expect(await db.get('nobody')).toBeUndefined()
+})

@@ -1,0 +1,76 @@
+import { execFile } from 'node:child_process'
+import { cp, mkdir, symlink, writeFile } from 'node:fs/promises'
+import { join, sep } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { afterAll, expect, test } from 'vitest'
+import { ENV, killAll, startProcess, withTempDir } from './server-process.js'
+
+afterAll(killAll)
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+const MADE = ['node_modules', 'dist', '.git', 'data', '.build']
+const run = promisify(execFile)
+
+/** A program of somebody who has PerKV as a dependency, with TypeScript's own defaults for what is strict. */
+const PROGRAM = `
+import { connect, isKvError, type PutOptions, type Versioned } from 'perkv/client'
+
+const db = connect(process.argv[2] ?? '')
+const { commitTs }: { commitTs: number } = await db.put('k', 'v', { ifAbsent: true })
+const version: Versioned<'text'> | undefined = await db.getVersion('k')
+if (version?.commitTs !== commitTs) throw new Error('another version')
+const options: PutOptions = { ifMatch: version.commitTs }
+await db.put('k', 'w', options)
+const refused = await db.put('k', 'x', { ifAbsent: true }).catch((error: unknown) => isKvError(error, 'precondition_failed'))
+const nobody = await db.getVersion('nobody')
+// @ts-expect-error the version of an absent key is undefined
+const wrong = await db.put('nobody', 'x', { ifMatch: nobody?.commitTs }).catch((error: unknown) => error instanceof TypeError)
+console.log(await db.get('k'), refused, wrong)
+await db.close()
+`
+
+const TSCONFIG = {
+  compilerOptions: { target: 'es2022', module: 'nodenext', strict: true, types: ['node'] },
+  files: ['main.ts'],
+}
+
+test(
+  'a clone that was never built is packed, installed into an empty project, served from and programmed with types',
+  () =>
+    withTempDir(async (directory) => {
+      const clone = join(directory, 'clone')
+      await cp(ROOT, clone, {
+        recursive: true,
+        filter: (path) => !MADE.includes(path.slice(ROOT.length).split(sep).at(-1) ?? ''),
+      })
+      await symlink(join(ROOT, 'node_modules'), join(clone, 'node_modules'))
+      const packed = await run('npm', ['pack', '--json', '--pack-destination', directory], { cwd: clone, env: ENV })
+      const [{ filename, files }] = JSON.parse(packed.stdout) as [{ filename: string; files: { path: string }[] }]
+      const paths = files.map(({ path }) => path)
+      expect(paths).toEqual(expect.arrayContaining(['dist/cli.js', 'dist/client/index.js', 'dist/client/index.d.ts']))
+      expect(paths.filter((path) => !/\.(js|d\.ts|md|json|svg|sh|mjs)$|^LICENSE$/.test(path))).toEqual([])
+
+      const project = join(directory, 'project')
+      await mkdir(project)
+      await writeFile(join(project, 'package.json'), '{ "type": "module" }')
+      const install = ['install', '--engine-strict', '--prefer-offline', '--no-audit', join(directory, filename)]
+      const { stderr } = await run('npm', install, { cwd: project, env: ENV })
+      expect(stderr).not.toContain('EBADENGINE')
+
+      await writeFile(join(project, 'tsconfig.json'), JSON.stringify(TSCONFIG))
+      await writeFile(join(project, 'main.ts'), PROGRAM)
+      await mkdir(join(project, 'node_modules/@types'))
+      for (const name of ['@types/node', 'undici-types'])
+        await symlink(join(ROOT, 'node_modules', name), join(project, 'node_modules', name))
+      const tsc = join(ROOT, 'node_modules/typescript/bin/tsc')
+      const compiled = await run(process.execPath, [tsc, '-p', project], { env: ENV }).catch((error) => error)
+      expect(compiled.stdout).toBe('')
+
+      const server = await startProcess(join(directory, 'data'), [], join(project, 'node_modules/.bin/perkv'))
+      const { stdout } = await run(process.execPath, ['main.js', server.url], { cwd: project, env: ENV })
+      expect(stdout).toBe('w true true\n')
+      expect(await server.stop('SIGTERM')).toEqual({ code: 0, signal: null })
+    }),
+  240_000,
+)
