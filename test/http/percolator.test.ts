@@ -479,6 +479,37 @@ describe('fine print', () => {
 
 const okCounts = (body: Json): number => listOf(body, 'locks').length
 
+describe('a prewrite that comes again, or late', () => {
+  const check = (key: string): Json => ({ op: 'check_not_exists', key })
+
+  test('async commit: what writes nothing does not raise the answer above the locks', async () => {
+    const server = await start()
+    const request = prewrite(10, [put('p'), put('s'), check('q')], { use_async_commit: true, secondaries: ['s'] })
+    expect(await server.ok('prewrite', request)).toEqual({ min_commit_ts: 11 })
+    expect(await server.ok('get', { key: 'other', ts: 1000 })).toEqual({ found: false })
+    expect(await server.ok('prewrite', request)).toEqual({ min_commit_ts: 11 })
+    for (const key of ['p', 's']) expect((await server.mvcc(key))['lock']).toMatchObject({ min_commit_ts: 11 })
+  })
+
+  test('async commit: above max_commit_ts the answer is still what the locks say', async () => {
+    const server = await start()
+    const request = prewrite(10, [put('p'), put('s')], { use_async_commit: true, secondaries: ['s'] })
+    expect(await server.ok('prewrite', { ...request, max_commit_ts: 20 })).toEqual({ min_commit_ts: 11 })
+    expect(await server.ok('prewrite', { ...request, max_commit_ts: 10 })).toEqual({ min_commit_ts: 11 })
+    const pushed = { primary: 'p', lock_ts: 10, caller_start_ts: 1000, current_ts: 1001, force_sync_commit: true }
+    expect(await server.ok('check_txn_status', pushed)).toMatchObject({ action: 'min_commit_ts_pushed' })
+    expect(await server.ok('prewrite', { ...request, max_commit_ts: 20 })).toEqual({ min_commit_ts: 1001 })
+  })
+
+  test('1PC: it has succeeded, whatever others wrote since to what it only checked', async () => {
+    const server = await start()
+    const request = prewrite(10, [check('q'), put('p')], { primary: 'p', try_one_pc: true })
+    const first = await server.ok('prewrite', request)
+    await server.put('q', 'there now')
+    expect(await server.ok('prewrite', request)).toEqual(first)
+  })
+})
+
 describe('more than one read of the engine', () => {
   const keys = Array.from({ length: 1500 }, (_, i) => `k${String(i).padStart(40, '0')}`)
 

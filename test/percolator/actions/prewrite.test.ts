@@ -478,7 +478,54 @@ describe('the answer, with max_ts 50', () => {
       want: {},
       changes: 'no mutations',
     },
-    { name: 'plain, again: an earlier try was async', row: { lock: asyncAt(10) }, want: {}, changes: 'no mutations' },
+    {
+      name: 'async, again above max_commit_ts: the min_commit_ts of the lock all the same',
+      row: { lock: asyncAt(10, { minCommitTs: 70 }) },
+      request: { ...async, maxCommitTs: 60 },
+      want: { minCommitTs: 70 },
+      changes: 'no mutations',
+    },
+    {
+      name: 'plain, again: an earlier try was async',
+      row: { lock: asyncAt(10) },
+      want: { minCommitTs: 11 },
+      changes: 'no mutations',
+    },
+    {
+      name: '1PC, again: an earlier try was async',
+      row: { lock: asyncAt(10) },
+      request: onePc,
+      want: { minCommitTs: 11 },
+      changes: 'no mutations',
+    },
+    {
+      name: 'async: check_not_exists alone, whatever was read',
+      op: 'check_not_exists',
+      request: { ...async, primary: KEY },
+      want: { minCommitTs: 11 },
+      changes: 'no mutations',
+    },
+    {
+      name: 'async: check_not_exists alone, at least min_commit_ts',
+      op: 'check_not_exists',
+      request: { ...async, primary: KEY, minCommitTs: 60 },
+      want: { minCommitTs: 60 },
+      changes: 'no mutations',
+    },
+    {
+      name: 'async: check_not_exists in a request without the primary: the locks elsewhere have the min_commit_ts',
+      op: 'check_not_exists',
+      request: { ...async, minCommitTs: 60 },
+      want: { minCommitTs: 11 },
+      changes: 'no mutations',
+    },
+    {
+      name: 'async: a primary that writes nothing decides nothing',
+      op: 'check_not_exists',
+      request: { ...async, primary: KEY, secondaries: [PRIMARY] },
+      want: {},
+      changes: 'no mutations',
+    },
     { name: '1PC: committed above max_ts', request: onePc, want: { onePcCommitTs: 51 }, changes: '+put 10..51' },
     {
       name: '1PC: at least min_commit_ts',
@@ -490,10 +537,10 @@ describe('the answer, with max_ts 50', () => {
     { name: '1PC: lock', op: 'lock', request: onePc, want: { onePcCommitTs: 51 }, changes: '+lock 10..51' },
     { name: '1PC: insert', op: 'insert', request: onePc, want: { onePcCommitTs: 51 }, changes: '+put 10..51' },
     {
-      name: '1PC: check_not_exists alone',
+      name: '1PC: check_not_exists alone, whatever was read',
       op: 'check_not_exists',
       request: onePc,
-      want: { onePcCommitTs: 51 },
+      want: { onePcCommitTs: 11 },
       changes: 'no mutations',
     },
     {
@@ -637,11 +684,7 @@ describe('several keys', () => {
     },
     { name: 'committed before: the rest is not locked', rows: [free(A), committed(B), free(C)], want: 'no mutations' },
     { name: 'committed before, and locked since elsewhere', rows: [held(A), committed(B)], want: 'no mutations' },
-    {
-      name: 'committed before, and conflicts elsewhere',
-      rows: [newer(A), committed(B)],
-      want: 'write_conflict optimistic',
-    },
+    { name: 'committed before, and written since elsewhere', rows: [newer(A), committed(B)], want: 'no mutations' },
     {
       name: '1PC: all at one timestamp',
       rows: [free(A), free(B)],
@@ -675,6 +718,38 @@ describe('several keys', () => {
       [false, 0, 0],
       [false, 0, 0],
     ])
+  })
+
+  test('async: what writes nothing takes no part, however often it is asked', () => {
+    const ops: MutationParts[] = [{}, { op: 'check_not_exists' }]
+    const request: RequestParts = { useAsyncCommit: true, primary: A, secondaries: [] }
+    const again = [rowOf({ key: A, lock: asyncAt(10, { minCommitTs: 11 }) }), free(B)]
+    expect(mustSucceed(prewriteMany(again, request, ops)).value).toEqual({ minCommitTs: 11 })
+    expect(mustSucceed(prewriteMany(again, { ...request, minCommitTs: 40 }, ops)).value).toEqual({ minCommitTs: 11 })
+    expect(mustSucceed(prewriteMany(again, { ...request, maxCommitTs: 20 }, ops)).value).toEqual({ minCommitTs: 11 })
+  })
+
+  test('async: locks that stand are not measured by max_commit_ts, new ones are', () => {
+    const rows = [rowOf({ key: A, lock: asyncAt(10, { minCommitTs: 70 }) }), free(B)]
+    const within = mustSucceed(prewriteMany(rows, { useAsyncCommit: true, maxCommitTs: 60 }))
+    expect(within.value).toEqual({ minCommitTs: 70 })
+    expect(locksIn(within.mutations).map((lock) => lock.useAsyncCommit)).toEqual([true])
+    const beyond = mustSucceed(prewriteMany(rows, { useAsyncCommit: true, maxCommitTs: 50 }))
+    expect(beyond.value).toEqual({})
+    expect(locksIn(beyond.mutations).map((lock) => lock.useAsyncCommit)).toEqual([false])
+  })
+
+  test('async: without a lock on the primary every lock is plain', () => {
+    const ops: MutationParts[] = [{ op: 'check_not_exists' }]
+    const outcome = mustSucceed(prewriteMany([free(A), free(B)], { useAsyncCommit: true, primary: A }, ops))
+    expect(outcome.value).toEqual({})
+    expect(locksIn(outcome.mutations).map((lock) => lock.useAsyncCommit)).toEqual([false])
+  })
+
+  test('1PC again: what was checked, and written by another since, does not matter', () => {
+    const ops: MutationParts[] = [{ op: 'check_not_exists' }]
+    const again = [rowOf({ key: A, writes: [putAt(35, 36)] }), committed(B)]
+    expect(mustSucceed(prewriteMany(again, { tryOnePc: true }, ops)).value).toEqual({ onePcCommitTs: 30 })
   })
 
   test('async: the answer is the highest min_commit_ts of all locks', () => {
