@@ -508,6 +508,23 @@ describe('a prewrite that comes again, or late', () => {
     await server.put('q', 'there now')
     expect(await server.ok('prewrite', request)).toEqual(first)
   })
+
+  const skipping: [string, Json][] = [
+    ['action skip', { for_update_ts: 40, pessimistic_actions: ['skip'] }],
+    ['action skip, 1PC', { for_update_ts: 40, pessimistic_actions: ['skip'], try_one_pc: true }],
+    ['action skip, async commit', { for_update_ts: 40, pessimistic_actions: ['skip'], use_async_commit: true }],
+    ['skip_constraint_check', { skip_constraint_check: true }],
+    ['skip_constraint_check, 1PC', { skip_constraint_check: true, try_one_pc: true }],
+  ]
+  for (const [name, rest] of skipping)
+    test(`the own Rollback below a newer record stops it: ${name}`, async () => {
+      const server = await start()
+      await server.write(20, 30, ['k'])
+      expect(await server.ok('check_secondary_locks', { keys: ['k'], start_ts: 10 })).toMatchObject({ commit_ts: 0 })
+      const late = await server.call('prewrite', prewrite(10, [put('k', 'late')], rest))
+      expectProblem(late, 'write_conflict', { reason: 'self_rolled_back' })
+      expect((await server.mvcc('k'))['lock']).toBeNull()
+    })
 })
 
 describe('more than one read of the engine', () => {

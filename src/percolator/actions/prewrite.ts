@@ -19,6 +19,7 @@ import {
   type Outcome,
   type RowView,
   refused,
+  rollbackOf,
   sameKey,
   txnRecord,
 } from '../row.js'
@@ -207,6 +208,9 @@ function checkKey(
     const amended = checkAmend(row, request)
     if (!amended.ok) return amended
   }
+  // Whatever checks a request may skip. (TiKV stops at a newer record, or does not look.)
+  const own = rollbackOf(row.writes, request.startTs)
+  if (own !== undefined) return refused(conflictWith(row.key, request, own, 'self_rolled_back'))
   if (!skipsConstraintCheck(request, action)) {
     const newer = checkNewerVersion(row, mutation, request, action)
     if (!newer.ok) return newer
@@ -246,8 +250,6 @@ function checkNewerVersion(
   action: PessimisticAction | undefined,
 ): Outcome<void> {
   for (const write of row.writes) {
-    if (write.commitTs === request.startTs && (write.type === 'rollback' || write.hasOverlappedRollback))
-      return refused(conflictWith(row.key, request, write, 'self_rolled_back'))
     if (action === undefined || action === 'constraint') {
       const reason = action === undefined ? 'optimistic' : 'lazy_uniqueness_check'
       if (write.commitTs > request.startTs) return refused(conflictWith(row.key, request, write, reason))

@@ -100,7 +100,7 @@ table('optimistic prewrite at 10: what stands in the way', [
   {
     name: 'own rollback below a newer commit',
     row: { writes: [putAt(12, 13), rollbackAt(10)] },
-    want: 'write_conflict optimistic',
+    want: 'write_conflict self_rolled_back',
   },
   { name: "another transaction's lock", row: { lock: lockAt(7) }, want: 'key_locked' },
   { name: "a younger transaction's lock", row: { lock: lockAt(12) }, want: 'key_locked' },
@@ -139,6 +139,12 @@ table(
     { name: 'a newer commit is not looked for', row: { writes: [putAt(12, 13)] }, want: '+lock put 10' },
     { name: 'nor a value, by an insert', op: 'insert', row: { writes: [putAt(3, 5)] }, want: '+lock put 10' },
     { name: 'a foreign lock still stands in the way', row: { lock: lockAt(7) }, want: 'key_locked' },
+    { name: 'so does the own rollback', row: { writes: [rollbackAt(10)] }, want: 'write_conflict self_rolled_back' },
+    {
+      name: 'also below a newer commit',
+      row: { writes: [putAt(12, 13), protectedRollbackAt(10)] },
+      want: 'write_conflict self_rolled_back',
+    },
     {
       name: 'a failed assertion makes up for the check',
       row: { writes: [putAt(12, 13)] },
@@ -274,7 +280,18 @@ table(
     {
       name: 'own rollback below a commit up to for_update_ts',
       row: { writes: [putAt(12, 15), rollbackAt(10)] },
-      want: '+lock put 10',
+      want: 'write_conflict self_rolled_back',
+    },
+    {
+      name: 'own rollback, a flag on the commit at the start, below a commit up to for_update_ts',
+      row: { writes: [putAt(12, 15), overlapped(putAt(3, 10))] },
+      want: 'write_conflict self_rolled_back',
+    },
+    {
+      name: 'own rollback, 1PC',
+      row: { writes: [putAt(12, 15), protectedRollbackAt(10)] },
+      request: { tryOnePc: true },
+      want: 'write_conflict self_rolled_back',
     },
     { name: 'insert on a put', op: 'insert', row: { writes: [putAt(12, 15)] }, want: 'already_exists' },
     {
