@@ -283,11 +283,16 @@ export class Committer {
     return writeConflict(primary, this.plan, itself, 'self_rolled_back', detail, { cause })
   }
 
-  async #rollBack(batches: readonly PrewriteMutation[][]): Promise<void> {
+  /** The primary first: its record ends the transaction, and a token of prefixes may not end the other locks before it. */
+  async #rollBack([first = [], ...others]: readonly PrewriteMutation[][]): Promise<void> {
     const { startTs } = this.plan
-    const rollback = (keys: Uint8Array[]): Promise<void> =>
-      this.#surviving(false, () => this.home.api.rollback({ keys, startTs }))
-    await allOf(batches, (batch) => rollback(batch.map(({ key }) => key)))
+    const rollBack = (batch: PrewriteMutation[]): Promise<void> =>
+      this.#surviving(false, () => this.home.api.rollback({ keys: batch.map(({ key }) => key), startTs }))
+    try {
+      await rollBack(first)
+    } finally {
+      await allOf(others, rollBack)
+    }
   }
 }
 
