@@ -173,6 +173,31 @@ describe('a token of prefixes ends nothing that is decided elsewhere', () => {
     expect((await server.get('/v1/kv/secret/7', as(ALL))).body).toBe('x')
   })
 
+  test('nor makes a transaction believe that it has committed, by a write at its start_ts', async () => {
+    const attack = await Attack.start()
+    for (const rest of [{ try_one_pc: true }, { use_async_commit: true, secondaries: ['secret/3'] }, {}]) {
+      const startTs = await attack.tso()
+      const squat = { mutations: [{ op: 'put', key: 'app/L', value: 'theirs' }], primary: 'app/L', start_ts: startTs }
+      okBody(await attack.call(APP, 'prewrite', { ...squat, try_one_pc: true, skip_constraint_check: true }))
+      const mutations = ['app/L', 'secret/3'].map((key) => ({ op: 'put', key, value: `of ${key}` }))
+      const body = { mutations, primary: 'app/L', start_ts: startTs, ...rest }
+      expectProblem(await attack.call(ALL, 'prewrite', body), 'write_conflict', { reason: 'self_rolled_back' })
+    }
+  })
+
+  test('nor perkv/client, whose transaction fails, and leaves nothing', async () => {
+    const attack = await Attack.start()
+    const db = await connectTo(attack.server, { token: ALL })
+    const txn = await db.begin()
+    const squat = { mutations: [{ op: 'put', key: 'app/L', value: 'theirs' }], primary: 'app/L', start_ts: txn.startTs }
+    okBody(await attack.call(APP, 'prewrite', { ...squat, try_one_pc: true, skip_constraint_check: true }))
+    for (const key of ['app/L', 'secret/3']) await txn.put(key, 'mine')
+    await expect(txn.commit()).rejects.toMatchObject({ code: 'write_conflict' })
+    await db.close()
+    expect(await attack.lockOf('secret/3')).toBeNull()
+    expect((await attack.server.get('/v1/kv/secret/3', as(ALL))).statusCode).toBe(404)
+  })
+
   test('one key that is decided elsewhere refuses the whole request', async () => {
     const attack = await Attack.start()
     const startTs = await attack.prewrite(['secret/8', 'app/L'])

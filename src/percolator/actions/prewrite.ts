@@ -79,13 +79,10 @@ export function prewrite(
   request: PrewriteRequest,
   context: PrewriteContext,
 ): Outcome<PrewriteAnswer> {
-  for (const row of rows) {
-    // A repeat that comes after the commit: whatever its checks would say now, it has succeeded.
-    const committed = committedAt(row, request.startTs)
-    if (request.isFirst && (committed !== undefined || row.lock?.startTs === request.startTs))
-      return refused(withEntries([startTsTaken(row.key, request)]))
-    if (committed !== undefined) return done(answerCommitted(request, committed))
-  }
+  const before = checkBefore(rows, request)
+  if (!before.ok) return before
+  // A repeat that comes after the commit: whatever its checks would say now, it has succeeded.
+  if (before.value !== undefined) return done(answerCommitted(request, before.value))
 
   // The calculated commit timestamp is the same for every key: nothing reads between two keys of one decision.
   const calculated = calculatedCommitTs(request, context)
@@ -294,6 +291,30 @@ function newestData(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord 
   return writes.find((write) => write.commitTs <= ts && isData(write))
 }
 
+/**
+ * What an earlier try left. A commit on some keys is this transaction's only where the others show it too, by a record or a
+ * lock; otherwise somebody else used its start_ts, and taking that for the own commit would lose the rest.
+ * @returns the commit_ts of the transaction; undefined: it is not committed.
+ */
+function checkBefore(rows: readonly RowView[], request: PrewriteRequest): Outcome<Timestamp | undefined> {
+  const { startTs, mutations } = request
+  let commitTs: Timestamp | undefined
+  let untouched: RowView | undefined
+  for (let i = 0; i < rows.length; i++) {
+    const row = rows[i] as RowView
+    const committed = committedAt(row, startTs)
+    const isLocked = row.lock?.startTs === startTs
+    if (request.isFirst && (committed !== undefined || isLocked))
+      return refused(withEntries([startTsTaken(row.key, request)]))
+    if (committed !== undefined) commitTs = committed
+    else if ((!isLocked || row.lock?.type === 'pessimistic') && mutations[i]?.op !== 'check_not_exists')
+      untouched ??= row
+  }
+  if (commitTs !== undefined && untouched !== undefined)
+    return refused(withEntries([startTsTaken(untouched.key, request, commitTs)]))
+  return done(commitTs)
+}
+
 function committedAt(row: RowView, startTs: Timestamp): Timestamp | undefined {
   const record = txnRecord(row.writes, startTs)
   return record.kind === 'record' && record.write.type !== 'rollback' ? record.write.commitTs : undefined
@@ -376,10 +397,10 @@ function conflictWith(
 }
 
 /** A client that chooses its own timestamps used the one that the server handed out later. */
-function startTsTaken(key: Uint8Array, request: PrewriteRequest): KvError {
+function startTsTaken(key: Uint8Array, request: PrewriteRequest, commitTs = 0): KvError {
   const { startTs } = request
   const detail = `another transaction uses the start_ts ${startTs} on ${printKey(key)}`
-  return writeConflict(key, request, { startTs, commitTs: 0 }, 'self_rolled_back', detail)
+  return writeConflict(key, request, { startTs, commitTs }, 'self_rolled_back', detail)
 }
 
 function pessimisticLockNotFound(key: Uint8Array, startTs: Timestamp): KvError {

@@ -699,9 +699,33 @@ describe('several keys', () => {
       ops: [assertExist],
       want: 'assertion_failed',
     },
-    { name: 'committed before: the rest is not locked', rows: [free(A), committed(B), free(C)], want: 'no mutations' },
-    { name: 'committed before, and locked since elsewhere', rows: [held(A), committed(B)], want: 'no mutations' },
-    { name: 'committed before, and written since elsewhere', rows: [newer(A), committed(B)], want: 'no mutations' },
+    {
+      name: 'committed before, on some keys so far: the rest is not locked anew',
+      rows: [rowOf({ key: A, lock: lockAt(10) }), committed(B), committed(C)],
+      want: 'no mutations',
+    },
+    {
+      name: 'committed before, and locked since elsewhere',
+      rows: [rowOf({ key: A, lock: lockAt(32), writes: [putAt(10, 30)] }), committed(B)],
+      want: 'no mutations',
+    },
+    {
+      name: 'committed before, what was only checked was written since',
+      rows: [newer(A), committed(B)],
+      ops: [{ op: 'check_not_exists' }],
+      want: 'no mutations',
+    },
+    {
+      name: 'committed on one key, and nothing on another: somebody else used the start_ts',
+      rows: [free(A), committed(B), free(C)],
+      want: 'write_conflict self_rolled_back',
+    },
+    {
+      name: 'nor does a pessimistic lock say that the key was part of the commit',
+      rows: [committed(A), rowOf({ key: B, lock: pessimisticAt(10) })],
+      request: { ...pessimistic, pessimisticActions: ['do', 'do'] },
+      want: 'write_conflict self_rolled_back',
+    },
     {
       name: '1PC: all at one timestamp',
       rows: [free(A), free(B)],
