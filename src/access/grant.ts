@@ -2,6 +2,7 @@ import type { KeyRange } from '../percolator/api.js'
 import { KvError, printKey } from '../percolator/errors.js'
 import { afterPrefix } from '../percolator/key-range.js'
 import { asBuffer } from '../percolator/key-text.js'
+import type { Reaches } from '../percolator/reach.js'
 
 export interface Rights {
   readonly mayWrite: boolean
@@ -21,6 +22,8 @@ export class Grant {
 
   readonly identity: string | undefined
   readonly isScoped: boolean
+  /** As the calls of a store take it; undefined: every key. */
+  readonly reach: Reaches | undefined
   readonly #mayWrite: boolean
   readonly #prefixes: readonly Uint8Array[] | undefined
 
@@ -28,6 +31,7 @@ export class Grant {
     this.#mayWrite = mayWrite
     this.#prefixes = prefixes
     this.isScoped = prefixes !== undefined
+    this.reach = prefixes && ((key) => this.reaches(key))
     this.identity = identity
   }
 

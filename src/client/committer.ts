@@ -214,7 +214,8 @@ export class Committer {
 
   async #commitPrimary(batches: readonly PrewriteMutation[][]): Promise<Timestamp> {
     const { startTs, primary, reads, lockWaitMs, signal } = this.plan
-    for (;;) {
+    const backoff = new Backoff()
+    for (let tries = 0; ; tries++) {
       signal?.throwIfAborted()
       const commitTs = await this.#surviving(false, async () => this.home.api.tso(1))
       if (reads !== undefined) {
@@ -227,8 +228,9 @@ export class Committer {
         this.home.inBackground(this.#commitRest(batches.slice(1), committed.commitTs))
         return committed.commitTs
       } catch (error) {
-        // A reader went by and raised the lock's min_commit_ts.
+        // A reader went by and raised the lock's min_commit_ts; one that read in the future raised it above the clock.
         if (!isKvError(error, 'commit_ts_expired')) throw error
+        if (tries > 0) await backoff.wait(Number.POSITIVE_INFINITY, signal)
       }
     }
   }
@@ -283,11 +285,16 @@ export class Committer {
     return writeConflict(primary, this.plan, itself, 'self_rolled_back', detail, { cause })
   }
 
-  async #rollBack(batches: readonly PrewriteMutation[][]): Promise<void> {
+  /** The primary first: its record ends the transaction, and a token of prefixes may not end the other locks before it. */
+  async #rollBack([first = [], ...others]: readonly PrewriteMutation[][]): Promise<void> {
     const { startTs } = this.plan
-    const rollback = (keys: Uint8Array[]): Promise<void> =>
-      this.#surviving(false, () => this.home.api.rollback({ keys, startTs }))
-    await allOf(batches, (batch) => rollback(batch.map(({ key }) => key)))
+    const rollBack = (batch: PrewriteMutation[]): Promise<void> =>
+      this.#surviving(false, () => this.home.api.rollback({ keys: batch.map(({ key }) => key), startTs }))
+    try {
+      await rollBack(first)
+    } finally {
+      await allOf(others, rollBack)
+    }
   }
 }
 

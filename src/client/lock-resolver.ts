@@ -143,10 +143,10 @@ export class LockResolver {
   async #decideLocked({ lock: primary }: TxnStatus, currentTs: Timestamp): Promise<Timestamp | undefined> {
     if (primary === undefined || !primary.useAsyncCommit || !hasExpired(primary, currentTs)) return undefined
     if (primary.secondaries.some(isHidden)) return undefined
-    const commitTs = await this.#decideAsyncCommit(primary)
-    if (commitTs !== 'fallen_back') return commitTs
-    const fallback = await this.#check(primary, currentTs, true)
-    return fallback === undefined || fallback.status === 'locked' ? undefined : fallback.commitTs
+    const decided = await this.#decideAsyncCommit(primary)
+    if (typeof decided === 'number') return decided
+    const status = await this.#check(primary, currentTs, decided === 'fallen_back')
+    return status === undefined || status.status === 'locked' ? undefined : status.commitTs
   }
 
   /**
@@ -154,7 +154,7 @@ export class LockResolver {
    * one that is missing can't come any more, once asked for. The primary is brought to its end first, so that everybody
    * who asks later hears the same.
    */
-  async #decideAsyncCommit(primary: LockInfo): Promise<Timestamp | 'fallen_back'> {
+  async #decideAsyncCommit(primary: LockInfo): Promise<Timestamp | 'fallen_back' | 'changed'> {
     let commitTs = primary.minCommitTs
     if (primary.secondaries.length > 0) {
       const answer = await this.#api.checkSecondaryLocks({ keys: primary.secondaries, startTs: primary.startTs })
@@ -163,8 +163,19 @@ export class LockResolver {
       else if (answer.locks.length < primary.secondaries.length) commitTs = 0
       else commitTs = Math.max(commitTs, ...answer.locks.map((lock) => lock.minCommitTs))
     }
-    await this.#api.resolveLock({ txns: [{ startTs: primary.startTs, commitTs }], keys: [primary.key] })
-    return commitTs
+    return (await this.#endPrimary(primary, commitTs)) ? commitTs : 'changed'
+  }
+
+  /** @returns false when its lock is not what it was: somebody ended or pushed it, and may have come to another end. */
+  async #endPrimary({ key, startTs }: LockInfo, commitTs: Timestamp): Promise<boolean> {
+    try {
+      const { resolved } = await this.#api.resolveLock({ txns: [{ startTs, commitTs }], keys: [key] })
+      return resolved > 0
+    } catch (error) {
+      if (isKvError(error, 'commit_ts_expired') || isKvError(error, 'already_committed')) return false
+      if (isKvError(error, 'txn_lock_not_found')) return false
+      throw error
+    }
   }
 
   #remember(txn: string, commitTs: Timestamp): void {

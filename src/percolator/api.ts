@@ -1,4 +1,5 @@
 import type { LockType } from './lock.js'
+import type { Reaches } from './reach.js'
 import type { Timestamp } from './timestamp.js'
 import type { WriteType } from './write.js'
 
@@ -91,6 +92,15 @@ export interface ScanRequest extends KeyRange {
   readonly bytesMax?: number | undefined
 }
 
+/** What may touch a transaction's locks. */
+export interface LockingRequest {
+  /**
+   * In process only: the keys that the caller reaches, where it does not reach all. `keys` are among them. A transaction that
+   * reaches beyond them it may only end as its primary says; else `forbidden`.
+   */
+  readonly reaches?: Reaches | undefined
+}
+
 export type MutationOp = 'put' | 'delete' | 'lock' | 'insert' | 'check_not_exists'
 export type Assertion = 'exist' | 'not_exist'
 /**
@@ -107,7 +117,7 @@ export interface PrewriteMutation {
   readonly assertion?: Assertion | undefined
 }
 
-export interface PrewriteRequest {
+export interface PrewriteRequest extends LockingRequest {
   readonly mutations: readonly PrewriteMutation[]
   readonly primary: Uint8Array
   readonly startTs: Timestamp
@@ -140,7 +150,7 @@ export interface PrewriteAnswer {
   readonly onePcCommitTs?: Timestamp
 }
 
-export interface CommitRequest {
+export interface CommitRequest extends LockingRequest {
   readonly keys: readonly Uint8Array[]
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
@@ -151,19 +161,19 @@ export interface CommitAnswer {
   readonly commitTs: Timestamp
 }
 
-export interface RollbackRequest {
+export interface RollbackRequest extends LockingRequest {
   readonly keys: readonly Uint8Array[]
   readonly startTs: Timestamp
 }
 
-export interface CleanupRequest {
+export interface CleanupRequest extends LockingRequest {
   readonly key: Uint8Array
   readonly startTs: Timestamp
   /** 0: whatever the lock's age. */
   readonly currentTs: Timestamp
 }
 
-export interface CheckTxnStatusRequest {
+export interface CheckTxnStatusRequest extends LockingRequest {
   readonly primary: Uint8Array
   readonly lockTs: Timestamp
   readonly callerStartTs: Timestamp
@@ -191,7 +201,7 @@ export interface TxnStatus {
   readonly lock?: LockInfo
 }
 
-export interface CheckSecondaryLocksRequest {
+export interface CheckSecondaryLocksRequest extends LockingRequest {
   readonly keys: readonly Uint8Array[]
   readonly startTs: Timestamp
 }
@@ -201,7 +211,7 @@ export interface CheckSecondaryLocksAnswer {
   readonly commitTs: Timestamp
 }
 
-export interface TxnHeartBeatRequest {
+export interface TxnHeartBeatRequest extends LockingRequest {
   readonly primary: Uint8Array
   readonly startTs: Timestamp
   /** Milliseconds. */
@@ -212,7 +222,7 @@ export interface TxnHeartBeatAnswer {
   readonly lockTtl: number
 }
 
-export interface AcquirePessimisticLockRequest {
+export interface AcquirePessimisticLockRequest extends LockingRequest {
   readonly keys: readonly Uint8Array[]
   readonly primary: Uint8Array
   readonly startTs: Timestamp
@@ -252,7 +262,7 @@ export interface AcquirePessimisticLockAnswer {
   readonly results: readonly PessimisticLockResult[]
 }
 
-export interface PessimisticRollbackRequest {
+export interface PessimisticRollbackRequest extends LockingRequest {
   readonly keys: readonly Uint8Array[]
   readonly startTs: Timestamp
   /** Locks with a higher one stay. */
@@ -275,7 +285,7 @@ export interface DecidedTxn {
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
 }
-export interface ResolveLockRequest {
+export interface ResolveLockRequest extends LockingRequest {
   readonly txns: readonly DecidedTxn[]
   /** Only with a single transaction; absent: every key that it still locks. */
   readonly keys?: readonly Uint8Array[] | undefined

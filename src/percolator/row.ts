@@ -69,6 +69,17 @@ export function txnRecord(writes: readonly WriteRecord[], startTs: Timestamp): T
   return { kind: 'none', overlapped: undefined }
 }
 
+/**
+ * The record that stands for a transaction's rollback, however many newer ones stand above it: a transaction that has one
+ * must not lock the key again.
+ * @param writes a history of depth `since` or deeper for `startTs`.
+ */
+export function rollbackOf(writes: readonly WriteRecord[], startTs: Timestamp): WriteRecord | undefined {
+  return writes.find(
+    (write) => write.commitTs === startTs && (write.type === 'rollback' || write.hasOverlappedRollback),
+  )
+}
+
 export function sameKey(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && Buffer.compare(a, b) === 0
 }

@@ -6,6 +6,7 @@ import { lockTtlMs } from '../../src/client/lock-ttl.js'
 import type { Transaction, TransactionOptions } from '../../src/client/transaction.js'
 import { Undetermined } from '../../src/client/undetermined.js'
 import type { PercolatorApi, PrewriteRequest, TxnHeartBeatRequest } from '../../src/percolator/api.js'
+import { KvError } from '../../src/percolator/errors.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../src/percolator/timestamp.js'
 import type { Store } from '../../src/store/store.js'
 import { codeOf, deferred, prewriteOf, put, read, testStores, text, turn, utf8, write } from '../store/support.js'
@@ -270,6 +271,35 @@ describe('two phases', () => {
     expect(requests(network, 'validateReads')).toMatchObject(tried.map((commitTs) => ({ commitTs })))
     expect(tried[1]).toBe(commitTs)
     expect(tried[1]).toBeGreaterThan(tried[0] ?? 0)
+  })
+
+  test('somebody raised min_commit_ts far ahead: it waits with back-off until the time has come', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    try {
+      let isAhead = true
+      const { network, txn } = await begun(TWO_PC, OPTIMISTIC, ({ api }) => ({
+        commit: async (request) => {
+          const answer = isAhead ? undefined : await api.commit(request)
+          if (answer !== undefined) return answer
+          if (network.calls.push({ name: 'commit', index: 0, request }) > 100) throw new Error('it never waits')
+          const { startTs, commitTs } = request
+          const fields = { key: utf8('a'), startTs, attemptedCommitTs: commitTs, minCommitTs: commitTs + 2 ** 40 }
+          throw new KvError('commit_ts_expired', 'too early', fields)
+        },
+      }))
+      await putAll(txn, ['a', 'b'])
+      const committing = txn.commit()
+      // The first time a reader went by, most likely: it tries again at once.
+      for (const tries of [2, 3, 4]) {
+        while (vi.getTimerCount() === 0) await turn()
+        expect(requests(network, 'commit')).toHaveLength(tries)
+        isAhead = tries < 4
+        vi.advanceTimersToNextTimer()
+      }
+      expect(await committing).toBeGreaterThan(txn.startTs)
+    } finally {
+      vi.useRealTimers()
+    }
   })
 })
 

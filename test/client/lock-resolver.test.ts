@@ -252,6 +252,52 @@ describe('async commit', () => {
     expect(await store.get({ key: utf8('a') })).toMatchObject({ commitTs })
   })
 
+  describe('the primary changes between asking and ending it', () => {
+    const meanwhile: [string, (store: Store, startTs: Timestamp) => Promise<unknown>][] = [
+      [
+        'its client commits elsewhen',
+        async (store, startTs) => store.commit({ keys: [utf8('a')], startTs, commitTs: (await store.tso(1)) + 1000 }),
+      ],
+      ['its client rolls back', (store, startTs) => store.rollback({ keys: [utf8('a')], startTs })],
+      [
+        'somebody pushes it',
+        async (store, startTs) => {
+          const ts = await store.tso(1)
+          const status = { callerStartTs: ts, currentTs: ts, forceSyncCommit: true }
+          return store.checkTxnStatus({ primary: utf8('a'), lockTs: startTs, ...status })
+        },
+      ],
+    ]
+    for (const keys of [
+      ['a', 'b', 'c'],
+      ['a', 'b'],
+    ])
+      test.each(meanwhile)(`${keys.length} of 3 keys prewritten; %s: all keys end alike`, async (_, change) => {
+        const { store } = await opened()
+        const startTs = await lockedAsync(store, keys)
+        let isChanged = false
+        const api: ConstructorParameters<typeof LockResolver>[0] = {
+          tso: (count) => store.tso(count),
+          get: (request) => store.get(request),
+          checkTxnStatus: (request) => store.checkTxnStatus(request),
+          resolveLock: (request) => store.resolveLock(request),
+          pessimisticRollback: (request) => store.pessimisticRollback(request),
+          checkSecondaryLocks: async (request) => {
+            const answer = await store.checkSecondaryLocks(request)
+            if (!isChanged) await change(store, startTs)
+            isChanged = true
+            return answer
+          },
+        }
+        const resolver = new LockResolver(api)
+        const locks = await locksIn(store)
+        for (let tries = 0; tries < 2; tries++) await resolver.resolve(locks, TIMESTAMP_MAX)
+        expect(await locksIn(store)).toEqual([])
+        const ends = await Promise.all(keys.map((key) => store.get({ key: utf8(key) })))
+        expect(new Set(ends.map((end) => (end.found ? end.commitTs : 0))).size).toBe(1)
+      })
+  })
+
   test('without secondaries: the primary alone decides', async () => {
     const { store, resolver } = await opened()
     const { locks } = await locked(store, ['a'], { useAsyncCommit: true })

@@ -479,6 +479,54 @@ describe('fine print', () => {
 
 const okCounts = (body: Json): number => listOf(body, 'locks').length
 
+describe('a prewrite that comes again, or late', () => {
+  const check = (key: string): Json => ({ op: 'check_not_exists', key })
+
+  test('async commit: what writes nothing does not raise the answer above the locks', async () => {
+    const server = await start()
+    const request = prewrite(10, [put('p'), put('s'), check('q')], { use_async_commit: true, secondaries: ['s'] })
+    expect(await server.ok('prewrite', request)).toEqual({ min_commit_ts: 11 })
+    expect(await server.ok('get', { key: 'other', ts: 1000 })).toEqual({ found: false })
+    expect(await server.ok('prewrite', request)).toEqual({ min_commit_ts: 11 })
+    for (const key of ['p', 's']) expect((await server.mvcc(key))['lock']).toMatchObject({ min_commit_ts: 11 })
+  })
+
+  test('async commit: above max_commit_ts the answer is still what the locks say', async () => {
+    const server = await start()
+    const request = prewrite(10, [put('p'), put('s')], { use_async_commit: true, secondaries: ['s'] })
+    expect(await server.ok('prewrite', { ...request, max_commit_ts: 20 })).toEqual({ min_commit_ts: 11 })
+    expect(await server.ok('prewrite', { ...request, max_commit_ts: 10 })).toEqual({ min_commit_ts: 11 })
+    const pushed = { primary: 'p', lock_ts: 10, caller_start_ts: 1000, current_ts: 1001, force_sync_commit: true }
+    expect(await server.ok('check_txn_status', pushed)).toMatchObject({ action: 'min_commit_ts_pushed' })
+    expect(await server.ok('prewrite', { ...request, max_commit_ts: 20 })).toEqual({ min_commit_ts: 1001 })
+  })
+
+  test('1PC: it has succeeded, whatever others wrote since to what it only checked', async () => {
+    const server = await start()
+    const request = prewrite(10, [check('q'), put('p')], { primary: 'p', try_one_pc: true })
+    const first = await server.ok('prewrite', request)
+    await server.put('q', 'there now')
+    expect(await server.ok('prewrite', request)).toEqual(first)
+  })
+
+  const skipping: [string, Json][] = [
+    ['action skip', { for_update_ts: 40, pessimistic_actions: ['skip'] }],
+    ['action skip, 1PC', { for_update_ts: 40, pessimistic_actions: ['skip'], try_one_pc: true }],
+    ['action skip, async commit', { for_update_ts: 40, pessimistic_actions: ['skip'], use_async_commit: true }],
+    ['skip_constraint_check', { skip_constraint_check: true }],
+    ['skip_constraint_check, 1PC', { skip_constraint_check: true, try_one_pc: true }],
+  ]
+  for (const [name, rest] of skipping)
+    test(`the own Rollback below a newer record stops it: ${name}`, async () => {
+      const server = await start()
+      await server.write(20, 30, ['k'])
+      expect(await server.ok('check_secondary_locks', { keys: ['k'], start_ts: 10 })).toMatchObject({ commit_ts: 0 })
+      const late = await server.call('prewrite', prewrite(10, [put('k', 'late')], rest))
+      expectProblem(late, 'write_conflict', { reason: 'self_rolled_back' })
+      expect((await server.mvcc('k'))['lock']).toBeNull()
+    })
+})
+
 describe('more than one read of the engine', () => {
   const keys = Array.from({ length: 1500 }, (_, i) => `k${String(i).padStart(40, '0')}`)
 

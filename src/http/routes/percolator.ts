@@ -4,6 +4,7 @@ import { collectGarbage } from '../../gc/collect-garbage.js'
 import { LOCK_TTL_MS_DEFAULT } from '../../limits.js'
 import type {
   AcquirePessimisticLockRequest,
+  LockingRequest,
   PrewriteRequest,
   ReadSet,
   ResolveLockRequest,
@@ -19,19 +20,25 @@ import { type Decoded, decoderOf } from '../decode.js'
 import * as schemas from '../schemas.js'
 import type { Plain } from '../wire.js'
 
+type Body<S extends TSchema> = Decoded<Static<S>> & LockingRequest
+
 /** `POST /v1/percolator/{call}`: docs/api.md, "Percolator protocol". Each call is checked here and decided below. */
 export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppContext): void {
   function call<S extends TSchema>(
     name: string,
     access: Access,
     schema: S,
-    handle: (body: Decoded<Static<S>>, request: FastifyRequest, reply: FastifyReply) => Plain | Promise<Plain>,
+    handle: (body: Body<S>, request: FastifyRequest, reply: FastifyReply) => Plain | Promise<Plain>,
   ): void {
     const decode = decoderOf(schema, limits)
     const config = { access, work: workOf(name) }
-    app.post(`/v1/percolator/${name}`, { schema: { body: schema }, config }, async (request, reply) =>
-      answer(request, reply, await handle(decode(request), request, reply)),
-    )
+    app.post(`/v1/percolator/${name}`, { schema: { body: schema }, config }, async (request, reply) => {
+      const body = decode(request) as Body<S>
+      const { reach } = request.grant
+      // Here and not call by call, so that none that touches locks can be forgotten.
+      if (reach !== undefined) Object.assign(body, { reaches: reach })
+      return answer(request, reply, await handle(body, request, reply))
+    })
   }
 
   call('tso', 'read', schemas.TsoBody, async ({ count = 1 }) => ({ ts: await store.tso(count), count }))
@@ -130,7 +137,7 @@ function requireAfterStart(startTs: number, commitTs: number, field: string): vo
 }
 
 /** @throws KvError `invalid_argument` for what the schema can't say: fields that don't go together. */
-function prewriteRequest(body: Decoded<Static<typeof schemas.PrewriteBody>>): PrewriteRequest {
+function prewriteRequest(body: Body<typeof schemas.PrewriteBody>): PrewriteRequest {
   const { mutations, forUpdateTs, pessimisticActions, tryOnePc, primary } = body
   requireDistinct(
     mutations.map(({ key }) => key),
@@ -156,9 +163,7 @@ function prewriteRequest(body: Decoded<Static<typeof schemas.PrewriteBody>>): Pr
   return { ...body, reads: body.reads && readSetOf(body.reads), lockTtl: body.lockTtl ?? LOCK_TTL_MS_DEFAULT }
 }
 
-function acquireRequest(
-  body: Decoded<Static<typeof schemas.AcquirePessimisticLockBody>>,
-): AcquirePessimisticLockRequest {
+function acquireRequest(body: Body<typeof schemas.AcquirePessimisticLockBody>): AcquirePessimisticLockRequest {
   requireDistinct(body.keys, 'keys')
   if (body.lockOnlyIfExists && !body.returnValues)
     throw invalid('lock_only_if_exists', 'lock_only_if_exists needs return_values')
@@ -171,18 +176,18 @@ function readSetOf({ keys = [], ranges = [] }: Partial<ReadSet>): ReadSet {
   return { keys, ranges }
 }
 
-function resolveLockRequest(body: Decoded<Static<typeof schemas.ResolveLockBody>>): ResolveLockRequest {
-  const { startTs, commitTs, keys, txns } = body
+function resolveLockRequest(body: Body<typeof schemas.ResolveLockBody>): ResolveLockRequest {
+  const { startTs, commitTs, keys, txns, reaches } = body
   if (txns !== undefined) {
     if (startTs !== undefined || commitTs !== undefined || keys !== undefined)
       throw invalid('txns', 'txns does not go with start_ts, commit_ts or keys')
     for (const [index, txn] of txns.entries())
       if (txn.commitTs !== 0) requireAfterStart(txn.startTs, txn.commitTs, `txns[${index}].commit_ts`)
-    return { txns }
+    return { txns, reaches }
   }
   if (startTs === undefined) throw invalid('start_ts', 'start_ts is missing')
   if (commitTs === undefined) throw invalid('commit_ts', 'commit_ts is missing')
   if (commitTs !== 0) requireAfterStart(startTs, commitTs, 'commit_ts')
   if (keys !== undefined) requireDistinct(keys, 'keys')
-  return { txns: [{ startTs, commitTs }], keys }
+  return { txns: [{ startTs, commitTs }], keys, reaches }
 }

@@ -2,7 +2,7 @@ import type { AcquirePessimisticLockRequest } from '../api.js'
 import { alreadyExists, invalid, KvError, keyLocked, printKey, writeConflict } from '../errors.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
-import { done, type Outcome, type RowView, refused, txnRecord } from '../row.js'
+import { done, type Outcome, type RowView, refused, rollbackOf, txnRecord } from '../row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { isData, type WriteRecord } from '../write.js'
 
@@ -39,6 +39,7 @@ export function acquirePessimisticLock(row: RowView, request: AcquirePessimistic
     const detail = `the transaction at ${request.startTs} has prewritten ${printKey(key)}: too late for a pessimistic lock`
     return refused(invalid('for_update_ts', detail))
   }
+  if (rollbackOf(row.writes, request.startTs) !== undefined) return refused(rolledBack(key, request.startTs))
   return lockAgain(row, lock, request)
 }
 
@@ -48,9 +49,8 @@ function lockFree(row: RowView, request: AcquirePessimisticLockRequest): Outcome
   const newest = writes[0]
   const conflict = newest !== undefined && newest.commitTs > request.forUpdateTs ? newest : undefined
   if (conflict !== undefined && request.wakeUpMode !== 'force_lock') return refused(newer(key, request, conflict))
+  if (rollbackOf(writes, request.startTs) !== undefined) return refused(rolledBack(key, request.startTs))
   const own = txnRecord(writes, request.startTs)
-  if (own.kind === 'overlapped-rollback' || (own.kind === 'record' && own.write.type === 'rollback'))
-    return refused(rolledBack(key, request.startTs))
   // A request that comes late: with a lock beside its commit the transaction would look alive.
   if (own.kind === 'record') return refused(newer(key, request, own.write))
 

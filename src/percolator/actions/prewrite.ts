@@ -19,6 +19,7 @@ import {
   type Outcome,
   type RowView,
   refused,
+  rollbackOf,
   sameKey,
   txnRecord,
 } from '../row.js'
@@ -36,10 +37,17 @@ export interface PrewriteContext {
 /** How the transaction will be decided, as far as this request got. */
 type CommitKind = 'two_pc' | 'async' | 'one_pc'
 
-/** A key found free, or already locked by an earlier try of this request. */
+/** A key found free, or already locked by an earlier prewrite of this transaction. */
 type KeyStatus =
   | { readonly kind: 'free'; readonly ttlMs: number; readonly minCommitTs: Timestamp; readonly forUpdateTs: Timestamp }
   | { readonly kind: 'locked'; readonly lock: Lock }
+
+/** A key that is free, and what is to be written to it. */
+interface ToLock {
+  readonly row: RowView
+  readonly mutation: PrewriteMutation
+  readonly status: KeyStatus & { readonly kind: 'free' }
+}
 
 /**
  * How much history prewriting this mutation needs. A plain put or delete asks only whether anybody wrote since `startTs`.
@@ -54,9 +62,14 @@ export function prewriteDepth(mutation: PrewriteMutation): HistoryDepth {
  *
  * Locks met are collected; any other failure ends the request alone; assertions are reported last, because a conflict
  * explains a failed assertion better. A prewrite that comes again after its commit locks nothing and answers the real
- * commit timestamp. Async commit and 1PC fall back to plain two-phase commit where `maxCommitTs` is passed.
+ * commit timestamp. Async commit and 1PC fall back to plain two-phase commit where a key that is locked now would pass
+ * `maxCommitTs`.
  *
- * @param rows one a mutation, in its order, each as deep as `prewriteDepth` says.
+ * The answer says what the request's locks say once the mutations are written, whoever wrote them: `minCommitTs` is the
+ * highest of theirs where all are async, because then others may commit the transaction by them, and is absent where one
+ * is not.
+ *
+ * @param rows `rows[i]` is the row of `mutations[i]`, as deep as `prewriteDepth` says.
  * @returns Errors: `key_locked`, `write_conflict`, `already_exists`, `assertion_failed`, `pessimistic_lock_not_found`,
  *   `invalid_argument` (one transaction mixing kinds of lock); the error's `errors` has an entry a failed key.
  * @see TiKV `commands/prewrite.rs` (`Prewriter::prewrite`), `actions/prewrite.rs`; the paper, section 2.2, figure 6.
@@ -66,25 +79,21 @@ export function prewrite(
   request: PrewriteRequest,
   context: PrewriteContext,
 ): Outcome<PrewriteAnswer> {
-  let kind: CommitKind = request.tryOnePc ? 'one_pc' : request.useAsyncCommit ? 'async' : 'two_pc'
+  const before = checkBefore(rows, request)
+  if (!before.ok) return before
+  // A repeat that comes after the commit: whatever its checks would say now, it has succeeded.
+  if (before.value !== undefined) return done(answerCommitted(request, before.value))
+
   // The calculated commit timestamp is the same for every key: nothing reads between two keys of one decision.
   const calculated = calculatedCommitTs(request, context)
-  if (kind !== 'two_pc' && calculated >= TIMESTAMP_MAX)
-    return refused(invalid('start_ts', `there is no commit_ts above ${calculated - 1}: the timestamps are too large`))
   const locksMet: KvError[] = []
   let failedAssertion: KvError | undefined
-  /** With async commit and 1PC: the highest of the keys'. */
-  let minCommitTs = 0
-  const toLock: { row: RowView; mutation: PrewriteMutation; status: KeyStatus & { kind: 'free' } }[] = []
+  const toLock: ToLock[] = []
+  const locked: Lock[] = []
 
   for (let i = 0; i < rows.length; i++) {
     const row = rows[i] as RowView
     const mutation = request.mutations[i] as PrewriteMutation
-    // A repeat that comes after the commit: whatever its checks would say now, it has succeeded.
-    const committed = committedAt(row, request.startTs)
-    if (request.isFirst && (committed !== undefined || row.lock?.startTs === request.startTs))
-      return refused(withEntries([startTsTaken(row.key, request)]))
-    if (committed !== undefined) return done(answerCommitted(request, committed))
     const checked = checkKey(row, mutation, request, request.pessimisticActions?.[i], request.forUpdateTsMax?.[i])
     if (!checked.ok) {
       const { error } = checked
@@ -94,18 +103,20 @@ export function prewrite(
       continue
     }
     const status = checked.value
-    if (status.kind === 'free') {
-      toLock.push({ row, mutation, status })
-      minCommitTs = Math.max(minCommitTs, leastCommitTs(calculated, status))
-    } else if (kind === 'async' && status.lock.useAsyncCommit) {
-      minCommitTs = Math.max(minCommitTs, status.lock.minCommitTs)
-    } else {
-      kind = 'two_pc' // An earlier try left a plain lock, or one that 1PC can't skip: the transaction follows it.
-    }
+    if (status.kind === 'locked') locked.push(status.lock)
+    else if (mutation.op !== 'check_not_exists') toLock.push({ row, mutation, status })
   }
   if (failedAssertion !== undefined) return refused(withEntries([failedAssertion]))
   if (locksMet.length > 0) return refused(withEntries(locksMet))
-  if (request.maxCommitTs && minCommitTs > request.maxCommitTs) kind = 'two_pc'
+
+  const leastOfNew = toLock.reduce((least, { status }) => Math.max(least, leastCommitTs(calculated, status)), 0)
+  const kind = commitKind(request, toLock.length, locked, leastOfNew)
+  const isNothingWritten = toLock.length === 0 && locked.length === 0
+  const minCommitTs = isNothingWritten
+    ? commitTsOfNothing(request)
+    : locked.reduce((highest, lock) => Math.max(highest, lock.minCommitTs), leastOfNew)
+  if (kind !== 'two_pc' && minCommitTs >= TIMESTAMP_MAX)
+    return refused(invalid('start_ts', `there is no commit_ts above ${minCommitTs - 1}: the timestamps are too large`))
 
   const mutations: Mutation[] = []
   if (kind === 'one_pc') {
@@ -113,11 +124,46 @@ export function prewrite(
     return done({ onePcCommitTs: minCommitTs }, mutations)
   }
   for (const { row, mutation, status } of toLock) {
-    if (mutation.op === 'check_not_exists') continue
     const keyMinCommitTs = kind === 'async' ? leastCommitTs(calculated, status) : status.minCommitTs
     mutations.push(...lockKey(row, mutation, request, { ...status, minCommitTs: keyMinCommitTs }, kind, context))
   }
   return done(kind === 'async' ? { minCommitTs } : {}, mutations)
+}
+
+/**
+ * A transaction goes on as its locks say, whatever this request asks for: where one is plain, others wait for the client;
+ * where all are async, others may commit by them.
+ * @param leastOfNew the least commit_ts of the keys that are locked now.
+ */
+function commitKind(
+  request: PrewriteRequest,
+  keysToLock: number,
+  locked: readonly Lock[],
+  leastOfNew: Timestamp,
+): CommitKind {
+  if (locked.some((lock) => !lock.useAsyncCommit)) return 'two_pc'
+  if (keysToLock > 0 && request.maxCommitTs && leastOfNew > request.maxCommitTs) return 'two_pc'
+  if (request.tryOnePc && locked.length === 0) return 'one_pc'
+  if (keysToLock > 0 || locked.length === 0) {
+    // 1PC can't skip a lock.
+    if (request.tryOnePc || !request.useAsyncCommit) return 'two_pc'
+  }
+  // Others look for the secondaries in the primary's lock: without one nobody could commit by the secondaries.
+  const hasSecondaries = keysToLock > 0 || locked.length > 0 || (request.secondaries ?? []).length > 0
+  return hasSecondaries && primaryOp(request) === 'check_not_exists' ? 'two_pc' : 'async'
+}
+
+function primaryOp({ mutations, primary }: PrewriteRequest): PrewriteMutation['op'] | undefined {
+  return mutations.find(({ key }) => sameKey(key, primary))?.op
+}
+
+/**
+ * Nothing is stored that could say it again, so it must not depend on what has been read since: no lock of the transaction
+ * in another request is below it. TiKV `prewrite`, `should_not_write`.
+ */
+function commitTsOfNothing(request: PrewriteRequest): Timestamp {
+  const leastAsked = primaryOp(request) === undefined ? 0 : (request.minCommitTs ?? 0)
+  return Math.max(request.startTs + 1, leastAsked)
 }
 
 /** Above the start, every read served so far, and what the caller asks for. TiKV `async_commit_timestamps`. */
@@ -159,6 +205,9 @@ function checkKey(
     const amended = checkAmend(row, request)
     if (!amended.ok) return amended
   }
+  // Whatever checks a request may skip. (TiKV stops at a newer record, or does not look.)
+  const own = rollbackOf(row.writes, request.startTs)
+  if (own !== undefined) return refused(conflictWith(row.key, request, own, 'self_rolled_back'))
   if (!skipsConstraintCheck(request, action)) {
     const newer = checkNewerVersion(row, mutation, request, action)
     if (!newer.ok) return newer
@@ -198,8 +247,6 @@ function checkNewerVersion(
   action: PessimisticAction | undefined,
 ): Outcome<void> {
   for (const write of row.writes) {
-    if (write.commitTs === request.startTs && (write.type === 'rollback' || write.hasOverlappedRollback))
-      return refused(conflictWith(row.key, request, write, 'self_rolled_back'))
     if (action === undefined || action === 'constraint') {
       const reason = action === undefined ? 'optimistic' : 'lazy_uniqueness_check'
       if (write.commitTs > request.startTs) return refused(conflictWith(row.key, request, write, reason))
@@ -242,6 +289,30 @@ function checkAssertion(
 
 function newestData(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord | undefined {
   return writes.find((write) => write.commitTs <= ts && isData(write))
+}
+
+/**
+ * What an earlier try left. A commit on some keys is this transaction's only where the others show it too, by a record or a
+ * lock; otherwise somebody else used its start_ts, and taking that for the own commit would lose the rest.
+ * @returns the commit_ts of the transaction; undefined: it is not committed.
+ */
+function checkBefore(rows: readonly RowView[], request: PrewriteRequest): Outcome<Timestamp | undefined> {
+  const { startTs, mutations } = request
+  let commitTs: Timestamp | undefined
+  let untouched: RowView | undefined
+  for (let i = 0; i < rows.length; i++) {
+    const row = rows[i] as RowView
+    const committed = committedAt(row, startTs)
+    const isLocked = row.lock?.startTs === startTs
+    if (request.isFirst && (committed !== undefined || isLocked))
+      return refused(withEntries([startTsTaken(row.key, request)]))
+    if (committed !== undefined) commitTs = committed
+    else if ((!isLocked || row.lock?.type === 'pessimistic') && mutations[i]?.op !== 'check_not_exists')
+      untouched ??= row
+  }
+  if (commitTs !== undefined && untouched !== undefined)
+    return refused(withEntries([startTsTaken(untouched.key, request, commitTs)]))
+  return done(commitTs)
 }
 
 function committedAt(row: RowView, startTs: Timestamp): Timestamp | undefined {
@@ -290,7 +361,6 @@ function writeNow(
   commitTs: Timestamp,
   context: PrewriteContext,
 ): Mutation[] {
-  if (mutation.op === 'check_not_exists') return []
   const { key } = row
   const value = mutation.value
   const isShort = value !== undefined && value.length <= context.shortValueBytesMax
@@ -327,10 +397,10 @@ function conflictWith(
 }
 
 /** A client that chooses its own timestamps used the one that the server handed out later. */
-function startTsTaken(key: Uint8Array, request: PrewriteRequest): KvError {
+function startTsTaken(key: Uint8Array, request: PrewriteRequest, commitTs = 0): KvError {
   const { startTs } = request
   const detail = `another transaction uses the start_ts ${startTs} on ${printKey(key)}`
-  return writeConflict(key, request, { startTs, commitTs: 0 }, 'self_rolled_back', detail)
+  return writeConflict(key, request, { startTs, commitTs }, 'self_rolled_back', detail)
 }
 
 function pessimisticLockNotFound(key: Uint8Array, startTs: Timestamp): KvError {

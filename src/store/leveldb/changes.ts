@@ -27,9 +27,11 @@ import type {
 } from '../../percolator/api.js'
 import { belowSafePoint, isKvError, KvError, keyLocked, withEntries } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
+import type { Reaches } from '../../percolator/reach.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX } from '../../percolator/timestamp.js'
 import type { Claim, Store, StoredOutcome } from '../store.js'
+import { reachGuard } from './reach-guard.js'
 import type { ReadValidation } from './read-validation.js'
 import { type DepthOf, KEYS_AT_A_TIME, NONE, type RowStore, storedLocks, TXN } from './row-store.js'
 import { outcomeOp } from './stored-outcomes.js'
@@ -79,12 +81,15 @@ export class Changes {
       await this.#rows.observe(startTs)
     // A pessimistic prewrite is checked against its for_update_ts, which a confused client puts below its start.
     const since = Math.min(startTs, request.forUpdateTs || startTs)
+    const { reaches } = request
+    const requireReach = reaches && (await reachGuard(this.#rows, keys, startTs, reaches))
     const rows = await this.#rows.readRows(keys, since, (index) => prewriteDepth(mutations[index] ?? NO_MUTATION))
     // One turn of the event loop from here to the published locks: see `get`.
     if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
     const maxTs = request.linearizable ? Math.max(this.#rows.maxTs, this.#rows.oracle.last) : this.#rows.maxTs
     const context = { maxTs, shortValueBytesMax: SHORT_VALUE_BYTES_MAX }
     const outcome = prewrite(rows, request, context)
+    if (outcome.ok) requireReach?.(outcome.mutations, rows)
     // No timestamp handed out from now on equals a calculated one, or is below it.
     const calculated = outcome.ok ? (outcome.value.onePcCommitTs ?? outcome.value.minCommitTs ?? 0) : 0
     const observed = this.#rows.oracle.observe(calculated)
@@ -104,17 +109,18 @@ export class Changes {
   }
 
   async commit(request: CommitRequest): Promise<CommitAnswer> {
-    const { startTs, keys } = request
+    const { startTs, keys, reaches } = request
     const depth: DepthOf = (_, lock) => (lock?.startTs === startTs ? 'none' : 'txn')
     await this.#rows.guard(() => this.#rows.oracle.observe(request.commitTs)) // Whoever starts afterwards must see this commit.
-    return this.#rows.update(keys, startTs, depth, (rows) => {
+    const decide = (rows: readonly RowView[]) => {
       if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
       return commitAll(rows, request)
-    })
+    }
+    return this.#rows.update(keys, startTs, depth, decide, reaches)
   }
 
-  rollback({ keys, startTs }: RollbackRequest): Promise<void> {
-    return this.#rows.update(keys, startTs, TXN, (rows) => {
+  rollback({ keys, startTs, reaches }: RollbackRequest): Promise<void> {
+    const decide = (rows: readonly RowView[]) => {
       const mutations: Mutation[] = []
       for (const row of rows) {
         const outcome = rollback(row, startTs)
@@ -122,23 +128,25 @@ export class Changes {
         mutations.push(...outcome.mutations)
       }
       return done(undefined, mutations)
-    })
+    }
+    return this.#rows.update(keys, startTs, TXN, decide, reaches)
   }
 
-  async cleanup({ key, startTs, currentTs }: CleanupRequest): Promise<void> {
+  async cleanup({ key, startTs, currentTs, reaches }: CleanupRequest): Promise<void> {
     await this.#rows.observe(startTs) // No calculated commit may land on the protected Rollback record.
-    return this.#rows.update([key], startTs, TXN, ([row]) => cleanup(row as RowView, startTs, currentTs))
+    return this.#rows.update([key], startTs, TXN, ([row]) => cleanup(row as RowView, startTs, currentTs), reaches)
   }
 
   async checkTxnStatus(request: CheckTxnStatusRequest): Promise<TxnStatus> {
-    const { primary, lockTs, callerStartTs, currentTs } = request
+    const { primary, lockTs, callerStartTs, currentTs, reaches } = request
     for (const ts of [lockTs, callerStartTs, currentTs]) if (ts !== TIMESTAMP_MAX) await this.#rows.observe(ts)
-    return this.#rows.update([primary], lockTs, TXN, ([row]) => checkTxnStatus(row as RowView, request))
+    return this.#rows.update([primary], lockTs, TXN, ([row]) => checkTxnStatus(row as RowView, request), reaches)
   }
 
-  async checkSecondaryLocks({ keys, startTs }: CheckSecondaryLocksRequest): Promise<CheckSecondaryLocksAnswer> {
+  async checkSecondaryLocks(request: CheckSecondaryLocksRequest): Promise<CheckSecondaryLocksAnswer> {
+    const { keys, startTs, reaches } = request
     await this.#rows.observe(startTs)
-    return this.#rows.update(keys, startTs, TXN, (rows) => {
+    const decide = (rows: readonly RowView[]) => {
       const locks: LockInfo[] = []
       const mutations: Mutation[] = []
       for (const row of rows) {
@@ -153,22 +161,25 @@ export class Changes {
           )
       }
       return done({ locks, commitTs: 0 }, mutations)
-    })
+    }
+    return this.#rows.update(keys, startTs, TXN, decide, reaches)
   }
 
   txnHeartBeat(request: TxnHeartBeatRequest): Promise<TxnHeartBeatAnswer> {
-    return this.#rows.update([request.primary], request.startTs, NONE, ([row]) => txnHeartBeat(row as RowView, request))
+    const { primary, startTs, reaches } = request
+    return this.#rows.update([primary], startTs, NONE, ([row]) => txnHeartBeat(row as RowView, request), reaches)
   }
 
-  async resolveLock({ txns, keys, isDecided = false }: ResolveLockRequest): Promise<ResolveLockAnswer> {
+  async resolveLock({ txns, keys, isDecided = false, reaches }: ResolveLockRequest): Promise<ResolveLockAnswer> {
     if (keys !== undefined) {
       const [txn] = txns
-      return txn === undefined ? { resolved: 0 } : { resolved: await this.#resolve(keys, txn, true, isDecided) }
+      if (txn === undefined) return { resolved: 0 }
+      return { resolved: await this.#resolve(keys, txn, true, isDecided, reaches) }
     }
     let resolved = 0
     for (const [txn, locked] of await this.#rows.guard(() => this.#locksOf(txns)))
       for (let from = 0; from < locked.length; from += KEYS_AT_A_TIME)
-        resolved += await this.#resolve(locked.slice(from, from + KEYS_AT_A_TIME), txn, false, isDecided)
+        resolved += await this.#resolve(locked.slice(from, from + KEYS_AT_A_TIME), txn, false, isDecided, reaches)
     return { resolved }
   }
 
@@ -192,9 +203,10 @@ export class Changes {
     { startTs, commitTs }: DecidedTxn,
     areNamed: boolean,
     isDecided: boolean,
+    reaches: Reaches | undefined,
   ): Promise<number> {
     await this.#rows.guard(() => this.#rows.oracle.observe(commitTs))
-    return this.#rows.update(keys, startTs, TXN, (rows) => {
+    const decide = (rows: readonly RowView[]) => {
       let resolved = 0
       const mutations: Mutation[] = []
       for (const row of rows) {
@@ -204,7 +216,8 @@ export class Changes {
         if (outcome.value.released) resolved++
       }
       return done(resolved, mutations)
-    })
+    }
+    return this.#rows.update(keys, startTs, TXN, decide, reaches)
   }
 }
 

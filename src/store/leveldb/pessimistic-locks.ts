@@ -9,9 +9,10 @@ import type {
 } from '../../percolator/api.js'
 import { belowSafePoint, isKvError, lockWaitTimeout } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
-import { done, type Mutation } from '../../percolator/row.js'
+import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
 import type { Turn } from './lock-waits.js'
+import { reachGuard } from './reach-guard.js'
 import { readPairs } from './reads.js'
 import { NONE, type RowStore } from './row-store.js'
 
@@ -85,7 +86,8 @@ export class PessimisticLocks {
 
   /** Locks all the keys or none. @returns the place in the queue of the first key that is locked, if one is. */
   async #tryLatched(request: AcquirePessimisticLockRequest, isLastTry: boolean, deadline: number): Promise<Tried> {
-    const { keys, startTs, forUpdateTs, waitTimeout } = request
+    const { keys, startTs, forUpdateTs, waitTimeout, reaches } = request
+    const requireReach = reaches && (await reachGuard(this.#rows, keys, startTs, reaches))
     const rows = await this.#rows.readRows(keys, Math.min(startTs, forUpdateTs), () => 'data')
     if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
     const acquired = []
@@ -101,6 +103,7 @@ export class PessimisticLocks {
       acquired.push({ key: row.key, ...outcome.value })
       mutations.push(...outcome.mutations)
     }
+    requireReach?.(mutations, rows)
     await this.#rows.apply(mutations)
     this.#rows.waits.acquired(startTs)
     const wanted = acquired.flatMap(({ key, version, lockedWithConflictTs }) =>
@@ -122,15 +125,15 @@ export class PessimisticLocks {
     return { results }
   }
 
-  rollback({ keys, startTs, forUpdateTs }: PessimisticRollbackRequest): Promise<void> {
-    return this.#rows.update(keys, startTs, NONE, (rows) =>
+  rollback({ keys, startTs, forUpdateTs, reaches }: PessimisticRollbackRequest): Promise<void> {
+    const decide = (rows: readonly RowView[]) =>
       done(
         undefined,
         rows.flatMap((row) => {
           const outcome = pessimisticRollback(row, startTs, forUpdateTs)
           return outcome.ok ? outcome.mutations : []
         }),
-      ),
-    )
+      )
+    return this.#rows.update(keys, startTs, NONE, decide, reaches)
   }
 }

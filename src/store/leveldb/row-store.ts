@@ -7,6 +7,7 @@ import { belowSafePoint, KvError, keysLocked } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
 import type { Lock } from '../../percolator/lock.js'
 import { lockInfo } from '../../percolator/lock-info.js'
+import type { Reaches } from '../../percolator/reach.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
@@ -21,6 +22,7 @@ import { type LockEntry, LockTable } from './lock-table.js'
 import { LockWaits } from './lock-waits.js'
 import { LookUps } from './look-ups.js'
 import { decodeNewest, decodeNewestTs } from './newest-record.js'
+import { reachGuard } from './reach-guard.js'
 import { RecentWrites } from './recent-writes.js'
 import { readRestoreProgress } from './restore-progress.js'
 import { readHistory } from './row-reader.js'
@@ -147,9 +149,22 @@ export class RowStore {
 
   // ---- The three steps: read, decide, write
 
-  update<T>(keys: readonly Uint8Array[], startTs: Timestamp, depthOf: DepthOf, decide: Decide<T>): Promise<T> {
+  /** @param reaches see `LockingRequest`. */
+  update<T>(
+    keys: readonly Uint8Array[],
+    startTs: Timestamp,
+    depthOf: DepthOf,
+    decide: Decide<T>,
+    reaches?: Reaches,
+  ): Promise<T> {
     return this.guard(() =>
-      this.latches.hold(keys.map(keyText), async () => this.write(decide(await this.readRows(keys, startTs, depthOf)))),
+      this.latches.hold(keys.map(keyText), async () => {
+        const requireReach = reaches && (await reachGuard(this, keys, startTs, reaches))
+        const rows = await this.readRows(keys, startTs, depthOf)
+        const outcome = decide(rows)
+        if (outcome.ok) requireReach?.(outcome.mutations, rows)
+        return this.write(outcome)
+      }),
     )
   }
 

@@ -100,7 +100,7 @@ table('optimistic prewrite at 10: what stands in the way', [
   {
     name: 'own rollback below a newer commit',
     row: { writes: [putAt(12, 13), rollbackAt(10)] },
-    want: 'write_conflict optimistic',
+    want: 'write_conflict self_rolled_back',
   },
   { name: "another transaction's lock", row: { lock: lockAt(7) }, want: 'key_locked' },
   { name: "a younger transaction's lock", row: { lock: lockAt(12) }, want: 'key_locked' },
@@ -139,6 +139,12 @@ table(
     { name: 'a newer commit is not looked for', row: { writes: [putAt(12, 13)] }, want: '+lock put 10' },
     { name: 'nor a value, by an insert', op: 'insert', row: { writes: [putAt(3, 5)] }, want: '+lock put 10' },
     { name: 'a foreign lock still stands in the way', row: { lock: lockAt(7) }, want: 'key_locked' },
+    { name: 'so does the own rollback', row: { writes: [rollbackAt(10)] }, want: 'write_conflict self_rolled_back' },
+    {
+      name: 'also below a newer commit',
+      row: { writes: [putAt(12, 13), protectedRollbackAt(10)] },
+      want: 'write_conflict self_rolled_back',
+    },
     {
       name: 'a failed assertion makes up for the check',
       row: { writes: [putAt(12, 13)] },
@@ -274,7 +280,18 @@ table(
     {
       name: 'own rollback below a commit up to for_update_ts',
       row: { writes: [putAt(12, 15), rollbackAt(10)] },
-      want: '+lock put 10',
+      want: 'write_conflict self_rolled_back',
+    },
+    {
+      name: 'own rollback, a flag on the commit at the start, below a commit up to for_update_ts',
+      row: { writes: [putAt(12, 15), overlapped(putAt(3, 10))] },
+      want: 'write_conflict self_rolled_back',
+    },
+    {
+      name: 'own rollback, 1PC',
+      row: { writes: [putAt(12, 15), protectedRollbackAt(10)] },
+      request: { tryOnePc: true },
+      want: 'write_conflict self_rolled_back',
     },
     { name: 'insert on a put', op: 'insert', row: { writes: [putAt(12, 15)] }, want: 'already_exists' },
     {
@@ -478,7 +495,54 @@ describe('the answer, with max_ts 50', () => {
       want: {},
       changes: 'no mutations',
     },
-    { name: 'plain, again: an earlier try was async', row: { lock: asyncAt(10) }, want: {}, changes: 'no mutations' },
+    {
+      name: 'async, again above max_commit_ts: the min_commit_ts of the lock all the same',
+      row: { lock: asyncAt(10, { minCommitTs: 70 }) },
+      request: { ...async, maxCommitTs: 60 },
+      want: { minCommitTs: 70 },
+      changes: 'no mutations',
+    },
+    {
+      name: 'plain, again: an earlier try was async',
+      row: { lock: asyncAt(10) },
+      want: { minCommitTs: 11 },
+      changes: 'no mutations',
+    },
+    {
+      name: '1PC, again: an earlier try was async',
+      row: { lock: asyncAt(10) },
+      request: onePc,
+      want: { minCommitTs: 11 },
+      changes: 'no mutations',
+    },
+    {
+      name: 'async: check_not_exists alone, whatever was read',
+      op: 'check_not_exists',
+      request: { ...async, primary: KEY },
+      want: { minCommitTs: 11 },
+      changes: 'no mutations',
+    },
+    {
+      name: 'async: check_not_exists alone, at least min_commit_ts',
+      op: 'check_not_exists',
+      request: { ...async, primary: KEY, minCommitTs: 60 },
+      want: { minCommitTs: 60 },
+      changes: 'no mutations',
+    },
+    {
+      name: 'async: check_not_exists in a request without the primary: the locks elsewhere have the min_commit_ts',
+      op: 'check_not_exists',
+      request: { ...async, minCommitTs: 60 },
+      want: { minCommitTs: 11 },
+      changes: 'no mutations',
+    },
+    {
+      name: 'async: a primary that writes nothing decides nothing',
+      op: 'check_not_exists',
+      request: { ...async, primary: KEY, secondaries: [PRIMARY] },
+      want: {},
+      changes: 'no mutations',
+    },
     { name: '1PC: committed above max_ts', request: onePc, want: { onePcCommitTs: 51 }, changes: '+put 10..51' },
     {
       name: '1PC: at least min_commit_ts',
@@ -490,10 +554,10 @@ describe('the answer, with max_ts 50', () => {
     { name: '1PC: lock', op: 'lock', request: onePc, want: { onePcCommitTs: 51 }, changes: '+lock 10..51' },
     { name: '1PC: insert', op: 'insert', request: onePc, want: { onePcCommitTs: 51 }, changes: '+put 10..51' },
     {
-      name: '1PC: check_not_exists alone',
+      name: '1PC: check_not_exists alone, whatever was read',
       op: 'check_not_exists',
       request: onePc,
-      want: { onePcCommitTs: 51 },
+      want: { onePcCommitTs: 11 },
       changes: 'no mutations',
     },
     {
@@ -635,12 +699,32 @@ describe('several keys', () => {
       ops: [assertExist],
       want: 'assertion_failed',
     },
-    { name: 'committed before: the rest is not locked', rows: [free(A), committed(B), free(C)], want: 'no mutations' },
-    { name: 'committed before, and locked since elsewhere', rows: [held(A), committed(B)], want: 'no mutations' },
     {
-      name: 'committed before, and conflicts elsewhere',
+      name: 'committed before, on some keys so far: the rest is not locked anew',
+      rows: [rowOf({ key: A, lock: lockAt(10) }), committed(B), committed(C)],
+      want: 'no mutations',
+    },
+    {
+      name: 'committed before, and locked since elsewhere',
+      rows: [rowOf({ key: A, lock: lockAt(32), writes: [putAt(10, 30)] }), committed(B)],
+      want: 'no mutations',
+    },
+    {
+      name: 'committed before, what was only checked was written since',
       rows: [newer(A), committed(B)],
-      want: 'write_conflict optimistic',
+      ops: [{ op: 'check_not_exists' }],
+      want: 'no mutations',
+    },
+    {
+      name: 'committed on one key, and nothing on another: somebody else used the start_ts',
+      rows: [free(A), committed(B), free(C)],
+      want: 'write_conflict self_rolled_back',
+    },
+    {
+      name: 'nor does a pessimistic lock say that the key was part of the commit',
+      rows: [committed(A), rowOf({ key: B, lock: pessimisticAt(10) })],
+      request: { ...pessimistic, pessimisticActions: ['do', 'do'] },
+      want: 'write_conflict self_rolled_back',
     },
     {
       name: '1PC: all at one timestamp',
@@ -675,6 +759,38 @@ describe('several keys', () => {
       [false, 0, 0],
       [false, 0, 0],
     ])
+  })
+
+  test('async: what writes nothing takes no part, however often it is asked', () => {
+    const ops: MutationParts[] = [{}, { op: 'check_not_exists' }]
+    const request: RequestParts = { useAsyncCommit: true, primary: A, secondaries: [] }
+    const again = [rowOf({ key: A, lock: asyncAt(10, { minCommitTs: 11 }) }), free(B)]
+    expect(mustSucceed(prewriteMany(again, request, ops)).value).toEqual({ minCommitTs: 11 })
+    expect(mustSucceed(prewriteMany(again, { ...request, minCommitTs: 40 }, ops)).value).toEqual({ minCommitTs: 11 })
+    expect(mustSucceed(prewriteMany(again, { ...request, maxCommitTs: 20 }, ops)).value).toEqual({ minCommitTs: 11 })
+  })
+
+  test('async: locks that stand are not measured by max_commit_ts, new ones are', () => {
+    const rows = [rowOf({ key: A, lock: asyncAt(10, { minCommitTs: 70 }) }), free(B)]
+    const within = mustSucceed(prewriteMany(rows, { useAsyncCommit: true, maxCommitTs: 60 }))
+    expect(within.value).toEqual({ minCommitTs: 70 })
+    expect(locksIn(within.mutations).map((lock) => lock.useAsyncCommit)).toEqual([true])
+    const beyond = mustSucceed(prewriteMany(rows, { useAsyncCommit: true, maxCommitTs: 50 }))
+    expect(beyond.value).toEqual({})
+    expect(locksIn(beyond.mutations).map((lock) => lock.useAsyncCommit)).toEqual([false])
+  })
+
+  test('async: without a lock on the primary every lock is plain', () => {
+    const ops: MutationParts[] = [{ op: 'check_not_exists' }]
+    const outcome = mustSucceed(prewriteMany([free(A), free(B)], { useAsyncCommit: true, primary: A }, ops))
+    expect(outcome.value).toEqual({})
+    expect(locksIn(outcome.mutations).map((lock) => lock.useAsyncCommit)).toEqual([false])
+  })
+
+  test('1PC again: what was checked, and written by another since, does not matter', () => {
+    const ops: MutationParts[] = [{ op: 'check_not_exists' }]
+    const again = [rowOf({ key: A, writes: [putAt(35, 36)] }), committed(B)]
+    expect(mustSucceed(prewriteMany(again, { tryOnePc: true }, ops)).value).toEqual({ onePcCommitTs: 30 })
   })
 
   test('async: the answer is the highest min_commit_ts of all locks', () => {

@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { acquirePessimisticLock } from '../../../src/percolator/actions/acquire-pessimistic-lock.js'
 import { checkSecondaryLock } from '../../../src/percolator/actions/check-secondary-locks.js'
 import { checkTxnStatus } from '../../../src/percolator/actions/check-txn-status.js'
 import { cleanup } from '../../../src/percolator/actions/cleanup.js'
@@ -265,8 +266,9 @@ describe('prewrite of two keys', () => {
       kind: fc.constantFrom('two_pc', 'async', 'one_pc'),
       maxCommitTs: fc.constantFrom(0, 46, 60),
       minCommitTs: fc.constantFrom(0, 21, 50),
+      skipConstraintCheck: flag,
     } as const)
-    .map(({ mutations, forUpdateTs, kind, maxCommitTs, minCommitTs }): PrewriteRequest => {
+    .map(({ mutations, forUpdateTs, kind, maxCommitTs, minCommitTs, skipConstraintCheck }): PrewriteRequest => {
       const isPessimistic = forUpdateTs !== 0
       return {
         mutations: mutations.map(({ op, isLong, assertion }, i) => ({
@@ -285,6 +287,7 @@ describe('prewrite of two keys', () => {
         tryOnePc: kind === 'one_pc',
         maxCommitTs,
         minCommitTs,
+        skipConstraintCheck,
       }
     })
   const twoRows = fc.tuple(rows({ key: A, primary: fc.constant(A) }), rows({ key: B, primary: fc.constant(A) }))
@@ -360,16 +363,36 @@ describe('prewrite of two keys', () => {
     )
   })
 
-  test('a rolled-back transaction never gets a lock by a late prewrite of an optimistic transaction', () => {
+  test('a rolled-back transaction never gets a lock by a late prewrite, whatever checks that one skips', () => {
     fc.assert(
       fc.property(twoRows, requests, ([a, b], request) => {
-        if (request.forUpdateTs !== 0 || a.lock !== undefined) return
+        if (a.lock !== undefined) return
         const rolledBack = cleanup(a, OWN, 0)
         if (!rolledBack.ok) return
         const outcome = prewrite([applyTo(a, rolledBack.mutations), b], request, CONTEXT)
         if (outcome.ok) expect(changes(outcome.mutations)).toBe('no mutations') // Committed before, on `b`.
       }),
-      { numRuns: 1000 },
+      { numRuns: 3000 },
+    )
+  })
+
+  test('nor by a late pessimistic lock', () => {
+    const lockRequests = fc
+      .record({
+        forUpdateTs: fc.integer({ min: 15, max: 45 }),
+        insert: flag,
+        lockOnlyIfExists: flag,
+        wakeUpMode: fc.constantFrom('normal', 'force_lock'),
+      } as const)
+      .map((more) => ({ keys: [A], primary: A, startTs: OWN, lockTtl: 100, ...more }))
+    fc.assert(
+      fc.property(rows({ key: A, primary: fc.constant(A) }), lockRequests, (row, request) => {
+        const rolledBack = row.lock === undefined ? cleanup(row, OWN, 0) : undefined
+        if (!rolledBack?.ok) return
+        const outcome = acquirePessimisticLock(applyTo(row, rolledBack.mutations), request)
+        if (outcome.ok) expect(changes(outcome.mutations)).toBe('no mutations') // Not locked: there is no value.
+      }),
+      { numRuns: 2000 },
     )
   })
 })
