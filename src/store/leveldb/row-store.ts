@@ -377,7 +377,7 @@ export class RowStore {
 
   reopenSoon(): void {
     if (this.isWritable || this.#isClosed || this.#reopening !== undefined) return
-    if (Date.now() >= this.#reopenNotBefore) void this.#reopen()
+    if (performance.now() >= this.#reopenNotBefore) void this.#reopen()
   }
 
   #recover(error: unknown): Promise<void> {
@@ -412,7 +412,7 @@ export class RowStore {
       for (const key of locked) if (this.locks.get(key) === undefined) this.waits.released(key)
     } catch (error) {
       this.fault = `${this.#failure}; ${messageOf(error)}`
-      this.#reopenNotBefore = Date.now() + REOPEN_PAUSE_MS
+      this.#reopenNotBefore = performance.now() + REOPEN_PAUSE_MS
     }
   }
 
