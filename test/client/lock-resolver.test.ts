@@ -277,7 +277,7 @@ describe('async commit', () => {
         const startTs = await lockedAsync(store, keys)
         let isChanged = false
         const api: ConstructorParameters<typeof LockResolver>[0] = {
-          tso: (count) => store.tso(count),
+          now: () => store.now(),
           get: (request) => store.get(request),
           checkTxnStatus: (request) => store.checkTxnStatus(request),
           resolveLock: (request) => store.resolveLock(request),
@@ -418,7 +418,7 @@ describe('resolving', () => {
     const { locks } = await locked(store, ['a'])
     const error = keysLocked(locks)
     await expect(resolver.resolving(0, () => Promise.reject(error))).rejects.toBe(error)
-    expect(sent()).toEqual(['tso', 'checkTxnStatus'])
+    expect(sent()).toEqual(['now', 'checkTxnStatus'])
     await expect(resolver.resolving(60_000, () => Promise.reject(new Error('no')))).rejects.toThrow('no')
     expect(sent()).toEqual([])
   })

@@ -14,7 +14,7 @@ export function statusRoutes(
   app: FastifyInstance,
   { store, version, durability, openTransactions, traffic, gc }: AppContext,
 ): void {
-  const startedAt = Date.now()
+  const startedAt = performance.now()
 
   app.get('/livez', PROBING, (request, reply) => answer(request, reply, { status: 'ok' }))
 
@@ -31,7 +31,7 @@ export function statusRoutes(
       version,
       store: store.name,
       durability,
-      uptimeMs: Date.now() - startedAt,
+      uptimeMs: Math.floor(performance.now() - startedAt),
       writable: store.fault === undefined && store.restoring === undefined,
       ...(store.fault !== undefined && { fault: store.fault }),
       safePoint: store.safePoint,

@@ -88,7 +88,9 @@ export class Changes {
     if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
     const maxTs = request.linearizable ? Math.max(this.#rows.maxTs, this.#rows.oracle.last) : this.#rows.maxTs
     const context = { maxTs, shortValueBytesMax: SHORT_VALUE_BYTES_MAX }
-    const outcome = prewrite(rows, request, context)
+    const jumpedMs = this.#rows.jumpedSince(startTs)
+    const asked = jumpedMs === 0 ? request : { ...request, lockTtl: request.lockTtl + jumpedMs }
+    const outcome = prewrite(rows, asked, context)
     if (outcome.ok) requireReach?.(outcome.mutations, rows)
     // No timestamp handed out from now on equals a calculated one, or is below it.
     const calculated = outcome.ok ? (outcome.value.onePcCommitTs ?? outcome.value.minCommitTs ?? 0) : 0
@@ -134,13 +136,16 @@ export class Changes {
 
   async cleanup({ key, startTs, currentTs, reaches }: CleanupRequest): Promise<void> {
     await this.#rows.observe(startTs) // No calculated commit may land on the protected Rollback record.
-    return this.#rows.update([key], startTs, TXN, ([row]) => cleanup(row as RowView, startTs, currentTs), reaches)
+    const decide = ([row]: readonly RowView[]) => cleanup(row as RowView, startTs, this.#rows.notInFuture(currentTs))
+    return this.#rows.update([key], startTs, TXN, decide, reaches)
   }
 
   async checkTxnStatus(request: CheckTxnStatusRequest): Promise<TxnStatus> {
     const { primary, lockTs, callerStartTs, currentTs, reaches } = request
     for (const ts of [lockTs, callerStartTs, currentTs]) if (ts !== TIMESTAMP_MAX) await this.#rows.observe(ts)
-    return this.#rows.update([primary], lockTs, TXN, ([row]) => checkTxnStatus(row as RowView, request), reaches)
+    const decide = ([row]: readonly RowView[]) =>
+      checkTxnStatus(row as RowView, { ...request, currentTs: this.#rows.notInFuture(currentTs) })
+    return this.#rows.update([primary], lockTs, TXN, decide, reaches)
   }
 
   async checkSecondaryLocks(request: CheckSecondaryLocksRequest): Promise<CheckSecondaryLocksAnswer> {
@@ -167,7 +172,11 @@ export class Changes {
 
   txnHeartBeat(request: TxnHeartBeatRequest): Promise<TxnHeartBeatAnswer> {
     const { primary, startTs, reaches } = request
-    return this.#rows.update([primary], startTs, NONE, ([row]) => txnHeartBeat(row as RowView, request), reaches)
+    const decide = ([row]: readonly RowView[]) => {
+      const adviseLockTtl = request.adviseLockTtl + this.#rows.jumpedSince(startTs)
+      return txnHeartBeat(row as RowView, { ...request, adviseLockTtl })
+    }
+    return this.#rows.update([primary], startTs, NONE, decide, reaches)
   }
 
   async resolveLock({ txns, keys, isDecided = false, reaches }: ResolveLockRequest): Promise<ResolveLockAnswer> {

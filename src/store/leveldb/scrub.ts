@@ -39,7 +39,7 @@ export async function scrub(directory: string, pause: () => Promise<void>): Prom
     if (!file.endsWith('.ldb')) continue
     try {
       const { mtimeMs } = await stat(join(directory, file))
-      if (Date.now() - mtimeMs < SETTLED_MS) continue
+      if (Math.abs(Date.now() - mtimeMs) < SETTLED_MS) continue
       const [fault] = await verifyTable(directory, file)
       if (fault !== undefined && (await isLive(directory, file))) return fault.message
     } catch (error) {

@@ -336,7 +336,7 @@ describe('a reopening that fails', () => {
     throw new EngineFailure('still full')
   }
   beforeEach(async () => {
-    vi.useFakeTimers({ toFake: ['Date'] })
+    vi.useFakeTimers({ toFake: ['performance'] })
     await write(store, 5, 6, [put('a', 'old')])
     await store.prewrite(prewriteOf(10, [put('a', 'new'), put('b', 'new')]))
     tapped.onReopen = refuse
@@ -367,7 +367,7 @@ describe('a reopening that fails', () => {
     expect(tapped.reopens).toBe(1)
 
     tapped.onReopen = (reopen) => reopen()
-    vi.setSystemTime(Date.now() + 60_000)
+    vi.advanceTimersByTime(60_000)
     expect(await codeOf(read(store, 'a'))).toBe('storage_unavailable')
     await tapped.quiet()
     expect(tapped.reopens).toBe(2)
@@ -386,7 +386,7 @@ describe('a reopening that fails', () => {
       await goOn.promise
       await reopen()
     }
-    vi.setSystemTime(Date.now() + 60_000)
+    vi.advanceTimersByTime(60_000)
     const asking = Array.from({ length: 10 }, () => codeOf(read(store, 'a')))
     expect(await Promise.all(asking)).toEqual(Array(10).fill('storage_unavailable'))
     expect(tapped.reopens).toBe(2)
@@ -408,7 +408,7 @@ describe('a reopening that fails', () => {
       await goOn.promise
       await reopen()
     }
-    vi.setSystemTime(Date.now() + 60_000)
+    vi.advanceTimersByTime(60_000)
     expect(await codeOf(read(store, 'a'))).toBe('storage_unavailable')
     const closing = store.close()
     await tapped.quiet()
@@ -446,13 +446,13 @@ describe('a disk that stays full', () => {
   }
   const makeRoom = async (): Promise<void> => {
     tapped.onRequireRoom = async () => {}
-    vi.setSystemTime(Date.now() + 60_000)
+    vi.advanceTimersByTime(60_000)
     store.probe()
     await tapped.quiet()
     expect(store.probe()).toBe(true)
   }
   beforeEach(async () => {
-    vi.useFakeTimers({ toFake: ['Date'] })
+    vi.useFakeTimers({ toFake: ['performance'] })
     await write(store, 5, 6, [put('a', 'old'), put('b', 'old'), put('safe', LONG)])
     tapped.onRequireRoom = noRoom
   })
@@ -550,7 +550,7 @@ describe('a disk that stays full', () => {
     for (let i = 0; i < 10; i++) await told('safe')
     await tapped.quiet()
     expect(asked).toBe(1)
-    vi.setSystemTime(Date.now() + 60_000)
+    vi.advanceTimersByTime(60_000)
     await Promise.all(Array.from({ length: 10 }, () => told('safe')))
     await tapped.quiet()
     expect(asked).toBe(2)
@@ -572,7 +572,7 @@ describe('a pessimistic lock whose end landed, though the write failed', () => {
     { name: 'written after validating reads', mutation: put('a'), rest: { reads }, reopens: 'later' },
   ]
   test.each(endings)('$name, opened again $reopens: it does not come back', async ({ mutation, rest, reopens }) => {
-    vi.useFakeTimers({ toFake: ['Date'] })
+    vi.useFakeTimers({ toFake: ['performance'] })
     await store.acquirePessimisticLock({
       keys: [utf8('a')],
       primary: utf8('a'),
@@ -588,7 +588,7 @@ describe('a pessimistic lock whose end landed, though the write failed', () => {
     breakNextWrite('lands but reports failure')
     const commit = { tryOnePc: true, forUpdateTs: 10, pessimisticActions: ['do'] as const, ...rest }
     expect(await codeOf(store.prewrite(prewriteOf(10, [mutation], commit)))).toBe('storage_unavailable')
-    vi.setSystemTime(Date.now() + 60_000)
+    vi.advanceTimersByTime(60_000)
     store.probe()
     await tapped.quiet()
     expect(store.probe()).toBe(true)
