@@ -7,6 +7,9 @@ const FLAGS = {
   data: { value: 'DIR', help: 'directory of the database', default: './data' },
   'dry-run': { help: 'says what would be done and lost, and changes nothing' },
   'no-backup': { help: 'keeps no copy of the directory beside it' },
+  'keep-later': {
+    help: 'keeps what the log has behind a damaged record; else the database is as it was before that, and whole',
+  },
   'reset-mark': {
     help: "sets the oracle's mark just above all data and the clock, where a wrong clock put it years ahead; set the clock first",
   },
@@ -34,6 +37,7 @@ ${flagsHelp(FLAGS)}`,
       say,
       isDryRun: flags.isSet('dry-run'),
       keepsCopy: !flags.isSet('no-backup'),
+      keepsLater: flags.isSet('keep-later'),
       resetsMark: flags.isSet('reset-mark'),
       onProgress: progress.show,
     })

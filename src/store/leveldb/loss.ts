@@ -27,7 +27,8 @@ export function lossesOf(lost: LostRecords, damaged: DamagedRanges): Loss[] {
   if (lost.kind === 'log') {
     const named = lost.keys.filter(([prefix]) => prefix === CF_WRITE || prefix === CF_LOCK).map(recordName)
     const what = named.length === 0 ? '' : `, among them ${named.join(', ')}`
-    return [{ message: `${file}: what was written from offset ${lost.offset} on${what}`, of: 'anything' }]
+    const till = lost.isLaterKept === true ? 'to the next record that can be read, which was kept' : `on${what}`
+    return [{ message: `${file}: what was written from offset ${lost.offset} ${till}`, of: 'anything' }]
   }
   const losses: Loss[] = []
   const { range } = lost

@@ -30,6 +30,8 @@ export interface RepairOptions {
   readonly onLoss?: (loss: Loss) => void
   /** Sets the oracle's mark anew, down too: for one that a wrong clock wrote. */
   readonly resetsMark?: boolean
+  /** Keeps what the log has behind a damaged record, though it may build on what is lost. */
+  readonly keepsLater?: boolean
   /** Unix milliseconds. */
   readonly now?: () => number
 }
@@ -80,7 +82,7 @@ async function repairInPlace(
   faults: readonly FileFault[],
   options: RepairOptions,
 ): Promise<Repaired> {
-  const { say, onLoss, onProgress, resetsMark = false, now = Date.now } = options
+  const { say, onLoss, onProgress, resetsMark = false, keepsLater = false, now = Date.now } = options
   const journal = await RepairJournal.open(directory)
   const lost = [...journal.before]
   let needsRebuild = journal.isContinued
@@ -88,10 +90,15 @@ async function repairInPlace(
     await requireRoom(directory).catch((error: Error) => {
       throw new DataDirectoryError(`there is no room to repair ${directory}: ${error.message}`)
     })
-    say('mending files: bad blocks are left out of their tables, the log ends before its first bad record')
-    const mended = await mendFiles(directory, faults, async (more) => {
-      await journal.add(more)
-      lost.push(...more)
+    say(
+      `mending files: bad blocks are left out of their tables, ${keepsLater ? 'bad records out of the log' : 'the log ends before its first bad record'}`,
+    )
+    const mended = await mendFiles(directory, faults, {
+      keepsLater,
+      onLost: async (more) => {
+        await journal.add(more)
+        lost.push(...more)
+      },
     })
     if (mended.needsRebuild) {
       say('having LevelDB make its MANIFEST again from the tables that there are')

@@ -331,6 +331,29 @@ test('a lock whose transaction was decided by a record that is lost is reported 
   )
 })
 
+test('behind a damaged record of the log all is kept where that is asked for', async () => {
+  for (const keepsLater of [false, true]) {
+    const directory = await newDirectory()
+    const store = await open(directory, START_MS)
+    const keys = Array.from({ length: 60 }, (_, i) => `key/${i}`)
+    for (const key of keys) {
+      const ts = await store.tso(2)
+      await write(store, ts - 1, ts, [put(key, key.repeat(200))])
+    }
+    await store.close()
+    const [log] = (await filesOf(directory, /log$/)) as [string]
+    const bytes = await readFile(join(directory, log))
+    bytes.write('????', bytes.indexOf('key/30key/30') + 400)
+    await writeFile(join(directory, log), bytes)
+    const { lost } = await repair(directory, { keepsLater })
+    expect(lost.map(({ of }) => of)).toEqual(['anything', ...(keepsLater ? ['key'] : [])])
+    const after = await open(directory)
+    const found = await Promise.all(keys.map(async (key) => (await after.get({ key: utf8(key) })).found))
+    expect(found).toEqual(keys.map((_, i) => i < 30 || (keepsLater && i > 30)))
+    await after.close()
+  }
+})
+
 describe('the mark', () => {
   async function rewrite(directory: string, ops: readonly EngineOp[]): Promise<void> {
     await withEngine(directory, (engine) => engine.write(ops, true))

@@ -8,7 +8,13 @@ export interface StoredRange {
 export type LostRecords =
   /** Of a table: any between two keys. */
   | { readonly kind: 'range'; readonly file: string; readonly range: StoredRange }
-  /** The end of the log, from the first damaged record on. Not all keys can be read. */
-  | { readonly kind: 'log'; readonly file: string; readonly offset: number; readonly keys: readonly Buffer[] }
+  /** Of the log, from the first damaged record on: to its end, or to the next that can be read. Not all keys are known. */
+  | {
+      readonly kind: 'log'
+      readonly file: string
+      readonly offset: number
+      readonly keys: readonly Buffer[]
+      readonly isLaterKept?: boolean
+    }
   /** Nobody can tell which tables there were. */
   | { readonly kind: 'tables'; readonly file: string }

@@ -1,7 +1,7 @@
 import { open, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { firstSequence, readBatches } from './batch-log.js'
-import { readLog } from './log-file.js'
+import { encodeLog, readLog } from './log-file.js'
 import type { LostRecords, StoredRange } from './lost-records.js'
 import { mendedTable, tableFaults } from './table-file.js'
 import { type FileFault, isLiveLog, numberOf, readManifest, sizesOf, tableName } from './verify-files.js'
@@ -10,6 +10,13 @@ import { batchKeys } from './write-batch.js'
 
 /** Rests of a repair that was interrupted. */
 const TEMPORARY = '.mended'
+
+export interface MendOptions {
+  /** Of the log: also what comes after a bad record. */
+  readonly keepsLater: boolean
+  /** Called before the file is changed; awaited. */
+  readonly onLost: (lost: readonly LostRecords[]) => Promise<void>
+}
 
 export interface MendedFiles {
   /** LevelDB has to make its MANIFEST again from the files that there are. */
@@ -20,12 +27,11 @@ export interface MendedFiles {
  * Makes files whole without what is damaged in them, so that LevelDB opens them: tables without their bad blocks, the log
  * up to its first bad record. What comes later in the log builds on what is lost, and goes too: the database is as it was
  * at that moment.
- * @param onLost called before the file is changed; awaited.
  */
 export async function mendFiles(
   directory: string,
   faults: readonly FileFault[],
-  onLost: (lost: readonly LostRecords[]) => Promise<void>,
+  { keepsLater, onLost }: MendOptions,
 ): Promise<MendedFiles> {
   const sizes = await sizesOf(directory)
   for (const file of sizes.keys()) if (file.endsWith(TEMPORARY)) await rm(join(directory, file))
@@ -65,6 +71,11 @@ export async function mendFiles(
     next = nextHere
     if (!isCut && soundEnd === bytes.length) continue
     const gone = isCut ? [...records, ...after] : after
+    if (keepsLater && after.length > 0) {
+      await onLost([{ kind: 'log', file, offset: soundEnd, keys: [], isLaterKept: true }])
+      await replace(join(directory, file), encodeLog([...records, ...after].map(({ payload }) => payload)))
+      continue
+    }
     if (gone.length > 0) {
       const keys = gone.flatMap(({ payload }) => batchKeys(payload))
       await onLost([{ kind: 'log', file, offset: isCut ? 0 : soundEnd, keys }])
