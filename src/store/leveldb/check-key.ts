@@ -95,7 +95,8 @@ export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SU
   const hasLostValue = (record: WriteRecord | Lock): boolean => needs(record) && !values.has(record.startTs)
 
   const copy = newestIn(records.newest)
-  const isCopySuspect = suspects.newest || isDamaged(newestKey(key))
+  const isCopyUnreadable = records.newest !== undefined && copy === undefined
+  const isCopySuspect = suspects.newest || isCopyUnreadable || isDamaged(newestKey(key))
   const isCopyAlone = suspects.writes && !isCopySuspect
 
   const committed = new Map<Timestamp, WriteRecord>()
@@ -121,6 +122,7 @@ export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SU
 
   const isCopyStale =
     isCopySuspect && !suspects.writes && copy !== undefined && !isDamaged(writeKey(key, copy.commitTs))
+  let restored: Buffer | undefined
   const isThere = records.writes.some((write) => isData(write) && write.commitTs === copy?.commitTs)
   if (copy !== undefined && !isCopyStale && !isThere && copy.commitTs > (writes.find(isData)?.commitTs ?? 0)) {
     const { type, commitTs, startTs } = copy
@@ -128,28 +130,20 @@ export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SU
     if (hasLostValue(copy))
       found('missing_value', commitTs, `${message} has lost its value, written at ${startTs}`, true, [])
     else {
-      const put: EngineOp = { type: 'put', key: writeKey(key, commitTs), value: encodeWrite(copy) }
-      const what = isDamaged(put.key) ? 'fails its checksum, and its copy does not' : 'is missing, and its copy is not'
+      restored = writeKey(key, commitTs)
+      const put: EngineOp = { type: 'put', key: restored, value: encodeWrite(copy) }
+      const what = isDamaged(restored) ? 'fails its checksum, and its copy does not' : 'is missing, and its copy is not'
       found('missing_write', commitTs, `${message} ${what}`, false, [put])
       writes = [copy, ...writes.filter((write) => write.commitTs !== commitTs)].sort((a, b) => b.commitTs - a.commitTs)
     }
   }
-  const isLost = ({ stored }: DamagedRecord): boolean => {
-    switch (stored[0]) {
-      case CF_WRITE:
-        return !writes.some(({ commitTs }) => stored.equals(writeKey(key, commitTs)))
-      case CF_LOCK:
-        return true
-      default:
-        return false // It has a copy, or the record that needs it is one that has lost its value.
-    }
-  }
+  // Others have a copy, or the record that needs them is one that has lost its value.
+  const isLost = ({ stored }: DamagedRecord): boolean =>
+    stored[0] === CF_LOCK || (stored[0] === CF_WRITE && restored?.equals(stored) !== true)
   for (const record of damaged) {
     const { stored, why } = record
-    const isRestored = stored[0] === CF_WRITE && !isLost(record)
-    if (isRestored || stored[0] === CF_NEWEST) continue
-    const message = `${recordName(stored)} ${why}`
-    found('damaged_record', 0, message, isLost(record), [{ type: 'del', key: stored }])
+    if (stored[0] === CF_NEWEST || restored?.equals(stored)) continue
+    found('damaged_record', 0, `${recordName(stored)} ${why}`, isLost(record), [{ type: 'del', key: stored }])
   }
 
   let heldAt = lock !== undefined && needs(lock) ? lock.startTs : undefined

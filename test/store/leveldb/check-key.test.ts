@@ -194,6 +194,11 @@ describe('where files lost records', () => {
       { writes: true },
       ['missing_value 21', 'wrong_newest 6'],
     ],
+    'of CF_WRITE, and the copy cannot be read: what is left stays': [
+      { writes: [OLDER], newest: utf8('?') },
+      { writes: true },
+      ['wrong_newest 6'],
+    ],
     'of CF_NEWEST, a newer copy is one that is back': [
       { writes: [OLDER], newest: newestOf(SHORT) },
       { newest: true },

@@ -25,7 +25,7 @@ import { type Model, REFUSED, writeRandomDatabase } from './random-database.js'
 import { covers, differencesIn } from './repaired-reads.js'
 
 /** More of them: PERKV_TEST_RUNS=1000 PERKV_TEST_SEED=1 npx vitest run test/store/leveldb/repair.test.ts --test-timeout=3600000 */
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 24)
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 10)
 const SEED = Number(process.env['PERKV_TEST_SEED'] ?? 1)
 /** The clock of repairs and of the servers after them. */
 const REPAIR_MS = START_MS + 60_000

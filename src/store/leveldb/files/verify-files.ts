@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { firstSequence, readBatches } from './batch-log.js'
 import { JOURNAL } from './journal-name.js'
 import { readLog } from './log-file.js'
-import { type TableFault, tableFaults } from './table-file.js'
+import { tableFaults } from './table-file.js'
 import { type LiveFiles, liveFiles } from './version-edit.js'
 
 /** Damage in a file, or a file that is missing. */
@@ -12,7 +12,6 @@ export interface FileFault {
   readonly kind: 'missing' | 'table' | 'log' | 'manifest' | 'repair'
   /** One line for people, with the file's name. */
   readonly message: string
-  readonly blocks?: readonly TableFault[]
 }
 
 export interface VerifiedFiles {
@@ -90,14 +89,14 @@ async function verifyLogs(directory: string, files: readonly string[], lastSeque
   return []
 }
 
-/** One fault a table, with all of its blocks. */
+/** One fault per table. */
 export async function verifyTable(directory: string, file: string): Promise<FileFault[]> {
   const blocks = tableFaults(await readFile(join(directory, file)))
   const [first] = blocks
   if (first === undefined) return []
   const more = blocks.length > 1 ? `, and ${blocks.length - 1} more` : ''
   const message = `${file}: the ${first.what} at offset ${first.offset} fails its checksum${more}`
-  return [{ file, kind: 'table', message, blocks }]
+  return [{ file, kind: 'table', message }]
 }
 
 export interface Manifest extends LiveFiles {
@@ -170,5 +169,5 @@ function missing(file: string): FileFault {
 }
 
 function cutTable(file: string, size: number, expected: number): FileFault {
-  return { file, kind: 'table', message: `${file}: it has ${size} bytes instead of ${expected}`, blocks: [] }
+  return { file, kind: 'table', message: `${file}: it has ${size} bytes instead of ${expected}` }
 }
