@@ -1,6 +1,6 @@
 import { CorruptRecord, decodeKey, decodeKeyTs } from '../../percolator/codec/key.js'
 import { decodeLock } from '../../percolator/codec/lock.js'
-import { packRecord } from '../../percolator/codec/record.js'
+import { packRecord, unpackRecord } from '../../percolator/codec/record.js'
 import { decodeWrite } from '../../percolator/codec/write.js'
 import { printKey } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
@@ -97,12 +97,13 @@ class RecordsRepair {
     }
     // As they are before damaged records are removed.
     const mark = await numberOr(this.#sealed, META_MARK)
+    const [, ...beside] = mark === undefined || resetsMark ? [] : await fieldsOf(this.#sealed, META_MARK)
     const safePoint = await numberOr(this.#sealed, META_SAFE_POINT)
     const newest = new NewestTimestamp(mark ?? this.#options.present)
     const isMarkLow = await this.#mendRecords(newest)
     await newest.noteRestore(this.#sealed)
     if (!resetsMark) await newest.noteMeta(this.#sealed) // Those of a wrong clock go down with the mark.
-    const inForce = await this.#mendMark(mark, newest.ts, isMarkLow)
+    const inForce = await this.#mendMark(mark, beside, newest.ts, isMarkLow)
     if (resetsMark) await this.#dropPins(inForce)
     await this.#mendSafePoint(safePoint, inForce)
     await this.#mournTransactions()
@@ -158,15 +159,20 @@ class RecordsRepair {
     } else this.#done(ops.some(({ type }) => type === 'put') ? 'restored' : 'removed', message)
   }
 
-  /** @returns the oracle's mark, above every timestamp on disk. */
-  async #mendMark(mark: Timestamp | undefined, newest: Timestamp, isMarkLow: boolean): Promise<Timestamp> {
+  /** @param beside what else its record says. @returns the oracle's mark, above every timestamp on disk. */
+  async #mendMark(
+    mark: Timestamp | undefined,
+    beside: readonly unknown[],
+    newest: Timestamp,
+    isMarkLow: boolean,
+  ): Promise<Timestamp> {
     const { areFilesDamaged, resetsMark, present, say } = this.#options
     const byClock = areFilesDamaged || resetsMark || !mark ? present : 0
     const raised = Math.max(resetsMark ? 0 : (mark ?? 0), byClock, newest + 1)
     const inForce = mark === undefined || areFilesDamaged || isMarkLow || resetsMark ? raised : mark
     if (inForce !== mark) {
       if (resetsMark) this.#problems++
-      await this.#sealed.write([{ type: 'put', key: META_MARK, value: packRecord([inForce]) }], true)
+      await this.#sealed.write([{ type: 'put', key: META_MARK, value: packRecord([inForce, ...beside]) }], true)
       this.#done('restored', `the oracle's mark: it is ${dated(inForce)} now, above every timestamp in the database`)
     }
     if (inForce > present + WILD && resetsMark)
@@ -239,6 +245,11 @@ class RecordsRepair {
 function rangesOf(lost: LostRecords): readonly StoredRange[] {
   if (lost.kind === 'range') return [lost.range]
   return lost.kind === 'tables' ? [{}] : [] // The log lost whole transactions: what is left agrees with itself.
+}
+
+async function fieldsOf(sealed: Engine, key: Buffer): Promise<readonly unknown[]> {
+  const bytes = await sealed.get(key)
+  return bytes === undefined ? [] : unpackRecord(bytes, 'meta', 1)
 }
 
 function mayHold(lost: LostRecords, stored: Buffer): boolean {

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
 import { decodeKeyTs } from '../../../src/percolator/codec/key.js'
 import { decodeLock } from '../../../src/percolator/codec/lock.js'
-import { packRecord } from '../../../src/percolator/codec/record.js'
+import { packRecord, unpackRecord } from '../../../src/percolator/codec/record.js'
 import { decodeWrite } from '../../../src/percolator/codec/write.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../../../src/percolator/timestamp.js'
 import { checkDirectory } from '../../../src/store/leveldb/check-directory.js'
@@ -379,8 +379,12 @@ describe('the mark', () => {
   test('that is older than the data goes above them', async () => {
     const directory = await newDirectory()
     const { model } = await writeRandomDatabase(directory, new Random(SEED), { keys: 30, rounds: 1, txns: 10 })
-    await rewrite(directory, [markOf(timestampFromMs(START_MS - YEAR_MS))])
+    const beside = [1, 2, 3]
+    const old = packRecord([timestampFromMs(START_MS - YEAR_MS), beside])
+    await rewrite(directory, [{ type: 'put', key: META_MARK, value: old }])
     expect(await repair(directory)).toMatchObject({ isSound: true, losses: 0 })
+    const record = await withEngine(directory, (engine) => engine.get(META_MARK))
+    expect(unpackRecord(record as Buffer, 'meta', 1)[1]).toEqual(beside)
     await expectUsable(directory, model)
   })
 
