@@ -25,7 +25,7 @@ import {
 import { DataDirectoryError } from './data-directory-error.js'
 import { type Engine, type EngineOp, pagesOf } from './engine.js'
 import type { LostRecords, StoredRange } from './files/lost-records.js'
-import { CF_LOCK, CF_WRITE, keyRange, lockKey, versionRange } from './keyspace.js'
+import { CF_LOCK, CF_WRITE, keyRange, lockKey, versionRange, writeKey } from './keyspace.js'
 import { holds, type Loss, lossesOf, lossOfKey } from './loss.js'
 import { NewestTimestamp, pinsIn } from './newest-timestamp.js'
 import { recordName } from './record-name.js'
@@ -99,7 +99,8 @@ class RecordsRepair {
     const mark = await numberOr(this.#sealed, META_MARK)
     const [, ...beside] = mark === undefined || resetsMark ? [] : await fieldsOf(this.#sealed, META_MARK)
     const safePoint = await numberOr(this.#sealed, META_SAFE_POINT)
-    const newest = new NewestTimestamp(mark ?? this.#options.present)
+    const isMarkInDoubt = mark === undefined || this.#options.areFilesDamaged
+    const newest = new NewestTimestamp(Math.max(mark ?? 0, isMarkInDoubt ? this.#options.present : 0))
     const isMarkLow = await this.#mendRecords(newest)
     await newest.noteRestore(this.#sealed)
     if (!resetsMark) await newest.noteMeta(this.#sealed) // Those of a wrong clock go down with the mark.
@@ -236,7 +237,8 @@ class RecordsRepair {
   async #hasRecord(key: Uint8Array, { startTs }: Lock): Promise<boolean> {
     const lock = await this.#sealed.get(lockKey(key))
     if (lock !== undefined && decodeLock(lock).startTs === startTs) return true
-    for await (const page of pagesOf(this.#sealed, versionRange(CF_WRITE, key), OPS_AT_A_TIME))
+    const sinceStart = { ...versionRange(CF_WRITE, key), lt: Buffer.concat([writeKey(key, startTs), Buffer.of(0)]) }
+    for await (const page of pagesOf(this.#sealed, sinceStart, OPS_AT_A_TIME))
       for (const [stored, bytes] of page) if (decodeWrite(bytes, decodeKeyTs(stored)).startTs === startTs) return true
     return false
   }
