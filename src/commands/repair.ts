@@ -1,6 +1,5 @@
 import { flagsHelp, notEmpty, readFlags } from '../flags.js'
 import { repairDirectory } from '../store/leveldb/repair-directory.js'
-import { amount } from './amount.js'
 import type { Command } from './command.js'
 import { progressLine } from './progress-line.js'
 
@@ -8,14 +7,21 @@ const FLAGS = {
   data: { value: 'DIR', help: 'directory of the database', default: './data' },
   'dry-run': { help: 'says what would be done and lost, and changes nothing' },
   'no-backup': { help: 'keeps no copy of the directory beside it' },
+  'keep-later': {
+    help: 'keeps what the log has behind a damaged record; else the database is as it was before that, and whole',
+  },
+  'reset-mark': {
+    help: "sets the oracle's mark just above all data and the clock, where a wrong clock put it years ahead; set the clock first",
+  },
 } as const
 
 export const repair: Command = {
   help: `Usage: perkv repair [flags]
 
-Makes a damaged database sound again: without what is damaged, and with a line for everything that is lost or changed. No
-server may have it open. A copy of the directory as it was is kept beside it. Exit codes: 0 the database is sound, 1 it is
-not or it could not be looked at, 2 used wrongly.
+Makes a damaged database sound again. One line per record or range: "restored" from another record that holds the same,
+"removed" because nothing needs it, or "lost". With 0 lost every read answers as before. No server may have the database
+open. A copy of the directory as it was is kept beside it. Interrupted, it has to be run again; until then no server starts.
+Exit codes: 0 the database is sound, 1 it is not or it could not be looked at, 2 used wrongly.
 
 Flags:
 ${flagsHelp(FLAGS)}`,
@@ -27,14 +33,16 @@ ${flagsHelp(FLAGS)}`,
       progress.clear()
       process.stdout.write(`${line}\n`)
     }
-    const { isSound, problems, losses } = await repairDirectory(notEmpty(flags.required('data')), {
+    const { isSound, problems, restored, removed, losses } = await repairDirectory(notEmpty(flags.required('data')), {
       say,
       isDryRun: flags.isSet('dry-run'),
       keepsCopy: !flags.isSet('no-backup'),
+      keepsLater: flags.isSet('keep-later'),
+      resetsMark: flags.isSet('reset-mark'),
       onProgress: progress.show,
     })
     if (!isSound) process.exitCode = 1
     if (problems === 0) return say('sound: nothing to repair')
-    say(`${isSound ? 'sound' : 'still damaged'}: ${amount(problems, 'problem')}, ${amount(losses, 'loss', 'losses')}`)
+    say(`${isSound ? 'sound' : 'still damaged'}: ${restored} restored, ${removed} removed, ${losses} lost`)
   },
 }

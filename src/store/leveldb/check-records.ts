@@ -1,13 +1,25 @@
-import { decodeKey, decodeKeyTs } from '../../percolator/codec/key.js'
+import { decodeKey, decodeKeyTs, encodeKey, encodeKeyAt } from '../../percolator/codec/key.js'
 import { decodeLock } from '../../percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../percolator/codec/record.js'
 import { decodeWrite } from '../../percolator/codec/write.js'
 import { type Timestamp, timestampFromMs } from '../../percolator/timestamp.js'
-import { checkKey, type KeyRecords, type Problem } from './check-key.js'
+import { checkKey, type DamagedRecord, type KeyRecords, type Problem, type Suspects } from './check-key.js'
 import { opened } from './checksum.js'
+import type { DamagedRanges } from './damaged-ranges.js'
 import { META_FORMAT, META_MARK, META_RESTORE, META_SAFE_POINT } from './data-directory.js'
 import { type Engine, type EngineRange, pagesOf } from './engine.js'
-import { AHEAD, CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE, META, OUTCOMES } from './keyspace.js'
+import {
+  AHEAD,
+  CF_DEFAULT,
+  CF_LOCK,
+  CF_NEWEST,
+  CF_WRITE,
+  lockKey,
+  META,
+  newestKey,
+  OUTCOMES,
+  versionRange,
+} from './keyspace.js'
 import { recordName } from './record-name.js'
 import { putUnknownRestore } from './restore-progress.js'
 
@@ -46,6 +58,10 @@ export interface CheckOptions {
   /** Called for each in turn; awaited. */
   readonly onProblem: (problem: Problem) => Promise<void> | void
   readonly onProgress?: (keys: number) => void
+  /** Where files lost records before this. */
+  readonly damaged?: DamagedRanges
+  /** Called with all that is stored of each key. */
+  readonly onKey?: (records: KeyRecords) => void
   /** Unix milliseconds. */
   readonly now?: () => number
 }
@@ -67,9 +83,15 @@ interface Entry {
   readonly value: Buffer
 }
 
+interface Broken {
+  readonly stored: Buffer
+  readonly value: undefined
+}
+
 interface Group {
   readonly key: Buffer
   readonly entries: Entry[]
+  readonly damaged: DamagedRecord[]
 }
 
 class Check {
@@ -110,19 +132,25 @@ class Check {
     })
   }
 
-  /** The records of a column family whose checksums match. */
-  async *#sound(prefix: keyof typeof FAMILIES): AsyncGenerator<Entry, void> {
+  /** The records of a column family; `value` is undefined where the checksum doesn't match. */
+  async *#entries(prefix: keyof typeof FAMILIES): AsyncGenerator<Entry | Broken, void> {
     const counted = this.families[FAMILIES[prefix]]
     const isLong = prefix === CF_DEFAULT
-    const isLoss = isLong || prefix === CF_LOCK || prefix === CF_WRITE || prefix === OUTCOMES
     for await (const page of pagesOf(this.#engine, rangeOf(prefix), isLong ? VALUES_AT_A_TIME : RECORDS_AT_A_TIME))
       for (const [stored, sealed] of page) {
         counted.records++
         counted.bytes += stored.length + sealed.length
         const value = stored.equals(META_FORMAT) ? sealed : opened(stored, sealed)
-        if (value === undefined) await this.#damaged(stored, 'fails its checksum', isLoss)
-        else yield { stored, value: isLong ? NOTHING : value }
+        yield { stored, value: isLong && value !== undefined ? NOTHING : value }
       }
+  }
+
+  /** Those whose checksums match. */
+  async *#sound(prefix: typeof META | typeof OUTCOMES): AsyncGenerator<Entry, void> {
+    for await (const { stored, value } of this.#entries(prefix)) {
+      if (value !== undefined) yield { stored, value }
+      else await this.#damaged(stored, FAILS, prefix === OUTCOMES || isPromise(stored))
+    }
   }
 
   /** @returns the oracle's mark. */
@@ -132,12 +160,12 @@ class Check {
       const isNumber = stored.equals(META_MARK) || stored.equals(META_SAFE_POINT)
       if (!isNumber) continue
       const number = numberIn(value)
-      if (number === undefined) await this.#damaged(stored, 'holds no timestamp', false)
+      if (number === undefined) await this.#damaged(stored, 'holds no timestamp', isPromise(stored))
       else if (stored.equals(META_MARK)) mark = number
     }
     if (mark !== undefined) return mark
-    const isEmpty = (await first(this.#engine, rangeOf(CF_WRITE))) === undefined
-    const isNew = isEmpty && (await first(this.#engine, rangeOf(CF_LOCK))) === undefined
+    const isEmpty = (await firstKey(this.#engine, rangeOf(CF_WRITE))) === undefined
+    const isNew = isEmpty && (await firstKey(this.#engine, rangeOf(CF_LOCK))) === undefined
     const present = timestampFromMs((this.#options.now ?? Date.now)() + MARK_AHEAD_MS)
     if (!isNew)
       await this.#found({
@@ -175,13 +203,15 @@ class Check {
         let key: Buffer | undefined
         for (const { value } of heads) if (value && (!key || value.key.compare(key) < 0)) key = value.key
         if (key === undefined) return
-        const entries: Entry[][] = []
+        const groups: Group[] = []
         for (const [i, { value }] of heads.entries()) {
           if (!value?.key.equals(key)) continue
-          entries[i] = value.entries
+          groups[i] = value
           heads[i] = await (streams[i] as (typeof streams)[number]).next()
         }
-        for (const problem of checkKey(recordsOf(key, entries), mark)) await this.#found(problem)
+        const records = recordsOf(key, groups)
+        for (const problem of checkKey(records, mark, this.#suspectsOf(key))) await this.#found(problem)
+        this.#options.onKey?.(records)
         this.keys++
         this.#options.onProgress?.(this.keys)
       }
@@ -190,22 +220,42 @@ class Check {
     }
   }
 
+  #suspectsOf(key: Buffer): Suspects | undefined {
+    const { damaged } = this.#options
+    if (damaged === undefined || damaged.isEmpty) return undefined
+    const { gte, lt } = versionRange(CF_WRITE, key)
+    return {
+      lock: damaged.meets(lockKey(key)),
+      newest: damaged.meets(newestKey(key)),
+      writes: damaged.meets(gte, lt),
+    }
+  }
+
   async *#groups(prefix: (typeof KEYED)[number]): AsyncGenerator<Group, void> {
     let group: Group | undefined
-    for await (const entry of this.#sound(prefix)) {
-      if (!decodes(() => DECODED[prefix](entry))) {
-        await this.#damaged(entry.stored, 'does not decode', prefix !== AHEAD && prefix !== CF_NEWEST)
+    for await (const entry of this.#entries(prefix)) {
+      const { stored, value } = entry
+      const key = userKeyOf(stored)
+      if (key === undefined) {
+        await this.#damaged(stored, FAILS, prefix !== AHEAD && prefix !== CF_NEWEST)
         continue
       }
-      const key = decodeKey(entry.stored)
-      if (group?.key.equals(key)) group.entries.push(entry)
-      else {
+      if (!group?.key.equals(key)) {
         if (group !== undefined) yield group
-        group = { key, entries: [entry] }
+        group = { key, entries: [], damaged: [] }
       }
+      if (value === undefined) group.damaged.push({ stored, why: FAILS })
+      else if (!decodes(() => DECODED[prefix](entry))) group.damaged.push({ stored, why: 'does not decode' })
+      else group.entries.push(entry)
     }
     if (group !== undefined) yield group
   }
+}
+
+const FAILS = 'fails its checksum'
+/** What clients or an operator rely on, and no other record tells. */
+function isPromise(stored: Buffer): boolean {
+  return ![META_FORMAT, META_MARK, META_SAFE_POINT].some((own) => own.equals(stored))
 }
 
 const NOTHING = Buffer.alloc(0)
@@ -220,8 +270,9 @@ const DECODED = {
   [AHEAD]: ({ stored }: Entry) => [decodeKey(stored), decodeKeyTs(stored)],
 } satisfies Record<(typeof KEYED)[number], (entry: Entry) => unknown>
 
-/** @param entries in the order of KEYED. */
-function recordsOf(key: Buffer, [lock, writes, values, newest, ahead]: readonly (Entry[] | undefined)[]): KeyRecords {
+/** @param groups in the order of KEYED. */
+function recordsOf(key: Buffer, groups: readonly (Group | undefined)[]): KeyRecords {
+  const [lock, writes, values, newest, ahead] = KEYED.map((_, i) => groups[i]?.entries ?? [])
   return {
     key,
     lock: lock?.[0] && decodeLock(lock[0].value),
@@ -229,6 +280,7 @@ function recordsOf(key: Buffer, [lock, writes, values, newest, ahead]: readonly 
     valuesAt: (values ?? []).map(({ stored }) => decodeKeyTs(stored)),
     newest: newest?.[0]?.value,
     aheadAt: (ahead ?? []).map(({ stored }) => decodeKeyTs(stored)),
+    damaged: groups.flatMap((group) => group?.damaged ?? []),
   }
 }
 
@@ -240,7 +292,7 @@ function boundOf(prefix: number | undefined): Buffer {
   return prefix === undefined ? Buffer.alloc(256, 0xff) : Buffer.of(prefix)
 }
 
-async function first(engine: Engine, range: EngineRange): Promise<Buffer | undefined> {
+export async function firstKey(engine: Engine, range: EngineRange): Promise<Buffer | undefined> {
   for await (const page of pagesOf(engine, { ...range, values: false }, 1)) return page[0]?.[0]
   return undefined
 }
@@ -253,13 +305,18 @@ function numberIn(value: Buffer): number | undefined {
   return typeof number === 'number' && Number.isSafeInteger(number) && number >= 0 ? number : undefined
 }
 
+/** undefined: no key of the engine that is one of a user's comes to these bytes. */
 function userKeyOf(stored: Buffer): Buffer | undefined {
-  let key: Buffer | undefined
-  if (KEYED.some((prefix) => prefix === stored[0]))
-    decodes(() => {
-      key = decodeKey(stored)
-    })
-  return key
+  const prefix = stored[0] as number
+  if (!KEYED.some((keyed) => keyed === prefix)) return undefined
+  try {
+    const key = decodeKey(stored)
+    const isVersioned = prefix !== CF_LOCK && prefix !== CF_NEWEST
+    const encoded = isVersioned ? encodeKeyAt(prefix, key, decodeKeyTs(stored)) : encodeKey(prefix, key)
+    return encoded.equals(stored) ? key : undefined
+  } catch {
+    return undefined
+  }
 }
 
 function decodes(decode: () => unknown): boolean {

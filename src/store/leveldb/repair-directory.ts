@@ -1,30 +1,19 @@
 import { copyFile, link, mkdir, readdir, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ClassicLevel } from 'classic-level'
-import { CorruptRecord } from '../../percolator/codec/key.js'
-import { packRecord } from '../../percolator/codec/record.js'
-import { type Timestamp, timestampFromMs } from '../../percolator/timestamp.js'
-import { progressOf, verifiedFiles } from './check-directory.js'
-import { checkRecords } from './check-records.js'
-import { opened, sealedEngine } from './checksum.js'
-import {
-  convertFormat,
-  FORMAT_VERSION,
-  formatOp,
-  META_FORMAT,
-  META_MARK,
-  META_SAFE_POINT,
-  readFormat,
-  readMetaNumber,
-} from './data-directory.js'
+import { timestampFromMs } from '../../percolator/timestamp.js'
+import { verifiedFiles } from './check-directory.js'
+import { unusable } from './data-directory.js'
 import { DataDirectoryError } from './data-directory-error.js'
-import { type Engine, type EngineOp, openLevelDb, pagesOf } from './engine.js'
-import { type LostRecords, mendFiles } from './files/mend-files.js'
-import { verifyFiles } from './files/verify-files.js'
-import { CF_LOCK, CF_WRITE } from './keyspace.js'
-import { placeName, recordName } from './record-name.js'
+import { openLevelDb } from './engine.js'
+import type { LostRecords } from './files/lost-records.js'
+import { mendFiles } from './files/mend-files.js'
+import { type FileFault, verifyFiles } from './files/verify-files.js'
+import type { Loss } from './loss.js'
+import { RepairJournal } from './repair-journal.js'
+import { type RepairedRecords, repairRecords } from './repair-records.js'
+import { requireRoom } from './room.js'
 
-const OPS_AT_A_TIME = 1000
 const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }
 /** The oracle's mark is put this far ahead of the clock. */
 const MARK_AHEAD_MS = 3000
@@ -37,6 +26,12 @@ export interface RepairOptions {
   /** Keeps the directory as it was beside it. */
   readonly keepsCopy: boolean
   readonly onProgress?: (line: string) => void
+  /** Called for each that is counted. */
+  readonly onLoss?: (loss: Loss) => void
+  /** Sets the oracle's mark anew, down too: for one that a wrong clock wrote. */
+  readonly resetsMark?: boolean
+  /** Keeps what the log has behind a damaged record, though it may build on what is lost. */
+  readonly keepsLater?: boolean
   /** Unix milliseconds. */
   readonly now?: () => number
 }
@@ -45,7 +40,11 @@ export interface Repaired {
   readonly isSound: boolean
   /** Problems of files and records that there were. */
   readonly problems: number
-  /** Records that clients wrote and that are gone; ranges of unknown length count as one. */
+  /** What was made again from a copy of the same facts. */
+  readonly restored: number
+  /** What nothing needs. */
+  readonly removed: number
+  /** What clients wrote and can't read any more, or maybe not; a range of unknown length counts as one. 0: all reads as before. */
   readonly losses: number
 }
 
@@ -58,42 +57,53 @@ export async function repairDirectory(directory: string, options: RepairOptions)
   const { say, isDryRun, keepsCopy, now = Date.now } = options
   const { faults } = await verifiedFiles(directory, options.onProgress)
   for (const { message } of faults) say(`damaged: ${message}`)
-  const stamp = new Date(now()).toISOString().replaceAll(/[-:]|\..*/g, '')
-  const copy = `${directory.replace(/\/+$/, '')}.${isDryRun ? 'dry-run' : 'before-repair'}-${stamp}`
-  const work = isDryRun ? copy : directory
-  if (isDryRun || keepsCopy) {
-    say(isDryRun ? `working on a copy, ${copy}` : `keeping the database as it is in ${copy}`)
-    await copyDirectory(directory, copy)
-  }
+  const copy =
+    isDryRun || keepsCopy ? await copyOf(directory, isDryRun ? 'dry-run' : 'before-repair', now()) : undefined
+  if (copy !== undefined) say(isDryRun ? `working on a copy, ${copy}` : `keeping the database as it is in ${copy}`)
+  let isCopyKept = !isDryRun
   try {
-    const repaired = await repairInPlace(work, faults, options)
-    if (!isDryRun && keepsCopy && repaired.problems === 0) {
+    const repaired = await repairInPlace(isDryRun && copy !== undefined ? copy : directory, faults, options).catch(
+      (error: unknown) => {
+        throw unfinished(directory, error)
+      },
+    )
+    if (copy !== undefined && isCopyKept && repaired.problems === 0) {
       say('nothing was damaged: the copy goes')
-      await rm(copy, { recursive: true })
+      isCopyKept = false
     }
     return repaired
   } finally {
-    if (isDryRun) await rm(copy, { recursive: true, force: true })
+    if (copy !== undefined && !isCopyKept) await rm(copy, { recursive: true, force: true })
   }
 }
 
 async function repairInPlace(
   directory: string,
-  faults: Parameters<typeof mendFiles>[1],
-  { say, onProgress, now = Date.now }: RepairOptions,
+  faults: readonly FileFault[],
+  options: RepairOptions,
 ): Promise<Repaired> {
-  let lost: readonly LostRecords[] = []
-  let needsRebuild = false
+  const { say, onLoss, onProgress, resetsMark = false, keepsLater = false, now = Date.now } = options
+  const journal = await RepairJournal.open(directory)
+  const lost = [...journal.before]
+  let needsRebuild = journal.isContinued
   if (faults.length > 0) {
-    say('mending files: bad blocks are left out of their tables, the log ends before its first bad record')
-    const mended = await mendFiles(directory, faults)
-    lost = mended.lost
-    needsRebuild = mended.needsRebuild
-    for (const one of lost) for (const line of linesOf(one)) say(line)
-    if (needsRebuild) {
-      say('having LevelDB make its MANIFEST again from the tables that there are: what was deleted may be back')
-      await remakeManifest(directory)
-      await rm(join(directory, 'lost'), { recursive: true, force: true })
+    await requireRoom(directory).catch((error: Error) => {
+      throw new DataDirectoryError(`there is no room to repair ${directory}: ${error.message}`)
+    })
+    say(
+      `mending files: bad blocks are left out of their tables, ${keepsLater ? 'bad records out of the log' : 'the log ends before its first bad record'}`,
+    )
+    const mended = await mendFiles(directory, faults, {
+      keepsLater,
+      onLost: async (more) => {
+        await journal.add(more)
+        lost.push(...more)
+      },
+    })
+    if (mended.needsRebuild) {
+      say('having LevelDB make its MANIFEST again from the tables that there are')
+      lost.push(...(await remakeManifest(directory)))
+      needsRebuild = true
     }
   }
   const engine = await openLevelDb(directory)
@@ -102,159 +112,61 @@ async function repairInPlace(
     // LevelDB's repair leaves all tables on one level, where look-ups go by their age and not by that of the records.
     if (needsRebuild) await engine.compactRange(EVERYTHING.gte, EVERYTHING.lt)
     records = await repairRecords(engine, directory, {
-      lost,
-      needsRebuild,
       say,
+      onLoss,
       onProgress,
+      lost,
+      areFilesDamaged: faults.length > 0,
+      resetsMark,
       present: timestampFromMs(now() + MARK_AHEAD_MS),
     })
   } finally {
     await engine.close()
   }
+  await journal.remove()
   const after = await verifyFiles(directory)
   for (const { message } of after.faults) say(`still damaged: ${message}`)
   return {
     isSound: after.faults.length === 0 && records.remaining === 0,
     problems: faults.length + records.problems,
-    losses: lost.length + records.losses,
+    restored: records.restored,
+    removed: records.removed,
+    losses: records.losses,
   }
 }
 
-interface RepairedRecords {
-  readonly problems: number
-  readonly losses: number
-  readonly remaining: number
+/** A full disk, a file that can't be read: not a defect. */
+function unfinished(directory: string, error: unknown): unknown {
+  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
+  if (error instanceof DataDirectoryError || !(cause instanceof Error) || !('code' in cause)) return error
+  const detail = `the repair of ${directory} was interrupted, and has to be run again: ${cause.message}`
+  return new DataDirectoryError(detail, { cause: error })
 }
 
-async function repairRecords(
-  engine: Engine,
-  directory: string,
-  {
-    lost,
-    needsRebuild,
-    say,
-    onProgress,
-    present,
-  }: {
-    readonly lost: readonly LostRecords[]
-    readonly needsRebuild: boolean
-    readonly say: (line: string) => void
-    readonly onProgress: RepairOptions['onProgress']
-    readonly present: Timestamp
-  },
-): Promise<RepairedRecords> {
-  let problems = await repairFormat(engine, directory, say, lost.length > 0)
-  const sealed = sealedEngine(engine)
-  const areFilesDamaged = lost.length > 0 || needsRebuild
-
-  const mark = await numberOr(sealed, META_MARK)
-  if (mark === undefined || areFilesDamaged) {
-    if (mark === undefined) problems++
-    const raised = Math.max(mark ?? 0, present)
-    await sealed.write([{ type: 'put', key: META_MARK, value: packRecord([raised]) }], true)
-    say(`the oracle's mark is ${raised}: no timestamp is handed out twice`)
-  }
-  const safePoint = await numberOr(sealed, META_SAFE_POINT)
-  if (safePoint === undefined || lost.some((one) => mayHold(one, META_SAFE_POINT))) {
-    if (safePoint === undefined) problems++
-    await sealed.write([{ type: 'put', key: META_SAFE_POINT, value: packRecord([present]) }], true)
-    say(`the safe point may be lost, and is ${present} now: the past can't be read`)
-  }
-
-  let losses = 0
-  let ops: EngineOp[] = []
-  const write = async (): Promise<void> => {
-    await sealed.write(ops.splice(0), true)
-  }
-  const checked = await checkRecords(engine, {
-    async onProblem(problem) {
-      say(`${problem.isLoss ? 'lost' : 'mended'}: ${problem.message}`)
-      if (problem.isLoss) losses++
-      ops.push(...problem.ops)
-      if (ops.length >= OPS_AT_A_TIME) await write()
-    },
-    onProgress: progressOf(onProgress),
-  })
-  await write()
-  ops = []
-  problems += checked.problems
-  if (problems === 0 && !areFilesDamaged) return { problems, losses, remaining: 0 }
-  const again = await checkRecords(engine, {
-    onProblem: ({ message }) => say(`still damaged: ${message}`),
-    onProgress: progressOf(onProgress),
-  })
-  return { problems, losses, remaining: again.problems }
-}
-
-/** @returns problems: 0 or 1. */
-async function repairFormat(
-  engine: Engine,
-  directory: string,
-  say: (line: string) => void,
-  mayBeEmpty: boolean,
-): Promise<number> {
-  try {
-    if ((await readFormat(engine)) > 0) {
-      await convertFormat(engine, directory)
-      return 0
+/** Beside the directory, under a name that is free. */
+async function copyOf(directory: string, what: string, nowMs: number): Promise<string> {
+  const stamp = new Date(nowMs).toISOString().replaceAll(/[-:]|\..*/g, '')
+  const name = `${directory.replace(/\/+$/, '')}.${what}-${stamp}`
+  for (let i = 1; ; i++) {
+    const copy = i === 1 ? name : `${name}-${i}`
+    try {
+      await mkdir(copy)
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'EEXIST') continue
+      throw unusable(directory, error)
     }
-  } catch (error) {
-    if (!(error instanceof CorruptRecord)) throw error
-  }
-  const restored = async (): Promise<number> => {
-    await engine.write([formatOp(FORMAT_VERSION)], true)
-    say('mended: the format record')
-    return 1
-  }
-  // Seals are PerKV's, and of this format.
-  let isEmpty = true
-  for await (const page of pagesOf(engine, EVERYTHING, OPS_AT_A_TIME)) {
-    isEmpty &&= page.every(([key]) => key.equals(META_FORMAT))
-    if (page.some(([key, value]) => !key.equals(META_FORMAT) && opened(key, value) !== undefined)) return restored()
-  }
-  if (isEmpty && mayBeEmpty) return restored()
-  throw new DataDirectoryError(`nothing in ${directory} is a record of PerKV's of format ${FORMAT_VERSION}`)
-}
-
-/** 0: there is none. Undefined: it is damaged. */
-async function numberOr(sealed: Engine, key: Buffer): Promise<number | undefined> {
-  try {
-    return await readMetaNumber(sealed, key)
-  } catch (error) {
-    if (error instanceof CorruptRecord) return undefined
-    throw error
-  }
-}
-
-function mayHold(lost: LostRecords, stored: Buffer): boolean {
-  if (lost.kind === 'log') return false // All that was written since went with it.
-  if (lost.kind === 'table') return true
-  const { above, upTo } = lost
-  return (above === undefined || above.compare(stored) <= 0) && (upTo === undefined || upTo.compare(stored) >= 0)
-}
-
-function linesOf(lost: LostRecords): string[] {
-  switch (lost.kind) {
-    case 'block': {
-      const from = lost.above === undefined ? 'the first record' : placeName(lost.above)
-      const to = lost.upTo === undefined ? 'the last record' : placeName(lost.upTo)
-      return [`lost: ${lost.file}: what was written and deleted from ${from} to ${to}`]
+    try {
+      await copyFiles(directory, copy)
+      return copy
+    } catch (error) {
+      await rm(copy, { recursive: true, force: true })
+      throw unusable(directory, error)
     }
-    case 'table':
-      return [`lost: ${lost.file}: ${lost.isWhole ? 'all' : 'maybe a part'} of its records`]
-    case 'log':
-      return [
-        `lost: ${lost.file}: what was written from offset ${lost.offset} on`,
-        ...lost.keys
-          .filter(([prefix]) => prefix === CF_WRITE || prefix === CF_LOCK)
-          .map((key) => `lost: ${recordName(key)}`),
-      ]
   }
 }
 
 /** Tables are never written to again, so a second name for them is a copy; the rest is copied. */
-async function copyDirectory(from: string, to: string): Promise<void> {
-  await mkdir(to)
+async function copyFiles(from: string, to: string): Promise<void> {
   for (const file of await readdir(from)) {
     if (!(await stat(join(from, file))).isFile()) continue
     if (file.endsWith('.ldb'))
@@ -263,9 +175,17 @@ async function copyDirectory(from: string, to: string): Promise<void> {
   }
 }
 
-/** A directory in which no table and no log is left becomes a new database. */
-async function remakeManifest(directory: string): Promise<void> {
+/** Tables that LevelDB could not read go to a directory of their own. */
+async function remakeManifest(directory: string): Promise<LostRecords[]> {
   const files = await readdir(directory)
-  if (files.some((file) => /\.(ldb|log)$/.test(file))) return ClassicLevel.repair(directory)
-  for (const file of files) if (/^(CURRENT|MANIFEST-)/.test(file)) await rm(join(directory, file))
+  // A directory in which no table and no log is left becomes a new database.
+  if (!files.some((file) => /\.(ldb|log)$/.test(file))) {
+    for (const file of files) if (/^(CURRENT|MANIFEST-)/.test(file)) await rm(join(directory, file))
+    return []
+  }
+  await ClassicLevel.repair(directory)
+  const archive = join(directory, 'lost')
+  const archived = await readdir(archive).catch(() => [])
+  await rm(archive, { recursive: true, force: true })
+  return archived.flatMap((file) => (file.endsWith('.ldb') ? [{ kind: 'tables', file } as const] : []))
 }

@@ -1,9 +1,10 @@
 import { describe, expect, test } from 'vitest'
-import { encodeWrite } from '../../../src/percolator/codec/write.js'
+import { decodeKeyTs } from '../../../src/percolator/codec/key.js'
+import { decodeWrite, encodeWrite } from '../../../src/percolator/codec/write.js'
 import type { Lock } from '../../../src/percolator/lock.js'
 import { isData, rollbackRecord, type WriteRecord } from '../../../src/percolator/write.js'
-import { checkKey, type KeyRecords } from '../../../src/store/leveldb/check-key.js'
-import { lockKey, newestKey, valueKey, writeKey } from '../../../src/store/leveldb/keyspace.js'
+import { checkKey, type DamagedRecord, type KeyRecords, type Suspects } from '../../../src/store/leveldb/check-key.js'
+import { AHEAD, lockKey, newestKey, valueKey, writeKey } from '../../../src/store/leveldb/keyspace.js'
 import { encodeNewest } from '../../../src/store/leveldb/newest-record.js'
 import { utf8 } from '../support.js'
 
@@ -42,20 +43,24 @@ function recordsOf(rest: Partial<KeyRecords>): KeyRecords {
 }
 
 /** What the records are once the remedies are applied. */
-function mended(records: KeyRecords): KeyRecords {
-  let { lock, writes, valuesAt, newest, aheadAt } = records
-  for (const { ops } of checkKey(records, MARK))
+function mended(records: KeyRecords, suspects?: Suspects): KeyRecords {
+  let { lock, writes, valuesAt, newest, aheadAt, damaged = [] } = records
+  for (const { ops } of checkKey(records, MARK, suspects))
     for (const op of ops) {
       const isDelete = op.type === 'del'
+      damaged = damaged.filter(({ stored }) => !op.key.equals(stored))
       if (op.key.equals(lockKey(KEY))) lock = undefined
       else if (op.key.equals(newestKey(KEY))) newest = isDelete ? undefined : op.value
       else if (isDelete) {
         writes = writes.filter(({ commitTs }) => !op.key.equals(writeKey(KEY, commitTs)))
         valuesAt = valuesAt.filter((ts) => !op.key.equals(valueKey(KEY, ts)))
-      } else aheadAt = [...aheadAt, 2000]
+      } else if (op.key[0] === AHEAD) aheadAt = [...aheadAt, 2000]
+      else writes = [decodeWrite(op.value, decodeKeyTs(op.key)), ...writes]
     }
-  return { key: KEY, lock, writes, valuesAt, newest, aheadAt }
+  return { key: KEY, lock, writes, valuesAt, newest, aheadAt, damaged }
 }
+
+const damagedAt = (stored: Buffer): DamagedRecord => ({ stored, why: 'fails its checksum' })
 
 const SHORT = written('put', 10, 11, 'v')
 const LONG = written('put', 20, 21)
@@ -120,7 +125,39 @@ describe('not sound', () => {
       ['wrong_newest 31'],
       0,
     ],
-    'a newest record of nothing': [{ newest: newestOf(SHORT) }, ['wrong_newest 0'], 0],
+    'a newest record alone': [{ newest: newestOf(SHORT) }, ['missing_write 11'], 0],
+    'a newest record above the newest write record': [
+      { writes: [SHORT], newest: newestOf(written('delete', 30, 31)) },
+      ['missing_write 31'],
+      0,
+    ],
+    'a newest record alone, without its value': [{ newest: newestOf(LONG) }, ['missing_value 21', 'wrong_newest 0'], 1],
+    'a damaged write record with its copy': [
+      { newest: newestOf(SHORT), damaged: [damagedAt(writeKey(KEY, 11))] },
+      ['missing_write 11'],
+      0,
+    ],
+    'a damaged older write record': [
+      { writes: [LONG], valuesAt: [20], damaged: [damagedAt(writeKey(KEY, 11))] },
+      ['damaged_record 0'],
+      1,
+    ],
+    'a damaged newest record': [
+      { writes: [SHORT], newest: undefined, damaged: [damagedAt(newestKey(KEY))] },
+      ['damaged_record 11'],
+      0,
+    ],
+    'both damaged': [
+      { damaged: [damagedAt(writeKey(KEY, 11)), damagedAt(newestKey(KEY))] },
+      ['damaged_record 0', 'damaged_record 0'],
+      1,
+    ],
+    'a damaged lock': [{ damaged: [damagedAt(lockKey(KEY))] }, ['damaged_record 0'], 1],
+    'a damaged value': [
+      { writes: [LONG, SHORT], damaged: [damagedAt(valueKey(KEY, 20))] },
+      ['missing_value 21', 'damaged_record 0', 'wrong_newest 11'],
+      1,
+    ],
     'a newest record that is no record': [{ writes: [SHORT], newest: utf8('?') }, ['wrong_newest 11'], 0],
     'a record above the mark': [{ writes: [written('put', 900, 2000, 'v')] }, ['above_mark 2000'], 0],
   }
@@ -131,5 +168,57 @@ describe('not sound', () => {
     expect(problems.filter(({ isLoss }) => isLoss)).toHaveLength(losses)
     for (const { message, key } of problems) expect([message, key]).toEqual([expect.stringContaining('"k"'), KEY])
     expect(checkKey(mended(recordsOf(records)), MARK)).toEqual([])
+  })
+})
+
+describe('where files lost records', () => {
+  const OLDER = written('put', 5, 6, 'older')
+  const CASES: Record<string, [Partial<KeyRecords>, Partial<Suspects>, expected: string[]]> = {
+    'of CF_WRITE, the copy is right': [
+      { writes: [OLDER], newest: newestOf(SHORT) },
+      { writes: true },
+      ['missing_write 11'],
+    ],
+    'of CF_WRITE, and the copy is older: deleted records are back': [
+      { writes: [SHORT, OLDER], newest: newestOf(OLDER) },
+      { writes: true },
+      ['stale_write 11'],
+    ],
+    'of CF_WRITE, and there is no copy: all of them are': [
+      { writes: [SHORT, OLDER], newest: undefined },
+      { writes: true },
+      ['stale_write 11', 'stale_write 6'],
+    ],
+    'of CF_WRITE, and the copy has lost its value': [
+      { writes: [OLDER], newest: newestOf(LONG) },
+      { writes: true },
+      ['missing_value 21', 'wrong_newest 6'],
+    ],
+    'of CF_WRITE, and the copy cannot be read: what is left stays': [
+      { writes: [OLDER], newest: utf8('?') },
+      { writes: true },
+      ['wrong_newest 6'],
+    ],
+    'of CF_NEWEST, a newer copy is one that is back': [
+      { writes: [OLDER], newest: newestOf(SHORT) },
+      { newest: true },
+      ['wrong_newest 6'],
+    ],
+    'of CF_NEWEST, and the key is gone': [{ newest: newestOf(SHORT) }, { newest: true }, ['wrong_newest 0']],
+    'of both, the newer one is kept': [
+      { writes: [OLDER], newest: newestOf(SHORT) },
+      { newest: true, writes: true },
+      ['missing_write 11'],
+    ],
+    'of CF_WRITE, with a value that nothing names': [{ valuesAt: [20] }, { writes: true }, ['orphan_value 20']],
+  }
+  test.each(Object.keys(CASES))('%s', (name) => {
+    const [records, suspects, expected] = CASES[name] as (typeof CASES)[string]
+    const all = { lock: false, newest: false, writes: false, ...suspects }
+    const problems = checkKey(recordsOf(records), MARK, all)
+    expect(problems.map(({ kind, ts }) => `${kind} ${ts}`)).toEqual(expected)
+    const losses = problems.filter(({ isLoss }) => isLoss).map(({ kind }) => kind)
+    expect(losses).toEqual(expected.flatMap((one) => /^(missing_value|orphan_value)/.exec(one)?.[1] ?? []))
+    expect(checkKey(mended(recordsOf(records), all), MARK)).toEqual([])
   })
 })

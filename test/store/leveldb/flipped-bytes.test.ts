@@ -127,7 +127,7 @@ async function expectRepaired(directory: string): Promise<{ lines: string[]; cha
   expect(repaired.isSound).toBe(true)
   expect(repaired.problems).toBeGreaterThan(0)
   expect(await problemsOf(directory)).toEqual([])
-  expect(await repairDirectory(directory, options)).toEqual({ isSound: true, problems: 0, losses: 0 })
+  expect(await repairDirectory(directory, options)).toMatchObject({ isSound: true, problems: 0, losses: 0 })
   const store = await stores.open({ directory })
   const changed: string[] = []
   const isRaised = store.safePoint > 0
@@ -221,7 +221,11 @@ test('a torn end of the log or the MANIFEST is no damage, and nothing to repair'
   const [manifest] = await filesOf(directory, /^MANIFEST/)
   await appendFile(join(directory, manifest as string), Buffer.from('garbage of a crash'))
   const options = { say: () => {}, isDryRun: false, keepsCopy: false }
-  expect(await repairDirectory(await copyOf(directory), options)).toEqual({ isSound: true, problems: 0, losses: 0 })
+  expect(await repairDirectory(await copyOf(directory), options)).toMatchObject({
+    isSound: true,
+    problems: 0,
+    losses: 0,
+  })
   expect(await problemsOf(directory)).toEqual([])
 })
 
@@ -344,7 +348,6 @@ describe('without a look at the files', () => {
     await store.close()
     expect((await problemsOf(directory)).sort()).toEqual([
       'the newest record of "key/003" fails its checksum',
-      'the newest record of "key/003" is not its put record at 50',
       'the newest record of "key/007" is not its put record at 40',
       'the put record of "key/007" at 50 has lost its value, written at 48',
       'the value of "key/007" written at 48 fails its checksum',

@@ -4,6 +4,7 @@ const BLOCK = 32 * 1024
 const HEADER = 7
 const FULL = 1
 const FIRST = 2
+const MIDDLE = 3
 const LAST = 4
 
 export interface LogRecord {
@@ -74,4 +75,31 @@ function fragmentAt(bytes: Buffer, at: number): { readonly type: number; readonl
   if (type < FULL || type > LAST || end > bytes.length || (at % BLOCK) + HEADER + length > BLOCK) return undefined
   if (maskedCrc(crc32c(bytes, at + 6, end)) !== bytes.readUInt32LE(at)) return undefined
   return { type, payload: bytes.subarray(at + HEADER, end) }
+}
+
+/** A log of these records, as LevelDB writes it. */
+export function encodeLog(payloads: readonly Buffer[]): Buffer {
+  const parts: Buffer[] = []
+  let length = 0
+  const add = (part: Buffer): void => {
+    parts.push(part)
+    length += part.length
+  }
+  for (const payload of payloads) {
+    for (let from = 0, isFirst = true; isFirst || from < payload.length; isFirst = false) {
+      const rest = BLOCK - (length % BLOCK)
+      if (rest < HEADER) add(Buffer.alloc(rest))
+      const end = Math.min(payload.length, from + BLOCK - (length % BLOCK) - HEADER)
+      const isLast = end === payload.length
+      const header = Buffer.alloc(HEADER)
+      header.writeUInt16LE(end - from, 4)
+      header[6] = isFirst ? (isLast ? FULL : FIRST) : isLast ? LAST : MIDDLE
+      const fragment = payload.subarray(from, end)
+      header.writeUInt32LE(maskedCrc(crc32c(fragment, 0, fragment.length, crc32c(header, 6))), 0)
+      add(header)
+      add(fragment)
+      from = end
+    }
+  }
+  return Buffer.concat(parts)
 }

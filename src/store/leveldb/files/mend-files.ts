@@ -1,61 +1,68 @@
 import { open, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { firstSequence, readBatches } from './batch-log.js'
-import { readLog } from './log-file.js'
-import { mendedTable, type TableFault, tableFaults } from './table-file.js'
-import { type FileFault, isLiveLog, numberOf, readManifest, sizesOf } from './verify-files.js'
-import { type LiveFiles, liveFiles } from './version-edit.js'
+import { encodeLog, readLog } from './log-file.js'
+import type { LostRecords, StoredRange } from './lost-records.js'
+import { mendedTable, tableFaults } from './table-file.js'
+import { type FileFault, isLiveLog, numberOf, readManifest, sizesOf, tableName } from './verify-files.js'
+import { type LiveFiles, type LiveTable, liveFiles } from './version-edit.js'
 import { batchKeys } from './write-batch.js'
 
-/** What mending files took away. */
+/** Rests of a repair that was interrupted. */
+const TEMPORARY = '.mended'
+
+export interface MendOptions {
+  /** Of the log: also what comes after a bad record. */
+  readonly keepsLater: boolean
+  /** Called before the file is changed; awaited. */
+  readonly onLost: (lost: readonly LostRecords[]) => Promise<void>
+}
+
 export interface MendedFiles {
-  readonly lost: readonly LostRecords[]
   /** LevelDB has to make its MANIFEST again from the files that there are. */
   readonly needsRebuild: boolean
 }
-
-export type LostRecords =
-  /** A block of a table: every record between two bounds, whatever it said, deletions too. */
-  | {
-      readonly kind: 'block'
-      readonly file: string
-      readonly above: Buffer | undefined
-      readonly upTo: Buffer | undefined
-    }
-  /** What can't be told from the index. */
-  | { readonly kind: 'table'; readonly file: string; readonly isWhole: boolean }
-  /** The end of the log, from the first damaged record on. */
-  | { readonly kind: 'log'; readonly file: string; readonly offset: number; readonly keys: readonly Buffer[] }
 
 /**
  * Makes files whole without what is damaged in them, so that LevelDB opens them: tables without their bad blocks, the log
  * up to its first bad record. What comes later in the log builds on what is lost, and goes too: the database is as it was
  * at that moment.
  */
-export async function mendFiles(directory: string, faults: readonly FileFault[]): Promise<MendedFiles> {
+export async function mendFiles(
+  directory: string,
+  faults: readonly FileFault[],
+  { keepsLater, onLost }: MendOptions,
+): Promise<MendedFiles> {
   const sizes = await sizesOf(directory)
+  for (const file of sizes.keys()) if (file.endsWith(TEMPORARY)) await rm(join(directory, file))
   const manifest = sizes.has('CURRENT') ? await readManifest(directory, sizes) : undefined
   const isRead = manifest !== undefined && 'tables' in manifest
-  const live = isRead ? manifest : await remembered(directory, sizes)
-  // A MANIFEST that lost its end names files that are gone, and not those that have taken their place.
-  const isKnown = isRead && faults.every(({ kind }) => kind !== 'missing')
-
-  const tables = isKnown
-    ? faults.filter(({ kind }) => kind === 'table').map(({ file }) => file)
-    : [...(await sizesOf(directory)).keys()].filter((file) => file.endsWith('.ldb'))
+  const live = isRead ? { ...manifest, isWhole: true } : await remembered(directory, sizes)
+  const present = [...sizes.keys()].filter((file) => file.endsWith('.ldb'))
+  const missing = faults.flatMap(({ kind, file }) => (kind === 'missing' ? [file] : []))
+  const missingTables = missing.filter((file) => file.endsWith('.ldb'))
+  // A MANIFEST that lost its end names tables that are gone, and not those that have taken their place.
+  const isOld = missingTables.length > 0 && present.some((file) => !live.tables.has(numberOf(file)))
+  const isKnown = isRead && !isOld
   const lost: LostRecords[] = []
-  let needsRebuild = !isKnown
-  for (const { file, kind } of faults)
-    if (kind === 'missing' && file.endsWith('.ldb')) lost.push({ kind: 'table', file, isWhole: true })
-    else if (kind === 'missing' && file.endsWith('.log')) lost.push({ kind: 'log', file, offset: 0, keys: [] })
-  for (const file of tables) {
-    const expected = live.tables.get(numberOf(file)) ?? sizes.get(file) ?? 0
-    const { isSameSize, lost: lostHere } = await mendTable(directory, file, expected)
-    lost.push(...lostHere)
+  if (isKnown)
+    for (const file of missingTables)
+      lost.push({ kind: 'range', file, range: boundsOf(live.tables.get(numberOf(file))) })
+  else if (isOld || !live.isWhole)
+    lost.push({ kind: 'tables', file: faults.find(({ kind }) => kind !== 'repair')?.file ?? 'MANIFEST' })
+  for (const file of missing) if (file.endsWith('.log')) lost.push({ kind: 'log', file, offset: 0, keys: [] })
+  const logs = [...sizes.keys()].filter((file) => isLiveLog(file, live))
+  if (!isRead && logs.length === 0) lost.push({ kind: 'log', file: 'the log', offset: 0, keys: [] })
+  await onLost(lost)
+
+  let needsRebuild = !isKnown || missingTables.length > 0
+  for (const file of present) {
+    const table = live.tables.get(numberOf(file))
+    if (isKnown && !faults.some((fault) => fault.file === file)) continue
+    const { isSameSize } = await mendTable(directory, file, table, sizes.get(file) ?? 0, onLost)
     needsRebuild ||= !isSameSize
   }
 
-  const logs = [...sizes.keys()].filter((file) => isLiveLog(file, live))
   let isCut = false
   let next = firstSequence(isKnown ? live.lastSequence : Number.MAX_SAFE_INTEGER)
   for (const file of logs) {
@@ -64,50 +71,67 @@ export async function mendFiles(directory: string, faults: readonly FileFault[])
     next = nextHere
     if (!isCut && soundEnd === bytes.length) continue
     const gone = isCut ? [...records, ...after] : after
+    if (keepsLater && after.length > 0) {
+      await onLost([{ kind: 'log', file, offset: soundEnd, keys: [], isLaterKept: true }])
+      await replace(join(directory, file), encodeLog([...records, ...after].map(({ payload }) => payload)))
+      continue
+    }
     if (gone.length > 0) {
       const keys = gone.flatMap(({ payload }) => batchKeys(payload))
-      lost.push({ kind: 'log', file, offset: isCut ? 0 : soundEnd, keys })
+      await onLost([{ kind: 'log', file, offset: isCut ? 0 : soundEnd, keys }])
     }
     // LevelDB's repair believes the log without its checksums, so a torn end goes too.
     await replace(join(directory, file), isCut ? Buffer.alloc(0) : bytes.subarray(0, soundEnd))
     isCut ||= after.length > 0
   }
   if (needsRebuild) await removeObsolete(directory, live, isKnown)
-  return { lost, needsRebuild }
+  return { needsRebuild }
 }
 
 async function mendTable(
   directory: string,
   file: string,
-  expected: number,
-): Promise<{ readonly isSameSize: boolean; readonly lost: LostRecords[] }> {
+  table: LiveTable | undefined,
+  size: number,
+  onLost: (lost: readonly LostRecords[]) => Promise<void>,
+): Promise<{ readonly isSameSize: boolean }> {
   const path = join(directory, file)
   const bytes = await readFile(path)
+  const expected = table?.size ?? size
   const faults = tableFaults(bytes)
-  if (faults.length === 0 && bytes.length === expected) return { isSameSize: true, lost: [] }
+  // One that a repair mended before it was interrupted may have grown.
+  if (faults.length === 0) return { isSameSize: bytes.length === expected }
   const mended = mendedTable(bytes.subarray(0, expected), expected)
-  if (mended === undefined) await rm(path)
-  else await replace(path, mended)
-  const blocks = faults.filter(({ what }) => what === 'data block')
-  const isIndexed = bytes.length === expected && faults.every(({ what }) => what !== 'index block' && what !== 'footer')
-  const lost = isIndexed ? blocks.map(blockOf(file)) : [{ kind: 'table', file, isWhole: mended === undefined } as const]
-  return { isSameSize: mended?.length === expected, lost }
+  const { smallest, largest } = table ?? {}
+  const ranges = mended.lost
+    .map(({ gte = smallest, lte = largest }) => ({ gte, lte }))
+    .filter(({ gte, lte }) => gte === undefined || lte === undefined || gte.compare(lte) <= 0)
+  await onLost(ranges.map((range) => ({ kind: 'range', file, range })))
+  if (mended.bytes === undefined) await rm(path)
+  else await replace(path, mended.bytes)
+  return { isSameSize: mended.bytes?.length === expected }
 }
 
-function blockOf(file: string): (fault: TableFault) => LostRecords {
-  return ({ above, upTo }) => ({ kind: 'block', file, above, upTo })
+function boundsOf(table: LiveTable | undefined): StoredRange {
+  return { gte: table?.smallest, lte: table?.largest }
 }
 
 /** What a MANIFEST says as far as it can be read. */
-async function remembered(directory: string, sizes: ReadonlyMap<string, number>): Promise<LiveFiles> {
+async function remembered(
+  directory: string,
+  sizes: ReadonlyMap<string, number>,
+): Promise<LiveFiles & { readonly isWhole: boolean }> {
   const manifest = [...sizes.keys()].filter((file) => file.startsWith('MANIFEST-')).at(-1)
   if (manifest !== undefined) {
-    const { records } = readLog(await readFile(join(directory, manifest)))
+    const bytes = await readFile(join(directory, manifest))
+    const { records, soundEnd } = readLog(bytes)
     try {
-      return liveFiles(records.map(({ payload }) => payload))
+      const live = liveFiles(records.map(({ payload }) => payload))
+      const areThere = [...live.tables.keys()].every((number) => sizes.has(tableName(number)))
+      return { ...live, isWhole: soundEnd === bytes.length && areThere }
     } catch {}
   }
-  return { tables: new Map(), removed: new Set(), log: 0, previousLog: 0, lastSequence: 0 }
+  return { tables: new Map(), removed: new Set(), log: 0, previousLog: 0, lastSequence: 0, isWhole: false }
 }
 
 /** LevelDB's repair takes in every table and log that it finds, also those from before a compaction. */
@@ -122,7 +146,7 @@ async function removeObsolete(directory: string, live: LiveFiles, isKnown: boole
 
 /** A new file under the old name: the old one may have another name in a copy of the directory. */
 async function replace(path: string, bytes: Buffer): Promise<void> {
-  const temporary = `${path}.mended`
+  const temporary = `${path}${TEMPORARY}`
   await writeFile(temporary, bytes)
   const handle = await open(temporary, 'r')
   await handle.sync()

@@ -1,4 +1,6 @@
 import { crc32c, maskedCrc } from '../crc32c.js'
+import { TAG_BYTES, userKey } from './internal-key.js'
+import type { StoredRange } from './lost-records.js'
 import { unsnappy } from './snappy.js'
 import { ByteReader, varint } from './varint.js'
 
@@ -8,8 +10,6 @@ const MAGIC = Buffer.from('57fb808b247547db', 'hex')
 const TRAILER = 5
 const PLAIN = 0
 const SNAPPY = 1
-/** Behind each key: sequence number and whether it is a value. */
-const TAG = 8
 
 interface Handle {
   readonly offset: number
@@ -26,9 +26,6 @@ interface Entry {
 export interface TableFault {
   readonly offset: number
   readonly what: 'data block' | 'index block' | 'filter' | 'footer'
-  /** Of a data block: its keys are above the first and not above the second; undefined: from the first, to the last. */
-  readonly above?: Buffer | undefined
-  readonly upTo?: Buffer | undefined
 }
 
 interface Layout {
@@ -43,13 +40,10 @@ export function tableFaults(file: Buffer): TableFault[] {
   const entries = entriesOf(file, layout.index)
   if (entries === undefined) return [{ offset: layout.index.offset, what: 'index block' }]
   const faults: TableFault[] = []
-  let above: Buffer | undefined
-  for (const { key, value } of entries) {
+  for (const { value } of entries) {
     const handle = handleOf(value)
-    const upTo = userKey(key)
     if (handle === undefined) return [{ offset: layout.index.offset, what: 'index block' }]
-    if (!isSound(file, handle)) faults.push({ offset: handle.offset, what: 'data block', above, upTo })
-    above = upTo
+    if (!isSound(file, handle)) faults.push({ offset: handle.offset, what: 'data block' })
   }
   const meta = entriesOf(file, layout.metaIndex)
   if (meta === undefined) faults.push({ offset: layout.metaIndex.offset, what: 'filter' })
@@ -61,15 +55,20 @@ export function tableFaults(file: Buffer): TableFault[] {
   return faults
 }
 
+export interface MendedTable {
+  /** undefined: nothing of it can be saved. */
+  readonly bytes: Buffer | undefined
+  readonly lost: readonly StoredRange[]
+}
+
 /**
  * A damaged table with what is sound of it: the blocks stay where they are, a new index passes over the bad ones, and the
  * length stays what the MANIFEST says. Without the filter, which may name records in them alone.
- * @param size what the MANIFEST says. @returns undefined where nothing of it can be saved.
+ * @param size what the MANIFEST says.
  */
-export function mendedTable(file: Buffer, size: number): Buffer | undefined {
-  const kept = soundBlocks(file)
-  const last = kept.at(-1)
-  if (last === undefined) return undefined
+export function mendedTable(file: Buffer, size: number): MendedTable {
+  const { kept, lost } = soundBlocks(file)
+  if (kept.length === 0) return { bytes: undefined, lost: [{}] }
   const begin = Math.max(...kept.map(({ handle }) => handle.offset + handle.size + TRAILER))
   const metaIndex = blockOf([])
   const index = blockOf(kept.map(({ key, handle }) => ({ key, value: encodeHandle(handle) })))
@@ -85,7 +84,7 @@ export function mendedTable(file: Buffer, size: number): Buffer | undefined {
   ])
   footer.copy(mended, length - FOOTER)
   MAGIC.copy(mended, length - MAGIC.length)
-  return mended
+  return { bytes: mended, lost }
 }
 
 interface KeptBlock {
@@ -94,13 +93,27 @@ interface KeptBlock {
   readonly handle: Handle
 }
 
-function soundBlocks(file: Buffer): KeptBlock[] {
+function soundBlocks(file: Buffer): { readonly kept: readonly KeptBlock[]; readonly lost: readonly StoredRange[] } {
   const layout = readFooter(file)
   const entries = layout && entriesOf(file, layout.index)
   const indexed = entries?.map(({ key, value }) => ({ key, handle: handleOf(value) }))
-  if (indexed?.every((block): block is KeptBlock => block.handle !== undefined))
-    return indexed.filter(({ handle }) => isSound(file, handle))
-  return foundBlocks(file)
+  if (!indexed?.every((block): block is KeptBlock => block.handle !== undefined)) {
+    const kept = foundBlocks(file)
+    const last = kept.at(-1)
+    return { kept, lost: [last === undefined ? {} : { gte: after(last.key) }] }
+  }
+  const isKept = indexed.map(({ handle }) => isSound(file, handle))
+  const lost = indexed.flatMap(({ key }, i) => {
+    if (isKept[i]) return []
+    const before = indexed[i - 1]
+    return [{ gte: before && after(before.key), lte: userKey(key) }]
+  })
+  return { kept: indexed.filter((_, i) => isKept[i]), lost }
+}
+
+/** The first stored key that is above. */
+function after(internalKey: Buffer): Buffer {
+  return Buffer.concat([userKey(internalKey), Buffer.of(0)])
 }
 
 /** Without an index: blocks stand one behind another, and a checksum that matches ends one. */
@@ -134,7 +147,9 @@ function soundBlockAt(file: Buffer, offset: number): Handle | undefined {
 /** Undefined where these are not the records of a table. */
 function dataEntries(file: Buffer, handle: Handle): Entry[] | undefined {
   const entries = entriesOf(file, handle)
-  return entries?.every(({ key }) => key.length > TAG && (key[key.length - TAG] as number) <= 1) ? entries : undefined
+  return entries?.every(({ key }) => key.length > TAG_BYTES && (key[key.length - TAG_BYTES] as number) <= 1)
+    ? entries
+    : undefined
 }
 
 function readFooter(file: Buffer): Layout | undefined {
@@ -208,8 +223,4 @@ function handleOf(value: Buffer): Handle | undefined {
 
 function encodeHandle({ offset, size }: Handle): Buffer {
   return Buffer.concat([varint(offset), varint(size)])
-}
-
-function userKey(key: Buffer): Buffer {
-  return key.subarray(0, Math.max(0, key.length - TAG))
 }

@@ -1,17 +1,17 @@
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { firstSequence, readBatches } from './batch-log.js'
+import { JOURNAL } from './journal-name.js'
 import { readLog } from './log-file.js'
-import { type TableFault, tableFaults } from './table-file.js'
+import { tableFaults } from './table-file.js'
 import { type LiveFiles, liveFiles } from './version-edit.js'
 
 /** Damage in a file, or a file that is missing. */
 export interface FileFault {
   readonly file: string
-  readonly kind: 'missing' | 'table' | 'log' | 'manifest'
+  readonly kind: 'missing' | 'table' | 'log' | 'manifest' | 'repair'
   /** One line for people, with the file's name. */
   readonly message: string
-  readonly blocks?: readonly TableFault[]
 }
 
 export interface VerifiedFiles {
@@ -28,6 +28,13 @@ export interface VerifyOptions {
   readonly onProgress?: (bytesDone: number, bytesAll: number) => void
 }
 
+/** Its files may look whole, and their records are not. */
+const INTERRUPTED: FileFault = {
+  file: JOURNAL,
+  kind: 'repair',
+  message: `${JOURNAL}: perkv repair was interrupted, and has to run again`,
+}
+
 const NOTHING: VerifiedFiles = { faults: [], files: 0, bytes: 0, isPartial: false }
 
 /**
@@ -37,6 +44,15 @@ const NOTHING: VerifiedFiles = { faults: [], files: 0, bytes: 0, isPartial: fals
  */
 export async function verifyFiles(directory: string, options: VerifyOptions = {}): Promise<VerifiedFiles> {
   const sizes = await sizesOf(directory)
+  const verified = await verifyLevelDb(directory, sizes, options)
+  return sizes.has(JOURNAL) ? { ...verified, faults: [INTERRUPTED, ...verified.faults] } : verified
+}
+
+async function verifyLevelDb(
+  directory: string,
+  sizes: ReadonlyMap<string, number>,
+  options: VerifyOptions,
+): Promise<VerifiedFiles> {
   if (!sizes.has('CURRENT')) {
     // A database that was being made when the process died has none either, but no data.
     const data = [...sizes].find(([file, size]) => size > 0 && /\.(ldb|sst|log)$/.test(file))
@@ -45,7 +61,7 @@ export async function verifyFiles(directory: string, options: VerifyOptions = {}
   const live = await readManifest(directory, sizes)
   if ('message' in live) return { ...NOTHING, faults: [live] }
   const faults: FileFault[] = []
-  const tables = [...live.tables].map(([number, size]) => ({ file: tableName(number), size }))
+  const tables = [...live.tables].map(([number, { size }]) => ({ file: tableName(number), size }))
   const logs = [...sizes.keys()].filter((file) => isLiveLog(file, live))
   if (!hasLog(live, sizes)) faults.push(missing(logName(live.log)))
   else faults.push(...(await verifyLogs(directory, logs, live.lastSequence)))
@@ -73,14 +89,14 @@ async function verifyLogs(directory: string, files: readonly string[], lastSeque
   return []
 }
 
-/** One fault a table, with all of its blocks. */
+/** One fault per table. */
 export async function verifyTable(directory: string, file: string): Promise<FileFault[]> {
   const blocks = tableFaults(await readFile(join(directory, file)))
   const [first] = blocks
   if (first === undefined) return []
   const more = blocks.length > 1 ? `, and ${blocks.length - 1} more` : ''
   const message = `${file}: the ${first.what} at offset ${first.offset} fails its checksum${more}`
-  return [{ file, kind: 'table', message, blocks }]
+  return [{ file, kind: 'table', message }]
 }
 
 export interface Manifest extends LiveFiles {
@@ -118,7 +134,7 @@ export async function readManifest(
 }
 
 function isComplete(live: LiveFiles, sizes: ReadonlyMap<string, number>): boolean {
-  return hasLog(live, sizes) && [...live.tables].every(([number, size]) => sizes.get(tableName(number)) === size)
+  return hasLog(live, sizes) && [...live.tables].every(([number, { size }]) => sizes.get(tableName(number)) === size)
 }
 
 /** LevelDB makes a log before a MANIFEST names it. 0: a database that was never opened, or that its own repair made. */
@@ -153,5 +169,5 @@ function missing(file: string): FileFault {
 }
 
 function cutTable(file: string, size: number, expected: number): FileFault {
-  return { file, kind: 'table', message: `${file}: it has ${size} bytes instead of ${expected}`, blocks: [] }
+  return { file, kind: 'table', message: `${file}: it has ${size} bytes instead of ${expected}` }
 }

@@ -1,9 +1,17 @@
+import { userKey } from './internal-key.js'
 import { ByteReader } from './varint.js'
+
+export interface LiveTable {
+  readonly size: number
+  /** Keys as PerKV stores them. */
+  readonly smallest: Buffer
+  readonly largest: Buffer
+}
 
 /** What the records of a MANIFEST come to. */
 export interface LiveFiles {
-  /** Number to size. */
-  readonly tables: ReadonlyMap<number, number>
+  /** By number. */
+  readonly tables: ReadonlyMap<number, LiveTable>
   /** Tables that were there once. */
   readonly removed: ReadonlySet<number>
   /** Logs from this number on count, and `previousLog`; 0: all. */
@@ -15,14 +23,14 @@ export interface LiveFiles {
 
 /** @throws RangeError where a record is malformed, or what LevelDB needs is in none. */
 export function liveFiles(manifestRecords: readonly Buffer[]): LiveFiles {
-  const tables = new Map<number, number>()
+  const tables = new Map<number, LiveTable>()
   const removed = new Set<number>()
   let log: number | undefined
   let hasNextFile = false
   let lastSequence: number | undefined
   let previousLog = 0
   for (const record of manifestRecords) {
-    const added = new Map<number, number>()
+    const added = new Map<number, LiveTable>()
     for (const reader = new ByteReader(record); !reader.isDone; ) {
       const tag = reader.varint()
       switch (tag) {
@@ -53,9 +61,8 @@ export function liveFiles(manifestRecords: readonly Buffer[]): LiveFiles {
         case 7: {
           reader.varint()
           const table = reader.varint()
-          added.set(table, reader.varint())
-          reader.slice()
-          reader.slice()
+          const size = reader.varint()
+          added.set(table, { size, smallest: userKey(reader.slice()), largest: userKey(reader.slice()) })
           break
         }
         case 9:
@@ -66,8 +73,8 @@ export function liveFiles(manifestRecords: readonly Buffer[]): LiveFiles {
       }
     }
     // A table that only moves to another level is removed and added by one record.
-    for (const [table, size] of added) {
-      tables.set(table, size)
+    for (const [table, live] of added) {
+      tables.set(table, live)
       removed.delete(table)
     }
   }

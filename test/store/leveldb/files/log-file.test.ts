@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { crc32c, maskedCrc } from '../../../../src/store/leveldb/crc32c.js'
 import { openLevelDb } from '../../../../src/store/leveldb/engine.js'
-import { readLog } from '../../../../src/store/leveldb/files/log-file.js'
+import { encodeLog, readLog } from '../../../../src/store/leveldb/files/log-file.js'
 import { batchKeys } from '../../../../src/store/leveldb/files/write-batch.js'
 import { testStores } from '../../support.js'
 
@@ -38,6 +38,7 @@ describe('a log', () => {
   test.each(HEADS)('of records across blocks, the first of %i bytes', async (head) => {
     const bytes = await logOf([head, 10, 70_000, 10])
     const { records, soundEnd, after } = readLog(bytes)
+    expect(encodeLog(records.map(({ payload }) => payload))).toEqual(bytes)
     expect(keysIn(records)).toEqual(['k0', 'k1', 'k2', 'k3'])
     expect([soundEnd, after]).toEqual([bytes.length, []])
   })

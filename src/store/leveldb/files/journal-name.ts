@@ -1,0 +1,2 @@
+/** Beside LevelDB's files while `perkv repair` changes them. */
+export const JOURNAL = 'REPAIR'
