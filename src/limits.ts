@@ -129,6 +129,11 @@ export const SCRUB_FIRST_MS = 10_000
 export const SCRUB_EVERY_MS = 24 * 60 * 60 * 1000
 /** Between two tables of 2 MiB: some 40 MB/s. */
 export const SCRUB_PAUSE_MS = 50
+/** How far `tso` hands out timestamps ahead of the clock; of several at once less, which leaves room for single ones. */
+export const TSO_AHEAD_MS_MAX = 5000
+export const TSO_BULK_AHEAD_MS_MAX = 4000
+/** How long `tso` waits for the clock before it answers `overloaded`. */
+export const TSO_WAIT_MS_MAX = 3000
 /** How long a backup waits for one transaction's locks, unless told otherwise. */
 export const BACKUP_LOCK_WAIT_MS = 60_000
 /** A restore moves the oracle past the backup's ts, but no further than this past the clock. */

@@ -6,7 +6,6 @@ import { createApp } from './http/app.js'
 import { changeTls, type TlsFiles } from './http/tls.js'
 import { LISTEN_BACKLOG, SHUTDOWN_GRACE_MS } from './limits.js'
 import { isLoopback } from './loopback.js'
-import { physicalMs } from './percolator/timestamp.js'
 import { readTls, readTokens } from './secret-files.js'
 import { AnswerBudget } from './store/answer-budget.js'
 import { openLevelDbStore } from './store/leveldb/leveldb-store.js'
@@ -35,6 +34,7 @@ export async function startServer(config: Config, version: string): Promise<Runn
     durability,
     cacheBytesMax,
     onDamage: (message) => log.fatal(`the database is damaged: ${message}; everything is refused from here on`),
+    onClockStep: (message) => log.warn(message),
     answers: new AnswerBudget(limits),
   })
   let app: FastifyInstance | undefined
@@ -47,7 +47,7 @@ export async function startServer(config: Config, version: string): Promise<Runn
     })
     await app.listen({ host, port, backlog: LISTEN_BACKLOG })
     const collector = setInterval(() => {
-      const nowMs = physicalMs(store.clock())
+      const nowMs = store.steadyMs()
       store.collectOutcomes((record) => isOutcomeExpired(record, nowMs)).catch((err) => log.error({ err }))
     }, IDEMPOTENCY_MS)
     const close = async (): Promise<void> => {

@@ -253,16 +253,19 @@ meet_lock
 step 'The coordinator is gone. A reader: tso -> 8, get Joe at 8 -> 423 key_locked' \
   "The lock lives for $TTL_MS ms from timestamp 7; until then the coordinator may still be at work."
 show
-# A lock's age is the physical part of current_ts less that of its start_ts.
-expect 200 tso '{}'
-LATER=$(($(field .ts) + (TTL_MS + 1) * LOGICAL_PER_MS))
+# A lock's age is the physical part of current_ts less that of its start_ts; the server's clock has to be there.
+LATER=0
+until ((LATER / LOGICAL_PER_MS > START / LOGICAL_PER_MS + TTL_MS)); do
+  sleep 0.1
+  expect 200 tso '{}'
+  LATER=$(field .ts)
+done
 expect 200 check_txn_status "{\"primary\": \"$BOB\", \"lock_ts\": $START, \"caller_start_ts\": $READ, \"current_ts\": $LATER}"
 check "the transfer's status" "$(field .status)" rolled_back
 check 'what check_txn_status did' "$(field .action)" ttl_expire_rollback
-step "The reader: check_txn_status of Bob, lock_ts 7, current_ts = tso + $((TTL_MS + 1)) ms -> rolled_back" \
-  'The server takes the time from current_ts. A real reader would wait until tso is past the TTL;' \
-  "this one asks with that later timestamp at once instead of sleeping. By it Bob's lock is too" \
-  'old, so it goes, and a rollback record at 7 bars the coordinator from ever committing.'
+step "The reader: check_txn_status of Bob, lock_ts 7, current_ts = tso, $((TTL_MS + 1)) ms later -> rolled_back" \
+  "The reader has waited until tso is past the TTL. By then Bob's lock is too old, so it goes, and" \
+  'a rollback record at 7 bars the coordinator from ever committing.'
 show
 expect 200 resolve_lock "{\"start_ts\": $START, \"commit_ts\": 0, \"keys\": [\"$JOE\"]}"
 check 'the number of locks resolved' "$(field .resolved)" 1

@@ -58,6 +58,10 @@ export class HttpApi implements PercolatorApi {
   async tso(count: number): Promise<Timestamp> {
     return (await this.#ask<{ ts: Timestamp }>('tso', { count })).ts
   }
+  async now(): Promise<Timestamp> {
+    const { ts, now = ts } = await this.#ask<{ ts: Timestamp; now?: Timestamp }>('tso', {})
+    return now
+  }
 
   get(request: GetRequest): Promise<GetAnswer> {
     return this.#ask('get', request)

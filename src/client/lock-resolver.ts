@@ -7,7 +7,7 @@ import { Backoff } from './backoff.js'
 
 type ResolverApi = Pick<
   PercolatorApi,
-  'tso' | 'get' | 'checkTxnStatus' | 'checkSecondaryLocks' | 'resolveLock' | 'pessimisticRollback'
+  'now' | 'get' | 'checkTxnStatus' | 'checkSecondaryLocks' | 'resolveLock' | 'pessimisticRollback'
 >
 
 /** What coordinating a transaction needs of a `LockResolver`. */
@@ -47,7 +47,7 @@ export class LockResolver {
       } catch (error) {
         if (!isKvError(error, 'key_locked') || isLastTry) throw error
         isLastTry = performance.now() >= deadline
-        if (await this.resolve(locksOf(error), await this.#api.tso(1))) continue
+        if (await this.resolve(locksOf(error), await this.#api.now())) continue
         if (isLastTry) throw error
         backoff ??= new Backoff()
         await backoff.wait(Math.max(0, deadline - performance.now()), signal)

@@ -129,7 +129,7 @@ export class TransactionLocks {
           if (isNew && !isUncertain(error)) this.#locked.delete(text)
           throw error
         }
-        const currentTs = await waiting.tso(1)
+        const currentTs = await waiting.now()
         const expiresInMs = physicalMs(lock.startTs) + lock.ttl - physicalMs(currentTs)
         const isOver = performance.now() >= deadline
         if (isLastTry || (isOver && expiresInMs >= 0)) {

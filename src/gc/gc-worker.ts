@@ -1,7 +1,7 @@
 import { LockResolver } from '../client/lock-resolver.js'
 import { sleep } from '../client/sleep.js'
 import { GC_LIFE_TIME_MS_DEFAULT } from '../limits.js'
-import { physicalMs, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
+import type { Timestamp } from '../percolator/timestamp.js'
 import type { Pace, Store } from '../store/store.js'
 import { type Collected, collectGarbage, resolveLocks } from './collect-garbage.js'
 import type { Pins } from './pins.js'
@@ -72,7 +72,7 @@ export class GcWorker {
   /** Where the safe point belongs by the clock. */
   wanted(lifeTimeMs = this.#options.lifeTimeMs || GC_LIFE_TIME_MS_DEFAULT): Timestamp {
     const { store } = this.#sources
-    return Math.max(store.safePoint, timestampFromMs(physicalMs(store.clock()) - lifeTimeMs))
+    return Math.max(store.safePoint, store.ago(lifeTimeMs))
   }
 
   /**
@@ -98,7 +98,7 @@ export class GcWorker {
     const { store, pins } = this.#sources
     const startedAtMs = Date.now()
     const begin = performance.now()
-    await resolveLocks(store, this.#resolver, wanted, store.clock())
+    await resolveLocks(store, this.#resolver, wanted, store.now())
     const { locks } = await store.scanLock({ maxTs: wanted - 1 })
     const holders: Holder[] = [
       ...pins.holders(),
@@ -118,7 +118,7 @@ export class GcWorker {
   }
 
   *#alive(by: Holder['by'], startTs: Iterable<Timestamp>): Generator<Holder> {
-    const oldest = timestampFromMs(physicalMs(this.#sources.store.clock()) - TXN_HOLDS_MS_MAX)
+    const oldest = this.#sources.store.ago(TXN_HOLDS_MS_MAX)
     for (const ts of startTs) if (ts >= oldest) yield { by, ts }
   }
 

@@ -10,8 +10,8 @@ import type { Holder } from './safe-point.js'
 export interface Pin {
   readonly pin: string
   readonly ts: Timestamp
-  /** Unix milliseconds. */
-  readonly expiresAtMs: number
+  /** By the store's `steadyMs`. */
+  readonly endsAtMs: number
 }
 
 const RECORDS = 'pin/'
@@ -65,7 +65,7 @@ export class Pins {
     try {
       await this.#dropExpired()
       if (this.#pins.size >= PINS_MAX) throw new KvError('overloaded', `there are ${PINS_MAX} pins already`, {})
-      return await this.#put({ pin: randomBytes(12).toString('base64url'), ts, expiresAtMs: this.#expiry(ttlMs) })
+      return await this.#put({ pin: randomBytes(12).toString('base64url'), ts, endsAtMs: this.#endOf(ttlMs) })
     } finally {
       release()
     }
@@ -73,13 +73,18 @@ export class Pins {
 
   /** Its life begins anew. @throws KvError `not_found` */
   async renew(id: string, ttlMs: number): Promise<Pin> {
-    return this.#put({ ...this.#find(id), expiresAtMs: this.#expiry(ttlMs) })
+    return this.#put({ ...this.#find(id), endsAtMs: this.#endOf(ttlMs) })
   }
 
   /** @throws KvError `not_found` */
   async remove(id: string): Promise<void> {
     this.#find(id)
     await this.#forget(id)
+  }
+
+  /** By the clock, as it stands now. */
+  expiresAtMs({ endsAtMs }: Pin): number {
+    return physicalMs(this.#store.now()) - this.#store.steadyMs() + endsAtMs
   }
 
   /** Those that live, the oldest snapshot first. */
@@ -118,7 +123,7 @@ export class Pins {
     const before = this.#pins.get(pin.pin)
     this.#pins.set(pin.pin, pin)
     try {
-      await this.#store.putServerRecord(RECORDS + pin.pin, packRecord([pin.ts, pin.expiresAtMs]))
+      await this.#store.putServerRecord(RECORDS + pin.pin, packRecord([pin.ts, pin.endsAtMs]))
       return pin
     } catch (error) {
       if (before === undefined) this.#pins.delete(pin.pin)
@@ -136,16 +141,16 @@ export class Pins {
     for (const pin of [...this.#pins.values()]) if (this.#isExpired(pin)) await this.#forget(pin.pin)
   }
 
-  #expiry(ttlMs: number): number {
-    return physicalMs(this.#store.clock()) + ttlMs
+  #endOf(ttlMs: number): number {
+    return this.#store.steadyMs() + ttlMs
   }
 
-  #isExpired({ expiresAtMs }: Pin): boolean {
-    return expiresAtMs <= physicalMs(this.#store.clock())
+  #isExpired({ endsAtMs }: Pin): boolean {
+    return endsAtMs <= this.#store.steadyMs()
   }
 }
 
 function decodePin(pin: string, record: Uint8Array): Pin {
-  const [ts, expiresAtMs] = unpackRecord(record, 'pin', 2)
-  return { pin, ts: Number(ts), expiresAtMs: Number(expiresAtMs) }
+  const [ts, endsAtMs] = unpackRecord(record, 'pin', 2)
+  return { pin, ts: Number(ts), endsAtMs: Number(endsAtMs) }
 }

@@ -1,22 +1,29 @@
-import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
+import { TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
+import { KvError } from '../percolator/errors.js'
+import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
+import type { Clock } from './clock.js'
 
 /** The mark is saved this far ahead of the clock, so that a restart never hands out a timestamp again. */
 const SAVE_AHEAD_MS = 3000
 /** And this far ahead of the timestamps, where those run ahead of the clock: after a burst, or a restart after a crash. */
 const SAVE_AHEAD_MIN_MS = 250
+/**
+ * The mark is counted from the wall clock, so that crashes in a row don't carry the clock away from it; but where it is
+ * this far away already, from the clock itself: a short mark would have to be saved all the time.
+ */
+const FAR_FROM_WALL_MS = 60_000
 
 export interface OracleOptions {
   /** The high-water mark on disk; 0 in a new database. */
   readonly savedMark: Timestamp
   /** Fulfilled once the mark is on disk. */
   readonly save: (mark: Timestamp) => Promise<void>
-  /** Unix milliseconds; may step back. Default `Date.now`. */
-  readonly now?: () => number
+  readonly clock: Clock
 }
 
 /**
- * Hands out strictly increasing timestamps: from memory below a saved mark, never again after a restart, and never
- * backwards when the clock steps back. More than 2048 a millisecond run ahead of the clock instead of failing.
+ * Hands out strictly increasing timestamps: from memory below a saved mark, and never again after a restart. More than
+ * 2048 per millisecond run ahead of the clock instead of failing; those that a client asks for in bulk do so within bounds.
  * @see The paper, section 2.3; TiKV's PD, whose TSO saves its mark 3 s ahead too.
  */
 export class Oracle {
@@ -28,13 +35,13 @@ export class Oracle {
   #refreshAt: Timestamp = 0
   #saving: Promise<void> | undefined
   readonly #save: (mark: Timestamp) => Promise<void>
-  readonly #now: () => number
+  readonly #clock: Clock
 
-  constructor({ savedMark, save, now = Date.now }: OracleOptions) {
+  constructor({ savedMark, save, clock }: OracleOptions) {
     this.#last = savedMark
     this.#mark = savedMark
     this.#save = save
-    this.#now = now
+    this.#clock = clock
   }
 
   /** Every timestamp handed out so far, and every one observed, is at or below this. */
@@ -44,7 +51,12 @@ export class Oracle {
 
   /** The newest timestamp that the clock allows now; later ones are in the future. */
   clock(): Timestamp {
-    return Math.max(this.#last, timestampFromMs(this.#now()) + LOGICAL_PER_MS - 1)
+    return Math.max(this.#last, this.now())
+  }
+
+  /** The same by the clock alone: timestamps that were handed out may run ahead of it. */
+  now(): Timestamp {
+    return timestampFromMs(this.#clock.now()) + LOGICAL_PER_MS - 1
   }
 
   /**
@@ -52,11 +64,38 @@ export class Oracle {
    * first. Rejects with what `save` rejects with, and hands out nothing then.
    */
   next(count = 1): Timestamp | Promise<Timestamp> {
-    const last = Math.max(this.#last, timestampFromMs(this.#now()) - 1) + count
+    const last = this.#lastOf(count)
     if (last >= this.#mark) return this.#raiseMark(last).then(() => this.next(count))
     this.#last = last
     if (last >= this.#refreshAt) this.#raiseMark(last).catch(() => {})
     return last
+  }
+
+  #lastOf(count: number): Timestamp {
+    return Math.max(this.#last, timestampFromMs(this.#clock.now()) - 1) + count
+  }
+
+  /**
+   * As `next`, for clients, who may ask for as many as they like: none is further ahead of the clock than
+   * `TSO_AHEAD_MS_MAX`. Until then it waits. Whoever asks for several leaves room for those who ask for one.
+   * @throws KvError `overloaded` after `TSO_WAIT_MS_MAX`.
+   */
+  async nextForClient(count: number): Promise<Timestamp> {
+    const aheadMsMax = count === 1 ? TSO_AHEAD_MS_MAX : TSO_BULK_AHEAD_MS_MAX
+    for (let waitedMs = 0; ; ) {
+      const last = this.#lastOf(count)
+      const tooEarlyMs = physicalMs(last) - aheadMsMax - this.#clock.now()
+      if (tooEarlyMs <= 0 && last < this.#mark) return this.next(count)
+      if (tooEarlyMs <= 0) {
+        await this.#raiseMark(last) // Others have asked meanwhile.
+        continue
+      }
+      if (waitedMs >= TSO_WAIT_MS_MAX)
+        throw new KvError('overloaded', `timestamps are ${aheadMsMax} ms ahead of the clock: ask for fewer`, {})
+      const waitMs = Math.min(tooEarlyMs, TSO_WAIT_MS_MAX - waitedMs)
+      await new Promise((resolve) => setTimeout(resolve, waitMs))
+      waitedMs += waitMs
+    }
   }
 
   /**
@@ -72,8 +111,9 @@ export class Oracle {
     return undefined
   }
 
-  /** From now on every timestamp handed out is above `ts`, also where that is in the future: until then it runs ahead. */
+  /** From now on every timestamp handed out is above `ts`, also where that is in the future: the clock goes there. */
   async passBy(ts: Timestamp): Promise<void> {
+    this.#clock.advanceTo(physicalMs(ts))
     while (ts >= this.#mark) await this.#raiseMark(ts)
     this.#last = Math.max(this.#last, ts)
   }
@@ -91,7 +131,9 @@ export class Oracle {
   }
 
   async #saveMark(ts: Timestamp): Promise<void> {
-    const mark = Math.max(timestampFromMs(this.#now() + SAVE_AHEAD_MS), ts + timestampFromMs(SAVE_AHEAD_MIN_MS))
+    const nowMs = this.#clock.now()
+    const fromMs = this.#clock.aheadMs > FAR_FROM_WALL_MS ? nowMs : nowMs - this.#clock.aheadMs
+    const mark = Math.max(timestampFromMs(fromMs + SAVE_AHEAD_MS), ts + timestampFromMs(SAVE_AHEAD_MIN_MS))
     try {
       await this.#save(mark)
       this.#mark = mark

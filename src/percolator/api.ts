@@ -13,6 +13,8 @@ export interface PercolatorApi {
   /** The same calls, broken off when the signal is aborted. Absent where calls are too short for that. */
   withSignal?(signal: AbortSignal): PercolatorApi
   tso(count: number): Timestamp | Promise<Timestamp>
+  /** The newest timestamp of the server's clock: what the ages of locks are judged by. `tso` may run ahead of it. */
+  now(): Timestamp | Promise<Timestamp>
   get(request: GetRequest): Promise<GetAnswer>
   batchGet(request: BatchGetRequest): Promise<PairsAnswer>
   scan(request: ScanRequest): Promise<ScanAnswer>

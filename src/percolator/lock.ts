@@ -1,4 +1,4 @@
-import { physicalMs, type Timestamp } from './timestamp.js'
+import { physicalMs, TIMESTAMP_MAX, type Timestamp } from './timestamp.js'
 
 export type LockType = 'put' | 'delete' | 'lock' | 'pessimistic'
 
@@ -27,7 +27,7 @@ export interface Lock {
   readonly rollbackTs: readonly Timestamp[]
 }
 
-/** True from the first millisecond after the TTL. TiKV: `lock.ts.physical() + lock.ttl < current_ts.physical()`. */
+/** True from the first millisecond after the TTL, and always at `TIMESTAMP_MAX`. TiKV: `lock.ts.physical() + lock.ttl < current_ts.physical()`. */
 export function isExpired(lock: Pick<Lock, 'startTs' | 'ttlMs'>, currentTs: Timestamp): boolean {
-  return physicalMs(lock.startTs) + lock.ttlMs < physicalMs(currentTs)
+  return currentTs === TIMESTAMP_MAX || physicalMs(lock.startTs) + lock.ttlMs < physicalMs(currentTs)
 }

@@ -63,8 +63,17 @@ export interface Store extends PercolatorApi {
   /** What went wrong, while writes are refused. */
   readonly fault: string | undefined
 
-  /** The newest timestamp that is not in the future. */
+  /** The newest timestamp that is not in the future: of the clock, or one that was handed out ahead of it. */
   clock(): Timestamp
+  /** The newest timestamp of the clock, for ages. */
+  now(): Timestamp
+  /** The oldest timestamp of the last `ms` milliseconds, however the clock was set meanwhile. */
+  ago(ms: number): Timestamp
+  /** Unix milliseconds that nothing but time adds to, over restarts too: for when things end. */
+  steadyMs(): number
+
+  /** `tso` for clients: not far ahead of the clock. @throws KvError `overloaded`, after a wait. */
+  tsoForClient(count: number): Promise<Timestamp>
 
   /** For reads that begin no transaction: sees all that is acknowledged, also while writes are refused, and so `tso` may be. */
   readTs(): Timestamp | Promise<Timestamp>

@@ -1,7 +1,6 @@
 import { asBytes, asInteger, packRecord, unpackRecord } from '../percolator/codec/record.js'
 import { KvError } from '../percolator/errors.js'
 import { asBuffer } from '../percolator/key-text.js'
-import { physicalMs } from '../percolator/timestamp.js'
 import type { Store, StoredOutcome } from '../store/store.js'
 
 /** How long an outcome is replayed. */
@@ -37,7 +36,7 @@ export async function exactlyOnce<T extends object>(
 ): Promise<Once<T>> {
   if (idempotency === undefined) return { answer: await run(() => undefined), isReplayed: false }
   return store.once(idempotency.key, async () => {
-    const nowMs = physicalMs(store.clock())
+    const nowMs = store.steadyMs()
     const replayed = replay<T>(await store.outcome(idempotency.key), idempotency, nowMs)
     if (replayed !== undefined) return { answer: replayed, isReplayed: true }
     const outcomeOf = (answer: T): StoredOutcome => {
@@ -53,7 +52,7 @@ export async function exactlyOnce<T extends object>(
   })
 }
 
-/** [fingerprint, expires_at_ms, outcome], where the outcome is any MessagePack value. */
+/** [fingerprint, expires_at_ms (by the store's `steadyMs`), outcome], where the outcome is any MessagePack value. */
 export function encodeOutcome({ fingerprint }: Idempotency, nowMs: number, outcome: object): Buffer {
   return packRecord([fingerprint, nowMs + IDEMPOTENCY_MS, packRecord([outcome])])
 }

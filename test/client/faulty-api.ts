@@ -119,8 +119,10 @@ export class FaultyApi {
       <Q, A>(name: CallName, call: (request: Q) => Promise<A> | A) =>
       (request: Q): Promise<A> =>
         this.#send(name, request, () => this.#carryOut(async () => call(request)))
+    const now = through('now', () => store.now())
     this.api = {
       tso: through('tso', (count: number) => store.tso(count)),
+      now: () => now(undefined),
       get: through('get', store.get),
       batchGet: through('batchGet', store.batchGet),
       scan: through('scan', store.scan),

@@ -117,6 +117,14 @@ describe('answers what the store answers', () => {
     ])
   })
 
+  test('now is the clock, however far timestamps are ahead of it', async () => {
+    const { api, server } = await connected()
+    const ts = await server.store.tso(2048 * 4000)
+    const now = await api.now()
+    expect(ts - now).toBeGreaterThan(2048 * 1000)
+    expect(Math.abs(now / 2048 - Date.now())).toBeLessThan(60_000)
+  })
+
   test('resolveLock: of single keys, of one transaction, of many', async () => {
     const { api } = await connected()
     for (const startTs of [TS, TS + 10]) {

@@ -372,7 +372,7 @@ describe('resolving', () => {
     const { locks } = await locked(store, ['a'])
     const error = keysLocked(locks)
     await expect(resolver.resolving(0, () => Promise.reject(error))).rejects.toBe(error)
-    expect(sent()).toEqual(['tso', 'checkTxnStatus'])
+    expect(sent()).toEqual(['now', 'checkTxnStatus'])
     await expect(resolver.resolving(60_000, () => Promise.reject(new Error('no')))).rejects.toThrow('no')
     expect(sent()).toEqual([])
   })

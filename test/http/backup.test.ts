@@ -192,6 +192,10 @@ describe('restore', () => {
     expect(numberOf(await other.ok('tso', {}), 'ts')).toBeGreaterThan(commitTs)
     expect(await other.put('k', 'v2')).toBeGreaterThan(commitTs)
     expect((await other.get('/v1/kv/k')).body).toBe('v2')
+    // The clock has gone along: nothing waits for it, and locks are as old as they are.
+    expect((await other.call('tso', { count: 1_000_000 })).statusCode).toBe(200)
+    await other.lock(numberOf(await other.ok('tso', {}), 'ts'), ['k'], { lock_ttl: 1 })
+    expect(await other.put('k', 'v3')).toBeGreaterThan(commitTs)
     const tomorrow = await start({ now: () => Date.now() + 25 * 3_600_000 })
     expectProblem(await restore(await start(), await backupOf(tomorrow)), 'invalid_argument', { field: 'body' })
   })

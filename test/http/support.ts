@@ -23,6 +23,8 @@ export interface StartOptions {
   readonly limits?: Partial<Limits>
   /** Unix milliseconds of the oracle; the real clock when absent. */
   readonly now?: () => number
+  /** Milliseconds that pass as time does; as `now` when absent. */
+  readonly monotonicNow?: () => number
   /** The text of a token file. */
   readonly tokens?: string
   readonly browserGuard?: AppOptions['browserGuard']
@@ -140,7 +142,15 @@ export function testServers(): (options?: StartOptions) => Promise<TestServer> {
 }
 
 export async function startServer(options: StartOptions = {}): Promise<TestServer> {
-  const { limits: given, now, log = pino({ level: 'silent' }), openEngine, tokens, browserGuard } = options
+  const {
+    limits: given,
+    now,
+    monotonicNow,
+    log = pino({ level: 'silent' }),
+    openEngine,
+    tokens,
+    browserGuard,
+  } = options
   // However busy the machine is with other tests: nothing is shed for it, unless a test is about that.
   const limits = { ...DEFAULT_LIMITS, loopDelayMsMax: 0, ...given }
   const answers = new AnswerBudget(limits)
@@ -149,7 +159,8 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
     directory,
     durability: 'async',
     answers,
-    ...(now && { now }),
+    now,
+    monotonicNow,
     ...(openEngine && { openEngine }),
   })
   const context = { store, version: '0.0.0-test', durability: 'async', log } as const
@@ -165,6 +176,24 @@ export class Clock {
   readonly now = (): number => this.ms
   ts(logical = 0): number {
     return this.ms * 2048 + logical
+  }
+}
+
+/** A machine whose wall clock is set wrong, and whose time goes on all the same. */
+export class Machine {
+  uptimeMs = 1000
+  wallMs = 1_700_000_000_000
+  readonly now = (): number => this.wallMs
+  readonly monotonicNow = (): number => this.uptimeMs
+  pass(ms: number): void {
+    this.uptimeMs += ms
+    this.wallMs += ms
+  }
+  step(ms: number): void {
+    this.wallMs += ms
+  }
+  ts(logical = 0): number {
+    return this.wallMs * 2048 + logical
   }
 }
 

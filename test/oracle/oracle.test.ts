@@ -1,7 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { Clock } from '../../src/oracle/clock.js'
 import { Oracle } from '../../src/oracle/oracle.js'
-import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../../src/percolator/timestamp.js'
+import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../../src/percolator/timestamp.js'
 
 const START_MS = 1_700_000_000_000
 
@@ -22,7 +23,7 @@ class Machine {
           this.mark = mark
         })
       },
-      now: () => this.ms,
+      clock: new Clock({ now: () => this.ms, savedMs: physicalMs(this.mark) }),
     })
   }
 }

@@ -18,6 +18,7 @@ export type FaultKind =
   | 'reopen_failed'
   | 'clock_forward'
   | 'clock_back'
+  | 'clock_far_forward'
 
 /** What one seed's world is like. Each fault is left out in some worlds: too many at once hide each other's effects. */
 export interface Profile {
@@ -64,6 +65,7 @@ export function drawProfile(random: Random): Profile {
     clock_forward: some(0.01),
     // An fsync is what keeps the oracle's mark, and the mark is what a clock that was set back is held against.
     clock_back: durability === 'sync' ? some(0.005) : 0,
+    clock_far_forward: durability === 'sync' ? some(0.003) : 0,
   }
   return {
     durability,

@@ -246,7 +246,19 @@ const MUTANTS = [
   ],
   // Oracle
   ['the mark is not waited for', 'oracle/oracle', 'if (last >= this.#mark)', 'if (false)'],
-  ['a restart begins at the clock', 'oracle/oracle', 'this.#last = savedMark;', 'this.#last = 0;'],
+  [
+    'a restart begins at the clock',
+    'store/leveldb/leveldb-store',
+    '{ mark: savedMark, jumps: savedJumps }',
+    '{ savedMark = 0, jumps: savedJumps }',
+  ],
+  ['ages go by the wall clock', 'oracle/clock', 'return this.now() - this.#jumpedMs;', 'return this.now();'],
+  [
+    'what the clock jumped by is not saved',
+    'store/leveldb/saved-mark',
+    'jumps.length === 0 ? [mark]',
+    'jumps !== undefined ? [mark]',
+  ],
   [
     'a commit_ts that comes next is not observed',
     'oracle/oracle',

@@ -107,8 +107,10 @@ export class Network {
       <Q, A>(name: string, call: (server: RunningServer, request: Q) => Promise<A> | A) =>
       (request: Q): Promise<A> =>
         this.call(client, name, true, (server) => call(server, request), request)
+    const now = through('now', ({ store }) => store.now())
     return {
       tso: through('tso', ({ store }, count: number) => store.tso(count)),
+      now: () => now(undefined),
       get: through('get', ({ store }, request) => store.get(request)),
       batchGet: through('batch_get', ({ store }, request) => store.batchGet(request)),
       scan: through('scan', ({ store }, request) => store.scan(request)),

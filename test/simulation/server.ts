@@ -82,6 +82,7 @@ export class Server {
         durability,
         cacheBytesMax,
         now: wallMs,
+        monotonicNow: () => scheduler.nowMs,
         openEngine: async () => new MemoryEngine(disk, scheduler, faults),
         lookUpSlowMs,
       })

@@ -9,7 +9,7 @@ import { History } from './history.js'
 import { Ledger } from './ledger.js'
 import { Network } from './network.js'
 import { Owner, Scheduler } from './scheduler.js'
-import { Server } from './server.js'
+import { type RunningServer, Server } from './server.js'
 import { checkReads } from './snapshot-checks.js'
 import { type Violation, Violations } from './violations.js'
 import { installVirtualGlobals } from './virtual-globals.js'
@@ -18,8 +18,10 @@ import { checkWrites } from './write-checks.js'
 
 /** 14 November 2023: where the simulated clock begins. */
 const START_MS = 1_700_000_000_000
-/** The clock is set wrong by so much at most: outcomes of idempotent requests live longer. */
+/** By small steps the clock is set wrong by so much at most: some come while the server is down, and count as time then. */
 const CLOCK_OFFSET_MS_MAX = 120_000
+/** One that the server sees: pins and outcomes of idempotent requests would not outlive it. */
+const FAR_STEP_MS = 3_600_000
 /** Events that the end may take. */
 const END_STEPS_MAX = 200_000
 
@@ -75,6 +77,9 @@ class World {
   #server: Server | undefined
   #network: Network | undefined
   #clockOffsetMs = 0
+  #farOffsetMs = 0
+  /** The server has not saved yet that the clock has stepped far: if it dies now, it has been down for so long. */
+  #isFarStepUnsaved = false
   #isEnding = false
 
   constructor(scheduler: Scheduler, faults: Faults, nature: Owner) {
@@ -84,7 +89,7 @@ class World {
     this.#history = new History(scheduler, this.violations)
   }
 
-  readonly wallMs = (): number => START_MS + Math.floor(this.#scheduler.nowMs) + this.#clockOffsetMs
+  readonly wallMs = (): number => START_MS + Math.floor(this.#scheduler.nowMs) + this.#clockOffsetMs + this.#farOffsetMs
 
   async run(steps: number): Promise<void> {
     const parts = {
@@ -150,6 +155,8 @@ class World {
     if (living.length > 0 && faults.strikes('coordinator_died')) this.#killClient(faults.random.pick(living))
     if (faults.strikes('clock_forward')) this.#setClock(faults.random.pick([10, 1000, 5000, 25_000]))
     if (faults.strikes('clock_back')) this.#setClock(-faults.random.pick([10, 1000, 5000, 25_000]))
+    if (server.running !== undefined && faults.strikes('clock_far_forward')) this.#setClockFar(server.running)
+    if (this.#isFarStepUnsaved) return
     if (faults.strikes('server_stopped')) server.stop()
     if (server.running === undefined && !faults.random.chance(0.1)) return // Now and then while it starts or stops.
     if (faults.strikes('server_killed')) this.#kill(server, network, 'process')
@@ -180,6 +187,22 @@ class World {
   #setClock(byMs: number): void {
     const offset = this.#clockOffsetMs + byMs
     if (Math.abs(offset) <= CLOCK_OFFSET_MS_MAX) this.#clockOffsetMs = offset
+  }
+
+  #setClockFar({ owner, store }: RunningServer): void {
+    if (this.#isFarStepUnsaved) return
+    this.#isFarStepUnsaved = true
+    this.#farOffsetMs += FAR_STEP_MS
+    const save = (): void => {
+      const saved = Promise.resolve(store.tso(1))
+      saved.then(
+        () => {
+          this.#isFarStepUnsaved = false
+        },
+        () => this.#scheduler.schedule(owner, 500, 'saves the clock', save),
+      )
+    }
+    this.#scheduler.schedule(owner, 0, 'sees the clock', save)
   }
 
   // ---- The end

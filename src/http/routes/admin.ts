@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import type { Pin } from '../../gc/pins.js'
+import type { Pin, Pins } from '../../gc/pins.js'
 import { PIN_TTL_MS_DEFAULT } from '../../limits.js'
 import { invalid } from '../../percolator/errors.js'
 import { answer } from '../answer.js'
@@ -38,17 +38,17 @@ export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: A
   const decodePin = decoderOf(schemas.PinBody, limits)
   app.post('/v1/admin/pins', { schema: { body: schemas.PinBody }, config }, async (request, reply) => {
     const { ts, ttlMs = PIN_TTL_MS_DEFAULT } = decodePin(request)
-    return answer(request, reply.status(201), shown(await pins.create({ ts, ttlMs })))
+    return answer(request, reply.status(201), shown(pins, await pins.create({ ts, ttlMs })))
   })
 
   app.get('/v1/admin/pins', { config: { access: 'admin' } }, (request, reply) =>
-    answer(request, reply, { pins: pins.list().map(shown) }),
+    answer(request, reply, { pins: pins.list().map((pin) => shown(pins, pin)) }),
   )
 
   const decodeRenew = decoderOf(schemas.PinRenewBody, limits)
   app.put('/v1/admin/pins/:pin', { schema: { body: schemas.PinRenewBody }, config: ending }, async (request, reply) => {
     const { ttlMs = PIN_TTL_MS_DEFAULT } = decodeRenew(request)
-    return answer(request, reply, shown(await pins.renew(idOf(request), ttlMs)))
+    return answer(request, reply, shown(pins, await pins.renew(idOf(request), ttlMs)))
   })
 
   app.delete('/v1/admin/pins/:pin', { config: { access: 'admin', work: 'ending' } }, async (request, reply) => {
@@ -61,6 +61,6 @@ function idOf(request: FastifyRequest): string {
   return (request.params as { readonly pin: string }).pin
 }
 
-function shown({ pin, ts, expiresAtMs }: Pin) {
-  return { pin, ts, expiresAt: new Date(expiresAtMs).toISOString() }
+function shown(pins: Pins, pin: Pin) {
+  return { pin: pin.pin, ts: pin.ts, expiresAt: new Date(pins.expiresAtMs(pin)).toISOString() }
 }

@@ -34,7 +34,10 @@ export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppCon
     )
   }
 
-  call('tso', 'read', schemas.TsoBody, async ({ count = 1 }) => ({ ts: await store.tso(count), count }))
+  call('tso', 'read', schemas.TsoBody, async ({ count = 1 }) => {
+    const ts = await store.tsoForClient(count)
+    return { ts, count, now: store.now() }
+  })
   call('get', 'read', schemas.GetBody, (body) => store.get(body))
   call('batch_get', 'read', schemas.BatchGetBody, (body) => {
     requireDistinct(body.keys, 'keys')

@@ -84,7 +84,9 @@ export class Changes {
     if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
     const maxTs = request.linearizable ? Math.max(this.#rows.maxTs, this.#rows.oracle.last) : this.#rows.maxTs
     const context = { maxTs, shortValueBytesMax: SHORT_VALUE_BYTES_MAX }
-    const outcome = prewrite(rows, request, context)
+    const jumpedMs = this.#rows.jumpedSince(startTs)
+    const asked = jumpedMs === 0 ? request : { ...request, lockTtl: request.lockTtl + jumpedMs }
+    const outcome = prewrite(rows, asked, context)
     // No timestamp handed out from now on equals a calculated one, or is below it.
     const calculated = outcome.ok ? (outcome.value.onePcCommitTs ?? outcome.value.minCommitTs ?? 0) : 0
     const observed = this.#rows.oracle.observe(calculated)
@@ -127,13 +129,17 @@ export class Changes {
 
   async cleanup({ key, startTs, currentTs }: CleanupRequest): Promise<void> {
     await this.#rows.observe(startTs) // No calculated commit may land on the protected Rollback record.
-    return this.#rows.update([key], startTs, TXN, ([row]) => cleanup(row as RowView, startTs, currentTs))
+    return this.#rows.update([key], startTs, TXN, ([row]) =>
+      cleanup(row as RowView, startTs, this.#rows.notInFuture(currentTs)),
+    )
   }
 
   async checkTxnStatus(request: CheckTxnStatusRequest): Promise<TxnStatus> {
     const { primary, lockTs, callerStartTs, currentTs } = request
     for (const ts of [lockTs, callerStartTs, currentTs]) if (ts !== TIMESTAMP_MAX) await this.#rows.observe(ts)
-    return this.#rows.update([primary], lockTs, TXN, ([row]) => checkTxnStatus(row as RowView, request))
+    return this.#rows.update([primary], lockTs, TXN, ([row]) =>
+      checkTxnStatus(row as RowView, { ...request, currentTs: this.#rows.notInFuture(currentTs) }),
+    )
   }
 
   async checkSecondaryLocks({ keys, startTs }: CheckSecondaryLocksRequest): Promise<CheckSecondaryLocksAnswer> {
@@ -157,7 +163,11 @@ export class Changes {
   }
 
   txnHeartBeat(request: TxnHeartBeatRequest): Promise<TxnHeartBeatAnswer> {
-    return this.#rows.update([request.primary], request.startTs, NONE, ([row]) => txnHeartBeat(row as RowView, request))
+    const { primary, startTs } = request
+    return this.#rows.update([primary], startTs, NONE, ([row]) => {
+      const adviseLockTtl = request.adviseLockTtl + this.#rows.jumpedSince(startTs)
+      return txnHeartBeat(row as RowView, { ...request, adviseLockTtl })
+    })
   }
 
   async resolveLock({ txns, keys, isDecided = false }: ResolveLockRequest): Promise<ResolveLockAnswer> {

@@ -1,24 +1,20 @@
 import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS } from '../../limits.js'
-import type { Timestamp } from '../../percolator/timestamp.js'
+import { CLOCK_MS_MAX, Clock } from '../../oracle/clock.js'
+import { physicalMs, type Timestamp, timestampFromMs } from '../../percolator/timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import type { RestoreProgress, Store } from '../store.js'
 import { Changes } from './changes.js'
 import { Collection } from './collection.js'
 import { compact, diskBytes } from './compaction.js'
-import {
-  cursorSecretOf,
-  META_MARK,
-  META_SAFE_POINT,
-  openDataDirectory,
-  readMetaNumber,
-  unusable,
-} from './data-directory.js'
+import { cursorSecretOf, META_SAFE_POINT, openDataDirectory, readMetaNumber, unusable } from './data-directory.js'
+import { DataDirectoryError } from './data-directory-error.js'
 import type { Engine } from './engine.js'
 import { PessimisticLocks } from './pessimistic-locks.js'
 import { ReadValidation } from './read-validation.js'
 import { Reads } from './reads.js'
 import { Restoration } from './restoration.js'
 import { RowStore } from './row-store.js'
+import { readMark } from './saved-mark.js'
 import { startScrub } from './scrub.js'
 import { ServerRecords } from './server-records.js'
 import { StoredOutcomes } from './stored-outcomes.js'
@@ -31,8 +27,11 @@ export interface LevelDbStoreOptions {
   readonly cacheBytesMax?: number
   /** Of all who read; the default limits where it is absent. */
   readonly answers?: AnswerBudget
-  /** Unix milliseconds; tests step it. */
-  readonly now?: () => number
+  /** Unix milliseconds, and milliseconds that pass as time does; tests step them. See `Clock`. */
+  readonly now?: (() => number) | undefined
+  readonly monotonicNow?: (() => number) | undefined
+  /** Told when the clock steps, or is far from where the last run left it. */
+  readonly onClockStep?: (message: string) => void
   /** Tests put a failing one in. */
   readonly openEngine?: (directory: string) => Promise<Engine>
   /** Called when files turn out to be damaged while the store is open; it refuses everything from then on. */
@@ -49,14 +48,18 @@ export interface LevelDbStoreOptions {
  * @throws DataDirectoryError
  */
 export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Store> {
+  const { now, monotonicNow, onClockStep } = options
+  requireUsableClock((now ?? Date.now)())
   const engine = await openDataDirectory(options.directory, options.openEngine)
   try {
-    const savedMark = await readMetaNumber(engine, META_MARK)
+    const { mark: savedMark, jumps: savedJumps } = await readMark(engine, options.directory)
+    const savedMs = physicalMs(savedMark)
+    const clock = new Clock({ now, monotonicNow, savedMs, savedJumps, onStep: onClockStep })
     const safePoint = await readMetaNumber(engine, META_SAFE_POINT)
     const cursorSecret = await cursorSecretOf(engine)
-    const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, now, lookUpSlowMs } = options
+    const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, lookUpSlowMs } = options
     const { answers = new AnswerBudget(DEFAULT_LIMITS) } = options
-    const rows = new RowStore(engine, { durability, cacheBytesMax, now, savedMark, safePoint, lookUpSlowMs })
+    const rows = new RowStore(engine, { durability, cacheBytesMax, clock, savedMark, safePoint, lookUpSlowMs })
     await rows.start()
     const { directory, openEngine, scrubFirstMs } = options
     const isScrubbed = openEngine === undefined || scrubFirstMs !== undefined
@@ -70,6 +73,13 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
     await engine.close()
     throw unusable(options.directory, error)
   }
+}
+
+/** Before anything is written. @throws DataDirectoryError */
+function requireUsableClock(unixMs: number): void {
+  if (unixMs <= CLOCK_MS_MAX) return
+  const year = new Date(unixMs).getUTCFullYear()
+  throw new DataDirectoryError(`the clock of this machine says ${year}, and timestamps end in 2109: set the clock`)
 }
 
 class LevelDbStore implements Store {
@@ -125,6 +135,18 @@ class LevelDbStore implements Store {
   }
   clock(): Timestamp {
     return this.#rows.oracle.clock()
+  }
+  now(): Timestamp {
+    return this.#rows.oracle.now()
+  }
+  steadyMs(): number {
+    return this.#rows.clock.steadyMs()
+  }
+  ago(ms: number): Timestamp {
+    return timestampFromMs(this.#rows.clock.ago(ms))
+  }
+  tsoForClient(count: number): Promise<Timestamp> {
+    return this.#rows.guard(() => this.#rows.oracle.nextForClient(count))
   }
   tso(count: number): Timestamp | Promise<Timestamp> {
     const ts = this.#rows.oracle.next(count)

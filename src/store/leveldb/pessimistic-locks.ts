@@ -88,11 +88,12 @@ export class PessimisticLocks {
     const { keys, startTs, forUpdateTs, waitTimeout } = request
     const rows = await this.#rows.readRows(keys, Math.min(startTs, forUpdateTs), () => 'data')
     if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
+    const aged = { ...request, lockTtl: request.lockTtl + this.#rows.jumpedSince(startTs) }
     const acquired = []
     const mutations: Mutation[] = []
     for (const row of rows) {
       if (!isLastTry && this.#isClaimed(row.key, startTs)) return this.#enqueue(row.key, request, deadline)
-      const outcome = acquirePessimisticLock(row, request)
+      const outcome = acquirePessimisticLock(row, aged)
       if (!outcome.ok) {
         if (!isKvError(outcome.error, 'key_locked') || waitTimeout === -1) throw outcome.error
         if (isLastTry) throw lockWaitTimeout(row.key, outcome.error.fields.lock as LockInfo)

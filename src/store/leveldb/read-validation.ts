@@ -3,7 +3,7 @@ import type { ValidateReadsRequest } from '../../percolator/api.js'
 import { belowSafePoint } from '../../percolator/errors.js'
 import type { LockEntry } from './lock-table.js'
 import { findVersion, readVersions } from './row-reader.js'
-import { KEYS_AT_A_TIME, type RowStore, settledOrLocked } from './row-store.js'
+import { KEYS_AT_A_TIME, type RowStore } from './row-store.js'
 
 /** Checks, for a serializable transaction, that what it read is still so at its commit timestamp. */
 export class ReadValidation {
@@ -30,7 +30,7 @@ export class ReadValidation {
       for (const key of keys) judge(this.#rows.locks.get(key))
       for (const { start, end } of ranges) for (const entry of this.#rows.locks.range(start, end)) judge(entry)
       if (younger.size > 0) {
-        await settledOrLocked([...younger])
+        await this.#rows.settledOrLocked([...younger])
         continue
       }
       return this.#requireUnchanged(request)

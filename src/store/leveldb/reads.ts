@@ -21,7 +21,6 @@ import { CorruptRecord, decodeKey, decodeKeyTs } from '../../percolator/codec/ke
 import { decodeWrite } from '../../percolator/codec/write.js'
 import { keyLocked, keysLocked, printKey } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
-import { lockInfo } from '../../percolator/lock-info.js'
 import type { RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import type { AnswerBudget } from '../answer-budget.js'
@@ -32,7 +31,7 @@ import { LongReads } from './long-reads.js'
 import { decodeNewest } from './newest-record.js'
 import { readOlderVersion } from './older-versions.js'
 import { readAllValues, readValues, readVersions, scanVersions } from './row-reader.js'
-import { inKeyOrder, KEYS_AT_A_TIME, PAGE, type RowStore, settledOrLocked, storedLocks } from './row-store.js'
+import { inKeyOrder, KEYS_AT_A_TIME, PAGE, type RowStore, storedLocks } from './row-store.js'
 
 const NOT_FOUND: GetAnswer = { found: false }
 /** Keys that are cheaper to look up one by one than with a snapshot, which takes LevelDB's mutex twice. */
@@ -85,7 +84,7 @@ export class Reads {
         if (known !== undefined) return known
         const entry = this.#rows.locks.get(key)
         if (entry !== undefined && blocks(entry, ts)) {
-          if (entry.pending === undefined) throw keyLocked(lockInfo(key, entry.lock))
+          if (entry.pending === undefined) throw keyLocked(this.#rows.infoOf(entry))
           await entry.pending
           continue
         }
@@ -131,7 +130,7 @@ export class Reads {
           return entry !== undefined && blocks(entry, ts) ? [entry] : []
         })
         if (blocking.length > 0) {
-          await settledOrLocked(blocking)
+          await this.#rows.settledOrLocked(blocking)
           continue
         }
         const lookedUp = await this.#lookUpFew(keys, ts)
@@ -198,7 +197,7 @@ export class Reads {
           blocking.push(entry)
           if (blocking.length >= limit) break
         }
-        const infos = blocking.map((entry) => lockInfo(entry.key, entry.lock))
+        const infos = blocking.map((entry) => this.#rows.infoOf(entry))
         const pendingBefore = blocking.map((entry) => entry.pending)
         const snapshot = this.#rows.engine.snapshot()
         try {
@@ -262,7 +261,7 @@ export class Reads {
     for (const entry of entries) {
       if (entry.lock.startTs <= maxTs) bytes += RECORD_BYTES + entry.key.length + entry.lock.primary.length
       this.#answers.requireOneWithin(bytes)
-      yield entry
+      yield { ...entry, lock: this.#rows.seen(entry.lock) }
     }
   }
 

@@ -1,17 +1,17 @@
+import type { Clock } from '../../oracle/clock.js'
 import { Oracle } from '../../oracle/oracle.js'
 import type { LockInfo, PrewriteRequest } from '../../percolator/api.js'
 import { CorruptRecord, decodeKey, decodeKeyTs } from '../../percolator/codec/key.js'
 import { decodeLock } from '../../percolator/codec/lock.js'
-import { packRecord } from '../../percolator/codec/record.js'
 import { belowSafePoint, KvError, keysLocked } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
 import type { Lock } from '../../percolator/lock.js'
 import { lockInfo } from '../../percolator/lock-info.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
+import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import type { RestoreProgress } from '../store.js'
-import { META_MARK, META_SAFE_POINT, readMetaNumber } from './data-directory.js'
+import { META_SAFE_POINT, readMetaNumber } from './data-directory.js'
 import { type Engine, type EngineOp, pagesOf } from './engine.js'
 import { engineOps, type NewestKnown } from './engine-ops.js'
 import { GroupCommit } from './group-commit.js'
@@ -24,6 +24,7 @@ import { decodeNewest, decodeNewestTs } from './newest-record.js'
 import { RecentWrites } from './recent-writes.js'
 import { readRestoreProgress } from './restore-progress.js'
 import { readHistory } from './row-reader.js'
+import { putMark } from './saved-mark.js'
 import { VersionCache } from './version-cache.js'
 
 /** Keys whose rows are read from LevelDB at once, and latched together where a whole range is walked. */
@@ -36,8 +37,7 @@ const REOPEN_PAUSE_MS = 1000
 export interface RowStoreOptions {
   readonly durability: 'sync' | 'async'
   readonly cacheBytesMax: number
-  /** Unix milliseconds. */
-  readonly now?: (() => number) | undefined
+  readonly clock: Clock
   /** On disk when the store was opened. */
   readonly savedMark: Timestamp
   readonly safePoint: Timestamp
@@ -71,6 +71,7 @@ export class RowStore {
   readonly recent: RecentWrites
   readonly lookUps: LookUps
   readonly group: GroupCommit
+  readonly clock: Clock
   readonly oracle: Oracle
   /** Above every timestamp that has read: calculated commit timestamps go above it. */
   maxTs: Timestamp
@@ -99,7 +100,7 @@ export class RowStore {
 
   constructor(
     readonly engine: Engine,
-    { durability, cacheBytesMax, now, savedMark, safePoint, lookUpSlowMs }: RowStoreOptions,
+    { durability, cacheBytesMax, clock, savedMark, safePoint, lookUpSlowMs }: RowStoreOptions,
   ) {
     this.cache = new VersionCache(cacheBytesMax)
     this.recent = new RecentWrites(savedMark)
@@ -108,11 +109,8 @@ export class RowStore {
     this.newestWrite = savedMark
     this.maxTs = savedMark // Every read that was served before the restart was below the mark.
     this.group = new GroupCommit(engine, durability === 'sync', (error) => this.#recover(error))
-    this.oracle = new Oracle({
-      savedMark,
-      save: (mark) => this.submit([{ type: 'put', key: META_MARK, value: packRecord([mark]) }]),
-      ...(now ? { now } : {}),
-    })
+    this.clock = clock
+    this.oracle = new Oracle({ savedMark, save: (mark) => this.submit([putMark(mark, clock.jumps)]), clock })
   }
 
   /** Before the first call. */
@@ -173,7 +171,40 @@ export class RowStore {
       if (reads.length > 0) await Promise.all(reads)
     }
     this.requireWritable()
-    return keys.map((key, i) => ({ key, lock: this.locks.get(key)?.lock, writes: histories[i] ?? [] }))
+    return keys.map((key, i) => ({ key, lock: this.#lockOf(key), writes: histories[i] ?? [] }))
+  }
+
+  #lockOf(key: Uint8Array): Lock | undefined {
+    const entry = this.locks.get(key)
+    return entry && this.seen(entry.lock)
+  }
+
+  // ---- TTLs: kept as time that passes, seen as differences of timestamps, which jumps of the clock make longer
+
+  jumpedSince(ts: Timestamp): number {
+    return this.clock.jumps.length === 0 ? 0 : this.clock.jumpedSince(physicalMs(ts))
+  }
+
+  /** What ages are judged by: no client makes anything older than the clock does. `TIMESTAMP_MAX` says whatever the age. */
+  notInFuture(currentTs: Timestamp): Timestamp {
+    return currentTs === TIMESTAMP_MAX ? currentTs : Math.min(currentTs, this.oracle.now())
+  }
+
+  /** A lock of the table as actions and clients see it. */
+  seen(lock: Lock): Lock {
+    const jumpedMs = this.jumpedSince(lock.startTs)
+    return jumpedMs === 0 ? lock : { ...lock, ttlMs: lock.ttlMs + jumpedMs }
+  }
+
+  infoOf({ key, lock }: LockEntry): LockInfo {
+    return lockInfo(key, this.seen(lock))
+  }
+
+  /** What an action has made of a lock that it saw, as it is kept. */
+  #kept(mutation: Mutation): Mutation {
+    const jumpedMs = mutation.type === 'put-lock' ? this.jumpedSince(mutation.lock.startTs) : 0
+    if (mutation.type !== 'put-lock' || jumpedMs === 0) return mutation
+    return { ...mutation, lock: { ...mutation.lock, ttlMs: Math.max(0, mutation.lock.ttlMs - jumpedMs) } }
   }
 
   /** Without asking LevelDB where nothing was written since. */
@@ -202,8 +233,9 @@ export class RowStore {
    * Writes one atomic batch, and keeps the lock table ahead of it: new locks stand there before the batch is written,
    * old ones go, or are loosened, after it.
    */
-  async apply(mutations: readonly Mutation[], { onePc, beside = [], validate }: ApplyOptions = {}): Promise<void> {
-    if (mutations.length === 0) return
+  async apply(decided: readonly Mutation[], { onePc, beside = [], validate }: ApplyOptions = {}): Promise<void> {
+    if (decided.length === 0) return
+    const mutations = this.clock.jumps.length === 0 ? decided : decided.map((mutation) => this.#kept(mutation))
     // Encoded before anything is published: an encoder may throw.
     const ops = engineOps(
       mutations.filter((mutation) => this.#isStored(mutation)),
@@ -312,6 +344,13 @@ export class RowStore {
     entry.isInDoubt = true
     entry.pending = Promise.reject(this.#engineFailed())
     entry.pending.catch(() => {})
+  }
+
+  /** Waits for the batches in flight among these locks; throws `key_locked` when there is none to wait for. */
+  async settledOrLocked(entries: readonly LockEntry[]): Promise<void> {
+    const pending = entries.flatMap((entry) => (entry.pending === undefined ? [] : [entry.pending]))
+    if (pending.length === 0) throw keysLocked(inKeyOrder(entries.map((entry) => this.infoOf(entry))))
+    await Promise.all(pending)
   }
 
   #unlock(key: Uint8Array): void {
@@ -504,13 +543,6 @@ function copyOf(bytes: Uint8Array): Buffer {
   const copy = Buffer.allocUnsafeSlow(bytes.length)
   copy.set(bytes)
   return copy
-}
-
-/** Waits for the batches in flight among these locks; throws `key_locked` when there is none to wait for. */
-export async function settledOrLocked(entries: readonly LockEntry[]): Promise<void> {
-  const pending = entries.flatMap((entry) => (entry.pending === undefined ? [] : [entry.pending]))
-  if (pending.length === 0) throw keysLocked(inKeyOrder(entries.map((entry) => lockInfo(entry.key, entry.lock))))
-  await Promise.all(pending)
 }
 
 /** abstract-level and classic-level mark every error of theirs with a code `LEVEL_...`. */

@@ -273,8 +273,8 @@ describe('one transaction', () => {
   })
 
   test('the TTL decides when check_txn_status rolls back; heartbeats stretch it', async () => {
-    const startTs = START_MS * 2048
-    const at = (ms: number): number => (START_MS + ms) * 2048
+    const startTs = (START_MS - 10_000) * 2048
+    const at = (ms: number): number => startTs + ms * 2048
     const check = (currentTs: number) =>
       store.checkTxnStatus({ primary: utf8('a'), lockTs: startTs, callerStartTs: 0, currentTs })
     await store.prewrite(prewriteOf(startTs, [put('a', LONG)]))

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { DEFAULT_LIMITS } from '../../../src/limits.js'
+import { Clock } from '../../../src/oracle/clock.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
 import { Reads } from '../../../src/store/leveldb/reads.js'
 import { RowStore } from '../../../src/store/leveldb/row-store.js'
@@ -183,7 +184,8 @@ test('nothing is answered from it once a file is known to be damaged: a key that
   const tapped = new TappedEngine()
   await tapped.open(await stores.directory())
   const { engine } = tapped
-  const rows = new RowStore(engine, { durability: 'async', cacheBytesMax: 10_000, savedMark: 0, safePoint: 0 })
+  const clock = new Clock({})
+  const rows = new RowStore(engine, { durability: 'async', cacheBytesMax: 10_000, clock, savedMark: 0, safePoint: 0 })
   await rows.start()
   const reads = new Reads(rows, new AnswerBudget(DEFAULT_LIMITS))
   expect(await reads.get({ key: a })).toEqual({ found: false })

@@ -1,0 +1,180 @@
+/** The clock was `atMs`, and the next moment `ms` later, though hardly any time had passed. */
+export interface Jump {
+  readonly atMs: number
+  readonly ms: number
+}
+
+export interface ClockOptions {
+  /** Unix milliseconds; may step either way. Default `Date.now`. */
+  readonly now?: (() => number) | undefined
+  /** Milliseconds that pass as time does. Default `performance.now`; where `now` is given, `now`. */
+  readonly monotonicNow?: (() => number) | undefined
+  /** Where the last run of this database left its clock, or a little later; 0 in a new database. */
+  readonly savedMs?: number
+  /** Of earlier runs, oldest first. */
+  readonly savedJumps?: readonly Jump[]
+  /** Told in one sentence when the wall clock steps, or is far from where the last run left it. */
+  readonly onStep?: ((message: string) => void) | undefined
+}
+
+/** Timestamps are good until May 2109; the last months are left to those that run ahead of the clock. */
+export const CLOCK_MS_MAX = Date.UTC(2109, 0, 1)
+
+/** A wall clock that comes this much too early or too late between two readings has stepped; less is drift. */
+const STEP_MS_MIN = 1000
+/** While the wall clock is behind, this clock goes slower than time until the wall clock has caught up with it. */
+const SLOW = 7 / 8
+/** The clock that a crash leaves behind is ahead of its last reading by this much at most: see the oracle's mark. */
+const SAVED_AHEAD_MS_MAX = 6000
+/** A server that was down for longer may as well have a wrong clock: ages count no more than this of it. */
+const DOWNTIME_MS_MAX = 24 * 60 * 60 * 1000
+/** A clock that is this far behind the last run's is worth a warning. */
+const BEHIND_MS_WARNED = 60 * 60 * 1000
+/** Beyond this many jumps the oldest two count as one. */
+const JUMPS_MAX = 64
+
+/**
+ * Unix milliseconds for timestamps, and ages that go by time alone.
+ *
+ * The clock follows the wall clock, but never steps back and never stands still: while the wall clock is behind, it goes
+ * on by the monotonic clock, a little slower than time. A wall clock that steps forward takes this clock along; the jump is
+ * remembered, and ages leave it out. So does a start whose saved clock is ahead of the wall clock, or days behind it.
+ */
+export class Clock {
+  readonly #now: () => number
+  readonly #monotonicNow: () => number
+  readonly #onStep: (message: string) => void
+  /** The last reading of each. */
+  #wallMs: number
+  #monotonicMs: number
+  #ms: number
+  /** `#ms` in whole milliseconds. */
+  #reading: number
+  #jumps: readonly Jump[]
+  #jumpedMs: number
+  #isBehind = false
+
+  constructor({ now = Date.now, monotonicNow, savedMs = 0, savedJumps = [], onStep = () => {} }: ClockOptions) {
+    this.#now = now
+    this.#monotonicNow = monotonicNow ?? (now === Date.now ? () => performance.now() : now)
+    this.#onStep = onStep
+    this.#wallMs = now()
+    this.#monotonicMs = this.#monotonicNow()
+    this.#jumps = savedJumps
+    this.#jumpedMs = savedJumps.reduce((sum, { ms }) => sum + ms, 0)
+    this.#ms = this.#reading = Math.max(1, this.#wallMs, savedMs)
+    if (savedMs > 0) this.#goOnFrom(savedMs)
+  }
+
+  #goOnFrom(savedMs: number): void {
+    const aheadMs = savedMs - this.#wallMs
+    const jumpMs = aheadMs > 0 ? Math.min(aheadMs, SAVED_AHEAD_MS_MAX) : -aheadMs - DOWNTIME_MS_MAX
+    if (jumpMs > 0) this.#addJump({ atMs: aheadMs > 0 ? savedMs - jumpMs : savedMs, ms: jumpMs })
+    this.#isBehind = aheadMs >= STEP_MS_MIN
+    if (aheadMs >= BEHIND_MS_WARNED)
+      this.#onStep(
+        `the clock is ${inWords(aheadMs)} behind the timestamps of the last run: new ones go on from there; if it was the last run that had a wrong clock, perkv repair --reset-mark puts them right`,
+      )
+    else if (-aheadMs > DOWNTIME_MS_MAX)
+      this.#onStep(
+        `the clock is ${inWords(-aheadMs)} ahead of the last run: if that is not how long the server was down, stop it and set the clock`,
+      )
+  }
+
+  /** Unix milliseconds, never less than before. */
+  now(): number {
+    const wallMs = this.#now()
+    return wallMs === this.#wallMs ? this.#reading : this.#read(wallMs)
+  }
+
+  #read(wallMs: number): number {
+    const monotonicMs = this.#monotonicNow()
+    const elapsedMs = Math.max(0, monotonicMs - this.#monotonicMs)
+    const expectedMs = this.#ms + elapsedMs
+    this.#wallMs = wallMs
+    this.#monotonicMs = monotonicMs
+    if (wallMs > CLOCK_MS_MAX)
+      this.#ms = expectedMs // No timestamp can express it.
+    else {
+      if (wallMs - expectedMs >= STEP_MS_MIN) this.#follow(Math.floor(expectedMs), wallMs)
+      this.#ms = Math.max(wallMs, this.#ms + SLOW * elapsedMs)
+    }
+    const isBehind = this.#ms - wallMs >= STEP_MS_MIN
+    if (isBehind && !this.#isBehind)
+      this.#onStep(
+        `the clock stepped back by ${inWords(this.#ms - wallMs)}: timestamps go on, a little slower than time`,
+      )
+    this.#isBehind = isBehind
+    this.#reading = Math.floor(this.#ms)
+    return this.#reading
+  }
+
+  #follow(fromMs: number, toMs: number): void {
+    this.#addJump({ atMs: fromMs, ms: toMs - fromMs })
+    this.#onStep(`the clock jumped forward by ${inWords(toMs - fromMs)}: timestamps follow, ages leave it out`)
+  }
+
+  /** From now on the clock is at or after `ms`, however early the wall clock is. */
+  advanceTo(ms: number): void {
+    const nowMs = this.now()
+    if (ms <= nowMs) return
+    this.#addJump({ atMs: nowMs, ms: ms - nowMs })
+    this.#ms = this.#reading = ms
+    this.#isBehind = true // This was asked for.
+  }
+
+  /** How far it is ahead of the wall clock. */
+  get aheadMs(): number {
+    return Math.max(0, this.#reading - this.#wallMs)
+  }
+
+  // ---- Ages
+
+  /** Milliseconds that only time adds to, over restarts too: for when something ends. Unix milliseconds without jumps. */
+  steadyMs(): number {
+    return this.now() - this.#jumpedMs
+  }
+
+  /** The instant since when `ms` have passed. */
+  ago(ms: number): number {
+    let at = this.now() - ms
+    for (let i = this.#jumps.length - 1; i >= 0; i--) {
+      const jump = this.#jumps[i] as Jump
+      if (at >= jump.atMs + jump.ms) break
+      at -= jump.ms
+    }
+    return at
+  }
+
+  /** What the clock has jumped by since it showed `ms`. */
+  jumpedSince(ms: number): number {
+    let jumpedMs = 0
+    for (let i = this.#jumps.length - 1; i >= 0; i--) {
+      const jump = this.#jumps[i] as Jump
+      if (ms >= jump.atMs + jump.ms) break
+      jumpedMs += Math.min(jump.ms, jump.atMs + jump.ms - ms)
+    }
+    return jumpedMs
+  }
+
+  /** To be given to the next run. */
+  get jumps(): readonly Jump[] {
+    return this.#jumps
+  }
+
+  #addJump(jump: Jump): void {
+    this.#jumpedMs += jump.ms
+    const [first, second, ...others] = [...this.#jumps, jump]
+    if (first === undefined || second === undefined || others.length < JUMPS_MAX - 1)
+      this.#jumps = [...this.#jumps, jump]
+    // What lies between the two counts as before both: younger than it is, rather than older.
+    else this.#jumps = [{ atMs: second.atMs - first.ms, ms: first.ms + second.ms }, ...others]
+  }
+}
+
+function inWords(ms: number): string {
+  const seconds = Math.round(ms / 1000)
+  if (seconds < 120) return `${seconds} s`
+  if (seconds < 7200) return `${Math.round(seconds / 60)} minutes`
+  return seconds < 172_800 ? `${Math.round(seconds / 3600)} hours` : `${Math.round(seconds / 86_400)} days`
+}
