@@ -134,6 +134,9 @@ export const SCRUB_FIRST_MS = 10_000
 export const SCRUB_EVERY_MS = 24 * 60 * 60 * 1000
 /** Between two tables of 2 MiB: some 40 MB/s. */
 export const SCRUB_PAUSE_MS = 50
+/** The files of the open database are looked at this often: before an acknowledgement, and where nothing is written. */
+export const FILES_LOOK_MS = 10
+export const FILES_LOOK_EVERY_MS = 1000
 /** How long a backup waits for one transaction's locks, unless told otherwise. */
 export const BACKUP_LOCK_WAIT_MS = 60_000
 /** A restore moves the oracle past the backup's ts, but no further than this past the clock. */

@@ -35,7 +35,7 @@ export async function startServer(config: Config, version: string): Promise<Runn
     directory: data,
     durability,
     cacheBytesMax,
-    onDamage: (message) => log.fatal(`the database is damaged: ${message}; everything is refused from here on`),
+    onEnd: (message) => log.fatal(`${message}; everything is refused from here on`),
     answers: new AnswerBudget(limits),
   })
   let app: FastifyInstance | undefined

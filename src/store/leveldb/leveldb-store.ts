@@ -14,6 +14,7 @@ import {
   unusable,
 } from './data-directory.js'
 import type { Engine } from './engine.js'
+import { OwnFiles, ownedEngine } from './own-files.js'
 import { PessimisticLocks } from './pessimistic-locks.js'
 import { ReadValidation } from './read-validation.js'
 import { Reads } from './reads.js'
@@ -35,8 +36,8 @@ export interface LevelDbStoreOptions {
   readonly now?: () => number
   /** Tests put a failing one in. */
   readonly openEngine?: (directory: string) => Promise<Engine>
-  /** Called when files turn out to be damaged while the store is open; it refuses everything from then on. */
-  readonly onDamage?: (message: string) => void
+  /** Called when files turn out to be damaged or gone while the store is open; it refuses everything from then on. */
+  readonly onEnd?: (message: string) => void
   /** From opening to the first scrub; where a test puts an engine in there is none otherwise. */
   readonly scrubFirstMs?: number
   /** See `LookUps`; tests set 0, for look-ups that they can hold. */
@@ -49,26 +50,31 @@ export interface LevelDbStoreOptions {
  * @throws DataDirectoryError
  */
 export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Store> {
-  const engine = await openDataDirectory(options.directory, options.openEngine)
+  const { directory, openEngine, scrubFirstMs } = options
+  let engine = await openDataDirectory(directory, openEngine)
   try {
     const savedMark = await readMetaNumber(engine, META_MARK)
     const safePoint = await readMetaNumber(engine, META_SAFE_POINT)
     const cursorSecret = await cursorSecretOf(engine)
     const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, now, lookUpSlowMs } = options
     const { answers = new AnswerBudget(DEFAULT_LIMITS) } = options
+    if (openEngine === undefined) engine = ownedEngine(engine, new OwnFiles(directory, onLost))
     const rows = new RowStore(engine, { durability, cacheBytesMax, now, savedMark, safePoint, lookUpSlowMs })
     await rows.start()
-    const { directory, openEngine, scrubFirstMs } = options
     const isScrubbed = openEngine === undefined || scrubFirstMs !== undefined
     const scrub = isScrubbed ? startScrub(directory, onDamage, scrubFirstMs) : undefined
     function onDamage(message: string): void {
-      rows.damage = message
-      options.onDamage?.(message)
+      rows.ended = `the database is damaged: ${message}`
+      options.onEnd?.(rows.ended)
+    }
+    function onLost(message: string): void {
+      options.onEnd?.(message)
+      rows.abandon(message).catch(() => {}) // LevelDB can't be closed: it is not used either way.
     }
     return new LevelDbStore(rows, answers, cursorSecret, () => scrub?.stop())
   } catch (error) {
     await engine.close()
-    throw unusable(options.directory, error)
+    throw unusable(directory, error)
   }
 }
 
@@ -110,7 +116,7 @@ class LevelDbStore implements Store {
     return this.#rows.locks.size
   }
   get fault(): string | undefined {
-    if (this.#rows.damage !== undefined) return `the database is damaged: ${this.#rows.damage}`
+    if (this.#rows.ended !== undefined) return this.#rows.ended
     return this.#rows.isWritable ? undefined : (this.#rows.fault ?? 'closed')
   }
   get writeQueue(): Store['writeQueue'] {
