@@ -19,6 +19,7 @@ import { PessimisticLocks } from './pessimistic-locks.js'
 import { ReadValidation } from './read-validation.js'
 import { Reads } from './reads.js'
 import { Restoration } from './restoration.js'
+import { logBytesOf } from './room.js'
 import { RowStore } from './row-store.js'
 import { startScrub } from './scrub.js'
 import { ServerRecords } from './server-records.js'
@@ -36,12 +37,23 @@ export interface LevelDbStoreOptions {
   readonly now?: () => number
   /** Tests put a failing one in. */
   readonly openEngine?: (directory: string) => Promise<Engine>
+  /** Called once, when the database is open. */
+  readonly onOpen?: (opened: OpenedDatabase) => void
   /** Called when files turn out to be damaged or gone while the store is open; it refuses everything from then on. */
   readonly onEnd?: (message: string) => void
   /** From opening to the first scrub; where a test puts an engine in there is none otherwise. */
   readonly scrubFirstMs?: number
   /** See `LookUps`; tests set 0, for look-ups that they can hold. */
   readonly lookUpSlowMs?: number
+}
+
+/** How an opening went. */
+export interface OpenedDatabase {
+  readonly isNew: boolean
+  /** Of LevelDB's logs, which it replays at every start. */
+  readonly replayedBytes: number
+  readonly locks: number
+  readonly durationMs: number
 }
 
 /**
@@ -51,6 +63,8 @@ export interface LevelDbStoreOptions {
  */
 export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Store> {
   const { directory, openEngine, scrubFirstMs } = options
+  const beganAtMs = performance.now()
+  const logBytes = openEngine === undefined ? await logBytesOf(directory) : 0
   let engine = await openDataDirectory(directory, openEngine)
   try {
     const savedMark = await readMetaNumber(engine, META_MARK)
@@ -71,6 +85,12 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
       options.onEnd?.(message)
       rows.abandon(message).catch(() => {}) // LevelDB can't be closed: it is not used either way.
     }
+    options.onOpen?.({
+      isNew: savedMark === 0,
+      replayedBytes: logBytes,
+      locks: rows.locks.size,
+      durationMs: Math.round(performance.now() - beganAtMs),
+    })
     return new LevelDbStore(rows, answers, cursorSecret, () => scrub?.stop())
   } catch (error) {
     await engine.close()

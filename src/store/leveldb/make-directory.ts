@@ -1,4 +1,4 @@
-import { mkdir, stat } from 'node:fs/promises'
+import { mkdir, rmdir, stat } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import { DataDirectoryError } from './data-directory-error.js'
 import { removeUnused } from './never-used.js'
@@ -18,7 +18,7 @@ export async function makeDirectory(directory: string): Promise<MadeDirectories>
     await make(resolve(directory), made)
     return made
   } catch (error) {
-    await unmakeDirectory(directory, made)
+    for (const path of made.toReversed()) await rmdir(path).catch(() => {})
     const { message } = error as Error
     throw new DataDirectoryError(`the data directory ${directory} cannot be made: ${message}`, { cause: error })
   }
