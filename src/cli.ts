@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 import type { Command } from './commands/command.js'
 import { UsageError } from './flags.js'
+import { UnusableAddress } from './listen-address.js'
 import { DataDirectoryError } from './store/leveldb/data-directory-error.js'
 import { UnusableFile } from './unusable-file.js'
 import { version } from './version.js'
@@ -24,9 +25,8 @@ const COMMANDS: Readonly<Record<string, { readonly does: string; readonly load: 
 
 /** Exit codes: 0 done, 1 could not run, 2 used wrongly. */
 async function main([name, ...args]: readonly string[]): Promise<void> {
-  if (name === '--help' || name === '-h' || name === 'help') return print(await help())
+  if (name === undefined || name === '--help' || name === '-h' || name === 'help') return print(HELP)
   if (name === '--version' || name === '-v') return print(`${version()}\n`)
-  if (name === undefined) throw new UsageError('a command is missing: perkv serve')
   const entry = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
   if (entry === undefined) throw new UsageError(`unknown command "${name}"`)
   const command = await entry.load()
@@ -34,16 +34,23 @@ async function main([name, ...args]: readonly string[]): Promise<void> {
   else await command.run(args, process.env)
 }
 
-async function help(): Promise<string> {
-  const { serve } = await import('./commands/serve.js')
-  const rows = Object.entries(COMMANDS).map(([name, { does }]) => `  perkv ${name.padEnd(8)} ${does}\n`)
-  return `A transactional key-value server: Percolator's protocol on LevelDB, behind HTTP.
+const HELP = `A transactional key-value server: Percolator's protocol on LevelDB, behind HTTP.
 
-${rows.join('')}
-perkv COMMAND --help says more; perkv --version, which this is.
+Usage: perkv COMMAND [flags]
 
-${serve.help}`
-}
+${Object.entries(COMMANDS)
+  .map(([name, { does }]) => `  perkv ${name.padEnd(8)} ${does}\n`)
+  .join('')}
+perkv serve [--port 7400] [--data ./data] [--host 127.0.0.1] [--token-file FILE]
+    serves on http://127.0.0.1:7400, and keeps its data in ./data
+perkv serve --help
+    has all flags, variables and limits of the server
+perkv COMMAND --help
+    says more about any other command; perkv --version says which PerKV this is
+`
+
+/** Errors whose message is one line that says all. */
+const FOR_PEOPLE = [UsageError, DataDirectoryError, UnusableFile, UnusableAddress]
 
 function print(text: string): void {
   process.stdout.write(text)
@@ -57,15 +64,9 @@ function fail(error: unknown): void {
 
 /** One line for what goes wrong in the field; a stack only for a defect. */
 function messageOf(error: unknown): string {
-  if (error instanceof UsageError || error instanceof DataDirectoryError || error instanceof UnusableFile)
-    return error.message
   if (!(error instanceof Error)) return String(error)
-  const { code, address, port } = error as NodeJS.ErrnoException & { address?: string; port?: number }
-  if (code === 'EADDRINUSE') return `port ${port} on ${address} is in use`
-  if (code === 'EACCES' && port !== undefined)
-    return `port ${port} on ${address} needs more rights than this process has`
-  if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') return `this machine has no address ${address ?? ''}`
-  return code === undefined ? (error.stack ?? error.message) : error.message
+  const isForPeople = FOR_PEOPLE.some((kind) => error instanceof kind) || 'code' in error
+  return isForPeople ? error.message : (error.stack ?? error.message)
 }
 
 main(process.argv.slice(2)).catch(fail)

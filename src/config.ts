@@ -40,7 +40,7 @@ export const SERVE_FLAGS = {
     default: 'sync',
   },
   store: { value: 'leveldb', help: 'where rows live', default: 'leveldb' },
-  'log-level': { value: 'LEVEL', help: LOG_LEVELS.join(', '), default: 'warn' },
+  'log-level': { value: 'LEVEL', help: LOG_LEVELS.join(', '), default: 'info' },
   'cache-bytes-max': { value: 'BYTES', help: 'cache of newest versions', default: String(CACHE_BYTES_DEFAULT) },
   'gc-life-time': {
     value: 'TIME',

@@ -141,6 +141,9 @@ export const TSO_BULK_AHEAD_MS_MAX = 4000
 export const TSO_WAIT_MS_MAX = 3000
 /** How far ahead of the clock a client may write. */
 export const WRITE_AHEAD_MS_MAX = 60_000
+/** The files of the open database are looked at this often: before an acknowledgement, and where nothing is written. */
+export const FILES_LOOK_MS = 10
+export const FILES_LOOK_EVERY_MS = 1000
 /** How long a backup waits for one transaction's locks, unless told otherwise. */
 export const BACKUP_LOCK_WAIT_MS = 60_000
 /** A restore moves the oracle past the backup's ts, but no further than this past the clock. */

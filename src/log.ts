@@ -1,13 +1,14 @@
 import { type DestinationStream, type Logger, pino } from 'pino'
+import { logOutput } from './log-output.js'
 import { CorruptRecord } from './percolator/codec/key.js'
 
 /**
- * The log: lines of JSON. Nothing that clients send or store is in it, be it a key, a value, a token, the id of a
+ * The log. Nothing that clients send or store is in it, be it a key, a value, a token, the id of a
  * transaction, a cursor or an idempotency key: whoever reads the log could see it, and act with some of it.
  * @param destination default: stdout.
  */
-export function createLog(level: string, destination?: DestinationStream): Logger {
-  return pino({ level, serializers: { err: loggedError } }, destination as DestinationStream)
+export function createLog(level: string, destination: DestinationStream = logOutput()): Logger {
+  return pino({ level, serializers: { err: loggedError } }, destination)
 }
 
 interface LoggedError {

@@ -1,3 +1,4 @@
+import { isIPv6 } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import type { Tokens } from './access/tokens.js'
@@ -5,17 +6,23 @@ import type { Config } from './config.js'
 import { createApp } from './http/app.js'
 import { changeTls, type TlsFiles } from './http/tls.js'
 import { LISTEN_BACKLOG, SHUTDOWN_GRACE_MS } from './limits.js'
-import { createLog } from './log.js'
+import { requireFree, unusableAddress } from './listen-address.js'
 import { isLoopback } from './loopback.js'
+import { isSelfSigned, reachableName } from './reachable-name.js'
 import { readTls, readTokens } from './secret-files.js'
 import { AnswerBudget } from './store/answer-budget.js'
-import { openLevelDbStore } from './store/leveldb/leveldb-store.js'
+import { type OpenedDatabase, openLevelDbStore } from './store/leveldb/leveldb-store.js'
+import { makeDirectory, unmakeDirectory } from './store/leveldb/make-directory.js'
 import type { Store } from './store/store.js'
 import { IDEMPOTENCY_MS, isOutcomeExpired } from './txn/idempotency.js'
 
 export interface RunningServer {
-  /** With the port that it really listens on. */
+  /** With the port that it really listens on, and a name that clients can use. */
   readonly url: string
+  /** The certificate, where clients trust it only if they are told to. */
+  readonly caFile: string | undefined
+  /** How the start went, in the log. */
+  logStart(): void
   /** Reads tokens and certificates again; where they can't be used the old ones stay. */
   reload(): void
   /** Finishes what is in flight, then closes the database. */
@@ -23,50 +30,82 @@ export interface RunningServer {
 }
 
 /**
- * Opens the store and listens.
- * @throws DataDirectoryError; UnusableFile (tokens, certificates); errors of `listen`, such as `EADDRINUSE`.
+ * Opens the store and listens. What can be wrong is found in the order of what it costs to find it, and a start that fails
+ * leaves no directory behind.
+ * @throws UnusableFile (tokens, certificates); UnusableAddress; DataDirectoryError.
  */
-export async function startServer(config: Config, version: string): Promise<RunningServer> {
-  const { data, durability, cacheBytesMax, limits, gc, logLevel, host, port } = config
-  const log = createLog(logLevel)
+export async function startServer(config: Config, version: string, log: Logger): Promise<RunningServer> {
+  const { data, durability, cacheBytesMax, limits, gc, host, port } = config
   const secrets = readSecrets(config, log)
-  const store = await openLevelDbStore({
-    directory: data,
-    durability,
-    cacheBytesMax,
-    onDamage: (message) => log.fatal(`the database is damaged: ${message}; everything is refused from here on`),
-    onClockStep: (message) => log.warn(message),
-    answers: new AnswerBudget(limits),
-  })
+  await requireFree(host, port)
+  const made = await makeDirectory(data)
+  let database: OpenedDatabase | undefined
+  let store: Store | undefined
   let app: FastifyInstance | undefined
   try {
+    store = await openLevelDbStore({
+      directory: data,
+      durability,
+      cacheBytesMax,
+      onOpen: (opened) => {
+        database = opened
+      },
+      onEnd: (message) => log.fatal(`${message}; everything is refused from here on`),
+      onClockStep: (message) => log.warn(message),
+      answers: new AnswerBudget(limits),
+    })
     app = await createApp({
       ...{ store, limits, version, durability, log, gc },
       authenticate: secrets.tokens && ((token) => secrets.tokens?.grantOf(token)),
       browserGuard: config.tokenFile === undefined ? { loopbackNamesOnly: !config.insecure } : undefined,
       tls: secrets.tls,
     })
-    await app.listen({ host, port, backlog: LISTEN_BACKLOG })
+    await listen(app, host, port)
     const collector = setInterval(() => {
-      const nowMs = store.steadyMs()
-      store
+      const nowMs = running.store.steadyMs()
+      running.store
         .collectOutcomes((record) => isOutcomeExpired(record, nowMs))
         .catch((err) => log.error({ err }, 'old outcomes of idempotency keys stay'))
     }, IDEMPOTENCY_MS)
-    const close = async (): Promise<void> => {
-      clearInterval(collector)
-      await shutDown(app as FastifyInstance, store)
-    }
+    const running = { app, store }
+    const url = urlOf(app, secrets.tls)
     return {
-      url: urlOf(app, config.tls === undefined ? 'http' : 'https'),
+      url,
+      caFile: secrets.tls && isSelfSigned(secrets.tls.cert) ? config.tls?.cert : undefined,
+      logStart() {
+        if (database !== undefined) logOpened(log, data, database)
+        log.info(addressOf(running.app), `listening on ${url}`)
+      },
       reload: reloader(config, secrets, app, log),
-      close,
+      async close() {
+        clearInterval(collector)
+        await shutDown(running)
+      },
     }
   } catch (error) {
     await app?.close()
-    await store.close()
+    await store?.close()
+    await unmakeDirectory(data, made)
     throw error
   }
+}
+
+async function listen(app: FastifyInstance, host: string, port: number): Promise<void> {
+  try {
+    await app.listen({ host, port, backlog: LISTEN_BACKLOG })
+  } catch (error) {
+    throw unusableAddress(error, host, port)
+  }
+}
+
+function logOpened(log: Logger, directory: string, opened: OpenedDatabase): void {
+  const { isNew, replayedBytes, durationMs, locks } = opened
+  const how = isNew ? 'made a new database in' : 'opened the database in'
+  const replayed = replayedBytes === 0 ? '' : `, ${Math.ceil(replayedBytes / 1024)} KiB of log replayed`
+  log.info(
+    { directory, ...opened },
+    `${how} ${directory} in ${durationMs} ms${isNew ? '' : `${replayed}, ${locks} locks stand`}`,
+  )
 }
 
 /** What is in force; a reload replaces it. */
@@ -100,16 +139,21 @@ function reloader(config: Config, secrets: Secrets, app: FastifyInstance, log: L
   }
 }
 
-async function shutDown(app: FastifyInstance, store: Store): Promise<void> {
+async function shutDown({ app, store }: { app: FastifyInstance; store: Store }): Promise<void> {
   const cutOff = setTimeout(() => app.server.closeAllConnections(), SHUTDOWN_GRACE_MS)
   await app.close()
   clearTimeout(cutOff)
   await store.close()
 }
 
-function urlOf(app: FastifyInstance, scheme: 'http' | 'https'): string {
-  const address = app.server.address()
-  if (address === null || typeof address === 'string') throw new Error('the server listens on no port')
-  const host = address.family === 'IPv6' ? `[${address.address}]` : address.address
-  return `${scheme}://${host}:${address.port}`
+function urlOf(app: FastifyInstance, tls: TlsFiles | undefined): string {
+  const { address, port } = addressOf(app)
+  const name = reachableName(address, tls?.cert)
+  return `${tls === undefined ? 'http' : 'https'}://${isIPv6(name) ? `[${name}]` : name}:${port}`
+}
+
+function addressOf(app: FastifyInstance): { readonly address: string; readonly port: number } {
+  const found = app.server.address()
+  if (found === null || typeof found === 'string') throw new Error('the server listens on no port')
+  return { address: found.address, port: found.port }
 }

@@ -1,7 +1,12 @@
+import { isatty } from 'node:tty'
 import { readConfig, SERVE_FLAGS } from '../config.js'
 import { flagsHelp } from '../flags.js'
+import { limitFlags } from '../limit-flags.js'
+import type { RunningServer } from '../server.js'
 import { version } from '../version.js'
 import type { Command } from './command.js'
+
+const OWN_FLAGS = Object.fromEntries(Object.entries(SERVE_FLAGS).filter(([name]) => !(name in limitFlags)))
 
 export const serve: Command = {
   help: `Usage: perkv serve [flags]
@@ -10,22 +15,51 @@ Runs the server until SIGTERM or SIGINT; requests in flight are finished first. 
 certificates again.
 
 Flags, each also an environment variable; a flag wins:
-${flagsHelp(SERVE_FLAGS)}`,
+${flagsHelp(OWN_FLAGS)}
+Limits, flags like the others; docs/operations.md says what happens beyond them:
+${flagsHelp(limitFlags)}`,
 
   async run(args, env) {
     const config = readConfig(args, env)
-    const { startServer } = await import('../server.js') // Help and a wrong flag need none of it.
-    const starting = startServer(config, version())
-    // A terminal that goes away ends a server that has nothing to reload, as it ends other programs.
-    if (config.tokenFile !== undefined || config.tls !== undefined)
-      process.on('SIGHUP', () => void starting.then((server) => server.reload()).catch(() => {}))
-    const server = await starting
-    const token = config.tokenFile === undefined ? '' : " -H 'authorization: Bearer TOKEN'"
-    process.stdout.write(
-      `PerKV ${version()} is ready on ${server.url}, data in ${config.data}. Try: curl -X PUT ${server.url}/v1/kv/hello${token} -d world\n`,
-    )
-    await new Promise((stop) => process.on('SIGTERM', stop).on('SIGINT', stop))
+    let starting: Promise<RunningServer> | undefined
+    const stopping = stopSignal(() => void starting?.then((server) => server.reload()).catch(() => {}))
+    const { createLog } = await import('../log.js') // Help and a wrong flag need none of it.
+    const { say } = await import('../log-output.js')
+    const { startServer } = await import('../server.js')
+    const log = createLog(config.logLevel)
+    starting = startServer(config, version(), log)
+    const server = await Promise.race([starting, stopping])
+    if (typeof server === 'string') process.exit(0) // Nobody was served yet, and a start may be cut short at any moment.
+    say(`${readyLine(config.data, config.tokenFile, server)}\n`)
+    server.logStart()
+    const signal = await stopping
+    const stoppedAtMs = performance.now()
+    log.info({ signal }, `${signal}: stopping, requests in flight are finished`)
     await server.close()
+    log.info({ durationMs: Math.round(performance.now() - stoppedAtMs) }, 'stopped')
+    if (signal === 'SIGHUP') process.kill(process.pid, 'SIGKILL') // Node aborts at an exit without its terminal.
     process.exit(0) // Connections that outlive it keep no one waiting.
   },
+}
+
+/**
+ * The first signal that ends the server. SIGHUP ends it only where its terminal went away, as that ends other programs;
+ * under nohup there is no terminal to go away.
+ */
+function stopSignal(reload: () => void): Promise<NodeJS.Signals> {
+  const hadTerminal = isatty(0)
+  return new Promise((stop) => {
+    process.on('SIGTERM', stop).on('SIGINT', stop)
+    process.on('SIGHUP', () => (hadTerminal && !isatty(0) ? stop('SIGHUP') : reload()))
+  })
+}
+
+function readyLine(
+  data: string,
+  tokenFile: string | undefined,
+  server: { url: string; caFile?: string | undefined },
+): string {
+  const trust = server.caFile === undefined ? '' : ` --cacert ${server.caFile}`
+  const token = tokenFile === undefined ? '' : " -H 'authorization: Bearer TOKEN'"
+  return `PerKV ${version()} is ready on ${server.url}, data in ${data}. Try: curl -X PUT ${server.url}/v1/kv/hello${trust}${token} -d world`
 }

@@ -3,8 +3,10 @@ import type { Problem } from './check-key.js'
 import { type CheckedRecords, checkRecords } from './check-records.js'
 import { FORMAT_VERSION, readFormat } from './data-directory.js'
 import { DataDirectoryError } from './data-directory-error.js'
+import { requireUnheld } from './directory-hold.js'
 import { openLevelDb } from './engine.js'
 import { type VerifiedFiles, verifyFiles } from './files/verify-files.js'
+import { isHalfMade } from './never-used.js'
 import { requireUnlocked } from './sound-directory.js'
 
 export interface CheckDirectoryOptions {
@@ -50,6 +52,7 @@ export async function verifiedFiles(
   directory: string,
   onProgress: CheckDirectoryOptions['onProgress'],
 ): Promise<VerifiedFiles> {
+  await requireUnheld(directory)
   await requireUnlocked(directory)
   const files = await verifyFiles(directory, {
     onProgress: (done, all) => onProgress?.(`files ${Math.floor((100 * done) / Math.max(1, all))} %`),
@@ -57,7 +60,7 @@ export async function verifiedFiles(
     if (error.code === undefined) throw error
     throw new DataDirectoryError(`the data directory ${directory} cannot be read: ${error.message}`, { cause: error })
   })
-  if (files.files === 0 && files.faults.length === 0)
+  if ((files.files === 0 && files.faults.length === 0) || (await isHalfMade(directory)))
     throw new DataDirectoryError(`there is no database in ${directory}`)
   if (files.faults.length > 0) await requireUnlocked(directory) // It may have been opened meanwhile.
   return files

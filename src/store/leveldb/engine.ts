@@ -1,6 +1,9 @@
 import { ClassicLevel } from 'classic-level'
+import { type DirectoryHold, holdDirectory } from './directory-hold.js'
+import { makeDirectory } from './make-directory.js'
 import { requireRoom } from './room.js'
 import { dropTornEdit, requireSound } from './sound-directory.js'
+import { syncDirectory } from './sync-directory.js'
 
 export type EngineOp =
   | { readonly type: 'put'; readonly key: Buffer; readonly value: Buffer }
@@ -85,12 +88,28 @@ type LevelSnapshot = ReturnType<Level['snapshot']>
 
 /**
  * As it is: see `openVerified`. Opening it again verifies the logs first.
- * @throws what classic-level does: `cause.code` is `LEVEL_LOCKED` when another process holds the directory.
+ * @param held released when the engine is closed, or could not be opened.
+ * @throws DataDirectoryError; what classic-level does: `cause.code` is `LEVEL_LOCKED` when another process has it open.
  */
-export async function openLevelDb(directory: string): Promise<Engine> {
-  await dropTornEdit(directory)
+export async function openLevelDb(directory: string, held?: DirectoryHold): Promise<Engine> {
+  if (held === undefined) await makeDirectory(directory)
+  const hold = held ?? (await holdDirectory(directory))
+  try {
+    await dropTornEdit(directory)
+    return engineOf(await opened(directory), directory, hold)
+  } catch (error) {
+    await hold.release()
+    throw error
+  }
+}
+
+async function opened(directory: string): Promise<Level> {
   const db: Level = new ClassicLevel(directory, { keyEncoding: 'buffer', valueEncoding: 'buffer' })
   await db.open()
+  return db
+}
+
+function engineOf(db: Level, directory: string, hold: DirectoryHold): Engine {
   return {
     ...readerOf(db),
     getSync: (key) => db.getSync(key),
@@ -115,8 +134,12 @@ export async function openLevelDb(directory: string): Promise<Engine> {
       await requireSound(directory, 0)
       await dropTornEdit(directory)
       await db.open()
+      await syncDirectory(directory)
     },
-    close: () => db.close(),
+    async close() {
+      await db.close()
+      await hold.release()
+    },
   }
 }
 

@@ -9,10 +9,12 @@ import { compact, diskBytes } from './compaction.js'
 import { cursorSecretOf, META_SAFE_POINT, openDataDirectory, readMetaNumber, unusable } from './data-directory.js'
 import { DataDirectoryError } from './data-directory-error.js'
 import type { Engine } from './engine.js'
+import { OwnFiles, ownedEngine } from './own-files.js'
 import { PessimisticLocks } from './pessimistic-locks.js'
 import { ReadValidation } from './read-validation.js'
 import { Reads } from './reads.js'
 import { Restoration } from './restoration.js'
+import { logBytesOf } from './room.js'
 import { RowStore } from './row-store.js'
 import { readMark } from './saved-mark.js'
 import { startScrub } from './scrub.js'
@@ -34,12 +36,23 @@ export interface LevelDbStoreOptions {
   readonly onClockStep?: (message: string) => void
   /** Tests put a failing one in. */
   readonly openEngine?: (directory: string) => Promise<Engine>
-  /** Called when files turn out to be damaged while the store is open; it refuses everything from then on. */
-  readonly onDamage?: (message: string) => void
+  /** Called once, when the database is open. */
+  readonly onOpen?: (opened: OpenedDatabase) => void
+  /** Called when files turn out to be damaged or gone while the store is open; it refuses everything from then on. */
+  readonly onEnd?: (message: string) => void
   /** From opening to the first scrub; where a test puts an engine in there is none otherwise. */
   readonly scrubFirstMs?: number
   /** See `LookUps`; tests set 0, for look-ups that they can hold. */
   readonly lookUpSlowMs?: number
+}
+
+/** How an opening went. */
+export interface OpenedDatabase {
+  readonly isNew: boolean
+  /** Of LevelDB's logs, which it replays at every start. */
+  readonly replayedBytes: number
+  readonly locks: number
+  readonly durationMs: number
 }
 
 /**
@@ -48,9 +61,11 @@ export interface LevelDbStoreOptions {
  * @throws DataDirectoryError
  */
 export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Store> {
-  const { now, monotonicNow, onClockStep } = options
+  const { directory, openEngine, scrubFirstMs, now, monotonicNow, onClockStep } = options
+  const beganAtMs = performance.now()
   requireUsableClock((now ?? Date.now)())
-  const engine = await openDataDirectory(options.directory, options.openEngine)
+  const logBytes = openEngine === undefined ? await logBytesOf(directory) : 0
+  let engine = await openDataDirectory(directory, openEngine)
   try {
     const { mark: savedMark, jumps: savedJumps } = await readMark(engine, options.directory)
     const savedMs = physicalMs(savedMark)
@@ -59,19 +74,29 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
     const cursorSecret = await cursorSecretOf(engine)
     const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, lookUpSlowMs } = options
     const { answers = new AnswerBudget(DEFAULT_LIMITS) } = options
+    if (openEngine === undefined) engine = ownedEngine(engine, new OwnFiles(directory, onLost))
     const rows = new RowStore(engine, { durability, cacheBytesMax, clock, savedMark, safePoint, lookUpSlowMs })
     await rows.start()
-    const { directory, openEngine, scrubFirstMs } = options
     const isScrubbed = openEngine === undefined || scrubFirstMs !== undefined
     const scrub = isScrubbed ? startScrub(directory, onDamage, scrubFirstMs) : undefined
     function onDamage(message: string): void {
-      rows.damage = message
-      options.onDamage?.(message)
+      rows.ended = `the database is damaged: ${message}`
+      options.onEnd?.(rows.ended)
     }
+    function onLost(message: string): void {
+      options.onEnd?.(message)
+      rows.abandon(message).catch(() => {}) // LevelDB can't be closed: it is not used either way.
+    }
+    options.onOpen?.({
+      isNew: savedMark === 0,
+      replayedBytes: logBytes,
+      locks: rows.locks.size,
+      durationMs: Math.round(performance.now() - beganAtMs),
+    })
     return new LevelDbStore(rows, answers, cursorSecret, () => scrub?.stop())
   } catch (error) {
     await engine.close()
-    throw unusable(options.directory, error)
+    throw unusable(directory, error)
   }
 }
 
@@ -123,7 +148,7 @@ class LevelDbStore implements Store {
     return this.#rows.locks.size
   }
   get fault(): string | undefined {
-    if (this.#rows.damage !== undefined) return `the database is damaged: ${this.#rows.damage}`
+    if (this.#rows.ended !== undefined) return this.#rows.ended
     return this.#rows.isWritable ? undefined : (this.#rows.fault ?? 'closed')
   }
   get writeQueue(): Store['writeQueue'] {

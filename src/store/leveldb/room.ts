@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
-import { open, readdir, stat, statfs, unlink } from 'node:fs/promises'
+import { open, statfs, unlink } from 'node:fs/promises'
 import { join } from 'node:path'
+import { sizesOf } from './files/verify-files.js'
 
 /** Beside what its logs become, LevelDB writes a manifest, a new log and the first of a table when it is opened. */
 const OPENING_BYTES = 4 * 1024 * 1024
@@ -30,11 +31,10 @@ export async function requireRoom(directory: string): Promise<void> {
   }
 }
 
-/** Opening makes tables of them. */
-async function logBytesOf(directory: string): Promise<number> {
+/** Opening makes tables of them. 0 where there is no directory. */
+export async function logBytesOf(directory: string): Promise<number> {
   let bytes = 0
-  for (const name of await readdir(directory))
-    if (name.endsWith('.log')) bytes += (await stat(join(directory, name))).size
+  for (const [name, size] of await sizesOf(directory).catch(() => [])) if (name.endsWith('.log')) bytes += size
   return bytes
 }
 

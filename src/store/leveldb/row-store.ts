@@ -92,8 +92,8 @@ export class RowStore {
   /** What went wrong, while it isn't: the write, then the last attempt to open again. */
   fault: string | undefined
   #failure = ''
-  /** Set once a file is known to be damaged: what is read of it might be wrong, or missing. */
-  damage: string | undefined
+  /** Why everything is refused until another start. */
+  ended: string | undefined
   #isClosed = false
   #reopening: Promise<void> | undefined
   #reopenNotBefore = 0
@@ -124,13 +124,24 @@ export class RowStore {
   }
 
   get isAvailable(): boolean {
-    return this.#isEngineUp && this.restoring === undefined && this.damage === undefined
+    return this.#isEngineUp && this.restoring === undefined && this.ended === undefined
   }
 
   /** From this turn of the event loop on nobody else gets in, and nothing that is on its way is written later. */
   shutOut(restoring: RestoreProgress): Promise<void> {
     this.restoring = restoring
     return this.group.idle()
+  }
+
+  /** The directory is another's, or nobody's: LevelDB must not touch it any more, as it deletes files that it does not know. */
+  async abandon(why: string): Promise<void> {
+    this.ended = why
+    this.isWritable = false
+    this.waits.close(new KvError('storage_unavailable', why, {}))
+    await this.#reopening
+    await this.group.idle()
+    this.#isEngineUp = false
+    await this.engine.close()
   }
 
   async close(): Promise<void> {
@@ -417,7 +428,7 @@ export class RowStore {
   }
 
   requireEngine(): void {
-    if (this.damage !== undefined) throw new CorruptRecord(this.damage)
+    if (this.ended !== undefined) throw new KvError('storage_unavailable', this.ended, {})
     if (!this.isWritable) this.reopenSoon()
     if (!this.#isEngineUp) throw this.#engineFailed()
   }
@@ -428,7 +439,7 @@ export class RowStore {
   }
 
   #requireWritableEngine(): void {
-    if (this.damage !== undefined) throw new CorruptRecord(this.damage)
+    if (this.ended !== undefined) throw new KvError('storage_unavailable', this.ended, {})
     if (this.isWritable) return
     this.reopenSoon()
     throw this.#engineFailed()
@@ -446,14 +457,15 @@ export class RowStore {
   }
 
   reopenSoon(): void {
-    if (this.isWritable || this.#isClosed || this.#reopening !== undefined) return
+    if (this.isWritable || this.#isClosed || this.ended !== undefined || this.#reopening !== undefined) return
     if (performance.now() >= this.#reopenNotBefore) void this.#reopen()
   }
 
   #recover(error: unknown): Promise<void> {
     this.isWritable = false
     this.fault = this.#failure = messageOf(error)
-    return this.#isClosed ? Promise.resolve() : this.#reopen() // Whoever opens the directory next settles it.
+    // Whoever opens the directory next settles it.
+    return this.#isClosed || this.ended !== undefined ? Promise.resolve() : this.#reopen()
   }
 
   /**

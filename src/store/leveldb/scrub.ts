@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { SCRUB_EVERY_MS, SCRUB_FIRST_MS, SCRUB_PAUSE_MS } from '../../limits.js'
-import { numberOf, readManifest, sizesOf, verifyTable } from './files/verify-files.js'
+import { numberOf, readManifest, sizesOf, tableName, verifyTable } from './files/verify-files.js'
 
 /** A table that was written to lately may still be growing. */
 const SETTLED_MS = 60_000
@@ -35,6 +35,8 @@ export function startScrub(
 
 /** @returns what is damaged first. */
 export async function scrub(directory: string, pause: () => Promise<void>): Promise<string | undefined> {
+  const missing = await missingTable(directory)
+  if (missing !== undefined) return missing
   for (const file of (await sizesOf(directory)).keys()) {
     if (!file.endsWith('.ldb')) continue
     try {
@@ -49,6 +51,16 @@ export async function scrub(directory: string, pause: () => Promise<void>): Prom
     }
     await pause()
   }
+  return undefined
+}
+
+/** LevelDB serves a table on that it has open, and finds out about any other when somebody asks for what was in it. */
+async function missingTable(directory: string): Promise<string | undefined> {
+  const manifest = await readManifest(directory, await sizesOf(directory))
+  if (!('tables' in manifest)) return undefined // The start, and `OwnFiles`, look after that.
+  const sizes = await sizesOf(directory)
+  for (const file of [...manifest.tables.keys()].map(tableName))
+    if (!sizes.has(file) && (await isLive(directory, file))) return `${file}: it is missing`
   return undefined
 }
 

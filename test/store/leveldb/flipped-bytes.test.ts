@@ -259,24 +259,24 @@ test('a table that is damaged while the server runs stops all that reads from it
   await writeFile(join(directory, file), flipped(at))
   await utimes(join(directory, file), 0, 0)
   let damage: string | undefined
-  let onDamage: (message: string) => void = () => {}
+  let onEnd: (message: string) => void = () => {}
   const found = new Promise<void>((resolve) => {
-    onDamage = (message) => {
+    onEnd = (message) => {
       damage = message
       resolve()
     }
   })
-  const store = await stores.open({ directory, openEngine: openLevelDb, scrubFirstMs: 0, onDamage })
+  const store = await stores.open({ directory, openEngine: openLevelDb, scrubFirstMs: 0, onEnd })
   await found
-  expect(damage).toMatch(/^0000..\.ldb: the filter at offset \d+ fails its checksum$/)
-  expect([store.probe(), store.fault]).toEqual([false, `the database is damaged: ${damage}`])
+  expect(damage).toMatch(/^the database is damaged: 0000..\.ldb: the filter at offset \d+ fails its checksum$/)
+  expect([store.probe(), store.fault]).toEqual([false, damage])
   for (const call of [
     () => store.get({ key: utf8('key/003') }),
     () => store.scan({ ts: 55, limit: 1 }),
     () => write(store, 70, 71, [put('new')]),
     () => store.prewrite(prewriteOf(80, [put('new')], { tryOnePc: true })),
   ])
-    expect((await failureOf(call() as Promise<unknown>)).message).toBe(`the database is damaged: ${damage}`)
+    expect((await failureOf(call() as Promise<unknown>)).message).toBe(damage)
 
   vi.spyOn(store, 'serverRecords').mockResolvedValue(new Map()) // Read before the server serves anything.
   const app = await createApp({
@@ -287,10 +287,17 @@ test('a table that is damaged while the server runs stops all that reads from it
     log: pino({ level: 'silent' }),
   })
   const ready = await app.inject('/readyz')
-  const fault = `the database is damaged: ${damage}`
-  expect([ready.statusCode, ready.json().detail]).toEqual([503, fault])
-  expect((await app.inject('/v1/status')).json()).toMatchObject({ writable: false, fault })
+  expect([ready.statusCode, ready.json().detail]).toEqual([503, damage])
+  expect((await app.inject('/v1/status')).json()).toMatchObject({ writable: false, fault: damage })
   await app.close()
+})
+
+test('a table that was deleted under a running server is missed', async () => {
+  const directory = await copyOf(await original)
+  expect(await scrub(directory, async () => {})).toBeUndefined()
+  const [file] = (await filesOf(directory, /ldb$/)) as [string]
+  await rm(join(directory, file))
+  expect(await scrub(directory, async () => {})).toBe(`${file}: it is missing`)
 })
 
 test('half a table, left by a compaction that a full disk ended, is no damage', async () => {

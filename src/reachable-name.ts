@@ -1,0 +1,32 @@
+import { X509Certificate } from 'node:crypto'
+import { isIP } from 'node:net'
+import { hostname } from 'node:os'
+
+const EVERY_ADDRESS: ReadonlySet<string> = new Set(['0.0.0.0', '::'])
+
+/**
+ * A name that clients can use: no client can connect to every address, and with TLS it has to be one of the certificate's.
+ * @param address that the server listens on. @param certificate PEM.
+ */
+export function reachableName(address: string, certificate: Buffer | undefined): string {
+  const names = EVERY_ADDRESS.has(address) ? ['localhost', '127.0.0.1', '::1', hostname()] : [address]
+  const [first = address] = names
+  if (certificate === undefined) return first
+  const x509 = new X509Certificate(certificate)
+  return names.find((name) => isNameOf(x509, name)) ?? dnsNames(x509)[0] ?? first
+}
+
+/** A client trusts it only where it is told to. */
+export function isSelfSigned(certificate: Buffer): boolean {
+  const x509 = new X509Certificate(certificate)
+  return x509.checkIssued(x509)
+}
+
+function isNameOf(x509: X509Certificate, name: string): boolean {
+  return (isIP(name) === 0 ? x509.checkHost(name) : x509.checkIP(name)) !== undefined
+}
+
+function dnsNames(x509: X509Certificate): string[] {
+  const names = x509.subjectAltName?.split(', ') ?? []
+  return names.filter((name) => name.startsWith('DNS:') && !name.includes('*')).map((name) => name.slice('DNS:'.length))
+}

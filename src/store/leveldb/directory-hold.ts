@@ -1,0 +1,64 @@
+import { type FileHandle, open } from 'node:fs/promises'
+import { createServer, type Server } from 'node:net'
+import { DataDirectoryError } from './data-directory-error.js'
+
+/** Keeps other processes out of a directory until it is released, or the process ends. */
+export interface DirectoryHold {
+  release(): Promise<void>
+}
+
+/** All of `sun_path`: some versions of Node pad shorter names and some don't, so that they would be different ones. */
+const NAME_BYTES = 108
+
+/**
+ * LevelDB's lock is on the file LOCK: whoever deletes that file lets a second process in. This lock is an abstract socket
+ * of Linux, named after the directory's inode. It has no file that could be deleted or left behind, and the kernel gives
+ * the name back when the process ends, however it ends. Elsewhere, and between containers with networks of their own,
+ * LevelDB's lock stands alone: `OwnFiles` makes up for that.
+ * @throws DataDirectoryError where another process has it.
+ */
+export async function holdDirectory(directory: string): Promise<DirectoryHold> {
+  if (process.platform !== 'linux') return NOTHING_HELD
+  // An open directory keeps its inode's number, also when it is deleted and made anew.
+  const handle = await open(directory, 'r').catch(() => undefined)
+  if (handle === undefined) return NOTHING_HELD // LevelDB will say more.
+  try {
+    const { dev, ino } = await handle.stat({ bigint: true })
+    const server = await listenOn(`\0perkv/${dev}/${ino}`.padEnd(NAME_BYTES, '.'))
+    return holdOf(handle, server)
+  } catch (error) {
+    await handle.close()
+    if ((error as NodeJS.ErrnoException).code === 'EADDRINUSE')
+      throw new DataDirectoryError(`the data directory ${directory} is in use by another process`)
+    return NOTHING_HELD // A sandbox without such sockets.
+  }
+}
+
+/** @throws DataDirectoryError where another process holds it. */
+export async function requireUnheld(directory: string): Promise<void> {
+  const hold = await holdDirectory(directory)
+  await hold.release()
+}
+
+const NOTHING_HELD: DirectoryHold = { release: async () => {} }
+
+function listenOn(path: string): Promise<Server> {
+  return new Promise((resolve, reject) => {
+    const server = createServer((socket) => socket.destroy())
+    server.once('error', reject).listen({ path }, () => resolve(server.unref()))
+  })
+}
+
+function holdOf(handle: FileHandle, server: Server): DirectoryHold {
+  let releasing: Promise<void> | undefined
+  const release = async (): Promise<void> => {
+    await new Promise((resolve) => server.close(resolve))
+    await handle.close()
+  }
+  return {
+    release() {
+      releasing ??= release()
+      return releasing
+    },
+  }
+}

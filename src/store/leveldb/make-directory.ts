@@ -1,0 +1,48 @@
+import { mkdir, rmdir, stat } from 'node:fs/promises'
+import { dirname, resolve } from 'node:path'
+import { DataDirectoryError } from './data-directory-error.js'
+import { removeUnused } from './never-used.js'
+import { syncDirectory } from './sync-directory.js'
+
+/** The directories that a start made, the outermost first. */
+export type MadeDirectories = readonly string[]
+
+/**
+ * Makes a directory that is missing, with those above it. Node's own `recursive` never comes to an end in `/proc`, where
+ * making a directory fails as if the one above it were missing.
+ * @throws DataDirectoryError
+ */
+export async function makeDirectory(directory: string): Promise<MadeDirectories> {
+  const made: string[] = []
+  try {
+    await make(resolve(directory), made)
+    return made
+  } catch (error) {
+    for (const path of made.toReversed()) await rmdir(path).catch(() => {})
+    const { message } = error as Error
+    throw new DataDirectoryError(`the data directory ${directory} cannot be made: ${message}`, { cause: error })
+  }
+}
+
+/** After a start that failed: leaves nothing of it behind, unless somebody else uses the directory by now. */
+export async function unmakeDirectory(directory: string, made: MadeDirectories): Promise<void> {
+  if (made.length > 0) await removeUnused(directory, made).catch(() => {})
+}
+
+async function make(path: string, made: string[]): Promise<void> {
+  if (await isDirectory(path)) return
+  const above = dirname(path)
+  if (above !== path) await make(above, made)
+  await mkdir(path)
+  made.push(path)
+  await syncDirectory(above)
+}
+
+async function isDirectory(path: string): Promise<boolean> {
+  try {
+    return (await stat(path)).isDirectory()
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false
+    throw error
+  }
+}
