@@ -134,6 +134,8 @@ export const TSO_AHEAD_MS_MAX = 5000
 export const TSO_BULK_AHEAD_MS_MAX = 4000
 /** How long `tso` waits for the clock before it answers `overloaded`. */
 export const TSO_WAIT_MS_MAX = 3000
+/** How far ahead of the clock a client may write. */
+export const WRITE_AHEAD_MS_MAX = 60_000
 /** How long a backup waits for one transaction's locks, unless told otherwise. */
 export const BACKUP_LOCK_WAIT_MS = 60_000
 /** A restore moves the oracle past the backup's ts, but no further than this past the clock. */

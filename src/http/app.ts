@@ -38,6 +38,7 @@ import { isWithin, type TlsFiles, withTls } from './tls.js'
 import { Traffic } from './traffic.js'
 import { takeTurns } from './turns.js'
 import { fromMsgpack, toJson } from './wire.js'
+import { writtenTimestampKeyword } from './written-timestamp.js'
 
 export interface AppOptions
   extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions' | 'pins' | 'gc' | 'traffic'> {
@@ -93,6 +94,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
           ajv.addKeyword({ keyword: 'bytes', schemaType: 'string', errors: false, validate })
           ajv.addKeyword({ keyword: 'zeroIsAbsent', schemaType: 'boolean' })
           ajv.addKeyword(atMostKeyword(options.limits))
+          ajv.addKeyword(writtenTimestampKeyword({ now: () => options.store.now() }))
           compileLate(ajv)
           return ajv
         },

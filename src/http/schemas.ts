@@ -11,12 +11,16 @@ const optional = Type.Optional
 
 /** unix_ms * 2^11 + counter: a safe integer, so plain JSON numbers carry it exactly. */
 const Timestamp = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })
-/** One that is written down: the highest means "the latest version" to readers, so nothing may stand at it. */
-const WrittenTimestamp = Type.Integer({ minimum: 1, maximum: TIMESTAMP_MAX - 1 })
-const OptionalWrittenTimestamp = optional(Type.Integer({ minimum: 0, maximum: TIMESTAMP_MAX - 1, zeroIsAbsent: true }))
+/** The highest means "the latest version" to readers, so nothing stands at it. */
+const belowMax = { maximum: TIMESTAMP_MAX - 1 }
+const TimestampBelowMax = Type.Integer({ minimum: 1, ...belowMax })
+/** One that may be written down; see written-timestamp.ts. */
+const written = { ...belowMax, written: 'every' }
+const WrittenTimestamp = Type.Integer({ minimum: 1, ...written })
+const OptionalWrittenTimestamp = optional(Type.Integer({ minimum: 0, ...written, zeroIsAbsent: true }))
 /** 0 means something of its own, which the call says. */
 const TimestampOrZero = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
-const WrittenTimestampOrZero = Type.Integer({ minimum: 0, maximum: TIMESTAMP_MAX - 1 })
+const WrittenTimestampOrZero = Type.Integer({ minimum: 0, ...written })
 const OptionalTimestamp = optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, zeroIsAbsent: true }))
 const Milliseconds = Type.Integer({ minimum: 0, maximum: 2 ** 41 })
 const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
@@ -66,7 +70,7 @@ export const PrewriteBody = object({
   try_one_pc: Flag,
   for_update_ts: OptionalWrittenTimestamp,
   pessimistic_actions: optional(Type.Array(oneOf(['skip', 'do', 'constraint']))),
-  for_update_ts_max: optional(Type.Array(WrittenTimestamp)),
+  for_update_ts_max: optional(Type.Array(TimestampBelowMax)),
   skip_constraint_check: Flag,
   linearizable: Flag,
   reads: optional(object(readSet)),
@@ -82,7 +86,8 @@ export const CleanupBody = object({ key: Key, start_ts: WrittenTimestamp, curren
 export const CheckTxnStatusBody = object({
   primary: Key,
   lock_ts: WrittenTimestamp,
-  caller_start_ts: TimestampOrZero,
+  // A lock's min_commit_ts goes above it, but for a reader of the latest version.
+  caller_start_ts: Type.Integer({ minimum: 0, maximum: TIMESTAMP_MAX, written: 'every_but_max' }),
   current_ts: TimestampOrZero,
   rollback_if_not_exist: Flag,
   force_sync_commit: Flag,
@@ -110,12 +115,13 @@ export const AcquirePessimisticLockBody = object({
   insert: Flag,
   wake_up_mode: optional(oneOf(['normal', 'force_lock'])),
 })
+/** Writes no record. */
 export const PessimisticRollbackBody = object({
   keys: Keys,
-  start_ts: WrittenTimestamp,
-  for_update_ts: WrittenTimestamp,
+  start_ts: TimestampBelowMax,
+  for_update_ts: TimestampBelowMax,
 })
-export const ValidateReadsBody = object({ start_ts: WrittenTimestamp, commit_ts: WrittenTimestamp, ...readSet })
+export const ValidateReadsBody = object({ start_ts: TimestampBelowMax, commit_ts: TimestampBelowMax, ...readSet })
 export const ResolveLockBody = object({
   start_ts: optional(WrittenTimestamp),
   commit_ts: optional(WrittenTimestampOrZero),

@@ -94,6 +94,14 @@ export interface Store extends PercolatorApi {
    */
   exclusive<T>(claim: Claim, body: (prewrite: Store['prewrite']) => Promise<T>): Promise<T>
 
+  /**
+   * The newest version of `keys` that a client has committed above every timestamp handed out; 0 when there is none. Inside
+   * `exclusive`, for who has to see it, and to commit above it.
+   */
+  newestAhead(keys: Iterable<Uint8Array>): Promise<Timestamp>
+  /** False: there is none of any key. */
+  readonly isWrittenAhead: boolean
+
   /** Runs `body` while no other request with this idempotency key runs; never called inside `exclusive`. */
   once<T>(outcome: Uint8Array, body: () => Promise<T>): Promise<T>
 

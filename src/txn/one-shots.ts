@@ -5,7 +5,7 @@ import { Transaction, type TransactionOptions } from '../client/transaction.js'
 import { LOCK_TTL_MS_DEFAULT } from '../limits.js'
 import { isKvError } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
 import { GrowingAnswer } from '../store/answer-budget.js'
 import type { Claim, Store, StoredOutcome } from '../store/store.js'
 import { type Check, requireChecks } from './check.js'
@@ -102,7 +102,9 @@ export class OneShots {
     stored: (answer: OneShotAnswer) => StoredOutcome | undefined,
   ): Promise<OneShotAnswer> {
     const ts = keys.written.size === 0 ? this.#store.readTs() : this.#store.tso(1)
-    const startTs = typeof ts === 'number' ? ts : await ts
+    let startTs = typeof ts === 'number' ? ts : await ts
+    if (this.#store.isWrittenAhead && isolation === 'snapshot')
+      startTs = startAbove(await this.#store.newestAhead(allKeys(checks, ops)), startTs)
     const txn = new Transaction(this.#home, startTs, OPTIONS[isolation])
     if (keys.read.size > 0) {
       const found = await txn.prefetch([...keys.read.values()])
@@ -129,6 +131,19 @@ export class OneShots {
     )
     return { startTs, commitTs: requireOnePc(onePcCommitTs), results }
   }
+}
+
+function* allKeys(checks: readonly Check[], ops: readonly Op[]): Generator<Uint8Array> {
+  for (const { key } of checks) yield key
+  for (const op of ops) if (op.op !== 'scan') yield op.key
+}
+
+/**
+ * A key that a client has committed in the future goes on from there: what comes now is after it. Others may still commit
+ * below such a start, so a serializable transaction has to lose until the clock is there.
+ */
+function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {
+  return ahead < TIMESTAMP_MAX - 2 ? Math.max(startTs, ahead + 1) : startTs
 }
 
 interface CountedReads {

@@ -23,6 +23,8 @@ export const nameOfMeta = (stored: Buffer): string => stored.subarray(1).toStrin
 
 /** Says that the key has a write record of the future, at `ts`. */
 export const aheadKey = (key: Uint8Array, ts: Timestamp): Buffer => encodeKeyAt(AHEAD, key, ts)
+/** Of one key, newest first. */
+export const aheadRange = (key: Uint8Array) => ({ gte: encodeKey(AHEAD, key), lt: encodeKeyEnd(AHEAD, key) })
 export const AHEAD_RANGE = { gte: Buffer.of(AHEAD), lt: Buffer.of(AHEAD + 1) }
 
 /** Where the outcome of an idempotent request stands. */

@@ -116,6 +116,9 @@ class LevelDbStore implements Store {
   get safePoint(): Timestamp {
     return this.#rows.safePoint
   }
+  get isWrittenAhead(): boolean {
+    return this.#rows.isWrittenAhead
+  }
   get lockCount(): number {
     return this.#rows.locks.size
   }
@@ -182,6 +185,8 @@ class LevelDbStore implements Store {
 
   readonly acquirePessimisticLock: Store['acquirePessimisticLock'] = (request) => this.#pessimistic.acquire(request)
   readonly pessimisticRollback: Store['pessimisticRollback'] = (request) => this.#pessimistic.rollback(request)
+
+  readonly newestAhead: Store['newestAhead'] = (keys) => this.#rows.guard(() => this.#rows.newestAhead(keys))
 
   readonly once: Store['once'] = (key, body) => this.#outcomes.once(key, body)
   readonly outcome: Store['outcome'] = (key) => this.#outcomes.get(key)

@@ -12,10 +12,10 @@ import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../../percolator/time
 import type { WriteRecord } from '../../percolator/write.js'
 import type { RestoreProgress } from '../store.js'
 import { META_SAFE_POINT, readMetaNumber } from './data-directory.js'
-import { type Engine, type EngineOp, pagesOf } from './engine.js'
+import { type Engine, type EngineOp, pagesOf, readPage } from './engine.js'
 import { engineOps, type NewestKnown } from './engine-ops.js'
 import { GroupCommit } from './group-commit.js'
-import { AHEAD_RANGE, aheadKey, CF_LOCK, keyRange, newestKey } from './keyspace.js'
+import { AHEAD_RANGE, aheadKey, aheadRange, CF_LOCK, keyRange, newestKey } from './keyspace.js'
 import { Latches } from './latches.js'
 import { type LockEntry, LockTable } from './lock-table.js'
 import { LockWaits } from './lock-waits.js'
@@ -288,6 +288,22 @@ export class RowStore {
       const bytes = this.engine.getSync(newestKey(key))
       return bytes && decodeNewestTs(bytes)
     },
+  }
+
+  /** Whether any record stands above every timestamp handed out: a client has put it there. */
+  get isWrittenAhead(): boolean {
+    return this.newestWrite > this.oracle.last
+  }
+
+  /** The newest such record of `keys`, whose latches are held; 0 when there is none. */
+  async newestAhead(keys: Iterable<Uint8Array>): Promise<Timestamp> {
+    let newest = 0
+    for (const key of keys) {
+      if (this.recent.newest(key) <= this.oracle.last) continue
+      const [entry] = await readPage(this.engine, aheadRange(key), 1)
+      if (entry !== undefined) newest = Math.max(newest, decodeKeyTs(entry[0]))
+    }
+    return newest > this.oracle.last ? newest : 0
   }
 
   #note(key: Uint8Array, commitTs: Timestamp): void {
