@@ -228,15 +228,16 @@ describe('checks', () => {
 describe('conflicts', () => {
   test('write_conflict once the retries are used up', async () => {
     const server = await start()
-    await server.write(5, 2 ** 52, ['k']) // Committed beyond the clock: every transaction of now conflicts.
+    const ahead = (Date.now() + 30_000) * 2048
+    await server.write(5, ahead, ['k']) // Committed beyond the clock: every serializable transaction of now conflicts.
     for (const retries of [0, 2])
       expectProblem(
-        await run(server, [{ op: 'put', key: 'k', value: 'x' }], { max_retries: retries }),
+        await run(server, [{ op: 'put', key: 'k', value: 'x' }], { max_retries: retries, isolation: 'serializable' }),
         'write_conflict',
         {
           key: 'k',
           conflict_start_ts: 5,
-          conflict_commit_ts: 2 ** 52,
+          conflict_commit_ts: ahead,
           primary: 'k',
           reason: 'optimistic',
           start_ts: expect.any(Number),

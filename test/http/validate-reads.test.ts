@@ -118,7 +118,7 @@ for (const [name, check] of CHECKS)
         const server = await start()
         const primary = newKey()
         const locks: ((key: string) => Promise<Json>)[] = [
-          (key) => server.lock(50, [key], { min_commit_ts: 2 ** 52 }),
+          (key) => server.lock(50, [key], { min_commit_ts: (Date.now() + 30_000) * 2048 }),
           (key) => server.ok('prewrite', { mutations: [{ op: 'lock', key }], primary: key, start_ts: 8 }),
           (key) => server.ok('acquire_pessimistic_lock', { keys: [key], primary: key, start_ts: 8, for_update_ts: 8 }),
           (key) => server.lock(8, [`j${key}`, `${key}!`]),
