@@ -1,8 +1,9 @@
+import { CLOCK_MS_MAX } from '../../oracle/clock.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import { encodeWrite } from '../../percolator/codec/write.js'
 import { printKey } from '../../percolator/errors.js'
 import type { Lock } from '../../percolator/lock.js'
-import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../../percolator/timestamp.js'
+import { type Timestamp, timestampFromMs } from '../../percolator/timestamp.js'
 import { isData, type WriteRecord } from '../../percolator/write.js'
 import type { EngineOp } from './engine.js'
 import { aheadKey, CF_LOCK, CF_NEWEST, CF_WRITE, lockKey, newestKey, valueKey, writeKey } from './keyspace.js'
@@ -66,8 +67,8 @@ export interface Problem {
   readonly ops: readonly EngineOp[]
 }
 
-/** No oracle comes near it: ten years before timestamps end. What is above it a client made up. */
-export const MARK_MAX: Timestamp = TIMESTAMP_MAX - timestampFromMs(10 * 365 * 86_400_000)
+/** No oracle hands it out. What is above it a client made up. */
+export const MARK_MAX: Timestamp = timestampFromMs(CLOCK_MS_MAX) - 1
 
 /**
  * What contradicts itself in the records of one key. Each problem takes those before it as put right.

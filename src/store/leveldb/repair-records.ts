@@ -103,8 +103,10 @@ class RecordsRepair {
     const newest = new NewestTimestamp(Math.max(mark ?? 0, isMarkInDoubt ? this.#options.present : 0))
     const isMarkLow = await this.#mendRecords(newest)
     await newest.noteRestore(this.#sealed)
+    const newestData = newest.ts
     if (!resetsMark) await newest.noteMeta(this.#sealed) // Those of a wrong clock go down with the mark.
     const inForce = await this.#mendMark(mark, beside, newest.ts, isMarkLow)
+    this.#hintAtClock(inForce, newestData)
     if (resetsMark) await this.#dropPins(inForce)
     await this.#mendSafePoint(safePoint, inForce)
     await this.#mournTransactions()
@@ -167,7 +169,7 @@ class RecordsRepair {
     newest: Timestamp,
     isMarkLow: boolean,
   ): Promise<Timestamp> {
-    const { areFilesDamaged, resetsMark, present, say } = this.#options
+    const { areFilesDamaged, resetsMark, present } = this.#options
     const byClock = areFilesDamaged || resetsMark || !mark ? present : 0
     const raised = Math.max(resetsMark ? 0 : (mark ?? 0), byClock, newest + 1)
     const inForce = mark === undefined || areFilesDamaged || isMarkLow || resetsMark ? raised : mark
@@ -176,16 +178,19 @@ class RecordsRepair {
       await this.#sealed.write([{ type: 'put', key: META_MARK, value: packRecord([inForce, ...beside]) }], true)
       this.#done('restored', `the oracle's mark: it is ${dated(inForce)} now, above every timestamp in the database`)
     }
-    if (inForce > present + WILD && resetsMark)
+    return inForce
+  }
+
+  #hintAtClock(mark: Timestamp, newest: Timestamp): void {
+    const { resetsMark, present, say } = this.#options
+    if (mark > present + WILD && resetsMark)
       say(
         `the mark is far ahead of the clock still: there are data of ${dated(newest)}; only dump and load make them younger`,
       )
-    else if (inForce > Math.max(present, newest) + WILD)
+    else if (mark > Math.max(present, newest) + WILD)
       say(
-        `the mark is ${dated(inForce)}, far above the clock and all data: --reset-mark puts it right if a wrong clock wrote it`,
+        `the mark is ${dated(mark)}, far above the clock and all data: --reset-mark puts it right if a wrong clock wrote it`,
       )
-
-    return inForce
   }
 
   /** Snapshots above it do not exist yet. */

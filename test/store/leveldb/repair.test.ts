@@ -2,6 +2,7 @@ import { cpSync } from 'node:fs'
 import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
+import { CLOCK_MS_MAX } from '../../../src/oracle/clock.js'
 import { decodeKeyTs } from '../../../src/percolator/codec/key.js'
 import { decodeLock } from '../../../src/percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../../src/percolator/codec/record.js'
@@ -400,6 +401,18 @@ describe('the mark', () => {
     const store = await open(directory)
     expect([store.safePoint, mark]).toEqual([mark, expect.any(Number)])
     expect((await differencesIn(store, model)).filter(({ found }) => found !== REFUSED)).toEqual([])
+    await store.close()
+    await expectUsable(directory, model)
+  })
+
+  test('goes above data of a clock that was wrong to the end of time', async () => {
+    const directory = await newDirectory()
+    const nowMs = CLOCK_MS_MAX - YEAR_MS
+    const { model } = await writeRandomDatabase(directory, new Random(SEED), { keys: 30, rounds: 1, txns: 10, nowMs })
+    await rewrite(directory, [{ type: 'del', key: META_MARK }])
+    expect(await repair(directory)).toMatchObject({ isSound: true, losses: 0 })
+    const store = await open(directory)
+    expect(await differencesIn(store, model)).toEqual([])
     await store.close()
     await expectUsable(directory, model)
   })
