@@ -267,6 +267,18 @@ describe('what it may do', () => {
     for (const key of ['app/P', 'app/S', 'app/Q', 'app/T', 'tmp/U']) expect(await attack.lockOf(key)).toBeNull()
   })
 
+  test('decide by a primary of its own, but not put the other keys out of reach', async () => {
+    const attack = await Attack.start()
+    const startTs = await attack.prewrite(['app/P9', 'secret/22'])
+    const commit = { keys: ['app/P9'], start_ts: startTs }
+    for (const commit_ts of [2 ** 53 - 2, attack.clock.ts() + 61_000 * 2048])
+      expectProblem(await attack.call(APP, 'commit', { ...commit, commit_ts }), 'invalid_argument')
+    okBody(await attack.call(APP, 'commit', { ...commit, commit_ts: attack.clock.ts() + 59_000 * 2048 }))
+    attack.clock.ms += 60_000
+    expect(await attack.read(ALL, 'secret/22')).toBe('of secret/22')
+    okBody(await attack.server.send('PUT', '/v1/kv/secret/22', as(ALL), 'new'))
+  })
+
   test('ask the server, which ends every transaction as the protocol says', async () => {
     const attack = await Attack.start()
     await attack.prewrite(['secret/9', 'app/a'])
