@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer'
 import type { FastifyInstance } from 'fastify'
 import { BODY_VALUES_PER_KEY, JSON_AT_ONCE_BYTES_MAX, type Limits } from '../limits.js'
-import { invalid, type KvError } from '../percolator/errors.js'
+import { invalid, KvError } from '../percolator/errors.js'
 import { inSlices } from '../slices.js'
 import { notJson } from './json-error.js'
 import { readJson } from './json-reader.js'

@@ -8,6 +8,9 @@ import type { EngineOp } from './engine.js'
 import { lockKey, newestKey, valueKey, writeKey } from './keyspace.js'
 import { encodeNewest } from './newest-record.js'
 
+/** Encoded between two looks at the clock; requests of fewer never leave the turn. */
+const MUTATIONS_AT_A_TIME = 256
+
 /** What is known of a key's Puts and Deletes without reading CF_WRITE. */
 export interface NewestKnown {
   /** None of them is above it. */
@@ -20,14 +23,19 @@ export interface NewestKnown {
  * How mutations stand in LevelDB: their own cells, and beside CF_WRITE the newest Put or Delete of each key in CF_NEWEST.
  * Whoever removes that one removes all Puts and Deletes of the key: `gc` removes a newest Delete after everything older.
  */
-export function engineOps(mutations: readonly Mutation[], { bound, stored }: NewestKnown): EngineOp[] {
+export function* engineOps(
+  mutations: readonly Mutation[],
+  { bound, stored }: NewestKnown,
+): Generator<void, EngineOp[], void> {
   const ops: EngineOp[] = []
   let asked: { readonly key: Uint8Array; readonly ts: Timestamp | undefined } | undefined
   const storedTs = (key: Uint8Array): Timestamp | undefined => {
     if (asked === undefined || !sameKey(asked.key, key)) asked = { key, ts: stored(key) }
     return asked.ts
   }
-  for (const mutation of mutations) {
+  for (let i = 0; i < mutations.length; i++) {
+    if (i % MUTATIONS_AT_A_TIME === MUTATIONS_AT_A_TIME - 1) yield
+    const mutation = mutations[i] as Mutation
     const { key } = mutation
     switch (mutation.type) {
       case 'put-lock':
