@@ -4,7 +4,7 @@ export interface Limits {
   readonly valueBytesMax: number
   /** Of one HTTP request. */
   readonly bodyBytesMax: number
-  /** Keys, mutations, checks or ops in one request. */
+  /** Keys, mutations, checks or ops in one request; keys that an interactive transaction writes or locks. */
   readonly requestKeysMax: number
   /** Pairs in one page of a scan. */
   readonly scanLimitMax: number

@@ -11,7 +11,7 @@ import type { Reaches } from '../../percolator/reach.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
-import { inSlices, Slices } from '../../slices.js'
+import { inSlices, laterTurn, Slices } from '../../slices.js'
 import type { RestoreProgress } from '../store.js'
 import { META_SAFE_POINT, readMetaNumber } from './data-directory.js'
 import { type Engine, type EngineOp, pagesOf, readPage } from './engine.js'
@@ -32,6 +32,8 @@ import { VersionCache } from './version-cache.js'
 
 /** Keys whose rows are read from LevelDB at once, and latched together where a whole range is walked. */
 export const KEYS_AT_A_TIME = 256
+/** More keys are latched, and decided about, in a turn of the event loop each. */
+export const KEYS_PER_TURN = 4096
 /** Records read at a time where a whole range is walked. */
 export const PAGE = 1000
 /** How long after a failed reopening the next one is tried, when a request asks for the engine. */
@@ -200,6 +202,8 @@ export class RowStore {
       const pause = slices.next()
       if (pause !== undefined) await pause
     }
+    // What is decided about many keys takes a turn of its own.
+    if (keys.length > KEYS_PER_TURN) await laterTurn()
     this.requireWritable()
     return keys.map((key, i) => ({ key, lock: this.#lockOf(key), writes: histories[i] ?? [] }))
   }
