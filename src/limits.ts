@@ -90,14 +90,14 @@ export const SHORT_VALUE_BYTES_MAX = 255
 /** What long work, of all requests together, may take of one turn of the event loop before others run. */
 export const SLICE_MS = 10
 /** Items of a list that are worked on before the clock is looked at; shorter lists never leave the turn. */
-export const SLICE_ITEMS = 256
+export const SLICE_ITEMS = 1024
 /** Shorter JSON bodies are left to `JSON.parse`, which cannot be interrupted. */
 export const JSON_AT_ONCE_BYTES_MAX = 256 * 1024
 /** Values of a body that are read before the clock is looked at, and bytes of text and byte strings. */
-export const BODY_STEP_VALUES = 512
+export const BODY_STEP_VALUES = 8192
 export const BODY_STEP_BYTES = 256 * 1024
 /** Of an answer that is written before the clock is looked at; shorter ones never leave the turn. */
-export const ANSWER_STEP_BYTES = 64 * 1024
+export const ANSWER_STEP_BYTES = 256 * 1024
 /** Of lists and objects within each other in a body; requests need five. */
 export const BODY_DEPTH_MAX = 32
 /** Of one object in a body. */

@@ -3,7 +3,7 @@ import type { TransactionHome } from '../client/committer.js'
 import type { Resolver } from '../client/lock-resolver.js'
 import { Transaction, type TransactionOptions } from '../client/transaction.js'
 import { requirePassed } from '../gc/above-safe-point.js'
-import { LOCK_TTL_MS_DEFAULT } from '../limits.js'
+import { LOCK_TTL_MS_DEFAULT, SLICE_ITEMS } from '../limits.js'
 import { isKvError } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
@@ -210,18 +210,15 @@ interface Plan {
   readonly claim: Claim | undefined
 }
 
-/** Items of a request that are looked at between two looks at the clock. */
-const ITEMS_AT_A_TIME = 256
-
 function* planOf({ checks, ops, isolation }: OneShot): Generator<void, Plan, void> {
   const written = new Set<string>()
   const read = new Map<string, Uint8Array>()
   /** Read, and of consequence for the commit. */
   const held = new Set<string>()
-  let left = ITEMS_AT_A_TIME
+  let left = SLICE_ITEMS
   const isTime = (): boolean => {
     if (--left > 0) return false
-    left = ITEMS_AT_A_TIME
+    left = SLICE_ITEMS
     return true
   }
   for (const { key } of checks) {

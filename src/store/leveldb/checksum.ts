@@ -60,7 +60,7 @@ export function sealedEngine(engine: Engine): Engine {
 }
 
 /** The CRC of so many bytes takes a millisecond or two. */
-const SEALED_AT_A_TIME = 512 * 1024
+const SEALED_AT_A_TIME = 2 * 1024 * 1024
 
 function* sealedOps(ops: readonly EngineOp[]): Generator<void, EngineOp[], void> {
   const sealed: EngineOp[] = []

@@ -1,3 +1,4 @@
+import { SLICE_ITEMS } from '../../limits.js'
 import { encodeLock } from '../../percolator/codec/lock.js'
 import { encodeWrite } from '../../percolator/codec/write.js'
 import { asBuffer } from '../../percolator/key-text.js'
@@ -7,9 +8,6 @@ import { isData } from '../../percolator/write.js'
 import type { EngineOp } from './engine.js'
 import { lockKey, newestKey, valueKey, writeKey } from './keyspace.js'
 import { encodeNewest } from './newest-record.js'
-
-/** Encoded between two looks at the clock; requests of fewer never leave the turn. */
-const MUTATIONS_AT_A_TIME = 256
 
 /** What is known of a key's Puts and Deletes without reading CF_WRITE. */
 export interface NewestKnown {
@@ -34,7 +32,7 @@ export function* engineOps(
     return asked.ts
   }
   for (let i = 0; i < mutations.length; i++) {
-    if (i % MUTATIONS_AT_A_TIME === MUTATIONS_AT_A_TIME - 1) yield
+    if (i % SLICE_ITEMS === SLICE_ITEMS - 1) yield
     const mutation = mutations[i] as Mutation
     const { key } = mutation
     switch (mutation.type) {

@@ -142,7 +142,7 @@ function engineOf(db: Level, directory: string, hold: DirectoryHold): Engine {
 }
 
 /** Operations between two looks at the clock. */
-const OPS_AT_A_TIME = 1024
+const OPS_AT_A_TIME = 4096
 
 function* filledBatch(db: Level, ops: readonly EngineOp[]) {
   const batch = db.batch()

@@ -1,3 +1,4 @@
+import { SLICE_ITEMS } from '../../limits.js'
 import type { Clock } from '../../oracle/clock.js'
 import { Oracle } from '../../oracle/oracle.js'
 import type { LockInfo, PrewriteRequest } from '../../percolator/api.js'
@@ -312,7 +313,7 @@ export class RowStore {
     const ops = yield* engineOps(stored, this.#newestKnown)
     let count = 0
     for (const { type, key, write } of mutations as readonly (Mutation & { write?: WriteRecord })[]) {
-      if (++count % KEYS_AT_A_TIME === 0) yield
+      if (++count % SLICE_ITEMS === 0) yield
       if (type !== 'put-write' || write === undefined) continue
       // The oracle's mark is above every other record: what a client writes in the future the next start has to be told of.
       if (write.commitTs > this.oracle.last)
@@ -326,7 +327,7 @@ export class RowStore {
   /** A key at a time: until its turn comes, a reader still finds its lock with the batch, or asks LevelDB. */
   *#settleAll(mutations: readonly Mutation[], pending: Promise<void>): Generator<void, void, void> {
     for (let i = 0; i < mutations.length; i++) {
-      if (i % KEYS_AT_A_TIME === KEYS_AT_A_TIME - 1) yield
+      if (i % SLICE_ITEMS === SLICE_ITEMS - 1) yield
       this.#settle(mutations[i] as Mutation, pending)
     }
   }
