@@ -112,10 +112,7 @@ function* piecesOf(
 }
 
 /** Pieces are short: some together before others run. */
-function* joined(
-  pieces: Generator<Piece, void, void>,
-  format: 'json' | 'msgpack',
-): Generator<void, Buffer, void> {
+function* joined(pieces: Generator<Piece, void, void>, format: 'json' | 'msgpack'): Generator<void, Buffer, void> {
   yield
   const chunks: Buffer[] = []
   let text = ''

@@ -262,7 +262,9 @@ export class Reads {
       const locks: LockInfo[] = []
       let bytes = 0
       const visit = (entry: LockEntry): boolean => {
-        const [info] = isInFlight(entry.lock) ? [] : scanLock([{ ...entry, lock: this.#rows.seen(entry.lock) }], maxTs, 1)
+        const [info] = isInFlight(entry.lock)
+          ? []
+          : scanLock([{ ...entry, lock: this.#rows.seen(entry.lock) }], maxTs, 1)
         if (info === undefined) return true
         bytes += RECORD_BYTES + info.key.length + info.primary.length
         this.#answers.requireOneWithin(bytes)
