@@ -18,7 +18,11 @@ const LIMIT_FLAGS: Readonly<Record<keyof Limits, LimitFlag>> = {
   keyBytesMax: bytes('longest key', 1, 8192),
   valueBytesMax: bytes('longest value', 1, GIB / 4),
   bodyBytesMax: bytes('longest request body', 1024, GIB / 2),
-  requestKeysMax: count('keys, mutations, checks or ops in one request', 1, 1_000_000),
+  requestKeysMax: count(
+    'keys, mutations, checks or ops in one request, and keys of an interactive transaction',
+    1,
+    1_000_000,
+  ),
   scanLimitMax: count('pairs in one page of a scan', 1, 1_000_000),
   pageBytesMax: bytes('of keys and values in one page of a scan', 1, GIB / 16),
   answerBytesMax: bytes('of keys and values in any other answer', 1024, GIB / 16),

@@ -4,7 +4,7 @@ export interface Limits {
   readonly valueBytesMax: number
   /** Of one HTTP request. */
   readonly bodyBytesMax: number
-  /** Keys, mutations, checks or ops in one request. */
+  /** Keys, mutations, checks or ops in one request; keys that an interactive transaction writes or locks. */
   readonly requestKeysMax: number
   /** Pairs in one page of a scan. */
   readonly scanLimitMax: number
@@ -86,6 +86,24 @@ export const CACHE_BYTES_DEFAULT = 64 * MIB
 
 /** Values up to this many bytes travel in the lock and the write record; TiKV's `SHORT_VALUE_MAX_LEN`. */
 export const SHORT_VALUE_BYTES_MAX = 255
+
+/** What long work, of all requests together, may take of one turn of the event loop before others run. */
+export const SLICE_MS = 10
+/** Items of a list that are worked on before the clock is looked at; shorter lists never leave the turn. */
+export const SLICE_ITEMS = 1024
+/** Shorter JSON bodies are left to `JSON.parse`, which cannot be interrupted. */
+export const JSON_AT_ONCE_BYTES_MAX = 256 * 1024
+/** Values of a body that are read before the clock is looked at, and bytes of text and byte strings. */
+export const BODY_STEP_VALUES = 8192
+export const BODY_STEP_BYTES = 256 * 1024
+/** Of an answer that is written before the clock is looked at; shorter ones never leave the turn. */
+export const ANSWER_STEP_BYTES = 256 * 1024
+/** Of lists and objects within each other in a body; requests need five. */
+export const BODY_DEPTH_MAX = 32
+/** Of one object in a body. */
+export const BODY_FIELDS_MAX = 64
+/** Values in a body for each of its keys, mutations, checks or ops: twice as many as the largest requests have. */
+export const BODY_VALUES_PER_KEY = 32
 
 export const SCAN_LIMIT_DEFAULT = 100
 /** Pairs read at a time for streams, counts and backups. */

@@ -71,6 +71,10 @@ export class TransactionLocks {
   get forUpdateTs(): Timestamp {
     return this.#forUpdateTs
   }
+  /** Locks that are held, or may be. */
+  get size(): number {
+    return this.#locked.size
+  }
   /** Those known to be held. */
   get keys(): Uint8Array[] {
     return [...this.#locked.values()].filter(({ isHeld }) => isHeld).map(({ key }) => key)

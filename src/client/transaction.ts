@@ -8,7 +8,7 @@ import { SnapshotReader } from './snapshot-reader.js'
 import { type LockedVersion, TransactionLocks } from './transaction-locks.js'
 import { Undetermined } from './undetermined.js'
 import { withSignal } from './with-signal.js'
-import { type MergedPair, type MergedScan, type ScanOrder, WriteBuffer } from './write-buffer.js'
+import { type MergedPair, type MergedScan, type ScanOrder, tooManyKeys, WriteBuffer } from './write-buffer.js'
 
 export interface TransactionOptions {
   /** `pessimistic`: locks as it writes, and waits for the locks of others. */
@@ -19,6 +19,8 @@ export interface TransactionOptions {
   readonly lockWaitMs: number
   /** Of keys and values written. */
   readonly bytesMax?: number | undefined
+  /** Keys written or locked. */
+  readonly keysMax?: number | undefined
   readonly signal?: AbortSignal | undefined
 }
 
@@ -65,7 +67,7 @@ export class Transaction {
   ) {
     this.#home = home
     this.#options = options
-    this.#buffer = new WriteBuffer(options.bytesMax)
+    this.#buffer = new WriteBuffer(options.bytesMax, options.keysMax)
     const { api, resolver, commitOptions } = home
     const { signal } = options
     const waiting = withSignal(api, signal)
@@ -160,12 +162,14 @@ export class Transaction {
     this.#requireOpen()
     if (this.#locks === undefined) {
       this.#readForUpdate ??= new Map()
+      this.#requireRoom(this.#readForUpdate.size)
       this.#readForUpdate.set(keyText(key), key)
       return this.get(key, lockWaitMs)
     }
     const own = this.#buffer.get(key)
     if (own !== undefined) return versionOf(own.value)
     this.#charge(key)
+    this.#requireRoom(this.#locks.size)
     return this.#locks.lock(key, { returnValues: true, lockWaitMs: lockWaitMs ?? this.#options.lockWaitMs })
   }
 
@@ -191,6 +195,7 @@ export class Transaction {
   }
 
   #lockToWrite(locks: TransactionLocks, key: Uint8Array, lockWaitMs?: number): Promise<unknown> {
+    this.#requireRoom(locks.size)
     return locks.lock(key, { lockWaitMs: lockWaitMs ?? this.#options.lockWaitMs })
   }
 
@@ -310,6 +315,12 @@ export class Transaction {
       const detail = `the transaction would remember over ${bytesMax} bytes of what it read`
       throw new KvError('payload_too_large', detail, { limit: bytesMax })
     }
+  }
+
+  /** @param keys that are locked, or read for update. @throws KvError `payload_too_large` */
+  #requireRoom(keys: number): void {
+    const { keysMax = Number.POSITIVE_INFINITY } = this.#options
+    if (keys > keysMax) throw tooManyKeys(keysMax)
   }
 
   #requireOpen(): void {

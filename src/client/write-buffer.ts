@@ -42,7 +42,10 @@ export class WriteBuffer {
   #undo: Map<string, BufferedWrite | undefined> | undefined
 
   /** @param bytesMax of keys and values. */
-  constructor(readonly bytesMax = Number.POSITIVE_INFINITY) {}
+  constructor(
+    readonly bytesMax = Number.POSITIVE_INFINITY,
+    readonly keysMax = Number.POSITIVE_INFINITY,
+  ) {}
 
   /** Keys. */
   get size(): number {
@@ -87,6 +90,7 @@ export class WriteBuffer {
       const detail = `the transaction would write over ${this.bytesMax} bytes of keys and values`
       throw new KvError('payload_too_large', detail, { field: 'value', limit: this.bytesMax })
     }
+    if (before === undefined && this.#writes.size >= this.keysMax) throw tooManyKeys(this.keysMax)
     if (this.#undo?.has(text) === false) this.#undo.set(text, before)
     this.#replace(text, write)
   }
@@ -171,6 +175,12 @@ export class WriteBuffer {
     }
     return this.#order
   }
+}
+
+/** @param keysMax of one transaction. */
+export function tooManyKeys(keysMax: number): KvError<'payload_too_large'> {
+  const detail = `the transaction would write or lock more than ${keysMax} keys`
+  return new KvError('payload_too_large', detail, { field: 'key', limit: keysMax })
 }
 
 function bytesOf(write: BufferedWrite | undefined): number {

@@ -1,31 +1,31 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Grant } from '../access/grant.js'
-import { withoutForeignKeys } from './foreign-keys.js'
+import { encodeAnswer } from './encode-answer.js'
 import { acceptedFormats, CONTENT_TYPE } from './media-type.js'
-import { type Plain, toJson, toMsgpack } from './wire.js'
+import type { Plain } from './wire.js'
+
+type Sent = FastifyReply | Promise<FastifyReply>
 
 /** Sends data in the format that the client prefers; JSON when it says nothing that this server speaks. */
-export function answer(request: FastifyRequest, reply: FastifyReply, data: Plain): FastifyReply {
-  const { grant } = request
-  const shown = grant.isScoped ? withoutForeignKeys(data, grant) : data
+export function answer(request: FastifyRequest, reply: FastifyReply, data: Plain): Sent {
   const format = acceptedFormats(request.headers.accept).find((one) => one === 'json' || one === 'msgpack')
-  if (format === 'msgpack') return reply.header('content-type', CONTENT_TYPE.msgpack).send(toMsgpack(shown))
-  return reply.header('content-type', CONTENT_TYPE.json).send(`${toJson(shown)}\n`)
+  const isPacked = format === 'msgpack'
+  reply.header('content-type', isPacked ? CONTENT_TYPE.msgpack : CONTENT_TYPE.json)
+  return send(reply, data, isPacked, request.grant)
 }
 
 /** Problems are JSON unless MessagePack is all that the client accepts. */
-export function answerProblem(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  status: number,
-  problem: Plain,
-): FastifyReply {
+export function answerProblem(request: FastifyRequest, reply: FastifyReply, status: number, problem: Plain): Sent {
   reply.status(status)
   if (status === 401) reply.header('www-authenticate', 'Bearer')
-  const grant: Grant | undefined = request.grant // None where a URL is so bad that no hook has run.
-  const body = grant?.isScoped ? withoutForeignKeys(problem, grant) : problem
   const formats = acceptedFormats(request.headers.accept)
-  if (formats.length > 0 && formats.every((format) => format === 'msgpack'))
-    return reply.header('content-type', CONTENT_TYPE.msgpack).send(toMsgpack(body))
-  return reply.header('content-type', CONTENT_TYPE.problem).send(`${toJson(body)}\n`)
+  const isPacked = formats.length > 0 && formats.every((format) => format === 'msgpack')
+  reply.header('content-type', isPacked ? CONTENT_TYPE.msgpack : CONTENT_TYPE.problem)
+  return send(reply, problem, isPacked, request.grant)
+}
+
+/** @param grant none where a URL is so bad that no hook has run. */
+function send(reply: FastifyReply, data: Plain, isPacked: boolean, grant: Grant | undefined): Sent {
+  const encoded = encodeAnswer(data, isPacked ? 'msgpack' : 'json', grant)
+  return encoded instanceof Promise ? encoded.then((bytes) => reply.send(bytes)) : reply.send(encoded)
 }

@@ -1,4 +1,3 @@
-import { isUtf8 } from 'node:buffer'
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
@@ -8,7 +7,7 @@ import { type GcOptions, GcWorker } from '../gc/gc-worker.js'
 import { Pins } from '../gc/pins.js'
 import { RETRY_AFTER_S } from '../limits.js'
 import { CorruptRecord } from '../percolator/codec/key.js'
-import { invalid, isKvError, KvError } from '../percolator/errors.js'
+import { isKvError, type KvError } from '../percolator/errors.js'
 import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
 import { OneShots } from '../txn/one-shots.js'
 import { OpenTransactions } from '../txn/open-transactions.js'
@@ -17,13 +16,12 @@ import { answerProblem } from './answer.js'
 import { closePipelined } from './answer-end.js'
 import { atMostKeyword } from './at-most.js'
 import { malformedHandler, refuseTunnels } from './bare-answers.js'
+import { parseBodies } from './body-parsers.js'
 import { addSafeHeaders, type BrowserGuard, guardFromBrowsers } from './browser-safety.js'
 import { isWireBytes } from './bytes.js'
 import type { AppContext } from './context.js'
-import { notJson } from './json-error.js'
 import { routedUrl } from './key-url.js'
 import { compileLate } from './late-compilation.js'
-import { foreignCharset } from './media-type.js'
 import { bodyTooLarge, problemOf } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
 import { receivingOptions } from './receiving.js'
@@ -40,7 +38,6 @@ import { txnRoutes } from './routes/txn.js'
 import { isWithin, type TlsFiles, withTls } from './tls.js'
 import { Traffic } from './traffic.js'
 import { takeTurns } from './turns.js'
-import { fromMsgpack } from './wire.js'
 import { writtenTimestampKeyword } from './written-timestamp.js'
 
 export interface AppOptions
@@ -95,6 +92,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
           const validate = (_kind: unknown, value: unknown): boolean => isWireBytes(value)
           ajv.addKeyword({ keyword: 'bytes', schemaType: 'string', errors: false, validate })
           ajv.addKeyword({ keyword: 'zeroIsAbsent', schemaType: 'boolean' })
+          ajv.addKeyword({ keyword: 'distinct', schemaType: 'string' }) // The decoder checks it.
           ajv.addKeyword(atMostKeyword(options.limits))
           ajv.addKeyword(writtenTimestampKeyword({ now: () => options.store.now() }))
           compileLate(ajv)
@@ -105,7 +103,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   })
 
   collectRoutes(app)
-  parseBodies(app)
+  parseBodies(app, options.limits)
   app.setErrorHandler(sendProblem)
   app.setNotFoundHandler((request, reply) => {
     sendProblem(unroutable(app, request.method, request.originalUrl), request, reply)
@@ -181,37 +179,6 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   return app
 }
 
-/** JSON and MessagePack; anything else is refused with 415, text/plain included. */
-function parseBodies(app: FastifyInstance): void {
-  const parseJson = app.getDefaultJsonParser('error', 'error')
-  app.removeAllContentTypeParsers()
-  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (request, body, done) => {
-    const bytes = body as Buffer
-    if (bytes.length === 0 && request.routeOptions.config.bodyMayBeEmpty) return done(null, undefined)
-    const charset = foreignCharset(request.headers['content-type'])
-    if (charset !== undefined) return done(unsupportedCharset(charset))
-    if (!isUtf8(bytes)) return done(invalid('body', 'the body is not UTF-8'))
-    const text = bytes.toString('utf8')
-    return parseJson(request, text, (error, value) => done(error && notJson(text), value))
-  })
-  const msgpack = ['application/msgpack', 'application/x-msgpack', 'application/vnd.msgpack']
-  app.addContentTypeParser(msgpack, { parseAs: 'buffer' }, (request, body, done) => {
-    const charset = foreignCharset(request.headers['content-type'])
-    if (charset !== undefined) return done(unsupportedCharset(charset))
-    let value: unknown
-    try {
-      value = fromMsgpack(body as Buffer)
-    } catch {
-      return done(invalid('body', 'the body is not one MessagePack value with UTF-8 in its strs'))
-    }
-    return done(null, value)
-  })
-}
-
-function unsupportedCharset(charset: string): KvError {
-  return new KvError('unsupported_media_type', `text is UTF-8 here, not ${charset.slice(0, 40) || 'nothing'}`, {})
-}
-
 /** A storage that fails tells every request: the same is logged this often. */
 const STORAGE_LOG_MS = 10_000
 
@@ -234,6 +201,8 @@ function problemSender(log: Logger) {
     else if (isServerFault) log.error({ err: error, reqId: request.id }, 'request failed')
     if (isKvError(error, 'overloaded')) reply.header('retry-after', RETRY_AFTER_S)
     if (isKvError(error, 'method_not_allowed')) reply.header('allow', error.fields.allow.join(', '))
-    answerProblem(request, reply, status, body)
+    const sent = answerProblem(request, reply, status, body)
+    if (sent instanceof Promise)
+      sent.catch((err: unknown) => log.error({ err, reqId: request.id }, 'a problem could not be sent'))
   }
 }

@@ -17,8 +17,11 @@ export interface Preconditions {
 }
 
 const NO_PRECONDITIONS: Preconditions = { ifMatch: undefined, ifNoneMatch: undefined }
-/** One element of a list, possibly empty, and the comma behind it (RFC 9110, sections 5.6.1 and 8.8.3). */
-const ELEMENT = /[ \t]*(?:(W\/)?"([\x21\x23-\x7e\x80-\xff]*)")?[ \t]*(?:,|$)/y
+/**
+ * One element of a list, possibly empty, and the comma behind it (RFC 9110, sections 5.6.1 and 8.8.3). Two runs of white space
+ * never stand side by side: matching would try every way to share the spaces among them.
+ */
+const ELEMENT = /[ \t]*(?:(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*)?(?:,|$)/y
 
 /** @throws KvError `invalid_argument` for a header that is neither `*` nor a list of quoted tags. */
 export function preconditionsOf(headers: IncomingHttpHeaders): Preconditions {

@@ -6,6 +6,10 @@ const NO_KEY = new Uint8Array()
 /** Fields that hold keys, as answers and problems name them. */
 const KEY_FIELDS: ReadonlySet<string> = new Set(['key', 'primary', 'lockKey', 'secondaries'])
 
+export function isKeyField(name: string): boolean {
+  return KEY_FIELDS.has(name)
+}
+
 /**
  * What a caller may see who reaches only some keys: other transactions' locks name keys that may lie elsewhere. In their
  * place stand empty ones, which no key is. None is left out: whoever asks about the rest of a transaction's keys alone
@@ -17,6 +21,6 @@ export function withoutForeignKeys(data: Plain, grant: Grant, isKey = false): Pl
   if (Array.isArray(data)) return data.map((item: Plain) => withoutForeignKeys(item, grant, isKey))
   const shown: Record<string, Plain> = {}
   for (const [name, field] of Object.entries(data) as [string, Plain][])
-    shown[name] = withoutForeignKeys(field, grant, KEY_FIELDS.has(name))
+    shown[name] = withoutForeignKeys(field, grant, isKeyField(name))
   return shown
 }

@@ -1,9 +1,12 @@
 import { createHash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
+import { ANSWER_STEP_BYTES } from '../limits.js'
 import { invalid } from '../percolator/errors.js'
+import { inSlices } from '../slices.js'
 import type { Idempotency, Once } from '../txn/idempotency.js'
 import { answer } from './answer.js'
-import { type Plain, toJson } from './wire.js'
+import { jsonPieces } from './encode-answer.js'
+import type { Plain } from './wire.js'
 
 const HEADER = 'idempotency-key'
 
@@ -12,15 +15,31 @@ const HEADER = 'idempotency-key'
  * @param asked all that the request asks for; another request under the same key is refused.
  * @throws KvError `invalid_argument` unless it is 1 to 255 printable bytes.
  */
-export function idempotencyOf(request: FastifyRequest, asked: Plain): Idempotency | undefined {
+export function idempotencyOf(request: FastifyRequest, asked: Plain): Idempotency | undefined | Promise<Idempotency> {
   const header = request.headers[HEADER]
   if (header === undefined) return undefined
   const given = request.raw.rawHeaders.filter((name, i) => i % 2 === 0 && name.toLowerCase() === HEADER)
   if (given.length > 1) throw invalid(HEADER, 'Idempotency-Key is given more than once')
   if (typeof header !== 'string' || !/^[\x20-\x7e]{1,255}$/.test(header))
     throw invalid(HEADER, 'Idempotency-Key must be 1 to 255 printable bytes')
-  const fingerprint = createHash('sha256').update(`${request.method} `).update(toJson(asked)).digest()
-  return { key: outcomeKey(header, request.grant.identity), fingerprint }
+  const key = outcomeKey(header, request.grant.identity)
+  const fingerprint = inSlices(fingerprintOf(request.method, asked))
+  return fingerprint instanceof Promise
+    ? fingerprint.then((hash) => ({ key, fingerprint: hash }))
+    : { key, fingerprint }
+}
+
+function* fingerprintOf(method: string, asked: Plain): Generator<void, Buffer, void> {
+  const hash = createHash('sha256').update(`${method} `)
+  let bytes = 0
+  for (const piece of jsonPieces(asked)) {
+    hash.update(piece)
+    bytes += piece.length
+    if (bytes < ANSWER_STEP_BYTES) continue
+    bytes = 0
+    yield
+  }
+  return hash.digest()
 }
 
 /** @param body what of the answer goes to the client. */
@@ -29,7 +48,7 @@ export function answerOutcome(
   reply: FastifyReply,
   outcome: Once<object>,
   body: Plain,
-): FastifyReply {
+): FastifyReply | Promise<FastifyReply> {
   if (outcome.isReplayed) reply.header('idempotency-replayed', 'true')
   return answer(request, reply, body)
 }

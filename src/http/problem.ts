@@ -86,13 +86,21 @@ export function bodyTooLarge(error: unknown, limit: number): KvError<'payload_to
   return new KvError('payload_too_large', `the body has over ${limit} bytes`, { field: 'body', limit })
 }
 
-type SchemaError = NonNullable<FastifyError['validation']>[number]
+export type SchemaError = NonNullable<FastifyError['validation']>[number]
 
-function validationProblem(error: SchemaError | undefined, context: string): KvError {
+/** How much of a name that a client made up is told back to it. */
+const NAME_LENGTH_MAX = 100
+
+export function nameInError(name: string): string {
+  return name.length > NAME_LENGTH_MAX ? `${name.slice(0, NAME_LENGTH_MAX)}…` : name
+}
+
+/** @param context what the value is, where it is not a field that is wrong. */
+export function validationProblem(error: SchemaError | undefined, context: string): KvError {
   if (error === undefined) return invalid(context, `the ${context} is not valid`)
   const named = error.params?.['missingProperty'] ?? error.params?.['additionalProperty']
   const path = error.instancePath.split('/').slice(1)
-  if (typeof named === 'string') path.push(named)
+  if (typeof named === 'string') path.push(nameInError(named))
   const field = path.length === 0 ? context : fieldPath(path)
   const message = error.keyword === 'additionalProperties' ? 'is not a known field' : (error.message ?? 'is not valid')
   if (error.keyword === 'bytes') return invalid(field, `${field} must be a string or {"base64": "..."}`)

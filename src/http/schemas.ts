@@ -3,8 +3,8 @@ import { LOCK_WAIT_MS_MAX, MAX_RETRIES_MAX, PIN_TTL_MS_MAX, TSO_COUNT_MAX, TXN_T
 import { TIMESTAMP_MAX } from '../percolator/timestamp.js'
 
 /**
- * One source for validation and types of request bodies. `bytes`, `zeroIsAbsent` and `atMost` are keywords of this
- * server (see app.ts, decode.ts and at-most.ts). Unknown fields are refused everywhere: a misspelt option is never ignored.
+ * One source for validation and types of request bodies. `bytes`, `zeroIsAbsent`, `distinct` (no key twice in a list: of its
+ * `items`, or their `key`) and `atMost` are keywords of this server (see app.ts, decode.ts and at-most.ts). Unknown fields are refused everywhere: a misspelt option is never ignored.
  */
 const object = <P extends TProperties>(properties: P) => Type.Object(properties, { additionalProperties: false })
 const optional = Type.Optional
@@ -29,13 +29,17 @@ const Flag = optional(Type.Boolean())
 const Key = Type.Unsafe<Uint8Array>({ bytes: 'key' })
 const Value = Type.Unsafe<Uint8Array>({ bytes: 'value' })
 const Bound = optional(Type.Unsafe<Uint8Array>({ bytes: 'bound' }))
-const Keys = Type.Array(Key, { minItems: 1, atMost: 'requestKeysMax' })
+const Keys = Type.Array(Key, { minItems: 1, atMost: 'requestKeysMax', distinct: 'items' })
 
 const oneOf = <const T extends readonly string[]>(names: T) => Type.Unsafe<T[number]>({ type: 'string', enum: names })
 
 export const TsoBody = object({ count: optional(Type.Integer({ minimum: 1, maximum: TSO_COUNT_MAX })) })
 export const GetBody = object({ key: Key, ts: OptionalTimestamp })
 export const BatchGetBody = object({ keys: Keys, ts: OptionalTimestamp })
+export const KvBatchGetBody = object({
+  keys: Type.Array(Key, { minItems: 1, atMost: 'requestKeysMax' }),
+  ts: OptionalTimestamp,
+})
 export const ScanBody = object({
   start: Bound,
   end: Bound,
@@ -57,7 +61,7 @@ export const PrewriteBody = object({
       value: optional(Value),
       assertion: optional(oneOf(['exist', 'not_exist'])),
     }),
-    { minItems: 1, atMost: 'requestKeysMax' },
+    { minItems: 1, atMost: 'requestKeysMax', distinct: 'key' },
   ),
   primary: Key,
   start_ts: WrittenTimestamp,
@@ -66,11 +70,11 @@ export const PrewriteBody = object({
   min_commit_ts: OptionalWrittenTimestamp,
   max_commit_ts: OptionalTimestamp,
   use_async_commit: Flag,
-  secondaries: optional(Type.Array(Key, { atMost: 'requestKeysMax' })),
+  secondaries: optional(Type.Array(Key, { atMost: 'requestKeysMax', distinct: 'items' })),
   try_one_pc: Flag,
   for_update_ts: OptionalWrittenTimestamp,
-  pessimistic_actions: optional(Type.Array(oneOf(['skip', 'do', 'constraint']))),
-  for_update_ts_max: optional(Type.Array(TimestampBelowMax)),
+  pessimistic_actions: optional(Type.Array(oneOf(['skip', 'do', 'constraint']), { atMost: 'requestKeysMax' })),
+  for_update_ts_max: optional(Type.Array(TimestampBelowMax, { atMost: 'requestKeysMax' })),
   skip_constraint_check: Flag,
   linearizable: Flag,
   reads: optional(object(readSet)),

@@ -7,8 +7,8 @@ import { asBuffer } from '../percolator/key-text.js'
 /** Answers and problems are plain data: camelCase names, bytes, numbers, text, lists and nulls. */
 export type Plain = object | string | number | boolean | null | undefined
 
-/** Values that are kept must not keep the whole request. uint 64 arrives as bigint by default, which no schema expects; beyond the safe integers nothing is accepted anyway. */
-const packr = new Packr({ useRecords: false, moreTypes: false, int64AsType: 'number', copyBuffers: true })
+/** Writes only; what clients send is read by `readMsgpack`. */
+const packr = new Packr({ useRecords: false, moreTypes: false })
 const UINT32_MAX = 0xffff_ffff
 
 /** An integer that takes 64 bits. msgpackr would write a number as float 64 and a bigint as int 64. */
@@ -44,21 +44,20 @@ export function toMsgpack(answer: Plain): Buffer {
   return packr.pack(msgpackValue(answer))
 }
 
-/** @throws when the bytes are not one MessagePack value, or a `str` in it is not UTF-8. */
-export function fromMsgpack(bytes: Uint8Array): unknown {
-  const value: unknown = packr.unpack(bytes)
-  if (value === undefined) throw new Error('an extension that means nothing here')
-  requireUtf8(value, asBuffer(bytes))
-  return value
+/** What comes before the items of a list in MessagePack. */
+export function listHead(length: number): Buffer {
+  return head(0xdd, length)
 }
 
-/** msgpackr decodes bad UTF-8 to U+FFFD: such text is real only where its encoding stands in the message. */
-function requireUtf8(value: unknown, message: Buffer): void {
-  if (typeof value === 'string') {
-    if (value.includes('\ufffd') && !message.includes(value)) throw new Error('a str is not UTF-8: send it as bin')
-  } else if (typeof value === 'object' && value !== null && !(value instanceof Uint8Array)) {
-    for (const field of Object.values(value)) requireUtf8(field, message)
-  }
+/** What comes before the names and values of a map in MessagePack. */
+export function mapHead(fields: number): Buffer {
+  return head(0xdf, fields)
+}
+
+function head(token: number, count: number): Buffer {
+  const bytes = Buffer.alloc(5, token)
+  bytes.writeUInt32BE(count, 1)
+  return bytes
 }
 
 /** What `toJson` makes of a pair, for streams of millions: put together by hand it takes a third of the time. */

@@ -1,3 +1,6 @@
+import type { KeyRange } from './api.js'
+import { keyText } from './key-text.js'
+
 /** The first key after `key`. */
 export function afterKey(key: Uint8Array): Uint8Array {
   const after = new Uint8Array(key.length + 1)
@@ -12,4 +15,30 @@ export function afterPrefix(prefix: Uint8Array): Uint8Array | undefined {
   const end = new Uint8Array(prefix.subarray(0, last + 1)) // A copy; a Buffer's slice is none.
   end[last] = (end[last] as number) + 1
   return end
+}
+
+/**
+ * The same keys in ranges that neither overlap nor touch, ascending: whoever walks over each walks over no key twice, however
+ * many ranges a client names.
+ */
+export function mergedRanges(ranges: readonly KeyRange[]): readonly KeyRange[] {
+  if (ranges.length < 2) return ranges
+  const sorted = ranges
+    .map((range) => ({ range, from: range.start === undefined ? '' : keyText(range.start) }))
+    .sort((a, b) => (a.from < b.from ? -1 : a.from > b.from ? 1 : 0))
+  const merged: KeyRange[] = []
+  /** Where the last of `merged` ends; undefined: nowhere. */
+  let to: string | undefined = ''
+  for (const { range, from } of sorted) {
+    const last = merged.at(-1)
+    const end = range.end && keyText(range.end)
+    if (last === undefined || (to !== undefined && from > to)) {
+      merged.push(range)
+      to = end
+    } else if (to !== undefined && (end === undefined || end > to)) {
+      merged[merged.length - 1] = { start: last.start, end: range.end }
+      to = end
+    }
+  }
+  return merged
 }

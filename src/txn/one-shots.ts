@@ -3,10 +3,11 @@ import type { TransactionHome } from '../client/committer.js'
 import type { Resolver } from '../client/lock-resolver.js'
 import { Transaction, type TransactionOptions } from '../client/transaction.js'
 import { requirePassed } from '../gc/above-safe-point.js'
-import { LOCK_TTL_MS_DEFAULT } from '../limits.js'
+import { LOCK_TTL_MS_DEFAULT, SLICE_ITEMS } from '../limits.js'
 import { isKvError } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
+import { inSlices } from '../slices.js'
 import { GrowingAnswer } from '../store/answer-budget.js'
 import type { Claim, Store, StoredOutcome } from '../store/store.js'
 import { type Check, requireChecks } from './check.js'
@@ -56,8 +57,13 @@ export class OneShots {
    *   `write_conflict` after `maxRetries`, `key_locked` after `lockWaitMs`, `idempotency_mismatch`.
    */
   run(request: OneShot): Promise<Once<OneShotAnswer>> {
-    const keys = keysOf(request)
-    const claim = claimOf(request, keys)
+    const planned = inSlices(planOf(request))
+    return planned instanceof Promise
+      ? planned.then((plan) => this.#runPlanned(request, plan))
+      : this.#runPlanned(request, planned)
+  }
+
+  #runPlanned(request: OneShot, { keys, claim }: Plan): Promise<Once<OneShotAnswer>> {
     const isReading = keys.read.size > 0 || request.ops.some(({ op }) => op === 'scan')
     return exactlyOnce(this.#store, request.idempotency, async (stored) => {
       let backoff: Backoff | undefined
@@ -65,11 +71,13 @@ export class OneShots {
       for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
         try {
           return await this.#resolver.resolving(request.lockWaitMs, () =>
-            this.#store.exclusive(claim, (prewrite) =>
-              isReading
-                ? this.#tryCounted(request, keys, prewrite, stored)
-                : this.#try(request, keys, this.#noReads, prewrite, stored),
-            ),
+            claim === undefined
+              ? this.#tryCounted(request, keys, this.#store.prewrite, stored)
+              : this.#store.exclusive(claim, (prewrite) =>
+                  isReading
+                    ? this.#tryCounted(request, keys, prewrite, stored)
+                    : this.#try(request, keys, this.#noReads, prewrite, stored),
+                ),
           )
         } catch (error) {
           if (!isKvError(error, 'write_conflict')) {
@@ -196,23 +204,43 @@ interface OneShotKeys {
   readonly read: ReadonlyMap<string, Uint8Array>
 }
 
-function keysOf({ checks, ops }: OneShot): OneShotKeys {
+interface Plan {
+  readonly keys: OneShotKeys
+  /** undefined: it writes nothing. Its reads are of one snapshot whatever others write, and must keep nobody waiting. */
+  readonly claim: Claim | undefined
+}
+
+function* planOf({ checks, ops, isolation }: OneShot): Generator<void, Plan, void> {
   const written = new Set<string>()
   const read = new Map<string, Uint8Array>()
-  for (const { key } of checks) read.set(keyText(key), key)
+  /** Read, and of consequence for the commit. */
+  const held = new Set<string>()
+  let left = SLICE_ITEMS
+  const isTime = (): boolean => {
+    if (--left > 0) return false
+    left = SLICE_ITEMS
+    return true
+  }
+  for (const { key } of checks) {
+    const text = keyText(key)
+    read.set(text, key)
+    held.add(text)
+    if (isTime()) yield
+  }
   for (const op of ops) {
+    if (isTime()) yield
     if (op.op === 'scan') continue
     const text = keyText(op.key)
     if (op.op !== 'get') written.add(text)
-    if (op.op === 'get' || op.op === 'insert' || op.op === 'increment') read.set(text, op.key)
+    if (op.op !== 'put' && op.op !== 'delete') read.set(text, op.key)
+    // In a snapshot transaction whatever becomes of a key that is only read is no conflict.
+    if (op.op === 'get' && isolation === 'serializable') held.add(text)
   }
-  return { written, read }
-}
-
-function claimOf({ ops, isolation }: OneShot, { written, read }: OneShotKeys): Claim {
+  const keys = { written, read }
+  if (written.size === 0) return { keys, claim: undefined }
   const onlyRead: string[] = []
-  for (const text of read.keys()) if (!written.has(text)) onlyRead.push(text)
+  for (const text of held) if (!written.has(text)) onlyRead.push(text)
   // Of serializable transactions that scan what others of them write, one at a time can commit.
-  const isAlone = isolation === 'serializable' && written.size > 0 && ops.some(({ op }) => op === 'scan')
-  return { written: [...written], read: onlyRead, isAlone }
+  const isAlone = isolation === 'serializable' && ops.some(({ op }) => op === 'scan')
+  return { keys, claim: { written: [...written], read: onlyRead, isAlone } }
 }

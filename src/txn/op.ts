@@ -1,9 +1,11 @@
 import type { MergedVersion, Transaction } from '../client/transaction.js'
 import type { MergedPair } from '../client/write-buffer.js'
+import { SLICE_ITEMS } from '../limits.js'
 import { pairBytes } from '../percolator/answer-size.js'
 import { invalid, printKey } from '../percolator/errors.js'
 import { asBuffer } from '../percolator/key-text.js'
 import type { Timestamp } from '../percolator/timestamp.js'
+import { Slices } from '../slices.js'
 import type { GrowingAnswer } from '../store/answer-budget.js'
 
 /** One step of a transaction, as a client lists them. */
@@ -39,28 +41,34 @@ const INT64_MIN = -(2n ** 63n)
  */
 export function runOps(txn: Transaction, ops: readonly Op[], answer: GrowingAnswer): OpResult[] | Promise<OpResult[]> {
   const results: OpResult[] = []
-  for (let index = 0; index < ops.length; index++) {
-    const result = runOp(txn, ops[index] as Op, index)
+  while (results.length < Math.min(ops.length, SLICE_ITEMS)) {
+    const result = runOp(txn, ops[results.length] as Op, results.length)
     if (result instanceof Promise) return runRest(txn, ops, results, result, answer)
     results.push(result)
   }
-  return results
+  return results.length === ops.length ? results : runRest(txn, ops, results, undefined, answer)
 }
 
-/** From the first step on that waits. Only such steps answer with bytes. */
+/**
+ * From the first step on that waits, or of many from one on. Only steps that wait answer with bytes.
+ * @param running the next step, where it has begun.
+ */
 async function runRest(
   txn: Transaction,
   ops: readonly Op[],
   results: OpResult[],
-  first: Promise<OpResult>,
+  running: Promise<OpResult> | undefined,
   answer: GrowingAnswer,
 ): Promise<OpResult[]> {
-  for (let running: OpResult | Promise<OpResult> = first; ; ) {
-    const result = await running
+  const slices = new Slices()
+  for (let step: OpResult | Promise<OpResult> | undefined = running; ; step = undefined) {
+    step ??= runOp(txn, ops[results.length] as Op, results.length)
+    const result: OpResult = step instanceof Promise ? await step : step
     results.push(result)
     answer.add(bytesOf(result))
     if (results.length === ops.length) return results
-    running = runOp(txn, ops[results.length] as Op, results.length)
+    const pause = slices.next()
+    if (pause !== undefined) await pause
   }
 }
 

@@ -88,7 +88,7 @@ class OpenTransaction {
   }
 }
 
-type TransactionLimits = Pick<Limits, 'txnBytesMax' | 'txnsBytesMax' | 'txnsMax'>
+type TransactionLimits = Pick<Limits, 'txnBytesMax' | 'txnsBytesMax' | 'txnsMax' | 'requestKeysMax'>
 
 /** What is remembered of a transaction that has ended. */
 interface Ended {
@@ -164,6 +164,7 @@ export class OpenTransactions {
       isolation,
       lockWaitMs: LOCK_WAIT_MS_DEFAULT,
       bytesMax: this.#limits.txnBytesMax,
+      keysMax: this.#limits.requestKeysMax,
       signal: abort.signal,
     })
     if (txn.startTs < this.#store.safePoint) throw belowSafePoint(txn.startTs, this.#store.safePoint)

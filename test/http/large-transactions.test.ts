@@ -207,3 +207,29 @@ describe('what a serializable transaction has read', () => {
     okBody(await server.post(`${txn}/commit`, {}))
   })
 })
+
+describe('the keys of a transaction', () => {
+  const MAX = 5
+  const keys = Array.from({ length: MAX }, (_, i) => `k${i}`)
+  const startSmall = (): Promise<TestServer> => startAny({ limits: { requestKeysMax: MAX } })
+
+  test.each(['optimistic', 'pessimistic'])('are bounded, however many requests bring them (%s)', async (mode) => {
+    const server = await startSmall()
+    const txn = await begin(server, { mode })
+    for (const key of keys) await ops(server, txn, [{ op: 'put', key, value: '1' }])
+    await ops(server, txn, [{ op: 'put', key: 'k0', value: '2' }]) // One of them again.
+    expectProblem(await server.send('PUT', `${txn}/kv/more`, {}, '1'), 'payload_too_large', { limit: MAX })
+    okBody(await server.post(`${txn}/commit`, {}))
+    expect((await server.get('/v1/kv/k0')).body).toBe('2')
+    expect((await server.get('/v1/kv/more')).statusCode).toBe(404)
+  })
+
+  test.each(['optimistic', 'pessimistic'])('count where they are only read for update (%s)', async (mode) => {
+    const server = await startSmall()
+    const txn = await begin(server, { mode })
+    for (const key of keys) await server.get(`${txn}/kv/${key}?for_update=true`)
+    const answers = []
+    for (const key of ['more', 'most']) answers.push(await server.get(`${txn}/kv/${key}?for_update=true`))
+    expectProblem(answers[1] as (typeof answers)[number], 'payload_too_large', { limit: MAX })
+  })
+})

@@ -15,7 +15,7 @@ export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: A
 
   const decodeGc = decoderOf(schemas.AdminGcBody, limits)
   app.post('/v1/admin/gc', { schema: { body: schemas.AdminGcBody }, config: ending }, async (request, reply) => {
-    const { safePoint, lifeTimeMs } = decodeGc(request)
+    const { safePoint, lifeTimeMs } = await decodeGc(request)
     if (safePoint !== undefined && lifeTimeMs !== undefined)
       throw invalid('safe_point', 'give safe_point or life_time_ms, not both')
     if (safePoint !== undefined && safePoint > store.clock()) throw invalid('safe_point', 'safe_point is in the future')
@@ -29,7 +29,7 @@ export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: A
 
   const decodeCompact = decoderOf(schemas.AdminCompactBody, limits)
   app.post('/v1/admin/compact', { schema: { body: schemas.AdminCompactBody }, config }, async (request, reply) => {
-    const range = rangeOf(decodeCompact(request), 'prefix')
+    const range = rangeOf(await decodeCompact(request), 'prefix')
     const diskBytesBefore = await store.diskBytes()
     await store.compact(range)
     return answer(request, reply, { diskBytesBefore, diskBytes: await store.diskBytes() })
@@ -37,7 +37,7 @@ export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: A
 
   const decodePin = decoderOf(schemas.PinBody, limits)
   app.post('/v1/admin/pins', { schema: { body: schemas.PinBody }, config }, async (request, reply) => {
-    const { ts, ttlMs = PIN_TTL_MS_DEFAULT } = decodePin(request)
+    const { ts, ttlMs = PIN_TTL_MS_DEFAULT } = await decodePin(request)
     return answer(request, reply.status(201), shown(pins, await pins.create({ ts, ttlMs })))
   })
 
@@ -47,7 +47,7 @@ export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: A
 
   const decodeRenew = decoderOf(schemas.PinRenewBody, limits)
   app.put('/v1/admin/pins/:pin', { schema: { body: schemas.PinRenewBody }, config: ending }, async (request, reply) => {
-    const { ttlMs = PIN_TTL_MS_DEFAULT } = decodeRenew(request)
+    const { ttlMs = PIN_TTL_MS_DEFAULT } = await decodeRenew(request)
     return answer(request, reply, shown(pins, await pins.renew(idOf(request), ttlMs)))
   })
 

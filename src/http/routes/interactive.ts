@@ -33,7 +33,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     '/v1/txn/begin',
     { schema: { body: schemas.TxnBeginBody }, config: { access: 'read', bodyMayBeEmpty: true, work: 'reading' } },
     async (request, reply) => {
-      const { mode = 'optimistic', isolation = 'snapshot', ttlMs = TXN_TTL_MS_DEFAULT } = decodeBegin(request)
+      const { mode = 'optimistic', isolation = 'snapshot', ttlMs = TXN_TTL_MS_DEFAULT } = await decodeBegin(request)
       if (mode === 'pessimistic') request.grant.requireWrite()
       const { identity: owner } = request.grant
       const begun = await openTransactions.begin({ mode, isolation, ttlMs, owner })
@@ -112,13 +112,13 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
   const decodeOps = decoderOf(schemas.TxnOpsBody, limits)
   const opsOptions = { schema: { body: schemas.TxnOpsBody }, config: { access: 'read', work: 'reading' } } as const
   app.post('/v1/txn/:txn/ops', opsOptions, async (request, reply) => {
-    const given = decodeOps(request).ops
+    const given = (await decodeOps(request)).ops
     if (given.some(isWrite)) request.grant.requireWrite()
     const ops = given.map(opOf)
     const read = new GrowingAnswer(store.answers)
     const run = (txn: Transaction) => txn.atomically(async () => runOps(txn, ops, read))
     try {
-      return answer(request, reply, { results: await openTransactions.write(txnOf(request), run) })
+      return await answer(request, reply, { results: await openTransactions.write(txnOf(request), run) })
     } finally {
       read.end()
     }
@@ -127,7 +127,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
   const ending = { access: 'read', bodyMayBeEmpty: true, work: 'ending' } as const
   app.post('/v1/txn/:txn/commit', { schema: { body: schemas.NothingBody }, config: ending }, async (request, reply) => {
     const id = txnOf(request)
-    const outcome = await openTransactions.commit(id, idempotencyOf(request, { commit: id }))
+    const outcome = await openTransactions.commit(id, await idempotencyOf(request, { commit: id }))
     return answerOutcome(request, reply, outcome, outcome.answer)
   })
 

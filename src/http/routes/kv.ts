@@ -15,7 +15,7 @@ import { KEY_ROUTE, keyOf } from '../key-url.js'
 import { lockWaitMs, queryTimestamp, type RawQuery } from '../query.js'
 import { rawBodies, rawValueOf } from '../raw-bodies.js'
 import { readNow } from '../read-now.js'
-import { BatchGetBody } from '../schemas.js'
+import { KvBatchGetBody } from '../schemas.js'
 
 /** `/v1/kv/{key}` and `/v1/kv/batch_get`: one key or some, each call a transaction of its own. */
 export function kvRoutes(app: FastifyInstance, context: AppContext): void {
@@ -34,7 +34,7 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
   async function write(request: FastifyRequest, reply: FastifyReply, key: Buffer, op: Op): Promise<FastifyReply> {
     const checks = checksOf(key, preconditionsOf(request.headers))
     const wait = lockWaitMs(request.query as RawQuery)
-    const idempotency = idempotencyOf(request, { checks, op })
+    const idempotency = await idempotencyOf(request, { checks, op })
     const txn = { checks, ops: [op], maxRetries: MAX_RETRIES_DEFAULT, lockWaitMs: wait, idempotency }
     try {
       const outcome = await oneShots.run(txn)
@@ -56,13 +56,13 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
     })
   })
 
-  const decodeBatchGet = decoderOf(BatchGetBody, limits)
+  const decodeBatchGet = decoderOf(KvBatchGetBody, limits)
   const batchGetOptions = {
-    schema: { body: BatchGetBody },
+    schema: { body: KvBatchGetBody },
     config: { access: 'read', query: ['lock_wait_ms'], work: 'reading' },
   } as const
   app.post('/v1/kv/batch_get', batchGetOptions, async (request, reply) => {
-    const body = decodeBatchGet(request)
+    const body = await decodeBatchGet(request)
     const keys = [...new Map(body.keys.map((key) => [keyText(key), key])).values()]
     const wait = lockWaitMs(request.query as RawQuery)
     const read = async (ts: Timestamp) => {

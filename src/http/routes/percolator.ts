@@ -10,7 +10,6 @@ import type {
   ResolveLockRequest,
 } from '../../percolator/api.js'
 import { invalid, KvError } from '../../percolator/errors.js'
-import { keyText } from '../../percolator/key-text.js'
 import { sameKey } from '../../percolator/row.js'
 import type { Access } from '../access.js'
 import type { Work } from '../admission.js'
@@ -33,7 +32,7 @@ export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppCon
     const decode = decoderOf(schema, limits)
     const config = { access, work: workOf(name) }
     app.post(`/v1/percolator/${name}`, { schema: { body: schema }, config }, async (request, reply) => {
-      const body = decode(request) as Body<S>
+      const body = (await decode(request)) as Body<S>
       const { reach } = request.grant
       // Here and not call by call, so that none that touches locks can be forgotten.
       if (reach !== undefined) Object.assign(body, { reaches: reach })
@@ -46,19 +45,14 @@ export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppCon
     return { ts, count, now: store.now() }
   })
   call('get', 'read', schemas.GetBody, (body) => store.get(body))
-  call('batch_get', 'read', schemas.BatchGetBody, (body) => {
-    requireDistinct(body.keys, 'keys')
-    return store.batchGet(body)
-  })
+  call('batch_get', 'read', schemas.BatchGetBody, (body) => store.batchGet(body))
   call('scan', 'read', schemas.ScanBody, (body) => store.scan(body))
   call('prewrite', 'write', schemas.PrewriteBody, (body) => store.prewrite(prewriteRequest(body)))
   call('commit', 'write', schemas.CommitBody, (body) => {
-    requireDistinct(body.keys, 'keys')
     requireAfterStart(body.startTs, body.commitTs, 'commit_ts')
     return store.commit(body)
   })
   call('rollback', 'write', schemas.RollbackBody, async (body) => {
-    requireDistinct(body.keys, 'keys')
     await store.rollback(body)
     return {}
   })
@@ -67,10 +61,7 @@ export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppCon
     return {}
   })
   call('check_txn_status', 'write', schemas.CheckTxnStatusBody, (body) => store.checkTxnStatus(body))
-  call('check_secondary_locks', 'write', schemas.CheckSecondaryLocksBody, (body) => {
-    requireDistinct(body.keys, 'keys')
-    return store.checkSecondaryLocks(body)
-  })
+  call('check_secondary_locks', 'write', schemas.CheckSecondaryLocksBody, (body) => store.checkSecondaryLocks(body))
   call('txn_heart_beat', 'write', schemas.TxnHeartBeatBody, (body) => store.txnHeartBeat(body))
   call('acquire_pessimistic_lock', 'write', schemas.AcquirePessimisticLockBody, async (body, _request, reply) => {
     const signal = hangUpSignal(reply)
@@ -78,7 +69,6 @@ export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppCon
     return { results: results.map(({ commitTs: _, ...result }) => result) }
   })
   call('pessimistic_rollback', 'write', schemas.PessimisticRollbackBody, async (body) => {
-    requireDistinct(body.keys, 'keys')
     await store.pessimisticRollback(body)
     return {}
   })
@@ -131,10 +121,6 @@ function hangUpSignal(reply: FastifyReply): AbortSignal {
   return abort.signal
 }
 
-function requireDistinct(keys: readonly Uint8Array[], field: string): void {
-  if (new Set(keys.map(keyText)).size !== keys.length) throw invalid(field, `${field} holds one key twice`)
-}
-
 function requireAfterStart(startTs: number, commitTs: number, field: string): void {
   if (commitTs <= startTs) throw invalid(field, `${field} must be above start_ts`)
 }
@@ -142,10 +128,6 @@ function requireAfterStart(startTs: number, commitTs: number, field: string): vo
 /** @throws KvError `invalid_argument` for what the schema can't say: fields that don't go together. */
 function prewriteRequest(body: Body<typeof schemas.PrewriteBody>): PrewriteRequest {
   const { mutations, forUpdateTs, pessimisticActions, tryOnePc, primary } = body
-  requireDistinct(
-    mutations.map(({ key }) => key),
-    'mutations',
-  )
   for (const [index, { op, value }] of mutations.entries()) {
     const field = `mutations[${index}].value`
     if ((op === 'put' || op === 'insert') !== (value !== undefined))
@@ -159,7 +141,6 @@ function prewriteRequest(body: Body<typeof schemas.PrewriteBody>): PrewriteReque
     throw invalid('pessimistic_actions', 'pessimistic_actions must have an entry for each mutation')
   if (body.forUpdateTsMax !== undefined && body.forUpdateTsMax.length !== mutations.length)
     throw invalid('for_update_ts_max', 'for_update_ts_max must have an entry for each mutation')
-  if (body.secondaries !== undefined) requireDistinct(body.secondaries, 'secondaries')
   if (tryOnePc && !mutations.some(({ key }) => sameKey(key, primary)))
     throw invalid('primary', 'with try_one_pc the primary must be among the mutations')
   if (body.reads !== undefined && !tryOnePc) throw invalid('reads', 'reads go with try_one_pc only')
@@ -167,7 +148,6 @@ function prewriteRequest(body: Body<typeof schemas.PrewriteBody>): PrewriteReque
 }
 
 function acquireRequest(body: Body<typeof schemas.AcquirePessimisticLockBody>): AcquirePessimisticLockRequest {
-  requireDistinct(body.keys, 'keys')
   if (body.lockOnlyIfExists && !body.returnValues)
     throw invalid('lock_only_if_exists', 'lock_only_if_exists needs return_values')
   if (body.wakeUpMode === 'force_lock' && body.keys.length > 1)
@@ -191,6 +171,5 @@ function resolveLockRequest(body: Body<typeof schemas.ResolveLockBody>): Resolve
   if (startTs === undefined) throw invalid('start_ts', 'start_ts is missing')
   if (commitTs === undefined) throw invalid('commit_ts', 'commit_ts is missing')
   if (commitTs !== 0) requireAfterStart(startTs, commitTs, 'commit_ts')
-  if (keys !== undefined) requireDistinct(keys, 'keys')
   return { txns: [{ startTs, commitTs }], keys, reaches }
 }

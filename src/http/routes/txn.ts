@@ -12,11 +12,11 @@ import { isWrite, opOf } from '../wire-op.js'
 export function txnRoutes(app: FastifyInstance, { oneShots, limits }: AppContext): void {
   const decode = decoderOf(schemas.TxnBody, limits)
   app.post('/v1/txn', { schema: { body: schemas.TxnBody }, config: { access: 'read' } }, async (request, reply) => {
-    const { checks = [], ops = [], isolation, maxRetries = MAX_RETRIES_DEFAULT } = decode(request)
+    const { checks = [], ops = [], isolation, maxRetries = MAX_RETRIES_DEFAULT } = await decode(request)
     checks.forEach(requireCondition)
     if (ops.some(isWrite)) request.grant.requireWrite()
     const asked = { checks, ops: ops.map(opOf), isolation, maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
-    const outcome = await oneShots.run({ ...asked, idempotency: idempotencyOf(request, asked) })
+    const outcome = await oneShots.run({ ...asked, idempotency: await idempotencyOf(request, asked) })
     return answerOutcome(request, reply, outcome, outcome.answer)
   })
 }

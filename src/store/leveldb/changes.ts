@@ -30,10 +30,12 @@ import { keyText } from '../../percolator/key-text.js'
 import type { Reaches } from '../../percolator/reach.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX } from '../../percolator/timestamp.js'
+import { inSlices } from '../../slices.js'
 import type { Claim, Store, StoredOutcome } from '../store.js'
+import type { LockEntry } from './lock-table.js'
 import { reachGuard } from './reach-guard.js'
 import type { ReadValidation } from './read-validation.js'
-import { type DepthOf, KEYS_AT_A_TIME, NONE, type RowStore, storedLocks, TXN } from './row-store.js'
+import { type DepthOf, isInFlight, KEYS_AT_A_TIME, NONE, type RowStore, TXN } from './row-store.js'
 import { outcomeOp } from './stored-outcomes.js'
 
 /** Not a key: keys have no character above U+00FF. */
@@ -193,17 +195,18 @@ export class Changes {
   }
 
   /** The keys that each of the transactions locks, by one walk over the table. */
-  #locksOf(txns: readonly DecidedTxn[]): Map<DecidedTxn, Uint8Array[]> {
+  async #locksOf(txns: readonly DecidedTxn[]): Promise<Map<DecidedTxn, Uint8Array[]>> {
     this.#rows.requireAvailable()
     const asked = new Map(txns.map((txn) => [txn.startTs, txn]))
     const found = new Map<DecidedTxn, Uint8Array[]>()
-    for (const { key, lock } of storedLocks(this.#rows.locks.range())) {
-      const txn = asked.get(lock.startTs)
-      if (txn === undefined) continue
-      const keys = found.get(txn)
-      if (keys === undefined) found.set(txn, [key])
-      else keys.push(key)
+    const visit = ({ key, lock }: LockEntry): boolean => {
+      const txn = isInFlight(lock) ? undefined : asked.get(lock.startTs)
+      const keys = txn && found.get(txn)
+      if (keys !== undefined) keys.push(key)
+      else if (txn !== undefined) found.set(txn, [key])
+      return true
     }
+    await inSlices(this.#rows.locks.walk({}, visit))
     return found
   }
 

@@ -1,4 +1,5 @@
 import { CorruptRecord } from '../../percolator/codec/key.js'
+import { inSlices } from '../../slices.js'
 import { crc32c } from './crc32c.js'
 import type { Engine, EngineOp, EngineReader } from './engine.js'
 import { recordKind, recordName } from './record-name.js'
@@ -42,7 +43,10 @@ export function sealedEngine(engine: Engine): Engine {
       const sealed = engine.getSync(key)
       return sealed && unseal(key, sealed)
     },
-    write: (ops, sync) => engine.write(ops.map(sealedOp), sync),
+    write(ops, sync) {
+      const sealed = inSlices(sealedOps(ops))
+      return sealed instanceof Promise ? sealed.then((all) => engine.write(all, sync)) : engine.write(sealed, sync)
+    },
     snapshot() {
       const snapshot = engine.snapshot()
       return { ...sealedReader(snapshot), close: () => snapshot.close() }
@@ -54,6 +58,25 @@ export function sealedEngine(engine: Engine): Engine {
     close: () => engine.close(),
   }
 }
+
+/** The CRC of so many bytes takes a millisecond or two. */
+const SEALED_AT_A_TIME = 2 * 1024 * 1024
+
+function* sealedOps(ops: readonly EngineOp[]): Generator<void, EngineOp[], void> {
+  const sealed: EngineOp[] = []
+  let bytes = 0
+  for (const op of ops) {
+    sealed.push(sealedOp(op))
+    bytes += OP_BYTES + (op.type === 'put' ? op.value.length : 0)
+    if (bytes < SEALED_AT_A_TIME) continue
+    bytes = 0
+    yield
+  }
+  return sealed
+}
+
+/** What sealing one costs beside its bytes, in bytes. */
+const OP_BYTES = 1024
 
 export function sealedOp(op: EngineOp): EngineOp {
   return op.type === 'put' ? { type: 'put', key: op.key, value: seal(op.key, op.value) } : op

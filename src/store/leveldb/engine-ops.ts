@@ -1,3 +1,4 @@
+import { SLICE_ITEMS } from '../../limits.js'
 import { encodeLock } from '../../percolator/codec/lock.js'
 import { encodeWrite } from '../../percolator/codec/write.js'
 import { asBuffer } from '../../percolator/key-text.js'
@@ -20,14 +21,19 @@ export interface NewestKnown {
  * How mutations stand in LevelDB: their own cells, and beside CF_WRITE the newest Put or Delete of each key in CF_NEWEST.
  * Whoever removes that one removes all Puts and Deletes of the key: `gc` removes a newest Delete after everything older.
  */
-export function engineOps(mutations: readonly Mutation[], { bound, stored }: NewestKnown): EngineOp[] {
+export function* engineOps(
+  mutations: readonly Mutation[],
+  { bound, stored }: NewestKnown,
+): Generator<void, EngineOp[], void> {
   const ops: EngineOp[] = []
   let asked: { readonly key: Uint8Array; readonly ts: Timestamp | undefined } | undefined
   const storedTs = (key: Uint8Array): Timestamp | undefined => {
     if (asked === undefined || !sameKey(asked.key, key)) asked = { key, ts: stored(key) }
     return asked.ts
   }
-  for (const mutation of mutations) {
+  for (let i = 0; i < mutations.length; i++) {
+    if (i % SLICE_ITEMS === SLICE_ITEMS - 1) yield
+    const mutation = mutations[i] as Mutation
     const { key } = mutation
     switch (mutation.type) {
       case 'put-lock':

@@ -1,4 +1,5 @@
 import { ClassicLevel } from 'classic-level'
+import { inSlices } from '../../slices.js'
 import { type DirectoryHold, holdDirectory } from './directory-hold.js'
 import { makeDirectory } from './make-directory.js'
 import { requireRoom } from './room.js'
@@ -115,11 +116,8 @@ function engineOf(db: Level, directory: string, hold: DirectoryHold): Engine {
     getSync: (key) => db.getSync(key),
     // A chained batch costs a fifth of what an array of operations does, which abstract-level copies one by one.
     async write(ops, sync) {
-      const batch = db.batch()
-      for (const op of ops) {
-        if (op.type === 'put') batch.put(op.key, op.value)
-        else batch.del(op.key)
-      }
+      const filled = inSlices(filledBatch(db, ops))
+      const batch = filled instanceof Promise ? await filled : filled
       await batch.write({ sync })
     },
     snapshot() {
@@ -141,6 +139,20 @@ function engineOf(db: Level, directory: string, hold: DirectoryHold): Engine {
       await hold.release()
     },
   }
+}
+
+/** Operations between two looks at the clock. */
+const OPS_AT_A_TIME = 4096
+
+function* filledBatch(db: Level, ops: readonly EngineOp[]) {
+  const batch = db.batch()
+  for (let i = 0; i < ops.length; i++) {
+    if (i % OPS_AT_A_TIME === OPS_AT_A_TIME - 1) yield
+    const op = ops[i] as EngineOp
+    if (op.type === 'put') batch.put(op.key, op.value)
+    else batch.del(op.key)
+  }
+  return batch
 }
 
 function readerOf(db: Level, snapshot?: LevelSnapshot): EngineReader {

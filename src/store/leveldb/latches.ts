@@ -1,3 +1,5 @@
+import { laterTurn } from '../../slices.js'
+
 /** Who holds, or waits for, the latches of some keys. */
 interface Grant {
   /** Keys whose latch others hold. */
@@ -40,6 +42,7 @@ export class Latches {
       })
     }
     try {
+      if (keys.length + shared.length > KEYS_AT_A_TIME) await laterTurn()
       return await body()
     } finally {
       for (const key of keys) this.#leave(key)
@@ -74,6 +77,8 @@ export class Latches {
 }
 
 const NO_KEYS: readonly string[] = []
+/** Taking the places of more is enough for one turn of the event loop. */
+const KEYS_AT_A_TIME = 4096
 
 function admit(queue: Queue, { grant }: Place): void {
   queue.holders++

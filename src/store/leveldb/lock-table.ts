@@ -1,6 +1,10 @@
+import type { KeyRange } from '../../percolator/api.js'
 import { keyText } from '../../percolator/key-text.js'
 import type { Lock } from '../../percolator/lock.js'
 import { OrderedKeys } from '../../percolator/ordered-keys.js'
+
+/** Entries of a walk between two looks at the clock. */
+const ENTRIES_AT_A_TIME = 4096
 
 export interface LockEntry {
   readonly key: Uint8Array
@@ -52,6 +56,28 @@ export class LockTable {
   clear(): void {
     this.#entries.clear()
     this.#order.clear()
+  }
+
+  /**
+   * Visits the entries in `[start, end)`, in key order or against it, until `visit` returns false. Others may run in
+   * between, and change the table: what they add or remove ahead of the walk is met or not met, as it stands then.
+   */
+  *walk({ start, end }: KeyRange, visit: (entry: LockEntry) => boolean, reverse = false): Generator<void, void, void> {
+    if (this.#entries.size === 0) return
+    let [from, to] = [start && keyText(start), end && keyText(end)]
+    for (;;) {
+      let left = ENTRIES_AT_A_TIME
+      let last = ''
+      for (const text of this.#order.range(from, to, reverse)) {
+        if (!visit(this.#entries.get(text) as LockEntry)) return
+        last = text
+        if (--left === 0) break
+      }
+      if (left > 0) return
+      if (reverse) to = last
+      else from = `${last}\0`
+      yield
+    }
   }
 
   /** The entries in `[start, end)`, in key order or against it. The table must not change while this is consumed. */

@@ -1,6 +1,8 @@
 import { isNewer, judgeLock, readChanged } from '../../percolator/actions/validate-reads.js'
 import type { ValidateReadsRequest } from '../../percolator/api.js'
 import { belowSafePoint } from '../../percolator/errors.js'
+import { mergedRanges } from '../../percolator/key-range.js'
+import { inSlices } from '../../slices.js'
 import type { LockEntry } from './lock-table.js'
 import { findVersion, readVersions } from './row-reader.js'
 import { KEYS_AT_A_TIME, type RowStore } from './row-store.js'
@@ -14,21 +16,25 @@ export class ReadValidation {
   }
 
   /** @throws KvError `write_conflict` (`serializable_read`); `key_locked` by younger transactions. */
-  async validate(request: ValidateReadsRequest): Promise<void> {
+  async validate(given: ValidateReadsRequest): Promise<void> {
+    const request = { ...given, ranges: mergedRanges(given.ranges) }
     const { startTs, commitTs, keys, ranges } = request
     for (;;) {
       await this.#rows.admitRead(commitTs)
       if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
-      // One turn of the event loop from here to the snapshot: see `get`.
+      // From here to the snapshot as in `scan`: max_ts is raised, then the locks are looked at.
       const younger = new Set<LockEntry>()
-      const judge = (entry: LockEntry | undefined): void => {
-        if (entry === undefined) return
+      const judge = (entry: LockEntry): boolean => {
         const judged = judgeLock(entry.key, entry.lock, request)
         if (judged === 'conflict') throw readChanged(entry.key, startTs, { ...entry.lock, commitTs: 0 })
         if (judged === 'wait') younger.add(entry)
+        return true
       }
-      for (const key of keys) judge(this.#rows.locks.get(key))
-      for (const { start, end } of ranges) for (const entry of this.#rows.locks.range(start, end)) judge(entry)
+      for (const key of keys) {
+        const entry = this.#rows.locks.get(key)
+        if (entry !== undefined) judge(entry)
+      }
+      for (const range of ranges) await inSlices(this.#rows.locks.walk(range, judge))
       if (younger.size > 0) {
         await this.#rows.settledOrLocked([...younger])
         continue

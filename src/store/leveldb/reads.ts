@@ -8,6 +8,7 @@ import type {
   GetAnswer,
   GetRequest,
   KeyRange,
+  LockInfo,
   MvccGetByStartTsRequest,
   MvccInfo,
   Pair,
@@ -21,8 +22,8 @@ import { CorruptRecord, decodeKey, decodeKeyTs } from '../../percolator/codec/ke
 import { decodeWrite } from '../../percolator/codec/write.js'
 import { keyLocked, keysLocked, printKey } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
-import type { RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
+import { inSlices } from '../../slices.js'
 import type { AnswerBudget } from '../answer-budget.js'
 import { type Engine, pagesOf } from './engine.js'
 import { CF_WRITE, keyRange, newestKey, valueKey } from './keyspace.js'
@@ -30,8 +31,8 @@ import type { LockEntry } from './lock-table.js'
 import { LongReads } from './long-reads.js'
 import { decodeNewest } from './newest-record.js'
 import { readOlderVersion } from './older-versions.js'
-import { readAllValues, readValues, readVersions, scanVersions } from './row-reader.js'
-import { inKeyOrder, KEYS_AT_A_TIME, PAGE, type RowStore, storedLocks } from './row-store.js'
+import { readAllValues, readHistory, readValues, readVersions, scanVersions } from './row-reader.js'
+import { inKeyOrder, isInFlight, KEYS_AT_A_TIME, PAGE, type RowStore } from './row-store.js'
 
 const NOT_FOUND: GetAnswer = { found: false }
 /** Keys that are cheaper to look up one by one than with a snapshot, which takes LevelDB's mutex twice. */
@@ -41,7 +42,7 @@ const RECORD_BYTES = 64
 /** Values that a scan reads before it looks at their size. */
 const VALUES_AT_A_TIME = 64
 
-/** The calls that read. None of them takes a latch but `mvcc_get_*`, which shows a row whole. */
+/** The calls that read. None of them takes a latch. */
 export class Reads {
   readonly #rows: RowStore
   readonly #answers: AnswerBudget
@@ -191,12 +192,20 @@ export class Reads {
     return this.#readLong(async () => {
       for (;;) {
         await this.#rows.admitRead(ts)
+        // In slices, before the snapshot: a writer that publishes later has seen this read in max_ts, and of one that is
+        // done meanwhile the snapshot has the batch.
         const blocking: LockEntry[] = []
-        for (const entry of this.#rows.locks.range(start, end, reverse)) {
-          if (!blocks(entry, ts)) continue
-          blocking.push(entry)
-          if (blocking.length >= limit) break
-        }
+        const walked = inSlices(
+          this.#rows.locks.walk(
+            { start, end },
+            (entry) => {
+              if (blocks(entry, ts)) blocking.push(entry)
+              return blocking.length < limit
+            },
+            reverse,
+          ),
+        )
+        if (walked instanceof Promise) await walked
         const infos = blocking.map((entry) => this.#rows.infoOf(entry))
         const pendingBefore = blocking.map((entry) => entry.pending)
         const snapshot = this.#rows.engine.snapshot()
@@ -250,60 +259,59 @@ export class Reads {
     return this.#rows.guard(async () => {
       this.#rows.requireAvailable()
       if (maxTs !== TIMESTAMP_MAX) await this.#rows.observe(maxTs)
-      const entries = storedLocks(this.#rows.locks.range(start, end))
-      return { locks: scanLock(this.#within(entries, maxTs), maxTs, limit) }
+      const locks: LockInfo[] = []
+      let bytes = 0
+      const visit = (entry: LockEntry): boolean => {
+        const [info] = isInFlight(entry.lock)
+          ? []
+          : scanLock([{ ...entry, lock: this.#rows.seen(entry.lock) }], maxTs, 1)
+        if (info === undefined) return true
+        bytes += RECORD_BYTES + info.key.length + info.primary.length
+        this.#answers.requireOneWithin(bytes)
+        return locks.push(info) < limit
+      }
+      await inSlices(this.#rows.locks.walk({ start, end }, visit))
+      return { locks }
     })
   }
 
-  /** @throws KvError `payload_too_large` */
-  *#within(entries: Iterable<LockEntry>, maxTs: Timestamp): Generator<LockEntry> {
-    let bytes = 0
-    for (const entry of entries) {
-      if (entry.lock.startTs <= maxTs) bytes += RECORD_BYTES + entry.key.length + entry.lock.primary.length
-      this.#answers.requireOneWithin(bytes)
-      yield { ...entry, lock: this.#rows.seen(entry.lock) }
-    }
-  }
-
   mvccGetByKey({ key }: { readonly key: Uint8Array }): Promise<MvccInfo> {
-    return this.#rows.guard(() => this.#rows.latches.hold([keyText(key)], () => this.#readMvcc(key)))
+    return this.#readLong(() => this.#readWhole(key))
   }
 
   mvccGetByStartTs(request: MvccGetByStartTsRequest): Promise<MvccInfo & { readonly key?: Uint8Array }> {
     return this.#rows.guard(async () => {
       const key = await this.#firstKeyOf(request.startTs, request)
       if (key === undefined) return { lock: null, writes: [], values: [] }
-      return this.#rows.latches.hold([keyText(key)], async () => ({ key, ...(await this.#readMvcc(key)) }))
+      return { key, ...(await this.#readLong(() => this.#readWhole(key))) }
     })
   }
 
-  /** Needs the key's latch: nobody takes one while he has the place of a long read. */
-  #readMvcc(key: Uint8Array): Promise<MvccInfo> {
-    return this.#readLong(() => this.#readWhole(key))
-  }
-
+  /** A row as it is at one moment, without a latch: no batch that changes its lock is on its way when LevelDB is looked at. */
   async #readWhole(key: Uint8Array): Promise<MvccInfo> {
     this.#rows.requireAvailable()
-    const [row] = await this.#rows.readRows([key], TIMESTAMP_MAX, () => 'all')
-    let bytes = (row as RowView).writes.reduce(
-      (sum, { shortValue }) => sum + RECORD_BYTES + (shortValue?.length ?? 0),
-      0,
-    )
-    const values = await readAllValues(this.#rows.engine, key, (value) => {
-      bytes += value.length
-      this.#answers.requireOneWithin(bytes)
-    })
-    return mvccGet(row as RowView, values)
+    for (let pending = this.#rows.locks.get(key)?.pending; pending !== undefined; ) {
+      await pending
+      pending = this.#rows.locks.get(key)?.pending
+    }
+    const entry = this.#rows.locks.get(key)
+    const snapshot = this.#rows.engine.snapshot()
+    try {
+      const writes = await readHistory(snapshot, key, TIMESTAMP_MAX, 'all')
+      let bytes = writes.reduce((sum, { shortValue }) => sum + RECORD_BYTES + (shortValue?.length ?? 0), 0)
+      const values = await readAllValues(snapshot, key, (value) => {
+        bytes += value.length
+        this.#answers.requireOneWithin(bytes)
+      })
+      return mvccGet({ key, lock: entry && this.#rows.seen(entry.lock), writes }, values)
+    } finally {
+      await snapshot.close()
+    }
   }
 
   async #firstKeyOf(startTs: Timestamp, range: KeyRange): Promise<Uint8Array | undefined> {
     this.#rows.requireAvailable()
-    let locked: Uint8Array | undefined
-    for (const entry of this.#rows.locks.range(range.start, range.end)) {
-      if (entry.lock.startTs !== startTs) continue
-      locked = entry.key
-      break
-    }
+    const locked = await this.#firstLockedBy(startTs, range)
     for await (const page of pagesOf(this.#rows.engine, keyRange(CF_WRITE, range.start, range.end), PAGE)) {
       for (const [recordKey, bytes] of page) {
         if (decodeWrite(bytes, decodeKeyTs(recordKey)).startTs !== startTs) continue
@@ -312,6 +320,16 @@ export class Reads {
       }
     }
     return locked
+  }
+
+  async #firstLockedBy(startTs: Timestamp, range: KeyRange): Promise<Uint8Array | undefined> {
+    let found: Uint8Array | undefined
+    const visit = ({ key, lock }: LockEntry): boolean => {
+      if (lock.startTs === startTs) found = key
+      return found === undefined
+    }
+    await inSlices(this.#rows.locks.walk(range, visit))
+    return found
   }
 }
 

@@ -1,3 +1,4 @@
+import { SLICE_ITEMS } from '../../limits.js'
 import type { Clock } from '../../oracle/clock.js'
 import { Oracle } from '../../oracle/oracle.js'
 import type { LockInfo, PrewriteRequest } from '../../percolator/api.js'
@@ -11,6 +12,7 @@ import type { Reaches } from '../../percolator/reach.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
+import { inSlices, laterTurn, Slices } from '../../slices.js'
 import type { RestoreProgress } from '../store.js'
 import { META_SAFE_POINT, readMetaNumber } from './data-directory.js'
 import { type Engine, type EngineOp, pagesOf, readPage } from './engine.js'
@@ -31,6 +33,8 @@ import { VersionCache } from './version-cache.js'
 
 /** Keys whose rows are read from LevelDB at once, and latched together where a whole range is walked. */
 export const KEYS_AT_A_TIME = 256
+/** More keys are latched, and decided about, in a turn of the event loop each. */
+export const KEYS_PER_TURN = 4096
 /** Records read at a time where a whole range is walked. */
 export const PAGE = 1000
 /** How long after a failed reopening the next one is tried, when a request asks for the engine. */
@@ -181,6 +185,7 @@ export class RowStore {
   async readRows(keys: readonly Uint8Array[], startTs: Timestamp, depthOf: DepthOf): Promise<RowView[]> {
     this.requireWritable()
     const histories: (readonly WriteRecord[])[] = []
+    const slices = new Slices(1)
     for (let from = 0; from < keys.length; from += KEYS_AT_A_TIME) {
       const reads: Promise<void>[] = []
       for (let i = from; i < Math.min(keys.length, from + KEYS_AT_A_TIME); i++) {
@@ -195,7 +200,11 @@ export class RowStore {
           )
       }
       if (reads.length > 0) await Promise.all(reads)
+      const pause = slices.next()
+      if (pause !== undefined) await pause
     }
+    // What is decided about many keys takes a turn of its own.
+    if (keys.length > KEYS_PER_TURN) await laterTurn()
     this.requireWritable()
     return keys.map((key, i) => ({ key, lock: this.#lockOf(key), writes: histories[i] ?? [] }))
   }
@@ -262,16 +271,7 @@ export class RowStore {
   async apply(decided: readonly Mutation[], { onePc, beside = [], validate }: ApplyOptions = {}): Promise<void> {
     if (decided.length === 0) return
     const mutations = this.clock.jumps.length === 0 ? decided : decided.map((mutation) => this.#kept(mutation))
-    // Encoded before anything is published: an encoder may throw.
-    const ops = engineOps(
-      mutations.filter((mutation) => this.#isStored(mutation)),
-      this.#newestKnown,
-    )
-    // The oracle's mark is above every other record: what a client writes in the future the next start has to be told of.
-    for (const mutation of mutations)
-      if (mutation.type === 'put-write' && mutation.write.commitTs > this.oracle.last)
-        ops.push({ type: 'put', key: aheadKey(mutation.key, mutation.write.commitTs), value: NOTHING })
-    ops.push(...beside)
+    const stored = mutations.filter((mutation) => this.#isStored(mutation)) // As the locks stand now.
     let settle: () => void = () => {}
     const pending = new Promise<void>((resolve) => {
       settle = resolve
@@ -280,13 +280,16 @@ export class RowStore {
     const opened = this.#opened
     let isAsked = false
     try {
+      const encoded = inSlices(this.#encode(stored, mutations, beside))
+      const ops = encoded instanceof Promise ? await encoded : encoded
       if (validate !== undefined) await validate()
       // Locks in flight go when the database is opened anew: nobody would have met these.
       if (opened !== this.#opened) throw this.#engineFailed()
       if (this.restoring !== undefined) throw notRestored()
       isAsked = true
       if (ops.length > 0) await this.submit(ops)
-      for (const mutation of mutations) this.#settle(mutation, pending)
+      const settled = inSlices(this.#settleAll(mutations, pending))
+      if (settled instanceof Promise) await settled
     } catch (error) {
       // A KvError comes where the engine was not asked: nothing was written then.
       const mayHaveLanded = isAsked && !(error instanceof KvError)
@@ -298,6 +301,34 @@ export class RowStore {
       throw error
     } finally {
       settle()
+    }
+  }
+
+  /** Under the latches and the published locks: nobody else looks at these keys' recent writes meanwhile. */
+  *#encode(
+    stored: readonly Mutation[],
+    mutations: readonly Mutation[],
+    beside: readonly EngineOp[],
+  ): Generator<void, EngineOp[], void> {
+    const ops = yield* engineOps(stored, this.#newestKnown)
+    let count = 0
+    for (const { type, key, write } of mutations as readonly (Mutation & { write?: WriteRecord })[]) {
+      if (++count % SLICE_ITEMS === 0) yield
+      if (type !== 'put-write' || write === undefined) continue
+      // The oracle's mark is above every other record: what a client writes in the future the next start has to be told of.
+      if (write.commitTs > this.oracle.last)
+        ops.push({ type: 'put', key: aheadKey(key, write.commitTs), value: NOTHING })
+      this.#note(key, write.commitTs)
+    }
+    ops.push(...beside)
+    return ops
+  }
+
+  /** A key at a time: until its turn comes, a reader still finds its lock with the batch, or asks LevelDB. */
+  *#settleAll(mutations: readonly Mutation[], pending: Promise<void>): Generator<void, void, void> {
+    for (let i = 0; i < mutations.length; i++) {
+      if (i % SLICE_ITEMS === SLICE_ITEMS - 1) yield
+      this.#settle(mutations[i] as Mutation, pending)
     }
   }
 
@@ -340,7 +371,6 @@ export class RowStore {
   /** @returns the lock that stood there, to be put back where nothing is written. */
   #publish(mutation: Mutation, pending: Promise<void>, onePc: PrewriteRequest | undefined): Lock | undefined {
     const { key } = mutation
-    if (mutation.type === 'put-write') this.#note(key, mutation.write.commitTs)
     if (mutation.type === 'put-write' || mutation.type === 'delete-write') this.cache.suspend(key)
     const entry = this.locks.get(key)
     const before = entry?.lock
@@ -575,8 +605,9 @@ function inFlightLock(key: Uint8Array, request: PrewriteRequest, commitTs: Times
   }
 }
 
-export function* storedLocks(entries: Iterable<LockEntry>): Generator<LockEntry> {
-  for (const entry of entries) if (entry.lock.txnSize !== IN_FLIGHT) yield entry
+/** Of a 1PC transaction in flight: it is never stored. */
+export function isInFlight({ txnSize }: Lock): boolean {
+  return txnSize === IN_FLIGHT
 }
 
 export function inKeyOrder(locks: LockInfo[]): LockInfo[] {

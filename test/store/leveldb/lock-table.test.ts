@@ -1,5 +1,6 @@
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Lock } from '../../../src/percolator/lock.js'
+import { atOnce } from '../../../src/slices.js'
 import { LockTable } from '../../../src/store/leveldb/lock-table.js'
 import { text, utf8 } from '../support.js'
 
@@ -82,4 +83,45 @@ test('bytes that are no text keep their order', () => {
   ])
   expect(table.get(Uint8Array.from([0x80]))).toBeDefined()
   expect(table.get(Uint8Array.from([0x81]))).toBeUndefined()
+})
+
+describe('a walk that others interrupt', () => {
+  const COUNT = 10_000
+  const nameOf = (i: number): string => `k${String(i).padStart(6, '0')}`
+  function tableOf(): LockTable {
+    const table = new LockTable()
+    for (let i = 0; i < COUNT; i++) table.put(utf8(nameOf(i)), lockAt(5))
+    return table
+  }
+  const bounds = [{}, { start: utf8(nameOf(100)), end: utf8(nameOf(9000)) }, { start: utf8(nameOf(COUNT)) }]
+
+  test.each([false, true])('meets what a range does, in its order (reverse: %s)', (reverse) => {
+    const table = tableOf()
+    for (const range of bounds) {
+      const met: string[] = []
+      atOnce(table.walk(range, ({ key }) => met.push(text(key)) > 0, reverse))
+      expect(met).toEqual([...table.range(range.start, range.end, reverse)].map(({ key }) => text(key)))
+    }
+  })
+
+  test('ends where it is told', () => {
+    const met: string[] = []
+    atOnce(tableOf().walk({}, ({ key }) => met.push(text(key)) < 3))
+    expect(met).toEqual([0, 1, 2].map(nameOf))
+  })
+
+  test.each([false, true])('goes on past entries that come and go (reverse: %s)', (reverse) => {
+    const table = tableOf()
+    const met: string[] = []
+    const walk = table.walk({}, ({ key }) => met.push(text(key)) > 0, reverse)
+    walk.next()
+    const [behind, last, ahead] = [met[0], met.at(-1), nameOf(reverse ? 5 : COUNT - 5)] as [string, string, string]
+    for (const name of [behind, last, ahead]) table.delete(utf8(name))
+    table.put(utf8(`${ahead}x`), lockAt(5))
+    atOnce(walk)
+    expect(new Set(met).size).toBe(met.length)
+    expect(met).not.toContain(ahead)
+    expect(met).toContain(`${ahead}x`)
+    expect(met).toHaveLength(COUNT)
+  })
 })
