@@ -1,5 +1,5 @@
 import { copyFile, link, mkdir, readdir, rm, stat } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { ClassicLevel } from 'classic-level'
 import { timestampFromMs } from '../../percolator/timestamp.js'
 import { verifiedFiles } from './check-directory.js'
@@ -13,6 +13,7 @@ import type { Loss } from './loss.js'
 import { RepairJournal } from './repair-journal.js'
 import { type RepairedRecords, repairRecords } from './repair-records.js'
 import { requireRoom } from './room.js'
+import { syncDirectory, syncFile } from './sync-directory.js'
 
 const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }
 /** The oracle's mark is put this far ahead of the clock. */
@@ -172,7 +173,11 @@ async function copyFiles(from: string, to: string): Promise<void> {
     if (file.endsWith('.ldb'))
       await link(join(from, file), join(to, file)).catch(() => copyFile(join(from, file), join(to, file)))
     else await copyFile(join(from, file), join(to, file))
+    await syncFile(join(to, file))
   }
+  // On disk before anything is mended: power loss must not leave a mended directory, and a copy without what was in it.
+  await syncDirectory(to)
+  await syncDirectory(dirname(resolve(to)))
 }
 
 /** Tables that LevelDB could not read go to a directory of their own. */

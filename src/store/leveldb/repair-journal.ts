@@ -1,7 +1,8 @@
-import { open, readFile, rm, writeFile } from 'node:fs/promises'
+import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { JOURNAL } from './files/journal-name.js'
 import type { LostRecords } from './files/lost-records.js'
+import { syncDirectory } from './sync-directory.js'
 
 /**
  * What a repair has taken out of the files so far, in a file of its own, a line each: mended files do not show any more that
@@ -58,14 +59,4 @@ function decoded(text: string): LostRecords[] {
       typeof value === 'object' && value !== null && 'hex' in value ? Buffer.from(String(value.hex), 'hex') : value,
     ),
   )
-}
-
-/** So that a file that was made or removed in it stays so. */
-async function syncDirectory(directory: string): Promise<void> {
-  const handle = await open(directory, 'r')
-  try {
-    await handle.sync()
-  } finally {
-    await handle.close()
-  }
 }
