@@ -53,9 +53,14 @@ export async function resolveLocks(
   ts: Timestamp,
   currentTs: Timestamp,
 ): Promise<void> {
+  for await (const locks of locksBelow(store, ts)) await resolver.resolve(locks, currentTs)
+}
+
+/** All locks of transactions below `ts`, some at a time. One may come twice. */
+export async function* locksBelow(store: Store, ts: Timestamp): AsyncGenerator<readonly LockInfo[], void> {
   for (let start: Uint8Array | undefined; ; ) {
     const { locks } = await store.scanLock({ maxTs: ts - 1, start, limit: LOCKS_AT_A_TIME })
-    await resolver.resolve(locks, currentTs)
+    yield locks
     const last = locks.at(-1)
     if (last === undefined || locks.length < LOCKS_AT_A_TIME) return
     start = last.key

@@ -3,7 +3,7 @@ import { sleep } from '../client/sleep.js'
 import { GC_LIFE_TIME_MS_DEFAULT } from '../limits.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 import type { Pace, Store } from '../store/store.js'
-import { type Collected, collectGarbage, resolveLocks } from './collect-garbage.js'
+import { type Collected, collectGarbage, locksBelow, resolveLocks } from './collect-garbage.js'
 import type { Pins } from './pins.js'
 import { type Holder, type SafePoint, safePointOf } from './safe-point.js'
 
@@ -99,11 +99,12 @@ export class GcWorker {
     const startedAtMs = Date.now()
     const begin = performance.now()
     await resolveLocks(store, this.#resolver, wanted, store.now())
-    const { locks } = await store.scanLock({ maxTs: wanted - 1 })
+    const locked = new Set<Timestamp>()
+    for await (const locks of locksBelow(store, wanted)) for (const { startTs } of locks) locked.add(startTs)
     const holders: Holder[] = [
       ...pins.holders(),
       ...this.#alive('transaction', this.#sources.openTransactions()),
-      ...this.#alive('lock', new Set(locks.map(({ startTs }) => startTs))),
+      ...this.#alive('lock', locked),
     ]
     // What others raised the safe point past is lost already, and holds nothing back.
     const decided = safePointOf(
