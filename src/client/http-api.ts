@@ -29,6 +29,7 @@ import type {
   TxnStatus,
   ValidateReadsRequest,
 } from '../percolator/api.js'
+import { signalOf } from '../percolator/late-signal.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 import { decodeMessage, encodeMessage, MSGPACK } from './http-message.js'
 import type { HttpTransport } from './http-transport.js'
@@ -106,7 +107,7 @@ export class HttpApi implements PercolatorApi {
   acquirePessimisticLock(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer> {
     const { signal = this.#signal, ...message } = request
     const waitMs = Math.max(0, message.waitTimeout || LOCK_WAIT_MS_DEFAULT)
-    return this.#call('acquire_pessimistic_lock', message, signal, waitMs)
+    return this.#call('acquire_pessimistic_lock', message, signalOf(signal), waitMs)
   }
 
   async pessimisticRollback(request: PessimisticRollbackRequest): Promise<void> {

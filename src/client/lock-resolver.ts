@@ -1,6 +1,7 @@
 import type { LockInfo, PercolatorApi, TxnStatus } from '../percolator/api.js'
 import { isKvError, type KvError } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'
+import { type LateSignal, signalOf } from '../percolator/late-signal.js'
 import { isExpired } from '../percolator/lock.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
 import { Backoff } from './backoff.js'
@@ -37,9 +38,10 @@ export class LockResolver {
    * @param waitMs how long to go on; `body` is tried at least once, and once more after locks were resolved.
    * @throws whatever `body` throws; its `key_locked` only once `waitMs` has passed.
    */
-  async resolving<T>(waitMs: number, body: () => T | Promise<T>, signal?: AbortSignal): Promise<T> {
+  async resolving<T>(waitMs: number, body: () => T | Promise<T>, late?: LateSignal): Promise<T> {
     const deadline = performance.now() + waitMs
     let backoff: Backoff | undefined
+    let signal = typeof late === 'function' ? undefined : late
     for (let isLastTry = false; ; ) {
       signal?.throwIfAborted()
       try {
@@ -47,6 +49,7 @@ export class LockResolver {
       } catch (error) {
         if (!isKvError(error, 'key_locked') || isLastTry) throw error
         isLastTry = performance.now() >= deadline
+        signal ??= signalOf(late)
         if (await this.resolve(locksOf(error), await this.#api.now())) continue
         if (isLastTry) throw error
         backoff ??= new Backoff()

@@ -1,4 +1,5 @@
 import type { GetAnswer, KeyRange, Pair, PercolatorApi, ScanAnswer, Version } from '../percolator/api.js'
+import { eitherSignal, type LateSignal } from '../percolator/late-signal.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 import type { Resolver } from './lock-resolver.js'
 
@@ -25,8 +26,8 @@ export class SnapshotReader {
     readonly options: ReadOptions,
   ) {}
 
-  async get(key: Uint8Array, lockWaitMs?: number): Promise<Version | undefined> {
-    const answer = await this.#resolving<GetAnswer>(() => this.api.get({ key, ts: this.ts }), lockWaitMs)
+  async get(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<Version | undefined> {
+    const answer = await this.#resolving<GetAnswer>(() => this.api.get({ key, ts: this.ts }), lockWaitMs, signal)
     return answer.found ? answer : undefined
   }
 
@@ -36,11 +37,11 @@ export class SnapshotReader {
     return (await this.#resolving(() => this.api.batchGet({ keys, ts: this.ts }))).pairs
   }
 
-  scan(request: SnapshotScan, lockWaitMs?: number): Promise<ScanAnswer> {
-    return this.#resolving(() => this.api.scan({ ...request, ts: this.ts }), lockWaitMs)
+  scan(request: SnapshotScan, lockWaitMs?: number, signal?: LateSignal): Promise<ScanAnswer> {
+    return this.#resolving(() => this.api.scan({ ...request, ts: this.ts }), lockWaitMs, signal)
   }
 
-  #resolving<T>(body: () => Promise<T>, lockWaitMs = this.options.lockWaitMs): Promise<T> {
-    return this.resolver.resolving(lockWaitMs, body, this.options.signal)
+  #resolving<T>(body: () => Promise<T>, lockWaitMs = this.options.lockWaitMs, signal?: LateSignal): Promise<T> {
+    return this.resolver.resolving(lockWaitMs, body, eitherSignal(this.options.signal, signal))
   }
 }

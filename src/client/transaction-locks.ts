@@ -1,6 +1,7 @@
 import type { PercolatorApi } from '../percolator/api.js'
 import { isKvError, lockWaitTimeout } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'
+import { eitherSignal, type LateSignal } from '../percolator/late-signal.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
 import { Heartbeat } from './heartbeat.js'
 import type { Resolver } from './lock-resolver.js'
@@ -17,6 +18,8 @@ export interface LockWish {
   /** Milliseconds, in all. */
   readonly lockWaitMs: number
   readonly returnValues?: boolean
+  /** Ends the wait, as the owner's does. */
+  readonly signal?: LateSignal | undefined
 }
 
 interface LockedKey {
@@ -97,13 +100,14 @@ export class TransactionLocks {
   }
 
   async #acquire(text: string, key: Uint8Array, wish: LockWish): Promise<LockedVersion | undefined> {
-    const { waiting, resolver, startTs, startedAt, signal } = this.#owner
+    const { waiting, resolver, startTs, startedAt } = this.#owner
+    const signal = eitherSignal(this.#owner.signal, wish.signal)
     const deadline = performance.now() + wish.lockWaitMs
     const isNew = !this.#locked.has(text)
     if (isNew) this.#locked.set(text, { key, ...NOT_HELD })
     let sliceMs = WAIT_SLICE_MS
     for (let isLastTry = false; ; ) {
-      signal?.throwIfAborted()
+      this.#owner.signal?.throwIfAborted()
       const left = Math.ceil(deadline - performance.now())
       try {
         const { results } = await waiting.acquirePessimisticLock({

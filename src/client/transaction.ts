@@ -2,6 +2,7 @@ import type { KeyRange, PercolatorApi, PrewriteMutation, ReadSet, Version } from
 import { alreadyCommitted, alreadyExists, KvError } from '../percolator/errors.js'
 import { afterKey } from '../percolator/key-range.js'
 import { keyText } from '../percolator/key-text.js'
+import type { LateSignal } from '../percolator/late-signal.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 import { Committer, type TransactionHome } from './committer.js'
 import { SnapshotReader } from './snapshot-reader.js'
@@ -99,14 +100,14 @@ export class Transaction {
 
   // ---- Reads
 
-  async get(key: Uint8Array, lockWaitMs?: number): Promise<MergedVersion | undefined> {
+  async get(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<MergedVersion | undefined> {
     this.#requireOpen()
     const own = this.#buffer.get(key)
     if (own !== undefined) return versionOf(own.value)
     this.#recordKey(key)
     const text = this.#prefetched === undefined ? '' : keyText(key)
     if (this.#prefetched?.has(text)) return this.#prefetched.get(text)
-    return this.#reader.get(key, lockWaitMs)
+    return this.#reader.get(key, lockWaitMs, signal)
   }
 
   /**
@@ -137,7 +138,7 @@ export class Transaction {
     })
   }
 
-  async scan(request: ScanOrder, lockWaitMs?: number): Promise<MergedScan> {
+  async scan(request: ScanOrder, lockWaitMs?: number, signal?: LateSignal): Promise<MergedScan> {
     this.#requireOpen()
     const { reverse } = request
     return this.#buffer.mergeScan(request, async ({ start, end, limit }) => {
@@ -145,7 +146,7 @@ export class Transaction {
       if (isRecorded) this.#charge(start, end)
       // Recorded before it is read: a commit that comes in between validates it too.
       const index = isRecorded ? this.#rangesRead.push({ start, end }) - 1 : -1
-      const answer = await this.#reader.scan({ ...request, start, end, limit }, lockWaitMs)
+      const answer = await this.#reader.scan({ ...request, start, end, limit }, lockWaitMs, signal)
       const last = answer.pairs.at(-1)?.key
       const isWhole = answer.pairs.length < limit && answer.isCut !== true
       if (isRecorded && !isWhole && last !== undefined)
@@ -158,45 +159,51 @@ export class Transaction {
    * Reads a key that the transaction is going to base writes on. Pessimistic: locks it, and reads the latest version,
    * which may be newer than the snapshot. Optimistic: reads the snapshot, and a newer version is a conflict at commit.
    */
-  async getForUpdate(key: Uint8Array, lockWaitMs?: number): Promise<MergedVersion | undefined> {
+  async getForUpdate(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<MergedVersion | undefined> {
     this.#requireOpen()
     if (this.#locks === undefined) {
       this.#readForUpdate ??= new Map()
       this.#requireRoom(this.#readForUpdate.size)
       this.#readForUpdate.set(keyText(key), key)
-      return this.get(key, lockWaitMs)
+      return this.get(key, lockWaitMs, signal)
     }
     const own = this.#buffer.get(key)
     if (own !== undefined) return versionOf(own.value)
     this.#charge(key)
     this.#requireRoom(this.#locks.size)
-    return this.#locks.lock(key, { returnValues: true, lockWaitMs: lockWaitMs ?? this.#options.lockWaitMs })
+    const { lockWaitMs: usualMs } = this.#options
+    return this.#locks.lock(key, { returnValues: true, lockWaitMs: lockWaitMs ?? usualMs, signal })
   }
 
   /** Reads a key that is going to be written: the write itself makes a newer version a conflict. */
-  getToWrite(key: Uint8Array, lockWaitMs?: number): Promise<MergedVersion | undefined> {
-    return this.#locks === undefined ? this.get(key, lockWaitMs) : this.getForUpdate(key, lockWaitMs)
+  getToWrite(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<MergedVersion | undefined> {
+    return this.#locks === undefined ? this.get(key, lockWaitMs, signal) : this.getForUpdate(key, lockWaitMs, signal)
   }
 
   // ---- Writes
 
   /** Fulfilled at once, without a promise, in an optimistic transaction. */
-  put(key: Uint8Array, value: Uint8Array, lockWaitMs?: number): void | Promise<void> {
+  put(key: Uint8Array, value: Uint8Array, lockWaitMs?: number, signal?: LateSignal): void | Promise<void> {
     this.#requireOpen()
     if (this.#locks === undefined) return this.#buffer.put(key, value)
-    return this.#lockToWrite(this.#locks, key, lockWaitMs).then(() => this.#buffer.put(key, value))
+    return this.#lockToWrite(this.#locks, key, lockWaitMs, signal).then(() => this.#buffer.put(key, value))
   }
 
   /** Fulfilled at once, without a promise, in an optimistic transaction. */
-  delete(key: Uint8Array, lockWaitMs?: number): void | Promise<void> {
+  delete(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): void | Promise<void> {
     this.#requireOpen()
     if (this.#locks === undefined) return this.#buffer.delete(key)
-    return this.#lockToWrite(this.#locks, key, lockWaitMs).then(() => this.#buffer.delete(key))
+    return this.#lockToWrite(this.#locks, key, lockWaitMs, signal).then(() => this.#buffer.delete(key))
   }
 
-  #lockToWrite(locks: TransactionLocks, key: Uint8Array, lockWaitMs?: number): Promise<unknown> {
+  #lockToWrite(
+    locks: TransactionLocks,
+    key: Uint8Array,
+    lockWaitMs: number | undefined,
+    signal: LateSignal | undefined,
+  ): Promise<unknown> {
     this.#requireRoom(locks.size)
-    return locks.lock(key, { lockWaitMs: lockWaitMs ?? this.#options.lockWaitMs })
+    return locks.lock(key, { lockWaitMs: lockWaitMs ?? this.#options.lockWaitMs, signal })
   }
 
   /** @throws KvError `already_exists`. */

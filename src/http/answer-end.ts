@@ -1,10 +1,28 @@
-import type { Server, ServerResponse } from 'node:http'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import { KvError } from '../percolator/errors.js'
 
-/** Calls back once the answer is on its way as a whole, or its client has gone, be it before now. */
-export function whenOver(answer: ServerResponse, over: () => void): void {
-  if (answer.destroyed) over()
-  else answer.once('close', over)
+/** Calls back once a message is on its way as a whole, or has come, or its client has gone, be it before now. */
+export function whenOver(message: IncomingMessage | ServerResponse, over: () => void): void {
+  if (message.destroyed) over()
+  else message.once('close', over)
+}
+
+/** Makes a signal, once, that is aborted when the client goes away before it is answered, be it before now. */
+export function hangUp(answer: ServerResponse): () => AbortSignal {
+  let signal: AbortSignal | undefined
+  return () => {
+    signal ??= hangUpSignal(answer)
+    return signal
+  }
+}
+
+export function hangUpSignal(answer: ServerResponse): AbortSignal {
+  const abort = new AbortController()
+  whenOver(answer, () => {
+    if (!answer.writableEnded) abort.abort(new KvError('txn_not_found', 'the client has gone', {}))
+  })
+  return abort.signal
 }
 
 /**

@@ -1,3 +1,4 @@
+import type { LateSignal } from './late-signal.js'
 import type { LockType } from './lock.js'
 import type { Reaches } from './reach.js'
 import type { Timestamp } from './timestamp.js'
@@ -247,7 +248,7 @@ export interface AcquirePessimisticLockRequest extends LockingRequest {
    */
   readonly wakeUpMode?: 'normal' | 'force_lock' | undefined
   /** In process only: ends the wait. */
-  readonly signal?: AbortSignal | undefined
+  readonly signal?: LateSignal | undefined
 }
 export interface PessimisticLockResult {
   /** With `returnValues` or `checkExistence`, or locked with conflict. */

@@ -6,6 +6,7 @@ import { requirePassed } from '../gc/above-safe-point.js'
 import { LOCK_TTL_MS_DEFAULT, SLICE_ITEMS } from '../limits.js'
 import { isKvError } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'
+import type { LateSignal } from '../percolator/late-signal.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
 import { inSlices } from '../slices.js'
 import { GrowingAnswer } from '../store/answer-budget.js'
@@ -24,6 +25,8 @@ export interface OneShot {
   readonly lockWaitMs: number
   /** `serializable`: what it read is still so when it commits. */
   readonly isolation?: 'snapshot' | 'serializable' | undefined
+  /** Ends a wait for locks. */
+  readonly signal?: LateSignal | undefined
   /** Given: the outcome is stored with the commit, and a repeat is answered with it. */
   readonly idempotency?: Idempotency | undefined
 }
@@ -70,14 +73,17 @@ export class OneShots {
       let passed = 0
       for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
         try {
-          return await this.#resolver.resolving(request.lockWaitMs, () =>
-            claim === undefined
-              ? this.#tryCounted(request, keys, this.#store.prewrite, stored)
-              : this.#store.exclusive(claim, (prewrite) =>
-                  isReading
-                    ? this.#tryCounted(request, keys, prewrite, stored)
-                    : this.#try(request, keys, this.#noReads, prewrite, stored),
-                ),
+          return await this.#resolver.resolving(
+            request.lockWaitMs,
+            () =>
+              claim === undefined
+                ? this.#tryCounted(request, keys, this.#store.prewrite, stored)
+                : this.#store.exclusive(claim, (prewrite) =>
+                    isReading
+                      ? this.#tryCounted(request, keys, prewrite, stored)
+                      : this.#try(request, keys, this.#noReads, prewrite, stored),
+                  ),
+            request.signal,
           )
         } catch (error) {
           if (!isKvError(error, 'write_conflict')) {

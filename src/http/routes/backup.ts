@@ -8,7 +8,7 @@ import { BACKUP_LOCK_WAIT_MS, type Limits, RESTORE_AHEAD_MS_MAX, SCAN_PAGE, STRE
 import { invalid, KvError, printKey } from '../../percolator/errors.js'
 import { timestampFromMs } from '../../percolator/timestamp.js'
 import { answer } from '../answer.js'
-import { whenOver } from '../answer-end.js'
+import { hangUpSignal, whenOver } from '../answer-end.js'
 import { begun } from '../begun.js'
 import type { AppContext } from '../context.js'
 import { lockWaitMs, queryBytes, queryFlag, queryTimestamp, type RawQuery } from '../query.js'
@@ -28,7 +28,7 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     const { ts, release } = await pins.holdNow(queryTimestamp(query))
     whenOver(reply.raw, release)
     traffic.openStream(reply)
-    const snapshot = coordinator.snapshot(ts, { lockWaitMs: waitMs })
+    const snapshot = coordinator.snapshot(ts, { lockWaitMs: waitMs, signal: hangUpSignal(reply.raw) })
     const header = { id: backupId(store.cursorSecret, ts), ts, perkv: version, start }
     const bytes = backupStream(header, (from) =>
       snapshot.scan({ start: from, limit: SCAN_PAGE, bytesMax: STREAM_PAGE_BYTES }),

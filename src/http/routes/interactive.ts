@@ -2,10 +2,11 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { MergedVersion, Transaction } from '../../client/transaction.js'
 import { TXN_TTL_MS_DEFAULT } from '../../limits.js'
 import { invalid, isKvError } from '../../percolator/errors.js'
-import { GrowingAnswer } from '../../store/answer-budget.js'
+import type { LateSignal } from '../../percolator/late-signal.js'
 import { requireChecks } from '../../txn/check.js'
 import { runOps } from '../../txn/op.js'
 import { answer } from '../answer.js'
+import { hangUp } from '../answer-end.js'
 import { answerVersion, preconditionFailed } from '../answer-version.js'
 import type { AppContext } from '../context.js'
 import { decoderOf } from '../decode.js'
@@ -48,12 +49,13 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
       const query = request.query as RawQuery
       const key = keyOf(request, limits)
       const wait = lockWaitMs(query)
+      const signal = hangUp(reply.raw)
       const forUpdate = queryFlag(query, 'for_update') ?? false
       if (forUpdate) request.grant.requireWrite()
       preconditionsOf(request.headers) // A malformed one is refused before anything is locked.
       const found = forUpdate
-        ? await openTransactions.write(txnOf(request), (txn) => txn.getForUpdate(key, wait))
-        : await openTransactions.read(txnOf(request), (txn) => txn.get(key, wait))
+        ? await openTransactions.write(txnOf(request), (txn) => txn.getForUpdate(key, wait, signal))
+        : await openTransactions.read(txnOf(request), (txn) => txn.get(key, wait, signal))
       return answerVersion(request, reply, key, found)
     },
   )
@@ -62,21 +64,27 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const id = txnOf(request)
     const asked = readScan(request, context)
     const wait = lockWaitMs(request.query as RawQuery)
+    const signal = hangUp(reply.raw)
     const { startTs } = openTransactions.state(id)
     if (asked.cursor !== undefined && asked.cursor.ts !== startTs)
       throw invalid('cursor', 'the cursor is of another snapshot than the transaction’s')
     admitStream(reply, context, asked)
     return answerScan(request, reply, context, asked, {
       ts: startTs,
-      scan: (range) => openTransactions.read(id, (txn) => txn.scan(range, wait)),
+      scan: (range) => openTransactions.read(id, (txn) => txn.scan(range, wait, signal)),
     })
   })
 
   /** A conditional write holds on to what it has seen: reading for update makes a change of it a conflict. */
-  async function requirePreconditions(request: FastifyRequest, txn: Transaction, key: Uint8Array): Promise<void> {
+  async function requirePreconditions(
+    request: FastifyRequest,
+    txn: Transaction,
+    key: Uint8Array,
+    signal: LateSignal,
+  ): Promise<void> {
     const checks = checksOf(key, preconditionsOf(request.headers))
     if (checks.length === 0) return
-    const found: MergedVersion | undefined = await txn.getToWrite(key, lockWaitMs(request.query as RawQuery))
+    const found: MergedVersion | undefined = await txn.getToWrite(key, lockWaitMs(request.query as RawQuery), signal)
     try {
       requireChecks(checks, () => found)
     } catch (error) {
@@ -92,18 +100,20 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
       const key = keyOf(request, limits)
       const value = rawValueOf(request, limits)
       const wait = lockWaitMs(request.query as RawQuery)
+      const signal = hangUp(reply.raw)
       await openTransactions.write(txnOf(request), async (txn) => {
-        await requirePreconditions(request, txn, key)
-        await txn.put(key, value, wait)
+        await requirePreconditions(request, txn, key, signal)
+        await txn.put(key, value, wait, signal)
       })
       return answer(request, reply, {})
     })
     scope.delete(TXN_KEY_ROUTE, { config: writing }, async (request, reply) => {
       const key = keyOf(request, limits)
       const wait = lockWaitMs(request.query as RawQuery)
+      const signal = hangUp(reply.raw)
       await openTransactions.write(txnOf(request), async (txn) => {
-        await requirePreconditions(request, txn, key)
-        await txn.delete(key, wait)
+        await requirePreconditions(request, txn, key, signal)
+        await txn.delete(key, wait, signal)
       })
       return answer(request, reply, {})
     })

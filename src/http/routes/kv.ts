@@ -6,6 +6,7 @@ import { keyText } from '../../percolator/key-text.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
 import type { Op } from '../../txn/op.js'
 import { answer } from '../answer.js'
+import { hangUp } from '../answer-end.js'
 import { answerVersion, preconditionFailed } from '../answer-version.js'
 import type { AppContext } from '../context.js'
 import { decoderOf } from '../decode.js'
@@ -28,7 +29,7 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
     const send = (found: GetAnswer): FastifyReply => answerVersion(request, reply, key, found.found ? found : undefined)
     const known = store.known({ key, ts })
     if (known !== undefined) return void send(known)
-    return coordinator.resolver.resolving(waitMs, () => store.get({ key, ts })).then(send)
+    return coordinator.resolver.resolving(waitMs, () => store.get({ key, ts }), hangUp(reply.raw)).then(send)
   })
 
   async function write(request: FastifyRequest, reply: FastifyReply, key: Buffer, op: Op): Promise<FastifyReply> {
@@ -65,8 +66,9 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
     const body = await decodeBatchGet(request)
     const keys = [...new Map(body.keys.map((key) => [keyText(key), key])).values()]
     const wait = lockWaitMs(request.query as RawQuery)
+    const signal = hangUp(reply.raw)
     const read = async (ts: Timestamp) => {
-      const { pairs } = await coordinator.resolver.resolving(wait, () => store.batchGet({ keys, ts }))
+      const { pairs } = await coordinator.resolver.resolving(wait, () => store.batchGet({ keys, ts }), signal)
       return { pairs, ts }
     }
     return answer(request, reply, await (body.ts === undefined ? readNow(context, read) : read(body.ts)))

@@ -14,6 +14,7 @@ import { sameKey } from '../../percolator/row.js'
 import type { Access } from '../access.js'
 import type { Work } from '../admission.js'
 import { answer } from '../answer.js'
+import { hangUp } from '../answer-end.js'
 import type { AppContext } from '../context.js'
 import { type Decoded, decoderOf } from '../decode.js'
 import * as schemas from '../schemas.js'
@@ -64,8 +65,7 @@ export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppCon
   call('check_secondary_locks', 'write', schemas.CheckSecondaryLocksBody, (body) => store.checkSecondaryLocks(body))
   call('txn_heart_beat', 'write', schemas.TxnHeartBeatBody, (body) => store.txnHeartBeat(body))
   call('acquire_pessimistic_lock', 'write', schemas.AcquirePessimisticLockBody, async (body, _request, reply) => {
-    const signal = hangUpSignal(reply)
-    const { results } = await store.acquirePessimisticLock({ ...acquireRequest(body), signal })
+    const { results } = await store.acquirePessimisticLock({ ...acquireRequest(body), signal: hangUp(reply.raw) })
     return { results: results.map(({ commitTs: _, ...result }) => result) }
   })
   call('pessimistic_rollback', 'write', schemas.PessimisticRollbackBody, async (body) => {
@@ -110,15 +110,6 @@ const WRITING = ['prewrite', 'delete_range']
 function workOf(call: string): Work {
   if (ENDING.includes(call)) return 'ending'
   return WRITING.includes(call) ? 'writing' : 'reading'
-}
-
-/** Aborted when the client goes away before it is answered. */
-function hangUpSignal(reply: FastifyReply): AbortSignal {
-  const abort = new AbortController()
-  reply.raw.once('close', () => {
-    if (!reply.raw.writableEnded) abort.abort(new KvError('txn_not_found', 'the client has gone', {}))
-  })
-  return abort.signal
 }
 
 function requireAfterStart(startTs: number, commitTs: number, field: string): void {

@@ -6,6 +6,7 @@ import { invalid } from '../../percolator/errors.js'
 import { afterKey } from '../../percolator/key-range.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
 import { answer } from '../answer.js'
+import { hangUp } from '../answer-end.js'
 import { begun } from '../begun.js'
 import type { AppContext } from '../context.js'
 import { type Cursor, decodeCursor, encodeCursor } from '../cursor.js'
@@ -50,11 +51,12 @@ export function scanRoutes(app: FastifyInstance, context: AppContext): void {
     if (asked.cursor !== undefined && (ts ?? asked.cursor.ts) !== asked.cursor.ts)
       throw invalid('ts', 'ts differs from the cursor’s')
     const waitMs = lockWaitMs(query)
+    const signal = hangUp(reply.raw)
     admitStream(reply, context, asked)
     const answerAt = (at: Timestamp) => {
       const snapshot = context.coordinator.snapshot(at, { lockWaitMs: waitMs })
       const scan: Scanner['scan'] = async (range) => {
-        const { pairs, isCut } = await snapshot.scan(range)
+        const { pairs, isCut } = await snapshot.scan(range, undefined, signal)
         return { pairs, cutAfter: isCut ? pairs.at(-1)?.key : undefined }
       }
       return answerScan(request, reply, context, asked, { ts: at, scan })

@@ -2,6 +2,7 @@ import type { FastifyInstance } from 'fastify'
 import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../../limits.js'
 import { invalid } from '../../percolator/errors.js'
 import type { Check } from '../../txn/check.js'
+import { hangUp } from '../answer-end.js'
 import type { AppContext } from '../context.js'
 import { decoderOf } from '../decode.js'
 import { answerOutcome, idempotencyOf } from '../idempotency-key.js'
@@ -16,7 +17,8 @@ export function txnRoutes(app: FastifyInstance, { oneShots, limits }: AppContext
     checks.forEach(requireCondition)
     if (ops.some(isWrite)) request.grant.requireWrite()
     const asked = { checks, ops: ops.map(opOf), isolation, maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
-    const outcome = await oneShots.run({ ...asked, idempotency: await idempotencyOf(request, asked) })
+    const idempotency = await idempotencyOf(request, asked)
+    const outcome = await oneShots.run({ ...asked, idempotency, signal: hangUp(reply.raw) })
     return answerOutcome(request, reply, outcome, outcome.answer)
   })
 }

@@ -9,6 +9,7 @@ import type {
 } from '../../percolator/api.js'
 import { belowSafePoint, isKvError, lockWaitTimeout } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
+import { signalOf } from '../../percolator/late-signal.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import type { Timestamp } from '../../percolator/timestamp.js'
 import type { Turn } from './lock-waits.js'
@@ -81,7 +82,7 @@ export class PessimisticLocks {
   /** @throws KvError `deadlock` */
   #enqueue(key: Uint8Array, { startTs, signal }: AcquirePessimisticLockRequest, deadline: number): Waiting {
     const timeoutMs = Math.max(0, deadline - performance.now())
-    return { wait: this.#rows.waits.enqueue(key, startTs, { timeoutMs, signal }) }
+    return { wait: this.#rows.waits.enqueue(key, startTs, { timeoutMs, signal: signalOf(signal) }) }
   }
 
   /** Locks all the keys or none. @returns the place in the queue of the first key that is locked, if one is. */
