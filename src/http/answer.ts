@@ -4,10 +4,8 @@ import { encodeAnswer } from './encode-answer.js'
 import { acceptedFormats, CONTENT_TYPE } from './media-type.js'
 import type { Plain } from './wire.js'
 
-type Sent = FastifyReply | Promise<FastifyReply>
-
 /** Sends data in the format that the client prefers; JSON when it says nothing that this server speaks. */
-export function answer(request: FastifyRequest, reply: FastifyReply, data: Plain): Sent {
+export function answer(request: FastifyRequest, reply: FastifyReply, data: Plain): FastifyReply {
   const format = acceptedFormats(request.headers.accept).find((one) => one === 'json' || one === 'msgpack')
   const isPacked = format === 'msgpack'
   reply.header('content-type', isPacked ? CONTENT_TYPE.msgpack : CONTENT_TYPE.json)
@@ -15,7 +13,12 @@ export function answer(request: FastifyRequest, reply: FastifyReply, data: Plain
 }
 
 /** Problems are JSON unless MessagePack is all that the client accepts. */
-export function answerProblem(request: FastifyRequest, reply: FastifyReply, status: number, problem: Plain): Sent {
+export function answerProblem(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  status: number,
+  problem: Plain,
+): FastifyReply {
   reply.status(status)
   if (status === 401) reply.header('www-authenticate', 'Bearer')
   const formats = acceptedFormats(request.headers.accept)
@@ -25,7 +28,6 @@ export function answerProblem(request: FastifyRequest, reply: FastifyReply, stat
 }
 
 /** @param grant none where a URL is so bad that no hook has run. */
-function send(reply: FastifyReply, data: Plain, isPacked: boolean, grant: Grant | undefined): Sent {
-  const encoded = encodeAnswer(data, isPacked ? 'msgpack' : 'json', grant)
-  return encoded instanceof Promise ? encoded.then((bytes) => reply.send(bytes)) : reply.send(encoded)
+function send(reply: FastifyReply, data: Plain, isPacked: boolean, grant: Grant | undefined): FastifyReply {
+  return reply.send(encodeAnswer(data, isPacked ? 'msgpack' : 'json', grant))
 }

@@ -1,9 +1,9 @@
 import type { Grant } from '../access/grant.js'
 import { ANSWER_STEP_BYTES } from '../limits.js'
 import { snakeCase } from '../percolator/field-names.js'
-import { inSlices } from '../slices.js'
 import { isKeyField, withoutForeignKeys } from './foreign-keys.js'
-import { listHead, mapHead, type Plain, toJson, toMsgpack } from './wire.js'
+import { LongAnswer } from './long-answer.js'
+import { listHead, mapHead, memoryOf, type Plain, toJson, toMsgpack } from './wire.js'
 
 /** What a list, a field or a number counts for beside its bytes. */
 const VALUE_BYTES = 64
@@ -43,17 +43,11 @@ const FORMATS: Readonly<Record<'json' | 'msgpack', Format>> = {
   },
 }
 
-/**
- * The bytes of an answer, without the keys that the caller may not see. A long one is put together in slices; it is
- * written as bytes, since Node would turn a long text into bytes in one go.
- */
-export function encodeAnswer(
-  data: Plain,
-  format: 'json' | 'msgpack',
-  grant: Grant | undefined,
-): Piece | Promise<Buffer> {
+/** An answer as it is sent, without the keys that the caller may not see. */
+export function encodeAnswer(data: Plain, format: 'json' | 'msgpack', grant: Grant | undefined): Piece | LongAnswer {
   const scoped = grant?.isScoped ? grant : undefined
-  if (isLong(data)) return inSlices(joined(piecesOf(data, FORMATS[format], scoped, false), format)) as Promise<Buffer>
+  if (isLong(data))
+    return new LongAnswer(joined(piecesOf(data, FORMATS[format], scoped, false), format), memoryOf(data))
   const shown = scoped === undefined ? data : withoutForeignKeys(data, scoped)
   return format === 'json' ? `${toJson(shown)}\n` : toMsgpack(shown)
 }
@@ -111,10 +105,8 @@ function* piecesOf(
   yield format.objectEnd
 }
 
-/** Pieces are short: some together before others run. */
-function* joined(pieces: Generator<Piece, void, void>, format: 'json' | 'msgpack'): Generator<void, Buffer, void> {
-  yield
-  const chunks: Buffer[] = []
+/** Pieces are short: some together. As bytes, since Node would turn a long text into bytes in one go. */
+function* joined(pieces: Generator<Piece, void, void>, format: 'json' | 'msgpack'): Generator<Buffer, void, void> {
   let text = ''
   let parts: Buffer[] = []
   let bytes = 0
@@ -123,14 +115,12 @@ function* joined(pieces: Generator<Piece, void, void>, format: 'json' | 'msgpack
     else parts.push(piece)
     bytes += piece.length
     if (bytes < ANSWER_STEP_BYTES && parts.length < PARTS_MAX) continue
-    chunks.push(format === 'json' ? Buffer.from(text) : Buffer.concat(parts))
+    yield format === 'json' ? Buffer.from(text) : Buffer.concat(parts)
     text = ''
     parts = []
     bytes = 0
-    yield
   }
-  chunks.push(format === 'json' ? Buffer.from(`${text}\n`) : Buffer.concat(parts))
-  return Buffer.concat(chunks)
+  yield format === 'json' ? Buffer.from(`${text}\n`) : Buffer.concat(parts)
 }
 
 const PARTS_MAX = 2048

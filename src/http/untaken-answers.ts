@@ -1,6 +1,9 @@
+import type { ServerResponse } from 'node:http'
 import { Socket } from 'node:net'
 import type { FastifyReply } from 'fastify'
 import type { AnswerBudget } from '../store/answer-budget.js'
+import { whenOver } from './answer-end.js'
+import { LongAnswer } from './long-answer.js'
 
 /** Shorter answers fit into what the system buffers for a connection. */
 const LONG_BYTES = 16 * 1024
@@ -13,21 +16,17 @@ export class UntakenAnswers {
   ) {}
 
   /** @param payload that is about to be sent. */
-  watch(reply: FastifyReply, payload: unknown): void {
-    const bytes = typeof payload === 'string' || payload instanceof Uint8Array ? payload.length : undefined
-    if (payload === undefined || payload === null || (bytes !== undefined && bytes < LONG_BYTES)) return
-    this.#cutOffIfStalled(reply)
+  watch({ raw }: FastifyReply, payload: unknown): void {
+    const bytes = bytesOf(payload)
+    if (bytes !== undefined && bytes < LONG_BYTES) return
+    this.#cutOffIfStalled(raw)
     if (bytes === undefined) return // A stream has no more in memory than it reads ahead.
-    this.budget.hold(bytes)
-    let isHeld = true
-    const release = (): void => {
-      if (isHeld) this.budget.release(bytes)
-      isHeld = false
-    }
-    reply.raw.once('finish', release).once('close', release)
+    const lease = this.budget.lease()
+    lease.hold(bytes)
+    whenOver(raw, () => lease.end())
   }
 
-  #cutOffIfStalled({ raw }: FastifyReply): void {
+  #cutOffIfStalled(raw: ServerResponse): void {
     const arm = (socket: unknown): void => {
       if (socket instanceof Socket) socket.setTimeout(this.stalledMsMax)
     }
@@ -38,4 +37,11 @@ export class UntakenAnswers {
       else arm(raw.socket) // It is the server that is slow.
     })
   }
+}
+
+/** In memory; undefined: it is made as it is taken. */
+function bytesOf(payload: unknown): number | undefined {
+  if (payload === undefined || payload === null) return 0
+  if (typeof payload === 'string' || payload instanceof Uint8Array) return payload.length
+  return payload instanceof LongAnswer ? payload.memoryBytes : undefined
 }

@@ -1,6 +1,7 @@
 import { isUtf8 } from 'node:buffer'
 import { addExtension, Packr } from 'msgpackr'
 import type { MergedPair } from '../client/write-buffer.js'
+import { ENTRY_BYTES } from '../percolator/answer-size.js'
 import { snakeCase } from '../percolator/field-names.js'
 import { asBuffer } from '../percolator/key-text.js'
 
@@ -57,6 +58,21 @@ export function mapHead(fields: number): Buffer {
 function head(token: number, count: number): Buffer {
   const bytes = Buffer.alloc(5, token)
   bytes.writeUInt32BE(count, 1)
+  return bytes
+}
+
+/** What an object, an entry of a list and a field cost in memory, about. */
+const OBJECT_BYTES = 48
+const FIELD_BYTES = 8
+
+/** What an answer takes in memory until it is encoded, about. */
+export function memoryOf(value: Plain): number {
+  if (typeof value === 'string') return value.length
+  if (typeof value !== 'object' || value === null) return 0
+  if (value instanceof Uint8Array) return ENTRY_BYTES + value.length
+  let bytes = OBJECT_BYTES
+  if (Array.isArray(value)) for (const item of value) bytes += FIELD_BYTES + memoryOf(item)
+  else for (const name in value) bytes += FIELD_BYTES + memoryOf((value as Record<string, Plain>)[name])
   return bytes
 }
 

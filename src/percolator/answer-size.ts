@@ -1,18 +1,40 @@
+import type { LockInfo } from './api.js'
 import { KvError } from './errors.js'
 
-/** What a pair counts for in the size of an answer or a transaction. */
-export function pairBytes({
-  key,
-  value,
-}: {
+/**
+ * What a key or a value costs in memory beside its bytes, in objects and Buffers. Measured in Node 20: 170 bytes per key
+ * that a scan returns, 390 per pair, 380 per lock.
+ */
+export const ENTRY_BYTES = 200
+
+interface AnyPair {
   readonly key: Uint8Array
   readonly value?: Uint8Array | undefined
-}): number {
+}
+
+/** Bytes of key and value: what a pair counts for in the size of a page or a transaction. */
+export function pairBytes({ key, value }: AnyPair): number {
   return key.length + (value?.length ?? 0)
 }
 
-/** @param limit in bytes of keys and values. */
+/** What a pair of an answer costs in memory. */
+export function pairCost({ key, value }: AnyPair): number {
+  return entryCost(key) + (value === undefined ? 0 : entryCost(value))
+}
+
+export function entryCost(bytes: Uint8Array): number {
+  return ENTRY_BYTES + bytes.length
+}
+
+/** What a lock of an answer costs, in memory or on its way. */
+export function lockCost({ key, primary, secondaries }: Pick<LockInfo, 'key' | 'primary' | 'secondaries'>): number {
+  let bytes = entryCost(key) + entryCost(primary)
+  for (const secondary of secondaries) bytes += secondary.length
+  return bytes
+}
+
+/** @param limit in bytes. */
 export function answerTooLarge(limit: number): KvError<'payload_too_large'> {
-  const detail = `the answer has over ${limit} bytes of keys and values: ask for fewer keys`
+  const detail = `the answer takes over ${limit} bytes, ${ENTRY_BYTES} per key and per value included: ask for less`
   return new KvError('payload_too_large', detail, { limit })
 }

@@ -2,59 +2,73 @@ import type { Limits } from '../limits.js'
 import { answerTooLarge } from '../percolator/answer-size.js'
 import { KvError } from '../percolator/errors.js'
 
-/** The memory of answers: of what reads have found, until the client has taken it. Counted, not allocated. */
-export class AnswerBudget {
-  readonly #limits: Pick<Limits, 'answerBytesMax' | 'answersBytesMax'>
-  #held = 0
+type AnswerLimits = Pick<Limits, 'answerBytesMax' | 'answersBytesMax'>
 
-  constructor(limits: Pick<Limits, 'answerBytesMax' | 'answersBytesMax'>) {
+interface Count {
+  heldBytes: number
+}
+
+/** The memory of answers: of what reads have found, until the client has taken it. Counted by leases, and by nothing else. */
+export class AnswerBudget {
+  readonly #limits: AnswerLimits
+  readonly #count: Count = { heldBytes: 0 }
+
+  constructor(limits: AnswerLimits) {
     this.#limits = limits
   }
 
   /** Of all answers that are not taken yet. */
   get heldBytes(): number {
-    return this.#held
-  }
-  get isSpent(): boolean {
-    return this.#held >= this.#limits.answersBytesMax
+    return this.#count.heldBytes
   }
 
-  hold(bytes: number): void {
-    this.#held += bytes
-  }
-  release(bytes: number): void {
-    this.#held -= bytes
+  /** Holds nothing yet. */
+  lease(): AnswerLease {
+    return new AnswerLease(this.#limits, this.#count)
   }
 
   /** Before a read of unknown size. @throws KvError `overloaded` */
   requireRoom(): void {
-    if (this.isSpent) throw new KvError('overloaded', 'clients have not taken the answers that were read for them', {})
-  }
-
-  /** @param bytes of one answer's keys and values. @throws KvError `payload_too_large` */
-  requireOneWithin(bytes: number): void {
-    if (bytes > this.#limits.answerBytesMax) throw answerTooLarge(this.#limits.answerBytesMax)
+    if (this.heldBytes >= this.#limits.answersBytesMax) throw noRoom()
   }
 }
 
-/** One answer that grows: held until `end`. */
-export class GrowingAnswer {
-  readonly #budget: AnswerBudget
+/** What one answer holds: given back once, by `end`; afterwards it holds nothing any more. */
+export class AnswerLease {
+  readonly #limits: AnswerLimits
+  readonly #count: Count
   #bytes = 0
+  #isOver = false
 
-  constructor(budget: AnswerBudget) {
-    this.#budget = budget
+  /** @internal */
+  constructor(limits: AnswerLimits, count: Count) {
+    this.#limits = limits
+    this.#count = count
   }
 
-  /** @throws KvError `payload_too_large` */
-  add(bytes: number): void {
+  /** Of something that has been read. @throws KvError `payload_too_large`; `overloaded` where the others leave no room */
+  grow(bytes: number): void {
+    this.hold(bytes)
+    const { answerBytesMax, answersBytesMax } = this.#limits
+    if (this.#bytes > answerBytesMax) throw answerTooLarge(answerBytesMax)
+    const { heldBytes } = this.#count
+    if (heldBytes > answersBytesMax && heldBytes > this.#bytes) throw noRoom() // One alone always fits.
+  }
+
+  /** Of something that is to be sent whatever it takes. */
+  hold(bytes: number): void {
+    if (this.#isOver) return
     this.#bytes += bytes
-    this.#budget.hold(bytes)
-    this.#budget.requireOneWithin(this.#bytes)
+    this.#count.heldBytes += bytes
   }
 
   end(): void {
-    this.#budget.release(this.#bytes)
+    this.#count.heldBytes -= this.#bytes
     this.#bytes = 0
+    this.#isOver = true
   }
+}
+
+function noRoom(): KvError<'overloaded'> {
+  return new KvError('overloaded', 'clients have not taken the answers that were read for them', {})
 }

@@ -1,6 +1,15 @@
-import type { GetAnswer, GetRequest, Pair, PercolatorApi, PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
+import type {
+  GetAnswer,
+  GetRequest,
+  Pair,
+  PercolatorApi,
+  PrewriteAnswer,
+  PrewriteRequest,
+  ScanLockAnswer,
+  ScanLockRequest,
+} from '../percolator/api.js'
 import type { Timestamp } from '../percolator/timestamp.js'
-import type { AnswerBudget } from './answer-budget.js'
+import type { AnswerBudget, AnswerLease } from './answer-budget.js'
 
 export interface StoredOutcome {
   readonly key: Uint8Array
@@ -77,6 +86,9 @@ export interface Store extends PercolatorApi {
 
   /** For reads that begin no transaction: sees all that is acknowledged, also while writes are refused, and so `tso` may be. */
   readTs(): Timestamp | Promise<Timestamp>
+
+  /** @param lease counts the locks that it finds for a client; absent: they are for the server itself. */
+  scanLock(request: ScanLockRequest, lease?: AnswerLease): Promise<ScanLockAnswer>
 
   /** The answer to a `get` where memory has it, without a promise; undefined: `get` has to say. */
   known(request: GetRequest): GetAnswer | undefined

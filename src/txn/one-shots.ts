@@ -4,12 +4,13 @@ import type { Resolver } from '../client/lock-resolver.js'
 import { Transaction, type TransactionOptions } from '../client/transaction.js'
 import { requirePassed } from '../gc/above-safe-point.js'
 import { LOCK_TTL_MS_DEFAULT, SLICE_ITEMS } from '../limits.js'
+import { ENTRY_BYTES, entryCost } from '../percolator/answer-size.js'
 import { isKvError } from '../percolator/errors.js'
 import { keyText } from '../percolator/key-text.js'
 import type { LateSignal } from '../percolator/late-signal.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
 import { inSlices } from '../slices.js'
-import { GrowingAnswer } from '../store/answer-budget.js'
+import type { AnswerLease } from '../store/answer-budget.js'
 import type { Claim, Store, StoredOutcome } from '../store/store.js'
 import { type Check, requireChecks } from './check.js'
 import { exactlyOnce, type Idempotency, type Once } from './idempotency.js'
@@ -129,7 +130,8 @@ export class OneShots {
     const txn = new Transaction(this.#home, startTs, OPTIONS[isolation])
     if (keys.read.size > 0) {
       const found = await txn.prefetch([...keys.read.values()])
-      for (const version of found.values()) prefetched.add(version?.value.length ?? 0)
+      for (const version of found.values())
+        prefetched.grow(version === undefined ? ENTRY_BYTES : entryCost(version.value))
       requireChecks(checks, (key) => found.get(keyText(key)))
     }
     const ran = runOps(txn, ops, answer)
@@ -168,12 +170,12 @@ function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {
 }
 
 interface CountedReads {
-  readonly prefetched: GrowingAnswer
-  readonly answer: GrowingAnswer
+  readonly prefetched: AnswerLease
+  readonly answer: AnswerLease
 }
 
 function countedReads({ answers }: Store): CountedReads {
-  return { prefetched: new GrowingAnswer(answers), answer: new GrowingAnswer(answers) }
+  return { prefetched: answers.lease(), answer: answers.lease() }
 }
 
 /** Two phases would take the latches that are held; 1PC only falls back to them where it finds locks of its own. */

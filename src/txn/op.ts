@@ -1,12 +1,12 @@
 import type { MergedVersion, Transaction } from '../client/transaction.js'
 import type { MergedPair } from '../client/write-buffer.js'
 import { SLICE_ITEMS } from '../limits.js'
-import { pairBytes } from '../percolator/answer-size.js'
+import { ENTRY_BYTES, entryCost, pairCost } from '../percolator/answer-size.js'
 import { invalid, printKey } from '../percolator/errors.js'
 import { asBuffer } from '../percolator/key-text.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 import { Slices } from '../slices.js'
-import type { GrowingAnswer } from '../store/answer-budget.js'
+import type { AnswerLease } from '../store/answer-budget.js'
 
 /** One step of a transaction, as a client lists them. */
 export type Op =
@@ -39,7 +39,7 @@ const INT64_MIN = -(2n ** 63n)
  * @throws KvError `already_exists`, `invalid_argument` (an increment of what is no number), `payload_too_large`, and
  *   what the transaction's reads and locks throw.
  */
-export function runOps(txn: Transaction, ops: readonly Op[], answer: GrowingAnswer): OpResult[] | Promise<OpResult[]> {
+export function runOps(txn: Transaction, ops: readonly Op[], answer: AnswerLease): OpResult[] | Promise<OpResult[]> {
   const results: OpResult[] = []
   while (results.length < Math.min(ops.length, SLICE_ITEMS)) {
     const result = runOp(txn, ops[results.length] as Op, results.length)
@@ -58,14 +58,14 @@ async function runRest(
   ops: readonly Op[],
   results: OpResult[],
   running: Promise<OpResult> | undefined,
-  answer: GrowingAnswer,
+  answer: AnswerLease,
 ): Promise<OpResult[]> {
   const slices = new Slices()
   for (let step: OpResult | Promise<OpResult> | undefined = running; ; step = undefined) {
     step ??= runOp(txn, ops[results.length] as Op, results.length)
     const result: OpResult = step instanceof Promise ? await step : step
     results.push(result)
-    answer.add(bytesOf(result))
+    answer.grow(costOf(result))
     if (results.length === ops.length) return results
     const pause = slices.next()
     if (pause !== undefined) await pause
@@ -106,9 +106,9 @@ async function increment(txn: Transaction, op: Extract<Op, { op: 'increment' }>,
   return { value }
 }
 
-function bytesOf(result: OpResult): number {
-  if ('pairs' in result) return result.pairs.reduce((sum, pair) => sum + pairBytes(pair), 0)
-  return 'value' in result ? (result.value?.length ?? 0) : 0
+function costOf(result: OpResult): number {
+  if ('pairs' in result) return result.pairs.reduce((sum, pair) => sum + pairCost(pair), ENTRY_BYTES)
+  return 'value' in result && result.value !== undefined ? entryCost(result.value) : ENTRY_BYTES
 }
 
 /** Decimal text in the range of a signed 64-bit integer, as counters elsewhere have it. */

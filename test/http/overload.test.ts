@@ -366,9 +366,9 @@ describe('limits of one request', () => {
   })
 
   test('the bytes of an answer, of one key’s history and of locks too', async () => {
-    const server = await start({ limits: { answerBytesMax: 2000, pageBytesMax: 1000 } })
-    for (let i = 0; i < 3; i++) await server.put('k', 'v'.repeat(900))
-    for (const key of ['a', 'b', 'c']) await server.put(key, 'v'.repeat(900))
+    const server = await start({ limits: { answerBytesMax: 5000, pageBytesMax: 2000 } })
+    for (let i = 0; i < 3; i++) await server.put('k', 'v'.repeat(1600))
+    for (const key of ['a', 'b', 'c']) await server.put(key, 'v'.repeat(1600))
     const ts = Number((await server.ok('tso', {}))['ts'])
     expectProblem(await server.call('scan', { limit: 10, ts }), 'payload_too_large', { limit: 2000 })
     expectProblem(await server.call('batch_get', { keys: ['a', 'b', 'c'], ts }), 'payload_too_large')

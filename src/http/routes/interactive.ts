@@ -125,7 +125,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const given = (await decodeOps(request)).ops
     if (given.some(isWrite)) request.grant.requireWrite()
     const ops = given.map(opOf)
-    const read = new GrowingAnswer(store.answers)
+    const read = store.answers.lease()
     const run = (txn: Transaction) => txn.atomically(async () => runOps(txn, ops, read))
     try {
       return await answer(request, reply, { results: await openTransactions.write(txnOf(request), run) })

@@ -81,7 +81,14 @@ export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppCon
     if (body.keys === undefined) grant.requireEveryKey()
     return store.resolveLock(resolveLockRequest(body))
   })
-  call('scan_lock', 'read', schemas.ScanLockBody, (body) => store.scanLock(body))
+  call('scan_lock', 'read', schemas.ScanLockBody, async (body) => {
+    const lease = store.answers.lease()
+    try {
+      return await store.scanLock(body, lease)
+    } finally {
+      lease.end()
+    }
+  })
   call('gc', 'admin', schemas.GcBody, ({ safePoint }) => {
     if (safePoint > store.clock()) throw invalid('safe_point', 'safe_point is in the future')
     return collectGarbage(store, safePoint)

@@ -192,7 +192,7 @@ class LevelDbStore implements Store {
   readonly get: Store['get'] = (request) => this.#reads.get(request)
   readonly batchGet: Store['batchGet'] = (request) => this.#reads.batchGet(request)
   readonly scan: Store['scan'] = (request) => this.#reads.scan(request)
-  readonly scanLock: Store['scanLock'] = (request) => this.#reads.scanLock(request)
+  readonly scanLock: Store['scanLock'] = (request, lease) => this.#reads.scanLock(request, lease)
   readonly mvccGetByKey: Store['mvccGetByKey'] = (request) => this.#reads.mvccGetByKey(request)
   readonly mvccGetByStartTs: Store['mvccGetByStartTs'] = (request) => this.#reads.mvccGetByStartTs(request)
   readonly validateReads: Store['validateReads'] = (request) =>

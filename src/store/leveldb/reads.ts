@@ -2,7 +2,7 @@ import { blocksRead } from '../../percolator/actions/get.js'
 import { mvccGet } from '../../percolator/actions/mvcc-get.js'
 import { locksWithinLimit } from '../../percolator/actions/scan.js'
 import { scanLock } from '../../percolator/actions/scan-lock.js'
-import { pairBytes } from '../../percolator/answer-size.js'
+import { ENTRY_BYTES, entryCost, lockCost, pairBytes, pairCost } from '../../percolator/answer-size.js'
 import type {
   BatchGetRequest,
   GetAnswer,
@@ -24,7 +24,7 @@ import { keyLocked, keysLocked, printKey } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
 import { inSlices } from '../../slices.js'
-import type { AnswerBudget } from '../answer-budget.js'
+import type { AnswerBudget, AnswerLease } from '../answer-budget.js'
 import { type Engine, pagesOf } from './engine.js'
 import { CF_WRITE, keyRange, newestKey, valueKey } from './keyspace.js'
 import type { LockEntry } from './lock-table.js'
@@ -35,12 +35,15 @@ import { readAllValues, readHistory, readValues, readVersions, scanVersions } fr
 import { inKeyOrder, isInFlight, KEYS_AT_A_TIME, PAGE, type RowStore } from './row-store.js'
 
 const NOT_FOUND: GetAnswer = { found: false }
+const NOTHING = new Uint8Array()
 /** Keys that are cheaper to look up one by one than with a snapshot, which takes LevelDB's mutex twice. */
 const LOOK_UPS_MAX = 8
-/** What a lock or write record counts for in an answer, beside its keys and value. */
-const RECORD_BYTES = 64
-/** Values that a scan reads before it looks at their size. */
-const VALUES_AT_A_TIME = 64
+/** Long values that a scan reads before it looks at their size, and afterwards as many as have some `VALUES_BYTES`. */
+const VALUES_AT_FIRST = 16
+const VALUES_AT_A_TIME = 256
+const VALUES_BYTES = 4 * 1024 * 1024
+
+type Version = Parameters<typeof readValues>[1][number]
 
 /** The calls that read. None of them takes a latch. */
 export class Reads {
@@ -125,7 +128,7 @@ export class Reads {
       for (;;) {
         await this.#rows.admitRead(ts)
         const known = this.#allKnown(keys, ts)
-        if (known !== undefined) return { pairs: this.#withinLimit(known) }
+        if (known !== undefined) return { pairs: this.#withinLimits(known) }
         const blocking = keys.flatMap((key) => {
           const entry = this.#rows.locks.get(key)
           return entry !== undefined && blocks(entry, ts) ? [entry] : []
@@ -135,11 +138,11 @@ export class Reads {
           continue
         }
         const lookedUp = await this.#lookUpFew(keys, ts)
-        if (lookedUp !== undefined) return { pairs: this.#withinLimit(lookedUp) }
+        if (lookedUp !== undefined) return { pairs: this.#withinLimits(lookedUp) }
+        const lease = this.#answers.lease()
         const snapshot = this.#rows.engine.snapshot()
         try {
           const pairs: Pair[] = []
-          let bytes = 0
           for (let from = 0; from < keys.length; from += KEYS_AT_A_TIME) {
             const chunk = keys.slice(from, from + KEYS_AT_A_TIME)
             const writes = await readVersions(snapshot, chunk, ts)
@@ -147,14 +150,11 @@ export class Reads {
               const write = writes[i]
               return write?.type === 'put' ? [{ key, write }] : []
             })
-            for (const pair of await readPairs(snapshot, found)) {
-              pairs.push(pair)
-              bytes += pairBytes(pair)
-            }
-            this.#answers.requireOneWithin(bytes)
+            await this.#readPairsInto(pairs, snapshot, found, pairCost, lease)
           }
           return { pairs }
         } finally {
+          lease.end()
           await snapshot.close()
         }
       }
@@ -208,9 +208,11 @@ export class Reads {
         if (walked instanceof Promise) await walked
         const infos = blocking.map((entry) => this.#rows.infoOf(entry))
         const pendingBefore = blocking.map((entry) => entry.pending)
+        const lease = this.#answers.lease()
         const snapshot = this.#rows.engine.snapshot()
         try {
-          const found = await scanVersions(snapshot, { start, end }, ts, limit, reverse)
+          const grow = (bytes: number): void => lease.grow(bytes)
+          const found = await scanVersions(snapshot, { start, end }, ts, limit, reverse, grow)
           if (blocking.length > 0) {
             const met = new Set(locksWithinLimit(found, infos, limit, reverse).map((lock) => keyText(lock.key)))
             const pending = blocking.flatMap((entry, i) => (met.has(keyText(entry.key)) ? [pendingBefore[i]] : []))
@@ -222,52 +224,73 @@ export class Reads {
             if (locks.length > 0) throw keysLocked(inKeyOrder(locks))
           }
           if (keyOnly) return { pairs: found.map(({ key, write }) => ({ key, commitTs: write.commitTs })) }
-          return await this.#readPairsWithin(snapshot, found, bytesMax)
+          const pairs: Pair[] = []
+          const isCut = await this.#readPairsInto(pairs, snapshot, found, longValueCost, lease, bytesMax)
+          return isCut ? { pairs, isCut } : { pairs }
         } finally {
+          lease.end()
           await snapshot.close()
         }
       }
     })
   }
 
-  /** @param bytesMax undefined: an answer that grows too large is refused rather than cut. */
-  async #readPairsWithin(
+  /**
+   * Reads the values of versions, some at a time, and counts them before it goes on.
+   * @param costOf what a pair adds to what has been counted of its version.
+   * @param bytesMax of keys and values, after which it ends; undefined: an answer that grows too large is refused.
+   * @returns whether it ended so.
+   */
+  async #readPairsInto(
+    pairs: Pair[],
     engine: Parameters<typeof readPairs>[0],
-    found: Parameters<typeof readValues>[1],
-    bytesMax: number | undefined,
-  ): Promise<ScanAnswer> {
-    const pairs: Pair[] = []
+    found: readonly Version[],
+    costOf: (pair: Pair, version: Version) => number,
+    lease: AnswerLease,
+    bytesMax = Number.POSITIVE_INFINITY,
+  ): Promise<boolean> {
     let bytes = 0
-    for (let from = 0; from < found.length; from += VALUES_AT_A_TIME) {
-      for (const pair of await readPairs(engine, found.slice(from, from + VALUES_AT_A_TIME))) {
+    for (let from = 0; from < found.length; ) {
+      const some = found.slice(from, from + (from === 0 ? VALUES_AT_FIRST : valuesAtATime(bytes / from)))
+      const read = await readPairs(engine, some)
+      let cost = 0
+      for (const [i, pair] of read.entries()) {
         pairs.push(pair)
         bytes += pairBytes(pair)
-        if (bytesMax !== undefined && bytes >= bytesMax) return { pairs, isCut: pairs.length < found.length }
+        cost += costOf(pair, some[i] as Version)
+        if (bytes >= bytesMax) return from + i + 1 < found.length
       }
-      this.#answers.requireOneWithin(bytes)
+      lease.grow(cost)
+      from += some.length
     }
-    return { pairs }
+    return false
   }
 
-  /** @throws KvError `payload_too_large` */
-  #withinLimit(pairs: readonly Pair[]): readonly Pair[] {
-    this.#answers.requireOneWithin(pairs.reduce((sum, pair) => sum + pairBytes(pair), 0))
-    return pairs
+  /** @throws KvError `payload_too_large`, `overloaded` */
+  #withinLimits(pairs: readonly Pair[]): readonly Pair[] {
+    const lease = this.#answers.lease()
+    try {
+      lease.grow(pairs.reduce((sum, pair) => sum + pairCost(pair), 0))
+      return pairs
+    } finally {
+      lease.end()
+    }
   }
 
-  scanLock({ maxTs, start, end, limit = Number.POSITIVE_INFINITY }: ScanLockRequest): Promise<ScanLockAnswer> {
+  scanLock(
+    { maxTs, start, end, limit = Number.POSITIVE_INFINITY }: ScanLockRequest,
+    lease?: AnswerLease,
+  ): Promise<ScanLockAnswer> {
     return this.#rows.guard(async () => {
       this.#rows.requireAvailable()
       if (maxTs !== TIMESTAMP_MAX) await this.#rows.observe(maxTs)
       const locks: LockInfo[] = []
-      let bytes = 0
       const visit = (entry: LockEntry): boolean => {
         const [info] = isInFlight(entry.lock)
           ? []
           : scanLock([{ ...entry, lock: this.#rows.seen(entry.lock) }], maxTs, 1)
         if (info === undefined) return true
-        bytes += RECORD_BYTES + info.key.length + info.primary.length
-        this.#answers.requireOneWithin(bytes)
+        lease?.grow(lockCost(info))
         return locks.push(info) < limit
       }
       await inSlices(this.#rows.locks.walk({ start, end }, visit))
@@ -295,16 +318,16 @@ export class Reads {
       pending = this.#rows.locks.get(key)?.pending
     }
     const entry = this.#rows.locks.get(key)
+    const lease = this.#answers.lease()
     const snapshot = this.#rows.engine.snapshot()
     try {
-      const writes = await readHistory(snapshot, key, TIMESTAMP_MAX, 'all')
-      let bytes = writes.reduce((sum, { shortValue }) => sum + RECORD_BYTES + (shortValue?.length ?? 0), 0)
-      const values = await readAllValues(snapshot, key, (value) => {
-        bytes += value.length
-        this.#answers.requireOneWithin(bytes)
+      const writes = await readHistory(snapshot, key, TIMESTAMP_MAX, 'all', ({ shortValue = NOTHING }) => {
+        lease.grow(ENTRY_BYTES + entryCost(shortValue))
       })
+      const values = await readAllValues(snapshot, key, (value) => lease.grow(entryCost(value)))
       return mvccGet({ key, lock: entry && this.#rows.seen(entry.lock), writes }, values)
     } finally {
+      lease.end()
       await snapshot.close()
     }
   }
@@ -331,6 +354,16 @@ export class Reads {
     await inSlices(this.#rows.locks.walk(range, visit))
     return found
   }
+}
+
+/** @param bytes of a pair, on average. */
+function valuesAtATime(bytes: number): number {
+  return Math.min(VALUES_AT_A_TIME, Math.max(1, Math.floor(VALUES_BYTES / Math.max(1, bytes))))
+}
+
+/** A short value was counted with its version. */
+function longValueCost({ value }: Pair, { write }: Version): number {
+  return write.shortValue === undefined && value !== undefined ? entryCost(value) : 0
 }
 
 /** Reads of the latest version pass over primary locks: their transactions have not committed. Not over one in doubt. */

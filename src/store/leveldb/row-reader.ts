@@ -1,3 +1,4 @@
+import { pairCost } from '../../percolator/answer-size.js'
 import { decodeKey, decodeKeyTs } from '../../percolator/codec/key.js'
 import { decodeWrite } from '../../percolator/codec/write.js'
 import { keyText } from '../../percolator/key-text.js'
@@ -22,6 +23,7 @@ export async function readHistory(
   key: Uint8Array,
   startTs: Timestamp,
   depth: HistoryDepth,
+  onWrite?: (write: WriteRecord) => void,
 ): Promise<WriteRecord[]> {
   if (depth === 'none') return []
   const writes: WriteRecord[] = []
@@ -29,6 +31,7 @@ export async function readHistory(
   for await (const page of pagesOf(engine, versionRange(CF_WRITE, key), NEXT_READ, first)) {
     for (const [recordKey, bytes] of page) {
       const write = decodeWrite(bytes, decodeKeyTs(recordKey))
+      onWrite?.(write)
       writes.push(write)
       if (endsHistory(write, startTs, depth)) return writes
     }
@@ -58,13 +61,17 @@ export interface ScannedVersion {
   readonly write: WriteRecord
 }
 
-/** The puts that a read at `ts` sees in a range, in scan order, at most `limit`. */
+/**
+ * The puts that a read at `ts` sees in a range, in scan order, at most `limit`.
+ * @param grow is told what they cost in memory, page by page; where it throws, nothing more is read.
+ */
 export async function scanVersions(
   engine: EngineReader,
   range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined },
   ts: Timestamp,
   limit: number,
   reverse: boolean,
+  grow: (bytes: number) => void,
 ): Promise<ScannedVersion[]> {
   const iterator = engine.iterator({ ...keyRange(CF_NEWEST, range.start, range.end), reverse })
   const found: ScannedVersion[] = []
@@ -78,11 +85,15 @@ export async function scanVersions(
       const older = isDense
         ? await walkOlderVersions(engine, reverse ? above.toReversed() : above, ts)
         : await readOlderVersions(engine, above, ts)
+      let cost = 0
       for (const { key, write: newestWrite } of newest) {
         if (found.length >= limit) break
         const write = isAbove(newestWrite, ts) ? older.get(keyText(key)) : newestWrite
-        if (write?.type === 'put') found.push({ key, write })
+        if (write?.type !== 'put') continue
+        found.push({ key, write })
+        cost += pairCost({ key, value: write.shortValue })
       }
+      grow(cost)
       if (entries.length < size || found.length >= limit) return found
     }
   } finally {
