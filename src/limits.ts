@@ -24,7 +24,7 @@ export interface Limits {
 
   /** Requests in flight. */
   readonly requestsMax: number
-  /** Of the bodies of requests in flight. */
+  /** Of the bodies of requests in flight, as far as they have arrived. */
   readonly bodiesBytesMax: number
   /** Of answers that their clients have not taken yet. */
   readonly answersBytesMax: number
@@ -96,7 +96,7 @@ export const JSON_AT_ONCE_BYTES_MAX = 256 * 1024
 /** Values of a body that are read before the clock is looked at, and bytes of text and byte strings. */
 export const BODY_STEP_VALUES = 8192
 export const BODY_STEP_BYTES = 256 * 1024
-/** Of an answer that is written before the clock is looked at; shorter ones never leave the turn. */
+/** Of an answer that is encoded in one turn; shorter ones are encoded at once, longer ones as they are taken. */
 export const ANSWER_STEP_BYTES = 256 * 1024
 /** Of lists and objects within each other in a body; requests need five. */
 export const BODY_DEPTH_MAX = 32
@@ -112,6 +112,11 @@ export const SCAN_PAGE = 1000
 export const STREAM_PAGE_BYTES = MIB
 /** Reads of ranges and of many keys that run at once: more than LevelDB has threads for, and what each has read so far is in memory. */
 export const LONG_READS_MAX = 8
+
+/** Bodies up to this size are never refused for the sake of others. The first bytes of any body are as good as small. */
+export const SMALL_BODY_BYTES = 16 * 1024
+/** A body that arrives more slowly than this stands still: it is the first to go when room is short. */
+export const STALLED_BODY_BYTES_PER_S = 64 * 1024
 
 export const TXN_TTL_MS_DEFAULT = 60_000
 export const TXN_TTL_MS_MAX = 24 * 60 * 60 * 1000

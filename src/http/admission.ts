@@ -10,8 +10,8 @@ export type Work = 'ending' | 'reading' | 'writing' | 'watching'
 
 /** The counters that decide. */
 export interface Load {
+  /** Whose bodies have arrived: the others are counted as connections. */
   readonly requests: number
-  readonly bodyBytes: number
   readonly answerBytes: number
   readonly locks: number
   readonly queuedBatches: number
@@ -41,13 +41,9 @@ export function pressureOf(load: Load, limits: Limits, before: Pressure): Pressu
   return { isQueueLong, isLoopLate }
 }
 
-/**
- * Why a request is to be shed; undefined: it is admitted.
- * @param bodyBytes that it announces.
- */
+/** Why a request is to be shed, whatever its body; undefined: it is admitted. */
 export function overloadOf(
   work: Work,
-  bodyBytes: number,
   load: Load,
   { isQueueLong, isLoopLate }: Pressure,
   limits: Limits,
@@ -55,8 +51,6 @@ export function overloadOf(
   if (work === 'watching') return undefined
   const share = work === 'ending' ? ENDING_SHARE : 1
   if (load.requests >= limits.requestsMax * share) return 'too many requests are in flight'
-  const bodies = bodiesOverloadOf(work, bodyBytes, load, limits)
-  if (bodies !== undefined) return bodies
   if (work === 'ending') return undefined
   if (load.answerBytes >= limits.answersBytesMax) return 'clients have not taken the answers that were read for them'
   if (isLoopLate) return 'the server is busy'
@@ -65,9 +59,13 @@ export function overloadOf(
   return load.locks >= limits.locksMax ? 'too many locks stand' : undefined
 }
 
-/** The same of a body alone. @param bodyBytes that are announced, or have come. */
-export function bodiesOverloadOf(work: Work, bodyBytes: number, load: Load, limits: Limits): string | undefined {
-  if (bodyBytes === 0 || load.bodyBytes === 0) return undefined // One alone always fits.
+/**
+ * Why a body is to be refused; undefined: there is room. One alone always fits.
+ * @param bytes of the body that have arrived, or will.
+ * @param otherBytes of the other bodies, as far as they have arrived.
+ */
+export function bodyOverloadOf(work: Work, bytes: number, otherBytes: number, limits: Limits): string | undefined {
   const max = limits.bodiesBytesMax * (work === 'ending' ? ENDING_SHARE : 1)
-  return load.bodyBytes + bodyBytes > max ? 'the bodies of the requests in flight are too long together' : undefined
+  if (otherBytes === 0 || bytes + otherBytes <= max) return undefined
+  return 'the bodies of the requests in flight are too long together'
 }

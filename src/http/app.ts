@@ -22,7 +22,7 @@ import { isWireBytes } from './bytes.js'
 import type { AppContext } from './context.js'
 import { routedUrl } from './key-url.js'
 import { compileLate } from './late-compilation.js'
-import { bodyTooLarge, problemOf } from './problem.js'
+import { problemOf } from './problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './query.js'
 import { receivingOptions } from './receiving.js'
 import { logRequests } from './request-log.js'
@@ -103,7 +103,6 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   })
 
   collectRoutes(app)
-  parseBodies(app, options.limits)
   app.setErrorHandler(sendProblem)
   app.setNotFoundHandler((request, reply) => {
     sendProblem(unroutable(app, request.method, request.originalUrl), request, reply)
@@ -121,6 +120,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   })
   const traffic = new Traffic(options.store, options.limits, options.log)
   traffic.watch(app)
+  parseBodies(app, traffic, options.limits)
   app.server.maxConnections = options.limits.connectionsMax
   let isClosing = false
   /** Connections that never carried a request: Node counts them neither as idle nor as busy, and would wait for them. */
@@ -194,15 +194,12 @@ function problemSender(log: Logger) {
     logged = { detail, atMs: nowMs }
     log.error({ reqId }, detail)
   }
-  return (thrown: unknown, request: FastifyRequest, reply: FastifyReply): void => {
-    const error = bodyTooLarge(thrown, request.routeOptions?.bodyLimit ?? 0) ?? thrown
+  return (error: unknown, request: FastifyRequest, reply: FastifyReply): void => {
     const { status, body, isServerFault } = problemOf(error, request.id)
     if (isKvError(error, 'storage_unavailable')) logStorage(withoutKey(error), request.id)
     else if (isServerFault) log.error({ err: error, reqId: request.id }, 'request failed')
     if (isKvError(error, 'overloaded')) reply.header('retry-after', RETRY_AFTER_S)
     if (isKvError(error, 'method_not_allowed')) reply.header('allow', error.fields.allow.join(', '))
-    const sent = answerProblem(request, reply, status, body)
-    if (sent instanceof Promise)
-      sent.catch((err: unknown) => log.error({ err, reqId: request.id }, 'a problem could not be sent'))
+    answerProblem(request, reply, status, body)
   }
 }

@@ -7,6 +7,7 @@ import { notJson } from './json-error.js'
 import { readJson } from './json-reader.js'
 import { foreignCharset } from './media-type.js'
 import { readMsgpack } from './msgpack-reader.js'
+import type { Traffic } from './traffic.js'
 
 const BASE64_GROWTH = 4 / 3
 /** Names of fields and ops are shorter, whatever the limits of keys and values. */
@@ -15,30 +16,36 @@ const NAMES_BYTES_MAX = 256
 type Done = (error: Error | null, body?: unknown) => void
 
 /** JSON and MessagePack; anything else is refused with 415, text/plain included. */
-export function parseBodies(app: FastifyInstance, { requestKeysMax, keyBytesMax, valueBytesMax }: Limits): void {
+export function parseBodies(app: FastifyInstance, traffic: Traffic, limits: Limits): void {
+  const { bodyBytesMax, requestKeysMax, keyBytesMax, valueBytesMax } = limits
   const bodyLimits = {
     valuesMax: BODY_VALUES_PER_KEY * requestKeysMax,
     textBytesMax: Math.ceil(BASE64_GROWTH * Math.max(keyBytesMax, valueBytesMax)) + NAMES_BYTES_MAX,
   }
   const parseJson = app.getDefaultJsonParser('error', 'error')
   app.removeAllContentTypeParsers()
-  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (request, body, done) => {
-    const bytes = body as Buffer
-    if (bytes.length === 0 && request.routeOptions.config.bodyMayBeEmpty) return done(null, undefined)
-    const charset = foreignCharset(request.headers['content-type'])
-    if (charset !== undefined) return done(unsupportedCharset(charset))
-    if (!isUtf8(bytes)) return done(invalid('body', 'the body is not UTF-8'))
-    if (bytes.length > JSON_AT_ONCE_BYTES_MAX)
-      return read(readJson(bytes, bodyLimits), done, ({ message }) => `the body is not JSON: ${message}`)
-    const text = bytes.toString('utf8')
-    return parseJson(request, text, (error, value) => done(error && notJson(text), value))
+  app.addContentTypeParser('application/json', (request, _payload, done) => {
+    traffic.readBody(request, bodyBytesMax, (error, bytes) => {
+      if (bytes === undefined) return done(error)
+      if (bytes.length === 0 && request.routeOptions.config.bodyMayBeEmpty) return done(null, undefined)
+      const charset = foreignCharset(request.headers['content-type'])
+      if (charset !== undefined) return done(unsupportedCharset(charset))
+      if (!isUtf8(bytes)) return done(invalid('body', 'the body is not UTF-8'))
+      if (bytes.length > JSON_AT_ONCE_BYTES_MAX)
+        return read(readJson(bytes, bodyLimits), done, ({ message }) => `the body is not JSON: ${message}`)
+      const text = bytes.toString('utf8')
+      return parseJson(request, text, (error, value) => done(error && notJson(text), value))
+    })
   })
   const msgpack = ['application/msgpack', 'application/x-msgpack', 'application/vnd.msgpack']
-  app.addContentTypeParser(msgpack, { parseAs: 'buffer' }, (request, body, done) => {
-    const charset = foreignCharset(request.headers['content-type'])
-    if (charset !== undefined) return done(unsupportedCharset(charset))
-    return read(readMsgpack(body as Buffer, bodyLimits), done, ({ message }) => {
-      return `the body is not one MessagePack value with UTF-8 in its strs and no extensions: ${message}`
+  app.addContentTypeParser(msgpack, (request, _payload, done) => {
+    traffic.readBody(request, bodyBytesMax, (error, bytes) => {
+      if (bytes === undefined) return done(error)
+      const charset = foreignCharset(request.headers['content-type'])
+      if (charset !== undefined) return done(unsupportedCharset(charset))
+      return read(readMsgpack(bytes, bodyLimits), done, ({ message }) => {
+        return `the body is not one MessagePack value with UTF-8 in its strs and no extensions: ${message}`
+      })
     })
   })
 }

@@ -80,12 +80,6 @@ function fromFastify(error: unknown): KvError | undefined {
   }
 }
 
-/** Of a body that fastify stopped reading. @param limit of the request's route, in bytes. */
-export function bodyTooLarge(error: unknown, limit: number): KvError<'payload_too_large'> | undefined {
-  if (!(error instanceof Error) || (error as FastifyError).code !== 'FST_ERR_CTP_BODY_TOO_LARGE') return undefined
-  return new KvError('payload_too_large', `the body has over ${limit} bytes`, { field: 'body', limit })
-}
-
 export type SchemaError = NonNullable<FastifyError['validation']>[number]
 
 /** How much of a name that a client made up is told back to it. */

@@ -1,19 +1,21 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { Limits } from '../limits.js'
 import { requireValue } from './bytes.js'
+import type { AppContext } from './context.js'
 
 /** Routes whose bodies are values, whatever their content type says, a malformed one too; DELETE ignores one. */
-export function rawBodies(app: FastifyInstance, limits: Limits, routes: (scope: FastifyInstance) => void): void {
+export function rawBodies(
+  app: FastifyInstance,
+  { limits, traffic }: Pick<AppContext, 'limits' | 'traffic'>,
+  routes: (scope: FastifyInstance) => void,
+): void {
   app.register(async (scope) => {
     scope.addHook('onRequest', (request, _reply, done) => {
       request.headers['content-type'] = 'application/octet-stream'
       done()
     })
-    scope.addHook('onRoute', (route) => {
-      route.bodyLimit = limits.valueBytesMax
-    })
     scope.removeAllContentTypeParsers()
-    scope.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body))
+    scope.addContentTypeParser('*', (request, _payload, done) => traffic.readBody(request, limits.valueBytesMax, done))
     routes(scope)
   })
 }

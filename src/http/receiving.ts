@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Limits } from '../limits.js'
+import { whenOver } from './answer-end.js'
 
 /** How often Node looks for requests that take too long to arrive. */
 const CHECKS_PER_TIMEOUT = 4
@@ -36,7 +37,7 @@ export function receiveStream(request: IncomingMessage, stalledMsMax: number): v
   }, stalledMsMax)
   check.unref()
   streaming.add(socket)
-  request.once('close', () => {
+  whenOver(request, () => {
     clearInterval(check)
     streaming.delete(socket)
   })

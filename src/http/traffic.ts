@@ -1,11 +1,14 @@
 import type { IncomingMessage } from 'node:http'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { Logger } from 'pino'
-import type { Limits } from '../limits.js'
+import { type Limits, SMALL_BODY_BYTES } from '../limits.js'
 import { KvError } from '../percolator/errors.js'
 import type { Store } from '../store/store.js'
-import { bodiesOverloadOf, type Load, NO_PRESSURE, overloadOf, pressureOf, type Work } from './admission.js'
+import { bodyOverloadOf, type Load, NO_PRESSURE, overloadOf, pressureOf, type Work } from './admission.js'
 import { whenOver } from './answer-end.js'
+import { ArrivingBodies } from './arriving-bodies.js'
+import { type BodyDone, BodyReader, type BodyRoom } from './body-reader.js'
+import { type Flight, InFlight } from './in-flight.js'
 import { LoopDelay } from './loop-delay.js'
 import { UntakenAnswers } from './untaken-answers.js'
 
@@ -13,17 +16,19 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** Default: `reading` for GET, `writing` for all else. */
     work?: Work
-    /** The handler reads the body as it comes: it is not counted. */
+    /** The handler reads the body as it comes: its bytes are not counted, and it arrives until the answer. */
     bodyIsStream?: boolean
   }
   interface FastifyRequest {
-    /** Of its body, while it is in flight; -1: it was not admitted, or is answered. */
-    bodyBytesHeld: number
+    /** What it counts for; undefined: it was not admitted. */
+    flight: Flight | undefined
   }
 }
 
 /** What `/v1/status` shows. */
 export interface TrafficStatus extends Load {
+  readonly receiving: number
+  readonly bodyBytes: number
   readonly streams: number
   readonly shed: number
 }
@@ -32,9 +37,9 @@ const HOLD_BACK_MS = 250
 const LOG_EVERY_MS = 10_000
 
 /** The requests in flight: counts what they hold, and turns away what would be too much before its body is read. */
-export class Traffic implements Load {
-  requests = 0
-  bodyBytes = 0
+export class Traffic implements Load, BodyRoom {
+  readonly #inFlight = new InFlight()
+  readonly #arriving = new ArrivingBodies()
   readonly #store: Store
   readonly #limits: Limits
   readonly #log: Logger
@@ -52,6 +57,9 @@ export class Traffic implements Load {
     this.#untaken = new UntakenAnswers(store.answers, limits.stalledMsMax)
   }
 
+  get requests(): number {
+    return this.#inFlight.requests
+  }
   get answerBytes(): number {
     return this.#store.answers.heldBytes
   }
@@ -69,15 +77,16 @@ export class Traffic implements Load {
   }
 
   get status(): TrafficStatus {
-    const { requests, bodyBytes, answerBytes, locks, queuedBatches, queuedBytes } = this
+    const { requests, receiving, bodyBytes } = this.#inFlight
+    const { answerBytes, locks, queuedBatches, queuedBytes } = this
     const loopDelayMs = Math.round(this.loopDelayMs)
-    const counts = { requests, bodyBytes, answerBytes, locks, queuedBatches, queuedBytes, loopDelayMs }
+    const counts = { requests, receiving, bodyBytes, answerBytes, locks, queuedBatches, queuedBytes, loopDelayMs }
     return { ...counts, streams: this.#streams, shed: this.#shed }
   }
 
   /** On an app without routes: those that come get their hooks. */
   watch(app: FastifyInstance): void {
-    app.decorateRequest('bodyBytesHeld', -1)
+    app.decorateRequest('flight')
     app.addHook('onRoute', (route) => {
       const { work = route.method === 'GET' || route.method === 'HEAD' ? 'reading' : 'writing' } = route.config ?? {}
       if (work === 'watching') return
@@ -86,7 +95,7 @@ export class Traffic implements Load {
       route.onRequest = [admit, ...[route.onRequest ?? []].flat()]
     })
     app.addHook('onSend', (request, reply, payload, done) => {
-      this.#answered(request)
+      request.flight?.end()
       this.#untaken.watch(reply, payload)
       done(null, payload)
     })
@@ -100,48 +109,62 @@ export class Traffic implements Load {
     whenOver(reply.raw, () => this.#streams--)
   }
 
-  #admit(request: FastifyRequest, work: Work): KvError | undefined {
-    if (request.bodyBytesHeld >= 0) return undefined // HEAD, which takes the hooks of its GET too.
-    const announced = Number(request.headers['content-length'] ?? 0)
-    const isRefusedAnyway = announced > this.#limits.bodyBytesMax
-    const bodyBytes = isRefusedAnyway ? 0 : announced
+  /** Why even reads are turned away at this moment. */
+  get overload(): string | undefined {
     this.#pressure = pressureOf(this, this.#limits, this.#pressure)
-    const overload = overloadOf(work, bodyBytes, this, this.#pressure, this.#limits)
+    return overloadOf('reading', this, this.#pressure, this.#limits)
+  }
+
+  #admit(request: FastifyRequest, work: Work): KvError | undefined {
+    if (request.flight !== undefined) return undefined // HEAD, which takes the hooks of its GET too.
+    this.#pressure = pressureOf(this, this.#limits, this.#pressure)
+    const announced = announcedBytes(request)
+    const overload =
+      overloadOf(work, this, this.#pressure, this.#limits) ??
+      (announced > SMALL_BODY_BYTES ? this.#bodyOverload(request, work, announced) : undefined)
     if (overload !== undefined) {
       holdBack(request.raw)
       return this.#refusal(overload)
     }
-    this.requests++
-    this.bodyBytes += bodyBytes
-    request.bodyBytesHeld = bodyBytes
-    const isChunked = request.headers['transfer-encoding'] !== undefined
-    if (isChunked && !request.routeOptions.config.bodyIsStream) this.#countChunks(request, work)
+    request.flight = this.#inFlight.begin(announced > 0)
     return undefined
   }
 
-  /** A chunked body says nothing beforehand: each chunk has to be admitted. */
-  #countChunks(request: FastifyRequest, work: Work): void {
-    const { raw } = request
-    const count = (chunk: Buffer): void => {
-      if (request.bodyBytesHeld < 0) return // Answered already: what comes is thrown away.
-      const overload = bodiesOverloadOf(work, chunk.length, this, this.#limits)
-      if (overload === undefined) {
-        this.bodyBytes += chunk.length
-        request.bodyBytesHeld += chunk.length
-        return
-      }
-      raw.off('data', count)
-      raw.emit('error', this.#refusal(overload)) // To whoever reads the body; the connection is left to answer on.
-    }
-    raw.on('data', count)
-    raw.pause() // Until the body is asked for.
+  /** Known beforehand: what is here leaves no room for it, even if those that stand still go. */
+  #bodyOverload({ routeOptions }: FastifyRequest, work: Work, announced: number): string | undefined {
+    const isCounted = announced <= this.#limits.bodyBytesMax && routeOptions.config.bodyIsStream !== true
+    const { bodyBytes } = this.#inFlight
+    if (!isCounted || bodyOverloadOf(work, announced, bodyBytes, this.#limits) === undefined) return undefined
+    return bodyOverloadOf(work, announced, bodyBytes - this.#arriving.stalledBytes, this.#limits)
   }
 
-  #answered(request: FastifyRequest): void {
-    if (request.bodyBytesHeld < 0) return
-    this.requests--
-    this.bodyBytes -= request.bodyBytesHeld
-    request.bodyBytesHeld = -1
+  /**
+   * Reads a body into memory.
+   * @param done may be told `payload_too_large`, `overloaded`, or `invalid_argument` where the connection broke.
+   */
+  readBody(request: FastifyRequest, bytesMax: number, done: BodyDone): void {
+    request.flight ??= this.#inFlight.begin(true) // Of a route that is never shed.
+    const { work = 'writing' } = request.routeOptions.config
+    new BodyReader({ message: request.raw, bytesMax, work, flight: request.flight, room: this, done }).start()
+  }
+
+  /** A long body has another piece: where there is no room, the bodies that stand still go first. */
+  arrived(body: BodyReader): void {
+    this.#arriving.moved(body)
+    const isOver = (): boolean => {
+      const { bodyBytes } = this.#inFlight
+      return bodyOverloadOf(body.work, body.heldBytes, bodyBytes - body.heldBytes, this.#limits) !== undefined
+    }
+    while (isOver() && this.#arriving.evictStalled(body));
+    if (isOver()) body.refuse()
+  }
+
+  gone(body: BodyReader): void {
+    this.#arriving.remove(body)
+  }
+
+  refusal(): Error {
+    return this.#refusal('the bodies of the requests in flight are too long together')
   }
 
   #refusal(why: string): KvError<'overloaded'> {
@@ -153,6 +176,13 @@ export class Traffic implements Load {
     }
     return new KvError('overloaded', why, {})
   }
+}
+
+/** Of its body; infinite where it comes in chunks and says nothing beforehand. */
+function announcedBytes({ method, headers }: FastifyRequest): number {
+  if (method === 'GET' || method === 'HEAD') return 0 // Theirs are thrown away.
+  if (headers['transfer-encoding'] !== undefined) return Number.POSITIVE_INFINITY
+  return Number(headers['content-length'] ?? 0)
 }
 
 /** Turning away what comes too fast is work too: nothing more is read from the connection for a while. */

@@ -1,5 +1,13 @@
 import { describe, expect, test } from 'vitest'
-import { type Load, NO_PRESSURE, overloadOf, type Pressure, pressureOf, type Work } from '../../src/http/admission.js'
+import {
+  bodyOverloadOf,
+  type Load,
+  NO_PRESSURE,
+  overloadOf,
+  type Pressure,
+  pressureOf,
+  type Work,
+} from '../../src/http/admission.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 
 const limits = {
@@ -14,7 +22,6 @@ const limits = {
 }
 const IDLE: Load = {
   requests: 0,
-  bodyBytes: 0,
   answerBytes: 0,
   locks: 0,
   queuedBatches: 0,
@@ -23,26 +30,35 @@ const IDLE: Load = {
 }
 const WORKS: readonly Work[] = ['ending', 'reading', 'writing', 'watching']
 
-const cases: readonly { name: string; load: Partial<Load>; bodyBytes?: number; shed: readonly Work[] }[] = [
+const cases: readonly { name: string; load: Partial<Load>; shed: readonly Work[] }[] = [
   { name: 'an idle server', load: {}, shed: [] },
-  { name: 'one below each bound', load: { requests: 9, bodyBytes: 899, locks: 49 }, bodyBytes: 100, shed: [] },
+  { name: 'one below each bound', load: { requests: 9, locks: 49 }, shed: [] },
   { name: 'requests', load: { requests: 10 }, shed: ['reading', 'writing'] },
   { name: 'twice as many requests', load: { requests: 20 }, shed: ['ending', 'reading', 'writing'] },
-  { name: 'bodies', load: { bodyBytes: 901 }, bodyBytes: 100, shed: ['reading', 'writing'] },
-  { name: 'bodies, and none more', load: { bodyBytes: 5000 }, shed: [] },
-  { name: 'twice the bodies', load: { bodyBytes: 1901 }, bodyBytes: 100, shed: ['ending', 'reading', 'writing'] },
-  { name: 'a body over the bound alone', load: {}, bodyBytes: 5000, shed: [] },
   { name: 'answers not taken', load: { answerBytes: 1000 }, shed: ['reading', 'writing'] },
   { name: 'batches in the queue', load: { queuedBatches: 100 }, shed: ['writing'] },
   { name: 'bytes in the queue', load: { queuedBytes: 1000 }, shed: ['writing'] },
   { name: 'a late event loop', load: { loopDelayMs: 201 }, shed: ['reading', 'writing'] },
   { name: 'locks', load: { locks: 50 }, shed: ['writing'] },
 ]
-for (const { name, load: part, bodyBytes = 0, shed } of cases) {
+for (const { name, load: part, shed } of cases) {
   test(`${name}: sheds ${shed.join(', ') || 'nothing'}`, () => {
     const load = { ...IDLE, ...part }
     const pressure = pressureOf(load, limits, NO_PRESSURE)
-    expect(WORKS.filter((work) => overloadOf(work, bodyBytes, load, pressure, limits) !== undefined)).toEqual(shed)
+    expect(WORKS.filter((work) => overloadOf(work, load, pressure, limits) !== undefined)).toEqual(shed)
+  })
+}
+
+const bodies: readonly { name: string; bytes: number; others: number; shed: readonly Work[] }[] = [
+  { name: 'as many as fit', bytes: 100, others: 900, shed: [] },
+  { name: 'one byte more', bytes: 100, others: 901, shed: ['reading', 'writing'] },
+  { name: 'twice as many', bytes: 100, others: 1901, shed: ['ending', 'reading', 'writing'] },
+  { name: 'one over the bound alone', bytes: 5000, others: 0, shed: [] },
+]
+for (const { name, bytes, others, shed } of bodies) {
+  test(`bodies, ${name}: sheds ${shed.join(', ') || 'nothing'}`, () => {
+    const works: readonly Work[] = ['ending', 'reading', 'writing']
+    expect(works.filter((work) => bodyOverloadOf(work, bytes, others, limits) !== undefined)).toEqual(shed)
   })
 }
 

@@ -94,7 +94,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     }
   }
 
-  rawBodies(app, limits, (scope) => {
+  rawBodies(app, context, (scope) => {
     const writing = { access: 'write', query: ['lock_wait_ms'], work: 'reading' } as const
     scope.put(TXN_KEY_ROUTE, { config: writing }, async (request, reply) => {
       const key = keyOf(request, limits)

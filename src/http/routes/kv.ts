@@ -46,7 +46,7 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
     }
   }
 
-  rawBodies(app, limits, (scope) => {
+  rawBodies(app, context, (scope) => {
     scope.delete(KEY_ROUTE, { config: { access: 'write', query: ['lock_wait_ms'] } }, async (request, reply) => {
       const key = keyOf(request, limits)
       return write(request, reply, key, { op: 'delete', key })

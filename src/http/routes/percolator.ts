@@ -9,7 +9,7 @@ import type {
   ReadSet,
   ResolveLockRequest,
 } from '../../percolator/api.js'
-import { invalid, KvError } from '../../percolator/errors.js'
+import { invalid } from '../../percolator/errors.js'
 import { sameKey } from '../../percolator/row.js'
 import type { Access } from '../access.js'
 import type { Work } from '../admission.js'

@@ -1,4 +1,5 @@
 import type { FastifyInstance } from 'fastify'
+import { RETRY_AFTER_S } from '../../limits.js'
 import { KvError } from '../../percolator/errors.js'
 import type { Store } from '../../store/store.js'
 import { answer, answerProblem } from '../answer.js'
@@ -19,12 +20,21 @@ export function statusRoutes(
   app.get('/livez', PROBING, (request, reply) => answer(request, reply, { status: 'ok' }))
 
   app.get('/readyz', PROBING, (request, reply) => {
-    if (store.probe()) return answer(request, reply, { status: 'ready' })
-    const detail = store.restoring ? 'a restore is not complete' : String(store.fault)
-    const error = new KvError('storage_unavailable', detail, {})
+    const error = unreadiness()
+    if (error === undefined) return answer(request, reply, { status: 'ready' })
+    if (error.code === 'overloaded') reply.header('retry-after', RETRY_AFTER_S)
     const { status, body } = problemOf(error, request.id)
     return answerProblem(request, reply, status, body)
   })
+
+  function unreadiness(): KvError | undefined {
+    if (!store.probe()) {
+      const detail = store.restoring ? 'a restore is not complete' : String(store.fault)
+      return new KvError('storage_unavailable', detail, {})
+    }
+    const { overload } = traffic
+    return overload === undefined ? undefined : new KvError('overloaded', overload, {})
+  }
 
   app.get('/v1/status', WATCHING, (request, reply) =>
     answer(request, reply, {
