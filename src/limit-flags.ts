@@ -32,6 +32,9 @@ const LIMIT_FLAGS: Readonly<Record<keyof Limits, LimitFlag>> = {
   txnsMax: count('open interactive transactions', 1),
   locksMax: count('locks that stand', 1),
 
+  outcomeBytesMax: bytes('stored for one request with an Idempotency-Key', 1024, GIB / 16),
+  outcomesBytesMax: bytes('stored for all of them', 1024),
+
   requestsMax: count('requests in flight', 1),
   bodiesBytesMax: bytes('of the bodies of requests in flight', 1024),
   answersBytesMax: bytes('of answers not taken yet', 1024),

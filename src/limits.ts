@@ -22,6 +22,11 @@ export interface Limits {
   /** Locks that stand: all of them are in memory. */
   readonly locksMax: number
 
+  /** Of the outcome that is stored for one request with an `Idempotency-Key`. */
+  readonly outcomeBytesMax: number
+  /** The same, of all that are stored; of one caller half as much. */
+  readonly outcomesBytesMax: number
+
   /** Requests in flight. */
   readonly requestsMax: number
   /** Of the bodies of requests in flight, as far as they have arrived. */
@@ -64,6 +69,9 @@ export const DEFAULT_LIMITS: Limits = {
   txnsBytesMax: 512 * MIB,
   txnsMax: 10_000,
   locksMax: 1_000_000,
+
+  outcomeBytesMax: MIB,
+  outcomesBytesMax: 8192 * MIB,
 
   requestsMax: 10_000,
   bodiesBytesMax: 256 * MIB,

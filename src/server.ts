@@ -14,7 +14,8 @@ import { AnswerBudget } from './store/answer-budget.js'
 import { type OpenedDatabase, openLevelDbStore } from './store/leveldb/leveldb-store.js'
 import { makeDirectory, unmakeDirectory } from './store/leveldb/make-directory.js'
 import type { Store } from './store/store.js'
-import { IDEMPOTENCY_MS, isOutcomeExpired } from './txn/idempotency.js'
+import { IDEMPOTENCY_MS } from './txn/idempotency.js'
+import { Outcomes } from './txn/outcomes.js'
 
 export interface RunningServer {
   /** With the port that it really listens on, and a name that clients can use. */
@@ -54,19 +55,19 @@ export async function startServer(config: Config, version: string, log: Logger):
       onClockStep: (message) => log.warn(message),
       answers: new AnswerBudget(limits),
     })
+    const outcomes = new Outcomes(store, limits)
     app = await createApp({
-      ...{ store, limits, version, durability, log, gc },
+      ...{ store, outcomes, limits, version, durability, log, gc },
       authenticate: secrets.tokens && ((token) => secrets.tokens?.grantOf(token)),
       browserGuard: config.tokenFile === undefined ? { loopbackNamesOnly: !config.insecure } : undefined,
       tls: secrets.tls,
     })
     await listen(app, host, port)
-    const collector = setInterval(() => {
-      const nowMs = running.store.steadyMs()
-      running.store
-        .collectOutcomes((record) => isOutcomeExpired(record, nowMs))
-        .catch((err) => log.error({ err }, 'old outcomes of idempotency keys stay'))
-    }, IDEMPOTENCY_MS)
+    const collect = (): void => {
+      outcomes.collect().catch((err) => log.error({ err }, 'old outcomes of idempotency keys stay'))
+    }
+    collect() // Counts those of earlier runs.
+    const collector = setInterval(collect, IDEMPOTENCY_MS)
     const running = { app, store }
     const url = urlOf(app, secrets.tls)
     return {

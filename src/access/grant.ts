@@ -24,11 +24,11 @@ export class Grant {
   readonly isScoped: boolean
   /** As the calls of a store take it; undefined: every key. */
   readonly reach: Reaches | undefined
-  readonly #mayWrite: boolean
+  readonly mayWrite: boolean
   readonly #prefixes: readonly Uint8Array[] | undefined
 
   constructor({ mayWrite, prefixes, identity }: Rights) {
-    this.#mayWrite = mayWrite
+    this.mayWrite = mayWrite
     this.#prefixes = prefixes
     this.isScoped = prefixes !== undefined
     this.reach = prefixes && ((key) => this.reaches(key))
@@ -36,7 +36,7 @@ export class Grant {
   }
 
   requireWrite(): void {
-    if (!this.#mayWrite) throw forbidden('this token is read-only')
+    if (!this.mayWrite) throw forbidden('this token is read-only')
   }
 
   /** For what acts on keys that the request does not name. */

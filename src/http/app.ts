@@ -11,6 +11,7 @@ import { isKvError, type KvError } from '../percolator/errors.js'
 import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
 import { OneShots } from '../txn/one-shots.js'
 import { OpenTransactions } from '../txn/open-transactions.js'
+import { Outcomes } from '../txn/outcomes.js'
 import { type Authenticate, guardRoutes } from './access.js'
 import { answerProblem } from './answer.js'
 import { closePipelined } from './answer-end.js'
@@ -41,7 +42,9 @@ import { takeTurns } from './turns.js'
 import { writtenTimestampKeyword } from './written-timestamp.js'
 
 export interface AppOptions
-  extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions' | 'pins' | 'gc' | 'traffic'> {
+  extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions' | 'outcomes' | 'pins' | 'gc' | 'traffic'> {
+  /** Default: they are never collected. */
+  readonly outcomes?: Outcomes
   /** Default: collects when it is asked to. */
   readonly gc?: GcOptions
   /** Requests are logged from `debug` on. */
@@ -149,7 +152,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   })
 
   const coordinator = new Coordinator(options.store, IN_PROCESS_COMMIT)
-  const openTransactions = new OpenTransactions(options.store, coordinator, options.limits)
+  const { outcomes = new Outcomes(options.store, options.limits) } = options
+  const openTransactions = new OpenTransactions(options.store, coordinator, outcomes, options.limits)
   app.addHook('preClose', () => openTransactions.close())
   const pins = await Pins.open(options.store)
   const gc = new GcWorker(
@@ -164,8 +168,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.addHook('preClose', () => gc.close())
   app.addHook('onClose', () => coordinator.idle())
 
-  const oneShots = new OneShots(options.store, coordinator.resolver)
-  const context = { ...options, coordinator, oneShots, openTransactions, pins, gc, traffic }
+  const oneShots = new OneShots(options.store, coordinator.resolver, outcomes)
+  const context = { ...options, outcomes, coordinator, oneShots, openTransactions, pins, gc, traffic }
   statusRoutes(app, context)
   kvRoutes(app, context)
   scanRoutes(app, context)

@@ -5,6 +5,7 @@ import type { Limits } from '../limits.js'
 import type { Store } from '../store/store.js'
 import type { OneShots } from '../txn/one-shots.js'
 import type { OpenTransactions } from '../txn/open-transactions.js'
+import type { Outcomes } from '../txn/outcomes.js'
 import type { Traffic } from './traffic.js'
 
 /** What every route is given. */
@@ -14,6 +15,7 @@ export interface AppContext {
   readonly coordinator: Coordinator
   readonly oneShots: OneShots
   readonly openTransactions: OpenTransactions
+  readonly outcomes: Outcomes
   readonly gc: GcWorker
   /** Collection stays below what they hold. */
   readonly pins: Pins

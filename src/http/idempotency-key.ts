@@ -22,11 +22,12 @@ export function idempotencyOf(request: FastifyRequest, asked: Plain): Idempotenc
   if (given.length > 1) throw invalid(HEADER, 'Idempotency-Key is given more than once')
   if (typeof header !== 'string' || !/^[\x20-\x7e]{1,255}$/.test(header))
     throw invalid(HEADER, 'Idempotency-Key must be 1 to 255 printable bytes')
-  const key = outcomeKey(header, request.grant.identity)
+  const { identity: caller, mayWrite } = request.grant
+  const idempotency = { key: outcomeKey(header, caller), caller, mayWrite }
   const fingerprint = inSlices(fingerprintOf(request.method, asked))
   return fingerprint instanceof Promise
-    ? fingerprint.then((hash) => ({ key, fingerprint: hash }))
-    : { key, fingerprint }
+    ? fingerprint.then((hash) => ({ ...idempotency, fingerprint: hash }))
+    : { ...idempotency, fingerprint }
 }
 
 function* fingerprintOf(method: string, asked: Plain): Generator<void, Buffer, void> {

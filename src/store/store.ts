@@ -121,8 +121,8 @@ export interface Store extends PercolatorApi {
   outcome(key: Uint8Array): Promise<Uint8Array | undefined>
   /** Stores the outcome of a request that wrote nothing; inside `once` on its key. */
   putOutcome(outcome: StoredOutcome): Promise<void>
-  /** Removes the outcomes for which `isExpired` holds. */
-  collectOutcomes(isExpired: (record: Uint8Array) => boolean): Promise<void>
+  /** Removes the outcomes for which `isExpired` holds. @returns bytes of keys and records of the others. */
+  collectOutcomes(isExpired: (record: Uint8Array) => boolean): Promise<number>
 
   /** What the server remembers of itself over restarts: records by name, those that begin with `prefix`. */
   serverRecords(prefix: string): Promise<ReadonlyMap<string, Uint8Array>>

@@ -13,9 +13,10 @@ import { inSlices } from '../slices.js'
 import type { AnswerLease } from '../store/answer-budget.js'
 import type { Claim, Store, StoredOutcome } from '../store/store.js'
 import { type Check, requireChecks } from './check.js'
-import { exactlyOnce, type Idempotency, type Once } from './idempotency.js'
+import type { Idempotency, Once } from './idempotency.js'
 import { IN_PROCESS_COMMIT } from './in-process-commit.js'
 import { type Op, type OpResult, runOps } from './op.js'
+import type { Outcomes } from './outcomes.js'
 
 export interface OneShot {
   readonly checks: readonly Check[]
@@ -44,11 +45,13 @@ export class OneShots {
   readonly #store: Store
   readonly #resolver: Resolver
   readonly #home: TransactionHome
+  readonly #outcomes: Outcomes
   readonly #noReads: CountedReads
 
   /** @param resolver of locks that stand in the way. */
-  constructor(store: Store, resolver: Resolver) {
+  constructor(store: Store, resolver: Resolver, outcomes: Outcomes) {
     this.#store = store
+    this.#outcomes = outcomes
     this.#resolver = resolver
     this.#home = { ...HOLDING_LATCHES, api: store }
     this.#noReads = countedReads(store)
@@ -58,7 +61,7 @@ export class OneShots {
    * Its keys are known beforehand, so it keeps the other writers of this process away from them and rarely loses; when it
    * does (to a client that coordinates itself), it starts again at a new start_ts.
    * @throws KvError `precondition_failed`, `already_exists`, `invalid_argument` (an increment of what is no number),
-   *   `write_conflict` after `maxRetries`, `key_locked` after `lockWaitMs`, `idempotency_mismatch`.
+   *   `write_conflict` after `maxRetries`, `key_locked` after `lockWaitMs`; what `Outcomes.once` throws.
    */
   run(request: OneShot): Promise<Once<OneShotAnswer>> {
     const planned = inSlices(planOf(request))
@@ -69,7 +72,7 @@ export class OneShots {
 
   #runPlanned(request: OneShot, { keys, claim }: Plan): Promise<Once<OneShotAnswer>> {
     const isReading = keys.read.size > 0 || request.ops.some(({ op }) => op === 'scan')
-    return exactlyOnce(this.#store, request.idempotency, async (stored) => {
+    return this.#outcomes.once(request.idempotency, keys.written.size > 0 ? 'written' : 'nothing', async (stored) => {
       let backoff: Backoff | undefined
       let passed = 0
       for (let retriesLeft = request.maxRetries; ; retriesLeft--) {

@@ -7,7 +7,8 @@ import { type Limits, LOCK_WAIT_MS_DEFAULT, TXN_REMEMBERED_MS, TXNS_REMEMBERED_M
 import { alreadyCommitted, belowSafePoint, KvError } from '../percolator/errors.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
 import type { Store } from '../store/store.js'
-import { exactlyOnce, type Idempotency, type Once } from './idempotency.js'
+import type { Idempotency, Once } from './idempotency.js'
+import type { Outcomes } from './outcomes.js'
 
 export interface BeginOptions {
   readonly mode: 'optimistic' | 'pessimistic'
@@ -111,14 +112,16 @@ export class OpenTransactions {
   readonly #ended = new Map<string, Ended>()
   readonly #store: Store
   readonly #coordinator: Coordinator
+  readonly #outcomes: Outcomes
   readonly #limits: TransactionLimits
   /** Of transactions that have no start_ts yet: it is not going to be below this. */
   readonly #beginning = new Set<{ readonly startTsMin: Timestamp }>()
   /** That the open ones hold. */
   #bytes = 0
 
-  constructor(store: Store, coordinator: Coordinator, limits: TransactionLimits) {
+  constructor(store: Store, coordinator: Coordinator, outcomes: Outcomes, limits: TransactionLimits) {
     this.#store = store
+    this.#outcomes = outcomes
     this.#coordinator = coordinator
     this.#limits = limits
   }
@@ -211,13 +214,14 @@ export class OpenTransactions {
 
   /**
    * Commits; again: the same answer, for a while.
-   * @param idempotency given: the answer is stored with the commit, and replayed over restarts too.
-   * @throws KvError `txn_not_found`, `idempotency_mismatch`; what `Transaction.commit` throws, the transaction is rolled
+   * @param idempotency given: the answer is stored with what is written, and replayed over restarts too.
+   * @throws KvError `txn_not_found`; what `Outcomes.once` throws, the transaction stays open then; what `Transaction.commit` throws, the transaction is rolled
    *   back then; `storage_unavailable`: unknown, commit again to learn.
    */
   commit(id: string, idempotency: Idempotency | undefined): Promise<Once<{ commitTs: Timestamp }>> {
     this.#open.get(id)?.touch()
-    return exactlyOnce(this.#store, idempotency, async (stored) => {
+    // Of an empty one too: after a restart it could not be run again.
+    return this.#outcomes.once(idempotency, idempotency?.mayWrite ? 'all' : 'nothing', async (stored) => {
       const ended = this.#ended.get(id)
       if (ended?.failure !== undefined) throw ended.failure
       if (ended !== undefined && ended.commitTs > 0) return { commitTs: ended.commitTs }

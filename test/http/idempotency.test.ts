@@ -5,9 +5,12 @@ import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import { IDEMPOTENCY_MS, isOutcomeExpired } from '../../src/txn/idempotency.js'
 import { withTempDir } from '../process/server-process.js'
+import { Clock, expectProblem, type Json, okBody, startServer, type TestServer, testServers } from './support.js'
 
 type App = Awaited<ReturnType<typeof createApp>>
 type Injected = Awaited<ReturnType<App['inject']>>
+
+const jsonOf = (answer: Injected): Json => answer.json<Json>()
 
 /** A server on a directory, with a clock that the test steps. */
 async function serve(directory: string, clock: { ms: number }) {
@@ -117,12 +120,13 @@ describe('Idempotency-Key', () => {
     expect(isReplayed(await txn(server.app, insert, 'insert d'))).toBe(true)
   })
 
-  test('a request that found nothing to write is stored as well', async () => {
+  test('of a request that wrote nothing nothing is stored: a repeat runs again', async () => {
     const read = { ops: [{ op: 'get', key: 'e' }] }
-    const first = await txn(server.app, read, 'read e')
+    expect((await txn(server.app, read, 'read e')).json().results).toEqual([{ found: false }])
     await put(server.app, 'e', '1', 'put e')
     const repeat = await txn(server.app, read, 'read e')
-    expect([isReplayed(repeat), repeat.json()]).toEqual([true, first.json()])
+    expect([isReplayed(repeat), repeat.json().results]).toEqual([false, [expect.objectContaining({ found: true })]])
+    expect(await server.store.outcome(Buffer.from('read e'))).toBeUndefined()
   })
 
   test('repeats sent together take effect once', async () => {
@@ -163,6 +167,20 @@ describe('Idempotency-Key', () => {
     expect(String(await server.store.outcome(key))).toBe('new')
   })
 
+  test('a collection does not wait for a key that is in use', async () => {
+    const [used, free] = [Buffer.from('in use'), Buffer.from('not in use')]
+    for (const key of [used, free]) await server.store.putOutcome({ key, record: Buffer.from('old') })
+    let release = (): void => {}
+    const using = server.store.once(used, () => new Promise<void>((done) => (release = done)))
+    await server.store.collectOutcomes((bytes) => String(bytes) === 'old')
+    expect([await server.store.outcome(used), await server.store.outcome(free)]).toEqual([
+      Buffer.from('old'),
+      undefined,
+    ])
+    release()
+    await using
+  })
+
   test.each(['', 'x'.repeat(256), 'tab\there', 'caf\u00e9'])('%j is no key', async (key) => {
     const answer = await put(server.app, 'f', '1', key)
     expect([answer.statusCode, answer.json().code, answer.json().field]).toEqual([
@@ -170,5 +188,105 @@ describe('Idempotency-Key', () => {
       'invalid_argument',
       'idempotency-key',
     ])
+  })
+})
+
+describe('what is stored for an Idempotency-Key is bounded', () => {
+  const start = testServers()
+  const secrets = { reader: 'r'.repeat(32), app: 'a'.repeat(32), other: 'o'.repeat(32) }
+  const tokens = Object.entries(secrets)
+    .map(([name, secret]) => `${name === 'reader' ? 'ro' : 'rw'} ${secret} name=${name}`)
+    .join('\n')
+  const as = (name: keyof typeof secrets, key: string) => ({
+    ...{ authorization: `Bearer ${secrets[name]}`, 'idempotency-key': key },
+  })
+  const storedBytes = ({ store }: TestServer): Promise<number> => store.collectOutcomes(() => false)
+
+  test('a read-only token stores nothing, however much it reads', async () => {
+    const server = await start({ tokens })
+    const url = (key: string) => `/v1/kv/${key}`
+    for (let i = 0; i < 20; i++)
+      okBody(await server.send('PUT', url(`k${i}`), as('app', `put ${i}`), Buffer.alloc(50_000)))
+    const before = await storedBytes(server)
+    for (let i = 0; i < 20; i++) {
+      okBody(await server.post('/v1/txn', { ops: [{ op: 'scan', limit: 100 }] }, as('reader', `read ${i}`)))
+      const begun = await server.post('/v1/txn/begin', {}, as('reader', 'begin'))
+      okBody(await server.post(`/v1/txn/${begun.json<Json>()['txn']}/commit`, {}, as('reader', `commit ${i}`)))
+    }
+    expect(await storedBytes(server)).toBe(before)
+  })
+
+  test('an outcome that is too long is refused before anything is written', async () => {
+    const server = await start({ limits: { outcomeBytesMax: 4096 } })
+    await server.put('long', 'v'.repeat(3000))
+    const key = { 'idempotency-key': 'once' }
+    const put = { op: 'put', key: 'k', value: '1' }
+    const [read, tiny] = [
+      { op: 'get', key: 'long' },
+      { op: 'scan', prefix: 'none' },
+    ]
+    for (const ops of [
+      [read, read, put],
+      [...Array.from({ length: 1000 }, () => tiny), put],
+    ]) {
+      expectProblem(await server.post('/v1/txn', { ops }, key), 'payload_too_large', { limit: 4096 })
+      expect((await server.get('/v1/kv/k')).statusCode).toBe(404)
+      okBody(await server.post('/v1/txn', { ops: ops.slice(0, -1) }, key)) // Without a write nothing is stored.
+    }
+    const fits = await server.post('/v1/txn', { ops: [read, put] }, key)
+    const again = await server.post('/v1/txn', { ops: [read, put] }, key)
+    expect([okBody(fits), isReplayed(again)]).toEqual([okBody(again), true])
+    expect(await server.ok('scan_lock', { max_ts: Number.MAX_SAFE_INTEGER })).toEqual({ locks: [] })
+  })
+
+  test('of all, and of one caller: beyond it nothing is written, repeats are answered, and time makes room', async () => {
+    const clock = new Clock()
+    const server = await start({ tokens, limits: { outcomesBytesMax: 4000 }, now: clock.now })
+    const put = (name: keyof typeof secrets, key: string) => server.send('PUT', `/v1/kv/${key}`, as(name, key), 'v')
+    const fill = async (name: keyof typeof secrets): Promise<number> => {
+      for (let i = 0; ; i++) {
+        const answer = await put(name, `${name}${i}`)
+        if (answer.statusCode === 200) continue
+        expectProblem(answer, 'overloaded')
+        expect(answer.headers['retry-after']).toBe('1')
+        expect((await server.get(`/v1/kv/${name}${i}`, as('reader', 'x'))).statusCode).toBe(404)
+        return i
+      }
+    }
+    const ofOne = await fill('app')
+    expect(ofOne).toBeGreaterThan(5)
+    expect(await fill('other')).toBe(ofOne) // The other half.
+    expect(isReplayed(await put('app', 'app0'))).toBe(true)
+    okBody(await server.post('/v1/txn', { ops: [{ op: 'get', key: 'app0' }] }, as('app', 'a read')))
+    okBody(await server.send('PUT', '/v1/kv/unkeyed', { authorization: `Bearer ${secrets.app}` }, 'v'))
+    const begun = jsonOf(await server.post('/v1/txn/begin', {}, as('app', 'begin')))
+    const txn = `/v1/txn/${begun['txn']}`
+    okBody(await server.send('PUT', `${txn}/kv/in-txn`, as('app', 'x'), 'v'))
+    expectProblem(await server.post(`${txn}/commit`, {}, as('app', 'commit')), 'overloaded')
+    expect(await server.get(txn, as('app', 'x')).then(okBody)).toMatchObject({ state: 'open' })
+    clock.ms += IDEMPOTENCY_MS + 61_000
+    await server.collectOutcomes()
+    expect(await storedBytes(server)).toBe(0)
+    okBody(await put('app', 'later'))
+    okBody(await put('other', 'later too'))
+  })
+
+  test('those of an earlier run are counted, and as many as there are expire together', async () => {
+    const clock = new Clock()
+    const first = await startServer({ now: clock.now })
+    await Promise.all(
+      Array.from({ length: 1500 }, (_, i) => first.send('PUT', `/v1/kv/k${i}`, { 'idempotency-key': `${i}` }, 'v')),
+    )
+    await first.app.close()
+    await first.store.close()
+    const { directory } = first
+    const server = await start({ directory, now: clock.now, limits: { outcomesBytesMax: 10_000 } })
+    const put = () => server.send('PUT', '/v1/kv/k', { 'idempotency-key': 'new' }, 'v')
+    await server.collectOutcomes()
+    expectProblem(await put(), 'overloaded')
+    clock.ms += IDEMPOTENCY_MS + 1
+    await server.collectOutcomes()
+    expect(await storedBytes(server)).toBe(0)
+    okBody(await put())
   })
 })

@@ -4,6 +4,7 @@ import { afterEach, describe, expect, test, vi } from 'vitest'
 import { createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
+import { Outcomes } from '../../src/txn/outcomes.js'
 import {
   expectProblem,
   type Headers,
@@ -88,7 +89,8 @@ async function reopen({ app, store, directory }: TestServer): Promise<TestServer
   await store.close()
   const again = await openLevelDbStore({ directory, durability: 'async' })
   const context = { store: again, version: '0.0.0-test', durability: 'async', log: pino({ level: 'silent' }) } as const
-  return new TestServer(await createApp({ ...context, limits: DEFAULT_LIMITS }), again, directory)
+  const outcomes = new Outcomes(again, DEFAULT_LIMITS)
+  return new TestServer(await createApp({ ...context, outcomes, limits: DEFAULT_LIMITS }), again, directory, outcomes)
 }
 
 const locksOf = async (server: TestServer): Promise<Json[]> =>

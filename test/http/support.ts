@@ -14,6 +14,7 @@ import { AnswerBudget } from '../../src/store/answer-budget.js'
 import type { Engine } from '../../src/store/leveldb/engine.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
+import { Outcomes } from '../../src/txn/outcomes.js'
 
 export type Json = Record<string, unknown>
 export type Headers = Record<string, string>
@@ -73,7 +74,13 @@ export class TestServer {
     readonly app: FastifyInstance,
     readonly store: Store,
     readonly directory: string,
+    readonly outcomes: Outcomes,
   ) {}
+
+  /** As the server does from time to time. */
+  collectOutcomes(): Promise<void> {
+    return this.outcomes.collect()
+  }
 
   send(method: Method, url: string, headers: Headers = {}, payload?: string | Buffer): Promise<LightMyRequestResponse> {
     return this.app.inject({ method, url, headers, ...(payload === undefined ? {} : { payload }) })
@@ -168,8 +175,9 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
   const context = { store, version: '0.0.0-test', durability: 'async', log } as const
   const known = tokens === undefined ? undefined : parseTokens(tokens)
   const authenticate = known && ((token: string) => known.grantOf(token))
-  const app = await createApp({ ...context, limits, authenticate, browserGuard })
-  return new TestServer(app, store, directory)
+  const outcomes = new Outcomes(store, limits)
+  const app = await createApp({ ...context, outcomes, limits, authenticate, browserGuard })
+  return new TestServer(app, store, directory, outcomes)
 }
 
 /** A clock that tests step. */

@@ -1,10 +1,12 @@
 import { LockResolver } from '../../src/client/lock-resolver.js'
 import { GcWorker } from '../../src/gc/gc-worker.js'
 import { Pins } from '../../src/gc/pins.js'
+import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { KvError } from '../../src/percolator/errors.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
 import { OneShots } from '../../src/txn/one-shots.js'
+import { Outcomes } from '../../src/txn/outcomes.js'
 import type { Disk } from './disk.js'
 import type { Faults } from './faults.js'
 import type { Ledger } from './ledger.js'
@@ -92,7 +94,14 @@ export class Server {
         { store, pins, openTransactions: () => [], onError: () => {} },
         { lifeTimeMs: 0, intervalMs: 0 }, // It collects when a client asks.
       )
-      this.#running = { owner, store, resolver, oneShots: new OneShots(store, resolver), pins, gc }
+      this.#running = {
+        owner,
+        store,
+        resolver,
+        oneShots: new OneShots(store, resolver, new Outcomes(store, DEFAULT_LIMITS)),
+        pins,
+        gc,
+      }
     } catch (error) {
       if (!isEngineError(error)) this.#world.violations.add('start', `the server did not start: ${String(error)}`)
       this.kill('process')

@@ -276,7 +276,9 @@ export class Client {
       maxRetries: random.below(3),
       lockWaitMs: random.pick([0, 50, 4000]),
       isolation,
-      ...(isOnce ? { idempotency: { key, fingerprint: createHash('sha256').update(key).digest() } } : {}),
+      ...(isOnce
+        ? { idempotency: { key, mayWrite: true, fingerprint: createHash('sha256').update(key).digest() } }
+        : {}),
     }
     const { floor } = history
     seen.outcome = 'unknown'

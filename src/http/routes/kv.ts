@@ -36,7 +36,14 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
     const checks = checksOf(key, preconditionsOf(request.headers))
     const wait = lockWaitMs(request.query as RawQuery)
     const idempotency = await idempotencyOf(request, { checks, op })
-    const txn = { checks, ops: [op], maxRetries: MAX_RETRIES_DEFAULT, lockWaitMs: wait, idempotency }
+    const txn = {
+      checks,
+      ops: [op],
+      maxRetries: MAX_RETRIES_DEFAULT,
+      lockWaitMs: wait,
+      idempotency,
+      signal: hangUp(reply.raw),
+    }
     try {
       const outcome = await oneShots.run(txn)
       return answerOutcome(request, reply, outcome, { commitTs: outcome.answer.commitTs })

@@ -13,7 +13,7 @@ const WATCHING = { config: { access: 'read', work: 'watching' } } as const
 /** `/livez`: the process answers. `/readyz`: it can serve. `/v1/status`: what it is and how it is doing. */
 export function statusRoutes(
   app: FastifyInstance,
-  { store, version, durability, openTransactions, traffic, gc }: AppContext,
+  { store, version, durability, openTransactions, outcomes, traffic, gc }: AppContext,
 ): void {
   const startedAt = performance.now()
 
@@ -47,7 +47,7 @@ export function statusRoutes(
       safePoint: store.safePoint,
       restoring: restoringOf(store),
       counts: { locks: store.lockCount, openTransactions: openTransactions.size },
-      overload: { ...traffic.status, transactionBytes: openTransactions.bytes },
+      overload: { ...traffic.status, transactionBytes: openTransactions.bytes, outcomeBytes: outcomes.bytes },
       gc: gc.status,
     }),
   )

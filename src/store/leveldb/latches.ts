@@ -50,6 +50,11 @@ export class Latches {
     }
   }
 
+  /** Nobody holds it. */
+  isFree(key: string): boolean {
+    return !this.#queues.has(key)
+  }
+
   #enter(key: string, grant: Grant, isShared: boolean): void {
     const queue = this.#queues.get(key)
     if (queue === undefined) {

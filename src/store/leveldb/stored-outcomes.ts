@@ -26,23 +26,37 @@ export class StoredOutcomes {
     })
   }
 
-  /** Looks again under the latch: the key may have been used anew since. */
-  async #collectOne(key: Buffer, isExpired: (record: Uint8Array) => boolean): Promise<void> {
-    await this.#latches.hold([keyText(keyOfOutcome(key))], async () => {
-      const record = await this.#rows.engine.get(key)
-      if (record !== undefined && isExpired(record)) await this.#rows.submit([{ type: 'del', key }])
-    })
-  }
-
   put(outcome: StoredOutcome): Promise<void> {
     return this.#rows.guard(() => this.#rows.submit([outcomeOp(outcome)]))
   }
 
-  collect(isExpired: (record: Uint8Array) => boolean): Promise<void> {
+  collect(isExpired: (record: Uint8Array) => boolean): Promise<number> {
     return this.#rows.guard(async () => {
       this.#rows.requireAvailable()
-      for await (const page of pagesOf(this.#rows.engine, OUTCOME_RANGE, PAGE))
-        for (const [key, record] of page) if (isExpired(record)) await this.#collectOne(key, isExpired)
+      let bytesLeft = 0
+      for await (const page of pagesOf(this.#rows.engine, OUTCOME_RANGE, PAGE)) {
+        const expired: Buffer[] = []
+        for (const [key, record] of page) {
+          if (isExpired(record)) expired.push(key)
+          else bytesLeft += keyOfOutcome(key).length + record.length
+        }
+        if (expired.length > 0) await this.#remove(expired, isExpired)
+      }
+      return bytesLeft
+    })
+  }
+
+  /** Those that a request uses anew just now are left: it may take long, and overwrites them. */
+  async #remove(keys: readonly Buffer[], isExpired: (record: Uint8Array) => boolean): Promise<void> {
+    const latchOf = (key: Buffer): string => keyText(keyOfOutcome(key))
+    const free = keys.filter((key) => this.#latches.isFree(latchOf(key)))
+    await this.#latches.hold(free.map(latchOf), async () => {
+      const records = await this.#rows.engine.getMany(free)
+      const ops = free.flatMap((key, i): EngineOp[] => {
+        const record = records[i]
+        return record !== undefined && isExpired(record) ? [{ type: 'del', key }] : []
+      })
+      if (ops.length > 0) await this.#rows.submit(ops)
     })
   }
 }
