@@ -1,4 +1,5 @@
 import type { Timestamp } from '../percolator/timestamp.js'
+import { aboveSafePoint } from './above-safe-point.js'
 import {
   Autocommit,
   type CallOptions,
@@ -7,6 +8,7 @@ import {
   type WriteConditions,
 } from './autocommit.js'
 import { batchGetValues } from './batch-get.js'
+import { begun } from './begun.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
 import { COMMIT_OPTIONS_DEFAULT, Coordinator } from './coordinator.js'
 import { HttpApi } from './http-api.js'
@@ -176,9 +178,10 @@ export class Db {
   ): Promise<(Read<A> | undefined)[]> {
     readOptions(options)
     const asked = toKeys(keys)
-    const ts = timestampOf(options) ?? (await this.#now(options.signal))
-    const reader = this.#coordinator.snapshot(ts, this.#callOptions(options))
-    return batchGetValues(asked, options.as ?? ('text' as A), (some) => reader.batchGet(some))
+    return this.#readAt(options, (ts) => {
+      const reader = this.#coordinator.snapshot(ts, this.#callOptions(options))
+      return batchGetValues(asked, options.as ?? ('text' as A), (some) => reader.batchGet(some))
+    })
   }
 
   /** The pairs of a range in the order of their keys, fetched a page at a time, all of one snapshot. */
@@ -186,9 +189,10 @@ export class Db {
     options: ScanOptions<A, K> & WaitOptions & ReadAt = {},
   ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
     keyRangeOf(scanOptions(options)) // What it refuses is refused before anything is sent.
-    const ts = timestampOf(options) ?? (await this.#now(options.signal))
-    const reader = this.#coordinator.snapshot(ts, this.#callOptions(options))
-    yield* scanPages<A, K, Timestamp>(options, async (page) => (await reader.scan(page)).pairs)
+    yield* await this.#readAt(options, (ts) => {
+      const reader = this.#coordinator.snapshot(ts, this.#callOptions(options))
+      return begun(scanPages<A, K, Timestamp>(options, async (page) => (await reader.scan(page)).pairs))
+    })
   }
 
   /** How many keys are in a range. The server counts; no pair is sent. */
@@ -242,6 +246,13 @@ export class Db {
   async #now(signal: AbortSignal | undefined): Promise<Timestamp> {
     this.#requireOpen()
     return (signal === undefined ? this.#api : this.#api.withSignal(signal)).tso(1)
+  }
+
+  /** At the timestamp that is asked for, or at one of its own, which no collection makes too old. */
+  async #readAt<T>(options: WaitOptions & ReadAt, read: (ts: Timestamp) => Promise<T>): Promise<T> {
+    const asked = timestampOf(options)
+    if (asked !== undefined) return read(asked)
+    return aboveSafePoint(async () => read(await this.#now(options.signal)))
   }
 
   #callOptions({ lockWaitMs = this.#lockWaitMs, signal }: WaitOptions): CallOptions {

@@ -1,4 +1,4 @@
-import { aboveSafePoint } from '../gc/above-safe-point.js'
+import { aboveSafePoint } from '../client/above-safe-point.js'
 import type { Timestamp } from '../percolator/timestamp.js'
 import type { AppContext } from './context.js'
 

@@ -290,3 +290,22 @@ test('connect takes http and https URLs', () => {
     expect(() => connect(url), url).toThrow(TypeError)
   connect('https://a.test/perkv/')
 })
+
+test('a read that chooses no timestamp is not refused because a collection passed the one it took', async () => {
+  const server = await start()
+  let collections = 0
+  const collecting: typeof fetch = async (url, init) => {
+    const answer = await fetch(url, init)
+    if (!String(url).endsWith('/percolator/tso') || collections >= 3) return answer
+    collections++
+    await server.ok('gc', { safe_point: server.store.clock() })
+    return answer
+  }
+  const db = await connectTo(server, { fetch: collecting })
+  await db.put('a', '1')
+  expect(await db.batchGet(['a', 'b'])).toEqual(['1', undefined])
+  expect(collections).toBe(3)
+  collections = 0
+  expect((await collect(db.scan())).map(({ key }) => key)).toEqual(['a'])
+  expect(collections).toBe(3)
+})
