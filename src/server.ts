@@ -54,6 +54,7 @@ export async function startServer(config: Config, version: string, log: Logger):
       onEnd: (message) => log.fatal(`${message}; everything is refused from here on`),
       onClockStep: (message) => log.warn(message),
       answers: new AnswerBudget(limits),
+      locksMax: limits.locksMax,
     })
     const outcomes = new Outcomes(store, limits)
     app = await createApp({

@@ -529,6 +529,30 @@ describe('acquire_pessimistic_lock', () => {
   })
 })
 
+test('too many locks: nobody gets another one, whichever way it is asked for, until one goes', async () => {
+  const server = await startPlain({ limits: { locksMax: 2 } })
+  await server.put('k', 'v')
+  const { txn } = (await server.post('/v1/txn/begin', { mode: 'pessimistic' })).json<Json>()
+  const lock = (key: string) => {
+    const held = { primary: 'a', start_ts: 10, for_update_ts: 10, lock_ttl: 60_000 }
+    return server.call('acquire_pessimistic_lock', { ...held, keys: [key] })
+  }
+  okBody(await lock('a'))
+  okBody(await lock('b'))
+  const inside = `/v1/txn/${txn}/kv/k`
+  for (const refused of [
+    await lock('c'),
+    await server.send('PUT', inside, {}, 'v'),
+    await server.get(`${inside}?for_update=true`),
+    await server.post(`/v1/txn/${txn}/ops`, { ops: [{ op: 'increment', key: 'n', by: 1 }] }),
+  ])
+    expectRefused(refused, 503, 'overloaded')
+  expect((await server.get(inside)).body).toBe('v')
+  await server.ok('pessimistic_rollback', { keys: ['a'], start_ts: 10, for_update_ts: 10 })
+  okBody(await server.send('PUT', inside, {}, 'new'))
+  okBody(await server.post(`/v1/txn/${txn}/commit`, {}))
+})
+
 describe('what becomes of pessimistic locks', () => {
   const put = (key: string): Json => ({ op: 'put', key, value: `value of ${key}` })
   const prewrite = (server: TestServer, startTs: number, mutations: Json[], actions: string[], rest: Json = {}) =>

@@ -168,6 +168,7 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
     directory,
     durability: 'async',
     answers,
+    locksMax: limits.locksMax,
     now,
     monotonicNow,
     ...(openEngine && { openEngine }),

@@ -29,6 +29,8 @@ export interface LevelDbStoreOptions {
   readonly cacheBytesMax?: number
   /** Of all who read; the default limits where it is absent. */
   readonly answers?: AnswerBudget
+  /** Locks that stand; the default limit where it is absent. */
+  readonly locksMax?: number
   /** Unix milliseconds, and milliseconds that pass as time does; tests step them. See `Clock`. */
   readonly now?: (() => number) | undefined
   readonly monotonicNow?: (() => number) | undefined
@@ -73,7 +75,7 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
     const safePoint = await readMetaNumber(engine, META_SAFE_POINT)
     const cursorSecret = await cursorSecretOf(engine)
     const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, lookUpSlowMs } = options
-    const { answers = new AnswerBudget(DEFAULT_LIMITS) } = options
+    const { answers = new AnswerBudget(DEFAULT_LIMITS), locksMax = DEFAULT_LIMITS.locksMax } = options
     if (openEngine === undefined) engine = ownedEngine(engine, new OwnFiles(directory, onLost))
     const rows = new RowStore(engine, { durability, cacheBytesMax, clock, savedMark, safePoint, lookUpSlowMs })
     await rows.start()
@@ -93,7 +95,7 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
       locks: rows.locks.size,
       durationMs: Math.round(performance.now() - beganAtMs),
     })
-    return new LevelDbStore(rows, answers, cursorSecret, () => scrub?.stop())
+    return new LevelDbStore(rows, answers, locksMax, cursorSecret, () => scrub?.stop())
   } catch (error) {
     await engine.close()
     throw unusable(directory, error)
@@ -123,6 +125,7 @@ class LevelDbStore implements Store {
   constructor(
     rows: RowStore,
     readonly answers: AnswerBudget,
+    locksMax: number,
     readonly cursorSecret: Uint8Array,
     stopScrub: () => void,
   ) {
@@ -131,7 +134,7 @@ class LevelDbStore implements Store {
     this.#reads = new Reads(rows, answers)
     this.#validation = new ReadValidation(rows)
     this.#changes = new Changes(rows, this.#validation)
-    this.#pessimistic = new PessimisticLocks(rows)
+    this.#pessimistic = new PessimisticLocks(rows, locksMax)
     this.#outcomes = new StoredOutcomes(rows)
     this.#collection = new Collection(rows)
     this.#serverRecords = new ServerRecords(rows)

@@ -7,7 +7,7 @@ import type {
   PessimisticLockResult,
   PessimisticRollbackRequest,
 } from '../../percolator/api.js'
-import { belowSafePoint, isKvError, lockWaitTimeout } from '../../percolator/errors.js'
+import { belowSafePoint, isKvError, KvError, lockWaitTimeout } from '../../percolator/errors.js'
 import { keyText } from '../../percolator/key-text.js'
 import { signalOf } from '../../percolator/late-signal.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
@@ -32,12 +32,16 @@ type Tried = AcquirePessimisticLockAnswer | Waiting
  */
 export class PessimisticLocks {
   readonly #rows: RowStore
+  readonly #locksMax: number
 
-  constructor(rows: RowStore) {
+  constructor(rows: RowStore, locksMax: number) {
     this.#rows = rows
+    this.#locksMax = locksMax
   }
 
+  /** @throws KvError `overloaded` where too many locks stand: these cost a client no write, so nothing else slows it down. */
   async acquire(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer> {
+    if (this.#rows.locks.size >= this.#locksMax) throw new KvError('overloaded', 'too many locks stand', {})
     const { forUpdateTs, waitTimeout = 0 } = request
     const waitMs = waitTimeout === 0 ? WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
     const deadline = performance.now() + waitMs
