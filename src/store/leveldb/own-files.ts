@@ -56,14 +56,17 @@ export class OwnFiles {
     if (this.lost !== undefined) throw new DirectoryLost(this.lost)
   }
 
-  /** Opening LevelDB again makes new files. */
+  /**
+   * Opening LevelDB again makes new files, also where it fails in the end. While LOCK is there they are nobody else's; where
+   * it has gone meanwhile, the next look says so.
+   */
   async whileReopening(reopen: () => Promise<void>): Promise<void> {
     this.#isReopening = true
     try {
       await reopen()
-      this.#open = this.#openFiles()
     } finally {
       this.#isReopening = false
+      if (this.#stateOf(this.#open.lock) === 'same') this.#open = this.#openFiles()
     }
   }
 

@@ -130,6 +130,45 @@ test('files that LevelDB makes when it is opened again are its own', async () =>
   await owned.close()
 })
 
+test('so are those of an opening that fails in the end: the next one may succeed', async () => {
+  vi.useFakeTimers({ toFake: ['setInterval', 'performance'] })
+  try {
+    const directory = await stores.directory()
+    const lost: string[] = []
+    const engine = await openLevelDb(directory)
+    let isDiskBad = true
+    const reopen = async (): Promise<void> => {
+      await engine.reopen()
+      if (isDiskBad) throw new Error('fsync of the directory failed')
+    }
+    const owned = ownedEngine({ ...engine, reopen }, new OwnFiles(directory, (message) => lost.push(message)))
+    await expect(owned.reopen()).rejects.toThrow('fsync of the directory failed')
+    vi.advanceTimersByTime(2000)
+    expect(lost).toEqual([])
+    isDiskBad = false
+    await owned.reopen()
+    await owned.write([{ type: 'put', key: Buffer.from('k'), value: Buffer.from('v') }], false)
+    await owned.close()
+  } finally {
+    vi.useRealTimers()
+  }
+})
+
+test('LOCK deleted while LevelDB is opened again: the directory is lost', async () => {
+  const directory = await stores.directory()
+  const lost: string[] = []
+  const engine = await openLevelDb(directory)
+  const reopen = async (): Promise<void> => {
+    await rm(join(directory, 'LOCK'))
+    await engine.reopen()
+  }
+  const owned = ownedEngine({ ...engine, reopen }, new OwnFiles(directory, (message) => lost.push(message)))
+  await owned.reopen()
+  await expect(owned.requireRoom()).rejects.toThrow(DirectoryLost)
+  expect(lost).toHaveLength(1)
+  await owned.close()
+})
+
 describe('a second server, after LOCK was deleted', () => {
   test.skipIf(process.platform !== 'linux')('is refused while the first one runs, by any path (Linux)', async () => {
     vi.useFakeTimers({ toFake: ['setInterval'] }) // It lets go of the directory once it has looked.
