@@ -206,6 +206,7 @@ export class RowStore {
     // What is decided about many keys takes a turn of its own.
     if (keys.length > KEYS_PER_TURN) await laterTurn()
     this.requireWritable()
+    this.clock.now() // A jump that is noticed after `seen` has added those before it would count in `#kept` alone.
     return keys.map((key, i) => ({ key, lock: this.#lockOf(key), writes: histories[i] ?? [] }))
   }
 
@@ -232,6 +233,7 @@ export class RowStore {
   }
 
   infoOf({ key, lock }: LockEntry): LockInfo {
+    this.clock.now() // Whoever gets this asks for the time next, and must not learn of a jump only then.
     return lockInfo(key, this.seen(lock))
   }
 
