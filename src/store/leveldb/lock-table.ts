@@ -26,6 +26,7 @@ export interface LockEntry {
 export class LockTable {
   readonly #entries = new Map<string, LockEntry>()
   readonly #order = new OrderedKeys()
+  readonly #watches = new Set<(entry: LockEntry) => void>()
 
   get size(): number {
     return this.#entries.size
@@ -37,15 +38,23 @@ export class LockTable {
 
   put(key: Uint8Array, lock: Lock, pending?: Promise<void>): void {
     const text = keyText(key)
-    const entry = this.#entries.get(text)
+    let entry = this.#entries.get(text)
     if (entry === undefined) {
-      this.#entries.set(text, { key, lock, pending })
+      entry = { key, lock, pending }
+      this.#entries.set(text, entry)
       this.#order.add(text)
     } else {
       entry.lock = lock
       entry.pending = pending
       entry.isInDoubt = undefined
     }
+    if (this.#watches.size > 0) for (const tell of this.#watches) tell(entry)
+  }
+
+  /** Tells of every lock that is put from now on: a walk may have passed its key. @returns ends the watch. */
+  watch(tell: (entry: LockEntry) => void): () => void {
+    this.#watches.add(tell)
+    return () => this.#watches.delete(tell)
   }
 
   delete(key: Uint8Array): void {

@@ -193,19 +193,21 @@ export class Reads {
       for (;;) {
         await this.#rows.admitRead(ts)
         // In slices, before the snapshot: a writer that publishes later has seen this read in max_ts, and of one that is
-        // done meanwhile the snapshot has the batch.
+        // done meanwhile the snapshot has the batch. Above max_ts anybody may still lock and commit, so the walk is told.
         const blocking: LockEntry[] = []
-        const walked = inSlices(
-          this.#rows.locks.walk(
-            { start, end },
-            (entry) => {
-              if (blocks(entry, ts)) blocking.push(entry)
-              return blocking.length < limit
-            },
-            reverse,
-          ),
-        )
-        if (walked instanceof Promise) await walked
+        const added = new Set<LockEntry>()
+        const unwatch = ts > this.#rows.maxTs ? this.#rows.locks.watch((entry) => added.add(entry)) : undefined
+        const visit = (entry: LockEntry): boolean => {
+          if (blocks(entry, ts)) blocking.push(entry)
+          return blocking.length < limit
+        }
+        try {
+          const walked = inSlices(this.#rows.locks.walk({ start, end }, visit, reverse))
+          if (walked instanceof Promise) await walked
+        } finally {
+          unwatch?.()
+        }
+        if (added.size > 0) addBlocking(blocking, added, request)
         const infos = blocking.map((entry) => this.#rows.infoOf(entry))
         const pendingBefore = blocking.map((entry) => entry.pending)
         const lease = this.#answers.lease()
@@ -369,6 +371,18 @@ function longValueCost({ value }: Pair, { write }: Version): number {
 /** Reads of the latest version pass over primary locks: their transactions have not committed. Not over one in doubt. */
 function blocks({ key, lock, isInDoubt }: LockEntry, ts: Timestamp): boolean {
   return blocksRead(lock, key, ts) || (isInDoubt === true && ts === TIMESTAMP_MAX)
+}
+
+/** @param blocking in scan order, then and now. */
+function addBlocking(blocking: LockEntry[], added: Set<LockEntry>, { start, end, ts, reverse }: ScanRequest): void {
+  for (const entry of blocking) added.delete(entry)
+  for (const entry of added) {
+    const { key } = entry
+    const isWithin =
+      (start === undefined || Buffer.compare(key, start) >= 0) && (end === undefined || Buffer.compare(key, end) < 0)
+    if (isWithin && blocks(entry, ts)) blocking.push(entry)
+  }
+  blocking.sort((a, b) => (reverse ? Buffer.compare(b.key, a.key) : Buffer.compare(a.key, b.key)))
 }
 
 export async function readPairs(
