@@ -99,6 +99,8 @@ export const SHORT_VALUE_BYTES_MAX = 255
 export const SLICE_MS = 10
 /** Items of a list that are worked on before the clock is looked at; shorter lists never leave the turn. */
 export const SLICE_ITEMS = 1024
+/** Of a request: taking the latches of more, and deciding about them, has a turn of the event loop each. */
+export const KEYS_PER_TURN = 4096
 /** Shorter JSON bodies are left to `JSON.parse`, which cannot be interrupted. */
 export const JSON_AT_ONCE_BYTES_MAX = 256 * 1024
 /** Values of a body that are read before the clock is looked at, and bytes of text and byte strings. */

@@ -1,3 +1,4 @@
+import { KEYS_PER_TURN } from '../../limits.js'
 import { laterTurn } from '../../slices.js'
 
 /** Who holds, or waits for, the latches of some keys. */
@@ -42,7 +43,7 @@ export class Latches {
       })
     }
     try {
-      if (keys.length + shared.length > KEYS_AT_A_TIME) await laterTurn()
+      if (keys.length + shared.length > KEYS_PER_TURN) await laterTurn()
       return await body()
     } finally {
       for (const key of keys) this.#leave(key)
@@ -82,8 +83,6 @@ export class Latches {
 }
 
 const NO_KEYS: readonly string[] = []
-/** Taking the places of more is enough for one turn of the event loop. */
-const KEYS_AT_A_TIME = 4096
 
 function admit(queue: Queue, { grant }: Place): void {
   queue.holders++

@@ -1,4 +1,4 @@
-import { SLICE_ITEMS } from '../../limits.js'
+import { KEYS_PER_TURN, SLICE_ITEMS } from '../../limits.js'
 import type { Clock } from '../../oracle/clock.js'
 import { Oracle } from '../../oracle/oracle.js'
 import type { LockInfo, PrewriteRequest } from '../../percolator/api.js'
@@ -33,8 +33,6 @@ import { VersionCache } from './version-cache.js'
 
 /** Keys whose rows are read from LevelDB at once, and latched together where a whole range is walked. */
 export const KEYS_AT_A_TIME = 256
-/** More keys are latched, and decided about, in a turn of the event loop each. */
-export const KEYS_PER_TURN = 4096
 /** Records read at a time where a whole range is walked. */
 export const PAGE = 1000
 /** How long after a failed reopening the next one is tried, when a request asks for the engine. */
@@ -340,7 +338,7 @@ export class RowStore {
     return mutation.type !== 'delete-lock' || this.locks.get(mutation.key)?.lock.type !== 'pessimistic'
   }
 
-  /** CF_NEWEST is read in the turn of the event loop that decides, and only where recent writes don't say enough. */
+  /** CF_NEWEST is read under the latches of the keys, and only where recent writes don't say enough. */
   readonly #newestKnown: NewestKnown = {
     bound: (key) => this.recent.newest(key),
     stored: (key) => {
