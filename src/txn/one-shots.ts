@@ -46,7 +46,6 @@ export class OneShots {
   readonly #resolver: Resolver
   readonly #home: TransactionHome
   readonly #outcomes: Outcomes
-  readonly #noReads: CountedReads
 
   /** @param resolver of locks that stand in the way. */
   constructor(store: Store, resolver: Resolver, outcomes: Outcomes) {
@@ -54,7 +53,6 @@ export class OneShots {
     this.#outcomes = outcomes
     this.#resolver = resolver
     this.#home = { ...HOLDING_LATCHES, api: store }
-    this.#noReads = countedReads(store)
   }
 
   /**
@@ -85,7 +83,7 @@ export class OneShots {
                 : this.#store.exclusive(claim, (prewrite) =>
                     isReading
                       ? this.#tryCounted(request, keys, prewrite, stored)
-                      : this.#try(request, keys, this.#noReads, prewrite, stored),
+                      : this.#try(request, keys, undefined, prewrite, stored),
                   ),
             request.signal,
           )
@@ -119,10 +117,11 @@ export class OneShots {
     }
   }
 
+  /** @param counted undefined: it reads nothing. */
   async #try(
     { checks, ops, isolation = 'snapshot' }: OneShot,
     keys: OneShotKeys,
-    { prefetched, answer }: CountedReads,
+    counted: CountedReads | undefined,
     prewrite: Store['prewrite'],
     stored: (answer: OneShotAnswer) => StoredOutcome | undefined,
   ): Promise<OneShotAnswer> {
@@ -134,10 +133,10 @@ export class OneShots {
     if (keys.read.size > 0) {
       const found = await txn.prefetch([...keys.read.values()])
       for (const version of found.values())
-        prefetched.grow(version === undefined ? ENTRY_BYTES : entryCost(version.value))
+        counted?.prefetched.grow(version === undefined ? ENTRY_BYTES : entryCost(version.value))
       requireChecks(checks, (key) => found.get(keyText(key)))
     }
-    const ran = runOps(txn, ops, answer)
+    const ran = runOps(txn, ops, counted?.answer)
     const results = ran instanceof Promise ? await ran : ran
     if (txn.writes === 0) return { startTs, results }
     const { mutations, reads } = txn.changes()

@@ -35,11 +35,15 @@ const INT64_MIN = -(2n ** 63n)
 
 /**
  * Runs the steps in their order; each sees the writes of those before it. Without a promise where none of them waits.
- * @param answer grows with what they read.
+ * @param answer grows with what they read; undefined: they read nothing.
  * @throws KvError `already_exists`, `invalid_argument` (an increment of what is no number), `payload_too_large`, and
  *   what the transaction's reads and locks throw.
  */
-export function runOps(txn: Transaction, ops: readonly Op[], answer: AnswerLease): OpResult[] | Promise<OpResult[]> {
+export function runOps(
+  txn: Transaction,
+  ops: readonly Op[],
+  answer: AnswerLease | undefined,
+): OpResult[] | Promise<OpResult[]> {
   const results: OpResult[] = []
   while (results.length < Math.min(ops.length, SLICE_ITEMS)) {
     const result = runOp(txn, ops[results.length] as Op, results.length)
@@ -58,14 +62,14 @@ async function runRest(
   ops: readonly Op[],
   results: OpResult[],
   running: Promise<OpResult> | undefined,
-  answer: AnswerLease,
+  answer: AnswerLease | undefined,
 ): Promise<OpResult[]> {
   const slices = new Slices()
   for (let step: OpResult | Promise<OpResult> | undefined = running; ; step = undefined) {
     step ??= runOp(txn, ops[results.length] as Op, results.length)
     const result: OpResult = step instanceof Promise ? await step : step
     results.push(result)
-    answer.grow(costOf(result))
+    answer?.grow(costOf(result))
     if (results.length === ops.length) return results
     const pause = slices.next()
     if (pause !== undefined) await pause
