@@ -136,8 +136,6 @@ export const TXNS_REMEMBERED_MAX = 1_000_000
 
 /** TiDB's `tidb_gc_life_time`. */
 export const GC_LIFE_TIME_MS_DEFAULT = 10 * 60 * 1000
-/** Timestamps that a request takes for itself while collections pass them before it has read. */
-export const OWN_TIMESTAMP_TRIES_MAX = 10
 /** Of a pinned snapshot. */
 export const PIN_TTL_MS_DEFAULT = 60 * 60 * 1000
 export const PIN_TTL_MS_MAX = 30 * 24 * 60 * 60 * 1000

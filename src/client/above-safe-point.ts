@@ -1,5 +1,7 @@
-import { OWN_TIMESTAMP_TRIES_MAX } from '../limits.js'
 import { isKvError, KvError } from '../percolator/errors.js'
+
+/** Timestamps that one call takes for itself while collections pass them before it has read. */
+const TRIES_MAX = 10
 
 /**
  * Runs what takes a timestamp of its own. Where a collection passes that timestamp before it is used, nobody has seen it
@@ -19,6 +21,6 @@ export async function aboveSafePoint<T>(attempt: () => T | Promise<T>): Promise<
 /** Returns where the same may be tried again at another timestamp. @throws KvError `overloaded`; `error` if it is another. */
 export function requirePassed(error: unknown, tries: number): void {
   if (!isKvError(error, 'ts_below_safe_point')) throw error
-  if (tries >= OWN_TIMESTAMP_TRIES_MAX)
+  if (tries >= TRIES_MAX)
     throw new KvError('overloaded', 'collections of old versions pass each timestamp before it is used', {})
 }
