@@ -19,9 +19,13 @@ export class StoredOutcomes {
     return this.#latches.hold([keyText(outcome)], body)
   }
 
+  /**
+   * While a failed write may have landed nobody knows what is stored: its outcome shows once LevelDB was opened again, and a
+   * repeat that has not seen it would take effect twice.
+   */
   get(key: Uint8Array): Promise<Uint8Array | undefined> {
     return this.#rows.guard(() => {
-      this.#rows.requireAvailable()
+      this.#rows.requireWritable()
       return this.#rows.engine.get(outcomeKey(key))
     })
   }

@@ -490,6 +490,27 @@ describe('a disk that stays full', () => {
     })
   })
 
+  test('an outcome that a failed write may have stored is not taken for absent', async () => {
+    const outcome = { key: utf8('once'), record: utf8('done') }
+    let landLater = async (): Promise<void> => {}
+    tapped.onWrite = async (_, land) => {
+      landLater = land
+      throw new EngineFailure('disk full')
+    }
+    expect(await codeOf(store.putOutcome(outcome))).toBe('storage_unavailable')
+    await tapped.quiet()
+    tapped.onWrite = (_, land) => land()
+    tapped.onRequireRoom = async () => {}
+    tapped.onReopen = async (reopen) => {
+      await landLater() // LevelDB reads it from its log.
+      await reopen()
+    }
+    vi.advanceTimersByTime(60_000)
+    expect(await codeOf(store.outcome(outcome.key))).toBe('storage_unavailable')
+    await tapped.quiet()
+    expect(text((await store.outcome(outcome.key)) ?? utf8('absent'))).toBe('done')
+  })
+
   test('timestamps last until the mark; reads that need none go on, and see all that was acknowledged', async () => {
     const commitTs = await store.tso(1)
     await write(store, commitTs - 1, commitTs, [put('last', '1')])
