@@ -141,9 +141,6 @@ export const PIN_TTL_MS_DEFAULT = 60 * 60 * 1000
 export const PIN_TTL_MS_MAX = 30 * 24 * 60 * 60 * 1000
 export const PINS_MAX = 1000
 
-/** Of a body that is not JSON, where the place of the error is looked for: a long one must not hold up the event loop. */
-export const JSON_ERROR_CHARACTERS_MAX = 256 * 1024
-
 export const TSO_COUNT_MAX = 1_000_000
 export const LOCK_TTL_MS_DEFAULT = 3000
 export const LOCK_WAIT_MS_DEFAULT = 3000

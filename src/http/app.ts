@@ -190,6 +190,11 @@ function withoutKey({ message, cause }: KvError): string {
   return cause instanceof CorruptRecord ? `the database is damaged: ${cause.withoutKey}` : message
 }
 
+/** Of a stream that nobody takes any more: fastify closes it, and has that for an error where nothing was sent yet. */
+function isUnheard(error: unknown, { raw }: FastifyReply): boolean {
+  return raw.destroyed && error instanceof Error && 'code' in error && error.code === 'ERR_STREAM_PREMATURE_CLOSE'
+}
+
 function problemSender(log: Logger) {
   let logged = { detail: '', atMs: 0 }
   const logStorage = (detail: string, reqId: string): void => {
@@ -201,7 +206,7 @@ function problemSender(log: Logger) {
   return (error: unknown, request: FastifyRequest, reply: FastifyReply): void => {
     const { status, body, isServerFault } = problemOf(error, request.id)
     if (isKvError(error, 'storage_unavailable')) logStorage(withoutKey(error), request.id)
-    else if (isServerFault) log.error({ err: error, reqId: request.id }, 'request failed')
+    else if (isServerFault && !isUnheard(error, reply)) log.error({ err: error, reqId: request.id }, 'request failed')
     if (isKvError(error, 'overloaded')) reply.header('retry-after', RETRY_AFTER_S)
     if (isKvError(error, 'method_not_allowed')) reply.header('allow', error.fields.allow.join(', '))
     answerProblem(request, reply, status, body)

@@ -85,8 +85,10 @@ export class BodyReader implements ArrivingBody {
   }
 
   readonly #onEnd = (): void => {
-    // A copy: the pieces may be views of the buffer that the socket reads into.
-    const body = Buffer.concat(this.#pieces, this.#bytes)
+    const [first] = this.#pieces
+    // Over TLS a piece is a view of the buffer that the socket reads into, and would keep all of that in memory.
+    const isWhole = first !== undefined && first.length === this.#bytes && first.length === first.buffer.byteLength
+    const body = isWhole ? first : Buffer.concat(this.#pieces, this.#bytes)
     this.#reading.flight.received()
     this.#finish(null, body)
   }

@@ -1,5 +1,5 @@
 import { BODY_STEP_BYTES, BODY_STEP_VALUES } from '../limits.js'
-import { KvError } from '../percolator/errors.js'
+import { invalid, KvError } from '../percolator/errors.js'
 import { nameInError } from './problem.js'
 
 /** Beyond them a body is more than any request needs. */
@@ -21,16 +21,16 @@ export interface Container {
 export const newList = (count: number): Container => ({ list: [], object: undefined, name: '', count })
 export const newObject = (count: number): Container => ({ list: undefined, object: {}, name: '', count })
 
-/** @throws SyntaxError for a name that would change what the object is. */
+/** @throws KvError `invalid_argument` for a name that would change what the object is. */
 export function put({ list, object, name }: Container, value: unknown): void {
   if (list !== undefined) list.push(value)
-  else if (name === '__proto__') throw new SyntaxError('__proto__ is not a known field')
+  else if (name === '__proto__') throw invalid('body', 'the body holds the name __proto__')
   else if (object !== undefined) object[name] = value
 }
 
-/** No request has so many levels, or fields in one object. @throws SyntaxError */
+/** No request has so many levels, or fields in one object. @throws KvError `invalid_argument` */
 export function requireFewer(have: number, limit: number, what: string): void {
-  if (have >= limit) throw new SyntaxError(`the body has more than ${limit} ${what}`)
+  if (have >= limit) throw invalid('body', `the body has more than ${limit} ${what}`)
 }
 
 /** Where a value stands in the body, as errors name it: `ops[3].value`. */

@@ -1,4 +1,3 @@
-import { JSON_ERROR_CHARACTERS_MAX } from '../limits.js'
 import { invalid, type KvError } from '../percolator/errors.js'
 
 /** What may come next in a JSON text. */
@@ -68,32 +67,28 @@ export function jsonErrorAt(text: string): number | undefined {
   }
 }
 
-/** A number or a literal that the end of what is looked at cuts off looks wrong where it begins. */
-const CUT_OFF = 8
-
 /** What to answer to a text that JSON.parse refuses, or that holds names which change what an object is. */
 export function notJson(text: string): KvError<'invalid_argument'> {
   if (text === '') return invalid('body', 'the body is empty, and not JSON')
-  const looked = text.slice(0, JSON_ERROR_CHARACTERS_MAX)
-  const at = jsonErrorAt(looked)
-  const isAllSeen = looked.length === text.length
-  if (at !== undefined && (isAllSeen || at < looked.length - CUT_OFF)) {
-    const what = at === text.length ? 'it ends too early' : 'an unexpected character'
-    return invalid('body', `the body is not JSON: ${what} at ${placeIn(text, at)}`)
-  }
-  if (isAllSeen) return invalid('body', 'the body holds the name __proto__, or constructor.prototype')
-  return invalid('body', 'the body is not JSON, or holds the name __proto__, or constructor.prototype')
+  const at = jsonErrorAt(text)
+  if (at === undefined) return invalid('body', 'the body holds the name __proto__, or constructor.prototype')
+  const { line, column } = placeIn(text, at)
+  return invalid('body', `the body is not JSON: ${whatIsWrong(at === text.length, line, column)}`)
 }
 
-/** `line 3, column 7`, both from 1. */
-export function placeIn(text: string, index: number): string {
+export function whatIsWrong(hasEnded: boolean, line: number, column: number): string {
+  return `${hasEnded ? 'it ends too early' : 'an unexpected character'} at line ${line}, column ${column}`
+}
+
+/** Both from 1. */
+export function placeIn(text: string, index: number): { readonly line: number; readonly column: number } {
   let line = 1
   let lineAt = 0
   for (let at = text.indexOf('\n'); at !== -1 && at < index; at = text.indexOf('\n', lineAt)) {
     line++
     lineAt = at + 1
   }
-  return `line ${line}, column ${index - lineAt + 1}`
+  return { line, column: index - lineAt + 1 }
 }
 
 const SIMPLE_ESCAPE = /["\\/bfnrt]/

@@ -10,10 +10,13 @@ import {
   ValueCount,
 } from './body-values.js'
 import { tooLarge } from './bytes.js'
+import { jsonErrorAt, whatIsWrong } from './json-error.js'
 
 const [QUOTE, COMMA, COLON, BACKSLASH] = [0x22, 0x2c, 0x3a, 0x5c]
 const [LIST, LIST_END, OBJECT, OBJECT_END] = [0x5b, 0x5d, 0x7b, 0x7d]
 const [MINUS, ZERO, NINE] = [0x2d, 0x30, 0x39]
+const [SPACE, TAB, NEWLINE, RETURN] = [0x20, 0x09, 0x0a, 0x0d]
+const BOM = [0xef, 0xbb, 0xbf]
 /** Text is searched byte by byte this far, and by Node from there on. */
 const SHORT_TEXT = 32
 /** Longer white space, and longer numbers, are nobody's JSON. */
@@ -24,24 +27,56 @@ const ESCAPED = 6
 /** Digits whose number is exact however it is put together. */
 const DIGITS_MAX = 15
 
+/** A line of the text, from 1, and the byte where it begins. */
+interface Line {
+  number: number
+  from: number
+}
+
+/** The byte where a text stops being JSON. */
+class Unexpected extends Error {
+  constructor(readonly at: number) {
+    super()
+  }
+}
+
 /**
  * `JSON.parse` in steps, for long bodies: yields between values.
  * @param bytes valid UTF-8.
  * @throws SyntaxError; KvError where the body holds more, or is nested deeper, than any request needs.
  */
-export function* readJson(bytes: Buffer, { valuesMax, textBytesMax }: BodyLimits): Generator<void, unknown, void> {
+export function* readJson(bytes: Buffer, limits: BodyLimits): Generator<void, unknown, void> {
+  const line: Line = { number: 1, from: 0 }
+  try {
+    return yield* readValue(bytes, limits, line)
+  } catch (error) {
+    if (!(error instanceof Unexpected)) throw error
+    const column = bytes.toString('utf8', line.from, error.at).length + 1
+    throw new SyntaxError(whatIsWrong(error.at >= bytes.length, line.number, column))
+  }
+}
+
+/** @param line the last one that was begun: within JSON there is none but between values. */
+function* readValue(
+  bytes: Buffer,
+  { valuesMax, textBytesMax }: BodyLimits,
+  line: Line,
+): Generator<void, unknown, void> {
   const count = new ValueCount(valuesMax)
   const open: Container[] = []
-  let at = 0
+  let at = BOM.every((byte, i) => bytes[i] === byte) ? BOM.length : 0
   const skipSpace = (): number => {
     for (const end = at + SPACE_MAX; at < end; at++) {
       const byte = bytes[at] as number
-      if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) return byte
+      if (byte === NEWLINE) {
+        line.number++
+        line.from = at + 1
+      } else if (byte !== SPACE && byte !== TAB && byte !== RETURN) return byte
     }
-    throw unexpected(bytes, at)
+    throw new Unexpected(at)
   }
   const expect = (byte: number): void => {
-    if (skipSpace() !== byte) throw unexpected(bytes, at)
+    if (skipSpace() !== byte) throw new Unexpected(at)
     at++
   }
   const readText = (): string => {
@@ -52,7 +87,7 @@ export function* readJson(bytes: Buffer, { valuesMax, textBytesMax }: BodyLimits
     return textOf(bytes, from, end)
   }
   const readName = (): string => {
-    if (skipSpace() !== QUOTE) throw unexpected(bytes, at)
+    if (skipSpace() !== QUOTE) throw new Unexpected(at)
     const name = readText()
     expect(COLON)
     return name
@@ -85,7 +120,7 @@ export function* readJson(bytes: Buffer, { valuesMax, textBytesMax }: BodyLimits
       const container = open.at(-1)
       const next = skipSpace()
       if (container === undefined) {
-        if (at < bytes.length) throw unexpected(bytes, at)
+        if (at < bytes.length) throw new Unexpected(at)
         return value
       }
       put(container, value)
@@ -97,7 +132,7 @@ export function* readJson(bytes: Buffer, { valuesMax, textBytesMax }: BodyLimits
         }
         break
       }
-      if (next !== (container.list === undefined ? OBJECT_END : LIST_END)) throw unexpected(bytes, at)
+      if (next !== (container.list === undefined ? OBJECT_END : LIST_END)) throw new Unexpected(at)
       at++
       value = container.list ?? container.object
       open.pop()
@@ -114,7 +149,7 @@ function endOfText(bytes: Buffer, from: number): number {
   }
   for (;;) {
     const quote = bytes.indexOf(QUOTE, at)
-    if (quote === -1) throw unexpected(bytes, bytes.length)
+    if (quote === -1) throw new Unexpected(bytes.length)
     let escapes = 0
     while (quote - escapes > at && bytes[quote - escapes - 1] === BACKSLASH) escapes++
     at = quote + 1
@@ -131,7 +166,7 @@ function textOf(bytes: Buffer, from: number, end: number): string {
     }
     if (isPlain) return bytes.toString('latin1', from + 1, end - 1)
   }
-  return parse(bytes, from, bytes.toString('utf8', from, end)) as string
+  return parse(from, bytes.toString('utf8', from, end)) as string
 }
 
 /** Behind a number, `true`, `false` or `null`. */
@@ -142,7 +177,7 @@ function endOfWord(bytes: Buffer, from: number): number {
     const isPart = (byte >= 0x61 && byte <= 0x7a) || (byte >= ZERO && byte <= NINE) || byte === 0x2b || byte === MINUS
     if (!isPart && byte !== 0x2e && byte !== 0x45) break
   }
-  if (at === from) throw unexpected(bytes, at)
+  if (at === from) throw new Unexpected(at)
   return at
 }
 
@@ -158,17 +193,14 @@ function wordOf(bytes: Buffer, from: number, end: number): unknown {
     }
     if (at === end) return number
   }
-  return parse(bytes, from, bytes.toString('latin1', from, end))
+  return parse(from, bytes.toString('latin1', from, end))
 }
 
-function parse(bytes: Buffer, from: number, text: string): unknown {
+/** @param from where the text stands. */
+function parse(from: number, text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
-    throw unexpected(bytes, from)
+    throw new Unexpected(from + Buffer.byteLength(text.slice(0, jsonErrorAt(text))))
   }
-}
-
-function unexpected(bytes: Buffer, at: number): SyntaxError {
-  return new SyntaxError(at >= bytes.length ? 'it ends too early' : `an unexpected character at byte ${at}`)
 }

@@ -1,8 +1,12 @@
+import { connect } from 'node:net'
 import * as fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
+import { Grant } from '../../src/access/grant.js'
 import { encodeAnswer, jsonPieces } from '../../src/http/encode-answer.js'
+import { withoutForeignKeys } from '../../src/http/foreign-keys.js'
 import { LongAnswer } from '../../src/http/long-answer.js'
 import { type Plain, toJson, toMsgpack } from '../../src/http/wire.js'
+import { createLog } from '../../src/log.js'
 import {
   expectProblem,
   type Json,
@@ -24,6 +28,10 @@ async function fill(server: TestServer, keys: number, valueBytes = 1): Promise<v
     }))
     await server.txn({ ops })
   }
+}
+
+async function requests(server: TestServer): Promise<unknown> {
+  return (okBody(await server.get('/v1/status'))['overload'] as Json)['requests']
 }
 
 describe('the memory of an answer is bounded, however small its pairs are', () => {
@@ -127,6 +135,55 @@ describe('long answers are encoded as they are taken', () => {
     )
     expect(longest).toBeLessThan(300_000)
     expect(bytes.length).toBeGreaterThan(longest)
+  })
+
+  test('without the keys that a token does not reach, as in short ones', async () => {
+    const grant = new Grant({ mayWrite: false, prefixes: [Buffer.from('a/')] })
+    const secondaries = Array.from({ length: 20_000 }, (_, i) => Buffer.from(`${i % 2 ? 'a' : 'b'}/${i}`))
+    const lock = { key: Buffer.from('a/1'), primary: Buffer.from('b/0'), value: Buffer.from('b/0'), secondaries }
+    for (const answer of [
+      { locks: [lock] },
+      { locks: Array.from({ length: 5000 }, () => ({ ...lock, secondaries: [] })) },
+    ]) {
+      const pieces: Buffer[] = await (encodeAnswer(answer, 'json', grant) as LongAnswer).toArray()
+      expect(String(Buffer.concat(pieces))).toBe(`${toJson(withoutForeignKeys(answer, grant))}\n`)
+      expect(String(Buffer.concat(pieces))).toContain('"primary":"","value":"b/0"')
+    }
+  })
+
+  test('one that nobody takes counts once', async () => {
+    const server = await start()
+    await fill(server, 4000, 1000)
+    const { txn } = (await server.post('/v1/txn/begin', {})).json<Json>()
+    const port = await server.listen()
+    const held = async (line: string): Promise<number> => {
+      const body = JSON.stringify({ ops: [{ op: 'scan', limit: 4000 }] })
+      const socket = connect(port, '127.0.0.1').pause()
+      socket.write(rawText(line, ['Content-Type: application/json'], body))
+      await vi.waitFor(() => expect(server.store.answers.heldBytes).toBeGreaterThan(0))
+      await vi.waitFor(async () => expect(await requests(server)).toBe(0))
+      const bytes = server.store.answers.heldBytes
+      socket.destroy()
+      await vi.waitFor(() => expect(server.store.answers.heldBytes).toBe(0))
+      return bytes
+    }
+    expect(await held(`POST /v1/txn/${txn}/ops`)).toBeLessThan(1.1 * (await held('POST /v1/txn')))
+  })
+
+  test('one whose client has gone is no fault of the server', async () => {
+    const lines: string[] = []
+    const server = await start({ log: createLog('info', { write: (line) => void lines.push(line) }) })
+    await fill(server, 2000, 500)
+    const port = await server.listen()
+    const request = rawText('POST /v1/txn', ['Content-Type: application/json'], '{"ops":[{"op":"scan","limit":2000}]}')
+    const behindAnother = request.replace('Connection: close\r\n', '').repeat(3)
+    const socket = connect(port, '127.0.0.1').pause()
+    socket.write(behindAnother)
+    await vi.waitFor(() => expect(server.store.answers.heldBytes).toBeGreaterThan(3 * 2000 * 500))
+    socket.destroy()
+    await vi.waitFor(() => expect(server.store.answers.heldBytes).toBe(0))
+    await server.app.close()
+    expect(lines).toEqual([])
   })
 
   test('over a connection, of any format and route', async () => {

@@ -128,7 +128,8 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const read = store.answers.lease()
     const run = (txn: Transaction) => txn.atomically(async () => runOps(txn, ops, read))
     try {
-      return await answer(request, reply, { results: await openTransactions.write(txnOf(request), run) })
+      const results = await openTransactions.write(txnOf(request), run)
+      return answer(request, reply, { results }) // Not awaited: that would be until the client has taken it.
     } finally {
       read.end()
     }

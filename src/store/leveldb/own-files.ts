@@ -10,8 +10,11 @@ export class DirectoryLost extends Error {
   readonly code = 'LEVEL_DIRECTORY_LOST'
 }
 
+const NO_ENTRY = { throwIfNoEntry: false } as const
+
 interface OwnFile {
   readonly name: string
+  readonly path: string
   readonly dev: number
   readonly ino: number
 }
@@ -53,6 +56,11 @@ export class OwnFiles {
   require(): void {
     if (performance.now() - this.#lookedAtMs >= FILES_LOOK_MS) this.#look()
     else this.#compare(this.#open.lock)
+    this.requireNotLost()
+  }
+
+  /** By what is known: without a look. @throws DirectoryLost */
+  requireNotLost(): void {
     if (this.lost !== undefined) throw new DirectoryLost(this.lost)
   }
 
@@ -97,9 +105,9 @@ export class OwnFiles {
   }
 
   /** A file that can't be looked at, because rights were taken away for example, is still there. */
-  #stateOf({ name, dev, ino }: OwnFile): 'same' | 'gone' | 'other' {
+  #stateOf({ path, dev, ino }: OwnFile): 'same' | 'gone' | 'other' {
     try {
-      const found = statSync(join(this.directory, name), { throwIfNoEntry: false })
+      const found = statSync(path, NO_ENTRY)
       if (found === undefined) return 'gone'
       return found.ino === ino && found.dev === dev ? 'same' : 'other'
     } catch {
@@ -118,15 +126,17 @@ export class OwnFiles {
     for (let attempt = 0; attempt < 2; attempt++) {
       const logs = readdirSync(this.directory).filter((name) => name.endsWith('.log') && numberOf(name) > after)
       const newest = logs.sort((a, b) => numberOf(b) - numberOf(a))[0]
-      const found = newest && statSync(join(this.directory, newest), { throwIfNoEntry: false })
-      if (newest && found) return { name: newest, dev: found.dev, ino: found.ino }
+      const path = newest && join(this.directory, newest)
+      const found = path && statSync(path, NO_ENTRY)
+      if (path && found) return { name: newest, path, dev: found.dev, ino: found.ino }
     }
     return undefined
   }
 
   #fileOf(name: string): OwnFile {
-    const { dev, ino } = statSync(join(this.directory, name))
-    return { name, dev, ino }
+    const path = join(this.directory, name)
+    const { dev, ino } = statSync(path)
+    return { name, path, dev, ino }
   }
 }
 
@@ -135,7 +145,7 @@ export function ownedEngine(engine: Engine, files: OwnFiles): Engine {
   return {
     ...engine,
     async write(ops, sync) {
-      files.require()
+      files.requireNotLost()
       await engine.write(ops, sync)
       files.require()
     },
