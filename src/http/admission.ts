@@ -52,7 +52,8 @@ export function overloadOf(
   const share = work === 'ending' ? ENDING_SHARE : 1
   if (load.requests >= limits.requestsMax * share) return 'too many requests are in flight'
   if (work === 'ending') return undefined
-  if (load.answerBytes >= limits.answersBytesMax) return 'clients have not taken the answers that were read for them'
+  if (load.answerBytes >= limits.answersBytesMax)
+    return 'the answers that are being read, or that clients have not taken yet, leave no room for more'
   if (isLoopLate) return 'the server is busy'
   if (work === 'reading') return undefined
   if (isQueueLong) return 'too much waits to be written to the disk'

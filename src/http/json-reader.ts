@@ -19,8 +19,7 @@ const [SPACE, TAB, NEWLINE, RETURN] = [0x20, 0x09, 0x0a, 0x0d]
 const BOM = [0xef, 0xbb, 0xbf]
 /** Text is searched byte by byte this far, and by Node from there on. */
 const SHORT_TEXT = 32
-/** Longer white space, and longer numbers, are nobody's JSON. */
-const SPACE_MAX = 1024 * 1024
+/** Longer numbers are nobody's JSON. */
 const WORD_MAX = 1024
 /** Bytes of text for one byte: `\u0000`. */
 const ESCAPED = 6
@@ -66,14 +65,13 @@ function* readValue(
   const open: Container[] = []
   let at = BOM.every((byte, i) => bytes[i] === byte) ? BOM.length : 0
   const skipSpace = (): number => {
-    for (const end = at + SPACE_MAX; at < end; at++) {
-      const byte = bytes[at] as number
+    for (; ; at++) {
+      const byte = bytes[at] as number // Undefined at the end, which is no white space.
       if (byte === NEWLINE) {
         line.number++
         line.from = at + 1
       } else if (byte !== SPACE && byte !== TAB && byte !== RETURN) return byte
     }
-    throw new Unexpected(at)
   }
   const expect = (byte: number): void => {
     if (skipSpace() !== byte) throw new Unexpected(at)

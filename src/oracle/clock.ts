@@ -73,7 +73,7 @@ export class Clock {
     this.#isBehind = aheadMs >= STEP_MS_MIN
     if (aheadMs >= BEHIND_MS_WARNED)
       this.#onStep(
-        `the clock is ${inWords(aheadMs)} behind the timestamps of the last run: new ones go on from there; if it was the last run that had a wrong clock, perkv repair --reset-mark puts them right`,
+        `the clock is ${inWords(aheadMs)} behind the timestamps of the last run: new ones go on from there; if it was the last run that had a wrong clock and nothing was written in it, perkv repair --reset-mark puts them right`,
       )
     else if (-aheadMs > DOWNTIME_MS_MAX)
       this.#onStep(

@@ -70,5 +70,9 @@ export class AnswerLease {
 }
 
 function noRoom(): KvError<'overloaded'> {
-  return new KvError('overloaded', 'clients have not taken the answers that were read for them', {})
+  return new KvError(
+    'overloaded',
+    'the answers that are being read, or that clients have not taken yet, leave no room for more',
+    {},
+  )
 }

@@ -127,7 +127,7 @@ export class OneShots {
   ): Promise<OneShotAnswer> {
     const ts = keys.written.size === 0 ? this.#store.readTs() : this.#store.tso(1)
     let startTs = typeof ts === 'number' ? ts : await ts
-    if (this.#store.isWrittenAhead && isolation === 'snapshot')
+    if (this.#store.isWrittenAhead && isolation === 'snapshot' && !ops.some(isScan))
       startTs = startAbove(await this.#store.newestAhead(allKeys(checks, ops)), startTs)
     const txn = new Transaction(this.#home, startTs, OPTIONS[isolation])
     if (keys.read.size > 0) {
@@ -158,14 +158,19 @@ export class OneShots {
   }
 }
 
+function isScan({ op }: Op): boolean {
+  return op === 'scan'
+}
+
 function* allKeys(checks: readonly Check[], ops: readonly Op[]): Generator<Uint8Array> {
   for (const { key } of checks) yield key
   for (const op of ops) if (op.op !== 'scan') yield op.key
 }
 
 /**
- * A key that a client has committed in the future goes on from there: what comes now is after it. Others may still commit
- * below such a start, so a serializable transaction has to lose until the clock is there.
+ * A key that a client has committed in the future goes on from there: what is written now is after it. Others may still
+ * commit below such a start. So a serializable transaction, and one with scans, each of which would see another moment, lose
+ * until the clock is there.
  */
 function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {
   return ahead < TIMESTAMP_MAX - 2 ? Math.max(startTs, ahead + 1) : startTs

@@ -41,6 +41,11 @@ describe('JSON', () => {
     )
   })
 
+  test('passes over white space of any length, as JSON.parse does', () => {
+    const space = ' '.repeat(2 ** 21)
+    expect(fromJson(`${space}{${space}"a":1}${space}`)).toEqual({ a: 1 })
+  })
+
   const TEXTS = [
     ...['', ' ', '{', '}', '[', ']', '[1,]', '[,1]', '{"a"}', '{"a":}', '{"a":1,}', '{,}', '{a:1}', "{'a':1}", '[1 2]'],
     ...[

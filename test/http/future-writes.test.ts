@@ -217,15 +217,17 @@ describe('a key that a client has written 59 s above the clock', () => {
     const { server, machine } = await written()
     const ops = [{ op: 'put', key: 'k', value: 'theirs' }]
     const serializable = { ops, isolation: 'serializable', max_retries: 0 }
+    const scanning = { ops: [...ops, { op: 'scan', prefix: '' }], max_retries: 0 }
     const open = async () => {
       const { txn } = (await server.post('/v1/txn/begin', {})).json<{ txn: string }>()
       okBody(await server.post(`/v1/txn/${txn}/ops`, { ops }))
       return server.post(`/v1/txn/${txn}/commit`, {})
     }
     expectProblem(await server.post('/v1/txn', serializable), 'write_conflict')
+    expectProblem(await server.post('/v1/txn', scanning), 'write_conflict') // Each scan would be of another moment.
     expectProblem(await open(), 'write_conflict')
     machine.pass(60_000)
-    expect((await server.post('/v1/txn', serializable)).statusCode).toBe(200)
+    for (const body of [serializable, scanning]) expect((await server.post('/v1/txn', body)).statusCode).toBe(200)
     expect((await open()).statusCode).toBe(200)
   })
 

@@ -222,6 +222,7 @@ describe('targets that name no key', () => {
     ['PUT', 'http://host', 404],
     ['PUT', 'http://host?/v1/kv/foo', 404],
     ['PUT', '/v1/%256bv/foo', 404],
+    ['POST', '/v1/%6bv/batch_get', 400], // It is found, and has no body.
     ['PUT', '/v1/%6bv/', 400],
     ['PUT', '/v1/%6bv/%zz', 400],
     ['PUT', '/v1/txn/nobody/%6bv/foo', 404],
