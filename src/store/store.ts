@@ -117,8 +117,11 @@ export interface Store extends PercolatorApi {
   /** Runs `body` while no other request with this idempotency key runs; never called inside `exclusive`. */
   once<T>(outcome: Uint8Array, body: () => Promise<T>): Promise<T>
 
-  /** The outcome stored under an idempotency key, as it was written. */
-  outcome(key: Uint8Array): Promise<Uint8Array | undefined>
+  /**
+   * The outcome stored under an idempotency key, as it was written, unless it has expired.
+   * @throws KvError `storage_unavailable` where a failed write may have stored one all the same.
+   */
+  outcome(key: Uint8Array, isExpired?: (record: Uint8Array) => boolean): Promise<Uint8Array | undefined>
   /** Stores the outcome of a request that wrote nothing; inside `once` on its key. */
   putOutcome(outcome: StoredOutcome): Promise<void>
   /** Removes the outcomes for which `isExpired` holds. @returns bytes of keys and records of the others. */

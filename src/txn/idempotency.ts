@@ -30,12 +30,8 @@ export function encodeOutcome({ fingerprint }: Idempotency, nowMs: number, outco
   return packRecord([fingerprint, nowMs + IDEMPOTENCY_MS, packRecord([outcome])])
 }
 
-/**
- * What a stored record says to a request that comes with its key.
- * @returns undefined when there is no record, or none any more. @throws KvError `idempotency_mismatch`.
- */
-export function replay<T>(record: Uint8Array | undefined, request: Idempotency, nowMs: number): T | undefined {
-  if (record === undefined || isOutcomeExpired(record, nowMs)) return undefined
+/** What a stored record says to a request that comes with its key. @throws KvError `idempotency_mismatch`. */
+export function replay<T>(record: Uint8Array, request: Idempotency): T {
   const [fingerprint, , outcome] = unpackRecord(record, WHAT, 3)
   if (!asBuffer(request.fingerprint).equals(asBytes(fingerprint, WHAT)))
     throw new KvError('idempotency_mismatch', 'this Idempotency-Key was used for another request', {})

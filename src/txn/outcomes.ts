@@ -56,8 +56,8 @@ export class Outcomes {
     if (idempotency === undefined) return { answer: await run(() => undefined), isReplayed: false }
     return this.#store.once(idempotency.key, async () => {
       const nowMs = this.#store.steadyMs()
-      const replayed = replay<T>(await this.#store.outcome(idempotency.key), idempotency, nowMs)
-      if (replayed !== undefined) return { answer: replayed, isReplayed: true }
+      const record = await this.#store.outcome(idempotency.key, (found) => isOutcomeExpired(found, nowMs))
+      if (record !== undefined) return { answer: replay<T>(record, idempotency), isReplayed: true }
       if (stores !== 'nothing') this.#requireRoom(idempotency.caller)
       let outcome: StoredOutcome | undefined
       const answer = await run((stored) => {

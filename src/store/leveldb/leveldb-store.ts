@@ -217,7 +217,7 @@ class LevelDbStore implements Store {
   readonly newestAhead: Store['newestAhead'] = (keys) => this.#rows.guard(() => this.#rows.newestAhead(keys))
 
   readonly once: Store['once'] = (key, body) => this.#outcomes.once(key, body)
-  readonly outcome: Store['outcome'] = (key) => this.#outcomes.get(key)
+  readonly outcome: Store['outcome'] = (key, isExpired = () => false) => this.#outcomes.get(key, isExpired)
   readonly putOutcome: Store['putOutcome'] = (outcome) => this.#outcomes.put(outcome)
   readonly collectOutcomes: Store['collectOutcomes'] = (isExpired) => this.#outcomes.collect(isExpired)
 

@@ -284,7 +284,7 @@ export class RowStore {
       const ops = encoded instanceof Promise ? await encoded : encoded
       if (validate !== undefined) await validate()
       // Locks in flight go when the database is opened anew: nobody would have met these.
-      if (opened !== this.#opened) throw this.#engineFailed()
+      if (opened !== this.#opened) throw this.engineFailed()
       if (this.restoring !== undefined) throw notRestored()
       isAsked = true
       if (ops.length > 0) await this.submit(ops)
@@ -414,7 +414,7 @@ export class RowStore {
     const entry = this.locks.get(key)
     if (entry?.pending !== pending) return
     entry.isInDoubt = true
-    entry.pending = Promise.reject(this.#engineFailed())
+    entry.pending = Promise.reject(this.engineFailed())
     entry.pending.catch(() => {})
   }
 
@@ -460,7 +460,7 @@ export class RowStore {
   requireEngine(): void {
     if (this.ended !== undefined) throw new KvError('storage_unavailable', this.ended, {})
     if (!this.isWritable) this.reopenSoon()
-    if (!this.#isEngineUp) throw this.#engineFailed()
+    if (!this.#isEngineUp) throw this.engineFailed()
   }
 
   requireWritable(): void {
@@ -472,10 +472,10 @@ export class RowStore {
     if (this.ended !== undefined) throw new KvError('storage_unavailable', this.ended, {})
     if (this.isWritable) return
     this.reopenSoon()
-    throw this.#engineFailed()
+    throw this.engineFailed()
   }
 
-  #engineFailed(): KvError<'storage_unavailable'> {
+  engineFailed(): KvError<'storage_unavailable'> {
     const refused = this.#isEngineUp ? 'writes are refused until it is opened again' : 'it is being opened again'
     return new KvError('storage_unavailable', `the storage engine failed (${this.fault}); ${refused}`, {})
   }

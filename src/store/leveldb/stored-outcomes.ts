@@ -20,13 +20,17 @@ export class StoredOutcomes {
   }
 
   /**
-   * While a failed write may have landed nobody knows what is stored: its outcome shows once LevelDB was opened again, and a
-   * repeat that has not seen it would take effect twice.
+   * While a failed write may have landed, an outcome that is not there may show once LevelDB was opened again, and a repeat
+   * that has not seen it would take effect twice. One that is there holds.
    */
-  get(key: Uint8Array): Promise<Uint8Array | undefined> {
-    return this.#rows.guard(() => {
-      this.#rows.requireWritable()
-      return this.#rows.engine.get(outcomeKey(key))
+  get(key: Uint8Array, isExpired: (record: Uint8Array) => boolean): Promise<Uint8Array | undefined> {
+    return this.#rows.guard(async () => {
+      this.#rows.requireAvailable()
+      const doubt = this.#rows.isWritable ? undefined : this.#rows.engineFailed()
+      const record = await this.#rows.engine.get(outcomeKey(key))
+      if (record !== undefined && !isExpired(record)) return record
+      if (doubt !== undefined) throw doubt
+      return undefined
     })
   }
 
