@@ -11,6 +11,8 @@ export class DirectoryLost extends Error {
 }
 
 const NO_ENTRY = { throwIfNoEntry: false } as const
+/** LevelDB numbers logs and tables alike: this many may have come between two logs that are looked at. */
+const LOG_NUMBERS_TRIED = 1000
 
 interface OwnFile {
   readonly name: string
@@ -89,7 +91,7 @@ export class OwnFiles {
     for (const file of state) this.#compare(file)
     // LevelDB deletes a log once the next one is begun and a table has all that was in it.
     const isLogGone = this.lost === undefined && this.#stateOf(log) === 'gone'
-    const next = isLogGone ? this.#newestLog(numberOf(log.name)) : undefined
+    const next = isLogGone ? this.#logAfter(numberOf(log.name)) : undefined
     if (next === undefined) this.#compare(log)
     else this.#open.log = next
   }
@@ -121,16 +123,25 @@ export class OwnFiles {
     return { lock: this.#fileOf('LOCK'), state: ['CURRENT', manifest].map((name) => this.#fileOf(name)), log }
   }
 
-  #newestLog(after: number): OwnFile | undefined {
-    // A listing made while the directory changes may miss the old log and the new one; the next listing has the new one.
-    for (let attempt = 0; attempt < 2; attempt++) {
-      const logs = readdirSync(this.directory).filter((name) => name.endsWith('.log') && numberOf(name) > after)
-      const newest = logs.sort((a, b) => numberOf(b) - numberOf(a))[0]
-      const path = newest && join(this.directory, newest)
-      const found = path && statSync(path, NO_ENTRY)
-      if (path && found) return { name: newest, path, dev: found.dev, ino: found.ino }
+  /** By name first: a listing that is made while LevelDB makes and deletes files may miss one that is there all the time. */
+  #logAfter(number: number): OwnFile | undefined {
+    for (let next = number + 1; next <= number + LOG_NUMBERS_TRIED; next++) {
+      const found = this.#find(`${String(next).padStart(6, '0')}.log`)
+      if (found !== undefined) return found
     }
-    return undefined
+    return this.#newestLog(number)
+  }
+
+  #newestLog(after: number): OwnFile | undefined {
+    const logs = readdirSync(this.directory).filter((name) => name.endsWith('.log') && numberOf(name) > after)
+    const newest = logs.sort((a, b) => numberOf(b) - numberOf(a))[0]
+    return newest === undefined ? undefined : this.#find(newest)
+  }
+
+  #find(name: string): OwnFile | undefined {
+    const path = join(this.directory, name)
+    const found = statSync(path, NO_ENTRY)
+    return found && { name, path, dev: found.dev, ino: found.ino }
   }
 
   #fileOf(name: string): OwnFile {

@@ -1,6 +1,6 @@
 import { copyFile, mkdir, readdir, readFile, rename, rm, symlink } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import { DataDirectoryError } from '../../../src/store/leveldb/data-directory-error.js'
 import * as holding from '../../../src/store/leveldb/directory-hold.js'
 import { openLevelDb } from '../../../src/store/leveldb/engine.js'
@@ -11,6 +11,19 @@ import { codeOf, prewriteOf, put, read, testStores } from '../support.js'
 vi.mock('../../../src/store/leveldb/directory-hold.js', async (importOriginal) => {
   const original = await importOriginal<typeof holding>()
   return { ...original, holdDirectory: vi.fn(original.holdDirectory) }
+})
+
+/** Whether listings of a directory miss its logs, as one that is made while LevelDB changes it may. */
+const listing = vi.hoisted(() => ({ missesLogs: false }))
+vi.mock('node:fs', async (importOriginal) => {
+  const original = await importOriginal<typeof import('node:fs')>()
+  const readdirSync = (path: string): string[] =>
+    original.readdirSync(path).filter((name) => !(listing.missesLogs && name.endsWith('.log')))
+  return { ...original, readdirSync }
+})
+
+afterEach(() => {
+  listing.missesLogs = false
 })
 
 const stores = testStores()
@@ -104,8 +117,12 @@ test.each(LOSSES)('$name: no write is acknowledged', async ({ lose, isAtOnce }) 
   expect(ended).toHaveLength(1)
 })
 
-test('other files may come and go, and logs with them', async () => {
+test.each([
+  ['', false],
+  [', also where listings miss those that are there', true],
+])('other files may come and go, and logs with them%s', async (_, missesLogs) => {
   const { directory, store, ended } = await opened()
+  listing.missesLogs = missesLogs
   const log = await named(directory, /\.log$/)
   for (let i = 0; i < 12; i++) await write(store, `key${i}`, Buffer.alloc(1_000_000, i))
   while ((await readdir(directory)).includes(log)) await write(store, 'more')
