@@ -95,7 +95,7 @@ export const CACHE_BYTES_DEFAULT = 64 * MIB
 /** Values up to this many bytes travel in the lock and the write record; TiKV's `SHORT_VALUE_MAX_LEN`. */
 export const SHORT_VALUE_BYTES_MAX = 255
 
-/** What long work, of all requests together, may take of one turn of the event loop before others run. */
+/** Long work of all requests together takes this much of one turn of the event loop; then others run. */
 export const SLICE_MS = 10
 /** Items of a list that are worked on before the clock is looked at; shorter lists never leave the turn. */
 export const SLICE_ITEMS = 1024
@@ -108,6 +108,8 @@ export const BODY_STEP_VALUES = 8192
 export const BODY_STEP_BYTES = 256 * 1024
 /** Of an answer that is encoded in one turn; shorter ones are encoded at once, longer ones as they are taken. */
 export const ANSWER_STEP_BYTES = 256 * 1024
+/** Of one number in a JSON body that is read in steps. */
+export const JSON_WORD_BYTES_MAX = 1024
 /** Of lists and objects within each other in a body; requests need five. */
 export const BODY_DEPTH_MAX = 32
 /** Of one object in a body. */

@@ -10,7 +10,7 @@ export type Work = 'ending' | 'reading' | 'writing' | 'watching'
 
 /** The counters that decide. */
 export interface Load {
-  /** Whose bodies have arrived: the others are counted as connections. */
+  /** Requests whose bodies have arrived. The others are counted as connections. */
   readonly requests: number
   readonly answerBytes: number
   readonly locks: number

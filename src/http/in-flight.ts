@@ -1,8 +1,8 @@
 /** The requests in flight and the bodies that they hold. Nothing counts but through a `Flight`, and each of those ends once. */
 export class InFlight {
-  /** Whose bodies are here, or that have none. */
+  /** Requests whose bodies have arrived, or that have none. */
   requests = 0
-  /** Whose bodies are still arriving: as many as there are connections, at most. */
+  /** Requests whose bodies are still arriving: at most one per connection. */
   receiving = 0
   /** Bytes of bodies that have arrived. */
   bodyBytes = 0

@@ -1,4 +1,4 @@
-import { BODY_DEPTH_MAX, BODY_FIELDS_MAX } from '../limits.js'
+import { BODY_DEPTH_MAX, BODY_FIELDS_MAX, JSON_WORD_BYTES_MAX } from '../limits.js'
 import {
   type BodyLimits,
   type Container,
@@ -19,8 +19,6 @@ const [SPACE, TAB, NEWLINE, RETURN] = [0x20, 0x09, 0x0a, 0x0d]
 const BOM = [0xef, 0xbb, 0xbf]
 /** Text is searched byte by byte this far, and by Node from there on. */
 const SHORT_TEXT = 32
-/** Longer numbers are nobody's JSON. */
-const WORD_MAX = 1024
 /** Bytes of text for one byte: `\u0000`. */
 const ESCAPED = 6
 /** Digits whose number is exact however it is put together. */
@@ -170,7 +168,7 @@ function textOf(bytes: Buffer, from: number, end: number): string {
 /** Behind a number, `true`, `false` or `null`. */
 function endOfWord(bytes: Buffer, from: number): number {
   let at = from
-  for (const end = Math.min(bytes.length, at + WORD_MAX); at < end; at++) {
+  for (const end = Math.min(bytes.length, at + JSON_WORD_BYTES_MAX); at < end; at++) {
     const byte = bytes[at] as number
     const isPart = (byte >= 0x61 && byte <= 0x7a) || (byte >= ZERO && byte <= NINE) || byte === 0x2b || byte === MINUS
     if (!isPart && byte !== 0x2e && byte !== 0x45) break

@@ -20,7 +20,7 @@ declare module 'fastify' {
     bodyIsStream?: boolean
   }
   interface FastifyRequest {
-    /** What it counts for; undefined: it was not admitted. */
+    /** Its share of the counts of admission; undefined: it was not admitted. */
     flight: Flight | undefined
   }
 }

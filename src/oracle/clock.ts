@@ -146,7 +146,7 @@ export class Clock {
     return at
   }
 
-  /** What the clock has jumped by since it showed `ms`. */
+  /** Milliseconds by which the clock has jumped forward since it showed `ms`. */
   jumpedSince(ms: number): number {
     let jumpedMs = 0
     for (let i = this.#jumps.length - 1; i >= 0; i--) {
@@ -167,7 +167,7 @@ export class Clock {
     const [first, second, ...others] = [...this.#jumps, jump]
     if (first === undefined || second === undefined || others.length < JUMPS_MAX - 1)
       this.#jumps = [...this.#jumps, jump]
-    // What lies between the two counts as before both: younger than it is, rather than older.
+    // A timestamp between the two jumps counts as before both: it seems younger than it is, rather than older.
     else this.#jumps = [{ atMs: second.atMs - first.ms, ms: first.ms + second.ms }, ...others]
   }
 }

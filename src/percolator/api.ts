@@ -95,7 +95,7 @@ export interface ScanRequest extends KeyRange {
   readonly bytesMax?: number | undefined
 }
 
-/** What may touch a transaction's locks. */
+/** A request that may touch a transaction's locks. */
 export interface LockingRequest {
   /**
    * In process only: the keys that the caller reaches, where it does not reach all. `keys` are among them. A transaction that

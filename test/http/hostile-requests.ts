@@ -10,7 +10,8 @@ export interface Hostile {
   readonly of: (size: number) => { readonly url: string; readonly headers: Headers; readonly payload?: Buffer }
 }
 
-interface Schema {
+/** As much of a JSON schema as bodies are made from. */
+export interface Schema {
   readonly type?: string
   readonly bytes?: string
   readonly enum?: readonly unknown[]

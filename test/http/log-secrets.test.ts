@@ -5,6 +5,7 @@ import { routesOf } from '../../src/http/route-list.js'
 import { createLog } from '../../src/log.js'
 import { TIMESTAMP_MAX } from '../../src/percolator/timestamp.js'
 import { TappedEngine } from '../store/support.js'
+import type { Schema } from './hostile-requests.js'
 import { type Headers, type Json, rawAnswer, rawText, sendTo, type TestServer, testServers } from './support.js'
 
 /** Whoever reads the log sees nothing of what clients send or store, at whatever level, whatever goes wrong. */
@@ -24,17 +25,6 @@ const HEADERS: Headers = {
   referer: 'http://elsewhere.test/SECRET',
   cookie: 'SECRET=1',
   traceparent: '00-SECRET-01',
-}
-
-interface Schema {
-  readonly type?: string
-  readonly bytes?: string
-  readonly enum?: readonly unknown[]
-  readonly items?: Schema
-  readonly minimum?: number
-  readonly maximum?: number
-  readonly properties?: Readonly<Record<string, Schema>>
-  readonly required?: readonly string[]
 }
 
 /** A body that a schema allows, with secrets wherever text goes. */

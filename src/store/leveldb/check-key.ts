@@ -67,7 +67,7 @@ export interface Problem {
   readonly ops: readonly EngineOp[]
 }
 
-/** No oracle hands it out. What is above it a client made up. */
+/** No oracle hands it out: a client made up any timestamp above it. */
 export const MARK_MAX: Timestamp = timestampFromMs(CLOCK_MS_MAX) - 1
 
 /**

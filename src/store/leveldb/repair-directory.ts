@@ -41,9 +41,9 @@ export interface Repaired {
   readonly isSound: boolean
   /** Problems of files and records that there were. */
   readonly problems: number
-  /** What was made again from a copy of the same facts. */
+  /** Records made again from a copy of the same facts. */
   readonly restored: number
-  /** What nothing needs. */
+  /** Records that no read and no transaction needs. */
   readonly removed: number
   /** What clients wrote and can't read any more, or maybe not; a range of unknown length counts as one. 0: all reads as before. */
   readonly losses: number

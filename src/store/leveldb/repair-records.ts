@@ -40,7 +40,7 @@ export interface RepairedRecords {
   readonly restored: number
   readonly removed: number
   readonly losses: number
-  /** That are there still. */
+  /** Records that are still there. */
   readonly remaining: number
 }
 
@@ -48,7 +48,7 @@ export interface RecordsRepairOptions {
   readonly say: (line: string) => void
   readonly onLoss?: ((loss: Loss) => void) | undefined
   readonly onProgress?: ((line: string) => void) | undefined
-  /** What damaged files took away. */
+  /** Records that damaged files took away. */
   readonly lost: readonly LostRecords[]
   /** The mark on disk may be an older one. */
   readonly areFilesDamaged: boolean

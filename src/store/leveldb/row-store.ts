@@ -201,7 +201,7 @@ export class RowStore {
       const pause = slices.next()
       if (pause !== undefined) await pause
     }
-    // What is decided about many keys takes a turn of its own.
+    // A decision about many keys takes a turn of its own.
     if (keys.length > KEYS_PER_TURN) await laterTurn()
     this.requireWritable()
     this.clock.now() // A jump that is noticed after `seen` has added those before it would count in `#kept` alone.
