@@ -1,7 +1,7 @@
+import { afterPrefix } from '../bytes/key-range.js'
+import { asBuffer } from '../bytes/key-text.js'
+import { KvError, printKey } from '../errors/kv-error.js'
 import type { KeyRange } from '../percolator/api.js'
-import { KvError, printKey } from '../percolator/errors.js'
-import { afterPrefix } from '../percolator/key-range.js'
-import { asBuffer } from '../percolator/key-text.js'
 import type { Reaches } from '../percolator/reach.js'
 
 export interface Rights {

@@ -1,4 +1,4 @@
-import { TIMESTAMP_MAX } from '../percolator/timestamp.js'
+import { TIMESTAMP_MAX } from '../timestamp.js'
 import {
   BACKUP_MAGIC,
   BACKUP_VERSION,

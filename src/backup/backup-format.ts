@@ -1,4 +1,4 @@
-import type { Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 
 /** What a backup file is made of; docs/backup-format.md has every byte. */
 export const BACKUP_MAGIC = 'PerKVbak'

@@ -1,4 +1,4 @@
-import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import type { BackupPair } from './backup-format.js'
 
 /** commit_ts 8, length of the key 2, of the value 4; then both. Integers are big endian. */

@@ -1,4 +1,4 @@
-import { isKvError, KvError } from '../percolator/errors.js'
+import { isKvError, KvError } from '../errors/kv-error.js'
 
 /** Timestamps that one call takes for itself while collections pass them before it has read. */
 const TRIES_MAX = 10

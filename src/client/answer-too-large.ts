@@ -1,4 +1,4 @@
-import { isKvError } from '../percolator/errors.js'
+import { isKvError } from '../errors/kv-error.js'
 
 /** The server refused to answer so much at once: fewer keys will do. A request that is itself too long names a field. */
 export function isAnswerTooLarge(error: unknown): boolean {

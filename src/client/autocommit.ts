@@ -1,6 +1,6 @@
+import { isKvError } from '../errors/kv-error.js'
 import type { Pair, Version } from '../percolator/api.js'
-import { isKvError } from '../percolator/errors.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 import { messageOf } from './http-api.js'
 import { encodeMessage, MSGPACK } from './http-message.js'
 import type { HttpTransport } from './http-transport.js'

@@ -1,4 +1,4 @@
-import { sleep } from './sleep.js'
+import { sleep } from '../event-loop/sleep.js'
 
 /**
  * Waits that double from 2 ms to 100 ms, each shortened by up to half at random so that those who met the same lock

@@ -1,4 +1,4 @@
-import { keyText } from '../percolator/key-text.js'
+import { keyText } from '../bytes/key-text.js'
 import { isAnswerTooLarge } from './answer-too-large.js'
 import { type As, type Read, readValue } from './bytes.js'
 

@@ -1,5 +1,5 @@
 import type { PercolatorApi } from '../percolator/api.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 import type { CommitOptions, TransactionHome } from './committer.js'
 import { LockResolver } from './lock-resolver.js'
 import { type ReadOptions, SnapshotReader } from './snapshot-reader.js'

@@ -1,4 +1,4 @@
-import { printKey } from '../percolator/errors.js'
+import { printKey } from '../errors/kv-error.js'
 
 /** @throws TypeError */
 export function requireSafeInteger(by: number): void {

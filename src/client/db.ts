@@ -1,4 +1,4 @@
-import type { Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 import { aboveSafePoint } from './above-safe-point.js'
 import {
   Autocommit,

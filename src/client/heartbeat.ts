@@ -1,5 +1,5 @@
 import type { PercolatorApi } from '../percolator/api.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 import { MANAGED_LOCK_TTL_MS } from './lock-ttl.js'
 
 /** client-go beats at half the TTL too. */

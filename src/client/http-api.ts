@@ -1,3 +1,4 @@
+import { signalOf } from '../event-loop/late-signal.js'
 import type {
   AcquirePessimisticLockAnswer,
   AcquirePessimisticLockRequest,
@@ -29,8 +30,7 @@ import type {
   TxnStatus,
   ValidateReadsRequest,
 } from '../percolator/api.js'
-import { signalOf } from '../percolator/late-signal.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 import { decodeMessage, encodeMessage, MSGPACK } from './http-message.js'
 import type { HttpTransport } from './http-transport.js'
 import { ServerError } from './server-error.js'

@@ -1,9 +1,9 @@
+import { sleep } from '../event-loop/sleep.js'
 import { ConnectionError } from './connection-error.js'
 import { MSGPACK } from './http-message.js'
 import { errorOf } from './http-problem.js'
 import { type Kinds, kind, TIME_MS } from './options.js'
 import { retryAfterMs } from './retry-after.js'
-import { sleep } from './sleep.js'
 import { isUncertain, noteRefusedRepetition } from './uncertain.js'
 
 /** The part of `fetch` that the client needs. */

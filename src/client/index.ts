@@ -1,6 +1,6 @@
 /** `perkv/client`: docs/client.md. */
-export { type ErrorCode, type ErrorFields, isKvError, isRetryable, KvError } from '../percolator/errors.js'
-export { physicalMs, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
+export { type ErrorCode, type ErrorFields, isKvError, isRetryable, KvError } from '../errors/kv-error.js'
+export { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 export type { As, Bytes, Read } from './bytes.js'
 export { ConnectionError } from './connection-error.js'
 export {

@@ -1,5 +1,5 @@
+import { afterKey, afterPrefix } from '../bytes/key-range.js'
 import type { KeyRange } from '../percolator/api.js'
-import { afterKey, afterPrefix } from '../percolator/key-range.js'
 import { type Bytes, toBytes } from './bytes.js'
 import { BYTES, type Kinds } from './options.js'
 

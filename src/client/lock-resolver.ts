@@ -1,9 +1,9 @@
+import { keyText } from '../bytes/key-text.js'
+import { isKvError, type KvError } from '../errors/kv-error.js'
+import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
 import type { LockInfo, PercolatorApi, TxnStatus } from '../percolator/api.js'
-import { isKvError, type KvError } from '../percolator/errors.js'
-import { keyText } from '../percolator/key-text.js'
-import { type LateSignal, signalOf } from '../percolator/late-signal.js'
 import { isExpired } from '../percolator/lock.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { Backoff } from './backoff.js'
 
 type ResolverApi = Pick<

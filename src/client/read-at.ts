@@ -1,4 +1,4 @@
-import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
+import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { DATE, type Kinds, TIMESTAMP } from './options.js'
 
 /** When to read: a timestamp, or an instant of the clock; now when neither is given. */

@@ -1,4 +1,4 @@
-import { isRetryable } from '../percolator/errors.js'
+import { isRetryable } from '../errors/kv-error.js'
 import { Backoff } from './backoff.js'
 import type { OpenTxn, Txn } from './txn.js'
 

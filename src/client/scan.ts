@@ -1,6 +1,6 @@
-import { pairBytes } from '../percolator/answer-size.js'
+import { pairBytes } from '../bytes/answer-size.js'
 import type { KeyRange } from '../percolator/api.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 import { isAnswerTooLarge } from './answer-too-large.js'
 import { AS, type As, type Read, readKey, readValue } from './bytes.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions, rangeAfter } from './key-range.js'

@@ -1,6 +1,6 @@
+import { eitherSignal, type LateSignal } from '../event-loop/late-signal.js'
 import type { GetAnswer, KeyRange, Pair, PercolatorApi, ScanAnswer, Version } from '../percolator/api.js'
-import { eitherSignal, type LateSignal } from '../percolator/late-signal.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 import type { Resolver } from './lock-resolver.js'
 
 export interface ReadOptions {

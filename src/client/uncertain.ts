@@ -1,4 +1,4 @@
-import { type ErrorCode, KvError } from '../percolator/errors.js'
+import { type ErrorCode, KvError } from '../errors/kv-error.js'
 import { ConnectionError } from './connection-error.js'
 import { ServerError } from './server-error.js'
 

@@ -1,4 +1,4 @@
-import type { Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 
 /**
  * Nobody knows whether the transaction committed: its last answer was lost, and asking what became of it failed as well.

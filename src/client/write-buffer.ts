@@ -1,10 +1,10 @@
-import { pairBytes } from '../percolator/answer-size.js'
+import { pairBytes } from '../bytes/answer-size.js'
+import { afterKey } from '../bytes/key-range.js'
+import { keyText } from '../bytes/key-text.js'
+import { OrderedKeys } from '../bytes/ordered-keys.js'
+import { KvError } from '../errors/kv-error.js'
 import type { KeyRange, Pair, PrewriteMutation, ScanAnswer } from '../percolator/api.js'
-import { KvError } from '../percolator/errors.js'
-import { afterKey } from '../percolator/key-range.js'
-import { keyText } from '../percolator/key-text.js'
-import { OrderedKeys } from '../percolator/ordered-keys.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 
 interface BufferedWrite {
   readonly key: Uint8Array

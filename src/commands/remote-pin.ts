@@ -1,4 +1,4 @@
-import type { Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 import { Refused, type RemoteServer } from './remote-server.js'
 
 /** How long a snapshot can still be found by whoever goes on after a break. */

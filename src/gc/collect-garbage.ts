@@ -1,8 +1,8 @@
 import { LockResolver } from '../client/lock-resolver.js'
 import type { LockInfo } from '../percolator/api.js'
 import { sameKey } from '../percolator/row.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../percolator/timestamp.js'
 import type { Pace, Store } from '../store/store.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
 const LOCKS_AT_A_TIME = 1000
 

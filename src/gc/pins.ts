@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto'
 import { aboveSafePoint } from '../client/above-safe-point.js'
+import { belowSafePoint, invalid, KvError } from '../errors/kv-error.js'
 import { PINS_MAX } from '../limits.js'
 import { packRecord, unpackRecord } from '../percolator/codec/record.js'
-import { belowSafePoint, invalid, KvError } from '../percolator/errors.js'
-import { physicalMs, type Timestamp } from '../percolator/timestamp.js'
 import type { Store } from '../store/store.js'
+import { physicalMs, type Timestamp } from '../timestamp.js'
 import type { Holder } from './safe-point.js'
 
 /** A snapshot that collection leaves readable for as long as it lives. */

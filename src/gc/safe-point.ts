@@ -1,4 +1,4 @@
-import type { Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 
 /** What the versions that it reads are kept for. */
 export interface Holder {

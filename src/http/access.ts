@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { Grant } from '../access/grant.js'
-import { KvError } from '../percolator/errors.js'
+import { KvError } from '../errors/kv-error.js'
 
 /**
  * What a route asks of its caller: nothing (`open`), any token (`read`), one that may write (`write`), one that is not bound

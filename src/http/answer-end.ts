@@ -1,6 +1,6 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { KvError } from '../percolator/errors.js'
+import { KvError } from '../errors/kv-error.js'
 
 /** Calls back once a message is on its way as a whole, or has come, or its client has gone, be it before now. */
 export function whenOver(message: IncomingMessage | ServerResponse, over: () => void): void {

@@ -1,8 +1,8 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
+import { asBuffer } from '../bytes/key-text.js'
 import type { MergedVersion } from '../client/transaction.js'
-import { KvError, printKey } from '../percolator/errors.js'
-import { asBuffer } from '../percolator/key-text.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import { KvError, printKey } from '../errors/kv-error.js'
+import type { Timestamp } from '../timestamp.js'
 import { CACHE_VERSION } from './browser-safety.js'
 import { etagOf, preconditionsOf, readCondition } from './etag.js'
 

@@ -1,7 +1,7 @@
 import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
+import { invalid, KvError } from '../errors/kv-error.js'
 import type { Limits } from '../limits.js'
-import { invalid, KvError } from '../percolator/errors.js'
 import { SAFE_HEADER_LINES } from './browser-safety.js'
 import { CONTENT_TYPE } from './media-type.js'
 import { problemOf } from './problem.js'

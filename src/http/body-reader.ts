@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http'
+import { invalid, KvError } from '../errors/kv-error.js'
 import { SMALL_BODY_BYTES } from '../limits.js'
-import { invalid, KvError } from '../percolator/errors.js'
 import type { Work } from './admission.js'
 import type { ArrivingBody } from './arriving-bodies.js'
 import type { Flight } from './in-flight.js'

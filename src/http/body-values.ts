@@ -1,5 +1,5 @@
+import { invalid, KvError } from '../errors/kv-error.js'
 import { BODY_STEP_BYTES, BODY_STEP_VALUES } from '../limits.js'
-import { invalid, KvError } from '../percolator/errors.js'
 import { nameInError } from './problem.js'
 
 /** Beyond them a body is more than any request needs. */

@@ -1,4 +1,4 @@
-import { invalid, KvError } from '../percolator/errors.js'
+import { invalid, KvError } from '../errors/kv-error.js'
 
 /** How clients write bytes: text (its UTF-8) or `{"base64"}` in JSON; `bin` or `str` in MessagePack. */
 export type WireBytes = string | Uint8Array | { readonly base64: string }

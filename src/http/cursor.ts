@@ -1,7 +1,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { Packr } from 'msgpackr'
-import { invalid } from '../percolator/errors.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import { invalid } from '../errors/kv-error.js'
+import type { Timestamp } from '../timestamp.js'
 
 /** Where a scan over several requests stands. */
 export interface Cursor {

@@ -1,6 +1,6 @@
 import type { Grant } from '../access/grant.js'
+import { snakeCase } from '../bytes/field-names.js'
 import { ANSWER_STEP_BYTES } from '../limits.js'
-import { snakeCase } from '../percolator/field-names.js'
 import { isKeyField, withoutForeignKeys } from './foreign-keys.js'
 import { LongAnswer } from './long-answer.js'
 import { listHead, mapHead, memoryOf, type Plain, toJson, toMsgpack } from './wire.js'

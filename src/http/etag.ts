@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http'
-import { invalid } from '../percolator/errors.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import { invalid } from '../errors/kv-error.js'
+import type { Timestamp } from '../timestamp.js'
 import type { Check } from '../txn/check.js'
 
 /** A version's commit_ts, quoted. */

@@ -1,4 +1,4 @@
-import { invalid, type KvError } from '../percolator/errors.js'
+import { invalid, type KvError } from '../errors/kv-error.js'
 
 /** What may come next in a JSON text. */
 const VALUE = 0

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import type { FastifyRequest } from 'fastify'
+import { KvError } from '../errors/kv-error.js'
 import type { Limits } from '../limits.js'
-import { KvError } from '../percolator/errors.js'
 import { requireKey } from './bytes.js'
 import { percentDecode } from './query.js'
 

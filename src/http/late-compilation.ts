@@ -1,5 +1,5 @@
+import { inSlices } from '../event-loop/slices.js'
 import { SLICE_ITEMS } from '../limits.js'
-import { inSlices } from '../slices.js'
 import { type SchemaError, validationProblem } from './problem.js'
 
 interface Validate {

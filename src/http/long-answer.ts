@@ -1,5 +1,5 @@
 import { Readable } from 'node:stream'
-import { laterTurn } from '../slices.js'
+import { laterTurn } from '../event-loop/slices.js'
 
 /**
  * An answer that is encoded as its client takes it, in slices: encoded at once it would be in memory twice or more, JSON up to

@@ -1,6 +1,6 @@
 import type { FastifyError } from 'fastify'
+import { type ErrorCode, invalid, isRetryable, KvError } from '../errors/kv-error.js'
 import { CorruptRecord } from '../percolator/codec/key.js'
-import { type ErrorCode, invalid, isRetryable, KvError } from '../percolator/errors.js'
 import type { Plain } from './wire.js'
 
 /** Every code that a problem can carry, with its status and title. docs/api.md has the same table. */

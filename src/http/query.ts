@@ -1,7 +1,7 @@
 import { parse } from 'node:querystring'
+import { invalid, type KvError } from '../errors/kv-error.js'
 import { LOCK_WAIT_MS_DEFAULT, LOCK_WAIT_MS_MAX } from '../limits.js'
-import { invalid, type KvError } from '../percolator/errors.js'
-import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
+import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { tooLarge } from './bytes.js'
 
 /** Query parameters as they came, percent-escapes and all: keys are bytes, so decoding is up to who asks. */

@@ -1,6 +1,6 @@
+import { afterPrefix } from '../bytes/key-range.js'
+import { invalid } from '../errors/kv-error.js'
 import type { KeyRange } from '../percolator/api.js'
-import { invalid } from '../percolator/errors.js'
-import { afterPrefix } from '../percolator/key-range.js'
 
 /** `prefix`, or `start` and `end`. @throws KvError `invalid_argument` for both. @param field where to point then. */
 export function rangeOf(

@@ -1,5 +1,5 @@
 import { aboveSafePoint } from '../client/above-safe-point.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 import type { AppContext } from './context.js'
 
 /** Reads at a timestamp of its own, which the server's collections leave readable until `read` is over. */

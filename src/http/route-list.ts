@@ -1,5 +1,5 @@
 import type { FastifyInstance, RouteOptions } from 'fastify'
-import { invalid, KvError } from '../percolator/errors.js'
+import { invalid, KvError } from '../errors/kv-error.js'
 import { splitTarget } from './key-url.js'
 
 const lists = new WeakMap<FastifyInstance, RouteOptions[]>()

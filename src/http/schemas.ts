@@ -1,6 +1,6 @@
 import { type Static, type TProperties, Type } from '@sinclair/typebox'
 import { LOCK_WAIT_MS_MAX, MAX_RETRIES_MAX, PIN_TTL_MS_MAX, TSO_COUNT_MAX, TXN_TTL_MS_MAX } from '../limits.js'
-import { TIMESTAMP_MAX } from '../percolator/timestamp.js'
+import { TIMESTAMP_MAX } from '../timestamp.js'
 
 /**
  * One source for validation and types of request bodies. `bytes`, `zeroIsAbsent`, `distinct` (no key twice in a list: of its

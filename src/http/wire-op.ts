@@ -1,6 +1,6 @@
+import { snakeCase } from '../bytes/field-names.js'
+import { invalid } from '../errors/kv-error.js'
 import { SCAN_LIMIT_DEFAULT } from '../limits.js'
-import { invalid } from '../percolator/errors.js'
-import { snakeCase } from '../percolator/field-names.js'
 import type { Op } from '../txn/op.js'
 import type { Decoded } from './decode.js'
 import { rangeOf } from './range.js'

@@ -1,9 +1,9 @@
 import { isUtf8 } from 'node:buffer'
 import { addExtension, Packr } from 'msgpackr'
+import { ENTRY_BYTES } from '../bytes/answer-size.js'
+import { snakeCase } from '../bytes/field-names.js'
+import { asBuffer } from '../bytes/key-text.js'
 import type { MergedPair } from '../client/write-buffer.js'
-import { ENTRY_BYTES } from '../percolator/answer-size.js'
-import { snakeCase } from '../percolator/field-names.js'
-import { asBuffer } from '../percolator/key-text.js'
 
 /** Answers and problems are plain data: camelCase names, bytes, numbers, text, lists and nulls. */
 export type Plain = object | string | number | boolean | null | undefined

@@ -1,6 +1,6 @@
 import { WRITE_AHEAD_MS_MAX } from '../limits.js'
-import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
 import type { Store } from '../store/store.js'
+import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../timestamp.js'
 
 interface Keyword {
   (which: 'every' | 'every_but_max', given: unknown): boolean

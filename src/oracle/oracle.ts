@@ -1,6 +1,6 @@
+import { KvError } from '../errors/kv-error.js'
 import { TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
-import { KvError } from '../percolator/errors.js'
-import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../percolator/timestamp.js'
+import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import type { Clock } from './clock.js'
 
 /** The mark is saved this far ahead of the clock, so that a restart never hands out a timestamp again. */

@@ -1,7 +1,7 @@
-import type { LateSignal } from './late-signal.js'
+import type { LateSignal } from '../event-loop/late-signal.js'
+import type { Timestamp } from '../timestamp.js'
 import type { LockType } from './lock.js'
 import type { Reaches } from './reach.js'
-import type { Timestamp } from './timestamp.js'
 import type { WriteType } from './write.js'
 
 /**

@@ -1,4 +1,4 @@
-import { physicalMs, TIMESTAMP_MAX, type Timestamp } from './timestamp.js'
+import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
 export type LockType = 'put' | 'delete' | 'lock' | 'pessimistic'
 

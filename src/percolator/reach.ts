@@ -1,7 +1,7 @@
-import { KvError, printKey } from './errors.js'
+import { KvError, printKey } from '../errors/kv-error.js'
+import type { Timestamp } from '../timestamp.js'
 import type { Lock } from './lock.js'
 import type { Mutation, TxnRecord } from './row.js'
-import type { Timestamp } from './timestamp.js'
 
 /** Whether a caller may act on a key. */
 export type Reaches = (key: Uint8Array) => boolean

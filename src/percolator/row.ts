@@ -1,6 +1,6 @@
-import type { PercolatorError } from './errors.js'
+import type { PercolatorError } from '../errors/kv-error.js'
+import type { Timestamp } from '../timestamp.js'
 import type { Lock } from './lock.js'
-import type { Timestamp } from './timestamp.js'
 import { isData, type WriteRecord } from './write.js'
 
 /**

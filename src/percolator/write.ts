@@ -1,4 +1,4 @@
-import type { Timestamp } from './timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 
 export type WriteType = 'put' | 'delete' | 'rollback' | 'lock'
 

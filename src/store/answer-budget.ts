@@ -1,6 +1,6 @@
+import { answerTooLarge } from '../bytes/answer-size.js'
+import { KvError } from '../errors/kv-error.js'
 import type { Limits } from '../limits.js'
-import { answerTooLarge } from '../percolator/answer-size.js'
-import { KvError } from '../percolator/errors.js'
 
 type AnswerLimits = Pick<Limits, 'answerBytesMax' | 'answersBytesMax'>
 

@@ -8,7 +8,7 @@ import type {
   ScanLockAnswer,
   ScanLockRequest,
 } from '../percolator/api.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 import type { AnswerBudget, AnswerLease } from './answer-budget.js'
 
 export interface StoredOutcome {

@@ -1,6 +1,6 @@
 import type { MergedVersion } from '../client/transaction.js'
-import { type FailedCheck, KvError, printKey } from '../percolator/errors.js'
-import type { Timestamp } from '../percolator/timestamp.js'
+import { type FailedCheck, KvError, printKey } from '../errors/kv-error.js'
+import type { Timestamp } from '../timestamp.js'
 
 /** A condition on one key's version at the transaction's start. Every field that is given must hold. */
 export interface Check {

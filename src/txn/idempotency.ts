@@ -1,6 +1,6 @@
+import { asBuffer } from '../bytes/key-text.js'
+import { KvError } from '../errors/kv-error.js'
 import { asBytes, asInteger, packRecord, unpackRecord } from '../percolator/codec/record.js'
-import { KvError } from '../percolator/errors.js'
-import { asBuffer } from '../percolator/key-text.js'
 
 /** How long an outcome is replayed. */
 export const IDEMPOTENCY_MS = 10 * 60 * 1000

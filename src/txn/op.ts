@@ -1,12 +1,12 @@
+import { ENTRY_BYTES, entryCost, pairCost } from '../bytes/answer-size.js'
+import { asBuffer } from '../bytes/key-text.js'
 import type { MergedVersion, Transaction } from '../client/transaction.js'
 import type { MergedPair } from '../client/write-buffer.js'
+import { invalid, printKey } from '../errors/kv-error.js'
+import { Slices } from '../event-loop/slices.js'
 import { SLICE_ITEMS } from '../limits.js'
-import { ENTRY_BYTES, entryCost, pairCost } from '../percolator/answer-size.js'
-import { invalid, printKey } from '../percolator/errors.js'
-import { asBuffer } from '../percolator/key-text.js'
-import type { Timestamp } from '../percolator/timestamp.js'
-import { Slices } from '../slices.js'
 import type { AnswerLease } from '../store/answer-budget.js'
+import type { Timestamp } from '../timestamp.js'
 
 /** One step of a transaction, as a client lists them. */
 export type Op =

@@ -1,5 +1,5 @@
+import { KvError } from '../errors/kv-error.js'
 import type { Limits } from '../limits.js'
-import { KvError } from '../percolator/errors.js'
 import type { Store, StoredOutcome } from '../store/store.js'
 import { encodeOutcome, IDEMPOTENCY_MS, type Idempotency, isOutcomeExpired, type Once, replay } from './idempotency.js'
 

@@ -5,7 +5,7 @@ import { type Fetch, HttpTransport, type TransportOptions } from '../../src/clie
 import { retryAfterMs } from '../../src/client/retry-after.js'
 import { ServerError } from '../../src/client/server-error.js'
 import { isUncertain } from '../../src/client/uncertain.js'
-import { KvError } from '../../src/percolator/errors.js'
+import { KvError } from '../../src/errors/kv-error.js'
 
 const packr = new Packr({ useRecords: false })
 const REQUEST = { method: 'POST', path: '/v1/percolator/tso' } as const

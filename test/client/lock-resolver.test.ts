@@ -1,9 +1,9 @@
 import { describe, expect, test, vi } from 'vitest'
 import { LockResolver, locksOf } from '../../src/client/lock-resolver.js'
+import { KvError, keyLocked, keysLocked } from '../../src/errors/kv-error.js'
 import type { LockInfo, PrewriteMutation, PrewriteRequest } from '../../src/percolator/api.js'
-import { KvError, keyLocked, keysLocked } from '../../src/percolator/errors.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../../src/percolator/timestamp.js'
 import type { Store } from '../../src/store/store.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import { codeOf, prewriteOf, put, read, TestClock, testStores, turn, utf8 } from '../store/support.js'
 import { type CallName, FaultyApi } from './faulty-api.js'
 

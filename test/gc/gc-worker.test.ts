@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { type GcOptions, GcWorker } from '../../src/gc/gc-worker.js'
 import { Pins } from '../../src/gc/pins.js'
-import type { Timestamp } from '../../src/percolator/timestamp.js'
 import type { Store } from '../../src/store/store.js'
+import type { Timestamp } from '../../src/timestamp.js'
 import { codeOf, prewriteOf, put, read, START_MS, TestClock, testStores, utf8, write } from '../store/support.js'
 
 const stores = testStores()

@@ -1,12 +1,12 @@
 import fc from 'fast-check'
 import { Packr } from 'msgpackr'
 import { describe, expect, test } from 'vitest'
+import { KvError } from '../../src/errors/kv-error.js'
+import { atOnce } from '../../src/event-loop/slices.js'
 import { notJson } from '../../src/http/json-error.js'
 import { readJson } from '../../src/http/json-reader.js'
 import { readMsgpack } from '../../src/http/msgpack-reader.js'
 import { BODY_DEPTH_MAX, BODY_FIELDS_MAX } from '../../src/limits.js'
-import { KvError } from '../../src/percolator/errors.js'
-import { atOnce } from '../../src/slices.js'
 
 const LIMITS = { valuesMax: 1000, textBytesMax: 10_000 }
 const fromJson = (text: string | Buffer, limits = LIMITS): unknown => atOnce(readJson(Buffer.from(text), limits))

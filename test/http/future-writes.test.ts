@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { TIMESTAMP_MAX } from '../../src/percolator/timestamp.js'
+import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { utf8 } from '../store/support.js'
 import {
   expectProblem,

@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import type { LightMyRequestResponse } from 'fastify'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { routesOf } from '../../src/http/route-list.js'
-import { TIMESTAMP_MAX } from '../../src/percolator/timestamp.js'
+import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { type Json, pack, STATUS_OF_CODE, startServer, type TestServer, unpack } from './support.js'
 import { type Body, KEYS, requestOf, type WildRequest } from './wild-requests.js'
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { TIMESTAMP_MAX } from '../../src/percolator/timestamp.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
+import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { expectProblem, testServers } from './support.js'
 
 const startServer = testServers()

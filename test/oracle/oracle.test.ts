@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { Clock } from '../../src/oracle/clock.js'
 import { Oracle } from '../../src/oracle/oracle.js'
-import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../../src/percolator/timestamp.js'
+import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../../src/timestamp.js'
 
 const START_MS = 1_700_000_000_000
 

@@ -1,7 +1,7 @@
 import type { Lock } from '../../src/percolator/lock.js'
 import type { Mutation, Outcome, RowView } from '../../src/percolator/row.js'
-import { LOGICAL_PER_MS, type Timestamp } from '../../src/percolator/timestamp.js'
 import { rollbackRecord, type WriteRecord, type WriteType } from '../../src/percolator/write.js'
+import { LOGICAL_PER_MS, type Timestamp } from '../../src/timestamp.js'
 
 export const bytes = (text: string): Uint8Array => Buffer.from(text, 'latin1')
 export const KEY = bytes('k')

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { isExpired } from '../../src/percolator/lock.js'
-import { TIMESTAMP_MAX, timestampFromMs } from '../../src/percolator/timestamp.js'
+import { TIMESTAMP_MAX, timestampFromMs } from '../../src/timestamp.js'
 
 test('a lock is over its TTL from the first millisecond after it', () => {
   const lock = { startTs: timestampFromMs(1000) + 7, ttlMs: 50 }

@@ -1,4 +1,4 @@
-import type { Timestamp } from '../../src/percolator/timestamp.js'
+import type { Timestamp } from '../../src/timestamp.js'
 import type { Scheduler } from './scheduler.js'
 import type { Violations } from './violations.js'
 

@@ -1,4 +1,4 @@
-import { TIMESTAMP_MAX, type Timestamp } from '../../src/percolator/timestamp.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import type { History, KeyRead, LatestRead, RangeRead, TxnHistory } from './history.js'
 import type { Committed, Ledger, SnapshotAt } from './ledger.js'
 import type { Violations } from './violations.js'

@@ -1,6 +1,6 @@
 import { LockResolver } from '../../src/client/lock-resolver.js'
-import { TIMESTAMP_MAX } from '../../src/percolator/timestamp.js'
 import type { Store } from '../../src/store/store.js'
+import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { Random } from '../anomalies/random.js'
 import { Disk } from './disk.js'
 import { checkCollected, checkColumnFamilies, lockedKeys } from './disk-checks.js'

@@ -1,4 +1,4 @@
-import type { Timestamp } from '../../src/percolator/timestamp.js'
+import type { Timestamp } from '../../src/timestamp.js'
 import type { History, TxnHistory } from './history.js'
 import type { Committed, Ledger } from './ledger.js'
 import type { Violations } from './violations.js'

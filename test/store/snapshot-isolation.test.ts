@@ -1,11 +1,11 @@
 import { rm } from 'node:fs/promises'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { isKvError, KvError } from '../../src/errors/kv-error.js'
 import type { LockInfo, PrewriteMutation, PrewriteRequest } from '../../src/percolator/api.js'
-import { isKvError, KvError } from '../../src/percolator/errors.js'
-import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../../src/percolator/timestamp.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
+import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import { makeDirectory, TappedEngine, TestClock, text, utf8, WriteGate } from './support.js'
 
 /**

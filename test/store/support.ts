@@ -2,13 +2,13 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach } from 'vitest'
+import { KvError } from '../../src/errors/kv-error.js'
 import type { PrewriteMutation, PrewriteRequest } from '../../src/percolator/api.js'
-import { KvError } from '../../src/percolator/errors.js'
-import { type Timestamp, timestampFromMs } from '../../src/percolator/timestamp.js'
 import { sealedEngine } from '../../src/store/leveldb/checksum.js'
 import { type Engine, type EngineOp, type EngineReader, openLevelDb } from '../../src/store/leveldb/engine.js'
 import { type LevelDbStoreOptions, openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
+import { type Timestamp, timestampFromMs } from '../../src/timestamp.js'
 
 /** 14 November 2023: where the tests' clock begins. */
 export const START_MS = 1_700_000_000_000

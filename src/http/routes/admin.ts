@@ -1,7 +1,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { invalid } from '../../errors/kv-error.js'
 import type { Pin, Pins } from '../../gc/pins.js'
 import { PIN_TTL_MS_DEFAULT } from '../../limits.js'
-import { invalid } from '../../percolator/errors.js'
 import { answer } from '../answer.js'
 import type { AppContext } from '../context.js'
 import { decoderOf } from '../decode.js'

@@ -1,5 +1,6 @@
 import type { Static, TSchema } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { invalid } from '../../errors/kv-error.js'
 import { collectGarbage } from '../../gc/collect-garbage.js'
 import { LOCK_TTL_MS_DEFAULT } from '../../limits.js'
 import type {
@@ -9,7 +10,6 @@ import type {
   ReadSet,
   ResolveLockRequest,
 } from '../../percolator/api.js'
-import { invalid } from '../../percolator/errors.js'
 import { sameKey } from '../../percolator/row.js'
 import type { Access } from '../access.js'
 import type { Work } from '../admission.js'

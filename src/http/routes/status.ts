@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify'
+import { KvError } from '../../errors/kv-error.js'
 import { RETRY_AFTER_S } from '../../limits.js'
-import { KvError } from '../../percolator/errors.js'
 import type { Store } from '../../store/store.js'
 import { answer, answerProblem } from '../answer.js'
 import type { AppContext } from '../context.js'

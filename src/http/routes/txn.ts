@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify'
+import { invalid } from '../../errors/kv-error.js'
 import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../../limits.js'
-import { invalid } from '../../percolator/errors.js'
 import type { Check } from '../../txn/check.js'
 import { hangUp } from '../answer-end.js'
 import type { AppContext } from '../context.js'

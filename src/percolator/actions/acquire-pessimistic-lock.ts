@@ -1,9 +1,9 @@
+import { alreadyExists, invalid, KvError, keyLocked, printKey, writeConflict } from '../../errors/kv-error.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { AcquirePessimisticLockRequest } from '../api.js'
-import { alreadyExists, invalid, KvError, keyLocked, printKey, writeConflict } from '../errors.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
 import { done, type Outcome, type RowView, refused, rollbackOf, txnRecord } from '../row.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { isData, type WriteRecord } from '../write.js'
 
 /** One key of a request, as it stands once the request's mutations are written. */

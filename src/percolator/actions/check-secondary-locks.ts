@@ -1,7 +1,7 @@
+import type { Timestamp } from '../../timestamp.js'
 import type { LockInfo } from '../api.js'
 import { lockInfo } from '../lock-info.js'
 import { done, type Mutation, type Outcome, type RowView, txnRecord } from '../row.js'
-import type { Timestamp } from '../timestamp.js'
 import { collapsePrevious, markOnOtherLock, rollbackMark } from './rollback.js'
 
 export type SecondaryStatus =

@@ -1,9 +1,9 @@
+import { KvError, printKey } from '../../errors/kv-error.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { CheckTxnStatusRequest, TxnStatus, TxnStatusAction } from '../api.js'
-import { KvError, printKey } from '../errors.js'
 import { isExpired, type Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
 import { done, type Outcome, type RowView, refused, sameKey, txnRecord } from '../row.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { rollbackLock, rollbackMissingLock } from './rollback.js'
 
 /**

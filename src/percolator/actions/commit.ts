@@ -1,7 +1,7 @@
+import { KvError, printKey } from '../../errors/kv-error.js'
+import type { Timestamp } from '../../timestamp.js'
 import type { CommitAnswer } from '../api.js'
-import { KvError, printKey } from '../errors.js'
 import { done, type Mutation, type Outcome, type RowView, refused, txnRecord } from '../row.js'
-import type { Timestamp } from '../timestamp.js'
 import type { WriteRecord } from '../write.js'
 
 export interface CommitKey {

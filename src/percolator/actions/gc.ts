@@ -1,5 +1,5 @@
+import type { Timestamp } from '../../timestamp.js'
 import type { Mutation, RowView } from '../row.js'
-import type { Timestamp } from '../timestamp.js'
 import { isData, type WriteRecord } from '../write.js'
 
 /** Where a long history stands that is collected in parts, newest first. */

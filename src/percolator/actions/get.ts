@@ -1,6 +1,6 @@
+import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { Lock } from '../lock.js'
 import { sameKey } from '../row.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { isData, type WriteRecord } from '../write.js'
 
 /**

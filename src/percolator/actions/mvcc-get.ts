@@ -1,7 +1,7 @@
+import type { Timestamp } from '../../timestamp.js'
 import type { MvccInfo, MvccWrite } from '../api.js'
 import { lockInfo } from '../lock-info.js'
 import type { RowView } from '../row.js'
-import type { Timestamp } from '../timestamp.js'
 import type { WriteRecord } from '../write.js'
 
 /** Everything stored of one key, for people who debug. @param row the whole history. */

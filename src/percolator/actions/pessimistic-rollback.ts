@@ -1,5 +1,5 @@
+import type { Timestamp } from '../../timestamp.js'
 import { done, type Outcome, type RowView } from '../row.js'
-import type { Timestamp } from '../timestamp.js'
 
 /**
  * Gives up one key's pessimistic lock while its transaction goes on: no record is left, and the transaction may lock

@@ -1,4 +1,3 @@
-import type { PessimisticAction, PrewriteAnswer, PrewriteMutation, PrewriteRequest } from '../api.js'
 import {
   alreadyExists,
   invalid,
@@ -9,7 +8,9 @@ import {
   type WriteConflictReason,
   withEntries,
   writeConflict,
-} from '../errors.js'
+} from '../../errors/kv-error.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
+import type { PessimisticAction, PrewriteAnswer, PrewriteMutation, PrewriteRequest } from '../api.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
 import {
@@ -23,7 +24,6 @@ import {
   sameKey,
   txnRecord,
 } from '../row.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { isData, type WriteRecord } from '../write.js'
 
 /** What the store knows and the request does not. */

@@ -1,5 +1,5 @@
+import type { Timestamp } from '../../timestamp.js'
 import { done, type Outcome, type RowView } from '../row.js'
-import type { Timestamp } from '../timestamp.js'
 import { commit } from './commit.js'
 import { rollback } from './rollback.js'
 

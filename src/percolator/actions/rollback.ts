@@ -1,7 +1,7 @@
-import { alreadyCommitted, printKey } from '../errors.js'
+import { alreadyCommitted, printKey } from '../../errors/kv-error.js'
+import type { Timestamp } from '../../timestamp.js'
 import type { Lock } from '../lock.js'
 import { done, type Mutation, type Outcome, type RowView, refused, sameKey, txnRecord } from '../row.js'
-import type { Timestamp } from '../timestamp.js'
 import { rollbackRecord, type WriteRecord } from '../write.js'
 
 /** What rolling back a transaction on a key without its lock comes to. */

@@ -1,7 +1,7 @@
+import type { Timestamp } from '../../timestamp.js'
 import type { LockInfo } from '../api.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
-import type { Timestamp } from '../timestamp.js'
 
 /**
  * The locks of transactions that started at or before `maxTs`, in key order.

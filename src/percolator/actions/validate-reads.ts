@@ -1,7 +1,7 @@
+import { type KvError, printKey, writeConflict } from '../../errors/kv-error.js'
+import type { Timestamp } from '../../timestamp.js'
 import type { ReadSet, ValidateReadsRequest } from '../api.js'
-import { type KvError, printKey, writeConflict } from '../errors.js'
 import type { Lock } from '../lock.js'
-import type { Timestamp } from '../timestamp.js'
 import { isData, type WriteRecord } from '../write.js'
 import { blocksRead } from './get.js'
 

@@ -1,4 +1,4 @@
-import type { Timestamp } from '../timestamp.js'
+import type { Timestamp } from '../../timestamp.js'
 
 const GROUP = 8
 const MARKER = 0xff

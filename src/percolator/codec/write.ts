@@ -1,4 +1,4 @@
-import type { Timestamp } from '../timestamp.js'
+import type { Timestamp } from '../../timestamp.js'
 import type { WriteRecord, WriteType } from '../write.js'
 import { asInteger, asOneOf, asOptionalBytes, packRecord, unpackRecord } from './record.js'
 

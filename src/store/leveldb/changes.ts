@@ -1,3 +1,6 @@
+import { keyText } from '../../bytes/key-text.js'
+import { belowSafePoint, isKvError, KvError, keyLocked, withEntries } from '../../errors/kv-error.js'
+import { inSlices } from '../../event-loop/slices.js'
 import { SHORT_VALUE_BYTES_MAX } from '../../limits.js'
 import { checkSecondaryLock } from '../../percolator/actions/check-secondary-locks.js'
 import { checkTxnStatus } from '../../percolator/actions/check-txn-status.js'
@@ -25,12 +28,9 @@ import type {
   TxnHeartBeatRequest,
   TxnStatus,
 } from '../../percolator/api.js'
-import { belowSafePoint, isKvError, KvError, keyLocked, withEntries } from '../../percolator/errors.js'
-import { keyText } from '../../percolator/key-text.js'
 import type { Reaches } from '../../percolator/reach.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
-import { TIMESTAMP_MAX } from '../../percolator/timestamp.js'
-import { inSlices } from '../../slices.js'
+import { TIMESTAMP_MAX } from '../../timestamp.js'
 import type { Claim, Store, StoredOutcome } from '../store.js'
 import type { LockEntry } from './lock-table.js'
 import { reachGuard } from './reach-guard.js'

@@ -2,7 +2,7 @@ import { decodeKey, decodeKeyTs, encodeKey, encodeKeyAt } from '../../percolator
 import { decodeLock } from '../../percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../percolator/codec/record.js'
 import { decodeWrite } from '../../percolator/codec/write.js'
-import { type Timestamp, timestampFromMs } from '../../percolator/timestamp.js'
+import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { checkKey, type DamagedRecord, type KeyRecords, type Problem, type Suspects } from './check-key.js'
 import { opened } from './checksum.js'
 import type { DamagedRanges } from './damaged-ranges.js'

@@ -1,5 +1,5 @@
+import { inSlices } from '../../event-loop/slices.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
-import { inSlices } from '../../slices.js'
 import { crc32c } from './crc32c.js'
 import type { Engine, EngineOp, EngineReader } from './engine.js'
 import { recordKind, recordName } from './record-name.js'

@@ -1,5 +1,5 @@
+import { afterKey } from '../../bytes/key-range.js'
 import type { KeyRange } from '../../percolator/api.js'
-import { afterKey } from '../../percolator/key-range.js'
 import type { Engine } from './engine.js'
 import { CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE, keyRange } from './keyspace.js'
 

@@ -1,5 +1,5 @@
 import { ClassicLevel } from 'classic-level'
-import { inSlices } from '../../slices.js'
+import { inSlices } from '../../event-loop/slices.js'
 import { type DirectoryHold, holdDirectory } from './directory-hold.js'
 import { makeDirectory } from './make-directory.js'
 import { requireRoom } from './room.js'

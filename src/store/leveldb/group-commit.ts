@@ -1,4 +1,4 @@
-import { KvError } from '../../percolator/errors.js'
+import { KvError } from '../../errors/kv-error.js'
 import type { Engine, EngineOp } from './engine.js'
 
 interface Waiting {

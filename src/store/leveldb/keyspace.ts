@@ -1,5 +1,5 @@
 import { encodeKey, encodeKeyAt, encodeKeyEnd } from '../../percolator/codec/key.js'
-import type { Timestamp } from '../../percolator/timestamp.js'
+import type { Timestamp } from '../../timestamp.js'
 
 /** A column family is one byte before the key; see docs/storage-format.md. */
 export const CF_DEFAULT = 0x64 // d

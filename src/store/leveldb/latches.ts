@@ -1,5 +1,5 @@
+import { laterTurn } from '../../event-loop/slices.js'
 import { KEYS_PER_TURN } from '../../limits.js'
-import { laterTurn } from '../../slices.js'
 
 /** Who holds, or waits for, the latches of some keys. */
 interface Grant {

@@ -1,6 +1,6 @@
 import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS } from '../../limits.js'
 import { CLOCK_MS_MAX, Clock } from '../../oracle/clock.js'
-import { physicalMs, type Timestamp, timestampFromMs } from '../../percolator/timestamp.js'
+import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import type { RestoreProgress, Store } from '../store.js'
 import { Changes } from './changes.js'

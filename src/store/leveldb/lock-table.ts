@@ -1,7 +1,7 @@
+import { keyText } from '../../bytes/key-text.js'
+import { OrderedKeys } from '../../bytes/ordered-keys.js'
 import type { KeyRange } from '../../percolator/api.js'
-import { keyText } from '../../percolator/key-text.js'
 import type { Lock } from '../../percolator/lock.js'
-import { OrderedKeys } from '../../percolator/ordered-keys.js'
 
 /** Entries of a walk between two looks at the clock. */
 const ENTRIES_AT_A_TIME = 4096

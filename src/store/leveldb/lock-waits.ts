@@ -1,6 +1,6 @@
-import { KvError, printKey, type WaitForEntry } from '../../percolator/errors.js'
-import { keyText } from '../../percolator/key-text.js'
-import type { Timestamp } from '../../percolator/timestamp.js'
+import { keyText } from '../../bytes/key-text.js'
+import { KvError, printKey, type WaitForEntry } from '../../errors/kv-error.js'
+import type { Timestamp } from '../../timestamp.js'
 
 /** TiKV's default of `pessimistic-txn.wake-up-delay-duration`. */
 const WAKE_UP_DELAY_MS = 20

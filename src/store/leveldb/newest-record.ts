@@ -1,7 +1,7 @@
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import { decodeWrite } from '../../percolator/codec/write.js'
-import type { Timestamp } from '../../percolator/timestamp.js'
 import type { WriteRecord } from '../../percolator/write.js'
+import type { Timestamp } from '../../timestamp.js'
 
 const TS_BYTES = 8
 

@@ -1,5 +1,5 @@
 import { asInteger, unpackRecord } from '../../percolator/codec/record.js'
-import type { Timestamp } from '../../percolator/timestamp.js'
+import type { Timestamp } from '../../timestamp.js'
 import { type KeyRecords, MARK_MAX } from './check-key.js'
 import { META_SAFE_POINT, readMetaNumber } from './data-directory.js'
 import { type Engine, pagesOf } from './engine.js'

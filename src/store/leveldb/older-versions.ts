@@ -1,8 +1,8 @@
+import { keyText } from '../../bytes/key-text.js'
 import { decodeKeyTs } from '../../percolator/codec/key.js'
 import { decodeWrite } from '../../percolator/codec/write.js'
-import { keyText } from '../../percolator/key-text.js'
-import type { Timestamp } from '../../percolator/timestamp.js'
 import { isData, type WriteRecord } from '../../percolator/write.js'
+import type { Timestamp } from '../../timestamp.js'
 import { type EngineReader, pagesOf } from './engine.js'
 import { CF_WRITE, versionRange, writeKey } from './keyspace.js'
 

@@ -1,3 +1,6 @@
+import { keyText } from '../../bytes/key-text.js'
+import { belowSafePoint, isKvError, KvError, lockWaitTimeout } from '../../errors/kv-error.js'
+import { signalOf } from '../../event-loop/late-signal.js'
 import { acquirePessimisticLock } from '../../percolator/actions/acquire-pessimistic-lock.js'
 import { pessimisticRollback } from '../../percolator/actions/pessimistic-rollback.js'
 import type {
@@ -7,11 +10,8 @@ import type {
   PessimisticLockResult,
   PessimisticRollbackRequest,
 } from '../../percolator/api.js'
-import { belowSafePoint, isKvError, KvError, lockWaitTimeout } from '../../percolator/errors.js'
-import { keyText } from '../../percolator/key-text.js'
-import { signalOf } from '../../percolator/late-signal.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
-import type { Timestamp } from '../../percolator/timestamp.js'
+import type { Timestamp } from '../../timestamp.js'
 import type { Turn } from './lock-waits.js'
 import { reachGuard } from './reach-guard.js'
 import { readPairs } from './reads.js'

@@ -1,7 +1,7 @@
-import { keyText } from '../../percolator/key-text.js'
+import { keyText } from '../../bytes/key-text.js'
 import { beyondReach, endsAsDecided, type Reaches, reachesBeyond } from '../../percolator/reach.js'
 import { type Mutation, type RowView, type TxnRecord, txnRecord } from '../../percolator/row.js'
-import type { Timestamp } from '../../percolator/timestamp.js'
+import type { Timestamp } from '../../timestamp.js'
 import { readHistory } from './row-reader.js'
 import type { RowStore } from './row-store.js'
 

@@ -1,8 +1,11 @@
+import { ENTRY_BYTES, entryCost, lockCost, pairBytes, pairCost } from '../../bytes/answer-size.js'
+import { keyText } from '../../bytes/key-text.js'
+import { keyLocked, keysLocked, printKey } from '../../errors/kv-error.js'
+import { inSlices } from '../../event-loop/slices.js'
 import { blocksRead } from '../../percolator/actions/get.js'
 import { mvccGet } from '../../percolator/actions/mvcc-get.js'
 import { locksWithinLimit } from '../../percolator/actions/scan.js'
 import { scanLock } from '../../percolator/actions/scan-lock.js'
-import { ENTRY_BYTES, entryCost, lockCost, pairBytes, pairCost } from '../../percolator/answer-size.js'
 import type {
   BatchGetRequest,
   GetAnswer,
@@ -20,10 +23,7 @@ import type {
 } from '../../percolator/api.js'
 import { CorruptRecord, decodeKey, decodeKeyTs } from '../../percolator/codec/key.js'
 import { decodeWrite } from '../../percolator/codec/write.js'
-import { keyLocked, keysLocked, printKey } from '../../percolator/errors.js'
-import { keyText } from '../../percolator/key-text.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../../percolator/timestamp.js'
-import { inSlices } from '../../slices.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { AnswerBudget, AnswerLease } from '../answer-budget.js'
 import { type Engine, pagesOf } from './engine.js'
 import { CF_WRITE, keyRange, newestKey, valueKey } from './keyspace.js'

@@ -1,4 +1,4 @@
-import type { Timestamp } from '../../percolator/timestamp.js'
+import type { Timestamp } from '../../timestamp.js'
 
 const SLOTS = 2 ** 19 // 4 MiB.
 

@@ -1,5 +1,5 @@
+import { printKey } from '../../errors/kv-error.js'
 import { decodeKey, decodeKeyTs } from '../../percolator/codec/key.js'
-import { printKey } from '../../percolator/errors.js'
 import { AHEAD, CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE, keyOfOutcome, META, OUTCOMES } from './keyspace.js'
 
 /** A stored record in a message, by its key in the engine: `the write record of "a" at 7`. */

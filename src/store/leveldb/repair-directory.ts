@@ -1,7 +1,7 @@
 import { copyFile, link, mkdir, readdir, rm, stat } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { ClassicLevel } from 'classic-level'
-import { timestampFromMs } from '../../percolator/timestamp.js'
+import { timestampFromMs } from '../../timestamp.js'
 import { verifiedFiles } from './check-directory.js'
 import { unusable } from './data-directory.js'
 import { DataDirectoryError } from './data-directory-error.js'

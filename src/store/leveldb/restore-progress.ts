@@ -1,5 +1,5 @@
+import { asBuffer } from '../../bytes/key-text.js'
 import { asBytes, asInteger, asOptionalBytes, packRecord, unpackRecord } from '../../percolator/codec/record.js'
-import { asBuffer } from '../../percolator/key-text.js'
 import type { RestoreProgress } from '../store.js'
 import { META_RESTORE } from './data-directory.js'
 import type { Engine, EngineOp } from './engine.js'

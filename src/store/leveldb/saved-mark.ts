@@ -1,7 +1,7 @@
 import { CLOCK_MS_MAX, type Jump } from '../../oracle/clock.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import { asInteger, asList, packRecord, unpackRecord } from '../../percolator/codec/record.js'
-import { physicalMs, type Timestamp } from '../../percolator/timestamp.js'
+import { physicalMs, type Timestamp } from '../../timestamp.js'
 import { META_MARK } from './data-directory.js'
 import { DataDirectoryError } from './data-directory-error.js'
 import type { Engine, EngineOp } from './engine.js'

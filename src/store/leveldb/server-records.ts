@@ -1,4 +1,4 @@
-import { asBuffer } from '../../percolator/key-text.js'
+import { asBuffer } from '../../bytes/key-text.js'
 import { pagesOf } from './engine.js'
 import { metaKey, nameOfMeta } from './keyspace.js'
 import { PAGE, type RowStore } from './row-store.js'

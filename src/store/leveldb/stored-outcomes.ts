@@ -1,4 +1,4 @@
-import { asBuffer, keyText } from '../../percolator/key-text.js'
+import { asBuffer, keyText } from '../../bytes/key-text.js'
 import type { StoredOutcome } from '../store.js'
 import { type EngineOp, pagesOf } from './engine.js'
 import { keyOfOutcome, OUTCOME_RANGE, outcomeKey } from './keyspace.js'

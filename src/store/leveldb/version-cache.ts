@@ -1,5 +1,5 @@
-import { keyText } from '../../percolator/key-text.js'
-import type { Timestamp } from '../../percolator/timestamp.js'
+import { keyText } from '../../bytes/key-text.js'
+import type { Timestamp } from '../../timestamp.js'
 
 /** The newest value of a key, or its absence, since `commitTs`: the answer to every read from there on. */
 export interface CachedVersion {

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { checkTxnStatus } from '../../../src/percolator/actions/check-txn-status.js'
 import type { CheckTxnStatusRequest, TxnStatus } from '../../../src/percolator/api.js'
 import type { Lock } from '../../../src/percolator/lock.js'
-import { TIMESTAMP_MAX } from '../../../src/percolator/timestamp.js'
+import { TIMESTAMP_MAX } from '../../../src/timestamp.js'
 import {
   asyncAt,
   bytes,

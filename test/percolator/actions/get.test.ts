@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import { blocksRead, get } from '../../../src/percolator/actions/get.js'
 import type { Lock } from '../../../src/percolator/lock.js'
-import { TIMESTAMP_MAX } from '../../../src/percolator/timestamp.js'
 import type { WriteRecord } from '../../../src/percolator/write.js'
+import { TIMESTAMP_MAX } from '../../../src/timestamp.js'
 import {
   asyncAt,
   bytes,

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
+import { KvError } from '../../../src/errors/kv-error.js'
 import { prewrite, prewriteDepth } from '../../../src/percolator/actions/prewrite.js'
 import type { PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
-import { KvError } from '../../../src/percolator/errors.js'
 import type { Lock } from '../../../src/percolator/lock.js'
 import type { Mutation, RowView } from '../../../src/percolator/row.js'
 import {

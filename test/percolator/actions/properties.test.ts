@@ -18,8 +18,8 @@ import {
   type Outcome,
   type RowView,
 } from '../../../src/percolator/row.js'
-import { TIMESTAMP_MAX } from '../../../src/percolator/timestamp.js'
 import type { WriteRecord } from '../../../src/percolator/write.js'
+import { TIMESTAMP_MAX } from '../../../src/timestamp.js'
 import {
   applyTo,
   bytes,

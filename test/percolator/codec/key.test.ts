@@ -9,7 +9,7 @@ import {
   encodeKeyAt,
   encodeKeyEnd,
 } from '../../../src/percolator/codec/key.js'
-import { TIMESTAMP_MAX } from '../../../src/percolator/timestamp.js'
+import { TIMESTAMP_MAX } from '../../../src/timestamp.js'
 
 const CF = 0x77
 const withoutPrefix = (encoded: Uint8Array): string => Buffer.from(encoded.subarray(1)).toString('hex')

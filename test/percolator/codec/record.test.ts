@@ -6,8 +6,8 @@ import { decodeLock, encodeLock } from '../../../src/percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../../src/percolator/codec/record.js'
 import { decodeWrite, encodeWrite } from '../../../src/percolator/codec/write.js'
 import type { Lock } from '../../../src/percolator/lock.js'
-import { TIMESTAMP_MAX } from '../../../src/percolator/timestamp.js'
 import type { WriteRecord } from '../../../src/percolator/write.js'
+import { TIMESTAMP_MAX } from '../../../src/timestamp.js'
 import { asyncAt, bytes, lockAt, overlapped, protectedRollbackAt, putAt, readable, rollbackAt } from '../builders.js'
 
 const someBytes = fc.oneof(

@@ -1,9 +1,9 @@
 import { expect, test, vi } from 'vitest'
-import { TIMESTAMP_MAX } from '../../../src/percolator/timestamp.js'
-import * as slices from '../../../src/slices.js'
+import * as slices from '../../../src/event-loop/slices.js'
+import { TIMESTAMP_MAX } from '../../../src/timestamp.js'
 import { deferred, failureOf, prewriteOf, put, testStores, text, utf8, write } from '../support.js'
 
-vi.mock('../../../src/slices.js', async (importOriginal) => {
+vi.mock('../../../src/event-loop/slices.js', async (importOriginal) => {
   const original = await importOriginal<typeof slices>()
   return { ...original, inSlices: vi.fn(original.inSlices) }
 })

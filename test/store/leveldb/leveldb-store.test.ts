@@ -3,11 +3,11 @@ import { ClassicLevel } from 'classic-level'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { encodeKeyAt } from '../../../src/percolator/codec/key.js'
 import { packRecord } from '../../../src/percolator/codec/record.js'
-import { TIMESTAMP_MAX } from '../../../src/percolator/timestamp.js'
 import { FORMAT_VERSION } from '../../../src/store/leveldb/data-directory.js'
 import { DataDirectoryError } from '../../../src/store/leveldb/data-directory-error.js'
 import { CF_DEFAULT, metaKey } from '../../../src/store/leveldb/keyspace.js'
 import type { Claim, Store } from '../../../src/store/store.js'
+import { TIMESTAMP_MAX } from '../../../src/timestamp.js'
 import {
   codeOf,
   del,

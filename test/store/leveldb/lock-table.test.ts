@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
+import { atOnce } from '../../../src/event-loop/slices.js'
 import type { Lock } from '../../../src/percolator/lock.js'
-import { atOnce } from '../../../src/slices.js'
 import { LockTable } from '../../../src/store/leveldb/lock-table.js'
 import { text, utf8 } from '../support.js'
 

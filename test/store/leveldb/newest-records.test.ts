@@ -10,7 +10,6 @@ import { decodeKey, decodeKeyTs } from '../../../src/percolator/codec/key.js'
 import { decodeWrite } from '../../../src/percolator/codec/write.js'
 import type { Lock } from '../../../src/percolator/lock.js'
 import { sameKey } from '../../../src/percolator/row.js'
-import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../../../src/percolator/timestamp.js'
 import { isData, type WriteRecord } from '../../../src/percolator/write.js'
 import { FORMAT_VERSION, readFormat } from '../../../src/store/leveldb/data-directory.js'
 import { type Engine, type EngineRange, openLevelDb, pagesOf } from '../../../src/store/leveldb/engine.js'
@@ -23,6 +22,7 @@ import {
   keyRange,
 } from '../../../src/store/leveldb/keyspace.js'
 import type { Store } from '../../../src/store/store.js'
+import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../../../src/timestamp.js'
 import {
   codeOf,
   deferred,

@@ -1,8 +1,8 @@
 import { packRecord } from '../../../src/percolator/codec/record.js'
-import type { Timestamp } from '../../../src/percolator/timestamp.js'
 import { openLevelDb } from '../../../src/store/leveldb/engine.js'
 import { openLevelDbStore } from '../../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../../src/store/store.js'
+import type { Timestamp } from '../../../src/timestamp.js'
 import type { Random } from '../../anomalies/random.js'
 import { del, prewriteOf, put, START_MS, text, utf8 } from '../support.js'
 

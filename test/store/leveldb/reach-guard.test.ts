@@ -1,11 +1,11 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { LockResolver } from '../../../src/client/lock-resolver.js'
+import { KvError } from '../../../src/errors/kv-error.js'
 import type { PrewriteRequest } from '../../../src/percolator/api.js'
-import { KvError } from '../../../src/percolator/errors.js'
 import type { Reaches } from '../../../src/percolator/reach.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../../../src/percolator/timestamp.js'
 import type { Store } from '../../../src/store/store.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../../src/timestamp.js'
 import { codeOf, put, TappedEngine, testStores, text, utf8, WriteGate } from '../support.js'
 
 const stores = testStores()

@@ -1,9 +1,9 @@
-import { KvError } from '../../../src/percolator/errors.js'
-import type { Timestamp } from '../../../src/percolator/timestamp.js'
+import { KvError } from '../../../src/errors/kv-error.js'
 import { DamagedRanges } from '../../../src/store/leveldb/damaged-ranges.js'
 import { CF_WRITE, lockKey, versionRange } from '../../../src/store/leveldb/keyspace.js'
 import type { Loss } from '../../../src/store/leveldb/loss.js'
 import type { Store } from '../../../src/store/store.js'
+import type { Timestamp } from '../../../src/timestamp.js'
 import { text, utf8 } from '../support.js'
 import { ABSENT, LOCKED, type Model, REFUSED } from './random-database.js'
 

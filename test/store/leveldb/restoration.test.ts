@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { invalid } from '../../../src/percolator/errors.js'
+import { invalid } from '../../../src/errors/kv-error.js'
 import { META_RESTORE } from '../../../src/store/leveldb/data-directory.js'
 import { type Engine, openLevelDb } from '../../../src/store/leveldb/engine.js'
 import { CF_NEWEST } from '../../../src/store/leveldb/keyspace.js'

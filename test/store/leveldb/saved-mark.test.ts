@@ -1,9 +1,9 @@
 import { readdir } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
 import { packRecord } from '../../../src/percolator/codec/record.js'
-import { timestampFromMs } from '../../../src/percolator/timestamp.js'
 import { META_MARK } from '../../../src/store/leveldb/data-directory.js'
 import { DataDirectoryError } from '../../../src/store/leveldb/data-directory-error.js'
+import { timestampFromMs } from '../../../src/timestamp.js'
 import { Machine } from '../../http/support.js'
 import { codeOf, prewriteOf, put, read, TappedEngine, testStores, utf8, write } from '../support.js'
 

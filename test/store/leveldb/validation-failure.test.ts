@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, test } from 'vitest'
-import { TIMESTAMP_MAX } from '../../../src/percolator/timestamp.js'
 import type { Store } from '../../../src/store/store.js'
+import { TIMESTAMP_MAX } from '../../../src/timestamp.js'
 import {
   codeOf,
   deferred,

@@ -1,5 +1,5 @@
-import type { LockInfo } from './api.js'
-import { KvError } from './errors.js'
+import { KvError } from '../errors/kv-error.js'
+import type { LockInfo } from '../percolator/api.js'
 
 /**
  * What a key or a value costs in memory beside its bytes, in objects and Buffers. Measured in Node 20: 170 bytes per key

@@ -1,4 +1,4 @@
-import { SLICE_MS } from './limits.js'
+import { SLICE_MS } from '../limits.js'
 
 /** One slice of long work per turn of the event loop, whoever it is for. */
 let isTaken = false

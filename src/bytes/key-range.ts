@@ -1,4 +1,4 @@
-import type { KeyRange } from './api.js'
+import type { KeyRange } from '../percolator/api.js'
 import { keyText } from './key-text.js'
 
 /** The first key after `key`. */

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { OrderedKeys } from '../../src/percolator/ordered-keys.js'
+import { OrderedKeys } from '../../src/bytes/ordered-keys.js'
 
 /** What `OrderedKeys` means, in the plainest form. */
 class Model {

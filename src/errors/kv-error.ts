@@ -1,5 +1,5 @@
-import type { LockInfo } from './api.js'
-import type { Timestamp } from './timestamp.js'
+import type { LockInfo } from '../percolator/api.js'
+import type { Timestamp } from '../timestamp.js'
 
 export type WriteConflictReason =
   | 'optimistic'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { atOnce, inSlices, laterTurn, Slices } from '../src/slices.js'
+import { atOnce, inSlices, laterTurn, Slices } from '../../src/event-loop/slices.js'
 
 const turn = (): Promise<void> => new Promise((next) => setImmediate(next))
 
