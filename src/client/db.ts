@@ -1,18 +1,18 @@
+import { aboveSafePoint } from '../coordinator/above-safe-point.js'
+import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../coordinator/coordinator.js'
+import { begun } from '../event-loop/primed.js'
 import type { Timestamp } from '../timestamp.js'
-import { aboveSafePoint } from './above-safe-point.js'
+import { batchGetValues } from './batch-get.js'
+import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
 import {
   Autocommit,
   type CallOptions,
   type OnceOptions,
   type VersionCondition,
   type WriteConditions,
-} from './autocommit.js'
-import { batchGetValues } from './batch-get.js'
-import { begun } from './begun.js'
-import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
-import { COMMIT_OPTIONS_DEFAULT, Coordinator } from './coordinator.js'
-import { HttpApi } from './http-api.js'
-import { HttpTransport, TRANSPORT_KINDS, type TransportOptions } from './http-transport.js'
+} from './http/autocommit.js'
+import { HttpApi } from './http/http-api.js'
+import { HttpTransport, TRANSPORT_KINDS, type TransportOptions } from './http/http-transport.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import {
   type Absent,

@@ -1,5 +1,5 @@
+import { Backoff } from '../coordinator/backoff.js'
 import { isRetryable } from '../errors/kv-error.js'
-import { Backoff } from './backoff.js'
 import type { OpenTxn, Txn } from './txn.js'
 
 /**

@@ -1,11 +1,11 @@
 import { pairBytes } from '../bytes/answer-size.js'
+import type { MergedPair } from '../coordinator/write-buffer.js'
 import type { KeyRange } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import { isAnswerTooLarge } from './answer-too-large.js'
 import { AS, type As, type Read, readKey, readValue } from './bytes.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions, rangeAfter } from './key-range.js'
 import { BOOLEAN, COUNT, type Kinds } from './options.js'
-import type { MergedPair } from './write-buffer.js'
 
 export type ScanOptions<A extends As = As, K extends boolean = boolean> = RangeOptions & {
   /** How keys and values are given back. Default `text`. */

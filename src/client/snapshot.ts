@@ -1,10 +1,10 @@
+import type { SnapshotReader } from '../coordinator/snapshot-reader.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys } from './bytes.js'
 import { RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { optionsOf, SIGNAL } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
-import type { SnapshotReader } from './snapshot-reader.js'
 
 /** A value and the version that it is. */
 export interface Versioned<A extends As> {

@@ -1,10 +1,10 @@
+import type { Transaction } from '../coordinator/transaction.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
 import { incremented, requireSafeInteger } from './counter.js'
 import { optionsOf, requireNoOptions } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
-import type { Transaction } from './transaction.js'
 
 export interface TxnReadOptions<A extends As = As> {
   /** How values are given back. Default `text`. */

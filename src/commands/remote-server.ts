@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http'
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
 import { pipeline, Readable } from 'node:stream'
-import { retryAfterMs } from '../client/retry-after.js'
+import { retryAfterMs } from '../client/http/retry-after.js'
 import { type FlagReader, type Flags, type Given, notEmpty, UsageError } from '../flags.js'
 
 /** Of every command that talks to a server. */

@@ -1,4 +1,4 @@
-import { LockResolver } from '../client/lock-resolver.js'
+import { LockResolver } from '../coordinator/lock-resolver.js'
 import type { LockInfo } from '../percolator/api.js'
 import { sameKey } from '../percolator/row.js'
 import type { Pace, Store } from '../store/store.js'

@@ -1,4 +1,4 @@
-import { LockResolver } from '../client/lock-resolver.js'
+import { LockResolver } from '../coordinator/lock-resolver.js'
 import { sleep } from '../event-loop/sleep.js'
 import { GC_LIFE_TIME_MS_DEFAULT } from '../limits.js'
 import type { Pace, Store } from '../store/store.js'

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { aboveSafePoint } from '../client/above-safe-point.js'
+import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import { belowSafePoint, invalid, KvError } from '../errors/kv-error.js'
 import { PINS_MAX } from '../limits.js'
 import { packRecord, unpackRecord } from '../percolator/codec/record.js'

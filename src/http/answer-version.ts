@@ -1,6 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { asBuffer } from '../bytes/key-text.js'
-import type { MergedVersion } from '../client/transaction.js'
+import type { MergedVersion } from '../coordinator/transaction.js'
 import { KvError, printKey } from '../errors/kv-error.js'
 import type { Timestamp } from '../timestamp.js'
 import { CACHE_VERSION } from './browser-safety.js'

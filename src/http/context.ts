@@ -1,4 +1,4 @@
-import type { Coordinator } from '../client/coordinator.js'
+import type { Coordinator } from '../coordinator/coordinator.js'
 import type { GcWorker } from '../gc/gc-worker.js'
 import type { Pins } from '../gc/pins.js'
 import type { Limits } from '../limits.js'

@@ -1,4 +1,4 @@
-import { aboveSafePoint } from '../client/above-safe-point.js'
+import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import type { Timestamp } from '../timestamp.js'
 import type { AppContext } from './context.js'
 

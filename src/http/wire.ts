@@ -3,7 +3,7 @@ import { addExtension, Packr } from 'msgpackr'
 import { ENTRY_BYTES } from '../bytes/answer-size.js'
 import { snakeCase } from '../bytes/field-names.js'
 import { asBuffer } from '../bytes/key-text.js'
-import type { MergedPair } from '../client/write-buffer.js'
+import type { MergedPair } from '../coordinator/write-buffer.js'
 
 /** Answers and problems are plain data: camelCase names, bytes, numbers, text, lists and nulls. */
 export type Plain = object | string | number | boolean | null | undefined

@@ -1,4 +1,4 @@
-import type { MergedVersion } from '../client/transaction.js'
+import type { MergedVersion } from '../coordinator/transaction.js'
 import { type FailedCheck, KvError, printKey } from '../errors/kv-error.js'
 import type { Timestamp } from '../timestamp.js'
 

@@ -1,5 +1,5 @@
-import type { CommitOptions } from '../client/committer.js'
-import { COMMIT_OPTIONS_DEFAULT } from '../client/coordinator.js'
+import type { CommitOptions } from '../coordinator/committer.js'
+import { COMMIT_OPTIONS_DEFAULT } from '../coordinator/coordinator.js'
 
 /**
  * One LevelDB writes a batch of any size as one: a transaction of its own process never needs a second phase. And how long

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import { connect, isKvError } from '../../src/client/index.js'
+import { collect, connectTo, failureOf } from '../coordinator/support.js'
 import { testServers } from '../http/support.js'
-import { FaultyNetwork } from './faulty-fetch.js'
-import { collect, connectTo, failureOf } from './support.js'
+import { FaultyNetwork } from './http/faulty-fetch.js'
 
 const start = testServers()
 

@@ -1,11 +1,11 @@
 import { beforeEach, describe, expect, test } from 'vitest'
 import { Db } from '../../src/client/db.js'
-import type { Fetch } from '../../src/client/http-transport.js'
+import type { Fetch } from '../../src/client/http/http-transport.js'
 import * as client from '../../src/client/index.js'
 import { Snapshot } from '../../src/client/snapshot.js'
 import { OpenTxn, Txn } from '../../src/client/txn.js'
+import { collect, connectTo, failureOf } from '../coordinator/support.js'
 import { testServers } from '../http/support.js'
-import { collect, connectTo, failureOf } from './support.js'
 
 const start = testServers()
 

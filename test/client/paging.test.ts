@@ -4,7 +4,7 @@ import { batchGetValues } from '../../src/client/batch-get.js'
 import { type PageRequest, scanPages } from '../../src/client/scan.js'
 import { KvError } from '../../src/errors/kv-error.js'
 import type { Pair } from '../../src/percolator/api.js'
-import { collect, failureOf } from './support.js'
+import { collect, failureOf } from '../coordinator/support.js'
 
 /** A server that answers with at most some pairs at a time, as it does with some bytes. */
 const PAIRS_MAX = 5

@@ -1,10 +1,10 @@
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { Heartbeat } from '../../src/client/heartbeat.js'
 import { type BeginOptions, type Db, KvError, type OpenTxn, Undetermined } from '../../src/client/index.js'
 import type { RangeOptions } from '../../src/client/key-range.js'
+import { Heartbeat } from '../../src/coordinator/heartbeat.js'
 import type { TxnHeartBeatRequest } from '../../src/percolator/api.js'
+import { collect, connectTo, failureOf } from '../coordinator/support.js'
 import { expectProblem, type Json, numberOf, okBody, testServers, unpack } from '../http/support.js'
-import { collect, connectTo, failureOf } from './support.js'
 
 const start = testServers()
 

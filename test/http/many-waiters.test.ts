@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { Coordinator } from '../../src/client/coordinator.js'
+import { Coordinator } from '../../src/coordinator/coordinator.js'
 import type { AcquirePessimisticLockRequest } from '../../src/percolator/api.js'
 import type { Engine, EngineReader } from '../../src/store/leveldb/engine.js'
 import type { Store } from '../../src/store/store.js'

@@ -1,7 +1,7 @@
 import type { LightMyRequestResponse } from 'fastify'
 import { describe, expect, test } from 'vitest'
 import type { Db } from '../../src/client/index.js'
-import { connectTo } from '../client/support.js'
+import { connectTo } from '../coordinator/support.js'
 import { Clock, expectProblem, type Headers, type Json, okBody, type TestServer, testServers } from './support.js'
 
 const start = testServers()

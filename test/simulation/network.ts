@@ -1,4 +1,4 @@
-import { ConnectionError } from '../../src/client/connection-error.js'
+import { ConnectionError } from '../../src/client/http/connection-error.js'
 import type { PercolatorApi } from '../../src/percolator/api.js'
 import type { Faults } from './faults.js'
 import type { Owner, Scheduler } from './scheduler.js'

@@ -1,4 +1,4 @@
-import { LockResolver } from '../../src/client/lock-resolver.js'
+import { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import { KvError } from '../../src/errors/kv-error.js'
 import { GcWorker } from '../../src/gc/gc-worker.js'
 import { Pins } from '../../src/gc/pins.js'

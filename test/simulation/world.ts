@@ -1,4 +1,4 @@
-import { LockResolver } from '../../src/client/lock-resolver.js'
+import { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import type { Store } from '../../src/store/store.js'
 import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { Random } from '../anomalies/random.js'

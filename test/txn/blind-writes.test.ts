@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { LockResolver } from '../../src/client/lock-resolver.js'
+import { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import { DEFAULT_LIMITS, SLICE_ITEMS } from '../../src/limits.js'
 import { AnswerBudget } from '../../src/store/answer-budget.js'
 import { OneShots } from '../../src/txn/one-shots.js'

@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import type { MergedVersion, Transaction } from '../../client/transaction.js'
+import type { MergedVersion, Transaction } from '../../coordinator/transaction.js'
 import { invalid, isKvError } from '../../errors/kv-error.js'
 import type { LateSignal } from '../../event-loop/late-signal.js'
 import { TXN_TTL_MS_DEFAULT } from '../../limits.js'

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { LockResolver } from '../../../src/client/lock-resolver.js'
+import { LockResolver } from '../../../src/coordinator/lock-resolver.js'
 import { KvError } from '../../../src/errors/kv-error.js'
 import type { PrewriteRequest } from '../../../src/percolator/api.js'
 import type { Reaches } from '../../../src/percolator/reach.js'

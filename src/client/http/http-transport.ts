@@ -1,10 +1,10 @@
-import { sleep } from '../event-loop/sleep.js'
+import { isUncertain, noteRefusedRepetition } from '../../coordinator/uncertain.js'
+import { sleep } from '../../event-loop/sleep.js'
+import { type Kinds, kind, TIME_MS } from '../options.js'
 import { ConnectionError } from './connection-error.js'
 import { MSGPACK } from './http-message.js'
 import { errorOf } from './http-problem.js'
-import { type Kinds, kind, TIME_MS } from './options.js'
 import { retryAfterMs } from './retry-after.js'
-import { isUncertain, noteRefusedRepetition } from './uncertain.js'
 
 /** The part of `fetch` that the client needs. */
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>

@@ -1,4 +1,4 @@
-import { signalOf } from '../event-loop/late-signal.js'
+import { signalOf } from '../../event-loop/late-signal.js'
 import type {
   AcquirePessimisticLockAnswer,
   AcquirePessimisticLockRequest,
@@ -29,8 +29,8 @@ import type {
   TxnHeartBeatRequest,
   TxnStatus,
   ValidateReadsRequest,
-} from '../percolator/api.js'
-import type { Timestamp } from '../timestamp.js'
+} from '../../percolator/api.js'
+import type { Timestamp } from '../../timestamp.js'
 import { decodeMessage, encodeMessage, MSGPACK } from './http-message.js'
 import type { HttpTransport } from './http-transport.js'
 import { ServerError } from './server-error.js'

@@ -1,11 +1,11 @@
 import { Packr } from 'msgpackr'
 import { describe, expect, test, vi } from 'vitest'
-import { ConnectionError } from '../../src/client/connection-error.js'
-import { type Fetch, HttpTransport, type TransportOptions } from '../../src/client/http-transport.js'
-import { retryAfterMs } from '../../src/client/retry-after.js'
-import { ServerError } from '../../src/client/server-error.js'
-import { isUncertain } from '../../src/client/uncertain.js'
-import { KvError } from '../../src/errors/kv-error.js'
+import { ConnectionError } from '../../../src/client/http/connection-error.js'
+import { type Fetch, HttpTransport, type TransportOptions } from '../../../src/client/http/http-transport.js'
+import { retryAfterMs } from '../../../src/client/http/retry-after.js'
+import { ServerError } from '../../../src/client/http/server-error.js'
+import { isUncertain } from '../../../src/coordinator/uncertain.js'
+import { KvError } from '../../../src/errors/kv-error.js'
 
 const packr = new Packr({ useRecords: false })
 const REQUEST = { method: 'POST', path: '/v1/percolator/tso' } as const

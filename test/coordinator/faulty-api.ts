@@ -1,5 +1,5 @@
 import { vi } from 'vitest'
-import { ConnectionError } from '../../src/client/connection-error.js'
+import { ConnectionError } from '../../src/client/http/connection-error.js'
 import type { PercolatorApi } from '../../src/percolator/api.js'
 import type { Random } from '../anomalies/random.js'
 import type { TappedEngine, WriteGate } from '../store/support.js'

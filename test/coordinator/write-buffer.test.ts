@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type MergedScan, type ScanOrder, WriteBuffer } from '../../src/client/write-buffer.js'
+import { type MergedScan, type ScanOrder, WriteBuffer } from '../../src/coordinator/write-buffer.js'
 import type { KeyRange, Pair, ScanAnswer } from '../../src/percolator/api.js'
 import { failureOf, text, utf8 } from '../store/support.js'
 

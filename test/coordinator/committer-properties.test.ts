@@ -1,11 +1,11 @@
 import { rm } from 'node:fs/promises'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
-import type { CommitOptions } from '../../src/client/committer.js'
-import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../src/client/coordinator.js'
-import { LockResolver } from '../../src/client/lock-resolver.js'
-import type { Transaction, TransactionOptions } from '../../src/client/transaction.js'
-import { Undetermined } from '../../src/client/undetermined.js'
-import type { MergedPair } from '../../src/client/write-buffer.js'
+import type { CommitOptions } from '../../src/coordinator/committer.js'
+import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../src/coordinator/coordinator.js'
+import { LockResolver } from '../../src/coordinator/lock-resolver.js'
+import type { Transaction, TransactionOptions } from '../../src/coordinator/transaction.js'
+import { Undetermined } from '../../src/coordinator/undetermined.js'
+import type { MergedPair } from '../../src/coordinator/write-buffer.js'
 import { isKvError } from '../../src/errors/kv-error.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
@@ -20,7 +20,7 @@ import { type FaultRates, FaultyApi, seededFates, Turns } from './faulty-api.js'
  * they carry, with clients that are cut off or die at any call. A seed decides everything: which request arrives next,
  * when LevelDB's writes are done, what time it is. The long form, for example:
  *
- *   PERKV_TEST_RUNS=5000 PERKV_TEST_SEED=1 PERKV_TEST_REPORT=1 npx vitest run test/client/committer-properties.test.ts
+ *   PERKV_TEST_RUNS=5000 PERKV_TEST_SEED=1 PERKV_TEST_REPORT=1 npx vitest run test/coordinator/committer-properties.test.ts
  */
 const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 120)
 const FIRST_SEED = Number(process.env['PERKV_TEST_SEED'] ?? 1)

@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from 'vitest'
-import { LockResolver, locksOf } from '../../src/client/lock-resolver.js'
+import { LockResolver, locksOf } from '../../src/coordinator/lock-resolver.js'
 import { KvError, keyLocked, keysLocked } from '../../src/errors/kv-error.js'
 import type { LockInfo, PrewriteMutation, PrewriteRequest } from '../../src/percolator/api.js'
 import type { Store } from '../../src/store/store.js'

@@ -1,4 +1,4 @@
-import { type ErrorCode, type ErrorFields, KvError } from '../errors/kv-error.js'
+import { type ErrorCode, type ErrorFields, KvError } from '../../errors/kv-error.js'
 import { decodeMessage } from './http-message.js'
 import { ServerError } from './server-error.js'
 

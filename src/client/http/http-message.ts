@@ -1,5 +1,5 @@
 import { Packr } from 'msgpackr'
-import { camelCase, snakeCase } from '../bytes/field-names.js'
+import { camelCase, snakeCase } from '../../bytes/field-names.js'
 
 /** Both ways MessagePack: bytes travel as they are, and a uint 64 of the server is a number again. */
 const packr = new Packr({ useRecords: false, moreTypes: false, int64AsType: 'number', copyBuffers: true })

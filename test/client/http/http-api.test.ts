@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest'
-import { keyText } from '../../src/bytes/key-text.js'
-import { HttpApi } from '../../src/client/http-api.js'
-import { HttpTransport } from '../../src/client/http-transport.js'
-import { KvError } from '../../src/errors/kv-error.js'
-import type { LockInfo, PercolatorApi, PrewriteRequest } from '../../src/percolator/api.js'
-import { type TestServer, testServers } from '../http/support.js'
+import { keyText } from '../../../src/bytes/key-text.js'
+import { HttpApi } from '../../../src/client/http/http-api.js'
+import { HttpTransport } from '../../../src/client/http/http-transport.js'
+import { KvError } from '../../../src/errors/kv-error.js'
+import type { LockInfo, PercolatorApi, PrewriteRequest } from '../../../src/percolator/api.js'
+import { type TestServer, testServers } from '../../http/support.js'
 
 /** The calls over HTTP answer what they answer in process: same data, same errors. */
 
