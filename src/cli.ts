@@ -1,9 +1,9 @@
 #!/usr/bin/env node
 import type { Command } from './commands/command.js'
-import { UsageError } from './flags.js'
-import { UnusableAddress } from './listen-address.js'
+import { UsageError } from './server/flags.js'
+import { UnusableAddress } from './server/listen-address.js'
+import { UnusableFile } from './server/unusable-file.js'
 import { DataDirectoryError } from './store/leveldb/data-directory-error.js'
-import { UnusableFile } from './unusable-file.js'
 import { version } from './version.js'
 
 /** Every command, loaded when it is asked for, with its line in the help. */

@@ -1,4 +1,4 @@
-import { flagsHelp, integer, notEmpty, readFlags } from '../flags.js'
+import { flagsHelp, integer, notEmpty, readFlags } from '../server/flags.js'
 import { checkDirectory } from '../store/leveldb/check-directory.js'
 import type { Problem } from '../store/leveldb/check-key.js'
 import { amount } from './amount.js'

@@ -1,4 +1,4 @@
-import { type Flags, flagsHelp, integer, readFlags, UsageError } from '../flags.js'
+import { type Flags, flagsHelp, integer, readFlags, UsageError } from '../server/flags.js'
 import type { Command } from './command.js'
 import { openOutput } from './output.js'
 import { Progress } from './progress.js'

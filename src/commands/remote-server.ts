@@ -3,7 +3,7 @@ import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
 import { pipeline, Readable } from 'node:stream'
 import { retryAfterMs } from '../client/http/retry-after.js'
-import { type FlagReader, type Flags, type Given, notEmpty, UsageError } from '../flags.js'
+import { type FlagReader, type Flags, type Given, notEmpty, UsageError } from '../server/flags.js'
 
 /** Of every command that talks to a server. */
 export const SERVER_FLAGS = {

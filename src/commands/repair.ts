@@ -1,4 +1,4 @@
-import { flagsHelp, notEmpty, readFlags } from '../flags.js'
+import { flagsHelp, notEmpty, readFlags } from '../server/flags.js'
 import { repairDirectory } from '../store/leveldb/repair-directory.js'
 import type { Command } from './command.js'
 import { progressLine } from './progress-line.js'

@@ -1,8 +1,8 @@
 import { isatty } from 'node:tty'
-import { readConfig, SERVE_FLAGS } from '../config.js'
-import { flagsHelp } from '../flags.js'
-import { limitFlags } from '../limit-flags.js'
-import type { RunningServer } from '../server.js'
+import { readConfig, SERVE_FLAGS } from '../server/config.js'
+import { flagsHelp } from '../server/flags.js'
+import { limitFlags } from '../server/limit-flags.js'
+import type { RunningServer } from '../server/server.js'
 import { version } from '../version.js'
 import type { Command } from './command.js'
 
@@ -23,9 +23,9 @@ ${flagsHelp(limitFlags)}`,
     const config = readConfig(args, env)
     let starting: Promise<RunningServer> | undefined
     const stopping = stopSignal(() => void starting?.then((server) => server.reload()).catch(() => {}))
-    const { createLog } = await import('../log.js') // Help and a wrong flag need none of it.
-    const { say } = await import('../log-output.js')
-    const { startServer } = await import('../server.js')
+    const { createLog } = await import('../server/log.js') // Help and a wrong flag need none of it.
+    const { say } = await import('../server/log-output.js')
+    const { startServer } = await import('../server/server.js')
     const log = createLog(config.logLevel)
     starting = startServer(config, version(), log)
     const server = await Promise.race([starting, stopping])

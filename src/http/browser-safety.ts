@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { invalid, KvError } from '../errors/kv-error.js'
-import { isLoopback } from '../loopback.js'
+import { isLoopback } from './connections/loopback.js'
 
 /**
  * On every answer, whatever it is. What is stored here may be anybody's bytes: a browser must neither guess at their type, nor

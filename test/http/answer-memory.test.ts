@@ -6,7 +6,7 @@ import { encodeAnswer, jsonPieces } from '../../src/http/encode-answer.js'
 import { withoutForeignKeys } from '../../src/http/foreign-keys.js'
 import { LongAnswer } from '../../src/http/long-answer.js'
 import { type Plain, toJson, toMsgpack } from '../../src/http/wire.js'
-import { createLog } from '../../src/log.js'
+import { createLog } from '../../src/server/log.js'
 import {
   expectProblem,
   type Json,

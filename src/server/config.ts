@@ -1,8 +1,8 @@
+import type { GcOptions } from '../gc/gc-worker.js'
+import { isLoopback } from '../http/connections/loopback.js'
+import { CACHE_BYTES_DEFAULT, type Limits } from '../limits.js'
 import { durationMs, type Flags, integer, notEmpty, oneOf, readFlags, UsageError } from './flags.js'
-import type { GcOptions } from './gc/gc-worker.js'
 import { limitFlags, readLimits } from './limit-flags.js'
-import { CACHE_BYTES_DEFAULT, type Limits } from './limits.js'
-import { isLoopback } from './loopback.js'
 import type { TlsPaths } from './secret-files.js'
 
 /** Of `perkv serve`. */

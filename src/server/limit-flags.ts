@@ -1,5 +1,5 @@
+import { DEFAULT_LIMITS, type Limits } from '../limits.js'
 import { type Flag, type FlagReader, integer } from './flags.js'
-import { DEFAULT_LIMITS, type Limits } from './limits.js'
 
 interface LimitFlag {
   readonly value: 'BYTES' | 'COUNT' | 'MS'

@@ -1,6 +1,6 @@
 import { type DestinationStream, type Logger, pino } from 'pino'
+import { CorruptRecord } from '../percolator/codec/key.js'
 import { logOutput } from './log-output.js'
-import { CorruptRecord } from './percolator/codec/key.js'
 
 /**
  * The log. Nothing that clients send or store is in it, be it a key, a value, a token, the id of a

@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
-import { readConfig } from '../src/config.js'
-import { limitFlags } from '../src/limit-flags.js'
-import { DEFAULT_LIMITS } from '../src/limits.js'
+import { DEFAULT_LIMITS } from '../../src/limits.js'
+import { readConfig } from '../../src/server/config.js'
+import { limitFlags } from '../../src/server/limit-flags.js'
 
 test('without a flag every limit has its default', () => {
   expect(readConfig([], {}).limits).toEqual(DEFAULT_LIMITS)
@@ -17,7 +17,7 @@ test('a limit is set by flag or by environment, within its bounds', () => {
 })
 
 test('docs/operations.md has each limit with its default', async () => {
-  const text = await readFile(new URL('../docs/operations.md', import.meta.url), 'utf8')
+  const text = await readFile(new URL('../../docs/operations.md', import.meta.url), 'utf8')
   const documented = [...text.matchAll(/^\| `--([a-z-]+)` +\| (\d+) /gm)].map(([, name, value]) => [name, value])
   const flags = Object.entries(limitFlags).map(([name, { default: standard }]) => [name, standard])
   expect(documented.sort()).toEqual(flags.sort())

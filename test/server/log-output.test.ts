@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { readableLine } from '../src/log-output.js'
+import { readableLine } from '../../src/server/log-output.js'
 
 test('a line for people has the time, the level, the message, and in JSON what else there is', () => {
   const base = { level: 30, time: new Date(2026, 0, 2, 3, 4, 5).getTime(), pid: 1, hostname: 'host' }
