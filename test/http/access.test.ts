@@ -1,6 +1,6 @@
 import type { LightMyRequestResponse } from 'fastify'
 import { describe, expect, test } from 'vitest'
-import { routesOf } from '../../src/http/route-list.js'
+import { routesOf } from '../../src/http/routes/route-list.js'
 import { expectProblem, type Headers, type Json, type Method, okBody, type TestServer, testServers } from './support.js'
 
 const start = testServers()

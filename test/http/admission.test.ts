@@ -7,7 +7,7 @@ import {
   type Pressure,
   pressureOf,
   type Work,
-} from '../../src/http/admission.js'
+} from '../../src/http/admission/admission.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 
 const limits = {

@@ -2,8 +2,8 @@ import { EventEmitter, once } from 'node:events'
 import type { IncomingMessage } from 'node:http'
 import { connect as connectSocket, type Socket } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { BodyReader } from '../../src/http/body-reader.js'
-import { InFlight } from '../../src/http/in-flight.js'
+import { BodyReader } from '../../src/http/admission/body-reader.js'
+import { InFlight } from '../../src/http/admission/in-flight.js'
 import { type Json, okBody, rawRequest, rawText, type TestServer, testServers } from './support.js'
 
 const start = testServers()

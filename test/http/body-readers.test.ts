@@ -3,9 +3,9 @@ import { Packr } from 'msgpackr'
 import { describe, expect, test } from 'vitest'
 import { KvError } from '../../src/errors/kv-error.js'
 import { atOnce } from '../../src/event-loop/slices.js'
-import { notJson } from '../../src/http/json-error.js'
-import { readJson } from '../../src/http/json-reader.js'
-import { readMsgpack } from '../../src/http/msgpack-reader.js'
+import { notJson } from '../../src/http/wire/json-error.js'
+import { readJson } from '../../src/http/wire/json-reader.js'
+import { readMsgpack } from '../../src/http/wire/msgpack-reader.js'
 import { BODY_DEPTH_MAX, BODY_FIELDS_MAX } from '../../src/limits.js'
 
 const LIMITS = { valuesMax: 1000, textBytesMax: 10_000 }

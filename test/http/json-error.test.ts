@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { jsonErrorAt, placeIn } from '../../src/http/json-error.js'
+import { jsonErrorAt, placeIn } from '../../src/http/wire/json-error.js'
 import { JSON_AT_ONCE_BYTES_MAX } from '../../src/limits.js'
 import { expectProblem, testServers } from './support.js'
 

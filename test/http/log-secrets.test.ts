@@ -1,7 +1,7 @@
 import { Agent } from 'node:http'
 import type { RouteOptions } from 'fastify'
 import { expect, test } from 'vitest'
-import { routesOf } from '../../src/http/route-list.js'
+import { routesOf } from '../../src/http/routes/route-list.js'
 import { createLog } from '../../src/server/log.js'
 import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { TappedEngine } from '../store/support.js'

@@ -1,7 +1,7 @@
 import { Agent, METHODS } from 'node:http'
 import { pino } from 'pino'
 import { describe, expect, test } from 'vitest'
-import { routesOf } from '../../src/http/route-list.js'
+import { routesOf } from '../../src/http/routes/route-list.js'
 import { EngineFailure, TappedEngine } from '../store/support.js'
 import { expectProblem, type Headers, type Json, pack, rawRequest, rawText, sendTo, testServers } from './support.js'
 

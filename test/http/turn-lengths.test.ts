@@ -1,7 +1,7 @@
 import { rm } from 'node:fs/promises'
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { routesOf } from '../../src/http/route-list.js'
+import { routesOf } from '../../src/http/routes/route-list.js'
 import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { costOf } from './cpu-time.js'
 import { bodiesOf, type Hostile, hostileOf } from './hostile-requests.js'

@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events'
 import type { Server } from 'node:http'
 import { expect, test } from 'vitest'
-import { takeTurns } from '../../src/http/turns.js'
+import { takeTurns } from '../../src/http/admission/pacing.js'
 
 interface Asked {
   readonly url: string

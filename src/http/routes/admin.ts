@@ -2,11 +2,11 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { invalid } from '../../errors/kv-error.js'
 import type { Pin, Pins } from '../../gc/pins.js'
 import { PIN_TTL_MS_DEFAULT } from '../../limits.js'
-import { answer } from '../answer.js'
-import type { AppContext } from '../context.js'
-import { decoderOf } from '../decode.js'
-import { rangeOf } from '../range.js'
-import * as schemas from '../schemas.js'
+import { answer } from '../wire/answer.js'
+import { decoderOf } from '../wire/decode.js'
+import { rangeOf } from '../wire/range.js'
+import * as schemas from '../wire/schemas.js'
+import type { AppContext } from './context.js'
 
 /** `/v1/admin/...`: what an operator asks of a running server. */
 export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: AppContext): void {

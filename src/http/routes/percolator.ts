@@ -11,14 +11,14 @@ import type {
   ResolveLockRequest,
 } from '../../percolator/api.js'
 import { sameKey } from '../../percolator/row.js'
-import type { Access } from '../access.js'
-import type { Work } from '../admission.js'
-import { answer } from '../answer.js'
-import { hangUp } from '../answer-end.js'
-import type { AppContext } from '../context.js'
-import { type Decoded, decoderOf } from '../decode.js'
-import * as schemas from '../schemas.js'
-import type { Plain } from '../wire.js'
+import type { Access } from '../admission/access.js'
+import type { Work } from '../admission/admission.js'
+import { hangUp } from '../connections/answer-end.js'
+import { answer } from '../wire/answer.js'
+import { type Decoded, decoderOf } from '../wire/decode.js'
+import * as schemas from '../wire/schemas.js'
+import type { Plain } from '../wire/wire.js'
+import type { AppContext } from './context.js'
 
 type Body<S extends TSchema> = Decoded<Static<S>> & LockingRequest
 

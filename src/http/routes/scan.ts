@@ -6,15 +6,23 @@ import { invalid } from '../../errors/kv-error.js'
 import { begun } from '../../event-loop/primed.js'
 import { SCAN_LIMIT_DEFAULT, SCAN_PAGE, STREAM_PAGE_BYTES } from '../../limits.js'
 import type { Timestamp } from '../../timestamp.js'
-import { answer } from '../answer.js'
-import { hangUp } from '../answer-end.js'
-import type { AppContext } from '../context.js'
-import { type Cursor, decodeCursor, encodeCursor } from '../cursor.js'
-import { acceptedFormats, CONTENT_TYPE } from '../media-type.js'
-import { lockWaitMs, queryBytes, queryFlag, queryInteger, queryText, queryTimestamp, type RawQuery } from '../query.js'
-import { rangeOf } from '../range.js'
-import { readNow } from '../read-now.js'
-import { pairToJson } from '../wire.js'
+import { hangUp } from '../connections/answer-end.js'
+import { answer } from '../wire/answer.js'
+import { type Cursor, decodeCursor, encodeCursor } from '../wire/cursor.js'
+import { acceptedFormats, CONTENT_TYPE } from '../wire/media-type.js'
+import {
+  lockWaitMs,
+  queryBytes,
+  queryFlag,
+  queryInteger,
+  queryText,
+  queryTimestamp,
+  type RawQuery,
+} from '../wire/query.js'
+import { rangeOf } from '../wire/range.js'
+import { pairToJson } from '../wire/wire.js'
+import type { AppContext } from './context.js'
+import { readNow } from './read-now.js'
 
 /** Of every scan; a snapshot's may choose its timestamp too. */
 export const SCAN_PARAMETERS: readonly string[] = [

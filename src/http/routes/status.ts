@@ -2,9 +2,9 @@ import type { FastifyInstance } from 'fastify'
 import { KvError } from '../../errors/kv-error.js'
 import { RETRY_AFTER_S } from '../../limits.js'
 import type { Store } from '../../store/store.js'
-import { answer, answerProblem } from '../answer.js'
-import type { AppContext } from '../context.js'
-import { problemOf } from '../problem.js'
+import { answer, answerProblem } from '../wire/answer.js'
+import { problemOf } from '../wire/problem.js'
+import type { AppContext } from './context.js'
 
 /** Never shed. */
 const PROBING = { config: { access: 'open', work: 'watching' } } as const

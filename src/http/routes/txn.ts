@@ -2,12 +2,12 @@ import type { FastifyInstance } from 'fastify'
 import { invalid } from '../../errors/kv-error.js'
 import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../../limits.js'
 import type { Check } from '../../txn/check.js'
-import { hangUp } from '../answer-end.js'
-import type { AppContext } from '../context.js'
-import { decoderOf } from '../decode.js'
-import { answerOutcome, idempotencyOf } from '../idempotency-key.js'
-import * as schemas from '../schemas.js'
-import { isWrite, opOf } from '../wire-op.js'
+import { hangUp } from '../connections/answer-end.js'
+import { decoderOf } from '../wire/decode.js'
+import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
+import * as schemas from '../wire/schemas.js'
+import { isWrite, opOf } from '../wire/wire-op.js'
+import type { AppContext } from './context.js'
 
 /** `POST /v1/txn`: a whole transaction in one round trip. */
 export function txnRoutes(app: FastifyInstance, { oneShots, limits }: AppContext): void {

@@ -1,0 +1,47 @@
+import type { ServerResponse } from 'node:http'
+import { Socket } from 'node:net'
+import type { FastifyReply } from 'fastify'
+import type { AnswerBudget } from '../../store/answer-budget.js'
+import { whenOver } from '../connections/answer-end.js'
+import { LongAnswer } from '../wire/long-answer.js'
+
+/** Shorter answers fit into what the system buffers for a connection. */
+const LONG_BYTES = 16 * 1024
+
+/** Long answers on their way: they count until the client has taken them, and a client that takes nothing is cut off. */
+export class UntakenAnswers {
+  constructor(
+    readonly budget: AnswerBudget,
+    readonly stalledMsMax: number,
+  ) {}
+
+  /** @param payload that is about to be sent. */
+  watch({ raw }: FastifyReply, payload: unknown): void {
+    const bytes = bytesOf(payload)
+    if (bytes !== undefined && bytes < LONG_BYTES) return
+    this.#cutOffIfStalled(raw)
+    if (bytes === undefined) return // A stream has no more in memory than it reads ahead.
+    const lease = this.budget.lease()
+    lease.hold(bytes)
+    whenOver(raw, () => lease.end())
+  }
+
+  #cutOffIfStalled(raw: ServerResponse): void {
+    const arm = (socket: unknown): void => {
+      if (socket instanceof Socket) socket.setTimeout(this.stalledMsMax)
+    }
+    if (raw.socket === null) raw.once('socket', arm)
+    else arm(raw.socket)
+    raw.on('timeout', () => {
+      if (raw.writableLength > 0) raw.destroy()
+      else arm(raw.socket) // It is the server that is slow.
+    })
+  }
+}
+
+/** In memory; undefined: it is made as it is taken. */
+function bytesOf(payload: unknown): number | undefined {
+  if (payload === undefined || payload === null) return 0
+  if (typeof payload === 'string' || payload instanceof Uint8Array) return payload.length
+  return payload instanceof LongAnswer ? payload.memoryBytes : undefined
+}

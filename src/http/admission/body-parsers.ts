@@ -1,0 +1,70 @@
+import { isUtf8 } from 'node:buffer'
+import type { FastifyInstance } from 'fastify'
+import { invalid, KvError } from '../../errors/kv-error.js'
+import { inSlices } from '../../event-loop/slices.js'
+import { BODY_VALUES_PER_KEY, JSON_AT_ONCE_BYTES_MAX, type Limits } from '../../limits.js'
+import { notJson } from '../wire/json-error.js'
+import { readJson } from '../wire/json-reader.js'
+import { foreignCharset } from '../wire/media-type.js'
+import { readMsgpack } from '../wire/msgpack-reader.js'
+import type { Traffic } from './traffic.js'
+
+const BASE64_GROWTH = 4 / 3
+/** Names of fields and ops are shorter, whatever the limits of keys and values. */
+const NAMES_BYTES_MAX = 256
+
+type Done = (error: Error | null, body?: unknown) => void
+
+/** JSON and MessagePack; anything else is refused with 415, text/plain included. */
+export function parseBodies(app: FastifyInstance, traffic: Traffic, limits: Limits): void {
+  const { bodyBytesMax, requestKeysMax, keyBytesMax, valueBytesMax } = limits
+  const bodyLimits = {
+    valuesMax: BODY_VALUES_PER_KEY * requestKeysMax,
+    textBytesMax: Math.ceil(BASE64_GROWTH * Math.max(keyBytesMax, valueBytesMax)) + NAMES_BYTES_MAX,
+  }
+  const parseJson = app.getDefaultJsonParser('error', 'error')
+  app.removeAllContentTypeParsers()
+  app.addContentTypeParser('application/json', (request, _payload, done) => {
+    traffic.readBody(request, bodyBytesMax, (error, bytes) => {
+      if (bytes === undefined) return done(error)
+      if (bytes.length === 0 && request.routeOptions.config.bodyMayBeEmpty) return done(null, undefined)
+      const charset = foreignCharset(request.headers['content-type'])
+      if (charset !== undefined) return done(unsupportedCharset(charset))
+      if (!isUtf8(bytes)) return done(invalid('body', 'the body is not UTF-8'))
+      if (bytes.length > JSON_AT_ONCE_BYTES_MAX)
+        return read(readJson(bytes, bodyLimits), done, ({ message }) => `the body is not JSON: ${message}`)
+      const text = bytes.toString('utf8')
+      return parseJson(request, text, (error, value) => done(error && notJson(text), value))
+    })
+  })
+  const msgpack = ['application/msgpack', 'application/x-msgpack', 'application/vnd.msgpack']
+  app.addContentTypeParser(msgpack, (request, _payload, done) => {
+    traffic.readBody(request, bodyBytesMax, (error, bytes) => {
+      if (bytes === undefined) return done(error)
+      const charset = foreignCharset(request.headers['content-type'])
+      if (charset !== undefined) return done(unsupportedCharset(charset))
+      return read(readMsgpack(bytes, bodyLimits), done, ({ message }) => {
+        return `the body is not one MessagePack value with UTF-8 in its strs and no extensions: ${message}`
+      })
+    })
+  })
+}
+
+function read(reading: Generator<void, unknown, void>, done: Done, detailOf: (error: SyntaxError) => string): void {
+  const fail = (error: unknown): void => {
+    if (error instanceof SyntaxError) done(invalid('body', detailOf(error)))
+    else done(error as KvError)
+  }
+  let value: unknown
+  try {
+    value = inSlices(reading)
+  } catch (error) {
+    return void fail(error)
+  }
+  if (value instanceof Promise) value.then((body) => done(null, body), fail)
+  else done(null, value)
+}
+
+function unsupportedCharset(charset: string): KvError {
+  return new KvError('unsupported_media_type', `text is UTF-8 here, not ${charset.slice(0, 40) || 'nothing'}`, {})
+}

@@ -1,0 +1,28 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { Limits } from '../../limits.js'
+import type { AppContext } from '../routes/context.js'
+import { requireValue } from '../wire/bytes.js'
+
+/** Routes whose bodies are values, whatever their content type says, a malformed one too; DELETE ignores one. */
+export function rawBodies(
+  app: FastifyInstance,
+  { limits, traffic }: Pick<AppContext, 'limits' | 'traffic'>,
+  routes: (scope: FastifyInstance) => void,
+): void {
+  app.register(async (scope) => {
+    scope.addHook('onRequest', (request, _reply, done) => {
+      request.headers['content-type'] = 'application/octet-stream'
+      done()
+    })
+    scope.removeAllContentTypeParsers()
+    scope.addContentTypeParser('*', (request, _payload, done) => traffic.readBody(request, limits.valueBytesMax, done))
+    routes(scope)
+  })
+}
+
+/** @throws KvError `payload_too_large` */
+export function rawValueOf(request: FastifyRequest, limits: Limits): Uint8Array {
+  const value = request.body instanceof Uint8Array ? request.body : Buffer.alloc(0)
+  requireValue(value, 'body', limits.valueBytesMax)
+  return value
+}

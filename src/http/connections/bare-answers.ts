@@ -1,0 +1,64 @@
+import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http'
+import type { Socket } from 'node:net'
+import { invalid, KvError } from '../../errors/kv-error.js'
+import type { Limits } from '../../limits.js'
+import { isStreaming } from '../admission/receiving.js'
+import { CONTENT_TYPE } from '../wire/media-type.js'
+import { problemOf } from '../wire/problem.js'
+import { toJson } from '../wire/wire.js'
+import { SAFE_HEADER_LINES } from './browser-safety.js'
+
+/** After the last answer on a connection. */
+const LINGER_MS = 1000
+
+interface ClientError extends Error {
+  readonly code?: string
+}
+
+/**
+ * Answers where there is no request to answer, only a socket: a message that is no HTTP, whose headers are too long, or
+ * that takes too long. Node's own answers would have neither a problem nor the headers that keep browsers safe.
+ */
+export function malformedHandler({ headerBytesMax }: Limits) {
+  return (error: ClientError, socket: Socket): void => {
+    const { _httpMessage: answer } = socket as Socket & { readonly _httpMessage?: ServerResponse | null } // As Node does it.
+    // Nothing may be said in the middle of an answer that is on its way.
+    if (error.code === 'ECONNRESET' || !socket.writable || answer?.headersSent) return void socket.destroy()
+    if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') {
+      if (!isStreaming(socket)) endWith(socket, 408)
+    } else endWithProblem(socket, malformed(error, headerBytesMax))
+  }
+}
+
+function malformed({ code }: ClientError, limit: number): KvError {
+  if (code === 'HPE_HEADER_OVERFLOW')
+    return new KvError('payload_too_large', `the request line and headers have over ${limit} bytes`, {
+      field: 'headers',
+      limit,
+    })
+  const isUrl = code === 'HPE_INVALID_URL'
+  return invalid('headers', isUrl ? 'the URL holds what must be percent-encoded' : 'the request is malformed HTTP')
+}
+
+/** CONNECT asks for a tunnel, which Node hands over as a socket, or closes. */
+export function refuseTunnels(server: Server): void {
+  server.on('connect', ({ url }: IncomingMessage, socket: Socket) => {
+    socket.on('error', () => {})
+    endWithProblem(socket, new KvError('not_found', `there is no CONNECT ${url}`, {}))
+  })
+}
+
+function endWithProblem(socket: Socket, error: KvError): void {
+  const { status, body } = problemOf(error, '')
+  endWith(socket, status, `${toJson(body)}\n`)
+}
+
+/** @param problem as text; none where a status says it all. */
+function endWith(socket: Socket, status: number, problem = ''): void {
+  socket.setTimeout(LINGER_MS, () => socket.destroy()) // Whoever doesn't read it, or goes on writing.
+  const type = problem === '' ? '' : `content-type: ${CONTENT_TYPE.problem}\r\n`
+  const length = `content-length: ${Buffer.byteLength(problem)}\r\n`
+  const date = `date: ${new Date().toUTCString()}\r\n`
+  const head = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${SAFE_HEADER_LINES}${type}${length}${date}`
+  socket.end(`${head}connection: close\r\n\r\n${problem}`)
+}

@@ -1,0 +1,40 @@
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import { asBuffer } from '../../bytes/key-text.js'
+import type { MergedVersion } from '../../coordinator/transaction.js'
+import { KvError, printKey } from '../../errors/kv-error.js'
+import type { Timestamp } from '../../timestamp.js'
+import { CACHE_VERSION } from '../connections/browser-safety.js'
+import { etagOf, preconditionsOf, readCondition } from './etag.js'
+
+/**
+ * Answers a read of one key: the value's raw bytes under its ETag (an own write of an open transaction has none yet), 304
+ * or 412 where the request's conditions say so.
+ * @throws KvError `not_found`, `precondition_failed`, `invalid_argument` (a malformed condition).
+ */
+export function answerVersion(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  key: Uint8Array,
+  found: MergedVersion | undefined,
+): FastifyReply {
+  const preconditions = preconditionsOf(request.headers)
+  if (found === undefined && preconditions.ifMatch !== undefined) throw preconditionFailed(key, 0)
+  if (found === undefined) throw new KvError('not_found', `there is no key ${printKey(key)}`, { key })
+  const { value, commitTs } = found
+  const status = readCondition(preconditions, commitTs ?? 0)
+  if (status === 412) throw preconditionFailed(key, commitTs ?? 0, true)
+  if (commitTs !== undefined) reply.header('etag', etagOf(commitTs)).header('cache-control', CACHE_VERSION)
+  if (status === 304) return reply.status(304).send()
+  return reply.header('content-type', 'application/octet-stream').send(asBuffer(value))
+}
+
+/** @param commitTs the key's present version; 0 when it is absent, or written by the transaction itself. */
+export function preconditionFailed(
+  key: Uint8Array,
+  commitTs: Timestamp,
+  exists = commitTs > 0,
+): KvError<'precondition_failed'> {
+  const now = commitTs > 0 ? `is at version ${commitTs}` : exists ? 'is written by this transaction' : 'is absent'
+  const detail = `the condition does not hold: key ${printKey(key)} ${now}`
+  return new KvError('precondition_failed', detail, { key, commitTs })
+}

@@ -1,0 +1,170 @@
+import type { Static, TSchema } from '@sinclair/typebox'
+import type { Grant } from '../../access/grant.js'
+import { camelCase } from '../../bytes/field-names.js'
+import { keyText } from '../../bytes/key-text.js'
+import { invalid } from '../../errors/kv-error.js'
+import { inSlices } from '../../event-loop/slices.js'
+import { type Limits, SLICE_ITEMS } from '../../limits.js'
+import type { KeyRange } from '../../percolator/api.js'
+import { requireKey, requireValue, toBytes, type WireBytes } from './bytes.js'
+import { rangeOf } from './range.js'
+
+type Camel<S extends string> = S extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : S
+
+/** A validated body as the code wants it: camelCase names, bytes decoded, timestamps of 0 left out. */
+export type Decoded<T> = T extends Uint8Array
+  ? Uint8Array
+  : T extends readonly (infer Item)[]
+    ? Decoded<Item>[]
+    : T extends object
+      ? { -readonly [K in keyof T as K extends string ? Camel<K> : K]: Decoded<T[K]> }
+      : T
+
+/** @param field its name, as errors say it; undefined: don't say. */
+type Decode = (value: unknown, grant: Grant, field: string | undefined) => unknown
+/** The same, which others may interrupt. */
+type DecodeSteps = (value: unknown, grant: Grant, field: string | undefined) => Generator<void, unknown, void>
+
+/** Items of a long list that are decoded between two looks at the clock. */
+const ITEMS_AT_A_TIME = 16
+
+/**
+ * Compiles a schema into the function that turns a request's body, which it has validated, into what the code wants. No key
+ * and no range gets past it that the request's token does not reach.
+ * @returns a function whose answer is a promise where lists are long. It throws, or rejects with, KvError
+ *   `invalid_argument` (bad text or base64, an empty key, one key twice in a `distinct` list), `payload_too_large`, `forbidden`.
+ */
+export function decoderOf<S extends TSchema>(
+  schema: S,
+  limits: Limits,
+): (request: BodyOf) => Decoded<Static<S>> | Promise<Decoded<Static<S>>> {
+  type Body = Decoded<Static<S>>
+  const decode = compileSteps(schema, limits)
+  return ({ body, grant }) => {
+    // Again, for the error: naming every field costs more.
+    const decodeNaming = () => inSlices(decode(body, grant, '')) as Body | Promise<Body>
+    try {
+      const decoded = inSlices(decode(body, grant, undefined)) as Body | Promise<Body>
+      return decoded instanceof Promise ? decoded.catch(decodeNaming) : decoded
+    } catch {
+      return decodeNaming()
+    }
+  }
+}
+
+interface BodyOf {
+  readonly body: unknown
+  readonly grant: Grant
+}
+
+/** Of a body: lists in it may be long. */
+function compileSteps(schema: TSchema, limits: Limits): DecodeSteps {
+  if (schema['type'] === 'array') return compileList(schema, limits)
+  if (schema['type'] === 'object') {
+    const object = compileObject(schema['properties'], limits, compileSteps)
+    return function* (value, grant, path) {
+      const decoded: Record<string, unknown> = {}
+      for (const [name, camel, decode] of object.fields) {
+        const given = (value as Record<string, unknown>)[name]
+        if (given === undefined) continue
+        const kept = yield* decode(given, grant, fieldOf(path, name))
+        if (kept !== undefined) decoded[camel] = kept
+      }
+      object.check(decoded, grant, path)
+      return decoded
+    }
+  }
+  const decode = compile(schema, limits)
+  // biome-ignore lint/correctness/useYield: it is short.
+  return function* (value, grant, field) {
+    return decode(value, grant, field)
+  }
+}
+
+function compileList(schema: TSchema, limits: Limits): DecodeSteps {
+  const item = compile(schema['items'], limits)
+  const keyOf: ((item: unknown) => Uint8Array) | undefined =
+    schema['distinct'] === undefined
+      ? undefined
+      : schema['distinct'] === 'items'
+        ? (key) => key as Uint8Array
+        : (entry) => (entry as { readonly key: Uint8Array }).key
+  return function* (value, grant, field) {
+    const given = value as readonly unknown[]
+    const isLong = given.length > SLICE_ITEMS
+    const decoded: unknown[] = []
+    const seen = keyOf && given.length > 1 ? new Set<string>() : undefined
+    for (let i = 0; i < given.length; i++) {
+      const entry = item(given[i], grant, field === undefined ? undefined : `${field}[${i}]`)
+      decoded.push(entry)
+      if (keyOf !== undefined) seen?.add(keyText(keyOf(entry)))
+      if (isLong && i % ITEMS_AT_A_TIME === 0) yield
+    }
+    if (seen !== undefined && seen.size < given.length) throw invalid(field ?? '', `${field} holds one key twice`)
+    return decoded
+  }
+}
+
+/** Of what is in a list, or short. */
+function compile(schema: TSchema, limits: Limits): Decode {
+  switch (schema['bytes']) {
+    case 'key':
+      return (value, grant, field = '') => {
+        const key = toBytes(value as WireBytes, field)
+        requireKey(key, field, limits.keyBytesMax)
+        grant.requireKey(key, field)
+        return key
+      }
+    case 'value':
+      return (value, _grant, field = '') => {
+        const bytes = toBytes(value as WireBytes, field)
+        requireValue(bytes, field, limits.valueBytesMax)
+        return bytes
+      }
+    case 'bound':
+      return (value, _grant, field = '') => {
+        const bound = toBytes(value as WireBytes, field)
+        if (bound.length === 0) return undefined // An empty bound is an open one.
+        requireKey(bound, field, limits.keyBytesMax)
+        return bound
+      }
+  }
+  if (schema['zeroIsAbsent'] === true) return (value) => (value === 0 ? undefined : value)
+  if (schema['type'] !== 'object') return (value) => value
+  const object = compileObject(schema['properties'], limits, compile)
+  return (value, grant, path) => {
+    const decoded: Record<string, unknown> = {}
+    for (const [name, camel, decode] of object.fields) {
+      const given = (value as Record<string, unknown>)[name]
+      if (given === undefined) continue
+      const kept = decode(given, grant, fieldOf(path, name))
+      if (kept !== undefined) decoded[camel] = kept
+    }
+    object.check(decoded, grant, path)
+    return decoded
+  }
+}
+
+function fieldOf(path: string | undefined, name: string): string | undefined {
+  return path ? `${path}.${name}` : path === '' ? name : undefined
+}
+
+function compileObject<D>(
+  properties: Record<string, TSchema>,
+  limits: Limits,
+  compileField: (schema: TSchema, limits: Limits) => D,
+) {
+  const fields = Object.entries(properties).map(
+    ([name, property]) => [name, camelCase(name), compileField(property, limits)] as const,
+  )
+  const isRange = [properties['start'], properties['prefix']].some((property) => property?.['bytes'] === 'bound')
+  const check = (decoded: Record<string, unknown>, grant: Grant, path: string | undefined): void => {
+    // Of a transaction's ops only scans have a range.
+    if (isRange && (decoded['op'] ?? 'scan') === 'scan') requireRange(decoded, grant, path ?? '')
+  }
+  return { fields, check }
+}
+
+function requireRange(given: KeyRange & { readonly prefix?: Uint8Array }, grant: Grant, path: string): void {
+  if (grant.isScoped) grant.requireRange(rangeOf(given, path), path || 'start')
+}

@@ -1,0 +1,33 @@
+import { Readable } from 'node:stream'
+import { laterTurn } from '../../event-loop/slices.js'
+
+/**
+ * An answer that is encoded as its client takes it, in slices: encoded at once it would be in memory twice or more, JSON up to
+ * twelve times.
+ */
+export class LongAnswer extends Readable {
+  readonly #pieces: Iterator<Buffer, void>
+
+  /** @param memoryBytes of the data that it is made of. */
+  constructor(
+    pieces: Iterator<Buffer, void>,
+    readonly memoryBytes: number,
+  ) {
+    super()
+    this.#pieces = pieces
+  }
+
+  override _read(): void {
+    laterTurn().then(() => this.#pushNext())
+  }
+
+  #pushNext(): void {
+    if (this.destroyed) return
+    try {
+      const { value, done } = this.#pieces.next()
+      this.push(done ? null : value)
+    } catch (error) {
+      this.destroy(error as Error)
+    }
+  }
+}

@@ -1,0 +1,115 @@
+import type { FastifyError } from 'fastify'
+import { type ErrorCode, invalid, isRetryable, KvError } from '../../errors/kv-error.js'
+import { CorruptRecord } from '../../percolator/codec/key.js'
+import type { Plain } from './wire.js'
+
+/** Every code that a problem can carry, with its status and title. docs/api.md has the same table. */
+const PROBLEMS = {
+  invalid_argument: [400, 'Invalid argument'],
+  unauthorized: [401, 'Unauthorized'],
+  forbidden: [403, 'Forbidden'],
+  not_found: [404, 'Not found'],
+  txn_not_found: [404, 'Transaction not found'],
+  method_not_allowed: [405, 'Method not allowed'],
+  key_locked: [423, 'Key locked'],
+  lock_wait_timeout: [423, 'Lock wait timeout'],
+  write_conflict: [409, 'Write conflict'],
+  already_exists: [409, 'Already exists'],
+  already_committed: [409, 'Already committed'],
+  txn_lock_not_found: [409, 'Transaction lock not found'],
+  commit_ts_expired: [409, 'Commit timestamp expired'],
+  pessimistic_lock_not_found: [409, 'Pessimistic lock not found'],
+  pessimistic_lock_rolled_back: [409, 'Pessimistic lock rolled back'],
+  deadlock: [409, 'Deadlock'],
+  assertion_failed: [409, 'Assertion failed'],
+  primary_mismatch: [409, 'Primary mismatch'],
+  precondition_failed: [412, 'Precondition failed'],
+  idempotency_mismatch: [422, 'Idempotency key mismatch'],
+  payload_too_large: [413, 'Payload too large'],
+  unsupported_media_type: [415, 'Unsupported media type'],
+  ts_below_safe_point: [410, 'Timestamp below the safe point'],
+  overloaded: [503, 'Overloaded'],
+  storage_unavailable: [503, 'Storage unavailable'],
+  internal: [500, 'Internal error'],
+} as const satisfies Record<ErrorCode | 'internal', readonly [status: number, title: string]>
+
+/** Conflicts, failed conditions and locks: where a program asks itself whether to try again. */
+const RACE_STATUSES: ReadonlySet<number> = new Set([409, 412, 423])
+
+export interface Problem {
+  readonly status: number
+  /** RFC 9457 members and the code's own fields, names in camelCase. */
+  readonly body: Plain
+  /** A defect of the server, or an engine that fails: worth a line in the log. */
+  readonly isServerFault: boolean
+}
+
+/** @param requestId put into `internal` problems, so that a report leads to the log line. */
+export function problemOf(error: unknown, requestId: string): Problem {
+  const known: KvError | undefined = error instanceof KvError ? error : fromFastify(error)
+  if (known === undefined) {
+    const [status, title] = PROBLEMS.internal
+    const detail = 'a defect of the server; its log has more under this request_id'
+    return { status, body: { title, status, code: 'internal', detail, requestId }, isServerFault: true }
+  }
+  const [status, title] = PROBLEMS[known.code]
+  const errors = known.errors?.map(({ code, fields }) => ({ code, ...fields }))
+  // Of a lost race, or of what stands against the request whoever is first.
+  const retryable = RACE_STATUSES.has(status) ? { retryable: isRetryable(known) } : {}
+  const { code, message: detail, fields } = known
+  const body = { title, status, code, detail, ...fields, ...retryable, ...(errors && { errors }) }
+  return { status, body, isServerFault: status >= 500 && code !== 'overloaded' }
+}
+
+/** What fastify refuses by itself: bodies, media types, URLs, and values that a schema doesn't allow. */
+function fromFastify(error: unknown): KvError | undefined {
+  if (!(error instanceof Error) || error instanceof CorruptRecord) return undefined
+  const { validation, validationContext, statusCode, message, code } = error as FastifyError
+  if (validation !== undefined) return validationProblem(validation[0], validationContext ?? 'body')
+  switch (statusCode) {
+    case 415:
+      return new KvError(
+        'unsupported_media_type',
+        'send the body as application/json or application/msgpack (curl: --json)',
+        {},
+      )
+    case 400:
+      return invalid(code === 'FST_ERR_BAD_URL' ? 'path' : 'body', message)
+    default:
+      return undefined
+  }
+}
+
+export type SchemaError = NonNullable<FastifyError['validation']>[number]
+
+/** How much of a name that a client made up is told back to it. */
+const NAME_LENGTH_MAX = 100
+
+export function nameInError(name: string): string {
+  return name.length > NAME_LENGTH_MAX ? `${name.slice(0, NAME_LENGTH_MAX)}…` : name
+}
+
+/** @param context what the value is, where it is not a field that is wrong. */
+export function validationProblem(error: SchemaError | undefined, context: string): KvError {
+  if (error === undefined) return invalid(context, `the ${context} is not valid`)
+  const named = error.params?.['missingProperty'] ?? error.params?.['additionalProperty']
+  const path = error.instancePath.split('/').slice(1)
+  if (typeof named === 'string') path.push(nameInError(named))
+  const field = path.length === 0 ? context : fieldPath(path)
+  const message = error.keyword === 'additionalProperties' ? 'is not a known field' : (error.message ?? 'is not valid')
+  if (error.keyword === 'bytes') return invalid(field, `${field} must be a string or {"base64": "..."}`)
+  if (error.keyword === 'enum')
+    return invalid(field, `${field} must be one of ${(error.params['allowedValues'] as unknown[]).join(', ')}`)
+  if (error.keyword === 'maxItems')
+    return new KvError('payload_too_large', `${field} ${message}`, { field, limit: Number(error.params?.['limit']) })
+  if (error.keyword === 'required') return invalid(field, `${field} is missing`)
+  return invalid(field, `${field} ${message}`)
+}
+
+/** `['mutations', '0', 'key']` as `mutations[0].key`. */
+function fieldPath(path: readonly string[]): string {
+  return path.reduce((field, part) => {
+    if (/^\d+$/.test(part)) return `${field}[${part}]`
+    return field === '' ? part : `${field}.${part}`
+  }, '')
+}

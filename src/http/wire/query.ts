@@ -1,0 +1,100 @@
+import { parse } from 'node:querystring'
+import { invalid, type KvError } from '../../errors/kv-error.js'
+import { LOCK_WAIT_MS_DEFAULT, LOCK_WAIT_MS_MAX } from '../../limits.js'
+import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../../timestamp.js'
+import { tooLarge } from './bytes.js'
+
+/** Query parameters as they came, percent-escapes and all: keys are bytes, so decoding is up to who asks. */
+export type RawQuery = Readonly<Record<string, string | string[] | undefined>>
+
+const NONE: RawQuery = Object.freeze({})
+
+/** `+` becomes an escaped space, as forms and URLSearchParams write it; nothing else is decoded. */
+export function parseRawQuery(text: string): RawQuery {
+  return text === '' ? NONE : (parse(text, '&', '=', { decodeURIComponent: (s) => s, maxKeys: 0 }) as RawQuery)
+}
+
+/** What is wrong with the first parameter that the route does not know, or that is given twice. */
+export function unknownParameter(query: RawQuery, known: readonly string[]): KvError<'invalid_argument'> | undefined {
+  if (query === NONE) return undefined
+  for (const name in query) {
+    if (!known.includes(name)) return invalid(name, `${name} is not a known query parameter`)
+    if (typeof query[name] !== 'string') return invalid(name, `${name} is given more than once`)
+  }
+  return undefined
+}
+
+/** The bytes of percent-encoded text. @throws KvError `invalid_argument` for a bad escape. */
+export function percentDecode(text: string, field: string): Buffer {
+  if (!text.includes('%')) return Buffer.from(text, 'utf8')
+  const bytes = Buffer.allocUnsafe(Buffer.byteLength(text))
+  let length = 0
+  let from = 0
+  for (let at = text.indexOf('%'); at !== -1; at = text.indexOf('%', from)) {
+    length += bytes.write(text.slice(from, at), length, 'utf8')
+    const hex = text.slice(at + 1, at + 3)
+    if (!/^[0-9a-fA-F]{2}$/.test(hex)) throw invalid(field, `${field} holds a bad percent-escape`)
+    bytes[length++] = Number.parseInt(hex, 16)
+    from = at + 3
+  }
+  length += bytes.write(text.slice(from), length, 'utf8')
+  return bytes.subarray(0, length)
+}
+
+/** undefined when absent or empty. @throws KvError `payload_too_large`, `invalid_argument`. */
+export function queryBytes(query: RawQuery, name: string, bytesMax: number): Buffer | undefined {
+  const raw = query[name]
+  if (typeof raw !== 'string' || raw === '') return undefined
+  const bytes = percentDecode(raw, name)
+  if (bytes.length > bytesMax) throw tooLarge(name, bytes.length, bytesMax)
+  return bytes
+}
+
+export function queryText(query: RawQuery, name: string): string | undefined {
+  const raw = query[name]
+  return typeof raw === 'string' ? percentDecode(raw, name).toString('utf8') : undefined
+}
+
+export function queryInteger(query: RawQuery, name: string, min: number, max: number): number | undefined {
+  const text = queryText(query, name)
+  if (text === undefined) return undefined
+  const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
+  if (value >= min && value <= max) return value
+  throw invalid(name, `${name} must be an integer from ${min} to ${max}`)
+}
+
+/** How long a call waits for other transactions' locks. */
+export function lockWaitMs(query: RawQuery): number {
+  return queryInteger(query, 'lock_wait_ms', 0, LOCK_WAIT_MS_MAX) ?? LOCK_WAIT_MS_DEFAULT
+}
+
+/** `?reverse`, `?reverse=true`, `?reverse=1`. */
+export function queryFlag(query: RawQuery, name: string): boolean | undefined {
+  const text = queryText(query, name)
+  if (text === undefined) return undefined
+  if (text === '' || text === 'true' || text === '1') return true
+  if (text === 'false' || text === '0') return false
+  throw invalid(name, `${name} must be true or false`)
+}
+
+/** `ts`, or `at` by the clock; undefined when neither is given. */
+export function queryTimestamp(query: RawQuery): Timestamp | undefined {
+  const ts = queryInteger(query, 'ts', 0, Number.MAX_SAFE_INTEGER) || undefined
+  const at = queryText(query, 'at')
+  if (at === undefined) return ts
+  if (ts !== undefined) throw invalid('at', 'give ts or at, not both')
+  return timestampOfInstant(at)
+}
+
+const INSTANT = /^(\d{4})-(\d\d)-(\d\d)[Tt ](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$/
+
+/** Everything committed up to and in the instant's millisecond. */
+function timestampOfInstant(text: string): Timestamp {
+  const instant = text.replace(/ (\d\d:\d\d)$/, '+$1') // An unescaped plus of a query string.
+  const [, year, month, day] = INSTANT.exec(instant) ?? []
+  const unixMs = Date.parse(instant.replace(' ', 'T'))
+  const daysInMonth = new Date(Date.UTC(Number(year), Number(month), 0)).getUTCDate()
+  const ts = timestampFromMs(unixMs) + LOGICAL_PER_MS - 1
+  if (day !== undefined && Number(day) <= daysInMonth && ts > 0 && ts <= Number.MAX_SAFE_INTEGER) return ts
+  throw invalid('at', 'at must be an RFC 3339 instant after 1970, such as 2026-01-31T12:00:00Z')
+}
