@@ -1,6 +1,6 @@
 import { flagsHelp, integer, notEmpty, readFlags } from '../server/flags.js'
-import { checkDirectory } from '../store/leveldb/check-directory.js'
-import type { Problem } from '../store/leveldb/check-key.js'
+import { checkDirectory } from '../store/leveldb/integrity/check-directory.js'
+import type { Problem } from '../store/leveldb/integrity/check-key.js'
 import { amount } from './amount.js'
 import type { Command } from './command.js'
 import { progressLine } from './progress-line.js'

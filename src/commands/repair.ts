@@ -1,5 +1,5 @@
 import { flagsHelp, notEmpty, readFlags } from '../server/flags.js'
-import { repairDirectory } from '../store/leveldb/repair-directory.js'
+import { repairDirectory } from '../store/leveldb/repair/repair-directory.js'
 import type { Command } from './command.js'
 import { progressLine } from './progress-line.js'
 

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { Coordinator } from '../../src/coordinator/coordinator.js'
 import type { AcquirePessimisticLockRequest } from '../../src/percolator/api.js'
-import type { Engine, EngineReader } from '../../src/store/leveldb/engine.js'
+import type { Engine, EngineReader } from '../../src/store/leveldb/engine/engine.js'
 import type { Store } from '../../src/store/store.js'
 import { IN_PROCESS_COMMIT } from '../../src/txn/in-process-commit.js'
 import { codeOf, put, START_MS, TappedEngine, testStores, text, turn, utf8, watch, write } from '../store/support.js'

@@ -1,4 +1,4 @@
-import type { EngineOp } from '../../src/store/leveldb/engine.js'
+import type { EngineOp } from '../../src/store/leveldb/engine/engine.js'
 import { SortedMap } from './sorted-map.js'
 
 /** One record of LevelDB's log. A CRC covers the whole of it, so it is there or not, never in part. */

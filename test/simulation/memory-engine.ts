@@ -1,4 +1,10 @@
-import type { Engine, EngineIterator, EngineOp, EngineRange, EngineReader } from '../../src/store/leveldb/engine.js'
+import type {
+  Engine,
+  EngineIterator,
+  EngineOp,
+  EngineRange,
+  EngineReader,
+} from '../../src/store/leveldb/engine/engine.js'
 import { type Disk, textOf } from './disk.js'
 import type { Faults } from './faults.js'
 import type { Scheduler } from './scheduler.js'

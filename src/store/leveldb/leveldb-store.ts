@@ -3,23 +3,29 @@ import { CLOCK_MS_MAX, Clock } from '../../oracle/clock.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import type { RestoreProgress, Store } from '../store.js'
-import { Changes } from './changes.js'
-import { Collection } from './collection.js'
-import { compact, diskBytes } from './compaction.js'
-import { cursorSecretOf, META_SAFE_POINT, openDataDirectory, readMetaNumber, unusable } from './data-directory.js'
-import { DataDirectoryError } from './data-directory-error.js'
-import type { Engine } from './engine.js'
-import { OwnFiles, ownedEngine } from './own-files.js'
-import { PessimisticLocks } from './pessimistic-locks.js'
-import { ReadValidation } from './read-validation.js'
-import { Reads } from './reads.js'
-import { Restoration } from './restoration.js'
-import { logBytesOf } from './room.js'
-import { RowStore } from './row-store.js'
-import { readMark } from './saved-mark.js'
-import { startScrub } from './scrub.js'
-import { ServerRecords } from './server-records.js'
-import { StoredOutcomes } from './stored-outcomes.js'
+import {
+  cursorSecretOf,
+  META_SAFE_POINT,
+  openDataDirectory,
+  readMetaNumber,
+  unusable,
+} from './directory/data-directory.js'
+import { DataDirectoryError } from './directory/data-directory-error.js'
+import { logBytesOf } from './directory/disk-space.js'
+import { OwnFiles, ownedEngine } from './directory/own-files.js'
+import type { Engine } from './engine/engine.js'
+import { startScrub } from './integrity/scrub.js'
+import { readMark } from './records/saved-mark.js'
+import { Changes } from './rows/changes.js'
+import { Collection } from './rows/collection.js'
+import { compact, diskBytes } from './rows/compaction.js'
+import { PessimisticLocks } from './rows/pessimistic-locks.js'
+import { ReadValidation } from './rows/read-validation.js'
+import { Reads } from './rows/reads.js'
+import { Restoration } from './rows/restoration.js'
+import { RowStore } from './rows/row-store.js'
+import { ServerRecords } from './rows/server-records.js'
+import { StoredOutcomes } from './rows/stored-outcomes.js'
 
 export interface LevelDbStoreOptions {
   readonly directory: string

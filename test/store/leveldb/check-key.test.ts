@@ -3,9 +3,14 @@ import { decodeKeyTs } from '../../../src/percolator/codec/key.js'
 import { decodeWrite, encodeWrite } from '../../../src/percolator/codec/write.js'
 import type { Lock } from '../../../src/percolator/lock.js'
 import { isData, rollbackRecord, type WriteRecord } from '../../../src/percolator/write.js'
-import { checkKey, type DamagedRecord, type KeyRecords, type Suspects } from '../../../src/store/leveldb/check-key.js'
-import { AHEAD, lockKey, newestKey, valueKey, writeKey } from '../../../src/store/leveldb/keyspace.js'
-import { encodeNewest } from '../../../src/store/leveldb/newest-record.js'
+import {
+  checkKey,
+  type DamagedRecord,
+  type KeyRecords,
+  type Suspects,
+} from '../../../src/store/leveldb/integrity/check-key.js'
+import { AHEAD, lockKey, newestKey, valueKey, writeKey } from '../../../src/store/leveldb/records/keyspace.js'
+import { encodeNewest } from '../../../src/store/leveldb/records/newest-record.js'
 import { utf8 } from '../support.js'
 
 const KEY = utf8('k')

@@ -1,16 +1,16 @@
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join, relative } from 'node:path'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
-import { crc32c, maskedCrc } from '../../../src/store/leveldb/crc32c.js'
+import type * as syncing from '../../../src/store/leveldb/directory/sync-directory.js'
+import { syncDirectory } from '../../../src/store/leveldb/directory/sync-directory.js'
+import { crc32c, maskedCrc } from '../../../src/store/leveldb/files/crc32c.js'
 import { readLog } from '../../../src/store/leveldb/files/log-file.js'
 import { openLevelDbStore } from '../../../src/store/leveldb/leveldb-store.js'
-import type * as syncing from '../../../src/store/leveldb/sync-directory.js'
-import { syncDirectory } from '../../../src/store/leveldb/sync-directory.js'
 import type { Store } from '../../../src/store/store.js'
 import { makeDirectory, prewriteOf, put, read } from '../support.js'
 import { type DirectoryState, type DiskStep, statesAfterPowerLoss } from './power-loss.js'
 
-vi.mock('../../../src/store/leveldb/sync-directory.js', async (importOriginal) => {
+vi.mock('../../../src/store/leveldb/directory/sync-directory.js', async (importOriginal) => {
   const original = await importOriginal<typeof syncing>()
   return { ...original, syncDirectory: vi.fn(original.syncDirectory) }
 })

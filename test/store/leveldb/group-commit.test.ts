@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import type { Engine, EngineOp } from '../../../src/store/leveldb/engine.js'
-import { GroupCommit } from '../../../src/store/leveldb/group-commit.js'
+import type { Engine, EngineOp } from '../../../src/store/leveldb/engine/engine.js'
+import { GroupCommit } from '../../../src/store/leveldb/engine/group-commit.js'
 import { type Deferred, deferred, turn, utf8, watch } from '../support.js'
 
 const opOf = (name: string): EngineOp => ({ type: 'put', key: utf8(name), value: utf8('') })

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { atOnce } from '../../../src/event-loop/slices.js'
 import type { Lock } from '../../../src/percolator/lock.js'
-import { LockTable } from '../../../src/store/leveldb/lock-table.js'
+import { LockTable } from '../../../src/store/leveldb/memory/lock-table.js'
 import { text, utf8 } from '../support.js'
 
 const lockAt = (startTs: number): Lock => ({

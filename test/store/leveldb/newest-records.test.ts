@@ -11,8 +11,8 @@ import { decodeWrite } from '../../../src/percolator/codec/write.js'
 import type { Lock } from '../../../src/percolator/lock.js'
 import { sameKey } from '../../../src/percolator/row.js'
 import { isData, type WriteRecord } from '../../../src/percolator/write.js'
-import { FORMAT_VERSION, readFormat } from '../../../src/store/leveldb/data-directory.js'
-import { type Engine, type EngineRange, openLevelDb, pagesOf } from '../../../src/store/leveldb/engine.js'
+import { FORMAT_VERSION, readFormat } from '../../../src/store/leveldb/directory/data-directory.js'
+import { type Engine, type EngineRange, openLevelDb, pagesOf } from '../../../src/store/leveldb/engine/engine.js'
 import {
   AHEAD,
   CF_DEFAULT,
@@ -20,7 +20,7 @@ import {
   CF_WRITE,
   type ColumnFamily,
   keyRange,
-} from '../../../src/store/leveldb/keyspace.js'
+} from '../../../src/store/leveldb/records/keyspace.js'
 import type { Store } from '../../../src/store/store.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../../../src/timestamp.js'
 import {

@@ -1,6 +1,6 @@
-import { opened } from '../../../src/store/leveldb/checksum.js'
-import { formatOp, META_FORMAT } from '../../../src/store/leveldb/data-directory.js'
-import { type Engine, type EngineOp, openLevelDb, pagesOf } from '../../../src/store/leveldb/engine.js'
+import { formatOp, META_FORMAT } from '../../../src/store/leveldb/directory/data-directory.js'
+import { opened } from '../../../src/store/leveldb/engine/checksum.js'
+import { type Engine, type EngineOp, openLevelDb, pagesOf } from '../../../src/store/leveldb/engine/engine.js'
 
 export const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }
 

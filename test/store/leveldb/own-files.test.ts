@@ -1,14 +1,14 @@
 import { copyFile, mkdir, readdir, readFile, rename, rm, symlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { DataDirectoryError } from '../../../src/store/leveldb/data-directory-error.js'
-import * as holding from '../../../src/store/leveldb/directory-hold.js'
-import { openLevelDb } from '../../../src/store/leveldb/engine.js'
-import { DirectoryLost, OwnFiles, ownedEngine } from '../../../src/store/leveldb/own-files.js'
+import { DataDirectoryError } from '../../../src/store/leveldb/directory/data-directory-error.js'
+import * as holding from '../../../src/store/leveldb/directory/directory-hold.js'
+import { DirectoryLost, OwnFiles, ownedEngine } from '../../../src/store/leveldb/directory/own-files.js'
+import { openLevelDb } from '../../../src/store/leveldb/engine/engine.js'
 import type { Store } from '../../../src/store/store.js'
 import { codeOf, prewriteOf, put, read, testStores } from '../support.js'
 
-vi.mock('../../../src/store/leveldb/directory-hold.js', async (importOriginal) => {
+vi.mock('../../../src/store/leveldb/directory/directory-hold.js', async (importOriginal) => {
   const original = await importOriginal<typeof holding>()
   return { ...original, holdDirectory: vi.fn(original.holdDirectory) }
 })

@@ -1,5 +1,5 @@
-import { checkRecords } from '../../../src/store/leveldb/check-records.js'
-import type { Engine } from '../../../src/store/leveldb/engine.js'
+import type { Engine } from '../../../src/store/leveldb/engine/engine.js'
+import { checkRecords } from '../../../src/store/leveldb/integrity/check-records.js'
 
 /** What `perkv check` says of the records. @param engine the one beneath the seals. */
 export async function problemsIn(engine: Engine, now?: () => number): Promise<string[]> {

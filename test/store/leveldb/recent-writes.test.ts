@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { RecentWrites } from '../../../src/store/leveldb/recent-writes.js'
+import { RecentWrites } from '../../../src/store/leveldb/memory/recent-writes.js'
 import { utf8 } from '../support.js'
 
 const FUTURE = 2 ** 53 - 2

@@ -1,13 +1,13 @@
 import { readdir, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
+import type * as syncing from '../../../src/store/leveldb/directory/sync-directory.js'
+import { syncDirectory, syncFile } from '../../../src/store/leveldb/directory/sync-directory.js'
 import { openLevelDbStore } from '../../../src/store/leveldb/leveldb-store.js'
-import { repairDirectory } from '../../../src/store/leveldb/repair-directory.js'
-import type * as syncing from '../../../src/store/leveldb/sync-directory.js'
-import { syncDirectory, syncFile } from '../../../src/store/leveldb/sync-directory.js'
+import { repairDirectory } from '../../../src/store/leveldb/repair/repair-directory.js'
 import { makeDirectory, prewriteOf, put } from '../support.js'
 
-vi.mock('../../../src/store/leveldb/sync-directory.js', async (importOriginal) => {
+vi.mock('../../../src/store/leveldb/directory/sync-directory.js', async (importOriginal) => {
   const original = await importOriginal<typeof syncing>()
   return { syncDirectory: vi.fn(original.syncDirectory), syncFile: vi.fn(original.syncFile) }
 })

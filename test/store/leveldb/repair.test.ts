@@ -7,15 +7,22 @@ import { decodeKeyTs } from '../../../src/percolator/codec/key.js'
 import { decodeLock } from '../../../src/percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../../src/percolator/codec/record.js'
 import { decodeWrite } from '../../../src/percolator/codec/write.js'
-import { checkDirectory } from '../../../src/store/leveldb/check-directory.js'
-import { sealedEngine } from '../../../src/store/leveldb/checksum.js'
-import { META_MARK, META_SAFE_POINT, readMetaNumber } from '../../../src/store/leveldb/data-directory.js'
-import { type Engine, type EngineOp, openLevelDb, pagesOf } from '../../../src/store/leveldb/engine.js'
+import { META_MARK, META_SAFE_POINT, readMetaNumber } from '../../../src/store/leveldb/directory/data-directory.js'
+import { sealedEngine } from '../../../src/store/leveldb/engine/checksum.js'
+import { type Engine, type EngineOp, openLevelDb, pagesOf } from '../../../src/store/leveldb/engine/engine.js'
 import { mendedTable } from '../../../src/store/leveldb/files/table-file.js'
-import { CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE, newestKey, writeKey } from '../../../src/store/leveldb/keyspace.js'
+import { checkDirectory } from '../../../src/store/leveldb/integrity/check-directory.js'
 import { openLevelDbStore } from '../../../src/store/leveldb/leveldb-store.js'
-import type { Loss } from '../../../src/store/leveldb/loss.js'
-import { type Repaired, repairDirectory } from '../../../src/store/leveldb/repair-directory.js'
+import {
+  CF_DEFAULT,
+  CF_LOCK,
+  CF_NEWEST,
+  CF_WRITE,
+  newestKey,
+  writeKey,
+} from '../../../src/store/leveldb/records/keyspace.js'
+import type { Loss } from '../../../src/store/leveldb/repair/loss.js'
+import { type Repaired, repairDirectory } from '../../../src/store/leveldb/repair/repair-directory.js'
 import type { Store } from '../../../src/store/store.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../../../src/timestamp.js'
 import { Random } from '../../anomalies/random.js'

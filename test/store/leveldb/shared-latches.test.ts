@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { Latches } from '../../../src/store/leveldb/latches.js'
+import { Latches } from '../../../src/store/leveldb/memory/latches.js'
 import { codeOf, type Deferred, deferred, prewriteOf, put, testStores, turn, utf8, watch } from '../support.js'
 
 const stores = testStores()

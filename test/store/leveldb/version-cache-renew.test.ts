@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { beforeEach, describe, expect, test } from 'vitest'
 import type { GetAnswer } from '../../../src/percolator/api.js'
-import { CF_DEFAULT, CF_NEWEST, newestKey } from '../../../src/store/leveldb/keyspace.js'
-import { type CachedVersion, VersionCache } from '../../../src/store/leveldb/version-cache.js'
+import { type CachedVersion, VersionCache } from '../../../src/store/leveldb/memory/version-cache.js'
+import { CF_DEFAULT, CF_NEWEST, newestKey } from '../../../src/store/leveldb/records/keyspace.js'
 import type { Store } from '../../../src/store/store.js'
 import {
   codeOf,

@@ -3,9 +3,9 @@ import { describe, expect, test } from 'vitest'
 import { DEFAULT_LIMITS } from '../../../src/limits.js'
 import { Clock } from '../../../src/oracle/clock.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
-import { Reads } from '../../../src/store/leveldb/reads.js'
-import { RowStore } from '../../../src/store/leveldb/row-store.js'
-import { VersionCache } from '../../../src/store/leveldb/version-cache.js'
+import { VersionCache } from '../../../src/store/leveldb/memory/version-cache.js'
+import { Reads } from '../../../src/store/leveldb/rows/reads.js'
+import { RowStore } from '../../../src/store/leveldb/rows/row-store.js'
 import {
   codeOf,
   EngineFailure,

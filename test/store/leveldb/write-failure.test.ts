@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { decodeKey } from '../../../src/percolator/codec/key.js'
 import { decodeLock } from '../../../src/percolator/codec/lock.js'
 import { lockInfo } from '../../../src/percolator/lock-info.js'
-import { CF_LOCK } from '../../../src/store/leveldb/keyspace.js'
+import { CF_LOCK } from '../../../src/store/leveldb/records/keyspace.js'
 import type { Store } from '../../../src/store/store.js'
 import { TIMESTAMP_MAX } from '../../../src/timestamp.js'
 import {

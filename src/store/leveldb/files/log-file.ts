@@ -1,4 +1,4 @@
-import { crc32c, maskedCrc } from '../crc32c.js'
+import { crc32c, maskedCrc } from './crc32c.js'
 
 const BLOCK = 32 * 1024
 const HEADER = 7

@@ -1,4 +1,4 @@
-import { crc32c, maskedCrc } from '../crc32c.js'
+import { crc32c, maskedCrc } from './crc32c.js'
 import { TAG_BYTES, userKey } from './internal-key.js'
 import type { StoredRange } from './lost-records.js'
 import { unsnappy } from './snappy.js'

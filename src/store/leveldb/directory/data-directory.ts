@@ -1,0 +1,115 @@
+import { randomBytes } from 'node:crypto'
+import { CorruptRecord } from '../../../percolator/codec/key.js'
+import { packRecord, unpackRecord } from '../../../percolator/codec/record.js'
+import { sealedEngine } from '../engine/checksum.js'
+import { type Engine, type EngineOp, readPage } from '../engine/engine.js'
+import { crc32c } from '../files/crc32c.js'
+import { metaKey } from '../records/keyspace.js'
+import { DataDirectoryError } from './data-directory-error.js'
+import { buildNewest } from './newest-records.js'
+import { openVerified } from './open-verified.js'
+import { sealRecords } from './seal-records.js'
+import { damagedDirectory, isLocked } from './sound-directory.js'
+
+/** Written by this version; a database of a higher one is refused. */
+export const FORMAT_VERSION = 3
+
+export const META_FORMAT = metaKey('format')
+export const META_MARK = metaKey('oracle/mark')
+export const META_SAFE_POINT = metaKey('gc/safe_point')
+export const META_RESTORE = metaKey('restore')
+const META_CURSOR_SECRET = metaKey('cursor/secret')
+
+/**
+ * Opens the LevelDB of a directory, makes one where there is none, and checks that it is PerKV's and not too new.
+ * @param open tests put a failing engine in. @throws DataDirectoryError
+ */
+export async function openDataDirectory(
+  directory: string,
+  open: (directory: string) => Promise<Engine> = openVerified,
+): Promise<Engine> {
+  let engine: Engine | undefined
+  try {
+    engine = await open(directory)
+    await checkFormat(engine, directory)
+    return sealedEngine(engine)
+  } catch (error) {
+    await engine?.close()
+    throw unusable(directory, error)
+  }
+}
+
+/** Why a directory can't be served from, in one line. A defect stays what it is. */
+export function unusable(directory: string, error: unknown): unknown {
+  if (error instanceof DataDirectoryError || !(error instanceof Error)) return error
+  const cause = error.cause instanceof Error ? error.cause : error
+  if (error instanceof CorruptRecord) return damagedDirectory(directory, [error.message])
+  if (!('code' in cause)) return error
+  if (cause.code === 'LEVEL_CORRUPTION') return damagedDirectory(directory, [cause.message])
+  const why = isLocked(error) ? 'is in use by another process' : `cannot be opened: ${cause.message}`
+  return new DataDirectoryError(`the data directory ${directory} ${why}`, { cause: error })
+}
+
+async function checkFormat(engine: Engine, directory: string): Promise<void> {
+  const format = await readFormat(engine)
+  if (format === 0) {
+    const entries = await readPage(engine, { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff), values: false }, 1)
+    if (entries.length > 0)
+      throw new DataDirectoryError(`the data directory ${directory} is a LevelDB, but not PerKV's`)
+    return engine.write([formatOp(FORMAT_VERSION)], true)
+  }
+  await convertFormat(engine, directory)
+}
+
+/** Of an older one. @throws DataDirectoryError where it is newer. */
+export async function convertFormat(engine: Engine, directory: string): Promise<void> {
+  const format = await readFormat(engine)
+  if (format > FORMAT_VERSION) {
+    const detail = `the data directory ${directory} has format ${format}, written by a newer PerKV; this one reads up to ${FORMAT_VERSION}`
+    throw new DataDirectoryError(detail)
+  }
+  if (format === 1) {
+    await buildNewest(engine, await readMetaNumber(engine, META_MARK))
+    await engine.write([formatOp(2)], true)
+  }
+  if (format < FORMAT_VERSION) await sealRecords(engine, formatOp(FORMAT_VERSION))
+}
+
+/** The one record without a seal, so that every version can read it. From 3 on it has a checksum of its own. */
+export function formatOp(version: number): EngineOp & { type: 'put' } {
+  return { type: 'put', key: META_FORMAT, value: packRecord(version < 3 ? [version] : [version, formatCrc(version)]) }
+}
+
+function formatCrc(version: number): number {
+  return crc32c(Buffer.from(`format ${version}`))
+}
+
+/** Of the engine beneath the seals; 0 where there is none. @throws CorruptRecord */
+export async function readFormat(engine: Engine): Promise<number> {
+  const bytes = await engine.get(META_FORMAT)
+  if (bytes === undefined) return 0
+  const [version, crc] = unpackRecord(bytes, 'format', 1)
+  if (typeof version !== 'number' || !Number.isSafeInteger(version) || version < 1)
+    throw new CorruptRecord('the format record holds no version')
+  if (version <= FORMAT_VERSION && crc !== (version < 3 ? undefined : formatCrc(version)))
+    throw new CorruptRecord('the format record fails its checksum')
+  return version
+}
+
+/** Made once for a database: signs its scan cursors. */
+export async function cursorSecretOf(engine: Engine): Promise<Uint8Array> {
+  const stored = await engine.get(META_CURSOR_SECRET)
+  if (stored !== undefined) return stored
+  const value = randomBytes(32)
+  await engine.write([{ type: 'put', key: META_CURSOR_SECRET, value }], true)
+  return value
+}
+
+/** 0 when there is none. */
+export async function readMetaNumber(engine: Engine, key: Buffer): Promise<number> {
+  const bytes = await engine.get(key)
+  if (bytes === undefined) return 0
+  const [value] = unpackRecord(bytes, 'meta', 1)
+  if (typeof value !== 'number' || !Number.isSafeInteger(value)) throw new CorruptRecord('a meta record is no number')
+  return value
+}

@@ -1,0 +1,61 @@
+import { readFile, rm, rmdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { readLog } from '../files/log-file.js'
+import { sizesOf, verifyFiles } from '../files/verify-files.js'
+import { batchKeys } from '../files/write-batch.js'
+import { metaKey } from '../records/keyspace.js'
+import { holdDirectory } from './directory-hold.js'
+import { requireUnlocked } from './sound-directory.js'
+
+/** What a start writes by itself. */
+const OF_A_START = ['format', 'oracle/mark', 'cursor/secret'].map(metaKey)
+const FIRST_MANIFEST = 'MANIFEST-000001\n'
+const MADE_BY_LEVELDB = /^(CURRENT|LOCK|LOG|LOG\.old|MANIFEST-\d+|\d+\.(log|dbtmp))$/
+
+/**
+ * A database whose making was cut short, by power loss for example. LevelDB names its first MANIFEST in CURRENT before that
+ * is on disk; the second one is, and every start that has served anybody has made a second one. So CURRENT doesn't
+ * name that one yet, and no client has written anything.
+ */
+export async function isHalfMade(directory: string): Promise<boolean> {
+  const sizes = await sizesOf(directory).catch(() => new Map<string, number>())
+  if (sizes.has('CURRENT') && (await readFile(join(directory, 'CURRENT'), 'latin1')) !== FIRST_MANIFEST) return false
+  if (!(await isUnused(directory, sizes))) return false
+  return (await verifyFiles(directory)).faults.length > 0
+}
+
+/** LevelDB makes a new one then. CURRENT goes first: whenever this is cut short, the rest is half made as before. */
+export async function removeHalfMade(directory: string): Promise<void> {
+  const files = [...(await sizesOf(directory)).keys()].filter((file) => MADE_BY_LEVELDB.test(file) && file !== 'LOCK')
+  await rm(join(directory, 'CURRENT'), { force: true })
+  for (const file of files) await rm(join(directory, file), { force: true })
+}
+
+/**
+ * Removes directories with nothing in them but a database that nobody has written to.
+ * @param made the directory last, those above it first. @throws where something is in the way.
+ */
+export async function removeUnused(directory: string, made: readonly string[]): Promise<void> {
+  const hold = await holdDirectory(directory)
+  try {
+    await requireUnlocked(directory)
+    const sizes = await sizesOf(directory)
+    if (await isUnused(directory, sizes))
+      for (const file of sizes.keys()) if (MADE_BY_LEVELDB.test(file)) await rm(join(directory, file))
+    for (const path of made.toReversed()) await rmdir(path)
+  } finally {
+    await hold.release()
+  }
+}
+
+/** Neither a table nor a record of a client's in a log. */
+async function isUnused(directory: string, sizes: ReadonlyMap<string, number>): Promise<boolean> {
+  for (const file of sizes.keys()) {
+    if (/\.(ldb|sst)$/.test(file)) return false
+    if (!file.endsWith('.log')) continue
+    const { records, after } = readLog(await readFile(join(directory, file)))
+    const keys = [...records, ...after].flatMap(({ payload }) => batchKeys(payload))
+    if (!keys.every((key) => OF_A_START.some((own) => own.equals(key)))) return false
+  }
+  return true
+}

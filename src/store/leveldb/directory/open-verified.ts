@@ -1,0 +1,35 @@
+import { dirname, resolve } from 'node:path'
+import { START_VERIFY_BYTES_MAX } from '../../../limits.js'
+import { type Engine, openLevelDb } from '../engine/engine.js'
+import { holdDirectory } from './directory-hold.js'
+import { makeDirectory } from './make-directory.js'
+import { isHalfMade, removeHalfMade } from './never-used.js'
+import { requireSound, requireUnlocked } from './sound-directory.js'
+import { syncDirectory } from './sync-directory.js'
+
+/**
+ * Opens a LevelDB whose files were verified before. Tables that are too large together to be read now are left to the scrub.
+ * @throws DataDirectoryError
+ */
+export async function openVerified(directory: string): Promise<Engine> {
+  await makeDirectory(directory)
+  const hold = await holdDirectory(directory)
+  try {
+    await requireUnlocked(directory)
+    if (await isHalfMade(directory)) await removeHalfMade(directory)
+    await requireSound(directory, START_VERIFY_BYTES_MAX)
+  } catch (error) {
+    await hold.release()
+    throw error
+  }
+  const engine = await openLevelDb(directory, hold)
+  try {
+    // LevelDB does not fsync the names of its new CURRENT and log. They must be on disk before anything is acknowledged.
+    await syncDirectory(directory)
+    await syncDirectory(dirname(resolve(directory)))
+    return engine
+  } catch (error) {
+    await engine.close()
+    throw error
+  }
+}

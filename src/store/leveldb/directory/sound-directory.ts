@@ -1,0 +1,81 @@
+import { access, open } from 'node:fs/promises'
+import { join } from 'node:path'
+import { ClassicLevel } from 'classic-level'
+import { readManifest, sizesOf, verifyFiles } from '../files/verify-files.js'
+import { DataDirectoryError } from './data-directory-error.js'
+
+/**
+ * For a LevelDB that is going to be opened: once it is open it has dropped what it could not read. Changes nothing.
+ * @param tableBytesMax tables that are larger together are not read. @throws DataDirectoryError
+ */
+export async function requireSound(directory: string, tableBytesMax: number): Promise<void> {
+  if ((await faultsOf(directory, tableBytesMax).catch(() => ['unreadable'])).length === 0) return
+  await requireUnlocked(directory) // Files come and go where another process has it open, or had until now.
+  const faults = await faultsOf(directory, tableBytesMax)
+  if (faults.length > 0) throw damagedDirectory(directory, faults)
+}
+
+async function faultsOf(directory: string, tableBytesMax: number): Promise<string[]> {
+  try {
+    return (await verifyFiles(directory, { tableBytesMax })).faults.map(({ message }) => message)
+  } catch (error) {
+    // There is no directory yet, or one that LevelDB will say more about.
+    if ((error as NodeJS.ErrnoException).syscall === 'scandir') return []
+    throw error
+  }
+}
+
+/** One line: the first fault, how many there are, and what to do. */
+export function damagedDirectory(directory: string, faults: readonly string[]): DataDirectoryError {
+  const more = faults.length > 1 ? `, and ${faults.length - 1} more` : ''
+  const todo = 'run perkv check and perkv repair, or restore a back-up'
+  return new DataDirectoryError(`the database in ${directory} is damaged: ${faults[0]}${more}; ${todo}`)
+}
+
+/** @throws DataDirectoryError where another process has the directory open. Changes nothing. */
+export async function requireUnlocked(directory: string): Promise<void> {
+  if (
+    !(await access(join(directory, 'CURRENT')).then(
+      () => true,
+      () => false,
+    ))
+  )
+    return // It would make one.
+  // LevelDB takes its lock first, and then refuses what it was told not to open.
+  const db = new ClassicLevel(directory, { errorIfExists: true, createIfMissing: false })
+  try {
+    await db.open()
+    await db.close()
+  } catch (error) {
+    if (isLocked(error)) throw new DataDirectoryError(`the data directory ${directory} is in use by another process`)
+  }
+}
+
+export function isLocked(error: unknown): boolean {
+  const cause = error instanceof Error ? error.cause : undefined
+  return cause instanceof Error && 'code' in cause && cause.code === 'LEVEL_LOCKED'
+}
+
+/** LevelDB refuses a MANIFEST that power loss left half written at its end, unless it just ends too early. */
+export async function dropTornEdit(directory: string): Promise<void> {
+  const torn = await tornManifest(directory)
+  if (torn === undefined) return
+  // Whoever opens it after this moment begins a new MANIFEST: this one is nobody's any more.
+  await requireUnlocked(directory)
+  const still = await tornManifest(directory)
+  if (still?.file !== torn.file || still.tornAt !== torn.tornAt) return
+  const handle = await open(join(directory, torn.file), 'r+')
+  try {
+    await handle.truncate(torn.tornAt)
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
+
+async function tornManifest(directory: string): Promise<{ file: string; tornAt: number } | undefined> {
+  const sizes = await sizesOf(directory).catch(() => new Map<string, number>()) // Opening will say what it is.
+  const manifest = sizes.has('CURRENT') ? await readManifest(directory, sizes) : undefined
+  if (manifest === undefined || !('tables' in manifest) || manifest.tornAt === undefined) return undefined
+  return { file: manifest.file, tornAt: manifest.tornAt }
+}

@@ -1,0 +1,84 @@
+import { CorruptRecord } from '../../../percolator/codec/key.js'
+import { FORMAT_VERSION, readFormat } from '../directory/data-directory.js'
+import { DataDirectoryError } from '../directory/data-directory-error.js'
+import { requireUnheld } from '../directory/directory-hold.js'
+import { isHalfMade } from '../directory/never-used.js'
+import { requireUnlocked } from '../directory/sound-directory.js'
+import { openLevelDb } from '../engine/engine.js'
+import { type VerifiedFiles, verifyFiles } from '../files/verify-files.js'
+import type { Problem } from './check-key.js'
+import { type CheckedRecords, checkRecords } from './check-records.js'
+
+export interface CheckDirectoryOptions {
+  readonly onProblem: (problem: Problem) => Promise<void> | void
+  readonly onProgress?: (line: string) => void
+  readonly now?: () => number
+}
+
+export interface CheckedDirectory {
+  readonly files: VerifiedFiles
+  /** Absent where files are damaged: opening them would change them. */
+  readonly records: CheckedRecords | undefined
+  readonly isSound: boolean
+}
+
+/**
+ * Files first, then records. Changes nothing but what LevelDB tidies up when it is opened.
+ * @throws DataDirectoryError where there is no database of this format, or it is in use.
+ */
+export async function checkDirectory(directory: string, options: CheckDirectoryOptions): Promise<CheckedDirectory> {
+  const files = await verifiedFiles(directory, options.onProgress)
+  if (files.faults.length > 0) return { files, records: undefined, isSound: false }
+  const engine = await openLevelDb(directory)
+  try {
+    let problems = 0
+    const format = await readFormat(engine).catch((error: unknown) => {
+      if (!(error instanceof CorruptRecord)) throw error
+      problems = 1
+      options.onProblem({ kind: 'bad_meta', message: error.message, isLoss: false, ops: [] })
+      return FORMAT_VERSION
+    })
+    if (format !== FORMAT_VERSION) throw otherFormat(directory, format)
+    const records = await checkRecords(engine, { ...options, onProgress: progressOf(options.onProgress) })
+    problems += records.problems
+    return { files, records: { ...records, problems }, isSound: problems === 0 }
+  } finally {
+    await engine.close()
+  }
+}
+
+/** Of a directory that has a database and that nobody has open. @throws DataDirectoryError */
+export async function verifiedFiles(
+  directory: string,
+  onProgress: CheckDirectoryOptions['onProgress'],
+): Promise<VerifiedFiles> {
+  await requireUnheld(directory)
+  await requireUnlocked(directory)
+  const files = await verifyFiles(directory, {
+    onProgress: (done, all) => onProgress?.(`files ${Math.floor((100 * done) / Math.max(1, all))} %`),
+  }).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === undefined) throw error
+    throw new DataDirectoryError(`the data directory ${directory} cannot be read: ${error.message}`, { cause: error })
+  })
+  if ((files.files === 0 && files.faults.length === 0) || (await isHalfMade(directory)))
+    throw new DataDirectoryError(`there is no database in ${directory}`)
+  if (files.faults.length > 0) await requireUnlocked(directory) // It may have been opened meanwhile.
+  return files
+}
+
+/** A line now and then. */
+export function progressOf(onProgress: CheckDirectoryOptions['onProgress']): (keys: number) => void {
+  return (keys) => {
+    if (keys % 10_000 === 0) onProgress?.(`${keys.toLocaleString('en')} keys`)
+  }
+}
+
+function otherFormat(directory: string, format: number): DataDirectoryError {
+  const what =
+    format === 0
+      ? "is a LevelDB, but not PerKV's"
+      : format > FORMAT_VERSION
+        ? `has format ${format}, written by a newer PerKV`
+        : `has format ${format}, without checksums: perkv serve converts it`
+  return new DataDirectoryError(`the data directory ${directory} ${what}`)
+}

@@ -1,0 +1,329 @@
+import { decodeKey, decodeKeyTs, encodeKey, encodeKeyAt } from '../../../percolator/codec/key.js'
+import { decodeLock } from '../../../percolator/codec/lock.js'
+import { packRecord, unpackRecord } from '../../../percolator/codec/record.js'
+import { decodeWrite } from '../../../percolator/codec/write.js'
+import { type Timestamp, timestampFromMs } from '../../../timestamp.js'
+import { META_FORMAT, META_MARK, META_RESTORE, META_SAFE_POINT } from '../directory/data-directory.js'
+import { opened } from '../engine/checksum.js'
+import { type Engine, type EngineRange, pagesOf } from '../engine/engine.js'
+import {
+  AHEAD,
+  CF_DEFAULT,
+  CF_LOCK,
+  CF_NEWEST,
+  CF_WRITE,
+  lockKey,
+  META,
+  newestKey,
+  OUTCOMES,
+  versionRange,
+} from '../records/keyspace.js'
+import { recordName } from '../records/record-name.js'
+import { putUnknownRestore } from '../records/restore-progress.js'
+import { checkKey, type DamagedRecord, type KeyRecords, type Problem, type Suspects } from './check-key.js'
+import type { DamagedRanges } from './damaged-ranges.js'
+
+const RECORDS_AT_A_TIME = 1000
+/** Long values may be of many MiB. */
+const VALUES_AT_A_TIME = 16
+/** As an oracle saves it: what a mark that is missing is made anew with. */
+const MARK_AHEAD_MS = 3000
+
+const FAMILIES = {
+  [AHEAD]: 'ahead',
+  [CF_DEFAULT]: 'default',
+  [OUTCOMES]: 'outcomes',
+  [CF_LOCK]: 'lock',
+  [META]: 'meta',
+  [CF_NEWEST]: 'newest',
+  [CF_WRITE]: 'write',
+} as const
+const PREFIXES = Object.keys(FAMILIES).map(Number)
+
+export type FamilyName = (typeof FAMILIES)[keyof typeof FAMILIES]
+
+export interface Counted {
+  readonly records: number
+  readonly bytes: number
+}
+
+export interface CheckedRecords {
+  readonly families: Readonly<Record<FamilyName, Counted>>
+  /** With records of any kind but `ahead`. */
+  readonly keys: number
+  readonly problems: number
+}
+
+export interface CheckOptions {
+  /** Called for each in turn; awaited. */
+  readonly onProblem: (problem: Problem) => Promise<void> | void
+  readonly onProgress?: (keys: number) => void
+  /** Where files lost records before this. */
+  readonly damaged?: DamagedRanges
+  /** Called with all that is stored of each key. */
+  readonly onKey?: (records: KeyRecords) => void
+  /** Unix milliseconds. */
+  readonly now?: () => number
+}
+
+/**
+ * Every record of a database of the present format: that it decodes, that its checksum matches, and that the column
+ * families agree, key by key. Memory holds the records of one key at a time.
+ * @param engine the one beneath the seals.
+ */
+export async function checkRecords(engine: Engine, options: CheckOptions): Promise<CheckedRecords> {
+  const check = new Check(engine, options)
+  await check.run()
+  return { families: check.families, keys: check.keys, problems: check.problems }
+}
+
+interface Entry {
+  readonly stored: Buffer
+  /** Without its seal; of CF_DEFAULT empty. */
+  readonly value: Buffer
+}
+
+interface Broken {
+  readonly stored: Buffer
+  readonly value: undefined
+}
+
+interface Group {
+  readonly key: Buffer
+  readonly entries: Entry[]
+  readonly damaged: DamagedRecord[]
+}
+
+class Check {
+  readonly #engine: Engine
+  readonly #options: CheckOptions
+  readonly families = Object.fromEntries(
+    Object.values(FAMILIES).map((name) => [name, { records: 0, bytes: 0 }]),
+  ) as Record<FamilyName, { records: number; bytes: number }>
+  keys = 0
+  problems = 0
+
+  constructor(engine: Engine, options: CheckOptions) {
+    this.#engine = engine
+    this.#options = options
+  }
+
+  async run(): Promise<void> {
+    const mark = await this.#checkMeta()
+    await this.#checkOutcomes()
+    await this.#checkGaps()
+    await this.#checkKeys(mark)
+  }
+
+  async #found(problem: Problem): Promise<void> {
+    this.problems++
+    await this.#options.onProblem(problem)
+  }
+
+  /** A record that can't be used: the remedy is to remove it, but for what says that the store is not whole. */
+  async #damaged(stored: Buffer, why: string, isLoss: boolean): Promise<void> {
+    const key = userKeyOf(stored)
+    await this.#found({
+      kind: 'damaged_record',
+      ...(key && { key }),
+      message: `${recordName(stored)} ${why}`,
+      isLoss,
+      ops: [stored.equals(META_RESTORE) ? putUnknownRestore() : { type: 'del', key: stored }],
+    })
+  }
+
+  /** The records of a column family; `value` is undefined where the checksum doesn't match. */
+  async *#entries(prefix: keyof typeof FAMILIES): AsyncGenerator<Entry | Broken, void> {
+    const counted = this.families[FAMILIES[prefix]]
+    const isLong = prefix === CF_DEFAULT
+    for await (const page of pagesOf(this.#engine, rangeOf(prefix), isLong ? VALUES_AT_A_TIME : RECORDS_AT_A_TIME))
+      for (const [stored, sealed] of page) {
+        counted.records++
+        counted.bytes += stored.length + sealed.length
+        const value = stored.equals(META_FORMAT) ? sealed : opened(stored, sealed)
+        yield { stored, value: isLong && value !== undefined ? NOTHING : value }
+      }
+  }
+
+  /** Those whose checksums match. */
+  async *#sound(prefix: typeof META | typeof OUTCOMES): AsyncGenerator<Entry, void> {
+    for await (const { stored, value } of this.#entries(prefix)) {
+      if (value !== undefined) yield { stored, value }
+      else await this.#damaged(stored, FAILS, prefix === OUTCOMES || isPromise(stored))
+    }
+  }
+
+  /** @returns the oracle's mark. */
+  async #checkMeta(): Promise<Timestamp> {
+    let mark: Timestamp | undefined
+    for await (const { stored, value } of this.#sound(META)) {
+      const isNumber = stored.equals(META_MARK) || stored.equals(META_SAFE_POINT)
+      if (!isNumber) continue
+      const number = numberIn(value)
+      if (number === undefined) await this.#damaged(stored, 'holds no timestamp', isPromise(stored))
+      else if (stored.equals(META_MARK)) mark = number
+    }
+    if (mark !== undefined) return mark
+    const isEmpty = (await firstKey(this.#engine, rangeOf(CF_WRITE))) === undefined
+    const isNew = isEmpty && (await firstKey(this.#engine, rangeOf(CF_LOCK))) === undefined
+    const present = timestampFromMs((this.#options.now ?? Date.now)() + MARK_AHEAD_MS)
+    if (!isNew)
+      await this.#found({
+        kind: 'bad_meta',
+        message: "the oracle's mark is missing",
+        isLoss: false,
+        ops: [{ type: 'put', key: META_MARK, value: packRecord([present]) }],
+      })
+    return present
+  }
+
+  async #checkOutcomes(): Promise<void> {
+    for await (const { stored, value } of this.#sound(OUTCOMES))
+      if (!decodes(() => unpackRecord(value, 'outcome', 3))) await this.#damaged(stored, 'does not decode', true)
+  }
+
+  /** Nothing stands under other prefixes. */
+  async #checkGaps(): Promise<void> {
+    for (const [i, prefix] of [-1, ...PREFIXES].entries()) {
+      const range = { gte: Buffer.of(...(prefix < 0 ? [] : [prefix + 1])), lt: boundOf(PREFIXES[i]), values: false }
+      for await (const page of pagesOf(this.#engine, range, RECORDS_AT_A_TIME))
+        for (const [stored] of page) {
+          const message = `${recordName(stored)} is of no known kind`
+          await this.#found({ kind: 'unknown_record', message, isLoss: false, ops: [{ type: 'del', key: stored }] })
+        }
+    }
+  }
+
+  /** The five families that are by key, side by side. */
+  async #checkKeys(mark: Timestamp): Promise<void> {
+    const streams = KEYED.map((prefix) => this.#groups(prefix))
+    const heads = await Promise.all(streams.map((stream) => stream.next()))
+    try {
+      for (;;) {
+        let key: Buffer | undefined
+        for (const { value } of heads) if (value && (!key || value.key.compare(key) < 0)) key = value.key
+        if (key === undefined) return
+        const groups: Group[] = []
+        for (const [i, { value }] of heads.entries()) {
+          if (!value?.key.equals(key)) continue
+          groups[i] = value
+          heads[i] = await (streams[i] as (typeof streams)[number]).next()
+        }
+        const records = recordsOf(key, groups)
+        for (const problem of checkKey(records, mark, this.#suspectsOf(key))) await this.#found(problem)
+        this.#options.onKey?.(records)
+        this.keys++
+        this.#options.onProgress?.(this.keys)
+      }
+    } finally {
+      for (const stream of streams) await stream.return()
+    }
+  }
+
+  #suspectsOf(key: Buffer): Suspects | undefined {
+    const { damaged } = this.#options
+    if (damaged === undefined || damaged.isEmpty) return undefined
+    const { gte, lt } = versionRange(CF_WRITE, key)
+    return {
+      lock: damaged.meets(lockKey(key)),
+      newest: damaged.meets(newestKey(key)),
+      writes: damaged.meets(gte, lt),
+    }
+  }
+
+  async *#groups(prefix: (typeof KEYED)[number]): AsyncGenerator<Group, void> {
+    let group: Group | undefined
+    for await (const entry of this.#entries(prefix)) {
+      const { stored, value } = entry
+      const key = userKeyOf(stored)
+      if (key === undefined) {
+        await this.#damaged(stored, FAILS, prefix !== AHEAD && prefix !== CF_NEWEST)
+        continue
+      }
+      if (!group?.key.equals(key)) {
+        if (group !== undefined) yield group
+        group = { key, entries: [], damaged: [] }
+      }
+      if (value === undefined) group.damaged.push({ stored, why: FAILS })
+      else if (!decodes(() => DECODED[prefix](entry))) group.damaged.push({ stored, why: 'does not decode' })
+      else group.entries.push(entry)
+    }
+    if (group !== undefined) yield group
+  }
+}
+
+const FAILS = 'fails its checksum'
+/** What clients or an operator rely on, and no other record tells. */
+function isPromise(stored: Buffer): boolean {
+  return ![META_FORMAT, META_MARK, META_SAFE_POINT].some((own) => own.equals(stored))
+}
+
+const NOTHING = Buffer.alloc(0)
+const KEYED = [CF_LOCK, CF_WRITE, CF_DEFAULT, CF_NEWEST, AHEAD] as const
+
+/** What each kind has to decode to; CorruptRecord where it doesn't. */
+const DECODED = {
+  [CF_LOCK]: ({ stored, value }: Entry) => [decodeKey(stored), decodeLock(value)],
+  [CF_WRITE]: ({ stored, value }: Entry) => [decodeKey(stored), decodeWrite(value, decodeKeyTs(stored))],
+  [CF_DEFAULT]: ({ stored }: Entry) => [decodeKey(stored), decodeKeyTs(stored)],
+  [CF_NEWEST]: ({ stored }: Entry) => decodeKey(stored),
+  [AHEAD]: ({ stored }: Entry) => [decodeKey(stored), decodeKeyTs(stored)],
+} satisfies Record<(typeof KEYED)[number], (entry: Entry) => unknown>
+
+/** @param groups in the order of KEYED. */
+function recordsOf(key: Buffer, groups: readonly (Group | undefined)[]): KeyRecords {
+  const [lock, writes, values, newest, ahead] = KEYED.map((_, i) => groups[i]?.entries ?? [])
+  return {
+    key,
+    lock: lock?.[0] && decodeLock(lock[0].value),
+    writes: (writes ?? []).map(({ stored, value }) => decodeWrite(value, decodeKeyTs(stored))),
+    valuesAt: (values ?? []).map(({ stored }) => decodeKeyTs(stored)),
+    newest: newest?.[0]?.value,
+    aheadAt: (ahead ?? []).map(({ stored }) => decodeKeyTs(stored)),
+    damaged: groups.flatMap((group) => group?.damaged ?? []),
+  }
+}
+
+function rangeOf(prefix: number): EngineRange {
+  return { gte: Buffer.of(prefix), lt: Buffer.of(prefix + 1) }
+}
+
+function boundOf(prefix: number | undefined): Buffer {
+  return prefix === undefined ? Buffer.alloc(256, 0xff) : Buffer.of(prefix)
+}
+
+export async function firstKey(engine: Engine, range: EngineRange): Promise<Buffer | undefined> {
+  for await (const page of pagesOf(engine, { ...range, values: false }, 1)) return page[0]?.[0]
+  return undefined
+}
+
+function numberIn(value: Buffer): number | undefined {
+  let number: unknown
+  decodes(() => {
+    number = unpackRecord(value, 'meta', 1)[0]
+  })
+  return typeof number === 'number' && Number.isSafeInteger(number) && number >= 0 ? number : undefined
+}
+
+/** undefined: no key of the engine that is one of a user's comes to these bytes. */
+function userKeyOf(stored: Buffer): Buffer | undefined {
+  const prefix = stored[0] as number
+  if (!KEYED.some((keyed) => keyed === prefix)) return undefined
+  try {
+    const key = decodeKey(stored)
+    const isVersioned = prefix !== CF_LOCK && prefix !== CF_NEWEST
+    const encoded = isVersioned ? encodeKeyAt(prefix, key, decodeKeyTs(stored)) : encodeKey(prefix, key)
+    return encoded.equals(stored) ? key : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function decodes(decode: () => unknown): boolean {
+  try {
+    decode()
+    return true
+  } catch {
+    return false
+  }
+}

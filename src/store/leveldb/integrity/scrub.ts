@@ -1,0 +1,71 @@
+import { stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { SCRUB_EVERY_MS, SCRUB_FIRST_MS, SCRUB_PAUSE_MS } from '../../../limits.js'
+import { numberOf, readManifest, sizesOf, tableName, verifyTable } from '../files/verify-files.js'
+
+/** A table that was written to lately may still be growing. */
+const SETTLED_MS = 60_000
+
+/**
+ * Verifies the tables of an open database, one after another with pauses, soon after the start and once a day: a damaged
+ * key hides its record, and no record's checksum tells of that.
+ * @param onDamage called once; nothing is verified any more then.
+ */
+export function startScrub(
+  directory: string,
+  onDamage: (message: string) => void,
+  firstMs = SCRUB_FIRST_MS,
+): { stop(): void } {
+  const stopping = new AbortController()
+  const { signal } = stopping
+  const run = async (): Promise<void> => {
+    for (let pauseMs = firstMs; ; pauseMs = SCRUB_EVERY_MS) {
+      await delay(pauseMs, undefined, { signal, ref: false })
+      const message = await scrub(
+        directory,
+        (): Promise<void> => delay(SCRUB_PAUSE_MS, undefined, { signal, ref: false }),
+      )
+      if (message !== undefined && !signal.aborted) return onDamage(message)
+    }
+  }
+  run().catch(() => {}) // Stopped; or the directory can't be read, of which LevelDB will say more.
+  return { stop: () => stopping.abort() }
+}
+
+/** @returns what is damaged first. */
+export async function scrub(directory: string, pause: () => Promise<void>): Promise<string | undefined> {
+  const missing = await missingTable(directory)
+  if (missing !== undefined) return missing
+  for (const file of (await sizesOf(directory)).keys()) {
+    if (!file.endsWith('.ldb')) continue
+    try {
+      const { mtimeMs } = await stat(join(directory, file))
+      if (Math.abs(Date.now() - mtimeMs) < SETTLED_MS) continue
+      const [fault] = await verifyTable(directory, file)
+      if (fault !== undefined && (await isLive(directory, file))) return fault.message
+    } catch (error) {
+      const { code, message } = error as NodeJS.ErrnoException
+      if (code === 'EIO') return `${file}: ${message}`
+      if (code === undefined) throw error // Else compacted away, or something that passes: there is another round.
+    }
+    await pause()
+  }
+  return undefined
+}
+
+/** LevelDB serves a table on that it has open, and finds out about any other when somebody asks for what was in it. */
+async function missingTable(directory: string): Promise<string | undefined> {
+  const manifest = await readManifest(directory, await sizesOf(directory))
+  if (!('tables' in manifest)) return undefined // The start, and `OwnFiles`, look after that.
+  const sizes = await sizesOf(directory)
+  for (const file of [...manifest.tables.keys()].map(tableName))
+    if (!sizes.has(file) && (await isLive(directory, file))) return `${file}: it is missing`
+  return undefined
+}
+
+/** A compaction that failed, on a full disk, leaves half a table that nothing reads until the database is opened again. */
+async function isLive(directory: string, file: string): Promise<boolean> {
+  const manifest = await readManifest(directory, await sizesOf(directory))
+  return !('tables' in manifest) || manifest.tables.has(numberOf(file))
+}

@@ -1,0 +1,90 @@
+import { laterTurn } from '../../../event-loop/slices.js'
+import { KEYS_PER_TURN } from '../../../limits.js'
+
+/** Who holds, or waits for, the latches of some keys. */
+interface Grant {
+  /** Keys whose latch others hold. */
+  waitingFor: number
+  start: (() => void) | undefined
+}
+
+interface Place {
+  readonly grant: Grant
+  readonly isShared: boolean
+}
+
+/** One key's latch: who came first holds it, alone, or with all that share it until one comes who does not. */
+interface Queue {
+  holders: number
+  isShared: boolean
+  readonly waiting: Place[]
+}
+
+/**
+ * One latch a key: requests that touch the same key run one after another, in order of arrival; those that only read it
+ * may run together. A request takes its place in all its queues at once, so no two can wait for each other.
+ * @see TiKV `storage/txn/latch.rs`.
+ */
+export class Latches {
+  readonly #queues = new Map<string, Queue>()
+
+  /**
+   * Runs `body` alone among all holders of any of the keys, and keeps the latches until its promise settles.
+   * @param keys each once. Nested holds of one key wait for themselves: don't.
+   * @param shared more keys, each once, that others may share with this one.
+   */
+  async hold<T>(keys: readonly string[], body: () => Promise<T>, shared: readonly string[] = NO_KEYS): Promise<T> {
+    const grant: Grant = { waitingFor: 0, start: undefined }
+    for (const key of keys) this.#enter(key, grant, false)
+    for (const key of shared) this.#enter(key, grant, true)
+    if (grant.waitingFor > 0) {
+      await new Promise<void>((resolve) => {
+        grant.start = resolve
+      })
+    }
+    try {
+      if (keys.length + shared.length > KEYS_PER_TURN) await laterTurn()
+      return await body()
+    } finally {
+      for (const key of keys) this.#leave(key)
+      for (const key of shared) this.#leave(key)
+    }
+  }
+
+  /** Nobody holds it. */
+  isFree(key: string): boolean {
+    return !this.#queues.has(key)
+  }
+
+  #enter(key: string, grant: Grant, isShared: boolean): void {
+    const queue = this.#queues.get(key)
+    if (queue === undefined) {
+      this.#queues.set(key, { holders: 1, isShared, waiting: [] })
+    } else if (isShared && queue.isShared && queue.waiting.length === 0) {
+      queue.holders++
+    } else {
+      queue.waiting.push({ grant, isShared })
+      grant.waitingFor++
+    }
+  }
+
+  #leave(key: string): void {
+    const queue = this.#queues.get(key)
+    if (queue === undefined || --queue.holders > 0) return
+    const next = queue.waiting.shift()
+    if (next === undefined) {
+      this.#queues.delete(key)
+      return
+    }
+    queue.isShared = next.isShared
+    admit(queue, next)
+    while (queue.isShared && queue.waiting[0]?.isShared) admit(queue, queue.waiting.shift() as Place)
+  }
+}
+
+const NO_KEYS: readonly string[] = []
+
+function admit(queue: Queue, { grant }: Place): void {
+  queue.holders++
+  if (--grant.waitingFor === 0) grant.start?.()
+}

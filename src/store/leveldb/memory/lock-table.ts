@@ -1,0 +1,98 @@
+import { keyText } from '../../../bytes/key-text.js'
+import { OrderedKeys } from '../../../bytes/ordered-keys.js'
+import type { KeyRange } from '../../../percolator/api.js'
+import type { Lock } from '../../../percolator/lock.js'
+
+/** Entries of a walk between two looks at the clock. */
+const ENTRIES_AT_A_TIME = 4096
+
+export interface LockEntry {
+  readonly key: Uint8Array
+  /** What readers and writers have to respect. Published before the batch that stores it is written. */
+  lock: Lock
+  /**
+   * The batch in flight that stores, changes or removes this lock; fulfilled when it is settled. Rejected (with
+   * `storage_unavailable`) where it failed and nobody knows whether it is on disk.
+   */
+  pending: Promise<void> | undefined
+  /** `pending` is rejected. */
+  isInDoubt?: boolean | undefined
+}
+
+/**
+ * CF_LOCK in memory, and beyond it the locks of 1PC transactions in flight, which are never stored. A lock check costs
+ * no engine read, and a reader that could miss a commit in flight finds the lock instead and waits for the batch.
+ */
+export class LockTable {
+  readonly #entries = new Map<string, LockEntry>()
+  readonly #order = new OrderedKeys()
+  readonly #watches = new Set<(entry: LockEntry) => void>()
+
+  get size(): number {
+    return this.#entries.size
+  }
+
+  get(key: Uint8Array): LockEntry | undefined {
+    return this.#entries.size === 0 ? undefined : this.#entries.get(keyText(key))
+  }
+
+  put(key: Uint8Array, lock: Lock, pending?: Promise<void>): void {
+    const text = keyText(key)
+    let entry = this.#entries.get(text)
+    if (entry === undefined) {
+      entry = { key, lock, pending }
+      this.#entries.set(text, entry)
+      this.#order.add(text)
+    } else {
+      entry.lock = lock
+      entry.pending = pending
+      entry.isInDoubt = undefined
+    }
+    if (this.#watches.size > 0) for (const tell of this.#watches) tell(entry)
+  }
+
+  /** Tells of every lock that is put from now on: a walk may have passed its key. @returns ends the watch. */
+  watch(tell: (entry: LockEntry) => void): () => void {
+    this.#watches.add(tell)
+    return () => this.#watches.delete(tell)
+  }
+
+  delete(key: Uint8Array): void {
+    const text = keyText(key)
+    if (this.#entries.delete(text)) this.#order.delete(text)
+  }
+
+  clear(): void {
+    this.#entries.clear()
+    this.#order.clear()
+  }
+
+  /**
+   * Visits the entries in `[start, end)`, in key order or against it, until `visit` returns false. Others may run in
+   * between, and change the table: what they add or remove ahead of the walk is met or not met, as it stands then.
+   */
+  *walk({ start, end }: KeyRange, visit: (entry: LockEntry) => boolean, reverse = false): Generator<void, void, void> {
+    if (this.#entries.size === 0) return
+    let [from, to] = [start && keyText(start), end && keyText(end)]
+    for (;;) {
+      let left = ENTRIES_AT_A_TIME
+      let last = ''
+      for (const text of this.#order.range(from, to, reverse)) {
+        if (!visit(this.#entries.get(text) as LockEntry)) return
+        last = text
+        if (--left === 0) break
+      }
+      if (left > 0) return
+      if (reverse) to = last
+      else from = `${last}\0`
+      yield
+    }
+  }
+
+  /** The entries in `[start, end)`, in key order or against it. The table must not change while this is consumed. */
+  *range(start?: Uint8Array, end?: Uint8Array, reverse = false): Generator<LockEntry> {
+    if (this.#entries.size === 0) return
+    const bounds = [start && keyText(start), end && keyText(end)] as const
+    for (const text of this.#order.range(bounds[0], bounds[1], reverse)) yield this.#entries.get(text) as LockEntry
+  }
+}

@@ -1,0 +1,277 @@
+import { keyText } from '../../../bytes/key-text.js'
+import { KvError, printKey, type WaitForEntry } from '../../../errors/kv-error.js'
+import type { Timestamp } from '../../../timestamp.js'
+
+/** TiKV's default of `pessimistic-txn.wake-up-delay-duration`. */
+const WAKE_UP_DELAY_MS = 20
+/** What setTimeout can count to; beyond it fires at once. */
+const TIMEOUT_MS_MAX = 2 ** 31 - 1
+
+/** The right to try for a key, which one waiter at a time has. Whoever gets it must end it, in a `finally`. */
+export interface Turn {
+  /**
+   * The try is over, with the lock or without. Idempotent. Call it before waiting again, for this key or another: nobody
+   * else is woken for the key meanwhile.
+   */
+  done(): void
+}
+
+export interface LockWaitOptions {
+  readonly timeoutMs: number
+  readonly signal?: AbortSignal | undefined
+}
+
+interface Waiter {
+  readonly startTs: Timestamp
+  /** Grows from waiter to waiter. */
+  readonly arrival: number
+  readonly queue: Queue
+  /** Stops what could end the wait from outside. */
+  disarm: () => void
+  readonly resolve: (turn: Turn | undefined) => void
+  readonly reject: (error: unknown) => void
+}
+
+/**
+ * One key. Nobody is stranded: while there are waiters, the key has a holder, or one of them tries, or a timer runs.
+ * What ends each of the three looks for the next.
+ */
+interface Queue {
+  readonly key: Uint8Array
+  readonly text: string
+  /** By start_ts, then by arrival. */
+  readonly waiters: Waiter[]
+  /** Woken, and its turn is not done: no longer among `waiters`. */
+  claimant: Waiter | undefined
+  timer: NodeJS.Timeout | undefined
+}
+
+/**
+ * Requests that wait for other transactions' locks: a queue a key, and the wait-for graph over all of them.
+ *
+ * The graph is not stored. A waiter knows its key, and the key its holder, so a lock that goes from hand to hand in
+ * front of thousands of waiters changes all their edges for nothing. There are no cycles in it but those that a caller
+ * is being told of, because an edge appears in two ways only: a wait begins (`enqueue` looks), or a lock is taken on a
+ * key that is waited for (`acquired` looks). A waiter that was woken and tries holds nothing yet, so it blocks nobody in
+ * the graph: if it takes the lock, `acquired` looks then, and if it does not, there was no deadlock.
+ *
+ * @see TiKV `server/lock_manager/deadlock.rs`, `storage/lock_manager/lock_waiting_queue.rs`.
+ */
+export class LockWaits {
+  readonly #holderOf: (key: Uint8Array) => Timestamp | undefined
+  readonly #wakeUpDelayMs: number
+  readonly #queues = new Map<string, Queue>()
+  /** The waits of each transaction: one, unless it sends requests concurrently. */
+  readonly #waits = new Map<Timestamp, Set<Waiter>>()
+  #size = 0
+  #arrivals = 0
+  #closedWith: Error | undefined
+
+  /** @param holderOf start_ts of the lock that stands on a key now. */
+  constructor(holderOf: (key: Uint8Array) => Timestamp | undefined, options: { readonly wakeUpDelayMs?: number } = {}) {
+    this.#holderOf = holderOf
+    this.#wakeUpDelayMs = options.wakeUpDelayMs ?? WAKE_UP_DELAY_MS
+  }
+
+  /** Requests that wait; a woken one does not. */
+  get size(): number {
+    return this.#size
+  }
+
+  /** Nothing is remembered: nobody waits, no turn is open, no timer runs. */
+  get isIdle(): boolean {
+    return this.#queues.size === 0 && this.#waits.size === 0
+  }
+
+  /** start_ts of the waiter that was woken for this key and tries now: its turn is not done. */
+  claimant(key: Uint8Array): Timestamp | undefined {
+    return this.#queueOf(key)?.claimant?.startTs
+  }
+
+  /**
+   * Waits for `key`: the lowest start_ts is served first, requests of one transaction in order of arrival. The place
+   * is taken before this returns, so a caller under the key's latch misses no release.
+   * @returns a turn, which the caller must end; undefined when `timeoutMs` is over. Rejects with the signal's reason,
+   *   with `deadlock` as described at `acquired`, or with the error of `close`. A wait ends once: after a turn was
+   *   given, neither time nor the signal takes it back.
+   * @throws `deadlock`, synchronously, when the wait would close a cycle; it does not begin then. `lockTs` is the
+   *   holder of `key`, which is `lockKey`. `waitChain` is the cycle from there, as TiKV reports it: the holder's wait
+   *   first, each entry's `waitForTxn` the next one's `txn`, the last but one a wait for this transaction, and last the
+   *   refused wait itself.
+   */
+  enqueue(key: Uint8Array, startTs: Timestamp, { timeoutMs, signal }: LockWaitOptions): Promise<Turn | undefined> {
+    if (this.#closedWith !== undefined) return Promise.reject(this.#closedWith)
+    if (signal?.aborted) return Promise.reject(signal.reason)
+    const deadlock = this.#deadlock(key, startTs)
+    if (deadlock !== undefined) throw deadlock
+    return new Promise((resolve, reject) => {
+      const arrival = this.#arrivals++
+      const waiter: Waiter = { startTs, arrival, queue: this.#makeQueue(key), disarm: () => {}, resolve, reject }
+      const timeout = setTimeout(() => this.#end(waiter, resolve, undefined), Math.min(timeoutMs, TIMEOUT_MS_MAX))
+      const onAbort = (): void => this.#end(waiter, reject, signal?.reason)
+      signal?.addEventListener('abort', onAbort)
+      waiter.disarm = () => {
+        clearTimeout(timeout)
+        signal?.removeEventListener('abort', onAbort)
+      }
+      this.#join(waiter)
+      this.#wakeLater(waiter.queue) // For a lock that went before the caller came here.
+    })
+  }
+
+  /**
+   * The lock on `key` is gone: wakes the first waiter, unless one that was woken still tries. To say so when it is not
+   * gone costs one vain try; not to say so leaves the waiters to their timeouts.
+   */
+  released(key: Uint8Array): void {
+    const queue = this.#queueOf(key)
+    if (queue !== undefined && queue.claimant === undefined) this.#wakeFirst(queue)
+  }
+
+  /**
+   * `startTs` took a lock, of any kind, that `holderOf` knows already. If other requests of the same transaction wait
+   * elsewhere, waiters for this lock may have closed cycles; the waits that do so end with `deadlock`.
+   */
+  acquired(startTs: Timestamp): void {
+    const waits = this.#waits.get(startTs)
+    if (waits === undefined) return
+    for (const waiter of [...waits]) {
+      const deadlock = this.#deadlock(waiter.queue.key, startTs)
+      if (deadlock !== undefined) this.#end(waiter, waiter.reject, deadlock)
+    }
+  }
+
+  /** Ends all waits, and those that are asked for later, with `error`. Turns that are open can still be done. */
+  close(error: Error): void {
+    this.#closedWith ??= error
+    for (const waits of [...this.#waits.values()])
+      for (const waiter of [...waits]) this.#end(waiter, waiter.reject, this.#closedWith)
+  }
+
+  #queueOf(key: Uint8Array): Queue | undefined {
+    return this.#queues.size === 0 ? undefined : this.#queues.get(keyText(key))
+  }
+
+  #makeQueue(key: Uint8Array): Queue {
+    const text = keyText(key)
+    const found = this.#queues.get(text)
+    if (found !== undefined) return found
+    const made: Queue = { key, text, waiters: [], claimant: undefined, timer: undefined }
+    this.#queues.set(text, made)
+    return made
+  }
+
+  #join(waiter: Waiter): void {
+    const { waiters } = waiter.queue
+    waiters.splice(placeOf(waiters, waiter), 0, waiter)
+    const waits = this.#waits.get(waiter.startTs)
+    if (waits === undefined) this.#waits.set(waiter.startTs, new Set([waiter]))
+    else waits.add(waiter)
+    this.#size++
+  }
+
+  #leave(waiter: Waiter): void {
+    waiter.disarm()
+    const { waiters } = waiter.queue
+    waiters.splice(placeOf(waiters, waiter), 1)
+    const waits = this.#waits.get(waiter.startTs)
+    waits?.delete(waiter)
+    if (waits?.size === 0) this.#waits.delete(waiter.startTs)
+    this.#size--
+  }
+
+  /** Ends a wait without a turn. */
+  #end<T>(waiter: Waiter, settle: (outcome: T) => void, outcome: T): void {
+    this.#leave(waiter)
+    this.#forgetIfIdle(waiter.queue)
+    settle(outcome)
+  }
+
+  #wakeFirst(queue: Queue): void {
+    const waiter = queue.waiters[0]
+    if (waiter === undefined) return
+    this.#stopTimer(queue)
+    this.#leave(waiter)
+    queue.claimant = waiter
+    waiter.resolve({
+      done: () => {
+        if (queue.claimant !== waiter) return
+        queue.claimant = undefined
+        this.#wakeLater(queue)
+        this.#forgetIfIdle(queue)
+      },
+    })
+  }
+
+  /**
+   * Wakes the first waiter of a free key after a delay, unless somebody has locked it by then. Whoever tried and let go
+   * most likely comes back with a higher for_update_ts; to wake all others at once would make conflicts of them all.
+   */
+  #wakeLater(queue: Queue): void {
+    if (queue.waiters.length === 0 || queue.claimant !== undefined || queue.timer !== undefined) return
+    if (this.#holderOf(queue.key) !== undefined) return
+    queue.timer = setTimeout(() => {
+      queue.timer = undefined
+      if (this.#holderOf(queue.key) === undefined) this.#wakeFirst(queue)
+    }, this.#wakeUpDelayMs)
+    queue.timer.unref() // The waiters' own timeouts keep the process alive, as long as there are any.
+  }
+
+  #stopTimer(queue: Queue): void {
+    clearTimeout(queue.timer)
+    queue.timer = undefined
+  }
+
+  #forgetIfIdle(queue: Queue): void {
+    if (queue.waiters.length > 0) return
+    this.#stopTimer(queue)
+    if (queue.claimant === undefined) this.#queues.delete(queue.text)
+  }
+
+  /**
+   * The shortest cycle that is there when `startTs` waits for `key`. A transaction that waits for its own lock, by a
+   * concurrent request, waits for no other.
+   */
+  #deadlock(key: Uint8Array, startTs: Timestamp): KvError<'deadlock'> | undefined {
+    const holder = this.#holderOf(key)
+    if (holder === undefined || holder === startTs) return undefined
+    /** How each transaction was reached; the holder, where the search starts, by no wait. */
+    const reachedBy = new Map<Timestamp, WaitForEntry | undefined>([[holder, undefined]])
+    // Breadth first: a Map is iterated in order of insertion, over what is inserted meanwhile too.
+    for (const txn of reachedBy.keys()) {
+      for (const { queue } of this.#waits.get(txn) ?? []) {
+        const waitForTxn = this.#holderOf(queue.key)
+        if (waitForTxn === undefined || reachedBy.has(waitForTxn)) continue
+        const entry: WaitForEntry = { txn, waitForTxn, key: queue.key }
+        reachedBy.set(waitForTxn, entry)
+        if (waitForTxn !== startTs) continue
+        const waitChain: WaitForEntry[] = [{ txn: startTs, waitForTxn: holder, key }]
+        for (let step: WaitForEntry | undefined = entry; step !== undefined; step = reachedBy.get(step.txn))
+          waitChain.push(step)
+        return new KvError(
+          'deadlock',
+          `the transaction at ${startTs} cannot wait for key ${printKey(key)}: the transaction at ${holder}, which ` +
+            `holds its lock, waits for it, ${waitChain.length === 2 ? 'directly' : 'through others'}`,
+          { lockTs: holder, lockKey: key, waitChain: waitChain.reverse() },
+        )
+      }
+    }
+    return undefined
+  }
+}
+
+/** Where `waiter` stands among `waiters`, or would. */
+function placeOf(waiters: readonly Waiter[], waiter: Waiter): number {
+  let low = 0
+  let high = waiters.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (isBefore(waiters[middle] as Waiter, waiter)) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+function isBefore(a: Waiter, b: Waiter): boolean {
+  return a.startTs === b.startTs ? a.arrival < b.arrival : a.startTs < b.startTs
+}

@@ -1,0 +1,68 @@
+import { asBuffer } from '../../../bytes/key-text.js'
+import { SLICE_ITEMS } from '../../../limits.js'
+import { encodeLock } from '../../../percolator/codec/lock.js'
+import { encodeWrite } from '../../../percolator/codec/write.js'
+import { type Mutation, sameKey } from '../../../percolator/row.js'
+import { isData } from '../../../percolator/write.js'
+import type { Timestamp } from '../../../timestamp.js'
+import type { EngineOp } from '../engine/engine.js'
+import { lockKey, newestKey, valueKey, writeKey } from './keyspace.js'
+import { encodeNewest } from './newest-record.js'
+
+/** What is known of a key's Puts and Deletes without reading CF_WRITE. */
+export interface NewestKnown {
+  /** None of them is above it. */
+  readonly bound: (key: Uint8Array) => Timestamp
+  /** The commit_ts in CF_NEWEST: of the newest. */
+  readonly stored: (key: Uint8Array) => Timestamp | undefined
+}
+
+/**
+ * How mutations stand in LevelDB: their own cells, and beside CF_WRITE the newest Put or Delete of each key in CF_NEWEST.
+ * Whoever removes that one removes all Puts and Deletes of the key: `gc` removes a newest Delete after everything older.
+ */
+export function* engineOps(
+  mutations: readonly Mutation[],
+  { bound, stored }: NewestKnown,
+): Generator<void, EngineOp[], void> {
+  const ops: EngineOp[] = []
+  let asked: { readonly key: Uint8Array; readonly ts: Timestamp | undefined } | undefined
+  const storedTs = (key: Uint8Array): Timestamp | undefined => {
+    if (asked === undefined || !sameKey(asked.key, key)) asked = { key, ts: stored(key) }
+    return asked.ts
+  }
+  for (let i = 0; i < mutations.length; i++) {
+    if (i % SLICE_ITEMS === SLICE_ITEMS - 1) yield
+    const mutation = mutations[i] as Mutation
+    const { key } = mutation
+    switch (mutation.type) {
+      case 'put-lock':
+        ops.push({ type: 'put', key: lockKey(key), value: encodeLock(mutation.lock) })
+        break
+      case 'delete-lock':
+        ops.push({ type: 'del', key: lockKey(key) })
+        break
+      case 'put-write': {
+        const { commitTs, type } = mutation.write
+        // Unchecked prewrites may bring two transactions to one commit_ts: what says nothing must not hide a value.
+        if (type === 'lock' && commitTs <= bound(key) && storedTs(key) === commitTs) break
+        const value = encodeWrite(mutation.write)
+        ops.push({ type: 'put', key: writeKey(key, commitTs), value })
+        if (isData(mutation.write) && (commitTs > bound(key) || commitTs >= (storedTs(key) ?? 0)))
+          ops.push({ type: 'put', key: newestKey(key), value: encodeNewest(commitTs, value) })
+        break
+      }
+      case 'delete-write':
+        ops.push({ type: 'del', key: writeKey(key, mutation.commitTs) })
+        if (storedTs(key) === mutation.commitTs) ops.push({ type: 'del', key: newestKey(key) })
+        break
+      case 'put-value':
+        ops.push({ type: 'put', key: valueKey(key, mutation.startTs), value: asBuffer(mutation.value) })
+        break
+      case 'delete-value':
+        ops.push({ type: 'del', key: valueKey(key, mutation.startTs) })
+        break
+    }
+  }
+  return ops
+}

@@ -1,0 +1,46 @@
+import { encodeKey, encodeKeyAt, encodeKeyEnd } from '../../../percolator/codec/key.js'
+import type { Timestamp } from '../../../timestamp.js'
+
+/** A column family is one byte before the key; see docs/storage-format.md. */
+export const CF_DEFAULT = 0x64 // d
+export const CF_LOCK = 0x6c // l
+export const CF_NEWEST = 0x6e // n
+export const CF_WRITE = 0x77 // w
+export const META = 0x6d // m
+export const OUTCOMES = 0x69 // i
+export const AHEAD = 0x61 // a
+
+export type ColumnFamily = typeof CF_DEFAULT | typeof CF_LOCK | typeof CF_NEWEST | typeof CF_WRITE
+
+export const lockKey = (key: Uint8Array): Buffer => encodeKey(CF_LOCK, key)
+export const valueKey = (key: Uint8Array, startTs: Timestamp): Buffer => encodeKeyAt(CF_DEFAULT, key, startTs)
+export const writeKey = (key: Uint8Array, commitTs: Timestamp): Buffer => encodeKeyAt(CF_WRITE, key, commitTs)
+export const newestKey = (key: Uint8Array): Buffer => encodeKey(CF_NEWEST, key)
+export const metaKey = (name: string): Buffer => Buffer.concat([Buffer.of(META), Buffer.from(name)])
+
+/** The name behind a `metaKey`. */
+export const nameOfMeta = (stored: Buffer): string => stored.subarray(1).toString()
+
+/** Says that the key has a write record of the future, at `ts`. */
+export const aheadKey = (key: Uint8Array, ts: Timestamp): Buffer => encodeKeyAt(AHEAD, key, ts)
+/** Of one key, newest first. */
+export const aheadRange = (key: Uint8Array) => ({ gte: encodeKey(AHEAD, key), lt: encodeKeyEnd(AHEAD, key) })
+export const AHEAD_RANGE = { gte: Buffer.of(AHEAD), lt: Buffer.of(AHEAD + 1) }
+
+/** Where the outcome of an idempotent request stands. */
+export const outcomeKey = (key: Uint8Array): Buffer => Buffer.concat([Buffer.of(OUTCOMES), key])
+export const keyOfOutcome = (stored: Buffer): Buffer => stored.subarray(1)
+export const OUTCOME_RANGE = { gte: Buffer.of(OUTCOMES), lt: Buffer.of(OUTCOMES + 1) }
+
+/** Every version of one key. */
+export function versionRange(cf: ColumnFamily, key: Uint8Array): { gte: Buffer; lt: Buffer } {
+  return { gte: encodeKey(cf, key), lt: encodeKeyEnd(cf, key) }
+}
+
+/** Every version of every key in `[start, end)`; an absent bound is open. */
+export function keyRange(cf: ColumnFamily, start?: Uint8Array, end?: Uint8Array): { gte: Buffer; lt: Buffer } {
+  return {
+    gte: start === undefined ? Buffer.of(cf) : encodeKey(cf, start),
+    lt: end === undefined ? Buffer.of(cf + 1) : encodeKey(cf, end),
+  }
+}

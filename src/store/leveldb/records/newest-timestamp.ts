@@ -1,0 +1,55 @@
+import { asInteger, unpackRecord } from '../../../percolator/codec/record.js'
+import type { Timestamp } from '../../../timestamp.js'
+import { META_SAFE_POINT, readMetaNumber } from '../directory/data-directory.js'
+import { type Engine, pagesOf } from '../engine/engine.js'
+import { type KeyRecords, MARK_MAX } from '../integrity/check-key.js'
+import { metaKey } from './keyspace.js'
+import { readRestoreProgress } from './restore-progress.js'
+
+/**
+ * The highest timestamp in a database, but for what clients wrote in the future: records that are on the list of those, and
+ * whatever no oracle comes near. The oracle's mark has to be above it.
+ */
+export class NewestTimestamp {
+  readonly #mark: Timestamp
+  ts: Timestamp = 0
+
+  /** @param mark records on the list are of the future where they are above it. */
+  constructor(mark: Timestamp) {
+    this.#mark = mark
+  }
+
+  note({ lock, writes, valuesAt, aheadAt }: KeyRecords): void {
+    const ahead = new Set(aheadAt.filter((ts) => ts > this.#mark))
+    const startedAhead = new Set<Timestamp>()
+    for (const { commitTs, startTs } of writes) {
+      if (ahead.has(commitTs)) startedAhead.add(startTs)
+      else this.#raise(commitTs)
+    }
+    for (const startTs of valuesAt) if (!startedAhead.has(startTs)) this.#raise(startTs)
+    if (lock !== undefined) for (const ts of [lock.startTs, lock.forUpdateTs, lock.minCommitTs]) this.#raise(ts)
+  }
+
+  /** Where timestamps were handed out though nothing may be written at them: a safe point, pins, a restore. */
+  async noteMeta(engine: Engine): Promise<void> {
+    this.#raise(await readMetaNumber(engine, META_SAFE_POINT))
+    for (const { ts } of await pinsIn(engine)) this.#raise(ts)
+  }
+
+  /** Of a restore that is not complete: its pairs are below. */
+  async noteRestore(engine: Engine): Promise<void> {
+    this.#raise((await readRestoreProgress(engine))?.ts ?? 0)
+  }
+
+  #raise(ts: Timestamp): void {
+    if (ts <= MARK_MAX) this.ts = Math.max(this.ts, ts)
+  }
+}
+
+/** Pinned snapshots, by their stored keys. */
+export async function pinsIn(engine: Engine): Promise<{ readonly stored: Buffer; readonly ts: Timestamp }[]> {
+  const found: { readonly stored: Buffer; readonly ts: Timestamp }[] = []
+  for await (const page of pagesOf(engine, { gte: metaKey('server/pin/'), lt: metaKey('server/pin0') }, 1000))
+    for (const [stored, bytes] of page) found.push({ stored, ts: asInteger(unpackRecord(bytes, 'pin', 2)[0], 'pin') })
+  return found
+}

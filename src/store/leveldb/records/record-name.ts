@@ -1,0 +1,56 @@
+import { printKey } from '../../../errors/kv-error.js'
+import { decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
+import { AHEAD, CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE, keyOfOutcome, META, OUTCOMES } from './keyspace.js'
+
+/** A stored record in a message, by its key in the engine: `the write record of "a" at 7`. */
+export function recordName(stored: Buffer): string {
+  try {
+    switch (stored[0]) {
+      case CF_DEFAULT:
+        return `the value of ${printKey(decodeKey(stored))} written at ${decodeKeyTs(stored)}`
+      case CF_LOCK:
+        return `the lock of ${printKey(decodeKey(stored))}`
+      case CF_NEWEST:
+        return `the newest record of ${printKey(decodeKey(stored))}`
+      case CF_WRITE:
+        return `the write record of ${printKey(decodeKey(stored))} at ${decodeKeyTs(stored)}`
+      case AHEAD:
+        return `the ahead record of ${printKey(decodeKey(stored))} at ${decodeKeyTs(stored)}`
+      case META:
+        return `the meta record ${printKey(stored.subarray(1))}`
+      case OUTCOMES:
+        return `the outcome of the idempotency key ${printKey(keyOfOutcome(stored))}`
+    }
+  } catch {}
+  return `the record under the damaged key 0x${stored.toString('hex')}`
+}
+
+/** The same without its key: `one of the write records`. */
+export function recordKind(stored: Buffer): string {
+  const family = FAMILY_NAMES[stored[0] ?? 0]
+  return family === undefined ? 'a record under a damaged key' : `one of the ${family} records`
+}
+
+const FAMILY_NAMES: Readonly<Record<number, string>> = {
+  [AHEAD]: 'ahead',
+  [CF_DEFAULT]: 'value',
+  [CF_LOCK]: 'lock',
+  [META]: 'meta',
+  [CF_NEWEST]: 'newest',
+  [CF_WRITE]: 'write',
+  [OUTCOMES]: 'outcome',
+}
+
+/** Where a bound between blocks lies, which need be no whole key: `write records near "a"`. */
+export function placeName(bound: Buffer): string {
+  const family = FAMILY_NAMES[bound[0] ?? 0]
+  if (family === undefined) return `0x${bound.toString('hex')}`
+  if (family === 'meta' || family === 'outcome') return `${family} records near ${printKey(bound.subarray(1))}`
+  const parts: Buffer[] = []
+  for (let at = 1; at < bound.length; at += 9) {
+    const marker = bound[at + 8] ?? 0xff
+    parts.push(bound.subarray(at, Math.min(bound.length, at + (marker === 0xff ? 8 : 8 - (0xff - marker)))))
+    if (marker !== 0xff) break
+  }
+  return `${family} records near ${printKey(Buffer.concat(parts))}`
+}

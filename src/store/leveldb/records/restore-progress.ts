@@ -1,0 +1,34 @@
+import { asBuffer } from '../../../bytes/key-text.js'
+import { asBytes, asInteger, asOptionalBytes, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
+import type { RestoreProgress } from '../../store.js'
+import { META_RESTORE } from '../directory/data-directory.js'
+import type { Engine, EngineOp } from '../engine/engine.js'
+
+const RESTORE = 'restore'
+/** No backup has it: what is left of one that is being removed, or of one unknown, belongs to nobody. */
+export const NOBODY = '0'.repeat(32)
+
+/** In the batch that stores the pairs up to there. */
+export function putRestoreProgress({ id, ts, lastKey, pairs, bytes }: RestoreProgress): EngineOp {
+  const record = [Buffer.from(id, 'hex'), ts, lastKey === undefined ? null : asBuffer(lastKey), pairs, bytes]
+  return { type: 'put', key: META_RESTORE, value: packRecord(record) }
+}
+
+/** Where the record of one is damaged: what there is can't be continued, nor taken for complete. */
+export function putUnknownRestore(): EngineOp {
+  return putRestoreProgress({ id: NOBODY, ts: 0, lastKey: Buffer.of(0), pairs: 0, bytes: 0 })
+}
+
+/** undefined: no restore was begun, or it is complete. @throws CorruptRecord */
+export async function readRestoreProgress(engine: Engine): Promise<RestoreProgress | undefined> {
+  const record = await engine.get(META_RESTORE)
+  if (record === undefined) return undefined
+  const fields = unpackRecord(record, RESTORE, 5)
+  return {
+    id: asBuffer(asBytes(fields[0], RESTORE)).toString('hex'),
+    ts: asInteger(fields[1], RESTORE),
+    lastKey: asOptionalBytes(fields[2], RESTORE),
+    pairs: asInteger(fields[3], RESTORE),
+    bytes: asInteger(fields[4], RESTORE),
+  }
+}

@@ -1,0 +1,39 @@
+import { CLOCK_MS_MAX, type Jump } from '../../../oracle/clock.js'
+import { CorruptRecord } from '../../../percolator/codec/key.js'
+import { asInteger, asList, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
+import { physicalMs, type Timestamp } from '../../../timestamp.js'
+import { META_MARK } from '../directory/data-directory.js'
+import { DataDirectoryError } from '../directory/data-directory-error.js'
+import type { Engine, EngineOp } from '../engine/engine.js'
+
+/** Where the last run left the oracle and its clock. */
+export interface SavedMark {
+  /** 0 in a new database. */
+  readonly mark: Timestamp
+  readonly jumps: readonly Jump[]
+}
+
+export function putMark(mark: Timestamp, jumps: readonly Jump[]): EngineOp {
+  const fields = jumps.length === 0 ? [mark] : [mark, jumps.flatMap(({ atMs, ms }) => [atMs, ms])]
+  return { type: 'put', key: META_MARK, value: packRecord(fields) }
+}
+
+/** @throws DataDirectoryError where a start under a wrong clock has carried it to where no timestamp is. */
+export async function readMark(engine: Engine, directory: string): Promise<SavedMark> {
+  const bytes = await engine.get(META_MARK)
+  if (bytes === undefined) return { mark: 0, jumps: [] }
+  const [mark, jumps = []] = unpackRecord(bytes, 'meta', 1)
+  if (typeof mark !== 'number') throw new CorruptRecord("the oracle's mark is no number")
+  if (physicalMs(mark) > CLOCK_MS_MAX)
+    throw new DataDirectoryError(
+      `the timestamps of the data directory ${directory} have come to their end, in 2109: PerKV was started under a wrong clock; set the clock, then perkv repair --reset-mark --data ${directory} puts them right`,
+    )
+  return { mark: asInteger(mark, 'meta'), jumps: jumpsOf(asList(jumps, 'meta', asInteger)) }
+}
+
+function jumpsOf(numbers: readonly number[]): Jump[] {
+  const jumps: Jump[] = []
+  for (let i = 0; i + 1 < numbers.length; i += 2)
+    jumps.push({ atMs: numbers[i] as number, ms: numbers[i + 1] as number })
+  return jumps
+}

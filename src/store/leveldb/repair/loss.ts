@@ -1,0 +1,87 @@
+import { META_RESTORE } from '../directory/data-directory.js'
+import type { LostRecords, StoredRange } from '../files/lost-records.js'
+import type { DamagedRanges } from '../integrity/damaged-ranges.js'
+import { CF_LOCK, CF_NEWEST, CF_WRITE, META, metaKey, OUTCOMES } from '../records/keyspace.js'
+import { placeName, recordName } from '../records/record-name.js'
+
+/** Something that clients wrote and that can't be read any more, or may not be as they wrote it. */
+export interface Loss {
+  readonly message: string
+  readonly of: 'key' | 'past' | 'versions' | 'locks' | 'outcomes' | 'meta' | 'anything'
+  /** Of `key`. */
+  readonly key?: Uint8Array
+  /** Of the others: stored keys. Absent: of any key. */
+  readonly range?: StoredRange
+}
+
+/**
+ * What is lost with records that nobody can list. `past`: older versions of keys, while the newest have their copies;
+ * `versions`: the newest ones too.
+ */
+export function lossesOf(lost: LostRecords, damaged: DamagedRanges): Loss[] {
+  const { file } = lost
+  if (lost.kind === 'tables') {
+    const message = `${file}: nobody can tell which tables there were: what one held that is gone too is missing, and deleted data of one that was replaced are back`
+    return [{ message, of: 'anything' }]
+  }
+  if (lost.kind === 'log') {
+    const named = lost.keys.filter(([prefix]) => prefix === CF_WRITE || prefix === CF_LOCK).map(recordName)
+    const what = named.length === 0 ? '' : `, among them ${named.join(', ')}`
+    const till = lost.isLaterKept === true ? 'to the next record that can be read, which was kept' : `on${what}`
+    return [{ message: `${file}: what was written from offset ${lost.offset} ${till}`, of: 'anything' }]
+  }
+  const losses: Loss[] = []
+  const { range } = lost
+  const add = (of: Loss['of'], within: StoredRange | undefined, what: string): void => {
+    if (within === undefined) return
+    losses.push({ message: `${file}: ${what} ${spanOf(within)}`, of, range: within })
+  }
+  const writes = clipped(range, CF_WRITE)
+  const isPastOnly = writes !== undefined && !damaged.meets(...moved(writes, CF_NEWEST))
+  if (isPastOnly) add('past', writes, 'any versions of keys but the newest, and any rollbacks,')
+  else add('versions', writes, 'any versions of keys')
+  add('locks', clipped(range, CF_LOCK), 'any locks')
+  add('outcomes', clipped(range, OUTCOMES), 'any outcomes of requests with an idempotency key')
+  const meta = clipped(range, META)
+  if (meta !== undefined && holds(meta, META_RESTORE))
+    losses.push({ message: `${file}: whether a restore was complete`, of: 'meta', range: meta })
+  if (meta !== undefined && meets(meta, metaKey('server/'), metaKey('server0')))
+    losses.push({ message: `${file}: any pins`, of: 'meta', range: meta })
+  return losses
+}
+
+export const lossOfKey = (key: Uint8Array, message: string): Loss => ({ message, of: 'key', key })
+
+function spanOf({ gte, lte }: StoredRange): string {
+  return `from ${gte === undefined ? 'the first' : placeName(gte)} to ${lte === undefined ? 'the last' : placeName(lte)}`
+}
+
+/** The part of a column family; undefined where it has none. */
+function clipped({ gte, lte }: StoredRange, prefix: number): StoredRange | undefined {
+  if (gte !== undefined && (gte[0] ?? 0) > prefix) return undefined
+  if (lte !== undefined && (lte[0] ?? 0) < prefix) return undefined
+  return { gte: gte?.[0] === prefix ? gte : undefined, lte: lte?.[0] === prefix ? lte : undefined }
+}
+
+/** The same users' keys in another column family. */
+function moved({ gte, lte }: StoredRange, prefix: number): [gte: Buffer, lt: Buffer] {
+  const tail = (bound: Buffer): Buffer => wholeKeyOf(bound).subarray(1)
+  return [
+    Buffer.concat([Buffer.of(prefix), gte === undefined ? Buffer.alloc(0) : tail(gte)]),
+    lte === undefined ? Buffer.of(prefix + 1) : Buffer.concat([Buffer.of(prefix), tail(lte), Buffer.of(0)]),
+  ]
+}
+
+/** Without the timestamp. */
+function wholeKeyOf(bound: Buffer): Buffer {
+  for (let at = 9; at < bound.length; at += 9) if (bound[at] !== 0xff) return bound.subarray(0, at + 1)
+  return bound
+}
+
+export function holds(range: StoredRange, stored: Buffer): boolean {
+  return (range.gte?.compare(stored) ?? 0) <= 0 && (range.lte?.compare(stored) ?? 0) >= 0
+}
+
+function meets({ gte, lte }: StoredRange, from: Buffer, below: Buffer): boolean {
+  return (gte === undefined || gte.compare(below) < 0) && (lte === undefined || lte.compare(from) >= 0)
+}

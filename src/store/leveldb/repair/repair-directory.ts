@@ -1,0 +1,196 @@
+import { copyFile, link, mkdir, readdir, rm, stat } from 'node:fs/promises'
+import { dirname, join, resolve } from 'node:path'
+import { ClassicLevel } from 'classic-level'
+import { timestampFromMs } from '../../../timestamp.js'
+import { unusable } from '../directory/data-directory.js'
+import { DataDirectoryError } from '../directory/data-directory-error.js'
+import { requireRoom } from '../directory/disk-space.js'
+import { syncDirectory, syncFile } from '../directory/sync-directory.js'
+import { openLevelDb } from '../engine/engine.js'
+import type { LostRecords } from '../files/lost-records.js'
+import { mendFiles } from '../files/mend-files.js'
+import { type FileFault, verifyFiles } from '../files/verify-files.js'
+import { verifiedFiles } from '../integrity/check-directory.js'
+import type { Loss } from './loss.js'
+import { RepairJournal } from './repair-journal.js'
+import { type RepairedRecords, repairRecords } from './repair-records.js'
+
+const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }
+/** The oracle's mark is put this far ahead of the clock. */
+const MARK_AHEAD_MS = 3000
+
+export interface RepairOptions {
+  /** What is going to be done, what was done and what is lost; a line each. */
+  readonly say: (line: string) => void
+  /** Works on a copy, which goes afterwards. */
+  readonly isDryRun: boolean
+  /** Keeps the directory as it was beside it. */
+  readonly keepsCopy: boolean
+  readonly onProgress?: (line: string) => void
+  /** Called for each that is counted. */
+  readonly onLoss?: (loss: Loss) => void
+  /** Sets the oracle's mark anew, down too: for one that a wrong clock wrote. */
+  readonly resetsMark?: boolean
+  /** Keeps what the log has behind a damaged record, though it may build on what is lost. */
+  readonly keepsLater?: boolean
+  /** Unix milliseconds. */
+  readonly now?: () => number
+}
+
+export interface Repaired {
+  readonly isSound: boolean
+  /** Problems of files and records that there were. */
+  readonly problems: number
+  /** Records made again from a copy of the same facts. */
+  readonly restored: number
+  /** Records that no read and no transaction needs. */
+  readonly removed: number
+  /** What clients wrote and can't read any more, or maybe not; a range of unknown length counts as one. 0: all reads as before. */
+  readonly losses: number
+}
+
+/**
+ * Makes a damaged database one that is sound and can be served from, and says what that costs. Nothing is changed where
+ * nothing is damaged.
+ * @throws DataDirectoryError where there is no database, or it is in use.
+ */
+export async function repairDirectory(directory: string, options: RepairOptions): Promise<Repaired> {
+  const { say, isDryRun, keepsCopy, now = Date.now } = options
+  const { faults } = await verifiedFiles(directory, options.onProgress)
+  for (const { message } of faults) say(`damaged: ${message}`)
+  const copy =
+    isDryRun || keepsCopy ? await copyOf(directory, isDryRun ? 'dry-run' : 'before-repair', now()) : undefined
+  if (copy !== undefined) say(isDryRun ? `working on a copy, ${copy}` : `keeping the database as it is in ${copy}`)
+  let isCopyKept = !isDryRun
+  try {
+    const repaired = await repairInPlace(isDryRun && copy !== undefined ? copy : directory, faults, options).catch(
+      (error: unknown) => {
+        throw unfinished(directory, error)
+      },
+    )
+    if (copy !== undefined && isCopyKept && repaired.problems === 0) {
+      say('nothing was damaged: the copy goes')
+      isCopyKept = false
+    }
+    return repaired
+  } finally {
+    if (copy !== undefined && !isCopyKept) await rm(copy, { recursive: true, force: true })
+  }
+}
+
+async function repairInPlace(
+  directory: string,
+  faults: readonly FileFault[],
+  options: RepairOptions,
+): Promise<Repaired> {
+  const { say, onLoss, onProgress, resetsMark = false, keepsLater = false, now = Date.now } = options
+  const journal = await RepairJournal.open(directory)
+  const lost = [...journal.before]
+  let needsRebuild = journal.isContinued
+  if (faults.length > 0) {
+    await requireRoom(directory).catch((error: Error) => {
+      throw new DataDirectoryError(`there is no room to repair ${directory}: ${error.message}`)
+    })
+    say(
+      `mending files: bad blocks are left out of their tables, ${keepsLater ? 'bad records out of the log' : 'the log ends before its first bad record'}`,
+    )
+    const mended = await mendFiles(directory, faults, {
+      keepsLater,
+      onLost: async (more) => {
+        await journal.add(more)
+        lost.push(...more)
+      },
+    })
+    if (mended.needsRebuild) {
+      say('having LevelDB make its MANIFEST again from the tables that there are')
+      lost.push(...(await remakeManifest(directory)))
+      needsRebuild = true
+    }
+  }
+  const engine = await openLevelDb(directory)
+  let records: RepairedRecords
+  try {
+    // LevelDB's repair leaves all tables on one level, where look-ups go by their age and not by that of the records.
+    if (needsRebuild) await engine.compactRange(EVERYTHING.gte, EVERYTHING.lt)
+    records = await repairRecords(engine, directory, {
+      say,
+      onLoss,
+      onProgress,
+      lost,
+      areFilesDamaged: faults.length > 0,
+      resetsMark,
+      present: timestampFromMs(now() + MARK_AHEAD_MS),
+    })
+  } finally {
+    await engine.close()
+  }
+  await journal.remove()
+  const after = await verifyFiles(directory)
+  for (const { message } of after.faults) say(`still damaged: ${message}`)
+  return {
+    isSound: after.faults.length === 0 && records.remaining === 0,
+    problems: faults.length + records.problems,
+    restored: records.restored,
+    removed: records.removed,
+    losses: records.losses,
+  }
+}
+
+/** A full disk, a file that can't be read: not a defect. */
+function unfinished(directory: string, error: unknown): unknown {
+  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
+  if (error instanceof DataDirectoryError || !(cause instanceof Error) || !('code' in cause)) return error
+  const detail = `the repair of ${directory} was interrupted, and has to be run again: ${cause.message}`
+  return new DataDirectoryError(detail, { cause: error })
+}
+
+/** Beside the directory, under a name that is free. */
+async function copyOf(directory: string, what: string, nowMs: number): Promise<string> {
+  const stamp = new Date(nowMs).toISOString().replaceAll(/[-:]|\..*/g, '')
+  const name = `${directory.replace(/\/+$/, '')}.${what}-${stamp}`
+  for (let i = 1; ; i++) {
+    const copy = i === 1 ? name : `${name}-${i}`
+    try {
+      await mkdir(copy)
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'EEXIST') continue
+      throw unusable(directory, error)
+    }
+    try {
+      await copyFiles(directory, copy)
+      return copy
+    } catch (error) {
+      await rm(copy, { recursive: true, force: true })
+      throw unusable(directory, error)
+    }
+  }
+}
+
+/** Tables are never written to again, so a second name for them is a copy; the rest is copied. */
+async function copyFiles(from: string, to: string): Promise<void> {
+  for (const file of await readdir(from)) {
+    if (!(await stat(join(from, file))).isFile()) continue
+    if (file.endsWith('.ldb'))
+      await link(join(from, file), join(to, file)).catch(() => copyFile(join(from, file), join(to, file)))
+    else await copyFile(join(from, file), join(to, file))
+    await syncFile(join(to, file))
+  }
+  // On disk before anything is mended: power loss must not leave a mended directory, and a copy without what was in it.
+  await syncDirectory(to)
+  await syncDirectory(dirname(resolve(to)))
+}
+
+/** Tables that LevelDB could not read go to a directory of their own. */
+async function remakeManifest(directory: string): Promise<LostRecords[]> {
+  const files = await readdir(directory)
+  // A directory in which no table and no log is left becomes a new database.
+  if (!files.some((file) => /\.(ldb|log)$/.test(file))) {
+    for (const file of files) if (/^(CURRENT|MANIFEST-)/.test(file)) await rm(join(directory, file))
+    return []
+  }
+  await ClassicLevel.repair(directory)
+  const archive = join(directory, 'lost')
+  const archived = await readdir(archive).catch(() => [])
+  await rm(archive, { recursive: true, force: true })
+  return archived.flatMap((file) => (file.endsWith('.ldb') ? [{ kind: 'tables', file } as const] : []))
+}

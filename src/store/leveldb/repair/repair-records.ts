@@ -1,0 +1,302 @@
+import { keyText } from '../../../bytes/key-text.js'
+import { printKey } from '../../../errors/kv-error.js'
+import { CorruptRecord, decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
+import { decodeLock } from '../../../percolator/codec/lock.js'
+import { packRecord, unpackRecord } from '../../../percolator/codec/record.js'
+import { decodeWrite } from '../../../percolator/codec/write.js'
+import type { Lock } from '../../../percolator/lock.js'
+import { sameKey } from '../../../percolator/row.js'
+import { physicalMs, type Timestamp, timestampFromMs } from '../../../timestamp.js'
+import {
+  convertFormat,
+  FORMAT_VERSION,
+  formatOp,
+  META_FORMAT,
+  META_MARK,
+  META_SAFE_POINT,
+  readFormat,
+  readMetaNumber,
+} from '../directory/data-directory.js'
+import { DataDirectoryError } from '../directory/data-directory-error.js'
+import { opened, sealedEngine } from '../engine/checksum.js'
+import { type Engine, type EngineOp, pagesOf } from '../engine/engine.js'
+import type { LostRecords, StoredRange } from '../files/lost-records.js'
+import { progressOf } from '../integrity/check-directory.js'
+import { MARK_MAX, type Problem } from '../integrity/check-key.js'
+import { checkRecords } from '../integrity/check-records.js'
+import { DamagedRanges } from '../integrity/damaged-ranges.js'
+import { CF_LOCK, CF_WRITE, keyRange, lockKey, versionRange, writeKey } from '../records/keyspace.js'
+import { NewestTimestamp, pinsIn } from '../records/newest-timestamp.js'
+import { recordName } from '../records/record-name.js'
+import { holds, type Loss, lossesOf, lossOfKey } from './loss.js'
+
+const OPS_AT_A_TIME = 1000
+/** So far above all else that a mark looks wrong. */
+const WILD = timestampFromMs(24 * 60 * 60 * 1000)
+const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }
+
+export interface RepairedRecords {
+  readonly problems: number
+  readonly restored: number
+  readonly removed: number
+  readonly losses: number
+  /** Records that are still there. */
+  readonly remaining: number
+}
+
+export interface RecordsRepairOptions {
+  readonly say: (line: string) => void
+  readonly onLoss?: ((loss: Loss) => void) | undefined
+  readonly onProgress?: ((line: string) => void) | undefined
+  /** Records that damaged files took away. */
+  readonly lost: readonly LostRecords[]
+  /** The mark on disk may be an older one. */
+  readonly areFilesDamaged: boolean
+  /** The mark is not kept where nothing on disk is near it. */
+  readonly resetsMark: boolean
+  /** By the clock; for the mark. */
+  readonly present: Timestamp
+}
+
+/** Makes the records of a LevelDB agree with each other, from what copies there are. @param engine beneath the seals. */
+export async function repairRecords(
+  engine: Engine,
+  directory: string,
+  options: RecordsRepairOptions,
+): Promise<RepairedRecords> {
+  return new RecordsRepair(engine, options).run(directory)
+}
+
+class RecordsRepair {
+  readonly #engine: Engine
+  readonly #sealed: Engine
+  readonly #options: RecordsRepairOptions
+  readonly #damaged: DamagedRanges
+  /** Users' keys that lost records of which the keys are known. */
+  readonly #lostKeys = new Set<string>()
+  #problems = 0
+  readonly #counts = { restored: 0, removed: 0, lost: 0 }
+
+  constructor(engine: Engine, options: RecordsRepairOptions) {
+    this.#engine = engine
+    this.#sealed = sealedEngine(engine)
+    this.#options = options
+    this.#damaged = new DamagedRanges(options.lost.flatMap(rangesOf))
+  }
+
+  async run(directory: string): Promise<RepairedRecords> {
+    const { lost, say, onProgress, resetsMark } = this.#options
+    for (const one of lost) {
+      const losses = lossesOf(one, this.#damaged)
+      for (const loss of losses) this.#lose(loss)
+      if (losses.length === 0) this.#done('restored', `${one.file}: what was lost of it has copies elsewhere`)
+    }
+    if (await repairFormat(this.#engine, directory, lost.length > 0)) {
+      this.#problems++
+      this.#done('restored', 'the format record')
+    }
+    // As they are before damaged records are removed.
+    const mark = await numberOr(this.#sealed, META_MARK)
+    const [, ...beside] = mark === undefined || resetsMark ? [] : await fieldsOf(this.#sealed, META_MARK)
+    const safePoint = await numberOr(this.#sealed, META_SAFE_POINT)
+    const isMarkInDoubt = mark === undefined || this.#options.areFilesDamaged
+    const newest = new NewestTimestamp(Math.max(mark ?? 0, isMarkInDoubt ? this.#options.present : 0))
+    const isMarkLow = await this.#mendRecords(newest)
+    await newest.noteRestore(this.#sealed)
+    const newestData = newest.ts
+    if (!resetsMark) await newest.noteMeta(this.#sealed) // Those of a wrong clock go down with the mark.
+    const inForce = await this.#mendMark(mark, beside, newest.ts, isMarkLow)
+    this.#hintAtClock(inForce, newestData)
+    if (resetsMark) await this.#dropPins(inForce)
+    await this.#mendSafePoint(safePoint, inForce)
+    await this.#mournTransactions()
+    const { restored, removed, lost: losses } = this.#counts
+    const repaired = { problems: this.#problems, restored, removed, losses }
+    if (this.#problems === 0 && !this.#options.areFilesDamaged) return { ...repaired, remaining: 0 }
+    const again = await checkRecords(this.#engine, {
+      onProblem: ({ message }) => say(`still damaged: ${message}`),
+      onProgress: progressOf(onProgress),
+    })
+    return { ...repaired, remaining: again.problems }
+  }
+
+  #done(what: 'restored' | 'removed' | 'lost', message: string): void {
+    this.#counts[what]++
+    this.#options.say(`${what}: ${message}`)
+  }
+
+  #lose(loss: Loss): void {
+    this.#done('lost', loss.message)
+    this.#options.onLoss?.(loss)
+  }
+
+  /** @returns whether a record is above the mark that has to be below it. */
+  async #mendRecords(newest: NewestTimestamp): Promise<boolean> {
+    let isMarkLow = false
+    let ops: EngineOp[] = []
+    const checked = await checkRecords(this.#engine, {
+      damaged: this.#damaged,
+      onKey: (records) => newest.note(records),
+      onProblem: async (problem) => {
+        const isAbove = problem.kind === 'above_mark' && (problem.ts ?? 0) <= MARK_MAX
+        if (isAbove || problem.kind === 'bad_meta') {
+          isMarkLow = true
+          return
+        }
+        this.#tell(problem)
+        ops.push(...problem.ops)
+        if (ops.length >= OPS_AT_A_TIME) await this.#sealed.write(ops.splice(0), true)
+      },
+      onProgress: progressOf(this.#options.onProgress),
+    })
+    await this.#sealed.write(ops, true)
+    ops = []
+    this.#problems += checked.problems
+    return isMarkLow
+  }
+
+  #tell({ isLoss, ops, message, key }: Problem): void {
+    if (isLoss) {
+      if (key !== undefined) this.#lostKeys.add(keyText(key))
+      this.#lose(key === undefined ? { message, of: 'meta' } : lossOfKey(key, message))
+    } else this.#done(ops.some(({ type }) => type === 'put') ? 'restored' : 'removed', message)
+  }
+
+  /** @param beside what else its record says. @returns the oracle's mark, above every timestamp on disk. */
+  async #mendMark(
+    mark: Timestamp | undefined,
+    beside: readonly unknown[],
+    newest: Timestamp,
+    isMarkLow: boolean,
+  ): Promise<Timestamp> {
+    const { areFilesDamaged, resetsMark, present } = this.#options
+    const byClock = areFilesDamaged || resetsMark || !mark ? present : 0
+    const raised = Math.max(resetsMark ? 0 : (mark ?? 0), byClock, newest + 1)
+    const inForce = mark === undefined || areFilesDamaged || isMarkLow || resetsMark ? raised : mark
+    if (inForce !== mark) {
+      if (resetsMark) this.#problems++
+      await this.#sealed.write([{ type: 'put', key: META_MARK, value: packRecord([inForce, ...beside]) }], true)
+      this.#done('restored', `the oracle's mark: it is ${dated(inForce)} now, above every timestamp in the database`)
+    }
+    return inForce
+  }
+
+  #hintAtClock(mark: Timestamp, newest: Timestamp): void {
+    const { resetsMark, present, say } = this.#options
+    if (mark > present + WILD && resetsMark)
+      say(
+        `the mark is far ahead of the clock still: there are data of ${dated(newest)}; only dump and load make them younger`,
+      )
+    else if (mark > Math.max(present, newest) + WILD)
+      say(
+        `the mark is ${dated(mark)}, far above the clock and all data: --reset-mark puts it right if a wrong clock wrote it`,
+      )
+  }
+
+  /** Snapshots above it do not exist yet. */
+  async #dropPins(mark: Timestamp): Promise<void> {
+    for (const { stored, ts } of await pinsIn(this.#sealed)) {
+      if (ts <= mark) continue
+      await this.#sealed.write([{ type: 'del', key: stored }], true)
+      this.#lose({ message: `${recordName(stored)}: a snapshot at ${dated(ts)}, above the mark`, of: 'meta' })
+    }
+  }
+
+  /** @param safePoint undefined: it is damaged. */
+  async #mendSafePoint(safePoint: Timestamp | undefined, mark: Timestamp): Promise<void> {
+    const isLost = safePoint === undefined || this.#options.lost.some((one) => mayHold(one, META_SAFE_POINT))
+    if (!isLost && safePoint <= mark) return
+    this.#problems++
+    await this.#sealed.write([{ type: 'put', key: META_SAFE_POINT, value: packRecord([mark]) }], true)
+    const moved = `the safe point is ${dated(mark)} now`
+    // What was collected up to a safe point of the future is all but the newest version of each key.
+    if (!isLost) this.#done('restored', `${moved}: it was ${dated(safePoint)}, above the mark`)
+    else this.#lose({ message: `reads of the past: ${moved}, because the one in force may be lost`, of: 'past' })
+  }
+
+  /**
+   * A lock's transaction is decided by its primary, and under async commit by all its keys: where a record of one of those
+   * is lost, the others are resolved as if it had never been there.
+   */
+  async #mournTransactions(): Promise<void> {
+    if (this.#damaged.isEmpty && this.#lostKeys.size === 0) return
+    for await (const page of pagesOf(this.#sealed, keyRange(CF_LOCK), OPS_AT_A_TIME))
+      for (const [stored, bytes] of page) {
+        const key = decodeKey(stored)
+        const lock = decodeLock(bytes)
+        for (const other of [lock.primary, ...lock.secondaries]) {
+          if (sameKey(other, key) || !this.#mayHaveLost(other) || (await this.#hasRecord(other, lock))) continue
+          const message = `maybe the end of the transaction at ${lock.startTs}, which holds a lock of ${printKey(key)}: its records of ${printKey(other)} may be lost`
+          for (const mourned of [key, ...lock.secondaries])
+            this.#lose(lossOfKey(mourned, `${printKey(mourned)}: ${message}`))
+          break
+        }
+      }
+  }
+
+  #mayHaveLost(key: Uint8Array): boolean {
+    const { gte, lt } = versionRange(CF_WRITE, key)
+    return this.#lostKeys.has(keyText(key)) || this.#damaged.meets(lockKey(key)) || this.#damaged.meets(gte, lt)
+  }
+
+  async #hasRecord(key: Uint8Array, { startTs }: Lock): Promise<boolean> {
+    const lock = await this.#sealed.get(lockKey(key))
+    if (lock !== undefined && decodeLock(lock).startTs === startTs) return true
+    const sinceStart = { ...versionRange(CF_WRITE, key), lt: Buffer.concat([writeKey(key, startTs), Buffer.of(0)]) }
+    for await (const page of pagesOf(this.#sealed, sinceStart, OPS_AT_A_TIME))
+      for (const [stored, bytes] of page) if (decodeWrite(bytes, decodeKeyTs(stored)).startTs === startTs) return true
+    return false
+  }
+}
+
+function rangesOf(lost: LostRecords): readonly StoredRange[] {
+  if (lost.kind === 'range') return [lost.range]
+  return lost.kind === 'tables' ? [{}] : [] // The log lost whole transactions: what is left agrees with itself.
+}
+
+async function fieldsOf(sealed: Engine, key: Buffer): Promise<readonly unknown[]> {
+  const bytes = await sealed.get(key)
+  return bytes === undefined ? [] : unpackRecord(bytes, 'meta', 1)
+}
+
+function mayHold(lost: LostRecords, stored: Buffer): boolean {
+  return lost.kind === 'range' && holds(lost.range, stored)
+}
+
+/** @returns whether the record was damaged or missing. */
+async function repairFormat(engine: Engine, directory: string, mayBeEmpty: boolean): Promise<boolean> {
+  try {
+    if ((await readFormat(engine)) > 0) {
+      await convertFormat(engine, directory)
+      return false
+    }
+  } catch (error) {
+    if (!(error instanceof CorruptRecord)) throw error
+  }
+  const restored = async (): Promise<true> => {
+    await engine.write([formatOp(FORMAT_VERSION)], true)
+    return true
+  }
+  // Seals are PerKV's, and of this format.
+  let isEmpty = true
+  for await (const page of pagesOf(engine, EVERYTHING, OPS_AT_A_TIME)) {
+    isEmpty &&= page.every(([key]) => key.equals(META_FORMAT))
+    if (page.some(([key, value]) => !key.equals(META_FORMAT) && opened(key, value) !== undefined)) return restored()
+  }
+  if (isEmpty && mayBeEmpty) return restored()
+  throw new DataDirectoryError(`nothing in ${directory} is a record of PerKV's of format ${FORMAT_VERSION}`)
+}
+
+/** 0: there is none. Undefined: it is damaged. */
+async function numberOr(sealed: Engine, key: Buffer): Promise<number | undefined> {
+  try {
+    return await readMetaNumber(sealed, key)
+  } catch (error) {
+    if (error instanceof CorruptRecord) return undefined
+    throw error
+  }
+}
+
+function dated(ts: Timestamp): string {
+  return `${ts} (${new Date(physicalMs(ts)).toISOString()})`
+}

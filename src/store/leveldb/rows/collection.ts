@@ -1,0 +1,171 @@
+import { keyText } from '../../../bytes/key-text.js'
+import { type GcAnswer, gc } from '../../../percolator/actions/gc.js'
+import { decodeKey, decodeKeyTs, encodeKeyEnd } from '../../../percolator/codec/key.js'
+import { packRecord } from '../../../percolator/codec/record.js'
+import { decodeWrite } from '../../../percolator/codec/write.js'
+import { type Mutation, sameKey } from '../../../percolator/row.js'
+import type { WriteRecord } from '../../../percolator/write.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
+import type { Pace } from '../../store.js'
+import { META_SAFE_POINT } from '../directory/data-directory.js'
+import { readPage } from '../engine/engine.js'
+import { CF_DEFAULT, CF_WRITE, keyRange, versionRange, writeKey } from '../records/keyspace.js'
+import { readAllValues, userKeys } from '../records/row-reader.js'
+import { Compaction, type Walked } from './compaction.js'
+import { KEYS_AT_A_TIME, type RowStore } from './row-store.js'
+
+/** Write records of a step of a collection. */
+const STEP_RECORDS = 512
+
+/** Not a key: keys have at least one byte. */
+const SAFE_POINT_LATCH = ''
+
+/** Removes what nobody can read any more, and what nobody wants. */
+export class Collection {
+  readonly #rows: RowStore
+  /** The safe point of the last collection that went through. */
+  #collectedTo: Timestamp = -1
+
+  constructor(rows: RowStore) {
+    this.#rows = rows
+  }
+
+  deleteRange({ start, end }: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
+    return this.#rows.guard(async () => {
+      for (const cf of [CF_WRITE, CF_DEFAULT] as const)
+        for await (const keys of userKeys(this.#rows.engine, cf, { start, end })) await this.#deleteKeys(keys)
+      const locked = [...this.#rows.locks.range(start, end)].map(({ key }) => key)
+      for (let from = 0; from < locked.length; from += KEYS_AT_A_TIME)
+        await this.#deleteKeys(locked.slice(from, from + KEYS_AT_A_TIME))
+    })
+  }
+
+  async #deleteKeys(keys: readonly Uint8Array[]): Promise<void> {
+    await this.#rows.latches.hold(keys.map(keyText), async () => {
+      const rows = await this.#rows.readRows(keys, TIMESTAMP_MAX, () => 'all')
+      const values = await Promise.all(keys.map((key) => readAllValues(this.#rows.engine, key)))
+      const mutations = rows.flatMap((row, i): Mutation[] => [
+        ...(row.lock === undefined ? [] : [{ type: 'delete-lock', key: row.key } as const]),
+        ...row.writes.map(({ commitTs }) => ({ type: 'delete-write', key: row.key, commitTs }) as const),
+        ...(values[i] ?? []).map(({ startTs }) => ({ type: 'delete-value', key: row.key, startTs }) as const),
+      ])
+      await this.#rows.apply(mutations)
+    })
+  }
+
+  raiseSafePoint(safePoint: Timestamp): Promise<Timestamp> {
+    return this.#rows.guard(() =>
+      this.#rows.latches.hold([SAFE_POINT_LATCH], async () => {
+        if (safePoint <= this.#rows.safePoint) return this.#rows.safePoint
+        this.#rows.requireWritable()
+        await this.#rows.submit([{ type: 'put', key: META_SAFE_POINT, value: packRecord([safePoint]) }])
+        this.#rows.safePoint = safePoint
+        return safePoint
+      }),
+    )
+  }
+
+  collect(safePoint: Timestamp, pace?: Pace): Promise<number> {
+    return this.#rows.guard(async () => {
+      await this.raiseSafePoint(safePoint)
+      if (this.#rows.newestWrite < this.#collectedTo) return 0 // Nothing was written since: there is nothing more.
+      const compaction = new Compaction(this.#rows.engine)
+      let removed = 0
+      // A range anew for each step: an iterator kept open would keep every file that a compaction replaces.
+      let { gte, lt } = keyRange(CF_WRITE)
+      for (let isEnd = false; !isEnd && !pace?.signal?.aborted; ) {
+        const begin = performance.now()
+        this.#rows.requireWritable()
+        const page = await readPage(this.#rows.engine, { gte, lt }, STEP_RECORDS)
+        isEnd = page.length < STEP_RECORDS
+        const rows = historiesOf(page)
+        // The last history may go on beyond the page: it is read again with the next, or, where it fills this one, in parts.
+        const last = isEnd ? undefined : rows.pop()
+        if (last !== undefined && rows.length === 0) {
+          removed += await this.#collectLong(last.key, safePoint, compaction, pace)
+          gte = encodeKeyEnd(CF_WRITE, last.key)
+        } else {
+          removed += await this.#collectWhole(rows, safePoint, compaction)
+          if (last !== undefined) gte = versionRange(CF_WRITE, last.key).gte
+        }
+        if (compaction.isDue || isEnd) await compaction.settle()
+        await pace?.pause(performance.now() - begin)
+      }
+      if (!pace?.signal?.aborted) this.#collectedTo = Math.max(this.#collectedTo, safePoint)
+      return removed
+    })
+  }
+
+  /** Most rows have nothing to collect; those that do are read again under their latches. */
+  async #collectWhole(rows: readonly Row[], safePoint: Timestamp, compaction: Compaction): Promise<number> {
+    const keys = rows.flatMap((row) => (gc(row, safePoint).removed > 0 ? [row.key] : []))
+    const collected = new Map<string, GcAnswer>()
+    if (keys.length > 0) {
+      await this.#rows.latches.hold(keys.map(keyText), async () => {
+        const found = await this.#rows.readRows(keys, TIMESTAMP_MAX, () => 'all')
+        const answers = found.map((row) => gc(row, safePoint))
+        await this.#rows.apply(answers.flatMap(({ mutations }) => mutations))
+        answers.forEach((answer, i) => {
+          collected.set(keyText(keys[i] as Uint8Array), answer)
+        })
+      })
+    }
+    let removed = 0
+    for (const row of rows) {
+      const answer = keys.length === 0 ? undefined : collected.get(keyText(row.key))
+      compaction.note(row.key, walked(row, answer))
+      removed += answer?.removed ?? 0
+    }
+    return removed
+  }
+
+  /** A history of any length, in parts that fit into memory; other requests for the key come in between. */
+  async #collectLong(key: Uint8Array, safePoint: Timestamp, compaction: Compaction, pace?: Pace): Promise<number> {
+    let { gte, lt } = versionRange(CF_WRITE, key)
+    let base: WriteRecord | undefined
+    let removed = 0
+    for (let isLast = false; !isLast && !pace?.signal?.aborted; ) {
+      const begin = performance.now()
+      await this.#rows.latches.hold([keyText(key)], async () => {
+        this.#rows.requireAvailable()
+        const page = await readPage(this.#rows.engine, { gte, lt }, STEP_RECORDS)
+        isLast = page.length < STEP_RECORDS
+        const row: Row = { key, writes: historiesOf(page)[0]?.writes ?? [] }
+        const answer = gc(row, safePoint, { base, isLast })
+        await this.#rows.apply(answer.mutations)
+        compaction.note(key, walked(row, answer))
+        base = answer.base
+        removed += answer.removed
+        const last = row.writes.at(-1)
+        if (last !== undefined) gte = writeKey(key, last.commitTs - 1)
+      })
+      await pace?.pause(performance.now() - begin)
+    }
+    return removed
+  }
+}
+
+/** A key and what a page holds of its history. */
+interface Row {
+  readonly key: Uint8Array
+  readonly writes: readonly WriteRecord[]
+}
+
+/** Of a page of CF_WRITE, key by key. */
+function historiesOf(page: readonly [Buffer, Buffer][]): Row[] {
+  const rows: { key: Buffer; writes: WriteRecord[] }[] = []
+  for (const [recordKey, bytes] of page) {
+    const key = decodeKey(recordKey)
+    const write = decodeWrite(bytes, decodeKeyTs(recordKey))
+    const last = rows.at(-1)
+    if (last !== undefined && sameKey(last.key, key)) last.writes.push(write)
+    else rows.push({ key, writes: [write] })
+  }
+  return rows
+}
+
+function walked({ writes }: Row, answer: GcAnswer | undefined): Walked {
+  const long = writes.filter(({ type, shortValue }) => type === 'put' && shortValue === undefined).length
+  const longRemoved = answer?.mutations.filter(({ type }) => type === 'delete-value').length ?? 0
+  return { records: writes.length, removed: answer?.removed ?? 0, longKept: long - longRemoved, longRemoved }
+}

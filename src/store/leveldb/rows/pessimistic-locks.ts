@@ -1,0 +1,145 @@
+import { keyText } from '../../../bytes/key-text.js'
+import { belowSafePoint, isKvError, KvError, lockWaitTimeout } from '../../../errors/kv-error.js'
+import { signalOf } from '../../../event-loop/late-signal.js'
+import { acquirePessimisticLock } from '../../../percolator/actions/acquire-pessimistic-lock.js'
+import { pessimisticRollback } from '../../../percolator/actions/pessimistic-rollback.js'
+import type {
+  AcquirePessimisticLockAnswer,
+  AcquirePessimisticLockRequest,
+  LockInfo,
+  PessimisticLockResult,
+  PessimisticRollbackRequest,
+} from '../../../percolator/api.js'
+import { done, type Mutation, type RowView } from '../../../percolator/row.js'
+import type { Timestamp } from '../../../timestamp.js'
+import type { Turn } from '../memory/lock-waits.js'
+import { reachGuard } from './reach-guard.js'
+import { readPairs } from './reads.js'
+import { NONE, type RowStore } from './row-store.js'
+
+/** TiKV's `pessimistic-txn.wait-for-lock-timeout`. */
+const WAIT_MS_DEFAULT = 1000
+
+/** A place in a queue: fulfilled with a turn, or with undefined when the time is over. */
+interface Waiting {
+  readonly wait: Promise<Turn | undefined>
+}
+type Tried = AcquirePessimisticLockAnswer | Waiting
+
+/**
+ * Locks taken before the prewrite, and the waiting for them. They stand in memory alone, as in TiKV: a prewrite makes do
+ * without one that a crash took.
+ */
+export class PessimisticLocks {
+  readonly #rows: RowStore
+  readonly #locksMax: number
+
+  constructor(rows: RowStore, locksMax: number) {
+    this.#rows = rows
+    this.#locksMax = locksMax
+  }
+
+  /** @throws KvError `overloaded` where too many locks stand: these cost a client no write, so nothing else slows it down. */
+  async acquire(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer> {
+    if (this.#rows.locks.size >= this.#locksMax) throw new KvError('overloaded', 'too many locks stand', {})
+    const { forUpdateTs, waitTimeout = 0 } = request
+    const waitMs = waitTimeout === 0 ? WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
+    const deadline = performance.now() + waitMs
+    await this.#rows.guard(() => this.#rows.observe(forUpdateTs)) // It reads: nobody may commit below what it saw.
+    let turn: Turn | undefined
+    try {
+      for (let isLastTry = waitMs === 0; ; isLastTry = turn === undefined) {
+        // Most who come find the key locked: they line up without a latch, and without reading.
+        const tried =
+          (isLastTry ? undefined : this.#lineUp(request, deadline)) ?? (await this.#try(request, isLastTry, deadline))
+        turn?.done()
+        if (!('wait' in tried)) return tried
+        turn = await tried.wait
+      }
+    } finally {
+      turn?.done()
+    }
+  }
+
+  #try(request: AcquirePessimisticLockRequest, isLastTry: boolean, deadline: number): Promise<Tried> {
+    const keys = request.keys.map(keyText)
+    return this.#rows.guard(() => this.#rows.latches.hold(keys, () => this.#tryLatched(request, isLastTry, deadline)))
+  }
+
+  /** A place in the queue of a key that another transaction locks, or that an older one was woken for. */
+  #lineUp(request: AcquirePessimisticLockRequest, deadline: number): Waiting | undefined {
+    for (const key of request.keys) {
+      const entry = this.#rows.locks.get(key)
+      const isLocked = entry !== undefined && entry.pending === undefined && entry.lock.startTs !== request.startTs
+      if (isLocked || this.#isClaimed(key, request.startTs)) return this.#enqueue(key, request, deadline)
+    }
+    return undefined
+  }
+
+  /** An older transaction was woken for this key, which is free, and has not taken it yet. */
+  #isClaimed(key: Uint8Array, startTs: Timestamp): boolean {
+    if (this.#rows.locks.get(key) !== undefined) return false
+    const claimant = this.#rows.waits.claimant(key)
+    return claimant !== undefined && claimant < startTs
+  }
+
+  /** @throws KvError `deadlock` */
+  #enqueue(key: Uint8Array, { startTs, signal }: AcquirePessimisticLockRequest, deadline: number): Waiting {
+    const timeoutMs = Math.max(0, deadline - performance.now())
+    return { wait: this.#rows.waits.enqueue(key, startTs, { timeoutMs, signal: signalOf(signal) }) }
+  }
+
+  /** Locks all the keys or none. @returns the place in the queue of the first key that is locked, if one is. */
+  async #tryLatched(request: AcquirePessimisticLockRequest, isLastTry: boolean, deadline: number): Promise<Tried> {
+    const { keys, startTs, forUpdateTs, waitTimeout, reaches } = request
+    const requireReach = reaches && (await reachGuard(this.#rows, keys, startTs, reaches))
+    const rows = await this.#rows.readRows(keys, Math.min(startTs, forUpdateTs), () => 'data')
+    if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
+    const aged = { ...request, lockTtl: request.lockTtl + this.#rows.jumpedSince(startTs) }
+    const acquired = []
+    const mutations: Mutation[] = []
+    for (const row of rows) {
+      if (!isLastTry && this.#isClaimed(row.key, startTs)) return this.#enqueue(row.key, request, deadline)
+      const outcome = acquirePessimisticLock(row, aged)
+      if (!outcome.ok) {
+        if (!isKvError(outcome.error, 'key_locked') || waitTimeout === -1) throw outcome.error
+        if (isLastTry) throw lockWaitTimeout(row.key, outcome.error.fields.lock as LockInfo)
+        return this.#enqueue(row.key, request, deadline)
+      }
+      acquired.push({ key: row.key, ...outcome.value })
+      mutations.push(...outcome.mutations)
+    }
+    requireReach?.(mutations, rows)
+    await this.#rows.apply(mutations)
+    this.#rows.waits.acquired(startTs)
+    const wanted = acquired.flatMap(({ key, version, lockedWithConflictTs }) =>
+      version !== undefined && (request.returnValues || lockedWithConflictTs !== undefined)
+        ? [{ key, write: version }]
+        : [],
+    )
+    const pairs = new Map((await readPairs(this.#rows.engine, wanted)).map((pair) => [keyText(pair.key), pair]))
+    const results = acquired.map(({ key, version, lockedWithConflictTs }): PessimisticLockResult => {
+      const { value, commitTs } = pairs.get(keyText(key)) ?? {}
+      const isTold = request.returnValues || request.checkExistence || lockedWithConflictTs !== undefined
+      return {
+        ...(isTold ? { found: version !== undefined } : {}),
+        ...(value === undefined ? {} : { value }),
+        ...(commitTs === undefined ? {} : { commitTs }),
+        ...(lockedWithConflictTs === undefined ? {} : { lockedWithConflictTs }),
+      }
+    })
+    return { results }
+  }
+
+  rollback({ keys, startTs, forUpdateTs, reaches }: PessimisticRollbackRequest): Promise<void> {
+    const decide = (rows: readonly RowView[]) =>
+      done(
+        undefined,
+        rows.flatMap((row) => {
+          const outcome = pessimisticRollback(row, startTs, forUpdateTs)
+          return outcome.ok ? outcome.mutations : []
+        }),
+      )
+    return this.#rows.update(keys, startTs, NONE, decide, reaches)
+  }
+}

@@ -1,0 +1,67 @@
+import { keyText } from '../../../bytes/key-text.js'
+import { beyondReach, endsAsDecided, type Reaches, reachesBeyond } from '../../../percolator/reach.js'
+import { type Mutation, type RowView, type TxnRecord, txnRecord } from '../../../percolator/row.js'
+import type { Timestamp } from '../../../timestamp.js'
+import { readHistory } from '../records/row-reader.js'
+import type { RowStore } from './row-store.js'
+
+/** @throws KvError `forbidden` where the mutations end a transaction otherwise than the caller may. */
+export type ReachGuard = (mutations: readonly Mutation[], found: readonly RowView[]) => void
+
+const UNDECIDED: TxnRecord = { kind: 'none', overlapped: undefined }
+
+/**
+ * For a caller who reaches only some keys: looks at the locks that the transaction at `startTs` holds on `keys`, and where
+ * that reaches beyond the caller, reads what its primary says.
+ *
+ * Needs the latches of `keys`, so that their locks stay until the guard is asked. The primaries need none: a transaction that
+ * has ended stays so, and the keys that a prewritten primary lists stay the same.
+ */
+export async function reachGuard(
+  rows: RowStore,
+  keys: readonly Uint8Array[],
+  startTs: Timestamp,
+  reaches: Reaches,
+): Promise<ReachGuard> {
+  const within = new Set<string>()
+  /** Of transactions that reach beyond the caller. */
+  const primaries = new Map<string, Uint8Array>()
+  /** By primary and kind of commit: a primary may list as many keys as the request has. */
+  const known = new Map<string, boolean>()
+  for (const key of keys) {
+    const lock = rows.locks.get(key)?.lock
+    if (lock?.startTs !== startTs) continue
+    const primary = keyText(lock.primary)
+    const txn = `${lock.useAsyncCommit} ${primary}`
+    const isBeyond = known.get(txn) ?? reachesBeyond(lock, rows.locks.get(lock.primary)?.lock, reaches)
+    known.set(txn, isBeyond)
+    if (isBeyond) primaries.set(primary, lock.primary)
+    else within.add(keyText(key))
+  }
+
+  const records = new Map<string, TxnRecord>()
+  for (const [text, primary] of primaries)
+    records.set(text, txnRecord(await readHistory(rows.engine, primary, startTs, 'txn'), startTs))
+
+  return (mutations, found) => {
+    if (mutations.length === 0) return
+    const mutationsOf = byKey(mutations)
+    for (const { key, lock } of found) {
+      const text = keyText(key)
+      if (lock?.startTs !== startTs || within.has(text)) continue
+      const record = records.get(keyText(lock.primary)) ?? UNDECIDED
+      if (!endsAsDecided(lock, mutationsOf.get(text) ?? [], record)) throw beyondReach(key, startTs)
+    }
+  }
+}
+
+function byKey(mutations: readonly Mutation[]): ReadonlyMap<string, readonly Mutation[]> {
+  const grouped = new Map<string, Mutation[]>()
+  for (const mutation of mutations) {
+    const text = keyText(mutation.key)
+    const group = grouped.get(text)
+    if (group === undefined) grouped.set(text, [mutation])
+    else group.push(mutation)
+  }
+  return grouped
+}

@@ -1,0 +1,67 @@
+import { mergedRanges } from '../../../bytes/key-range.js'
+import { belowSafePoint } from '../../../errors/kv-error.js'
+import { inSlices } from '../../../event-loop/slices.js'
+import { isNewer, judgeLock, readChanged } from '../../../percolator/actions/validate-reads.js'
+import type { ValidateReadsRequest } from '../../../percolator/api.js'
+import type { LockEntry } from '../memory/lock-table.js'
+import { findVersion, readVersions } from '../records/row-reader.js'
+import { KEYS_AT_A_TIME, type RowStore } from './row-store.js'
+
+/** Checks, for a serializable transaction, that what it read is still so at its commit timestamp. */
+export class ReadValidation {
+  readonly #rows: RowStore
+
+  constructor(rows: RowStore) {
+    this.#rows = rows
+  }
+
+  /** @throws KvError `write_conflict` (`serializable_read`); `key_locked` by younger transactions. */
+  async validate(given: ValidateReadsRequest): Promise<void> {
+    const request = { ...given, ranges: mergedRanges(given.ranges) }
+    const { startTs, commitTs, keys, ranges } = request
+    for (;;) {
+      await this.#rows.admitRead(commitTs)
+      if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
+      // From here to the snapshot as in `scan`: max_ts is raised, then the locks are looked at.
+      const younger = new Set<LockEntry>()
+      const judge = (entry: LockEntry): boolean => {
+        const judged = judgeLock(entry.key, entry.lock, request)
+        if (judged === 'conflict') throw readChanged(entry.key, startTs, { ...entry.lock, commitTs: 0 })
+        if (judged === 'wait') younger.add(entry)
+        return true
+      }
+      for (const key of keys) {
+        const entry = this.#rows.locks.get(key)
+        if (entry !== undefined) judge(entry)
+      }
+      for (const range of ranges) await inSlices(this.#rows.locks.walk(range, judge))
+      if (younger.size > 0) {
+        await this.#rows.settledOrLocked([...younger])
+        continue
+      }
+      return this.#requireUnchanged(request)
+    }
+  }
+
+  /** @throws KvError `write_conflict` (`serializable_read`). */
+  async #requireUnchanged(request: ValidateReadsRequest): Promise<void> {
+    const { startTs, commitTs, keys, ranges } = request
+    const snapshot = this.#rows.engine.snapshot()
+    try {
+      for (let from = 0; from < keys.length; from += KEYS_AT_A_TIME) {
+        const chunk = keys.slice(from, from + KEYS_AT_A_TIME)
+        const newest = await readVersions(snapshot, chunk, commitTs)
+        chunk.forEach((key, i) => {
+          const write = newest[i]
+          if (write !== undefined && isNewer(write, request)) throw readChanged(key, startTs, write)
+        })
+      }
+      for (const range of ranges) {
+        const found = await findVersion(snapshot, range, (write) => isNewer(write, request))
+        if (found !== undefined) throw readChanged(found.key, startTs, found.write)
+      }
+    } finally {
+      await snapshot.close()
+    }
+  }
+}

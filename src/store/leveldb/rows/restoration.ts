@@ -1,0 +1,163 @@
+import { pairBytes } from '../../../bytes/answer-size.js'
+import { asBuffer } from '../../../bytes/key-text.js'
+import { KvError, printKey } from '../../../errors/kv-error.js'
+import { SHORT_VALUE_BYTES_MAX } from '../../../limits.js'
+import type { Pair } from '../../../percolator/api.js'
+import { decodeKey } from '../../../percolator/codec/key.js'
+import { packRecord } from '../../../percolator/codec/record.js'
+import { encodeWrite } from '../../../percolator/codec/write.js'
+import type { RestoreProgress, RestoreSource, Store } from '../../store.js'
+import { META_RESTORE, META_SAFE_POINT } from '../directory/data-directory.js'
+import { type EngineOp, pagesOf, readPage } from '../engine/engine.js'
+import { CF_DEFAULT, CF_NEWEST, CF_WRITE, keyRange, newestKey, valueKey, writeKey } from '../records/keyspace.js'
+import { decodeNewest, encodeNewest } from '../records/newest-record.js'
+import { NOBODY, putRestoreProgress, readRestoreProgress } from '../records/restore-progress.js'
+import type { RowStore } from './row-store.js'
+
+/** Records removed in one batch. */
+const REMOVED_AT_A_TIME = 10_000
+
+/**
+ * Fills an empty store with pairs as they were. Everybody else is shut out meanwhile, so it needs no latches, no locks
+ * and no row: each block of pairs is a batch of records, with how far it has come.
+ */
+export class Restoration {
+  readonly #rows: RowStore
+  #isRunning = false
+
+  constructor(rows: RowStore) {
+    this.#rows = rows
+  }
+
+  restore(source: RestoreSource, blocks: Parameters<Store['restore']>[1], isAnew: boolean): Promise<RestoreProgress> {
+    return this.#rows.guard(async () => {
+      if (this.#isRunning) throw new KvError('storage_unavailable', 'another restore is running', {})
+      this.#isRunning = true
+      let progress: RestoreProgress | undefined
+      let writing: Promise<RestoreProgress> | undefined
+      try {
+        for await (const pairs of blocks) {
+          // While one block is written the next is read and verified.
+          progress = (await writing) ?? progress ?? (await this.#begin(source, isAnew))
+          writing = this.#put(pairs, progress)
+          writing.catch(() => {}) // Awaited with the next block, or below.
+        }
+        progress = (await writing) ?? (await this.#begin(source, isAnew))
+        await this.#complete()
+        return progress
+      } finally {
+        await writing?.catch(() => {})
+        this.#isRunning = false
+      }
+    })
+  }
+
+  async #begin(source: RestoreSource, isAnew: boolean): Promise<RestoreProgress> {
+    const { engine, oracle, recent, cache } = this.#rows
+    this.#rows.requireEngine()
+    let found = await readRestoreProgress(engine)
+    if (found !== undefined && isAnew) found = await this.#removeAll(found)
+    if (found !== undefined && found.id !== source.id && found.lastKey !== undefined) throw await this.#notEmpty(found)
+    const progress = found?.id === source.id ? found : { ...source, lastKey: undefined, pairs: 0, bytes: 0 }
+    if (found === undefined) {
+      if (!(await this.#isEmpty())) throw await this.#notEmpty()
+      await this.#rows.shutOut(progress)
+    }
+    try {
+      if (found === undefined && !(await this.#isEmpty())) throw await this.#notEmpty()
+      await oracle.passBy(source.ts)
+      recent.noteAll(source.ts)
+      cache.clear()
+      // After a failed write the database was opened again, and everybody let in.
+      if (this.#rows.restoring === undefined) throw new KvError('storage_unavailable', 'a write failed meanwhile', {})
+      await this.#rows.submit([putRestoreProgress(progress)])
+    } catch (error) {
+      if (this.#rows.restoring === progress) this.#rows.restoring = found
+      throw error
+    }
+    this.#rows.restoring = progress
+    return progress
+  }
+
+  async #put(pairs: readonly Required<Pair>[], progress: RestoreProgress): Promise<RestoreProgress> {
+    const { lastKey } = progress
+    const fresh = lastKey === undefined ? pairs : pairs.filter(({ key }) => Buffer.compare(key, lastKey) > 0)
+    if (fresh.length === 0) return progress
+    const next = {
+      ...progress,
+      lastKey: fresh.at(-1)?.key,
+      pairs: progress.pairs + fresh.length,
+      bytes: fresh.reduce((sum, pair) => sum + pairBytes(pair), progress.bytes),
+    }
+    await this.#rows.submit([...fresh.flatMap(recordsOf), putRestoreProgress(next)])
+    this.#rows.restoring = next
+    return next
+  }
+
+  /** Whoever began before, on an empty store, must not go on in this one: their timestamps are below the safe point. */
+  async #complete(): Promise<void> {
+    const safePoint = await this.#rows.oracle.next()
+    await this.#rows.submit([
+      { type: 'put', key: META_SAFE_POINT, value: packRecord([safePoint]) },
+      { type: 'del', key: META_RESTORE },
+    ])
+    this.#rows.cache.clear() // What was looked up before everybody was shut out.
+    this.#rows.safePoint = safePoint
+    this.#rows.restoring = undefined
+  }
+
+  /** No record of any kind: a store whose keys were all deleted has those of the deletions. */
+  async #isEmpty(): Promise<boolean> {
+    if (this.#rows.locks.size > 0) return false
+    return (await this.#firstKey(CF_WRITE)) === undefined && (await this.#firstKey(CF_DEFAULT)) === undefined
+  }
+
+  async #notEmpty(left?: RestoreProgress): Promise<KvError<'precondition_failed'>> {
+    const { locks, engine } = this.#rows
+    const [locked] = locks.range()
+    const key = (await this.#firstKey(CF_WRITE)) ?? (await this.#firstKey(CF_DEFAULT)) ?? locked?.key ?? Buffer.alloc(0)
+    const newest = await engine.get(newestKey(key))
+    const write = newest && decodeNewest(newest)
+    const detail =
+      left === undefined
+        ? `the store is not empty: it has records of the key ${printKey(key)}`
+        : `the store holds a part of another backup, of ts ${left.ts}: continue with that one, or restore with restart=true`
+    return new KvError('precondition_failed', detail, { key, commitTs: write?.type === 'put' ? write.commitTs : 0 })
+  }
+
+  async #firstKey(cf: typeof CF_WRITE | typeof CF_DEFAULT): Promise<Buffer | undefined> {
+    const [entry] = await readPage(this.#rows.engine, { ...keyRange(cf), values: false }, 1)
+    return entry && decodeKey(entry[0])
+  }
+
+  /** Under a name that no backup has: cut off in the middle, it can be continued by nothing but doing it again. */
+  async #removeAll(left: RestoreProgress): Promise<RestoreProgress> {
+    const { engine } = this.#rows
+    if (left.lastKey === undefined) return left
+    await this.#rows.submit([putRestoreProgress({ ...left, id: NOBODY })])
+    for (const cf of [CF_WRITE, CF_DEFAULT, CF_NEWEST] as const)
+      for await (const page of pagesOf(engine, { ...keyRange(cf), values: false }, REMOVED_AT_A_TIME))
+        await this.#rows.submit(page.map(([key]) => ({ type: 'del', key })))
+    return { ...left, id: NOBODY, lastKey: undefined, pairs: 0, bytes: 0 }
+  }
+}
+
+/** As a commit leaves them. When the transaction began is not known; just before is as good. */
+function recordsOf({ key, value, commitTs }: Required<Pair>): EngineOp[] {
+  const startTs = commitTs - 1
+  const isShort = value.length <= SHORT_VALUE_BYTES_MAX
+  const write = encodeWrite({
+    type: 'put',
+    startTs,
+    commitTs,
+    shortValue: isShort ? value : undefined,
+    isProtected: false,
+    hasOverlappedRollback: false,
+  })
+  const records: EngineOp[] = [
+    { type: 'put', key: writeKey(key, commitTs), value: write },
+    { type: 'put', key: newestKey(key), value: encodeNewest(commitTs, write) },
+  ]
+  if (!isShort) records.push({ type: 'put', key: valueKey(key, startTs), value: asBuffer(value) })
+  return records
+}
