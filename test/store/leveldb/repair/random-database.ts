@@ -1,0 +1,176 @@
+import { packRecord } from '../../../../src/percolator/codec/record.js'
+import { openLevelDb } from '../../../../src/store/leveldb/engine/engine.js'
+import { openLevelDbStore } from '../../../../src/store/leveldb/leveldb-store.js'
+import type { Store } from '../../../../src/store/store.js'
+import type { Timestamp } from '../../../../src/timestamp.js'
+import type { Random } from '../../../anomalies/random.js'
+import { del, prewriteOf, put, START_MS, text, utf8 } from '../../support.js'
+
+export const LOCKED = '(locked)'
+export const ABSENT = '(absent)'
+export const REFUSED = '(below the safe point)'
+
+interface Version {
+  readonly commitTs: Timestamp
+  /** undefined: deleted. */
+  readonly value: string | undefined
+}
+
+/** What a database has to answer. */
+export class Model {
+  /** Newest first. */
+  readonly versions = new Map<string, readonly Version[]>()
+  /** All that were ever written. */
+  readonly keys = new Set<string>()
+  /** By key: start_ts. */
+  readonly locks = new Map<string, Timestamp>()
+  safePoint: Timestamp = 0
+  /** Above every timestamp in the database. */
+  newestTs: Timestamp = 0
+
+  read(key: string, ts: Timestamp): string {
+    if (ts < this.safePoint) return REFUSED
+    const startTs = this.locks.get(key)
+    if (startTs !== undefined && startTs <= ts) return LOCKED
+    return this.versions.get(key)?.find(({ commitTs }) => commitTs <= ts)?.value ?? ABSENT
+  }
+
+  newestCommit(key: string): Timestamp {
+    return this.versions.get(key)?.[0]?.commitTs ?? 0
+  }
+
+  /** Where the answers for a key may change. */
+  timesOf(key: string): Timestamp[] {
+    const times = (this.versions.get(key) ?? []).flatMap(({ commitTs }) => [commitTs - 1, commitTs])
+    return [...times.filter((ts) => ts >= this.safePoint), this.newestTs]
+  }
+
+  add(key: string, version: Version): void {
+    this.keys.add(key)
+    this.versions.set(key, [version, ...(this.versions.get(key) ?? [])])
+  }
+
+  /** The newest values alone, of all keys. */
+  present(): string {
+    const present = [...this.versions].flatMap(([key, [newest]]) => (newest?.value ? [`${key} ${newest.value}`] : []))
+    return present.sort().join('\n')
+  }
+}
+
+export interface RandomDatabase {
+  readonly model: Model
+  /** As it was after each of the last batches, whose end the log may lose. */
+  readonly presents: readonly string[]
+}
+
+export interface RandomDatabaseOptions {
+  readonly keys?: number
+  readonly rounds?: number
+  readonly txns?: number
+  /** Of the server that writes. */
+  readonly nowMs?: number
+}
+
+/**
+ * Writes a database with a history: puts, deletions, values short and long, rollbacks, locks that stay, outcomes, pins,
+ * collections, ranges that are deleted; in tables on some levels and in a log.
+ */
+export async function writeRandomDatabase(
+  directory: string,
+  random: Random,
+  { keys: keyCount = 150, rounds = 4, txns = 40, nowMs = START_MS }: RandomDatabaseOptions = {},
+): Promise<RandomDatabase> {
+  const model = new Model()
+  const keys = Array.from({ length: keyCount }, (_, i) => `key/${String(i).padStart(4, '0')}`)
+  const presents: string[] = []
+  let ms = nowMs
+  for (let round = 0; round < rounds; round++) {
+    const store = await openLevelDbStore({
+      directory,
+      durability: 'async',
+      now: () => ms,
+      openEngine: openLevelDb,
+    })
+    presents.splice(0, presents.length, model.present())
+    for (let i = 0; i < txns; i++) {
+      ms += random.below(20)
+      await step(store, model, random, keys)
+      presents.push(model.present())
+    }
+    await store.putOutcome({ key: utf8(`request ${round}`), record: packRecord([round, round, round]) })
+    if (random.chance(0.3) && round < rounds - 1) await collect(store, model)
+    if (round === rounds - 1) await leaveLocks(store, model, random, keys, presents)
+    model.newestTs = await store.tso(1)
+    await store.close()
+    if (!random.chance(0.3)) continue
+    const engine = await openLevelDb(directory)
+    await engine.compactRange(Buffer.alloc(0), Buffer.alloc(8, 0xff))
+    await engine.close()
+  }
+  return { model, presents }
+}
+
+async function step(store: Store, model: Model, random: Random, keys: readonly string[]): Promise<void> {
+  const chosen = random.shuffled(keys).slice(0, 1 + random.below(8))
+  const startTs = await store.tso(1)
+  const valueFor = (key: string): string => {
+    const value = `${key} at ${startTs} `
+    return random.chance(0.1) ? value.repeat(10 + random.below(60)) : value
+  }
+  const written = new Map(chosen.map((key) => [key, random.chance(0.15) ? undefined : valueFor(key)]))
+  const mutations = [...written].map(([key, value]) => (value === undefined ? del(key) : put(key, value)))
+  const dice = random.below(20)
+  if (dice === 0) return store.rollback({ keys: chosen.map(utf8), startTs }).then(() => {})
+  if (dice === 1) {
+    await store.prewrite(prewriteOf(startTs, mutations))
+    return store.rollback({ keys: chosen.map(utf8), startTs }).then(() => {})
+  }
+  if (dice === 2 && random.chance(0.4)) {
+    const [start, end] = [...random.shuffled(keys).slice(0, 2)].sort() as [string, string]
+    await store.deleteRange({ start: utf8(start), end: utf8(end) })
+    for (const key of model.versions.keys()) if (key >= start && key < end) model.versions.delete(key)
+    return
+  }
+  let commitTs: Timestamp
+  if (random.chance(0.5)) {
+    commitTs = (await store.prewrite(prewriteOf(startTs, mutations, { tryOnePc: true }))).onePcCommitTs ?? 0
+  } else {
+    await store.prewrite(prewriteOf(startTs, mutations))
+    commitTs = await store.tso(1)
+    await store.commit({ keys: chosen.map(utf8), startTs, commitTs })
+  }
+  for (const [key, value] of written) model.add(key, { commitTs, value })
+}
+
+async function collect(store: Store, model: Model): Promise<void> {
+  const safePoint = await store.tso(1)
+  await store.collect(safePoint)
+  model.safePoint = safePoint
+  for (const [key, [newest]] of model.versions)
+    model.versions.set(key, newest === undefined || newest.value === undefined ? [] : [newest])
+}
+
+async function leaveLocks(
+  store: Store,
+  model: Model,
+  random: Random,
+  keys: readonly string[],
+  presents: string[],
+): Promise<void> {
+  for (let i = 0; i < 4; i++) {
+    const chosen = random.shuffled(keys).filter((key) => !model.locks.has(key))
+    const mutations = chosen.slice(0, 3).map((key) => put(key, `${key} locked ${'x'.repeat(random.below(400))}`))
+    const startTs = await store.tso(1)
+    const primary = utf8(chosen[0] as string)
+    await store.prewrite(prewriteOf(startTs, mutations, { primary }))
+    for (const { key } of mutations) model.keys.add(text(key)) && model.locks.set(text(key), startTs)
+    if (i % 2 === 0) continue
+    // Its client died after the commit of the primary.
+    const commitTs = await store.tso(1)
+    await store.commit({ keys: [primary], startTs, commitTs })
+    model.locks.delete(text(primary))
+    model.add(text(primary), { commitTs, value: text((mutations[0] as { value: Uint8Array }).value) })
+    presents.push(model.present())
+  }
+  await store.putServerRecord('pin/a', packRecord([await store.tso(1), 1]))
+}
