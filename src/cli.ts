@@ -3,7 +3,7 @@ import type { Command } from './commands/command.js'
 import { UsageError } from './server/flags.js'
 import { UnusableAddress } from './server/listen-address.js'
 import { UnusableFile } from './server/unusable-file.js'
-import { DataDirectoryError } from './store/leveldb/directory/data-directory-error.js'
+import { DataDirectoryError } from './store/leveldb/data-directory-error.js'
 import { version } from './version.js'
 
 /** Every command, loaded when it is asked for, with its line in the help. */

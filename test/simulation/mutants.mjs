@@ -185,7 +185,7 @@ const MUTANTS = [
   ],
   [
     'CF_NEWEST keeps what is collected',
-    'store/leveldb/records/engine-ops',
+    'store/leveldb/rows/engine-ops',
     'if (storedTs(key) === mutation.commitTs)',
     'if (false)',
   ],
@@ -255,7 +255,7 @@ const MUTANTS = [
   ['ages go by the wall clock', 'oracle/clock', 'return this.now() - this.#jumpedMs;', 'return this.now();'],
   [
     'what the clock jumped by is not saved',
-    'store/leveldb/records/saved-mark',
+    'store/leveldb/rows/saved-mark',
     'jumps.length === 0 ? [mark]',
     'jumps !== undefined ? [mark]',
   ],

@@ -3,19 +3,14 @@ import { CLOCK_MS_MAX, Clock } from '../../oracle/clock.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import type { RestoreProgress, Store } from '../store.js'
-import {
-  cursorSecretOf,
-  META_SAFE_POINT,
-  openDataDirectory,
-  readMetaNumber,
-  unusable,
-} from './directory/data-directory.js'
-import { DataDirectoryError } from './directory/data-directory-error.js'
-import { logBytesOf } from './directory/disk-space.js'
+import { DataDirectoryError } from './data-directory-error.js'
+import { cursorSecretOf, openDataDirectory, unusable } from './directory/data-directory.js'
 import { OwnFiles, ownedEngine } from './directory/own-files.js'
+import { logBytesOf } from './engine/disk-space.js'
 import type { Engine } from './engine/engine.js'
+import { readMetaNumber } from './engine/meta-number.js'
 import { startScrub } from './integrity/scrub.js'
-import { readMark } from './records/saved-mark.js'
+import { META_SAFE_POINT } from './records/keyspace.js'
 import { Changes } from './rows/changes.js'
 import { Collection } from './rows/collection.js'
 import { compact, diskBytes } from './rows/compaction.js'
@@ -24,6 +19,7 @@ import { ReadValidation } from './rows/read-validation.js'
 import { Reads } from './rows/reads.js'
 import { Restoration } from './rows/restoration.js'
 import { RowStore } from './rows/row-store.js'
+import { readMark } from './rows/saved-mark.js'
 import { ServerRecords } from './rows/server-records.js'
 import { StoredOutcomes } from './rows/stored-outcomes.js'
 

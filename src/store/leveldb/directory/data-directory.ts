@@ -1,24 +1,19 @@
 import { randomBytes } from 'node:crypto'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { packRecord, unpackRecord } from '../../../percolator/codec/record.js'
+import { DataDirectoryError } from '../data-directory-error.js'
 import { sealedEngine } from '../engine/checksum.js'
 import { type Engine, type EngineOp, readPage } from '../engine/engine.js'
+import { readMetaNumber } from '../engine/meta-number.js'
 import { crc32c } from '../files/crc32c.js'
-import { metaKey } from '../records/keyspace.js'
-import { DataDirectoryError } from './data-directory-error.js'
+import { damagedDirectory, isLocked } from '../files/sound-directory.js'
+import { META_CURSOR_SECRET, META_FORMAT, META_MARK } from '../records/keyspace.js'
 import { buildNewest } from './newest-records.js'
 import { openVerified } from './open-verified.js'
 import { sealRecords } from './seal-records.js'
-import { damagedDirectory, isLocked } from './sound-directory.js'
 
 /** Written by this version; a database of a higher one is refused. */
 export const FORMAT_VERSION = 3
-
-export const META_FORMAT = metaKey('format')
-export const META_MARK = metaKey('oracle/mark')
-export const META_SAFE_POINT = metaKey('gc/safe_point')
-export const META_RESTORE = metaKey('restore')
-const META_CURSOR_SECRET = metaKey('cursor/secret')
 
 /**
  * Opens the LevelDB of a directory, makes one where there is none, and checks that it is PerKV's and not too new.
@@ -102,14 +97,5 @@ export async function cursorSecretOf(engine: Engine): Promise<Uint8Array> {
   if (stored !== undefined) return stored
   const value = randomBytes(32)
   await engine.write([{ type: 'put', key: META_CURSOR_SECRET, value }], true)
-  return value
-}
-
-/** 0 when there is none. */
-export async function readMetaNumber(engine: Engine, key: Buffer): Promise<number> {
-  const bytes = await engine.get(key)
-  if (bytes === undefined) return 0
-  const [value] = unpackRecord(bytes, 'meta', 1)
-  if (typeof value !== 'number' || !Number.isSafeInteger(value)) throw new CorruptRecord('a meta record is no number')
   return value
 }

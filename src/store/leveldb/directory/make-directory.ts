@@ -1,6 +1,6 @@
 import { mkdir, rmdir, stat } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
-import { DataDirectoryError } from './data-directory-error.js'
+import { DataDirectoryError } from '../data-directory-error.js'
 import { removeUnused } from './never-used.js'
 import { syncDirectory } from './sync-directory.js'
 

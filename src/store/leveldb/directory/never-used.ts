@@ -1,11 +1,11 @@
 import { readFile, rm, rmdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { readLog } from '../files/log-file.js'
+import { requireUnlocked } from '../files/sound-directory.js'
 import { sizesOf, verifyFiles } from '../files/verify-files.js'
 import { batchKeys } from '../files/write-batch.js'
 import { metaKey } from '../records/keyspace.js'
 import { holdDirectory } from './directory-hold.js'
-import { requireUnlocked } from './sound-directory.js'
 
 /** What a start writes by itself. */
 const OF_A_START = ['format', 'oracle/mark', 'cursor/secret'].map(metaKey)

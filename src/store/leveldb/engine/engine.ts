@@ -1,10 +1,10 @@
 import { ClassicLevel } from 'classic-level'
 import { inSlices } from '../../../event-loop/slices.js'
 import { type DirectoryHold, holdDirectory } from '../directory/directory-hold.js'
-import { requireRoom } from '../directory/disk-space.js'
 import { makeDirectory } from '../directory/make-directory.js'
-import { dropTornEdit, requireSound } from '../directory/sound-directory.js'
 import { syncDirectory } from '../directory/sync-directory.js'
+import { dropTornEdit, requireSound } from '../files/sound-directory.js'
+import { requireRoom } from './disk-space.js'
 
 export type EngineOp =
   | { readonly type: 'put'; readonly key: Buffer; readonly value: Buffer }

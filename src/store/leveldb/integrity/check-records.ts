@@ -3,7 +3,6 @@ import { decodeLock } from '../../../percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../../percolator/codec/record.js'
 import { decodeWrite } from '../../../percolator/codec/write.js'
 import { type Timestamp, timestampFromMs } from '../../../timestamp.js'
-import { META_FORMAT, META_MARK, META_RESTORE, META_SAFE_POINT } from '../directory/data-directory.js'
 import { opened } from '../engine/checksum.js'
 import { type Engine, type EngineRange, pagesOf } from '../engine/engine.js'
 import {
@@ -14,12 +13,16 @@ import {
   CF_WRITE,
   lockKey,
   META,
+  META_FORMAT,
+  META_MARK,
+  META_RESTORE,
+  META_SAFE_POINT,
   newestKey,
   OUTCOMES,
   versionRange,
 } from '../records/keyspace.js'
 import { recordName } from '../records/record-name.js'
-import { putUnknownRestore } from '../records/restore-progress.js'
+import { putUnknownRestore } from '../rows/restore-progress.js'
 import { checkKey, type DamagedRecord, type KeyRecords, type Problem, type Suspects } from './check-key.js'
 import type { DamagedRanges } from './damaged-ranges.js'
 

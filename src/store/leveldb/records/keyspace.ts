@@ -44,3 +44,9 @@ export function keyRange(cf: ColumnFamily, start?: Uint8Array, end?: Uint8Array)
     lt: end === undefined ? Buffer.of(cf + 1) : encodeKey(cf, end),
   }
 }
+
+export const META_FORMAT = metaKey('format')
+export const META_MARK = metaKey('oracle/mark')
+export const META_SAFE_POINT = metaKey('gc/safe_point')
+export const META_RESTORE = metaKey('restore')
+export const META_CURSOR_SECRET = metaKey('cursor/secret')

@@ -1,7 +1,6 @@
-import { META_RESTORE } from '../directory/data-directory.js'
 import type { LostRecords, StoredRange } from '../files/lost-records.js'
 import type { DamagedRanges } from '../integrity/damaged-ranges.js'
-import { CF_LOCK, CF_NEWEST, CF_WRITE, META, metaKey, OUTCOMES } from '../records/keyspace.js'
+import { CF_LOCK, CF_NEWEST, CF_WRITE, META, META_RESTORE, metaKey, OUTCOMES } from '../records/keyspace.js'
 import { placeName, recordName } from '../records/record-name.js'
 
 /** Something that clients wrote and that can't be read any more, or may not be as they wrote it. */

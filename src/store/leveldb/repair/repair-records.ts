@@ -7,28 +7,30 @@ import { decodeWrite } from '../../../percolator/codec/write.js'
 import type { Lock } from '../../../percolator/lock.js'
 import { sameKey } from '../../../percolator/row.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../../timestamp.js'
-import {
-  convertFormat,
-  FORMAT_VERSION,
-  formatOp,
-  META_FORMAT,
-  META_MARK,
-  META_SAFE_POINT,
-  readFormat,
-  readMetaNumber,
-} from '../directory/data-directory.js'
-import { DataDirectoryError } from '../directory/data-directory-error.js'
+import { DataDirectoryError } from '../data-directory-error.js'
+import { convertFormat, FORMAT_VERSION, formatOp, readFormat } from '../directory/data-directory.js'
 import { opened, sealedEngine } from '../engine/checksum.js'
 import { type Engine, type EngineOp, pagesOf } from '../engine/engine.js'
+import { readMetaNumber } from '../engine/meta-number.js'
 import type { LostRecords, StoredRange } from '../files/lost-records.js'
 import { progressOf } from '../integrity/check-directory.js'
 import { MARK_MAX, type Problem } from '../integrity/check-key.js'
 import { checkRecords } from '../integrity/check-records.js'
 import { DamagedRanges } from '../integrity/damaged-ranges.js'
-import { CF_LOCK, CF_WRITE, keyRange, lockKey, versionRange, writeKey } from '../records/keyspace.js'
-import { NewestTimestamp, pinsIn } from '../records/newest-timestamp.js'
+import {
+  CF_LOCK,
+  CF_WRITE,
+  keyRange,
+  lockKey,
+  META_FORMAT,
+  META_MARK,
+  META_SAFE_POINT,
+  versionRange,
+  writeKey,
+} from '../records/keyspace.js'
 import { recordName } from '../records/record-name.js'
 import { holds, type Loss, lossesOf, lossOfKey } from './loss.js'
+import { NewestTimestamp, pinsIn } from './newest-timestamp.js'
 
 const OPS_AT_A_TIME = 1000
 /** So far above all else that a mark looks wrong. */

@@ -7,11 +7,10 @@ import { type Mutation, sameKey } from '../../../percolator/row.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import type { Pace } from '../../store.js'
-import { META_SAFE_POINT } from '../directory/data-directory.js'
 import { readPage } from '../engine/engine.js'
-import { CF_DEFAULT, CF_WRITE, keyRange, versionRange, writeKey } from '../records/keyspace.js'
-import { readAllValues, userKeys } from '../records/row-reader.js'
+import { CF_DEFAULT, CF_WRITE, keyRange, META_SAFE_POINT, versionRange, writeKey } from '../records/keyspace.js'
 import { Compaction, type Walked } from './compaction.js'
+import { readAllValues, userKeys } from './row-reader.js'
 import { KEYS_AT_A_TIME, type RowStore } from './row-store.js'
 
 /** Write records of a step of a collection. */

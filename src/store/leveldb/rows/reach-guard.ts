@@ -2,7 +2,7 @@ import { keyText } from '../../../bytes/key-text.js'
 import { beyondReach, endsAsDecided, type Reaches, reachesBeyond } from '../../../percolator/reach.js'
 import { type Mutation, type RowView, type TxnRecord, txnRecord } from '../../../percolator/row.js'
 import type { Timestamp } from '../../../timestamp.js'
-import { readHistory } from '../records/row-reader.js'
+import { readHistory } from './row-reader.js'
 import type { RowStore } from './row-store.js'
 
 /** @throws KvError `forbidden` where the mutations end a transaction otherwise than the caller may. */

@@ -4,7 +4,7 @@ import { inSlices } from '../../../event-loop/slices.js'
 import { isNewer, judgeLock, readChanged } from '../../../percolator/actions/validate-reads.js'
 import type { ValidateReadsRequest } from '../../../percolator/api.js'
 import type { LockEntry } from '../memory/lock-table.js'
-import { findVersion, readVersions } from '../records/row-reader.js'
+import { findVersion, readVersions } from './row-reader.js'
 import { KEYS_AT_A_TIME, type RowStore } from './row-store.js'
 
 /** Checks, for a serializable transaction, that what it read is still so at its commit timestamp. */

@@ -30,8 +30,8 @@ import { LongReads } from '../engine/long-reads.js'
 import type { LockEntry } from '../memory/lock-table.js'
 import { CF_WRITE, keyRange, newestKey, valueKey } from '../records/keyspace.js'
 import { decodeNewest } from '../records/newest-record.js'
-import { readOlderVersion } from '../records/older-versions.js'
-import { readAllValues, readHistory, readValues, readVersions, scanVersions } from '../records/row-reader.js'
+import { readOlderVersion } from './older-versions.js'
+import { readAllValues, readHistory, readValues, readVersions, scanVersions } from './row-reader.js'
 import { inKeyOrder, isInFlight, KEYS_AT_A_TIME, PAGE, type RowStore } from './row-store.js'
 
 const NOT_FOUND: GetAnswer = { found: false }

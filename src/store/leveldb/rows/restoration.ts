@@ -7,11 +7,20 @@ import { decodeKey } from '../../../percolator/codec/key.js'
 import { packRecord } from '../../../percolator/codec/record.js'
 import { encodeWrite } from '../../../percolator/codec/write.js'
 import type { RestoreProgress, RestoreSource, Store } from '../../store.js'
-import { META_RESTORE, META_SAFE_POINT } from '../directory/data-directory.js'
 import { type EngineOp, pagesOf, readPage } from '../engine/engine.js'
-import { CF_DEFAULT, CF_NEWEST, CF_WRITE, keyRange, newestKey, valueKey, writeKey } from '../records/keyspace.js'
+import {
+  CF_DEFAULT,
+  CF_NEWEST,
+  CF_WRITE,
+  keyRange,
+  META_RESTORE,
+  META_SAFE_POINT,
+  newestKey,
+  valueKey,
+  writeKey,
+} from '../records/keyspace.js'
 import { decodeNewest, encodeNewest } from '../records/newest-record.js'
-import { NOBODY, putRestoreProgress, readRestoreProgress } from '../records/restore-progress.js'
+import { NOBODY, putRestoreProgress, readRestoreProgress } from './restore-progress.js'
 import type { RowStore } from './row-store.js'
 
 /** Records removed in one batch. */

@@ -14,22 +14,30 @@ import type { HistoryDepth, Mutation, Outcome, RowView } from '../../../percolat
 import type { WriteRecord } from '../../../percolator/write.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import type { RestoreProgress } from '../../store.js'
-import { META_SAFE_POINT, readMetaNumber } from '../directory/data-directory.js'
 import { type Engine, type EngineOp, pagesOf, readPage } from '../engine/engine.js'
 import { GroupCommit } from '../engine/group-commit.js'
 import { LookUps } from '../engine/look-ups.js'
+import { readMetaNumber } from '../engine/meta-number.js'
 import { Latches } from '../memory/latches.js'
 import { type LockEntry, LockTable } from '../memory/lock-table.js'
 import { LockWaits } from '../memory/lock-waits.js'
 import { RecentWrites } from '../memory/recent-writes.js'
 import { VersionCache } from '../memory/version-cache.js'
-import { engineOps, type NewestKnown } from '../records/engine-ops.js'
-import { AHEAD_RANGE, aheadKey, aheadRange, CF_LOCK, keyRange, newestKey } from '../records/keyspace.js'
+import {
+  AHEAD_RANGE,
+  aheadKey,
+  aheadRange,
+  CF_LOCK,
+  keyRange,
+  META_SAFE_POINT,
+  newestKey,
+} from '../records/keyspace.js'
 import { decodeNewest, decodeNewestTs } from '../records/newest-record.js'
-import { readRestoreProgress } from '../records/restore-progress.js'
-import { readHistory } from '../records/row-reader.js'
-import { putMark } from '../records/saved-mark.js'
+import { engineOps, type NewestKnown } from './engine-ops.js'
 import { reachGuard } from './reach-guard.js'
+import { readRestoreProgress } from './restore-progress.js'
+import { readHistory } from './row-reader.js'
+import { putMark } from './saved-mark.js'
 
 /** Keys whose rows are read from LevelDB at once, and latched together where a whole range is walked. */
 export const KEYS_AT_A_TIME = 256

@@ -1,6 +1,7 @@
-import { formatOp, META_FORMAT } from '../../../../src/store/leveldb/directory/data-directory.js'
+import { formatOp } from '../../../../src/store/leveldb/directory/data-directory.js'
 import { opened } from '../../../../src/store/leveldb/engine/checksum.js'
 import { type Engine, type EngineOp, openLevelDb, pagesOf } from '../../../../src/store/leveldb/engine/engine.js'
+import { META_FORMAT } from '../../../../src/store/leveldb/records/keyspace.js'
 
 export const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }
 

@@ -1,7 +1,7 @@
 import { copyFile, mkdir, readdir, readFile, rename, rm, symlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { DataDirectoryError } from '../../../../src/store/leveldb/directory/data-directory-error.js'
+import { DataDirectoryError } from '../../../../src/store/leveldb/data-directory-error.js'
 import * as holding from '../../../../src/store/leveldb/directory/directory-hold.js'
 import { DirectoryLost, OwnFiles, ownedEngine } from '../../../../src/store/leveldb/directory/own-files.js'
 import { openLevelDb } from '../../../../src/store/leveldb/engine/engine.js'

@@ -1,7 +1,7 @@
 import { copyFile, link, mkdir, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { DataDirectoryError } from '../../../../src/store/leveldb/directory/data-directory-error.js'
+import { DataDirectoryError } from '../../../../src/store/leveldb/data-directory-error.js'
 import { openLevelDb } from '../../../../src/store/leveldb/engine/engine.js'
 import { crc32c, maskedCrc } from '../../../../src/store/leveldb/files/crc32c.js'
 import { readLog } from '../../../../src/store/leveldb/files/log-file.js'

@@ -7,9 +7,9 @@ import { decodeKeyTs } from '../../../../src/percolator/codec/key.js'
 import { decodeLock } from '../../../../src/percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../../../src/percolator/codec/record.js'
 import { decodeWrite } from '../../../../src/percolator/codec/write.js'
-import { META_MARK, META_SAFE_POINT, readMetaNumber } from '../../../../src/store/leveldb/directory/data-directory.js'
 import { sealedEngine } from '../../../../src/store/leveldb/engine/checksum.js'
 import { type Engine, type EngineOp, openLevelDb, pagesOf } from '../../../../src/store/leveldb/engine/engine.js'
+import { readMetaNumber } from '../../../../src/store/leveldb/engine/meta-number.js'
 import { mendedTable } from '../../../../src/store/leveldb/files/table-file.js'
 import { checkDirectory } from '../../../../src/store/leveldb/integrity/check-directory.js'
 import { openLevelDbStore } from '../../../../src/store/leveldb/leveldb-store.js'
@@ -18,6 +18,8 @@ import {
   CF_LOCK,
   CF_NEWEST,
   CF_WRITE,
+  META_MARK,
+  META_SAFE_POINT,
   newestKey,
   writeKey,
 } from '../../../../src/store/leveldb/records/keyspace.js'

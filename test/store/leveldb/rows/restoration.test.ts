@@ -1,8 +1,7 @@
 import { expect, test } from 'vitest'
 import { invalid } from '../../../../src/errors/kv-error.js'
-import { META_RESTORE } from '../../../../src/store/leveldb/directory/data-directory.js'
 import { type Engine, openLevelDb } from '../../../../src/store/leveldb/engine/engine.js'
-import { CF_NEWEST } from '../../../../src/store/leveldb/records/keyspace.js'
+import { CF_NEWEST, META_RESTORE } from '../../../../src/store/leveldb/records/keyspace.js'
 import { repairDirectory } from '../../../../src/store/leveldb/repair/repair-directory.js'
 import type { Store } from '../../../../src/store/store.js'
 import {

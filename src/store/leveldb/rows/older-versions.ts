@@ -4,7 +4,7 @@ import { decodeWrite } from '../../../percolator/codec/write.js'
 import { isData, type WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { type EngineReader, pagesOf } from '../engine/engine.js'
-import { CF_WRITE, versionRange, writeKey } from './keyspace.js'
+import { CF_WRITE, versionRange, writeKey } from '../records/keyspace.js'
 
 /** Iterators open at a time. */
 const ITERATORS_MAX = 64

@@ -6,8 +6,8 @@ import { endsHistory, type HistoryDepth, sameKey } from '../../../percolator/row
 import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { type EngineReader, pagesOf } from '../engine/engine.js'
-import { CF_DEFAULT, CF_NEWEST, CF_WRITE, keyRange, newestKey, valueKey, versionRange } from './keyspace.js'
-import { decodeNewest } from './newest-record.js'
+import { CF_DEFAULT, CF_NEWEST, CF_WRITE, keyRange, newestKey, valueKey, versionRange } from '../records/keyspace.js'
+import { decodeNewest } from '../records/newest-record.js'
 import { readOlderVersions, walkOlderVersions } from './older-versions.js'
 
 /** The usual history is one record; the second tells that there are more. */

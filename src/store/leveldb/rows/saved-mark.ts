@@ -2,9 +2,9 @@ import { CLOCK_MS_MAX, type Jump } from '../../../oracle/clock.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { asInteger, asList, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
 import { physicalMs, type Timestamp } from '../../../timestamp.js'
-import { META_MARK } from '../directory/data-directory.js'
-import { DataDirectoryError } from '../directory/data-directory-error.js'
+import { DataDirectoryError } from '../data-directory-error.js'
 import type { Engine, EngineOp } from '../engine/engine.js'
+import { META_MARK } from '../records/keyspace.js'
 
 /** Where the last run left the oracle and its clock. */
 export interface SavedMark {

@@ -6,8 +6,8 @@ import { type Mutation, sameKey } from '../../../percolator/row.js'
 import { isData } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { EngineOp } from '../engine/engine.js'
-import { lockKey, newestKey, valueKey, writeKey } from './keyspace.js'
-import { encodeNewest } from './newest-record.js'
+import { lockKey, newestKey, valueKey, writeKey } from '../records/keyspace.js'
+import { encodeNewest } from '../records/newest-record.js'
 
 /** What is known of a key's Puts and Deletes without reading CF_WRITE. */
 export interface NewestKnown {

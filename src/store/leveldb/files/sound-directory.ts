@@ -1,8 +1,8 @@
 import { access, open } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ClassicLevel } from 'classic-level'
-import { readManifest, sizesOf, verifyFiles } from '../files/verify-files.js'
-import { DataDirectoryError } from './data-directory-error.js'
+import { DataDirectoryError } from '../data-directory-error.js'
+import { readManifest, sizesOf, verifyFiles } from './verify-files.js'
 
 /**
  * For a LevelDB that is going to be opened: once it is open it has dropped what it could not read. Changes nothing.

@@ -1,10 +1,10 @@
 import { asInteger, unpackRecord } from '../../../percolator/codec/record.js'
 import type { Timestamp } from '../../../timestamp.js'
-import { META_SAFE_POINT, readMetaNumber } from '../directory/data-directory.js'
 import { type Engine, pagesOf } from '../engine/engine.js'
+import { readMetaNumber } from '../engine/meta-number.js'
 import { type KeyRecords, MARK_MAX } from '../integrity/check-key.js'
-import { metaKey } from './keyspace.js'
-import { readRestoreProgress } from './restore-progress.js'
+import { META_SAFE_POINT, metaKey } from '../records/keyspace.js'
+import { readRestoreProgress } from '../rows/restore-progress.js'
 
 /**
  * The highest timestamp in a database, but for what clients wrote in the future: records that are on the list of those, and

@@ -1,8 +1,8 @@
 import { asBuffer } from '../../../bytes/key-text.js'
 import { asBytes, asInteger, asOptionalBytes, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
 import type { RestoreProgress } from '../../store.js'
-import { META_RESTORE } from '../directory/data-directory.js'
 import type { Engine, EngineOp } from '../engine/engine.js'
+import { META_RESTORE } from '../records/keyspace.js'
 
 const RESTORE = 'restore'
 /** No backup has it: what is left of one that is being removed, or of one unknown, belongs to nobody. */

@@ -1,0 +1,89 @@
+import { readdir, readFile } from 'node:fs/promises'
+import { posix } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+
+const SRC = fileURLToPath(new URL('../src/', import.meta.url))
+
+/**
+ * The layers of `src/`, lowest first; docs/architecture.md draws them. A file imports its own folder, and what stands in an
+ * earlier row; folders of one row do not know each other. Each entry is a folder with the folders in it that have no entry
+ * of their own, or a file.
+ */
+const LAYERS: readonly (readonly string[])[] = [
+  ['limits.ts', 'timestamp.ts', 'version.ts'],
+  ['event-loop'],
+  ['errors'],
+  ['bytes'],
+  ['percolator'],
+  ['oracle', 'coordinator', 'backup', 'access'],
+  ['store'],
+  ['store/leveldb/data-directory-error.ts'],
+  ['store/leveldb/files'],
+  ['store/leveldb/records'],
+  ['store/leveldb/engine', 'store/leveldb/memory'],
+  ['store/leveldb/directory', 'store/leveldb/rows'],
+  ['store/leveldb/integrity'],
+  ['store/leveldb/repair'],
+  ['store/leveldb'],
+  ['txn', 'gc'],
+  ['client/http'],
+  ['client'],
+  ['http/wire'],
+  ['http/connections'],
+  ['http/admission'],
+  ['http/routes'],
+  ['http'],
+  ['server'],
+  ['commands'],
+  ['cli.ts'],
+]
+
+/** The row of a file, by its longest entry. @throws Error for a file that belongs to no layer. */
+function layerOf(file: string): { readonly row: number; readonly entry: string } {
+  let found = { row: -1, entry: '' }
+  for (const [row, entries] of LAYERS.entries())
+    for (const entry of entries)
+      if ((file === entry || file.startsWith(`${entry}/`)) && entry.length > found.entry.length) found = { row, entry }
+  if (found.row === -1) throw new Error(`src/${file} belongs to no layer: give it a place in ${import.meta.url}`)
+  return found
+}
+
+function importsOf(file: string, source: string): string[] {
+  return [...source.matchAll(/(?:from |import\(|import )'(\.[^']+)\.js'/g)].map(([, specifier = '']) =>
+    posix.join(posix.dirname(file), `${specifier}.ts`),
+  )
+}
+
+/** Upward imports that are still there. */
+const UPWARD: readonly string[] = [
+  'bytes/answer-size.ts imports percolator/api.ts',
+  'bytes/key-range.ts imports percolator/api.ts',
+  'client/http/autocommit.ts imports client/idempotency-key.ts',
+  'client/http/autocommit.ts imports client/key-range.ts',
+  'client/http/autocommit.ts imports client/options.ts',
+  'client/http/http-transport.ts imports client/options.ts',
+  'coordinator/uncertain.ts imports client/http/connection-error.ts',
+  'coordinator/uncertain.ts imports client/http/server-error.ts',
+  'errors/kv-error.ts imports percolator/api.ts',
+  'http/admission/raw-bodies.ts imports http/routes/context.ts',
+  'http/connections/bare-answers.ts imports http/admission/receiving.ts',
+  'http/wire/answer-version.ts imports http/connections/browser-safety.ts',
+  'store/leveldb/engine/engine.ts imports store/leveldb/directory/directory-hold.ts',
+  'store/leveldb/engine/engine.ts imports store/leveldb/directory/make-directory.ts',
+  'store/leveldb/engine/engine.ts imports store/leveldb/directory/sync-directory.ts',
+]
+
+test('imports point downwards', async () => {
+  const files = (await readdir(SRC, { recursive: true })).filter((file) => file.endsWith('.ts'))
+  const upward: string[] = []
+  for (const file of files) {
+    const own = layerOf(file)
+    for (const imported of importsOf(file, await readFile(SRC + file, 'utf8'))) {
+      const other = layerOf(imported)
+      if (other.entry !== own.entry && other.row >= own.row) upward.push(`${file} imports ${imported}`)
+    }
+  }
+  expect(upward.sort()).toEqual(UPWARD)
+  expect(files.length).toBeGreaterThan(200)
+})
