@@ -57,15 +57,12 @@ function importsOf(file: string, source: string): string[] {
 
 /** Upward imports that are still there. */
 const UPWARD: readonly string[] = [
-  'bytes/answer-size.ts imports percolator/api.ts',
-  'bytes/key-range.ts imports percolator/api.ts',
   'client/http/autocommit.ts imports client/idempotency-key.ts',
   'client/http/autocommit.ts imports client/key-range.ts',
   'client/http/autocommit.ts imports client/options.ts',
   'client/http/http-transport.ts imports client/options.ts',
   'coordinator/uncertain.ts imports client/http/connection-error.ts',
   'coordinator/uncertain.ts imports client/http/server-error.ts',
-  'errors/kv-error.ts imports percolator/api.ts',
   'http/admission/raw-bodies.ts imports http/routes/context.ts',
   'http/connections/bare-answers.ts imports http/admission/receiving.ts',
   'http/wire/answer-version.ts imports http/connections/browser-safety.ts',

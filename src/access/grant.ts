@@ -1,7 +1,8 @@
+import type { KeyRange } from '../bytes/key-range.js'
 import { afterPrefix } from '../bytes/key-range.js'
 import { asBuffer } from '../bytes/key-text.js'
-import { KvError, printKey } from '../errors/kv-error.js'
-import type { KeyRange } from '../percolator/api.js'
+import { KvError } from '../errors/kv-error.js'
+import { printKey } from '../errors/print-key.js'
 import type { Reaches } from '../percolator/reach.js'
 
 export interface Rights {

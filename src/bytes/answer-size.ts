@@ -1,5 +1,4 @@
-import { KvError } from '../errors/kv-error.js'
-import type { LockInfo } from '../percolator/api.js'
+import type { LockInfo } from '../errors/lock-info.js'
 
 /**
  * What a key or a value costs in memory beside its bytes, in objects and Buffers. Measured in Node 20: 170 bytes per key
@@ -31,10 +30,4 @@ export function lockCost({ key, primary, secondaries }: Pick<LockInfo, 'key' | '
   let bytes = entryCost(key) + entryCost(primary)
   for (const secondary of secondaries) bytes += secondary.length
   return bytes
-}
-
-/** @param limit in bytes. */
-export function answerTooLarge(limit: number): KvError<'payload_too_large'> {
-  const detail = `the answer takes over ${limit} bytes, ${ENTRY_BYTES} per key and per value included: ask for less`
-  return new KvError('payload_too_large', detail, { limit })
 }

@@ -1,5 +1,10 @@
-import type { KeyRange } from '../percolator/api.js'
 import { keyText } from './key-text.js'
+
+/** `[start, end)`; an absent bound is open. */
+export interface KeyRange {
+  readonly start?: Uint8Array | undefined
+  readonly end?: Uint8Array | undefined
+}
 
 /** The first key after `key`. */
 export function afterKey(key: Uint8Array): Uint8Array {

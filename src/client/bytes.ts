@@ -1,4 +1,4 @@
-import { printKey } from '../errors/kv-error.js'
+import { printKey } from '../errors/print-key.js'
 import { oneOf } from './options.js'
 
 /** A key or a value: bytes, or text, which stands for its UTF-8. */

@@ -1,4 +1,4 @@
-import { printKey } from '../errors/kv-error.js'
+import { printKey } from '../errors/print-key.js'
 
 /** @throws TypeError */
 export function requireSafeInteger(by: number): void {

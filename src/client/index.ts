@@ -2,7 +2,8 @@
 
 export { isUncertain } from '../coordinator/uncertain.js'
 export { Undetermined } from '../coordinator/undetermined.js'
-export { type ErrorCode, type ErrorFields, isKvError, isRetryable, KvError } from '../errors/kv-error.js'
+export { isKvError, isRetryable, KvError } from '../errors/kv-error.js'
+export type { ErrorCode, ErrorFields } from '../errors/registry.js'
 export { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 export type { As, Bytes, Read } from './bytes.js'
 export {

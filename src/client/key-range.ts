@@ -1,5 +1,5 @@
+import type { KeyRange } from '../bytes/key-range.js'
 import { afterKey, afterPrefix } from '../bytes/key-range.js'
-import type { KeyRange } from '../percolator/api.js'
 import { type Bytes, toBytes } from './bytes.js'
 import { BYTES, type Kinds } from './options.js'
 

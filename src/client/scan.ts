@@ -1,6 +1,6 @@
 import { pairBytes } from '../bytes/answer-size.js'
+import type { KeyRange } from '../bytes/key-range.js'
 import type { MergedPair } from '../coordinator/write-buffer.js'
-import type { KeyRange } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import { isAnswerTooLarge } from './answer-too-large.js'
 import { AS, type As, type Read, readKey, readValue } from './bytes.js'

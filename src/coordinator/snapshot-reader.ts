@@ -1,5 +1,6 @@
+import type { KeyRange } from '../bytes/key-range.js'
 import { eitherSignal, type LateSignal } from '../event-loop/late-signal.js'
-import type { GetAnswer, KeyRange, Pair, PercolatorApi, ScanAnswer, Version } from '../percolator/api.js'
+import type { GetAnswer, Pair, PercolatorApi, ScanAnswer, Version } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Resolver } from './lock-resolver.js'
 

@@ -1,6 +1,7 @@
 import { ConnectionError } from '../client/http/connection-error.js'
 import { ServerError } from '../client/http/server-error.js'
-import { type ErrorCode, KvError } from '../errors/kv-error.js'
+import { KvError } from '../errors/kv-error.js'
+import type { ErrorCode } from '../errors/registry.js'
 
 /** Refusals after which a write may be on disk all the same. `timeout` has no class of its own in every version. */
 const UNCERTAIN_CODES: ReadonlySet<ErrorCode | 'timeout'> = new Set(['storage_unavailable', 'timeout'])

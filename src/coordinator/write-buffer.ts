@@ -1,9 +1,10 @@
 import { pairBytes } from '../bytes/answer-size.js'
+import type { KeyRange } from '../bytes/key-range.js'
 import { afterKey } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { OrderedKeys } from '../bytes/ordered-keys.js'
 import { KvError } from '../errors/kv-error.js'
-import type { KeyRange, Pair, PrewriteMutation, ScanAnswer } from '../percolator/api.js'
+import type { Pair, PrewriteMutation, ScanAnswer } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 
 interface BufferedWrite {

@@ -1,5 +1,5 @@
 import { LockResolver } from '../coordinator/lock-resolver.js'
-import type { LockInfo } from '../percolator/api.js'
+import type { LockInfo } from '../errors/lock-info.js'
 import { sameKey } from '../percolator/row.js'
 import type { Pace, Store } from '../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'

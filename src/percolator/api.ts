@@ -1,6 +1,7 @@
+import type { KeyRange } from '../bytes/key-range.js'
+import type { LockInfo } from '../errors/lock-info.js'
 import type { LateSignal } from '../event-loop/late-signal.js'
 import type { Timestamp } from '../timestamp.js'
-import type { LockType } from './lock.js'
 import type { Reaches } from './reach.js'
 import type { WriteType } from './write.js'
 
@@ -35,26 +36,6 @@ export interface PercolatorApi {
   mvccGetByKey(request: { readonly key: Uint8Array }): Promise<MvccInfo>
   mvccGetByStartTs(request: MvccGetByStartTsRequest): Promise<MvccInfo & { readonly key?: Uint8Array }>
   deleteRange(request: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void>
-}
-
-/** A lock as clients see it. `ttl` in milliseconds from the physical part of `startTs`. */
-export interface LockInfo {
-  readonly key: Uint8Array
-  readonly primary: Uint8Array
-  readonly startTs: Timestamp
-  readonly ttl: number
-  readonly type: LockType
-  readonly txnSize: number
-  readonly forUpdateTs: Timestamp
-  readonly minCommitTs: Timestamp
-  readonly useAsyncCommit: boolean
-  readonly secondaries: readonly Uint8Array[]
-}
-
-/** `[start, end)`; an absent bound is open. */
-export interface KeyRange {
-  readonly start?: Uint8Array | undefined
-  readonly end?: Uint8Array | undefined
 }
 
 export interface GetRequest {

@@ -1,4 +1,4 @@
-import type { LockInfo } from './api.js'
+import type { LockInfo } from '../errors/lock-info.js'
 import type { Lock } from './lock.js'
 
 /** A lock as clients see it. */

@@ -1,6 +1,5 @@
+import type { LockType } from '../errors/lock-info.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
-
-export type LockType = 'put' | 'delete' | 'lock' | 'pessimistic'
 
 /** What stands in CF_LOCK under a key, from prewrite to commit or rollback. At most one a key. */
 export interface Lock {

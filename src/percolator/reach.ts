@@ -1,4 +1,5 @@
-import { KvError, printKey } from '../errors/kv-error.js'
+import { KvError } from '../errors/kv-error.js'
+import { printKey } from '../errors/print-key.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Lock } from './lock.js'
 import type { Mutation, TxnRecord } from './row.js'

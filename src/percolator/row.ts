@@ -1,4 +1,4 @@
-import type { PercolatorError } from '../errors/kv-error.js'
+import type { KvError } from '../errors/kv-error.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Lock } from './lock.js'
 import { isData, type WriteRecord } from './write.js'
@@ -38,7 +38,7 @@ export type Mutation =
   | { readonly type: 'put-value'; readonly key: Uint8Array; readonly startTs: Timestamp; readonly value: Uint8Array }
   | { readonly type: 'delete-value'; readonly key: Uint8Array; readonly startTs: Timestamp }
 
-export type Outcome<T, E = PercolatorError> =
+export type Outcome<T, E = KvError> =
   | { readonly ok: true; readonly value: T; readonly mutations: readonly Mutation[] }
   | { readonly ok: false; readonly error: E }
 

@@ -1,4 +1,4 @@
-import { answerTooLarge } from '../bytes/answer-size.js'
+import { ENTRY_BYTES } from '../bytes/answer-size.js'
 import { KvError } from '../errors/kv-error.js'
 import type { Limits } from '../limits.js'
 
@@ -75,4 +75,10 @@ function noRoom(): KvError<'overloaded'> {
     'the answers that are being read, or that clients have not taken yet, leave no room for more',
     {},
   )
+}
+
+/** @param limit in bytes. */
+export function answerTooLarge(limit: number): KvError<'payload_too_large'> {
+  const detail = `the answer takes over ${limit} bytes, ${ENTRY_BYTES} per key and per value included: ask for less`
+  return new KvError('payload_too_large', detail, { limit })
 }

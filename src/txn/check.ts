@@ -1,5 +1,7 @@
 import type { MergedVersion } from '../coordinator/transaction.js'
-import { type FailedCheck, KvError, printKey } from '../errors/kv-error.js'
+import { KvError } from '../errors/kv-error.js'
+import { printKey } from '../errors/print-key.js'
+import type { FailedCheck } from '../errors/registry.js'
 import type { Timestamp } from '../timestamp.js'
 
 /** A condition on one key's version at the transaction's start. Every field that is given must hold. */

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
+import type { KeyRange } from '../../src/bytes/key-range.js'
 import { mergedRanges } from '../../src/bytes/key-range.js'
-import type { KeyRange } from '../../src/percolator/api.js'
 
 const KEYS = Array.from({ length: 9 }, (_, i) => Buffer.of(97 + i))
 const bound = fc.option(fc.constantFrom(...KEYS), { nil: undefined })

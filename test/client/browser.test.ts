@@ -37,7 +37,15 @@ test('imports nothing of Node, and nothing of the server', async () => {
   expect(files.size).toBeGreaterThan(20)
   const dist = new URL('../../dist/', import.meta.url).href
   const directories = new Set([...files].map((file) => file.slice(dist.length).replace(/\/.*/, '')))
-  expect([...directories].sort()).toEqual(['bytes', 'client', 'coordinator', 'errors', 'event-loop', 'percolator', 'timestamp.js'])
+  expect([...directories].sort()).toEqual([
+    'bytes',
+    'client',
+    'coordinator',
+    'errors',
+    'event-loop',
+    'percolator',
+    'timestamp.js',
+  ])
 })
 
 /**

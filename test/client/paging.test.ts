@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
-import { answerTooLarge } from '../../src/bytes/answer-size.js'
 import { batchGetValues } from '../../src/client/batch-get.js'
 import { type PageRequest, scanPages } from '../../src/client/scan.js'
 import { KvError } from '../../src/errors/kv-error.js'
 import type { Pair } from '../../src/percolator/api.js'
+import { answerTooLarge } from '../../src/store/answer-budget.js'
 import { collect, failureOf } from '../coordinator/support.js'
 
 /** A server that answers with at most some pairs at a time, as it does with some bytes. */

@@ -1,7 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import type { KeyRange } from '../../src/bytes/key-range.js'
 import { type MergedScan, type ScanOrder, WriteBuffer } from '../../src/coordinator/write-buffer.js'
-import type { KeyRange, Pair, ScanAnswer } from '../../src/percolator/api.js'
+import type { Pair, ScanAnswer } from '../../src/percolator/api.js'
 import { failureOf, text, utf8 } from '../store/support.js'
 
 interface Write {

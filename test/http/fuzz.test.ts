@@ -101,7 +101,7 @@ function requireSound(answer: LightMyRequestResponse, what: string, method: stri
   const isPacked = answer.headers['content-type'] === 'application/msgpack'
   if (!isPacked) expect(answer.headers['content-type'], what).toMatch(/^application\/problem\+json/)
   const { code, status } = (isPacked ? unpack(answer.rawPayload) : answer.json()) as Json
-  expect(STATUS_OF_CODE[String(code)], `${what}: ${answer.body}`).toBe(answer.statusCode)
+  expect(STATUS_OF_CODE.get(String(code)), `${what}: ${answer.body}`).toBe(answer.statusCode)
   expect(status).toBe(answer.statusCode)
   return String(code)
 }

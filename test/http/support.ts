@@ -8,6 +8,7 @@ import { Packr } from 'msgpackr'
 import { type Logger, pino } from 'pino'
 import { afterEach, expect } from 'vitest'
 import { parseTokens } from '../../src/access/tokens.js'
+import { ERRORS } from '../../src/errors/registry.js'
 import { type AppOptions, createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS, type Limits } from '../../src/limits.js'
 import { AnswerBudget } from '../../src/store/answer-budget.js'
@@ -36,33 +37,12 @@ export interface StartOptions {
   readonly directory?: string
 }
 
-/** What a problem may be called; the table of docs/api.md. */
-export const STATUS_OF_CODE: Readonly<Record<string, number>> = {
-  invalid_argument: 400,
-  unauthorized: 401,
-  forbidden: 403,
-  not_found: 404,
-  txn_not_found: 404,
-  method_not_allowed: 405,
-  key_locked: 423,
-  lock_wait_timeout: 423,
-  write_conflict: 409,
-  already_exists: 409,
-  already_committed: 409,
-  txn_lock_not_found: 409,
-  commit_ts_expired: 409,
-  pessimistic_lock_not_found: 409,
-  pessimistic_lock_rolled_back: 409,
-  deadlock: 409,
-  assertion_failed: 409,
-  primary_mismatch: 409,
-  precondition_failed: 412,
-  idempotency_mismatch: 422,
-  payload_too_large: 413,
-  unsupported_media_type: 415,
-  ts_below_safe_point: 410,
-  overloaded: 503,
-}
+/** What a problem may be called, except where the engine has failed or the server has a defect. */
+export const STATUS_OF_CODE: ReadonlyMap<string, number> = new Map(
+  Object.entries(ERRORS)
+    .filter(([code]) => code !== 'storage_unavailable' && code !== 'internal')
+    .map(([code, { status }]) => [code, status]),
+)
 
 const packr = new Packr({ useRecords: false, int64AsType: 'number' })
 export const pack = (value: unknown): Buffer => packr.pack(value)
@@ -231,8 +211,8 @@ export function listOf(body: Json, name: string): Json[] {
 export function expectProblem(response: LightMyRequestResponse, code: string, fields: Json = {}): Json {
   expect(response.headers['content-type'], response.body).toMatch(/^application\/problem\+json/)
   const body = response.json<Json>()
-  expect(body, response.body).toMatchObject({ code, status: STATUS_OF_CODE[code], ...fields })
-  expect(response.statusCode).toBe(STATUS_OF_CODE[code])
+  expect(body, response.body).toMatchObject({ code, status: STATUS_OF_CODE.get(code), ...fields })
+  expect(response.statusCode).toBe(STATUS_OF_CODE.get(code))
   expect(typeof body['title']).toBe('string')
   expect(typeof body['detail']).toBe('string')
   const isRace = [409, 412, 423].includes(response.statusCode)

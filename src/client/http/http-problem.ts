@@ -1,35 +1,7 @@
-import { type ErrorCode, type ErrorFields, KvError } from '../../errors/kv-error.js'
+import { KvError } from '../../errors/kv-error.js'
+import { type ErrorCode, type ErrorFields, isErrorCode } from '../../errors/registry.js'
 import { decodeMessage } from './http-message.js'
 import { ServerError } from './server-error.js'
-
-/** The codes that are `KvError`s; a code that `ErrorFields` gains and this lacks does not compile. */
-const KNOWN = {
-  invalid_argument: true,
-  unauthorized: true,
-  forbidden: true,
-  not_found: true,
-  txn_not_found: true,
-  method_not_allowed: true,
-  key_locked: true,
-  lock_wait_timeout: true,
-  write_conflict: true,
-  already_exists: true,
-  already_committed: true,
-  txn_lock_not_found: true,
-  commit_ts_expired: true,
-  pessimistic_lock_not_found: true,
-  pessimistic_lock_rolled_back: true,
-  deadlock: true,
-  assertion_failed: true,
-  primary_mismatch: true,
-  precondition_failed: true,
-  idempotency_mismatch: true,
-  payload_too_large: true,
-  unsupported_media_type: true,
-  ts_below_safe_point: true,
-  overloaded: true,
-  storage_unavailable: true,
-} as const satisfies Record<ErrorCode, true>
 
 interface Problem {
   readonly code: string
@@ -76,12 +48,8 @@ function parse(message: unknown): Problem | undefined {
 
 function toError(problem: Problem, status: number): KvError | ServerError {
   const { code, detail = code, errors, fields } = problem
-  if (!isKnown(code)) return new ServerError(code, detail, status, fields)
+  if (!isErrorCode(code)) return new ServerError(code, detail, status, fields)
   const entries = errors?.map((entry) => toError(entry, status)).filter((entry) => entry instanceof KvError)
   // The contract says which fields go with which code.
   return new KvError(code, detail, fields as unknown as ErrorFields[ErrorCode], entries && { errors: entries })
-}
-
-function isKnown(code: string): code is ErrorCode {
-  return Object.hasOwn(KNOWN, code)
 }

@@ -1,11 +1,11 @@
 import type { Static, TSchema } from '@sinclair/typebox'
 import type { Grant } from '../../access/grant.js'
 import { camelCase } from '../../bytes/field-names.js'
+import type { KeyRange } from '../../bytes/key-range.js'
 import { keyText } from '../../bytes/key-text.js'
 import { invalid } from '../../errors/kv-error.js'
 import { inSlices } from '../../event-loop/slices.js'
 import { type Limits, SLICE_ITEMS } from '../../limits.js'
-import type { KeyRange } from '../../percolator/api.js'
 import { requireKey, requireValue, toBytes, type WireBytes } from './bytes.js'
 import { rangeOf } from './range.js'
 

@@ -1,40 +1,8 @@
 import type { FastifyError } from 'fastify'
-import { type ErrorCode, invalid, isRetryable, KvError } from '../../errors/kv-error.js'
+import { invalid, KvError } from '../../errors/kv-error.js'
+import { errorRow } from '../../errors/registry.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import type { Plain } from './wire.js'
-
-/** Every code that a problem can carry, with its status and title. docs/api.md has the same table. */
-const PROBLEMS = {
-  invalid_argument: [400, 'Invalid argument'],
-  unauthorized: [401, 'Unauthorized'],
-  forbidden: [403, 'Forbidden'],
-  not_found: [404, 'Not found'],
-  txn_not_found: [404, 'Transaction not found'],
-  method_not_allowed: [405, 'Method not allowed'],
-  key_locked: [423, 'Key locked'],
-  lock_wait_timeout: [423, 'Lock wait timeout'],
-  write_conflict: [409, 'Write conflict'],
-  already_exists: [409, 'Already exists'],
-  already_committed: [409, 'Already committed'],
-  txn_lock_not_found: [409, 'Transaction lock not found'],
-  commit_ts_expired: [409, 'Commit timestamp expired'],
-  pessimistic_lock_not_found: [409, 'Pessimistic lock not found'],
-  pessimistic_lock_rolled_back: [409, 'Pessimistic lock rolled back'],
-  deadlock: [409, 'Deadlock'],
-  assertion_failed: [409, 'Assertion failed'],
-  primary_mismatch: [409, 'Primary mismatch'],
-  precondition_failed: [412, 'Precondition failed'],
-  idempotency_mismatch: [422, 'Idempotency key mismatch'],
-  payload_too_large: [413, 'Payload too large'],
-  unsupported_media_type: [415, 'Unsupported media type'],
-  ts_below_safe_point: [410, 'Timestamp below the safe point'],
-  overloaded: [503, 'Overloaded'],
-  storage_unavailable: [503, 'Storage unavailable'],
-  internal: [500, 'Internal error'],
-} as const satisfies Record<ErrorCode | 'internal', readonly [status: number, title: string]>
-
-/** Conflicts, failed conditions and locks: where a program asks itself whether to try again. */
-const RACE_STATUSES: ReadonlySet<number> = new Set([409, 412, 423])
 
 export interface Problem {
   readonly status: number
@@ -48,16 +16,22 @@ export interface Problem {
 export function problemOf(error: unknown, requestId: string): Problem {
   const known: KvError | undefined = error instanceof KvError ? error : fromFastify(error)
   if (known === undefined) {
-    const [status, title] = PROBLEMS.internal
+    const { status, title } = errorRow('internal')
     const detail = 'a defect of the server; its log has more under this request_id'
     return { status, body: { title, status, code: 'internal', detail, requestId }, isServerFault: true }
   }
-  const [status, title] = PROBLEMS[known.code]
-  const errors = known.errors?.map(({ code, fields }) => ({ code, ...fields }))
-  // Of a lost race, or of what stands against the request whoever is first.
-  const retryable = RACE_STATUSES.has(status) ? { retryable: isRetryable(known) } : {}
   const { code, message: detail, fields } = known
-  const body = { title, status, code, detail, ...fields, ...retryable, ...(errors && { errors }) }
+  const { status, title, retryable } = errorRow(code)
+  const errors = known.errors?.map((entry) => ({ code: entry.code, ...entry.fields }))
+  const body = {
+    title,
+    status,
+    code,
+    detail,
+    ...fields,
+    ...(retryable !== undefined && { retryable }),
+    ...(errors && { errors }),
+  }
   return { status, body, isServerFault: status >= 500 && code !== 'overloaded' }
 }
 

@@ -1,6 +1,6 @@
+import type { KeyRange } from '../../bytes/key-range.js'
 import { afterPrefix } from '../../bytes/key-range.js'
 import { invalid } from '../../errors/kv-error.js'
-import type { KeyRange } from '../../percolator/api.js'
 
 /** `prefix`, or `start` and `end`. @throws KvError `invalid_argument` for both. @param field where to point then. */
 export function rangeOf(

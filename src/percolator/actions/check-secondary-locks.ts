@@ -1,5 +1,5 @@
+import type { LockInfo } from '../../errors/lock-info.js'
 import type { Timestamp } from '../../timestamp.js'
-import type { LockInfo } from '../api.js'
 import { lockInfo } from '../lock-info.js'
 import { done, type Mutation, type Outcome, type RowView, txnRecord } from '../row.js'
 import { collapsePrevious, markOnOtherLock, rollbackMark } from './rollback.js'

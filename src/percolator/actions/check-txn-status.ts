@@ -1,4 +1,5 @@
-import { KvError, printKey } from '../../errors/kv-error.js'
+import { KvError } from '../../errors/kv-error.js'
+import { printKey } from '../../errors/print-key.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { CheckTxnStatusRequest, TxnStatus, TxnStatusAction } from '../api.js'
 import { isExpired, type Lock } from '../lock.js'

@@ -1,5 +1,5 @@
-import { alreadyCommitted, keyLocked } from '../../errors/kv-error.js'
 import type { Timestamp } from '../../timestamp.js'
+import { alreadyCommitted, keyLocked } from '../errors.js'
 import { isExpired } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
 import { done, type Outcome, type RowView, refused } from '../row.js'

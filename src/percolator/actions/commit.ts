@@ -1,4 +1,5 @@
-import { KvError, printKey } from '../../errors/kv-error.js'
+import { KvError } from '../../errors/kv-error.js'
+import { printKey } from '../../errors/print-key.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { CommitAnswer } from '../api.js'
 import { done, type Mutation, type Outcome, type RowView, refused, txnRecord } from '../row.js'

@@ -1,16 +1,8 @@
-import {
-  alreadyExists,
-  invalid,
-  isKvError,
-  KvError,
-  keyLocked,
-  printKey,
-  type WriteConflictReason,
-  withEntries,
-  writeConflict,
-} from '../../errors/kv-error.js'
+import { invalid, isKvError, KvError } from '../../errors/kv-error.js'
+import { printKey } from '../../errors/print-key.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { PessimisticAction, PrewriteAnswer, PrewriteMutation, PrewriteRequest } from '../api.js'
+import { alreadyExists, keyLocked, type WriteConflictReason, withEntries, writeConflict } from '../errors.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
 import {

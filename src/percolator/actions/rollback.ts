@@ -1,5 +1,6 @@
-import { alreadyCommitted, printKey } from '../../errors/kv-error.js'
+import { printKey } from '../../errors/print-key.js'
 import type { Timestamp } from '../../timestamp.js'
+import { alreadyCommitted } from '../errors.js'
 import type { Lock } from '../lock.js'
 import { done, type Mutation, type Outcome, type RowView, refused, sameKey, txnRecord } from '../row.js'
 import { rollbackRecord, type WriteRecord } from '../write.js'

@@ -1,5 +1,5 @@
+import type { LockInfo } from '../../errors/lock-info.js'
 import type { Timestamp } from '../../timestamp.js'
-import type { LockInfo } from '../api.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
 

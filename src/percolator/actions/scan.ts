@@ -1,4 +1,4 @@
-import type { LockInfo } from '../api.js'
+import type { LockInfo } from '../../errors/lock-info.js'
 
 /**
  * Which of the locks met belong to a scan's answer: a locked key counts towards the limit, so a scan that fills it

@@ -1,4 +1,5 @@
-import type { Lock, LockType } from '../lock.js'
+import type { LockType } from '../../errors/lock-info.js'
+import type { Lock } from '../lock.js'
 import { asBytes, asInteger, asList, asOneOf, asOptionalBytes, packRecord, unpackRecord } from './record.js'
 
 /** The position of a name is its number on disk. */

@@ -3,7 +3,8 @@ import { keyText } from '../../../src/bytes/key-text.js'
 import { HttpApi } from '../../../src/client/http/http-api.js'
 import { HttpTransport } from '../../../src/client/http/http-transport.js'
 import { KvError } from '../../../src/errors/kv-error.js'
-import type { LockInfo, PercolatorApi, PrewriteRequest } from '../../../src/percolator/api.js'
+import type { LockInfo } from '../../../src/errors/lock-info.js'
+import type { PercolatorApi, PrewriteRequest } from '../../../src/percolator/api.js'
 import { type TestServer, testServers } from '../../http/support.js'
 
 /** The calls over HTTP answer what they answer in process: same data, same errors. */

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import type { LockInfo } from '../../../src/errors/lock-info.js'
 import { locksWithinLimit } from '../../../src/percolator/actions/scan.js'
-import type { LockInfo } from '../../../src/percolator/api.js'
 import { lockInfo } from '../../../src/percolator/lock-info.js'
 import { bytes, lockAt, readable } from '../builders.js'
 

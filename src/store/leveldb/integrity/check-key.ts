@@ -1,4 +1,4 @@
-import { printKey } from '../../../errors/kv-error.js'
+import { printKey } from '../../../errors/print-key.js'
 import { CLOCK_MS_MAX } from '../../../oracle/clock.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { encodeWrite } from '../../../percolator/codec/write.js'

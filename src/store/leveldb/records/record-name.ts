@@ -1,4 +1,4 @@
-import { printKey } from '../../../errors/kv-error.js'
+import { printKey } from '../../../errors/print-key.js'
 import { decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
 import { AHEAD, CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE, keyOfOutcome, META, OUTCOMES } from './keyspace.js'
 

@@ -1,5 +1,5 @@
 import { keyText } from '../../../bytes/key-text.js'
-import { printKey } from '../../../errors/kv-error.js'
+import { printKey } from '../../../errors/print-key.js'
 import { CorruptRecord, decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
 import { decodeLock } from '../../../percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../../percolator/codec/record.js'

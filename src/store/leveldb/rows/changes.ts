@@ -1,5 +1,6 @@
 import { keyText } from '../../../bytes/key-text.js'
-import { belowSafePoint, isKvError, KvError, keyLocked, withEntries } from '../../../errors/kv-error.js'
+import { isKvError, KvError } from '../../../errors/kv-error.js'
+import type { LockInfo } from '../../../errors/lock-info.js'
 import { inSlices } from '../../../event-loop/slices.js'
 import { SHORT_VALUE_BYTES_MAX } from '../../../limits.js'
 import { checkSecondaryLock } from '../../../percolator/actions/check-secondary-locks.js'
@@ -18,7 +19,6 @@ import type {
   CommitAnswer,
   CommitRequest,
   DecidedTxn,
-  LockInfo,
   PrewriteAnswer,
   PrewriteRequest,
   ResolveLockAnswer,
@@ -28,6 +28,7 @@ import type {
   TxnHeartBeatRequest,
   TxnStatus,
 } from '../../../percolator/api.js'
+import { belowSafePoint, keyLocked, withEntries } from '../../../percolator/errors.js'
 import type { Reaches } from '../../../percolator/reach.js'
 import { done, type Mutation, type RowView } from '../../../percolator/row.js'
 import { TIMESTAMP_MAX } from '../../../timestamp.js'

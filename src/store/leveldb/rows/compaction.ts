@@ -1,5 +1,5 @@
+import type { KeyRange } from '../../../bytes/key-range.js'
 import { afterKey } from '../../../bytes/key-range.js'
-import type { KeyRange } from '../../../percolator/api.js'
 import type { Engine } from '../engine/engine.js'
 import { CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE, keyRange } from '../records/keyspace.js'
 

@@ -1,15 +1,16 @@
 import { keyText } from '../../../bytes/key-text.js'
-import { belowSafePoint, isKvError, KvError, lockWaitTimeout } from '../../../errors/kv-error.js'
+import { isKvError, KvError } from '../../../errors/kv-error.js'
+import type { LockInfo } from '../../../errors/lock-info.js'
 import { signalOf } from '../../../event-loop/late-signal.js'
 import { acquirePessimisticLock } from '../../../percolator/actions/acquire-pessimistic-lock.js'
 import { pessimisticRollback } from '../../../percolator/actions/pessimistic-rollback.js'
 import type {
   AcquirePessimisticLockAnswer,
   AcquirePessimisticLockRequest,
-  LockInfo,
   PessimisticLockResult,
   PessimisticRollbackRequest,
 } from '../../../percolator/api.js'
+import { belowSafePoint, lockWaitTimeout } from '../../../percolator/errors.js'
 import { done, type Mutation, type RowView } from '../../../percolator/row.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { Turn } from '../memory/lock-waits.js'

@@ -1,6 +1,8 @@
 import { ENTRY_BYTES, entryCost, lockCost, pairBytes, pairCost } from '../../../bytes/answer-size.js'
+import type { KeyRange } from '../../../bytes/key-range.js'
 import { keyText } from '../../../bytes/key-text.js'
-import { keyLocked, keysLocked, printKey } from '../../../errors/kv-error.js'
+import type { LockInfo } from '../../../errors/lock-info.js'
+import { printKey } from '../../../errors/print-key.js'
 import { inSlices } from '../../../event-loop/slices.js'
 import { blocksRead } from '../../../percolator/actions/get.js'
 import { mvccGet } from '../../../percolator/actions/mvcc-get.js'
@@ -10,8 +12,6 @@ import type {
   BatchGetRequest,
   GetAnswer,
   GetRequest,
-  KeyRange,
-  LockInfo,
   MvccGetByStartTsRequest,
   MvccInfo,
   Pair,
@@ -23,6 +23,7 @@ import type {
 } from '../../../percolator/api.js'
 import { CorruptRecord, decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
 import { decodeWrite } from '../../../percolator/codec/write.js'
+import { keyLocked, keysLocked } from '../../../percolator/errors.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import type { AnswerBudget, AnswerLease } from '../../answer-budget.js'
 import { type Engine, pagesOf } from '../engine/engine.js'

@@ -1,6 +1,7 @@
 import { pairBytes } from '../../../bytes/answer-size.js'
 import { asBuffer } from '../../../bytes/key-text.js'
-import { KvError, printKey } from '../../../errors/kv-error.js'
+import { KvError } from '../../../errors/kv-error.js'
+import { printKey } from '../../../errors/print-key.js'
 import { SHORT_VALUE_BYTES_MAX } from '../../../limits.js'
 import type { Pair } from '../../../percolator/api.js'
 import { decodeKey } from '../../../percolator/codec/key.js'

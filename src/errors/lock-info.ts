@@ -1,0 +1,18 @@
+import type { Timestamp } from '../timestamp.js'
+
+export type LockType = 'put' | 'delete' | 'lock' | 'pessimistic'
+
+/** A lock as clients see it: in answers, and in the errors of requests that met it. */
+export interface LockInfo {
+  readonly key: Uint8Array
+  readonly primary: Uint8Array
+  readonly startTs: Timestamp
+  /** Milliseconds from the physical part of `startTs`. */
+  readonly ttl: number
+  readonly type: LockType
+  readonly txnSize: number
+  readonly forUpdateTs: Timestamp
+  readonly minCommitTs: Timestamp
+  readonly useAsyncCommit: boolean
+  readonly secondaries: readonly Uint8Array[]
+}

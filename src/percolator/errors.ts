@@ -1,0 +1,65 @@
+import { KvError } from '../errors/kv-error.js'
+import type { LockInfo } from '../errors/lock-info.js'
+import { printKey } from '../errors/print-key.js'
+import type { ErrorFields } from '../errors/registry.js'
+import type { Timestamp } from '../timestamp.js'
+
+export type WriteConflictReason = ErrorFields['write_conflict']['reason']
+
+export function keyLocked(lock: LockInfo): KvError<'key_locked'> {
+  return new KvError('key_locked', `key ${printKey(lock.key)} is locked by the transaction at ${lock.startTs}`, {
+    key: lock.key,
+    lock,
+  })
+}
+
+export function keysLocked(locks: readonly LockInfo[]): KvError<'key_locked'> {
+  return new KvError('key_locked', `${locks.length} of the keys asked for are locked by other transactions`, { locks })
+}
+
+export function belowSafePoint(ts: Timestamp, safePoint: Timestamp): KvError<'ts_below_safe_point'> {
+  return new KvError(
+    'ts_below_safe_point',
+    `timestamp ${ts} is below the safe point ${safePoint}: versions may be collected already`,
+    { safePoint },
+  )
+}
+
+export function lockWaitTimeout(key: Uint8Array, lock: LockInfo): KvError<'lock_wait_timeout'> {
+  const detail = `waited for the lock on ${printKey(key)} as long as asked`
+  return new KvError('lock_wait_timeout', detail, { key, lock })
+}
+
+/** @param conflict the write that stands in the way; `commitTs` 0: it is not committed yet. */
+export function writeConflict(
+  key: Uint8Array,
+  txn: { readonly startTs: Timestamp; readonly primary: Uint8Array },
+  conflict: { readonly startTs: Timestamp; readonly commitTs: Timestamp },
+  reason: WriteConflictReason,
+  detail: string,
+  options?: ErrorOptions,
+): KvError<'write_conflict'> {
+  const { startTs, primary } = txn
+  const conflicting = { conflictStartTs: conflict.startTs, conflictCommitTs: conflict.commitTs }
+  return new KvError('write_conflict', detail, { key, startTs, ...conflicting, primary, reason }, options)
+}
+
+export function alreadyExists(key: Uint8Array): KvError<'already_exists'> {
+  return new KvError('already_exists', `key ${printKey(key)} exists already`, { key })
+}
+
+/** @param key where the commit was found on record, if on a key at all. */
+export function alreadyCommitted(
+  key: Uint8Array | undefined,
+  startTs: Timestamp,
+  commitTs: Timestamp,
+): KvError<'already_committed'> {
+  const detail = `the transaction at ${startTs} is committed at ${commitTs} and cannot be rolled back`
+  return new KvError('already_committed', detail, { ...(key && { key }), startTs, commitTs })
+}
+
+/** A failed prewrite lists every key that failed. Its own code is that of the first. */
+export function withEntries(errors: readonly KvError[]): KvError {
+  const first = errors[0] as KvError
+  return new KvError(first.code, first.message, first.fields, { errors })
+}
