@@ -61,8 +61,6 @@ const UPWARD: readonly string[] = [
   'client/http/autocommit.ts imports client/key-range.ts',
   'client/http/autocommit.ts imports client/options.ts',
   'client/http/http-transport.ts imports client/options.ts',
-  'coordinator/uncertain.ts imports client/http/connection-error.ts',
-  'coordinator/uncertain.ts imports client/http/server-error.ts',
   'http/admission/raw-bodies.ts imports http/routes/context.ts',
   'http/connections/bare-answers.ts imports http/admission/receiving.ts',
   'http/wire/answer-version.ts imports http/connections/browser-safety.ts',

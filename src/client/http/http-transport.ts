@@ -1,4 +1,4 @@
-import { isUncertain, noteRefusedRepetition } from '../../coordinator/uncertain.js'
+import { isUncertain } from '../../coordinator/uncertain.js'
 import { sleep } from '../../event-loop/sleep.js'
 import { type Kinds, kind, TIME_MS } from '../options.js'
 import { ConnectionError } from './connection-error.js'
@@ -126,8 +126,7 @@ export class HttpTransport {
       if ('answer' in attempt) return attempt.answer
       const { error, isFinal, retryAfter } = attempt
       if (isFinal) {
-        if (mayHaveTakenEffect) noteRefusedRepetition(error)
-        throw error
+        throw mayHaveTakenEffect ? refusedRepetition(error) : error
       }
       mayHaveTakenEffect ||= isUncertain(error)
       const waitMs = Math.max(pauseMs * (0.5 + Math.random() / 2), retryAfterMs(retryAfter))
@@ -247,6 +246,14 @@ export class HttpTransport {
 function requireToken(token: string): string {
   if (typeof token === 'string' && /^[\x21-\x7e]+$/.test(token)) return token
   throw new TypeError('the token is not one or more visible ASCII characters')
+}
+
+/**
+ * The error of a repetition that was refused, corrected: the request before it, whose answer was lost, may still be on its
+ * way, and arrive when nothing refuses it any more.
+ */
+function refusedRepetition(error: Error): Error {
+  return 'mayHaveTakenEffect' in error ? Object.assign(error, { mayHaveTakenEffect: true }) : error
 }
 
 function isUnexpected(error: unknown): boolean {

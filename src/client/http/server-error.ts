@@ -5,6 +5,8 @@
  */
 export class ServerError extends Error {
   override readonly name = 'ServerError'
+  /** False where the server refused the call, by a status below 500: nothing was changed. */
+  readonly mayHaveTakenEffect: boolean
   constructor(
     readonly code: string,
     detail: string,
@@ -15,5 +17,7 @@ export class ServerError extends Error {
     options?: ErrorOptions,
   ) {
     super(detail, options)
+    // Success with a body that makes no sense is no refusal.
+    this.mayHaveTakenEffect = status >= 500 || status < 300
   }
 }
