@@ -1,6 +1,6 @@
 import { flagsHelp, integer, notEmpty, readFlags } from '../server/flags.js'
 import { checkDirectory } from '../store/leveldb/integrity/check-directory.js'
-import type { Problem } from '../store/leveldb/integrity/check-key.js'
+import type { Finding } from '../store/leveldb/integrity/check-key.js'
 import { amount } from './amount.js'
 import type { Command } from './command.js'
 import { progressLine } from './progress-line.js'
@@ -15,7 +15,7 @@ export const check: Command = {
   help: `Usage: perkv check [flags]
 
 Verifies a database that no server has open: the checksums of its files and of every record, and that the records agree
-with each other. One line a problem. Exit codes: 0 sound, 1 damaged or could not run, 2 used wrongly.
+with each other. One line per problem. Exit codes: 0 sound, 1 damaged or could not run, 2 used wrongly.
 
 Flags:
 ${flagsHelp(FLAGS)}`,
@@ -26,15 +26,15 @@ ${flagsHelp(FLAGS)}`,
     const shownMax = integer(flags.required('problems-max'), 0, 1_000_000)
     const isJson = flags.isSet('json')
     const progress = progressLine()
-    const problems: Problem[] = []
+    const findings: Finding[] = []
     const { files, records, isSound } = await checkDirectory(directory, {
-      onProblem: (problem) => void (problems.length < shownMax && problems.push(problem)),
+      onFinding: (finding) => void (findings.length < shownMax && findings.push(finding)),
       onProgress: progress.show,
     })
     progress.clear()
     if (!isSound) process.exitCode = 1
     if (isJson) {
-      const shown = problems.map(({ kind, key, ts, message }) => ({
+      const shown = findings.map(({ kind, key, ts, message }) => ({
         kind,
         ...(key && { key: { base64: Buffer.from(key).toString('base64') } }),
         ...(ts !== undefined && { ts }),
@@ -42,20 +42,20 @@ ${flagsHelp(FLAGS)}`,
       }))
       const { bytes, files: count, faults } = files
       const damage = faults.map(({ file, message }) => ({ file, message }))
-      const counts = records && { keys: records.keys, families: records.families, problems: records.problems }
+      const counts = records && { keys: records.keys, families: records.families, problems: records.findings }
       return print(
         JSON.stringify({ sound: isSound, files: { count, bytes, damage }, records: counts, problems: shown }),
       )
     }
     for (const { message } of files.faults) print(`damaged_file: ${message}`)
-    for (const { kind, message } of problems) print(`${kind}: ${message}`)
+    for (const { kind, message } of findings) print(`${kind}: ${message}`)
     if (records === undefined) return print('damaged: files; their records are left alone until perkv repair has run')
-    if (records.problems > problems.length) print(`... ${amount(records.problems, 'problem')} in all`)
+    if (records.findings > findings.length) print(`... ${amount(records.findings, 'problem')} in all`)
     print(`files     ${files.files}, tables ${mb(files.bytes)}`)
     for (const [name, counted] of Object.entries(records.families))
       print(`${name.padEnd(9)} ${amount(counted.records, 'record')}, ${mb(counted.bytes)}`)
     print(`keys      ${records.keys.toLocaleString('en')}`)
-    print(isSound ? 'sound' : `damaged: ${amount(records.problems, 'problem')}`)
+    print(isSound ? 'sound' : `damaged: ${amount(records.findings, 'problem')}`)
   },
 }
 

@@ -33,7 +33,7 @@ ${flagsHelp(FLAGS)}`,
       progress.clear()
       process.stdout.write(`${line}\n`)
     }
-    const { isSound, problems, restored, removed, losses } = await repairDirectory(notEmpty(flags.required('data')), {
+    const { isSound, findings, restored, removed, losses } = await repairDirectory(notEmpty(flags.required('data')), {
       say,
       isDryRun: flags.isSet('dry-run'),
       keepsCopy: !flags.isSet('no-backup'),
@@ -42,7 +42,7 @@ ${flagsHelp(FLAGS)}`,
       onProgress: progress.show,
     })
     if (!isSound) process.exitCode = 1
-    if (problems === 0) return say('sound: nothing to repair')
+    if (findings === 0) return say('sound: nothing to repair')
     say(`${isSound ? 'sound' : 'still damaged'}: ${restored} restored, ${removed} removed, ${losses} lost`)
   },
 }

@@ -6,11 +6,11 @@ import { isHalfMade } from '../directory/never-used.js'
 import { openLevelDb } from '../engine/engine.js'
 import { requireUnlocked } from '../files/sound-directory.js'
 import { type VerifiedFiles, verifyFiles } from '../files/verify-files.js'
-import type { Problem } from './check-key.js'
+import type { Finding } from './check-key.js'
 import { type CheckedRecords, checkRecords } from './check-records.js'
 
 export interface CheckDirectoryOptions {
-  readonly onProblem: (problem: Problem) => Promise<void> | void
+  readonly onFinding: (finding: Finding) => Promise<void> | void
   readonly onProgress?: (line: string) => void
   readonly now?: () => number
 }
@@ -31,17 +31,17 @@ export async function checkDirectory(directory: string, options: CheckDirectoryO
   if (files.faults.length > 0) return { files, records: undefined, isSound: false }
   const engine = await openLevelDb(directory)
   try {
-    let problems = 0
+    let findings = 0
     const format = await readFormat(engine).catch((error: unknown) => {
       if (!(error instanceof CorruptRecord)) throw error
-      problems = 1
-      options.onProblem({ kind: 'bad_meta', message: error.message, isLoss: false, ops: [] })
+      findings = 1
+      options.onFinding({ kind: 'bad_meta', message: error.message, isLoss: false, ops: [] })
       return FORMAT_VERSION
     })
     if (format !== FORMAT_VERSION) throw otherFormat(directory, format)
     const records = await checkRecords(engine, { ...options, onProgress: progressOf(options.onProgress) })
-    problems += records.problems
-    return { files, records: { ...records, problems }, isSound: problems === 0 }
+    findings += records.findings
+    return { files, records: { ...records, findings }, isSound: findings === 0 }
   } finally {
     await engine.close()
   }

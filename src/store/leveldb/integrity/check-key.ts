@@ -39,7 +39,7 @@ export interface Suspects {
 }
 const NOT_SUSPECT: Suspects = { lock: false, newest: false, writes: false }
 
-export type ProblemKind =
+export type FindingKind =
   | 'damaged_record'
   | 'unknown_record'
   | 'bad_meta'
@@ -53,9 +53,9 @@ export type ProblemKind =
   | 'wrong_newest'
   | 'above_mark'
 
-/** What is wrong, and what puts it right. */
-export interface Problem {
-  readonly kind: ProblemKind
+/** A contradiction in the records, and the changes that mend it. */
+export interface Finding {
+  readonly kind: FindingKind
   /** The user's key, where it is about one. */
   readonly key?: Uint8Array
   readonly ts?: Timestamp
@@ -63,7 +63,7 @@ export interface Problem {
   readonly message: string
   /** Something that a client wrote can't be read any more. */
   readonly isLoss: boolean
-  /** Applied in the order of the problems, they leave nothing to complain about. */
+  /** Applied in the order of the findings, they leave nothing to complain about. */
   readonly ops: readonly EngineOp[]
 }
 
@@ -71,24 +71,24 @@ export interface Problem {
 export const MARK_MAX: Timestamp = timestampFromMs(CLOCK_MS_MAX) - 1
 
 /**
- * What contradicts itself in the records of one key. Each problem takes those before it as put right.
+ * What contradicts itself in the records of one key. Each finding takes those before it as put right.
  *
  * CF_WRITE and CF_NEWEST both hold the newest Put or Delete. Where they differ, the one whose files are intact is right;
  * where that does not decide, the newer record: records are lost more easily than deleted ones come back.
  * @param mark the oracle's: records above it have to be in the list of those ahead.
  */
-export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SUSPECT): Problem[] {
+export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SUSPECT): Finding[] {
   const { key, lock, valuesAt, damaged = [] } = records
   const name = printKey(key)
-  const problems: Problem[] = []
+  const findings: Finding[] = []
   const found = (
-    kind: ProblemKind,
+    kind: FindingKind,
     ts: Timestamp,
     message: string,
     isLoss: boolean,
     ops: readonly EngineOp[],
   ): void => {
-    problems.push({ kind, key, ts, message, isLoss, ops })
+    findings.push({ kind, key, ts, message, isLoss, ops })
   }
   const isDamaged = (stored: Buffer): boolean => damaged.some((one) => one.stored.equals(stored))
   const values = new Set(valuesAt)
@@ -104,7 +104,7 @@ export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SU
   for (const write of records.writes) if (write.type !== 'rollback') committed.set(write.startTs, write)
   let writes = records.writes.filter((write) => {
     const { type, startTs, commitTs } = write
-    const removed = (kind: ProblemKind, what: string, isLoss = isData(write)): boolean => {
+    const removed = (kind: FindingKind, what: string, isLoss = isData(write)): boolean => {
       const message = `the ${type} record of ${name} at ${commitTs} ${what}`
       found(kind, commitTs, message, isLoss, [{ type: 'del', key: writeKey(key, commitTs) }])
       return false
@@ -151,7 +151,7 @@ export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SU
   if (lock !== undefined) {
     const outcome = writes.find(({ startTs, type }) => startTs === lock.startTs && type !== 'rollback')
     const undone = writes.some(({ startTs, type }) => startTs === lock.startTs && type === 'rollback')
-    const removed = (kind: ProblemKind, what: string, isLoss: boolean): void => {
+    const removed = (kind: FindingKind, what: string, isLoss: boolean): void => {
       heldAt = undefined
       const message = `the lock of ${name} by the transaction at ${lock.startTs} ${what}`
       found(kind, lock.startTs, message, isLoss, [{ type: 'del', key: lockKey(key) }])
@@ -194,7 +194,7 @@ export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SU
       { type: 'put', key: aheadKey(key, commitTs), value: Buffer.alloc(0) },
     ])
   }
-  return problems
+  return findings
 }
 
 /** undefined: there is none, or it is none of a Put or Delete. */

@@ -23,7 +23,7 @@ import {
 } from '../records/keyspace.js'
 import { recordName } from '../records/record-name.js'
 import { putUnknownRestore } from '../rows/restore-progress.js'
-import { checkKey, type DamagedRecord, type KeyRecords, type Problem, type Suspects } from './check-key.js'
+import { checkKey, type DamagedRecord, type Finding, type KeyRecords, type Suspects } from './check-key.js'
 import type { DamagedRanges } from './damaged-ranges.js'
 
 const RECORDS_AT_A_TIME = 1000
@@ -54,12 +54,12 @@ export interface CheckedRecords {
   readonly families: Readonly<Record<FamilyName, Counted>>
   /** With records of any kind but `ahead`. */
   readonly keys: number
-  readonly problems: number
+  readonly findings: number
 }
 
 export interface CheckOptions {
   /** Called for each in turn; awaited. */
-  readonly onProblem: (problem: Problem) => Promise<void> | void
+  readonly onFinding: (finding: Finding) => Promise<void> | void
   readonly onProgress?: (keys: number) => void
   /** Where files lost records before this. */
   readonly damaged?: DamagedRanges
@@ -77,7 +77,7 @@ export interface CheckOptions {
 export async function checkRecords(engine: Engine, options: CheckOptions): Promise<CheckedRecords> {
   const check = new Check(engine, options)
   await check.run()
-  return { families: check.families, keys: check.keys, problems: check.problems }
+  return { families: check.families, keys: check.keys, findings: check.findings }
 }
 
 interface Entry {
@@ -104,7 +104,7 @@ class Check {
     Object.values(FAMILIES).map((name) => [name, { records: 0, bytes: 0 }]),
   ) as Record<FamilyName, { records: number; bytes: number }>
   keys = 0
-  problems = 0
+  findings = 0
 
   constructor(engine: Engine, options: CheckOptions) {
     this.#engine = engine
@@ -118,9 +118,9 @@ class Check {
     await this.#checkKeys(mark)
   }
 
-  async #found(problem: Problem): Promise<void> {
-    this.problems++
-    await this.#options.onProblem(problem)
+  async #found(finding: Finding): Promise<void> {
+    this.findings++
+    await this.#options.onFinding(finding)
   }
 
   /** A record that can't be used: the remedy is to remove it, but for what says that the store is not whole. */
@@ -213,7 +213,7 @@ class Check {
           heads[i] = await (streams[i] as (typeof streams)[number]).next()
         }
         const records = recordsOf(key, groups)
-        for (const problem of checkKey(records, mark, this.#suspectsOf(key))) await this.#found(problem)
+        for (const finding of checkKey(records, mark, this.#suspectsOf(key))) await this.#found(finding)
         this.#options.onKey?.(records)
         this.keys++
         this.#options.onProgress?.(this.keys)

@@ -1,15 +1,15 @@
 import { laterTurn } from '../../../event-loop/slices.js'
 import { KEYS_PER_TURN } from '../../../limits.js'
 
-/** Who holds, or waits for, the latches of some keys. */
-interface Grant {
-  /** Keys whose latch others hold. */
+/** A request that holds the latches of its keys, or waits for some. */
+interface Holder {
+  /** Count of its keys whose latch others hold. */
   waitingFor: number
   start: (() => void) | undefined
 }
 
 interface Place {
-  readonly grant: Grant
+  readonly holder: Holder
   readonly isShared: boolean
 }
 
@@ -21,7 +21,7 @@ interface Queue {
 }
 
 /**
- * One latch a key: requests that touch the same key run one after another, in order of arrival; those that only read it
+ * One latch per key: requests that touch the same key run one after another, in order of arrival; those that only read it
  * may run together. A request takes its place in all its queues at once, so no two can wait for each other.
  * @see TiKV `storage/txn/latch.rs`.
  */
@@ -34,12 +34,12 @@ export class Latches {
    * @param shared more keys, each once, that others may share with this one.
    */
   async hold<T>(keys: readonly string[], body: () => Promise<T>, shared: readonly string[] = NO_KEYS): Promise<T> {
-    const grant: Grant = { waitingFor: 0, start: undefined }
-    for (const key of keys) this.#enter(key, grant, false)
-    for (const key of shared) this.#enter(key, grant, true)
-    if (grant.waitingFor > 0) {
+    const holder: Holder = { waitingFor: 0, start: undefined }
+    for (const key of keys) this.#enter(key, holder, false)
+    for (const key of shared) this.#enter(key, holder, true)
+    if (holder.waitingFor > 0) {
       await new Promise<void>((resolve) => {
-        grant.start = resolve
+        holder.start = resolve
       })
     }
     try {
@@ -56,15 +56,15 @@ export class Latches {
     return !this.#queues.has(key)
   }
 
-  #enter(key: string, grant: Grant, isShared: boolean): void {
+  #enter(key: string, holder: Holder, isShared: boolean): void {
     const queue = this.#queues.get(key)
     if (queue === undefined) {
       this.#queues.set(key, { holders: 1, isShared, waiting: [] })
     } else if (isShared && queue.isShared && queue.waiting.length === 0) {
       queue.holders++
     } else {
-      queue.waiting.push({ grant, isShared })
-      grant.waitingFor++
+      queue.waiting.push({ holder, isShared })
+      holder.waitingFor++
     }
   }
 
@@ -84,7 +84,7 @@ export class Latches {
 
 const NO_KEYS: readonly string[] = []
 
-function admit(queue: Queue, { grant }: Place): void {
+function admit(queue: Queue, { holder }: Place): void {
   queue.holders++
-  if (--grant.waitingFor === 0) grant.start?.()
+  if (--holder.waitingFor === 0) holder.start?.()
 }

@@ -40,7 +40,7 @@ export interface RepairOptions {
 export interface Repaired {
   readonly isSound: boolean
   /** Problems of files and records that there were. */
-  readonly problems: number
+  readonly findings: number
   /** Records made again from a copy of the same facts. */
   readonly restored: number
   /** Records that no read and no transaction needs. */
@@ -68,7 +68,7 @@ export async function repairDirectory(directory: string, options: RepairOptions)
         throw unfinished(directory, error)
       },
     )
-    if (copy !== undefined && isCopyKept && repaired.problems === 0) {
+    if (copy !== undefined && isCopyKept && repaired.findings === 0) {
       say('nothing was damaged: the copy goes')
       isCopyKept = false
     }
@@ -129,7 +129,7 @@ async function repairInPlace(
   for (const { message } of after.faults) say(`still damaged: ${message}`)
   return {
     isSound: after.faults.length === 0 && records.remaining === 0,
-    problems: faults.length + records.problems,
+    findings: faults.length + records.findings,
     restored: records.restored,
     removed: records.removed,
     losses: records.losses,

@@ -14,7 +14,7 @@ import { type Engine, type EngineOp, pagesOf } from '../engine/engine.js'
 import { readMetaNumber } from '../engine/meta-number.js'
 import type { LostRecords, StoredRange } from '../files/lost-records.js'
 import { progressOf } from '../integrity/check-directory.js'
-import { MARK_MAX, type Problem } from '../integrity/check-key.js'
+import { type Finding, MARK_MAX } from '../integrity/check-key.js'
 import { checkRecords } from '../integrity/check-records.js'
 import { DamagedRanges } from '../integrity/damaged-ranges.js'
 import {
@@ -38,7 +38,7 @@ const WILD = timestampFromMs(24 * 60 * 60 * 1000)
 const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }
 
 export interface RepairedRecords {
-  readonly problems: number
+  readonly findings: number
   readonly restored: number
   readonly removed: number
   readonly losses: number
@@ -76,7 +76,7 @@ class RecordsRepair {
   readonly #damaged: DamagedRanges
   /** Users' keys that lost records of which the keys are known. */
   readonly #lostKeys = new Set<string>()
-  #problems = 0
+  #findings = 0
   readonly #counts = { restored: 0, removed: 0, lost: 0 }
 
   constructor(engine: Engine, options: RecordsRepairOptions) {
@@ -94,7 +94,7 @@ class RecordsRepair {
       if (losses.length === 0) this.#done('restored', `${one.file}: what was lost of it has copies elsewhere`)
     }
     if (await repairFormat(this.#engine, directory, lost.length > 0)) {
-      this.#problems++
+      this.#findings++
       this.#done('restored', 'the format record')
     }
     // As they are before damaged records are removed.
@@ -113,13 +113,13 @@ class RecordsRepair {
     await this.#mendSafePoint(safePoint, inForce)
     await this.#mournTransactions()
     const { restored, removed, lost: losses } = this.#counts
-    const repaired = { problems: this.#problems, restored, removed, losses }
-    if (this.#problems === 0 && !this.#options.areFilesDamaged) return { ...repaired, remaining: 0 }
+    const repaired = { findings: this.#findings, restored, removed, losses }
+    if (this.#findings === 0 && !this.#options.areFilesDamaged) return { ...repaired, remaining: 0 }
     const again = await checkRecords(this.#engine, {
-      onProblem: ({ message }) => say(`still damaged: ${message}`),
+      onFinding: ({ message }) => say(`still damaged: ${message}`),
       onProgress: progressOf(onProgress),
     })
-    return { ...repaired, remaining: again.problems }
+    return { ...repaired, remaining: again.findings }
   }
 
   #done(what: 'restored' | 'removed' | 'lost', message: string): void {
@@ -139,25 +139,25 @@ class RecordsRepair {
     const checked = await checkRecords(this.#engine, {
       damaged: this.#damaged,
       onKey: (records) => newest.note(records),
-      onProblem: async (problem) => {
-        const isAbove = problem.kind === 'above_mark' && (problem.ts ?? 0) <= MARK_MAX
-        if (isAbove || problem.kind === 'bad_meta') {
+      onFinding: async (finding) => {
+        const isAbove = finding.kind === 'above_mark' && (finding.ts ?? 0) <= MARK_MAX
+        if (isAbove || finding.kind === 'bad_meta') {
           isMarkLow = true
           return
         }
-        this.#tell(problem)
-        ops.push(...problem.ops)
+        this.#tell(finding)
+        ops.push(...finding.ops)
         if (ops.length >= OPS_AT_A_TIME) await this.#sealed.write(ops.splice(0), true)
       },
       onProgress: progressOf(this.#options.onProgress),
     })
     await this.#sealed.write(ops, true)
     ops = []
-    this.#problems += checked.problems
+    this.#findings += checked.findings
     return isMarkLow
   }
 
-  #tell({ isLoss, ops, message, key }: Problem): void {
+  #tell({ isLoss, ops, message, key }: Finding): void {
     if (isLoss) {
       if (key !== undefined) this.#lostKeys.add(keyText(key))
       this.#lose(key === undefined ? { message, of: 'meta' } : lossOfKey(key, message))
@@ -176,7 +176,7 @@ class RecordsRepair {
     const raised = Math.max(resetsMark ? 0 : (mark ?? 0), byClock, newest + 1)
     const inForce = mark === undefined || areFilesDamaged || isMarkLow || resetsMark ? raised : mark
     if (inForce !== mark) {
-      if (resetsMark) this.#problems++
+      if (resetsMark) this.#findings++
       await this.#sealed.write([{ type: 'put', key: META_MARK, value: packRecord([inForce, ...beside]) }], true)
       this.#done('restored', `the oracle's mark: it is ${dated(inForce)} now, above every timestamp in the database`)
     }
@@ -208,7 +208,7 @@ class RecordsRepair {
   async #mendSafePoint(safePoint: Timestamp | undefined, mark: Timestamp): Promise<void> {
     const isLost = safePoint === undefined || this.#options.lost.some((one) => mayHold(one, META_SAFE_POINT))
     if (!isLost && safePoint <= mark) return
-    this.#problems++
+    this.#findings++
     await this.#sealed.write([{ type: 'put', key: META_SAFE_POINT, value: packRecord([mark]) }], true)
     const moved = `the safe point is ${dated(mark)} now`
     // What was collected up to a safe point of the future is all but the newest version of each key.

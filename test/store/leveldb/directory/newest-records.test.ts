@@ -40,7 +40,7 @@ import {
   utf8,
   write,
 } from '../../support.js'
-import { problemsIn } from '../repair/problems.js'
+import { findingsIn } from '../repair/findings.js'
 import { makeOlder } from './old-format.js'
 
 const stores = testStores()
@@ -468,9 +468,9 @@ class World {
     const truth = await expectNewest(this.#engine)
     // Unchecked prewrites may bring two transactions to one commit_ts, and leave the long value of the first behind; and one
     // may commit after it was rolled back.
-    const isOfUnchecked = (problem: string): boolean =>
-      /belongs to no record and no lock$|stands beside a commit of its transaction/.test(problem)
-    expect((await problemsIn(this.#tapped.raw)).filter((problem) => !isOfUnchecked(problem))).toEqual([])
+    const isOfUnchecked = (finding: string): boolean =>
+      /belongs to no record and no lock$|stands beside a commit of its transaction/.test(finding)
+    expect((await findingsIn(this.#tapped.raw)).filter((finding) => !isOfUnchecked(finding))).toEqual([])
     const { store } = this
     const limits = [1, 2, 3, 100]
     for (let count = 1; count <= 2 * START_MAX; count += 2) {

@@ -92,7 +92,7 @@ describe('sound', () => {
 })
 
 describe('not sound', () => {
-  const CASES: Record<string, [Partial<KeyRecords>, problems: string[], losses: number]> = {
+  const CASES: Record<string, [Partial<KeyRecords>, findings: string[], losses: number]> = {
     'a put without its value': [{ writes: [LONG, SHORT] }, ['missing_value 21', 'wrong_newest 11'], 1],
     'the only put without its value': [{ writes: [LONG] }, ['missing_value 21', 'wrong_newest 0'], 1],
     'a value of nobody': [{ writes: [SHORT], valuesAt: [10, 5] }, ['orphan_value 10', 'orphan_value 5'], 0],
@@ -168,10 +168,10 @@ describe('not sound', () => {
   }
   test.each(Object.keys(CASES))('%s', (name) => {
     const [records, expected, losses] = CASES[name] as (typeof CASES)[string]
-    const problems = checkKey(recordsOf(records), MARK)
-    expect(problems.map(({ kind, ts }) => `${kind} ${ts}`)).toEqual(expected)
-    expect(problems.filter(({ isLoss }) => isLoss)).toHaveLength(losses)
-    for (const { message, key } of problems) expect([message, key]).toEqual([expect.stringContaining('"k"'), KEY])
+    const findings = checkKey(recordsOf(records), MARK)
+    expect(findings.map(({ kind, ts }) => `${kind} ${ts}`)).toEqual(expected)
+    expect(findings.filter(({ isLoss }) => isLoss)).toHaveLength(losses)
+    for (const { message, key } of findings) expect([message, key]).toEqual([expect.stringContaining('"k"'), KEY])
     expect(checkKey(mended(recordsOf(records)), MARK)).toEqual([])
   })
 })
@@ -220,9 +220,9 @@ describe('where files lost records', () => {
   test.each(Object.keys(CASES))('%s', (name) => {
     const [records, suspects, expected] = CASES[name] as (typeof CASES)[string]
     const all = { lock: false, newest: false, writes: false, ...suspects }
-    const problems = checkKey(recordsOf(records), MARK, all)
-    expect(problems.map(({ kind, ts }) => `${kind} ${ts}`)).toEqual(expected)
-    const losses = problems.filter(({ isLoss }) => isLoss).map(({ kind }) => kind)
+    const findings = checkKey(recordsOf(records), MARK, all)
+    expect(findings.map(({ kind, ts }) => `${kind} ${ts}`)).toEqual(expected)
+    const losses = findings.filter(({ isLoss }) => isLoss).map(({ kind }) => kind)
     expect(losses).toEqual(expected.flatMap((one) => /^(missing_value|orphan_value)/.exec(one)?.[1] ?? []))
     expect(checkKey(mended(recordsOf(records), all), MARK)).toEqual([])
   })

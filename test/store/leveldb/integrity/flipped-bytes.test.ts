@@ -91,12 +91,12 @@ async function flip(directory: string, file: string, at: number, bit: number): P
   await writeFile(join(directory, file), bytes)
 }
 
-async function problemsOf(directory: string): Promise<string[]> {
-  const problems: string[] = []
+async function findingsOf(directory: string): Promise<string[]> {
+  const findings: string[] = []
   const { files, isSound } = await checkDirectory(directory, {
-    onProblem: ({ message }) => void problems.push(message),
+    onFinding: ({ message }) => void findings.push(message),
   })
-  const messages = [...files.faults.map(({ message }) => message), ...problems]
+  const messages = [...files.faults.map(({ message }) => message), ...findings]
   expect(isSound).toBe(messages.length === 0)
   return messages
 }
@@ -124,9 +124,9 @@ async function expectRepaired(directory: string): Promise<{ lines: string[]; cha
   const repaired = await repairDirectory(directory, options)
   expect(lines.filter((line) => line.startsWith('still'))).toEqual([])
   expect(repaired.isSound).toBe(true)
-  expect(repaired.problems).toBeGreaterThan(0)
-  expect(await problemsOf(directory)).toEqual([])
-  expect(await repairDirectory(directory, options)).toMatchObject({ isSound: true, problems: 0, losses: 0 })
+  expect(repaired.findings).toBeGreaterThan(0)
+  expect(await findingsOf(directory)).toEqual([])
+  expect(await repairDirectory(directory, options)).toMatchObject({ isSound: true, findings: 0, losses: 0 })
   const store = await stores.open({ directory })
   const changed: string[] = []
   const isRaised = store.safePoint > 0
@@ -158,10 +158,10 @@ describe('a flipped byte', () => {
       await flip(damaged, file, at, bit)
       try {
         const outcome = await startOutcome(await copyOf(damaged))
-        const problems = await problemsOf(await copyOf(damaged))
-        expect(outcome).toBe(problems.length > 0 ? 'refused' : 'right')
-        const { changed } = problems.length > 0 ? await expectRepaired(damaged) : { changed: [] }
-        const kind = `${/[a-z]+$/i.exec(file.replace(/-\d+$/, ''))?.[0]}: ${outcome}${problems.length === 0 ? '' : changed.length > 0 ? ', repaired with losses' : ', repaired'}`
+        const findings = await findingsOf(await copyOf(damaged))
+        expect(outcome).toBe(findings.length > 0 ? 'refused' : 'right')
+        const { changed } = findings.length > 0 ? await expectRepaired(damaged) : { changed: [] }
+        const kind = `${/[a-z]+$/i.exec(file.replace(/-\d+$/, ''))?.[0]}: ${outcome}${findings.length === 0 ? '' : changed.length > 0 ? ', repaired with losses' : ', repaired'}`
         outcomes[kind] = (outcomes[kind] ?? 0) + 1
       } catch (error) {
         throw new Error(`${what} (PERKV_FLIPS_SEED=${SEED}, flip ${i})`, { cause: error })
@@ -187,7 +187,7 @@ describe('files that lost more than a byte', () => {
     const [file] = await filesOf(directory, pattern)
     await damage(join(directory, file as string))
     expect(await startOutcome(await copyOf(directory))).toBe('refused')
-    expect(await problemsOf(directory)).toHaveLength(1)
+    expect(await findingsOf(directory)).toHaveLength(1)
     await expectRepaired(directory)
   })
 })
@@ -222,10 +222,10 @@ test('a torn end of the log or the MANIFEST is no damage, and nothing to repair'
   const options = { say: () => {}, isDryRun: false, keepsCopy: false }
   expect(await repairDirectory(await copyOf(directory), options)).toMatchObject({
     isSound: true,
-    problems: 0,
+    findings: 0,
     losses: 0,
   })
-  expect(await problemsOf(directory)).toEqual([])
+  expect(await findingsOf(directory)).toEqual([])
 })
 
 test('a MANIFEST that lost its last records: what it does not know of any more is kept', async () => {
@@ -352,7 +352,7 @@ describe('without a look at the files', () => {
       expect(await codeOf(call())).toBe('storage_unavailable')
     expect(await readOne(store, 'key/004')).toBe(truth.get('key/004 at 55'))
     await store.close()
-    expect((await problemsOf(directory)).sort()).toEqual([
+    expect((await findingsOf(directory)).sort()).toEqual([
       'the newest record of "key/003" fails its checksum',
       'the newest record of "key/007" is not its put record at 40',
       'the put record of "key/007" at 50 has lost its value, written at 48',
@@ -371,7 +371,7 @@ describe('without a look at the files', () => {
       if (target.equals(key)) value[1] = (value[1] as number) ^ 1
     })
     expect(await startOutcome(directory)).toBe('refused')
-    expect((await problemsOf(directory)).length).toBeGreaterThan(0)
+    expect((await findingsOf(directory)).length).toBeGreaterThan(0)
     await expectRepaired(directory)
   })
 
@@ -383,7 +383,7 @@ describe('without a look at the files', () => {
     const store = await stores.open({ directory })
     expect(await codeOf(store.scan({ ts: 55, limit: 1000 }))).toBe('storage_unavailable')
     await store.close()
-    expect((await problemsOf(directory)).length).toBeGreaterThan(0)
+    expect((await findingsOf(directory)).length).toBeGreaterThan(0)
     await expectRepaired(directory)
   })
 })

@@ -104,7 +104,7 @@ async function timestampsIn(directory: string): Promise<{ mark: Timestamp; newes
 }
 
 async function isSound(directory: string): Promise<boolean> {
-  return (await checkDirectory(directory, { onProblem: () => {}, now: () => REPAIR_MS })).isSound
+  return (await checkDirectory(directory, { onFinding: () => {}, now: () => REPAIR_MS })).isSound
 }
 
 /** New writes go above all that is there, and what a backup reads is what each key answers. */
@@ -163,19 +163,19 @@ describe('after damage of any kind', () => {
       for (const file of files.slice(0, 1 + random.below(2) * random.below(3)))
         done.push(await damage(directory, random, random.pick(KINDS), file))
       try {
-        const { lost, problems, isSound: isRepaired } = await repair(directory)
+        const { lost, findings, isSound: isRepaired } = await repair(directory)
         expect([isRepaired, await isSound(directory)]).toEqual([true, true])
         const store = await open(directory)
         if (isOfLog) {
           expect(presents).toContain(await presentOf(store, model))
-          expect(lost.length > 0).toBe(problems > 0)
+          expect(lost.length > 0).toBe(findings > 0)
         } else {
           const differences = await differencesIn(store, model)
           expect(differences.filter((one) => !lost.some((loss) => covers(loss, one)))).toEqual([])
         }
         await store.close()
-        if (problems > 0) await expectUsable(directory, model)
-        expect(await repair(directory)).toMatchObject({ isSound: true, problems: 0, losses: 0 })
+        if (findings > 0) await expectUsable(directory, model)
+        expect(await repair(directory)).toMatchObject({ isSound: true, findings: 0, losses: 0 })
       } catch (error) {
         throw new Error(`PERKV_TEST_SEED=${SEED}, run ${run}: ${done.join('; ')}`, { cause: error })
       }
@@ -432,8 +432,8 @@ describe('the mark', () => {
     const wild = timestampFromMs(START_MS + 80 * YEAR_MS)
     const safePoint: EngineOp = { type: 'put', key: META_SAFE_POINT, value: packRecord([wild - 1]) }
     await rewrite(directory, [markOf(wild), safePoint])
-    const { problems, lines } = await repair(directory)
-    expect([problems, (await timestampsIn(directory)).mark]).toEqual([0, wild])
+    const { findings, lines } = await repair(directory)
+    expect([findings, (await timestampsIn(directory)).mark]).toEqual([0, wild])
     expect(lines.join()).toContain('--reset-mark puts it right')
 
     const reset = await repair(directory, { resetsMark: true })
