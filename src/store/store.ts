@@ -50,10 +50,26 @@ export interface RestoreProgress extends RestoreSource {
   readonly bytes: number
 }
 
+/** The parts of the contract in which stores differ. Shown by `/v1/status`. */
+export interface Capabilities {
+  /** `tryOnePc` of a prewrite can be granted; otherwise it is an ordinary prewrite, and answers neither timestamp. */
+  readonly onePhaseCommit: boolean
+  /** The same of `useAsyncCommit`. */
+  readonly asyncCommit: boolean
+  /** All that a request changes is one atomic write. False: its primary row decides, and readers finish the others. */
+  readonly atomicRequests: boolean
+  /** How transactions that wait for each other in a circle end: at once, or when their waits run out. */
+  readonly deadlocks: 'detected' | 'timeout'
+  readonly restore: boolean
+  readonly compact: boolean
+  readonly lockCount: boolean
+}
+
 /** What the server needs of a store beyond the Percolator calls. */
 export interface Store extends PercolatorApi {
   /** The name in `/v1/status`. */
   readonly name: string
+  readonly capabilities: Capabilities
   /** Reads below it are refused; 0 before the first collection. */
   readonly safePoint: Timestamp
   /** Locks that stand now, those of requests in flight included. */

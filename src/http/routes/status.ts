@@ -40,6 +40,7 @@ export function statusRoutes(
     answer(request, reply, {
       version,
       store: store.name,
+      capabilities: store.capabilities,
       durability,
       uptimeMs: Math.floor(performance.now() - startedAt),
       writable: store.fault === undefined && store.restoring === undefined,

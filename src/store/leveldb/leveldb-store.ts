@@ -2,7 +2,7 @@ import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS } from '../../limits.js'
 import { CLOCK_MS_MAX, Clock } from '../../oracle/clock.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
-import type { RestoreProgress, Store } from '../store.js'
+import type { Capabilities, RestoreProgress, Store } from '../store.js'
 import { DataDirectoryError } from './data-directory-error.js'
 import { cursorSecretOf, openDataDirectory, unusable } from './directory/data-directory.js'
 import { OwnFiles, ownedEngine } from './directory/own-files.js'
@@ -111,8 +111,19 @@ function requireUsableClock(unixMs: number): void {
   throw new DataDirectoryError(`the clock of this machine says ${year}, and timestamps end in 2109: set the clock`)
 }
 
+const CAPABILITIES: Capabilities = {
+  onePhaseCommit: true,
+  asyncCommit: true,
+  atomicRequests: true,
+  deadlocks: 'detected',
+  restore: true,
+  compact: true,
+  lockCount: true,
+}
+
 class LevelDbStore implements Store {
   readonly name = 'leveldb'
+  readonly capabilities = CAPABILITIES
   readonly #rows: RowStore
   readonly #reads: Reads
   readonly #validation: ReadValidation

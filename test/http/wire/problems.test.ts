@@ -319,6 +319,7 @@ test('livez, readyz and status', async () => {
   expect((await server.get('/v1/status')).json<Json>()).toMatchObject({
     version: '0.0.0-test',
     store: 'leveldb',
+    capabilities: { one_phase_commit: true, async_commit: true, deadlocks: 'detected' },
     safe_point: 0,
     uptime_ms: expect.any(Number),
     writable: true,
