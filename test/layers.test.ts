@@ -18,6 +18,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['percolator'],
   ['oracle', 'coordinator', 'backup', 'access'],
   ['store'],
+  ['store/calls'],
   ['store/leveldb/data-directory-error.ts'],
   ['store/leveldb/files'],
   ['store/leveldb/records'],

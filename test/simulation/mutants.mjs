@@ -179,9 +179,9 @@ const MUTANTS = [
   ],
   [
     'prewrites below the safe point are let in',
-    'store/leveldb/rows/changes',
-    'if (startTs < this.#rows.safePoint)\n            throw belowSafePoint(startTs, this.#rows.safePoint);\n        const maxTs',
-    'const maxTs',
+    'store/calls/prewrite',
+    'if (startTs < rows.safePoint)\n        throw belowSafePoint(startTs, rows.safePoint);',
+    '',
   ],
   [
     'CF_NEWEST keeps what is collected',
@@ -191,9 +191,9 @@ const MUTANTS = [
   ],
   [
     'an outcome is not stored with its commit',
-    'store/leveldb/rows/changes',
-    'beside: stored && [outcomeOp(stored)]',
-    'beside: undefined',
+    'store/calls/prewrite',
+    'outcome: outcomeOf?.(value)',
+    'outcome: undefined',
   ],
   [
     'the cache takes a fill that a write has overtaken',

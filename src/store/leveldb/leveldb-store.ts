@@ -2,6 +2,7 @@ import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS } from '../../limits.js'
 import { CLOCK_MS_MAX, Clock } from '../../oracle/clock.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
+import { WriteCalls } from '../calls/write-calls.js'
 import type { Capabilities, RestoreProgress, Store } from '../store.js'
 import { DataDirectoryError } from './data-directory-error.js'
 import { cursorSecretOf, openDataDirectory, unusable } from './directory/data-directory.js'
@@ -11,7 +12,6 @@ import type { Engine } from './engine/engine.js'
 import { readMetaNumber } from './engine/meta-number.js'
 import { startScrub } from './integrity/scrub.js'
 import { META_SAFE_POINT } from './records/keyspace.js'
-import { Changes } from './rows/changes.js'
 import { Collection } from './rows/collection.js'
 import { compact, diskBytes } from './rows/compaction.js'
 import { PessimisticLocks } from './rows/pessimistic-locks.js'
@@ -120,6 +120,8 @@ const CAPABILITIES: Capabilities = {
   compact: true,
   lockCount: true,
 }
+/** Not a key: keys have no character above U+00FF. */
+const ALONE_LATCH = '\u0100'
 
 class LevelDbStore implements Store {
   readonly name = 'leveldb'
@@ -127,7 +129,8 @@ class LevelDbStore implements Store {
   readonly #rows: RowStore
   readonly #reads: Reads
   readonly #validation: ReadValidation
-  readonly #changes: Changes
+  readonly #calls: WriteCalls
+  readonly #prewriteExclusive: Store['prewrite']
   readonly #pessimistic: PessimisticLocks
   readonly #outcomes: StoredOutcomes
   readonly #collection: Collection
@@ -146,7 +149,8 @@ class LevelDbStore implements Store {
     this.#stopScrub = stopScrub
     this.#reads = new Reads(rows, answers)
     this.#validation = new ReadValidation(rows)
-    this.#changes = new Changes(rows, this.#validation)
+    this.#calls = new WriteCalls(rows, (request) => this.#validation.validate(request))
+    this.#prewriteExclusive = (request, outcomeOf) => this.#calls.prewrite(request, outcomeOf, true)
     this.#pessimistic = new PessimisticLocks(rows, locksMax)
     this.#outcomes = new StoredOutcomes(rows)
     this.#collection = new Collection(rows)
@@ -214,18 +218,21 @@ class LevelDbStore implements Store {
   readonly validateReads: Store['validateReads'] = (request) =>
     this.#rows.guard(() => this.#validation.validate(request))
 
-  readonly prewrite: Store['prewrite'] = (request, outcomeOf) => this.#changes.prewrite(request, outcomeOf)
-  readonly exclusive: Store['exclusive'] = (claim, body) => this.#changes.exclusive(claim, body)
-  readonly commit: Store['commit'] = (request) => this.#changes.commit(request)
-  readonly rollback: Store['rollback'] = (request) => this.#changes.rollback(request)
-  readonly cleanup: Store['cleanup'] = (request) => this.#changes.cleanup(request)
-  readonly checkTxnStatus: Store['checkTxnStatus'] = (request) => this.#changes.checkTxnStatus(request)
-  readonly checkSecondaryLocks: Store['checkSecondaryLocks'] = (request) => this.#changes.checkSecondaryLocks(request)
-  readonly txnHeartBeat: Store['txnHeartBeat'] = (request) => this.#changes.txnHeartBeat(request)
-  readonly resolveLock: Store['resolveLock'] = (request) => this.#changes.resolveLock(request)
+  readonly prewrite: Store['prewrite'] = (request, outcomeOf) => this.#calls.prewrite(request, outcomeOf)
+  readonly exclusive: Store['exclusive'] = ({ written, read, isAlone }, body) => {
+    const held = isAlone ? [...written, ALONE_LATCH] : written
+    return this.#rows.guard(() => this.#rows.latches.hold(held, () => body(this.#prewriteExclusive), read))
+  }
+  readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
+  readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)
+  readonly cleanup: Store['cleanup'] = (request) => this.#calls.cleanup(request)
+  readonly checkTxnStatus: Store['checkTxnStatus'] = (request) => this.#calls.checkTxnStatus(request)
+  readonly checkSecondaryLocks: Store['checkSecondaryLocks'] = (request) => this.#calls.checkSecondaryLocks(request)
+  readonly txnHeartBeat: Store['txnHeartBeat'] = (request) => this.#calls.txnHeartBeat(request)
+  readonly resolveLock: Store['resolveLock'] = (request) => this.#calls.resolveLock(request)
 
   readonly acquirePessimisticLock: Store['acquirePessimisticLock'] = (request) => this.#pessimistic.acquire(request)
-  readonly pessimisticRollback: Store['pessimisticRollback'] = (request) => this.#pessimistic.rollback(request)
+  readonly pessimisticRollback: Store['pessimisticRollback'] = (request) => this.#calls.pessimisticRollback(request)
 
   readonly newestAhead: Store['newestAhead'] = (keys) => this.#rows.guard(() => this.#rows.newestAhead(keys))
 

@@ -41,7 +41,7 @@ export class Collection {
 
   async #deleteKeys(keys: readonly Uint8Array[]): Promise<void> {
     await this.#rows.latches.hold(keys.map(keyText), async () => {
-      const rows = await this.#rows.readRows(keys, TIMESTAMP_MAX, () => 'all')
+      const rows = await this.#rows.readRows(keys, TIMESTAMP_MAX, 'all')
       const values = await Promise.all(keys.map((key) => readAllValues(this.#rows.engine, key)))
       const mutations = rows.flatMap((row, i): Mutation[] => [
         ...(row.lock === undefined ? [] : [{ type: 'delete-lock', key: row.key } as const]),
@@ -101,7 +101,7 @@ export class Collection {
     const collected = new Map<string, GcAnswer>()
     if (keys.length > 0) {
       await this.#rows.latches.hold(keys.map(keyText), async () => {
-        const found = await this.#rows.readRows(keys, TIMESTAMP_MAX, () => 'all')
+        const found = await this.#rows.readRows(keys, TIMESTAMP_MAX, 'all')
         const answers = found.map((row) => gc(row, safePoint))
         await this.#rows.apply(answers.flatMap(({ mutations }) => mutations))
         answers.forEach((answer, i) => {

@@ -1,22 +1,15 @@
 import { keyText } from '../../../bytes/key-text.js'
-import { isKvError, KvError } from '../../../errors/kv-error.js'
+import { KvError } from '../../../errors/kv-error.js'
 import type { LockInfo } from '../../../errors/lock-info.js'
 import { signalOf } from '../../../event-loop/late-signal.js'
-import { acquirePessimisticLock } from '../../../percolator/actions/acquire-pessimistic-lock.js'
-import { pessimisticRollback } from '../../../percolator/actions/pessimistic-rollback.js'
-import type {
-  AcquirePessimisticLockAnswer,
-  AcquirePessimisticLockRequest,
-  PessimisticLockResult,
-  PessimisticRollbackRequest,
-} from '../../../percolator/api.js'
-import { belowSafePoint, lockWaitTimeout } from '../../../percolator/errors.js'
-import { done, type Mutation, type RowView } from '../../../percolator/row.js'
+import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../../percolator/api.js'
+import { lockWaitTimeout } from '../../../percolator/errors.js'
 import type { Timestamp } from '../../../timestamp.js'
+import { lockingAnswer, lockingDepthTs, lockKeys, versionsToRead } from '../../calls/lock-keys.js'
+import { reachGuard } from '../../calls/reach-guard.js'
 import type { Turn } from '../memory/lock-waits.js'
-import { reachGuard } from './reach-guard.js'
 import { readPairs } from './reads.js'
-import { NONE, type RowStore } from './row-store.js'
+import type { RowStore } from './row-store.js'
 
 /** TiKV's `pessimistic-txn.wait-for-lock-timeout`. */
 const WAIT_MS_DEFAULT = 1000
@@ -46,7 +39,7 @@ export class PessimisticLocks {
     const { forUpdateTs, waitTimeout = 0 } = request
     const waitMs = waitTimeout === 0 ? WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
     const deadline = performance.now() + waitMs
-    await this.#rows.guard(() => this.#rows.observe(forUpdateTs)) // It reads: nobody may commit below what it saw.
+    await this.#rows.observeRead(forUpdateTs) // It reads: nobody may commit below what it saw.
     let turn: Turn | undefined
     try {
       for (let isLastTry = waitMs === 0; ; isLastTry = turn === undefined) {
@@ -92,55 +85,21 @@ export class PessimisticLocks {
 
   /** Locks all the keys or none. @returns the place in the queue of the first key that is locked, if one is. */
   async #tryLatched(request: AcquirePessimisticLockRequest, isLastTry: boolean, deadline: number): Promise<Tried> {
-    const { keys, startTs, forUpdateTs, waitTimeout, reaches } = request
+    const { keys, startTs, waitTimeout, reaches } = request
     const requireReach = reaches && (await reachGuard(this.#rows, keys, startTs, reaches))
-    const rows = await this.#rows.readRows(keys, Math.min(startTs, forUpdateTs), () => 'data')
-    if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
-    const aged = { ...request, lockTtl: request.lockTtl + this.#rows.jumpedSince(startTs) }
-    const acquired = []
-    const mutations: Mutation[] = []
-    for (const row of rows) {
-      if (!isLastTry && this.#isClaimed(row.key, startTs)) return this.#enqueue(row.key, request, deadline)
-      const outcome = acquirePessimisticLock(row, aged)
-      if (!outcome.ok) {
-        if (!isKvError(outcome.error, 'key_locked') || waitTimeout === -1) throw outcome.error
-        if (isLastTry) throw lockWaitTimeout(row.key, outcome.error.fields.lock as LockInfo)
-        return this.#enqueue(row.key, request, deadline)
-      }
-      acquired.push({ key: row.key, ...outcome.value })
-      mutations.push(...outcome.mutations)
+    const rows = await this.#rows.readRows(keys, lockingDepthTs(request), 'data')
+    // One turn of the event loop from here to the published locks, or to the place in the queue.
+    const locking = lockKeys(this.#rows, rows, request, (key) => !isLastTry && this.#isClaimed(key, startTs))
+    if (locking.kind === 'busy') {
+      const { key, error } = locking
+      if (error !== undefined && waitTimeout === -1) throw error
+      if (error !== undefined && isLastTry) throw lockWaitTimeout(key, error.fields.lock as LockInfo)
+      return this.#enqueue(key, request, deadline)
     }
-    requireReach?.(mutations, rows)
-    await this.#rows.apply(mutations)
+    requireReach?.(locking.mutations, rows)
+    await this.#rows.apply(locking.mutations)
     this.#rows.waits.acquired(startTs)
-    const wanted = acquired.flatMap(({ key, version, lockedWithConflictTs }) =>
-      version !== undefined && (request.returnValues || lockedWithConflictTs !== undefined)
-        ? [{ key, write: version }]
-        : [],
-    )
-    const pairs = new Map((await readPairs(this.#rows.engine, wanted)).map((pair) => [keyText(pair.key), pair]))
-    const results = acquired.map(({ key, version, lockedWithConflictTs }): PessimisticLockResult => {
-      const { value, commitTs } = pairs.get(keyText(key)) ?? {}
-      const isTold = request.returnValues || request.checkExistence || lockedWithConflictTs !== undefined
-      return {
-        ...(isTold ? { found: version !== undefined } : {}),
-        ...(value === undefined ? {} : { value }),
-        ...(commitTs === undefined ? {} : { commitTs }),
-        ...(lockedWithConflictTs === undefined ? {} : { lockedWithConflictTs }),
-      }
-    })
-    return { results }
-  }
-
-  rollback({ keys, startTs, forUpdateTs, reaches }: PessimisticRollbackRequest): Promise<void> {
-    const decide = (rows: readonly RowView[]) =>
-      done(
-        undefined,
-        rows.flatMap((row) => {
-          const outcome = pessimisticRollback(row, startTs, forUpdateTs)
-          return outcome.ok ? outcome.mutations : []
-        }),
-      )
-    return this.#rows.update(keys, startTs, NONE, decide, reaches)
+    const read = await readPairs(this.#rows.engine, versionsToRead(locking.keys, request))
+    return lockingAnswer(locking.keys, read, request)
   }
 }

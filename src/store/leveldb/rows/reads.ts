@@ -286,7 +286,7 @@ export class Reads {
   ): Promise<ScanLockAnswer> {
     return this.#rows.guard(async () => {
       this.#rows.requireAvailable()
-      if (maxTs !== TIMESTAMP_MAX) await this.#rows.observe(maxTs)
+      if (maxTs !== TIMESTAMP_MAX) await this.#rows.observeRead(maxTs)
       const locks: LockInfo[] = []
       const visit = (entry: LockEntry): boolean => {
         const [info] = isInFlight(entry.lock)

@@ -2,7 +2,7 @@ import { keyText } from '../../../bytes/key-text.js'
 import { KvError } from '../../../errors/kv-error.js'
 import type { LockInfo } from '../../../errors/lock-info.js'
 import { inSlices, laterTurn, Slices } from '../../../event-loop/slices.js'
-import { KEYS_PER_TURN, SLICE_ITEMS } from '../../../limits.js'
+import { KEYS_PER_TURN, SHORT_VALUE_BYTES_MAX, SLICE_ITEMS } from '../../../limits.js'
 import type { Clock } from '../../../oracle/clock.js'
 import { Oracle } from '../../../oracle/oracle.js'
 import type { PrewriteRequest } from '../../../percolator/api.js'
@@ -11,11 +11,12 @@ import { decodeLock } from '../../../percolator/codec/lock.js'
 import { belowSafePoint, keysLocked } from '../../../percolator/errors.js'
 import type { Lock } from '../../../percolator/lock.js'
 import { lockInfo } from '../../../percolator/lock-info.js'
-import type { Reaches } from '../../../percolator/reach.js'
-import type { HistoryDepth, Mutation, Outcome, RowView } from '../../../percolator/row.js'
+import type { HistoryDepth, Mutation, RowView } from '../../../percolator/row.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
-import type { RestoreProgress } from '../../store.js'
+import { type ReachSource, reachGuard } from '../../calls/reach-guard.js'
+import type { Change, DepthOf, RowAccess, WriteOptions } from '../../calls/row-access.js'
+import type { RestoreProgress, StoredOutcome } from '../../store.js'
 import { type Engine, type EngineOp, pagesOf, readPage } from '../engine/engine.js'
 import { GroupCommit } from '../engine/group-commit.js'
 import { LookUps } from '../engine/look-ups.js'
@@ -35,8 +36,7 @@ import {
   newestKey,
 } from '../records/keyspace.js'
 import { decodeNewest, decodeNewestTs } from '../records/newest-record.js'
-import { engineOps, type NewestKnown } from './engine-ops.js'
-import { reachGuard } from './reach-guard.js'
+import { engineOps, type NewestKnown, outcomeOp } from './engine-ops.js'
 import { readRestoreProgress } from './restore-progress.js'
 import { readHistory } from './row-reader.js'
 import { putMark } from './saved-mark.js'
@@ -59,25 +59,13 @@ export interface RowStoreOptions {
   readonly lookUpSlowMs?: number | undefined
 }
 
-export interface ApplyOptions {
-  /** The transaction that commits by this batch alone, if one does: its keys are locked in memory only. */
-  readonly onePc?: PrewriteRequest
-  /** What else goes into the batch. */
-  readonly beside?: readonly EngineOp[] | undefined
-  /** With `onePc`: awaited while the locks stand, before the batch is written; where it throws, nothing is. */
-  readonly validate?: (() => Promise<void>) | undefined
-}
-
-export type Decide<T> = (rows: readonly RowView[]) => Outcome<T>
-/** How deep a history the decision about a key needs, given its lock. */
-export type DepthOf = (index: number, lock: Lock | undefined) => HistoryDepth
-
 /**
  * The rows of one LevelDB, with what stands in memory beside them: latches, locks, the version cache, timestamps. Every
  * changing call goes through its three steps: read rows, let a pure action decide, write one atomic batch; see
  * docs/architecture.md.
  */
-export class RowStore {
+export class RowStore implements RowAccess, ReachSource {
+  readonly shortValueBytesMax = SHORT_VALUE_BYTES_MAX
   readonly latches = new Latches()
   readonly locks = new LockTable()
   readonly waits = new LockWaits((key) => this.locks.get(key)?.lock.startTs)
@@ -170,27 +158,29 @@ export class RowStore {
 
   // ---- The three steps: read, decide, write
 
-  /** @param reaches see `LockingRequest`. */
-  update<T>(
-    keys: readonly Uint8Array[],
-    startTs: Timestamp,
-    depthOf: DepthOf,
-    decide: Decide<T>,
-    reaches?: Reaches,
-  ): Promise<T> {
-    return this.guard(() =>
-      this.latches.hold(keys.map(keyText), async () => {
-        const requireReach = reaches && (await reachGuard(this, keys, startTs, reaches))
-        const rows = await this.readRows(keys, startTs, depthOf)
-        const outcome = decide(rows)
-        if (outcome.ok) requireReach?.(outcome.mutations, rows)
-        return this.write(outcome)
-      }),
-    )
+  update<T>(change: Change<T>): Promise<T> {
+    if (change.isExclusive) return this.#updateLatched(change)
+    return this.guard(() => this.latches.hold(change.keys.map(keyText), () => this.#updateLatched(change)))
+  }
+
+  async #updateLatched<T>(change: Change<T>): Promise<T> {
+    const { keys, startTs, depth, depthTs = startTs, readTs, decide, reaches } = change
+    const observed = readTs === undefined ? undefined : this.observeRead(readTs)
+    if (observed !== undefined) await observed
+    const requireReach = reaches && (await reachGuard(this, keys, startTs, reaches))
+    const rows = await this.readRows(keys, depthTs, depth)
+    // One turn of the event loop from here to the published locks: see `Reads.get`.
+    const decision = decide(rows)
+    if (!decision.ok) throw decision.error
+    requireReach?.(decision.mutations, rows)
+    await this.apply(decision.mutations, decision)
+    this.waits.acquired(startTs)
+    if (decision.observed !== undefined) await decision.observed
+    return decision.value
   }
 
   /** @returns rows whose locks are those of the moment when the promise is fulfilled. Needs the keys' latches. */
-  async readRows(keys: readonly Uint8Array[], startTs: Timestamp, depthOf: DepthOf): Promise<RowView[]> {
+  async readRows(keys: readonly Uint8Array[], startTs: Timestamp, depth: HistoryDepth | DepthOf): Promise<RowView[]> {
     this.requireWritable()
     const histories: (readonly WriteRecord[])[] = []
     const slices = new Slices(1)
@@ -198,7 +188,8 @@ export class RowStore {
       const reads: Promise<void>[] = []
       for (let i = from; i < Math.min(keys.length, from + KEYS_AT_A_TIME); i++) {
         const key = keys[i] as Uint8Array
-        const history = this.#history(key, startTs, depthOf(i, this.locks.get(key)?.lock))
+        const needed = typeof depth === 'string' ? depth : depth(i, this.locks.get(key)?.lock)
+        const history = this.#history(key, startTs, needed)
         if (!(history instanceof Promise)) histories[i] = history
         else
           reads.push(
@@ -215,12 +206,20 @@ export class RowStore {
     if (keys.length > KEYS_PER_TURN) await laterTurn()
     this.requireWritable()
     this.clock.now() // A jump that is noticed after `seen` has added those before it would count in `#kept` alone.
-    return keys.map((key, i) => ({ key, lock: this.#lockOf(key), writes: histories[i] ?? [] }))
+    return keys.map((key, i) => ({ key, lock: this.#seenLockOf(key), writes: histories[i] ?? [] }))
   }
 
-  #lockOf(key: Uint8Array): Lock | undefined {
+  #seenLockOf(key: Uint8Array): Lock | undefined {
     const entry = this.locks.get(key)
     return entry && this.seen(entry.lock)
+  }
+
+  lockOf(key: Uint8Array): Lock | undefined {
+    return this.locks.get(key)?.lock
+  }
+
+  historyOf(key: Uint8Array, startTs: Timestamp): Promise<readonly WriteRecord[]> {
+    return readHistory(this.engine, key, startTs, 'txn')
   }
 
   // ---- TTLs: kept as time that passes, seen as differences of timestamps, which jumps of the clock make longer
@@ -229,9 +228,8 @@ export class RowStore {
     return this.clock.jumps.length === 0 ? 0 : this.clock.jumpedSince(physicalMs(ts))
   }
 
-  /** What ages are judged by: no client makes anything older than the clock does. `TIMESTAMP_MAX` says whatever the age. */
-  notInFuture(currentTs: Timestamp): Timestamp {
-    return currentTs === TIMESTAMP_MAX ? currentTs : Math.min(currentTs, this.oracle.now())
+  now(): Timestamp {
+    return this.oracle.now()
   }
 
   /** A lock of the table as actions and clients see it. */
@@ -268,17 +266,11 @@ export class RowStore {
     return readHistory(this.engine, key, startTs, depth)
   }
 
-  async write<T>(outcome: Outcome<T>): Promise<T> {
-    if (!outcome.ok) throw outcome.error
-    await this.apply(outcome.mutations)
-    return outcome.value
-  }
-
   /**
    * Writes one atomic batch, and keeps the lock table ahead of it: new locks stand there before the batch is written,
    * old ones go, or are loosened, after it.
    */
-  async apply(decided: readonly Mutation[], { onePc, beside = [], validate }: ApplyOptions = {}): Promise<void> {
+  async apply(decided: readonly Mutation[], { onePc, outcome, validate }: WriteOptions = {}): Promise<void> {
     if (decided.length === 0) return
     const mutations = this.clock.jumps.length === 0 ? decided : decided.map((mutation) => this.#kept(mutation))
     const stored = mutations.filter((mutation) => this.#isStored(mutation)) // As the locks stand now.
@@ -290,7 +282,7 @@ export class RowStore {
     const opened = this.#opened
     let isAsked = false
     try {
-      const encoded = inSlices(this.#encode(stored, mutations, beside))
+      const encoded = inSlices(this.#encode(stored, mutations, outcome))
       const ops = encoded instanceof Promise ? await encoded : encoded
       if (validate !== undefined) await validate()
       // Locks in flight go when the database is opened anew: nobody would have met these.
@@ -318,7 +310,7 @@ export class RowStore {
   *#encode(
     stored: readonly Mutation[],
     mutations: readonly Mutation[],
-    beside: readonly EngineOp[],
+    outcome: StoredOutcome | undefined,
   ): Generator<void, EngineOp[], void> {
     const ops = yield* engineOps(stored, this.#newestKnown)
     let count = 0
@@ -330,7 +322,7 @@ export class RowStore {
         ops.push({ type: 'put', key: aheadKey(key, write.commitTs), value: NOTHING })
       this.#note(key, write.commitTs)
     }
-    ops.push(...beside)
+    if (outcome !== undefined) ops.push(outcomeOp(outcome))
     return ops
   }
 
@@ -435,6 +427,23 @@ export class RowStore {
     await Promise.all(pending)
   }
 
+  /** By one walk over the lock table. */
+  lockedBy(txns: ReadonlySet<Timestamp>): Promise<ReadonlyMap<Timestamp, readonly Uint8Array[]>> {
+    return this.guard(async () => {
+      this.requireAvailable()
+      const found = new Map<Timestamp, Uint8Array[]>()
+      const visit = ({ key, lock }: LockEntry): boolean => {
+        if (!txns.has(lock.startTs) || isInFlight(lock)) return true
+        const keys = found.get(lock.startTs)
+        if (keys !== undefined) keys.push(key)
+        else found.set(lock.startTs, [key])
+        return true
+      }
+      await inSlices(this.locks.walk({}, visit))
+      return found
+    })
+  }
+
   #unlock(key: Uint8Array): void {
     this.locks.delete(key)
     if (this.waits.size > 0) this.waits.released(key)
@@ -446,7 +455,7 @@ export class RowStore {
   async admitRead(ts: Timestamp): Promise<void> {
     this.requireAvailable()
     this.requireReadable(ts)
-    if (ts !== TIMESTAMP_MAX && ts > this.maxTs) await this.observe(ts)
+    if (ts !== TIMESTAMP_MAX && ts > this.maxTs) await this.observeRead(ts)
   }
 
   /** Once more after reading on no snapshot: a collection, or a restore, may have come in between. */
@@ -455,10 +464,24 @@ export class RowStore {
     if (ts < this.safePoint) throw belowSafePoint(ts, this.safePoint)
   }
 
-  /** max_ts and the oracle go up to `ts`, or to the clock when that is in the future. */
-  async observe(ts: Timestamp): Promise<void> {
+  get lastTs(): Timestamp {
+    return this.oracle.last
+  }
+
+  observe(ts: Timestamp): undefined | Promise<void> {
     const observed = this.oracle.observe(ts)
-    if (observed !== undefined) await this.guard(() => observed)
+    return observed && this.guard(() => observed)
+  }
+
+  observeRead(ts: Timestamp): undefined | Promise<void> {
+    const observed = this.observe(ts)
+    if (observed !== undefined) return observed.then(() => this.#raiseMaxTs(ts))
+    this.#raiseMaxTs(ts)
+    return undefined
+  }
+
+  /** To the clock where `ts` is in the future. */
+  #raiseMaxTs(ts: Timestamp): void {
     this.maxTs = Math.max(this.maxTs, Math.min(ts, this.oracle.last))
   }
 
@@ -588,9 +611,6 @@ function messageOf(error: unknown): string {
 
 const NO_WRITES: readonly WriteRecord[] = []
 const NOTHING = Buffer.alloc(0)
-
-export const TXN: DepthOf = () => 'txn'
-export const NONE: DepthOf = () => 'none'
 
 /** Marks the locks of 1PC transactions in flight; no stored lock has a negative size. */
 const IN_FLIGHT = -1

@@ -1,8 +1,9 @@
-import { asBuffer, keyText } from '../../../bytes/key-text.js'
+import { keyText } from '../../../bytes/key-text.js'
 import type { StoredOutcome } from '../../store.js'
 import { type EngineOp, pagesOf } from '../engine/engine.js'
 import { Latches } from '../memory/latches.js'
 import { keyOfOutcome, OUTCOME_RANGE, outcomeKey } from '../records/keyspace.js'
+import { outcomeOp } from './engine-ops.js'
 import { PAGE, type RowStore } from './row-store.js'
 
 /** The outcomes of requests with an idempotency key. */
@@ -67,8 +68,4 @@ export class StoredOutcomes {
       if (ops.length > 0) await this.#rows.submit(ops)
     })
   }
-}
-
-export function outcomeOp({ key, record }: StoredOutcome): EngineOp {
-  return { type: 'put', key: outcomeKey(key), value: asBuffer(record) }
 }

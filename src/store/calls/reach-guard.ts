@@ -1,12 +1,19 @@
-import { keyText } from '../../../bytes/key-text.js'
-import { beyondReach, endsAsDecided, type Reaches, reachesBeyond } from '../../../percolator/reach.js'
-import { type Mutation, type RowView, type TxnRecord, txnRecord } from '../../../percolator/row.js'
-import type { Timestamp } from '../../../timestamp.js'
-import { readHistory } from './row-reader.js'
-import type { RowStore } from './row-store.js'
+import { keyText } from '../../bytes/key-text.js'
+import type { Lock } from '../../percolator/lock.js'
+import { beyondReach, endsAsDecided, type Reaches, reachesBeyond } from '../../percolator/reach.js'
+import { type Mutation, type RowView, type TxnRecord, txnRecord } from '../../percolator/row.js'
+import type { WriteRecord } from '../../percolator/write.js'
+import type { Timestamp } from '../../timestamp.js'
 
 /** @throws KvError `forbidden` where the mutations end a transaction otherwise than the caller may. */
 export type ReachGuard = (mutations: readonly Mutation[], found: readonly RowView[]) => void
+
+/** Where the guard looks beyond the rows of the change. */
+export interface ReachSource {
+  lockOf(key: Uint8Array): Lock | undefined
+  /** Of depth `txn`. */
+  historyOf(key: Uint8Array, startTs: Timestamp): Promise<readonly WriteRecord[]>
+}
 
 const UNDECIDED: TxnRecord = { kind: 'none', overlapped: undefined }
 
@@ -14,11 +21,11 @@ const UNDECIDED: TxnRecord = { kind: 'none', overlapped: undefined }
  * For a caller who reaches only some keys: looks at the locks that the transaction at `startTs` holds on `keys`, and where
  * that reaches beyond the caller, reads what its primary says.
  *
- * Needs the latches of `keys`, so that their locks stay until the guard is asked. The primaries need none: a transaction that
+ * Nobody else may change `keys` until the guard is asked. The primaries need no such care: a transaction that
  * has ended stays so, and the keys that a prewritten primary lists stay the same.
  */
 export async function reachGuard(
-  rows: RowStore,
+  source: ReachSource,
   keys: readonly Uint8Array[],
   startTs: Timestamp,
   reaches: Reaches,
@@ -29,11 +36,11 @@ export async function reachGuard(
   /** By primary and kind of commit: a primary may list as many keys as the request has. */
   const known = new Map<string, boolean>()
   for (const key of keys) {
-    const lock = rows.locks.get(key)?.lock
+    const lock = source.lockOf(key)
     if (lock?.startTs !== startTs) continue
     const primary = keyText(lock.primary)
     const txn = `${lock.useAsyncCommit} ${primary}`
-    const isBeyond = known.get(txn) ?? reachesBeyond(lock, rows.locks.get(lock.primary)?.lock, reaches)
+    const isBeyond = known.get(txn) ?? reachesBeyond(lock, source.lockOf(lock.primary), reaches)
     known.set(txn, isBeyond)
     if (isBeyond) primaries.set(primary, lock.primary)
     else within.add(keyText(key))
@@ -41,7 +48,7 @@ export async function reachGuard(
 
   const records = new Map<string, TxnRecord>()
   for (const [text, primary] of primaries)
-    records.set(text, txnRecord(await readHistory(rows.engine, primary, startTs, 'txn'), startTs))
+    records.set(text, txnRecord(await source.historyOf(primary, startTs), startTs))
 
   return (mutations, found) => {
     if (mutations.length === 0) return

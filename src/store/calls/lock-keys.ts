@@ -1,0 +1,85 @@
+import { keyText } from '../../bytes/key-text.js'
+import { isKvError, type KvError } from '../../errors/kv-error.js'
+import { type AcquiredKey, acquirePessimisticLock } from '../../percolator/actions/acquire-pessimistic-lock.js'
+import type {
+  AcquirePessimisticLockAnswer,
+  AcquirePessimisticLockRequest,
+  Pair,
+  PessimisticLockResult,
+} from '../../percolator/api.js'
+import { belowSafePoint } from '../../percolator/errors.js'
+import type { Mutation, RowView } from '../../percolator/row.js'
+import type { WriteRecord } from '../../percolator/write.js'
+import type { RowAccess } from './row-access.js'
+
+/** What `acquire_pessimistic_lock` comes to, for the rows as they are. All keys are locked, or none. */
+export type Locking =
+  | { readonly kind: 'acquired'; readonly keys: readonly KeyAcquired[]; readonly mutations: readonly Mutation[] }
+  /** Another transaction goes first on this key; `error` says so where it holds the lock. */
+  | { readonly kind: 'busy'; readonly key: Uint8Array; readonly error: KvError<'key_locked'> | undefined }
+
+type KeyAcquired = AcquiredKey & { readonly key: Uint8Array }
+
+/** The timestamp that histories of depth `data` are read for. */
+export function lockingDepthTs({ startTs, forUpdateTs }: AcquirePessimisticLockRequest): number {
+  return Math.min(startTs, forUpdateTs)
+}
+
+/**
+ * @param isClaimed whether a free key is promised to another transaction that waits for it.
+ * @throws KvError where the transaction cannot lock a key, however long it waits.
+ */
+export function lockKeys(
+  access: Pick<RowAccess, 'safePoint' | 'jumpedSince'>,
+  rows: readonly RowView[],
+  request: AcquirePessimisticLockRequest,
+  isClaimed: (key: Uint8Array) => boolean,
+): Locking {
+  const { startTs } = request
+  if (startTs < access.safePoint) throw belowSafePoint(startTs, access.safePoint)
+  const aged = { ...request, lockTtl: request.lockTtl + access.jumpedSince(startTs) }
+  const keys: KeyAcquired[] = []
+  const mutations: Mutation[] = []
+  for (const row of rows) {
+    if (isClaimed(row.key)) return { kind: 'busy', key: row.key, error: undefined }
+    const outcome = acquirePessimisticLock(row, aged)
+    if (!outcome.ok) {
+      const { error } = outcome
+      if (!isKvError(error, 'key_locked')) throw error
+      return { kind: 'busy', key: row.key, error }
+    }
+    keys.push({ key: row.key, ...outcome.value })
+    mutations.push(...outcome.mutations)
+  }
+  return { kind: 'acquired', keys, mutations }
+}
+
+/** The versions whose values the answer carries. */
+export function versionsToRead(
+  keys: readonly KeyAcquired[],
+  { returnValues }: AcquirePessimisticLockRequest,
+): { readonly key: Uint8Array; readonly write: WriteRecord }[] {
+  return keys.flatMap(({ key, version, lockedWithConflictTs }) =>
+    version !== undefined && (returnValues || lockedWithConflictTs !== undefined) ? [{ key, write: version }] : [],
+  )
+}
+
+/** @param read the pairs of `versionsToRead`. */
+export function lockingAnswer(
+  keys: readonly KeyAcquired[],
+  read: readonly Pair[],
+  { returnValues, checkExistence }: AcquirePessimisticLockRequest,
+): AcquirePessimisticLockAnswer {
+  const pairs = new Map(read.map((pair) => [keyText(pair.key), pair]))
+  const results = keys.map(({ key, version, lockedWithConflictTs }): PessimisticLockResult => {
+    const { value, commitTs } = pairs.get(keyText(key)) ?? {}
+    const isTold = returnValues || checkExistence || lockedWithConflictTs !== undefined
+    return {
+      ...(isTold ? { found: version !== undefined } : {}),
+      ...(value === undefined ? {} : { value }),
+      ...(commitTs === undefined ? {} : { commitTs }),
+      ...(lockedWithConflictTs === undefined ? {} : { lockedWithConflictTs }),
+    }
+  })
+  return { results }
+}

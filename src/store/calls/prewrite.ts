@@ -1,0 +1,92 @@
+import { isKvError, KvError } from '../../errors/kv-error.js'
+import { prewrite as decidePrewrite, prewriteDepth } from '../../percolator/actions/prewrite.js'
+import type { PrewriteAnswer, PrewriteRequest, ValidateReadsRequest } from '../../percolator/api.js'
+import { belowSafePoint, keyLocked, withEntries } from '../../percolator/errors.js'
+import type { RowView } from '../../percolator/row.js'
+import type { StoredOutcome } from '../store.js'
+import type { Decision, RowAccess } from './row-access.js'
+
+const NO_MUTATION = { op: 'put', key: new Uint8Array() } as const
+
+export type ValidateReads = (request: ValidateReadsRequest) => Promise<void>
+export type OutcomeOf = (answer: PrewriteAnswer) => StoredOutcome | undefined
+
+/**
+ * Prewrites the keys of a request, or commits them at once (1PC).
+ * @param outcomeOf see `Store.prewrite`.
+ * @param isExclusive see `Change`.
+ */
+export function prewrite(
+  rows: RowAccess,
+  validateReads: ValidateReads,
+  request: PrewriteRequest,
+  outcomeOf: OutcomeOf | undefined,
+  isExclusive: boolean,
+): Promise<PrewriteAnswer> {
+  const { startTs, mutations, forUpdateTs } = request
+  return rows.update({
+    keys: mutations.map(({ key }) => key),
+    startTs,
+    depth: (index) => prewriteDepth(mutations[index] ?? NO_MUTATION),
+    // A pessimistic prewrite is checked against its for_update_ts, which a confused client puts below its start.
+    depthTs: Math.min(startTs, forUpdateTs || startTs),
+    decide: (found) => decide(rows, validateReads, request, outcomeOf, found),
+    readTs: countsAsRead(request) ? startTs : undefined,
+    reaches: request.reaches,
+    isExclusive,
+  })
+}
+
+/**
+ * A calculated commit timestamp goes above the start, so timestamps handed out later must too. And reading that a key is
+ * absent is a read: nobody may commit it below this start afterwards.
+ */
+function countsAsRead({ tryOnePc, useAsyncCommit, mutations }: PrewriteRequest): boolean {
+  return (
+    tryOnePc === true ||
+    useAsyncCommit === true ||
+    mutations.some(({ op }) => op === 'insert' || op === 'check_not_exists')
+  )
+}
+
+function decide(
+  rows: RowAccess,
+  validateReads: ValidateReads,
+  request: PrewriteRequest,
+  outcomeOf: OutcomeOf | undefined,
+  found: readonly RowView[],
+): Decision<PrewriteAnswer> {
+  const { startTs, reads } = request
+  if (startTs < rows.safePoint) throw belowSafePoint(startTs, rows.safePoint)
+  const maxTs = request.linearizable ? Math.max(rows.maxTs, rows.lastTs) : rows.maxTs
+  const context = { maxTs, shortValueBytesMax: rows.shortValueBytesMax }
+  const jumpedMs = rows.jumpedSince(startTs)
+  const asked = jumpedMs === 0 ? request : { ...request, lockTtl: request.lockTtl + jumpedMs }
+  const decided = decidePrewrite(found, asked, context)
+  if (!decided.ok) return decided
+  const { value, mutations } = decided
+  const { onePcCommitTs: commitTs } = value
+  // No timestamp handed out from now on equals a calculated one, or is below it.
+  const observed = rows.observe(commitTs ?? value.minCommitTs ?? 0)
+  observed?.catch(() => {}) // Awaited after the write, which may fail first: with the same disk, as likely as not.
+  return {
+    ok: true,
+    value,
+    mutations,
+    onePc: request,
+    outcome: outcomeOf?.(value),
+    // Only where it commits now, and does not repeat an earlier commit.
+    validate:
+      reads !== undefined && commitTs !== undefined && mutations.length > 0
+        ? () => validateReads({ ...reads, startTs, commitTs }).catch(listed)
+        : undefined,
+    observed,
+  }
+}
+
+/** A failed prewrite lists what failed, also where that was a read. */
+function listed(error: unknown): never {
+  if (!(error instanceof KvError)) throw error
+  const locks = isKvError(error, 'key_locked') ? error.fields.locks : undefined
+  throw withEntries(locks?.map(keyLocked) ?? [error])
+}

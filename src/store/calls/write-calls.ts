@@ -1,0 +1,135 @@
+import type { LockInfo } from '../../errors/lock-info.js'
+import { checkSecondaryLock } from '../../percolator/actions/check-secondary-locks.js'
+import { checkTxnStatus } from '../../percolator/actions/check-txn-status.js'
+import { cleanup } from '../../percolator/actions/cleanup.js'
+import { commitAll } from '../../percolator/actions/commit.js'
+import { pessimisticRollback } from '../../percolator/actions/pessimistic-rollback.js'
+import { rollback } from '../../percolator/actions/rollback.js'
+import { txnHeartBeat } from '../../percolator/actions/txn-heart-beat.js'
+import type {
+  CheckSecondaryLocksAnswer,
+  CheckSecondaryLocksRequest,
+  CheckTxnStatusRequest,
+  CleanupRequest,
+  CommitAnswer,
+  CommitRequest,
+  PessimisticRollbackRequest,
+  PrewriteAnswer,
+  PrewriteRequest,
+  ResolveLockAnswer,
+  ResolveLockRequest,
+  RollbackRequest,
+  TxnHeartBeatAnswer,
+  TxnHeartBeatRequest,
+  TxnStatus,
+} from '../../percolator/api.js'
+import { belowSafePoint } from '../../percolator/errors.js'
+import { done, type Mutation, type RowView } from '../../percolator/row.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
+import { type OutcomeOf, prewrite, type ValidateReads } from './prewrite.js'
+import { resolveLock } from './resolve-lock.js'
+import type { DepthOf, RowAccess } from './row-access.js'
+
+/** The calls that change rows, for every store: each reads rows, has a pure action decide, and writes. */
+export class WriteCalls {
+  readonly #rows: RowAccess
+  readonly #validateReads: ValidateReads
+
+  constructor(rows: RowAccess, validateReads: ValidateReads) {
+    this.#rows = rows
+    this.#validateReads = validateReads
+  }
+
+  /** @param isExclusive see `Change`. */
+  prewrite(request: PrewriteRequest, outcomeOf?: OutcomeOf, isExclusive = false): Promise<PrewriteAnswer> {
+    return prewrite(this.#rows, this.#validateReads, request, outcomeOf, isExclusive)
+  }
+
+  async commit(request: CommitRequest): Promise<CommitAnswer> {
+    const { startTs, keys, reaches } = request
+    const depth: DepthOf = (_, lock) => (lock?.startTs === startTs ? 'none' : 'txn')
+    await this.#rows.observe(request.commitTs) // Whoever starts afterwards must see this commit.
+    const decide = (rows: readonly RowView[]) => {
+      if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
+      return commitAll(rows, request)
+    }
+    return this.#rows.update({ keys, startTs, depth, decide, reaches })
+  }
+
+  rollback({ keys, startTs, reaches }: RollbackRequest): Promise<void> {
+    const decide = (rows: readonly RowView[]) => {
+      const mutations: Mutation[] = []
+      for (const row of rows) {
+        const outcome = rollback(row, startTs)
+        if (!outcome.ok) return outcome
+        mutations.push(...outcome.mutations)
+      }
+      return done(undefined, mutations)
+    }
+    return this.#rows.update({ keys, startTs, depth: 'txn', decide, reaches })
+  }
+
+  pessimisticRollback({ keys, startTs, forUpdateTs, reaches }: PessimisticRollbackRequest): Promise<void> {
+    const decide = (rows: readonly RowView[]) => {
+      const mutations: Mutation[] = []
+      for (const row of rows) {
+        const outcome = pessimisticRollback(row, startTs, forUpdateTs)
+        if (outcome.ok) mutations.push(...outcome.mutations)
+      }
+      return done(undefined, mutations)
+    }
+    return this.#rows.update({ keys, startTs, depth: 'none', decide, reaches })
+  }
+
+  cleanup({ key, startTs, currentTs, reaches }: CleanupRequest): Promise<void> {
+    const decide = ([row]: readonly RowView[]) => cleanup(row as RowView, startTs, this.#notInFuture(currentTs))
+    // `readTs`: no calculated commit may land on the protected Rollback record.
+    return this.#rows.update({ keys: [key], startTs, depth: 'txn', readTs: startTs, decide, reaches })
+  }
+
+  async checkTxnStatus(request: CheckTxnStatusRequest): Promise<TxnStatus> {
+    const { primary, lockTs, callerStartTs, currentTs, reaches } = request
+    for (const ts of [lockTs, callerStartTs, currentTs]) if (ts !== TIMESTAMP_MAX) await this.#rows.observeRead(ts)
+    const decide = ([row]: readonly RowView[]) =>
+      checkTxnStatus(row as RowView, { ...request, currentTs: this.#notInFuture(currentTs) })
+    return this.#rows.update({ keys: [primary], startTs: lockTs, depth: 'txn', decide, reaches })
+  }
+
+  checkSecondaryLocks({ keys, startTs, reaches }: CheckSecondaryLocksRequest): Promise<CheckSecondaryLocksAnswer> {
+    const decide = (rows: readonly RowView[]) => {
+      const locks: LockInfo[] = []
+      const mutations: Mutation[] = []
+      for (const row of rows) {
+        const outcome = checkSecondaryLock(row, startTs)
+        if (!outcome.ok) return outcome
+        mutations.push(...outcome.mutations)
+        if (outcome.value.kind === 'locked') locks.push(outcome.value.lock)
+        else
+          return done(
+            { locks: [], commitTs: outcome.value.kind === 'committed' ? outcome.value.commitTs : 0 },
+            mutations,
+          )
+      }
+      return done({ locks, commitTs: 0 }, mutations)
+    }
+    return this.#rows.update({ keys, startTs, depth: 'txn', readTs: startTs, decide, reaches })
+  }
+
+  txnHeartBeat(request: TxnHeartBeatRequest): Promise<TxnHeartBeatAnswer> {
+    const { primary, startTs, reaches } = request
+    const decide = ([row]: readonly RowView[]) => {
+      const adviseLockTtl = request.adviseLockTtl + this.#rows.jumpedSince(startTs)
+      return txnHeartBeat(row as RowView, { ...request, adviseLockTtl })
+    }
+    return this.#rows.update({ keys: [primary], startTs, depth: 'none', decide, reaches })
+  }
+
+  resolveLock(request: ResolveLockRequest): Promise<ResolveLockAnswer> {
+    return resolveLock(this.#rows, request)
+  }
+
+  /** No client makes anything older than the clock does. `TIMESTAMP_MAX` says whatever the age. */
+  #notInFuture(currentTs: Timestamp): Timestamp {
+    return currentTs === TIMESTAMP_MAX ? currentTs : Math.min(currentTs, this.#rows.now())
+  }
+}
