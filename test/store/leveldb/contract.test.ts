@@ -1,0 +1,18 @@
+import { storeSuite } from '../store-suite.js'
+import { testStores } from '../support.js'
+
+const stores = testStores()
+
+storeSuite('leveldb', {
+  capabilities: {
+    onePhaseCommit: true,
+    asyncCommit: true,
+    atomicRequests: true,
+    deadlocks: 'detected',
+    restore: true,
+    compact: true,
+    lockCount: true,
+  },
+  place: stores.directory,
+  open: ({ place, ...options } = {}) => stores.open({ ...options, ...(place && { directory: place }) }),
+})

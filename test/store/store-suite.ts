@@ -1,0 +1,49 @@
+import { describe, expect } from 'vitest'
+import { answerCases } from './suite/answers.js'
+import { collectionCases } from './suite/collection.js'
+import { Contract, type StoreKind } from './suite/contract.js'
+import { exclusiveCases } from './suite/exclusive.js'
+import { inspectionCases } from './suite/inspection.js'
+import { lockCases } from './suite/locks.js'
+import { pessimisticCases } from './suite/pessimistic.js'
+import { reachCases } from './suite/reach.js'
+import { readCases } from './suite/reads.js'
+import { recordCases } from './suite/records.js'
+import { restartCases } from './suite/restarts.js'
+import { restoreCases } from './suite/restore.js'
+import { scanCases } from './suite/scans.js'
+import { timestampCases } from './suite/timestamps.js'
+import { transactionCases } from './suite/transactions.js'
+import { validationCases } from './suite/validation.js'
+
+const CASES: Readonly<Record<string, (contract: Contract) => void>> = {
+  transactions: transactionCases,
+  reads: readCases,
+  scans: scanCases,
+  locks: lockCases,
+  'pessimistic locks': pessimisticCases,
+  validation: validationCases,
+  inspection: inspectionCases,
+  collection: collectionCases,
+  timestamps: timestampCases,
+  'records of the server': recordCases,
+  exclusive: exclusiveCases,
+  'callers that reach some keys': reachCases,
+  answers: answerCases,
+  restore: restoreCases,
+  restarts: restartCases,
+}
+
+/**
+ * The contract of a store: `Store` in `src/store/store.ts`, and the Percolator calls. Cases say nothing of how a store does
+ * it. They expect no more than the store's capabilities promise, and report as skipped what does not apply.
+ */
+export function storeSuite(name: string, kind: StoreKind): void {
+  describe(`the contract of stores: ${name}`, () => {
+    const contract = new Contract(kind)
+    contract.test('the store says what it is held to', async () => {
+      expect((await contract.open()).capabilities).toEqual(kind.capabilities)
+    })
+    for (const [title, cases] of Object.entries(CASES)) describe(title, () => cases(contract))
+  })
+}

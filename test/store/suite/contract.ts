@@ -1,0 +1,63 @@
+import { test as declare } from 'vitest'
+import type { AnswerBudget } from '../../../src/store/answer-budget.js'
+import type { Capabilities, Store } from '../../../src/store/store.js'
+
+export interface StoreOptions {
+  /** Of `StoreKind.place`; absent: a place of its own. */
+  readonly place?: string | undefined
+  /** Unix milliseconds, and milliseconds that pass as time does. See `Clock`. */
+  readonly now?: (() => number) | undefined
+  readonly monotonicNow?: (() => number) | undefined
+  readonly answers?: AnswerBudget
+  readonly locksMax?: number
+}
+
+/** A store that is held to the contract. */
+export interface StoreKind {
+  /** Cases that need more are reported as skipped. */
+  readonly capabilities: Capabilities
+  /** The suite's caller closes what it opened after each test. */
+  readonly open: (options?: StoreOptions) => Promise<Store>
+  /** Makes a place that keeps its data while no store is open on it. Absent: a closed store is gone. */
+  readonly place?: (() => Promise<string>) | undefined
+}
+
+export type Need = 'onePhaseCommit' | 'asyncCommit' | 'deadlocks' | 'restore' | 'lockCount' | 'places'
+
+const LACKS: Readonly<Record<Need, string>> = {
+  onePhaseCommit: 'the store commits in two phases only',
+  asyncCommit: 'the store has no async commit',
+  deadlocks: 'the store ends deadlocks by timeouts',
+  restore: 'the store takes no restore',
+  lockCount: 'the store does not count its locks',
+  places: 'the store keeps nothing once it is closed',
+}
+
+/** The cases of the contract, for one kind of store. */
+export class Contract {
+  constructor(readonly kind: StoreKind) {}
+
+  readonly open = (options?: StoreOptions): Promise<Store> => this.kind.open(options)
+
+  /** A case for every store. */
+  readonly test = (name: string, body: () => Promise<void>): void => declare(name, body)
+
+  /** A case for stores that have what is needed; the others report it as skipped, with the reason. */
+  readonly needing = (...needs: readonly Need[]): ((name: string, body: () => Promise<void>) => void) => {
+    const lacking = needs.filter((need) => !this.#has(need)).map((need) => LACKS[need])
+    if (lacking.length === 0) return this.test
+    return (name) => declare(name, ({ skip }) => skip(lacking.join('; ')))
+  }
+
+  /** For cases that need `places`. */
+  place(): Promise<string> {
+    if (this.kind.place === undefined) throw new Error(LACKS.places)
+    return this.kind.place()
+  }
+
+  #has(need: Need): boolean {
+    if (need === 'places') return this.kind.place !== undefined
+    if (need === 'deadlocks') return this.kind.capabilities.deadlocks === 'detected'
+    return this.kind.capabilities[need]
+  }
+}
