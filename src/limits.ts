@@ -1,8 +1,14 @@
-/** Every bound of the server in one place. Those of `Limits` can be set by flag or environment (limit-flags.ts); the rest is fixed. */
+/**
+ * Every bound of the server that a client or an operator can meet, with its unit and its default, and every bound that
+ * several folders share. A constant of one algorithm (a batch, a pause) stands beside that algorithm.
+ * Nothing is imported here, because `perkv/client` imports this file and runs in browsers.
+ */
+
+/** The bounds that can be set, by flag or environment: limit-flags.ts. docs/operations.md lists them. */
 export interface Limits {
   readonly keyBytesMax: number
   readonly valueBytesMax: number
-  /** Of one HTTP request. */
+  /** Body of one HTTP request. */
   readonly bodyBytesMax: number
   /** Keys, mutations, checks or ops in one request; keys that an interactive transaction writes or locks. */
   readonly requestKeysMax: number
@@ -10,47 +16,48 @@ export interface Limits {
   readonly scanLimitMax: number
   /** A page of `GET /v1/kv` ends early, with a cursor, once its keys and values have this many bytes. */
   readonly pageBytesMax: number
-  /** Other answers are refused beyond this: as JSON, six times as long at worst, the default still fits into one string. */
+  /** Other answers are refused beyond this. JSON may be six times as long, which still fits into one string by default. */
   readonly answerBytesMax: number
 
-  /** Of keys and values that an interactive transaction holds in memory; TiDB's `txn-total-size-limit`. */
+  /** Keys and values that one interactive transaction holds in memory; TiDB's `txn-total-size-limit`. */
   readonly txnBytesMax: number
-  /** The same, of all that are open. */
+  /** Keys and values that all open interactive transactions hold together. */
   readonly txnsBytesMax: number
-  /** Interactive transactions that are open. */
+  /** Open interactive transactions. */
   readonly txnsMax: number
-  /** Locks that stand: all of them are in memory. */
+  /** Locks that stand. All of them are in memory. */
   readonly locksMax: number
 
-  /** Of the outcome that is stored for one request with an `Idempotency-Key`. */
+  /** Outcome that is stored for one request with an `Idempotency-Key`. */
   readonly outcomeBytesMax: number
-  /** The same, of all that are stored; of one caller half as much. */
+  /** All stored outcomes together. One caller may have half of this. */
   readonly outcomesBytesMax: number
 
   /** Requests in flight. */
   readonly requestsMax: number
-  /** Of the bodies of requests in flight, as far as they have arrived. */
+  /** Bodies of the requests in flight, counted as they arrive. */
   readonly bodiesBytesMax: number
-  /** Of answers that their clients have not taken yet. */
+  /** Answers that their clients have not taken yet. */
   readonly answersBytesMax: number
   /** NDJSON scans and backups in flight. */
   readonly streamsMax: number
   /** Batches that wait for the disk. */
   readonly writeQueueMax: number
+  /** Bytes of the batches that wait for the disk. */
   readonly writeQueueBytesMax: number
-  /** How late the event loop may be, over and over; 0: however late. */
+  /** How late the event loop may be, two times in a row; 0: any delay. */
   readonly loopDelayMsMax: number
 
   readonly connectionsMax: number
-  /** Request line and headers: the default has room for a key of 4096 bytes, percent-encoded, and more beside it. */
+  /** Request line and headers. The default has room for a percent-encoded key of 4096 bytes and 20 KiB more. */
   readonly headerBytesMax: number
   /** Until the headers of a request have arrived. */
   readonly headerMsMax: number
-  /** Until all of a request has arrived, but of a restore; 0: however long. */
+  /** Until a whole request has arrived, except a restore; 0: any time. */
   readonly requestMsMax: number
-  /** Of a connection between requests. */
+  /** Between two requests on a connection. */
   readonly idleMsMax: number
-  /** Of a client that takes nothing of a long answer, or sends nothing of a restore. */
+  /** How long a client may take nothing of a long answer, or send nothing of a restore. */
   readonly stalledMsMax: number
 }
 
@@ -89,92 +96,125 @@ export const DEFAULT_LIMITS: Limits = {
   stalledMsMax: 60_000,
 }
 
-/** Of the cache of newest versions. */
+/** Cache of newest versions. */
 export const CACHE_BYTES_DEFAULT = 64 * MIB
 
 /** Values up to this many bytes travel in the lock and the write record; TiKV's `SHORT_VALUE_MAX_LEN`. */
 export const SHORT_VALUE_BYTES_MAX = 255
 
-/** Long work of all requests together takes this much of one turn of the event loop; then others run. */
+/** A timer that is longer fires at once. */
+export const TIMER_MS_MAX = 2 ** 31 - 1
+
+// Turns of the event loop.
+
+/** Long work of all requests together takes this much of one turn of the event loop; then other requests run. */
 export const SLICE_MS = 10
 /** Items of a list that are worked on before the clock is looked at; shorter lists never leave the turn. */
 export const SLICE_ITEMS = 1024
-/** Of a request: taking the latches of more, and deciding about them, has a turn of the event loop each. */
+/** A request with more keys takes its latches, and decides about them, in a turn of the event loop each. */
 export const KEYS_PER_TURN = 4096
-/** Shorter JSON bodies are left to `JSON.parse`, which cannot be interrupted. */
-export const JSON_AT_ONCE_BYTES_MAX = 256 * 1024
-/** Values of a body that are read before the clock is looked at, and bytes of text and byte strings. */
-export const BODY_STEP_VALUES = 8192
-export const BODY_STEP_BYTES = 256 * 1024
-/** Of an answer that is encoded in one turn; shorter ones are encoded at once, longer ones as they are taken. */
-export const ANSWER_STEP_BYTES = 256 * 1024
-/** Of one number in a JSON body that is read in steps. */
+/** Reads of ranges and of many keys that run at once: more than LevelDB has threads for. What each has read so far is in memory. */
+export const LONG_READS_MAX = 8
+
+// Bodies and answers.
+
+/** Digits of one number in a JSON body that is read in steps. */
 export const JSON_WORD_BYTES_MAX = 1024
-/** Of lists and objects within each other in a body; requests need five. */
+/** Lists and objects within each other in a body; requests need five. */
 export const BODY_DEPTH_MAX = 32
-/** Of one object in a body. */
+/** Fields of one object in a body. */
 export const BODY_FIELDS_MAX = 64
 /** Values in a body for each of its keys, mutations, checks or ops: twice as many as the largest requests have. */
 export const BODY_VALUES_PER_KEY = 32
+/** Bodies up to this size are never refused to make room for others. The first bytes of every body count as small. */
+export const SMALL_BODY_BYTES = 16 * 1024
+/** A body that arrives more slowly than this stands still: it is the first to go when room is short. */
+export const STALLED_BODY_BYTES_PER_S = 64 * 1024
+/** Answers from this size on count until their clients have taken them. Shorter ones fit into the system's buffer of a connection. */
+export const LONG_ANSWER_BYTES = 16 * 1024
 
 export const SCAN_LIMIT_DEFAULT = 100
 /** Pairs read at a time for streams, counts and backups. */
 export const SCAN_PAGE = 1000
-/** The same in bytes: of each stream two of these are in memory, however slowly it is taken. */
+/** Bytes read at a time. Of each stream two such pages are in memory, however slowly its client takes them. */
 export const STREAM_PAGE_BYTES = MIB
-/** Reads of ranges and of many keys that run at once: more than LevelDB has threads for, and what each has read so far is in memory. */
-export const LONG_READS_MAX = 8
 
-/** Bodies up to this size are never refused for the sake of others. The first bytes of any body are as good as small. */
-export const SMALL_BODY_BYTES = 16 * 1024
-/** A body that arrives more slowly than this stands still: it is the first to go when room is short. */
-export const STALLED_BODY_BYTES_PER_S = 64 * 1024
+// Transactions and locks.
 
 export const TXN_TTL_MS_DEFAULT = 60_000
 export const TXN_TTL_MS_MAX = 24 * 60 * 60 * 1000
-/** How long a commit or rollback of a transaction that has ended is answered again, and of how many. */
+/** How long a commit or rollback of a transaction that has ended is answered again. */
 export const TXN_REMEMBERED_MS = 90_000
 export const TXNS_REMEMBERED_MAX = 1_000_000
+/** How long the outcome of a request with an `Idempotency-Key` is answered again. */
+export const IDEMPOTENCY_MS = 10 * 60 * 1000
 
-/** TiDB's `tidb_gc_life_time`. */
-export const GC_LIFE_TIME_MS_DEFAULT = 10 * 60 * 1000
-/** Of a pinned snapshot. */
-export const PIN_TTL_MS_DEFAULT = 60 * 60 * 1000
-export const PIN_TTL_MS_MAX = 30 * 24 * 60 * 60 * 1000
-export const PINS_MAX = 1000
-
-export const TSO_COUNT_MAX = 1_000_000
 export const LOCK_TTL_MS_DEFAULT = 3000
+/** How long a call waits for the locks of other transactions. */
 export const LOCK_WAIT_MS_DEFAULT = 3000
 export const LOCK_WAIT_MS_MAX = 60 * 60 * 1000
+/** How long `acquire_pessimistic_lock` waits for a lock; TiKV's `pessimistic-txn.wait-for-lock-timeout`. */
+export const ACQUIRE_WAIT_MS_DEFAULT = 1000
 export const MAX_RETRIES_DEFAULT = 10
 export const MAX_RETRIES_MAX = 1000
 
-/** Connections that wait to be accepted; the system has a limit of its own (`net.core.somaxconn`). */
-export const LISTEN_BACKLOG = 4096
-/** What `Retry-After` says of a request that was shed. */
-export const RETRY_AFTER_S = 1
-/** What a shutdown waits for requests in flight before it cuts them off. */
-export const SHUTDOWN_GRACE_MS = 8_000
+// Old versions and backups.
 
-/** Tables that are verified before a start; of a larger database they are verified in the background. */
-export const START_VERIFY_BYTES_MAX = 256 * 1024 * 1024
-/** From the start to the first verification of all tables, and from one to the next. */
-export const SCRUB_FIRST_MS = 10_000
-export const SCRUB_EVERY_MS = 24 * 60 * 60 * 1000
-/** Between two tables of 2 MiB: some 40 MB/s. */
-export const SCRUB_PAUSE_MS = 50
-/** How far `tso` hands out timestamps ahead of the clock; of several at once less, which leaves room for single ones. */
+/** TiDB's `tidb_gc_life_time`. */
+export const GC_LIFE_TIME_MS_DEFAULT = 10 * 60 * 1000
+/** An open transaction, or a lock whose transaction lives, holds collection back for no longer than this; TiDB's `tidb_gc_max_wait_time`. */
+export const TXN_HOLDS_MS_MAX = 24 * 60 * 60 * 1000
+export const PIN_TTL_MS_DEFAULT = 60 * 60 * 1000
+export const PIN_TTL_MS_MAX = 30 * 24 * 60 * 60 * 1000
+export const PINS_MAX = 1000
+/** How long a backup, or a dump, waits for the locks of one transaction unless told otherwise. */
+export const BACKUP_LOCK_WAIT_MS = 60_000
+/** A restore moves the oracle past the backup's ts, but no further than this past the clock. */
+export const RESTORE_AHEAD_MS_MAX = 24 * 60 * 60 * 1000
+
+// Tokens.
+
+export const TOKEN_LENGTH_MIN = 16
+export const TOKEN_LENGTH_MAX = 512
+
+// Time.
+
+/** End of the clock's range. Timestamps last until May 2109; the last months are left to those that run ahead of the clock. */
+export const CLOCK_MS_MAX = Date.UTC(2109, 0, 1)
+/** A start under a clock that is further ahead of the last run counts no more than this as time that the server was down. */
+export const DOWNTIME_MS_MAX = 24 * 60 * 60 * 1000
+/**
+ * The oracle's mark is saved this far ahead of the clock, so that a restart never hands out a timestamp again. Where the mark
+ * cannot be saved, timestamps last for this long.
+ */
+export const MARK_AHEAD_MS = 3000
+export const TSO_COUNT_MAX = 1_000_000
+/** How far `tso` hands out timestamps ahead of the clock. */
 export const TSO_AHEAD_MS_MAX = 5000
+/** The same for several timestamps at once. The difference is left to single ones. */
 export const TSO_BULK_AHEAD_MS_MAX = 4000
 /** How long `tso` waits for the clock before it answers `overloaded`. */
 export const TSO_WAIT_MS_MAX = 3000
 /** How far ahead of the clock a client may write. */
 export const WRITE_AHEAD_MS_MAX = 60_000
-/** The files of the open database are looked at this often: before an acknowledgement, and where nothing is written. */
+
+// The process and its files.
+
+/** Connections that wait to be accepted; the system has a limit of its own (`net.core.somaxconn`). */
+export const LISTEN_BACKLOG = 4096
+/** `Retry-After` of a request that was shed. */
+export const RETRY_AFTER_S = 1
+/** A shutdown waits this long for requests in flight before it cuts them off. */
+export const SHUTDOWN_GRACE_MS = 8_000
+/** Tables of a larger database are verified in the background instead of before a start. */
+export const START_VERIFY_BYTES_MAX = 256 * MIB
+/** From the start to the first verification of all tables. */
+export const SCRUB_FIRST_MS = 10_000
+/** From one verification of all tables to the next. */
+export const SCRUB_EVERY_MS = 24 * 60 * 60 * 1000
+/** Between two tables of 2 MiB: some 40 MB/s. */
+export const SCRUB_PAUSE_MS = 50
+/** The files of the open database are looked at before an acknowledgement, but no more often than this. */
 export const FILES_LOOK_MS = 10
+/** And this often where nothing is written. */
 export const FILES_LOOK_EVERY_MS = 1000
-/** How long a backup waits for one transaction's locks, unless told otherwise. */
-export const BACKUP_LOCK_WAIT_MS = 60_000
-/** A restore moves the oracle past the backup's ts, but no further than this past the clock. */
-export const RESTORE_AHEAD_MS_MAX = 24 * 60 * 60 * 1000

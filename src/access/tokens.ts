@@ -1,8 +1,7 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
+import { TOKEN_LENGTH_MAX, TOKEN_LENGTH_MIN } from '../limits.js'
 import { Grant } from './grant.js'
 
-const TOKEN_LENGTH_MIN = 16
-const TOKEN_LENGTH_MAX = 512
 /** What RFC 6750 lets a bearer token be. */
 const TOKEN = /^[A-Za-z0-9\-._~+/]+=*$/
 const NAME = /^[\x21-\x7e]{1,64}$/

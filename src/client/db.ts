@@ -1,6 +1,7 @@
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../coordinator/coordinator.js'
 import { begun } from '../event-loop/primed.js'
+import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
@@ -99,8 +100,6 @@ const snapshotOptions = optionsOf<WaitOptions>('snapshot', WAIT_KINDS)
 const beginOptions = optionsOf<BeginOptions>('begin', BEGIN_KINDS)
 const transactionOptions = optionsOf<TransactionOptions>('transaction', { ...BEGIN_KINDS, retries: COUNT })
 
-const LOCK_WAIT_MS_DEFAULT = 3000
-const RETRIES_DEFAULT = 10
 /** A round trip costs more than this many bytes: up to here a transaction commits in one. */
 const BATCH_BYTES = 1024 * 1024
 
@@ -222,7 +221,7 @@ export class Db {
    * @throws KvError: the last failure when the retries are used up; Undetermined: nobody knows whether it committed.
    */
   async transaction<T>(run: (txn: Txn) => T | Promise<T>, options: TransactionOptions = {}): Promise<T> {
-    const { retries = RETRIES_DEFAULT, signal } = transactionOptions(options)
+    const { retries = MAX_RETRIES_DEFAULT, signal } = transactionOptions(options)
     if (typeof run !== 'function') throw new TypeError('the first argument of transaction must be a function')
     return runTransaction(() => this.#begin(options), run, retries, signal)
   }

@@ -1,4 +1,3 @@
-import { setTimeout as pause } from 'node:timers/promises'
 import { decodeBackup } from '../backup/backup-decoder.js'
 import { BackupEncoder } from '../backup/backup-encoder.js'
 import { BackupError, type BackupHeader } from '../backup/backup-format.js'
@@ -11,16 +10,20 @@ import type { Command } from './command.js'
 import { type Output, PartFile, STDOUT } from './output.js'
 import { Progress } from './progress.js'
 import { RemotePin } from './remote-pin.js'
-import { isPassing, Refused, type RemoteServer, remoteServer, SERVER_FLAGS } from './remote-server.js'
+import {
+  BREAKS_MAX,
+  isPassing,
+  pauseAfterBreak,
+  Refused,
+  type RemoteServer,
+  remoteServer,
+  SERVER_FLAGS,
+} from './remote-server.js'
 
 const BACKUP_FLAGS = {
   ...SERVER_FLAGS,
   ts: { value: 'TS', help: 'the snapshot to write; the newest when absent' },
 } as const satisfies Flags
-
-/** Broken connections in a row, without a block in between, and the pause after the first of them; it doubles. */
-const BREAKS_MAX = 6
-const PAUSE_MS = 250
 
 export const backup: Command = {
   help: `Usage: perkv backup [flags] FILE|-
@@ -105,7 +108,7 @@ class Transfer {
           if (this.#encoder.sums.length > before) breaks = 0
           if (this.#header === undefined || !isBreak(error) || breaks >= BREAKS_MAX) throw error
           this.progress.note(`${(error as Error).message}; trying again`)
-          await pause(PAUSE_MS * 2 ** breaks)
+          await pauseAfterBreak(breaks)
         }
       }
       await this.output.write(this.#encoder.end())

@@ -1,3 +1,4 @@
+import { BACKUP_LOCK_WAIT_MS } from '../limits.js'
 import { type Flags, flagsHelp, integer, readFlags, UsageError } from '../server/flags.js'
 import type { Command } from './command.js'
 import { openOutput } from './output.js'
@@ -13,8 +14,6 @@ const DUMP_FLAGS = {
   ts: { value: 'TS', help: 'the snapshot to write; the newest when absent' },
 } as const satisfies Flags
 
-/** Of each transaction in the way. */
-const LOCK_WAIT_MS = 60_000
 const NEWLINE = 0x0a
 
 export const dump: Command = {
@@ -29,7 +28,7 @@ ${flagsHelp(DUMP_FLAGS)}`,
   async run(args, env) {
     const flags = readFlags(DUMP_FLAGS, args, env, ['[FILE]'])
     const asked = flags.optional('ts')
-    const query = new URLSearchParams({ lock_wait_ms: String(LOCK_WAIT_MS) })
+    const query = new URLSearchParams({ lock_wait_ms: String(BACKUP_LOCK_WAIT_MS) })
     for (const name of ['prefix', 'start', 'end'] as const) {
       const given = flags.optional(name)
       if (given === undefined) continue

@@ -1,8 +1,6 @@
+import { PIN_TTL_MS_DEFAULT } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 import { Refused, type RemoteServer } from './remote-server.js'
-
-/** How long a snapshot can still be found by whoever goes on after a break. */
-const PIN_TTL_MS = 60 * 60_000
 
 /** A snapshot that the server's garbage collection leaves alone. */
 export class RemotePin {
@@ -14,14 +12,14 @@ export class RemotePin {
     readonly ts: Timestamp,
   ) {
     this.#renewal = setInterval(() => {
-      server.json('PUT', path, { ttl_ms: PIN_TTL_MS }).catch(() => {}) // The next one may get through.
-    }, PIN_TTL_MS / 4).unref()
+      server.json('PUT', path, { ttl_ms: PIN_TTL_MS_DEFAULT }).catch(() => {}) // The next one may get through.
+    }, PIN_TTL_MS_DEFAULT / 4).unref()
   }
 
   /** @param ts the newest when absent. @returns undefined where the server has no pins, or not for this caller. */
   static async take(server: RemoteServer, ts: Timestamp | undefined): Promise<RemotePin | undefined> {
     try {
-      const pinned = await server.json('POST', '/v1/admin/pins', { ...(ts && { ts }), ttl_ms: PIN_TTL_MS })
+      const pinned = await server.json('POST', '/v1/admin/pins', { ...(ts && { ts }), ttl_ms: PIN_TTL_MS_DEFAULT })
       return new RemotePin(server, `/v1/admin/pins/${encodeURIComponent(String(pinned['pin']))}`, Number(pinned['ts']))
     } catch (error) {
       if (error instanceof Refused && (error.code === 'not_found' || error.code === 'forbidden')) return undefined

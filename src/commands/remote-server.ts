@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http'
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
 import { pipeline, Readable } from 'node:stream'
+import { setTimeout as pause } from 'node:timers/promises'
 import { retryAfterMs } from '../client/http/retry-after.js'
 import { type FlagReader, type Flags, type Given, notEmpty, UsageError } from '../server/flags.js'
 
@@ -141,6 +142,14 @@ export class RemoteServer {
 /** Trying again may help: the server can't just now, or was not reached. */
 export function isPassing(error: unknown): boolean {
   return error instanceof Unreachable || (error instanceof Refused && error.isPassing)
+}
+
+/** Connections in a row that may break, with nothing gained in between, before a transfer is given up. */
+export const BREAKS_MAX = 6
+
+/** Waits 250 ms before the first new try of a transfer, and twice as long before each further one. */
+export function pauseAfterBreak(breaks: number): Promise<void> {
+  return pause(250 * 2 ** breaks)
 }
 
 /** Of a name with several addresses there is an error each. */

@@ -1,21 +1,17 @@
 import { createReadStream } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { Readable } from 'node:stream'
-import { setTimeout as pause } from 'node:timers/promises'
 import { decodeBackup } from '../backup/backup-decoder.js'
 import { BackupError, type BackupTotals } from '../backup/backup-format.js'
 import { type Flags, flagsHelp, readFlags } from '../server/flags.js'
 import type { Command } from './command.js'
 import { Progress } from './progress.js'
-import { isPassing, remoteServer, SERVER_FLAGS } from './remote-server.js'
+import { BREAKS_MAX, isPassing, pauseAfterBreak, remoteServer, SERVER_FLAGS } from './remote-server.js'
 
 const RESTORE_FLAGS = {
   ...SERVER_FLAGS,
   restart: { help: 'first remove what a restore left that was not completed' },
 } as const satisfies Flags
-
-const BREAKS_MAX = 6
-const PAUSE_MS = 250
 
 export const restore: Command = {
   help: `Usage: perkv restore [flags] FILE|-
@@ -51,7 +47,7 @@ ${flagsHelp(RESTORE_FLAGS)}`,
         } catch (error) {
           if (totals === undefined || !isPassing(error) || breaks >= BREAKS_MAX) throw error
           progress.note(`${(error as Error).message}; trying again`)
-          await pause(PAUSE_MS * 2 ** breaks)
+          await pauseAfterBreak(breaks)
         }
       }
       progress.items = totals?.pairs

@@ -1,6 +1,6 @@
 import { LockResolver } from '../coordinator/lock-resolver.js'
 import { sleep } from '../event-loop/sleep.js'
-import { GC_LIFE_TIME_MS_DEFAULT } from '../limits.js'
+import { GC_LIFE_TIME_MS_DEFAULT, TXN_HOLDS_MS_MAX } from '../limits.js'
 import type { Pace, Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { type Collected, collectGarbage, locksBelow, resolveLocks } from './collect-garbage.js'
@@ -12,9 +12,6 @@ export interface GcOptions {
   readonly lifeTimeMs: number
   readonly intervalMs: number
 }
-
-/** As long as this a transaction that lives keeps what it may read; TiDB's `tidb_gc_max_wait_time`. */
-const TXN_HOLDS_MS_MAX = 24 * 60 * 60 * 1000
 
 /** What a collection rests after each of its steps, in times of what the step took: it takes a fifth of the time. */
 const REST = 4

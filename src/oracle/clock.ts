@@ -1,3 +1,5 @@
+import { CLOCK_MS_MAX, DOWNTIME_MS_MAX } from '../limits.js'
+
 /** The clock was `atMs`, and the next moment `ms` later, though hardly any time had passed. */
 export interface Jump {
   readonly atMs: number
@@ -17,17 +19,12 @@ export interface ClockOptions {
   readonly onStep?: ((message: string) => void) | undefined
 }
 
-/** Timestamps are good until May 2109; the last months are left to those that run ahead of the clock. */
-export const CLOCK_MS_MAX = Date.UTC(2109, 0, 1)
-
 /** A wall clock that comes this much too early or too late between two readings has stepped; less is drift. */
 const STEP_MS_MIN = 1000
 /** While the wall clock is behind, this clock goes slower than time until the wall clock has caught up with it. */
 const SLOW = 7 / 8
 /** The clock that a crash leaves behind is ahead of its last reading by this much at most: see the oracle's mark. */
 const SAVED_AHEAD_MS_MAX = 6000
-/** A server that was down for longer may as well have a wrong clock: ages count no more than this of it. */
-const DOWNTIME_MS_MAX = 24 * 60 * 60 * 1000
 /** A clock that is this far behind the last run's is worth a warning. */
 const BEHIND_MS_WARNED = 60 * 60 * 1000
 /** Beyond this many jumps the oldest two count as one. */

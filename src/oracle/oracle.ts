@@ -1,11 +1,9 @@
 import { KvError } from '../errors/kv-error.js'
-import { TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
+import { MARK_AHEAD_MS, TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
 import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import type { Clock } from './clock.js'
 
-/** The mark is saved this far ahead of the clock, so that a restart never hands out a timestamp again. */
-const SAVE_AHEAD_MS = 3000
-/** And this far ahead of the timestamps, where those run ahead of the clock: after a burst, or a restart after a crash. */
+/** The mark is also this far ahead of the timestamps, where those run ahead of the clock: after a burst, or a restart after a crash. */
 const SAVE_AHEAD_MIN_MS = 250
 /**
  * The mark is counted from the wall clock, so that crashes in a row don't carry the clock away from it; but where it is
@@ -133,7 +131,7 @@ export class Oracle {
   async #saveMark(ts: Timestamp): Promise<void> {
     const nowMs = this.#clock.now()
     const fromMs = this.#clock.aheadMs > FAR_FROM_WALL_MS ? nowMs : nowMs - this.#clock.aheadMs
-    const mark = Math.max(timestampFromMs(fromMs + SAVE_AHEAD_MS), ts + timestampFromMs(SAVE_AHEAD_MIN_MS))
+    const mark = Math.max(timestampFromMs(fromMs + MARK_AHEAD_MS), ts + timestampFromMs(SAVE_AHEAD_MIN_MS))
     try {
       await this.#save(mark)
       this.#mark = mark

@@ -1,6 +1,6 @@
 import type { GcOptions } from '../gc/gc-worker.js'
 import { isLoopback } from '../http/connections/loopback.js'
-import { CACHE_BYTES_DEFAULT, type Limits } from '../limits.js'
+import { CACHE_BYTES_DEFAULT, type Limits, TIMER_MS_MAX } from '../limits.js'
 import { durationMs, type Flags, integer, notEmpty, oneOf, readFlags, UsageError } from './flags.js'
 import { limitFlags, readLimits } from './limit-flags.js'
 import type { TlsPaths } from './secret-files.js'
@@ -26,8 +26,6 @@ export interface Config {
 const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
 const TEN_YEARS_MS = 10 * 366 * 24 * 60 * 60 * 1000
-/** What setInterval can count to. */
-const TIMER_MS_MAX = 2 ** 31 - 1
 
 /** Every flag of `serve`. */
 export const SERVE_FLAGS = {

@@ -1,9 +1,7 @@
 import { asBuffer } from '../bytes/key-text.js'
 import { KvError } from '../errors/kv-error.js'
+import { IDEMPOTENCY_MS } from '../limits.js'
 import { asBytes, asInteger, packRecord, unpackRecord } from '../percolator/codec/record.js'
-
-/** How long an outcome is replayed. */
-export const IDEMPOTENCY_MS = 10 * 60 * 1000
 
 /** One request that must take effect once, however often it is sent. */
 export interface Idempotency {

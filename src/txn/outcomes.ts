@@ -1,7 +1,7 @@
 import { KvError } from '../errors/kv-error.js'
-import type { Limits } from '../limits.js'
+import { IDEMPOTENCY_MS, type Limits } from '../limits.js'
 import type { Store, StoredOutcome } from '../store/store.js'
-import { encodeOutcome, IDEMPOTENCY_MS, type Idempotency, isOutcomeExpired, type Once, replay } from './idempotency.js'
+import { encodeOutcome, type Idempotency, isOutcomeExpired, type Once, replay } from './idempotency.js'
 
 type OutcomeLimits = Pick<Limits, 'outcomeBytesMax' | 'outcomesBytesMax'>
 

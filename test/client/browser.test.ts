@@ -43,6 +43,7 @@ test('imports nothing of Node, and nothing of the server', async () => {
     'coordinator',
     'errors',
     'event-loop',
+    'limits.js',
     'percolator',
     'timestamp.js',
   ])

@@ -1,9 +1,9 @@
 import { pino } from 'pino'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createApp } from '../../src/http/app.js'
-import { DEFAULT_LIMITS } from '../../src/limits.js'
+import { DEFAULT_LIMITS, IDEMPOTENCY_MS } from '../../src/limits.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
-import { IDEMPOTENCY_MS, isOutcomeExpired } from '../../src/txn/idempotency.js'
+import { isOutcomeExpired } from '../../src/txn/idempotency.js'
 import { withTempDir } from '../process/server-process.js'
 import { Clock, expectProblem, type Json, okBody, startServer, type TestServer, testServers } from './support.js'
 

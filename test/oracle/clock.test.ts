@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { CLOCK_MS_MAX, Clock, type ClockOptions } from '../../src/oracle/clock.js'
+import { CLOCK_MS_MAX } from '../../src/limits.js'
+import { Clock, type ClockOptions } from '../../src/oracle/clock.js'
 
 const START_MS = 1_700_000_000_000
 const HOUR_MS = 3_600_000

@@ -1,4 +1,5 @@
 import { signalOf } from '../../event-loop/late-signal.js'
+import { ACQUIRE_WAIT_MS_DEFAULT } from '../../limits.js'
 import type {
   AcquirePessimisticLockAnswer,
   AcquirePessimisticLockRequest,
@@ -34,9 +35,6 @@ import type { Timestamp } from '../../timestamp.js'
 import { decodeMessage, encodeMessage, MSGPACK } from './http-message.js'
 import type { HttpTransport } from './http-transport.js'
 import { ServerError } from './server-error.js'
-
-/** What the server waits for a pessimistic lock when the request doesn't say. */
-const LOCK_WAIT_MS_DEFAULT = 1000
 
 /** The Percolator calls over HTTP: `POST /v1/percolator/{call}`, repeated where an answer was lost. */
 export class HttpApi implements PercolatorApi {
@@ -106,7 +104,7 @@ export class HttpApi implements PercolatorApi {
 
   acquirePessimisticLock(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer> {
     const { signal = this.#signal, ...message } = request
-    const waitMs = Math.max(0, message.waitTimeout || LOCK_WAIT_MS_DEFAULT)
+    const waitMs = Math.max(0, message.waitTimeout || ACQUIRE_WAIT_MS_DEFAULT)
     return this.#call('acquire_pessimistic_lock', message, signalOf(signal), waitMs)
   }
 

@@ -1,5 +1,6 @@
 import { isUncertain } from '../../coordinator/uncertain.js'
 import { sleep } from '../../event-loop/sleep.js'
+import { TIMER_MS_MAX } from '../../limits.js'
 import { type Kinds, kind, TIME_MS } from '../options.js'
 import { ConnectionError } from './connection-error.js'
 import { MSGPACK } from './http-message.js'
@@ -63,8 +64,6 @@ const CONNECT_TIMEOUT_MS_DEFAULT = 3000
 const RETRY_MS_DEFAULT = 10_000
 const PAUSE_MS_FIRST = 25
 const PAUSE_MS_MAX = 1000
-/** A timer of more ends at once. */
-const TIMER_MS_MAX = 2 ** 31 - 1
 
 /** A gateway with no server behind it, a server that can't just now, a deadline that passed. */
 const RETRIED_STATUSES: ReadonlySet<number> = new Set([502, 503, 504])

@@ -1,12 +1,10 @@
 import type { ServerResponse } from 'node:http'
 import { Socket } from 'node:net'
 import type { FastifyReply } from 'fastify'
+import { LONG_ANSWER_BYTES } from '../../limits.js'
 import type { AnswerBudget } from '../../store/answer-budget.js'
 import { whenOver } from '../connections/answer-end.js'
 import { LongAnswer } from '../wire/long-answer.js'
-
-/** Shorter answers fit into what the system buffers for a connection. */
-const LONG_BYTES = 16 * 1024
 
 /** Long answers on their way: they count until the client has taken them, and a client that takes nothing is cut off. */
 export class UntakenAnswers {
@@ -18,7 +16,7 @@ export class UntakenAnswers {
   /** @param payload that is about to be sent. */
   watch({ raw }: FastifyReply, payload: unknown): void {
     const bytes = bytesOf(payload)
-    if (bytes !== undefined && bytes < LONG_BYTES) return
+    if (bytes !== undefined && bytes < LONG_ANSWER_BYTES) return
     this.#cutOffIfStalled(raw)
     if (bytes === undefined) return // A stream has no more in memory than it reads ahead.
     const lease = this.budget.lease()

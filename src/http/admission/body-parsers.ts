@@ -2,13 +2,15 @@ import { isUtf8 } from 'node:buffer'
 import type { FastifyInstance } from 'fastify'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { inSlices } from '../../event-loop/slices.js'
-import { BODY_VALUES_PER_KEY, JSON_AT_ONCE_BYTES_MAX, type Limits } from '../../limits.js'
+import { BODY_VALUES_PER_KEY, type Limits } from '../../limits.js'
 import { notJson } from '../wire/json-error.js'
 import { readJson } from '../wire/json-reader.js'
 import { foreignCharset } from '../wire/media-type.js'
 import { readMsgpack } from '../wire/msgpack-reader.js'
 import type { Traffic } from './traffic.js'
 
+/** Shorter JSON bodies are left to `JSON.parse`, which cannot be interrupted. */
+export const JSON_AT_ONCE_BYTES_MAX = 256 * 1024
 const BASE64_GROWTH = 4 / 3
 /** Names of fields and ops are shorter, whatever the limits of keys and values. */
 const NAMES_BYTES_MAX = 256

@@ -1,6 +1,10 @@
 import { invalid, KvError } from '../../errors/kv-error.js'
-import { BODY_STEP_BYTES, BODY_STEP_VALUES } from '../../limits.js'
 import { nameInError } from './problem.js'
+
+/** Values of a body that are read before the clock is looked at. */
+const BODY_STEP_VALUES = 8192
+/** Bytes of text and byte strings that are read before the clock is looked at. */
+const BODY_STEP_BYTES = 256 * 1024
 
 /** Beyond them a body is more than any request needs. */
 export interface BodyLimits {

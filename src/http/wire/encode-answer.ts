@@ -1,10 +1,11 @@
 import type { Grant } from '../../access/grant.js'
 import { snakeCase } from '../../bytes/field-names.js'
-import { ANSWER_STEP_BYTES } from '../../limits.js'
 import { LongAnswer } from './long-answer.js'
 import { isKeyField, withoutForeignKeys } from './redaction.js'
 import { listHead, mapHead, memoryOf, type Plain, toJson, toMsgpack } from './wire.js'
 
+/** An answer up to this size is encoded at once, a longer one in steps of this size as it is taken. */
+export const ANSWER_STEP_BYTES = 256 * 1024
 /** What a list, a field or a number counts for beside its bytes. */
 const VALUE_BYTES = 64
 

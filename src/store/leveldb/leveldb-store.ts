@@ -1,5 +1,5 @@
-import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS } from '../../limits.js'
-import { CLOCK_MS_MAX, Clock } from '../../oracle/clock.js'
+import { CACHE_BYTES_DEFAULT, CLOCK_MS_MAX, DEFAULT_LIMITS } from '../../limits.js'
+import { Clock } from '../../oracle/clock.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import { WriteCalls } from '../calls/write-calls.js'

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { JSON_AT_ONCE_BYTES_MAX } from '../../../src/http/admission/body-parsers.js'
 import { jsonErrorAt, placeIn } from '../../../src/http/wire/json-error.js'
-import { JSON_AT_ONCE_BYTES_MAX } from '../../../src/limits.js'
 import { expectProblem, testServers } from '../support.js'
 
 const start = testServers()

@@ -1,5 +1,5 @@
 import { printKey } from '../../../errors/print-key.js'
-import { CLOCK_MS_MAX } from '../../../oracle/clock.js'
+import { CLOCK_MS_MAX } from '../../../limits.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { encodeWrite } from '../../../percolator/codec/write.js'
 import type { Lock } from '../../../percolator/lock.js'

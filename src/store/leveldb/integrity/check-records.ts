@@ -1,3 +1,4 @@
+import { MARK_AHEAD_MS } from '../../../limits.js'
 import { decodeKey, decodeKeyTs, encodeKey, encodeKeyAt } from '../../../percolator/codec/key.js'
 import { decodeLock } from '../../../percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../../percolator/codec/record.js'
@@ -29,8 +30,6 @@ import type { DamagedRanges } from './damaged-ranges.js'
 const RECORDS_AT_A_TIME = 1000
 /** Long values may be of many MiB. */
 const VALUES_AT_A_TIME = 16
-/** As an oracle saves it: what a mark that is missing is made anew with. */
-const MARK_AHEAD_MS = 3000
 
 const FAMILIES = {
   [AHEAD]: 'ahead',

@@ -2,12 +2,11 @@ import { keyText } from '../../../bytes/key-text.js'
 import { KvError } from '../../../errors/kv-error.js'
 import { printKey } from '../../../errors/print-key.js'
 import type { WaitForEntry } from '../../../errors/registry.js'
+import { TIMER_MS_MAX } from '../../../limits.js'
 import type { Timestamp } from '../../../timestamp.js'
 
 /** TiKV's default of `pessimistic-txn.wake-up-delay-duration`. */
 const WAKE_UP_DELAY_MS = 20
-/** What setTimeout can count to; beyond it fires at once. */
-const TIMEOUT_MS_MAX = 2 ** 31 - 1
 
 /** The right to try for a key, which one waiter at a time has. Whoever gets it must end it, in a `finally`. */
 export interface Turn {
@@ -109,7 +108,7 @@ export class LockWaits {
     return new Promise((resolve, reject) => {
       const arrival = this.#arrivals++
       const waiter: Waiter = { startTs, arrival, queue: this.#makeQueue(key), disarm: () => {}, resolve, reject }
-      const timeout = setTimeout(() => this.#end(waiter, resolve, undefined), Math.min(timeoutMs, TIMEOUT_MS_MAX))
+      const timeout = setTimeout(() => this.#end(waiter, resolve, undefined), Math.min(timeoutMs, TIMER_MS_MAX))
       const onAbort = (): void => this.#end(waiter, reject, signal?.reason)
       signal?.addEventListener('abort', onAbort)
       waiter.disarm = () => {

@@ -1,6 +1,7 @@
 import { copyFile, link, mkdir, readdir, rm, stat } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { ClassicLevel } from 'classic-level'
+import { MARK_AHEAD_MS } from '../../../limits.js'
 import { timestampFromMs } from '../../../timestamp.js'
 import { DataDirectoryError } from '../data-directory-error.js'
 import { unusable } from '../directory/data-directory.js'
@@ -16,8 +17,6 @@ import { RepairJournal } from './repair-journal.js'
 import { type RepairedRecords, repairRecords } from './repair-records.js'
 
 const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }
-/** The oracle's mark is put this far ahead of the clock. */
-const MARK_AHEAD_MS = 3000
 
 export interface RepairOptions {
   /** What is going to be done, what was done and what is lost; a line each. */

@@ -2,6 +2,7 @@ import { keyText } from '../../../bytes/key-text.js'
 import { KvError } from '../../../errors/kv-error.js'
 import type { LockInfo } from '../../../errors/lock-info.js'
 import { signalOf } from '../../../event-loop/late-signal.js'
+import { ACQUIRE_WAIT_MS_DEFAULT } from '../../../limits.js'
 import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../../percolator/api.js'
 import { lockWaitTimeout } from '../../../percolator/errors.js'
 import type { Timestamp } from '../../../timestamp.js'
@@ -10,9 +11,6 @@ import { reachGuard } from '../../calls/reach-guard.js'
 import type { Turn } from '../memory/lock-waits.js'
 import { readPairs } from './reads.js'
 import type { RowStore } from './row-store.js'
-
-/** TiKV's `pessimistic-txn.wait-for-lock-timeout`. */
-const WAIT_MS_DEFAULT = 1000
 
 /** A place in a queue: fulfilled with a turn, or with undefined when the time is over. */
 interface Waiting {
@@ -37,7 +35,7 @@ export class PessimisticLocks {
   async acquire(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer> {
     if (this.#rows.locks.size >= this.#locksMax) throw new KvError('overloaded', 'too many locks stand', {})
     const { forUpdateTs, waitTimeout = 0 } = request
-    const waitMs = waitTimeout === 0 ? WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
+    const waitMs = waitTimeout === 0 ? ACQUIRE_WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
     const deadline = performance.now() + waitMs
     await this.#rows.observeRead(forUpdateTs) // It reads: nobody may commit below what it saw.
     let turn: Turn | undefined

@@ -1,4 +1,5 @@
-import { CLOCK_MS_MAX, type Jump } from '../../../oracle/clock.js'
+import { CLOCK_MS_MAX } from '../../../limits.js'
+import type { Jump } from '../../../oracle/clock.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { asInteger, asList, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
 import { physicalMs, type Timestamp } from '../../../timestamp.js'
