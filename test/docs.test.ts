@@ -1,0 +1,64 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { basename, dirname, join, relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+
+/** Documents name files and link to each other; both go stale when something moves. */
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url))
+const FILES = ['src', 'test', 'bench', 'docs'].flatMap((folder) =>
+  readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' }).map((file) => join(folder, file)),
+)
+const NAMES = new Set(FILES.map((file) => basename(file)))
+const DOCUMENTS = ['README.md', 'CONTRIBUTING.md', ...FILES.filter((file) => /^(docs|src)\/.*\.md$/.test(file))]
+
+/** A path in code spans is below the root, `src/`, `test/` or its document; a name without a folder stands for any such file. */
+const FILE_NAME = /`([\w.-]+(?:\/[\w.-]+)*\.(?:ts|mjs|sh|md))`/g
+/** Also outside of code spans, as in commands. */
+const ROOTED = /(?<![\w./-])(?:src|test|bench|docs)\/[\w./-]*\w/g
+
+const fences = /^```.*?^```/gms
+
+function existsFrom(document: string, path: string): boolean {
+  if (!path.includes('/') && NAMES.has(path)) return true
+  return ['', 'src', 'test', dirname(document)].some((folder) => existsSync(join(ROOT, folder, path)))
+}
+
+/** Anchors of a document's headings, as GitHub makes them. */
+function anchorsOf(file: string): string[] {
+  const text = readFileSync(file, 'utf8').replace(fences, '')
+  const seen = new Map<string, number>()
+  return [...text.matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) => {
+    const anchor = heading
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N}_ -]/gu, '')
+      .replaceAll(' ', '-')
+    const times = seen.get(anchor) ?? 0
+    seen.set(anchor, times + 1)
+    return times === 0 ? anchor : `${anchor}-${times}`
+  })
+}
+
+test.each(DOCUMENTS)('%s names files that exist', (document) => {
+  const text = readFileSync(join(ROOT, document), 'utf8')
+  const named = [...text.matchAll(FILE_NAME)].map(([, path = '']) => path)
+  const missing = [...named, ...(text.match(ROOTED) ?? [])].filter((path) => !existsFrom(document, path))
+  expect(missing).toEqual([])
+})
+
+test.each(DOCUMENTS)('%s links to what exists', (document) => {
+  const file = join(ROOT, document)
+  const links = [
+    ...readFileSync(file, 'utf8')
+      .replace(fences, '')
+      .matchAll(/\]\(([^)\s]+)\)/g),
+  ].map(([, to = '']) => to)
+  const broken = links.filter((link) => {
+    if (/^[a-z]+:/.test(link)) return false
+    const [path = '', anchor] = link.split('#')
+    const target = path === '' ? file : join(dirname(file), path)
+    if (relative(ROOT, target).startsWith('..') || !existsSync(target)) return true
+    return anchor !== undefined && !anchorsOf(target).includes(anchor)
+  })
+  expect(broken).toEqual([])
+})
