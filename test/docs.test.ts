@@ -12,7 +12,7 @@ const FILES = ['src', 'test', 'bench', 'docs'].flatMap((folder) =>
 const NAMES = new Set(FILES.map((file) => basename(file)))
 const DOCUMENTS = ['README.md', 'CONTRIBUTING.md', ...FILES.filter((file) => /^(docs|src)\/.*\.md$/.test(file))]
 
-/** A path in code spans is below the root, `src/`, `test/` or its document; a name without a folder stands for any such file. */
+/** A path in code spans is below the root, `src/`, `test/`, its document or the folder above; a name without a folder stands for any such file. */
 const FILE_NAME = /`([\w.-]+(?:\/[\w.-]+)*\.(?:ts|mjs|sh|md))`/g
 /** Also outside of code spans, as in commands. */
 const ROOTED = /(?<![\w./-])(?:src|test|bench|docs)\/[\w./-]*\w/g
@@ -21,7 +21,9 @@ const fences = /^```.*?^```/gms
 
 function existsFrom(document: string, path: string): boolean {
   if (!path.includes('/') && NAMES.has(path)) return true
-  return ['', 'src', 'test', dirname(document)].some((folder) => existsSync(join(ROOT, folder, path)))
+  return ['', 'src', 'test', dirname(document), join(dirname(document), '..')].some((folder) =>
+    existsSync(join(ROOT, folder, path)),
+  )
 }
 
 /** Anchors of a document's headings, as GitHub makes them. */
