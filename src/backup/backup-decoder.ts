@@ -20,16 +20,16 @@ export type BackupBlock =
   | { readonly type: 'end'; readonly totals: BackupTotals }
 
 export interface DecodeOptions {
-  /** Longer blocks are refused before they are read. */
+  /** A longer block is refused before it is read. */
   readonly blockBytesMax?: number
-  /** Sums of all blocks handed out so far, but the end. */
+  /** Updated with every block that is handed out, except the end. */
   readonly sums?: RunningSums
 }
 
 /**
- * The blocks of a backup, each verified before it is handed out: one header, data, one end. No more than a block is held
- * in memory. A backup is whole only when the end was handed out and the generator returned.
- * @throws BackupError, and what the source throws.
+ * Yields the blocks of a backup, each verified: one header, data blocks, one end. Holds one block in memory at a time.
+ * The backup is complete only when the end was yielded and the generator returned.
+ * @throws BackupError, and errors of the source.
  */
 export async function* decodeBackup(
   source: AsyncIterable<Uint8Array>,
@@ -76,7 +76,7 @@ function checkPreamble(preamble: Buffer): void {
   throw new BackupError('unsupported', detail)
 }
 
-/** A header is added to the sums at once; data and the end are after their contents were checked. */
+/** Adds a header to the sums at once. The caller adds data and the end after it has checked their contents. */
 async function readBlock<const T extends 'header' | 'data' | 'end'>(
   bytes: ByteReader,
   sums: RunningSums,
@@ -127,7 +127,7 @@ function isCount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0
 }
 
-/** So many bytes of a stream as are asked for, at a time. */
+/** Reads a stream in pieces of a requested length. */
 class ByteReader {
   readonly #source: AsyncIterator<Uint8Array>
   #chunks: Buffer[] = []

@@ -9,9 +9,9 @@ import {
 import { encodePairs } from './pair-records.js'
 import { RunningSums } from './running-sums.js'
 
-/** Makes the bytes of a backup, in order: `begin`, `data` as often as there are pairs left, `end`. */
+/** Encodes a backup. Call `begin`, then `data` for each block of pairs, then `end`. */
 export class BackupEncoder {
-  /** @param sums of what is there already: `begin` is over then. */
+  /** @param sums of an earlier run that is continued; skip `begin` then. */
   constructor(readonly sums = new RunningSums()) {}
 
   begin({ id, ts, perkv, start }: BackupHeader): Buffer {
@@ -23,7 +23,7 @@ export class BackupEncoder {
     return Buffer.concat([preamble, this.#block('header', Buffer.from(JSON.stringify({ id, ts, perkv, ...from })))])
   }
 
-  /** @param body their encoding, where it is known. */
+  /** @param body the encoded pairs, when the caller has them already. */
   data(pairs: readonly BackupPair[], body = encodePairs(pairs)): Buffer {
     this.sums.counted(pairs)
     return this.#block('data', body)

@@ -1,28 +1,28 @@
 import type { Timestamp } from '../timestamp.js'
 
-/** What a backup file is made of; docs/backup-format.md has every byte. */
+/** docs/backup-format.md describes every byte of a backup. */
 export const BACKUP_MAGIC = 'PerKVbak'
 export const BACKUP_VERSION = 1
-/** Magic and version. */
+/** Length of magic and version. */
 export const PREAMBLE_BYTES = 12
-/** Type, length, checksum. */
+/** Length of type, length and checksum. */
 export const BLOCK_HEAD_BYTES = 9
 /** A data block ends with the pair that brings it to this many bytes. */
 export const BLOCK_BYTES = 256 * 1024
-/** No server accepts longer keys and values, and no header or end is longer: a longer block is damaged. */
+/** A longer block is damaged: no server accepts a key and value of this length, and headers and ends are short. */
 export const BLOCK_BYTES_MAX = 257 * 1024 * 1024
 
 export type BlockType = 'header' | 'data' | 'end'
 export const BLOCK_TYPE_BYTE: Readonly<Record<BlockType, number>> = { header: 0x48, data: 0x44, end: 0x45 } // H, D, E
 
 export interface BackupHeader {
-  /** Of the store and `ts` together: two backups of one id hold the same pairs. 32 hex digits. */
+  /** 32 hex digits made from the store and `ts`. Two backups with one id hold the same pairs. */
   readonly id: string
-  /** The pairs are those that a read at it sees. */
+  /** Timestamp of the snapshot: the backup holds the pairs that a read at `ts` sees. */
   readonly ts: Timestamp
-  /** Of the server that wrote it. */
+  /** Version of the server that wrote the backup. */
   readonly perkv: string
-  /** The pairs before this key are left out: a part that continues another, and no backup by itself. */
+  /** Pairs before this key are left out. Such a part continues another backup and is not a backup by itself. */
   readonly start?: Uint8Array | undefined
 }
 
@@ -34,16 +34,16 @@ export interface BackupPair {
 
 export interface BackupTotals {
   readonly pairs: number
-  /** Of keys and values. */
+  /** Bytes of keys and values. */
   readonly bytes: number
 }
 
-/** Bytes that are not a whole backup of a version that can be read. The message says what and where, in one line. */
+/** The bytes are not a complete backup of a supported version. The message says in one line what is wrong and where. */
 export class BackupError extends Error {
   override readonly name = 'BackupError'
   readonly code = 'backup_unusable'
   constructor(
-    /** `cut_off`: what is there is good, but it is not all. `too_large`: the receiver's limits are lower. */
+    /** `cut_off`: the bytes so far are good, but the end is missing. `too_large`: a limit of the receiver is lower. */
     readonly reason: 'damaged' | 'cut_off' | 'too_large' | 'unsupported',
     message: string,
   ) {

@@ -6,20 +6,20 @@ import { BackupEncoder } from './backup-encoder.js'
 import { type BackupHeader, type BackupPair, BLOCK_BYTES } from './backup-format.js'
 import { recordBytes } from './pair-records.js'
 
-/** @param from of the range `[from, end)`; undefined: from the first key. */
+/** @param from start of the page; undefined: the first key. */
 export type ReadPage = (from: Uint8Array | undefined) => Promise<ScanAnswer>
 
-/** The same for the same snapshot of the same store, and for no other. @param secret of the store. */
+/** Id that is unique to one snapshot of one store. @param secret of the store. */
 export function backupId(secret: Uint8Array, ts: Timestamp): string {
   return createHmac('sha256', secret).update(`backup at ${ts}`).digest('hex').slice(0, 32)
 }
 
-/** The bytes of a backup, a block at a time. While one page is used the next is read; nothing is read that nobody pulls. */
+/** Yields a backup block by block. Reads one page ahead of the consumer, and no more. */
 export async function* backupStream(header: BackupHeader, readPage: ReadPage): AsyncGenerator<Buffer, void, undefined> {
   const encoder = new BackupEncoder()
   const page = (from: Uint8Array | undefined): Promise<ScanAnswer> => {
     const reading = readPage(from)
-    reading.catch(() => {}) // Whoever stops early doesn't hear of it.
+    reading.catch(() => {}) // A consumer that stops early never awaits it.
     return reading
   }
   let next: Promise<ScanAnswer> | undefined = page(header.start)
@@ -30,7 +30,7 @@ export async function* backupStream(header: BackupHeader, readPage: ReadPage): A
     const { pairs }: ScanAnswer = await next
     const last = pairs.at(-1)
     next = last && page(afterKey(last.key))
-    if (!isBegun) yield encoder.begin(header) // After the first page: what fails at once fails before a byte is sent.
+    if (!isBegun) yield encoder.begin(header) // After the first page, so that an early failure precedes the first byte.
     isBegun = true
     for (const pair of pairs) {
       block.push(withValue(pair))

@@ -1,14 +1,14 @@
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import type { BackupPair } from './backup-format.js'
 
-/** commit_ts 8, length of the key 2, of the value 4; then both. Integers are big endian. */
+/** Head of a record: commit_ts (8 bytes), key length (2), value length (4), big endian. Key and value follow. */
 export const RECORD_HEAD_BYTES = 14
 
 export function recordBytes({ key, value }: BackupPair): number {
   return RECORD_HEAD_BYTES + key.length + value.length
 }
 
-/** The body of a data block. */
+/** Encodes the body of a data block. */
 export function encodePairs(pairs: readonly BackupPair[]): Buffer {
   const body = Buffer.allocUnsafe(pairs.reduce((sum, pair) => sum + recordBytes(pair), 0))
   let at = 0
@@ -25,9 +25,9 @@ export function encodePairs(pairs: readonly BackupPair[]): Buffer {
 }
 
 /**
- * @param after the key before; keys ascend from block to block.
- * @param ts of the snapshot: no pair is newer.
- * @returns pairs whose keys and values are parts of `body`; undefined where they don't make sense.
+ * @param after last key of the block before; keys ascend from block to block.
+ * @param ts of the snapshot; no pair may be newer.
+ * @returns pairs whose keys and values are views of `body`; undefined when the body is not valid.
  */
 export function decodePairs(body: Buffer, after: Uint8Array | undefined, ts: Timestamp): BackupPair[] | undefined {
   const pairs: BackupPair[] = []
@@ -41,7 +41,7 @@ export function decodePairs(body: Buffer, after: Uint8Array | undefined, ts: Tim
     if (at > body.length || valueAt === keyAt) return undefined
     const key = body.subarray(keyAt, valueAt)
     if (last !== undefined && key.compare(last) <= 0) return undefined
-    if (commitTs < 2 || commitTs > ts || commitTs >= TIMESTAMP_MAX) return undefined // It is above some start_ts.
+    if (commitTs < 2 || commitTs > ts || commitTs >= TIMESTAMP_MAX) return undefined // A commit_ts is above a start_ts of at least 1.
     pairs.push({ key, value: body.subarray(valueAt, at), commitTs })
     last = key
   }

@@ -2,15 +2,15 @@ import { createHash } from 'node:crypto'
 import { crc32 } from 'node:zlib'
 import { BLOCK_HEAD_BYTES, BLOCK_TYPE_BYTE, type BlockType } from './backup-format.js'
 
-/** What a backup adds up to so far. Reader and writer keep the same sums, so a writer can go on from where a reader stopped. */
+/** Running totals and checksums of a backup. Reader and writer keep the same sums, so a writer can continue where a reader stopped. */
 export class RunningSums {
-  /** Of everything before: a block's checksum goes on from the one before it, so none can be missing or change places. */
+  /** Each block's checksum continues the one before it, so a missing or misplaced block is found. */
   #crc = 0
   readonly #sha256 = createHash('sha256')
-  /** Bytes of the file. */
+  /** Bytes of the file so far. */
   length = 0
   pairs = 0
-  /** Of keys and values. */
+  /** Bytes of keys and values. */
   bytes = 0
   lastKey: Uint8Array | undefined
   isClosed = false
@@ -20,7 +20,7 @@ export class RunningSums {
     this.#add(bytes)
   }
 
-  /** The head that a block has here. */
+  /** Head of a block that comes next. */
   headOf(type: BlockType, body: Buffer): Buffer {
     const head = Buffer.allocUnsafe(BLOCK_HEAD_BYTES)
     head[0] = BLOCK_TYPE_BYTE[type]
@@ -41,7 +41,7 @@ export class RunningSums {
     this.lastKey = pairs.at(-1)?.key
   }
 
-  /** Of the whole file up to here; nothing can be added afterwards. */
+  /** SHA-256 of the file so far. Closes the sums: nothing can be added afterwards. */
   digest(): string {
     this.isClosed = true
     return this.#sha256.digest('hex')
