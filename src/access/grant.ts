@@ -7,23 +7,23 @@ import type { Reaches } from '../percolator/reach.js'
 
 export interface Rights {
   readonly mayWrite: boolean
-  /** Keys that are reached begin with one of these; undefined: every key is. */
+  /** The caller reaches keys that begin with one of these; undefined: every key. */
   readonly prefixes?: readonly Uint8Array[] | undefined
   /**
-   * Who this is, to what is bound to a caller (open transactions, outcomes of an Idempotency-Key): the same for every
-   * token of a name with the same rights. undefined where callers are not told apart.
+   * Owner of open transactions and of outcomes under an Idempotency-Key. All tokens of one name with the same rights share
+   * it. undefined when callers are not told apart.
    */
   readonly identity?: string | undefined
 }
 
-/** What a caller may do. Each check throws KvError `forbidden`; none of them says anything of data. */
+/** Rights of a caller. Each check throws KvError `forbidden`, with nothing about stored data in it. */
 export class Grant {
-  /** Of a server without tokens. */
+  /** Every caller of a server without tokens has this. */
   static readonly EVERYTHING = new Grant({ mayWrite: true })
 
   readonly identity: string | undefined
   readonly isScoped: boolean
-  /** As the calls of a store take it; undefined: every key. */
+  /** Passed to the calls of a store; undefined: every key. */
   readonly reach: Reaches | undefined
   readonly mayWrite: boolean
   readonly #prefixes: readonly Uint8Array[] | undefined
@@ -40,7 +40,7 @@ export class Grant {
     if (!this.mayWrite) throw forbidden('this token is read-only')
   }
 
-  /** For what acts on keys that the request does not name. */
+  /** For calls that act on keys which the request does not name. */
   requireEveryKey(): void {
     if (this.isScoped) throw forbidden('this needs a token that is not bound to key prefixes')
   }
@@ -50,7 +50,7 @@ export class Grant {
     throw forbidden(`${field} is outside of what this token reaches: ${this.#reach()}`, field)
   }
 
-  /** A range that is only partly within reach is refused, not narrowed: its answer would be taken for the whole. */
+  /** Refuses a range that is only partly within reach. Narrowed, its answer would be taken for the whole range. */
   requireRange({ start, end }: KeyRange, field: string): void {
     if (this.#prefixes === undefined) return
     const isWithin = this.#prefixes.some((prefix) => {

@@ -2,11 +2,11 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { TOKEN_LENGTH_MAX, TOKEN_LENGTH_MIN } from '../limits.js'
 import { Grant } from './grant.js'
 
-/** What RFC 6750 lets a bearer token be. */
+/** Bearer token of RFC 6750. */
 const TOKEN = /^[A-Za-z0-9\-._~+/]+=*$/
 const NAME = /^[\x21-\x7e]{1,64}$/
 
-/** A line of a token file that means nothing. The message names the line and never says what it holds. */
+/** Invalid line of a token file. The message has the line's number and none of its content. */
 export class TokenFileError extends Error {
   override readonly name = 'TokenFileError'
 }
@@ -17,18 +17,17 @@ interface Entry {
 }
 
 /**
- * The tokens that are let in. Only their digests are kept, under a salt of this process.
+ * Accepted tokens, stored as digests under a salt of this process.
  *
- * Finding one takes the same steps however many there are and however much of a token was guessed. A Map may well compare
- * text byte by byte, but what it compares is a salted digest: how far that agrees says nothing to somebody who does not
- * know the salt, and can neither choose digests nor work out from them which token to try next. The comparison that
- * decides is timingSafeEqual's.
+ * The time of a look-up tells nothing about a token. The Map may compare text byte by byte, but it compares salted digests: a
+ * client that does not know the salt can neither choose a digest nor learn from one which token to try next. The comparison
+ * that decides is timingSafeEqual.
  */
 export class Tokens {
   readonly #salt = randomBytes(32).toString('hex')
   readonly #entries = new Map<string, Entry>()
 
-  /** undefined where nobody may come in with this. */
+  /** @returns undefined for an unknown token. */
   grantOf(token: string): Grant | undefined {
     const digest = this.#digest(token)
     const entry = this.#entries.get(digest.toString('latin1'))
@@ -39,7 +38,7 @@ export class Tokens {
     return this.#entries.size
   }
 
-  /** @returns false where it is known already. */
+  /** @returns false for a token that is there already. */
   add(token: string, grant: Grant): boolean {
     const digest = this.#digest(token)
     const id = digest.toString('latin1')
@@ -56,8 +55,8 @@ export class Tokens {
 }
 
 /**
- * A token a line: `rw TOKEN` or `ro TOKEN`, then `prefix=PREFIX` (percent-encoded, any number of them) and `name=NAME`.
- * Empty lines and those that begin with `#` say nothing.
+ * Parses one token per line: `rw TOKEN` or `ro TOKEN`, then any number of `prefix=PREFIX` (percent-encoded), and `name=NAME`.
+ * Skips empty lines and lines that begin with `#`.
  * @throws TokenFileError
  */
 export function parseTokens(text: string): Tokens {
@@ -98,7 +97,7 @@ function optionsOf(
 }
 
 function grantOf(access: 'rw' | 'ro', token: string, prefixes: readonly string[], name: string | undefined): Grant {
-  // Rights are part of it: who is given fewer reaches nothing of what was begun with more.
+  // The identity includes the rights: a caller who is given fewer rights loses what was begun with more.
   const who = name === undefined ? ['token', token] : ['name', name]
   const identity = createHash('sha256')
     .update(JSON.stringify([...who, access, [...prefixes].sort()]))
