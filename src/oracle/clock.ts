@@ -1,33 +1,33 @@
 import { CLOCK_MS_MAX, DOWNTIME_MS_MAX } from '../limits.js'
 
-/** The clock was `atMs`, and the next moment `ms` later, though hardly any time had passed. */
+/** Jump of the clock forward by `ms`, from `atMs`, while hardly any time passed. */
 export interface Jump {
   readonly atMs: number
   readonly ms: number
 }
 
 export interface ClockOptions {
-  /** Unix milliseconds; may step either way. Default `Date.now`. */
+  /** Wall clock in Unix milliseconds; may step either way. Default `Date.now`. */
   readonly now?: (() => number) | undefined
-  /** Milliseconds that pass as time does. Default `performance.now`; where `now` is given, `now`. */
+  /** Monotonic clock in milliseconds. Default `performance.now`, or `now` when that is given. */
   readonly monotonicNow?: (() => number) | undefined
-  /** Where the last run of this database left its clock, or a little later; 0 in a new database. */
+  /** Clock of this database's last run when it ended, or a little later; 0 in a new database. */
   readonly savedMs?: number
-  /** Of earlier runs, oldest first. */
+  /** Jumps of earlier runs, oldest first. */
   readonly savedJumps?: readonly Jump[]
-  /** Told in one sentence when the wall clock steps, or is far from where the last run left it. */
+  /** Called with one sentence when the wall clock steps, or is far from the clock of the last run. */
   readonly onStep?: ((message: string) => void) | undefined
 }
 
-/** A wall clock that comes this much too early or too late between two readings has stepped; less is drift. */
+/** Difference between wall clock and monotonic clock that counts as a step; less is drift. */
 const STEP_MS_MIN = 1000
-/** While the wall clock is behind, this clock goes slower than time until the wall clock has caught up with it. */
+/** Pace of this clock while the wall clock is behind it. */
 const SLOW = 7 / 8
-/** The clock that a crash leaves behind is ahead of its last reading by this much at most: see the oracle's mark. */
+/** The saved clock of a crashed run is ahead of its last reading by this much at most: see the oracle's mark. */
 const SAVED_AHEAD_MS_MAX = 6000
-/** A clock that is this far behind the last run's is worth a warning. */
+/** A start whose clock is this far behind the last run warns. */
 const BEHIND_MS_WARNED = 60 * 60 * 1000
-/** Beyond this many jumps the oldest two count as one. */
+/** Beyond this many jumps the oldest two are merged. */
 const JUMPS_MAX = 64
 
 /**
@@ -41,7 +41,7 @@ export class Clock {
   readonly #now: () => number
   readonly #monotonicNow: () => number
   readonly #onStep: (message: string) => void
-  /** The last reading of each. */
+  // Readings at the last `#read`.
   #wallMs: number
   #monotonicMs: number
   #ms: number
@@ -111,7 +111,7 @@ export class Clock {
     this.#onStep(`the clock jumped forward by ${inWords(toMs - fromMs)}: timestamps follow, ages leave it out`)
   }
 
-  /** From now on the clock is at or after `ms`, however early the wall clock is. */
+  /** Moves the clock forward to `ms` at least, whatever the wall clock says. */
   advanceTo(ms: number): void {
     const nowMs = this.now()
     if (ms <= nowMs) return
@@ -120,19 +120,19 @@ export class Clock {
     this.#isBehind = true // This was asked for.
   }
 
-  /** How far it is ahead of the wall clock. */
+  /** Milliseconds by which this clock is ahead of the wall clock. */
   get aheadMs(): number {
     return Math.max(0, this.#reading - this.#wallMs)
   }
 
   // ---- Ages
 
-  /** Milliseconds that only time adds to, over restarts too: for when something ends. Unix milliseconds without jumps. */
+  /** Unix milliseconds without the jumps: grows only with passing time, over restarts too. For storing when something ends. */
   steadyMs(): number {
     return this.now() - this.#jumpedMs
   }
 
-  /** The instant since when `ms` have passed. */
+  /** Clock reading from which `ms` of time have passed. */
   ago(ms: number): number {
     let at = this.now() - ms
     for (let i = this.#jumps.length - 1; i >= 0; i--) {
@@ -154,7 +154,7 @@ export class Clock {
     return jumpedMs
   }
 
-  /** To be given to the next run. */
+  /** Saved with the mark for the next run. */
   get jumps(): readonly Jump[] {
     return this.#jumps
   }
@@ -164,7 +164,7 @@ export class Clock {
     const [first, second, ...others] = [...this.#jumps, jump]
     if (first === undefined || second === undefined || others.length < JUMPS_MAX - 1)
       this.#jumps = [...this.#jumps, jump]
-    // A timestamp between the two jumps counts as before both: it seems younger than it is, rather than older.
+    // A timestamp between the two jumps then counts as before both: it seems younger than it is, and never older.
     else this.#jumps = [{ atMs: second.atMs - first.ms, ms: first.ms + second.ms }, ...others]
   }
 }

@@ -6,30 +6,30 @@ import type { Clock } from './clock.js'
 /** The mark is also this far ahead of the timestamps, where those run ahead of the clock: after a burst, or a restart after a crash. */
 const SAVE_AHEAD_MIN_MS = 250
 /**
- * The mark is counted from the wall clock, so that crashes in a row don't carry the clock away from it; but where it is
- * this far away already, from the clock itself: a short mark would have to be saved all the time.
+ * The mark is counted from the wall clock, so that repeated crashes do not carry the clock away from it. Once the clock is
+ * this far ahead, the mark is counted from the clock itself, because a short mark would have to be saved all the time.
  */
 const FAR_FROM_WALL_MS = 60_000
 
 export interface OracleOptions {
   /** The high-water mark on disk; 0 in a new database. */
   readonly savedMark: Timestamp
-  /** Fulfilled once the mark is on disk. */
+  /** Resolves once the mark is on disk. */
   readonly save: (mark: Timestamp) => Promise<void>
   readonly clock: Clock
 }
 
 /**
- * Hands out strictly increasing timestamps: from memory below a saved mark, and never again after a restart. More than
- * 2048 per millisecond run ahead of the clock instead of failing; those that a client asks for in bulk do so within bounds.
+ * Hands out strictly increasing timestamps from memory, below a saved mark, so that a restart never repeats one. More than
+ * 2048 timestamps per millisecond run ahead of the clock instead of failing, within bounds for those that clients ask for.
  * @see The paper, section 2.3; TiKV's PD, whose TSO saves its mark 3 s ahead too.
  */
 export class Oracle {
-  /** The newest timestamp that was handed out or seen. */
+  /** Newest timestamp that was handed out or observed. */
   #last: Timestamp
-  /** On disk: every timestamp handed out is below it. */
+  /** Mark on disk. Every timestamp handed out is below it. */
   #mark: Timestamp
-  /** Half-way to the mark: from here on the next one is saved in the background. */
+  /** Half-way to the mark. From this timestamp on the next mark is saved in the background. */
   #refreshAt: Timestamp = 0
   #saving: Promise<void> | undefined
   readonly #save: (mark: Timestamp) => Promise<void>
@@ -42,24 +42,24 @@ export class Oracle {
     this.#clock = clock
   }
 
-  /** Every timestamp handed out so far, and every one observed, is at or below this. */
+  /** Upper bound of all timestamps handed out or observed. */
   get last(): Timestamp {
     return this.#last
   }
 
-  /** The newest timestamp that the clock allows now; later ones are in the future. */
+  /** Newest timestamp that is not in the future. */
   clock(): Timestamp {
     return Math.max(this.#last, this.now())
   }
 
-  /** The same by the clock alone: timestamps that were handed out may run ahead of it. */
+  /** Newest timestamp of the clock alone. Timestamps that were handed out may be ahead of it. */
   now(): Timestamp {
     return timestampFromMs(this.#clock.now()) + LOGICAL_PER_MS - 1
   }
 
   /**
-   * The last of `count` consecutive timestamps, none handed out before. A promise only when the mark has to be saved
-   * first. Rejects with what `save` rejects with, and hands out nothing then.
+   * @returns the last of `count` new consecutive timestamps; a promise only when the mark has to be saved first. It rejects
+   *   with the error of `save`, and hands out nothing then.
    */
   next(count = 1): Timestamp | Promise<Timestamp> {
     const last = this.#lastOf(count)
@@ -74,8 +74,8 @@ export class Oracle {
   }
 
   /**
-   * As `next`, for clients, who may ask for as many as they like: none is further ahead of the clock than
-   * `TSO_AHEAD_MS_MAX`. Until then it waits. Whoever asks for several leaves room for those who ask for one.
+   * Like `next`, for clients, who may ask for any number: waits until the last timestamp is no more than `TSO_AHEAD_MS_MAX`
+   * ahead of the clock. Requests for several timestamps have a lower bound, which leaves room for requests for one.
    * @throws KvError `overloaded` after `TSO_WAIT_MS_MAX`.
    */
   async nextForClient(count: number): Promise<Timestamp> {
@@ -85,7 +85,7 @@ export class Oracle {
       const tooEarlyMs = physicalMs(last) - aheadMsMax - this.#clock.now()
       if (tooEarlyMs <= 0 && last < this.#mark) return this.next(count)
       if (tooEarlyMs <= 0) {
-        await this.#raiseMark(last) // Others have asked meanwhile.
+        await this.#raiseMark(last) // Other calls may have taken timestamps meanwhile.
         continue
       }
       if (waitedMs >= TSO_WAIT_MS_MAX)
@@ -97,8 +97,8 @@ export class Oracle {
   }
 
   /**
-   * From now on every timestamp handed out is above `ts`, but that a `ts` in the future counts as the clock's now. The
-   * next one that would be handed out is not in the future, also where timestamps run ahead of the clock.
+   * Makes all further timestamps larger than `ts`. A `ts` in the future counts as the clock's now. The timestamp after the
+   * newest one is never in the future, even where timestamps run ahead of the clock.
    * @returns undefined when that holds at once; a promise when the mark has to be saved first.
    */
   observe(ts: Timestamp): undefined | Promise<void> {
@@ -109,20 +109,20 @@ export class Oracle {
     return undefined
   }
 
-  /** From now on every timestamp handed out is above `ts`, also where that is in the future: the clock goes there. */
+  /** Makes all further timestamps larger than `ts`, even one in the future: the clock moves there. */
   async passBy(ts: Timestamp): Promise<void> {
     this.#clock.advanceTo(physicalMs(ts))
     while (ts >= this.#mark) await this.#raiseMark(ts)
     this.#last = Math.max(this.#last, ts)
   }
 
-  /** Before a clean stop: the next start goes on from here, rather than from a mark ahead of the clock. */
+  /** Saves the mark at the newest timestamp, so that the next start does not begin at a mark ahead of the clock. */
   async close(): Promise<void> {
     await this.#saving?.catch(() => {})
     await this.#save(this.#last + 1)
   }
 
-  /** One save at a time; a caller whose timestamp it doesn't cover asks again. */
+  /** Runs one save at a time. A caller whose timestamp the new mark does not cover calls again. */
   #raiseMark(ts: Timestamp): Promise<void> {
     this.#saving ??= this.#saveMark(ts)
     return this.#saving
