@@ -54,7 +54,7 @@ ${flagsHelp(BACKUP_FLAGS)}`,
   },
 }
 
-/** A backup on its way, which outlives the connections that bring it. */
+/** Transfer of one backup, over as many connections as it takes. */
 class Transfer {
   #encoder = new BackupEncoder()
   #header: BackupHeader | undefined
@@ -65,17 +65,17 @@ class Transfer {
     readonly progress: Progress,
   ) {}
 
-  /** Whole blocks of an earlier run are kept, if they are of the snapshot that is wanted now. */
+  /** Keeps the complete blocks of an earlier run, if they belong to the requested snapshot. */
   async goOnFrom(file: PartFile, ts: Timestamp | undefined): Promise<void> {
     const sums = new RunningSums()
     try {
       for await (const block of decodeBackup(file.leftover(), { sums }))
         if (block.type === 'header') this.#header = block.header
     } catch (error) {
-      if (!(error instanceof BackupError)) throw error // All before it is good.
+      if (!(error instanceof BackupError)) throw error // The blocks before it are good.
     }
     const isWanted = this.#header !== undefined && (ts === undefined || this.#header.ts === ts)
-    // Sums that went on to the end are used up; there is nothing to be continued then, either.
+    // Closed sums mean that the backup is complete: nothing is left to continue.
     if (!isWanted || sums.isClosed) return this.#startOver(file)
     await file.keep(sums.length)
     this.#encoder = new BackupEncoder(sums)
@@ -114,7 +114,7 @@ class Transfer {
       await this.output.write(this.#encoder.end())
       await this.output.finish()
     } catch (error) {
-      pin?.leave() // The next run may go on from here.
+      pin?.leave() // The next run may continue from here.
       throw error
     }
     await pin?.release()

@@ -1,10 +1,10 @@
-/** One command of `perkv`: a file each in this directory. */
+/** One command of `perkv`. Each has a file in this directory. */
 export interface Command {
   readonly help: string
   /**
-   * @param args what stands behind the command's name.
-   * @returns when it is done. The exit code is 0 unless it set `process.exitCode`.
-   * @throws UsageError, and what it can't go on after: cli.ts makes one line of it.
+   * Resolves when the command is done. The exit code is 0 unless the command set `process.exitCode`.
+   * @param args arguments after the command's name.
+   * @throws UsageError, and errors that end the command: cli.ts prints them as one line.
    */
   run(args: readonly string[], env: NodeJS.ProcessEnv): Promise<void>
 }

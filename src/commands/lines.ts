@@ -1,8 +1,8 @@
 const NEWLINE = 0x0a
-/** The longest value, in base64, and its key. */
+/** Room for the longest value in base64, and its key. */
 const LINE_BYTES_MAX = 400 * 1024 * 1024
 
-/** The lines of a stream, without their ends. @throws RangeError for one that is too long. */
+/** Yields the lines of a stream without their newlines. @throws RangeError for a line that is too long. */
 export async function* linesOf(source: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer, void, undefined> {
   let parts: Buffer[] = []
   let length = 0

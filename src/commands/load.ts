@@ -58,7 +58,7 @@ ${flagsHelp(LOAD_FLAGS)}`,
   },
 }
 
-/** Stopped at some line. The message says what is stored. */
+/** Loading stopped at a line. The message says up to which line everything is stored. */
 class LoadError extends Error {
   override readonly name = 'LoadError'
   readonly code = 'load_stopped'
@@ -67,15 +67,15 @@ class LoadError extends Error {
 type WireBytes = string | { readonly base64: string }
 
 interface Batch {
-  /** Of the first line, from 1. */
+  /** Number of the first line, from 1. */
   readonly from: number
-  /** Of each op; empty lines have none. */
+  /** Line number of each op. Empty lines have no op. */
   readonly lines: number[]
   readonly ops: object[]
   readonly keys: Set<string>
-  /** Of its ops. */
+  /** Bytes of the lines that became ops. */
   bytes: number
-  /** Of all lines since the batch before, those that are skipped or empty too. */
+  /** Bytes of all lines since the batch before, including skipped and empty ones. */
   readBytes: number
 }
 
@@ -83,9 +83,9 @@ class Loading {
   readonly #inFlight = new Map<Batch, Promise<void>>()
   #failure: unknown
   #failedFrom = Number.POSITIVE_INFINITY
-  /** The last line that was read. */
+  /** Number of the last line that was read. */
   #line = 0
-  /** Somebody was told that it has to wait; once, until something is stored again. */
+  /** A note about waiting was printed. No further one is printed until a batch is stored. */
   #isTold = false
 
   constructor(
@@ -134,7 +134,7 @@ class Loading {
     batch.bytes += line.length
   }
 
-  /** As soon as there is room, and nothing on its way that writes one of its keys: the later line must win. */
+  /** Sends the batch once there is room and no batch in flight writes one of its keys, because the later line must win. */
   async #dispatch(batch: Batch, concurrency: number): Promise<void> {
     const isInTheWay = (): boolean => [...this.#inFlight.keys()].some(({ keys }) => isAnyIn(keys, batch.keys))
     while (this.#inFlight.size >= concurrency || isInTheWay()) await Promise.race(this.#inFlight.values())
@@ -155,7 +155,7 @@ class Loading {
     this.#inFlight.set(batch, sending)
   }
 
-  /** The same puts again do no harm: what comes later to one of these keys waits for this. */
+  /** Repeats the request where needed. That is safe, because later batches with one of these keys wait for this one. */
   async #send(batch: Batch): Promise<void> {
     for (let tries = 1; ; tries++) {
       try {
@@ -182,7 +182,7 @@ function newBatch(from: number): Batch {
   return { from, lines: [], ops: [], keys: new Set(), bytes: 0, readBytes: 0 }
 }
 
-/** The same for the same bytes, however they are written. */
+/** Equal for equal keys, whether they are written as text or as base64. */
 function keyTextOf(key: WireBytes): string {
   return (typeof key === 'string' ? Buffer.from(key) : Buffer.from(key.base64, 'base64')).toString('latin1')
 }
@@ -192,12 +192,12 @@ function isAnyIn(all: ReadonlySet<string>, some: ReadonlySet<string>): boolean {
   return false
 }
 
-/** A lost race too. */
+/** Includes lost races. */
 function isRetryable(error: unknown): boolean {
   return isPassing(error) || (error instanceof Refused && error.fields['retryable'] === true)
 }
 
-/** A refusal that names an op names its line. */
+/** Adds the line number to a refusal that names an op. */
 function located(error: unknown, { lines }: Batch): unknown {
   if (!(error instanceof Refused)) return error
   const op = /^ops\[(\d+)\]/.exec(String(error.fields['field']))?.[1]
@@ -206,7 +206,7 @@ function located(error: unknown, { lines }: Batch): unknown {
   return new LoadError(`${where}: ${error.message}`)
 }
 
-/** @returns undefined for an empty line; what is wrong with it, as text. */
+/** @returns undefined for an empty line; a text that says what is wrong with the line. */
 function pairOf(line: Buffer): { readonly key: WireBytes; readonly value: WireBytes } | undefined | string {
   if (!isUtf8(line)) return 'is not UTF-8'
   const text = line.toString('utf8')

@@ -4,12 +4,12 @@ import { type FileHandle, open, rename, unlink } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import type { Readable } from 'node:stream'
 
-/** Where a command writes to: a file that appears under its name when it is complete, or stdout. */
+/** Output of a command: stdout, or a file that gets its name when it is complete. */
 export interface Output {
   write(bytes: Uint8Array): Promise<void>
-  /** Everything is written: durably, and under its own name. */
+  /** Completes the output: everything is on disk, under the file's own name. */
   finish(): Promise<void>
-  /** Without being complete: what was written of a file stays, in `.part`. */
+  /** Closes an incomplete output. The bytes of a file stay in `.part`. */
   close(): Promise<void>
 }
 
@@ -21,7 +21,7 @@ export const STDOUT: Output = {
   async close() {},
 }
 
-/** `FILE.part` until it is complete. */
+/** A file that is called `FILE.part` until it is complete. */
 export class PartFile implements Output {
   readonly #handle: FileHandle
   #length = 0
@@ -43,12 +43,12 @@ export class PartFile implements Output {
     return new PartFile(path, handle)
   }
 
-  /** What an earlier run has left. */
+  /** Bytes that an earlier run left in `.part`. */
   leftover(): Readable {
     return createReadStream(`${this.path}.part`)
   }
 
-  /** Goes on behind the first `length` bytes of the leftover; the rest of it goes. */
+  /** Keeps the first `length` bytes of the leftover, and continues after them. */
   async keep(length: number): Promise<void> {
     await this.#handle.truncate(length)
     this.#length = length
@@ -68,14 +68,14 @@ export class PartFile implements Output {
     await this.#handle.close()
     await rename(`${this.path}.part`, this.path)
     const directory = await open(dirname(this.path), 'r')
-    await directory.sync().finally(() => directory.close()) // The name is on disk too.
+    await directory.sync().finally(() => directory.close()) // Puts the new name on disk.
   }
 
   async close(): Promise<void> {
     if (!this.#isOpen) return
     this.#isOpen = false
     await this.#handle.close()
-    if (this.#length === 0) await unlink(`${this.path}.part`) // Nothing to go on from.
+    if (this.#length === 0) await unlink(`${this.path}.part`) // There is nothing to continue.
   }
 }
 

@@ -6,21 +6,21 @@ const BAR_WIDTH = 24
 
 export interface ProgressOptions {
   readonly isQuiet: boolean
-  /** Of bytes, where it is known. */
+  /** Total of `bytes`, when it is known. */
   readonly totalBytes?: number | undefined
 }
 
-/** How far a command has come, on stderr: a bar where somebody watches, a line now and then where it goes to a log. */
+/** Shows the progress of a command on stderr: a bar on a terminal, else a line every few seconds. */
 export class Progress {
   bytes = 0
-  /** undefined where nobody counts them. */
+  /** undefined when items are not counted. */
   items: number | undefined = 0
   readonly #startedAt = performance.now()
   readonly #timer: NodeJS.Timeout | undefined
   readonly #totalBytes: number | undefined
   readonly #isTty = process.stderr.isTTY === true
 
-  /** @param item what is counted: key, line. */
+  /** @param item name of the counted thing: key, line. */
   constructor(
     readonly name: string,
     readonly item: string,
@@ -36,13 +36,12 @@ export class Progress {
     this.bytes += bytes
   }
 
-  /** Something that goes wrong, or is worth knowing, on a line of its own. */
+  /** Prints a line of its own. */
   note(text: string): void {
     if (this.options.isQuiet) return
     process.stderr.write(`${this.#isTty ? '\r\x1b[K' : ''}perkv ${this.name}: ${text}\n`)
   }
 
-  /** No more bars. */
   stop(): void {
     if (this.#timer === undefined) return
     clearInterval(this.#timer)

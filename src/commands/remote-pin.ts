@@ -2,7 +2,7 @@ import { PIN_TTL_MS_DEFAULT } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 import { Refused, type RemoteServer } from './remote-server.js'
 
-/** A snapshot that the server's garbage collection leaves alone. */
+/** A pin on the server, which keeps a snapshot from garbage collection. */
 export class RemotePin {
   readonly #renewal: NodeJS.Timeout
 
@@ -12,11 +12,11 @@ export class RemotePin {
     readonly ts: Timestamp,
   ) {
     this.#renewal = setInterval(() => {
-      server.json('PUT', path, { ttl_ms: PIN_TTL_MS_DEFAULT }).catch(() => {}) // The next one may get through.
+      server.json('PUT', path, { ttl_ms: PIN_TTL_MS_DEFAULT }).catch(() => {}) // The next renewal may succeed.
     }, PIN_TTL_MS_DEFAULT / 4).unref()
   }
 
-  /** @param ts the newest when absent. @returns undefined where the server has no pins, or not for this caller. */
+  /** @param ts default: the newest timestamp. @returns undefined when the server has no pins, or forbids this caller to pin. */
   static async take(server: RemoteServer, ts: Timestamp | undefined): Promise<RemotePin | undefined> {
     try {
       const pinned = await server.json('POST', '/v1/admin/pins', { ...(ts && { ts }), ttl_ms: PIN_TTL_MS_DEFAULT })
@@ -27,13 +27,13 @@ export class RemotePin {
     }
   }
 
-  /** The pin lives on for its time. */
+  /** Stops renewing. The pin lives on until its time is over. */
   leave(): void {
     clearInterval(this.#renewal)
   }
 
   async release(): Promise<void> {
     this.leave()
-    await this.server.json('DELETE', this.path).catch(() => {}) // It goes by itself, later.
+    await this.server.json('DELETE', this.path).catch(() => {}) // It expires by itself.
   }
 }

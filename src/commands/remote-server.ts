@@ -6,30 +6,30 @@ import { setTimeout as pause } from 'node:timers/promises'
 import { retryAfterMs } from '../client/http/retry-after.js'
 import { type FlagReader, type Flags, type Given, notEmpty, UsageError } from '../server/flags.js'
 
-/** Of every command that talks to a server. */
+/** Flags of every command that talks to a server. */
 export const SERVER_FLAGS = {
   server: { value: 'URL', help: 'of the server', default: 'http://127.0.0.1:7400' },
   'token-file': {
     value: 'FILE',
     help: 'holds the bearer token, and nothing else; or the token itself in PERKV_TOKEN',
-    variable: 'PERKV_CLIENT_TOKEN_FILE', // PERKV_TOKEN_FILE is the server's, with a line for each token.
+    variable: 'PERKV_CLIENT_TOKEN_FILE', // PERKV_TOKEN_FILE is the server's own file, with one line per token.
   },
   'ca-file': { value: 'FILE', help: 'certificates to trust, PEM, of a server with a CA of its own' },
   quiet: { help: 'no progress, no summary' },
 } as const satisfies Flags
 
-/** Silence for so long is a broken connection; a server may wait a minute for a lock. */
+/** A connection that is silent for this long is broken. A server may wait a minute for a lock. */
 const IDLE_MS_MAX = 5 * 60_000
-/** A server that has not answered anything by then is not there. */
+/** A server that has not answered by then counts as unreachable. */
 const REACH_MS_MAX = 2500
 const PROBLEM_BYTES_MAX = 1024 * 1024
 
-/** The server said no. */
+/** The server answered with an error. */
 export class Refused extends Error {
   override readonly name = 'Refused'
   constructor(
     readonly status: number,
-    /** `unexpected_answer` when whoever answered is not PerKV. */
+    /** `unexpected_answer` when the answer is not PerKV's. */
     readonly code: string,
     readonly detail: string,
     readonly fields: Readonly<Record<string, unknown>>,
@@ -38,13 +38,13 @@ export class Refused extends Error {
     super(`the server answered ${status} ${code}: ${detail}`)
   }
 
-  /** It can't just now. */
+  /** The same request may succeed later. */
   get isPassing(): boolean {
     return this.status === 503 || this.status === 504 || this.status === 423
   }
 }
 
-/** No connection, or one that broke. */
+/** There is no connection, or it broke. */
 export class Unreachable extends Error {
   override readonly name = 'Unreachable'
   readonly code = 'unreachable'
@@ -53,11 +53,11 @@ export class Unreachable extends Error {
 export interface Sent {
   readonly signal?: AbortSignal
   readonly headers?: Readonly<Record<string, string>>
-  /** A stream is piped, and left alone once the server has answered. */
+  /** A stream is piped until the server has answered. */
   readonly body?: Buffer | Readable
 }
 
-/** The server that a command was told to talk to. */
+/** HTTP client of a command for one server. */
 export class RemoteServer {
   readonly #url: URL
   readonly #agent: HttpAgent | HttpsAgent
@@ -70,7 +70,7 @@ export class RemoteServer {
     this.#authorization = token === undefined ? {} : { authorization: `Bearer ${token}` }
   }
 
-  /** @param path begins with a slash. @returns an answer that is a success. @throws Refused, Unreachable, what `body` throws. */
+  /** @param path begins with a slash. @returns an answer with a 2xx status. @throws Refused, Unreachable, errors of `body`. */
   send(method: string, path: string, { headers, body, signal }: Sent = {}): Promise<IncomingMessage> {
     return new Promise((resolve, reject) => {
       const send = this.#url.protocol === 'https:' ? httpsRequest : httpRequest
@@ -97,13 +97,13 @@ export class RemoteServer {
       body.once('error', (error) => {
         source = error
       })
-      pipeline(body, request, () => source && reject(source)) // What breaks the connection, `fail` is told.
+      pipeline(body, request, () => source && reject(source)) // `fail` reports errors of the connection.
     })
   }
 
   /**
-   * Asks whether anybody is there, before a command reads files or begins to repeat what fails. Whatever the answer is, the
-   * command's own request finds out who gave it.
+   * Checks that a server answers, before a command reads files or begins to retry. Any answer will do: the command's own
+   * request finds out whether it is PerKV's.
    * @throws Unreachable
    */
   async requireReached(): Promise<void> {
@@ -121,7 +121,7 @@ export class RemoteServer {
     return JSON.parse(Buffer.concat(chunks).toString('utf8')) as Record<string, unknown>
   }
 
-  /** What the server answers. @throws Unreachable when it breaks off. */
+  /** Yields the body of an answer. @throws Unreachable when the connection breaks. */
   async *bytesOf(response: IncomingMessage): AsyncGenerator<Uint8Array, void, undefined> {
     try {
       yield* response
@@ -139,7 +139,7 @@ export class RemoteServer {
   }
 }
 
-/** Trying again may help: the server can't just now, or was not reached. */
+/** Whether a retry may help: the server was not reached, or refused for the moment. */
 export function isPassing(error: unknown): boolean {
   return error instanceof Unreachable || (error instanceof Refused && error.isPassing)
 }
@@ -152,12 +152,12 @@ export function pauseAfterBreak(breaks: number): Promise<void> {
   return pause(250 * 2 ** breaks)
 }
 
-/** Of a name with several addresses there is an error each. */
+/** Node reports one error per address of a name with several addresses. */
 function reasonOf(error: Error): string {
   return error instanceof AggregateError ? error.errors.map(reasonOf).join(', ') : error.message || 'no answer'
 }
 
-/** @throws UsageError, Unreachable when nobody is there. */
+/** @throws UsageError, Unreachable when no server answers. */
 export async function remoteServer(
   { required, optional }: FlagReader<keyof typeof SERVER_FLAGS>,
   env: NodeJS.ProcessEnv,

@@ -33,7 +33,7 @@ ${flagsHelp(RESTORE_FLAGS)}`,
       isQuiet,
       totalBytes,
     })
-    progress.items = undefined // The server is told bytes.
+    progress.items = undefined // Bytes are counted here, and not items.
     try {
       for (let breaks = 0; ; breaks++) {
         progress.bytes = 0

@@ -23,13 +23,13 @@ ${flagsHelp(limitFlags)}`,
     const config = readConfig(args, env)
     let starting: Promise<RunningServer> | undefined
     const stopping = stopSignal(() => void starting?.then((server) => server.reload()).catch(() => {}))
-    const { createLog } = await import('../server/log.js') // Help and a wrong flag need none of it.
+    const { createLog } = await import('../server/log.js') // Loaded late: help and a wrong flag need none of it.
     const { say } = await import('../server/log-output.js')
     const { startServer } = await import('../server/server.js')
     const log = createLog(config.logLevel)
     starting = startServer(config, version(), log)
     const server = await Promise.race([starting, stopping])
-    if (typeof server === 'string') process.exit(0) // Nobody was served yet, and a start may be cut short at any moment.
+    if (typeof server === 'string') process.exit(0) // No request was served yet, and a start may be cut short at any moment.
     say(`${readyLine(config.data, config.tokenFile, server)}\n`)
     server.logStart()
     const signal = await stopping
@@ -37,14 +37,14 @@ ${flagsHelp(limitFlags)}`,
     log.info({ signal }, `${signal}: stopping, requests in flight are finished`)
     await server.close()
     log.info({ durationMs: Math.round(performance.now() - stoppedAtMs) }, 'stopped')
-    if (signal === 'SIGHUP') process.kill(process.pid, 'SIGKILL') // Node aborts at an exit without its terminal.
-    process.exit(0) // Connections that outlive it keep no one waiting.
+    if (signal === 'SIGHUP') process.kill(process.pid, 'SIGKILL') // Node aborts when it exits without its terminal.
+    process.exit(0) // Does not wait for connections that are still open.
   },
 }
 
 /**
- * The first signal that ends the server. SIGHUP ends it only where its terminal went away, as that ends other programs;
- * under nohup there is no terminal to go away.
+ * Resolves with the first signal that ends the server. SIGHUP ends it only when its terminal went away, as it ends other
+ * programs. Under nohup there is no terminal, and SIGHUP reloads.
  */
 function stopSignal(reload: () => void): Promise<NodeJS.Signals> {
   const hadTerminal = isatty(0)
