@@ -5,10 +5,10 @@ import { durationMs, type Flags, integer, notEmpty, oneOf, readFlags, UsageError
 import { limitFlags, readLimits } from './limit-flags.js'
 import type { TlsPaths } from './secret-files.js'
 
-/** Of `perkv serve`. */
+/** Configuration of `perkv serve`. */
 export interface Config {
   readonly host: string
-  /** 0: any that is free. */
+  /** 0: any free port. */
   readonly port: number
   readonly data: string
   readonly durability: 'sync' | 'async'
@@ -19,7 +19,7 @@ export interface Config {
   readonly gc: GcOptions
   readonly tokenFile: string | undefined
   readonly tls: TlsPaths | undefined
-  /** Anybody who reaches the port may do anything. */
+  /** Allows any address without tokens: everybody who reaches the port may do anything. */
   readonly insecure: boolean
 }
 

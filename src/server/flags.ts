@@ -1,39 +1,38 @@
 import { parseArgs } from 'node:util'
 
-/** A flag of a command; `--key-bytes-max` is `PERKV_KEY_BYTES_MAX` in the environment, unless it names another variable. */
+/** A flag of a command. `--key-bytes-max` is `PERKV_KEY_BYTES_MAX` in the environment, unless the flag names another variable. */
 export interface Flag {
   readonly variable?: string
-  /** What stands behind it in the help; absent: a switch, `--insecure`, which the environment sets with 1 or true. */
+  /** Name of the value in the help. Absent: the flag is a switch, which the environment sets with 1 or true. */
   readonly value?: string
   readonly help: string
-  /** Absent: none. */
   readonly default?: string
 }
 
 export type Flags = Readonly<Record<string, Flag>>
 
-/** What was given for a flag, and where, for messages. */
+/** Value of a flag, and its source for messages. */
 export interface Given {
   readonly text: string
   readonly from: string
 }
 
-/** A flag, variable or argument that can't be used. The message is one line for people. */
+/** A flag, variable or argument cannot be used. The message is one line for people. */
 export class UsageError extends Error {
   override readonly name = 'UsageError'
 }
 
 export interface FlagReader<Name extends string> {
-  /** Flags first, then `PERKV_*`, then defaults; undefined where there is none of them. */
+  /** Looks at flags, then at `PERKV_*`, then at defaults. */
   optional(name: Name): Given | undefined
-  /** @throws UsageError where nothing was given and there is no default. */
+  /** @throws UsageError when nothing was given and there is no default. */
   required(name: Name): Given
   isSet(name: Name): boolean
   readonly positionals: readonly string[]
 }
 
 /**
- * @param operands names of the arguments that are no flags, for messages; each must be given, but those in `[brackets]`.
+ * @param operands names of the positional arguments, for messages. Each must be given, except those in `[brackets]`.
  * @throws UsageError
  */
 export function readFlags<F extends Flags>(
@@ -70,7 +69,7 @@ export function readFlags<F extends Flags>(
   }
 }
 
-/** A line a flag, for a command's help. */
+/** One line per flag, for a command's help. */
 export function flagsHelp(flags: Flags): string {
   const rows = Object.entries(flags).map(([name, flag]) => {
     const { value, help, default: standard } = flag
@@ -111,7 +110,7 @@ export function integer({ text, from }: Given, min: number, max: number): number
 
 const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 
-/** `500ms`, `90s`, `10m`, `12h`, `7d`, and 0. */
+/** Reads `500ms`, `90s`, `10m`, `12h`, `7d` or `0`. */
 export function durationMs({ text, from }: Given, min: number, max: number): number {
   const [, count, unit] = /^(\d{1,12})(ms|s|m|h|d)$/.exec(text === '0' ? '0ms' : text) ?? []
   const ms = Number(count) * (UNITS[unit ?? ''] ?? Number.NaN)

@@ -1,12 +1,12 @@
 import { createServer } from 'node:net'
 
-/** An address that the server can't listen on. The message is one line that names it. */
+/** The server cannot listen on an address. The message is one line that names it. */
 export class UnusableAddress extends Error {
   override readonly name = 'UnusableAddress'
 }
 
 /**
- * Takes the port for a moment, so that a start that can't listen fails before it makes or opens anything.
+ * Takes the port for a moment, so that a start that cannot listen fails before it makes or opens any file.
  * @throws UnusableAddress
  */
 export function requireFree(host: string, port: number): Promise<void> {
@@ -17,7 +17,7 @@ export function requireFree(host: string, port: number): Promise<void> {
   })
 }
 
-/** An error of `listen` in one line; any other error as it is. */
+/** Turns an error of `listen` into one line; returns any other error as it is. */
 export function unusableAddress(error: unknown, host: string, port: number): unknown {
   const { code, syscall, message } = error as NodeJS.ErrnoException
   const why = (): string | undefined => {

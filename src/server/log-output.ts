@@ -4,14 +4,14 @@ import { type DestinationStream, pino } from 'pino'
 
 const STDOUT = 1
 
-/** Where the log goes: to stdout, as lines of JSON, or for people where that is a terminal. */
+/** Writes the log to stdout: lines of JSON, or readable text on a terminal. */
 export function logOutput(): DestinationStream {
   return isatty(STDOUT) ? { write: (line) => say(readableLine(line)) } : { write: say }
 }
 
 /**
- * To stdout, or nowhere: what can't be written, on a full disk for example, must not stop the server. pino would try the
- * same line again and again, with nothing else running meanwhile.
+ * Writes to stdout, or drops the line: a log that cannot be written, on a full disk for example, must not stop the server.
+ * pino would try the same line again and again, with nothing else running meanwhile.
  */
 export function say(line: string): void {
   try {
@@ -19,7 +19,7 @@ export function say(line: string): void {
   } catch {}
 }
 
-/** The time of day, the level, the message, and in JSON what else the line has. */
+/** The time of day, the level, the message, and all other fields in JSON. */
 export function readableLine(line: string): string {
   const { level, time, pid: _, hostname: __, msg, ...facts } = JSON.parse(line) as Record<string, unknown>
   const clock = new Date(Number(time)).toTimeString().slice(0, 8)

@@ -3,8 +3,8 @@ import { CorruptRecord } from '../percolator/codec/key.js'
 import { logOutput } from './log-output.js'
 
 /**
- * The log. Nothing that clients send or store is in it, be it a key, a value, a token, the id of a
- * transaction, a cursor or an idempotency key: whoever reads the log could see it, and act with some of it.
+ * Creates the log. It holds nothing that clients send or store (keys, values, tokens, ids of transactions, cursors,
+ * idempotency keys), because readers of the log could see it, and act with some of it.
  * @param destination default: stdout.
  */
 export function createLog(level: string, destination: DestinationStream = logOutput()): Logger {
@@ -15,12 +15,12 @@ interface LoggedError {
   readonly type: string
   readonly code?: string
   readonly message?: string
-  /** Where it was thrown, the innermost frame first. */
+  /** Stack frames, the innermost first. */
   readonly frames?: readonly string[]
   readonly cause?: LoggedError
 }
 
-/** Messages of other errors, and their own fields, may hold anything: V8 and Node quote values in theirs. */
+/** Leaves out messages and fields that may hold data of clients: V8 and Node quote values in theirs. */
 export function loggedError(error: unknown): LoggedError {
   if (!(error instanceof Error)) return { type: typeof error }
   const { code } = error as NodeJS.ErrnoException
@@ -35,14 +35,14 @@ export function loggedError(error: unknown): LoggedError {
   }
 }
 
-/** What the system and LevelDB say is about files and sockets. */
+/** Messages of the system and of LevelDB are about files and sockets, and so are safe. */
 function safeMessageOf(error: Error): string | undefined {
   if (error instanceof CorruptRecord) return error.withoutKey
   const { code, syscall } = error as NodeJS.ErrnoException
   return syscall !== undefined || code?.startsWith('LEVEL_') ? error.message : undefined
 }
 
-/** A message of several lines may look like frames. */
+/** Cuts off the message first, because a message of several lines may look like frames. */
 function framesOf({ stack = '', message }: Error): string[] {
   const at = stack.indexOf(message)
   if (at === -1) return []

@@ -5,7 +5,7 @@ import { hostname } from 'node:os'
 const EVERY_ADDRESS: ReadonlySet<string> = new Set(['0.0.0.0', '::'])
 
 /**
- * A name that clients can use: no client can connect to every address, and with TLS it has to be one of the certificate's.
+ * A name that clients can connect to, instead of a wildcard address. With TLS it is one of the certificate's names.
  * @param address that the server listens on. @param certificate PEM.
  */
 export function reachableName(address: string, certificate: Buffer | undefined): string {
@@ -16,7 +16,7 @@ export function reachableName(address: string, certificate: Buffer | undefined):
   return names.find((name) => isNameOf(x509, name)) ?? dnsNames(x509)[0] ?? first
 }
 
-/** A client trusts it only where it is told to. */
+/** Clients trust a self-signed certificate only when they are told to. */
 export function isSelfSigned(certificate: Buffer): boolean {
   const x509 = new X509Certificate(certificate)
   return x509.checkIssued(x509)

@@ -24,7 +24,7 @@ export function readTls({ cert, key }: TlsPaths, log: Logger): TlsFiles {
 
 function readSecret(path: string, log: Logger): Buffer {
   const found = statSync(path)
-  // A pipe is one that the shell makes: --token-file <(command).
+  // A FIFO comes from the shell: --token-file <(command).
   if (!found.isFile() && !found.isFIFO()) throw new Error('it is no file')
   if ((found.mode & OTHERS_MAY_READ) !== 0)
     log.warn({ file: path }, 'every user of this machine may read this file of secrets: chmod o-r')

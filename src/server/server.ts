@@ -17,21 +17,20 @@ import { isSelfSigned, reachableName } from './reachable-name.js'
 import { readTls, readTokens } from './secret-files.js'
 
 export interface RunningServer {
-  /** With the port that it really listens on, and a name that clients can use. */
+  /** URL with the actual port and a name that clients can connect to. */
   readonly url: string
-  /** The certificate, where clients trust it only if they are told to. */
+  /** Path of the certificate, when it is self-signed: clients have to be told to trust it. */
   readonly caFile: string | undefined
-  /** How the start went, in the log. */
+  /** Writes the result of the start to the log. */
   logStart(): void
-  /** Reads tokens and certificates again; where they can't be used the old ones stay. */
+  /** Reads tokens and certificates again. Keeps the old ones when the new ones cannot be used. */
   reload(): void
-  /** Finishes what is in flight, then closes the database. */
+  /** Finishes the requests in flight, then closes the database. */
   close(): Promise<void>
 }
 
 /**
- * Opens the store and listens. What can be wrong is found in the order of what it costs to find it, and a start that fails
- * leaves no directory behind.
+ * Opens the store and listens. Cheap checks come first, and a start that fails leaves no directory behind.
  * @throws UnusableFile (tokens, certificates); UnusableAddress; DataDirectoryError.
  */
 export async function startServer(config: Config, version: string, log: Logger): Promise<RunningServer> {
@@ -66,7 +65,7 @@ export async function startServer(config: Config, version: string, log: Logger):
     const collect = (): void => {
       outcomes.collect().catch((err) => log.error({ err }, 'old outcomes of idempotency keys stay'))
     }
-    collect() // Counts those of earlier runs.
+    collect() // Counts the outcomes of earlier runs.
     const collector = setInterval(collect, IDEMPOTENCY_MS)
     const running = { app, store }
     const url = urlOf(app, secrets.tls)
@@ -109,7 +108,7 @@ function logOpened(log: Logger, directory: string, opened: OpenedDatabase): void
   )
 }
 
-/** What is in force; a reload replaces it. */
+/** Tokens and certificates in force. A reload replaces them. */
 interface Secrets {
   tokens: Tokens | undefined
   tls: TlsFiles | undefined

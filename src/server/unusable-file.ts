@@ -1,4 +1,4 @@
-/** A file of the operator's that cannot be used. The message is one line, and nothing of what the file holds. */
+/** A file of the operator cannot be used. The message is one line, with nothing of the file's content. */
 export class UnusableFile extends Error {
   override readonly name = 'UnusableFile'
 }
