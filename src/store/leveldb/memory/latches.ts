@@ -13,7 +13,7 @@ interface Place {
   readonly isShared: boolean
 }
 
-/** One key's latch: who came first holds it, alone, or with all that share it until one comes who does not. */
+/** Latch of one key. The first holder has it alone, or shares it with the following requests that only read the key. */
 interface Queue {
   holders: number
   isShared: boolean
@@ -29,9 +29,9 @@ export class Latches {
   readonly #queues = new Map<string, Queue>()
 
   /**
-   * Runs `body` alone among all holders of any of the keys, and keeps the latches until its promise settles.
-   * @param keys each once. Nested holds of one key wait for themselves: don't.
-   * @param shared more keys, each once, that others may share with this one.
+   * Runs `body` while no other holder of any of the keys runs. Keeps the latches until its promise settles.
+   * @param keys no duplicates. A nested hold of one key would wait for itself for ever.
+   * @param shared further keys, no duplicates, that other requests may share with this one.
    */
   async hold<T>(keys: readonly string[], body: () => Promise<T>, shared: readonly string[] = NO_KEYS): Promise<T> {
     const holder: Holder = { waitingFor: 0, start: undefined }
@@ -51,7 +51,6 @@ export class Latches {
     }
   }
 
-  /** Nobody holds it. */
   isFree(key: string): boolean {
     return !this.#queues.has(key)
   }

@@ -3,25 +3,25 @@ import { keyText } from '../../../bytes/key-text.js'
 import { OrderedKeys } from '../../../bytes/ordered-keys.js'
 import type { Lock } from '../../../percolator/lock.js'
 
-/** Entries of a walk between two looks at the clock. */
+/** Entries that a walk visits between two looks at the clock. */
 const ENTRIES_AT_A_TIME = 4096
 
 export interface LockEntry {
   readonly key: Uint8Array
-  /** What readers and writers have to respect. Published before the batch that stores it is written. */
+  /** Readers and writers have to respect it. It is published before the batch that stores it is written. */
   lock: Lock
   /**
-   * The batch in flight that stores, changes or removes this lock; fulfilled when it is settled. Rejected (with
-   * `storage_unavailable`) where it failed and nobody knows whether it is on disk.
+   * Batch in flight that stores, changes or removes this lock. Rejects with `storage_unavailable` when the batch failed and
+   * may or may not be on disk.
    */
   pending: Promise<void> | undefined
-  /** `pending` is rejected. */
+  /** `pending` has rejected. */
   isInDoubt?: boolean | undefined
 }
 
 /**
- * CF_LOCK in memory, and beyond it the locks of 1PC transactions in flight, which are never stored. A lock check costs
- * no engine read, and a reader that could miss a commit in flight finds the lock instead and waits for the batch.
+ * CF_LOCK in memory, with the pessimistic locks and those of 1PC transactions in flight, which are never stored. A lock check
+ * costs no engine read, and a reader that could miss a commit in flight finds its lock and waits for the batch.
  */
 export class LockTable {
   readonly #entries = new Map<string, LockEntry>()
@@ -51,7 +51,7 @@ export class LockTable {
     if (this.#watches.size > 0) for (const tell of this.#watches) tell(entry)
   }
 
-  /** Tells of every lock that is put from now on: a walk may have passed its key. @returns ends the watch. */
+  /** Calls `tell` for every lock that is put from now on, because a walk may have passed its key. @returns ends the watch. */
   watch(tell: (entry: LockEntry) => void): () => void {
     this.#watches.add(tell)
     return () => this.#watches.delete(tell)
@@ -68,8 +68,8 @@ export class LockTable {
   }
 
   /**
-   * Visits the entries in `[start, end)`, in key order or against it, until `visit` returns false. Others may run in
-   * between, and change the table: what they add or remove ahead of the walk is met or not met, as it stands then.
+   * Visits the entries in `[start, end)`, in key order or reversed, until `visit` returns false. Other calls may change the
+   * table between two steps; the walk sees the entries ahead of it as they are when it gets there.
    */
   *walk({ start, end }: KeyRange, visit: (entry: LockEntry) => boolean, reverse = false): Generator<void, void, void> {
     if (this.#entries.size === 0) return
@@ -89,7 +89,7 @@ export class LockTable {
     }
   }
 
-  /** The entries in `[start, end)`, in key order or against it. The table must not change while this is consumed. */
+  /** The entries in `[start, end)`, in key order or reversed. The table must not change while this is consumed. */
   *range(start?: Uint8Array, end?: Uint8Array, reverse = false): Generator<LockEntry> {
     if (this.#entries.size === 0) return
     const bounds = [start && keyText(start), end && keyText(end)] as const

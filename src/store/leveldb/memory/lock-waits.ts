@@ -8,11 +8,11 @@ import type { Timestamp } from '../../../timestamp.js'
 /** TiKV's default of `pessimistic-txn.wake-up-delay-duration`. */
 const WAKE_UP_DELAY_MS = 20
 
-/** The right to try for a key, which one waiter at a time has. Whoever gets it must end it, in a `finally`. */
+/** The right to try for a key. One waiter per key has it. The owner must end it, in a `finally`. */
 export interface Turn {
   /**
-   * The try is over, with the lock or without. Idempotent. Call it before waiting again, for this key or another: nobody
-   * else is woken for the key meanwhile.
+   * Ends the turn, with the lock or without. Idempotent. Call it before waiting again, for this key or another: until then no
+   * other waiter is woken for the key.
    */
   done(): void
 }
@@ -24,37 +24,36 @@ export interface LockWaitOptions {
 
 interface Waiter {
   readonly startTs: Timestamp
-  /** Grows from waiter to waiter. */
+  /** Sequence number of waiters. */
   readonly arrival: number
   readonly queue: Queue
-  /** Stops what could end the wait from outside. */
+  /** Stops the timeout and the abort listener. */
   disarm: () => void
   readonly resolve: (turn: Turn | undefined) => void
   readonly reject: (error: unknown) => void
 }
 
 /**
- * One key. Nobody is stranded: while there are waiters, the key has a holder, or one of them tries, or a timer runs.
- * What ends each of the three looks for the next.
+ * Waiters of one key. While there are waiters, the key has a holder, or one of them tries, or a timer runs; the end of each of
+ * the three wakes the next waiter, so none is stranded.
  */
 interface Queue {
   readonly key: Uint8Array
   readonly text: string
   /** By start_ts, then by arrival. */
   readonly waiters: Waiter[]
-  /** Woken, and its turn is not done: no longer among `waiters`. */
+  /** Waiter that was woken and whose turn is not done. It is no longer in `waiters`. */
   claimant: Waiter | undefined
   timer: NodeJS.Timeout | undefined
 }
 
 /**
- * Requests that wait for other transactions' locks: a queue a key, and the wait-for graph over all of them.
+ * Requests that wait for the locks of other transactions: one queue per key, and the wait-for graph over all of them.
  *
- * The graph is not stored. A waiter knows its key, and the key its holder, so a lock that goes from hand to hand in
- * front of thousands of waiters changes all their edges for nothing. There are no cycles in it but those that a caller
- * is being told of, because an edge appears in two ways only: a wait begins (`enqueue` looks), or a lock is taken on a
- * key that is waited for (`acquired` looks). A waiter that was woken and tries holds nothing yet, so it blocks nobody in
- * the graph: if it takes the lock, `acquired` looks then, and if it does not, there was no deadlock.
+ * The graph is not stored. A waiter knows its key, and the key its holder, so handing a lock over changes the edges of all its
+ * waiters at no cost. The graph has no cycles except those that are being reported, because an edge appears in two ways only:
+ * a wait begins (`enqueue` looks for a cycle), or a lock is taken on a key with waiters (`acquired` looks). A waiter that was
+ * woken holds nothing yet, so it blocks nobody: if it takes the lock, `acquired` looks then; if not, there was no deadlock.
  *
  * @see TiKV `server/lock_manager/deadlock.rs`, `storage/lock_manager/lock_waiting_queue.rs`.
  */
@@ -62,7 +61,7 @@ export class LockWaits {
   readonly #holderOf: (key: Uint8Array) => Timestamp | undefined
   readonly #wakeUpDelayMs: number
   readonly #queues = new Map<string, Queue>()
-  /** The waits of each transaction: one, unless it sends requests concurrently. */
+  /** Waits of each transaction. There is one, unless the transaction sends requests concurrently. */
   readonly #waits = new Map<Timestamp, Set<Waiter>>()
   #size = 0
   #arrivals = 0
@@ -74,27 +73,27 @@ export class LockWaits {
     this.#wakeUpDelayMs = options.wakeUpDelayMs ?? WAKE_UP_DELAY_MS
   }
 
-  /** Requests that wait; a woken one does not. */
+  /** Number of waiting requests, without woken ones. */
   get size(): number {
     return this.#size
   }
 
-  /** Nothing is remembered: nobody waits, no turn is open, no timer runs. */
+  /** There are no waiters, no open turns and no timers. */
   get isIdle(): boolean {
     return this.#queues.size === 0 && this.#waits.size === 0
   }
 
-  /** start_ts of the waiter that was woken for this key and tries now: its turn is not done. */
+  /** start_ts of the waiter that was woken for this key and whose turn is not done. */
   claimant(key: Uint8Array): Timestamp | undefined {
     return this.#queueOf(key)?.claimant?.startTs
   }
 
   /**
-   * Waits for `key`: the lowest start_ts is served first, requests of one transaction in order of arrival. The place
-   * is taken before this returns, so a caller under the key's latch misses no release.
+   * Waits for `key`. The lowest start_ts is served first, and requests of one transaction in order of arrival. The place in the
+   * queue is taken before this returns, so a caller under the key's latch misses no release.
    * @returns a turn, which the caller must end; undefined when `timeoutMs` is over. Rejects with the signal's reason,
-   *   with `deadlock` as described at `acquired`, or with the error of `close`. A wait ends once: after a turn was
-   *   given, neither time nor the signal takes it back.
+   *   with `deadlock` as described at `acquired`, or with the error of `close`. After a turn was given, neither the timeout nor
+   *   the signal takes it back.
    * @throws `deadlock`, synchronously, when the wait would close a cycle; it does not begin then. `lockTs` is the
    *   holder of `key`, which is `lockKey`. `waitChain` is the cycle from there, as TiKV reports it: the holder's wait
    *   first, each entry's `waitForTxn` the next one's `txn`, the last but one a wait for this transaction, and last the
@@ -121,8 +120,8 @@ export class LockWaits {
   }
 
   /**
-   * The lock on `key` is gone: wakes the first waiter, unless one that was woken still tries. To say so when it is not
-   * gone costs one vain try; not to say so leaves the waiters to their timeouts.
+   * To be called when the lock on `key` is gone. Wakes the first waiter, unless a woken one still tries. A call too many costs
+   * one vain try; a missing call leaves the waiters to their timeouts.
    */
   released(key: Uint8Array): void {
     const queue = this.#queueOf(key)
@@ -130,8 +129,8 @@ export class LockWaits {
   }
 
   /**
-   * `startTs` took a lock, of any kind, that `holderOf` knows already. If other requests of the same transaction wait
-   * elsewhere, waiters for this lock may have closed cycles; the waits that do so end with `deadlock`.
+   * To be called when `startTs` has taken a lock of any kind that `holderOf` already reports. If other requests of this
+   * transaction wait elsewhere, waiters for this lock may now close cycles; those waits end with `deadlock`.
    */
   acquired(startTs: Timestamp): void {
     const waits = this.#waits.get(startTs)
@@ -142,7 +141,7 @@ export class LockWaits {
     }
   }
 
-  /** Ends all waits, and those that are asked for later, with `error`. Turns that are open can still be done. */
+  /** Ends all present and later waits with `error`. Open turns can still be ended. */
   close(error: Error): void {
     this.#closedWith ??= error
     for (const waits of [...this.#waits.values()])
@@ -205,8 +204,8 @@ export class LockWaits {
   }
 
   /**
-   * Wakes the first waiter of a free key after a delay, unless somebody has locked it by then. Whoever tried and let go
-   * most likely comes back with a higher for_update_ts; to wake all others at once would make conflicts of them all.
+   * Wakes the first waiter of a free key after a delay, unless the key is locked by then. A waiter whose try failed most likely
+   * comes back with a higher for_update_ts; waking all others at once would make them all conflict.
    */
   #wakeLater(queue: Queue): void {
     if (queue.waiters.length === 0 || queue.claimant !== undefined || queue.timer !== undefined) return
@@ -230,15 +229,15 @@ export class LockWaits {
   }
 
   /**
-   * The shortest cycle that is there when `startTs` waits for `key`. A transaction that waits for its own lock, by a
-   * concurrent request, waits for no other.
+   * The shortest cycle that a wait of `startTs` for `key` closes. A transaction that waits for its own lock, by a concurrent
+   * request, closes none.
    */
   #deadlock(key: Uint8Array, startTs: Timestamp): KvError<'deadlock'> | undefined {
     const holder = this.#holderOf(key)
     if (holder === undefined || holder === startTs) return undefined
-    /** How each transaction was reached; the holder, where the search starts, by no wait. */
+    /** The wait by which each transaction was reached; none for the holder, where the search starts. */
     const reachedBy = new Map<Timestamp, WaitForEntry | undefined>([[holder, undefined]])
-    // Breadth first: a Map is iterated in order of insertion, over what is inserted meanwhile too.
+    // Breadth first: a Map is iterated in order of insertion, including entries that are added meanwhile.
     for (const txn of reachedBy.keys()) {
       for (const { queue } of this.#waits.get(txn) ?? []) {
         const waitForTxn = this.#holderOf(queue.key)
@@ -261,7 +260,7 @@ export class LockWaits {
   }
 }
 
-/** Where `waiter` stands among `waiters`, or would. */
+/** Index of `waiter` in `waiters`, or the index where it belongs. */
 function placeOf(waiters: readonly Waiter[], waiter: Waiter): number {
   let low = 0
   let high = waiters.length

@@ -1,14 +1,14 @@
 import { keyText } from '../../../bytes/key-text.js'
 import type { Timestamp } from '../../../timestamp.js'
 
-/** The newest value of a key, or its absence, since `commitTs`: the answer to every read from there on. */
+/** Newest value of a key, or its absence. Answers every read at or above `commitTs`. */
 export interface CachedVersion {
   readonly value: Uint8Array | undefined
-  /** Of the Put, or of the Delete; 0 where nothing was ever written. */
+  /** Of the Put or Delete; 0 for a key that was never written. */
   readonly commitTs: Timestamp
 }
 
-/** What an entry costs beside its key and value: Map slot, objects, Buffer header; measured, rounded up. */
+/** Cost of an entry beside its key and value: Map slot, objects, Buffer header. Measured and rounded up. */
 const ENTRY_BYTES = 300
 
 /** @param version undefined while a batch that changes the key is being written. */
@@ -18,13 +18,12 @@ interface Slot {
 }
 
 /**
- * The newest versions of keys that were read lately, bounded in bytes, in two generations: what is read moves into the
- * younger one, and when that has half of the bytes the older goes. (A Map in order of use would be exact, but V8 walks
- * over all that was deleted before it finds the first that is left.)
+ * Newest versions of recently read keys, bounded in bytes, in two generations: a version that is read moves into the younger
+ * one, and when that has half of the bytes the older one is dropped. (A Map in order of use would be exact, but V8 walks over
+ * all deleted entries before it finds the first that is left.)
  *
- * It never holds a version that a commit is about to replace: whoever writes a key calls `suspend` before its batch is
- * written, and `renew` or `forget` after it. A fill counts only if it began with no lock on the key and none of these came
- * in between.
+ * The cache never holds a version that a commit is about to replace: a writer calls `suspend` before its batch is written, and
+ * `renew` or `forget` after it. A fill counts only if it began with no lock on the key and none of these calls came in between.
  */
 export class VersionCache {
   #young = new Map<string, Slot>()
@@ -38,20 +37,20 @@ export class VersionCache {
     return this.#slot(keyText(key))?.version
   }
 
-  /** A version, or the place of one that is being replaced, or a fill on its way. No use of it. */
+  /** Whether there is a version, a suspended one, or a fill in progress. Does not count as a use. */
   has(key: Uint8Array): boolean {
     const text = keyText(key)
     return this.#young.has(text) || this.#old.has(text) || this.#fills.has(text)
   }
 
-  /** Before the engine is read. */
+  /** To be called before the engine is read. */
   beginFill(key: Uint8Array): symbol {
     const fill = Symbol()
     this.#fills.set(keyText(key), fill)
     return fill
   }
 
-  /** @param fill from `beginFill`. @param version what the engine said. */
+  /** @param fill from `beginFill`. @param version from the engine. */
   endFill(key: Uint8Array, fill: symbol, version: CachedVersion): void {
     const text = keyText(key)
     if (this.#fills.get(text) !== fill) return
@@ -59,13 +58,13 @@ export class VersionCache {
     this.#put(text, version)
   }
 
-  /** Where it came to nothing. */
+  /** Gives up a fill, unless it has ended. */
   cancelFill(key: Uint8Array, fill: symbol): void {
     const text = keyText(key)
     if (this.#fills.get(text) === fill) this.#fills.delete(text)
   }
 
-  /** A batch that changes the key is about to be written. */
+  /** To be called before a batch that changes the key is written. */
   suspend(key: Uint8Array): void {
     const text = keyText(key)
     this.#fills.delete(text)
@@ -73,7 +72,7 @@ export class VersionCache {
     if (slot !== undefined) slot.version = undefined
   }
 
-  /** The batch is written: where the key had a version before, it has this one now. */
+  /** To be called after the batch is written. Replaces the key's version, if it had one. */
   renew(key: Uint8Array, version: CachedVersion): void {
     const text = keyText(key)
     this.#fills.delete(text)
@@ -106,7 +105,7 @@ export class VersionCache {
     this.#add(text, { version, bytes: ENTRY_BYTES + text.length + (version.value?.length ?? 0) })
   }
 
-  /** Into the younger generation, unless it would be more than half of everything. */
+  /** Adds to the younger generation, unless the entry is larger than half of the cache. */
   #add(text: string, slot: Slot): void {
     this.#old.delete(text)
     if (2 * slot.bytes > this.bytesMax) return
