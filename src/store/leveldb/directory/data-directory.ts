@@ -12,7 +12,7 @@ import { buildNewest } from './newest-records.js'
 import { openVerified } from './open-verified.js'
 import { sealRecords } from './seal-records.js'
 
-/** Written by this version; a database of a higher one is refused. */
+/** Format that this version writes. A database of a higher one is refused. */
 export const FORMAT_VERSION = 3
 
 /**
@@ -34,7 +34,7 @@ export async function openDataDirectory(
   }
 }
 
-/** Why a directory can't be served from, in one line. A defect stays what it is. */
+/** Says in one line why a directory cannot be served from. Returns other errors as they are. */
 export function unusable(directory: string, error: unknown): unknown {
   if (error instanceof DataDirectoryError || !(error instanceof Error)) return error
   const cause = error.cause instanceof Error ? error.cause : error
@@ -56,7 +56,7 @@ async function checkFormat(engine: Engine, directory: string): Promise<void> {
   await convertFormat(engine, directory)
 }
 
-/** Of an older one. @throws DataDirectoryError where it is newer. */
+/** Converts an older format to the present one. @throws DataDirectoryError for a newer one. */
 export async function convertFormat(engine: Engine, directory: string): Promise<void> {
   const format = await readFormat(engine)
   if (format > FORMAT_VERSION) {
@@ -70,7 +70,7 @@ export async function convertFormat(engine: Engine, directory: string): Promise<
   if (format < FORMAT_VERSION) await sealRecords(engine, formatOp(FORMAT_VERSION))
 }
 
-/** The one record without a seal, so that every version can read it. From 3 on it has a checksum of its own. */
+/** The only record without a seal, so that every version can read it. From version 3 on it has a checksum of its own. */
 export function formatOp(version: number): EngineOp & { type: 'put' } {
   return { type: 'put', key: META_FORMAT, value: packRecord(version < 3 ? [version] : [version, formatCrc(version)]) }
 }
@@ -79,7 +79,7 @@ function formatCrc(version: number): number {
   return crc32c(Buffer.from(`format ${version}`))
 }
 
-/** Of the engine beneath the seals; 0 where there is none. @throws CorruptRecord */
+/** @param engine without seals. @returns 0 for a directory without a format record. @throws CorruptRecord */
 export async function readFormat(engine: Engine): Promise<number> {
   const bytes = await engine.get(META_FORMAT)
   if (bytes === undefined) return 0
@@ -91,7 +91,7 @@ export async function readFormat(engine: Engine): Promise<number> {
   return version
 }
 
-/** Made once for a database: signs its scan cursors. */
+/** Secret that signs scan cursors. It is made once per database. */
 export async function cursorSecretOf(engine: Engine): Promise<Uint8Array> {
   const stored = await engine.get(META_CURSOR_SECRET)
   if (stored !== undefined) return stored

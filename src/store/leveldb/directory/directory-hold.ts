@@ -7,21 +7,21 @@ export interface DirectoryHold {
   release(): Promise<void>
 }
 
-/** All of `sun_path`: some versions of Node pad shorter names and some don't, so that they would be different ones. */
+/** Length of `sun_path`. Some versions of Node pad shorter names and some do not, so these would be different names. */
 const NAME_BYTES = 108
 
 /**
- * LevelDB's lock is on the file LOCK: whoever deletes that file lets a second process in. This lock is an abstract socket
- * of Linux, named after the directory's inode. It has no file that could be deleted or left behind, and the kernel gives
- * the name back when the process ends, however it ends. Elsewhere, and between containers with networks of their own,
- * LevelDB's lock stands alone: `OwnFiles` makes up for that.
- * @throws DataDirectoryError where another process has it.
+ * LevelDB's lock is on the file LOCK, so deleting that file lets a second process in. This lock is an abstract socket of
+ * Linux, named after the directory's inode. It has no file that could be deleted or left behind, and the kernel releases the
+ * name when the process ends, however it ends. On other systems, and between containers with networks of their own, there is
+ * only LevelDB's lock, and `OwnFiles` makes up for that.
+ * @throws DataDirectoryError when another process holds the directory.
  */
 export async function holdDirectory(directory: string): Promise<DirectoryHold> {
   if (process.platform !== 'linux') return NOTHING_HELD
-  // An open directory keeps its inode's number, also when it is deleted and made anew.
+  // An open directory keeps its inode's number, even when it is deleted and made anew.
   const handle = await open(directory, 'r').catch(() => undefined)
-  if (handle === undefined) return NOTHING_HELD // LevelDB will say more.
+  if (handle === undefined) return NOTHING_HELD // Opening LevelDB will report the error.
   try {
     const { dev, ino } = await handle.stat({ bigint: true })
     const server = await listenOn(`\0perkv/${dev}/${ino}`.padEnd(NAME_BYTES, '.'))
@@ -30,11 +30,11 @@ export async function holdDirectory(directory: string): Promise<DirectoryHold> {
     await handle.close()
     if ((error as NodeJS.ErrnoException).code === 'EADDRINUSE')
       throw new DataDirectoryError(`the data directory ${directory} is in use by another process`)
-    return NOTHING_HELD // A sandbox without such sockets.
+    return NOTHING_HELD // A sandbox may have no such sockets.
   }
 }
 
-/** @throws DataDirectoryError where another process holds it. */
+/** @throws DataDirectoryError when another process holds the directory. */
 export async function requireUnheld(directory: string): Promise<void> {
   const hold = await holdDirectory(directory)
   await hold.release()

@@ -4,12 +4,12 @@ import { DataDirectoryError } from '../data-directory-error.js'
 import { removeUnused } from './never-used.js'
 import { syncDirectory } from './sync-directory.js'
 
-/** The directories that a start made, the outermost first. */
+/** Directories that a start made, the outermost first. */
 export type MadeDirectories = readonly string[]
 
 /**
- * Makes a directory that is missing, with those above it. Node's own `recursive` never comes to an end in `/proc`, where
- * making a directory fails as if the one above it were missing.
+ * Makes a missing directory and its missing parents. Node's own `recursive` never ends in `/proc`, where making a directory
+ * fails as if its parent were missing.
  * @throws DataDirectoryError
  */
 export async function makeDirectory(directory: string): Promise<MadeDirectories> {
@@ -24,7 +24,7 @@ export async function makeDirectory(directory: string): Promise<MadeDirectories>
   }
 }
 
-/** After a start that failed: leaves nothing of it behind, unless somebody else uses the directory by now. */
+/** Removes the directories of a start that failed, unless another process uses them by now. */
 export async function unmakeDirectory(directory: string, made: MadeDirectories): Promise<void> {
   if (made.length > 0) await removeUnused(directory, made).catch(() => {})
 }

@@ -7,15 +7,15 @@ import { batchKeys } from '../files/write-batch.js'
 import { metaKey } from '../records/keyspace.js'
 import { holdDirectory } from './directory-hold.js'
 
-/** What a start writes by itself. */
+/** Records that a start writes by itself. */
 const OF_A_START = ['format', 'oracle/mark', 'cursor/secret'].map(metaKey)
 const FIRST_MANIFEST = 'MANIFEST-000001\n'
 const MADE_BY_LEVELDB = /^(CURRENT|LOCK|LOG|LOG\.old|MANIFEST-\d+|\d+\.(log|dbtmp))$/
 
 /**
- * A database whose making was cut short, by power loss for example. LevelDB names its first MANIFEST in CURRENT before that
- * is on disk; the second one is, and every start that has served anybody has made a second one. So CURRENT doesn't
- * name that one yet, and no client has written anything.
+ * Whether the making of a database was cut short, by power loss for example. LevelDB names its first MANIFEST in CURRENT before
+ * that file is on disk. Its second MANIFEST is on disk first, and every start that served a request has made a second one. So a
+ * half-made database has no second MANIFEST in CURRENT, and no record of a client.
  */
 export async function isHalfMade(directory: string): Promise<boolean> {
   const sizes = await sizesOf(directory).catch(() => new Map<string, number>())
@@ -24,7 +24,7 @@ export async function isHalfMade(directory: string): Promise<boolean> {
   return (await verifyFiles(directory)).faults.length > 0
 }
 
-/** LevelDB makes a new one then. CURRENT goes first: whenever this is cut short, the rest is half made as before. */
+/** Afterwards LevelDB makes a new database. Removes CURRENT first: cut short, this leaves a half-made database again. */
 export async function removeHalfMade(directory: string): Promise<void> {
   const files = [...(await sizesOf(directory)).keys()].filter((file) => MADE_BY_LEVELDB.test(file) && file !== 'LOCK')
   await rm(join(directory, 'CURRENT'), { force: true })
@@ -32,8 +32,8 @@ export async function removeHalfMade(directory: string): Promise<void> {
 }
 
 /**
- * Removes directories with nothing in them but a database that nobody has written to.
- * @param made the directory last, those above it first. @throws where something is in the way.
+ * Removes directories that hold nothing but a database without records of clients.
+ * @param made parents first, the data directory last. @throws when a directory holds anything else.
  */
 export async function removeUnused(directory: string, made: readonly string[]): Promise<void> {
   const hold = await holdDirectory(directory)
@@ -48,7 +48,7 @@ export async function removeUnused(directory: string, made: readonly string[]): 
   }
 }
 
-/** Neither a table nor a record of a client's in a log. */
+/** Whether there is no table, and no record of a client in a log. */
 async function isUnused(directory: string, sizes: ReadonlyMap<string, number>): Promise<boolean> {
   for (const file of sizes.keys()) {
     if (/\.(ldb|sst)$/.test(file)) return false

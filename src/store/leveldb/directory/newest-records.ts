@@ -10,8 +10,8 @@ import { encodeNewest } from '../records/newest-record.js'
 const RECORDS_AT_A_TIME = 1000
 
 /**
- * Fills CF_NEWEST from CF_WRITE, for a database of format 1, which had none, and says which records are above the oracle's
- * mark. Repeatable: a crash leaves it half done.
+ * Converts a database of format 1: fills CF_NEWEST from CF_WRITE, and puts records above the oracle's mark on the list of those
+ * ahead. Can be repeated after a crash.
  */
 export async function buildNewest(engine: Engine, mark: Timestamp): Promise<void> {
   for await (const page of pagesOf(engine, { ...keyRange(CF_NEWEST), values: false }, RECORDS_AT_A_TIME))
@@ -30,6 +30,6 @@ export async function buildNewest(engine: Engine, mark: Timestamp): Promise<void
       done = key
       ops.push({ type: 'put', key: newestKey(key), value: encodeNewest(commitTs, value) })
     }
-    await engine.write(ops, true) // LevelDB may begin a new log after it, and later fsyncs are of that.
+    await engine.write(ops, true) // Synced, because LevelDB may begin a new log now, and later fsyncs would not cover this one.
   }
 }

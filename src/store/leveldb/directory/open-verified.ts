@@ -8,7 +8,7 @@ import { isHalfMade, removeHalfMade } from './never-used.js'
 import { syncDirectory } from './sync-directory.js'
 
 /**
- * Opens a LevelDB whose files were verified before. Tables that are too large together to be read now are left to the scrub.
+ * Verifies the files of a LevelDB, then opens it. Tables that are too large together are left to the scrub.
  * @throws DataDirectoryError
  */
 export async function openVerified(directory: string): Promise<Engine> {

@@ -4,14 +4,14 @@ import { FILES_LOOK_EVERY_MS, FILES_LOOK_MS } from '../../../limits.js'
 import type { Engine } from '../engine/engine.js'
 import { numberOf } from '../files/verify-files.js'
 
-/** Files of an open LevelDB are gone, or others have taken their place. The code makes it an error of the engine. */
+/** Files of an open LevelDB are gone or were replaced. The code `LEVEL_...` makes this an error of the engine. */
 export class DirectoryLost extends Error {
   override readonly name = 'DirectoryLost'
   readonly code = 'LEVEL_DIRECTORY_LOST'
 }
 
 const NO_ENTRY = { throwIfNoEntry: false } as const
-/** LevelDB numbers logs and tables alike: this many may have come between two logs that are looked at. */
+/** LevelDB numbers logs and tables together. Up to this many numbers are tried to find the next log. */
 const LOG_NUMBERS_TRIED = 1000
 
 interface OwnFile {
@@ -23,18 +23,18 @@ interface OwnFile {
 
 interface OpenFiles {
   readonly lock: OwnFile
-  /** CURRENT, and the MANIFEST that it names: others only once LevelDB is opened again. */
+  /** CURRENT and the MANIFEST that it names. They change only when LevelDB is opened again. */
   readonly state: readonly OwnFile[]
-  /** The log that is written, or the one before it. */
+  /** The current log, or the one before it. */
   log: OwnFile
 }
 
 /**
- * Whether the directory still has the files that LevelDB has open in it. LevelDB writes on into files that somebody
- * deleted, and no start would ever find what it wrote; and where LOCK was deleted, a second server may come in.
+ * Checks that the directory still has the files that LevelDB has open. LevelDB keeps writing into deleted files, and no start
+ * would find those writes. When LOCK was deleted, a second server may come in.
  */
 export class OwnFiles {
-  /** Why the directory isn't this server's any more. It never is again. */
+  /** Why the directory is no longer this server's; set for good. */
   lost: string | undefined
   #open: OpenFiles
   #lookedAtMs = performance.now()
@@ -51,8 +51,8 @@ export class OwnFiles {
   }
 
   /**
-   * Called before an acknowledgement. LOCK is looked at every time, the other files now and then. While LOCK is there
-   * nobody else has opened the database, and whoever opens it later reads what was written before this call.
+   * To be called before an acknowledgement. Looks at LOCK every time, and at the other files every `FILES_LOOK_MS`. While LOCK is
+   * there no other process has opened the database, and one that opens it later reads the writes before this call.
    * @throws DirectoryLost
    */
   require(): void {
@@ -61,14 +61,14 @@ export class OwnFiles {
     this.requireNotLost()
   }
 
-  /** By what is known: without a look. @throws DirectoryLost */
+  /** Does not look at any file. @throws DirectoryLost when an earlier look found the directory lost. */
   requireNotLost(): void {
     if (this.lost !== undefined) throw new DirectoryLost(this.lost)
   }
 
   /**
-   * Opening LevelDB again makes new files, also where it fails in the end. While LOCK is there they are nobody else's; where
-   * it has gone meanwhile, the next look says so.
+   * Opening LevelDB again makes new files, even when it fails in the end. While LOCK is there they belong to this server; when
+   * LOCK has gone meanwhile, the next look finds that.
    */
   async whileReopening(reopen: () => Promise<void>): Promise<void> {
     this.#isReopening = true
@@ -89,7 +89,7 @@ export class OwnFiles {
     const { lock, state, log } = this.#open
     this.#compare(lock)
     for (const file of state) this.#compare(file)
-    // LevelDB deletes a log once the next one is begun and a table has all that was in it.
+    // LevelDB deletes a log once the next one is begun and a table holds its records.
     const isLogGone = this.lost === undefined && this.#stateOf(log) === 'gone'
     const next = isLogGone ? this.#logAfter(numberOf(log.name)) : undefined
     if (next === undefined) this.#compare(log)
@@ -106,7 +106,7 @@ export class OwnFiles {
     this.onLost(this.lost)
   }
 
-  /** A file that can't be looked at, because rights were taken away for example, is still there. */
+  /** A file that cannot be looked at, because rights were taken away for example, counts as there. */
   #stateOf({ path, dev, ino }: OwnFile): 'same' | 'gone' | 'other' {
     try {
       const found = statSync(path, NO_ENTRY)
@@ -123,7 +123,7 @@ export class OwnFiles {
     return { lock: this.#fileOf('LOCK'), state: ['CURRENT', manifest].map((name) => this.#fileOf(name)), log }
   }
 
-  /** By name first: a listing that is made while LevelDB makes and deletes files may miss one that is there all the time. */
+  /** Tries names before a listing: while LevelDB makes and deletes files, a listing may miss one that is there all the time. */
   #logAfter(number: number): OwnFile | undefined {
     for (let next = number + 1; next <= number + LOG_NUMBERS_TRIED; next++) {
       const found = this.#find(`${String(next).padStart(6, '0')}.log`)
@@ -151,7 +151,7 @@ export class OwnFiles {
   }
 }
 
-/** An engine that acknowledges nothing once its files are gone: a layer around it that nobody else knows of. */
+/** Wraps an engine so that it acknowledges nothing once its files are gone. */
 export function ownedEngine(engine: Engine, files: OwnFiles): Engine {
   return {
     ...engine,

@@ -3,15 +3,15 @@ import type { Engine, EngineOp } from '../engine/engine.js'
 import { CF_DEFAULT, metaKey } from '../records/keyspace.js'
 
 const META_FORMAT = metaKey('format')
-/** The last record that has its seal, while a conversion goes on. */
+/** Key of the last sealed record, while a conversion goes on. */
 export const META_CURSOR = metaKey('seal/cursor')
 const RECORDS_AT_A_TIME = 1000
 const VALUES_AT_A_TIME = 16
 
 /**
- * Puts seals on all records of a database of format 2, which had none. A crash in between does no harm: each batch says,
- * on disk with it, how far the conversion has come, and the next one begins behind that.
- * @param inForce written with the last batch: the new format.
+ * Converts a database of format 2: puts a seal on every record. A crash in between does no harm: each batch also stores how
+ * far the conversion has come, and the next run continues there.
+ * @param inForce the new format, written with the last batch.
  */
 export async function sealRecords(engine: Engine, inForce: EngineOp): Promise<void> {
   const done = await engine.get(META_CURSOR)
@@ -26,7 +26,7 @@ export async function sealRecords(engine: Engine, inForce: EngineOp): Promise<vo
       const ops = page.flatMap(([key, value]): EngineOp[] =>
         key.equals(META_FORMAT) || key.equals(META_CURSOR) ? [] : [{ type: 'put', key, value: seal(key, value) }],
       )
-      // LevelDB may begin a new log after it, and later fsyncs are of that.
+      // Synced, because LevelDB may begin a new log now, and later fsyncs would not cover this one.
       await engine.write([...ops, { type: 'put', key: META_CURSOR, value: last[0] }], true)
       at = last[0][0] as number
     }

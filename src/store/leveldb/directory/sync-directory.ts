@@ -1,9 +1,9 @@
 import { open } from 'node:fs/promises'
 
-/** The disk failed; anything else says that a directory can't be fsynced here, as on Windows. */
+/** Failures of the disk. Any other error means that this system cannot fsync a directory, as on Windows. */
 const FAILURES: ReadonlySet<string | undefined> = new Set(['EIO', 'ENOSPC', 'EDQUOT'])
 
-/** Puts the names of a directory's files on disk: an fsync of a file need not put the file's name there. */
+/** Puts the names of a directory's files on disk, which an fsync of a file need not do. */
 export async function syncDirectory(directory: string): Promise<void> {
   try {
     await syncFile(directory)
