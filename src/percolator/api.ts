@@ -6,17 +6,17 @@ import type { Reaches } from './reach.js'
 import type { WriteType } from './write.js'
 
 /**
- * The Percolator calls, named and meant as in TiKV's kvproto (`kv_` dropped, `start_version` called `startTs`). Whoever
- * coordinates transactions speaks this interface: in process inside the server, over HTTP elsewhere.
+ * The Percolator calls, with names and meanings of TiKV's kvproto (`kv_` dropped, `start_version` called `startTs`).
+ * Coordinators of transactions use this interface: in process inside the server, over HTTP elsewhere.
  *
  * Every call may be repeated safely. Every failure is thrown as a `KvError` with a code of the contract. A timestamp of
  * 0 in an optional field means "not given".
  */
 export interface PercolatorApi {
-  /** The same calls, broken off when the signal is aborted. Absent where calls are too short for that. */
+  /** The same calls, which end when the signal is aborted. Absent when calls are too short for that. */
   withSignal?(signal: AbortSignal): PercolatorApi
   tso(count: number): Timestamp | Promise<Timestamp>
-  /** The newest timestamp of the server's clock: what the ages of locks are judged by. `tso` may run ahead of it. */
+  /** Newest timestamp of the server's clock, for judging the age of locks. `tso` may run ahead of it. */
   now(): Timestamp | Promise<Timestamp>
   get(request: GetRequest): Promise<GetAnswer>
   batchGet(request: BatchGetRequest): Promise<PairsAnswer>
@@ -79,8 +79,8 @@ export interface ScanRequest extends KeyRange {
 /** A request that may touch a transaction's locks. */
 export interface LockingRequest {
   /**
-   * In process only: the keys that the caller reaches, where it does not reach all. `keys` are among them. A transaction that
-   * reaches beyond them it may only end as its primary says; else `forbidden`.
+   * In process only: the keys that the caller reaches, when it does not reach all. `keys` are among them. The caller may end a
+   * transaction with other keys only as its primary says; else `forbidden`.
    */
   readonly reaches?: Reaches | undefined
 }
@@ -117,16 +117,16 @@ export interface PrewriteRequest extends LockingRequest {
   readonly forUpdateTs?: Timestamp | undefined
   readonly pessimisticActions?: readonly PessimisticAction[] | undefined
   /**
-   * For each mutation: a pessimistic lock that stands above it is not the one that was granted, but a late copy of its
-   * request, over what others wrote meanwhile. TiKV has `for_update_ts_constraints`.
+   * For each mutation, the for_update_ts at which its lock was granted. A pessimistic lock above it comes from a late copy of the
+   * request, over writes of others, and is refused. TiKV has `for_update_ts_constraints`.
    */
   readonly forUpdateTsMax?: readonly Timestamp[] | undefined
   readonly skipConstraintCheck?: boolean | undefined
   /** Async commit and 1PC: the commit timestamp goes above every timestamp that was handed out so far. */
   readonly linearizable?: boolean | undefined
-  /** In process only: no earlier try of this request can have been here, so whatever stands at `startTs` is another's. */
+  /** In process only: this is the first try of the request, so a record or lock at `startTs` belongs to another transaction. */
   readonly isFirst?: boolean | undefined
-  /** With `tryOnePc` only: what the transaction read, validated at its commit timestamp before it commits. */
+  /** With `tryOnePc` only: the reads of the transaction, which are validated at its commit timestamp before it commits. */
   readonly reads?: ReadSet | undefined
 }
 export interface PrewriteAnswer {
@@ -141,7 +141,7 @@ export interface CommitRequest extends LockingRequest {
   readonly primary?: Uint8Array | undefined
 }
 export interface CommitAnswer {
-  /** The one on record, when the transaction was committed before with another. */
+  /** Commit timestamp on record, which differs from the request's when the transaction was committed before. */
   readonly commitTs: Timestamp
 }
 
@@ -153,7 +153,7 @@ export interface RollbackRequest extends LockingRequest {
 export interface CleanupRequest extends LockingRequest {
   readonly key: Uint8Array
   readonly startTs: Timestamp
-  /** 0: whatever the lock's age. */
+  /** 0: the lock counts as expired. */
   readonly currentTs: Timestamp
 }
 
@@ -224,8 +224,8 @@ export interface AcquirePessimisticLockRequest extends LockingRequest {
   /** The keys must not exist. */
   readonly insert?: boolean | undefined
   /**
-   * `force_lock`, for a single key: where a newer version stands in the way, lock it all the same and answer the latest
-   * value and its `lockedWithConflictTs`. Spares the queue of a hot key its retries. TiKV `PessimisticLockWakeUpMode`.
+   * `force_lock`, for a single key: locks it even over a newer version, and answers the latest value and its
+   * `lockedWithConflictTs`. Saves the queue of a hot key its retries. TiKV `PessimisticLockWakeUpMode`.
    */
   readonly wakeUpMode?: 'normal' | 'force_lock' | undefined
   /** In process only: ends the wait. */
@@ -236,7 +236,7 @@ export interface PessimisticLockResult {
   readonly found?: boolean
   /** With `returnValues`, or locked with conflict; absent when not found. */
   readonly value?: Uint8Array
-  /** In process only: of the version that `found` and `value` speak of. */
+  /** In process only: commit timestamp of the version in `found` and `value`. */
   readonly commitTs?: Timestamp
   /** `force_lock`: the newest commit_ts of the key, above the `forUpdateTs` asked for; the lock stands at it. */
   readonly lockedWithConflictTs?: Timestamp
@@ -249,11 +249,11 @@ export interface AcquirePessimisticLockAnswer {
 export interface PessimisticRollbackRequest extends LockingRequest {
   readonly keys: readonly Uint8Array[]
   readonly startTs: Timestamp
-  /** Locks with a higher one stay. */
+  /** Locks with a higher for_update_ts stay. */
   readonly forUpdateTs: Timestamp
 }
 
-/** What a serializable transaction read at its `startTs`. */
+/** Reads of a serializable transaction at its `startTs`. */
 export interface ReadSet {
   readonly keys: readonly Uint8Array[]
   readonly ranges: readonly KeyRange[]
@@ -273,7 +273,7 @@ export interface ResolveLockRequest extends LockingRequest {
   readonly txns: readonly DecidedTxn[]
   /** Only with a single transaction; absent: every key that it still locks. */
   readonly keys?: readonly Uint8Array[] | undefined
-  /** In process only: the primary says so, and a lock's min_commit_ts (raised by a confused client) doesn't count. */
+  /** In process only: the primary has decided, so a lock's min_commit_ts (raised by a confused client) does not count. */
   readonly isDecided?: boolean | undefined
 }
 export interface ResolveLockAnswer {
@@ -292,7 +292,7 @@ export interface ScanLockAnswer {
 export interface MvccGetByStartTsRequest extends KeyRange {
   readonly startTs: Timestamp
 }
-/** Everything that is stored of one key; `writes` and `values` newest first. */
+/** All records of one key; `writes` and `values` newest first. */
 export interface MvccInfo {
   readonly lock: LockInfo | null
   readonly writes: readonly MvccWrite[]

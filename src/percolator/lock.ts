@@ -1,7 +1,7 @@
 import type { LockType } from '../errors/lock-info.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
-/** What stands in CF_LOCK under a key, from prewrite to commit or rollback. At most one a key. */
+/** Record in CF_LOCK from prewrite to commit or rollback. A key has at most one. */
 export interface Lock {
   readonly type: LockType
   /** The key whose lock or write record decides the whole transaction. */
@@ -9,12 +9,12 @@ export interface Lock {
   readonly startTs: Timestamp
   /** Milliseconds from the physical part of `startTs`; a lock older than that may be rolled back by anyone. */
   readonly ttlMs: number
-  /** A put's value when short enough to travel in the lock; a longer one stands in CF_DEFAULT at `startTs`. */
+  /** Value of a put, when it is short. A longer one stands in CF_DEFAULT at `startTs`. */
   readonly shortValue: Uint8Array | undefined
   /** 0 in an optimistic transaction. */
   readonly forUpdateTs: Timestamp
   readonly txnSize: number
-  /** The transaction can't commit below this; 0 when nobody set one. */
+  /** The transaction cannot commit below this; 0 when it is not set. */
   readonly minCommitTs: Timestamp
   readonly useAsyncCommit: boolean
   /** Async commit, on the primary: every other key of the transaction. */

@@ -8,9 +8,9 @@ import type { Mutation, TxnRecord } from './row.js'
 export type Reaches = (key: Uint8Array) => boolean
 
 /**
- * Whether the end of a lock's transaction is decided by keys that the caller does not reach: by its primary, or, under
- * async commit, where every lock decides, by any of its keys.
- * @param primaryLock the lock on the lock's primary, whoever holds it. It alone lists the other keys of the transaction.
+ * Whether keys that the caller does not reach decide the lock's transaction: the primary, or, under async commit, any of its
+ * keys.
+ * @param primaryLock the lock on the lock's primary, of any transaction. It alone lists the other keys of its transaction.
  */
 export function reachesBeyond(lock: Lock, primaryLock: Lock | undefined, reaches: Reaches): boolean {
   if (!reaches(lock.primary)) return true
@@ -20,15 +20,15 @@ export function reachesBeyond(lock: Lock, primaryLock: Lock | undefined, reaches
 }
 
 /**
- * Whether mutations do to the lock of a transaction that reaches beyond the caller's keys only what is decided already.
- * A pessimistic lock holds no write: it may go once the transaction has ended, either way.
- * @param mutations of the lock's key. @param record what the primary's history says of the transaction.
+ * Whether mutations bring a lock only to the end that its transaction already has. A pessimistic lock holds no write: it may be
+ * removed once the transaction has ended, either way.
+ * @param mutations of the lock's key. @param record of the transaction in the primary's history.
  */
 export function endsAsDecided(lock: Lock, mutations: readonly Mutation[], record: TxnRecord): boolean {
   let isTouched = false
   let commitTs = 0
   for (const mutation of mutations) {
-    if (mutation.type === 'put-lock') return false // Prolonged, pushed, or turned into another lock.
+    if (mutation.type === 'put-lock') return false // The lock was prolonged, pushed, or turned into another lock.
     if (mutation.type === 'delete-lock') isTouched = true
     if (mutation.type === 'put-write' && mutation.write.startTs === lock.startTs) {
       isTouched = true
@@ -47,7 +47,7 @@ function endOf(record: TxnRecord): Timestamp | undefined {
   return record.kind === 'record' && record.write.type !== 'rollback' ? record.write.commitTs : 0
 }
 
-/** The keys beyond are not named: the caller must not be told of them. */
+/** Does not name the keys out of reach, which the caller must not learn. */
 export function beyondReach(key: Uint8Array, startTs: Timestamp): KvError<'forbidden'> {
   const detail = `the transaction at ${startTs} reaches beyond the keys of this token: the lock on ${printKey(key)} may only be ended as its primary says`
   return new KvError('forbidden', detail, {})

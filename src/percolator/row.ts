@@ -50,7 +50,7 @@ export function refused<E>(error: E): Outcome<never, E> {
   return { ok: false, error }
 }
 
-/** What a key's history says of one transaction. TiKV `mvcc/reader/reader.rs`, `get_txn_commit_record`. */
+/** A transaction in the history of a key. TiKV `mvcc/reader/reader.rs`, `get_txn_commit_record`. */
 export type TxnRecord =
   | { readonly kind: 'record'; readonly write: WriteRecord }
   | { readonly kind: 'overlapped-rollback' }
@@ -70,8 +70,8 @@ export function txnRecord(writes: readonly WriteRecord[], startTs: Timestamp): T
 }
 
 /**
- * The record that stands for a transaction's rollback, however many newer ones stand above it: a transaction that has one
- * must not lock the key again.
+ * Finds the record of a transaction's rollback, even below newer records. A transaction that has one must not lock the key
+ * again.
  * @param writes a history of depth `since` or deeper for `startTs`.
  */
 export function rollbackOf(writes: readonly WriteRecord[], startTs: Timestamp): WriteRecord | undefined {

@@ -2,15 +2,15 @@ import type { Timestamp } from '../timestamp.js'
 
 export type WriteType = 'put' | 'delete' | 'rollback' | 'lock'
 
-/** A record of CF_WRITE: what one transaction did to one key, filed under the key and `commitTs`. */
+/** Record in CF_WRITE of one transaction on one key, stored under the key and `commitTs`. */
 export interface WriteRecord {
   readonly type: WriteType
   readonly startTs: Timestamp
   /** For a rollback, the transaction's own `startTs`. */
   readonly commitTs: Timestamp
-  /** A put's value when short; undefined when it stands in CF_DEFAULT at `startTs`. */
+  /** Value of a put, when it is short. A longer one stands in CF_DEFAULT at `startTs`. */
   readonly shortValue: Uint8Array | undefined
-  /** Rollback only: must not be collapsed, because a late prewrite of this transaction could still arrive. */
+  /** Rollback only: the record must not be collapsed, because a late prewrite of this transaction could still arrive. */
   readonly isProtected: boolean
   /** A transaction whose startTs equals this record's commitTs was rolled back on this key. */
   readonly hasOverlappedRollback: boolean

@@ -8,24 +8,24 @@ import { lockInfo } from '../lock-info.js'
 import { done, type Outcome, type RowView, refused, rollbackOf, txnRecord } from '../row.js'
 import { isData, type WriteRecord } from '../write.js'
 
-/** One key of a request, as it stands once the request's mutations are written. */
+/** One key of a request, after the request's mutations are written. */
 export interface AcquiredKey {
-  /** The newest Put as a locking read sees it; undefined when the key is absent. */
+  /** Newest Put that a locking read sees; undefined when the key is absent. */
   readonly version: WriteRecord | undefined
   /** False only with `lockOnlyIfExists`, for an absent key. */
   readonly isLocked: boolean
-  /** `force_lock`: what the lock stands at, above the `forUpdateTs` asked for; `version` is read there too. */
+  /** `force_lock`: timestamp of the lock, above the requested `forUpdateTs`; `version` is read there too. */
   readonly lockedWithConflictTs?: Timestamp
 }
 
 /**
- * Decides the pessimistic lock of one key. A locking read sees the versions up to `forUpdateTs`; any newer record, of
- * whatever kind, is a conflict, which `force_lock` answers by locking at that record.
+ * Decides the pessimistic lock of one key. A locking read sees the versions up to `forUpdateTs`. Any newer record of any kind is
+ * a conflict, which `force_lock` answers by locking at that record.
  *
- * Asking again for a lock that stands changes nothing, but raises its `forUpdateTs` (and then takes the request's
- * primary) and TTL to the request's. `lockOnlyIfExists` is not looked at then: the lock is there.
+ * A repeated request raises the `forUpdateTs` of the lock (and then takes the request's primary) and its TTL to those of the
+ * request, and changes nothing else. It ignores `lockOnlyIfExists`, because the lock is there.
  *
- * Where TiKV locks once more after the transaction's own commit, this refuses.
+ * After the transaction's own commit TiKV locks once more; this refuses.
  *
  * @param row history of depth `data` for `startTs`, or for `forUpdateTs` where that is lower.
  * @param request its `keys` are not looked at; `lockTtl` in milliseconds.
@@ -45,7 +45,7 @@ export function acquirePessimisticLock(row: RowView, request: AcquirePessimistic
   return lockAgain(row, lock, request)
 }
 
-/** A key that nobody locks. */
+/** Decides about a key without a lock. */
 function lockFree(row: RowView, request: AcquirePessimisticLockRequest): Outcome<AcquiredKey> {
   const { key, writes } = row
   const newest = writes[0]
@@ -53,14 +53,14 @@ function lockFree(row: RowView, request: AcquirePessimisticLockRequest): Outcome
   if (conflict !== undefined && request.wakeUpMode !== 'force_lock') return refused(newer(key, request, conflict))
   if (rollbackOf(writes, request.startTs) !== undefined) return refused(rolledBack(key, request.startTs))
   const own = txnRecord(writes, request.startTs)
-  // A request that comes late: with a lock beside its commit the transaction would look alive.
+  // The request comes late. A lock beside its commit would make the transaction look alive.
   if (own.kind === 'record') return refused(newer(key, request, own.write))
 
   const version = newestPut(writes, TIMESTAMP_MAX)
   if (request.insert && version !== undefined)
     return refused(conflict === undefined ? alreadyExists(key) : newer(key, request, conflict))
   if (request.lockOnlyIfExists && version === undefined) {
-    // With a conflict, absence is not what the transaction's other reads have seen: it must look again.
+    // The transaction's other reads may not have seen this absence, so it must read again.
     if (conflict !== undefined) return refused(newer(key, request, conflict))
     return done({ version, isLocked: false })
   }
@@ -81,7 +81,7 @@ function lockFree(row: RowView, request: AcquirePessimisticLockRequest): Outcome
   return done(acquired(version, conflict?.commitTs), [{ type: 'put-lock', key, lock }])
 }
 
-/** A key whose lock is this transaction's: a repeat, or a later statement of it. */
+/** Decides about a key that this transaction has locked: a repeat, or a later statement. */
 function lockAgain(row: RowView, lock: Lock, request: AcquirePessimisticLockRequest): Outcome<AcquiredKey> {
   const { key } = row
   const { forUpdateTs } = request

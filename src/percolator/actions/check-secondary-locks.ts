@@ -10,7 +10,7 @@ export type SecondaryStatus =
   | { readonly kind: 'rolled_back' }
 
 /**
- * One secondary of an async-commit transaction: still locked, committed, or missing. A missing lock gets a protected
+ * Finds the state of one secondary of an async-commit transaction: locked, committed, or missing. A missing lock gets a protected
  * Rollback record, so that the answer stays true; so does a pessimistic one, which is removed.
  * @param row history of depth `txn`.
  * @see TiKV `commands/check_secondary_locks.rs`.

@@ -8,7 +8,7 @@ import { done, type Outcome, type RowView, refused, sameKey, txnRecord } from '.
 import { rollbackLock, rollbackMissingLock } from './rollback.js'
 
 /**
- * Says what became of a transaction, from its primary key. Rolls it back when its lock is over its TTL, and raises
+ * Finds the state of a transaction from its primary key. Rolls it back when its lock is past its TTL, and raises
  * min_commit_ts past a reader when its lock allows that.
  * @param row the primary key, history of depth `txn` for `lockTs`.
  * @returns Errors: `txn_not_found` (no trace of it, and `rollbackIfNotExist` not set), `primary_mismatch`.
@@ -59,7 +59,7 @@ function missingLock(row: RowView, request: CheckTxnStatusRequest): Outcome<TxnS
   }
 }
 
-/** A lock without min_commit_ts comes from a client that would not understand having it raised. */
+/** Leaves a lock without min_commit_ts as it is: its client would not understand a raised one. */
 function pushMinCommitTs(key: Uint8Array, lock: Lock, request: CheckTxnStatusRequest): Outcome<TxnStatus> {
   const { callerStartTs, currentTs } = request
   if (callerStartTs === TIMESTAMP_MAX) return done(locked(key, lock, 'min_commit_ts_pushed'))

@@ -9,7 +9,7 @@ import { rollbackLock, rollbackMissingLock } from './rollback.js'
  * Rolls back one key whose lock is older than its TTL. The Rollback record is protected, so that a prewrite that comes
  * late can't revive the transaction.
  * @param row history of depth `txn`.
- * @param currentTs 0: whatever the lock's age.
+ * @param currentTs 0: the lock counts as expired.
  * @returns Errors: `key_locked` while the lock lives, `already_committed`.
  * @see TiKV `actions/cleanup.rs`.
  */

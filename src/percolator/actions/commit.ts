@@ -8,7 +8,7 @@ import type { WriteRecord } from '../write.js'
 export interface CommitKey {
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
-  /** The primary is on record as committed at `commitTs`: nothing can stand in the way of this key any more. */
+  /** The primary is committed at `commitTs`, so this key has to be committed too. */
   readonly isDecided?: boolean | undefined
 }
 
@@ -16,7 +16,7 @@ export interface CommitKey {
  * Decides the commit of one prewritten key.
  * @param row history of depth `none` suffices when the transaction's lock is there, `txn` otherwise.
  * @param request `startTs < commitTs`.
- * @returns the commitTs on record: that of an earlier commit where there was one; no mutations then. A pessimistic lock
+ * @returns the commitTs on record. After an earlier commit it is that one's, and there are no mutations. A pessimistic lock
  *   that was never prewritten is removed without a record. Errors: `txn_lock_not_found` (rolled back or never
  *   prewritten), `commit_ts_expired` (a reader raised the lock's min_commit_ts).
  * @see Peng and Dabek, OSDI 2010, section 2.2 (figure 6); TiKV `src/storage/txn/actions/commit.rs`.
@@ -50,8 +50,8 @@ export function commit(row: RowView, request: CommitKey): Outcome<{ commitTs: Ti
 }
 
 /**
- * Decides the commit of all keys of a request. A key that was committed before, at another timestamp, has decided for
- * all of them: the rest follows it, so that one transaction never stands at two timestamps.
+ * Decides the commit of all keys of a request. When one key was committed before at another timestamp, the other keys are
+ * committed at that timestamp too, so that a transaction never has two.
  */
 export function commitAll(rows: readonly RowView[], request: CommitKey): Outcome<CommitAnswer> {
   let commitTs = request.commitTs

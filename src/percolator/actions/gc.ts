@@ -2,9 +2,9 @@ import type { Timestamp } from '../../timestamp.js'
 import type { Mutation, RowView } from '../row.js'
 import { isData, type WriteRecord } from '../write.js'
 
-/** Where a long history stands that is collected in parts, newest first. */
+/** Position in a long history that is collected in parts, newest first. */
 export interface GcPart {
-  /** The newest Put or Delete at or below the safe point, if an earlier part had it. */
+  /** Newest Put or Delete at or below the safe point, if an earlier part had it. */
   readonly base: WriteRecord | undefined
   /** No older record follows. */
   readonly isLast: boolean
@@ -12,18 +12,18 @@ export interface GcPart {
 
 export interface GcAnswer {
   readonly mutations: Mutation[]
-  /** Write records that they remove. */
+  /** Number of write records that the mutations remove. */
   readonly removed: number
-  /** For the next part. */
+  /** `base` of the next part. */
   readonly base: WriteRecord | undefined
 }
 
 /**
- * What may go below the safe point: every reader from there on sees the newest Put at or below it, or nothing when
- * that is a Delete; older records, and Lock and Rollback records, are seen by nobody. A transaction that started exactly
- * at the safe point may still prewrite, so what says that it was rolled back stays. A Delete goes after all that is
- * older: in between, readers must not see what it deleted.
- * @param row the whole history, or the part of it that `part` tells of.
+ * Decides which records below the safe point are removed. Every reader from the safe point on sees the newest Put at or below
+ * it, or nothing when that is a Delete. No reader sees older records, or Lock and Rollback records. A transaction that started
+ * exactly at the safe point may still prewrite, so its Rollback record stays. A Delete is removed after all older records:
+ * in between, readers must not see what it deleted.
+ * @param row the whole history, or the part that `part` describes.
  * @see TiKV `actions/gc.rs`.
  */
 export function gc(
@@ -46,7 +46,7 @@ export function gc(
     else if (isData(write)) base = write
     else if (!standsForRollback(write, safePoint)) remove(write)
   }
-  // One from an earlier part may have been flagged since.
+  // A record of an earlier part may have got a flag since.
   const stands =
     base !== undefined && (base === part.base ? base.commitTs === safePoint : standsForRollback(base, safePoint))
   if (part.isLast && base?.type === 'delete' && !stands) remove(base)

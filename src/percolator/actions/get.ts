@@ -4,9 +4,9 @@ import { sameKey } from '../row.js'
 import { isData, type WriteRecord } from '../write.js'
 
 /**
- * True when a read at `ts` may not pass this lock: its transaction may commit at or below `ts`, or has done so.
+ * True when a read at `ts` has to respect this lock: its transaction may commit at or below `ts`, or has done so.
  *
- * Passed over: a lock younger than the read, one that can only commit above it, one that changes no value, and, by a
+ * A read passes a lock younger than the read, one that can only commit above it, one that changes no value, and, for a
  * read of the latest version (`TIMESTAMP_MAX`), the primary of a transaction that commits by its primary: while that
  * lock stands, it has not committed. @see TiKV `txn_types/src/lock.rs`, `check_ts_conflict_si`.
  */
@@ -17,9 +17,9 @@ export function blocksRead(lock: Lock, key: Uint8Array, ts: Timestamp): boolean 
 }
 
 /**
- * What a key's history shows at `ts`.
+ * Finds the version of a key that is visible at `ts`.
  * @param writes newest first, as far as they are known.
- * @returns the put that is visible; `absent`; or `older` when the records given don't decide.
+ * @returns the visible put; `absent`; or `older` when the given records do not decide.
  */
 export function get(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord | 'absent' | 'older' {
   for (const write of writes) {

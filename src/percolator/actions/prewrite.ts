@@ -18,23 +18,23 @@ import {
 } from '../row.js'
 import { isData, type WriteRecord } from '../write.js'
 
-/** What the store knows and the request does not. */
+/** State of the store that the decision needs. */
 export interface PrewriteContext {
-  /** Above every timestamp that has read: a calculated commit timestamp goes above it. */
+  /** Highest timestamp that has read. A calculated commit timestamp is above it. */
   readonly maxTs: Timestamp
   /** Values up to this many bytes travel in the lock and the write record. */
   readonly shortValueBytesMax: number
 }
 
-/** How the transaction will be decided, as far as this request got. */
+/** How the transaction will be decided, as far as this request knows. */
 type CommitKind = 'two_pc' | 'async' | 'one_pc'
 
-/** A key found free, or already locked by an earlier prewrite of this transaction. */
+/** A key is free, or locked by an earlier prewrite of this transaction. */
 type KeyStatus =
   | { readonly kind: 'free'; readonly ttlMs: number; readonly minCommitTs: Timestamp; readonly forUpdateTs: Timestamp }
   | { readonly kind: 'locked'; readonly lock: Lock }
 
-/** A key that is free, and what is to be written to it. */
+/** A free key with the mutation that is to be written. */
 interface ToLock {
   readonly row: RowView
   readonly mutation: PrewriteMutation
@@ -52,18 +52,16 @@ export function prewriteDepth(mutation: PrewriteMutation): HistoryDepth {
 /**
  * Decides the prewrite of all keys of a request: all locks, or (1PC) all write records at once, or none of either.
  *
- * Locks met are collected; any other failure ends the request alone; assertions are reported last, because a conflict
- * explains a failed assertion better. A prewrite that comes again after its commit locks nothing and answers the real
- * commit timestamp. Async commit and 1PC fall back to plain two-phase commit where a key that is locked now would pass
- * `maxCommitTs`.
+ * Locks of other transactions are collected; any other failure ends the request at once. Assertions are reported last, because a
+ * conflict explains a failed assertion better. A repeat after the commit locks nothing and answers the real commit timestamp.
+ * Async commit and 1PC fall back to plain two-phase commit when a key would have to commit above `maxCommitTs`.
  *
- * The answer says what the request's locks say once the mutations are written, whoever wrote them: `minCommitTs` is the
- * highest of theirs where all are async, because then others may commit the transaction by them, and is absent where one
- * is not.
+ * The answer describes the request's locks after the mutations are written, including locks of earlier requests: `minCommitTs`
+ * is the highest one of them when all are async, because then others may commit the transaction by them, and absent otherwise.
  *
  * @param rows `rows[i]` is the row of `mutations[i]`, as deep as `prewriteDepth` says.
  * @returns Errors: `key_locked`, `write_conflict`, `already_exists`, `assertion_failed`, `pessimistic_lock_not_found`,
- *   `invalid_argument` (one transaction mixing kinds of lock); the error's `errors` has an entry a failed key.
+ *   `invalid_argument` (one transaction mixing kinds of lock); the error's `errors` has one entry per failed key.
  * @see TiKV `commands/prewrite.rs` (`Prewriter::prewrite`), `actions/prewrite.rs`; the paper, section 2.2, figure 6.
  */
 export function prewrite(
@@ -73,7 +71,7 @@ export function prewrite(
 ): Outcome<PrewriteAnswer> {
   const before = checkBefore(rows, request)
   if (!before.ok) return before
-  // A repeat that comes after the commit: whatever its checks would say now, it has succeeded.
+  // This is a repeat after the commit. It has succeeded, whatever its checks would find now.
   if (before.value !== undefined) return done(answerCommitted(request, before.value))
 
   // The calculated commit timestamp is the same for every key: nothing reads between two keys of one decision.
@@ -123,8 +121,8 @@ export function prewrite(
 }
 
 /**
- * A transaction goes on as its locks say, whatever this request asks for: where one is plain, others wait for the client;
- * where all are async, others may commit by them.
+ * The locks that are there decide, not this request: with one plain lock others wait for the client; when all are async, others
+ * may commit the transaction by them.
  * @param leastOfNew the least commit_ts of the keys that are locked now.
  */
 function commitKind(
@@ -137,7 +135,7 @@ function commitKind(
   if (keysToLock > 0 && request.maxCommitTs && leastOfNew > request.maxCommitTs) return 'two_pc'
   if (request.tryOnePc && locked.length === 0) return 'one_pc'
   if (keysToLock > 0 || locked.length === 0) {
-    // 1PC can't skip a lock.
+    // 1PC cannot skip a key that is locked already.
     if (request.tryOnePc || !request.useAsyncCommit) return 'two_pc'
   }
   // Others look for the secondaries in the primary's lock: without one nobody could commit by the secondaries.
@@ -150,26 +148,26 @@ function primaryOp({ mutations, primary }: PrewriteRequest): PrewriteMutation['o
 }
 
 /**
- * Nothing is stored that could say it again, so it must not depend on what has been read since: no lock of the transaction
- * in another request is below it. TiKV `prewrite`, `should_not_write`.
+ * Commit timestamp of a request that writes nothing. It is not stored, so a repeat must calculate the same one, whatever has been
+ * read since: no lock of the transaction in another request is below it. TiKV `prewrite`, `should_not_write`.
  */
 function commitTsOfNothing(request: PrewriteRequest): Timestamp {
   const leastAsked = primaryOp(request) === undefined ? 0 : (request.minCommitTs ?? 0)
   return Math.max(request.startTs + 1, leastAsked)
 }
 
-/** Above the start, every read served so far, and what the caller asks for. TiKV `async_commit_timestamps`. */
+/** Above the start, every read so far, and the requested minimum. TiKV `async_commit_timestamps`. */
 function calculatedCommitTs(request: PrewriteRequest, context: PrewriteContext): Timestamp {
   const above = Math.max(context.maxTs, request.startTs, request.forUpdateTs ?? 0) + 1
   return Math.max(above, request.minCommitTs ?? 0)
 }
 
-/** A lock that was forced past a newer version stands above that, whatever the request says of its for_update_ts. */
+/** A lock that was forced past a newer version has to commit above it, whatever for_update_ts the request has. */
 function leastCommitTs(calculated: Timestamp, { minCommitTs, forUpdateTs }: KeyStatus & { kind: 'free' }): Timestamp {
   return Math.max(calculated, minCommitTs, forUpdateTs === 0 ? 0 : forUpdateTs + 1)
 }
 
-/** Checks everything that can stand in the way of locking one key. */
+/** Checks whether one key can be locked. */
 function checkKey(
   row: RowView,
   mutation: PrewriteMutation,
@@ -197,7 +195,7 @@ function checkKey(
     const amended = checkAmend(row, request)
     if (!amended.ok) return amended
   }
-  // Whatever checks a request may skip. (TiKV stops at a newer record, or does not look.)
+  // This check is never skipped. (TiKV stops at a newer record, or does not look.)
   const own = rollbackOf(row.writes, request.startTs)
   if (own !== undefined) return refused(conflictWith(row.key, request, own, 'self_rolled_back'))
   if (!skipsConstraintCheck(request, action)) {
@@ -215,13 +213,13 @@ function checkKey(
   })
 }
 
-/** A pessimistic transaction made its checks when it locked; the others make them here. */
+/** A pessimistic transaction made its checks when it locked; others make them in the prewrite. */
 function skipsConstraintCheck(request: PrewriteRequest, action: PessimisticAction | undefined): boolean {
   return action === undefined ? request.skipConstraintCheck === true : action === 'do'
 }
 
 /**
- * A lost pessimistic lock is as good as there when nobody wrote the key since the transaction started.
+ * A lost pessimistic lock does not matter when nobody wrote the key since the transaction started.
  * TiKV `amend_pessimistic_lock`.
  */
 function checkAmend(row: RowView, request: PrewriteRequest): Outcome<void> {
@@ -244,7 +242,7 @@ function checkNewerVersion(
       if (write.commitTs > request.startTs) return refused(conflictWith(row.key, request, write, reason))
     }
     if (action !== undefined && write.commitTs > (request.forUpdateTs ?? 0)) {
-      // Rollback records may be written while a pessimistic lock of the row stands: they are no conflict.
+      // Rollback records may be written beside a pessimistic lock, and are no conflict.
       if (write.type === 'rollback') continue
       return refused(pessimisticLockNotFound(row.key, request.startTs))
     }
@@ -255,7 +253,7 @@ function checkNewerVersion(
   return done(undefined)
 }
 
-/** Always checked (TiKV's strict level). A conflict, if there is one, is the better explanation and comes first. */
+/** Checks the assertion in every case (TiKV's strict level). A conflict explains more, and is reported first. */
 function checkAssertion(
   row: RowView,
   mutation: PrewriteMutation,
@@ -284,8 +282,8 @@ function newestData(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord 
 }
 
 /**
- * What an earlier try left. A commit on some keys is this transaction's only where the others show it too, by a record or a
- * lock; otherwise somebody else used its start_ts, and taking that for the own commit would lose the rest.
+ * Looks for an earlier try of this request. A commit on some keys is this transaction's only when the other keys have its record
+ * or lock too. Otherwise another transaction used its start_ts, and taking that commit for the own one would lose the other keys.
  * @returns the commit_ts of the transaction; undefined: it is not committed.
  */
 function checkBefore(rows: readonly RowView[], request: PrewriteRequest): Outcome<Timestamp | undefined> {
@@ -345,7 +343,7 @@ function lockKey(
   return mutations
 }
 
-/** 1PC: the write record at once; a pessimistic lock in its place goes with it. TiKV `handle_1pc_locks`. */
+/** 1PC: writes the record at once, and removes a pessimistic lock of the key. TiKV `handle_1pc_locks`. */
 function writeNow(
   row: RowView,
   mutation: PrewriteMutation,
@@ -388,7 +386,7 @@ function conflictWith(
   return writeConflict(key, request, write, reason, detail)
 }
 
-/** A client that chooses its own timestamps used the one that the server handed out later. */
+/** A client that chooses its own timestamps used one that the server handed out later. */
 function startTsTaken(key: Uint8Array, request: PrewriteRequest, commitTs = 0): KvError {
   const { startTs } = request
   const detail = `another transaction uses the start_ts ${startTs} on ${printKey(key)}`

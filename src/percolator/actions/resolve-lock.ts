@@ -6,8 +6,8 @@ import { rollback } from './rollback.js'
 /**
  * Brings one key to its transaction's known end.
  * @param row history of depth `txn`.
- * @param commitTs 0: rolled back. @param keyIsNamed the caller named the key, rather than found its lock: a missing
- *   lock is rolled back or refused then, as a rollback or commit of that key would be.
+ * @param commitTs 0: rolled back. @param keyIsNamed the caller named the key, and did not find its lock by a walk: then a
+ *   missing lock is rolled back or refused, as in a rollback or commit of that key.
  * @param isDecided see `CommitKey`.
  * @returns whether a lock was removed. Errors: those of commit and rollback.
  * @see TiKV `commands/resolve_lock.rs`, `commands/resolve_lock_lite.rs`.
@@ -19,7 +19,7 @@ export function resolveLock(
   keyIsNamed: boolean,
   isDecided = false,
 ): Outcome<{ released: boolean }> {
-  if (!keyIsNamed && row.lock?.startTs !== startTs) return done({ released: false }) // Resolved by another meanwhile.
+  if (!keyIsNamed && row.lock?.startTs !== startTs) return done({ released: false }) // Another call has resolved it meanwhile.
   if (commitTs === 0) return rollback(row, startTs)
   const outcome = commit(row, { startTs, commitTs, isDecided })
   if (!outcome.ok) return outcome

@@ -5,15 +5,15 @@ import type { Lock } from '../lock.js'
 import { done, type Mutation, type Outcome, type RowView, refused, sameKey, txnRecord } from '../row.js'
 import { rollbackRecord, type WriteRecord } from '../write.js'
 
-/** What rolling back a transaction on a key without its lock comes to. */
+/** Outcome of rolling back a transaction on a key without its lock. */
 export type MissingLockOutcome =
   | { readonly kind: 'committed'; readonly commitTs: Timestamp }
   | { readonly kind: 'rolled_back_already' }
   | { readonly kind: 'rolled_back_now'; readonly mutations: readonly Mutation[] }
 
 /**
- * Rolls back one key of a transaction that is known to have failed, whatever the age of its lock. Its Rollback record
- * is not protected, but on the primary.
+ * Rolls back one key of a transaction that is known to have failed, whatever the age of its lock. The Rollback record is
+ * protected on the primary only.
  * @param row history of depth `txn`.
  * @returns Errors: `already_committed`.
  * @see TiKV `commands/rollback.rs`.
@@ -38,7 +38,7 @@ export function rollbackLock(row: RowView, lock: Lock, collapse: boolean): Mutat
   if (record.kind !== 'none') {
     if (record.kind === 'record' && record.write.type !== 'rollback')
       throw new Error(`key ${printKey(row.key)} holds both a lock and a commit of the transaction at ${lock.startTs}`)
-    return mutations // Rolled back before; the lock came from a late request.
+    return mutations // It was rolled back before, and the lock came from a late request.
   }
   mutations.push(...rollbackMark(row.key, lock.startTs, sameKey(row.key, lock.primary), record.overlapped))
   if (collapse) mutations.push(...collapsePrevious(row, lock.startTs))
@@ -46,7 +46,7 @@ export function rollbackLock(row: RowView, lock: Lock, collapse: boolean): Mutat
 }
 
 /**
- * @param isProtected the Rollback record must stay: it stands for the whole transaction, or against a late prewrite.
+ * @param isProtected the Rollback record must stay: it decides the whole transaction, or stops a late prewrite.
  * @see TiKV `actions/check_txn_status.rs`, `check_txn_status_missing_lock`.
  */
 export function rollbackMissingLock(row: RowView, startTs: Timestamp, isProtected: boolean): MissingLockOutcome {
@@ -77,7 +77,7 @@ export function rollbackMark(
   return isProtected ? [{ type: 'put-write', key, write: { ...overlapped, hasOverlappedRollback: true } }] : []
 }
 
-/** Of consecutive unprotected Rollback records only the newest is kept: a hot key would pile them up otherwise. */
+/** Keeps only the newest of consecutive unprotected Rollback records, which would pile up on a hot key. */
 export function collapsePrevious(row: RowView, startTs: Timestamp): Mutation[] {
   const previous = row.writes.find((write) => write.commitTs <= startTs)
   if (previous === undefined || previous.type !== 'rollback' || previous.isProtected) return []

@@ -1,8 +1,8 @@
 import type { LockInfo } from '../../errors/lock-info.js'
 
 /**
- * Which of the locks met belong to a scan's answer: a locked key counts towards the limit, so a scan that fills it
- * before the first lock succeeds.
+ * Selects the locks that a scan has to report. A locked key counts towards the limit, so a scan that reaches its limit before
+ * the first lock succeeds.
  * @param pairs the visible pairs, in scan order, at most `limit`; a locked key may be among them.
  * @param locks the locks that block this read in the range, in scan order.
  * @returns the locks within the first `limit` keys of both together, in scan order.

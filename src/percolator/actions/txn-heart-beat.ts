@@ -3,8 +3,8 @@ import { done, type Outcome, type RowView, refused } from '../row.js'
 import { txnNotFound } from './check-txn-status.js'
 
 /**
- * Raises the TTL of a primary lock to what its owner advises; never lowers it. A `minCommitTs` is raised likewise,
- * but under async commit, where it belongs to the prewrites.
+ * Raises the TTL of a primary lock to the advised one, and never lowers it. Raises `minCommitTs` likewise, except under async
+ * commit, where the prewrites determine it.
  * @param row no history needed.
  * @returns the lock's TTL in milliseconds. Errors: `txn_not_found`.
  * @see TiKV `commands/txn_heart_beat.rs`.

@@ -10,7 +10,7 @@ import { blocksRead } from './get.js'
 type Span = Omit<ValidateReadsRequest, keyof ReadSet>
 
 /**
- * What another transaction's lock on something that was read means for the validation. `free`: it can't commit up to
+ * Judges another transaction's lock on a key that was read. `free`: it cannot commit up to
  * `commitTs`. `conflict`: it may, and is the older of the two. `wait`: it may, and is the younger; of two transactions
  * that validate each other's writes the younger gives way, so that one of them commits and neither waits for ever.
  */
@@ -19,7 +19,7 @@ export function judgeLock(key: Uint8Array, lock: Lock, { startTs, commitTs }: Sp
   return lock.startTs < startTs ? 'conflict' : 'wait'
 }
 
-/** True for another transaction's version that this one would have seen, had it read at `commitTs`. */
+/** True for another transaction's version that a read at `commitTs` would have seen. */
 export function isNewer(write: WriteRecord, { startTs, commitTs }: Span): boolean {
   return isData(write) && write.startTs !== startTs && write.commitTs > startTs && write.commitTs <= commitTs
 }

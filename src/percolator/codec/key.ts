@@ -4,10 +4,10 @@ const GROUP = 8
 const MARKER = 0xff
 const TS_BYTES = 8
 
-/** A stored key or record that does not decode: a damaged database or one written by another program. */
+/** A stored key or record does not decode: the database is damaged, or another program wrote it. */
 export class CorruptRecord extends Error {
   override readonly name = 'CorruptRecord'
-  /** @param withoutKey the message for those who may not see the record's key: the log, and who asks for the state. */
+  /** @param withoutKey message without the record's key, for the log and for `/readyz` and `/v1/status`. */
   constructor(
     message: string,
     readonly withoutKey = message,
