@@ -1,31 +1,31 @@
 import { type LogContents, readLog } from './log-file.js'
 import { sequencesOf } from './write-batch.js'
 
-/** What the next batch's sequence number is, at least and at most. */
+/** Bounds of the next batch's sequence number. */
 export interface NextSequence {
   readonly min: bigint
   readonly max: bigint
 }
 
 export interface BatchLog extends LogContents {
-  /** Why `soundEnd` is where it is, for people; undefined where that is the end, or torn as a crash leaves it. */
+  /** Reason for `soundEnd`, for people; undefined when that is the end of the file, or a torn end as a crash leaves it. */
   readonly fault: string | undefined
-  /** Of the first batch in the log after this one. */
+  /** Bounds for the first batch in the following log. */
   readonly next: NextSequence
 }
 
-/** More than fit into the logs. */
+/** More operations than fit into the logs. */
 const OPS_LOST_MAX = 1n << 24n
 
-/** Of a log that a MANIFEST begins with. @param lastSequence what that says, which may have gone on while it was written. */
+/** Bounds for the first log of a MANIFEST. @param lastSequence of the MANIFEST, which may have grown while that was written. */
 export function firstSequence(lastSequence: number): NextSequence {
   return { min: 0n, max: BigInt(lastSequence) + 1n }
 }
 
 /**
- * A `.log`. Batches are numbered by their operations, over all logs, so one that does not follow shows that there was another
- * before it: from there on they are `after`. And what looks like a record behind a torn end is none where its number makes no
- * sense: a value may look like a log, and be all that is left of a write that a crash cut off.
+ * Reads the batches of a `.log`. They are numbered by their operations, over all logs, so a gap shows that a batch is missing;
+ * the batches behind it are `after`. Bytes behind a torn end that look like a record but whose number makes no sense are no
+ * record: a value may look like a log, and be the rest of a write that a crash cut off.
  */
 export function readBatches(bytes: Buffer, first: NextSequence): BatchLog {
   const { records, soundEnd, after: behind } = readLog(bytes)

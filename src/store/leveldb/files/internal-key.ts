@@ -1,4 +1,4 @@
-/** Behind each key in LevelDB's tables and MANIFEST: sequence number and whether it is a value. */
+/** Length of the tag after each key in LevelDB's tables and MANIFEST: sequence number and type (value or deletion). */
 export const TAG_BYTES = 8
 
 export function userKey(internalKey: Buffer): Buffer {

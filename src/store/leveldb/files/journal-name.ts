@@ -1,2 +1,2 @@
-/** Beside LevelDB's files while `perkv repair` changes them. */
+/** File beside LevelDB's files while `perkv repair` changes them. */
 export const JOURNAL = 'REPAIR'

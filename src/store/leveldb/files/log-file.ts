@@ -13,17 +13,17 @@ export interface LogRecord {
 }
 
 export interface LogContents {
-  /** Up to the first that is bad. */
+  /** Records before the first bad one. */
   readonly records: readonly LogRecord[]
-  /** Where they end; the file's length when nothing follows. */
+  /** End of `records`; the file's length when nothing follows. */
   readonly soundEnd: number
-  /** Records that are sound and stand behind a bad one. None: what follows `soundEnd` is a torn end, as a crash leaves it. */
+  /** Sound records behind a bad one. When there are none, the bytes after `soundEnd` are a torn end, as a crash leaves it. */
   readonly after: readonly LogRecord[]
 }
 
 /**
- * A file of LevelDB's log format: a `.log` or a MANIFEST. LevelDB itself passes over records that fail their checksum, and
- * takes whatever is cut short for the end.
+ * Reads a file of LevelDB's log format: a `.log` or a MANIFEST. LevelDB itself skips records that fail their checksum, and takes
+ * any record that is cut off for the end.
  */
 export function readLog(bytes: Buffer): LogContents {
   const records: LogRecord[] = []
@@ -37,11 +37,11 @@ export function readLog(bytes: Buffer): LogContents {
   return { records, soundEnd, after }
 }
 
-/** @returns the end of the last whole record, or the offset of what follows it and is bad. */
+/** @returns the end of the last complete record, or the offset of the bad one after it. */
 function readFrom(bytes: Buffer, from: number, records: LogRecord[]): number {
   let begun: { readonly offset: number; readonly parts: Buffer[] } | undefined
   for (let at = from; ; ) {
-    if (BLOCK - (at % BLOCK) < HEADER) at += BLOCK - (at % BLOCK) // What is left of a block holds no record.
+    if (BLOCK - (at % BLOCK) < HEADER) at += BLOCK - (at % BLOCK) // The rest of a block is too short for a record.
     if (at >= bytes.length) return begun?.offset ?? bytes.length
     const fragment = fragmentAt(bytes, at)
     const starts = fragment !== undefined && fragment.type <= FIRST
@@ -58,7 +58,7 @@ function readFrom(bytes: Buffer, from: number, records: LogRecord[]): number {
   }
 }
 
-/** Where the next record begins, at any byte: lengths on the way can't be believed. */
+/** Searches the next record byte by byte, because lengths on the way may be damaged. */
 function nextStart(bytes: Buffer, from: number): number | undefined {
   for (let at = from; at + HEADER <= bytes.length; at++) {
     const type = bytes[at + 6] as number
@@ -77,7 +77,7 @@ function fragmentAt(bytes: Buffer, at: number): { readonly type: number; readonl
   return { type, payload: bytes.subarray(at + HEADER, end) }
 }
 
-/** A log of these records, as LevelDB writes it. */
+/** Encodes records as a log of LevelDB. */
 export function encodeLog(payloads: readonly Buffer[]): Buffer {
   const parts: Buffer[] = []
   let length = 0

@@ -1,14 +1,14 @@
-/** Stored keys, both ends included; an absent one is open. */
+/** Range of stored keys. Both ends are included; an absent one is open. */
 export interface StoredRange {
   readonly gte?: Buffer | undefined
   readonly lte?: Buffer | undefined
 }
 
-/** Records that are gone with a damaged part of a file: values and deletions alike. */
+/** Records that are lost with a damaged part of a file, values and deletions alike. */
 export type LostRecords =
-  /** Of a table: any between two keys. */
+  /** In a table: any record between two keys. */
   | { readonly kind: 'range'; readonly file: string; readonly range: StoredRange }
-  /** Of the log, from the first damaged record on: to its end, or to the next that can be read. Not all keys are known. */
+  /** In the log: from the first damaged record to the end, or to the next readable one. Not all keys are known. */
   | {
       readonly kind: 'log'
       readonly file: string
@@ -16,5 +16,5 @@ export type LostRecords =
       readonly keys: readonly Buffer[]
       readonly isLaterKept?: boolean
     }
-  /** Nobody can tell which tables there were. */
+  /** The list of tables is lost. */
   | { readonly kind: 'tables'; readonly file: string }

@@ -8,25 +8,24 @@ import { type FileFault, isLiveLog, numberOf, readManifest, sizesOf, tableName }
 import { type LiveFiles, type LiveTable, liveFiles } from './version-edit.js'
 import { batchKeys } from './write-batch.js'
 
-/** Rests of a repair that was interrupted. */
+/** Suffix of files that an interrupted repair leaves. */
 const TEMPORARY = '.mended'
 
 export interface MendOptions {
-  /** Of the log: also what comes after a bad record. */
+  /** Keeps the records of the log behind a bad one too. */
   readonly keepsLater: boolean
   /** Called before the file is changed; awaited. */
   readonly onLost: (lost: readonly LostRecords[]) => Promise<void>
 }
 
 export interface MendedFiles {
-  /** LevelDB has to make its MANIFEST again from the files that there are. */
+  /** LevelDB has to make its MANIFEST again from the files. */
   readonly needsRebuild: boolean
 }
 
 /**
- * Makes files whole without what is damaged in them, so that LevelDB opens them: tables without their bad blocks, the log
- * up to its first bad record. What comes later in the log builds on what is lost, and goes too: the database is as it was
- * at that moment.
+ * Removes the damaged parts of files, so that LevelDB opens them: bad blocks of tables, and the log from its first bad record on.
+ * The later records of the log build on lost ones, so they are removed too, and the database is as it was at that moment.
  */
 export async function mendFiles(
   directory: string,
@@ -41,7 +40,7 @@ export async function mendFiles(
   const present = [...sizes.keys()].filter((file) => file.endsWith('.ldb'))
   const missing = faults.flatMap(({ kind, file }) => (kind === 'missing' ? [file] : []))
   const missingTables = missing.filter((file) => file.endsWith('.ldb'))
-  // A MANIFEST that lost its end names tables that are gone, and not those that have taken their place.
+  // A MANIFEST that lost its end names tables that were deleted, and not those that replaced them.
   const isOld = missingTables.length > 0 && present.some((file) => !live.tables.has(numberOf(file)))
   const isKnown = isRead && !isOld
   const lost: LostRecords[] = []
@@ -80,7 +79,7 @@ export async function mendFiles(
       const keys = gone.flatMap(({ payload }) => batchKeys(payload))
       await onLost([{ kind: 'log', file, offset: isCut ? 0 : soundEnd, keys }])
     }
-    // LevelDB's repair believes the log without its checksums, so a torn end goes too.
+    // LevelDB's repair does not look at checksums of the log, so a torn end is removed too.
     await replace(join(directory, file), isCut ? Buffer.alloc(0) : bytes.subarray(0, soundEnd))
     isCut ||= after.length > 0
   }
@@ -99,7 +98,7 @@ async function mendTable(
   const bytes = await readFile(path)
   const expected = table?.size ?? size
   const faults = tableFaults(bytes)
-  // One that a repair mended before it was interrupted may have grown.
+  // A table that an interrupted repair mended may have grown.
   if (faults.length === 0) return { isSameSize: bytes.length === expected }
   const mended = mendedTable(bytes.subarray(0, expected), expected)
   const { smallest, largest } = table ?? {}
@@ -116,7 +115,7 @@ function boundsOf(table: LiveTable | undefined): StoredRange {
   return { gte: table?.smallest, lte: table?.largest }
 }
 
-/** What a MANIFEST says as far as it can be read. */
+/** State of a MANIFEST, as far as it can be read. */
 async function remembered(
   directory: string,
   sizes: ReadonlyMap<string, number>,
@@ -134,7 +133,7 @@ async function remembered(
   return { tables: new Map(), removed: new Set(), log: 0, previousLog: 0, lastSequence: 0, isWhole: false }
 }
 
-/** LevelDB's repair takes in every table and log that it finds, also those from before a compaction. */
+/** Removes replaced tables and logs, because LevelDB's repair takes in every one that it finds. */
 async function removeObsolete(directory: string, live: LiveFiles, isKnown: boolean): Promise<void> {
   for (const file of (await sizesOf(directory)).keys()) {
     const number = numberOf(file)
@@ -144,7 +143,7 @@ async function removeObsolete(directory: string, live: LiveFiles, isKnown: boole
   }
 }
 
-/** A new file under the old name: the old one may have another name in a copy of the directory. */
+/** Writes a new file under the old name. The old file may be hard-linked in a copy of the directory. */
 async function replace(path: string, bytes: Buffer): Promise<void> {
   const temporary = `${path}${TEMPORARY}`
   await writeFile(temporary, bytes)

@@ -1,6 +1,6 @@
 import { ByteReader } from './varint.js'
 
-/** Decompresses one Snappy block (format_description.txt of google/snappy). @throws RangeError where it is malformed. */
+/** Decompresses one Snappy block (format_description.txt of google/snappy). @throws RangeError when it is malformed. */
 export function unsnappy(compressed: Buffer): Buffer {
   const reader = new ByteReader(compressed)
   const out = Buffer.alloc(reader.varint())
@@ -20,7 +20,7 @@ export function unsnappy(compressed: Buffer): Buffer {
     const offset =
       kind === 1 ? ((tag >>> 5) << 8) | littleEndian(reader.take(1)) : littleEndian(reader.take(kind === 2 ? 2 : 4))
     if (offset < 1 || offset > at || at + length > out.length) throw new RangeError('a copy is out of bounds')
-    for (let i = 0; i < length; i++, at++) out[at] = out[at - offset] as number // It may overlap what it makes.
+    for (let i = 0; i < length; i++, at++) out[at] = out[at - offset] as number // Source and target may overlap.
   }
   if (at !== out.length) throw new RangeError('a block is cut short')
   return out

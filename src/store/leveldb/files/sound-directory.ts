@@ -5,12 +5,12 @@ import { DataDirectoryError } from '../data-directory-error.js'
 import { readManifest, sizesOf, verifyFiles } from './verify-files.js'
 
 /**
- * For a LevelDB that is going to be opened: once it is open it has dropped what it could not read. Changes nothing.
- * @param tableBytesMax tables that are larger together are not read. @throws DataDirectoryError
+ * Verifies a LevelDB before it is opened, because opening drops records that cannot be read. Changes nothing.
+ * @param tableBytesMax tables are not read when they are larger than this together. @throws DataDirectoryError
  */
 export async function requireSound(directory: string, tableBytesMax: number): Promise<void> {
   if ((await faultsOf(directory, tableBytesMax).catch(() => ['unreadable'])).length === 0) return
-  await requireUnlocked(directory) // Files come and go where another process has it open, or had until now.
+  await requireUnlocked(directory) // Files change while another process has the database open.
   const faults = await faultsOf(directory, tableBytesMax)
   if (faults.length > 0) throw damagedDirectory(directory, faults)
 }
@@ -19,20 +19,20 @@ async function faultsOf(directory: string, tableBytesMax: number): Promise<strin
   try {
     return (await verifyFiles(directory, { tableBytesMax })).faults.map(({ message }) => message)
   } catch (error) {
-    // There is no directory yet, or one that LevelDB will say more about.
+    // There is no directory yet, or opening it will report the error.
     if ((error as NodeJS.ErrnoException).syscall === 'scandir') return []
     throw error
   }
 }
 
-/** One line: the first fault, how many there are, and what to do. */
+/** One line with the first fault, the number of faults, and what to do. */
 export function damagedDirectory(directory: string, faults: readonly string[]): DataDirectoryError {
   const more = faults.length > 1 ? `, and ${faults.length - 1} more` : ''
   const todo = 'run perkv check and perkv repair, or restore a back-up'
   return new DataDirectoryError(`the database in ${directory} is damaged: ${faults[0]}${more}; ${todo}`)
 }
 
-/** @throws DataDirectoryError where another process has the directory open. Changes nothing. */
+/** @throws DataDirectoryError when another process has the directory open. Changes nothing. */
 export async function requireUnlocked(directory: string): Promise<void> {
   if (
     !(await access(join(directory, 'CURRENT')).then(
@@ -40,8 +40,8 @@ export async function requireUnlocked(directory: string): Promise<void> {
       () => false,
     ))
   )
-    return // It would make one.
-  // LevelDB takes its lock first, and then refuses what it was told not to open.
+    return // Opening would make a LOCK file.
+  // LevelDB takes its lock first, and then refuses to open the database, as it is told here.
   const db = new ClassicLevel(directory, { errorIfExists: true, createIfMissing: false })
   try {
     await db.open()
@@ -56,11 +56,11 @@ export function isLocked(error: unknown): boolean {
   return cause instanceof Error && 'code' in cause && cause.code === 'LEVEL_LOCKED'
 }
 
-/** LevelDB refuses a MANIFEST that power loss left half written at its end, unless it just ends too early. */
+/** Cuts off a half-written record that power loss left at the end of a MANIFEST. LevelDB refuses some of these. */
 export async function dropTornEdit(directory: string): Promise<void> {
   const torn = await tornManifest(directory)
   if (torn === undefined) return
-  // Whoever opens it after this moment begins a new MANIFEST: this one is nobody's any more.
+  // A process that opens the database after this moment begins a new MANIFEST and does not read this one.
   await requireUnlocked(directory)
   const still = await tornManifest(directory)
   if (still?.file !== torn.file || still.tornAt !== torn.tornAt) return
@@ -74,7 +74,7 @@ export async function dropTornEdit(directory: string): Promise<void> {
 }
 
 async function tornManifest(directory: string): Promise<{ file: string; tornAt: number } | undefined> {
-  const sizes = await sizesOf(directory).catch(() => new Map<string, number>()) // Opening will say what it is.
+  const sizes = await sizesOf(directory).catch(() => new Map<string, number>()) // Opening will report the error.
   const manifest = sizes.has('CURRENT') ? await readManifest(directory, sizes) : undefined
   if (manifest === undefined || !('tables' in manifest) || manifest.tornAt === undefined) return undefined
   return { file: manifest.file, tornAt: manifest.tornAt }

@@ -6,14 +6,14 @@ import { ByteReader, varint } from './varint.js'
 
 const FOOTER = 48
 const MAGIC = Buffer.from('57fb808b247547db', 'hex')
-/** Behind each block: whether it is compressed, and its CRC. */
+/** Length of the trailer of each block: compression type and CRC. */
 const TRAILER = 5
 const PLAIN = 0
 const SNAPPY = 1
 
 interface Handle {
   readonly offset: number
-  /** Without the trailer. */
+  /** Length without the trailer. */
   readonly size: number
 }
 
@@ -33,7 +33,7 @@ interface Layout {
   readonly index: Handle
 }
 
-/** Every block of a `.ldb` file against its checksum, which LevelDB writes and does not read. */
+/** Checks every block of a `.ldb` file against its checksum, which LevelDB writes and does not read. */
 export function tableFaults(file: Buffer): TableFault[] {
   const layout = readFooter(file)
   if (layout === undefined) return [{ offset: Math.max(0, file.length - FOOTER), what: 'footer' }]
@@ -56,15 +56,15 @@ export function tableFaults(file: Buffer): TableFault[] {
 }
 
 export interface MendedTable {
-  /** undefined: nothing of it can be saved. */
+  /** undefined when no block can be saved. */
   readonly bytes: Buffer | undefined
   readonly lost: readonly StoredRange[]
 }
 
 /**
- * A damaged table with what is sound of it: the blocks stay where they are, a new index passes over the bad ones, and the
- * length stays what the MANIFEST says. Without the filter, which may name records in them alone.
- * @param size what the MANIFEST says.
+ * Makes a table from the sound blocks of a damaged one. The blocks stay in place, a new index leaves out the bad ones, and the
+ * length stays the one in the MANIFEST. The filter is left out, because it may be made for records in bad blocks alone.
+ * @param size length in the MANIFEST.
  */
 export function mendedTable(file: Buffer, size: number): MendedTable {
   const { kept, lost } = soundBlocks(file)
@@ -72,7 +72,7 @@ export function mendedTable(file: Buffer, size: number): MendedTable {
   const begin = Math.max(...kept.map(({ handle }) => handle.offset + handle.size + TRAILER))
   const metaIndex = blockOf([])
   const index = blockOf(kept.map(({ key, handle }) => ({ key, value: encodeHandle(handle) })))
-  // Where there is no room behind the blocks the table grows, and only LevelDB's own repair takes it back in.
+  // Without room behind the blocks the table grows, and only LevelDB's own repair accepts it then.
   const length = Math.max(size, begin + metaIndex.length + index.length + FOOTER)
   const mended = Buffer.alloc(length)
   file.copy(mended, 0, 0, begin)
@@ -88,7 +88,7 @@ export function mendedTable(file: Buffer, size: number): MendedTable {
 }
 
 interface KeptBlock {
-  /** Not below any key of the block, and below those of the next. */
+  /** At or above every key of the block, and below those of the next block. */
   readonly key: Buffer
   readonly handle: Handle
 }
@@ -111,12 +111,12 @@ function soundBlocks(file: Buffer): { readonly kept: readonly KeptBlock[]; reado
   return { kept: indexed.filter((_, i) => isKept[i]), lost }
 }
 
-/** The first stored key that is above. */
+/** First stored key above this one. */
 function after(internalKey: Buffer): Buffer {
   return Buffer.concat([userKey(internalKey), Buffer.of(0)])
 }
 
-/** Without an index: blocks stand one behind another, and a checksum that matches ends one. */
+/** Finds blocks without an index: they follow each other, and each ends where a checksum matches. */
 function foundBlocks(file: Buffer): KeptBlock[] {
   const blocks: KeptBlock[] = []
   for (let offset = 0; offset < file.length; ) {
@@ -126,7 +126,7 @@ function foundBlocks(file: Buffer): KeptBlock[] {
     const last = entries?.at(-1)
     const before = blocks.at(-1)
     if (handle === undefined || first === undefined || last === undefined) break
-    if (before !== undefined && Buffer.compare(userKey(before.key), userKey(first.key)) > 0) break // An index.
+    if (before !== undefined && Buffer.compare(userKey(before.key), userKey(first.key)) > 0) break // This is an index block.
     blocks.push({ key: last.key, handle })
     offset = handle.offset + handle.size + TRAILER
   }
@@ -144,7 +144,7 @@ function soundBlockAt(file: Buffer, offset: number): Handle | undefined {
   return undefined
 }
 
-/** Undefined where these are not the records of a table. */
+/** @returns undefined when the block does not hold records. */
 function dataEntries(file: Buffer, handle: Handle): Entry[] | undefined {
   const entries = entriesOf(file, handle)
   return entries?.every(({ key }) => key.length > TAG_BYTES && (key[key.length - TAG_BYTES] as number) <= 1)
@@ -170,7 +170,7 @@ function isSound(file: Buffer, { offset, size }: Handle): boolean {
   return maskedCrc(crc32c(file, offset, end + 1)) === file.readUInt32LE(end + 1)
 }
 
-/** Undefined where the block is damaged. */
+/** @returns undefined when the block is damaged. */
 function entriesOf(file: Buffer, handle: Handle): Entry[] | undefined {
   if (!isSound(file, handle)) return undefined
   const { offset, size } = handle

@@ -1,4 +1,4 @@
-/** Reads LevelDB's integers and slices from a buffer, one after another. Past the end, and in malformed ones, it throws. */
+/** Reads LevelDB's integers and slices from a buffer. Throws past the end and for malformed ones. */
 export class ByteReader {
   constructor(
     readonly bytes: Buffer,

@@ -6,7 +6,7 @@ import { readLog } from './log-file.js'
 import { tableFaults } from './table-file.js'
 import { type LiveFiles, liveFiles } from './version-edit.js'
 
-/** Damage in a file, or a file that is missing. */
+/** Damage in a file, or a missing file. */
 export interface FileFault {
   readonly file: string
   readonly kind: 'missing' | 'table' | 'log' | 'manifest' | 'repair'
@@ -18,17 +18,17 @@ export interface VerifiedFiles {
   readonly faults: readonly FileFault[]
   readonly files: number
   readonly bytes: number
-  /** Left out: together they are larger than `tableBytesMax`. */
+  /** Tables were not read, because together they are larger than `tableBytesMax`. */
   readonly isPartial: boolean
 }
 
 export interface VerifyOptions {
-  /** Tables that are larger together are not read. Default: no limit. */
+  /** Tables are not read when they are larger than this together. Default: no limit. */
   readonly tableBytesMax?: number
   readonly onProgress?: (bytesDone: number, bytesAll: number) => void
 }
 
-/** Its files may look whole, and their records are not. */
+/** After an interrupted repair the files may look sound while records are missing. */
 const INTERRUPTED: FileFault = {
   file: JOURNAL,
   kind: 'repair',
@@ -38,9 +38,9 @@ const INTERRUPTED: FileFault = {
 const NOTHING: VerifiedFiles = { faults: [], files: 0, bytes: 0, isPartial: false }
 
 /**
- * The files of a LevelDB that no process has open, against the checksums in them: LevelDB itself drops damaged records of
- * its log without a word, reads tables without looking at theirs, does without a log that is missing, and makes a new
- * database where CURRENT is. A log may end in a torn record.
+ * Checks the files of a LevelDB that no process has open against their checksums. LevelDB itself silently drops damaged records of
+ * its log, does not look at the checksums of tables, does without a missing log, and makes a new database when CURRENT is missing.
+ * A log may end in a torn record.
  */
 export async function verifyFiles(directory: string, options: VerifyOptions = {}): Promise<VerifiedFiles> {
   const sizes = await sizesOf(directory)
@@ -54,7 +54,7 @@ async function verifyLevelDb(
   options: VerifyOptions,
 ): Promise<VerifiedFiles> {
   if (!sizes.has('CURRENT')) {
-    // A database that was being made when the process died has none either, but no data.
+    // A database that was being made when the process died has no CURRENT either, but no data.
     const data = [...sizes].find(([file, size]) => size > 0 && /\.(ldb|sst|log)$/.test(file))
     return data === undefined ? NOTHING : { ...NOTHING, faults: [missing('CURRENT')] }
   }
@@ -78,7 +78,7 @@ async function verifyLevelDb(
   return { faults, files: tables.length + logs.length + 2, bytes: isPartial ? 0 : bytes, isPartial }
 }
 
-/** The first fault: what comes later in the logs builds on it. */
+/** Reports the first fault only, because later records of the logs build on it. */
 async function verifyLogs(directory: string, files: readonly string[], lastSequence: number): Promise<FileFault[]> {
   let next = firstSequence(lastSequence)
   for (const file of files) {
@@ -89,7 +89,7 @@ async function verifyLogs(directory: string, files: readonly string[], lastSeque
   return []
 }
 
-/** One fault per table. */
+/** Reports at most one fault. */
 export async function verifyTable(directory: string, file: string): Promise<FileFault[]> {
   const blocks = tableFaults(await readFile(join(directory, file)))
   const [first] = blocks
@@ -101,14 +101,14 @@ export async function verifyTable(directory: string, file: string): Promise<File
 
 export interface Manifest extends LiveFiles {
   readonly file: string
-  /** Where a torn record begins that ends the file. */
+  /** Offset of a torn record at the end of the file. */
   readonly tornAt: number | undefined
 }
 
 /**
- * What is live, or the fault that keeps from knowing it. A MANIFEST may end in a torn record: LevelDB syncs each before it
- * deletes what that replaces, so after a crash all files are there still that the records before it name. Where one is not,
- * the record was whole once, and LevelDB would go back to an older state and delete the tables that are younger.
+ * Reads which files are live, or the fault in the MANIFEST. A MANIFEST may end in a torn record: LevelDB syncs each record before
+ * it deletes the files that the record replaces, so after a crash all files of the records before it are still there. When one is
+ * missing, the last record was complete once; LevelDB would then go back to an older state and delete the younger tables.
  */
 export async function readManifest(
   directory: string,
@@ -137,7 +137,7 @@ function isComplete(live: LiveFiles, sizes: ReadonlyMap<string, number>): boolea
   return hasLog(live, sizes) && [...live.tables].every(([number, { size }]) => sizes.get(tableName(number)) === size)
 }
 
-/** LevelDB makes a log before a MANIFEST names it. 0: a database that was never opened, or that its own repair made. */
+/** LevelDB makes a log before a MANIFEST names it. A log of 0: the database was never opened, or LevelDB's repair made it. */
 function hasLog({ log }: LiveFiles, sizes: ReadonlyMap<string, number>): boolean {
   return log === 0 || sizes.has(logName(log))
 }
@@ -145,7 +145,7 @@ function hasLog({ log }: LiveFiles, sizes: ReadonlyMap<string, number>): boolean
 export async function sizesOf(directory: string): Promise<Map<string, number>> {
   const sizes = new Map<string, number>()
   for (const file of (await readdir(directory)).sort()) {
-    const found = await stat(join(directory, file)).catch(() => undefined) // Gone since.
+    const found = await stat(join(directory, file)).catch(() => undefined) // It was deleted meanwhile.
     if (found?.isFile()) sizes.set(file, found.size)
   }
   return sizes

@@ -8,20 +8,20 @@ export interface LiveTable {
   readonly largest: Buffer
 }
 
-/** What the records of a MANIFEST come to. */
+/** State after all records of a MANIFEST. */
 export interface LiveFiles {
   /** By number. */
   readonly tables: ReadonlyMap<number, LiveTable>
-  /** Tables that were there once. */
+  /** Numbers of tables that were removed. */
   readonly removed: ReadonlySet<number>
-  /** Logs from this number on count, and `previousLog`; 0: all. */
+  /** Logs from this number on are live, and `previousLog`; 0: all logs. */
   readonly log: number
   readonly previousLog: number
-  /** Of an operation that was in a table or a log by then. */
+  /** Sequence number of an operation that was in a table or a log by then. */
   readonly lastSequence: number
 }
 
-/** @throws RangeError where a record is malformed, or what LevelDB needs is in none. */
+/** @throws RangeError when a record is malformed, or a field that LevelDB needs is missing. */
 export function liveFiles(manifestRecords: readonly Buffer[]): LiveFiles {
   const tables = new Map<number, LiveTable>()
   const removed = new Set<number>()
@@ -47,7 +47,7 @@ export function liveFiles(manifestRecords: readonly Buffer[]): LiveFiles {
         case 4:
           lastSequence = reader.varint()
           break
-        case 5: // Where the next compaction of a level begins.
+        case 5: // Start of the next compaction of a level.
           reader.varint()
           reader.slice()
           break

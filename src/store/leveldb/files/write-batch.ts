@@ -3,14 +3,14 @@ import { ByteReader } from './varint.js'
 const SEQUENCE_AND_COUNT = 12
 const PUT = 1
 
-/** The sequence numbers of a batch, one for each operation; undefined where it is too short to be one. */
+/** Sequence numbers of a batch, one per operation; undefined when the bytes are too short for a batch. */
 export function sequencesOf(payload: Buffer): { readonly first: bigint; readonly end: bigint } | undefined {
   if (payload.length < SEQUENCE_AND_COUNT) return undefined
   const first = payload.readBigUInt64LE(0)
   return { first, end: first + BigInt(payload.readUInt32LE(8)) }
 }
 
-/** The keys that a record of a `.log` puts or deletes. */
+/** Keys that a record of a `.log` puts or deletes. */
 export function batchKeys(payload: Buffer): Buffer[] {
   const keys: Buffer[] = []
   const reader = new ByteReader(payload, SEQUENCE_AND_COUNT)
