@@ -17,14 +17,14 @@ export interface CheckDirectoryOptions {
 
 export interface CheckedDirectory {
   readonly files: VerifiedFiles
-  /** Absent where files are damaged: opening them would change them. */
+  /** Absent when files are damaged, because opening the database would change them. */
   readonly records: CheckedRecords | undefined
   readonly isSound: boolean
 }
 
 /**
- * Files first, then records. Changes nothing but what LevelDB tidies up when it is opened.
- * @throws DataDirectoryError where there is no database of this format, or it is in use.
+ * Verifies the files, then the records. Changes nothing except what LevelDB tidies up when it is opened.
+ * @throws DataDirectoryError when there is no database of this format, or it is in use.
  */
 export async function checkDirectory(directory: string, options: CheckDirectoryOptions): Promise<CheckedDirectory> {
   const files = await verifiedFiles(directory, options.onProgress)
@@ -47,7 +47,7 @@ export async function checkDirectory(directory: string, options: CheckDirectoryO
   }
 }
 
-/** Of a directory that has a database and that nobody has open. @throws DataDirectoryError */
+/** Verifies the files of a database. @throws DataDirectoryError when there is none, or it is open. */
 export async function verifiedFiles(
   directory: string,
   onProgress: CheckDirectoryOptions['onProgress'],
@@ -62,11 +62,11 @@ export async function verifiedFiles(
   })
   if ((files.files === 0 && files.faults.length === 0) || (await isHalfMade(directory)))
     throw new DataDirectoryError(`there is no database in ${directory}`)
-  if (files.faults.length > 0) await requireUnlocked(directory) // It may have been opened meanwhile.
+  if (files.faults.length > 0) await requireUnlocked(directory) // Another process may have opened it meanwhile.
   return files
 }
 
-/** A line now and then. */
+/** Reports the number of checked keys now and then. */
 export function progressOf(onProgress: CheckDirectoryOptions['onProgress']): (keys: number) => void {
   return (keys) => {
     if (keys % 10_000 === 0) onProgress?.(`${keys.toLocaleString('en')} keys`)

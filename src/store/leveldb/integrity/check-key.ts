@@ -10,28 +10,28 @@ import { aheadKey, CF_LOCK, CF_NEWEST, CF_WRITE, lockKey, newestKey, valueKey, w
 import { decodeNewest, encodeNewest } from '../records/newest-record.js'
 import { recordName } from '../records/record-name.js'
 
-/** All that is stored of one key, decoded. */
+/** All records of one key, decoded. */
 export interface KeyRecords {
   readonly key: Uint8Array
   readonly lock: Lock | undefined
   /** Newest first. */
   readonly writes: readonly WriteRecord[]
-  /** The start_ts of the values in CF_DEFAULT. */
+  /** start_ts of each value in CF_DEFAULT. */
   readonly valuesAt: readonly Timestamp[]
-  /** As it is in CF_NEWEST. */
+  /** Record in CF_NEWEST, encoded. */
   readonly newest: Buffer | undefined
   readonly aheadAt: readonly Timestamp[]
-  /** Those that fail their checksums or do not decode; they are in none of the others. */
+  /** Records that fail their checksums or do not decode. The other fields leave them out. */
   readonly damaged?: readonly DamagedRecord[]
 }
 
 export interface DamagedRecord {
-  /** Its key in the engine. */
+  /** Key of the record in the engine. */
   readonly stored: Buffer
   readonly why: string
 }
 
-/** The column families in which damaged files lost records of a key, so that older ones, deleted since, may be back. */
+/** Column families in which damaged files lost records of a key. Older, deleted records may be back there. */
 export interface Suspects {
   readonly lock: boolean
   readonly newest: boolean
@@ -53,29 +53,29 @@ export type FindingKind =
   | 'wrong_newest'
   | 'above_mark'
 
-/** A contradiction in the records, and the changes that mend it. */
+/** A contradiction in the records, and the operations that mend it. */
 export interface Finding {
   readonly kind: FindingKind
-  /** The user's key, where it is about one. */
+  /** The user's key, for a finding about one. */
   readonly key?: Uint8Array
   readonly ts?: Timestamp
   /** One line for people, with the key. */
   readonly message: string
-  /** Something that a client wrote can't be read any more. */
+  /** Data that a client wrote can no longer be read. */
   readonly isLoss: boolean
-  /** Applied in the order of the findings, they leave nothing to complain about. */
+  /** Applied in the order of the findings, they leave no contradiction. */
   readonly ops: readonly EngineOp[]
 }
 
-/** No oracle hands it out: a client made up any timestamp above it. */
+/** Largest timestamp of an oracle. A client made up any timestamp above it. */
 export const MARK_MAX: Timestamp = timestampFromMs(CLOCK_MS_MAX) - 1
 
 /**
- * What contradicts itself in the records of one key. Each finding takes those before it as put right.
+ * Finds contradictions in the records of one key. Each finding assumes that the ones before it are mended.
  *
- * CF_WRITE and CF_NEWEST both hold the newest Put or Delete. Where they differ, the one whose files are intact is right;
- * where that does not decide, the newer record: records are lost more easily than deleted ones come back.
- * @param mark the oracle's: records above it have to be in the list of those ahead.
+ * CF_WRITE and CF_NEWEST both hold the newest Put or Delete. When they differ, the one whose files are intact is right. When
+ * that does not decide, the newer record is: records get lost more easily than deleted ones come back.
+ * @param mark of the oracle. Records above it must be on the list of those ahead.
  */
 export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SUSPECT): Finding[] {
   const { key, lock, valuesAt, damaged = [] } = records
@@ -112,7 +112,7 @@ export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SU
     if (type === 'rollback' ? startTs !== commitTs : startTs >= commitTs)
       return removed('bad_timestamps', `says that its transaction began at ${startTs}`)
     const rival = committed.get(startTs)
-    // The older of two commits, and a rollback beside a commit: a lock that came back from the dead may have led to them.
+    // The older of two commits, and a rollback beside a commit. A deleted lock that came back may have led to them.
     if (rival !== undefined && rival !== write && type === 'rollback')
       return removed('contradiction', `stands beside a commit of its transaction at ${rival.commitTs}`)
     if (isCopyAlone && isData(write) && commitTs > (copy?.commitTs ?? 0))
@@ -138,7 +138,7 @@ export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SU
       writes = [copy, ...writes.filter((write) => write.commitTs !== commitTs)].sort((a, b) => b.commitTs - a.commitTs)
     }
   }
-  // Others have a copy, or the record that needs them is one that has lost its value.
+  // Other records have a copy, or are reported as missing their value.
   const isLost = ({ stored }: DamagedRecord): boolean =>
     stored[0] === CF_LOCK || (stored[0] === CF_WRITE && restored?.equals(stored) !== true)
   for (const record of damaged) {
@@ -197,7 +197,7 @@ export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SU
   return findings
 }
 
-/** undefined: there is none, or it is none of a Put or Delete. */
+/** @returns undefined when there is no record, or not one of a Put or Delete. */
 function newestIn(stored: Buffer | undefined): WriteRecord | undefined {
   if (stored === undefined) return undefined
   try {

@@ -28,7 +28,7 @@ import { checkKey, type DamagedRecord, type Finding, type KeyRecords, type Suspe
 import type { DamagedRanges } from './damaged-ranges.js'
 
 const RECORDS_AT_A_TIME = 1000
-/** Long values may be of many MiB. */
+/** Long values may have many MiB each. */
 const VALUES_AT_A_TIME = 16
 
 const FAMILIES = {
@@ -51,27 +51,27 @@ export interface Counted {
 
 export interface CheckedRecords {
   readonly families: Readonly<Record<FamilyName, Counted>>
-  /** With records of any kind but `ahead`. */
+  /** Number of keys with records of any kind but `ahead`. */
   readonly keys: number
   readonly findings: number
 }
 
 export interface CheckOptions {
-  /** Called for each in turn; awaited. */
+  /** Called for each finding, and awaited. */
   readonly onFinding: (finding: Finding) => Promise<void> | void
   readonly onProgress?: (keys: number) => void
-  /** Where files lost records before this. */
+  /** Ranges in which damaged files lost records before this check. */
   readonly damaged?: DamagedRanges
-  /** Called with all that is stored of each key. */
+  /** Called with the records of each key. */
   readonly onKey?: (records: KeyRecords) => void
   /** Unix milliseconds. */
   readonly now?: () => number
 }
 
 /**
- * Every record of a database of the present format: that it decodes, that its checksum matches, and that the column
- * families agree, key by key. Memory holds the records of one key at a time.
- * @param engine the one beneath the seals.
+ * Checks every record of a database of the present format: that it decodes, that its checksum matches, and, key by key, that
+ * the column families agree. Memory holds the records of one key at a time.
+ * @param engine without seals.
  */
 export async function checkRecords(engine: Engine, options: CheckOptions): Promise<CheckedRecords> {
   const check = new Check(engine, options)
@@ -81,7 +81,7 @@ export async function checkRecords(engine: Engine, options: CheckOptions): Promi
 
 interface Entry {
   readonly stored: Buffer
-  /** Without its seal; of CF_DEFAULT empty. */
+  /** Value without its seal; empty for CF_DEFAULT. */
   readonly value: Buffer
 }
 
@@ -122,7 +122,7 @@ class Check {
     await this.#options.onFinding(finding)
   }
 
-  /** A record that can't be used: the remedy is to remove it, but for what says that the store is not whole. */
+  /** Reports an unusable record. It is to be removed, except the `restore` record, which says that the store is not complete. */
   async #damaged(stored: Buffer, why: string, isLoss: boolean): Promise<void> {
     const key = userKeyOf(stored)
     await this.#found({
@@ -134,7 +134,7 @@ class Check {
     })
   }
 
-  /** The records of a column family; `value` is undefined where the checksum doesn't match. */
+  /** Yields the records of a column family. `value` is undefined when the checksum does not match. */
   async *#entries(prefix: keyof typeof FAMILIES): AsyncGenerator<Entry | Broken, void> {
     const counted = this.families[FAMILIES[prefix]]
     const isLong = prefix === CF_DEFAULT
@@ -147,7 +147,7 @@ class Check {
       }
   }
 
-  /** Those whose checksums match. */
+  /** Yields the entries whose checksums match, and reports the others. */
   async *#sound(prefix: typeof META | typeof OUTCOMES): AsyncGenerator<Entry, void> {
     for await (const { stored, value } of this.#entries(prefix)) {
       if (value !== undefined) yield { stored, value }
@@ -184,7 +184,7 @@ class Check {
       if (!decodes(() => unpackRecord(value, 'outcome', 3))) await this.#damaged(stored, 'does not decode', true)
   }
 
-  /** Nothing stands under other prefixes. */
+  /** Reports records under unknown prefixes. */
   async #checkGaps(): Promise<void> {
     for (const [i, prefix] of [-1, ...PREFIXES].entries()) {
       const range = { gte: Buffer.of(...(prefix < 0 ? [] : [prefix + 1])), lt: boundOf(PREFIXES[i]), values: false }
@@ -196,7 +196,7 @@ class Check {
     }
   }
 
-  /** The five families that are by key, side by side. */
+  /** Walks over the five families that are sorted by key, side by side. */
   async #checkKeys(mark: Timestamp): Promise<void> {
     const streams = KEYED.map((prefix) => this.#groups(prefix))
     const heads = await Promise.all(streams.map((stream) => stream.next()))
@@ -255,7 +255,7 @@ class Check {
 }
 
 const FAILS = 'fails its checksum'
-/** What clients or an operator rely on, and no other record tells. */
+/** Whether clients or an operator rely on a record that cannot be made again from others. */
 function isPromise(stored: Buffer): boolean {
   return ![META_FORMAT, META_MARK, META_SAFE_POINT].some((own) => own.equals(stored))
 }
@@ -263,7 +263,7 @@ function isPromise(stored: Buffer): boolean {
 const NOTHING = Buffer.alloc(0)
 const KEYED = [CF_LOCK, CF_WRITE, CF_DEFAULT, CF_NEWEST, AHEAD] as const
 
-/** What each kind has to decode to; CorruptRecord where it doesn't. */
+/** Decoders per kind of record. Each throws CorruptRecord. */
 const DECODED = {
   [CF_LOCK]: ({ stored, value }: Entry) => [decodeKey(stored), decodeLock(value)],
   [CF_WRITE]: ({ stored, value }: Entry) => [decodeKey(stored), decodeWrite(value, decodeKeyTs(stored))],
@@ -272,7 +272,7 @@ const DECODED = {
   [AHEAD]: ({ stored }: Entry) => [decodeKey(stored), decodeKeyTs(stored)],
 } satisfies Record<(typeof KEYED)[number], (entry: Entry) => unknown>
 
-/** @param groups in the order of KEYED. */
+/** @param groups in the order of `KEYED`. */
 function recordsOf(key: Buffer, groups: readonly (Group | undefined)[]): KeyRecords {
   const [lock, writes, values, newest, ahead] = KEYED.map((_, i) => groups[i]?.entries ?? [])
   return {
@@ -307,7 +307,7 @@ function numberIn(value: Buffer): number | undefined {
   return typeof number === 'number' && Number.isSafeInteger(number) && number >= 0 ? number : undefined
 }
 
-/** undefined: no key of the engine that is one of a user's comes to these bytes. */
+/** @returns undefined when the bytes are not the encoding of a user's key. */
 function userKeyOf(stored: Buffer): Buffer | undefined {
   const prefix = stored[0] as number
   if (!KEYED.some((keyed) => keyed === prefix)) return undefined

@@ -9,11 +9,11 @@ interface Closed {
 }
 
 /**
- * Where a damaged file lost records: one of these keys may have been stored and be gone, or an older state of it may be
- * back, since deletions are lost too.
+ * Ranges in which damaged files lost records. A key in them may be gone, or an older state of it may be back, because deletions
+ * are lost too.
  */
 export class DamagedRanges {
-  /** Ascending, and apart from each other. */
+  /** Ascending and disjoint. */
   readonly #ranges: readonly Closed[]
 
   constructor(ranges: readonly StoredRange[]) {
@@ -33,9 +33,9 @@ export class DamagedRanges {
     return this.#ranges.length === 0
   }
 
-  /** Whether it has a key from `gte` on and, but for a single key, below `lt`. */
+  /** Whether a range overlaps `[gte, lt)`; without `lt`, whether one holds the key `gte`. */
   meets(gte: Buffer, lt?: Buffer): boolean {
-    // The first that does not end below `gte`.
+    // Finds the first range that does not end below `gte`.
     let [low, high] = [0, this.#ranges.length]
     while (low < high) {
       const middle = (low + high) >>> 1

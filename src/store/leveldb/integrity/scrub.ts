@@ -4,13 +4,13 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { SCRUB_EVERY_MS, SCRUB_FIRST_MS, SCRUB_PAUSE_MS } from '../../../limits.js'
 import { numberOf, readManifest, sizesOf, tableName, verifyTable } from '../files/verify-files.js'
 
-/** A table that was written to lately may still be growing. */
+/** A table that was modified more recently may still be growing. */
 const SETTLED_MS = 60_000
 
 /**
- * Verifies the tables of an open database, one after another with pauses, soon after the start and once a day: a damaged
- * key hides its record, and no record's checksum tells of that.
- * @param onDamage called once; nothing is verified any more then.
+ * Verifies the tables of an open database, one after another with pauses, soon after the start and once per day. A damaged key
+ * hides its record, which no record's checksum can show.
+ * @param onDamage called once. Verification ends with it.
  */
 export function startScrub(
   directory: string,
@@ -29,11 +29,11 @@ export function startScrub(
       if (message !== undefined && !signal.aborted) return onDamage(message)
     }
   }
-  run().catch(() => {}) // Stopped; or the directory can't be read, of which LevelDB will say more.
+  run().catch(() => {}) // Stopped, or the directory cannot be read, which LevelDB will report.
   return { stop: () => stopping.abort() }
 }
 
-/** @returns what is damaged first. */
+/** @returns the first damage. */
 export async function scrub(directory: string, pause: () => Promise<void>): Promise<string | undefined> {
   const missing = await missingTable(directory)
   if (missing !== undefined) return missing
@@ -47,24 +47,24 @@ export async function scrub(directory: string, pause: () => Promise<void>): Prom
     } catch (error) {
       const { code, message } = error as NodeJS.ErrnoException
       if (code === 'EIO') return `${file}: ${message}`
-      if (code === undefined) throw error // Else compacted away, or something that passes: there is another round.
+      if (code === undefined) throw error // Otherwise the table was compacted away, or the next round will find more.
     }
     await pause()
   }
   return undefined
 }
 
-/** LevelDB serves a table on that it has open, and finds out about any other when somebody asks for what was in it. */
+/** LevelDB goes on serving a deleted table that it has open, and finds any other missing table only when it is read. */
 async function missingTable(directory: string): Promise<string | undefined> {
   const manifest = await readManifest(directory, await sizesOf(directory))
-  if (!('tables' in manifest)) return undefined // The start, and `OwnFiles`, look after that.
+  if (!('tables' in manifest)) return undefined // The start and `OwnFiles` look at the MANIFEST.
   const sizes = await sizesOf(directory)
   for (const file of [...manifest.tables.keys()].map(tableName))
     if (!sizes.has(file) && (await isLive(directory, file))) return `${file}: it is missing`
   return undefined
 }
 
-/** A compaction that failed, on a full disk, leaves half a table that nothing reads until the database is opened again. */
+/** A compaction that failed on a full disk leaves half a table, which nothing reads and the next opening removes. */
 async function isLive(directory: string, file: string): Promise<boolean> {
   const manifest = await readManifest(directory, await sizesOf(directory))
   return !('tables' in manifest) || manifest.tables.has(numberOf(file))
