@@ -3,19 +3,19 @@ import type { DamagedRanges } from '../integrity/damaged-ranges.js'
 import { CF_LOCK, CF_NEWEST, CF_WRITE, META, META_RESTORE, metaKey, OUTCOMES } from '../records/keyspace.js'
 import { placeName, recordName } from '../records/record-name.js'
 
-/** Something that clients wrote and that can't be read any more, or may not be as they wrote it. */
+/** Data of clients that can no longer be read, or may not be as they wrote it. */
 export interface Loss {
   readonly message: string
   readonly of: 'key' | 'past' | 'versions' | 'locks' | 'outcomes' | 'meta' | 'anything'
-  /** Of `key`. */
+  /** For losses of one key. */
   readonly key?: Uint8Array
-  /** Of the others: stored keys. Absent: of any key. */
+  /** For other losses: range of stored keys. Absent: any key. */
   readonly range?: StoredRange
 }
 
 /**
- * What is lost with records that nobody can list. `past`: older versions of keys, while the newest have their copies;
- * `versions`: the newest ones too.
+ * Losses of records whose keys are unknown. `past`: older versions of keys, while the newest have copies; `versions`: the newest
+ * ones too.
  */
 export function lossesOf(lost: LostRecords, damaged: DamagedRanges): Loss[] {
   const { file } = lost
@@ -55,14 +55,14 @@ function spanOf({ gte, lte }: StoredRange): string {
   return `from ${gte === undefined ? 'the first' : placeName(gte)} to ${lte === undefined ? 'the last' : placeName(lte)}`
 }
 
-/** The part of a column family; undefined where it has none. */
+/** The part of the range in a column family; undefined when there is none. */
 function clipped({ gte, lte }: StoredRange, prefix: number): StoredRange | undefined {
   if (gte !== undefined && (gte[0] ?? 0) > prefix) return undefined
   if (lte !== undefined && (lte[0] ?? 0) < prefix) return undefined
   return { gte: gte?.[0] === prefix ? gte : undefined, lte: lte?.[0] === prefix ? lte : undefined }
 }
 
-/** The same users' keys in another column family. */
+/** Range of the same users' keys in another column family. */
 function moved({ gte, lte }: StoredRange, prefix: number): [gte: Buffer, lt: Buffer] {
   const tail = (bound: Buffer): Buffer => wholeKeyOf(bound).subarray(1)
   return [
@@ -71,7 +71,7 @@ function moved({ gte, lte }: StoredRange, prefix: number): [gte: Buffer, lt: Buf
   ]
 }
 
-/** Without the timestamp. */
+/** Key without its timestamp. */
 function wholeKeyOf(bound: Buffer): Buffer {
   for (let at = 9; at < bound.length; at += 9) if (bound[at] !== 0xff) return bound.subarray(0, at + 1)
   return bound

@@ -7,14 +7,14 @@ import { META_SAFE_POINT, metaKey } from '../records/keyspace.js'
 import { readRestoreProgress } from '../rows/restore-progress.js'
 
 /**
- * The highest timestamp in a database, but for what clients wrote in the future: records that are on the list of those, and
- * whatever no oracle comes near. The oracle's mark has to be above it.
+ * The highest timestamp in a database. The oracle's mark has to be above it. Records that clients wrote in the future do not
+ * count: those on the list of records ahead, and those above every timestamp of an oracle.
  */
 export class NewestTimestamp {
   readonly #mark: Timestamp
   ts: Timestamp = 0
 
-  /** @param mark records on the list are of the future where they are above it. */
+  /** @param mark records on the list count as future ones when they are above it. */
   constructor(mark: Timestamp) {
     this.#mark = mark
   }
@@ -30,13 +30,13 @@ export class NewestTimestamp {
     if (lock !== undefined) for (const ts of [lock.startTs, lock.forUpdateTs, lock.minCommitTs]) this.#raise(ts)
   }
 
-  /** Where timestamps were handed out though nothing may be written at them: a safe point, pins, a restore. */
+  /** Notes the safe point, pins and a restore: timestamps that were handed out, though no record may stand at them. */
   async noteMeta(engine: Engine): Promise<void> {
     this.#raise(await readMetaNumber(engine, META_SAFE_POINT))
     for (const { ts } of await pinsIn(engine)) this.#raise(ts)
   }
 
-  /** Of a restore that is not complete: its pairs are below. */
+  /** Notes the timestamp of an incomplete restore, whose pairs are below it. */
   async noteRestore(engine: Engine): Promise<void> {
     this.#raise((await readRestoreProgress(engine))?.ts ?? 0)
   }
@@ -46,7 +46,7 @@ export class NewestTimestamp {
   }
 }
 
-/** Pinned snapshots, by their stored keys. */
+/** Pins with their stored keys. */
 export async function pinsIn(engine: Engine): Promise<{ readonly stored: Buffer; readonly ts: Timestamp }[]> {
   const found: { readonly stored: Buffer; readonly ts: Timestamp }[] = []
   for await (const page of pagesOf(engine, { gte: metaKey('server/pin/'), lt: metaKey('server/pin0') }, 1000))

@@ -19,18 +19,18 @@ import { type RepairedRecords, repairRecords } from './repair-records.js'
 const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }
 
 export interface RepairOptions {
-  /** What is going to be done, what was done and what is lost; a line each. */
+  /** Called with one line for each thing that is going to be done, was done, or is lost. */
   readonly say: (line: string) => void
-  /** Works on a copy, which goes afterwards. */
+  /** Repairs a copy, which is removed afterwards. */
   readonly isDryRun: boolean
-  /** Keeps the directory as it was beside it. */
+  /** Keeps a copy of the damaged directory beside it. */
   readonly keepsCopy: boolean
   readonly onProgress?: (line: string) => void
-  /** Called for each that is counted. */
+  /** Called for each loss that is counted. */
   readonly onLoss?: (loss: Loss) => void
-  /** Sets the oracle's mark anew, down too: for one that a wrong clock wrote. */
+  /** Sets the oracle's mark anew, also to a lower one: for a mark of a wrong clock. */
   readonly resetsMark?: boolean
-  /** Keeps what the log has behind a damaged record, though it may build on what is lost. */
+  /** Keeps records of the log behind a damaged one, though they may build on lost ones. */
   readonly keepsLater?: boolean
   /** Unix milliseconds. */
   readonly now?: () => number
@@ -38,20 +38,19 @@ export interface RepairOptions {
 
 export interface Repaired {
   readonly isSound: boolean
-  /** Problems of files and records that there were. */
+  /** Number of problems found in files and records. */
   readonly findings: number
   /** Records made again from a copy of the same facts. */
   readonly restored: number
   /** Records that no read and no transaction needs. */
   readonly removed: number
-  /** What clients wrote and can't read any more, or maybe not; a range of unknown length counts as one. 0: all reads as before. */
+  /** Losses of clients' data, certain or possible. A range of unknown length counts as one. 0: every read answers as before. */
   readonly losses: number
 }
 
 /**
- * Makes a damaged database one that is sound and can be served from, and says what that costs. Nothing is changed where
- * nothing is damaged.
- * @throws DataDirectoryError where there is no database, or it is in use.
+ * Makes a damaged database sound, so that it can be served from, and reports the losses. Changes nothing in a sound one.
+ * @throws DataDirectoryError when there is no database, or it is in use.
  */
 export async function repairDirectory(directory: string, options: RepairOptions): Promise<Repaired> {
   const { say, isDryRun, keepsCopy, now = Date.now } = options
@@ -109,7 +108,7 @@ async function repairInPlace(
   const engine = await openLevelDb(directory)
   let records: RepairedRecords
   try {
-    // LevelDB's repair leaves all tables on one level, where look-ups go by their age and not by that of the records.
+    // LevelDB's repair leaves all tables on one level, where look-ups believe the youngest table, not the youngest record.
     if (needsRebuild) await engine.compactRange(EVERYTHING.gte, EVERYTHING.lt)
     records = await repairRecords(engine, directory, {
       say,
@@ -135,7 +134,7 @@ async function repairInPlace(
   }
 }
 
-/** A full disk, a file that can't be read: not a defect. */
+/** Turns errors of the system, such as a full disk, into one line. */
 function unfinished(directory: string, error: unknown): unknown {
   const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
   if (error instanceof DataDirectoryError || !(cause instanceof Error) || !('code' in cause)) return error
@@ -143,7 +142,7 @@ function unfinished(directory: string, error: unknown): unknown {
   return new DataDirectoryError(detail, { cause: error })
 }
 
-/** Beside the directory, under a name that is free. */
+/** Copies the directory to a free name beside it. */
 async function copyOf(directory: string, what: string, nowMs: number): Promise<string> {
   const stamp = new Date(nowMs).toISOString().replaceAll(/[-:]|\..*/g, '')
   const name = `${directory.replace(/\/+$/, '')}.${what}-${stamp}`
@@ -165,7 +164,7 @@ async function copyOf(directory: string, what: string, nowMs: number): Promise<s
   }
 }
 
-/** Tables are never written to again, so a second name for them is a copy; the rest is copied. */
+/** Tables are never modified, so they get a second name (a hard link). Other files are copied. */
 async function copyFiles(from: string, to: string): Promise<void> {
   for (const file of await readdir(from)) {
     if (!(await stat(join(from, file))).isFile()) continue
@@ -174,15 +173,15 @@ async function copyFiles(from: string, to: string): Promise<void> {
     else await copyFile(join(from, file), join(to, file))
     await syncFile(join(to, file))
   }
-  // On disk before anything is mended: power loss must not leave a mended directory, and a copy without what was in it.
+  // On disk before anything is mended. Power loss must not leave a mended directory and an incomplete copy.
   await syncDirectory(to)
   await syncDirectory(dirname(resolve(to)))
 }
 
-/** Tables that LevelDB could not read go to a directory of their own. */
+/** LevelDB's repair moves unreadable tables to a directory of their own. */
 async function remakeManifest(directory: string): Promise<LostRecords[]> {
   const files = await readdir(directory)
-  // A directory in which no table and no log is left becomes a new database.
+  // LevelDB makes a new database of a directory without tables and logs.
   if (!files.some((file) => /\.(ldb|log)$/.test(file))) {
     for (const file of files) if (/^(CURRENT|MANIFEST-)/.test(file)) await rm(join(directory, file))
     return []

@@ -5,12 +5,12 @@ import { JOURNAL } from '../files/journal-name.js'
 import type { LostRecords } from '../files/lost-records.js'
 
 /**
- * What a repair has taken out of the files so far, in a file of its own, a line each: mended files do not show any more that
- * records are missing, so a repair that is interrupted would be forgotten. While it is there nobody else opens the database.
+ * File with one line per loss that a repair has caused in the database's files so far. Mended files no longer show that records
+ * are missing, so an interrupted repair would otherwise be forgotten. While the journal is there, no server opens the database.
  */
 export class RepairJournal {
   readonly #directory: string
-  /** Of a repair that was interrupted. */
+  /** Losses of an interrupted repair. */
   readonly before: readonly LostRecords[]
   readonly isContinued: boolean
 
@@ -30,7 +30,7 @@ export class RepairJournal {
     }
   }
 
-  /** Before the file is changed. */
+  /** To be called before the file is changed. */
   async add(lost: readonly LostRecords[]): Promise<void> {
     await writeFile(join(this.#directory, JOURNAL), lost.map((one) => `${JSON.stringify(one, encoded)}\n`).join(''), {
       flag: 'a',
@@ -45,13 +45,13 @@ export class RepairJournal {
   }
 }
 
-/** `JSON.stringify` calls it with what `Buffer.toJSON` has made of buffers. */
+/** Replacer of `JSON.stringify`, which gets buffers in the form of `Buffer.toJSON`. */
 function encoded(_: string, value: unknown): unknown {
   const isBuffer = typeof value === 'object' && value !== null && 'type' in value && value.type === 'Buffer'
   return isBuffer && 'data' in value ? { hex: Buffer.from(value.data as number[]).toString('hex') } : value
 }
 
-/** A last line may be cut: nothing was done then of what it says. */
+/** Skips a last line that was cut off: its change was not made yet. */
 function decoded(text: string): LostRecords[] {
   const lines = text.split('\n').slice(0, -1)
   return lines.map((line) =>

@@ -33,7 +33,7 @@ import { holds, type Loss, lossesOf, lossOfKey } from './loss.js'
 import { NewestTimestamp, pinsIn } from './newest-timestamp.js'
 
 const OPS_AT_A_TIME = 1000
-/** So far above all else that a mark looks wrong. */
+/** A mark that is this far above all data and the clock is reported as suspicious. */
 const WILD = timestampFromMs(24 * 60 * 60 * 1000)
 const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }
 
@@ -42,7 +42,7 @@ export interface RepairedRecords {
   readonly restored: number
   readonly removed: number
   readonly losses: number
-  /** Records that are still there. */
+  /** Number of problems that remain. */
   readonly remaining: number
 }
 
@@ -52,15 +52,15 @@ export interface RecordsRepairOptions {
   readonly onProgress?: ((line: string) => void) | undefined
   /** Records that damaged files took away. */
   readonly lost: readonly LostRecords[]
-  /** The mark on disk may be an older one. */
+  /** The mark on disk may be an old one, because files are damaged. */
   readonly areFilesDamaged: boolean
-  /** The mark is not kept where nothing on disk is near it. */
+  /** Lowers a mark that is far above all data. */
   readonly resetsMark: boolean
-  /** By the clock; for the mark. */
+  /** Timestamp of the clock, for the mark. */
   readonly present: Timestamp
 }
 
-/** Makes the records of a LevelDB agree with each other, from what copies there are. @param engine beneath the seals. */
+/** Makes the records of a database agree with each other, by copies where there are any. @param engine without seals. */
 export async function repairRecords(
   engine: Engine,
   directory: string,
@@ -74,7 +74,7 @@ class RecordsRepair {
   readonly #sealed: Engine
   readonly #options: RecordsRepairOptions
   readonly #damaged: DamagedRanges
-  /** Users' keys that lost records of which the keys are known. */
+  /** Users' keys that lost records, as far as they are known. */
   readonly #lostKeys = new Set<string>()
   #findings = 0
   readonly #counts = { restored: 0, removed: 0, lost: 0 }
@@ -97,7 +97,7 @@ class RecordsRepair {
       this.#findings++
       this.#done('restored', 'the format record')
     }
-    // As they are before damaged records are removed.
+    // Read before damaged records are removed.
     const mark = await numberOr(this.#sealed, META_MARK)
     const [, ...beside] = mark === undefined || resetsMark ? [] : await fieldsOf(this.#sealed, META_MARK)
     const safePoint = await numberOr(this.#sealed, META_SAFE_POINT)
@@ -106,7 +106,7 @@ class RecordsRepair {
     const isMarkLow = await this.#mendRecords(newest)
     await newest.noteRestore(this.#sealed)
     const newestData = newest.ts
-    if (!resetsMark) await newest.noteMeta(this.#sealed) // Those of a wrong clock go down with the mark.
+    if (!resetsMark) await newest.noteMeta(this.#sealed) // Timestamps of a wrong clock go down with the mark.
     const inForce = await this.#mendMark(mark, beside, newest.ts, isMarkLow)
     this.#hintAtClock(inForce, newestData)
     if (resetsMark) await this.#dropPins(inForce)
@@ -132,7 +132,7 @@ class RecordsRepair {
     this.#options.onLoss?.(loss)
   }
 
-  /** @returns whether a record is above the mark that has to be below it. */
+  /** @returns whether a record is above the mark and should not be. */
   async #mendRecords(newest: NewestTimestamp): Promise<boolean> {
     let isMarkLow = false
     let ops: EngineOp[] = []
@@ -164,7 +164,7 @@ class RecordsRepair {
     } else this.#done(ops.some(({ type }) => type === 'put') ? 'restored' : 'removed', message)
   }
 
-  /** @param beside what else its record says. @returns the oracle's mark, above every timestamp on disk. */
+  /** @param beside further fields of the mark's record. @returns the oracle's mark, above every timestamp on disk. */
   async #mendMark(
     mark: Timestamp | undefined,
     beside: readonly unknown[],
@@ -195,7 +195,7 @@ class RecordsRepair {
       )
   }
 
-  /** Snapshots above it do not exist yet. */
+  /** Removes pins above the mark: their snapshots do not exist yet. */
   async #dropPins(mark: Timestamp): Promise<void> {
     for (const { stored, ts } of await pinsIn(this.#sealed)) {
       if (ts <= mark) continue
@@ -204,21 +204,21 @@ class RecordsRepair {
     }
   }
 
-  /** @param safePoint undefined: it is damaged. */
+  /** @param safePoint undefined when its record is damaged. */
   async #mendSafePoint(safePoint: Timestamp | undefined, mark: Timestamp): Promise<void> {
     const isLost = safePoint === undefined || this.#options.lost.some((one) => mayHold(one, META_SAFE_POINT))
     if (!isLost && safePoint <= mark) return
     this.#findings++
     await this.#sealed.write([{ type: 'put', key: META_SAFE_POINT, value: packRecord([mark]) }], true)
     const moved = `the safe point is ${dated(mark)} now`
-    // What was collected up to a safe point of the future is all but the newest version of each key.
+    // A collection up to a safe point in the future left only the newest version of each key.
     if (!isLost) this.#done('restored', `${moved}: it was ${dated(safePoint)}, above the mark`)
     else this.#lose({ message: `reads of the past: ${moved}, because the one in force may be lost`, of: 'past' })
   }
 
   /**
-   * A lock's transaction is decided by its primary, and under async commit by all its keys: where a record of one of those
-   * is lost, the others are resolved as if it had never been there.
+   * A lock's transaction is decided by its primary, and under async commit by all its keys. When a record of one of these is
+   * lost, the other keys are resolved as if it had never been there, so they are reported too.
    */
   async #mournTransactions(): Promise<void> {
     if (this.#damaged.isEmpty && this.#lostKeys.size === 0) return
@@ -253,7 +253,7 @@ class RecordsRepair {
 
 function rangesOf(lost: LostRecords): readonly StoredRange[] {
   if (lost.kind === 'range') return [lost.range]
-  return lost.kind === 'tables' ? [{}] : [] // The log lost whole transactions: what is left agrees with itself.
+  return lost.kind === 'tables' ? [{}] : [] // The log loses whole transactions, so the rest agrees with itself.
 }
 
 async function fieldsOf(sealed: Engine, key: Buffer): Promise<readonly unknown[]> {
@@ -279,7 +279,7 @@ async function repairFormat(engine: Engine, directory: string, mayBeEmpty: boole
     await engine.write([formatOp(FORMAT_VERSION)], true)
     return true
   }
-  // Seals are PerKV's, and of this format.
+  // A seal shows that the record is PerKV's, and of this format.
   let isEmpty = true
   for await (const page of pagesOf(engine, EVERYTHING, OPS_AT_A_TIME)) {
     isEmpty &&= page.every(([key]) => key.equals(META_FORMAT))
@@ -289,7 +289,7 @@ async function repairFormat(engine: Engine, directory: string, mayBeEmpty: boole
   throw new DataDirectoryError(`nothing in ${directory} is a record of PerKV's of format ${FORMAT_VERSION}`)
 }
 
-/** 0: there is none. Undefined: it is damaged. */
+/** @returns 0 when there is no record; undefined when it is damaged. */
 async function numberOr(sealed: Engine, key: Buffer): Promise<number | undefined> {
   try {
     return await readMetaNumber(sealed, key)
