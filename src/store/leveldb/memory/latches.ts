@@ -21,8 +21,8 @@ interface Queue {
 }
 
 /**
- * One latch per key: requests that touch the same key run one after another, in order of arrival; those that only read it
- * may run together. A request takes its place in all its queues at once, so no two can wait for each other.
+ * One latch per key. Requests that touch the same key run one after another, in order of arrival; requests that only read it
+ * run together. A request joins all its queues at once, so no two requests can wait for each other.
  * @see TiKV `storage/txn/latch.rs`.
  */
 export class Latches {
