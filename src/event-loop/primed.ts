@@ -2,7 +2,7 @@
  * The same items, the first of them read already: what fails at once fails here, before the headers of an answer go out,
  * and is answered with a problem.
  */
-export async function begun<T>(items: AsyncGenerator<T, void>): Promise<AsyncGenerator<T, void>> {
+export async function primed<T>(items: AsyncGenerator<T, void>): Promise<AsyncGenerator<T, void>> {
   const first = await items.next()
   return resumed(first, items)
 }

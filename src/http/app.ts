@@ -14,7 +14,7 @@ import { OneShots } from '../txn/one-shots.js'
 import { Outcomes } from '../txn/outcomes.js'
 import { type Authenticate, guardRoutes } from './admission/access.js'
 import { parseBodies } from './admission/body-parsers.js'
-import { takeTurns } from './admission/pacing.js'
+import { paceRequests } from './admission/pacing.js'
 import { receivingOptions } from './admission/receiving.js'
 import { Traffic } from './admission/traffic.js'
 import { closePipelined } from './connections/answer-end.js'
@@ -179,7 +179,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   adminRoutes(app, context)
   backupRoutes(app, context)
   await app.ready()
-  takeTurns(app.server, options.limits.requestsMax)
+  paceRequests(app.server, options.limits.requestsMax)
   return app
 }
 

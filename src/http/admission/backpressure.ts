@@ -9,7 +9,7 @@ import { LongAnswer } from '../wire/long-answer.js'
 const LONG_BYTES = 16 * 1024
 
 /** Long answers on their way: they count until the client has taken them, and a client that takes nothing is cut off. */
-export class UntakenAnswers {
+export class Backpressure {
   constructor(
     readonly budget: AnswerBudget,
     readonly stalledMsMax: number,

@@ -15,7 +15,7 @@ const LIVE = '/livez'
  * a turn (libuv since 1.45): with a thousand requests in each, a probe would stand at the door for seconds.
  * @param waitingMax above it they are begun at once, so that admission sees them.
  */
-export function takeTurns(server: Server, waitingMax: number): void {
+export function paceRequests(server: Server, waitingMax: number): void {
   const listeners = server.listeners('request') as ((...request: Request) => void)[]
   server.removeAllListeners('request')
   let begun = 0

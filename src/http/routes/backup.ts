@@ -6,7 +6,7 @@ import { backupId, backupStream } from '../../backup/backup-stream.js'
 import { RECORD_HEAD_BYTES } from '../../backup/pair-records.js'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
-import { begun } from '../../event-loop/primed.js'
+import { primed } from '../../event-loop/primed.js'
 import { BACKUP_LOCK_WAIT_MS, type Limits, RESTORE_AHEAD_MS_MAX, SCAN_PAGE, STREAM_PAGE_BYTES } from '../../limits.js'
 import { timestampFromMs } from '../../timestamp.js'
 import { receiveStream } from '../admission/receiving.js'
@@ -34,7 +34,7 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     const bytes = backupStream(header, (from) =>
       snapshot.scan({ start: from, limit: SCAN_PAGE, bytesMax: STREAM_PAGE_BYTES }),
     )
-    const stream = await begun(bytes)
+    const stream = await primed(bytes)
     reply.header('content-type', BACKUP_TYPE)
     reply.header('content-disposition', `attachment; filename="perkv-${ts}.backup"`)
     return reply.send(Readable.from(stream))

@@ -3,7 +3,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { afterKey } from '../../bytes/key-range.js'
 import type { MergedPair, MergedScan, ScanOrder } from '../../coordinator/write-buffer.js'
 import { invalid } from '../../errors/kv-error.js'
-import { begun } from '../../event-loop/primed.js'
+import { primed } from '../../event-loop/primed.js'
 import { SCAN_LIMIT_DEFAULT, SCAN_PAGE, STREAM_PAGE_BYTES } from '../../limits.js'
 import type { Timestamp } from '../../timestamp.js'
 import { hangUp } from '../connections/answer-end.js'
@@ -135,7 +135,7 @@ export async function answerScan(
   if (asked.isCount) return answer(request, reply, { count: await count(scanner, scan), ts })
   if (asked.isStream) {
     const pages = pagesOf(scanner, { ...scan, limit: asked.limit ?? Number.POSITIVE_INFINITY })
-    const first = await begun(pages)
+    const first = await primed(pages)
     const stream = request.method === 'HEAD' ? [] : lines(first) // fastify would read all of it, and send nothing.
     return reply.header('content-type', CONTENT_TYPE.ndjson).send(Readable.from(stream))
   }

@@ -2,7 +2,7 @@ import type { Grant } from '../../access/grant.js'
 import { snakeCase } from '../../bytes/field-names.js'
 import { ANSWER_STEP_BYTES } from '../../limits.js'
 import { LongAnswer } from './long-answer.js'
-import { isKeyField, withoutForeignKeys } from './redaction.js'
+import { isKeyField, redactKeys } from './redaction.js'
 import { listHead, mapHead, memoryOf, type Plain, toJson, toMsgpack } from './wire.js'
 
 /** What a list, a field or a number counts for beside its bytes. */
@@ -48,7 +48,7 @@ export function encodeAnswer(data: Plain, format: 'json' | 'msgpack', grant: Gra
   const scoped = grant?.isScoped ? grant : undefined
   if (isLong(data))
     return new LongAnswer(joined(piecesOf(data, FORMATS[format], scoped, false), format), memoryOf(data))
-  const shown = scoped === undefined ? data : withoutForeignKeys(data, scoped)
+  const shown = scoped === undefined ? data : redactKeys(data, scoped)
   return format === 'json' ? `${toJson(shown)}\n` : toMsgpack(shown)
 }
 
@@ -84,7 +84,7 @@ function* piecesOf(
   isKey: boolean,
 ): Generator<Piece, void, void> {
   if (typeof value !== 'object' || value === null || value instanceof Uint8Array || !isLong(value)) {
-    yield format.whole(scoped === undefined ? value : withoutForeignKeys(value, scoped, isKey))
+    yield format.whole(scoped === undefined ? value : redactKeys(value, scoped, isKey))
     return
   }
   if (Array.isArray(value)) {

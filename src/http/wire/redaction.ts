@@ -15,12 +15,12 @@ export function isKeyField(name: string): boolean {
  * place stand empty ones, which no key is. None is left out: whoever asks about the rest of a transaction's keys alone
  * would come to a wrong end of it.
  */
-export function withoutForeignKeys(data: Plain, grant: Grant, isKey = false): Plain {
+export function redactKeys(data: Plain, grant: Grant, isKey = false): Plain {
   if (typeof data !== 'object' || data === null) return data
   if (data instanceof Uint8Array) return isKey && !grant.reaches(data) ? NO_KEY : data
-  if (Array.isArray(data)) return data.map((item: Plain) => withoutForeignKeys(item, grant, isKey))
+  if (Array.isArray(data)) return data.map((item: Plain) => redactKeys(item, grant, isKey))
   const shown: Record<string, Plain> = {}
   for (const [name, field] of Object.entries(data) as [string, Plain][])
-    shown[name] = withoutForeignKeys(field, grant, isKeyField(name))
+    shown[name] = redactKeys(field, grant, isKeyField(name))
   return shown
 }
