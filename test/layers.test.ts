@@ -28,6 +28,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['store/leveldb/repair'],
   ['store/leveldb'],
   ['txn', 'gc'],
+  ['database'],
   ['client/http'],
   ['client'],
   ['http/wire'],

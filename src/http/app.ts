@@ -2,16 +2,9 @@ import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { Logger } from 'pino'
-import { Coordinator } from '../coordinator/coordinator.js'
 import { isKvError, type KvError } from '../errors/kv-error.js'
-import { type GcOptions, GcWorker } from '../gc/gc-worker.js'
-import { Pins } from '../gc/pins.js'
 import { RETRY_AFTER_S } from '../limits.js'
 import { CorruptRecord } from '../percolator/codec/key.js'
-import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
-import { OpenTransactions } from '../txn/interactive-transactions.js'
-import { OneShots } from '../txn/one-shots.js'
-import { Outcomes } from '../txn/outcomes.js'
 import { type Authenticate, guardRoutes } from './admission/access.js'
 import { parseBodies } from './admission/body-parsers.js'
 import { paceRequests } from './admission/pacing.js'
@@ -41,12 +34,7 @@ import { problemOf } from './wire/problem.js'
 import { parseRawQuery, type RawQuery, unknownParameter } from './wire/query.js'
 import { writtenTimestampKeyword } from './wire/written-timestamp.js'
 
-export interface AppOptions
-  extends Omit<AppContext, 'coordinator' | 'oneShots' | 'openTransactions' | 'outcomes' | 'pins' | 'gc' | 'traffic'> {
-  /** Default: they are never collected. */
-  readonly outcomes?: Outcomes
-  /** Default: collects when it is asked to. */
-  readonly gc?: GcOptions
+export interface AppOptions extends Omit<AppContext, 'traffic'> {
   /** Requests are logged from `debug` on. */
   readonly log: Logger
   /** Who may do what; absent: everybody everything. */
@@ -69,6 +57,7 @@ const NO_PARAMETERS: readonly string[] = []
 
 /** The HTTP server, not listening yet. Closing it does not close the store. */
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
+  const { database } = options
   const sendProblem = problemSender(options.log)
   const app: FastifyInstance = Fastify({
     logger: false, // See `logRequests`.
@@ -97,7 +86,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
           ajv.addKeyword({ keyword: 'zeroIsAbsent', schemaType: 'boolean' })
           ajv.addKeyword({ keyword: 'distinct', schemaType: 'string' }) // The decoder checks it.
           ajv.addKeyword(atMostKeyword(options.limits))
-          ajv.addKeyword(writtenTimestampKeyword({ now: () => options.store.now() }))
+          ajv.addKeyword(writtenTimestampKeyword({ now: () => database.store.now() }))
           compileLate(ajv)
           return ajv
         },
@@ -121,7 +110,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     if (request.body === undefined && request.method === 'POST') request.body = {}
     done(unknownParameter(request.query as RawQuery, request.routeOptions.config.query ?? NO_PARAMETERS))
   })
-  const traffic = new Traffic(options.store, options.limits, options.log)
+  const traffic = new Traffic(database.store, options.limits, options.log)
   traffic.watch(app)
   parseBodies(app, traffic, options.limits)
   app.server.maxConnections = options.limits.connectionsMax
@@ -151,25 +140,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     done(null, payload)
   })
 
-  const coordinator = new Coordinator(options.store, IN_PROCESS_COMMIT)
-  const { outcomes = new Outcomes(options.store, options.limits) } = options
-  const openTransactions = new OpenTransactions(options.store, coordinator, outcomes, options.limits)
-  app.addHook('preClose', () => openTransactions.close())
-  const pins = await Pins.open(options.store)
-  const gc = new GcWorker(
-    {
-      store: options.store,
-      pins,
-      openTransactions: () => openTransactions.startTs(),
-      onError: (err) => options.log.error({ err }, 'garbage collection failed'),
-    },
-    options.gc ?? { lifeTimeMs: 0, intervalMs: 0 },
-  )
-  app.addHook('preClose', () => gc.close())
-  app.addHook('onClose', () => coordinator.idle())
-
-  const oneShots = new OneShots(options.store, coordinator.resolver, outcomes)
-  const context = { ...options, outcomes, coordinator, oneShots, openTransactions, pins, gc, traffic }
+  app.addHook('preClose', () => database.drain())
+  const context = { ...options, traffic }
   statusRoutes(app, context)
   kvRoutes(app, context)
   scanRoutes(app, context)
