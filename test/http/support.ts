@@ -120,9 +120,9 @@ export class TestServer {
 export function testServers(): (options?: StartOptions) => Promise<TestServer> {
   const running: TestServer[] = []
   afterEach(async () => {
-    for (const { app, store, directory } of running.splice(0)) {
+    for (const { app, database, directory } of running.splice(0)) {
       await app.close()
-      await store.close()
+      await database.close()
       await rm(directory, { recursive: true, force: true })
     }
   })

@@ -9,6 +9,13 @@ import { foreignCharset } from '../wire/media-type.js'
 import { readMsgpack } from '../wire/msgpack-reader.js'
 import type { Traffic } from './traffic.js'
 
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** An empty body counts as `{}`, also where its content type says JSON, as many HTTP libraries have it. */
+    bodyMayBeEmpty?: boolean
+  }
+}
+
 const BASE64_GROWTH = 4 / 3
 /** Names of fields and ops are shorter, whatever the limits of keys and values. */
 const NAMES_BYTES_MAX = 256

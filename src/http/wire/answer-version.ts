@@ -4,8 +4,10 @@ import type { MergedVersion } from '../../coordinator/transaction.js'
 import { isKvError, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import type { Timestamp } from '../../timestamp.js'
-import { CACHE_VERSION } from '../connections/browser-safety.js'
 import { etagOf, preconditionsOf, readCondition } from './etag.js'
+
+/** A reader may keep an answer with an ETag, and asks about it before each use. */
+const CACHE_VERSION = 'private, no-cache'
 
 /**
  * Answers a read of one key: the value's raw bytes under its ETag (an own write of an open transaction has none yet), 304
