@@ -11,9 +11,8 @@ export function isKeyField(name: string): boolean {
 }
 
 /**
- * What a caller may see who reaches only some keys: other transactions' locks name keys that may lie elsewhere. In their
- * place stand empty ones, which no key is. None is left out: whoever asks about the rest of a transaction's keys alone
- * would come to a wrong end of it.
+ * Replaces keys that the caller's token does not reach by empty ones, which no key is: locks of other transactions may name
+ * such keys. None is left out, because a client that knew only some keys of a transaction would end it wrongly.
  */
 export function redactKeys(data: Plain, grant: Grant, isKey = false): Plain {
   if (typeof data !== 'object' || data === null) return data

@@ -15,7 +15,7 @@ declare module 'fastify' {
 }
 
 /** How ajv checks bodies: strictly, and with the keywords of schemas.ts. */
-export function ajvOptions(limits: Limits, clock: Pick<Store, 'now'>): NonNullable<FastifyServerOptions['ajv']> {
+export function ajvOptions(limits: Limits, store: Pick<Store, 'now'>): NonNullable<FastifyServerOptions['ajv']> {
   return {
     // By default unknown fields would be dropped and "12" become 12.
     customOptions: { removeAdditional: false, coerceTypes: false, useDefaults: false, allErrors: false },
@@ -27,7 +27,7 @@ export function ajvOptions(limits: Limits, clock: Pick<Store, 'now'>): NonNullab
         ajv.addKeyword({ keyword: 'zeroIsAbsent', schemaType: 'boolean' })
         ajv.addKeyword({ keyword: 'distinct', schemaType: 'string' }) // The decoder checks it.
         ajv.addKeyword(atMostKeyword(limits))
-        ajv.addKeyword(writtenTimestampKeyword(clock))
+        ajv.addKeyword(writtenTimestampKeyword({ now: () => store.now() }))
         compileLate(ajv)
         return ajv
       },
