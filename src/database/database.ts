@@ -5,7 +5,6 @@ import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import { Coordinator } from '../coordinator/coordinator.js'
 import type { MergedPair, MergedScan } from '../coordinator/write-buffer.js'
 import { invalid } from '../errors/kv-error.js'
-import type { LateSignal } from '../event-loop/late-signal.js'
 import { primed } from '../event-loop/primed.js'
 import { type Collected, collectGarbage } from '../gc/collect-garbage.js'
 import { type GcOptions, type GcRun, type GcStatus, GcWorker } from '../gc/gc-worker.js'
@@ -16,7 +15,7 @@ import type { RestoreProgress, Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { IDEMPOTENCY_MS, type Once } from '../txn/idempotency.js'
 import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
-import { InteractiveTransactions } from '../txn/interactive-transactions.js'
+import { InteractiveTransactions, type Waiting } from '../txn/interactive-transactions.js'
 import { type OneShot, type OneShotAnswer, OneShots } from '../txn/one-shots.js'
 import { Outcomes } from '../txn/outcomes.js'
 import { countPairs, pagesOf, type RangeOrder, type ReadPage, readPage } from './range-pages.js'
@@ -40,14 +39,6 @@ export interface DatabaseOptions {
   readonly gc?: GcOptions | undefined
   /** Told of failures of work that no caller waits for. */
   readonly onError: (message: string, error: unknown) => void
-}
-
-/** What calls that may meet locks of other transactions have in common. */
-export interface Waiting {
-  /** How long to wait for living transactions before `key_locked`. */
-  readonly lockWaitMs: number
-  /** Ends the wait. */
-  readonly signal?: LateSignal | undefined
 }
 
 /** Pairs of a range, of the snapshot at `ts`, or as the interactive transaction `txn` sees them; of now without either. */
@@ -108,6 +99,7 @@ export class Database {
   readonly #pins: Pins
   readonly #gc: GcWorker
   readonly #outcomesTimer: NodeJS.Timeout | undefined
+  #isDrained = false
 
   private constructor(store: Store, pins: Pins, options: DatabaseOptions) {
     const { limits, gc, onError } = options
@@ -127,7 +119,9 @@ export class Database {
     this.#gc = new GcWorker(sources, gc ?? { lifeTimeMs: 0, intervalMs: 0 })
     if (gc === undefined) return
     const collect = (): void => {
-      this.collectOutcomes().catch((error) => onError('old outcomes of idempotency keys stay', error))
+      this.collectOutcomes().catch((error) => {
+        if (!this.#isDrained) onError('old outcomes of idempotency keys stay', error)
+      })
     }
     collect() // Counts the outcomes of earlier runs.
     this.#outcomesTimer = setInterval(collect, IDEMPOTENCY_MS)
@@ -363,6 +357,7 @@ export class Database {
 
   /** Rolls back open transactions, which ends their waits, and stops collecting. Other calls go on. Idempotent. */
   async drain(): Promise<void> {
+    this.#isDrained = true
     clearInterval(this.#outcomesTimer)
     await this.transactions.close()
     await this.#gc.close()

@@ -16,11 +16,11 @@ import { type BeginOptions, InteractiveTransaction, type TxnState } from './inte
 import { type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 
-/** What calls inside a transaction have in common. */
-interface Waiting {
-  /** How long to wait for the locks of other transactions. */
+/** What calls that may meet locks of other transactions have in common. */
+export interface Waiting {
+  /** How long to wait for living transactions before `key_locked`. */
   readonly lockWaitMs: number
-  /** Ends a wait for locks. */
+  /** Ends the wait. */
   readonly signal?: LateSignal | undefined
 }
 
