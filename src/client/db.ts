@@ -1,6 +1,6 @@
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../coordinator/coordinator.js'
-import { begun } from '../event-loop/primed.js'
+import { primed } from '../event-loop/primed.js'
 import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
@@ -190,7 +190,7 @@ export class Db {
     keyRangeOf(scanOptions(options)) // What it refuses is refused before anything is sent.
     yield* await this.#readAt(options, (ts) => {
       const reader = this.#coordinator.snapshot(ts, this.#callOptions(options))
-      return begun(scanPages<A, K, Timestamp>(options, async (page) => (await reader.scan(page)).pairs))
+      return primed(scanPages<A, K, Timestamp>(options, async (page) => (await reader.scan(page)).pairs))
     })
   }
 

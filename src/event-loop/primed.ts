@@ -1,8 +1,8 @@
 /**
- * The same items, the first of them read already: what fails at once fails here, before the headers of an answer go out,
- * and is answered with a problem.
+ * The same items, the first of them read already. A source that fails at once fails here, before the headers of an answer
+ * are sent, so that it can be answered with a problem.
  */
-export async function begun<T>(items: AsyncGenerator<T, void>): Promise<AsyncGenerator<T, void>> {
+export async function primed<T>(items: AsyncGenerator<T, void>): Promise<AsyncGenerator<T, void>> {
   const first = await items.next()
   return resumed(first, items)
 }

@@ -2,15 +2,15 @@ import { isIPv6 } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import type { Tokens } from '../access/tokens.js'
+import { Database } from '../database/database.js'
 import { createApp } from '../http/app.js'
 import { isLoopback } from '../http/connections/loopback.js'
 import { changeTls, type TlsFiles } from '../http/connections/tls.js'
-import { IDEMPOTENCY_MS, LISTEN_BACKLOG, SHUTDOWN_GRACE_MS } from '../limits.js'
+import { LISTEN_BACKLOG, SHUTDOWN_GRACE_MS } from '../limits.js'
 import { AnswerBudget } from '../store/answer-budget.js'
 import { makeDirectory, unmakeDirectory } from '../store/leveldb/directory/make-directory.js'
 import { type OpenedDatabase, openLevelDbStore } from '../store/leveldb/leveldb-store.js'
 import type { Store } from '../store/store.js'
-import { Outcomes } from '../txn/outcomes.js'
 import type { Config } from './config.js'
 import { requireFree, unusableAddress } from './listen-address.js'
 import { isSelfSigned, reachableName } from './reachable-name.js'
@@ -38,53 +38,46 @@ export async function startServer(config: Config, version: string, log: Logger):
   const secrets = readSecrets(config, log)
   await requireFree(host, port)
   const made = await makeDirectory(data)
-  let database: OpenedDatabase | undefined
+  let opened: OpenedDatabase | undefined
   let store: Store | undefined
+  let database: Database | undefined
   let app: FastifyInstance | undefined
   try {
     store = await openLevelDbStore({
       directory: data,
       durability,
       cacheBytesMax,
-      onOpen: (opened) => {
-        database = opened
+      onOpen: (found) => {
+        opened = found
       },
       onEnd: (message) => log.fatal(`${message}; everything is refused from here on`),
       onClockStep: (message) => log.warn(message),
       answers: new AnswerBudget(limits),
       locksMax: limits.locksMax,
     })
-    const outcomes = new Outcomes(store, limits)
+    database = await Database.open(store, { limits, gc, onError: (message, err) => log.error({ err }, message) })
     app = await createApp({
-      ...{ store, outcomes, limits, version, durability, log, gc },
+      ...{ database, limits, version, durability, log },
       authenticate: secrets.tokens && ((token) => secrets.tokens?.grantOf(token)),
       browserGuard: config.tokenFile === undefined ? { loopbackNamesOnly: !config.insecure } : undefined,
       tls: secrets.tls,
     })
     await listen(app, host, port)
-    const collect = (): void => {
-      outcomes.collect().catch((err) => log.error({ err }, 'old outcomes of idempotency keys stay'))
-    }
-    collect() // Counts the outcomes of earlier runs.
-    const collector = setInterval(collect, IDEMPOTENCY_MS)
-    const running = { app, store }
+    const running = { app, database }
     const url = urlOf(app, secrets.tls)
     return {
       url,
       caFile: secrets.tls && isSelfSigned(secrets.tls.cert) ? config.tls?.cert : undefined,
       logStart() {
-        if (database !== undefined) logOpened(log, data, database)
+        if (opened !== undefined) logOpened(log, data, opened)
         log.info(addressOf(running.app), `listening on ${url}`)
       },
       reload: reloader(config, secrets, app, log),
-      async close() {
-        clearInterval(collector)
-        await shutDown(running)
-      },
+      close: () => shutDown(running),
     }
   } catch (error) {
     await app?.close()
-    await store?.close()
+    await (database ?? store)?.close()
     await unmakeDirectory(data, made)
     throw error
   }
@@ -139,11 +132,11 @@ function reloader(config: Config, secrets: Secrets, app: FastifyInstance, log: L
   }
 }
 
-async function shutDown({ app, store }: { app: FastifyInstance; store: Store }): Promise<void> {
+async function shutDown({ app, database }: { app: FastifyInstance; database: Database }): Promise<void> {
   const cutOff = setTimeout(() => app.server.closeAllConnections(), SHUTDOWN_GRACE_MS)
   await app.close()
   clearTimeout(cutOff)
-  await store.close()
+  await database.close()
 }
 
 function urlOf(app: FastifyInstance, tls: TlsFiles | undefined): string {

@@ -1,104 +1,47 @@
 import { randomBytes } from 'node:crypto'
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import type { Coordinator } from '../coordinator/coordinator.js'
-import type { Transaction } from '../coordinator/transaction.js'
+import type { MergedVersion, Transaction } from '../coordinator/transaction.js'
 import { Undetermined } from '../coordinator/undetermined.js'
+import type { MergedScan, ScanOrder } from '../coordinator/write-buffer.js'
 import { KvError } from '../errors/kv-error.js'
+import type { LateSignal } from '../event-loop/late-signal.js'
 import { type Limits, LOCK_WAIT_MS_DEFAULT, TXN_REMEMBERED_MS, TXNS_REMEMBERED_MAX } from '../limits.js'
 import { alreadyCommitted, belowSafePoint } from '../percolator/errors.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
+import { type Check, requireChecks } from './check.js'
 import type { Idempotency, Once } from './idempotency.js'
+import { type BeginOptions, InteractiveTransaction, type TxnState } from './interactive-transaction.js'
+import { type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 
-export interface BeginOptions {
-  readonly mode: 'optimistic' | 'pessimistic'
-  readonly isolation: 'snapshot' | 'serializable'
-  /** Milliseconds without a request after which it is rolled back. */
-  readonly ttlMs: number
-  /** Who alone may use it; undefined: anybody who knows its id. */
-  readonly owner?: string | undefined
+/** What calls that may meet locks of other transactions have in common. */
+export interface Waiting {
+  /** How long to wait for living transactions before `key_locked`. */
+  readonly lockWaitMs: number
+  /** Ends the wait. */
+  readonly signal?: LateSignal | undefined
 }
 
-/** What `GET /v1/txn/{txn}` shows. */
-export interface TxnState {
-  readonly txn: string
-  readonly startTs: Timestamp
-  readonly mode: BeginOptions['mode']
-  /** `undetermined`: the storage failed while it committed; committing again tells. */
-  readonly state: 'open' | 'committing' | 'undetermined' | 'committed' | 'rolled_back'
-  /** Keys written. */
-  readonly writes: number
-  /** 0 once it has ended. */
-  readonly expiresInMs: number
+export interface TxnKeyRequest extends Waiting {
+  readonly key: Uint8Array
 }
 
-/** A transaction that spans several requests. */
-class OpenTransaction {
-  /** Requests that change it run one after another, in order of arrival. */
-  #last: Promise<unknown> = Promise.resolve()
-  #running = 0
-  #expiresAt = 0
-  readonly #timer: NodeJS.Timeout
-  /** As counted last. */
-  bytes = 0
-
-  constructor(
-    readonly id: string,
-    readonly txn: Transaction,
-    readonly options: BeginOptions,
-    /** Ends its waits. */
-    readonly abort: AbortController,
-    onExpiry: () => void,
-  ) {
-    this.#timer = setTimeout(() => {
-      if (this.#running > 0) this.#timer.refresh()
-      else onExpiry()
-    }, options.ttlMs)
-    this.#timer.unref()
-    this.touch()
-  }
-
-  get expiresInMs(): number {
-    return Math.max(0, Math.ceil(this.#expiresAt - performance.now()))
-  }
-
-  touch(): void {
-    this.#expiresAt = performance.now() + this.options.ttlMs
-    this.#timer.refresh()
-  }
-
-  /** Alive while `body` runs, and for its TTL afterwards. */
-  async during<T>(body: () => Promise<T>): Promise<T> {
-    this.#running++
-    try {
-      return await body()
-    } finally {
-      this.#running--
-      this.touch()
-    }
-  }
-
-  inTurn<T>(body: () => Promise<T>): Promise<T> {
-    const turn = this.#last.then(body)
-    this.#last = turn.catch(() => {})
-    return turn
-  }
-
-  stopTimer(): void {
-    clearTimeout(this.#timer)
-  }
+export interface TxnWriteRequest extends TxnKeyRequest {
+  /** Conditions on the key as the transaction sees it. */
+  readonly checks?: readonly Check[] | undefined
 }
 
 type TransactionLimits = Pick<Limits, 'txnBytesMax' | 'txnsBytesMax' | 'txnsMax' | 'requestKeysMax'>
 
-/** What is remembered of a transaction that has ended. */
+/** A transaction that has ended, remembered for a while. */
 interface Ended {
   readonly state: TxnState
   readonly owner: string | undefined
   /** 0: rolled back. */
   readonly commitTs: Timestamp
-  /** Why its commit was refused: who lost that answer and commits again hears it again. */
+  /** Why its commit was refused. A client that lost the answer and commits again gets the same refusal. */
   readonly failure: unknown
   readonly forgetAt: number
 }
@@ -107,17 +50,17 @@ interface Ended {
  * The interactive transactions of this process. They live in memory: a restart forgets them, and with them their
  * writes and pessimistic locks; nothing of them is on disk before they commit.
  */
-export class OpenTransactions {
-  readonly #open = new Map<string, OpenTransaction>()
+export class InteractiveTransactions {
+  readonly #open = new Map<string, InteractiveTransaction>()
   /** In the order in which they ended. */
   readonly #ended = new Map<string, Ended>()
   readonly #store: Store
   readonly #coordinator: Coordinator
   readonly #outcomes: Outcomes
   readonly #limits: TransactionLimits
-  /** Of transactions that have no start_ts yet: it is not going to be below this. */
+  /** Lower bounds of the start_ts of transactions that are being begun. */
   readonly #beginning = new Set<{ readonly startTsMin: Timestamp }>()
-  /** That the open ones hold. */
+  /** Bytes buffered by open transactions. */
   #bytes = 0
 
   constructor(store: Store, coordinator: Coordinator, outcomes: Outcomes, limits: TransactionLimits) {
@@ -130,12 +73,12 @@ export class OpenTransactions {
   get size(): number {
     return this.#open.size
   }
-  /** What they hold in memory. */
+  /** Bytes buffered by open transactions. */
   get bytes(): number {
     return this.#bytes
   }
 
-  /** Of those that go on; the snapshots that they read. */
+  /** The snapshots that open transactions read. */
   *startTs(): Generator<Timestamp> {
     for (const { txn } of this.#open.values()) yield txn.startTs
     for (const { startTsMin } of this.#beginning) yield startTsMin
@@ -149,7 +92,7 @@ export class OpenTransactions {
     if (this.#ended.size >= TXNS_REMEMBERED_MAX)
       throw new KvError('overloaded', 'too many transactions have ended just now', {})
     this.#requireRoom()
-    // Timestamps that are handed out from now on are of this millisecond or later.
+    // Timestamps that are handed out from now on belong to this millisecond or a later one.
     const beginning = { startTsMin: timestampFromMs(physicalMs(this.#store.clock())) }
     this.#beginning.add(beginning)
     try {
@@ -172,19 +115,59 @@ export class OpenTransactions {
       signal: abort.signal,
     })
     if (txn.startTs < this.#store.safePoint) throw belowSafePoint(txn.startTs, this.#store.safePoint)
-    const open = new OpenTransaction(id, txn, options, abort, () => this.#expire(open))
+    const open = new InteractiveTransaction(id, txn, options, abort, () => this.#expire(open))
     this.#open.set(id, open)
     return { txn: id, startTs: txn.startTs }
   }
 
-  /** Runs a request that only reads; it may overlap others. @throws KvError `txn_not_found` */
-  read<T>(id: string, body: (txn: Transaction) => Promise<T>): Promise<T> {
+  // ---- Calls inside a transaction. Each may throw `txn_not_found`; those that write or lock, `overloaded`.
+
+  get(id: string, { key, lockWaitMs, signal }: TxnKeyRequest): Promise<MergedVersion | undefined> {
+    return this.#read(id, (txn) => txn.get(key, lockWaitMs, signal))
+  }
+
+  getForUpdate(id: string, { key, lockWaitMs, signal }: TxnKeyRequest): Promise<MergedVersion | undefined> {
+    return this.#write(id, (txn) => txn.getForUpdate(key, lockWaitMs, signal))
+  }
+
+  scan(id: string, request: ScanOrder & Waiting): Promise<MergedScan> {
+    return this.#read(id, (txn) => txn.scan(request, request.lockWaitMs, request.signal))
+  }
+
+  /** @throws KvError `precondition_failed` */
+  put(id: string, request: TxnWriteRequest & { readonly value: Uint8Array }): Promise<void> {
+    return this.#write(id, async (txn) => {
+      await requireConditions(txn, request)
+      await txn.put(request.key, request.value, request.lockWaitMs, request.signal)
+    })
+  }
+
+  /** @throws KvError `precondition_failed` */
+  delete(id: string, request: TxnWriteRequest): Promise<void> {
+    return this.#write(id, async (txn) => {
+      await requireConditions(txn, request)
+      await txn.delete(request.key, request.lockWaitMs, request.signal)
+    })
+  }
+
+  /** Runs several steps, of which either all writes are kept or, where one fails, none. */
+  async run(id: string, ops: readonly Op[]): Promise<OpResult[]> {
+    const read = this.#store.answers.lease()
+    try {
+      return await this.#write(id, (txn) => txn.atomically(async () => runOps(txn, ops, read)))
+    } finally {
+      read.end()
+    }
+  }
+
+  /** A call that only reads may overlap others. */
+  #read<T>(id: string, body: (txn: Transaction) => Promise<T>): Promise<T> {
     const open = this.#find(id)
     return this.#counted(open, () => body(open.txn))
   }
 
-  /** Runs a request that writes or locks, after those that came before. @throws KvError `txn_not_found`, `overloaded` */
-  write<T>(id: string, body: (txn: Transaction) => Promise<T>): Promise<T> {
+  /** A call that writes or locks runs after those that came before it. */
+  #write<T>(id: string, body: (txn: Transaction) => Promise<T>): Promise<T> {
     const open = this.#find(id)
     return this.#counted(open, () =>
       open.inTurn(() => {
@@ -194,7 +177,7 @@ export class OpenTransactions {
     )
   }
 
-  async #counted<T>(open: OpenTransaction, body: () => Promise<T>): Promise<T> {
+  async #counted<T>(open: InteractiveTransaction, body: () => Promise<T>): Promise<T> {
     try {
       return await open.during(body)
     } finally {
@@ -202,7 +185,7 @@ export class OpenTransactions {
     }
   }
 
-  #count(open: OpenTransaction, bytes: number): void {
+  #count(open: InteractiveTransaction, bytes: number): void {
     this.#bytes += bytes - open.bytes
     open.bytes = bytes
   }
@@ -213,15 +196,17 @@ export class OpenTransactions {
       throw new KvError('overloaded', `the open transactions hold over ${this.#limits.txnsBytesMax} bytes`, {})
   }
 
+  // ---- The end
+
   /**
-   * Commits; again: the same answer, for a while.
-   * @param idempotency given: the answer is stored with what is written, and replayed over restarts too.
-   * @throws KvError `txn_not_found`; what `Outcomes.once` throws, the transaction stays open then; what `Transaction.commit` throws, the transaction is rolled
-   *   back then; `storage_unavailable`: unknown, commit again to learn.
+   * Commits. For a while a repeat gets the same answer.
+   * @param idempotency given: the answer is stored in the batch of the writes, and replayed after a restart too.
+   * @throws KvError `txn_not_found`; what `Outcomes.once` throws, which leaves the transaction open; what
+   *   `Transaction.commit` throws, which rolls it back; `storage_unavailable`: committing again tells how it ended.
    */
   commit(id: string, idempotency: Idempotency | undefined): Promise<Once<{ commitTs: Timestamp }>> {
     this.#open.get(id)?.touch()
-    // Of an empty one too: after a restart it could not be run again.
+    // The outcome of an empty transaction is stored too: after a restart it could not be run again.
     return this.#outcomes.once(idempotency, idempotency?.mayWrite ? 'all' : 'nothing', async (stored) => {
       const ended = this.#ended.get(id)
       if (ended?.failure !== undefined) throw ended.failure
@@ -266,25 +251,29 @@ export class OpenTransactions {
     this.#end(open)
   }
 
-  /** To others a transaction does not exist. One that is not known belongs to nobody. @throws KvError `txn_not_found` */
+  /** For anybody but its owner a transaction does not exist. @throws KvError `txn_not_found` for another owner's. */
   requireOwner(id: string, owner: string | undefined): void {
     const found = this.#open.get(id)?.options ?? this.#ended.get(id)
     if (found !== undefined && found.owner !== owner) throw unknown()
   }
 
   /** @throws KvError `txn_not_found` */
-  state(id: string): TxnState {
-    const ended = this.#ended.get(id)
-    return ended === undefined ? stateOf(this.#find(id)) : ended.state
+  requireOpen(id: string): void {
+    this.#find(id)
   }
 
-  /** Rolls all of them back. */
+  /** @throws KvError `txn_not_found` */
+  state(id: string): TxnState {
+    return this.#ended.get(id)?.state ?? this.#find(id).state
+  }
+
+  /** Rolls back all open transactions. */
   async close(): Promise<void> {
     await Promise.allSettled([...this.#open.keys()].map((id) => this.rollback(id)))
   }
 
-  /** Its life begins anew. */
-  #find(id: string): OpenTransaction {
+  /** Restarts the idle timeout. */
+  #find(id: string): InteractiveTransaction {
     const open = this.#open.get(id)
     if (open !== undefined) {
       open.touch()
@@ -295,17 +284,17 @@ export class OpenTransactions {
     throw notFound(ended.state.startTs, ended.commitTs > 0 ? 'is committed already' : 'is rolled back')
   }
 
-  #end(open: OpenTransaction, failure?: unknown): void {
+  #end(open: InteractiveTransaction, failure?: unknown): void {
     if (!this.#open.delete(open.id)) return
     open.stopTimer()
     this.#count(open, 0)
     const now = this.#forgetEnded()
-    const state = { ...stateOf(open), expiresInMs: 0 }
+    const state = { ...open.state, expiresInMs: 0 }
     const commitTs = open.txn.commitTs ?? 0
     this.#ended.set(open.id, { state, owner: open.options.owner, commitTs, failure, forgetAt: now + TXN_REMEMBERED_MS })
   }
 
-  /** @returns the time. */
+  /** @returns the present time. */
   #forgetEnded(): number {
     const now = performance.now()
     for (const [id, { forgetAt }] of this.#ended) {
@@ -315,8 +304,8 @@ export class OpenTransactions {
     return now
   }
 
-  /** Nobody asked for so long that nobody is going to: nothing is remembered. */
-  #expire(open: OpenTransaction): void {
+  /** An expired transaction is not remembered: its client has given it up. */
+  #expire(open: InteractiveTransaction): void {
     this.#open.delete(open.id)
     this.#count(open, 0)
     open.abort.abort(notFound(open.txn.startTs, 'has expired'))
@@ -324,8 +313,12 @@ export class OpenTransactions {
   }
 }
 
-function stateOf({ id, txn, options, expiresInMs }: OpenTransaction): TxnState {
-  return { txn: id, startTs: txn.startTs, mode: options.mode, state: txn.state, writes: txn.writes, expiresInMs }
+/** Reads the key the way a write does, so that a change by others makes a conflict. @throws KvError `precondition_failed` */
+async function requireConditions(txn: Transaction, request: TxnWriteRequest): Promise<void> {
+  const { key, checks = [], lockWaitMs, signal } = request
+  if (checks.length === 0) return
+  const found = await txn.getToWrite(key, lockWaitMs, signal)
+  requireChecks(checks, () => found)
 }
 
 function notFound(startTs: Timestamp | undefined, what: string): KvError<'txn_not_found'> {

@@ -1,13 +1,20 @@
-import { pino } from 'pino'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createApp } from '../../src/http/app.js'
-import { DEFAULT_LIMITS, IDEMPOTENCY_MS } from '../../src/limits.js'
+import { IDEMPOTENCY_MS } from '../../src/limits.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import { isOutcomeExpired } from '../../src/txn/idempotency.js'
 import { withTempDir } from '../process/server-process.js'
-import { Clock, expectProblem, type Json, okBody, startServer, type TestServer, testServers } from './support.js'
+import {
+  Clock,
+  expectProblem,
+  type Json,
+  okBody,
+  serve as serveStore,
+  startServer,
+  type TestServer,
+  testServers,
+} from './support.js'
 
-type App = Awaited<ReturnType<typeof createApp>>
+type App = TestServer['app']
 type Injected = Awaited<ReturnType<App['inject']>>
 
 const jsonOf = (answer: Injected): Json => answer.json<Json>()
@@ -15,13 +22,7 @@ const jsonOf = (answer: Injected): Json => answer.json<Json>()
 /** A server on a directory, with a clock that the test steps. */
 async function serve(directory: string, clock: { ms: number }) {
   const store = await openLevelDbStore({ directory, durability: 'sync', now: () => clock.ms })
-  const app = await createApp({
-    store,
-    limits: DEFAULT_LIMITS,
-    version: '0',
-    durability: 'sync',
-    log: pino({ level: 'silent' }),
-  })
+  const { app } = await serveStore(store, directory)
   return {
     app,
     store,

@@ -1,12 +1,8 @@
 import { request as httpRequest } from 'node:http'
 import type { LightMyRequestResponse } from 'fastify'
-import { pino } from 'pino'
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { createApp } from '../../src/http/app.js'
-import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
-import { Outcomes } from '../../src/txn/outcomes.js'
-import { expectProblem, type Json, listOf, numberOf, okBody, TestServer, testServers } from './support.js'
+import { expectProblem, type Json, listOf, numberOf, okBody, serve, type TestServer, testServers } from './support.js'
 
 const startPlain = testServers()
 
@@ -595,10 +591,7 @@ describe('what becomes of pessimistic locks', () => {
     await first.app.close()
     await first.store.close()
     const store = await openLevelDbStore({ directory: first.directory, durability: 'async' })
-    const context = { store, version: '0.0.0-test', durability: 'async', log: pino({ level: 'silent' }) } as const
-    const outcomes = new Outcomes(store, DEFAULT_LIMITS)
-    const app = await createApp({ ...context, outcomes, limits: DEFAULT_LIMITS })
-    const server = new TestServer(app, store, first.directory, outcomes)
+    const server = await serve(store, first.directory)
     try {
       expect(await locksOf(server)).toEqual([])
       const lost = await prewrite(server, 10, [put('a'), put('b')], ['do', 'do'])

@@ -8,6 +8,7 @@ import { Packr } from 'msgpackr'
 import { type Logger, pino } from 'pino'
 import { afterEach, expect } from 'vitest'
 import { parseTokens } from '../../src/access/tokens.js'
+import { Database } from '../../src/database/database.js'
 import { ERRORS } from '../../src/errors/registry.js'
 import { type AppOptions, createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS, type Limits } from '../../src/limits.js'
@@ -15,7 +16,6 @@ import { AnswerBudget } from '../../src/store/answer-budget.js'
 import type { Engine } from '../../src/store/leveldb/engine/engine.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
-import { Outcomes } from '../../src/txn/outcomes.js'
 
 export type Json = Record<string, unknown>
 export type Headers = Record<string, string>
@@ -52,14 +52,17 @@ export const unpack = (bytes: Uint8Array): unknown => packr.unpack(bytes)
 export class TestServer {
   constructor(
     readonly app: FastifyInstance,
-    readonly store: Store,
+    readonly database: Database,
     readonly directory: string,
-    readonly outcomes: Outcomes,
   ) {}
+
+  get store(): Store {
+    return this.database.store
+  }
 
   /** As the server does from time to time. */
   collectOutcomes(): Promise<void> {
-    return this.outcomes.collect()
+    return this.database.collectOutcomes()
   }
 
   send(method: Method, url: string, headers: Headers = {}, payload?: string | Buffer): Promise<LightMyRequestResponse> {
@@ -117,9 +120,9 @@ export class TestServer {
 export function testServers(): (options?: StartOptions) => Promise<TestServer> {
   const running: TestServer[] = []
   afterEach(async () => {
-    for (const { app, store, directory } of running.splice(0)) {
+    for (const { app, database, directory } of running.splice(0)) {
       await app.close()
-      await store.close()
+      await database.close()
       await rm(directory, { recursive: true, force: true })
     }
   })
@@ -153,12 +156,18 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
     monotonicNow,
     ...(openEngine && { openEngine }),
   })
-  const context = { store, version: '0.0.0-test', durability: 'async', log } as const
   const known = tokens === undefined ? undefined : parseTokens(tokens)
   const authenticate = known && ((token: string) => known.grantOf(token))
-  const outcomes = new Outcomes(store, limits)
-  const app = await createApp({ ...context, outcomes, limits, authenticate, browserGuard })
-  return new TestServer(app, store, directory, outcomes)
+  return serve(store, directory, { limits, log, authenticate, browserGuard })
+}
+
+/** A server on a store that is open. */
+export async function serve(store: Store, directory: string, options: Partial<AppOptions> = {}): Promise<TestServer> {
+  const { limits = DEFAULT_LIMITS, log = pino({ level: 'silent' }) } = options
+  const onError = (message: string, err: unknown): void => log.error({ err }, message)
+  const database = await Database.open(store, { limits, onError })
+  const context = { database, limits, log, version: '0.0.0-test', durability: 'async' } as const
+  return new TestServer(await createApp({ ...options, ...context }), database, directory)
 }
 
 /** A clock that tests step. */

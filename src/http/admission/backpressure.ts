@@ -6,19 +6,19 @@ import type { AnswerBudget } from '../../store/answer-budget.js'
 import { whenOver } from '../connections/answer-end.js'
 import { LongAnswer } from '../wire/long-answer.js'
 
-/** Long answers on their way: they count until the client has taken them, and a client that takes nothing is cut off. */
-export class UntakenAnswers {
+/** Long answers count as memory until their clients have taken them. A client that takes nothing is cut off. */
+export class Backpressure {
   constructor(
     readonly budget: AnswerBudget,
     readonly stalledMsMax: number,
   ) {}
 
-  /** @param payload that is about to be sent. */
+  /** @param payload the body that is about to be sent. */
   watch({ raw }: FastifyReply, payload: unknown): void {
     const bytes = bytesOf(payload)
     if (bytes !== undefined && bytes < LONG_ANSWER_BYTES) return
     this.#cutOffIfStalled(raw)
-    if (bytes === undefined) return // A stream has no more in memory than it reads ahead.
+    if (bytes === undefined) return // A stream holds no more than it reads ahead.
     const lease = this.budget.lease()
     lease.hold(bytes)
     whenOver(raw, () => lease.end())
@@ -32,12 +32,12 @@ export class UntakenAnswers {
     else arm(raw.socket)
     raw.on('timeout', () => {
       if (raw.writableLength > 0) raw.destroy()
-      else arm(raw.socket) // It is the server that is slow.
+      else arm(raw.socket) // The server is slow, not the client.
     })
   }
 }
 
-/** In memory; undefined: it is made as it is taken. */
+/** Bytes in memory; undefined: the payload is made as the client takes it. */
 function bytesOf(payload: unknown): number | undefined {
   if (payload === undefined || payload === null) return 0
   if (typeof payload === 'string' || payload instanceof Uint8Array) return payload.length

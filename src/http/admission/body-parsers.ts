@@ -11,6 +11,13 @@ import type { Traffic } from './traffic.js'
 
 /** Shorter JSON bodies are left to `JSON.parse`, which cannot be interrupted. */
 export const JSON_AT_ONCE_BYTES_MAX = 256 * 1024
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** An empty body counts as `{}`, also where its content type says JSON, as many HTTP libraries have it. */
+    bodyMayBeEmpty?: boolean
+  }
+}
+
 const BASE64_GROWTH = 4 / 3
 /** Names of fields and ops are shorter, whatever the limits of keys and values. */
 const NAMES_BYTES_MAX = 256

@@ -1,12 +1,12 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { Limits } from '../../limits.js'
-import type { AppContext } from '../routes/context.js'
 import { requireValue } from '../wire/bytes.js'
+import type { Traffic } from './traffic.js'
 
 /** Routes whose bodies are values, whatever their content type says, a malformed one too; DELETE ignores one. */
 export function rawBodies(
   app: FastifyInstance,
-  { limits, traffic }: Pick<AppContext, 'limits' | 'traffic'>,
+  { limits, traffic }: { readonly limits: Limits; readonly traffic: Traffic },
   routes: (scope: FastifyInstance) => void,
 ): void {
   app.register(async (scope) => {

@@ -1,7 +1,4 @@
-import type { IncomingMessage } from 'node:http'
-import type { Socket } from 'node:net'
 import type { Limits } from '../../limits.js'
-import { whenOver } from '../connections/answer-end.js'
 
 /** How often Node looks for requests that take too long to arrive. */
 const CHECKS_PER_TIMEOUT = 4
@@ -22,27 +19,4 @@ export function receivingOptions({ headerBytesMax, headerMsMax, requestMsMax, id
     requestTimeout: requestMsMax,
     keepAliveTimeout: idleMsMax,
   }
-}
-
-const streaming = new WeakSet<Socket>()
-
-/** Such a request may take as long as it likes to arrive, as long as something arrives. */
-export function receiveStream(request: IncomingMessage, stalledMsMax: number): void {
-  const { socket } = request
-  let { bytesRead } = socket
-  const check = setInterval(() => {
-    const isStalled = socket.bytesRead === bytesRead && request.readableLength === 0 && !request.complete
-    if (isStalled) request.destroy()
-    bytesRead = socket.bytesRead
-  }, stalledMsMax)
-  check.unref()
-  streaming.add(socket)
-  whenOver(request, () => {
-    clearInterval(check)
-    streaming.delete(socket)
-  })
-}
-
-export function isStreaming(socket: Socket): boolean {
-  return streaming.has(socket)
 }

@@ -7,7 +7,7 @@ import type { Store } from '../../store/store.js'
 import { whenOver } from '../connections/answer-end.js'
 import { bodyOverloadOf, type Load, NO_PRESSURE, overloadOf, pressureOf, type Work } from './admission.js'
 import { ArrivingBodies } from './arriving-bodies.js'
-import { UntakenAnswers } from './backpressure.js'
+import { Backpressure } from './backpressure.js'
 import { type BodyDone, BodyReader, type BodyRoom } from './body-reader.js'
 import { type Flight, InFlight } from './in-flight.js'
 import { LoopDelay } from './loop-delay.js'
@@ -44,7 +44,7 @@ export class Traffic implements Load, BodyRoom {
   readonly #limits: Limits
   readonly #log: Logger
   readonly #loopDelay = new LoopDelay()
-  readonly #untaken: UntakenAnswers
+  readonly #backpressure: Backpressure
   #pressure = NO_PRESSURE
   #streams = 0
   #shed = 0
@@ -54,7 +54,7 @@ export class Traffic implements Load, BodyRoom {
     this.#store = store
     this.#limits = limits
     this.#log = log
-    this.#untaken = new UntakenAnswers(store.answers, limits.stalledMsMax)
+    this.#backpressure = new Backpressure(store.answers, limits.stalledMsMax)
   }
 
   get requests(): number {
@@ -96,7 +96,7 @@ export class Traffic implements Load, BodyRoom {
     })
     app.addHook('onSend', (request, reply, payload, done) => {
       request.flight?.end()
-      this.#untaken.watch(reply, payload)
+      this.#backpressure.watch(reply, payload)
       done(null, payload)
     })
     app.addHook('onClose', async () => this.#loopDelay.stop())

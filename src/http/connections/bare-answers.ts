@@ -2,11 +2,11 @@ import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } 
 import type { Socket } from 'node:net'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import type { Limits } from '../../limits.js'
-import { isStreaming } from '../admission/receiving.js'
 import { CONTENT_TYPE } from '../wire/media-type.js'
 import { problemOf } from '../wire/problem.js'
 import { toJson } from '../wire/wire.js'
 import { SAFE_HEADER_LINES } from './browser-safety.js'
+import { isStreaming } from './streaming-requests.js'
 
 /** After the last answer on a connection. */
 const LINGER_MS = 1000
@@ -46,6 +46,11 @@ export function refuseTunnels(server: Server): void {
     socket.on('error', () => {})
     endWithProblem(socket, new KvError('not_found', `there is no CONNECT ${url}`, {}))
   })
+}
+
+/** Passes over an `Expect` that means nothing here. Node would answer 417 by itself, with no problem and no headers. */
+export function ignoreExpectations(server: Server): void {
+  server.on('checkExpectation', (request, response) => server.emit('request', request, response))
 }
 
 function endWithProblem(socket: Socket, error: KvError): void {

@@ -20,9 +20,6 @@ export const SAFE_HEADER_LINES = Object.entries(SAFE_HEADERS)
   .map(([name, value]) => `${name}: ${value}\r\n`)
   .join('')
 
-/** What has an ETag may be kept by its reader, and asked about before each use. */
-export const CACHE_VERSION = 'private, no-cache'
-
 export function addSafeHeaders(reply: FastifyReply): void {
   reply.headers(SAFE_HEADERS)
 }

@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { PinState } from '../../database/database.js'
 import { invalid } from '../../errors/kv-error.js'
-import type { Pin, Pins } from '../../gc/pins.js'
 import { PIN_TTL_MS_DEFAULT } from '../../limits.js'
 import { answer } from '../wire/answer.js'
 import { decoderOf } from '../wire/decode.js'
@@ -9,7 +9,7 @@ import * as schemas from '../wire/schemas.js'
 import type { AppContext } from './context.js'
 
 /** `/v1/admin/...`: what an operator asks of a running server. */
-export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: AppContext): void {
+export function adminRoutes(app: FastifyInstance, { database, limits }: AppContext): void {
   const config = { access: 'admin', bodyMayBeEmpty: true } as const
   const ending = { ...config, work: 'ending' } as const // A collection resolves the locks that may be too many.
 
@@ -18,8 +18,7 @@ export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: A
     const { safePoint, lifeTimeMs } = await decodeGc(request)
     if (safePoint !== undefined && lifeTimeMs !== undefined)
       throw invalid('safe_point', 'give safe_point or life_time_ms, not both')
-    if (safePoint !== undefined && safePoint > store.clock()) throw invalid('safe_point', 'safe_point is in the future')
-    const run = await gc.run(safePoint ?? gc.wanted(lifeTimeMs))
+    const run = await database.collect({ safePoint, lifeTimeMs })
     return answer(request, reply, {
       safePoint: run.safePoint,
       versionsRemoved: run.versionsRemoved,
@@ -30,29 +29,27 @@ export function adminRoutes(app: FastifyInstance, { store, gc, pins, limits }: A
   const decodeCompact = decoderOf(schemas.AdminCompactBody, limits)
   app.post('/v1/admin/compact', { schema: { body: schemas.AdminCompactBody }, config }, async (request, reply) => {
     const range = rangeOf(await decodeCompact(request), 'prefix')
-    const diskBytesBefore = await store.diskBytes()
-    await store.compact(range)
-    return answer(request, reply, { diskBytesBefore, diskBytes: await store.diskBytes() })
+    return answer(request, reply, { ...(await database.compact(range)) })
   })
 
   const decodePin = decoderOf(schemas.PinBody, limits)
   app.post('/v1/admin/pins', { schema: { body: schemas.PinBody }, config }, async (request, reply) => {
     const { ts, ttlMs = PIN_TTL_MS_DEFAULT } = await decodePin(request)
-    return answer(request, reply.status(201), shown(pins, await pins.create({ ts, ttlMs })))
+    return answer(request, reply.status(201), shown(await database.createPin({ ts, ttlMs })))
   })
 
   app.get('/v1/admin/pins', { config: { access: 'admin' } }, (request, reply) =>
-    answer(request, reply, { pins: pins.list().map((pin) => shown(pins, pin)) }),
+    answer(request, reply, { pins: database.listPins().map(shown) }),
   )
 
   const decodeRenew = decoderOf(schemas.PinRenewBody, limits)
   app.put('/v1/admin/pins/:pin', { schema: { body: schemas.PinRenewBody }, config: ending }, async (request, reply) => {
     const { ttlMs = PIN_TTL_MS_DEFAULT } = await decodeRenew(request)
-    return answer(request, reply, shown(pins, await pins.renew(idOf(request), ttlMs)))
+    return answer(request, reply, shown(await database.renewPin(idOf(request), ttlMs)))
   })
 
   app.delete('/v1/admin/pins/:pin', { config: { access: 'admin', work: 'ending' } }, async (request, reply) => {
-    await pins.remove(idOf(request))
+    await database.removePin(idOf(request))
     return answer(request, reply, {})
   })
 }
@@ -61,6 +58,6 @@ function idOf(request: FastifyRequest): string {
   return (request.params as { readonly pin: string }).pin
 }
 
-function shown(pins: Pins, pin: Pin) {
-  return { pin: pin.pin, ts: pin.ts, expiresAt: new Date(pins.expiresAtMs(pin)).toISOString() }
+function shown({ pin, ts, expiresAtMs }: PinState) {
+  return { pin, ts, expiresAt: new Date(expiresAtMs).toISOString() }
 }

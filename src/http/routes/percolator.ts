@@ -1,7 +1,6 @@
 import type { Static, TSchema } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { invalid } from '../../errors/kv-error.js'
-import { collectGarbage } from '../../gc/collect-garbage.js'
 import { LOCK_TTL_MS_DEFAULT } from '../../limits.js'
 import type {
   AcquirePessimisticLockRequest,
@@ -23,7 +22,8 @@ import type { AppContext } from './context.js'
 type Body<S extends TSchema> = Decoded<Static<S>> & LockingRequest
 
 /** `POST /v1/percolator/{call}`: docs/api.md, "Percolator protocol". Each call is checked here and decided below. */
-export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppContext): void {
+export function percolatorRoutes(app: FastifyInstance, { database, limits }: AppContext): void {
+  const { store } = database
   function call<S extends TSchema>(
     name: string,
     access: Access,
@@ -89,10 +89,7 @@ export function percolatorRoutes(app: FastifyInstance, { store, limits }: AppCon
       lease.end()
     }
   })
-  call('gc', 'admin', schemas.GcBody, ({ safePoint }) => {
-    if (safePoint > store.clock()) throw invalid('safe_point', 'safe_point is in the future')
-    return collectGarbage(store, safePoint)
-  })
+  call('gc', 'admin', schemas.GcBody, ({ safePoint }) => database.gc(safePoint))
   call('mvcc_get_by_key', 'read', schemas.MvccGetByKeyBody, (body) => store.mvccGetByKey(body))
   call('mvcc_get_by_start_ts', 'read', schemas.MvccGetByStartTsBody, (body) => store.mvccGetByStartTs(body))
   call('delete_range', 'admin', schemas.DeleteRangeBody, async (body) => {

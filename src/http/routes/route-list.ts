@@ -1,5 +1,6 @@
 import type { FastifyInstance, RouteOptions } from 'fastify'
 import { invalid, KvError } from '../../errors/kv-error.js'
+import type { ErrorHandler } from '../wire/error-handler.js'
 import { splitTarget } from '../wire/key-url.js'
 
 const lists = new WeakMap<FastifyInstance, RouteOptions[]>()
@@ -16,8 +17,18 @@ export function routesOf(app: FastifyInstance): readonly RouteOptions[] {
   return lists.get(app) ?? []
 }
 
+/** Answers requests that no route takes, before their bodies are looked at. */
+export function refuseUnroutable(app: FastifyInstance, answerError: ErrorHandler): void {
+  app.setNotFoundHandler((request, reply) => {
+    answerError(unroutable(app, request.method, request.originalUrl), request, reply)
+  })
+  app.addHook('onRequest', (request, _reply, done) => {
+    done(request.is404 ? unroutable(app, request.method, request.originalUrl) : undefined)
+  })
+}
+
 /** Why nothing answers this method and target. */
-export function unroutable(app: FastifyInstance, method: string, target: string): KvError {
+function unroutable(app: FastifyInstance, method: string, target: string): KvError {
   if (target.includes('#')) return invalid('path', 'a URL ends before its #: write %23 for one in a key')
   const [path = ''] = target.split('?', 1)
   const allow = methodsAt(app, splitTarget(target).path, path)

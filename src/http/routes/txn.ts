@@ -10,7 +10,7 @@ import { isWrite, opOf } from '../wire/wire-op.js'
 import type { AppContext } from './context.js'
 
 /** `POST /v1/txn`: a whole transaction in one round trip. */
-export function txnRoutes(app: FastifyInstance, { oneShots, limits }: AppContext): void {
+export function txnRoutes(app: FastifyInstance, { database, limits }: AppContext): void {
   const decode = decoderOf(schemas.TxnBody, limits)
   app.post('/v1/txn', { schema: { body: schemas.TxnBody }, config: { access: 'read' } }, async (request, reply) => {
     const { checks = [], ops = [], isolation, maxRetries = MAX_RETRIES_DEFAULT } = await decode(request)
@@ -18,7 +18,7 @@ export function txnRoutes(app: FastifyInstance, { oneShots, limits }: AppContext
     if (ops.some(isWrite)) request.grant.requireWrite()
     const asked = { checks, ops: ops.map(opOf), isolation, maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
     const idempotency = await idempotencyOf(request, asked)
-    const outcome = await oneShots.run({ ...asked, idempotency, signal: hangUp(reply.raw) })
+    const outcome = await database.transact({ ...asked, idempotency, signal: hangUp(reply.raw) })
     return answerOutcome(request, reply, outcome, outcome.answer)
   })
 }

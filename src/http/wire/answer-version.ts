@@ -1,11 +1,13 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { asBuffer } from '../../bytes/key-text.js'
 import type { MergedVersion } from '../../coordinator/transaction.js'
-import { KvError } from '../../errors/kv-error.js'
+import { isKvError, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import type { Timestamp } from '../../timestamp.js'
-import { CACHE_VERSION } from '../connections/browser-safety.js'
 import { etagOf, preconditionsOf, readCondition } from './etag.js'
+
+/** A reader may keep an answer with an ETag, and asks about it before each use. */
+const CACHE_VERSION = 'private, no-cache'
 
 /**
  * Answers a read of one key: the value's raw bytes under its ETag (an own write of an open transaction has none yet), 304
@@ -29,8 +31,15 @@ export function answerVersion(
   return reply.header('content-type', 'application/octet-stream').send(asBuffer(value))
 }
 
+/** The error of a conditional write of one key: a failed check in the words of a failed condition, all others as they are. */
+export function conditionalWriteError(key: Uint8Array, error: unknown): unknown {
+  if (!isKvError(error, 'precondition_failed')) return error
+  const { commitTs, failedChecks } = error.fields
+  return preconditionFailed(key, commitTs, failedChecks?.[0]?.exists)
+}
+
 /** @param commitTs the key's present version; 0 when it is absent, or written by the transaction itself. */
-export function preconditionFailed(
+function preconditionFailed(
   key: Uint8Array,
   commitTs: Timestamp,
   exists = commitTs > 0,

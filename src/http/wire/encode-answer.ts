@@ -1,7 +1,7 @@
 import type { Grant } from '../../access/grant.js'
 import { snakeCase } from '../../bytes/field-names.js'
 import { LongAnswer } from './long-answer.js'
-import { isKeyField, withoutForeignKeys } from './redaction.js'
+import { isKeyField, redactKeys } from './redaction.js'
 import { listHead, mapHead, memoryOf, type Plain, toJson, toMsgpack } from './wire.js'
 
 /** An answer up to this size is encoded at once, a longer one in steps of this size as it is taken. */
@@ -49,7 +49,7 @@ export function encodeAnswer(data: Plain, format: 'json' | 'msgpack', grant: Gra
   const scoped = grant?.isScoped ? grant : undefined
   if (isLong(data))
     return new LongAnswer(joined(piecesOf(data, FORMATS[format], scoped, false), format), memoryOf(data))
-  const shown = scoped === undefined ? data : withoutForeignKeys(data, scoped)
+  const shown = scoped === undefined ? data : redactKeys(data, scoped)
   return format === 'json' ? `${toJson(shown)}\n` : toMsgpack(shown)
 }
 
@@ -85,7 +85,7 @@ function* piecesOf(
   isKey: boolean,
 ): Generator<Piece, void, void> {
   if (typeof value !== 'object' || value === null || value instanceof Uint8Array || !isLong(value)) {
-    yield format.whole(scoped === undefined ? value : withoutForeignKeys(value, scoped, isKey))
+    yield format.whole(scoped === undefined ? value : redactKeys(value, scoped, isKey))
     return
   }
   if (Array.isArray(value)) {

@@ -11,16 +11,15 @@ export function isKeyField(name: string): boolean {
 }
 
 /**
- * What a caller may see who reaches only some keys: other transactions' locks name keys that may lie elsewhere. In their
- * place stand empty ones, which no key is. None is left out: whoever asks about the rest of a transaction's keys alone
- * would come to a wrong end of it.
+ * Replaces keys that the caller's token does not reach by empty ones, which no key is: locks of other transactions may name
+ * such keys. None is left out, because a client that knew only some keys of a transaction would end it wrongly.
  */
-export function withoutForeignKeys(data: Plain, grant: Grant, isKey = false): Plain {
+export function redactKeys(data: Plain, grant: Grant, isKey = false): Plain {
   if (typeof data !== 'object' || data === null) return data
   if (data instanceof Uint8Array) return isKey && !grant.reaches(data) ? NO_KEY : data
-  if (Array.isArray(data)) return data.map((item: Plain) => withoutForeignKeys(item, grant, isKey))
+  if (Array.isArray(data)) return data.map((item: Plain) => redactKeys(item, grant, isKey))
   const shown: Record<string, Plain> = {}
   for (const [name, field] of Object.entries(data) as [string, Plain][])
-    shown[name] = withoutForeignKeys(field, grant, isKeyField(name))
+    shown[name] = redactKeys(field, grant, isKeyField(name))
   return shown
 }

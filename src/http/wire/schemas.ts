@@ -4,7 +4,7 @@ import { TIMESTAMP_MAX } from '../../timestamp.js'
 
 /**
  * One source for validation and types of request bodies. `bytes`, `zeroIsAbsent`, `distinct` (no key twice in a list: of its
- * `items`, or their `key`) and `atMost` are keywords of this server (see app.ts, decode.ts and at-most.ts). Unknown fields are refused everywhere: a misspelt option is never ignored.
+ * `items`, or their `key`) and `atMost` are keywords of this server (see validation.ts, decode.ts and at-most.ts). Unknown fields are refused everywhere: a misspelt option is never ignored.
  */
 const object = <P extends TProperties>(properties: P) => Type.Object(properties, { additionalProperties: false })
 const optional = Type.Optional

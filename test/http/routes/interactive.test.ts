@@ -1,10 +1,6 @@
 import type { LightMyRequestResponse } from 'fastify'
-import { pino } from 'pino'
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { createApp } from '../../../src/http/app.js'
-import { DEFAULT_LIMITS } from '../../../src/limits.js'
 import { openLevelDbStore } from '../../../src/store/leveldb/leveldb-store.js'
-import { Outcomes } from '../../../src/txn/outcomes.js'
 import {
   expectProblem,
   type Headers,
@@ -14,7 +10,8 @@ import {
   numberOf,
   okBody,
   pack,
-  TestServer,
+  serve,
+  type TestServer,
   testServers,
   unpack,
 } from '../support.js'
@@ -87,10 +84,7 @@ async function begin(server: TestServer, body: Json = {}): Promise<Txn> {
 async function reopen({ app, store, directory }: TestServer): Promise<TestServer> {
   await app.close()
   await store.close()
-  const again = await openLevelDbStore({ directory, durability: 'async' })
-  const context = { store: again, version: '0.0.0-test', durability: 'async', log: pino({ level: 'silent' }) } as const
-  const outcomes = new Outcomes(again, DEFAULT_LIMITS)
-  return new TestServer(await createApp({ ...context, outcomes, limits: DEFAULT_LIMITS }), again, directory, outcomes)
+  return serve(await openLevelDbStore({ directory, durability: 'async' }), directory)
 }
 
 const locksOf = async (server: TestServer): Promise<Json[]> =>

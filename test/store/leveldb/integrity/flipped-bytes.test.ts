@@ -1,10 +1,7 @@
 import { appendFile, copyFile, readdir, readFile, rename, rm, truncate, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { pino } from 'pino'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { KvError } from '../../../../src/errors/kv-error.js'
-import { createApp } from '../../../../src/http/app.js'
-import { DEFAULT_LIMITS } from '../../../../src/limits.js'
 import { DataDirectoryError } from '../../../../src/store/leveldb/data-directory-error.js'
 import { type EngineOp, openLevelDb } from '../../../../src/store/leveldb/engine/engine.js'
 import { tableFaults } from '../../../../src/store/leveldb/files/table-file.js'
@@ -14,6 +11,7 @@ import { lockKey, META_FORMAT, META_MARK, newestKey, valueKey } from '../../../.
 import { repairDirectory } from '../../../../src/store/leveldb/repair/repair-directory.js'
 import type { Store } from '../../../../src/store/store.js'
 import { Random } from '../../../anomalies/random.js'
+import { serve } from '../../../http/support.js'
 import { codeOf, del, failureOf, makeDirectory, prewriteOf, put, testStores, text, utf8, write } from '../../support.js'
 import { entriesOfEngine } from '../directory/old-format.js'
 
@@ -278,13 +276,7 @@ test('a table that is damaged while the server runs stops all that reads from it
     expect((await failureOf(call() as Promise<unknown>)).message).toBe(damage)
 
   vi.spyOn(store, 'serverRecords').mockResolvedValue(new Map()) // Read before the server serves anything.
-  const app = await createApp({
-    store,
-    limits: DEFAULT_LIMITS,
-    version: '0',
-    durability: 'sync',
-    log: pino({ level: 'silent' }),
-  })
+  const { app } = await serve(store, directory)
   const ready = await app.inject('/readyz')
   expect([ready.statusCode, ready.json().detail]).toEqual([503, damage])
   expect((await app.inject('/v1/status')).json()).toMatchObject({ writable: false, fault: damage })

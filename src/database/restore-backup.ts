@@ -1,0 +1,72 @@
+import { type BackupBlock, decodeBackup } from '../backup/backup-decoder.js'
+import { BackupError, type BackupPair, BLOCK_BYTES } from '../backup/backup-format.js'
+import { RECORD_HEAD_BYTES } from '../backup/pair-records.js'
+import { invalid, KvError } from '../errors/kv-error.js'
+import { printKey } from '../errors/print-key.js'
+import { type Limits, RESTORE_AHEAD_MS_MAX } from '../limits.js'
+import type { Store } from '../store/store.js'
+import { type Timestamp, timestampFromMs } from '../timestamp.js'
+
+export type PairLimits = Pick<Limits, 'keyBytesMax' | 'valueBytesMax'>
+
+export interface Restored {
+  readonly id: string
+  readonly ts: Timestamp
+  readonly pairs: number
+  /** Of keys and values. */
+  readonly bytes: number
+}
+
+/**
+ * Fills an empty store with the pairs of a backup.
+ * @param body the bytes of the backup.
+ * @param isAnew removes the pairs of a restore that was not completed.
+ * @throws KvError `invalid_argument`, `payload_too_large` for bytes that are no backup, or not one for this store; what
+ *   `body` and `Store.restore` throw.
+ */
+export async function restoreBackup(
+  store: Store,
+  limits: PairLimits,
+  body: AsyncIterable<Uint8Array>,
+  isAnew: boolean,
+): Promise<Restored> {
+  const longest = RECORD_HEAD_BYTES + limits.keyBytesMax + limits.valueBytesMax
+  const blocks = decodeBackup(body, { blockBytesMax: BLOCK_BYTES + longest })
+  try {
+    const first = await blocks.next()
+    if (first.done || first.value.type !== 'header') throw new Error('a backup begins with its header')
+    const { id, ts, start } = first.value.header
+    if (start !== undefined) throw invalid('body', 'this is a part that continues another backup, not one by itself')
+    if (ts > store.clock() + timestampFromMs(RESTORE_AHEAD_MS_MAX))
+      throw invalid('body', `the backup is of ts ${ts}, over a day ahead of this machine's clock`)
+    const { pairs, bytes } = await store.restore({ id, ts }, pairsOf(blocks, limits), isAnew)
+    return { id, ts, pairs, bytes }
+  } catch (error) {
+    throw error instanceof BackupError ? refused(error, limits) : error
+  } finally {
+    await blocks.return()
+  }
+}
+
+async function* pairsOf(blocks: AsyncIterable<BackupBlock>, limits: PairLimits): AsyncGenerator<readonly BackupPair[]> {
+  for await (const block of blocks) {
+    if (block.type !== 'data') continue
+    for (const pair of block.pairs) requireWithinLimits(pair, limits)
+    yield block.pairs
+  }
+}
+
+function requireWithinLimits({ key, value }: BackupPair, { keyBytesMax, valueBytesMax }: PairLimits): void {
+  const isKeyLong = key.length > keyBytesMax
+  if (!isKeyLong && value.length <= valueBytesMax) return
+  const limit = isKeyLong ? keyBytesMax : valueBytesMax
+  const what = isKeyLong ? 'a key' : `the value of ${printKey(key)}`
+  const detail = `${what} has ${(isKeyLong ? key : value).length} bytes, over this server's limit of ${limit}`
+  throw new KvError('payload_too_large', detail, { field: 'body', limit })
+}
+
+function refused({ reason, message }: BackupError, { valueBytesMax: limit }: PairLimits): KvError {
+  return reason === 'too_large'
+    ? new KvError('payload_too_large', message, { field: 'body', limit })
+    : invalid('body', message)
+}

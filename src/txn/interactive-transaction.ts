@@ -1,0 +1,84 @@
+import type { Transaction } from '../coordinator/transaction.js'
+import type { Timestamp } from '../timestamp.js'
+
+export interface BeginOptions {
+  readonly mode: 'optimistic' | 'pessimistic'
+  readonly isolation: 'snapshot' | 'serializable'
+  /** Milliseconds without a request after which the transaction is rolled back. */
+  readonly ttlMs: number
+  /** The only caller who may use it; undefined: everybody who knows its id. */
+  readonly owner?: string | undefined
+}
+
+/** The answer of `GET /v1/txn/{txn}`. */
+export interface TxnState {
+  readonly txn: string
+  readonly startTs: Timestamp
+  readonly mode: BeginOptions['mode']
+  /** `undetermined`: the storage failed during the commit; committing again tells how it ended. */
+  readonly state: 'open' | 'committing' | 'undetermined' | 'committed' | 'rolled_back'
+  /** Keys written. */
+  readonly writes: number
+  /** 0 once it has ended. */
+  readonly expiresInMs: number
+}
+
+/** A transaction that spans several requests: the order in which they run, and the idle timeout. */
+export class InteractiveTransaction {
+  /** Requests that change the transaction run one after another, in order of arrival. */
+  #last: Promise<unknown> = Promise.resolve()
+  #running = 0
+  #expiresAt = 0
+  readonly #timer: NodeJS.Timeout
+  /** Bytes that the registry last counted for this transaction. */
+  bytes = 0
+
+  constructor(
+    readonly id: string,
+    readonly txn: Transaction,
+    readonly options: BeginOptions,
+    /** Ends the waits of the transaction. */
+    readonly abort: AbortController,
+    onExpiry: () => void,
+  ) {
+    this.#timer = setTimeout(() => {
+      if (this.#running > 0) this.#timer.refresh()
+      else onExpiry()
+    }, options.ttlMs)
+    this.#timer.unref()
+    this.touch()
+  }
+
+  get state(): TxnState {
+    const { id, txn, options } = this
+    const expiresInMs = Math.max(0, Math.ceil(this.#expiresAt - performance.now()))
+    return { txn: id, startTs: txn.startTs, mode: options.mode, state: txn.state, writes: txn.writes, expiresInMs }
+  }
+
+  /** Restarts the idle timeout. */
+  touch(): void {
+    this.#expiresAt = performance.now() + this.options.ttlMs
+    this.#timer.refresh()
+  }
+
+  /** The transaction does not expire while `body` runs. */
+  async during<T>(body: () => Promise<T>): Promise<T> {
+    this.#running++
+    try {
+      return await body()
+    } finally {
+      this.#running--
+      this.touch()
+    }
+  }
+
+  inTurn<T>(body: () => Promise<T>): Promise<T> {
+    const turn = this.#last.then(body)
+    this.#last = turn.catch(() => {})
+    return turn
+  }
+
+  stopTimer(): void {
+    clearTimeout(this.#timer)
+  }
+}
