@@ -7,7 +7,7 @@ import { lockWaitTimeout } from '../../../percolator/errors.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { lockingAnswer, lockingDepthTs, lockKeys, versionsToRead } from '../../calls/lock-keys.js'
 import { reachGuard } from '../../calls/reach-guard.js'
-import type { Turn } from '../memory/lock-waits.js'
+import type { Turn } from '../../lock-waits.js'
 import { readPairs } from './reads.js'
 import type { RowStore } from './row-store.js'
 
