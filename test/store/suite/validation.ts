@@ -1,5 +1,5 @@
 import { beforeEach, expect } from 'vitest'
-import type { KeyRange } from '../../../src/percolator/api.js'
+import type { KeyRange } from '../../../src/bytes/key-range.js'
 import type { Store } from '../../../src/store/store.js'
 import { codeOf, del, failureOf, prewriteOf, put, read, START_MS, utf8, write } from '../support.js'
 import type { Contract } from './contract.js'
