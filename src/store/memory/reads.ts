@@ -1,6 +1,6 @@
 import { ENTRY_BYTES, entryCost, lockCost, pairBytes, pairCost } from '../../bytes/answer-size.js'
 import { mergedRanges } from '../../bytes/key-range.js'
-import { belowSafePoint, keyLocked, keysLocked } from '../../errors/kv-error.js'
+import type { LockInfo } from '../../errors/lock-info.js'
 import { blocksRead, get } from '../../percolator/actions/get.js'
 import { mvccGet } from '../../percolator/actions/mvcc-get.js'
 import { scanLock } from '../../percolator/actions/scan-lock.js'
@@ -9,7 +9,6 @@ import type {
   BatchGetRequest,
   GetAnswer,
   GetRequest,
-  LockInfo,
   MvccGetByStartTsRequest,
   MvccInfo,
   Pair,
@@ -20,6 +19,7 @@ import type {
   ScanRequest,
   ValidateReadsRequest,
 } from '../../percolator/api.js'
+import { belowSafePoint, keyLocked, keysLocked } from '../../percolator/errors.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { AnswerBudget, AnswerLease } from '../answer-budget.js'
 import type { MemoryRows } from './memory-rows.js'

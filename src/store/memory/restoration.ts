@@ -1,5 +1,6 @@
 import { pairBytes } from '../../bytes/answer-size.js'
-import { KvError, printKey } from '../../errors/kv-error.js'
+import { KvError } from '../../errors/kv-error.js'
+import { printKey } from '../../errors/print-key.js'
 import { SHORT_VALUE_BYTES_MAX } from '../../limits.js'
 import type { Pair } from '../../percolator/api.js'
 import type { Mutation } from '../../percolator/row.js'

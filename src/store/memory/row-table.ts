@@ -1,6 +1,6 @@
+import type { KeyRange } from '../../bytes/key-range.js'
 import { keyText } from '../../bytes/key-text.js'
 import { OrderedKeys } from '../../bytes/ordered-keys.js'
-import type { KeyRange } from '../../percolator/api.js'
 import type { Lock } from '../../percolator/lock.js'
 import type { Mutation } from '../../percolator/row.js'
 import type { WriteRecord } from '../../percolator/write.js'
