@@ -19,6 +19,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['oracle', 'coordinator', 'backup', 'access'],
   ['store'],
   ['store/calls'],
+  ['store/memory'],
   ['store/leveldb/data-directory-error.ts'],
   ['store/leveldb/files'],
   ['store/leveldb/records'],

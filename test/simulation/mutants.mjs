@@ -120,7 +120,7 @@ const MUTANTS = [
     'const version = newestPut(writes, request.startTs);',
   ],
   // Store
-  ['latches let everybody in', 'store/leveldb/memory/latches', 'if (grant.waitingFor > 0)', 'if (false)'],
+  ['latches let everybody in', 'store/latches', 'if (grant.waitingFor > 0)', 'if (false)'],
   [
     'answers go out before the write',
     'store/leveldb/engine/group-commit',

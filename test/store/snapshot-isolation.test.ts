@@ -5,13 +5,14 @@ import { isKvError, KvError } from '../../src/errors/kv-error.js'
 import type { LockInfo } from '../../src/errors/lock-info.js'
 import type { PrewriteMutation, PrewriteRequest } from '../../src/percolator/api.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
+import { openMemoryStore } from '../../src/store/memory/memory-store.js'
 import type { Store } from '../../src/store/store.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
-import { makeDirectory, TappedEngine, TestClock, text, utf8, WriteGate } from './support.js'
+import { makeDirectory, TappedEngine, TestClock, text, turn, utf8, WriteGate } from './support.js'
 
 /**
  * Random histories of several coordinators against the obvious model. Each step of a history lets one coordinator make
- * its next call, or lets the oldest held write reach LevelDB, and then waits until nothing moves any more: so a history
+ * its next call, or lets the oldest held write reach the engine, and then waits until nothing moves any more: so a history
  * is its list of choices, and a failure replays from the seed that fast-check prints.
  */
 
@@ -534,25 +535,49 @@ async function judge(history: History): Promise<void> {
 
 // ---- The test
 
-describe('snapshot isolation', () => {
-  const clock = new TestClock()
-  const tapped = new TappedEngine()
-  let directory: string
-  let store: Store
-  let gate: WriteGate
-  let runs = 0
+/** A store, and what it lets a test hold back. */
+interface Stage {
+  readonly store: Store
+  /** Absent where no write takes longer than a turn of the event loop. */
+  readonly gate: WriteGate | undefined
+  /** Fulfilled when nothing goes on any more that does not wait for the test. */
+  readonly quiet: () => Promise<void>
+  readonly close: () => Promise<void>
+}
 
-  beforeAll(async () => {
-    directory = await makeDirectory()
-    store = await openLevelDbStore({ directory, durability: 'async', now: clock.now, openEngine: tapped.open })
-    gate = new WriteGate(tapped)
-    gate.open()
-  })
-  afterAll(async () => {
+async function levelDbStage(clock: TestClock): Promise<Stage> {
+  const tapped = new TappedEngine()
+  const directory = await makeDirectory()
+  const store = await openLevelDbStore({ directory, durability: 'async', now: clock.now, openEngine: tapped.open })
+  const gate = new WriteGate(tapped)
+  gate.open()
+  const close = async (): Promise<void> => {
     gate.open()
     await store.close()
     await rm(directory, { recursive: true, force: true })
+  }
+  return { store, gate, quiet: () => tapped.quiet(), close }
+}
+
+async function memoryStage(clock: TestClock): Promise<Stage> {
+  const store = await openMemoryStore({ now: clock.now })
+  return { store, gate: undefined, quiet: turn, close: () => store.close() }
+}
+
+const STAGES: readonly (readonly [name: string, open: (clock: TestClock) => Promise<Stage>])[] = [
+  ['leveldb', levelDbStage],
+  ['memory', memoryStage],
+]
+
+describe.each(STAGES)('snapshot isolation: %s', (_, openStage) => {
+  const clock = new TestClock()
+  let stage: Stage
+  let runs = 0
+
+  beforeAll(async () => {
+    stage = await openStage(clock)
   })
+  afterAll(() => stage.close())
 
   /** Lets everybody run to the end, one step a choice; after the last choice in turn. */
   async function play(history: History, running: Promise<unknown>[], steps: readonly number[]): Promise<void> {
@@ -566,21 +591,21 @@ describe('snapshot isolation', () => {
           left--
         },
       )
-    await tapped.quiet()
+    await stage.quiet()
     for (let step = 0; left > 0 && failure === undefined; step++) {
       const choice = steps[step] ?? step * 7
       if (choice % 5 === 0) clock.ms += choice % 50 === 0 ? 20 : 1
       // Every third step two things begin at once, so that calls also overlap while they read.
       for (let pick = choice, begun = choice % 3 === 0 ? 0 : 1; begun < 2; begun++, pick = Math.floor(pick / 7)) {
         const { ready } = history
-        const options = ready.length + (gate.held > 0 ? 1 : 0)
+        const options = ready.length + ((stage.gate?.held ?? 0) > 0 ? 1 : 0)
         if (options === 0 && begun === 1 && choice % 3 === 0) break
         expect(options, 'a call waits for nobody').toBeGreaterThan(0)
         const picked = pick % options
         if (picked < ready.length) history.pick(picked)
-        else gate.release()
+        else stage.gate?.release()
       }
-      await tapped.quiet()
+      await stage.quiet()
       expect(step, 'the history ends').toBeLessThan(5000)
     }
     if (failure !== undefined) throw failure.error
@@ -589,8 +614,8 @@ describe('snapshot isolation', () => {
   test('property: random concurrent histories, with clients that stop at any point', async () => {
     await fc.assert(
       fc.asyncProperty(clients, choices, async (programs, steps) => {
-        const history = new History(store, `run${String(runs++).padStart(6, '0')}/`)
-        gate.shut()
+        const history = new History(stage.store, `run${String(runs++).padStart(6, '0')}/`)
+        stage.gate?.shut()
         try {
           const coordinators = programs.map((_, client) => new Coordinator(history, client))
           await play(
@@ -601,8 +626,8 @@ describe('snapshot isolation', () => {
           clock.ms += 1000
           await play(history, [new Coordinator(history, 0).finish()], [])
         } finally {
-          gate.open()
-          await tapped.quiet()
+          stage.gate?.open()
+          await stage.quiet()
         }
         await judge(history)
       }),

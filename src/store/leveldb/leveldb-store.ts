@@ -2,6 +2,7 @@ import { CACHE_BYTES_DEFAULT, CLOCK_MS_MAX, DEFAULT_LIMITS } from '../../limits.
 import { Clock } from '../../oracle/clock.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
+import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import type { Capabilities, RestoreProgress, Store } from '../store.js'
 import { DataDirectoryError } from './data-directory-error.js'
@@ -14,7 +15,7 @@ import { startScrub } from './integrity/scrub.js'
 import { META_SAFE_POINT } from './records/keyspace.js'
 import { Collection } from './rows/collection.js'
 import { compact, diskBytes } from './rows/compaction.js'
-import { PessimisticLocks } from './rows/pessimistic-locks.js'
+import { LevelDbLockingRows } from './rows/locking-rows.js'
 import { ReadValidation } from './rows/read-validation.js'
 import { Reads } from './rows/reads.js'
 import { Restoration } from './rows/restoration.js'
@@ -151,7 +152,7 @@ class LevelDbStore implements Store {
     this.#validation = new ReadValidation(rows)
     this.#calls = new WriteCalls(rows, (request) => this.#validation.validate(request))
     this.#prewriteExclusive = (request, outcomeOf) => this.#calls.prewrite(request, outcomeOf, true)
-    this.#pessimistic = new PessimisticLocks(rows, locksMax)
+    this.#pessimistic = new PessimisticLocks(new LevelDbLockingRows(rows), locksMax)
     this.#outcomes = new StoredOutcomes(rows)
     this.#collection = new Collection(rows)
     this.#serverRecords = new ServerRecords(rows)

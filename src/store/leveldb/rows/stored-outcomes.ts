@@ -1,7 +1,7 @@
 import { keyText } from '../../../bytes/key-text.js'
+import { Latches } from '../../latches.js'
 import type { StoredOutcome } from '../../store.js'
 import { type EngineOp, pagesOf } from '../engine/engine.js'
-import { Latches } from '../memory/latches.js'
 import { keyOfOutcome, OUTCOME_RANGE, outcomeKey } from '../records/keyspace.js'
 import { outcomeOp } from './engine-ops.js'
 import { PAGE, type RowStore } from './row-store.js'

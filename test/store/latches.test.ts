@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { Latches } from '../../../../src/store/leveldb/memory/latches.js'
-import { deferred, turn, watch } from '../../support.js'
+import { Latches } from '../../src/store/latches.js'
+import { deferred, turn, watch } from './support.js'
 
 /** A hold that lasts until the test ends it, and says when it began. */
 function holdOf(latches: Latches, log: string[], name: string, keys: readonly string[]) {

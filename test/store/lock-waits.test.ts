@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { KvError } from '../../../../src/errors/kv-error.js'
-import { type LockWaitOptions, LockWaits, type Turn } from '../../../../src/store/leveldb/memory/lock-waits.js'
-import type { Timestamp } from '../../../../src/timestamp.js'
-import { text, turn, utf8 } from '../../support.js'
+import { KvError } from '../../src/errors/kv-error.js'
+import { type LockWaitOptions, LockWaits, type Turn } from '../../src/store/lock-waits.js'
+import type { Timestamp } from '../../src/timestamp.js'
+import { text, turn, utf8 } from './support.js'
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })

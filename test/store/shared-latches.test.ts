@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { Latches } from '../../../../src/store/leveldb/memory/latches.js'
-import { codeOf, type Deferred, deferred, prewriteOf, put, testStores, turn, utf8, watch } from '../../support.js'
+import { Latches } from '../../src/store/latches.js'
+import { codeOf, type Deferred, deferred, prewriteOf, put, testStores, turn, utf8, watch } from './support.js'
 
 const stores = testStores()
 

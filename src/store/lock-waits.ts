@@ -1,9 +1,9 @@
-import { keyText } from '../../../bytes/key-text.js'
-import { KvError } from '../../../errors/kv-error.js'
-import { printKey } from '../../../errors/print-key.js'
-import type { WaitForEntry } from '../../../errors/registry.js'
-import { TIMER_MS_MAX } from '../../../limits.js'
-import type { Timestamp } from '../../../timestamp.js'
+import { keyText } from '../bytes/key-text.js'
+import { KvError } from '../errors/kv-error.js'
+import { printKey } from '../errors/print-key.js'
+import type { WaitForEntry } from '../errors/registry.js'
+import { TIMER_MS_MAX } from '../limits.js'
+import type { Timestamp } from '../timestamp.js'
 
 /** TiKV's default of `pessimistic-txn.wake-up-delay-duration`. */
 const WAKE_UP_DELAY_MS = 20

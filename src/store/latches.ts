@@ -1,5 +1,5 @@
-import { laterTurn } from '../../../event-loop/slices.js'
-import { KEYS_PER_TURN } from '../../../limits.js'
+import { laterTurn } from '../event-loop/slices.js'
+import { KEYS_PER_TURN } from '../limits.js'
 
 /** A request that holds the latches of its keys, or waits for some. */
 interface Holder {

@@ -1,0 +1,60 @@
+import { keyText } from '../../../bytes/key-text.js'
+import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../../percolator/api.js'
+import type { Timestamp } from '../../../timestamp.js'
+import { lockingAnswer, lockingDepthTs, lockKeys, versionsToRead } from '../../calls/lock-keys.js'
+import type { IsClaimed, LockingRows, OnBusy } from '../../calls/pessimistic-locks.js'
+import { reachGuard } from '../../calls/reach-guard.js'
+import type { LockWaits } from '../../lock-waits.js'
+import { readPairs } from './reads.js'
+import type { RowStore } from './row-store.js'
+
+/**
+ * Pessimistic locks on the rows of a LevelDB. They stand in memory alone, as in TiKV: a prewrite makes do without one that
+ * a crash took.
+ */
+export class LevelDbLockingRows implements LockingRows {
+  readonly #rows: RowStore
+
+  constructor(rows: RowStore) {
+    this.#rows = rows
+  }
+
+  get waits(): LockWaits {
+    return this.#rows.waits
+  }
+  get lockCount(): number {
+    return this.#rows.locks.size
+  }
+  observeRead(ts: Timestamp): undefined | Promise<void> {
+    return this.#rows.observeRead(ts)
+  }
+  holderOf(key: Uint8Array): Timestamp | undefined {
+    return this.#rows.locks.get(key)?.lock.startTs
+  }
+  isLockPending(key: Uint8Array): boolean {
+    return this.#rows.locks.get(key)?.pending !== undefined
+  }
+
+  lock<T>(request: AcquirePessimisticLockRequest, isClaimed: IsClaimed, onBusy: OnBusy<T>) {
+    const keys = request.keys.map(keyText)
+    return this.#rows.guard(() => this.#rows.latches.hold(keys, () => this.#lockLatched(request, isClaimed, onBusy)))
+  }
+
+  async #lockLatched<T>(
+    request: AcquirePessimisticLockRequest,
+    isClaimed: IsClaimed,
+    onBusy: OnBusy<T>,
+  ): Promise<AcquirePessimisticLockAnswer | T> {
+    const { keys, startTs, reaches } = request
+    const requireReach = reaches && (await reachGuard(this.#rows, keys, startTs, reaches))
+    const rows = await this.#rows.readRows(keys, lockingDepthTs(request), 'data')
+    // One turn of the event loop from here to the published locks, or to the place in the queue.
+    const locking = lockKeys(this.#rows, rows, request, isClaimed)
+    if (locking.kind === 'busy') return onBusy(locking.key, locking.error)
+    requireReach?.(locking.mutations, rows)
+    await this.#rows.apply(locking.mutations)
+    this.#rows.waits.acquired(startTs)
+    const read = await readPairs(this.#rows.engine, versionsToRead(locking.keys, request))
+    return lockingAnswer(locking.keys, read, request)
+  }
+}

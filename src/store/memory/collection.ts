@@ -1,0 +1,61 @@
+import { keyText } from '../../bytes/key-text.js'
+import { gc } from '../../percolator/actions/gc.js'
+import type { Timestamp } from '../../timestamp.js'
+import type { Pace } from '../store.js'
+import type { MemoryRows } from './memory-rows.js'
+
+/** Rows of a step of a collection. */
+const STEP_ROWS = 256
+
+/** Removes what nobody can read any more, and what nobody wants. */
+export class Collection {
+  readonly #rows: MemoryRows
+
+  constructor(rows: MemoryRows) {
+    this.#rows = rows
+  }
+
+  async raiseSafePoint(safePoint: Timestamp): Promise<Timestamp> {
+    this.#rows.requireAvailable()
+    this.#rows.safePoint = Math.max(this.#rows.safePoint, safePoint)
+    return this.#rows.safePoint
+  }
+
+  async collect(safePoint: Timestamp, pace?: Pace): Promise<number> {
+    await this.raiseSafePoint(safePoint)
+    let removed = 0
+    let start: Uint8Array | undefined
+    for (let isEnd = false; !isEnd && !pace?.signal?.aborted; ) {
+      const begin = performance.now()
+      this.#rows.requireAvailable()
+      const step = this.#step(start)
+      isEnd = step.length < STEP_ROWS
+      for (const key of step) {
+        const answer = gc(this.#rows.viewOf(key), safePoint)
+        this.#rows.apply(answer.mutations)
+        removed += answer.removed
+      }
+      const last = step.at(-1)
+      start = last && Buffer.concat([last, Buffer.of(0)])
+      await pace?.pause(performance.now() - begin)
+    }
+    return removed
+  }
+
+  #step(start: Uint8Array | undefined): Uint8Array[] {
+    const keys: Uint8Array[] = []
+    for (const { key } of this.#rows.table.range({ start })) if (keys.push(key) === STEP_ROWS) break
+    return keys
+  }
+
+  async deleteRange(range: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
+    this.#rows.requireAvailable()
+    const keys = [...this.#rows.table.range(range)].map(({ key }) => key)
+    await this.#rows.latches.hold(keys.map(keyText), async () => {
+      for (const key of keys) {
+        this.#rows.table.delete(key)
+        this.#rows.waits.released(key)
+      }
+    })
+  }
+}

@@ -1,0 +1,208 @@
+import { keyText } from '../../bytes/key-text.js'
+import { KvError } from '../../errors/kv-error.js'
+import type { LockInfo } from '../../errors/lock-info.js'
+import { SHORT_VALUE_BYTES_MAX } from '../../limits.js'
+import type { Clock } from '../../oracle/clock.js'
+import { Oracle } from '../../oracle/oracle.js'
+import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../percolator/api.js'
+import { belowSafePoint } from '../../percolator/errors.js'
+import type { Lock } from '../../percolator/lock.js'
+import { lockInfo } from '../../percolator/lock-info.js'
+import type { Mutation, RowView } from '../../percolator/row.js'
+import type { WriteRecord } from '../../percolator/write.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
+import { lockingAnswer, lockKeys, versionsToRead } from '../calls/lock-keys.js'
+import type { IsClaimed, LockingRows, OnBusy } from '../calls/pessimistic-locks.js'
+import { reachGuard } from '../calls/reach-guard.js'
+import type { Change, RowAccess } from '../calls/row-access.js'
+import { Latches } from '../latches.js'
+import { LockAges } from '../lock-ages.js'
+import { LockWaits } from '../lock-waits.js'
+import type { RestoreProgress, StoredOutcome } from '../store.js'
+import { RowTable, valueOfPut } from './row-table.js'
+
+/**
+ * Rows in memory. A change reads, decides and writes in one turn of the event loop, and a read takes one turn as well, so
+ * neither meets half of the other. Latches are there for `exclusive`, and for the one change that waits between deciding
+ * and writing: a 1PC commit whose reads are validated.
+ */
+export class MemoryRows implements RowAccess, LockingRows {
+  readonly shortValueBytesMax = SHORT_VALUE_BYTES_MAX
+  readonly table = new RowTable()
+  readonly latches = new Latches()
+  readonly waits = new LockWaits((key) => this.holderOf(key))
+  readonly ages: LockAges
+  readonly oracle: Oracle
+  maxTs: Timestamp = 0
+  safePoint: Timestamp = 0
+  /** Upper bound of every commit_ts. */
+  newestWrite: Timestamp = 0
+  /** A restore has begun and is not complete: all other calls are refused. */
+  restoring: RestoreProgress | undefined
+  isClosed = false
+  readonly #putOutcome: (outcome: StoredOutcome) => void
+  /** A 1PC commit that has its commit_ts, and is not written yet. Reads wait for it, and other changes. */
+  #validated: Promise<void> | undefined
+
+  constructor(clock: Clock, putOutcome: (outcome: StoredOutcome) => void) {
+    this.ages = new LockAges(clock)
+    this.oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
+    this.#putOutcome = putOutcome
+  }
+
+  // ---- Timestamps
+
+  get lastTs(): Timestamp {
+    return this.oracle.last
+  }
+  now(): Timestamp {
+    return this.oracle.now()
+  }
+  jumpedSince(ts: Timestamp): number {
+    return this.ages.jumpedSince(ts)
+  }
+  observe(ts: Timestamp): undefined | Promise<void> {
+    return this.oracle.observe(ts)
+  }
+  observeRead(ts: Timestamp): undefined | Promise<void> {
+    const raise = (): void => {
+      this.maxTs = Math.max(this.maxTs, Math.min(ts, this.oracle.last))
+    }
+    const observed = this.oracle.observe(ts)
+    if (observed !== undefined) return observed.then(raise)
+    raise()
+    return undefined
+  }
+
+  // ---- Admission
+
+  /** @throws KvError `storage_unavailable` */
+  requireAvailable(): void {
+    if (this.isClosed) throw new KvError('storage_unavailable', 'the store is closed', {})
+    if (this.restoring !== undefined)
+      throw new KvError('storage_unavailable', 'a restore is not complete: it is under way, or has to be continued', {})
+  }
+
+  /** From here on nobody commits at or below `ts` what the caller, who must read in the same turn, does not see. */
+  async admitRead(ts: Timestamp): Promise<void> {
+    this.requireReadable(ts)
+    const observed = ts === TIMESTAMP_MAX || ts <= this.maxTs ? undefined : this.observeRead(ts)
+    if (observed !== undefined) await observed
+    while (this.#validated !== undefined) await this.#validated
+    this.requireReadable(ts)
+  }
+
+  requireReadable(ts: Timestamp): void {
+    this.requireAvailable()
+    if (ts < this.safePoint) throw belowSafePoint(ts, this.safePoint)
+  }
+
+  // ---- Rows
+
+  /** The whole history, whatever depth a change asks for: an action must not mind more. */
+  viewOf(key: Uint8Array): RowView {
+    const row = this.table.get(key)
+    return { key, lock: row?.lock && this.ages.seen(row.lock), writes: row?.writes ?? [] }
+  }
+
+  lockOf(key: Uint8Array): Lock | undefined {
+    return this.table.get(key)?.lock
+  }
+
+  get lockCount(): number {
+    return this.table.lockCount
+  }
+  holderOf(key: Uint8Array): Timestamp | undefined {
+    return this.table.get(key)?.lock?.startTs
+  }
+  isLockPending(): boolean {
+    return false
+  }
+
+  async historyOf(key: Uint8Array): Promise<readonly WriteRecord[]> {
+    return this.table.get(key)?.writes ?? []
+  }
+
+  /** Of a row that is locked. */
+  infoOf(key: Uint8Array, lock: Lock): LockInfo {
+    this.oracle.now() // The caller asks for the time next, and must not learn of a jump of the clock only then.
+    return lockInfo(key, this.ages.seen(lock))
+  }
+
+  async lockedBy(txns: ReadonlySet<Timestamp>): Promise<ReadonlyMap<Timestamp, readonly Uint8Array[]>> {
+    this.requireAvailable()
+    const found = new Map<Timestamp, Uint8Array[]>()
+    for (const { key, lock } of this.table.range({})) {
+      if (lock === undefined || !txns.has(lock.startTs)) continue
+      const keys = found.get(lock.startTs)
+      if (keys === undefined) found.set(lock.startTs, [key])
+      else keys.push(key)
+    }
+    return found
+  }
+
+  // ---- Changes
+
+  update<T>(change: Change<T>): Promise<T> {
+    if (change.isExclusive) return this.#updateLatched(change)
+    return this.latches.hold(change.keys.map(keyText), () => this.#updateLatched(change))
+  }
+
+  async #updateLatched<T>({ keys, startTs, readTs, decide, reaches }: Change<T>): Promise<T> {
+    if (readTs !== undefined) await this.observeRead(readTs)
+    const requireReach = reaches && (await reachGuard(this, keys, startTs, reaches))
+    while (this.#validated !== undefined) await this.#validated
+    this.requireAvailable()
+    this.oracle.now() // A jump of the clock that is noticed later would count once more.
+    const rows = keys.map((key) => this.viewOf(key))
+    const decision = decide(rows)
+    if (!decision.ok) throw decision.error
+    const { mutations, validate, outcome, observed, value } = decision
+    requireReach?.(mutations, rows)
+    if (validate !== undefined) await this.#holdingReads(validate, () => this.apply(mutations, outcome))
+    else this.apply(mutations, outcome)
+    this.waits.acquired(startTs)
+    await observed
+    return value
+  }
+
+  async #holdingReads(validate: () => Promise<void>, write: () => void): Promise<void> {
+    const validated = validate().then(write)
+    this.#validated = validated.catch(() => {})
+    try {
+      await validated
+    } finally {
+      this.#validated = undefined
+    }
+  }
+
+  lock<T>(request: AcquirePessimisticLockRequest, isClaimed: IsClaimed, onBusy: OnBusy<T>) {
+    return this.latches.hold(request.keys.map(keyText), async (): Promise<AcquirePessimisticLockAnswer | T> => {
+      const { keys, startTs, reaches } = request
+      const requireReach = reaches && (await reachGuard(this, keys, startTs, reaches))
+      this.requireAvailable()
+      const rows = keys.map((key) => this.viewOf(key))
+      const locking = lockKeys(this, rows, request, isClaimed)
+      if (locking.kind === 'busy') return onBusy(locking.key, locking.error)
+      requireReach?.(locking.mutations, rows)
+      this.apply(locking.mutations)
+      this.waits.acquired(startTs)
+      const read = versionsToRead(locking.keys, request).map(({ key, write }) => ({
+        key,
+        value: valueOfPut(this.table.get(key), write),
+        commitTs: write.commitTs,
+      }))
+      return lockingAnswer(locking.keys, read, request)
+    })
+  }
+
+  apply(mutations: readonly Mutation[], outcome?: StoredOutcome): void {
+    if (mutations.length === 0) return
+    this.requireAvailable()
+    this.table.apply(mutations.map((mutation) => this.ages.kept(mutation)))
+    if (outcome !== undefined) this.#putOutcome(outcome)
+    for (const mutation of mutations)
+      if (mutation.type === 'put-write') this.newestWrite = Math.max(this.newestWrite, mutation.write.commitTs)
+      else if (mutation.type === 'delete-lock') this.waits.released(mutation.key)
+  }
+}

@@ -1,0 +1,175 @@
+import { randomBytes } from 'node:crypto'
+import { KvError } from '../../errors/kv-error.js'
+import { DEFAULT_LIMITS } from '../../limits.js'
+import { Clock, type ClockOptions } from '../../oracle/clock.js'
+import { type Timestamp, timestampFromMs } from '../../timestamp.js'
+import { AnswerBudget } from '../answer-budget.js'
+import { PessimisticLocks } from '../calls/pessimistic-locks.js'
+import { WriteCalls } from '../calls/write-calls.js'
+import type { Capabilities, RestoreProgress, Store } from '../store.js'
+import { Collection } from './collection.js'
+import { MemoryRows } from './memory-rows.js'
+import { Reads } from './reads.js'
+import { Records } from './records.js'
+import { Restoration } from './restoration.js'
+
+export interface MemoryStoreOptions extends Pick<ClockOptions, 'now' | 'monotonicNow' | 'onStep'> {
+  readonly answers?: AnswerBudget | undefined
+  readonly locksMax?: number | undefined
+}
+
+const CAPABILITIES: Capabilities = {
+  onePhaseCommit: true,
+  asyncCommit: true,
+  atomicRequests: true,
+  deadlocks: 'detected',
+  restore: true,
+  compact: true,
+  lockCount: true,
+}
+/** Not a key: keys have no character above U+00FF. */
+const ALONE_LATCH = '\u0100'
+
+/**
+ * Percolator on a sorted map: the shortest reading of the contract. Nothing is kept once it is closed. Long reads and
+ * large requests take one turn of the event loop, however long that is.
+ */
+export async function openMemoryStore(options: MemoryStoreOptions = {}): Promise<Store> {
+  const store = new MemoryStore(options)
+  await store.tso(1)
+  return store
+}
+
+class MemoryStore implements Store {
+  readonly name = 'memory'
+  readonly capabilities = CAPABILITIES
+  readonly isWritable = true
+  readonly writeQueue = { batches: 0, bytes: 0 }
+  readonly cursorSecret: Uint8Array = randomBytes(32)
+  readonly answers: AnswerBudget
+  readonly #clock: Clock
+  readonly #records = new Records()
+  readonly #rows: MemoryRows
+  readonly #reads: Reads
+  readonly #calls: WriteCalls
+  readonly #pessimistic: PessimisticLocks
+  readonly #collection: Collection
+  readonly #restoration: Restoration
+
+  constructor({ answers, locksMax = DEFAULT_LIMITS.locksMax, ...clock }: MemoryStoreOptions) {
+    this.answers = answers ?? new AnswerBudget(DEFAULT_LIMITS)
+    this.#clock = new Clock(clock)
+    this.#rows = new MemoryRows(this.#clock, (outcome) => this.#records.putOutcome(outcome))
+    this.#reads = new Reads(this.#rows, this.answers)
+    this.#calls = new WriteCalls(this.#rows, (request) => this.#reads.validateNow(request))
+    this.#pessimistic = new PessimisticLocks(this.#rows, locksMax)
+    this.#collection = new Collection(this.#rows)
+    this.#restoration = new Restoration(this.#rows)
+  }
+
+  get safePoint(): Timestamp {
+    return this.#rows.safePoint
+  }
+  get lockCount(): number {
+    return this.#rows.lockCount
+  }
+  get fault(): string | undefined {
+    return this.#rows.isClosed ? 'closed' : undefined
+  }
+  get restoring(): RestoreProgress | undefined {
+    return this.#rows.restoring
+  }
+  probe(): boolean {
+    return this.fault === undefined && this.restoring === undefined
+  }
+
+  clock(): Timestamp {
+    return this.#rows.oracle.clock()
+  }
+  now(): Timestamp {
+    return this.#rows.now()
+  }
+  ago(ms: number): Timestamp {
+    return timestampFromMs(this.#clock.ago(ms))
+  }
+  steadyMs(): number {
+    return this.#clock.steadyMs()
+  }
+  tso(count: number): Timestamp | Promise<Timestamp> {
+    return this.#rows.oracle.next(count)
+  }
+  tsoForClient(count: number): Promise<Timestamp> {
+    return this.#rows.oracle.nextForClient(count)
+  }
+  readTs(): Timestamp | Promise<Timestamp> {
+    return this.tso(1)
+  }
+
+  get isWrittenAhead(): boolean {
+    return this.#rows.newestWrite > this.#rows.lastTs
+  }
+  async newestAhead(keys: Iterable<Uint8Array>): Promise<Timestamp> {
+    let newest = 0
+    for (const key of keys) newest = Math.max(newest, this.#rows.table.get(key)?.writes[0]?.commitTs ?? 0)
+    return newest > this.#rows.lastTs ? newest : 0
+  }
+
+  known(): undefined {
+    return undefined
+  }
+  readonly get: Store['get'] = (request) => this.#reads.get(request)
+  readonly batchGet: Store['batchGet'] = (request) => this.#reads.batchGet(request)
+  readonly scan: Store['scan'] = (request) => this.#reads.scan(request)
+  readonly scanLock: Store['scanLock'] = (request, lease) => this.#reads.scanLock(request, lease)
+  readonly mvccGetByKey: Store['mvccGetByKey'] = (request) => this.#reads.mvccGetByKey(request)
+  readonly mvccGetByStartTs: Store['mvccGetByStartTs'] = (request) => this.#reads.mvccGetByStartTs(request)
+  readonly validateReads: Store['validateReads'] = (request) => this.#reads.validateReads(request)
+
+  readonly prewrite: Store['prewrite'] = (request, outcomeOf) => this.#calls.prewrite(request, outcomeOf)
+  readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
+  readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)
+  readonly cleanup: Store['cleanup'] = (request) => this.#calls.cleanup(request)
+  readonly checkTxnStatus: Store['checkTxnStatus'] = (request) => this.#calls.checkTxnStatus(request)
+  readonly checkSecondaryLocks: Store['checkSecondaryLocks'] = (request) => this.#calls.checkSecondaryLocks(request)
+  readonly txnHeartBeat: Store['txnHeartBeat'] = (request) => this.#calls.txnHeartBeat(request)
+  readonly resolveLock: Store['resolveLock'] = (request) => this.#calls.resolveLock(request)
+  readonly acquirePessimisticLock: Store['acquirePessimisticLock'] = (request) => this.#pessimistic.acquire(request)
+  readonly pessimisticRollback: Store['pessimisticRollback'] = (request) => this.#calls.pessimisticRollback(request)
+
+  readonly exclusive: Store['exclusive'] = ({ written, read, isAlone }, body) => {
+    const held = isAlone ? [...written, ALONE_LATCH] : written
+    const prewrite: Store['prewrite'] = (request, outcomeOf) => this.#calls.prewrite(request, outcomeOf, true)
+    return this.#rows.latches.hold(held, () => body(prewrite), read)
+  }
+
+  readonly once: Store['once'] = (key, body) => this.#records.once(key, body)
+  async outcome(key: Uint8Array, isExpired: (record: Uint8Array) => boolean = () => false) {
+    this.#rows.requireAvailable()
+    return this.#records.outcome(key, isExpired)
+  }
+  readonly putOutcome: Store['putOutcome'] = async (outcome) => {
+    this.#rows.requireAvailable()
+    this.#records.putOutcome(outcome)
+  }
+  readonly collectOutcomes: Store['collectOutcomes'] = async (isExpired) => this.#records.collectOutcomes(isExpired)
+  readonly serverRecords: Store['serverRecords'] = async (prefix) => this.#records.serverRecords(prefix)
+  readonly putServerRecord: Store['putServerRecord'] = async (name, record) =>
+    this.#records.putServerRecord(name, record)
+
+  readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint) => this.#collection.raiseSafePoint(safePoint)
+  readonly collect: Store['collect'] = (safePoint, pace) => this.#collection.collect(safePoint, pace)
+  readonly deleteRange: Store['deleteRange'] = (range) => this.#collection.deleteRange(range)
+  readonly restore: Store['restore'] = (source, blocks, isAnew) => this.#restoration.restore(source, blocks, isAnew)
+  /** What is removed takes no space. */
+  async compact(): Promise<void> {
+    this.#rows.requireAvailable()
+  }
+  async diskBytes(): Promise<number> {
+    return 0
+  }
+
+  async close(): Promise<void> {
+    this.#rows.isClosed = true
+    this.#rows.waits.close(new KvError('storage_unavailable', 'the store is closed', {}))
+  }
+}

@@ -1,0 +1,87 @@
+import { pairBytes } from '../../bytes/answer-size.js'
+import { KvError } from '../../errors/kv-error.js'
+import { printKey } from '../../errors/print-key.js'
+import { SHORT_VALUE_BYTES_MAX } from '../../limits.js'
+import type { Pair } from '../../percolator/api.js'
+import type { Mutation } from '../../percolator/row.js'
+import type { RestoreProgress, RestoreSource, Store } from '../store.js'
+import type { MemoryRows } from './memory-rows.js'
+
+/** Fills an empty store with pairs as they were. All other calls are refused meanwhile. */
+export class Restoration {
+  readonly #rows: MemoryRows
+  #isRunning = false
+
+  constructor(rows: MemoryRows) {
+    this.#rows = rows
+  }
+
+  async restore(
+    source: RestoreSource,
+    blocks: Parameters<Store['restore']>[1],
+    isAnew: boolean,
+  ): Promise<RestoreProgress> {
+    if (this.#isRunning) throw new KvError('storage_unavailable', 'another restore is running', {})
+    this.#isRunning = true
+    try {
+      let progress: RestoreProgress | undefined
+      for await (const pairs of blocks) {
+        progress = this.#put(pairs, progress ?? this.#begin(source, isAnew))
+        await this.#rows.oracle.passBy(source.ts)
+      }
+      progress ??= this.#begin(source, isAnew)
+      await this.#rows.oracle.passBy(source.ts)
+      const safePoint = await this.#rows.oracle.next()
+      this.#rows.safePoint = safePoint
+      this.#rows.restoring = undefined
+      return progress
+    } finally {
+      this.#isRunning = false
+    }
+  }
+
+  #begin(source: RestoreSource, isAnew: boolean): RestoreProgress {
+    const { restoring, table } = this.#rows
+    if (restoring === undefined) this.#rows.requireAvailable()
+    if (restoring !== undefined && isAnew) table.clear()
+    else if (restoring?.id === source.id) return restoring
+    const [row] = table.range({})
+    if (row !== undefined) throw notEmpty(row.key, row.writes[0]?.commitTs ?? 0, restoring)
+    this.#rows.restoring = { ...source, lastKey: undefined, pairs: 0, bytes: 0 }
+    return this.#rows.restoring
+  }
+
+  #put(pairs: readonly Required<Pair>[], progress: RestoreProgress): RestoreProgress {
+    const { lastKey } = progress
+    const fresh = lastKey === undefined ? pairs : pairs.filter(({ key }) => Buffer.compare(key, lastKey) > 0)
+    if (fresh.length === 0) return progress
+    this.#rows.table.apply(fresh.flatMap(mutationsOf))
+    const bytes = fresh.reduce((sum, pair) => sum + pairBytes(pair), progress.bytes)
+    this.#rows.restoring = { ...progress, lastKey: fresh.at(-1)?.key, pairs: progress.pairs + fresh.length, bytes }
+    return this.#rows.restoring
+  }
+}
+
+function notEmpty(key: Uint8Array, commitTs: number, left?: RestoreProgress): KvError<'precondition_failed'> {
+  const detail =
+    left === undefined
+      ? `the store is not empty: it has records of the key ${printKey(key)}`
+      : `the store holds a part of another backup, of ts ${left.ts}: continue with that one, or restore with restart=true`
+  return new KvError('precondition_failed', detail, { key, commitTs })
+}
+
+/** As a commit leaves them. When the transaction began is not known; just before is as good. */
+function mutationsOf({ key, value, commitTs }: Required<Pair>): Mutation[] {
+  const startTs = commitTs - 1
+  const isShort = value.length <= SHORT_VALUE_BYTES_MAX
+  const shortValue = isShort ? value : undefined
+  const write = {
+    type: 'put',
+    startTs,
+    commitTs,
+    shortValue,
+    isProtected: false,
+    hasOverlappedRollback: false,
+  } as const
+  return [{ type: 'put-write', key, write }, ...(isShort ? [] : [{ type: 'put-value', key, startTs, value } as const])]
+}

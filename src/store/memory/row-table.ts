@@ -1,0 +1,120 @@
+import type { KeyRange } from '../../bytes/key-range.js'
+import { keyText } from '../../bytes/key-text.js'
+import { OrderedKeys } from '../../bytes/ordered-keys.js'
+import type { Lock } from '../../percolator/lock.js'
+import type { Mutation } from '../../percolator/row.js'
+import type { WriteRecord } from '../../percolator/write.js'
+import type { Timestamp } from '../../timestamp.js'
+
+/** All that is stored of one key. */
+export interface Row {
+  readonly key: Uint8Array
+  readonly lock: Lock | undefined
+  /** Newest first. */
+  readonly writes: readonly WriteRecord[]
+  /** Long values, by start_ts. */
+  readonly values: ReadonlyMap<Timestamp, Uint8Array>
+}
+
+interface StoredRow extends Row {
+  lock: Lock | undefined
+  readonly writes: WriteRecord[]
+  readonly values: Map<Timestamp, Uint8Array>
+}
+
+/** The rows of a store, sorted by key. Mutations of one call of `apply` become visible at once: nothing here awaits. */
+export class RowTable {
+  readonly #rows = new Map<string, StoredRow>()
+  readonly #order = new OrderedKeys()
+  #lockCount = 0
+
+  get isEmpty(): boolean {
+    return this.#rows.size === 0
+  }
+  get lockCount(): number {
+    return this.#lockCount
+  }
+
+  get(key: Uint8Array): Row | undefined {
+    return this.#rows.get(keyText(key))
+  }
+
+  /** In key order or against it. The table must not change while this is consumed. */
+  *range({ start, end }: KeyRange, reverse = false): Generator<Row> {
+    const [from, to] = [start && keyText(start), end && keyText(end)]
+    for (const text of this.#order.range(from, to, reverse)) yield this.#rows.get(text) as Row
+  }
+
+  apply(mutations: readonly Mutation[]): void {
+    for (const mutation of mutations) {
+      const row = this.#row(mutation.key)
+      this.#change(row, mutation)
+      if (row.lock === undefined && row.writes.length === 0 && row.values.size === 0) this.delete(row.key)
+    }
+  }
+
+  delete(key: Uint8Array): void {
+    const text = keyText(key)
+    if (this.#rows.get(text)?.lock !== undefined) this.#lockCount--
+    if (this.#rows.delete(text)) this.#order.delete(text)
+  }
+
+  clear(): void {
+    this.#rows.clear()
+    this.#order.clear()
+    this.#lockCount = 0
+  }
+
+  #row(key: Uint8Array): StoredRow {
+    const text = keyText(key)
+    let row = this.#rows.get(text)
+    if (row === undefined) {
+      row = { key: copyOf(key), lock: undefined, writes: [], values: new Map() }
+      this.#rows.set(text, row)
+      this.#order.add(text)
+    }
+    return row
+  }
+
+  #change(row: StoredRow, mutation: Mutation): void {
+    switch (mutation.type) {
+      case 'put-lock':
+        if (row.lock === undefined) this.#lockCount++
+        row.lock = mutation.lock
+        break
+      case 'delete-lock':
+        if (row.lock !== undefined) this.#lockCount--
+        row.lock = undefined
+        break
+      case 'put-write': {
+        const { shortValue } = mutation.write
+        const write = shortValue === undefined ? mutation.write : { ...mutation.write, shortValue: copyOf(shortValue) }
+        const at = row.writes.findIndex(({ commitTs }) => commitTs <= write.commitTs)
+        const isReplaced = row.writes[at]?.commitTs === write.commitTs
+        row.writes.splice(at === -1 ? row.writes.length : at, isReplaced ? 1 : 0, write)
+        break
+      }
+      case 'delete-write': {
+        const at = row.writes.findIndex(({ commitTs }) => commitTs === mutation.commitTs)
+        if (at !== -1) row.writes.splice(at, 1)
+        break
+      }
+      case 'put-value':
+        row.values.set(mutation.startTs, copyOf(mutation.value))
+        break
+      case 'delete-value':
+        row.values.delete(mutation.startTs)
+    }
+  }
+}
+
+export function valueOfPut(row: Row | undefined, { shortValue, startTs }: WriteRecord): Uint8Array {
+  const value = shortValue ?? row?.values.get(startTs)
+  if (value === undefined) throw new Error(`the value written at ${startTs} is missing`)
+  return value
+}
+
+/** The bytes of a request are a part of its body, which must not be kept for them. */
+function copyOf(bytes: Uint8Array): Uint8Array {
+  return Buffer.from(bytes)
+}

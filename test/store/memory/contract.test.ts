@@ -1,0 +1,15 @@
+import { openMemoryStore } from '../../../src/store/memory/memory-store.js'
+import { storeSuite } from '../store-suite.js'
+
+storeSuite('memory', {
+  capabilities: {
+    onePhaseCommit: true,
+    asyncCommit: true,
+    atomicRequests: true,
+    deadlocks: 'detected',
+    restore: true,
+    compact: true,
+    lockCount: true,
+  },
+  open: openMemoryStore,
+})
