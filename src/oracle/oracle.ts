@@ -2,6 +2,7 @@ import { KvError } from '../errors/kv-error.js'
 import { TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
 import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import type { Clock } from './clock.js'
+import type { TimestampSource } from './timestamp-source.js'
 
 /** The mark is saved this far ahead of the clock, so that a restart never hands out a timestamp again. */
 const SAVE_AHEAD_MS = 3000
@@ -26,7 +27,7 @@ export interface OracleOptions {
  * 2048 per millisecond run ahead of the clock instead of failing; those that a client asks for in bulk do so within bounds.
  * @see The paper, section 2.3; TiKV's PD, whose TSO saves its mark 3 s ahead too.
  */
-export class Oracle {
+export class Oracle implements TimestampSource {
   /** The newest timestamp that was handed out or seen. */
   #last: Timestamp
   /** On disk: every timestamp handed out is below it. */
@@ -44,25 +45,19 @@ export class Oracle {
     this.#clock = clock
   }
 
-  /** Every timestamp handed out so far, and every one observed, is at or below this. */
   get last(): Timestamp {
     return this.#last
   }
 
-  /** The newest timestamp that the clock allows now; later ones are in the future. */
   clock(): Timestamp {
     return Math.max(this.#last, this.now())
   }
 
-  /** The same by the clock alone: timestamps that were handed out may run ahead of it. */
   now(): Timestamp {
     return timestampFromMs(this.#clock.now()) + LOGICAL_PER_MS - 1
   }
 
-  /**
-   * The last of `count` consecutive timestamps, none handed out before. A promise only when the mark has to be saved
-   * first. Rejects with what `save` rejects with, and hands out nothing then.
-   */
+  /** A promise only when the mark has to be saved first; it rejects with what `save` rejects with. */
   next(count = 1): Timestamp | Promise<Timestamp> {
     const last = this.#lastOf(count)
     if (last >= this.#mark) return this.#raiseMark(last).then(() => this.next(count))
@@ -98,11 +93,7 @@ export class Oracle {
     }
   }
 
-  /**
-   * From now on every timestamp handed out is above `ts`, but that a `ts` in the future counts as the clock's now. The
-   * next one that would be handed out is not in the future, also where timestamps run ahead of the clock.
-   * @returns undefined when that holds at once; a promise when the mark has to be saved first.
-   */
+  /** @returns a promise only when the mark has to be saved first. */
   observe(ts: Timestamp): undefined | Promise<void> {
     if (ts <= this.#last) return undefined
     const seen = ts === this.#last + 1 ? ts : Math.min(ts, this.clock())
@@ -118,7 +109,7 @@ export class Oracle {
     this.#last = Math.max(this.#last, ts)
   }
 
-  /** Before a clean stop: the next start goes on from here, rather than from a mark ahead of the clock. */
+  /** The next start goes on from here, rather than from a mark ahead of the clock. */
   async close(): Promise<void> {
     await this.#saving?.catch(() => {})
     await this.#save(this.#last + 1)
