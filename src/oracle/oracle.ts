@@ -2,6 +2,7 @@ import { KvError } from '../errors/kv-error.js'
 import { MARK_AHEAD_MS, TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
 import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import type { Clock } from './clock.js'
+import type { TimestampSource } from './timestamp-source.js'
 
 /** The mark is also this far ahead of the timestamps, where those run ahead of the clock: after a burst, or a restart after a crash. */
 const SAVE_AHEAD_MIN_MS = 250
@@ -24,7 +25,7 @@ export interface OracleOptions {
  * 2048 timestamps per millisecond run ahead of the clock instead of failing, within bounds for those that clients ask for.
  * @see The paper, section 2.3; TiKV's PD, whose TSO saves its mark 3 s ahead too.
  */
-export class Oracle {
+export class Oracle implements TimestampSource {
   /** Newest timestamp that was handed out or observed. */
   #last: Timestamp
   /** Mark on disk. Every timestamp handed out is below it. */
@@ -42,25 +43,19 @@ export class Oracle {
     this.#clock = clock
   }
 
-  /** Upper bound of all timestamps handed out or observed. */
   get last(): Timestamp {
     return this.#last
   }
 
-  /** Newest timestamp that is not in the future. */
   clock(): Timestamp {
     return Math.max(this.#last, this.now())
   }
 
-  /** Newest timestamp of the clock alone. Timestamps that were handed out may be ahead of it. */
   now(): Timestamp {
     return timestampFromMs(this.#clock.now()) + LOGICAL_PER_MS - 1
   }
 
-  /**
-   * @returns the last of `count` new consecutive timestamps; a promise only when the mark has to be saved first. It rejects
-   *   with the error of `save`, and hands out nothing then.
-   */
+  /** A promise only when the mark has to be saved first; it rejects with what `save` rejects with. */
   next(count = 1): Timestamp | Promise<Timestamp> {
     const last = this.#lastOf(count)
     if (last >= this.#mark) return this.#raiseMark(last).then(() => this.next(count))
@@ -96,11 +91,7 @@ export class Oracle {
     }
   }
 
-  /**
-   * Makes all further timestamps larger than `ts`. A `ts` in the future counts as the clock's now. The timestamp after the
-   * newest one is never in the future, even where timestamps run ahead of the clock.
-   * @returns undefined when that holds at once; a promise when the mark has to be saved first.
-   */
+  /** @returns a promise only when the mark has to be saved first. */
   observe(ts: Timestamp): undefined | Promise<void> {
     if (ts <= this.#last) return undefined
     const seen = ts === this.#last + 1 ? ts : Math.min(ts, this.clock())
@@ -116,7 +107,7 @@ export class Oracle {
     this.#last = Math.max(this.#last, ts)
   }
 
-  /** Saves the mark at the newest timestamp, so that the next start does not begin at a mark ahead of the clock. */
+  /** The next start goes on from here, rather than from a mark ahead of the clock. */
   async close(): Promise<void> {
     await this.#saving?.catch(() => {})
     await this.#save(this.#last + 1)

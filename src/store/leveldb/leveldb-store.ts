@@ -1,5 +1,6 @@
 import { CACHE_BYTES_DEFAULT, CLOCK_MS_MAX, DEFAULT_LIMITS } from '../../limits.js'
 import { Clock } from '../../oracle/clock.js'
+import { Oracle } from '../../oracle/oracle.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
@@ -20,7 +21,7 @@ import { ReadValidation } from './rows/read-validation.js'
 import { Reads } from './rows/reads.js'
 import { Restoration } from './rows/restoration.js'
 import { RowStore } from './rows/row-store.js'
-import { readMark } from './rows/saved-mark.js'
+import { putMark, readMark } from './rows/saved-mark.js'
 import { ServerRecords } from './rows/server-records.js'
 import { StoredOutcomes } from './rows/stored-outcomes.js'
 
@@ -80,7 +81,9 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
     const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, lookUpSlowMs } = options
     const { answers = new AnswerBudget(DEFAULT_LIMITS), locksMax = DEFAULT_LIMITS.locksMax } = options
     if (openEngine === undefined) engine = ownedEngine(engine, new OwnFiles(directory, onLost))
-    const rows = new RowStore(engine, { durability, cacheBytesMax, clock, savedMark, safePoint, lookUpSlowMs })
+    const save = (mark: Timestamp): Promise<void> => rows.submit([putMark(mark, clock.jumps)])
+    const oracle = new Oracle({ savedMark, save, clock })
+    const rows = new RowStore(engine, { durability, cacheBytesMax, clock, oracle, savedMark, safePoint, lookUpSlowMs })
     await rows.start()
     const isScrubbed = openEngine === undefined || scrubFirstMs !== undefined
     const scrub = isScrubbed ? startScrub(directory, onDamage, scrubFirstMs) : undefined
@@ -98,7 +101,7 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
       locks: rows.locks.size,
       durationMs: Math.round(performance.now() - beganAtMs),
     })
-    return new LevelDbStore(rows, answers, locksMax, cursorSecret, () => scrub?.stop())
+    return new LevelDbStore(rows, oracle, answers, locksMax, cursorSecret, () => scrub?.stop())
   } catch (error) {
     await engine.close()
     throw unusable(directory, error)
@@ -128,6 +131,7 @@ class LevelDbStore implements Store {
   readonly name = 'leveldb'
   readonly capabilities = CAPABILITIES
   readonly #rows: RowStore
+  readonly #oracle: Oracle
   readonly #reads: Reads
   readonly #validation: ReadValidation
   readonly #calls: WriteCalls
@@ -141,12 +145,14 @@ class LevelDbStore implements Store {
 
   constructor(
     rows: RowStore,
+    oracle: Oracle,
     readonly answers: AnswerBudget,
     locksMax: number,
     readonly cursorSecret: Uint8Array,
     stopScrub: () => void,
   ) {
     this.#rows = rows
+    this.#oracle = oracle
     this.#stopScrub = stopScrub
     this.#reads = new Reads(rows, answers)
     this.#validation = new ReadValidation(rows)
@@ -156,7 +162,7 @@ class LevelDbStore implements Store {
     this.#outcomes = new StoredOutcomes(rows)
     this.#collection = new Collection(rows)
     this.#serverRecords = new ServerRecords(rows)
-    this.#restoration = new Restoration(rows)
+    this.#restoration = new Restoration(rows, oracle)
   }
 
   get safePoint(): Timestamp {
@@ -183,10 +189,10 @@ class LevelDbStore implements Store {
     return this.fault === undefined && this.restoring === undefined
   }
   clock(): Timestamp {
-    return this.#rows.oracle.clock()
+    return this.#oracle.clock()
   }
   now(): Timestamp {
-    return this.#rows.oracle.now()
+    return this.#oracle.now()
   }
   steadyMs(): number {
     return this.#rows.clock.steadyMs()
@@ -195,14 +201,14 @@ class LevelDbStore implements Store {
     return timestampFromMs(this.#rows.clock.ago(ms))
   }
   tsoForClient(count: number): Promise<Timestamp> {
-    return this.#rows.guard(() => this.#rows.oracle.nextForClient(count))
+    return this.#rows.guard(() => this.#oracle.nextForClient(count))
   }
   tso(count: number): Timestamp | Promise<Timestamp> {
-    const ts = this.#rows.oracle.next(count)
+    const ts = this.#oracle.next(count)
     return typeof ts === 'number' ? ts : this.#rows.guard(() => ts)
   }
   readTs(): Timestamp | Promise<Timestamp> {
-    return this.#rows.isWritable ? this.tso(1) : this.#rows.oracle.last
+    return this.#rows.isWritable ? this.tso(1) : this.#oracle.last
   }
   close(): Promise<void> {
     this.#stopScrub()

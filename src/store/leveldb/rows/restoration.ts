@@ -3,6 +3,7 @@ import { asBuffer } from '../../../bytes/key-text.js'
 import { KvError } from '../../../errors/kv-error.js'
 import { printKey } from '../../../errors/print-key.js'
 import { SHORT_VALUE_BYTES_MAX } from '../../../limits.js'
+import type { Oracle } from '../../../oracle/oracle.js'
 import type { Pair } from '../../../percolator/api.js'
 import { decodeKey } from '../../../percolator/codec/key.js'
 import { packRecord } from '../../../percolator/codec/record.js'
@@ -33,10 +34,12 @@ const REMOVED_AT_A_TIME = 10_000
  */
 export class Restoration {
   readonly #rows: RowStore
+  readonly #oracle: Oracle
   #isRunning = false
 
-  constructor(rows: RowStore) {
+  constructor(rows: RowStore, oracle: Oracle) {
     this.#rows = rows
+    this.#oracle = oracle
   }
 
   restore(source: RestoreSource, blocks: Parameters<Store['restore']>[1], isAnew: boolean): Promise<RestoreProgress> {
@@ -63,7 +66,7 @@ export class Restoration {
   }
 
   async #begin(source: RestoreSource, isAnew: boolean): Promise<RestoreProgress> {
-    const { engine, oracle, recent, cache } = this.#rows
+    const { engine, recent, cache } = this.#rows
     this.#rows.requireEngine()
     let found = await readRestoreProgress(engine)
     if (found !== undefined && isAnew) found = await this.#removeAll(found)
@@ -75,7 +78,7 @@ export class Restoration {
     }
     try {
       if (found === undefined && !(await this.#isEmpty())) throw await this.#notEmpty()
-      await oracle.passBy(source.ts)
+      await this.#oracle.passBy(source.ts)
       recent.noteAll(source.ts)
       cache.clear()
       // After a failed write the database was opened again, and everybody let in.
@@ -106,7 +109,7 @@ export class Restoration {
 
   /** Whoever began before, on an empty store, must not go on in this one: their timestamps are below the safe point. */
   async #complete(): Promise<void> {
-    const safePoint = await this.#rows.oracle.next()
+    const safePoint = await this.#oracle.next()
     await this.#rows.submit([
       { type: 'put', key: META_SAFE_POINT, value: packRecord([safePoint]) },
       { type: 'del', key: META_RESTORE },

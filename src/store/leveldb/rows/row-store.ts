@@ -4,7 +4,7 @@ import type { LockInfo } from '../../../errors/lock-info.js'
 import { inSlices, laterTurn, Slices } from '../../../event-loop/slices.js'
 import { KEYS_PER_TURN, SHORT_VALUE_BYTES_MAX, SLICE_ITEMS } from '../../../limits.js'
 import type { Clock } from '../../../oracle/clock.js'
-import { Oracle } from '../../../oracle/oracle.js'
+import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import type { PrewriteRequest } from '../../../percolator/api.js'
 import { CorruptRecord, decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
 import { decodeLock } from '../../../percolator/codec/lock.js'
@@ -39,7 +39,6 @@ import { decodeNewest, decodeNewestTs } from '../records/newest-record.js'
 import { engineOps, type NewestKnown, outcomeOp } from './engine-ops.js'
 import { readRestoreProgress } from './restore-progress.js'
 import { readHistory } from './row-reader.js'
-import { putMark } from './saved-mark.js'
 
 /** Keys whose rows are read from LevelDB at once, and latched together where a whole range is walked. */
 export const KEYS_AT_A_TIME = 256
@@ -52,6 +51,7 @@ export interface RowStoreOptions {
   readonly durability: 'sync' | 'async'
   readonly cacheBytesMax: number
   readonly clock: Clock
+  readonly oracle: TimestampSource
   /** On disk when the store was opened. */
   readonly savedMark: Timestamp
   readonly safePoint: Timestamp
@@ -74,7 +74,7 @@ export class RowStore implements RowAccess, ReachSource {
   readonly lookUps: LookUps
   readonly group: GroupCommit
   readonly clock: Clock
-  readonly oracle: Oracle
+  readonly oracle: TimestampSource
   /** Above every timestamp that has read: calculated commit timestamps go above it. */
   maxTs: Timestamp
   safePoint: Timestamp
@@ -102,7 +102,7 @@ export class RowStore implements RowAccess, ReachSource {
 
   constructor(
     readonly engine: Engine,
-    { durability, cacheBytesMax, clock, savedMark, safePoint, lookUpSlowMs }: RowStoreOptions,
+    { durability, cacheBytesMax, clock, oracle, savedMark, safePoint, lookUpSlowMs }: RowStoreOptions,
   ) {
     this.cache = new VersionCache(cacheBytesMax)
     this.recent = new RecentWrites(savedMark)
@@ -112,7 +112,7 @@ export class RowStore implements RowAccess, ReachSource {
     this.maxTs = savedMark // Every read that was served before the restart was below the mark.
     this.group = new GroupCommit(engine, durability === 'sync', (error) => this.#recover(error))
     this.clock = clock
-    this.oracle = new Oracle({ savedMark, save: (mark) => this.submit([putMark(mark, clock.jumps)]), clock })
+    this.oracle = oracle
   }
 
   /** Before the first call. */

@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { DEFAULT_LIMITS } from '../../../../src/limits.js'
 import { Clock } from '../../../../src/oracle/clock.js'
+import { Oracle } from '../../../../src/oracle/oracle.js'
 import { AnswerBudget } from '../../../../src/store/answer-budget.js'
 import { VersionCache } from '../../../../src/store/leveldb/memory/version-cache.js'
 import { Reads } from '../../../../src/store/leveldb/rows/reads.js'
@@ -185,7 +186,9 @@ test('nothing is answered from it once a file is known to be damaged: a key that
   await tapped.open(await stores.directory())
   const { engine } = tapped
   const clock = new Clock({})
-  const rows = new RowStore(engine, { durability: 'async', cacheBytesMax: 10_000, clock, savedMark: 0, safePoint: 0 })
+  const oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
+  const options = { durability: 'async', cacheBytesMax: 10_000, clock, oracle, savedMark: 0, safePoint: 0 } as const
+  const rows = new RowStore(engine, options)
   await rows.start()
   const reads = new Reads(rows, new AnswerBudget(DEFAULT_LIMITS))
   expect(await reads.get({ key: a })).toEqual({ found: false })
