@@ -222,7 +222,7 @@ export class OpenTransactions {
   commit(id: string, idempotency: Idempotency | undefined): Promise<Once<{ commitTs: Timestamp }>> {
     this.#open.get(id)?.touch()
     // Of an empty one too: after a restart it could not be run again.
-    return this.#outcomes.once(idempotency, idempotency?.mayWrite ? 'all' : 'nothing', async (stored) => {
+    return this.#outcomes.once(idempotency, idempotency?.mayWrite ? 'all' : 'nothing', async (beside) => {
       const ended = this.#ended.get(id)
       if (ended?.failure !== undefined) throw ended.failure
       if (ended !== undefined && ended.commitTs > 0) return { commitTs: ended.commitTs }
@@ -231,9 +231,10 @@ export class OpenTransactions {
         .during(() =>
           open.inTurn(() =>
             open.txn.commit((request) =>
-              this.#store.prewrite(request, ({ onePcCommitTs }) => {
-                return onePcCommitTs === undefined ? undefined : stored({ commitTs: onePcCommitTs })
-              }),
+              this.#store.prewrite(
+                request,
+                beside && (({ onePcCommitTs: commitTs }) => (commitTs === undefined ? [] : beside({ commitTs }))),
+              ),
             ),
           ),
         )

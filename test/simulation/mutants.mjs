@@ -192,8 +192,8 @@ const MUTANTS = [
   [
     'an outcome is not stored with its commit',
     'store/calls/prewrite',
-    'outcome: outcomeOf?.(value)',
-    'outcome: undefined',
+    'beside: beside?.(value)',
+    'beside: undefined',
   ],
   [
     'the cache takes a fill that a write has overtaken',
