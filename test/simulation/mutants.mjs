@@ -238,12 +238,7 @@ const MUTANTS = [
   ],
   // Collection
   ['pins hold nothing back', 'gc/pins', "yield { by: 'pin', ts };", ';'],
-  [
-    'pins are not stored',
-    'gc/pins',
-    'await this.#store.putServerRecord(RECORDS + pin.pin, packRecord([pin.ts, pin.expiresAtMs]));',
-    ';',
-  ],
+  ['pins are not stored', 'gc/pins', 'value: packRecord([pin.ts, pin.endsAtMs])', 'value: undefined'],
   // Oracle
   ['the mark is not waited for', 'oracle/oracle', 'if (last >= this.#mark)', 'if (false)'],
   [
