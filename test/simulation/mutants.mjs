@@ -189,12 +189,7 @@ const MUTANTS = [
     'if (storedTs(key) === mutation.commitTs)',
     'if (false)',
   ],
-  [
-    'an outcome is not stored with its commit',
-    'store/calls/prewrite',
-    'beside: beside?.(value)',
-    'beside: undefined',
-  ],
+  ['an outcome is not stored with its commit', 'store/calls/prewrite', 'beside: beside?.(value)', 'beside: undefined'],
   [
     'the cache takes a fill that a write has overtaken',
     'store/leveldb/memory/version-cache',

@@ -105,7 +105,8 @@ export function recordCases(contract: Contract): void {
     const names = ['outcome/', 'outcome/\x00', 'outcome/a', 'outcome/\xff\xff'] as const
     await system.write([...names].reverse().map((name) => record(name, `of ${name}`)))
     await system.write([record('pin/a', '')])
-    const list = async (prefix: SystemName) => [...(await system.list(prefix))].map(([name, value]) => [name, text(value)])
+    const list = async (prefix: SystemName) =>
+      [...(await system.list(prefix))].map(([name, value]) => [name, text(value)])
     expect(await list('outcome/')).toEqual(names.map((name) => [name, `of ${name}`]))
     expect(await list('outcome/\xff\xff')).toEqual([['outcome/\xff\xff', 'of outcome/\xff\xff']])
     expect(await list('pin/')).toEqual([['pin/a', '']])
@@ -115,7 +116,8 @@ export function recordCases(contract: Contract): void {
     const store = await open()
     const names = ['outcome/k', 'pin/a'] as const
     await store.system.write(names.map((name) => record(name, '1')))
-    for (const key of [...names, 'soutcome/k', 's']) expect(await store.get({ key: utf8(key) })).toMatchObject({ found: false })
+    for (const key of [...names, 'soutcome/k', 's'])
+      expect(await store.get({ key: utf8(key) })).toMatchObject({ found: false })
     expect((await store.scan({ ts: await store.tso(1), limit: 10 })).pairs).toEqual([])
     expect((await store.mvccGetByStartTs({ startTs: 1 })).key).toBeUndefined()
     await store.deleteRange({ start: utf8(''), end: Buffer.alloc(10, 0xff) })

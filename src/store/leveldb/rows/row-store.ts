@@ -271,7 +271,10 @@ export class RowStore implements RowAccess, ReachSource {
    * Writes one atomic batch, and keeps the lock table ahead of it: new locks stand there before the batch is written,
    * old ones go, or are loosened, after it.
    */
-  async apply(decided: readonly Mutation[], { onePc, beside = NO_RECORDS, validate }: WriteOptions = {}): Promise<void> {
+  async apply(
+    decided: readonly Mutation[],
+    { onePc, beside = NO_RECORDS, validate }: WriteOptions = {},
+  ): Promise<void> {
     if (decided.length === 0 && beside.length === 0) return
     const mutations = this.clock.jumps.length === 0 ? decided : decided.map((mutation) => this.#kept(mutation))
     const stored = mutations.filter((mutation) => this.#isStored(mutation)) // As the locks stand now.

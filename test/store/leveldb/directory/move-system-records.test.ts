@@ -59,7 +59,7 @@ async function expectNothingConverted(directory: string): Promise<void> {
 /** By all that `perkv check` says. */
 async function expectSound(directory: string): Promise<void> {
   const messages: string[] = []
-  const checked = await checkDirectory(directory, { onProblem: ({ message }) => void messages.push(message) })
+  const checked = await checkDirectory(directory, { onFinding: ({ message }) => void messages.push(message) })
   expect([checked.isSound, messages]).toEqual([true, []])
 }
 
@@ -145,7 +145,7 @@ describe('a directory that release 0.1.0 has written', () => {
 
   test('is refused by check until it is converted', async () => {
     const directory = await copyOfWritten()
-    const check = () => checkDirectory(directory, { onProblem: () => {} })
+    const check = () => checkDirectory(directory, { onFinding: () => {} })
     await expect(check()).rejects.toThrow('has format 3: perkv serve converts it')
     await openUntilWrite(directory, 3)
     await expect(check()).rejects.toThrow('was being converted to format 4: perkv serve goes on with it')
