@@ -5,6 +5,7 @@ import { PINS_MAX } from '../limits.js'
 import { packRecord, unpackRecord } from '../percolator/codec/record.js'
 import { belowSafePoint } from '../percolator/errors.js'
 import type { Store } from '../store/store.js'
+import type { SystemName } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import type { Holder } from './safe-point.js'
 
@@ -16,7 +17,7 @@ export interface Pin {
   readonly endsAtMs: number
 }
 
-const RECORDS = 'pin/'
+const RECORDS = 'pin/' satisfies SystemName
 
 /**
  * Snapshots that must stay readable: those that clients pin for a time, which are stored and outlive a restart, and those
@@ -37,7 +38,7 @@ export class Pins {
   /** With the pins that the last run left. */
   static async open(store: Store): Promise<Pins> {
     const pins = new Map<string, Pin>()
-    for (const [name, record] of await store.serverRecords(RECORDS)) {
+    for (const [name, record] of await store.system.list(RECORDS)) {
       const pin = decodePin(name.slice(RECORDS.length), record)
       pins.set(pin.pin, pin)
     }
@@ -134,7 +135,7 @@ export class Pins {
     const before = this.#pins.get(pin.pin)
     this.#pins.set(pin.pin, pin)
     try {
-      await this.#store.putServerRecord(RECORDS + pin.pin, packRecord([pin.ts, pin.endsAtMs]))
+      await this.#store.system.write([{ name: `${RECORDS}${pin.pin}`, value: packRecord([pin.ts, pin.endsAtMs]) }])
       return pin
     } catch (error) {
       if (before === undefined) this.#pins.delete(pin.pin)
@@ -145,7 +146,7 @@ export class Pins {
 
   async #forget(id: string): Promise<void> {
     this.#pins.delete(id)
-    await this.#store.putServerRecord(RECORDS + id, undefined)
+    await this.#store.system.write([{ name: `${RECORDS}${id}`, value: undefined }])
   }
 
   async #dropExpired(): Promise<void> {

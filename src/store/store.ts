@@ -10,13 +10,9 @@ import type {
 } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { AnswerBudget, AnswerLease } from './answer-budget.js'
+import type { Beside, SystemRecords } from './system-records.js'
 
-export interface StoredOutcome {
-  readonly key: Uint8Array
-  readonly record: Uint8Array
-}
-
-/** The keys of a transaction that are known beforehand, as `keyText`, each once in all. */
+/** The keys of a transaction that are known beforehand, as `keyText`, and names of system records, as `claimOf`; each once in all. */
 export interface Claim {
   readonly written: readonly string[]
   /** Only read: others may read them too meanwhile. */
@@ -109,15 +105,16 @@ export interface Store extends PercolatorApi {
   /** The answer to a `get` where memory has it, without a promise; undefined: `get` has to say. */
   known(request: GetRequest): GetAnswer | undefined
 
-  /** @param outcomeOf makes what is stored with a 1PC commit, in the same atomic batch. */
-  prewrite(
-    request: PrewriteRequest,
-    outcomeOf?: (answer: PrewriteAnswer) => StoredOutcome | undefined,
-  ): Promise<PrewriteAnswer>
+  /**
+   * @param beside makes system records from the answer that was decided: they are written with the mutations, all or nothing,
+   *   also where those turn out to be done already. It may run more than once, in the turn of the event loop that decides;
+   *   where it throws, nothing is written.
+   */
+  prewrite(request: PrewriteRequest, beside?: Beside): Promise<PrewriteAnswer>
 
   /**
-   * Runs `body` while no other request of this process changes any of the keys; inside, only reads and the `prewrite`
-   * handed in may be called. Nobody relies on it for correctness (the protocol's own checks stand): it spares
+   * Runs `body` while no other request of this process changes any of the keys, or holds any of the names; inside, only
+   * reads and the `prewrite` handed in may be called. Nobody relies on it for correctness (the protocol's own checks stand): it spares
    * transactions whose keys are known beforehand from losing to each other over and over.
    */
   exclusive<T>(claim: Claim, body: (prewrite: Store['prewrite']) => Promise<T>): Promise<T>
@@ -130,23 +127,8 @@ export interface Store extends PercolatorApi {
   /** False: there is none of any key. */
   readonly isWrittenAhead: boolean
 
-  /** Runs `body` while no other request with this idempotency key runs; never called inside `exclusive`. */
-  once<T>(outcome: Uint8Array, body: () => Promise<T>): Promise<T>
-
-  /**
-   * The outcome stored under an idempotency key, as it was written, unless it has expired.
-   * @throws KvError `storage_unavailable` where a failed write may have stored one all the same.
-   */
-  outcome(key: Uint8Array, isExpired?: (record: Uint8Array) => boolean): Promise<Uint8Array | undefined>
-  /** Stores the outcome of a request that wrote nothing; inside `once` on its key. */
-  putOutcome(outcome: StoredOutcome): Promise<void>
-  /** Removes the outcomes for which `isExpired` holds. @returns bytes of keys and records of the others. */
-  collectOutcomes(isExpired: (record: Uint8Array) => boolean): Promise<number>
-
-  /** What the server remembers of itself over restarts: records by name, those that begin with `prefix`. */
-  serverRecords(prefix: string): Promise<ReadonlyMap<string, Uint8Array>>
-  /** Durable when it is fulfilled. @param record undefined removes it. */
-  putServerRecord(name: string, record: Uint8Array | undefined): Promise<void>
+  /** What the server remembers of itself over restarts. */
+  readonly system: SystemRecords
 
   /**
    * From now on, and over restarts, reads and prewrites below it are refused. It never goes down.

@@ -207,7 +207,7 @@ export class InteractiveTransactions {
   commit(id: string, idempotency: Idempotency | undefined): Promise<Once<{ commitTs: Timestamp }>> {
     this.#open.get(id)?.touch()
     // The outcome of an empty transaction is stored too: after a restart it could not be run again.
-    return this.#outcomes.once(idempotency, idempotency?.mayWrite ? 'all' : 'nothing', async (stored) => {
+    return this.#outcomes.once(idempotency, idempotency?.mayWrite ? 'all' : 'nothing', async (beside) => {
       const ended = this.#ended.get(id)
       if (ended?.failure !== undefined) throw ended.failure
       if (ended !== undefined && ended.commitTs > 0) return { commitTs: ended.commitTs }
@@ -216,9 +216,10 @@ export class InteractiveTransactions {
         .during(() =>
           open.inTurn(() =>
             open.txn.commit((request) =>
-              this.#store.prewrite(request, ({ onePcCommitTs }) => {
-                return onePcCommitTs === undefined ? undefined : stored({ commitTs: onePcCommitTs })
-              }),
+              this.#store.prewrite(
+                request,
+                beside && (({ onePcCommitTs: commitTs }) => (commitTs === undefined ? [] : beside({ commitTs }))),
+              ),
             ),
           ),
         )

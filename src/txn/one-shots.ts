@@ -10,7 +10,8 @@ import type { LateSignal } from '../event-loop/late-signal.js'
 import { inSlices } from '../event-loop/slices.js'
 import { LOCK_TTL_MS_DEFAULT, SLICE_ITEMS } from '../limits.js'
 import type { AnswerLease } from '../store/answer-budget.js'
-import type { Claim, Store, StoredOutcome } from '../store/store.js'
+import type { Claim, Store } from '../store/store.js'
+import type { SystemWrite } from '../store/system-records.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { type Check, requireChecks } from './check.js'
 import type { Idempotency, Once } from './idempotency.js'
@@ -70,7 +71,7 @@ export class OneShots {
 
   #runPlanned(request: OneShot, { keys, claim }: Plan): Promise<Once<OneShotAnswer>> {
     const isReading = keys.read.size > 0 || request.ops.some(({ op }) => op === 'scan')
-    return this.#outcomes.once(request.idempotency, keys.written.size > 0 ? 'written' : 'nothing', async (stored) => {
+    return this.#outcomes.once(request.idempotency, keys.written.size > 0 ? 'written' : 'nothing', async (beside) => {
       let backoff: Backoff | undefined
       let passed = 0
       for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
@@ -79,11 +80,11 @@ export class OneShots {
             request.lockWaitMs,
             () =>
               claim === undefined
-                ? this.#tryCounted(request, keys, this.#store.prewrite, stored)
+                ? this.#tryCounted(request, keys, this.#store.prewrite, beside)
                 : this.#store.exclusive(claim, (prewrite) =>
                     isReading
-                      ? this.#tryCounted(request, keys, prewrite, stored)
-                      : this.#try(request, keys, undefined, prewrite, stored),
+                      ? this.#tryCounted(request, keys, prewrite, beside)
+                      : this.#try(request, keys, undefined, prewrite, beside),
                   ),
             request.signal,
           )
@@ -106,11 +107,11 @@ export class OneShots {
     request: OneShot,
     keys: OneShotKeys,
     prewrite: Store['prewrite'],
-    stored: (answer: OneShotAnswer) => StoredOutcome | undefined,
+    beside: Beside,
   ): Promise<OneShotAnswer> {
     const reads = countedReads(this.#store)
     try {
-      return await this.#try(request, keys, reads, prewrite, stored)
+      return await this.#try(request, keys, reads, prewrite, beside)
     } finally {
       reads.prefetched.end()
       reads.answer.end()
@@ -123,7 +124,7 @@ export class OneShots {
     keys: OneShotKeys,
     counted: CountedReads | undefined,
     prewrite: Store['prewrite'],
-    stored: (answer: OneShotAnswer) => StoredOutcome | undefined,
+    beside: Beside,
   ): Promise<OneShotAnswer> {
     const ts = keys.written.size === 0 ? this.#store.readTs() : this.#store.tso(1)
     let startTs = typeof ts === 'number' ? ts : await ts
@@ -151,8 +152,9 @@ export class OneShots {
       isFirst: true,
       reads,
     }
-    const { onePcCommitTs } = await prewrite(request, (answer) =>
-      stored({ startTs, commitTs: requireOnePc(answer.onePcCommitTs), results }),
+    const { onePcCommitTs } = await prewrite(
+      request,
+      beside && ((answer) => beside({ startTs, commitTs: requireOnePc(answer.onePcCommitTs), results })),
     )
     return { startTs, commitTs: requireOnePc(onePcCommitTs), results }
   }
@@ -175,6 +177,8 @@ function* allKeys(checks: readonly Check[], ops: readonly Op[]): Generator<Uint8
 function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {
   return ahead < TIMESTAMP_MAX - 2 ? Math.max(startTs, ahead + 1) : startTs
 }
+
+type Beside = ((answer: OneShotAnswer) => readonly SystemWrite[]) | undefined
 
 interface CountedReads {
   readonly prefetched: AnswerLease

@@ -1,7 +1,11 @@
+import { keyText } from '../bytes/key-text.js'
 import { KvError } from '../errors/kv-error.js'
 import { IDEMPOTENCY_MS, type Limits } from '../limits.js'
-import type { Store, StoredOutcome } from '../store/store.js'
+import type { Store } from '../store/store.js'
+import type { SystemName, SystemWrite } from '../store/system-records.js'
 import { encodeOutcome, type Idempotency, isOutcomeExpired, type Once, replay } from './idempotency.js'
+
+const RECORDS = 'outcome/' satisfies SystemName
 
 type OutcomeLimits = Pick<Limits, 'outcomeBytesMax' | 'outcomesBytesMax'>
 
@@ -44,31 +48,36 @@ export class Outcomes {
    * Runs a request, or answers what it answered before. A repeat that comes while the first still runs waits for it.
    * @param idempotency undefined: there is nothing to remember, and it simply runs.
    * @param stores where nothing is stored, a repeat runs again.
-   * @param run is given the function that makes what is to be stored with its commit, in the same atomic batch.
+   * @param run is given the function that makes what is to be stored with its commit, in the same atomic batch; undefined:
+   *   nothing.
    * @throws KvError `idempotency_mismatch`; `overloaded` or `payload_too_large`, before anything is written, where the
    *   outcome has no room; and what `run` throws. Nothing is remembered of a failure.
    */
   async once<T extends object>(
     idempotency: Idempotency | undefined,
     stores: Stores,
-    run: (stored: (answer: T) => StoredOutcome | undefined) => Promise<T>,
+    run: (beside: ((answer: T) => readonly SystemWrite[]) | undefined) => Promise<T>,
   ): Promise<Once<T>> {
-    if (idempotency === undefined) return { answer: await run(() => undefined), isReplayed: false }
-    return this.#store.once(idempotency.key, async () => {
+    if (idempotency === undefined) return { answer: await run(undefined), isReplayed: false }
+    const { system } = this.#store
+    const name: SystemName = `${RECORDS}${keyText(idempotency.key)}`
+    return system.hold([name], async () => {
       const nowMs = this.#store.steadyMs()
-      const record = await this.#store.outcome(idempotency.key, (found) => isOutcomeExpired(found, nowMs))
-      if (record !== undefined) return { answer: replay<T>(record, idempotency), isReplayed: true }
+      const isLive = (found: Uint8Array): boolean => !isOutcomeExpired(found, nowMs)
+      const record = await system.get(name, isLive)
+      if (record !== undefined && isLive(record)) return { answer: replay<T>(record, idempotency), isReplayed: true }
       if (stores !== 'nothing') this.#requireRoom(idempotency.caller)
-      let outcome: StoredOutcome | undefined
+      let value: Uint8Array | undefined
       const answer = await run((stored) => {
-        outcome = this.#outcomeOf(idempotency, nowMs, stored)
-        return outcome
+        value = this.#recordOf(idempotency, nowMs, stored)
+        return [{ name, value }]
       })
-      if (outcome === undefined && stores === 'all') {
-        outcome = this.#outcomeOf(idempotency, nowMs, answer)
-        await this.#store.putOutcome(outcome)
+      if (value === undefined && stores === 'all') {
+        value = this.#recordOf(idempotency, nowMs, answer)
+        await system.write([{ name, value }])
       }
-      if (outcome !== undefined) this.#add(idempotency.caller, bytesOf(outcome), nowMs + IDEMPOTENCY_MS)
+      if (value !== undefined)
+        this.#add(idempotency.caller, idempotency.key.length + value.length, nowMs + IDEMPOTENCY_MS)
       return { answer, isReplayed: false }
     })
   }
@@ -77,7 +86,7 @@ export class Outcomes {
   async collect(): Promise<void> {
     const nowMs = this.#store.steadyMs()
     const before = this.#bytes
-    const kept = await this.#store.collectOutcomes((record) => isOutcomeExpired(record, nowMs))
+    const kept = await this.#store.system.sweep(RECORDS, (record) => isOutcomeExpired(record, nowMs))
     this.#bytes += kept - before // What was stored meanwhile stays counted.
     const isOver = ({ expiresAtMs }: Period): boolean => expiresAtMs <= nowMs
     for (const { bytes } of this.#periods.filter(isOver))
@@ -86,10 +95,10 @@ export class Outcomes {
   }
 
   /** @throws KvError `payload_too_large` */
-  #outcomeOf(idempotency: Idempotency, nowMs: number, answer: object): StoredOutcome {
+  #recordOf(idempotency: Idempotency, nowMs: number, answer: object): Uint8Array {
     const { outcomeBytesMax: limit } = this.#limits
     const record = isLongerThan(limit, answer) ? undefined : encodeOutcome(idempotency, nowMs, answer)
-    if (record !== undefined && record.length <= limit) return { key: idempotency.key, record }
+    if (record !== undefined && record.length <= limit) return record
     const detail = `the outcome to be stored under the Idempotency-Key has over ${limit} bytes: read less beside the writes`
     throw new KvError('payload_too_large', detail, { limit })
   }
@@ -120,10 +129,6 @@ export class Outcomes {
     if (sum > 0) counts.set(caller, sum)
     else counts.delete(caller)
   }
-}
-
-function bytesOf({ key, record }: StoredOutcome): number {
-  return key.length + record.length
 }
 
 /** Told from the byte strings in it, so that what is refused is not encoded first. */

@@ -127,7 +127,7 @@ describe('Idempotency-Key', () => {
     await put(server.app, 'e', '1', 'put e')
     const repeat = await txn(server.app, read, 'read e')
     expect([isReplayed(repeat), repeat.json().results]).toEqual([false, [expect.objectContaining({ found: true })]])
-    expect(await server.store.outcome(Buffer.from('read e'))).toBeUndefined()
+    expect(await server.store.system.get('outcome/read e')).toBeUndefined()
   })
 
   test('repeats sent together take effect once', async () => {
@@ -140,44 +140,42 @@ describe('Idempotency-Key', () => {
 
   test('after its time an outcome is forgotten, and collected', async () => {
     const body = { ops: [{ op: 'increment', key: 'late', by: 1 }] }
-    const key = Buffer.from('late')
     await txn(server.app, body, 'late')
     clock.ms += IDEMPOTENCY_MS - 1000
-    await server.store.collectOutcomes((record) => isOutcomeExpired(record, clock.ms))
+    await server.store.system.sweep('outcome/', (record) => isOutcomeExpired(record, clock.ms))
     expect(isReplayed(await txn(server.app, body, 'late'))).toBe(true)
     clock.ms += 2000
     expect(isReplayed(await txn(server.app, body, 'late'))).toBe(false)
     expect((await server.app.inject('/v1/kv/late')).body).toBe('2')
     clock.ms += IDEMPOTENCY_MS + 1
-    expect(await server.store.outcome(key)).toBeDefined()
-    await server.store.collectOutcomes((record) => isOutcomeExpired(record, clock.ms))
-    expect(await server.store.outcome(key)).toBeUndefined()
+    expect(await server.store.system.get('outcome/late')).toBeDefined()
+    await server.store.system.sweep('outcome/', (record) => isOutcomeExpired(record, clock.ms))
+    expect(await server.store.system.get('outcome/late')).toBeUndefined()
   })
 
   test('a key that is used anew while the old outcome is collected keeps the new one', async () => {
-    const key = Buffer.from('reused')
-    const record = (text: string) => ({ key, record: Buffer.from(text) })
-    await server.store.putOutcome(record('old'))
+    const name = 'outcome/reused'
+    const { system } = server.store
+    const write = (value: string) => system.write([{ name, value: Buffer.from(value) }])
+    await write('old')
     let renewed: Promise<void> | undefined
-    await server.store.collectOutcomes((bytes) => {
+    await server.store.system.sweep('outcome/', (bytes) => {
       if (String(bytes) !== 'old') return false
-      renewed ??= server.store.once(key, () => server.store.putOutcome(record('new')))
+      renewed ??= system.hold([name], () => write('new'))
       return true
     })
     await renewed
-    expect(String(await server.store.outcome(key))).toBe('new')
+    expect(String(await system.get(name))).toBe('new')
   })
 
   test('a collection does not wait for a key that is in use', async () => {
-    const [used, free] = [Buffer.from('in use'), Buffer.from('not in use')]
-    for (const key of [used, free]) await server.store.putOutcome({ key, record: Buffer.from('old') })
+    const { system } = server.store
+    const [used, free] = ['outcome/in use', 'outcome/not in use'] as const
+    await system.write([used, free].map((name) => ({ name, value: Buffer.from('old') })))
     let release = (): void => {}
-    const using = server.store.once(used, () => new Promise<void>((done) => (release = done)))
-    await server.store.collectOutcomes((bytes) => String(bytes) === 'old')
-    expect([await server.store.outcome(used), await server.store.outcome(free)]).toEqual([
-      Buffer.from('old'),
-      undefined,
-    ])
+    const using = system.hold([used], () => new Promise<void>((done) => (release = done)))
+    await server.store.system.sweep('outcome/', (bytes) => String(bytes) === 'old')
+    expect([await system.get(used), await system.get(free)]).toEqual([Buffer.from('old'), undefined])
     release()
     await using
   })
@@ -201,7 +199,7 @@ describe('what is stored for an Idempotency-Key is bounded', () => {
   const as = (name: keyof typeof secrets, key: string) => ({
     ...{ authorization: `Bearer ${secrets[name]}`, 'idempotency-key': key },
   })
-  const storedBytes = ({ store }: TestServer): Promise<number> => store.collectOutcomes(() => false)
+  const storedBytes = ({ store }: TestServer): Promise<number> => store.system.sweep('outcome/', () => false)
 
   test('a read-only token stores nothing, however much it reads', async () => {
     const server = await start({ tokens })

@@ -189,12 +189,7 @@ const MUTANTS = [
     'if (storedTs(key) === mutation.commitTs)',
     'if (false)',
   ],
-  [
-    'an outcome is not stored with its commit',
-    'store/calls/prewrite',
-    'outcome: outcomeOf?.(value)',
-    'outcome: undefined',
-  ],
+  ['an outcome is not stored with its commit', 'store/calls/prewrite', 'beside: beside?.(value)', 'beside: undefined'],
   [
     'the cache takes a fill that a write has overtaken',
     'store/leveldb/memory/version-cache',
@@ -238,12 +233,7 @@ const MUTANTS = [
   ],
   // Collection
   ['pins hold nothing back', 'gc/pins', "yield { by: 'pin', ts };", ';'],
-  [
-    'pins are not stored',
-    'gc/pins',
-    'await this.#store.putServerRecord(RECORDS + pin.pin, packRecord([pin.ts, pin.expiresAtMs]));',
-    ';',
-  ],
+  ['pins are not stored', 'gc/pins', 'value: packRecord([pin.ts, pin.endsAtMs])', 'value: undefined'],
   // Oracle
   ['the mark is not waited for', 'oracle/oracle', 'if (last >= this.#mark)', 'if (false)'],
   [

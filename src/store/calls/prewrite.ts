@@ -3,24 +3,23 @@ import { prewrite as decidePrewrite, prewriteDepth } from '../../percolator/acti
 import type { PrewriteAnswer, PrewriteRequest, ValidateReadsRequest } from '../../percolator/api.js'
 import { belowSafePoint, keyLocked, withEntries } from '../../percolator/errors.js'
 import type { RowView } from '../../percolator/row.js'
-import type { StoredOutcome } from '../store.js'
+import type { Beside } from '../system-records.js'
 import type { Decision, RowAccess } from './row-access.js'
 
 const NO_MUTATION = { op: 'put', key: new Uint8Array() } as const
 
 export type ValidateReads = (request: ValidateReadsRequest) => Promise<void>
-export type OutcomeOf = (answer: PrewriteAnswer) => StoredOutcome | undefined
 
 /**
  * Prewrites the keys of a request, or commits them at once (1PC).
- * @param outcomeOf see `Store.prewrite`.
+ * @param beside see `Store.prewrite`.
  * @param isExclusive see `Change`.
  */
 export function prewrite(
   rows: RowAccess,
   validateReads: ValidateReads,
   request: PrewriteRequest,
-  outcomeOf: OutcomeOf | undefined,
+  beside: Beside | undefined,
   isExclusive: boolean,
 ): Promise<PrewriteAnswer> {
   const { startTs, mutations, forUpdateTs } = request
@@ -30,7 +29,7 @@ export function prewrite(
     depth: (index) => prewriteDepth(mutations[index] ?? NO_MUTATION),
     // A pessimistic prewrite is checked against its for_update_ts, which a confused client puts below its start.
     depthTs: Math.min(startTs, forUpdateTs || startTs),
-    decide: (found) => decide(rows, validateReads, request, outcomeOf, found),
+    decide: (found) => decide(rows, validateReads, request, beside, found),
     readTs: countsAsRead(request) ? startTs : undefined,
     reaches: request.reaches,
     isExclusive,
@@ -53,7 +52,7 @@ function decide(
   rows: RowAccess,
   validateReads: ValidateReads,
   request: PrewriteRequest,
-  outcomeOf: OutcomeOf | undefined,
+  beside: Beside | undefined,
   found: readonly RowView[],
 ): Decision<PrewriteAnswer> {
   const { startTs, reads } = request
@@ -74,7 +73,7 @@ function decide(
     value,
     mutations,
     onePc: request,
-    outcome: outcomeOf?.(value),
+    beside: beside?.(value),
     // Only where it commits now, and does not repeat an earlier commit.
     validate:
       reads !== undefined && commitTs !== undefined && mutations.length > 0

@@ -3,7 +3,7 @@ import type { Lock } from '../../percolator/lock.js'
 import type { Reaches } from '../../percolator/reach.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
 import type { Timestamp } from '../../timestamp.js'
-import type { StoredOutcome } from '../store.js'
+import type { SystemWrite } from '../system-records.js'
 
 /**
  * What a store provides for the calls in this folder. A store finds rows and writes mutations; the calls say which rows,
@@ -78,8 +78,8 @@ export interface Decided<T> extends WriteOptions {
 export interface WriteOptions {
   /** The prewrite that decided. Where it puts write records, readers have to meet its keys as locked until they have landed. */
   readonly onePc?: PrewriteRequest
-  /** Stored in the same write. */
-  readonly outcome?: StoredOutcome | undefined
+  /** In the same write, also where there are no mutations. */
+  readonly beside?: readonly SystemWrite[] | undefined
   /** Awaited while those locks stand, before the write; where it rejects, nothing is written. */
   readonly validate?: (() => Promise<void>) | undefined
 }

@@ -26,7 +26,8 @@ import type {
 import { belowSafePoint } from '../../percolator/errors.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
-import { type OutcomeOf, prewrite, type ValidateReads } from './prewrite.js'
+import type { Beside } from '../system-records.js'
+import { prewrite, type ValidateReads } from './prewrite.js'
 import { resolveLock } from './resolve-lock.js'
 import type { DepthOf, RowAccess } from './row-access.js'
 
@@ -41,8 +42,8 @@ export class WriteCalls {
   }
 
   /** @param isExclusive see `Change`. */
-  prewrite(request: PrewriteRequest, outcomeOf?: OutcomeOf, isExclusive = false): Promise<PrewriteAnswer> {
-    return prewrite(this.#rows, this.#validateReads, request, outcomeOf, isExclusive)
+  prewrite(request: PrewriteRequest, beside?: Beside, isExclusive = false): Promise<PrewriteAnswer> {
+    return prewrite(this.#rows, this.#validateReads, request, beside, isExclusive)
   }
 
   async commit(request: CommitRequest): Promise<CommitAnswer> {

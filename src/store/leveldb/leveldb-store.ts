@@ -22,8 +22,7 @@ import { Reads } from './rows/reads.js'
 import { Restoration } from './rows/restoration.js'
 import { RowStore } from './rows/row-store.js'
 import { putMark, readMark } from './rows/saved-mark.js'
-import { ServerRecords } from './rows/server-records.js'
-import { StoredOutcomes } from './rows/stored-outcomes.js'
+import { SystemKeyspace } from './rows/system-keyspace.js'
 
 export interface LevelDbStoreOptions {
   readonly directory: string
@@ -130,6 +129,7 @@ const ALONE_LATCH = '\u0100'
 class LevelDbStore implements Store {
   readonly name = 'leveldb'
   readonly capabilities = CAPABILITIES
+  readonly system: Store['system']
   readonly #rows: RowStore
   readonly #oracle: Oracle
   readonly #reads: Reads
@@ -137,9 +137,7 @@ class LevelDbStore implements Store {
   readonly #calls: WriteCalls
   readonly #prewriteExclusive: Store['prewrite']
   readonly #pessimistic: PessimisticLocks
-  readonly #outcomes: StoredOutcomes
   readonly #collection: Collection
-  readonly #serverRecords: ServerRecords
   readonly #stopScrub: () => void
   readonly #restoration: Restoration
 
@@ -157,11 +155,10 @@ class LevelDbStore implements Store {
     this.#reads = new Reads(rows, answers)
     this.#validation = new ReadValidation(rows)
     this.#calls = new WriteCalls(rows, (request) => this.#validation.validate(request))
-    this.#prewriteExclusive = (request, outcomeOf) => this.#calls.prewrite(request, outcomeOf, true)
+    this.#prewriteExclusive = (request, beside) => this.#calls.prewrite(request, beside, true)
     this.#pessimistic = new PessimisticLocks(new LevelDbLockingRows(rows), locksMax)
-    this.#outcomes = new StoredOutcomes(rows)
     this.#collection = new Collection(rows)
-    this.#serverRecords = new ServerRecords(rows)
+    this.system = new SystemKeyspace(rows)
     this.#restoration = new Restoration(rows, oracle)
   }
 
@@ -225,7 +222,7 @@ class LevelDbStore implements Store {
   readonly validateReads: Store['validateReads'] = (request) =>
     this.#rows.guard(() => this.#validation.validate(request))
 
-  readonly prewrite: Store['prewrite'] = (request, outcomeOf) => this.#calls.prewrite(request, outcomeOf)
+  readonly prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(request, beside)
   readonly exclusive: Store['exclusive'] = ({ written, read, isAlone }, body) => {
     const held = isAlone ? [...written, ALONE_LATCH] : written
     return this.#rows.guard(() => this.#rows.latches.hold(held, () => body(this.#prewriteExclusive), read))
@@ -242,14 +239,6 @@ class LevelDbStore implements Store {
   readonly pessimisticRollback: Store['pessimisticRollback'] = (request) => this.#calls.pessimisticRollback(request)
 
   readonly newestAhead: Store['newestAhead'] = (keys) => this.#rows.guard(() => this.#rows.newestAhead(keys))
-
-  readonly once: Store['once'] = (key, body) => this.#outcomes.once(key, body)
-  readonly outcome: Store['outcome'] = (key, isExpired = () => false) => this.#outcomes.get(key, isExpired)
-  readonly putOutcome: Store['putOutcome'] = (outcome) => this.#outcomes.put(outcome)
-  readonly collectOutcomes: Store['collectOutcomes'] = (isExpired) => this.#outcomes.collect(isExpired)
-
-  readonly serverRecords: Store['serverRecords'] = (prefix) => this.#serverRecords.list(prefix)
-  readonly putServerRecord: Store['putServerRecord'] = (name, record) => this.#serverRecords.put(name, record)
 
   readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint) => this.#collection.raiseSafePoint(safePoint)
   readonly collect: Store['collect'] = (safePoint, pace) => this.#collection.collect(safePoint, pace)

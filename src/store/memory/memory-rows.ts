@@ -18,8 +18,10 @@ import type { Change, RowAccess } from '../calls/row-access.js'
 import { Latches } from '../latches.js'
 import { LockAges } from '../lock-ages.js'
 import { LockWaits } from '../lock-waits.js'
-import type { RestoreProgress, StoredOutcome } from '../store.js'
+import type { RestoreProgress } from '../store.js'
+import type { SystemWrite } from '../system-records.js'
 import { RowTable, valueOfPut } from './row-table.js'
+import { SystemMap } from './system-map.js'
 
 /**
  * Rows in memory. A change reads, decides and writes in one turn of the event loop, and a read takes one turn as well, so
@@ -40,14 +42,13 @@ export class MemoryRows implements RowAccess, LockingRows {
   /** A restore has begun and is not complete: all other calls are refused. */
   restoring: RestoreProgress | undefined
   isClosed = false
-  readonly #putOutcome: (outcome: StoredOutcome) => void
+  readonly system = new SystemMap(this.latches, () => this.requireAvailable())
   /** A 1PC commit that has its commit_ts, and is not written yet. Reads wait for it, and other changes. */
   #validated: Promise<void> | undefined
 
-  constructor(clock: Clock, putOutcome: (outcome: StoredOutcome) => void) {
+  constructor(clock: Clock) {
     this.ages = new LockAges(clock)
     this.oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
-    this.#putOutcome = putOutcome
   }
 
   // ---- Timestamps
@@ -157,10 +158,10 @@ export class MemoryRows implements RowAccess, LockingRows {
     const rows = keys.map((key) => this.viewOf(key))
     const decision = decide(rows)
     if (!decision.ok) throw decision.error
-    const { mutations, validate, outcome, observed, value } = decision
+    const { mutations, validate, beside, observed, value } = decision
     requireReach?.(mutations, rows)
-    if (validate !== undefined) await this.#holdingReads(validate, () => this.apply(mutations, outcome))
-    else this.apply(mutations, outcome)
+    if (validate !== undefined) await this.#holdingReads(validate, () => this.apply(mutations, beside))
+    else this.apply(mutations, beside)
     this.waits.acquired(startTs)
     await observed
     return value
@@ -196,11 +197,11 @@ export class MemoryRows implements RowAccess, LockingRows {
     })
   }
 
-  apply(mutations: readonly Mutation[], outcome?: StoredOutcome): void {
-    if (mutations.length === 0) return
+  apply(mutations: readonly Mutation[], beside: readonly SystemWrite[] = []): void {
+    if (mutations.length === 0 && beside.length === 0) return
     this.requireAvailable()
     this.table.apply(mutations.map((mutation) => this.ages.kept(mutation)))
-    if (outcome !== undefined) this.#putOutcome(outcome)
+    this.system.apply(beside)
     for (const mutation of mutations)
       if (mutation.type === 'put-write') this.newestWrite = Math.max(this.newestWrite, mutation.write.commitTs)
       else if (mutation.type === 'delete-lock') this.waits.released(mutation.key)

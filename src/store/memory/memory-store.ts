@@ -7,10 +7,10 @@ import { AnswerBudget } from '../answer-budget.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import type { Capabilities, RestoreProgress, Store } from '../store.js'
+import type { SystemRecords } from '../system-records.js'
 import { Collection } from './collection.js'
 import { MemoryRows } from './memory-rows.js'
 import { Reads } from './reads.js'
-import { Records } from './records.js'
 import { Restoration } from './restoration.js'
 
 export interface MemoryStoreOptions extends Pick<ClockOptions, 'now' | 'monotonicNow' | 'onStep'> {
@@ -48,7 +48,6 @@ class MemoryStore implements Store {
   readonly cursorSecret: Uint8Array = randomBytes(32)
   readonly answers: AnswerBudget
   readonly #clock: Clock
-  readonly #records = new Records()
   readonly #rows: MemoryRows
   readonly #reads: Reads
   readonly #calls: WriteCalls
@@ -59,7 +58,7 @@ class MemoryStore implements Store {
   constructor({ answers, locksMax = DEFAULT_LIMITS.locksMax, ...clock }: MemoryStoreOptions) {
     this.answers = answers ?? new AnswerBudget(DEFAULT_LIMITS)
     this.#clock = new Clock(clock)
-    this.#rows = new MemoryRows(this.#clock, (outcome) => this.#records.putOutcome(outcome))
+    this.#rows = new MemoryRows(this.#clock)
     this.#reads = new Reads(this.#rows, this.answers)
     this.#calls = new WriteCalls(this.#rows, (request) => this.#reads.validateNow(request))
     this.#pessimistic = new PessimisticLocks(this.#rows, locksMax)
@@ -69,6 +68,9 @@ class MemoryStore implements Store {
 
   get safePoint(): Timestamp {
     return this.#rows.safePoint
+  }
+  get system(): SystemRecords {
+    return this.#rows.system
   }
   get lockCount(): number {
     return this.#rows.lockCount
@@ -125,7 +127,7 @@ class MemoryStore implements Store {
   readonly mvccGetByStartTs: Store['mvccGetByStartTs'] = (request) => this.#reads.mvccGetByStartTs(request)
   readonly validateReads: Store['validateReads'] = (request) => this.#reads.validateReads(request)
 
-  readonly prewrite: Store['prewrite'] = (request, outcomeOf) => this.#calls.prewrite(request, outcomeOf)
+  readonly prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(request, beside)
   readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
   readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)
   readonly cleanup: Store['cleanup'] = (request) => this.#calls.cleanup(request)
@@ -138,23 +140,9 @@ class MemoryStore implements Store {
 
   readonly exclusive: Store['exclusive'] = ({ written, read, isAlone }, body) => {
     const held = isAlone ? [...written, ALONE_LATCH] : written
-    const prewrite: Store['prewrite'] = (request, outcomeOf) => this.#calls.prewrite(request, outcomeOf, true)
+    const prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(request, beside, true)
     return this.#rows.latches.hold(held, () => body(prewrite), read)
   }
-
-  readonly once: Store['once'] = (key, body) => this.#records.once(key, body)
-  async outcome(key: Uint8Array, isExpired: (record: Uint8Array) => boolean = () => false) {
-    this.#rows.requireAvailable()
-    return this.#records.outcome(key, isExpired)
-  }
-  readonly putOutcome: Store['putOutcome'] = async (outcome) => {
-    this.#rows.requireAvailable()
-    this.#records.putOutcome(outcome)
-  }
-  readonly collectOutcomes: Store['collectOutcomes'] = async (isExpired) => this.#records.collectOutcomes(isExpired)
-  readonly serverRecords: Store['serverRecords'] = async (prefix) => this.#records.serverRecords(prefix)
-  readonly putServerRecord: Store['putServerRecord'] = async (name, record) =>
-    this.#records.putServerRecord(name, record)
 
   readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint) => this.#collection.raiseSafePoint(safePoint)
   readonly collect: Store['collect'] = (safePoint, pace) => this.#collection.collect(safePoint, pace)

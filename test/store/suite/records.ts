@@ -1,84 +1,136 @@
 import { expect } from 'vitest'
-import { prewriteOf, put, text, turn, utf8 } from '../support.js'
+import { keyText } from '../../../src/bytes/key-text.js'
+import { claimOf, type SystemName, type SystemWrite } from '../../../src/store/system-records.js'
+import { prewriteOf, put, text, turn, utf8, watch } from '../support.js'
 import type { Contract } from './contract.js'
 
-const outcome = (key: string, record: string) => ({ key: utf8(key), record: utf8(record) })
+const record = (name: SystemName, value: string): SystemWrite => ({ name, value: utf8(value) })
 
-/** Records of the server beside the keys of users: outcomes of idempotent requests, and what it remembers of itself. */
+/** Records of the server itself: beside transactions, by name, and out of reach of those who name keys. */
 export function recordCases(contract: Contract): void {
   const { open, test, needing } = contract
 
-  test('an outcome is there once it is stored, unless it has expired', async () => {
-    const store = await open()
-    expect(await store.outcome(utf8('k'))).toBeUndefined()
-    await store.once(utf8('k'), () => store.putOutcome(outcome('k', 'first')))
-    expect(text((await store.outcome(utf8('k'))) ?? utf8(''))).toBe('first')
-    expect(await store.outcome(utf8('k'), (record) => text(record) === 'first')).toBeUndefined()
-    await store.putOutcome(outcome('k', 'second'))
-    expect(text((await store.outcome(utf8('k'))) ?? utf8(''))).toBe('second')
+  test('a record is there once it is written, is replaced and removed', async () => {
+    const { system } = await open()
+    const value = async (): Promise<string> => text((await system.get('outcome/k')) ?? utf8('absent'))
+    expect(await value()).toBe('absent')
+    await system.hold(['outcome/k'], () => system.write([record('outcome/k', 'first')]))
+    expect(await value()).toBe('first')
+    await system.write([record('outcome/k', 'second'), record('pin/k', 'another kind')])
+    expect(await value()).toBe('second')
+    await system.write([{ name: 'outcome/k', value: undefined }])
+    expect(await value()).toBe('absent')
   })
 
-  test('requests with one idempotency key run one after another', async () => {
-    const store = await open()
+  test('who hold one name run one after another', async () => {
+    const { system } = await open()
     const order: string[] = []
-    const run = (key: string, name: string) =>
-      store.once(utf8(key), async () => {
+    const run = (name: string) =>
+      system.hold(['outcome/k'], async () => {
         order.push(`${name} begins`)
         await turn()
         order.push(`${name} ends`)
       })
-    const failing = store.once(utf8('k'), () => Promise.reject(new Error('on purpose')))
-    await Promise.all([run('k', 'first'), run('k', 'second'), expect(failing).rejects.toThrow('on purpose')])
+    const failing = system.hold(['outcome/k'], () => Promise.reject(new Error('on purpose')))
+    await Promise.all([run('first'), run('second'), expect(failing).rejects.toThrow('on purpose')])
     expect(order).toEqual(['first begins', 'first ends', 'second begins', 'second ends'])
   })
 
-  needing('onePhaseCommit')('an outcome is stored with the commit of its transaction', async () => {
+  test('a claim on a name waits for who holds it, and for nobody who has the key of that text', async () => {
     const store = await open()
-    const { onePcCommitTs } = await store.prewrite(prewriteOf(10, [put('a')], { tryOnePc: true }), (answer) =>
-      outcome('k', `committed at ${answer.onePcCommitTs}`),
-    )
-    expect(text((await store.outcome(utf8('k'))) ?? utf8(''))).toBe(`committed at ${onePcCommitTs}`)
+    let release = (): void => {}
+    const held = store.system.hold(['pin/a'], () => new Promise<void>((done) => (release = done)))
+    const claim = { written: [keyText(utf8('b')), claimOf('pin/a')], read: [], isAlone: false }
+    const claimed = watch(store.exclusive(claim, async () => {}))
+    for (const key of ['pin/a', 'outcome/a']) await store.prewrite(prewriteOf(await store.tso(1), [put(key)]))
+    await turn()
+    expect(claimed.isSettled()).toBe(false)
+    release()
+    await Promise.all([held, claimed.promise])
   })
 
-  test('expired outcomes are collected; the size of the others is answered', async () => {
+  test('claims that share a name run together, and keep others from it', async () => {
     const store = await open()
-    for (let i = 0; i < 20; i++) await store.putOutcome(outcome(`key ${i % 10}`, i % 2 === 0 ? 'old' : 'new!'))
-    expect(await store.collectOutcomes((record) => text(record) === 'old')).toBe(5 * ('key 0'.length + 'new!'.length))
-    expect(await store.outcome(utf8('key 0'))).toBeUndefined()
-    expect(await store.outcome(utf8('key 1'))).toBeDefined()
+    const shared = { written: [], read: [claimOf('pin/a')], isAlone: false }
+    const releases: (() => void)[] = []
+    const readers = [1, 2].map(() => store.exclusive(shared, () => new Promise<void>((done) => releases.push(done))))
+    await turn()
+    expect(releases).toHaveLength(2)
+    const changed = watch(store.system.hold(['pin/a'], async () => {}))
+    await turn()
+    expect(changed.isSettled()).toBe(false)
+    for (const release of releases) release()
+    await Promise.all([...readers, changed.promise])
   })
 
-  test('records of the server are listed by the beginning of their names', async () => {
-    const store = await open()
-    for (const name of ['pin/b', 'pin/a', 'other']) await store.putServerRecord(name, utf8(`of ${name}`))
-    const list = async (prefix: string) =>
-      [...(await store.serverRecords(prefix))].map(([name, record]) => [name, text(record)])
-    expect((await list('pin/')).sort()).toEqual([
-      ['pin/a', 'of pin/a'],
-      ['pin/b', 'of pin/b'],
+  needing('onePhaseCommit')('records are written with the commit of a transaction, made from its answer', async () => {
+    const { prewrite, system } = await open()
+    await system.write([record('pin/b', 'held')])
+    const request = prewriteOf(10, [put('a')], { tryOnePc: true })
+    const { onePcCommitTs } = await prewrite(request, (answer) => [
+      record('outcome/k', `committed at ${answer.onePcCommitTs}`),
+      record('pin/a', 'held'),
+      { name: 'pin/b', value: undefined },
     ])
-    await store.putServerRecord('pin/a', undefined)
-    await store.putServerRecord('pin/b', utf8('new'))
-    expect(await list('pin/')).toEqual([['pin/b', 'new']])
-    expect((await list('')).length).toBe(2)
+    expect(text((await system.get('outcome/k')) ?? utf8(''))).toBe(`committed at ${onePcCommitTs}`)
+    expect([...(await system.list('pin/')).keys()]).toEqual(['pin/a'])
+    // Also where a repeat finds its mutations done.
+    expect(await prewrite(request, () => [record('outcome/again', '')])).toEqual({ onePcCommitTs })
+    expect(await system.get('outcome/again')).toBeDefined()
   })
 
-  test('records of the server are no keys of users', async () => {
+  test('where the records of a transaction can not be made, nothing of it is written', async () => {
     const store = await open()
-    await store.putServerRecord('pin/a', utf8('1'))
-    await store.putOutcome(outcome('k', '1'))
+    const refused = store.prewrite(prewriteOf(10, [put('a')], { tryOnePc: true }), () => {
+      throw new Error('the lease has run out')
+    })
+    await expect(refused).rejects.toThrow('the lease has run out')
+    expect(await store.mvccGetByKey({ key: utf8('a') })).toMatchObject({ writes: [], values: [] })
+    expect((await store.scanLock({ maxTs: 2 ** 53 - 1 })).locks).toEqual([])
+  })
+
+  test('those that are over are swept away; the size of the others is answered', async () => {
+    const { system } = await open()
+    for (let i = 0; i < 20; i++) await system.write([record(`outcome/key ${i % 10}`, i % 2 === 0 ? 'old' : 'new!')])
+    await system.write([record('pin/a', 'old')])
+    const left = await system.sweep('outcome/', (value) => text(value) === 'old')
+    expect(left).toBe(5 * ('key 0'.length + 'new!'.length))
+    expect(await system.get('outcome/key 0')).toBeUndefined()
+    expect(await system.get('outcome/key 1')).toBeDefined()
+    expect(await system.get('pin/a')).toBeDefined()
+  })
+
+  test('records are listed by the beginning of their names, with any bytes in them', async () => {
+    const { system } = await open()
+    const names = ['outcome/', 'outcome/\x00', 'outcome/a', 'outcome/\xff\xff'] as const
+    await system.write([...names].reverse().map((name) => record(name, `of ${name}`)))
+    await system.write([record('pin/a', '')])
+    const list = async (prefix: SystemName) =>
+      [...(await system.list(prefix))].map(([name, value]) => [name, text(value)])
+    expect(await list('outcome/')).toEqual(names.map((name) => [name, `of ${name}`]))
+    expect(await list('outcome/\xff\xff')).toEqual([['outcome/\xff\xff', 'of outcome/\xff\xff']])
+    expect(await list('pin/')).toEqual([['pin/a', '']])
+  })
+
+  test('names are no keys: nothing that clients read or delete reaches their records', async () => {
+    const store = await open()
+    const names = ['outcome/k', 'pin/a'] as const
+    await store.system.write(names.map((name) => record(name, '1')))
+    for (const key of [...names, 'soutcome/k', 's'])
+      expect(await store.get({ key: utf8(key) })).toMatchObject({ found: false })
     expect((await store.scan({ ts: await store.tso(1), limit: 10 })).pairs).toEqual([])
     expect((await store.mvccGetByStartTs({ startTs: 1 })).key).toBeUndefined()
+    await store.deleteRange({ start: utf8(''), end: Buffer.alloc(10, 0xff) })
+    for (const name of names) expect(await store.system.get(name)).toBeDefined()
   })
 
-  needing('places')('records of the server and outcomes stay over a restart', async () => {
+  needing('places')('records stay over a restart', async () => {
     const place = await contract.place()
     const first = await open({ place })
-    await first.putServerRecord('pin/a', utf8('1'))
-    await first.putOutcome(outcome('k', '2'))
+    await first.system.write([record('pin/a', '1'), record('outcome/k', '2')])
     await first.close()
-    const second = await open({ place })
-    expect([...(await second.serverRecords('pin/')).keys()]).toEqual(['pin/a'])
-    expect(text((await second.outcome(utf8('k'))) ?? utf8(''))).toBe('2')
+    const { system } = await open({ place })
+    expect([...(await system.list('pin/')).keys()]).toEqual(['pin/a'])
+    expect(text((await system.get('outcome/k')) ?? utf8(''))).toBe('2')
   })
 }

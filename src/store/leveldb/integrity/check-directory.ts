@@ -2,6 +2,7 @@ import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { DataDirectoryError } from '../data-directory-error.js'
 import { FORMAT_VERSION, readFormat } from '../directory/data-directory.js'
 import { requireUnheld } from '../directory/directory-hold.js'
+import { hasUnmoved } from '../directory/move-system-records.js'
 import { isHalfMade } from '../directory/never-used.js'
 import { openLevelDb } from '../engine/engine.js'
 import { requireUnlocked } from '../files/sound-directory.js'
@@ -39,6 +40,7 @@ export async function checkDirectory(directory: string, options: CheckDirectoryO
       return FORMAT_VERSION
     })
     if (format !== FORMAT_VERSION) throw otherFormat(directory, format)
+    if (await hasUnmoved(engine)) throw halfConverted(directory)
     const records = await checkRecords(engine, { ...options, onProgress: progressOf(options.onProgress) })
     findings += records.findings
     return { files, records: { ...records, findings }, isSound: findings === 0 }
@@ -79,6 +81,11 @@ function otherFormat(directory: string, format: number): DataDirectoryError {
       ? "is a LevelDB, but not PerKV's"
       : format > FORMAT_VERSION
         ? `has format ${format}, written by a newer PerKV`
-        : `has format ${format}, without checksums: perkv serve converts it`
+        : `has format ${format}: perkv serve converts it`
   return new DataDirectoryError(`the data directory ${directory} ${what}`)
+}
+
+function halfConverted(directory: string): DataDirectoryError {
+  const detail = `the data directory ${directory} was being converted to format ${FORMAT_VERSION}: perkv serve goes on with it`
+  return new DataDirectoryError(detail)
 }

@@ -11,6 +11,7 @@ import {
   CF_DEFAULT,
   CF_LOCK,
   CF_NEWEST,
+  CF_SYSTEM,
   CF_WRITE,
   lockKey,
   META,
@@ -18,11 +19,12 @@ import {
   META_MARK,
   META_RESTORE,
   META_SAFE_POINT,
+  nameOfSystem,
   newestKey,
-  OUTCOMES,
   versionRange,
 } from '../records/keyspace.js'
 import { recordName } from '../records/record-name.js'
+import { kindOf, SYSTEM_KINDS } from '../records/system-kinds.js'
 import { putUnknownRestore } from '../rows/restore-progress.js'
 import { checkKey, type DamagedRecord, type Finding, type KeyRecords, type Suspects } from './check-key.js'
 import type { DamagedRanges } from './damaged-ranges.js'
@@ -34,10 +36,10 @@ const VALUES_AT_A_TIME = 16
 const FAMILIES = {
   [AHEAD]: 'ahead',
   [CF_DEFAULT]: 'default',
-  [OUTCOMES]: 'outcomes',
   [CF_LOCK]: 'lock',
   [META]: 'meta',
   [CF_NEWEST]: 'newest',
+  [CF_SYSTEM]: 'system',
   [CF_WRITE]: 'write',
 } as const
 const PREFIXES = Object.keys(FAMILIES).map(Number)
@@ -112,7 +114,7 @@ class Check {
 
   async run(): Promise<void> {
     const mark = await this.#checkMeta()
-    await this.#checkOutcomes()
+    await this.#checkSystem()
     await this.#checkGaps()
     await this.#checkKeys(mark)
   }
@@ -148,10 +150,10 @@ class Check {
   }
 
   /** Yields the entries whose checksums match, and reports the others. */
-  async *#sound(prefix: typeof META | typeof OUTCOMES): AsyncGenerator<Entry, void> {
+  async *#sound(prefix: typeof META | typeof CF_SYSTEM): AsyncGenerator<Entry, void> {
     for await (const { stored, value } of this.#entries(prefix)) {
       if (value !== undefined) yield { stored, value }
-      else await this.#damaged(stored, FAILS, prefix === OUTCOMES || isPromise(stored))
+      else await this.#damaged(stored, FAILS, prefix === CF_SYSTEM || isPromise(stored))
     }
   }
 
@@ -179,9 +181,13 @@ class Check {
     return present
   }
 
-  async #checkOutcomes(): Promise<void> {
-    for await (const { stored, value } of this.#sound(OUTCOMES))
-      if (!decodes(() => unpackRecord(value, 'outcome', 3))) await this.#damaged(stored, 'does not decode', true)
+  /** The seal vouches for the name too: a kind that is not known is a later version's. */
+  async #checkSystem(): Promise<void> {
+    for await (const { stored, value } of this.#sound(CF_SYSTEM)) {
+      const kind = kindOf(nameOfSystem(stored))
+      if (kind !== undefined && !decodes(() => unpackRecord(value, kind, SYSTEM_KINDS[kind].fieldsMin)))
+        await this.#damaged(stored, 'does not decode', true)
+    }
   }
 
   /** Reports records under unknown prefixes. */

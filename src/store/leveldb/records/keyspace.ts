@@ -1,5 +1,8 @@
+import { afterPrefix } from '../../../bytes/key-range.js'
+import { asBuffer } from '../../../bytes/key-text.js'
 import { encodeKey, encodeKeyAt, encodeKeyEnd } from '../../../percolator/codec/key.js'
 import type { Timestamp } from '../../../timestamp.js'
+import type { SystemName } from '../../system-records.js'
 
 /** A column family is one byte before the key; see docs/storage-format.md. */
 export const CF_DEFAULT = 0x64 // d
@@ -7,8 +10,9 @@ export const CF_LOCK = 0x6c // l
 export const CF_NEWEST = 0x6e // n
 export const CF_WRITE = 0x77 // w
 export const META = 0x6d // m
-export const OUTCOMES = 0x69 // i
+export const CF_SYSTEM = 0x73 // s
 export const AHEAD = 0x61 // a
+const CF_SYSTEM_TEXT = String.fromCharCode(CF_SYSTEM)
 
 export type ColumnFamily = typeof CF_DEFAULT | typeof CF_LOCK | typeof CF_NEWEST | typeof CF_WRITE
 
@@ -27,10 +31,14 @@ export const aheadKey = (key: Uint8Array, ts: Timestamp): Buffer => encodeKeyAt(
 export const aheadRange = (key: Uint8Array) => ({ gte: encodeKey(AHEAD, key), lt: encodeKeyEnd(AHEAD, key) })
 export const AHEAD_RANGE = { gte: Buffer.of(AHEAD), lt: Buffer.of(AHEAD + 1) }
 
-/** Where the outcome of an idempotent request stands. */
-export const outcomeKey = (key: Uint8Array): Buffer => Buffer.concat([Buffer.of(OUTCOMES), key])
-export const keyOfOutcome = (stored: Buffer): Buffer => stored.subarray(1)
-export const OUTCOME_RANGE = { gte: Buffer.of(OUTCOMES), lt: Buffer.of(OUTCOMES + 1) }
+export const systemKey = (name: string): Buffer => Buffer.from(`${CF_SYSTEM_TEXT}${name}`, 'latin1')
+/** The name behind a `systemKey`. */
+export const nameOfSystem = (stored: Buffer): SystemName => stored.toString('latin1', 1) as SystemName
+/** @param prefix of a kind, or longer; not all U+00FF. */
+export function systemRange(prefix: SystemName): { gte: Buffer; lt: Buffer } {
+  const gte = systemKey(prefix)
+  return { gte, lt: asBuffer(afterPrefix(gte) as Uint8Array) }
+}
 
 /** Every version of one key. */
 export function versionRange(cf: ColumnFamily, key: Uint8Array): { gte: Buffer; lt: Buffer } {

@@ -1,6 +1,7 @@
 import { printKey } from '../../../errors/print-key.js'
 import { decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
-import { AHEAD, CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE, keyOfOutcome, META, OUTCOMES } from './keyspace.js'
+import { AHEAD, CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_SYSTEM, CF_WRITE, META, nameOfSystem } from './keyspace.js'
+import { kindOf, SYSTEM_KINDS } from './system-kinds.js'
 
 /** A stored record in a message, by its key in the engine: `the write record of "a" at 7`. */
 export function recordName(stored: Buffer): string {
@@ -18,11 +19,17 @@ export function recordName(stored: Buffer): string {
         return `the ahead record of ${printKey(decodeKey(stored))} at ${decodeKeyTs(stored)}`
       case META:
         return `the meta record ${printKey(stored.subarray(1))}`
-      case OUTCOMES:
-        return `the outcome of the idempotency key ${printKey(keyOfOutcome(stored))}`
+      case CF_SYSTEM:
+        return systemRecordName(stored)
     }
   } catch {}
   return `the record under the damaged key 0x${stored.toString('hex')}`
+}
+
+function systemRecordName(stored: Buffer): string {
+  const kind = kindOf(nameOfSystem(stored))
+  if (kind === undefined) return `the system record ${printKey(stored.subarray(1))}`
+  return `the ${SYSTEM_KINDS[kind].one} ${printKey(stored.subarray(1 + `${kind}/`.length))}`
 }
 
 /** The same without its key: `one of the write records`. */
@@ -38,14 +45,14 @@ const FAMILY_NAMES: Readonly<Record<number, string>> = {
   [META]: 'meta',
   [CF_NEWEST]: 'newest',
   [CF_WRITE]: 'write',
-  [OUTCOMES]: 'outcome',
+  [CF_SYSTEM]: 'system',
 }
 
 /** Where a bound between blocks lies, which need be no whole key: `write records near "a"`. */
 export function placeName(bound: Buffer): string {
   const family = FAMILY_NAMES[bound[0] ?? 0]
   if (family === undefined) return `0x${bound.toString('hex')}`
-  if (family === 'meta' || family === 'outcome') return `${family} records near ${printKey(bound.subarray(1))}`
+  if (family === 'meta' || family === 'system') return `${family} records near ${printKey(bound.subarray(1))}`
   const parts: Buffer[] = []
   for (let at = 1; at < bound.length; at += 9) {
     const marker = bound[at + 8] ?? 0xff

@@ -1,12 +1,16 @@
+import type { SystemKind } from '../../system-records.js'
+import { OUTCOMES_OF_FORMAT_3, SERVER_OF_FORMAT_3 } from '../directory/move-system-records.js'
+import type { EngineRange } from '../engine/engine.js'
 import type { LostRecords, StoredRange } from '../files/lost-records.js'
 import type { DamagedRanges } from '../integrity/damaged-ranges.js'
-import { CF_LOCK, CF_NEWEST, CF_WRITE, META, META_RESTORE, metaKey, OUTCOMES } from '../records/keyspace.js'
+import { CF_LOCK, CF_NEWEST, CF_WRITE, META, META_RESTORE, systemRange } from '../records/keyspace.js'
 import { placeName, recordName } from '../records/record-name.js'
+import { SYSTEM_KINDS } from '../records/system-kinds.js'
 
 /** Data of clients that can no longer be read, or may not be as they wrote it. */
 export interface Loss {
   readonly message: string
-  readonly of: 'key' | 'past' | 'versions' | 'locks' | 'outcomes' | 'meta' | 'anything'
+  readonly of: 'key' | 'past' | 'versions' | 'locks' | 'system' | 'meta' | 'anything'
   /** For losses of one key. */
   readonly key?: Uint8Array
   /** For other losses: range of stored keys. Absent: any key. */
@@ -16,8 +20,9 @@ export interface Loss {
 /**
  * Losses of records whose keys are unknown. `past`: older versions of keys, while the newest have copies; `versions`: the newest
  * ones too.
+ * @param isConverted false: system records stood where format 3 has them.
  */
-export function lossesOf(lost: LostRecords, damaged: DamagedRanges): Loss[] {
+export function lossesOf(lost: LostRecords, damaged: DamagedRanges, isConverted: boolean): Loss[] {
   const { file } = lost
   if (lost.kind === 'tables') {
     const message = `${file}: nobody can tell which tables there were: what one held that is gone too is missing, and deleted data of one that was replaced are back`
@@ -40,13 +45,19 @@ export function lossesOf(lost: LostRecords, damaged: DamagedRanges): Loss[] {
   if (isPastOnly) add('past', writes, 'any versions of keys but the newest, and any rollbacks,')
   else add('versions', writes, 'any versions of keys')
   add('locks', clipped(range, CF_LOCK), 'any locks')
-  add('outcomes', clipped(range, OUTCOMES), 'any outcomes of requests with an idempotency key')
+  for (const [kind, { all }] of Object.entries(SYSTEM_KINDS) as [SystemKind, (typeof SYSTEM_KINDS)[SystemKind]][]) {
+    const place = isConverted ? systemRange(`${kind}/`) : PLACES_OF_FORMAT_3[kind]
+    add('system', place && clippedTo(range, place), `any ${all}`)
+  }
   const meta = clipped(range, META)
   if (meta !== undefined && holds(meta, META_RESTORE))
     losses.push({ message: `${file}: whether a restore was complete`, of: 'meta', range: meta })
-  if (meta !== undefined && meets(meta, metaKey('server/'), metaKey('server0')))
-    losses.push({ message: `${file}: any pins`, of: 'meta', range: meta })
   return losses
+}
+
+const PLACES_OF_FORMAT_3: Readonly<Partial<Record<SystemKind, EngineRange>>> = {
+  outcome: OUTCOMES_OF_FORMAT_3,
+  pin: SERVER_OF_FORMAT_3,
 }
 
 export const lossOfKey = (key: Uint8Array, message: string): Loss => ({ message, of: 'key', key })
@@ -60,6 +71,15 @@ function clipped({ gte, lte }: StoredRange, prefix: number): StoredRange | undef
   if (gte !== undefined && (gte[0] ?? 0) > prefix) return undefined
   if (lte !== undefined && (lte[0] ?? 0) < prefix) return undefined
   return { gte: gte?.[0] === prefix ? gte : undefined, lte: lte?.[0] === prefix ? lte : undefined }
+}
+
+/** Part of a range of stored keys that lies in a place; undefined where it has none. */
+function clippedTo({ gte, lte }: StoredRange, place: EngineRange): StoredRange | undefined {
+  if (gte !== undefined && gte.compare(place.lt) >= 0) return undefined
+  if (lte !== undefined && lte.compare(place.gte) < 0) return undefined
+  const isFrom = gte !== undefined && gte.compare(place.gte) > 0
+  const isTo = lte !== undefined && lte.compare(place.lt) < 0
+  return { gte: isFrom ? gte : undefined, lte: isTo ? lte : undefined }
 }
 
 /** Range of the same users' keys in another column family. */
@@ -79,8 +99,4 @@ function wholeKeyOf(bound: Buffer): Buffer {
 
 export function holds(range: StoredRange, stored: Buffer): boolean {
   return (range.gte?.compare(stored) ?? 0) <= 0 && (range.lte?.compare(stored) ?? 0) >= 0
-}
-
-function meets({ gte, lte }: StoredRange, from: Buffer, below: Buffer): boolean {
-  return (gte === undefined || gte.compare(below) < 0) && (lte === undefined || lte.compare(from) >= 0)
 }

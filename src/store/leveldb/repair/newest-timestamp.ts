@@ -3,7 +3,7 @@ import type { Timestamp } from '../../../timestamp.js'
 import { type Engine, pagesOf } from '../engine/engine.js'
 import { readMetaNumber } from '../engine/meta-number.js'
 import { type KeyRecords, MARK_MAX } from '../integrity/check-key.js'
-import { META_SAFE_POINT, metaKey } from '../records/keyspace.js'
+import { META_SAFE_POINT, systemRange } from '../records/keyspace.js'
 import { readRestoreProgress } from '../rows/restore-progress.js'
 
 /**
@@ -49,7 +49,7 @@ export class NewestTimestamp {
 /** Pins with their stored keys. */
 export async function pinsIn(engine: Engine): Promise<{ readonly stored: Buffer; readonly ts: Timestamp }[]> {
   const found: { readonly stored: Buffer; readonly ts: Timestamp }[] = []
-  for await (const page of pagesOf(engine, { gte: metaKey('server/pin/'), lt: metaKey('server/pin0') }, 1000))
+  for await (const page of pagesOf(engine, systemRange('pin/'), 1000))
     for (const [stored, bytes] of page) found.push({ stored, ts: asInteger(unpackRecord(bytes, 'pin', 2)[0], 'pin') })
   return found
 }

@@ -9,6 +9,7 @@ import { sameKey } from '../../../percolator/row.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../../timestamp.js'
 import { DataDirectoryError } from '../data-directory-error.js'
 import { convertFormat, FORMAT_VERSION, formatOp, readFormat } from '../directory/data-directory.js'
+import { hasUnmoved, moveSystemRecords } from '../directory/move-system-records.js'
 import { opened, sealedEngine } from '../engine/checksum.js'
 import { type Engine, type EngineOp, pagesOf } from '../engine/engine.js'
 import { readMetaNumber } from '../engine/meta-number.js'
@@ -88,8 +89,10 @@ class RecordsRepair {
 
   async run(directory: string): Promise<RepairedRecords> {
     const { lost, say, onProgress, resetsMark } = this.#options
+    const format = await readFormat(this.#engine).catch(() => FORMAT_VERSION) // Read again below, where it is mended.
+    const isConverted = format === FORMAT_VERSION && !(await hasUnmoved(this.#engine))
     for (const one of lost) {
-      const losses = lossesOf(one, this.#damaged)
+      const losses = lossesOf(one, this.#damaged, isConverted)
       for (const loss of losses) this.#lose(loss)
       if (losses.length === 0) this.#done('restored', `${one.file}: what was lost of it has copies elsewhere`)
     }
@@ -277,9 +280,10 @@ async function repairFormat(engine: Engine, directory: string, mayBeEmpty: boole
   }
   const restored = async (): Promise<true> => {
     await engine.write([formatOp(FORMAT_VERSION)], true)
+    await moveSystemRecords(engine)
     return true
   }
-  // A seal shows that the record is PerKV's, and of this format.
+  // A seal shows that the record is PerKV's, and of this format or of 3.
   let isEmpty = true
   for await (const page of pagesOf(engine, EVERYTHING, OPS_AT_A_TIME)) {
     isEmpty &&= page.every(([key]) => key.equals(META_FORMAT))

@@ -5,9 +5,9 @@ import { encodeWrite } from '../../../percolator/codec/write.js'
 import { type Mutation, sameKey } from '../../../percolator/row.js'
 import { isData } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
-import type { StoredOutcome } from '../../store.js'
+import type { SystemWrite } from '../../system-records.js'
 import type { EngineOp } from '../engine/engine.js'
-import { lockKey, newestKey, outcomeKey, valueKey, writeKey } from '../records/keyspace.js'
+import { lockKey, newestKey, systemKey, valueKey, writeKey } from '../records/keyspace.js'
 import { encodeNewest } from '../records/newest-record.js'
 
 /** What is known of a key's Puts and Deletes without reading CF_WRITE. */
@@ -68,6 +68,7 @@ export function* engineOps(
   return ops
 }
 
-export function outcomeOp({ key, record }: StoredOutcome): EngineOp {
-  return { type: 'put', key: outcomeKey(key), value: asBuffer(record) }
+export function systemOp({ name, value }: SystemWrite): EngineOp {
+  const key = systemKey(name)
+  return value === undefined ? { type: 'del', key } : { type: 'put', key, value: asBuffer(value) }
 }

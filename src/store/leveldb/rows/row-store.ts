@@ -18,7 +18,8 @@ import { type ReachSource, reachGuard } from '../../calls/reach-guard.js'
 import type { Change, DepthOf, RowAccess, WriteOptions } from '../../calls/row-access.js'
 import { Latches } from '../../latches.js'
 import { LockWaits } from '../../lock-waits.js'
-import type { RestoreProgress, StoredOutcome } from '../../store.js'
+import type { RestoreProgress } from '../../store.js'
+import type { SystemWrite } from '../../system-records.js'
 import { type Engine, type EngineOp, pagesOf, readPage } from '../engine/engine.js'
 import { GroupCommit } from '../engine/group-commit.js'
 import { LookUps } from '../engine/look-ups.js'
@@ -36,7 +37,7 @@ import {
   newestKey,
 } from '../records/keyspace.js'
 import { decodeNewest, decodeNewestTs } from '../records/newest-record.js'
-import { engineOps, type NewestKnown, outcomeOp } from './engine-ops.js'
+import { engineOps, type NewestKnown, systemOp } from './engine-ops.js'
 import { readRestoreProgress } from './restore-progress.js'
 import { readHistory } from './row-reader.js'
 
@@ -270,8 +271,11 @@ export class RowStore implements RowAccess, ReachSource {
    * Writes one atomic batch, and keeps the lock table ahead of it: new locks stand there before the batch is written,
    * old ones go, or are loosened, after it.
    */
-  async apply(decided: readonly Mutation[], { onePc, outcome, validate }: WriteOptions = {}): Promise<void> {
-    if (decided.length === 0) return
+  async apply(
+    decided: readonly Mutation[],
+    { onePc, beside = NO_RECORDS, validate }: WriteOptions = {},
+  ): Promise<void> {
+    if (decided.length === 0 && beside.length === 0) return
     const mutations = this.clock.jumps.length === 0 ? decided : decided.map((mutation) => this.#kept(mutation))
     const stored = mutations.filter((mutation) => this.#isStored(mutation)) // As the locks stand now.
     let settle: () => void = () => {}
@@ -282,7 +286,7 @@ export class RowStore implements RowAccess, ReachSource {
     const opened = this.#opened
     let isAsked = false
     try {
-      const encoded = inSlices(this.#encode(stored, mutations, outcome))
+      const encoded = inSlices(this.#encode(stored, mutations, beside))
       const ops = encoded instanceof Promise ? await encoded : encoded
       if (validate !== undefined) await validate()
       // Locks in flight go when the database is opened anew: nobody would have met these.
@@ -310,7 +314,7 @@ export class RowStore implements RowAccess, ReachSource {
   *#encode(
     stored: readonly Mutation[],
     mutations: readonly Mutation[],
-    outcome: StoredOutcome | undefined,
+    beside: readonly SystemWrite[],
   ): Generator<void, EngineOp[], void> {
     const ops = yield* engineOps(stored, this.#newestKnown)
     let count = 0
@@ -322,7 +326,7 @@ export class RowStore implements RowAccess, ReachSource {
         ops.push({ type: 'put', key: aheadKey(key, write.commitTs), value: NOTHING })
       this.#note(key, write.commitTs)
     }
-    if (outcome !== undefined) ops.push(outcomeOp(outcome))
+    for (const write of beside) ops.push(systemOp(write))
     return ops
   }
 
@@ -611,6 +615,7 @@ function messageOf(error: unknown): string {
 
 const NO_WRITES: readonly WriteRecord[] = []
 const NOTHING = Buffer.alloc(0)
+const NO_RECORDS: readonly SystemWrite[] = []
 
 /** Marks the locks of 1PC transactions in flight; no stored lock has a negative size. */
 const IN_FLIGHT = -1

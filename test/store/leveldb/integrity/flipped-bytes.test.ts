@@ -60,7 +60,7 @@ beforeAll(async () => {
     for (let from = 0; from < mutations.length; from += 10)
       await write(store, ts - 2, ts, mutations.slice(from, from + 10))
     await store.rollback({ keys: KEYS.slice(0, 5).map(utf8), startTs: ts + 2 })
-    await store.putOutcome({ key: utf8(`request ${round}`), record: Buffer.from('93a16101a162', 'hex') })
+    await store.system.write([{ name: `outcome/request ${round}`, value: Buffer.from('93a16101a162', 'hex') }])
     if (round === 4) await store.prewrite(prewriteOf(60, [put('locked/1', 'x'.repeat(500)), put('locked/2', 'y')]))
     await store.close()
     if (round !== 2) continue
@@ -275,7 +275,7 @@ test('a table that is damaged while the server runs stops all that reads from it
   ])
     expect((await failureOf(call() as Promise<unknown>)).message).toBe(damage)
 
-  vi.spyOn(store, 'serverRecords').mockResolvedValue(new Map()) // Read before the server serves anything.
+  vi.spyOn(store.system, 'list').mockResolvedValue(new Map()) // Read before the server serves anything.
   const { app } = await serve(store, directory)
   const ready = await app.inject('/readyz')
   expect([ready.statusCode, ready.json().detail]).toEqual([503, damage])

@@ -97,7 +97,7 @@ export async function writeRandomDatabase(
       await step(store, model, random, keys)
       presents.push(model.present())
     }
-    await store.putOutcome({ key: utf8(`request ${round}`), record: packRecord([round, round, round]) })
+    await store.system.write([{ name: `outcome/request ${round}`, value: packRecord([round, round, round]) }])
     if (random.chance(0.3) && round < rounds - 1) await collect(store, model)
     if (round === rounds - 1) await leaveLocks(store, model, random, keys, presents)
     model.newestTs = await store.tso(1)
@@ -172,5 +172,5 @@ async function leaveLocks(
     model.add(text(primary), { commitTs, value: text((mutations[0] as { value: Uint8Array }).value) })
     presents.push(model.present())
   }
-  await store.putServerRecord('pin/a', packRecord([await store.tso(1), 1]))
+  await store.system.write([{ name: 'pin/a', value: packRecord([await store.tso(1), 1]) }])
 }

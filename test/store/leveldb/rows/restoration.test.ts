@@ -61,7 +61,7 @@ test('a write that fails when it begins opens the database again, for all: it en
     reached.resolve()
     return promise.then(land)
   }
-  const failing = codeOf(store.putServerRecord('any', utf8('thing')))
+  const failing = codeOf(store.system.write([{ name: 'pin/any', value: utf8('thing') }]))
   await reached.promise
   const restored = codeOf(restore())
   while (store.restoring === undefined) await tapped.quiet()

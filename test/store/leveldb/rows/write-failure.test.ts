@@ -490,14 +490,14 @@ describe('a disk that stays full', () => {
     })
   })
 
-  test('an outcome that a failed write may have stored is not taken for absent', async () => {
-    const outcome = { key: utf8('once'), record: utf8('done') }
+  test('a system record that a failed write may have stored is not taken for absent', async () => {
+    const name = 'outcome/once'
     let landLater = async (): Promise<void> => {}
     tapped.onWrite = async (_, land) => {
       landLater = land
       throw new EngineFailure('disk full')
     }
-    expect(await codeOf(store.putOutcome(outcome))).toBe('storage_unavailable')
+    expect(await codeOf(store.system.write([{ name, value: utf8('done') }]))).toBe('storage_unavailable')
     await tapped.quiet()
     tapped.onWrite = (_, land) => land()
     tapped.onRequireRoom = async () => {}
@@ -506,9 +506,9 @@ describe('a disk that stays full', () => {
       await reopen()
     }
     vi.advanceTimersByTime(60_000)
-    expect(await codeOf(store.outcome(outcome.key))).toBe('storage_unavailable')
+    expect(await codeOf(store.system.get(name))).toBe('storage_unavailable')
     await tapped.quiet()
-    expect(text((await store.outcome(outcome.key)) ?? utf8('absent'))).toBe('done')
+    expect(text((await store.system.get(name)) ?? utf8('absent'))).toBe('done')
   })
 
   test('timestamps last until the mark; reads that need none go on, and see all that was acknowledged', async () => {

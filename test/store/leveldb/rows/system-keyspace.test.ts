@@ -1,0 +1,92 @@
+import { beforeEach, describe, expect, test } from 'vitest'
+import type { PrewriteAnswer } from '../../../../src/percolator/api.js'
+import type { Store } from '../../../../src/store/store.js'
+import type { SystemName, SystemWrite } from '../../../../src/store/system-records.js'
+import {
+  codeOf,
+  EngineFailure,
+  prewriteOf,
+  put,
+  read,
+  TappedEngine,
+  testStores,
+  text,
+  turn,
+  utf8,
+  WriteGate,
+} from '../../support.js'
+
+const stores = testStores()
+
+let tapped: TappedEngine
+let store: Store
+beforeEach(async () => {
+  tapped = new TappedEngine()
+  store = await stores.open({ openEngine: tapped.open })
+  tapped.writes.length = 0
+})
+
+const record = (name: SystemName, value: string): SystemWrite => ({ name, value: utf8(value) })
+const stored = async (name: SystemName): Promise<string> => text((await store.system.get(name)) ?? utf8('absent'))
+const onePc = (startTs: number, key: string) => prewriteOf(startTs, [put(key)], { tryOnePc: true, linearizable: true })
+
+describe('records beside a transaction', () => {
+  test('are written in its batch, and made from its answer', async () => {
+    const startTs = await store.tso(1)
+    const beside = ({ onePcCommitTs }: PrewriteAnswer) => [
+      record('outcome/a', `committed at ${onePcCommitTs}`),
+      record('pin/a', 'held'),
+    ]
+    const { onePcCommitTs } = await store.prewrite(onePc(startTs, 'a'), beside)
+    expect(await stored('outcome/a')).toBe(`committed at ${onePcCommitTs}`)
+    expect(await stored('pin/a')).toBe('held')
+    expect(tapped.writes).toHaveLength(1)
+  })
+
+  test('are not there where their batch fails', async () => {
+    const request = onePc(await store.tso(1), 'a')
+    tapped.onWrite = async (_, land) => {
+      tapped.onWrite = (_next, landNext) => landNext()
+      void land
+      throw new EngineFailure('disk full')
+    }
+    expect(await codeOf(store.prewrite(request, () => [record('outcome/a', 'done')]))).toBe('storage_unavailable')
+    expect([await stored('outcome/a'), await read(store, 'a')]).toEqual(['absent', undefined])
+  })
+})
+
+describe('while a failed write is in doubt', () => {
+  beforeEach(async () => {
+    await store.system.write([record('outcome/a', 'final'), record('pin/a', 'old')])
+    tapped.onRequireRoom = async () => {
+      throw new Error('no room')
+    }
+    tapped.onWrite = async () => {
+      throw new EngineFailure('disk full')
+    }
+    expect(await codeOf(store.system.write([record('pin/a', 'new')]))).toBe('storage_unavailable')
+    await tapped.quiet()
+  })
+
+  test('a record that somebody may have replaced is not answered; one that nobody replaces is', async () => {
+    expect(await codeOf(store.system.get('pin/a'))).toBe('storage_unavailable')
+    expect(await codeOf(store.system.get('pin/b', () => true))).toBe('storage_unavailable')
+    expect(await codeOf(store.system.get('outcome/a', () => false))).toBe('storage_unavailable')
+    expect(text((await store.system.get('outcome/a', () => true)) ?? utf8('absent'))).toBe('final')
+  })
+})
+
+test('writes of names share the group commit with transactions', async () => {
+  const gate = new WriteGate(tapped)
+  const first = store.prewrite(onePc(await store.tso(1), 'a'))
+  while (gate.held === 0) await turn()
+  const others = [
+    store.prewrite(onePc(await store.tso(1), 'b')),
+    store.system.write([record('pin/a', 'held')]),
+    store.system.write([record('pin/b', 'held')]),
+  ]
+  await tapped.quiet()
+  gate.open()
+  await Promise.all([first, ...others])
+  expect(tapped.writes).toHaveLength(2)
+})
