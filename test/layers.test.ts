@@ -60,9 +60,9 @@ function importsOf(file: string, source: string): string[] {
 
 /** Upward imports that are still there. */
 const UPWARD: readonly string[] = [
-  'client/http/autocommit.ts imports client/idempotency-key.ts',
-  'client/http/autocommit.ts imports client/key-range.ts',
-  'client/http/autocommit.ts imports client/options.ts',
+  'client/http/http-autocommit.ts imports client/idempotency-key.ts',
+  'client/http/http-autocommit.ts imports client/key-range.ts',
+  'client/http/http-autocommit.ts imports client/options.ts',
   'client/http/http-transport.ts imports client/options.ts',
   'store/leveldb/engine/engine.ts imports store/leveldb/directory/directory-hold.ts',
   'store/leveldb/engine/engine.ts imports store/leveldb/directory/make-directory.ts',

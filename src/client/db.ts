@@ -5,14 +5,14 @@ import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
+import { HttpApi } from './http/http-api.js'
 import {
-  Autocommit,
   type CallOptions,
+  HttpAutocommit,
   type OnceOptions,
   type VersionCondition,
   type WriteConditions,
-} from './http/autocommit.js'
-import { HttpApi } from './http/http-api.js'
+} from './http/http-autocommit.js'
 import { HttpTransport, TRANSPORT_KINDS, type TransportOptions } from './http/http-transport.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import {
@@ -125,7 +125,7 @@ function parseUrl(url: string): URL {
 
 /** A transactional key-value server. Made by `connect`. */
 export class Db {
-  readonly #autocommit: Autocommit
+  readonly #autocommit: HttpAutocommit
   readonly #api: HttpApi
   readonly #coordinator: Coordinator
   readonly #lockWaitMs: number
@@ -133,7 +133,7 @@ export class Db {
 
   /** @internal */
   constructor(transport: HttpTransport, lockWaitMs: number) {
-    this.#autocommit = new Autocommit(transport)
+    this.#autocommit = new HttpAutocommit(transport)
     this.#api = new HttpApi(transport)
     // The transport repeats what was lost.
     this.#coordinator = new Coordinator(this.#api, { ...COMMIT_OPTIONS_DEFAULT, batchBytes: BATCH_BYTES, triesMax: 1 })

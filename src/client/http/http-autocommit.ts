@@ -42,7 +42,7 @@ export interface OnceOptions {
 const COUNT_MS_MAX = 10 * 60 * 1000
 
 /** Calls that are a transaction of their own, coordinated by the server: `/v1/kv`. */
-export class Autocommit {
+export class HttpAutocommit {
   readonly #transport: HttpTransport
 
   constructor(transport: HttpTransport) {
