@@ -1,8 +1,9 @@
 import type { SnapshotReader } from '../coordinator/snapshot-reader.js'
+import type { KeyRange } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys } from './bytes.js'
-import { RANGE_KINDS, type RangeOptions } from './key-range.js'
+import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { optionsOf, SIGNAL } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 
@@ -30,13 +31,13 @@ const countOptions = optionsOf<RangeOptions & SignalOption>('count', { ...RANGE_
 /** The whole database as of one timestamp. Whatever is committed later, its answers stay the same. */
 export class Snapshot {
   readonly #readerOf: (signal: AbortSignal | undefined) => SnapshotReader
-  readonly #count: (range: RangeOptions, signal: AbortSignal | undefined) => Promise<number>
+  readonly #count: (range: KeyRange, signal: AbortSignal | undefined) => Promise<number>
 
   /** @internal */
   constructor(
     readonly ts: Timestamp,
     readerOf: (signal: AbortSignal | undefined) => SnapshotReader,
-    count: (range: RangeOptions, signal: AbortSignal | undefined) => Promise<number>,
+    count: (range: KeyRange, signal: AbortSignal | undefined) => Promise<number>,
   ) {
     this.#readerOf = readerOf
     this.#count = count
@@ -76,8 +77,8 @@ export class Snapshot {
     yield* scanPages<A, K, Timestamp>(options, async (page) => (await reader.scan(page)).pairs)
   }
 
-  /** How many keys are in a range. The server counts; no pair is sent. */
+  /** How many keys are in a range. No pair is sent. */
   async count(options: RangeOptions & SignalOption = {}): Promise<number> {
-    return this.#count(countOptions(options), options.signal)
+    return this.#count(keyRangeOf(countOptions(options)), options.signal)
   }
 }
