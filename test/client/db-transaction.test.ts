@@ -328,6 +328,29 @@ test('bytes that the caller goes on using', async () => {
   expect(await db.count()).toBe(1)
 })
 
+test('bytes that were handed out are the caller’s: changing them changes no write, no other answer, and no scan', async () => {
+  const db = await connectTo(await start())
+  const before = new TextEncoder().encode('before')
+  await db.transaction(async (txn) => {
+    await txn.put('k', before)
+    ;(await txn.get('k', { as: 'bytes' }))?.fill(0)
+    for await (const { key, value } of txn.scan({ as: 'bytes' })) [key, value].map((bytes) => bytes.fill(0))
+  })
+  expect(await db.get('k', { as: 'bytes' })).toEqual(before)
+  const [first, second] = await db.batchGet(['k', 'k'], { as: 'bytes' })
+  first?.fill(0)
+  expect(second).toEqual(before)
+  await db.transaction(async (txn) => {
+    for (let i = 0; i < 100; i++) await txn.put(`page/${i}`, 'x')
+  })
+  let pairs = 0
+  for await (const { key } of db.scan({ prefix: 'page/', as: 'bytes' })) {
+    key.fill(0)
+    pairs++
+  }
+  expect(pairs).toBe(100)
+})
+
 test('a counter that is none', async () => {
   const db = await connectTo(await start())
   await db.put('text', 'seven')
