@@ -1,4 +1,5 @@
-import type { KeyRange, Version } from '../percolator/api.js'
+import type { KeyRange } from '../bytes/key-range.js'
+import type { Version } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Write } from './write.js'
 

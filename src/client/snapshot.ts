@@ -1,5 +1,5 @@
+import type { KeyRange } from '../bytes/key-range.js'
 import type { SnapshotReader } from '../coordinator/snapshot-reader.js'
-import type { KeyRange } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys } from './bytes.js'

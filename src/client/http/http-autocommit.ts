@@ -1,5 +1,6 @@
+import type { KeyRange } from '../../bytes/key-range.js'
 import { isKvError } from '../../errors/kv-error.js'
-import type { KeyRange, Pair, Version } from '../../percolator/api.js'
+import type { Pair, Version } from '../../percolator/api.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { Autocommit, CallOptions } from '../autocommit.js'
 import { newIdempotencyKey } from '../idempotency-key.js'
