@@ -24,7 +24,7 @@ import { runTransaction } from './run-transaction.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 import { Snapshot, type Versioned } from './snapshot.js'
 import { OpenTxn, type Txn } from './txn.js'
-import { type OnceOptions, type VersionCondition, type WriteConditions, writeOf } from './write.js'
+import { type OnceOptions, type VersionCondition, type Write, type WriteConditions, writeOf } from './write.js'
 
 /** What every call takes. */
 export interface WaitOptions {
@@ -110,22 +110,21 @@ export class Db {
   async getVersion<A extends As = 'text'>(key: Bytes, options: ReadOptions<A> = {}): Promise<Versioned<A> | undefined> {
     readOptions(options)
     const bytes = toKey(key)
-    const found = await this.#home.autocommit.get(bytes, timestampOf(options), this.#callOptions(options))
+    const { autocommit, during } = this.#home
+    const found = await during(() => autocommit.get(bytes, timestampOf(options), this.#callOptions(options)))
     return found && { value: readValue(found.value, options.as ?? ('text' as A), bytes), commitTs: found.commitTs }
   }
 
   /** Exactly once, however often it has to be sent. @throws KvError `precondition_failed` when a condition fails. */
   async put(key: Bytes, value: Bytes, options: PutOptions = {}): Promise<Written> {
     putOptions(options)
-    const write = writeOf(toKey(key), toValue(value), options)
-    return { commitTs: await this.#home.autocommit.write(write, this.#callOptions(options)) }
+    return this.#write(writeOf(toKey(key), toValue(value), options), options)
   }
 
   /** Exactly once; an absent key may be deleted too. @throws KvError `precondition_failed` when the condition fails. */
   async delete(key: Bytes, options: DeleteOptions = {}): Promise<Written> {
     deleteOptions(options)
-    const write = writeOf(toKey(key), undefined, options)
-    return { commitTs: await this.#home.autocommit.write(write, this.#callOptions(options)) }
+    return this.#write(writeOf(toKey(key), undefined, options), options)
   }
 
   // ---- Many keys, of one snapshot
@@ -137,10 +136,12 @@ export class Db {
   ): Promise<(Read<A> | undefined)[]> {
     readOptions(options)
     const asked = toKeys(keys)
-    return this.#readAt(options, (ts) => {
-      const reader = this.#home.coordinator.snapshot(ts, this.#callOptions(options))
-      return batchGetValues(asked, options.as ?? ('text' as A), (some) => reader.batchGet(some))
-    })
+    return this.#home.during(() =>
+      this.#readAt(options, (ts) => {
+        const reader = this.#home.coordinator.snapshot(ts, this.#callOptions(options))
+        return batchGetValues(asked, options.as ?? ('text' as A), (some) => reader.batchGet(some))
+      }),
+    )
   }
 
   /** The pairs of a range in the order of their keys, fetched a page at a time, all of one snapshot. */
@@ -150,26 +151,29 @@ export class Db {
     keyRangeOf(scanOptions(options)) // What it refuses is refused before anything is sent.
     yield* await this.#readAt(options, (ts) => {
       const reader = this.#home.coordinator.snapshot(ts, this.#callOptions(options))
-      return primed(scanPages<A, K, Timestamp>(options, async (page) => (await reader.scan(page)).pairs))
+      return primed(scanPages<A, K, Timestamp>(options, (page) => this.#home.during(() => reader.scan(page))))
     })
   }
 
   /** How many keys are in a range. No pair is sent. */
   async count(options: RangeOptions & WaitOptions & ReadAt = {}): Promise<number> {
     countOptions(options)
-    return this.#home.autocommit.count(keyRangeOf(options), timestampOf(options), this.#callOptions(options))
+    const range = keyRangeOf(options)
+    const { autocommit, during } = this.#home
+    return during(() => autocommit.count(range, timestampOf(options), this.#callOptions(options)))
   }
 
   /** The database as of a timestamp or an instant; as of now when none is given. */
   async snapshot(at?: Timestamp | Date, options: WaitOptions = {}): Promise<Snapshot> {
     snapshotOptions(options)
     const asked = at instanceof Date ? timestampOf({ at }) : timestampOf({ ts: at })
-    const ts = asked ?? (await this.#now(options.signal))
+    const ts = asked ?? (await this.#home.during(() => this.#now(options.signal)))
     const callOptions = (signal = options.signal): CallOptions => this.#callOptions({ ...options, signal })
     return new Snapshot(
       ts,
       (signal) => this.#home.coordinator.snapshot(ts, callOptions(signal)),
       (range, signal) => this.#home.autocommit.count(range, ts, callOptions(signal)),
+      this.#home.during,
     )
   }
 
@@ -183,23 +187,30 @@ export class Db {
   async transaction<T>(run: (txn: Txn) => T | Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const { retries = MAX_RETRIES_DEFAULT, signal } = transactionOptions(options)
     if (typeof run !== 'function') throw new TypeError('the first argument of transaction must be a function')
-    return runTransaction(() => this.#begin(options), run, retries, signal)
+    return this.#home.during(() => runTransaction(() => this.#begin(options), run, retries, signal))
   }
 
   /** A transaction that the caller commits or rolls back. Nothing is retried. */
   async begin(options: BeginOptions = {}): Promise<OpenTxn> {
-    return this.#begin(beginOptions(options))
+    beginOptions(options)
+    return this.#home.during(() => this.#begin(options))
   }
 
   async #begin(options: BeginOptions): Promise<OpenTxn> {
     const { mode = 'optimistic', isolation = 'snapshot' } = options
-    return new OpenTxn(await this.#home.coordinator.begin({ mode, isolation, ...this.#callOptions(options) }))
+    const { coordinator, during } = this.#home
+    return new OpenTxn(await coordinator.begin({ mode, isolation, ...this.#callOptions(options) }), during)
   }
 
   /** Waits for what goes on behind transactions that have committed. Calls after it throw. */
   async close(): Promise<void> {
     this.#isClosed = true
     await this.#home.close()
+  }
+
+  async #write(write: Write, options: WaitOptions): Promise<Written> {
+    const { autocommit, during } = this.#home
+    return { commitTs: await during(() => autocommit.write(write, this.#callOptions(options))) }
   }
 
   async #now(signal: AbortSignal | undefined): Promise<Timestamp> {

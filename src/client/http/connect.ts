@@ -45,6 +45,7 @@ function homeAt(transport: HttpTransport): DbHome {
     name: 'this connection',
     autocommit: new HttpAutocommit(transport),
     coordinator,
+    during: (call) => call(),
     readTs: (signal) => api.withSignal(signal).tso(1),
     close: () => coordinator.idle(),
   }
