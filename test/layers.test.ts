@@ -33,6 +33,8 @@ const LAYERS: readonly (readonly string[])[] = [
   ['client'],
   ['client/http'],
   ['client/index.ts'],
+  ['embedded'],
+  ['index.ts'],
   ['http/wire'],
   ['http/connections'],
   ['http/admission'],
