@@ -87,7 +87,7 @@ const snapshotOptions = optionsOf<WaitOptions>('snapshot', WAIT_KINDS)
 const beginOptions = optionsOf<BeginOptions>('begin', BEGIN_KINDS)
 const transactionOptions = optionsOf<TransactionOptions>('transaction', { ...BEGIN_KINDS, retries: COUNT })
 
-/** A transactional key-value store: on a server (`connect`). */
+/** A transactional key-value store: on a server (`connect`), or in this process (`open`). */
 export class Db {
   readonly #home: DbHome
   readonly #lockWaitMs: number
@@ -110,8 +110,7 @@ export class Db {
   async getVersion<A extends As = 'text'>(key: Bytes, options: ReadOptions<A> = {}): Promise<Versioned<A> | undefined> {
     readOptions(options)
     const bytes = toKey(key)
-    const { autocommit, during } = this.#home
-    const found = await during(() => autocommit.get(bytes, timestampOf(options), this.#callOptions(options)))
+    const found = await this.#call(options, (call) => this.#home.autocommit.get(bytes, timestampOf(options), call))
     return found && { value: readValue(found.value, options.as ?? ('text' as A), bytes), commitTs: found.commitTs }
   }
 
@@ -136,12 +135,10 @@ export class Db {
   ): Promise<(Read<A> | undefined)[]> {
     readOptions(options)
     const asked = toKeys(keys)
-    return this.#home.during(() =>
-      this.#readAt(options, (ts) => {
-        const reader = this.#home.coordinator.snapshot(ts, this.#callOptions(options))
-        return batchGetValues(asked, options.as ?? ('text' as A), (some) => reader.batchGet(some))
-      }),
-    )
+    return this.#readAt(options, (ts, call) => {
+      const reader = this.#home.coordinator.snapshot(ts, call)
+      return batchGetValues(asked, options.as ?? ('text' as A), (some) => reader.batchGet(some))
+    })
   }
 
   /** The pairs of a range in the order of their keys, fetched a page at a time, all of one snapshot. */
@@ -149,8 +146,8 @@ export class Db {
     options: ScanOptions<A, K> & WaitOptions & ReadAt = {},
   ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
     keyRangeOf(scanOptions(options)) // What it refuses is refused before anything is sent.
-    yield* await this.#readAt(options, (ts) => {
-      const reader = this.#home.coordinator.snapshot(ts, this.#callOptions(options))
+    yield* await this.#readAt(options, (ts, call) => {
+      const reader = this.#home.coordinator.snapshot(ts, call)
       return primed(scanPages<A, K, Timestamp>(options, (page) => this.#home.during(() => reader.scan(page))))
     })
   }
@@ -159,15 +156,14 @@ export class Db {
   async count(options: RangeOptions & WaitOptions & ReadAt = {}): Promise<number> {
     countOptions(options)
     const range = keyRangeOf(options)
-    const { autocommit, during } = this.#home
-    return during(() => autocommit.count(range, timestampOf(options), this.#callOptions(options)))
+    return this.#call(options, (call) => this.#home.autocommit.count(range, timestampOf(options), call))
   }
 
   /** The database as of a timestamp or an instant; as of now when none is given. */
   async snapshot(at?: Timestamp | Date, options: WaitOptions = {}): Promise<Snapshot> {
     snapshotOptions(options)
     const asked = at instanceof Date ? timestampOf({ at }) : timestampOf({ ts: at })
-    const ts = asked ?? (await this.#home.during(() => this.#now(options.signal)))
+    const ts = asked ?? (await this.#call(options, async ({ signal }) => this.#home.readTs(signal)))
     const callOptions = (signal = options.signal): CallOptions => this.#callOptions({ ...options, signal })
     return new Snapshot(
       ts,
@@ -187,50 +183,48 @@ export class Db {
   async transaction<T>(run: (txn: Txn) => T | Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const { retries = MAX_RETRIES_DEFAULT, signal } = transactionOptions(options)
     if (typeof run !== 'function') throw new TypeError('the first argument of transaction must be a function')
-    return this.#home.during(() => runTransaction(() => this.#begin(options), run, retries, signal))
+    return this.#call(options, (call) => runTransaction(() => this.#begin(options, call), run, retries, signal))
   }
 
   /** A transaction that the caller commits or rolls back. Nothing is retried. */
   async begin(options: BeginOptions = {}): Promise<OpenTxn> {
-    beginOptions(options)
-    return this.#home.during(() => this.#begin(options))
+    return this.#call(beginOptions(options), (call) => this.#begin(options, call))
   }
 
-  async #begin(options: BeginOptions): Promise<OpenTxn> {
-    const { mode = 'optimistic', isolation = 'snapshot' } = options
+  async #begin({ mode = 'optimistic', isolation = 'snapshot' }: BeginOptions, call: CallOptions): Promise<OpenTxn> {
     const { coordinator, during } = this.#home
-    return new OpenTxn(await coordinator.begin({ mode, isolation, ...this.#callOptions(options) }), during)
+    return new OpenTxn(await coordinator.begin({ mode, isolation, ...call }), during)
   }
 
-  /** Waits for what goes on behind transactions that have committed. Calls after it throw. */
+  /**
+   * Waits for what goes on behind transactions that have committed. Calls after it throw. A database in this process waits
+   * for all calls that are in flight, rolls open transactions back, and is given back to other processes.
+   */
   async close(): Promise<void> {
     this.#isClosed = true
     await this.#home.close()
   }
 
   async #write(write: Write, options: WaitOptions): Promise<Written> {
-    const { autocommit, during } = this.#home
-    return { commitTs: await during(() => autocommit.write(write, this.#callOptions(options))) }
-  }
-
-  async #now(signal: AbortSignal | undefined): Promise<Timestamp> {
-    this.#requireOpen()
-    return this.#home.readTs(signal)
+    return { commitTs: await this.#call(options, (call) => this.#home.autocommit.write(write, call)) }
   }
 
   /** At the timestamp that is asked for, or at one of its own, which no collection makes too old. */
-  async #readAt<T>(options: WaitOptions & ReadAt, read: (ts: Timestamp) => Promise<T>): Promise<T> {
+  #readAt<T>(options: WaitOptions & ReadAt, read: (ts: Timestamp, call: CallOptions) => Promise<T>): Promise<T> {
     const asked = timestampOf(options)
-    if (asked !== undefined) return read(asked)
-    return aboveSafePoint(async () => read(await this.#now(options.signal)))
+    return this.#call(options, (call) => {
+      if (asked !== undefined) return read(asked, call)
+      return aboveSafePoint(async () => read(await this.#home.readTs(call.signal), call))
+    })
+  }
+
+  async #call<T>(options: WaitOptions, call: (options: CallOptions) => Promise<T>): Promise<T> {
+    const callOptions = this.#callOptions(options)
+    return this.#home.during(() => call(callOptions))
   }
 
   #callOptions({ lockWaitMs = this.#lockWaitMs, signal }: WaitOptions): CallOptions {
-    this.#requireOpen()
-    return { lockWaitMs, signal }
-  }
-
-  #requireOpen(): void {
     if (this.#isClosed) throw new TypeError(`${this.#home.name} is closed`)
+    return { lockWaitMs, signal }
   }
 }

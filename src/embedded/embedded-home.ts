@@ -14,6 +14,7 @@ export class EmbeddedHome implements DbHome {
   readonly #onClosed: () => void
   #inFlight = 0
   #onIdle: () => void = () => {}
+  #isClosed = false
   #closing: Promise<void> | undefined
 
   constructor(database: Database, limits: PairLimits, onClosed: () => void) {
@@ -24,6 +25,7 @@ export class EmbeddedHome implements DbHome {
   }
 
   readonly during = async <T>(call: () => Promise<T>): Promise<T> => {
+    if (this.#isClosed) throw new TypeError(`${this.name} is closed`)
     this.#inFlight++
     try {
       return await call()
@@ -42,10 +44,11 @@ export class EmbeddedHome implements DbHome {
   }
 
   async #close(): Promise<void> {
-    if (this.#inFlight > 0)
+    while (this.#inFlight > 0)
       await new Promise<void>((resolve) => {
         this.#onIdle = resolve
       })
+    this.#isClosed = true
     try {
       await this.coordinator.close()
       await this.database.close()
