@@ -1,6 +1,8 @@
-// node bench/raw.mjs DIR, as a child with IPC: LevelDB in its process, without HTTP. In: `[work, arguments]`; out: its result.
+// node bench/raw.mjs DIR, as a child with IPC: LevelDB in its process, without HTTP. In: `[work, ...arguments]`;
+// out: its result.
 import { ClassicLevel } from 'classic-level'
-import { freshMany, keyOf, valueAt } from './ratios/payload.mjs'
+import { lanes } from './ratios/lanes.mjs'
+import { fresh, freshMany, keyOf, random, valueAt } from './ratios/payload.mjs'
 
 const BATCH = 1000
 const db = new ClassicLevel(process.argv[2], { keyEncoding: 'buffer', valueEncoding: 'buffer' })
@@ -9,6 +11,14 @@ const works = {
   async fill(count) {
     for (let at = 0; at < count; at += BATCH) await write(Array.from({ length: BATCH }, (_, n) => pair(at + n)))
   },
+  get: (seconds, inFlight, keys) => lanes(inFlight, seconds, () => db.get(Buffer.from(keyOf(random(keys))))),
+  put: (seconds, inFlight) => lanes(inFlight, seconds, () => write([fresh()])),
+  /** A read and a durable batch of two. Nobody looks for conflicts. */
+  txn: (seconds, inFlight, keys) =>
+    lanes(inFlight, seconds, async () => {
+      await db.get(Buffer.from(keyOf(random(keys))))
+      await write([fresh(), fresh()])
+    }),
   /** Pairs a second of scans over everything. */
   async scan(seconds) {
     return rate(seconds, async () => {
@@ -51,5 +61,5 @@ async function rate(seconds, run) {
   return { rate: (done * 1000) / (performance.now() - begin) }
 }
 
-process.on('message', async ([work, argument]) => process.send((await works[work](argument)) ?? {}))
+process.on('message', async ([work, ...args]) => process.send((await works[work](...args)) ?? {}))
 process.on('disconnect', () => process.exit())

@@ -88,4 +88,4 @@ function bodyOf(answer) {
   return body.length < Number(length) ? undefined : body
 }
 
-const percentile99 = (numbers) => Float64Array.from(numbers).sort()[Math.floor(numbers.length * 0.99)]
+export const percentile99 = (numbers) => Float64Array.from(numbers).sort()[Math.floor(numbers.length * 0.99)]

@@ -55,13 +55,23 @@ export class Stage {
   }
 
   /** @returns what calls a work of `bench/raw.mjs`. */
-  async raw() {
-    const { child } = await this.#keep(startWorker('bench/raw.mjs', [this.#directory()]))
+  raw() {
+    return this.#worker('bench/raw.mjs', this.#directory())
+  }
+
+  /** @param url of a server; a directory of its own without one. @returns what calls a work of `bench/embedded.mjs`. */
+  db(url = this.#directory()) {
+    return this.#worker('bench/embedded.mjs', url)
+  }
+
+  async #worker(program, where) {
+    const { child } = await this.#keep(startWorker(program, [where]))
     const died = once(child, 'exit').then(() => {
-      throw new Error('bench/raw.mjs ended')
+      throw new Error(`${program} ended`)
     })
-    return async (work, argument) => {
-      child.send([work, argument])
+    died.catch(() => {}) // Also when it is stopped.
+    return async (work, ...args) => {
+      child.send([work, ...args])
       const [result] = await Promise.race([once(child, 'message'), died])
       return result
     }

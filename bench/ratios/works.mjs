@@ -150,6 +150,25 @@ export const works = [
       return contenders
     },
   },
+  ...[
+    { work: 'get', unit: 'calls', ofHttp: 3 },
+    { work: 'put', unit: 'calls', ofHttp: 1 },
+    { work: 'txn', unit: 'transactions', ofHttp: 1 },
+  ].map(({ work, unit, ofHttp }) => ({
+    name: `embedded_${work}`,
+    unit,
+    ratios: [
+      { of: ['embedded'], over: 'over HTTP', atLeast: ofHttp },
+      { of: ['embedded'], over: 'raw' },
+    ],
+    async contenders(stage) {
+      const server = await stage.perkv()
+      const [embedded, http, raw] = await Promise.all([stage.db(), stage.db(server.url), stage.raw()])
+      for (const fill of [embedded, http, raw]) await fill('fill', CHECKED_KEYS)
+      const run = (call) => (seconds) => call(work, seconds, stage.connections, CHECKED_KEYS)
+      return { embedded: run(embedded), 'over HTTP': run(http), raw: run(raw) }
+    },
+  })),
   {
     name: 'versions_get',
     unit: 'requests',

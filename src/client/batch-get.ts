@@ -23,12 +23,15 @@ export async function batchGetValues<A extends As>(
 ): Promise<(Read<A> | undefined)[]> {
   const asked = keys.map((key) => ({ key, text: keyText(key) }))
   const distinct = [...new Map(asked.map(({ key, text }) => [text, key])).values()]
-  const values = new Map<string, Read<A>>()
+  const values = new Map<string, Uint8Array>()
   for (let from = 0; from < distinct.length; from += BATCH_KEYS) {
     for (const { key, value } of await readBatch(distinct.slice(from, from + BATCH_KEYS), read))
-      if (value !== undefined) values.set(keyText(key), readValue(value, as, key))
+      if (value !== undefined) values.set(keyText(key), value)
   }
-  return asked.map(({ text }) => values.get(text))
+  return asked.map(({ key, text }) => {
+    const value = values.get(text)
+    return value && readValue(value, as, key)
+  })
 }
 
 /** In halves where the values are too long for one answer. */

@@ -38,18 +38,21 @@ export function toValue(value: Bytes): Uint8Array {
   return toBytes(value, 'the value')
 }
 
-/** The value of `key` as the caller wants it. @throws TypeError when it is wanted as text and is none. */
+/**
+ * The value of `key` as the caller wants it: bytes of the caller's own, because these may be a buffered write, or stand in
+ * the cache of a database in this process. @throws TypeError when it is wanted as text and is none.
+ */
 export function readValue<A extends As>(value: Uint8Array, as: A, key: Uint8Array): Read<A> {
   return read(value, as, () => `the value of ${printKey(key)}`)
 }
 
-/** @throws TypeError when the key is wanted as text and is none. */
+/** The same for a key: the next page of a scan begins after these bytes. @throws TypeError as `readValue`. */
 export function readKey<A extends As>(key: Uint8Array, as: A): Read<A> {
   return read(key, as, () => `the key ${printKey(key)}`)
 }
 
 function read<A extends As>(bytes: Uint8Array, as: A, name: () => string): Read<A> {
-  if (as === 'bytes') return bytes as Read<A>
+  if (as === 'bytes') return new Uint8Array(bytes) as Read<A>
   try {
     return decoder.decode(bytes) as Read<A>
   } catch (cause) {

@@ -1,19 +1,11 @@
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
-import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../coordinator/coordinator.js'
 import { primed } from '../event-loop/primed.js'
 import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
+import type { CallOptions } from './autocommit.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
-import {
-  Autocommit,
-  type CallOptions,
-  type OnceOptions,
-  type VersionCondition,
-  type WriteConditions,
-} from './http/autocommit.js'
-import { HttpApi } from './http/http-api.js'
-import { HttpTransport, TRANSPORT_KINDS, type TransportOptions } from './http/http-transport.js'
+import type { DbHome } from './db-home.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import {
   type Absent,
@@ -32,11 +24,7 @@ import { runTransaction } from './run-transaction.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 import { Snapshot, type Versioned } from './snapshot.js'
 import { OpenTxn, type Txn } from './txn.js'
-
-export interface ConnectOptions extends TransportOptions {
-  /** How long calls wait for the locks of other transactions, unless they say otherwise. Default 3000. */
-  readonly lockWaitMs?: number | undefined
-}
+import { type OnceOptions, type VersionCondition, type Write, type WriteConditions, writeOf } from './write.js'
 
 /** What every call takes. */
 export interface WaitOptions {
@@ -90,7 +78,6 @@ const BEGIN_KINDS: Kinds<BeginOptions> = {
   isolation: oneOf('snapshot', 'serializable'),
 }
 
-const connectOptions = optionsOf<ConnectOptions>('connect', { ...TRANSPORT_KINDS, lockWaitMs: WAIT_MS })
 const readOptions = optionsOf<ReadOptions>('a read', { ...READ_KINDS, as: AS })
 const putOptions = optionsOf<PutOptions>('put', { ...DELETE_KINDS, ifAbsent: { ...BOOLEAN, isCondition: true } })
 const deleteOptions = optionsOf<DeleteOptions>('delete', DELETE_KINDS)
@@ -100,43 +87,15 @@ const snapshotOptions = optionsOf<WaitOptions>('snapshot', WAIT_KINDS)
 const beginOptions = optionsOf<BeginOptions>('begin', BEGIN_KINDS)
 const transactionOptions = optionsOf<TransactionOptions>('transaction', { ...BEGIN_KINDS, retries: COUNT })
 
-/** A round trip costs more than this many bytes: up to here a transaction commits in one. */
-const BATCH_BYTES = 1024 * 1024
-
-/**
- * A connection to the server at `url`, such as `http://127.0.0.1:7400`. Nothing is sent before the first call.
- * @throws TypeError when it is no URL of http or https.
- */
-export function connect(url: string, options: ConnectOptions = {}): Db {
-  connectOptions(options)
-  const { protocol, username, password, search, hash, href } = parseUrl(url)
-  if ((protocol !== 'http:' && protocol !== 'https:') || `${username}${password}${search}${hash}` !== '')
-    throw new TypeError(`"${url}" must be an http or https URL without user, query and fragment`)
-  return new Db(new HttpTransport(href.replace(/\/+$/, ''), options), options.lockWaitMs ?? LOCK_WAIT_MS_DEFAULT)
-}
-
-function parseUrl(url: string): URL {
-  try {
-    return new URL(url)
-  } catch (cause) {
-    throw new TypeError(`"${url}" is not a URL`, { cause })
-  }
-}
-
-/** A transactional key-value server. Made by `connect`. */
+/** A transactional key-value store: on a server (`connect`), or in this process (`open`). */
 export class Db {
-  readonly #autocommit: Autocommit
-  readonly #api: HttpApi
-  readonly #coordinator: Coordinator
+  readonly #home: DbHome
   readonly #lockWaitMs: number
   #isClosed = false
 
   /** @internal */
-  constructor(transport: HttpTransport, lockWaitMs: number) {
-    this.#autocommit = new Autocommit(transport)
-    this.#api = new HttpApi(transport)
-    // The transport repeats what was lost.
-    this.#coordinator = new Coordinator(this.#api, { ...COMMIT_OPTIONS_DEFAULT, batchBytes: BATCH_BYTES, triesMax: 1 })
+  constructor(home: DbHome, lockWaitMs = LOCK_WAIT_MS_DEFAULT) {
+    this.#home = home
     this.#lockWaitMs = lockWaitMs
   }
 
@@ -151,21 +110,20 @@ export class Db {
   async getVersion<A extends As = 'text'>(key: Bytes, options: ReadOptions<A> = {}): Promise<Versioned<A> | undefined> {
     readOptions(options)
     const bytes = toKey(key)
-    const found = await this.#autocommit.get(bytes, timestampOf(options), this.#callOptions(options))
+    const found = await this.#call(options, (call) => this.#home.autocommit.get(bytes, timestampOf(options), call))
     return found && { value: readValue(found.value, options.as ?? ('text' as A), bytes), commitTs: found.commitTs }
   }
 
   /** Exactly once, however often it has to be sent. @throws KvError `precondition_failed` when a condition fails. */
   async put(key: Bytes, value: Bytes, options: PutOptions = {}): Promise<Written> {
     putOptions(options)
-    const written = this.#autocommit.write(toKey(key), toValue(value), options, this.#callOptions(options))
-    return { commitTs: await written }
+    return this.#write(writeOf(toKey(key), toValue(value), options), options)
   }
 
   /** Exactly once; an absent key may be deleted too. @throws KvError `precondition_failed` when the condition fails. */
   async delete(key: Bytes, options: DeleteOptions = {}): Promise<Written> {
     deleteOptions(options)
-    return { commitTs: await this.#autocommit.write(toKey(key), undefined, options, this.#callOptions(options)) }
+    return this.#write(writeOf(toKey(key), undefined, options), options)
   }
 
   // ---- Many keys, of one snapshot
@@ -177,8 +135,8 @@ export class Db {
   ): Promise<(Read<A> | undefined)[]> {
     readOptions(options)
     const asked = toKeys(keys)
-    return this.#readAt(options, (ts) => {
-      const reader = this.#coordinator.snapshot(ts, this.#callOptions(options))
+    return this.#readAt(options, (ts, call) => {
+      const reader = this.#home.coordinator.snapshot(ts, call)
       return batchGetValues(asked, options.as ?? ('text' as A), (some) => reader.batchGet(some))
     })
   }
@@ -188,28 +146,30 @@ export class Db {
     options: ScanOptions<A, K> & WaitOptions & ReadAt = {},
   ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
     keyRangeOf(scanOptions(options)) // What it refuses is refused before anything is sent.
-    yield* await this.#readAt(options, (ts) => {
-      const reader = this.#coordinator.snapshot(ts, this.#callOptions(options))
-      return primed(scanPages<A, K, Timestamp>(options, async (page) => (await reader.scan(page)).pairs))
+    yield* await this.#readAt(options, (ts, call) => {
+      const reader = this.#home.coordinator.snapshot(ts, call)
+      return primed(scanPages<A, K, Timestamp>(options, (page) => this.#home.during(() => reader.scan(page))))
     })
   }
 
-  /** How many keys are in a range. The server counts; no pair is sent. */
+  /** How many keys are in a range. No pair is sent. */
   async count(options: RangeOptions & WaitOptions & ReadAt = {}): Promise<number> {
     countOptions(options)
-    return this.#autocommit.count(options, timestampOf(options), this.#callOptions(options))
+    const range = keyRangeOf(options)
+    return this.#call(options, (call) => this.#home.autocommit.count(range, timestampOf(options), call))
   }
 
   /** The database as of a timestamp or an instant; as of now when none is given. */
   async snapshot(at?: Timestamp | Date, options: WaitOptions = {}): Promise<Snapshot> {
     snapshotOptions(options)
     const asked = at instanceof Date ? timestampOf({ at }) : timestampOf({ ts: at })
-    const ts = asked ?? (await this.#now(options.signal))
+    const ts = asked ?? (await this.#call(options, async ({ signal }) => this.#home.readTs(signal)))
     const callOptions = (signal = options.signal): CallOptions => this.#callOptions({ ...options, signal })
     return new Snapshot(
       ts,
-      (signal) => this.#coordinator.snapshot(ts, callOptions(signal)),
-      (range, signal) => this.#autocommit.count(range, ts, callOptions(signal)),
+      (signal) => this.#home.coordinator.snapshot(ts, callOptions(signal)),
+      (range, signal) => this.#home.autocommit.count(range, ts, callOptions(signal)),
+      this.#home.during,
     )
   }
 
@@ -223,43 +183,48 @@ export class Db {
   async transaction<T>(run: (txn: Txn) => T | Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const { retries = MAX_RETRIES_DEFAULT, signal } = transactionOptions(options)
     if (typeof run !== 'function') throw new TypeError('the first argument of transaction must be a function')
-    return runTransaction(() => this.#begin(options), run, retries, signal)
+    return this.#call(options, (call) => runTransaction(() => this.#begin(options, call), run, retries, signal))
   }
 
   /** A transaction that the caller commits or rolls back. Nothing is retried. */
   async begin(options: BeginOptions = {}): Promise<OpenTxn> {
-    return this.#begin(beginOptions(options))
+    return this.#call(beginOptions(options), (call) => this.#begin(options, call))
   }
 
-  async #begin(options: BeginOptions): Promise<OpenTxn> {
-    const { mode = 'optimistic', isolation = 'snapshot' } = options
-    return new OpenTxn(await this.#coordinator.begin({ mode, isolation, ...this.#callOptions(options) }))
+  async #begin({ mode = 'optimistic', isolation = 'snapshot' }: BeginOptions, call: CallOptions): Promise<OpenTxn> {
+    const { coordinator, during } = this.#home
+    return new OpenTxn(await coordinator.begin({ mode, isolation, ...call }), during)
   }
 
-  /** Waits for what goes on behind transactions that have committed. Calls after it throw. */
+  /**
+   * Waits for what goes on behind transactions that have committed. Calls after it throw. A database in this process waits
+   * for all calls that are in flight, rolls open transactions back, and is given back to other processes.
+   */
   async close(): Promise<void> {
     this.#isClosed = true
-    await this.#coordinator.idle()
+    await this.#home.close()
   }
 
-  async #now(signal: AbortSignal | undefined): Promise<Timestamp> {
-    this.#requireOpen()
-    return (signal === undefined ? this.#api : this.#api.withSignal(signal)).tso(1)
+  async #write(write: Write, options: WaitOptions): Promise<Written> {
+    return { commitTs: await this.#call(options, (call) => this.#home.autocommit.write(write, call)) }
   }
 
   /** At the timestamp that is asked for, or at one of its own, which no collection makes too old. */
-  async #readAt<T>(options: WaitOptions & ReadAt, read: (ts: Timestamp) => Promise<T>): Promise<T> {
+  #readAt<T>(options: WaitOptions & ReadAt, read: (ts: Timestamp, call: CallOptions) => Promise<T>): Promise<T> {
     const asked = timestampOf(options)
-    if (asked !== undefined) return read(asked)
-    return aboveSafePoint(async () => read(await this.#now(options.signal)))
+    return this.#call(options, (call) => {
+      if (asked !== undefined) return read(asked, call)
+      return aboveSafePoint(async () => read(await this.#home.readTs(call.signal), call))
+    })
+  }
+
+  async #call<T>(options: WaitOptions, call: (options: CallOptions) => Promise<T>): Promise<T> {
+    const callOptions = this.#callOptions(options)
+    return this.#home.during(() => call(callOptions))
   }
 
   #callOptions({ lockWaitMs = this.#lockWaitMs, signal }: WaitOptions): CallOptions {
-    this.#requireOpen()
+    if (this.#isClosed) throw new TypeError(`${this.#home.name} is closed`)
     return { lockWaitMs, signal }
-  }
-
-  #requireOpen(): void {
-    if (this.#isClosed) throw new TypeError('this connection is closed')
   }
 }

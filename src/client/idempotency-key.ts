@@ -5,7 +5,7 @@ export function newIdempotencyKey(): string {
 }
 
 /** @throws TypeError unless it is what the server takes. */
-export function requireIdempotencyKey(key: string): string {
-  if (/^[\x20-\x7e]{1,255}$/.test(key) && key === key.trim()) return key
+export function requireIdempotencyKey(key: string): void {
+  if (/^[\x20-\x7e]{1,255}$/.test(key) && key === key.trim()) return
   throw new TypeError('idempotencyKey must be 1 to 255 printable ASCII characters, without spaces around them')
 }

@@ -6,18 +6,17 @@ export { isKvError, isRetryable, KvError } from '../errors/kv-error.js'
 export type { ErrorCode, ErrorFields } from '../errors/registry.js'
 export { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 export type { As, Bytes, Read } from './bytes.js'
-export {
-  type BeginOptions,
-  type ConnectOptions,
-  connect,
-  type Db,
-  type DeleteOptions,
-  type PutOptions,
-  type ReadOptions,
-  type TransactionOptions,
-  type WaitOptions,
-  type Written,
+export type {
+  BeginOptions,
+  Db,
+  DeleteOptions,
+  PutOptions,
+  ReadOptions,
+  TransactionOptions,
+  WaitOptions,
+  Written,
 } from './db.js'
+export { type ConnectOptions, connect } from './http/connect.js'
 export { ConnectionError } from './http/connection-error.js'
 export type { Fetch, Token } from './http/http-transport.js'
 export { ServerError } from './http/server-error.js'

@@ -48,7 +48,7 @@ const PAGE_BYTES_GOAL = 1024 * 1024
  */
 export async function* scanPages<A extends As, K extends boolean, Ts extends Timestamp | undefined>(
   options: ScanOptions<A, K>,
-  readPage: (request: PageRequest) => Promise<readonly (MergedPair & { readonly commitTs?: Ts })[]>,
+  readPage: (request: PageRequest) => Promise<{ readonly pairs: readonly (MergedPair & { readonly commitTs?: Ts })[] }>,
 ): AsyncGenerator<ScanPair<A, K, Ts>, void, undefined> {
   const { as = 'text' as A, limit = Number.POSITIVE_INFINITY, reverse = false, keysOnly = false } = options
   let range = keyRangeOf(options)
@@ -57,7 +57,7 @@ export async function* scanPages<A extends As, K extends boolean, Ts extends Tim
     const asked = Math.min(size, left)
     let pairs: readonly MergedPair[]
     try {
-      pairs = await readPage({ ...range, limit: asked, reverse, keyOnly: keysOnly })
+      pairs = (await readPage({ ...range, limit: asked, reverse, keyOnly: keysOnly })).pairs
     } catch (error) {
       if (asked === 1 || !isAnswerTooLarge(error)) throw error
       size = Math.ceil(asked / 8)

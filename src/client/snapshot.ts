@@ -1,8 +1,10 @@
+import type { KeyRange } from '../bytes/key-range.js'
 import type { SnapshotReader } from '../coordinator/snapshot-reader.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys } from './bytes.js'
-import { RANGE_KINDS, type RangeOptions } from './key-range.js'
+import type { During } from './db-home.js'
+import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { optionsOf, SIGNAL } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 
@@ -30,16 +32,19 @@ const countOptions = optionsOf<RangeOptions & SignalOption>('count', { ...RANGE_
 /** The whole database as of one timestamp. Whatever is committed later, its answers stay the same. */
 export class Snapshot {
   readonly #readerOf: (signal: AbortSignal | undefined) => SnapshotReader
-  readonly #count: (range: RangeOptions, signal: AbortSignal | undefined) => Promise<number>
+  readonly #count: (range: KeyRange, signal: AbortSignal | undefined) => Promise<number>
+  readonly #during: During
 
   /** @internal */
   constructor(
     readonly ts: Timestamp,
     readerOf: (signal: AbortSignal | undefined) => SnapshotReader,
-    count: (range: RangeOptions, signal: AbortSignal | undefined) => Promise<number>,
+    count: (range: KeyRange, signal: AbortSignal | undefined) => Promise<number>,
+    during: During,
   ) {
     this.#readerOf = readerOf
     this.#count = count
+    this.#during = during
   }
 
   /** @returns undefined when there was no such key. */
@@ -54,7 +59,7 @@ export class Snapshot {
   ): Promise<Versioned<A> | undefined> {
     const { as = 'text' as A, signal } = readOptions(options)
     const bytes = toKey(key)
-    const found = await this.#readerOf(signal).get(bytes)
+    const found = await this.#during(() => this.#readerOf(signal).get(bytes))
     return found && { value: readValue(found.value, as, bytes), commitTs: found.commitTs }
   }
 
@@ -65,7 +70,7 @@ export class Snapshot {
   ): Promise<(Read<A> | undefined)[]> {
     const { as = 'text' as A, signal } = readOptions(options)
     const reader = this.#readerOf(signal)
-    return batchGetValues(toKeys(keys), as, (some) => reader.batchGet(some))
+    return batchGetValues(toKeys(keys), as, (some) => this.#during(() => reader.batchGet(some)))
   }
 
   /** The pairs of a range in the order of their keys, fetched a page at a time. */
@@ -73,11 +78,12 @@ export class Snapshot {
     options: ScanOptions<A, K> & SignalOption = {},
   ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
     const reader = this.#readerOf(scanOptions(options).signal)
-    yield* scanPages<A, K, Timestamp>(options, async (page) => (await reader.scan(page)).pairs)
+    yield* scanPages<A, K, Timestamp>(options, (page) => this.#during(() => reader.scan(page)))
   }
 
-  /** How many keys are in a range. The server counts; no pair is sent. */
+  /** How many keys are in a range. No pair is sent. */
   async count(options: RangeOptions & SignalOption = {}): Promise<number> {
-    return this.#count(countOptions(options), options.signal)
+    const range = keyRangeOf(countOptions(options))
+    return this.#during(() => this.#count(range, options.signal))
   }
 }

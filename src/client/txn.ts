@@ -3,6 +3,7 @@ import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
 import { incremented, requireSafeInteger } from './counter.js'
+import type { During } from './db-home.js'
 import { optionsOf, requireNoOptions } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 
@@ -21,12 +22,15 @@ const scanOptions = optionsOf<ScanOptions>('scan of a transaction', SCAN_KINDS)
 export class Txn {
   /** @internal */
   protected readonly transaction: Transaction
+  /** @internal */
+  protected readonly during: During
   /** Calls that have not come to an end. */
   #pending = 0
 
   /** @internal */
-  constructor(transaction: Transaction) {
+  constructor(transaction: Transaction, during: During) {
     this.transaction = transaction
+    this.during = during
   }
 
   get startTs(): Timestamp {
@@ -78,7 +82,7 @@ export class Txn {
     options: ScanOptions<A, K> = {},
   ): AsyncGenerator<ScanPair<A, K, Timestamp | undefined>, void, undefined> {
     yield* scanPages<A, K, Timestamp | undefined>(scanOptions(options), (page) =>
-      this.#run(async () => (await this.transaction.scan(page)).pairs),
+      this.#run(() => this.transaction.scan(page)),
     )
   }
 
@@ -130,7 +134,7 @@ export class Txn {
   async #run<T>(call: () => Promise<T>): Promise<T> {
     this.#pending++
     try {
-      return await call()
+      return await this.during(call)
     } finally {
       this.#pending--
     }
@@ -145,11 +149,11 @@ export class OpenTxn extends Txn {
    */
   async commit(): Promise<Timestamp> {
     this.requireAwaited()
-    return this.transaction.commit()
+    return this.during(() => this.transaction.commit())
   }
 
   /** Gives up the writes and the locks. Does nothing after the end. */
   async rollback(): Promise<void> {
-    if (this.transaction.state === 'open') await this.transaction.rollback()
+    if (this.transaction.state === 'open') await this.during(() => this.transaction.rollback())
   }
 }

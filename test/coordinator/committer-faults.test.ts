@@ -1,6 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { Db } from '../../src/client/db.js'
-import { type Fetch, HttpTransport } from '../../src/client/http/http-transport.js'
+import { connect, type Fetch } from '../../src/client/index.js'
 import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../src/coordinator/coordinator.js'
 import { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import type { TransactionOptions } from '../../src/coordinator/transaction.js'
@@ -227,7 +226,7 @@ describe('a copy of a refused prewrite arrives when nothing refuses it any more'
       late = () => fetch(input, { ...init, signal: null })
       throw new TypeError('fetch failed', { cause: Object.assign(new Error('reset'), { code: 'ECONNRESET' }) })
     }
-    const db = new Db(new HttpTransport(url, { fetch: fetchOnceLate }), 0)
+    const db = connect(url, { fetch: fetchOnceLate, lockWaitMs: 0 })
     const unlock = await lockedBy(server.store, await server.store.tso(1), 'a')
     let runs = 0
     await db.transaction(async (txn) => {

@@ -30,9 +30,25 @@ console.log(await db.get('k'), refused, wrong)
 await db.close()
 `
 
+/** The same with a database of its own, and with both at once. */
+const EMBEDDED = `
+import { connect, DataDirectoryError, type Db, isKvError, open, type OpenOptions, type Txn } from 'perkv'
+import { isKvError as same } from 'perkv/client'
+
+const options: OpenOptions = { durability: 'async' }
+const db: Db = await open('embedded', options)
+const twice = await open('embedded').catch((error: unknown) => error instanceof DataDirectoryError)
+const sum: number = await db.transaction((txn: Txn) => txn.increment('n', 7), { mode: 'pessimistic' })
+// @ts-expect-error there is no such option
+const wrong = await open('other', { durabilty: 'sync' }).catch((error: unknown) => error instanceof TypeError)
+const other: Db = connect(process.argv[2] ?? '')
+console.log(sum, await other.get('k'), twice, wrong, isKvError === same)
+await Promise.all([db.close(), other.close()])
+`
+
 const TSCONFIG = {
   compilerOptions: { target: 'es2022', module: 'nodenext', strict: true, types: ['node'] },
-  files: ['main.ts'],
+  files: ['main.ts', 'embedded.ts'],
 }
 
 test(
@@ -48,7 +64,14 @@ test(
       const packed = await run('npm', ['pack', '--json', '--pack-destination', directory], { cwd: clone, env: ENV })
       const [{ filename, files }] = JSON.parse(packed.stdout) as [{ filename: string; files: { path: string }[] }]
       const paths = files.map(({ path }) => path)
-      expect(paths).toEqual(expect.arrayContaining(['dist/cli.js', 'dist/client/index.js', 'dist/client/index.d.ts']))
+      for (const path of [
+        'dist/cli.js',
+        'dist/index.js',
+        'dist/index.d.ts',
+        'dist/client/index.js',
+        'dist/client/index.d.ts',
+      ])
+        expect(paths).toContain(path)
       expect(paths.filter((path) => !/\.(js|d\.ts|md|json|svg|sh|mjs)$|^LICENSE$/.test(path))).toEqual([])
 
       const project = join(directory, 'project')
@@ -60,6 +83,7 @@ test(
 
       await writeFile(join(project, 'tsconfig.json'), JSON.stringify(TSCONFIG))
       await writeFile(join(project, 'main.ts'), PROGRAM)
+      await writeFile(join(project, 'embedded.ts'), EMBEDDED)
       await mkdir(join(project, 'node_modules/@types'))
       for (const name of ['@types/node', 'undici-types'])
         await symlink(join(ROOT, 'node_modules', name), join(project, 'node_modules', name))
@@ -70,6 +94,8 @@ test(
       const server = await startProcess(join(directory, 'data'), [], join(project, 'node_modules/.bin/perkv'))
       const { stdout } = await run(process.execPath, ['main.js', server.url], { cwd: project, env: ENV })
       expect(stdout).toBe('w true true\n')
+      const embedded = await run(process.execPath, ['embedded.js', server.url], { cwd: project, env: ENV })
+      expect(embedded.stdout).toBe('7 w true true true\n')
       expect(await server.stop('SIGTERM')).toEqual({ code: 0, signal: null })
     }),
   240_000,

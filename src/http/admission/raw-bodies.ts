@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { requireValue } from '../../bytes/byte-limits.js'
 import type { Limits } from '../../limits.js'
-import { requireValue } from '../wire/bytes.js'
 import type { Traffic } from './traffic.js'
 
 /** Routes whose bodies are values, whatever their content type says, a malformed one too; DELETE ignores one. */

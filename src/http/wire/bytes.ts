@@ -1,4 +1,4 @@
-import { invalid, KvError } from '../../errors/kv-error.js'
+import { invalid } from '../../errors/kv-error.js'
 
 /** How clients write bytes: text (its UTF-8) or `{"base64"}` in JSON; `bin` or `str` in MessagePack. */
 export type WireBytes = string | Uint8Array | { readonly base64: string }
@@ -20,19 +20,4 @@ export function toBytes(value: WireBytes, field: string): Uint8Array {
   const bytes = Buffer.from(value.base64, 'base64')
   if (bytes.toString('base64') === value.base64) return bytes
   throw invalid(field, `${field} is not base64 of the standard alphabet with padding`)
-}
-
-/** @throws KvError `invalid_argument` when empty, `payload_too_large` over the limit. */
-export function requireKey(key: Uint8Array, field: string, keyBytesMax: number): void {
-  if (key.length === 0) throw invalid(field, `${field} is empty: keys have 1 to ${keyBytesMax} bytes`)
-  if (key.length > keyBytesMax) throw tooLarge(field, key.length, keyBytesMax)
-}
-
-/** @throws KvError `payload_too_large`. */
-export function requireValue(value: Uint8Array, field: string, valueBytesMax: number): void {
-  if (value.length > valueBytesMax) throw tooLarge(field, value.length, valueBytesMax)
-}
-
-export function tooLarge(field: string, bytes: number, limit: number): KvError<'payload_too_large'> {
-  return new KvError('payload_too_large', `${field} has ${bytes} bytes, over the limit of ${limit}`, { field, limit })
 }

@@ -1,12 +1,13 @@
 import type { Static, TSchema } from '@sinclair/typebox'
 import type { Grant } from '../../access/grant.js'
+import { requireKey, requireValue } from '../../bytes/byte-limits.js'
 import { camelCase } from '../../bytes/field-names.js'
 import type { KeyRange } from '../../bytes/key-range.js'
 import { keyText } from '../../bytes/key-text.js'
 import { invalid } from '../../errors/kv-error.js'
 import { inSlices } from '../../event-loop/slices.js'
 import { type Limits, SLICE_ITEMS } from '../../limits.js'
-import { requireKey, requireValue, toBytes, type WireBytes } from './bytes.js'
+import { toBytes, type WireBytes } from './bytes.js'
 import { rangeOf } from './range.js'
 
 type Camel<S extends string> = S extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : S

@@ -1,3 +1,4 @@
+import { tooLarge } from '../../bytes/byte-limits.js'
 import { BODY_DEPTH_MAX, BODY_FIELDS_MAX, JSON_WORD_BYTES_MAX } from '../../limits.js'
 import {
   type BodyLimits,
@@ -9,7 +10,6 @@ import {
   requireFewer,
   ValueCount,
 } from './body-values.js'
-import { tooLarge } from './bytes.js'
 import { jsonErrorAt, whatIsWrong } from './json-error.js'
 
 const [QUOTE, COMMA, COLON, BACKSLASH] = [0x22, 0x2c, 0x3a, 0x5c]

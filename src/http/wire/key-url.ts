@@ -1,8 +1,8 @@
 import type { IncomingMessage } from 'node:http'
 import type { FastifyRequest } from 'fastify'
+import { requireKey } from '../../bytes/byte-limits.js'
 import { KvError } from '../../errors/kv-error.js'
 import type { Limits } from '../../limits.js'
-import { requireKey } from './bytes.js'
 import { percentDecode } from './query.js'
 
 /** Where requests for one key are routed, whatever the key: see `routedUrl`. */

@@ -1,4 +1,5 @@
 import { isUtf8 } from 'node:buffer'
+import { tooLarge } from '../../bytes/byte-limits.js'
 import { BODY_DEPTH_MAX, BODY_FIELDS_MAX } from '../../limits.js'
 import {
   type BodyLimits,
@@ -10,7 +11,6 @@ import {
   requireFewer,
   ValueCount,
 } from './body-values.js'
-import { tooLarge } from './bytes.js'
 
 /** Text that is read byte by byte: a call of Node costs more. */
 const SHORT_TEXT = 12

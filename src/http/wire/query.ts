@@ -1,8 +1,8 @@
 import { parse } from 'node:querystring'
+import { tooLarge } from '../../bytes/byte-limits.js'
 import { invalid, type KvError } from '../../errors/kv-error.js'
 import { LOCK_WAIT_MS_DEFAULT, LOCK_WAIT_MS_MAX } from '../../limits.js'
 import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../../timestamp.js'
-import { tooLarge } from './bytes.js'
 
 /** Query parameters as they came, percent-escapes and all: keys are bytes, so decoding is up to who asks. */
 export type RawQuery = Readonly<Record<string, string | string[] | undefined>>

@@ -1,55 +1,27 @@
+import type { KeyRange } from '../../bytes/key-range.js'
 import { isKvError } from '../../errors/kv-error.js'
 import type { Pair, Version } from '../../percolator/api.js'
 import type { Timestamp } from '../../timestamp.js'
-import { newIdempotencyKey, requireIdempotencyKey } from '../idempotency-key.js'
-import { keyRangeOf, type RangeOptions } from '../key-range.js'
-import type { Absent } from '../options.js'
+import type { Autocommit, CallOptions } from '../autocommit.js'
+import { newIdempotencyKey } from '../idempotency-key.js'
+import type { Write } from '../write.js'
 import { messageOf } from './http-api.js'
 import { encodeMessage, MSGPACK } from './http-message.js'
 import type { HttpTransport } from './http-transport.js'
 import { keyPath, percentEncode } from './key-path.js'
 import { ServerError } from './server-error.js'
 
-export interface CallOptions {
-  /** How long the server waits for other transactions' locks. */
-  readonly lockWaitMs: number
-  readonly signal: AbortSignal | undefined
-}
-
-/**
- * What must hold for a write. A condition that is undefined would be none at all, so it is not taken: the version of an
- * absent key is undefined, and `ifAbsent` asks for that.
- */
-export type WriteConditions = VersionCondition | (AbsenceCondition & { readonly ifMatch?: Absent })
-
-export type VersionCondition = {
-  /** Only over this version. */
-  readonly ifMatch: Timestamp
-  readonly ifAbsent?: false
-}
-
-type AbsenceCondition = {
-  /** Only where there is no such key. */
-  readonly ifAbsent?: boolean
-}
-
-export interface OnceOptions {
-  /** Of the caller's own, for a write that is one and the same in several calls. */
-  readonly idempotencyKey?: string | undefined
-}
-
 /** A count reads every key of its range, and only the server knows how many these are. */
 const COUNT_MS_MAX = 10 * 60 * 1000
 
-/** Calls that are a transaction of their own, coordinated by the server: `/v1/kv`. */
-export class Autocommit {
+/** Coordinated by the server: `/v1/kv`. */
+export class HttpAutocommit implements Autocommit {
   readonly #transport: HttpTransport
 
   constructor(transport: HttpTransport) {
     this.#transport = transport
   }
 
-  /** @param ts undefined: the latest version, which takes no timestamp request. */
   async get(key: Uint8Array, ts: Timestamp | undefined, options: CallOptions): Promise<Version | undefined> {
     const { lockWaitMs: waitMs, signal } = options
     const path = keyPath(key)
@@ -72,20 +44,10 @@ export class Autocommit {
     return pair?.value === undefined ? undefined : { value: pair.value, commitTs: pair.commitTs }
   }
 
-  /**
-   * Writes one key, or deletes it when `value` is undefined, under an Idempotency-Key: however often it is sent, it takes
-   * effect once.
-   * @returns the commit_ts. @throws KvError `precondition_failed`
-   */
-  async write(
-    key: Uint8Array,
-    value: Uint8Array | undefined,
-    conditions: WriteConditions & OnceOptions,
-    options: CallOptions,
-  ): Promise<Timestamp> {
-    const { ifMatch, ifAbsent = false, idempotencyKey = newIdempotencyKey() } = conditions
-    if (ifMatch !== undefined && ifAbsent) throw new TypeError('give ifMatch or ifAbsent, not both')
-    const once = { 'idempotency-key': requireIdempotencyKey(idempotencyKey) }
+  /** Under an Idempotency-Key: however often it is sent, it takes effect once. */
+  async write(write: Write, options: CallOptions): Promise<Timestamp> {
+    const { key, value, ifMatch, ifAbsent, idempotencyKey = newIdempotencyKey() } = write
+    const once = { 'idempotency-key': idempotencyKey }
     const { lockWaitMs: waitMs, signal } = options
     const path = keyPath(key)
     if (path === undefined) {
@@ -112,8 +74,7 @@ export class Autocommit {
     return messageOf<{ commitTs: Timestamp }>(body, headers.get('content-type')).commitTs
   }
 
-  async count(range: RangeOptions, ts: Timestamp | undefined, options: CallOptions): Promise<number> {
-    const { start, end } = keyRangeOf(range)
+  async count({ start, end }: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<number> {
     const query = [
       'count_only=true',
       `lock_wait_ms=${options.lockWaitMs}`,

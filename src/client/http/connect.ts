@@ -1,0 +1,52 @@
+import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../coordinator/coordinator.js'
+import { Db } from '../db.js'
+import type { DbHome } from '../db-home.js'
+import { optionsOf, WAIT_MS } from '../options.js'
+import { HttpApi } from './http-api.js'
+import { HttpAutocommit } from './http-autocommit.js'
+import { HttpTransport, TRANSPORT_KINDS, type TransportOptions } from './http-transport.js'
+
+export interface ConnectOptions extends TransportOptions {
+  /** How long calls wait for the locks of other transactions, unless they say otherwise. Default 3000. */
+  readonly lockWaitMs?: number | undefined
+}
+
+const connectOptions = optionsOf<ConnectOptions>('connect', { ...TRANSPORT_KINDS, lockWaitMs: WAIT_MS })
+
+/** A round trip costs more than this many bytes: up to here a transaction commits in one. */
+const BATCH_BYTES = 1024 * 1024
+
+/**
+ * A connection to the server at `url`, such as `http://127.0.0.1:7400`. Nothing is sent before the first call.
+ * @throws TypeError when it is no URL of http or https.
+ */
+export function connect(url: string, options: ConnectOptions = {}): Db {
+  connectOptions(options)
+  const { protocol, username, password, search, hash, href } = parseUrl(url)
+  if ((protocol !== 'http:' && protocol !== 'https:') || `${username}${password}${search}${hash}` !== '')
+    throw new TypeError(`"${url}" must be an http or https URL without user, query and fragment`)
+  return new Db(homeAt(new HttpTransport(href.replace(/\/+$/, ''), options)), options.lockWaitMs)
+}
+
+function parseUrl(url: string): URL {
+  try {
+    return new URL(url)
+  } catch (cause) {
+    throw new TypeError(`"${url}" is not a URL`, { cause })
+  }
+}
+
+/** The server that `transport` sends to. */
+function homeAt(transport: HttpTransport): DbHome {
+  const api = new HttpApi(transport)
+  // The transport repeats what was lost.
+  const coordinator = new Coordinator(api, { ...COMMIT_OPTIONS_DEFAULT, batchBytes: BATCH_BYTES, triesMax: 1 })
+  return {
+    name: 'this connection',
+    autocommit: new HttpAutocommit(transport),
+    coordinator,
+    during: (call) => call(),
+    readTs: (signal) => api.withSignal(signal).tso(1),
+    close: () => coordinator.idle(),
+  }
+}

@@ -1,0 +1,80 @@
+import { createHash } from 'node:crypto'
+import { requireKey, requireValue } from '../bytes/byte-limits.js'
+import type { KeyRange } from '../bytes/key-range.js'
+import type { Autocommit, CallOptions } from '../client/autocommit.js'
+import type { Write } from '../client/write.js'
+import type { Database } from '../database/database.js'
+import { isKvError, KvError } from '../errors/kv-error.js'
+import { printKey } from '../errors/print-key.js'
+import { MAX_RETRIES_DEFAULT } from '../limits.js'
+import type { Version } from '../percolator/api.js'
+import type { Timestamp } from '../timestamp.js'
+import type { Check } from '../txn/check.js'
+import type { Idempotency } from '../txn/idempotency.js'
+import type { PairLimits } from './within-limits.js'
+
+/** Calls that are a transaction of their own, on a database in this process. */
+export class DatabaseCalls implements Autocommit {
+  readonly #database: Database
+  readonly #limits: PairLimits
+
+  constructor(database: Database, limits: PairLimits) {
+    this.#database = database
+    this.#limits = limits
+  }
+
+  async get(key: Uint8Array, ts: Timestamp | undefined, options: CallOptions): Promise<Version | undefined> {
+    options.signal?.throwIfAborted()
+    requireKey(key, 'key', this.#limits.keyBytesMax)
+    const found = this.#database.known({ key, ts }) ?? (await this.#database.get({ key, ts, ...options }))
+    return found.found ? found : undefined
+  }
+
+  async write(write: Write, options: CallOptions): Promise<Timestamp> {
+    const { key, value } = write
+    requireKey(key, 'key', this.#limits.keyBytesMax)
+    if (value !== undefined) requireValue(value, 'value', this.#limits.valueBytesMax)
+    try {
+      const { answer } = await this.#database.transact({
+        checks: checksOf(write),
+        ops: [value === undefined ? { op: 'delete', key } : { op: 'put', key, value }],
+        maxRetries: MAX_RETRIES_DEFAULT,
+        idempotency: idempotencyOf(write),
+        ...options,
+      })
+      return answer.commitTs ?? answer.startTs
+    } catch (error) {
+      if (isKvError(error, 'precondition_failed')) throw preconditionFailed(key, error.fields.commitTs)
+      throw error
+    }
+  }
+
+  async count({ start, end }: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<number> {
+    options.signal?.throwIfAborted()
+    const range = { start, end, reverse: false, keyOnly: true }
+    return (await this.#database.count({ ...range, ts, ...options })).count
+  }
+}
+
+function checksOf({ key, ifMatch, ifAbsent }: Write): Check[] {
+  if (ifMatch !== undefined) return [{ key, exists: true, commitTs: ifMatch }]
+  return ifAbsent ? [{ key, exists: false }] : []
+}
+
+function idempotencyOf({ key, value, ifMatch, ifAbsent, idempotencyKey }: Write): Idempotency | undefined {
+  if (idempotencyKey === undefined) return undefined
+  const hash = createHash('sha256').update(JSON.stringify([value && value.length, key.length, ifMatch, ifAbsent]))
+  const fingerprint = hash
+    .update(key)
+    .update(value ?? new Uint8Array())
+    .digest()
+  return { key: Buffer.from(idempotencyKey, 'latin1'), mayWrite: true, fingerprint }
+}
+
+function preconditionFailed(key: Uint8Array, commitTs: Timestamp): KvError<'precondition_failed'> {
+  const now = commitTs > 0 ? `is at version ${commitTs}` : 'is absent'
+  return new KvError('precondition_failed', `the condition does not hold: key ${printKey(key)} ${now}`, {
+    key,
+    commitTs,
+  })
+}

@@ -1,0 +1,13 @@
+import { realpath } from 'node:fs/promises'
+import { DataDirectoryError } from '../store/leveldb/data-directory-error.js'
+
+/** Of this process. LevelDB would say that another process has the directory. */
+const open = new Set<string>()
+
+/** @returns gives the directory back. @throws DataDirectoryError where this process has it open. */
+export async function claimDirectory(directory: string): Promise<() => void> {
+  const path = await realpath(directory)
+  if (open.has(path)) throw new DataDirectoryError(`the data directory ${directory} is open in this process already`)
+  open.add(path)
+  return () => open.delete(path)
+}

@@ -1,0 +1,40 @@
+import { type Kind, kind, oneOf, optionsOf, WAIT_MS } from '../client/options.js'
+
+export interface OpenOptions {
+  /** `sync` (the default): a write is fulfilled after its fsync. `async`: a crash of the machine may lose the last writes. */
+  readonly durability?: 'sync' | 'async' | undefined
+  /** Of the cache of newest versions. Default 64 MiB. */
+  readonly cacheBytesMax?: number | undefined
+  /** How long calls wait for the locks of other transactions, unless they say otherwise. Default 3000. */
+  readonly lockWaitMs?: number | undefined
+  /** How long versions that were overwritten or deleted stay readable. Default 10 minutes; Infinity keeps them. */
+  readonly versionsMs?: number | undefined
+  /** Longest key. Default 4096, at most 8192. */
+  readonly keyBytesMax?: number | undefined
+  /** Longest value. Default 1 MiB, at most 256 MiB. */
+  readonly valueBytesMax?: number | undefined
+  /**
+   * Told of what no call fails with: the clock steps, a collection of old versions failed, the database turns out to be
+   * damaged. Default: `process.emitWarning`.
+   */
+  readonly onWarning?: ((message: string) => void) | undefined
+}
+
+function wholeUpTo(min: number, max: number): Kind<number> {
+  const isWithin = (value: unknown): boolean =>
+    Number.isSafeInteger(value) && Number(value) >= min && Number(value) <= max
+  return kind(`a whole number from ${min} to ${max}`, isWithin)
+}
+
+const MIB = 2 ** 20
+
+/** @throws TypeError */
+export const openOptions = optionsOf<OpenOptions>('open', {
+  durability: oneOf('sync', 'async'),
+  cacheBytesMax: wholeUpTo(0, 2 ** 40),
+  lockWaitMs: WAIT_MS,
+  versionsMs: kind('a number of milliseconds above 0, or Infinity', (value) => typeof value === 'number' && value > 0),
+  keyBytesMax: wholeUpTo(1, 8192),
+  valueBytesMax: wholeUpTo(1, 256 * MIB),
+  onWarning: kind('a function', (value) => typeof value === 'function'),
+})

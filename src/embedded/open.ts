@@ -1,0 +1,72 @@
+import { Db } from '../client/db.js'
+import { Database } from '../database/database.js'
+import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS, GC_LIFE_TIME_MS_DEFAULT } from '../limits.js'
+import { AnswerBudget } from '../store/answer-budget.js'
+import { makeDirectory, unmakeDirectory } from '../store/leveldb/directory/make-directory.js'
+import { openLevelDbStore } from '../store/leveldb/leveldb-store.js'
+import type { Store } from '../store/store.js'
+import { EmbeddedHome } from './embedded-home.js'
+import { claimDirectory } from './open-directories.js'
+import { type OpenOptions, openOptions } from './open-options.js'
+
+/** The most that a collection is put off. */
+const GC_INTERVAL_MS_MAX = 10 * 60 * 1000
+
+/**
+ * Opens the database of a directory in this process, and makes one where there is none. One process at a time may have
+ * it open, a server included.
+ * @throws TypeError for options that are none; DataDirectoryError: in use, of a newer format, damaged, not PerKV's.
+ */
+export async function open(directory: string, options: OpenOptions = {}): Promise<Db> {
+  return new Db(await openHome(directory, options), options.lockWaitMs)
+}
+
+export async function openHome(directory: string, options: OpenOptions = {}): Promise<EmbeddedHome> {
+  openOptions(options)
+  if (typeof directory !== 'string' || directory === '') throw new TypeError('the directory must be a path')
+  const made = await makeDirectory(directory)
+  let giveBack: (() => void) | undefined
+  let store: Store | undefined
+  try {
+    giveBack = await claimDirectory(directory)
+    store = await openStore(directory, options)
+    return await homeOn(store, options, giveBack)
+  } catch (error) {
+    await store?.close()
+    await unmakeDirectory(directory, made)
+    giveBack?.()
+    throw error
+  }
+}
+
+function openStore(directory: string, options: OpenOptions): Promise<Store> {
+  const { durability = 'sync', cacheBytesMax = CACHE_BYTES_DEFAULT, onWarning = warn } = options
+  return openLevelDbStore({
+    directory,
+    durability,
+    cacheBytesMax,
+    // How many reads run at once is up to the program.
+    answers: new AnswerBudget({ ...DEFAULT_LIMITS, answersBytesMax: Number.POSITIVE_INFINITY }),
+    onClockStep: onWarning,
+    onEnd: (message) => onWarning(`${message}; everything is refused from here on`),
+  })
+}
+
+async function homeOn(store: Store, options: OpenOptions, onClosed: () => void): Promise<EmbeddedHome> {
+  const { versionsMs = GC_LIFE_TIME_MS_DEFAULT, onWarning = warn } = options
+  const { keyBytesMax = DEFAULT_LIMITS.keyBytesMax, valueBytesMax = DEFAULT_LIMITS.valueBytesMax } = options
+  const limits = { ...DEFAULT_LIMITS, keyBytesMax, valueBytesMax }
+  const database = await Database.open(store, {
+    limits,
+    gc: {
+      lifeTimeMs: versionsMs === Number.POSITIVE_INFINITY ? 0 : versionsMs,
+      intervalMs: Math.min(versionsMs, GC_INTERVAL_MS_MAX),
+    },
+    onError: (message, error) => onWarning(`${message}: ${error instanceof Error ? error.message : String(error)}`),
+  })
+  return new EmbeddedHome(database, limits, onClosed)
+}
+
+function warn(message: string): void {
+  process.emitWarning(message, 'PerkvWarning')
+}

@@ -1,0 +1,88 @@
+import { requireKey, requireValue } from '../bytes/byte-limits.js'
+import type { Limits } from '../limits.js'
+import type * as api from '../percolator/api.js'
+import type { Timestamp } from '../timestamp.js'
+
+export type PairLimits = Pick<Limits, 'keyBytesMax' | 'valueBytesMax'>
+
+/** The same calls, for keys and values of a length that is allowed; elsewhere the wire sees to that. */
+export class WithinLimits implements api.PercolatorApi {
+  readonly #api: api.PercolatorApi
+  readonly #limits: PairLimits
+
+  constructor(within: api.PercolatorApi, limits: PairLimits) {
+    this.#api = within
+    this.#limits = limits
+  }
+
+  get(request: api.GetRequest): Promise<api.GetAnswer> {
+    return this.#checked([request.key], () => this.#api.get(request))
+  }
+  batchGet(request: api.BatchGetRequest): Promise<api.PairsAnswer> {
+    return this.#checked(request.keys, () => this.#api.batchGet(request))
+  }
+  acquirePessimisticLock(request: api.AcquirePessimisticLockRequest): Promise<api.AcquirePessimisticLockAnswer> {
+    return this.#checked(request.keys, () => this.#api.acquirePessimisticLock(request))
+  }
+  async prewrite(request: api.PrewriteRequest): Promise<api.PrewriteAnswer> {
+    for (const { key, value } of request.mutations) {
+      requireKey(key, 'key', this.#limits.keyBytesMax)
+      if (value !== undefined) requireValue(value, 'value', this.#limits.valueBytesMax)
+    }
+    return this.#api.prewrite(request)
+  }
+
+  async #checked<T>(keys: readonly Uint8Array[], call: () => Promise<T>): Promise<T> {
+    for (const key of keys) requireKey(key, 'key', this.#limits.keyBytesMax)
+    return call()
+  }
+
+  tso(count: number): Timestamp | Promise<Timestamp> {
+    return this.#api.tso(count)
+  }
+  now(): Timestamp | Promise<Timestamp> {
+    return this.#api.now()
+  }
+  scan(request: api.ScanRequest): Promise<api.ScanAnswer> {
+    return this.#api.scan(request)
+  }
+  commit(request: api.CommitRequest): Promise<api.CommitAnswer> {
+    return this.#api.commit(request)
+  }
+  rollback(request: api.RollbackRequest): Promise<void> {
+    return this.#api.rollback(request)
+  }
+  cleanup(request: api.CleanupRequest): Promise<void> {
+    return this.#api.cleanup(request)
+  }
+  checkTxnStatus(request: api.CheckTxnStatusRequest): Promise<api.TxnStatus> {
+    return this.#api.checkTxnStatus(request)
+  }
+  checkSecondaryLocks(request: api.CheckSecondaryLocksRequest): Promise<api.CheckSecondaryLocksAnswer> {
+    return this.#api.checkSecondaryLocks(request)
+  }
+  txnHeartBeat(request: api.TxnHeartBeatRequest): Promise<api.TxnHeartBeatAnswer> {
+    return this.#api.txnHeartBeat(request)
+  }
+  pessimisticRollback(request: api.PessimisticRollbackRequest): Promise<void> {
+    return this.#api.pessimisticRollback(request)
+  }
+  validateReads(request: api.ValidateReadsRequest): Promise<void> {
+    return this.#api.validateReads(request)
+  }
+  resolveLock(request: api.ResolveLockRequest): Promise<api.ResolveLockAnswer> {
+    return this.#api.resolveLock(request)
+  }
+  scanLock(request: api.ScanLockRequest): Promise<api.ScanLockAnswer> {
+    return this.#api.scanLock(request)
+  }
+  mvccGetByKey(request: { readonly key: Uint8Array }): Promise<api.MvccInfo> {
+    return this.#api.mvccGetByKey(request)
+  }
+  mvccGetByStartTs(request: api.MvccGetByStartTsRequest): Promise<api.MvccInfo & { readonly key?: Uint8Array }> {
+    return this.#api.mvccGetByStartTs(request)
+  }
+  deleteRange(request: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
+    return this.#api.deleteRange(request)
+  }
+}

@@ -1,0 +1,91 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach } from 'vitest'
+import { Db } from '../../src/client/db.js'
+import { openHome } from '../../src/embedded/open.js'
+import type { LockInfo } from '../../src/errors/lock-info.js'
+import type { Store } from '../../src/store/store.js'
+import { connectTo } from '../coordinator/support.js'
+import { startServer } from '../http/support.js'
+
+export interface TestDb {
+  readonly db: Db
+  /** Beneath it. */
+  readonly store: Store
+  /** Another one on the same data. */
+  another(): Promise<Db>
+  /** Once nothing goes on any more. */
+  locksLeft(): Promise<readonly LockInfo[]>
+}
+
+export interface TestDbOptions {
+  readonly lockWaitMs?: number
+  readonly keyBytesMax?: number
+  readonly valueBytesMax?: number
+}
+
+interface Opened extends TestDb {
+  end(): Promise<void>
+}
+
+const ALL = { maxTs: Number.MAX_SAFE_INTEGER }
+
+async function overHttp({ lockWaitMs, ...limits }: TestDbOptions): Promise<Opened> {
+  const server = await startServer({ limits })
+  const { app, store, directory } = server
+  const db = await connectTo(server, { lockWaitMs })
+  return {
+    db,
+    store,
+    another: () => connectTo(server),
+    async locksLeft() {
+      await db.close()
+      return (await store.scanLock(ALL)).locks
+    },
+    async end() {
+      await app.close()
+      await store.close()
+      await rm(directory, { recursive: true, force: true })
+    },
+  }
+}
+
+async function embedded({ lockWaitMs, ...limits }: TestDbOptions): Promise<Opened> {
+  const directory = await mkdtemp(join(tmpdir(), 'perkv-embedded-'))
+  const home = await openHome(directory, { durability: 'async', ...limits })
+  const { store } = home.database
+  const db = new Db(home, lockWaitMs)
+  return {
+    db,
+    store,
+    another: async () => new Db(home),
+    async locksLeft() {
+      await home.coordinator.idle()
+      return (await store.scanLock(ALL)).locks
+    },
+    async end() {
+      await db.close()
+      await rm(directory, { recursive: true, force: true })
+    },
+  }
+}
+
+/** Where a `Db` may have its data: it is the same one. */
+export const HOMES = [
+  { home: 'over HTTP', openDb: overHttp },
+  { home: 'embedded', openDb: embedded },
+] as const
+
+/** Databases that go away after each test. */
+export function testDbs(openDb: (typeof HOMES)[number]['openDb']): (options?: TestDbOptions) => Promise<TestDb> {
+  const opened: Opened[] = []
+  afterEach(async () => {
+    for (const one of opened.splice(0)) await one.end()
+  })
+  return async (options = {}) => {
+    const one = await openDb(options)
+    opened.push(one)
+    return one
+  }
+}
