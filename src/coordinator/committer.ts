@@ -2,6 +2,7 @@ import { pairBytes } from '../bytes/answer-size.js'
 import { keyText } from '../bytes/key-text.js'
 import { isKvError, type KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
+import { LOCK_TTL_MS_DEFAULT } from '../limits.js'
 import type { PercolatorApi, PrewriteAnswer, PrewriteMutation, ReadSet } from '../percolator/api.js'
 import { writeConflict } from '../percolator/errors.js'
 import type { Timestamp } from '../timestamp.js'
@@ -15,6 +16,8 @@ import { Undetermined } from './undetermined.js'
 export interface CommitOptions {
   /** Keys and values of one prewrite. TiKV's `TxnCommitBatchSize`. */
   readonly batchBytes: number
+  /** One phase where one prewrite has all mutations. False: two. */
+  readonly onePhase: boolean
   /** Async commit up to this many keys; 0: never. */
   readonly asyncCommitKeysMax: number
   /** Tries of a request whose answer was lost, before asking what became of the transaction. */
@@ -48,6 +51,8 @@ export interface CommitPlan {
   readonly grantedAt: ((key: Uint8Array) => Timestamp) | undefined
   /** Serializable: what else was read. */
   readonly reads: ReadSet | undefined
+  /** No earlier commit of it can have been tried: whatever stands at `startTs` is another's. See `PrewriteRequest`. */
+  readonly isFirst: boolean
   readonly lockWaitMs: number
   /** Heard until the transaction may have committed. */
   readonly signal: AbortSignal | undefined
@@ -81,7 +86,36 @@ export class Committer {
     this.#mayHoldLocks = plan.forUpdateTs !== undefined
   }
 
-  async run(): Promise<Timestamp> {
+  run(): Promise<Timestamp> {
+    const { onePhase, isInProcess } = this.home.commitOptions
+    return this.plan.isFirst && onePhase && isInProcess ? this.#runAtOnce() : this.#runInPhases()
+  }
+
+  /** One request, tried once: each write of a server's own client comes this way, so it does no more than it must. */
+  async #runAtOnce(): Promise<Timestamp> {
+    const { startTs, primary, mutations, reads } = this.plan
+    try {
+      const { onePcCommitTs } = await this.prewrite({
+        mutations,
+        primary,
+        startTs,
+        lockTtl: LOCK_TTL_MS_DEFAULT,
+        txnSize: mutations.length,
+        tryOnePc: true,
+        linearizable: true,
+        isFirst: true,
+        reads,
+      })
+      if (onePcCommitTs !== undefined) return onePcCommitTs
+    } catch (error) {
+      throw isUncertain(error) ? new Undetermined(startTs, error) : error
+    }
+    const batches = [mutations]
+    this.#mayHoldLocks = true
+    return this.#commitPrimary(batches).catch((error: unknown) => this.#failed(error, batches))
+  }
+
+  async #runInPhases(): Promise<Timestamp> {
     const batches = this.#batches()
     const kind = this.#kindOf(batches)
     let heartbeat: Heartbeat | undefined
@@ -134,8 +168,8 @@ export class Committer {
     return batches
   }
 
-  #kindOf(batches: readonly PrewriteMutation[][]): Kind {
-    if (batches.length === 1) return 'one_pc'
+  #kindOf(batches: readonly (readonly PrewriteMutation[])[]): Kind {
+    if (batches.length === 1 && this.home.commitOptions.onePhase) return 'one_pc'
     const { mutations, reads } = this.plan
     const keyBytes = mutations.reduce((sum, { key }) => sum + key.length, 0)
     // Async commit decides by prewriting alone: nothing is left to validate between that and the commit.
@@ -146,7 +180,7 @@ export class Committer {
 
   // ---- Prewrite
 
-  async #prewriteAll(batches: readonly PrewriteMutation[][], kind: Kind): Promise<PrewriteAnswer[]> {
+  async #prewriteAll(batches: readonly (readonly PrewriteMutation[])[], kind: Kind): Promise<PrewriteAnswer[]> {
     const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads, signal } = this.plan
     const bytes = mutations.reduce((sum, mutation) => sum + pairBytes(mutation), 0)
     const primaryText = keyText(primary)
@@ -162,11 +196,14 @@ export class Committer {
       ...(kind === 'async' ? { useAsyncCommit: true } : {}),
     }
     let isStopped = false // One batch failed: the others need not go on.
-    const tryBatch = async (batch: PrewriteMutation[], index: number): Promise<PrewriteAnswer> => {
+    const tried = new Set<readonly PrewriteMutation[]>()
+    const tryBatch = async (batch: readonly PrewriteMutation[], index: number): Promise<PrewriteAnswer> => {
       if (isStopped) return {}
       try {
-        return await this.#surviving(kind !== 'two_pc', () =>
-          this.prewrite({
+        return await this.#surviving(kind !== 'two_pc', () => {
+          const isFirst = this.plan.isFirst && !tried.has(batch)
+          tried.add(batch)
+          return this.prewrite({
             ...common,
             mutations: batch,
             lockTtl: lockTtlMs(bytes, performance.now() - startedAt),
@@ -177,15 +214,16 @@ export class Committer {
                   forUpdateTsMax: batch.map(({ key }) => grantedAt(key)),
                 }),
             ...(kind === 'async' && index === 0 ? { secondaries: keys } : {}),
-          }),
-        )
+            ...(isFirst ? { isFirst } : {}),
+          })
+        })
       } catch (error) {
         // What was refused now may be granted to a copy of the request that is still on its way.
         if (kind !== 'two_pc' && !this.home.commitOptions.isInProcess && mayChange(error)) this.#isUncertain = true
         throw error
       }
     }
-    const prewriteBatch = async (batch: PrewriteMutation[], index: number): Promise<PrewriteAnswer> => {
+    const prewriteBatch = async (batch: readonly PrewriteMutation[], index: number): Promise<PrewriteAnswer> => {
       try {
         const waitMs = Math.max(0, deadline - performance.now())
         return await this.home.resolver.resolving(waitMs, () => tryBatch(batch, index), signal)
@@ -214,7 +252,7 @@ export class Committer {
 
   // ---- Commit
 
-  async #commitPrimary(batches: readonly PrewriteMutation[][]): Promise<Timestamp> {
+  async #commitPrimary(batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
     const { startTs, primary, reads, lockWaitMs, signal } = this.plan
     const backoff = new Backoff()
     for (let tries = 0; ; tries++) {
@@ -238,7 +276,7 @@ export class Committer {
   }
 
   /** The transaction is committed; whoever meets a key that this leaves out finds out from the primary. */
-  async #commitRest(batches: readonly PrewriteMutation[][], commitTs: Timestamp): Promise<void> {
+  async #commitRest(batches: readonly (readonly PrewriteMutation[])[], commitTs: Timestamp): Promise<void> {
     const { startTs, primary } = this.plan
     const commit = (keys: Uint8Array[]): Promise<unknown> =>
       this.#surviving(false, () => this.home.api.commit({ keys, startTs, commitTs, primary }))
@@ -257,7 +295,7 @@ export class Committer {
   }
 
   /** Finds out whether the transaction failed, if that is open, and cleans up after it. */
-  async #failed(error: unknown, batches: readonly PrewriteMutation[][]): Promise<Timestamp> {
+  async #failed(error: unknown, batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
     if (this.#isUncertain) {
       const commitTs = await this.#end(error)
       if (commitTs > 0) {
@@ -288,9 +326,9 @@ export class Committer {
   }
 
   /** The primary first: its record ends the transaction, and a token of prefixes may not end the other locks before it. */
-  async #rollBack([first = [], ...others]: readonly PrewriteMutation[][]): Promise<void> {
+  async #rollBack([first = [], ...others]: readonly (readonly PrewriteMutation[])[]): Promise<void> {
     const { startTs } = this.plan
-    const rollBack = (batch: PrewriteMutation[]): Promise<void> =>
+    const rollBack = (batch: readonly PrewriteMutation[]): Promise<void> =>
       this.#surviving(false, () => this.home.api.rollback({ keys: batch.map(({ key }) => key), startTs }))
     try {
       await rollBack(first)

@@ -24,6 +24,8 @@ export interface TransactionOptions {
   readonly bytesMax?: number | undefined
   /** Keys written or locked. */
   readonly keysMax?: number | undefined
+  /** Its start_ts is its own, and so is whatever its first commit finds there. See `CommitPlan`. */
+  readonly isFirst?: boolean | undefined
   readonly signal?: AbortSignal | undefined
 }
 
@@ -229,11 +231,12 @@ export class Transaction {
    */
   async commit(prewrite?: PercolatorApi['prewrite']): Promise<Timestamp> {
     if (this.#state.name === 'committed') return this.#state.commitTs
-    if (this.#state.name === 'undetermined') return this.#run(this.#state.committer, (committer) => committer.learn())
+    if (this.#state.name === 'undetermined') return this.#run(this.#state.committer, this.#state.committer.learn())
     this.#requireOpen()
     this.#state = { name: 'committing' }
-    await this.#locks?.settled()
-    const { mutations, reads } = this.changes()
+    if (this.#locks !== undefined) await this.#locks.settled()
+    const mutations = this.#mutations()
+    const reads = this.#readSet(mutations)
     const [first] = mutations
     if (first === undefined || (this.#buffer.size === 0 && this.#options.isolation === 'snapshot')) {
       // What it read was one snapshot, and writers commit in the order of their timestamps: nothing to validate.
@@ -249,17 +252,18 @@ export class Transaction {
       forUpdateTs: this.#locks?.forUpdateTs,
       grantedAt: this.#locks && ((key: Uint8Array) => this.#locks?.grantedAt(key) ?? 0),
       reads,
+      isFirst: this.#options.isFirst ?? false,
       lockWaitMs: this.#options.lockWaitMs,
       signal: this.#options.signal,
     }
     const committer = new Committer(this.#home, plan, prewrite)
-    return this.#run(committer, () => committer.run())
+    return await this.#run(committer, committer.run())
   }
 
-  async #run(committer: Committer, end: (committer: Committer) => Promise<Timestamp>): Promise<Timestamp> {
+  async #run(committer: Committer, end: Promise<Timestamp>): Promise<Timestamp> {
     this.#state = { name: 'committing' }
     try {
-      const commitTs = await end(committer)
+      const commitTs = await end
       this.#state = { name: 'committed', commitTs }
       return commitTs
     } catch (error) {
@@ -283,12 +287,6 @@ export class Transaction {
     this.#requireOpen()
     this.#state = { name: 'rolled_back' }
     await this.#locks?.release()
-  }
-
-  /** What committing it asks for. `reads` only under serializable, and only where there is something left to validate. */
-  changes(): { readonly mutations: readonly PrewriteMutation[]; readonly reads: ReadSet | undefined } {
-    const mutations = this.#mutations()
-    return { mutations, reads: this.#readSet(mutations) }
   }
 
   /** Writes, and locks that must show as Lock records: what was read for update and not written. */

@@ -13,8 +13,8 @@ import { IDEMPOTENCY_MS, type Limits, SCAN_PAGE, STREAM_PAGE_BYTES } from '../li
 import type { GetAnswer, GetRequest, Pair } from '../percolator/api.js'
 import type { RestoreProgress, Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
+import { commitOptionsOf } from '../txn/commit-options.js'
 import type { Once } from '../txn/idempotency.js'
-import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
 import { InteractiveTransactions, type Waiting } from '../txn/interactive-transactions.js'
 import { type OneShot, type OneShotAnswer, OneShots } from '../txn/one-shots.js'
 import { Outcomes } from '../txn/outcomes.js'
@@ -106,9 +106,9 @@ export class Database {
     this.store = store
     this.#pins = pins
     this.#options = options
-    this.coordinator = new Coordinator(store, IN_PROCESS_COMMIT)
+    this.coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
     this.#outcomes = new Outcomes(store, limits)
-    this.#oneShots = new OneShots(store, this.coordinator.resolver, this.#outcomes)
+    this.#oneShots = new OneShots(store, this.coordinator, this.#outcomes)
     this.transactions = new InteractiveTransactions(store, this.coordinator, this.#outcomes, limits)
     const sources = {
       store,

@@ -21,7 +21,7 @@ export class EmbeddedHome implements DbHome {
     this.database = database
     this.#onClosed = onClosed
     this.autocommit = new DatabaseCalls(database, limits)
-    this.coordinator = new OpenTransactions(new WithinLimits(database.store, limits))
+    this.coordinator = new OpenTransactions(new WithinLimits(database.store, limits), database.store.capabilities)
   }
 
   readonly during = async <T>(call: () => Promise<T>): Promise<T> => {

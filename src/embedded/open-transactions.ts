@@ -1,11 +1,8 @@
-import type { CommitOptions } from '../coordinator/committer.js'
 import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../coordinator/coordinator.js'
 import type { Transaction, TransactionOptions } from '../coordinator/transaction.js'
 import type { PercolatorApi } from '../percolator/api.js'
-import { IN_PROCESS_COMMIT } from '../txn/in-process-commit.js'
-
-/** A transaction that the program forgot loses its locks in the end, as over HTTP. */
-const COMMIT_OPTIONS: CommitOptions = { ...IN_PROCESS_COMMIT, heartbeatMaxMs: COMMIT_OPTIONS_DEFAULT.heartbeatMaxMs }
+import type { Capabilities } from '../store/store.js'
+import { commitOptionsOf } from '../txn/commit-options.js'
 
 /** Fewer are not looked through for those that have ended. */
 const LOOKED_THROUGH_MIN = 64
@@ -16,8 +13,10 @@ export class OpenTransactions extends Coordinator {
   readonly #begun = new Set<Transaction>()
   #lookAt = LOOKED_THROUGH_MIN
 
-  constructor(api: PercolatorApi) {
-    super(api, COMMIT_OPTIONS)
+  constructor(api: PercolatorApi, capabilities: Capabilities) {
+    // A transaction that the program forgot loses its locks in the end, as over HTTP.
+    const { heartbeatMaxMs } = COMMIT_OPTIONS_DEFAULT
+    super(api, { ...commitOptionsOf(capabilities), heartbeatMaxMs })
   }
 
   override async begin(options: TransactionOptions): Promise<Transaction> {

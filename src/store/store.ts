@@ -113,9 +113,10 @@ export interface Store extends PercolatorApi {
   prewrite(request: PrewriteRequest, beside?: Beside): Promise<PrewriteAnswer>
 
   /**
-   * Runs `body` while no other request of this process changes any of the keys, or holds any of the names; inside, only
-   * reads and the `prewrite` handed in may be called. Nobody relies on it for correctness (the protocol's own checks stand): it spares
-   * transactions whose keys are known beforehand from losing to each other over and over.
+   * Runs `body` while no other request of this process changes any of the keys, or holds any of the names. With one-phase
+   * commit, whose calls take the same latches, only reads and the `prewrite` handed in may be called inside; without it,
+   * everything. Nobody relies on it for correctness (the protocol's own checks stand): it spares transactions whose keys are
+   * known beforehand from losing to each other over and over.
    */
   exclusive<T>(claim: Claim, body: (prewrite: Store['prewrite']) => Promise<T>): Promise<T>
 

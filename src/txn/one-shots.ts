@@ -5,17 +5,18 @@ import { Backoff } from '../coordinator/backoff.js'
 import type { TransactionHome } from '../coordinator/committer.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { Transaction, type TransactionOptions } from '../coordinator/transaction.js'
+import { Undetermined } from '../coordinator/undetermined.js'
 import { isKvError } from '../errors/kv-error.js'
 import type { LateSignal } from '../event-loop/late-signal.js'
 import { inSlices } from '../event-loop/slices.js'
-import { LOCK_TTL_MS_DEFAULT, SLICE_ITEMS } from '../limits.js'
+import { SLICE_ITEMS } from '../limits.js'
+import type { PrewriteRequest } from '../percolator/api.js'
 import type { AnswerLease } from '../store/answer-budget.js'
 import type { Claim, Store } from '../store/store.js'
 import type { SystemWrite } from '../store/system-records.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { type Check, requireChecks } from './check.js'
 import type { Idempotency, Once } from './idempotency.js'
-import { IN_PROCESS_COMMIT } from './in-process-commit.js'
 import { type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 
@@ -41,19 +42,22 @@ export interface OneShotAnswer {
   readonly results: readonly OpResult[]
 }
 
-/** Transactions whose requests say all of them at once: checks and reads at one start_ts, writes by one-phase commit. */
+/** Transactions whose requests say all of them at once: checks and reads at one start_ts, then a commit of what they write. */
 export class OneShots {
   readonly #store: Store
-  readonly #resolver: Resolver
   readonly #home: TransactionHome
+  readonly #tryHome: TransactionHome
+  readonly #isOnePhase: boolean
   readonly #outcomes: Outcomes
 
-  /** @param resolver of locks that stand in the way. */
-  constructor(store: Store, resolver: Resolver, outcomes: Outcomes) {
+  constructor(store: Store, home: TransactionHome, outcomes: Outcomes) {
     this.#store = store
     this.#outcomes = outcomes
-    this.#resolver = resolver
-    this.#home = { ...HOLDING_LATCHES, api: store }
+    this.#home = home
+    this.#isOnePhase = store.capabilities.onePhaseCommit
+    const { api, commitOptions, inBackground } = home
+    const resolver = resolvingNothing(home.resolver, this.#isOnePhase)
+    this.#tryHome = { api, commitOptions, inBackground, resolver }
   }
 
   /**
@@ -76,7 +80,7 @@ export class OneShots {
       let passed = 0
       for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
         try {
-          return await this.#resolver.resolving(
+          return await this.#home.resolver.resolving(
             request.lockWaitMs,
             () =>
               claim === undefined
@@ -128,9 +132,9 @@ export class OneShots {
   ): Promise<OneShotAnswer> {
     const ts = keys.written.size === 0 ? this.#store.readTs() : this.#store.tso(1)
     let startTs = typeof ts === 'number' ? ts : await ts
-    if (this.#store.isWrittenAhead && isolation === 'snapshot' && !ops.some(isScan))
+    if (this.#store.isWrittenAhead && this.#isOnePhase && isolation === 'snapshot' && !ops.some(isScan))
       startTs = startAbove(await this.#store.newestAhead(allKeys(checks, ops)), startTs)
-    const txn = new Transaction(this.#home, startTs, OPTIONS[isolation])
+    const txn = new Transaction(this.#tryHome, startTs, OPTIONS[isolation])
     if (keys.read.size > 0) {
       const found = await txn.prefetch([...keys.read.values()])
       for (const version of found.values())
@@ -140,23 +144,19 @@ export class OneShots {
     const ran = runOps(txn, ops, counted?.answer)
     const results = ran instanceof Promise ? await ran : ran
     if (txn.writes === 0) return { startTs, results }
-    const { mutations, reads } = txn.changes()
-    const request = {
-      mutations,
-      primary: (mutations[0] as { key: Uint8Array }).key,
-      startTs,
-      lockTtl: LOCK_TTL_MS_DEFAULT,
-      txnSize: mutations.length,
-      tryOnePc: true,
-      linearizable: true,
-      isFirst: true,
-      reads,
+    const answerAt = (commitTs: Timestamp): OneShotAnswer => ({ startTs, commitTs, results })
+    const onePhase = (request: PrewriteRequest) =>
+      prewrite(request, beside && (({ onePcCommitTs }) => beside(answerAt(requireOnePc(onePcCommitTs)))))
+    try {
+      if (this.#isOnePhase) return answerAt(await txn.commit(onePhase))
+      beside?.(answerAt(TIMESTAMP_MAX)) // One that is too long is refused before anything is written.
+      const answer = answerAt(await txn.commit(prewrite))
+      // TODO: a crash here lets a repeat run again; until outcomes can be rows of the transaction that they tell of.
+      if (beside !== undefined) await this.#store.system.write(beside(answer))
+      return answer
+    } catch (error) {
+      throw error instanceof Undetermined ? error.cause : error // Here, where the store's guard has yet to see it.
     }
-    const { onePcCommitTs } = await prewrite(
-      request,
-      beside && ((answer) => beside({ startTs, commitTs: requireOnePc(answer.onePcCommitTs), results })),
-    )
-    return { startTs, commitTs: requireOnePc(onePcCommitTs), results }
   }
 }
 
@@ -172,7 +172,7 @@ function* allKeys(checks: readonly Check[], ops: readonly Op[]): Generator<Uint8
 /**
  * A key that a client has committed in the future goes on from there: what is written now is after it. Others may still
  * commit below such a start. So a serializable transaction, and one with scans, each of which would see another moment, lose
- * until the clock is there.
+ * until the clock is there; and so does every transaction in two phases, whose commit_ts the oracle gives.
  */
 function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {
   return ahead < TIMESTAMP_MAX - 2 ? Math.max(startTs, ahead + 1) : startTs
@@ -189,31 +189,30 @@ function countedReads({ answers }: Store): CountedReads {
   return { prefetched: answers.lease(), answer: answers.lease() }
 }
 
-/** Two phases would take the latches that are held; 1PC only falls back to them where it finds locks of its own. */
+/** A second phase would wait for the latches that are held. 1PC falls back to it only over locks of its own, and a first try has none. */
 function requireOnePc(commitTs: Timestamp | undefined): Timestamp {
   if (commitTs === undefined) throw new Error('a first 1PC prewrite fell back to two phases')
   return commitTs
 }
 
 const OPTIONS = {
-  snapshot: { mode: 'optimistic', isolation: 'snapshot', lockWaitMs: 0 },
-  serializable: { mode: 'optimistic', isolation: 'serializable', lockWaitMs: 0 },
+  snapshot: { mode: 'optimistic', isolation: 'snapshot', lockWaitMs: 0, isFirst: true },
+  serializable: { mode: 'optimistic', isolation: 'serializable', lockWaitMs: 0, isFirst: true },
 } as const satisfies Record<string, TransactionOptions>
 
 /**
- * Under latches nothing may be resolved: that takes latches itself. Locks are thrown instead, and resolved when the latches
- * are released.
+ * A try throws the locks that it meets: they are resolved between tries, and the next try reads at a newer start_ts. Under
+ * the latches of one-phase commit resolving would wait for itself, too.
  */
-const HOLDING_LATCHES: Omit<TransactionHome, 'api'> = {
-  resolver: {
+function resolvingNothing(resolver: Resolver, isOnePhase: boolean): Resolver {
+  return {
     resolving: async (_waitMs, body) => body(),
     resolve: async () => false,
-    end: async () => {
-      throw new Error('asked to end a transaction under latches')
+    end: async (primary, startTs) => {
+      if (isOnePhase) throw new Error('asked to end a transaction under latches')
+      return resolver.end(primary, startTs)
     },
-  },
-  commitOptions: IN_PROCESS_COMMIT,
-  inBackground: (work) => void work.catch(() => {}),
+  }
 }
 
 /** By `keyText`. A key may be among both. */

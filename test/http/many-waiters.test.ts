@@ -3,7 +3,7 @@ import { Coordinator } from '../../src/coordinator/coordinator.js'
 import type { AcquirePessimisticLockRequest } from '../../src/percolator/api.js'
 import type { Engine, EngineReader } from '../../src/store/leveldb/engine/engine.js'
 import type { Store } from '../../src/store/store.js'
-import { IN_PROCESS_COMMIT } from '../../src/txn/in-process-commit.js'
+import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { codeOf, put, START_MS, TappedEngine, testStores, text, turn, utf8, watch, write } from '../store/support.js'
 import { type Json, okBody, testServers } from './support.js'
 
@@ -93,7 +93,7 @@ describe('the time to wait', () => {
 
   test('of an interactive transaction too, which looks at the holder again only when its time is over', async () => {
     const { store, advance } = await open()
-    const coordinator = new Coordinator(store, IN_PROCESS_COMMIT)
+    const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
     const begin = () => coordinator.begin({ mode: 'pessimistic', isolation: 'snapshot', lockWaitMs: 60_000 })
     const olders = await Promise.all(Array.from({ length: 6 }, begin))
     const late = await begin()

@@ -1,10 +1,12 @@
-import { LockResolver } from '../../src/coordinator/lock-resolver.js'
+import { Coordinator } from '../../src/coordinator/coordinator.js'
+import type { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import { KvError } from '../../src/errors/kv-error.js'
 import { GcWorker } from '../../src/gc/gc-worker.js'
 import { Pins } from '../../src/gc/pins.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
+import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { OneShots } from '../../src/txn/one-shots.js'
 import { Outcomes } from '../../src/txn/outcomes.js'
 import type { Disk } from './disk.js'
@@ -88,7 +90,7 @@ export class Server {
         openEngine: async () => new MemoryEngine(disk, scheduler, faults),
         lookUpSlowMs,
       })
-      const resolver = new LockResolver(store)
+      const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
       const pins = await Pins.open(store)
       const gc = new GcWorker(
         { store, pins, openTransactions: () => [], onError: () => {} },
@@ -97,8 +99,8 @@ export class Server {
       this.#running = {
         owner,
         store,
-        resolver,
-        oneShots: new OneShots(store, resolver, new Outcomes(store, DEFAULT_LIMITS)),
+        resolver: coordinator.resolver,
+        oneShots: new OneShots(store, coordinator, new Outcomes(store, DEFAULT_LIMITS)),
         pins,
         gc,
       }
