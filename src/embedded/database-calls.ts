@@ -63,7 +63,7 @@ function checksOf({ key, ifMatch, ifAbsent }: Write): Check[] {
 
 function idempotencyOf({ key, value, ifMatch, ifAbsent, idempotencyKey }: Write): Idempotency | undefined {
   if (idempotencyKey === undefined) return undefined
-  const hash = createHash('sha256').update(JSON.stringify([value && value.length, key.length, ifMatch, ifAbsent]))
+  const hash = createHash('sha256').update(JSON.stringify([value?.length, key.length, ifMatch, ifAbsent]))
   const fingerprint = hash
     .update(key)
     .update(value ?? new Uint8Array())
