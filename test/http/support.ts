@@ -16,6 +16,7 @@ import { AnswerBudget } from '../../src/store/answer-budget.js'
 import type { Engine } from '../../src/store/leveldb/engine/engine.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
+import { type Described, describedAnswer } from './described.js'
 
 export type Json = Record<string, unknown>
 export type Headers = Record<string, string>
@@ -65,9 +66,19 @@ export class TestServer {
     return this.database.collectOutcomes()
   }
 
-  send(method: Method, url: string, headers: Headers = {}, payload?: string | Buffer): Promise<LightMyRequestResponse> {
-    return this.app.inject({ method, url, headers, ...(payload === undefined ? {} : { payload }) })
+  /** Every answer is held to the schemas of its route. */
+  async send(
+    method: Method,
+    url: string,
+    headers: Headers = {},
+    payload?: string | Buffer,
+  ): Promise<LightMyRequestResponse> {
+    const answer = await this.app.inject({ method, url, headers, ...(payload === undefined ? {} : { payload }) })
+    const described = describedAnswer(this.app, method, url, answer)
+    if (described !== undefined) this.onAnswer?.(described)
+    return answer
   }
+  onAnswer: ((answer: Described) => void) | undefined
   get(url: string, headers: Headers = {}): Promise<LightMyRequestResponse> {
     return this.send('GET', url, headers)
   }

@@ -5,7 +5,7 @@ import { PIN_TTL_MS_DEFAULT } from '../../limits.js'
 import { answer } from '../wire/answer.js'
 import { decoderOf } from '../wire/decode.js'
 import { rangeOf } from '../wire/range.js'
-import * as schemas from '../wire/schemas.js'
+import * as schemas from '../wire/schemas/admin.js'
 import type { AppContext } from './context.js'
 
 /** `/v1/admin/...`: what an operator asks of a running server. */
@@ -13,8 +13,8 @@ export function adminRoutes(app: FastifyInstance, { database, limits }: AppConte
   const config = { access: 'admin', bodyMayBeEmpty: true } as const
   const ending = { ...config, work: 'ending' } as const // A collection resolves the locks that may be too many.
 
-  const decodeGc = decoderOf(schemas.AdminGcBody, limits)
-  app.post('/v1/admin/gc', { schema: { body: schemas.AdminGcBody }, config: ending }, async (request, reply) => {
+  const decodeGc = decoderOf(schemas.collect.body, limits)
+  app.post('/v1/admin/gc', { schema: schemas.collect, config: ending }, async (request, reply) => {
     const { safePoint, lifeTimeMs } = await decodeGc(request)
     if (safePoint !== undefined && lifeTimeMs !== undefined)
       throw invalid('safe_point', 'give safe_point or life_time_ms, not both')
@@ -26,29 +26,30 @@ export function adminRoutes(app: FastifyInstance, { database, limits }: AppConte
     })
   })
 
-  const decodeCompact = decoderOf(schemas.AdminCompactBody, limits)
-  app.post('/v1/admin/compact', { schema: { body: schemas.AdminCompactBody }, config }, async (request, reply) => {
+  const decodeCompact = decoderOf(schemas.compact.body, limits)
+  app.post('/v1/admin/compact', { schema: schemas.compact, config }, async (request, reply) => {
     const range = rangeOf(await decodeCompact(request), 'prefix')
     return answer(request, reply, { ...(await database.compact(range)) })
   })
 
-  const decodePin = decoderOf(schemas.PinBody, limits)
-  app.post('/v1/admin/pins', { schema: { body: schemas.PinBody }, config }, async (request, reply) => {
+  const decodePin = decoderOf(schemas.createPin.body, limits)
+  app.post('/v1/admin/pins', { schema: schemas.createPin, config }, async (request, reply) => {
     const { ts, ttlMs = PIN_TTL_MS_DEFAULT } = await decodePin(request)
     return answer(request, reply.status(201), shown(await database.createPin({ ts, ttlMs })))
   })
 
-  app.get('/v1/admin/pins', { config: { access: 'admin' } }, (request, reply) =>
+  app.get('/v1/admin/pins', { schema: schemas.listPins, config: { access: 'admin' } }, (request, reply) =>
     answer(request, reply, { pins: database.listPins().map(shown) }),
   )
 
-  const decodeRenew = decoderOf(schemas.PinRenewBody, limits)
-  app.put('/v1/admin/pins/:pin', { schema: { body: schemas.PinRenewBody }, config: ending }, async (request, reply) => {
+  const decodeRenew = decoderOf(schemas.renewPin.body, limits)
+  app.put('/v1/admin/pins/:pin', { schema: schemas.renewPin, config: ending }, async (request, reply) => {
     const { ttlMs = PIN_TTL_MS_DEFAULT } = await decodeRenew(request)
     return answer(request, reply, shown(await database.renewPin(idOf(request), ttlMs)))
   })
 
-  app.delete('/v1/admin/pins/:pin', { config: { access: 'admin', work: 'ending' } }, async (request, reply) => {
+  const removing = { schema: schemas.removePin, config: { access: 'admin', work: 'ending' } } as const
+  app.delete('/v1/admin/pins/:pin', removing, async (request, reply) => {
     await database.removePin(idOf(request))
     return answer(request, reply, {})
   })

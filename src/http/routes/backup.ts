@@ -6,6 +6,7 @@ import { hangUpSignal, whenOver } from '../connections/answer-end.js'
 import { receiveStream } from '../connections/streaming-requests.js'
 import { answer } from '../wire/answer.js'
 import { lockWaitMs, queryBytes, queryFlag, queryTimestamp, type RawQuery } from '../wire/query.js'
+import * as schemas from '../wire/schemas/admin.js'
 import type { AppContext } from './context.js'
 
 const BACKUP_TYPE = 'application/octet-stream'
@@ -14,8 +15,9 @@ const BACKUP_TYPE = 'application/octet-stream'
 export function backupRoutes(app: FastifyInstance, context: AppContext): void {
   const { database, limits, version, traffic } = context
 
-  const backupConfig = { access: 'read_all', query: ['ts', 'at', 'start', 'lock_wait_ms'] } as const
-  app.get('/v1/admin/backup', { exposeHeadRoute: false, config: backupConfig }, async (request, reply) => {
+  const config = { access: 'read_all', query: ['ts', 'at', 'start', 'lock_wait_ms'] } as const
+  const backup = { exposeHeadRoute: false, schema: schemas.backup, config } as const
+  app.get('/v1/admin/backup', backup, async (request, reply) => {
     const query = request.query as RawQuery
     const waitMs = query['lock_wait_ms'] === undefined ? BACKUP_LOCK_WAIT_MS : lockWaitMs(query)
     const start = queryBytes(query, 'start', limits.keyBytesMax + 1) // The first one after the longest key, too.
@@ -41,7 +43,7 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     scope.removeAllContentTypeParsers()
     scope.addContentTypeParser(BACKUP_TYPE, (_request, body, done) => done(null, body)) // A stream has no limit.
     const config = { access: 'admin', bodyIsStream: true, query: ['restart'] } as const
-    scope.post('/v1/admin/restore', { config }, async (request, reply) => {
+    scope.post('/v1/admin/restore', { schema: schemas.restore, config }, async (request, reply) => {
       const isAnew = queryFlag(request.query as RawQuery, 'restart') ?? false
       receiveStream(request.raw, limits.stalledMsMax)
       try {

@@ -10,7 +10,8 @@ import { checksOf, preconditionsOf } from '../wire/etag.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { keyOf, TXN_KEY_ROUTE } from '../wire/key-url.js'
 import { lockWaitMs, queryFlag, type RawQuery } from '../wire/query.js'
-import * as schemas from '../wire/schemas.js'
+import { readKey, scanKeys } from '../wire/schemas/kv.js'
+import * as schemas from '../wire/schemas/txn.js'
 import { isWrite, opOf } from '../wire/wire-op.js'
 import type { AppContext } from './context.js'
 import { answerScan, readScan, SCAN_PARAMETERS } from './scan.js'
@@ -26,10 +27,10 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     return txn
   }
 
-  const decodeBegin = decoderOf(schemas.TxnBeginBody, limits)
+  const decodeBegin = decoderOf(schemas.begin.body, limits)
   app.post(
     '/v1/txn/begin',
-    { schema: { body: schemas.TxnBeginBody }, config: { access: 'read', bodyMayBeEmpty: true, work: 'reading' } },
+    { schema: schemas.begin, config: { access: 'read', bodyMayBeEmpty: true, work: 'reading' } },
     async (request, reply) => {
       const { mode = 'optimistic', isolation = 'snapshot', ttlMs = TXN_TTL_MS_DEFAULT } = await decodeBegin(request)
       if (mode === 'pessimistic') request.grant.requireWrite()
@@ -41,7 +42,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
 
   app.get(
     TXN_KEY_ROUTE,
-    { config: { access: 'read', query: ['for_update', 'lock_wait_ms'] } },
+    { schema: readKey, config: { access: 'read', query: ['for_update', 'lock_wait_ms'] } },
     async (request, reply) => {
       const query = request.query as RawQuery
       const key = keyOf(request, limits)
@@ -57,7 +58,8 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     },
   )
 
-  app.get('/v1/txn/:txn/kv', { config: { access: 'read', query: SCAN_PARAMETERS } }, async (request, reply) => {
+  const scanning = { access: 'read', query: SCAN_PARAMETERS } as const
+  app.get('/v1/txn/:txn/kv', { schema: scanKeys, config: scanning }, async (request, reply) => {
     const id = txnOf(request)
     const asked = readScan(request, context)
     const wait = lockWaitMs(request.query as RawQuery)
@@ -78,8 +80,9 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
   }
 
   rawBodies(app, context, (scope) => {
-    const writing = { access: 'write', query: ['lock_wait_ms'], work: 'reading' } as const
-    scope.put(TXN_KEY_ROUTE, { config: writing }, async (request, reply) => {
+    const config = { access: 'write', query: ['lock_wait_ms'], work: 'reading' } as const
+    const writing = { schema: schemas.writeKeyInTxn, config } as const
+    scope.put(TXN_KEY_ROUTE, writing, async (request, reply) => {
       const key = keyOf(request, limits)
       const value = rawValueOf(request, limits)
       const { id, write } = writeOf(request, reply, key)
@@ -90,7 +93,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
       }
       return answer(request, reply, {})
     })
-    scope.delete(TXN_KEY_ROUTE, { config: writing }, async (request, reply) => {
+    scope.delete(TXN_KEY_ROUTE, writing, async (request, reply) => {
       const key = keyOf(request, limits)
       const { id, write } = writeOf(request, reply, key)
       try {
@@ -102,8 +105,8 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     })
   })
 
-  const decodeOps = decoderOf(schemas.TxnOpsBody, limits)
-  const opsOptions = { schema: { body: schemas.TxnOpsBody }, config: { access: 'read', work: 'reading' } } as const
+  const decodeOps = decoderOf(schemas.runOps.body, limits)
+  const opsOptions = { schema: schemas.runOps, config: { access: 'read', work: 'reading' } } as const
   app.post('/v1/txn/:txn/ops', opsOptions, async (request, reply) => {
     const given = (await decodeOps(request)).ops
     if (given.some(isWrite)) request.grant.requireWrite()
@@ -112,22 +115,19 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
   })
 
   const ending = { access: 'read', bodyMayBeEmpty: true, work: 'ending' } as const
-  app.post('/v1/txn/:txn/commit', { schema: { body: schemas.NothingBody }, config: ending }, async (request, reply) => {
+  app.post('/v1/txn/:txn/commit', { schema: schemas.commit, config: ending }, async (request, reply) => {
     const id = txnOf(request)
     const outcome = await transactions.commit(id, await idempotencyOf(request, { commit: id }))
     return answerOutcome(request, reply, outcome, outcome.answer)
   })
 
-  app.post(
-    '/v1/txn/:txn/rollback',
-    { schema: { body: schemas.NothingBody }, config: ending },
-    async (request, reply) => {
-      await transactions.rollback(txnOf(request))
-      return answer(request, reply, {})
-    },
-  )
+  app.post('/v1/txn/:txn/rollback', { schema: schemas.rollback, config: ending }, async (request, reply) => {
+    await transactions.rollback(txnOf(request))
+    return answer(request, reply, {})
+  })
 
-  app.get('/v1/txn/:txn', { config: { access: 'read', work: 'ending' } }, async (request, reply) =>
+  const watching = { schema: schemas.state, config: { access: 'read', work: 'ending' } } as const
+  app.get('/v1/txn/:txn', watching, async (request, reply) =>
     answer(request, reply, transactions.state(txnOf(request))),
   )
 }

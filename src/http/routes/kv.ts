@@ -11,13 +11,14 @@ import { checksOf, preconditionsOf } from '../wire/etag.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { KEY_ROUTE, keyOf } from '../wire/key-url.js'
 import { lockWaitMs, queryTimestamp, type RawQuery } from '../wire/query.js'
-import { KvBatchGetBody } from '../wire/schemas.js'
+import * as schemas from '../wire/schemas/kv.js'
 import type { AppContext } from './context.js'
 
 /** `/v1/kv/{key}` and `/v1/kv/batch_get`: one key or some, each call a transaction of its own. */
 export function kvRoutes(app: FastifyInstance, context: AppContext): void {
   const { database, limits } = context
-  app.get(KEY_ROUTE, { config: { access: 'read', query: ['ts', 'at', 'lock_wait_ms'] } }, (request, reply) => {
+  const reading = { access: 'read', query: ['ts', 'at', 'lock_wait_ms'] } as const
+  app.get(KEY_ROUTE, { schema: schemas.readKey, config: reading }, (request, reply) => {
     const query = request.query as RawQuery
     const key = keyOf(request, limits)
     const ts = queryTimestamp(query)
@@ -49,19 +50,20 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
   }
 
   rawBodies(app, context, (scope) => {
-    scope.delete(KEY_ROUTE, { config: { access: 'write', query: ['lock_wait_ms'] } }, async (request, reply) => {
+    const options = { schema: schemas.writeKey, config: { access: 'write', query: ['lock_wait_ms'] } } as const
+    scope.delete(KEY_ROUTE, options, async (request, reply) => {
       const key = keyOf(request, limits)
       return write(request, reply, key, { op: 'delete', key })
     })
-    scope.put(KEY_ROUTE, { config: { access: 'write', query: ['lock_wait_ms'] } }, async (request, reply) => {
+    scope.put(KEY_ROUTE, options, async (request, reply) => {
       const key = keyOf(request, limits)
       return write(request, reply, key, { op: 'put', key, value: rawValueOf(request, limits) })
     })
   })
 
-  const decodeBatchGet = decoderOf(KvBatchGetBody, limits)
+  const decodeBatchGet = decoderOf(schemas.batchGet.body, limits)
   const batchGetOptions = {
-    schema: { body: KvBatchGetBody },
+    schema: schemas.batchGet,
     config: { access: 'read', query: ['lock_wait_ms'], work: 'reading' },
   } as const
   app.post('/v1/kv/batch_get', batchGetOptions, async (request, reply) => {

@@ -15,7 +15,8 @@ import type { Work } from '../admission/admission.js'
 import { hangUp } from '../connections/answer-end.js'
 import { answer } from '../wire/answer.js'
 import { type Decoded, decoderOf } from '../wire/decode.js'
-import * as schemas from '../wire/schemas.js'
+import type { Answers } from '../wire/schemas/call-schema.js'
+import * as schemas from '../wire/schemas/percolator.js'
 import type { Plain } from '../wire/wire.js'
 import type { AppContext } from './context.js'
 
@@ -27,12 +28,12 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
   function call<S extends TSchema>(
     name: string,
     access: Access,
-    schema: S,
+    schema: { readonly body: S; readonly answers: Answers },
     handle: (body: Body<S>, request: FastifyRequest, reply: FastifyReply) => Plain | Promise<Plain>,
   ): void {
-    const decode = decoderOf(schema, limits)
+    const decode = decoderOf(schema.body, limits)
     const config = { access, work: workOf(name) }
-    app.post(`/v1/percolator/${name}`, { schema: { body: schema }, config }, async (request, reply) => {
+    app.post(`/v1/percolator/${name}`, { schema, config }, async (request, reply) => {
       const body = (await decode(request)) as Body<S>
       const { reach } = request.grant
       // Here and not call by call, so that none that touches locks can be forgotten.
@@ -41,47 +42,47 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
     })
   }
 
-  call('tso', 'read', schemas.TsoBody, async ({ count = 1 }) => {
+  call('tso', 'read', schemas.tso, async ({ count = 1 }) => {
     const ts = await store.tsoForClient(count)
     return { ts, count, now: store.now() }
   })
-  call('get', 'read', schemas.GetBody, (body) => store.get(body))
-  call('batch_get', 'read', schemas.BatchGetBody, (body) => store.batchGet(body))
-  call('scan', 'read', schemas.ScanBody, (body) => store.scan(body))
-  call('prewrite', 'write', schemas.PrewriteBody, (body) => store.prewrite(prewriteRequest(body)))
-  call('commit', 'write', schemas.CommitBody, (body) => {
+  call('get', 'read', schemas.get, (body) => store.get(body))
+  call('batch_get', 'read', schemas.batchGet, (body) => store.batchGet(body))
+  call('scan', 'read', schemas.scan, (body) => store.scan(body))
+  call('prewrite', 'write', schemas.prewrite, (body) => store.prewrite(prewriteRequest(body)))
+  call('commit', 'write', schemas.commit, (body) => {
     requireAfterStart(body.startTs, body.commitTs, 'commit_ts')
     return store.commit(body)
   })
-  call('rollback', 'write', schemas.RollbackBody, async (body) => {
+  call('rollback', 'write', schemas.rollback, async (body) => {
     await store.rollback(body)
     return {}
   })
-  call('cleanup', 'write', schemas.CleanupBody, async (body) => {
+  call('cleanup', 'write', schemas.cleanup, async (body) => {
     await store.cleanup(body)
     return {}
   })
-  call('check_txn_status', 'write', schemas.CheckTxnStatusBody, (body) => store.checkTxnStatus(body))
-  call('check_secondary_locks', 'write', schemas.CheckSecondaryLocksBody, (body) => store.checkSecondaryLocks(body))
-  call('txn_heart_beat', 'write', schemas.TxnHeartBeatBody, (body) => store.txnHeartBeat(body))
-  call('acquire_pessimistic_lock', 'write', schemas.AcquirePessimisticLockBody, async (body, _request, reply) => {
+  call('check_txn_status', 'write', schemas.checkTxnStatus, (body) => store.checkTxnStatus(body))
+  call('check_secondary_locks', 'write', schemas.checkSecondaryLocks, (body) => store.checkSecondaryLocks(body))
+  call('txn_heart_beat', 'write', schemas.txnHeartBeat, (body) => store.txnHeartBeat(body))
+  call('acquire_pessimistic_lock', 'write', schemas.acquirePessimisticLock, async (body, _request, reply) => {
     const { results } = await store.acquirePessimisticLock({ ...acquireRequest(body), signal: hangUp(reply.raw) })
     return { results: results.map(({ commitTs: _, ...result }) => result) }
   })
-  call('pessimistic_rollback', 'write', schemas.PessimisticRollbackBody, async (body) => {
+  call('pessimistic_rollback', 'write', schemas.pessimisticRollback, async (body) => {
     await store.pessimisticRollback(body)
     return {}
   })
-  call('validate_reads', 'read', schemas.ValidateReadsBody, async (body) => {
+  call('validate_reads', 'read', schemas.validateReads, async (body) => {
     requireAfterStart(body.startTs, body.commitTs, 'commit_ts')
     await store.validateReads({ ...body, ...readSetOf(body) })
     return {}
   })
-  call('resolve_lock', 'write', schemas.ResolveLockBody, (body, { grant }) => {
+  call('resolve_lock', 'write', schemas.resolveLock, (body, { grant }) => {
     if (body.keys === undefined) grant.requireEveryKey()
     return store.resolveLock(resolveLockRequest(body))
   })
-  call('scan_lock', 'read', schemas.ScanLockBody, async (body) => {
+  call('scan_lock', 'read', schemas.scanLock, async (body) => {
     const lease = store.answers.lease()
     try {
       return await store.scanLock(body, lease)
@@ -89,10 +90,10 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
       lease.end()
     }
   })
-  call('gc', 'admin', schemas.GcBody, ({ safePoint }) => database.gc(safePoint))
-  call('mvcc_get_by_key', 'read', schemas.MvccGetByKeyBody, (body) => store.mvccGetByKey(body))
-  call('mvcc_get_by_start_ts', 'read', schemas.MvccGetByStartTsBody, (body) => store.mvccGetByStartTs(body))
-  call('delete_range', 'admin', schemas.DeleteRangeBody, async (body) => {
+  call('gc', 'admin', schemas.gc, ({ safePoint }) => database.gc(safePoint))
+  call('mvcc_get_by_key', 'read', schemas.mvccGetByKey, (body) => store.mvccGetByKey(body))
+  call('mvcc_get_by_start_ts', 'read', schemas.mvccGetByStartTs, (body) => store.mvccGetByStartTs(body))
+  call('delete_range', 'admin', schemas.deleteRange, async (body) => {
     await store.deleteRange(body)
     return {}
   })
@@ -121,7 +122,7 @@ function requireAfterStart(startTs: number, commitTs: number, field: string): vo
 }
 
 /** @throws KvError `invalid_argument` for what the schema can't say: fields that don't go together. */
-function prewriteRequest(body: Body<typeof schemas.PrewriteBody>): PrewriteRequest {
+function prewriteRequest(body: Body<typeof schemas.prewrite.body>): PrewriteRequest {
   const { mutations, forUpdateTs, pessimisticActions, tryOnePc, primary } = body
   for (const [index, { op, value }] of mutations.entries()) {
     const field = `mutations[${index}].value`
@@ -142,7 +143,7 @@ function prewriteRequest(body: Body<typeof schemas.PrewriteBody>): PrewriteReque
   return { ...body, reads: body.reads && readSetOf(body.reads), lockTtl: body.lockTtl ?? LOCK_TTL_MS_DEFAULT }
 }
 
-function acquireRequest(body: Body<typeof schemas.AcquirePessimisticLockBody>): AcquirePessimisticLockRequest {
+function acquireRequest(body: Body<typeof schemas.acquirePessimisticLock.body>): AcquirePessimisticLockRequest {
   if (body.lockOnlyIfExists && !body.returnValues)
     throw invalid('lock_only_if_exists', 'lock_only_if_exists needs return_values')
   if (body.wakeUpMode === 'force_lock' && body.keys.length > 1)
@@ -154,7 +155,7 @@ function readSetOf({ keys = [], ranges = [] }: Partial<ReadSet>): ReadSet {
   return { keys, ranges }
 }
 
-function resolveLockRequest(body: Body<typeof schemas.ResolveLockBody>): ResolveLockRequest {
+function resolveLockRequest(body: Body<typeof schemas.resolveLock.body>): ResolveLockRequest {
   const { startTs, commitTs, keys, txns, reaches } = body
   if (txns !== undefined) {
     if (startTs !== undefined || commitTs !== undefined || keys !== undefined)

@@ -18,6 +18,7 @@ import {
   type RawQuery,
 } from '../wire/query.js'
 import { rangeOf } from '../wire/range.js'
+import { scanKeys } from '../wire/schemas/kv.js'
 import { pairToJson } from '../wire/wire.js'
 import type { AppContext } from './context.js'
 
@@ -38,7 +39,8 @@ const CHUNK_LENGTH = 64 * 1024
 
 /** `GET /v1/kv`: a page of pairs, a count, or a stream of NDJSON lines, of one snapshot. */
 export function scanRoutes(app: FastifyInstance, context: AppContext): void {
-  app.get('/v1/kv', { config: { access: 'read', query: [...SCAN_PARAMETERS, 'ts', 'at'] } }, async (request, reply) => {
+  const config = { access: 'read', query: [...SCAN_PARAMETERS, 'ts', 'at'] } as const
+  app.get('/v1/kv', { schema: scanKeys, config }, async (request, reply) => {
     const query = request.query as RawQuery
     const asked = readScan(request, context)
     const ts = queryTimestamp(query)

@@ -3,19 +3,22 @@ import { KvError } from '../../errors/kv-error.js'
 import { RETRY_AFTER_S } from '../../limits.js'
 import { answer, answerProblem } from '../wire/answer.js'
 import { problemOf } from '../wire/problem.js'
+import * as schemas from '../wire/schemas/status.js'
 import type { AppContext } from './context.js'
 
 /** Never shed. */
-const PROBING = { config: { access: 'open', work: 'watching' } } as const
-const WATCHING = { config: { access: 'read', work: 'watching' } } as const
+const PROBING = { access: 'open', work: 'watching' } as const
+const WATCHING = { access: 'read', work: 'watching' } as const
 
 /** `/livez`: the process answers. `/readyz`: it can serve. `/v1/status`: what it is and how it is doing. */
 export function statusRoutes(app: FastifyInstance, { database, version, durability, traffic }: AppContext): void {
   const startedAt = performance.now()
 
-  app.get('/livez', PROBING, (request, reply) => answer(request, reply, { status: 'ok' }))
+  app.get('/livez', { schema: schemas.alive, config: PROBING }, (request, reply) =>
+    answer(request, reply, { status: 'ok' }),
+  )
 
-  app.get('/readyz', PROBING, (request, reply) => {
+  app.get('/readyz', { schema: schemas.ready, config: PROBING }, (request, reply) => {
     const error = unreadiness()
     if (error === undefined) return answer(request, reply, { status: 'ready' })
     if (error.code === 'overloaded') reply.header('retry-after', RETRY_AFTER_S)
@@ -30,7 +33,7 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
     return overload === undefined ? undefined : new KvError('overloaded', overload, {})
   }
 
-  app.get('/v1/status', WATCHING, (request, reply) => {
+  app.get('/v1/status', { schema: schemas.serverStatus, config: WATCHING }, (request, reply) => {
     const { store, capabilities, fault, safePoint, restoring, locks, openTransactions, gc, ...held } = database.status()
     return answer(request, reply, {
       version,

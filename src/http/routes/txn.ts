@@ -5,14 +5,14 @@ import type { Check } from '../../txn/check.js'
 import { hangUp } from '../connections/answer-end.js'
 import { decoderOf } from '../wire/decode.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
-import * as schemas from '../wire/schemas.js'
+import * as schemas from '../wire/schemas/txn.js'
 import { isWrite, opOf } from '../wire/wire-op.js'
 import type { AppContext } from './context.js'
 
 /** `POST /v1/txn`: a whole transaction in one round trip. */
 export function txnRoutes(app: FastifyInstance, { database, limits }: AppContext): void {
-  const decode = decoderOf(schemas.TxnBody, limits)
-  app.post('/v1/txn', { schema: { body: schemas.TxnBody }, config: { access: 'read' } }, async (request, reply) => {
+  const decode = decoderOf(schemas.oneShot.body, limits)
+  app.post('/v1/txn', { schema: schemas.oneShot, config: { access: 'read' } }, async (request, reply) => {
     const { checks = [], ops = [], isolation, maxRetries = MAX_RETRIES_DEFAULT } = await decode(request)
     checks.forEach(requireCondition)
     if (ops.some(isWrite)) request.grant.requireWrite()

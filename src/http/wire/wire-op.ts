@@ -4,7 +4,7 @@ import { SCAN_LIMIT_DEFAULT } from '../../limits.js'
 import type { Op } from '../../txn/op.js'
 import type { Decoded } from './decode.js'
 import { rangeOf } from './range.js'
-import type { TxnOp } from './schemas.js'
+import type { TxnOp } from './schemas/txn.js'
 
 type WireOp = Decoded<TxnOp>
 

@@ -1,0 +1,26 @@
+import { Type } from '@sinclair/typebox'
+import { answering } from './call-schema.js'
+import { Count, Key, OptionalTimestamp, object, optional, Pair, Timestamp } from './values.js'
+
+/** `GET` of one key, also in a transaction: the value as it is. 304 has no body. */
+export const readKey = { answers: { 200: { octets: true }, 304: {} } } as const
+
+export const writeKey = answering(Type.Object({ commit_ts: Timestamp }))
+
+/** A page, or with `count_only` the count; a stream has one pair per line. Also in a transaction. */
+export const scanKeys = {
+  answers: {
+    200: {
+      json: Type.Union([
+        Type.Object({ pairs: Type.Array(Pair), ts: Timestamp, cursor: optional(Type.String()) }),
+        Type.Object({ count: Count, ts: Timestamp }),
+      ]),
+      ndjson: Pair,
+    },
+  },
+} as const
+
+export const batchGet = {
+  body: object({ keys: Type.Array(Key, { minItems: 1, atMost: 'requestKeysMax' }), ts: OptionalTimestamp }),
+  ...answering(Type.Object({ pairs: Type.Array(Pair), ts: Timestamp })),
+}

@@ -1,0 +1,50 @@
+import { type TSchema, Type } from '@sinclair/typebox'
+import { snakeCase } from '../../../bytes/field-names.js'
+import { ERRORS, type ErrorRow, type FieldKind } from '../../../errors/registry.js'
+import { Count, Key, LockInfo, oneOf, optional, Timestamp, TimestampOrZero } from './values.js'
+
+const KINDS: Readonly<Record<Extract<FieldKind, string>, TSchema>> = {
+  text: Type.String(),
+  texts: Type.Array(Type.String()),
+  count: Count,
+  bytes: Key,
+  timestamp: TimestampOrZero,
+  lock: LockInfo,
+  locks: Type.Array(LockInfo),
+  waitChain: Type.Array(Type.Object({ txn: Timestamp, wait_for_txn: Timestamp, key: Key })),
+  failedChecks: Type.Array(Type.Object({ index: Count, key: Key, exists: Type.Boolean(), commit_ts: TimestampOrZero })),
+}
+
+function schemaOf(kind: FieldKind): TSchema {
+  return typeof kind === 'string' ? KINDS[kind] : oneOf(kind)
+}
+
+function fieldsOf({ fields = {}, optional: known = {} }: ErrorRow): Record<string, TSchema> {
+  const schemas: Record<string, TSchema> = {}
+  for (const [name, kind] of Object.entries(fields)) schemas[snakeCase(name)] = schemaOf(kind)
+  for (const [name, kind] of Object.entries(known)) schemas[snakeCase(name)] = optional(schemaOf(kind))
+  return schemas
+}
+
+const rows: readonly (readonly [code: string, row: ErrorRow])[] = Object.entries(ERRORS)
+
+/** One per failed key. */
+const Entries = Type.Array(
+  Type.Union(rows.map(([code, row]) => Type.Object({ code: oneOf([code]), ...fieldsOf(row) }))),
+)
+
+/** The problem of each code (RFC 9457), by the registry of errors. Any call may answer with any of them. */
+export const PROBLEMS: ReadonlyMap<string, TSchema> = new Map(
+  rows.map(([code, row]) => [
+    code,
+    Type.Object({
+      title: oneOf([row.title]),
+      status: Type.Literal(row.status),
+      code: oneOf([code]),
+      detail: Type.String(),
+      ...fieldsOf(row),
+      ...(row.retryable !== undefined && { retryable: Type.Literal(row.retryable) }),
+      errors: optional(Entries), // Of a prewrite.
+    }),
+  ]),
+)

@@ -1,0 +1,59 @@
+import { Type } from '@sinclair/typebox'
+import { HeldBackBy, Restore } from './admin.js'
+import { answering } from './call-schema.js'
+import { Count, Milliseconds, oneOf, optional, TimestampOrZero } from './values.js'
+
+export const alive = answering(Type.Object({ status: oneOf(['ok']) }))
+export const ready = answering(Type.Object({ status: oneOf(['ready']) }))
+
+export const serverStatus = answering(
+  Type.Object({
+    version: Type.String(),
+    store: Type.String(),
+    capabilities: Type.Object({
+      one_phase_commit: Type.Boolean(),
+      async_commit: Type.Boolean(),
+      atomic_requests: Type.Boolean(),
+      deadlocks: oneOf(['detected', 'timeout']),
+      restore: Type.Boolean(),
+      compact: Type.Boolean(),
+      lock_count: Type.Boolean(),
+    }),
+    durability: oneOf(['sync', 'async']),
+    uptime_ms: Milliseconds,
+    writable: Type.Boolean(),
+    fault: optional(Type.String()),
+    safe_point: TimestampOrZero,
+    restoring: optional(Restore),
+    counts: Type.Object({ locks: Count, open_transactions: Count }),
+    overload: Type.Object({
+      requests: Count,
+      receiving: Count,
+      body_bytes: Count,
+      answer_bytes: Count,
+      locks: Count,
+      queued_batches: Count,
+      queued_bytes: Count,
+      loop_delay_ms: Milliseconds,
+      streams: Count,
+      shed: Count,
+      transaction_bytes: Count,
+      outcome_bytes: Count,
+    }),
+    gc: Type.Object({
+      life_time_ms: Milliseconds,
+      interval_ms: Milliseconds,
+      is_running: Type.Boolean(),
+      pins: Count,
+      last_run: optional(
+        Type.Object({
+          safe_point: TimestampOrZero,
+          versions_removed: Count,
+          held_back_by: HeldBackBy,
+          started_at_ms: Milliseconds,
+          duration_ms: Milliseconds,
+        }),
+      ),
+    }),
+  }),
+)

@@ -1,0 +1,121 @@
+import type { TSchema } from '@sinclair/typebox'
+import { Ajv, type ValidateFunction } from 'ajv'
+import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
+import { expect } from 'vitest'
+import { routesOf } from '../../src/http/routes/route-list.js'
+import { isWireBytes } from '../../src/http/wire/bytes.js'
+import { splitTarget } from '../../src/http/wire/key-url.js'
+import type { AnswerBody } from '../../src/http/wire/schemas/call-schema.js'
+import { PROBLEMS } from '../../src/http/wire/schemas/problem.js'
+import type { Method } from './support.js'
+
+const ajv = new Ajv({ formats: { 'date-time': /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/ } })
+ajv.addKeyword({ keyword: 'bytes', validate: (_kind: unknown, value: unknown) => isWireBytes(value) })
+
+/** Clients must bear fields that they do not know; here each has to be in the schema. */
+function closed(schema: TSchema): object {
+  const { items, properties, anyOf } = schema
+  return {
+    ...schema,
+    ...(items && { items: closed(items) }),
+    ...(anyOf && { anyOf: anyOf.map(closed) }),
+    ...(properties && {
+      additionalProperties: false,
+      properties: Object.fromEntries(
+        Object.entries(properties).map(([name, property]) => [name, closed(property as TSchema)]),
+      ),
+    }),
+  }
+}
+
+const validators = new Map<TSchema, ValidateFunction>()
+
+export function validatorOf(schema: TSchema): ValidateFunction {
+  let validate = validators.get(schema)
+  if (validate === undefined) {
+    validate = ajv.compile(closed(schema))
+    validators.set(schema, validate)
+  }
+  return validate
+}
+
+function expectValid(schema: TSchema, value: unknown, name: string): void {
+  const validate = validatorOf(schema)
+  if (!validate(value)) expect.fail(`${name}: ${ajv.errorsText(validate.errors)} in ${JSON.stringify(value)}`)
+}
+
+/** An answer as its route describes it. */
+export interface Described {
+  /** Method, route, status and format. */
+  readonly name: string
+  readonly schema: TSchema | undefined
+  readonly values: readonly unknown[]
+}
+
+/** Checks an answer against the schemas of its route, a problem against that of its code. MessagePack is not looked into. */
+export function describedAnswer(
+  app: FastifyInstance,
+  method: Method,
+  target: string,
+  answer: LightMyRequestResponse,
+): Described | undefined {
+  const { statusCode: status, headers, body } = answer
+  const format = formatOf(headers['content-type']?.toString())
+  if (method === 'HEAD' || format === 'msgpack') return undefined
+  if (status >= 400) {
+    const problem = answer.json<{ readonly code: string }>()
+    const schema = PROBLEMS.get(problem.code)
+    if (schema === undefined) expect.fail(`${method} ${target}: no schema for ${body}`)
+    expectValid(schema, problem, `${method} ${target}`)
+    return undefined
+  }
+  const route = routesOf(app).find((one) => one.method === method && isAt(one.url, splitPath(method, target)))
+  const described: AnswerBody | undefined = route?.schema?.answers?.[status]
+  const name = `${method} ${route?.url} ${status} ${format}`
+  if (described === undefined || (format !== 'none' && described[format] === undefined))
+    expect.fail(`${method} ${target}: ${name} is not described`)
+  if (format === 'none' || format === 'octets') return { name, schema: undefined, values: [] }
+  const schema = described[format] as TSchema
+  const texts = format === 'json' ? [body] : body.split('\n').filter((line) => line !== '')
+  const values = texts.map((text): unknown => JSON.parse(text))
+  for (const value of values) expectValid(schema, value, name)
+  return { name, schema, values }
+}
+
+function formatOf(contentType: string | undefined): keyof AnswerBody | 'msgpack' | 'none' {
+  if (contentType === undefined) return 'none'
+  if (contentType.startsWith('application/x-ndjson')) return 'ndjson'
+  if (contentType === 'application/msgpack') return 'msgpack'
+  return contentType === 'application/octet-stream' ? 'octets' : 'json'
+}
+
+/** Of a POST no part of the path is a key. */
+function splitPath(method: Method, target: string): string {
+  return method === 'POST' ? (target.split('?', 1)[0] ?? '') : splitTarget(target).path
+}
+
+function isAt(pattern: string, path: string): boolean {
+  const names = pattern.split('/')
+  const segments = path.split('/')
+  return names.length === segments.length && names.every((name, i) => name === segments[i] || name.startsWith(':'))
+}
+
+/** The optional fields of a schema that none of its values has. */
+export function unseenFields(schema: TSchema, values: readonly unknown[], path: string): string[] {
+  if (schema['anyOf'] !== undefined)
+    return (schema['anyOf'] as TSchema[]).flatMap((one) =>
+      unseenFields(
+        one,
+        values.filter((value) => validatorOf(one)(value)),
+        path,
+      ),
+    )
+  if (schema['items'] !== undefined)
+    return unseenFields(schema['items'], (values as readonly unknown[][]).flat(), `${path}[]`)
+  if (schema['properties'] === undefined) return []
+  return Object.entries(schema['properties'] as Record<string, TSchema>).flatMap(([name, property]) => {
+    const field = `${path}.${name}`
+    const given = values.map((value) => (value as Record<string, unknown>)[name]).filter((value) => value !== undefined)
+    return given.length === 0 ? [field] : unseenFields(property, given, field)
+  })
+}

@@ -1,0 +1,151 @@
+import type { TSchema } from '@sinclair/typebox'
+import { expect, test } from 'vitest'
+import { routesOf } from '../../../src/http/routes/route-list.js'
+import { type Described, unseenFields } from '../described.js'
+import { type Headers, type Json, type Method, numberOf, type TestServer, testServers } from '../support.js'
+
+const start = testServers()
+
+/** Answers of a server that has nothing wrong lack these; `test/http/routes/` has tests with them. */
+const OF_TROUBLE = ['GET /v1/status 200 json.fault', 'GET /v1/status 200 json.restoring']
+
+/** Calls everything, so that each answer comes with each of its fields once. */
+class Tour {
+  constructor(readonly server: TestServer) {}
+
+  async #send(method: Method, url: string, headers: Headers = {}, body?: string | Buffer): Promise<Json> {
+    const answer = await this.server.send(method, url, headers, body)
+    expect(answer.statusCode, `${method} ${url}: ${answer.body}`).toBeLessThan(400)
+    return answer.headers['content-type']?.toString().startsWith('application/json') ? answer.json<Json>() : {}
+  }
+
+  #post(url: string, body: Json = {}): Promise<Json> {
+    return this.#send('POST', url, { 'content-type': 'application/json' }, JSON.stringify(body))
+  }
+
+  async keys(): Promise<void> {
+    for (const key of ['a', 'b', 'gone']) await this.#send('PUT', `/v1/kv/${key}`, {}, '1')
+    await this.#send('DELETE', '/v1/kv/gone')
+    await this.#readKey('/v1/kv/a')
+    await this.#readKeys('/v1/kv')
+    await this.#post('/v1/kv/batch_get', { keys: ['a'] })
+  }
+
+  async transactions(): Promise<void> {
+    const ops = [
+      { op: 'get', key: 'a' },
+      { op: 'put', key: 'c', value: '3' },
+      { op: 'scan', prefix: '' },
+      { op: 'increment', key: 'n' },
+    ]
+    await this.#post('/v1/txn', { ops })
+    const txn = `/v1/txn/${(await this.#post('/v1/txn/begin'))['txn']}`
+    await this.#send('PUT', `${txn}/kv/d`, {}, '4')
+    await this.#send('DELETE', `${txn}/kv/e`)
+    await this.#readKey(`${txn}/kv/a`)
+    await this.#readKeys(`${txn}/kv`)
+    await this.#post(`${txn}/ops`, { ops })
+    await this.#send('GET', txn)
+    await this.#post(`${txn}/commit`)
+    await this.#post(`/v1/txn/${(await this.#post('/v1/txn/begin'))['txn']}/rollback`)
+  }
+
+  async #readKey(url: string): Promise<void> {
+    const { headers } = await this.server.get(url)
+    await this.#send('GET', url, { 'if-none-match': String(headers['etag']) })
+  }
+
+  async #readKeys(url: string): Promise<void> {
+    await this.#send('GET', `${url}?limit=1`)
+    await this.#send('GET', `${url}?count_only`)
+    await this.#send('GET', url, { accept: 'application/x-ndjson' })
+  }
+
+  async percolator(): Promise<void> {
+    const { server } = this
+    await server.ok('tso', {})
+    await server.ok('gc', { safe_point: 5 })
+    await server.lock(10, ['p', 'q'], { use_async_commit: true, secondaries: ['q'], lock_ttl: 3000 })
+    await server.ok('scan_lock', { max_ts: 10 })
+    await server.ok('check_secondary_locks', { keys: ['q'], start_ts: 10 })
+    await server.ok('txn_heart_beat', { primary: 'p', start_ts: 10, advise_lock_ttl: 4000 })
+    await server.ok('check_txn_status', { primary: 'p', lock_ts: 10, caller_start_ts: 11, current_ts: 11 })
+    const { lock } = await server.mvcc('p')
+    const commitTs = numberOf(lock as Json, 'min_commit_ts')
+    await server.ok('commit', { keys: ['p'], start_ts: 10, commit_ts: commitTs })
+    await server.ok('resolve_lock', { start_ts: 10, commit_ts: commitTs })
+    await server.ok('get', { key: 'q' })
+    await server.ok('batch_get', { keys: ['q'] })
+    await server.ok('scan', { limit: 2, ts: commitTs })
+    await server.lock(12, ['r'], { try_one_pc: true })
+    const long = { op: 'put', key: 's', value: 'x'.repeat(300) }
+    await server.ok('prewrite', { mutations: [long], primary: 's', start_ts: 14, lock_ttl: 1 })
+    await server.mvcc('s')
+    await server.ok('mvcc_get_by_start_ts', { start_ts: 14 })
+    await server.ok('cleanup', { key: 's', start_ts: 14, current_ts: 0 })
+    await server.mvcc('s')
+    await server.write(20, 30, ['t'])
+    const asked = { primary: 't', lock_ts: 30, caller_start_ts: 31, current_ts: 31, rollback_if_not_exist: true }
+    await server.ok('check_txn_status', asked) // Its Rollback record would stand where the commit does.
+    await server.mvcc('t')
+    await server.ok('mvcc_get_by_start_ts', { start_ts: 20 })
+    await server.ok('validate_reads', { start_ts: 31, commit_ts: 32, keys: ['t'] })
+    const wanted = { keys: ['t'], primary: 't', start_ts: 25, for_update_ts: 25, return_values: true }
+    await server.ok('acquire_pessimistic_lock', { ...wanted, wake_up_mode: 'force_lock' })
+    await server.ok('pessimistic_rollback', { keys: ['t'], start_ts: 25, for_update_ts: 30 })
+    await server.lock(40, ['u'])
+    await server.ok('rollback', { keys: ['u'], start_ts: 40 })
+    await server.ok('mvcc_get_by_start_ts', { start_ts: 40 })
+    await server.ok('delete_range', { start: 'p', end: 'z' })
+  }
+
+  async administration(): Promise<void> {
+    const { pin } = await this.#post('/v1/admin/pins')
+    await this.#send('GET', '/v1/admin/pins')
+    await this.#send('PUT', `/v1/admin/pins/${pin}`, { 'content-type': 'application/json' }, '{}')
+    await this.#send('PUT', '/v1/kv/a', {}, '2')
+    await this.#post('/v1/admin/gc', { life_time_ms: 0 })
+    await this.#send('GET', '/v1/status')
+    await this.#send('DELETE', `/v1/admin/pins/${pin}`)
+    await this.#post('/v1/admin/compact')
+    await this.#send('GET', '/livez')
+    await this.#send('GET', '/readyz')
+  }
+
+  /** On an empty server. */
+  async restore(from: TestServer): Promise<void> {
+    const { rawPayload } = await from.get('/v1/admin/backup')
+    await this.#send('POST', '/v1/admin/restore', { 'content-type': 'application/octet-stream' }, rawPayload)
+  }
+}
+
+test('every answer of every route has a schema, and every field of the schemas is answered', async () => {
+  const server = await start()
+  const empty = await start()
+  const seen = new Map<string, { readonly schema: TSchema | undefined; readonly values: unknown[] }>()
+  const note = ({ name, schema, values }: Described): void => {
+    const { values: before = [] } = seen.get(name) ?? {}
+    seen.set(name, { schema, values: [...before, ...values] })
+  }
+  server.onAnswer = note
+  empty.onAnswer = note
+  const tour = new Tour(server)
+  await tour.keys()
+  await tour.transactions()
+  await tour.percolator()
+  await tour.administration()
+  await new Tour(empty).restore(server)
+
+  const described = routesOf(server.app)
+    .filter(({ method }) => method !== 'HEAD')
+    .flatMap(({ method, url, schema }) => {
+      const answers = Object.entries(schema?.answers ?? { none: {} })
+      return answers.flatMap(([status, formats]) => {
+        const names = Object.keys(formats).length === 0 ? ['none'] : Object.keys(formats)
+        return names.map((format) => `${method} ${url} ${status} ${format}`)
+      })
+    })
+  expect([...seen.keys()].sort()).toEqual(described.sort())
+  const unseen = [...seen].flatMap(([name, { schema, values }]) => (schema ? unseenFields(schema, values, name) : []))
+  expect(unseen).toEqual(OF_TROUBLE)
+})
