@@ -31,9 +31,12 @@ import { LongReads } from '../engine/long-reads.js'
 import type { LockEntry } from '../memory/lock-table.js'
 import { CF_WRITE, keyRange, newestKey, valueKey } from '../records/keyspace.js'
 import { decodeNewest } from '../records/newest-record.js'
+import { KEYS_AT_A_TIME, PAGE } from './batch-sizes.js'
+import { guard } from './guard.js'
 import { readOlderVersion } from './older-versions.js'
+import { isInFlight } from './published-locks.js'
 import { readAllValues, readHistory, readValues, readVersions, scanVersions } from './row-reader.js'
-import { inKeyOrder, isInFlight, KEYS_AT_A_TIME, PAGE, type RowStore } from './row-store.js'
+import { inKeyOrder, type RowStore } from './row-store.js'
 
 const NOT_FOUND: GetAnswer = { found: false }
 const NOTHING = new Uint8Array()
@@ -59,7 +62,7 @@ export class Reads {
 
   /** One that holds much until it is done. @throws KvError `overloaded` */
   #readLong<T>(read: () => Promise<T>): Promise<T> {
-    return this.#rows.guard(() =>
+    return guard(() =>
       this.#longReads.run(() => {
         this.#answers.requireRoom()
         return read()
@@ -69,8 +72,8 @@ export class Reads {
 
   /** What memory says of a key, where it says all; a read that has to wait or to fail is left to `get`. */
   known({ key, ts = TIMESTAMP_MAX }: GetRequest): GetAnswer | undefined {
-    const { isAvailable, safePoint, maxTs, locks, cache } = this.#rows
-    if (!isAvailable || ts < safePoint || (ts !== TIMESTAMP_MAX && ts > maxTs)) return undefined
+    const { health, safePoint, maxTs, locks, cache } = this.#rows
+    if (!health.isAvailable || ts < safePoint || (ts !== TIMESTAMP_MAX && ts > maxTs)) return undefined
     const entry = locks.get(key)
     if (entry !== undefined && blocks(entry, ts)) return undefined
     const cached = cache.get(key)
@@ -80,7 +83,7 @@ export class Reads {
   }
 
   get({ key, ts = TIMESTAMP_MAX }: GetRequest): Promise<GetAnswer> {
-    return this.#rows.guard(async () => {
+    return guard(async () => {
       let missing: Timestamp | undefined
       for (;;) {
         // One turn of the event loop from here to the look at the locks: a writer sees this read in max_ts, or it sees its lock.
@@ -89,7 +92,7 @@ export class Reads {
         if (known !== undefined) return known
         const entry = this.#rows.locks.get(key)
         if (entry !== undefined && blocks(entry, ts)) {
-          if (entry.pending === undefined) throw keyLocked(this.#rows.infoOf(entry))
+          if (entry.pending === undefined) throw keyLocked(this.#rows.ages.infoOf(entry))
           await entry.pending
           continue
         }
@@ -160,7 +163,7 @@ export class Reads {
         }
       }
     }
-    return keys.length > LOOK_UPS_MAX ? this.#readLong(read) : this.#rows.guard(read)
+    return keys.length > LOOK_UPS_MAX ? this.#readLong(read) : guard(read)
   }
 
   /**
@@ -209,7 +212,7 @@ export class Reads {
           unwatch?.()
         }
         if (added.size > 0) addBlocking(blocking, added, request)
-        const infos = blocking.map((entry) => this.#rows.infoOf(entry))
+        const infos = blocking.map((entry) => this.#rows.ages.infoOf(entry))
         const pendingBefore = blocking.map((entry) => entry.pending)
         const lease = this.#answers.lease()
         const snapshot = this.#rows.engine.snapshot()
@@ -284,14 +287,14 @@ export class Reads {
     { maxTs, start, end, limit = Number.POSITIVE_INFINITY }: ScanLockRequest,
     lease?: AnswerLease,
   ): Promise<ScanLockAnswer> {
-    return this.#rows.guard(async () => {
-      this.#rows.requireAvailable()
+    return guard(async () => {
+      this.#rows.health.requireAvailable()
       if (maxTs !== TIMESTAMP_MAX) await this.#rows.observeRead(maxTs)
       const locks: LockInfo[] = []
       const visit = (entry: LockEntry): boolean => {
         const [info] = isInFlight(entry.lock)
           ? []
-          : scanLock([{ ...entry, lock: this.#rows.seen(entry.lock) }], maxTs, 1)
+          : scanLock([{ ...entry, lock: this.#rows.ages.seen(entry.lock) }], maxTs, 1)
         if (info === undefined) return true
         lease?.grow(lockCost(info))
         return locks.push(info) < limit
@@ -306,7 +309,7 @@ export class Reads {
   }
 
   mvccGetByStartTs(request: MvccGetByStartTsRequest): Promise<MvccInfo & { readonly key?: Uint8Array }> {
-    return this.#rows.guard(async () => {
+    return guard(async () => {
       const key = await this.#firstKeyOf(request.startTs, request)
       if (key === undefined) return { lock: null, writes: [], values: [] }
       return { key, ...(await this.#readLong(() => this.#readWhole(key))) }
@@ -315,7 +318,7 @@ export class Reads {
 
   /** A row as it is at one moment, without a latch: no batch that changes its lock is on its way when LevelDB is looked at. */
   async #readWhole(key: Uint8Array): Promise<MvccInfo> {
-    this.#rows.requireAvailable()
+    this.#rows.health.requireAvailable()
     for (let pending = this.#rows.locks.get(key)?.pending; pending !== undefined; ) {
       await pending
       pending = this.#rows.locks.get(key)?.pending
@@ -328,7 +331,7 @@ export class Reads {
         lease.grow(ENTRY_BYTES + entryCost(shortValue))
       })
       const values = await readAllValues(snapshot, key, (value) => lease.grow(entryCost(value)))
-      return mvccGet({ key, lock: entry && this.#rows.seen(entry.lock), writes }, values)
+      return mvccGet({ key, lock: entry && this.#rows.ages.seen(entry.lock), writes }, values)
     } finally {
       lease.end()
       await snapshot.close()
@@ -336,7 +339,7 @@ export class Reads {
   }
 
   async #firstKeyOf(startTs: Timestamp, range: KeyRange): Promise<Uint8Array | undefined> {
-    this.#rows.requireAvailable()
+    this.#rows.health.requireAvailable()
     const locked = await this.#firstLockedBy(startTs, range)
     for await (const page of pagesOf(this.#rows.engine, keyRange(CF_WRITE, range.start, range.end), PAGE)) {
       for (const [recordKey, bytes] of page) {

@@ -193,7 +193,7 @@ test('nothing is answered from it once a file is known to be damaged: a key that
   const reads = new Reads(rows, new AnswerBudget(DEFAULT_LIMITS))
   expect(await reads.get({ key: a })).toEqual({ found: false })
   expect(reads.known({ key: a })).toEqual({ found: false })
-  rows.ended = 'a table is damaged'
+  rows.health.end('a table is damaged')
   expect(reads.known({ key: a })).toBeUndefined()
   await rows.close()
 })
