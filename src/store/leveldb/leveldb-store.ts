@@ -18,11 +18,14 @@ import { Collection } from './rows/collection.js'
 import { compact, diskBytes } from './rows/compaction.js'
 import { guard } from './rows/guard.js'
 import { LevelDbLockingRows } from './rows/locking-rows.js'
+import { LongReads } from './rows/long-reads.js'
+import { Mvcc } from './rows/mvcc.js'
 import { ReadValidation } from './rows/read-validation.js'
 import { Reads } from './rows/reads.js'
 import { Restoration } from './rows/restoration.js'
 import { RowStore } from './rows/row-store.js'
 import { putMark, readMark } from './rows/saved-mark.js'
+import { scanLock } from './rows/scan-lock.js'
 import { SystemKeyspace } from './rows/system-keyspace.js'
 
 export interface LevelDbStoreOptions {
@@ -150,6 +153,7 @@ class LevelDbStore implements Store {
   readonly #oracle: Oracle
   readonly #clock: Clock
   readonly #reads: Reads
+  readonly #mvcc: Mvcc
   readonly #validation: ReadValidation
   readonly #calls: WriteCalls
   readonly #prewriteExclusive: Store['prewrite']
@@ -165,7 +169,9 @@ class LevelDbStore implements Store {
     this.#oracle = oracle
     this.#clock = clock
     this.#stopScrub = stopScrub
-    this.#reads = new Reads(rows, answers)
+    const longReads = new LongReads(answers)
+    this.#reads = new Reads(rows, answers, longReads)
+    this.#mvcc = new Mvcc(rows, answers, longReads)
     this.#validation = new ReadValidation(rows)
     this.#calls = new WriteCalls(rows, (request) => this.#validation.validate(request))
     this.#prewriteExclusive = (request, beside) => this.#calls.prewrite(request, beside, true)
@@ -228,9 +234,9 @@ class LevelDbStore implements Store {
   readonly get: Store['get'] = (request) => this.#reads.get(request)
   readonly batchGet: Store['batchGet'] = (request) => this.#reads.batchGet(request)
   readonly scan: Store['scan'] = (request) => this.#reads.scan(request)
-  readonly scanLock: Store['scanLock'] = (request, lease) => this.#reads.scanLock(request, lease)
-  readonly mvccGetByKey: Store['mvccGetByKey'] = (request) => this.#reads.mvccGetByKey(request)
-  readonly mvccGetByStartTs: Store['mvccGetByStartTs'] = (request) => this.#reads.mvccGetByStartTs(request)
+  readonly scanLock: Store['scanLock'] = (request, lease) => scanLock(this.#rows, request, lease)
+  readonly mvccGetByKey: Store['mvccGetByKey'] = (request) => this.#mvcc.getByKey(request)
+  readonly mvccGetByStartTs: Store['mvccGetByStartTs'] = (request) => this.#mvcc.getByStartTs(request)
   readonly validateReads: Store['validateReads'] = (request) => guard(() => this.#validation.validate(request))
 
   readonly prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(request, beside)

@@ -6,7 +6,7 @@ import type { IsClaimed, LockingRows, OnBusy } from '../../calls/pessimistic-loc
 import { reachGuard } from '../../calls/reach-guard.js'
 import type { LockWaits } from '../../lock-waits.js'
 import { guard } from './guard.js'
-import { readPairs } from './reads.js'
+import { readPairs } from './pairs.js'
 import type { RowStore } from './row-store.js'
 
 /**
