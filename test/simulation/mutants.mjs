@@ -26,8 +26,8 @@ const MUTANTS = [
   [
     'prewrite passes its own Rollback record',
     'percolator/actions/prewrite',
-    "write.commitTs === request.startTs && (write.type === 'rollback' || write.hasOverlappedRollback)",
-    'false',
+    'const own = rollbackOf(row.writes, request.startTs);',
+    'const own = undefined;',
   ],
   [
     'a calculated commit_ts is not above reads',
@@ -120,7 +120,7 @@ const MUTANTS = [
     'const version = newestPut(writes, request.startTs);',
   ],
   // Store
-  ['latches let everybody in', 'store/latches', 'if (grant.waitingFor > 0)', 'if (false)'],
+  ['latches let everybody in', 'store/latches', 'if (holder.waitingFor > 0)', 'if (false)'],
   [
     'answers go out before the write',
     'store/leveldb/engine/group-commit',
