@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { DataDirectoryError, type Db, KvError, type OpenOptions, open, Undetermined } from '../../src/index.js'
 import { packRecord } from '../../src/percolator/codec/record.js'
-import { openLevelDb } from '../../src/store/leveldb/engine/engine.js'
+import { openLevelDb } from '../../src/store/leveldb/directory/open-level-db.js'
 import { META_FORMAT } from '../../src/store/leveldb/records/keyspace.js'
 import { collect, failureOf } from '../coordinator/support.js'
 

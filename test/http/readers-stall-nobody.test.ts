@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
+import { openLevelDb } from '../../src/store/leveldb/directory/open-level-db.js'
 import type { Engine } from '../../src/store/leveldb/engine/engine.js'
-import { openLevelDb } from '../../src/store/leveldb/engine/engine.js'
 import { type Deferred, deferred, watch } from '../store/support.js'
 import { okBody, testServers } from './support.js'
 

@@ -26,8 +26,8 @@ const MUTANTS = [
   [
     'prewrite passes its own Rollback record',
     'percolator/actions/prewrite',
-    "write.commitTs === request.startTs && (write.type === 'rollback' || write.hasOverlappedRollback)",
-    'false',
+    'const own = rollbackOf(row.writes, request.startTs);',
+    'const own = undefined;',
   ],
   [
     'a calculated commit_ts is not above reads',
@@ -120,7 +120,7 @@ const MUTANTS = [
     'const version = newestPut(writes, request.startTs);',
   ],
   // Store
-  ['latches let everybody in', 'store/latches', 'if (grant.waitingFor > 0)', 'if (false)'],
+  ['latches let everybody in', 'store/latches', 'if (holder.waitingFor > 0)', 'if (false)'],
   [
     'answers go out before the write',
     'store/leveldb/engine/group-commit',
@@ -148,8 +148,8 @@ const MUTANTS = [
   ],
   [
     'locks are not loaded at a restart',
-    'store/leveldb/rows/row-store',
-    'this.locks.put(decodeKey(key), decodeLock(bytes));',
+    'store/leveldb/rows/load-locks',
+    'locks.put(decodeKey(key), decodeLock(bytes));',
     ';',
   ],
   ['max_ts begins at 0', 'store/leveldb/rows/row-store', 'this.maxTs = savedMark;', 'this.maxTs = 0;'],
@@ -161,13 +161,13 @@ const MUTANTS = [
   ],
   [
     'a 1PC batch in flight has no locks',
-    'store/leveldb/rows/row-store',
-    'this.locks.put(key, inFlightLock(key, onePc, mutation.write.commitTs), pending);',
+    'store/leveldb/rows/published-locks',
+    'locks.put(key, inFlightLock(key, onePc, mutation.write.commitTs), this.#pending);',
     ';',
   ],
   [
     'a lock that a failed write ended comes back',
-    'store/leveldb/rows/row-store',
+    'store/leveldb/rows/load-locks',
     "lock.type === 'pessimistic' && pending === undefined",
     "lock.type === 'pessimistic'",
   ],

@@ -16,12 +16,16 @@ import { startScrub } from './integrity/scrub.js'
 import { META_SAFE_POINT } from './records/keyspace.js'
 import { Collection } from './rows/collection.js'
 import { compact, diskBytes } from './rows/compaction.js'
+import { guard } from './rows/guard.js'
 import { LevelDbLockingRows } from './rows/locking-rows.js'
+import { LongReads } from './rows/long-reads.js'
+import { Mvcc } from './rows/mvcc.js'
 import { ReadValidation } from './rows/read-validation.js'
 import { Reads } from './rows/reads.js'
 import { Restoration } from './rows/restoration.js'
 import { RowStore } from './rows/row-store.js'
 import { putMark, readMark } from './rows/saved-mark.js'
+import { scanLock } from './rows/scan-lock.js'
 import { SystemKeyspace } from './rows/system-keyspace.js'
 
 export interface LevelDbStoreOptions {
@@ -87,8 +91,9 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
     const isScrubbed = openEngine === undefined || scrubFirstMs !== undefined
     const scrub = isScrubbed ? startScrub(directory, onDamage, scrubFirstMs) : undefined
     function onDamage(message: string): void {
-      rows.ended = `the database is damaged: ${message}`
-      options.onEnd?.(rows.ended)
+      const why = `the database is damaged: ${message}`
+      rows.health.end(why)
+      options.onEnd?.(why)
     }
     function onLost(message: string): void {
       options.onEnd?.(message)
@@ -100,7 +105,8 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<St
       locks: rows.locks.size,
       durationMs: Math.round(performance.now() - beganAtMs),
     })
-    return new LevelDbStore(rows, oracle, answers, locksMax, cursorSecret, () => scrub?.stop())
+    const stopScrub = (): void => scrub?.stop()
+    return new LevelDbStore({ rows, oracle, clock, answers, locksMax, cursorSecret, stopScrub })
   } catch (error) {
     await engine.close()
     throw unusable(directory, error)
@@ -123,16 +129,31 @@ const CAPABILITIES: Capabilities = {
   compact: true,
   lockCount: true,
 }
+
 /** Not a key: keys have no character above U+00FF. */
 const ALONE_LATCH = '\u0100'
+
+interface Parts {
+  readonly rows: RowStore
+  readonly oracle: Oracle
+  readonly clock: Clock
+  readonly answers: AnswerBudget
+  readonly locksMax: number
+  readonly cursorSecret: Uint8Array
+  readonly stopScrub: () => void
+}
 
 class LevelDbStore implements Store {
   readonly name = 'leveldb'
   readonly capabilities = CAPABILITIES
   readonly system: Store['system']
+  readonly answers: AnswerBudget
+  readonly cursorSecret: Uint8Array
   readonly #rows: RowStore
   readonly #oracle: Oracle
+  readonly #clock: Clock
   readonly #reads: Reads
+  readonly #mvcc: Mvcc
   readonly #validation: ReadValidation
   readonly #calls: WriteCalls
   readonly #prewriteExclusive: Store['prewrite']
@@ -141,18 +162,16 @@ class LevelDbStore implements Store {
   readonly #stopScrub: () => void
   readonly #restoration: Restoration
 
-  constructor(
-    rows: RowStore,
-    oracle: Oracle,
-    readonly answers: AnswerBudget,
-    locksMax: number,
-    readonly cursorSecret: Uint8Array,
-    stopScrub: () => void,
-  ) {
+  constructor({ rows, oracle, clock, answers, locksMax, cursorSecret, stopScrub }: Parts) {
+    this.answers = answers
+    this.cursorSecret = cursorSecret
     this.#rows = rows
     this.#oracle = oracle
+    this.#clock = clock
     this.#stopScrub = stopScrub
-    this.#reads = new Reads(rows, answers)
+    const longReads = new LongReads(answers)
+    this.#reads = new Reads(rows, answers, longReads)
+    this.#mvcc = new Mvcc(rows, answers, longReads)
     this.#validation = new ReadValidation(rows)
     this.#calls = new WriteCalls(rows, (request) => this.#validation.validate(request))
     this.#prewriteExclusive = (request, beside) => this.#calls.prewrite(request, beside, true)
@@ -166,23 +185,22 @@ class LevelDbStore implements Store {
     return this.#rows.safePoint
   }
   get isWrittenAhead(): boolean {
-    return this.#rows.isWrittenAhead
+    return this.#rows.written.isAny
   }
   get lockCount(): number {
     return this.#rows.locks.size
   }
   get fault(): string | undefined {
-    if (this.#rows.ended !== undefined) return this.#rows.ended
-    return this.#rows.isWritable ? undefined : (this.#rows.fault ?? 'closed')
+    return this.#rows.health.fault
   }
   get writeQueue(): Store['writeQueue'] {
     return this.#rows.group.queue
   }
   get restoring(): RestoreProgress | undefined {
-    return this.#rows.restoring
+    return this.#rows.health.restoring
   }
   probe(): boolean {
-    this.#rows.reopenSoon()
+    this.#rows.health.reopenSoon()
     return this.fault === undefined && this.restoring === undefined
   }
   clock(): Timestamp {
@@ -192,20 +210,20 @@ class LevelDbStore implements Store {
     return this.#oracle.now()
   }
   steadyMs(): number {
-    return this.#rows.clock.steadyMs()
+    return this.#clock.steadyMs()
   }
   ago(ms: number): Timestamp {
-    return timestampFromMs(this.#rows.clock.ago(ms))
+    return timestampFromMs(this.#clock.ago(ms))
   }
   tsoForClient(count: number): Promise<Timestamp> {
-    return this.#rows.guard(() => this.#oracle.nextForClient(count))
+    return guard(() => this.#oracle.nextForClient(count))
   }
   tso(count: number): Timestamp | Promise<Timestamp> {
     const ts = this.#oracle.next(count)
-    return typeof ts === 'number' ? ts : this.#rows.guard(() => ts)
+    return typeof ts === 'number' ? ts : guard(() => ts)
   }
   readTs(): Timestamp | Promise<Timestamp> {
-    return this.#rows.isWritable ? this.tso(1) : this.#oracle.last
+    return this.#rows.health.isWritable ? this.tso(1) : this.#oracle.last
   }
   close(): Promise<void> {
     this.#stopScrub()
@@ -216,16 +234,15 @@ class LevelDbStore implements Store {
   readonly get: Store['get'] = (request) => this.#reads.get(request)
   readonly batchGet: Store['batchGet'] = (request) => this.#reads.batchGet(request)
   readonly scan: Store['scan'] = (request) => this.#reads.scan(request)
-  readonly scanLock: Store['scanLock'] = (request, lease) => this.#reads.scanLock(request, lease)
-  readonly mvccGetByKey: Store['mvccGetByKey'] = (request) => this.#reads.mvccGetByKey(request)
-  readonly mvccGetByStartTs: Store['mvccGetByStartTs'] = (request) => this.#reads.mvccGetByStartTs(request)
-  readonly validateReads: Store['validateReads'] = (request) =>
-    this.#rows.guard(() => this.#validation.validate(request))
+  readonly scanLock: Store['scanLock'] = (request, lease) => scanLock(this.#rows, request, lease)
+  readonly mvccGetByKey: Store['mvccGetByKey'] = (request) => this.#mvcc.getByKey(request)
+  readonly mvccGetByStartTs: Store['mvccGetByStartTs'] = (request) => this.#mvcc.getByStartTs(request)
+  readonly validateReads: Store['validateReads'] = (request) => guard(() => this.#validation.validate(request))
 
   readonly prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(request, beside)
   readonly exclusive: Store['exclusive'] = ({ written, read, isAlone }, body) => {
     const held = isAlone ? [...written, ALONE_LATCH] : written
-    return this.#rows.guard(() => this.#rows.latches.hold(held, () => body(this.#prewriteExclusive), read))
+    return guard(() => this.#rows.latches.hold(held, () => body(this.#prewriteExclusive), read))
   }
   readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
   readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)
@@ -238,16 +255,16 @@ class LevelDbStore implements Store {
   readonly acquirePessimisticLock: Store['acquirePessimisticLock'] = (request) => this.#pessimistic.acquire(request)
   readonly pessimisticRollback: Store['pessimisticRollback'] = (request) => this.#calls.pessimisticRollback(request)
 
-  readonly newestAhead: Store['newestAhead'] = (keys) => this.#rows.guard(() => this.#rows.newestAhead(keys))
+  readonly newestAhead: Store['newestAhead'] = (keys) => guard(() => this.#rows.written.newestOf(keys))
 
   readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint) => this.#collection.raiseSafePoint(safePoint)
   readonly collect: Store['collect'] = (safePoint, pace) => this.#collection.collect(safePoint, pace)
   readonly compact: Store['compact'] = (range) =>
-    this.#rows.guard(() => {
-      this.#rows.requireWritable()
+    guard(() => {
+      this.#rows.health.requireWritable()
       return compact(this.#rows.engine, range)
     })
-  readonly diskBytes: Store['diskBytes'] = () => this.#rows.guard(() => diskBytes(this.#rows.engine))
+  readonly diskBytes: Store['diskBytes'] = () => guard(() => diskBytes(this.#rows.engine))
   readonly deleteRange: Store['deleteRange'] = (range) => this.#collection.deleteRange(range)
 
   readonly restore: Store['restore'] = (source, blocks, isAnew) => this.#restoration.restore(source, blocks, isAnew)

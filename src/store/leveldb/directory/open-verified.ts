@@ -1,10 +1,11 @@
 import { dirname, resolve } from 'node:path'
 import { START_VERIFY_BYTES_MAX } from '../../../limits.js'
-import { type Engine, openLevelDb } from '../engine/engine.js'
+import type { Engine } from '../engine/engine.js'
 import { requireSound, requireUnlocked } from '../files/sound-directory.js'
 import { holdDirectory } from './directory-hold.js'
 import { makeDirectory } from './make-directory.js'
 import { isHalfMade, removeHalfMade } from './never-used.js'
+import { openLevelDb } from './open-level-db.js'
 import { syncDirectory } from './sync-directory.js'
 
 /**

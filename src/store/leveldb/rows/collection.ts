@@ -9,9 +9,11 @@ import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import type { Pace } from '../../store.js'
 import { readPage } from '../engine/engine.js'
 import { CF_DEFAULT, CF_WRITE, keyRange, META_SAFE_POINT, versionRange, writeKey } from '../records/keyspace.js'
+import { KEYS_AT_A_TIME } from './batch-sizes.js'
 import { Compaction, type Walked } from './compaction.js'
+import { guard } from './guard.js'
 import { readAllValues, userKeys } from './row-reader.js'
-import { KEYS_AT_A_TIME, type RowStore } from './row-store.js'
+import type { RowStore } from './row-store.js'
 
 /** Write records of a step of a collection. */
 const STEP_RECORDS = 512
@@ -30,7 +32,7 @@ export class Collection {
   }
 
   deleteRange({ start, end }: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
-    return this.#rows.guard(async () => {
+    return guard(async () => {
       for (const cf of [CF_WRITE, CF_DEFAULT] as const)
         for await (const keys of userKeys(this.#rows.engine, cf, { start, end })) await this.#deleteKeys(keys)
       const locked = [...this.#rows.locks.range(start, end)].map(({ key }) => key)
@@ -53,10 +55,10 @@ export class Collection {
   }
 
   raiseSafePoint(safePoint: Timestamp): Promise<Timestamp> {
-    return this.#rows.guard(() =>
+    return guard(() =>
       this.#rows.latches.hold([SAFE_POINT_LATCH], async () => {
         if (safePoint <= this.#rows.safePoint) return this.#rows.safePoint
-        this.#rows.requireWritable()
+        this.#rows.health.requireWritable()
         await this.#rows.submit([{ type: 'put', key: META_SAFE_POINT, value: packRecord([safePoint]) }])
         this.#rows.safePoint = safePoint
         return safePoint
@@ -65,16 +67,16 @@ export class Collection {
   }
 
   collect(safePoint: Timestamp, pace?: Pace): Promise<number> {
-    return this.#rows.guard(async () => {
+    return guard(async () => {
       await this.raiseSafePoint(safePoint)
-      if (this.#rows.newestWrite < this.#collectedTo) return 0 // Nothing was written since: there is nothing more.
+      if (this.#rows.written.newest < this.#collectedTo) return 0 // Nothing was written since: there is nothing more.
       const compaction = new Compaction(this.#rows.engine)
       let removed = 0
       // A range anew for each step: an iterator kept open would keep every file that a compaction replaces.
       let { gte, lt } = keyRange(CF_WRITE)
       for (let isEnd = false; !isEnd && !pace?.signal?.aborted; ) {
         const begin = performance.now()
-        this.#rows.requireWritable()
+        this.#rows.health.requireWritable()
         const page = await readPage(this.#rows.engine, { gte, lt }, STEP_RECORDS)
         isEnd = page.length < STEP_RECORDS
         const rows = historiesOf(page)
@@ -126,7 +128,7 @@ export class Collection {
     for (let isLast = false; !isLast && !pace?.signal?.aborted; ) {
       const begin = performance.now()
       await this.#rows.latches.hold([keyText(key)], async () => {
-        this.#rows.requireAvailable()
+        this.#rows.health.requireAvailable()
         const page = await readPage(this.#rows.engine, { gte, lt }, STEP_RECORDS)
         isLast = page.length < STEP_RECORDS
         const row: Row = { key, writes: historiesOf(page)[0]?.writes ?? [] }

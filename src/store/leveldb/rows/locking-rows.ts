@@ -5,7 +5,8 @@ import { lockingAnswer, lockingDepthTs, lockKeys, versionsToRead } from '../../c
 import type { IsClaimed, LockingRows, OnBusy } from '../../calls/pessimistic-locks.js'
 import { reachGuard } from '../../calls/reach-guard.js'
 import type { LockWaits } from '../../lock-waits.js'
-import { readPairs } from './reads.js'
+import { guard } from './guard.js'
+import { readPairs } from './pairs.js'
 import type { RowStore } from './row-store.js'
 
 /**
@@ -37,7 +38,7 @@ export class LevelDbLockingRows implements LockingRows {
 
   lock<T>(request: AcquirePessimisticLockRequest, isClaimed: IsClaimed, onBusy: OnBusy<T>) {
     const keys = request.keys.map(keyText)
-    return this.#rows.guard(() => this.#rows.latches.hold(keys, () => this.#lockLatched(request, isClaimed, onBusy)))
+    return guard(() => this.#rows.latches.hold(keys, () => this.#lockLatched(request, isClaimed, onBusy)))
   }
 
   async #lockLatched<T>(

@@ -4,8 +4,9 @@ import { isNewer, judgeLock, readChanged } from '../../../percolator/actions/val
 import type { ValidateReadsRequest } from '../../../percolator/api.js'
 import { belowSafePoint } from '../../../percolator/errors.js'
 import type { LockEntry } from '../memory/lock-table.js'
+import { KEYS_AT_A_TIME } from './batch-sizes.js'
 import { findVersion, readVersions } from './row-reader.js'
-import { KEYS_AT_A_TIME, type RowStore } from './row-store.js'
+import type { RowStore } from './row-store.js'
 
 /** Checks, for a serializable transaction, that what it read is still so at its commit timestamp. */
 export class ReadValidation {

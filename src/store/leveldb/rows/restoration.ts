@@ -22,6 +22,7 @@ import {
   writeKey,
 } from '../records/keyspace.js'
 import { decodeNewest, encodeNewest } from '../records/newest-record.js'
+import { guard } from './guard.js'
 import { NOBODY, putRestoreProgress, readRestoreProgress } from './restore-progress.js'
 import type { RowStore } from './row-store.js'
 
@@ -43,7 +44,7 @@ export class Restoration {
   }
 
   restore(source: RestoreSource, blocks: Parameters<Store['restore']>[1], isAnew: boolean): Promise<RestoreProgress> {
-    return this.#rows.guard(async () => {
+    return guard(async () => {
       if (this.#isRunning) throw new KvError('storage_unavailable', 'another restore is running', {})
       this.#isRunning = true
       let progress: RestoreProgress | undefined
@@ -67,7 +68,7 @@ export class Restoration {
 
   async #begin(source: RestoreSource, isAnew: boolean): Promise<RestoreProgress> {
     const { engine, recent, cache } = this.#rows
-    this.#rows.requireEngine()
+    this.#rows.health.requireEngine()
     let found = await readRestoreProgress(engine)
     if (found !== undefined && isAnew) found = await this.#removeAll(found)
     if (found !== undefined && found.id !== source.id && found.lastKey !== undefined) throw await this.#notEmpty(found)
@@ -82,14 +83,20 @@ export class Restoration {
       recent.noteAll(source.ts)
       cache.clear()
       // After a failed write the database was opened again, and everybody let in.
-      if (this.#rows.restoring === undefined) throw new KvError('storage_unavailable', 'a write failed meanwhile', {})
+      if (this.#rows.health.restoring === undefined)
+        throw new KvError('storage_unavailable', 'a write failed meanwhile', {})
       await this.#rows.submit([putRestoreProgress(progress)])
     } catch (error) {
-      if (this.#rows.restoring === progress) this.#rows.restoring = found
+      if (this.#rows.health.restoring === progress) this.#backTo(found)
       throw error
     }
-    this.#rows.restoring = progress
+    this.#rows.health.shutOut(progress)
     return progress
+  }
+
+  #backTo(found: RestoreProgress | undefined): void {
+    if (found === undefined) this.#rows.health.letIn()
+    else this.#rows.health.shutOut(found)
   }
 
   async #put(pairs: readonly Required<Pair>[], progress: RestoreProgress): Promise<RestoreProgress> {
@@ -103,7 +110,7 @@ export class Restoration {
       bytes: fresh.reduce((sum, pair) => sum + pairBytes(pair), progress.bytes),
     }
     await this.#rows.submit([...fresh.flatMap(recordsOf), putRestoreProgress(next)])
-    this.#rows.restoring = next
+    this.#rows.health.shutOut(next)
     return next
   }
 
@@ -116,7 +123,7 @@ export class Restoration {
     ])
     this.#rows.cache.clear() // What was looked up before everybody was shut out.
     this.#rows.safePoint = safePoint
-    this.#rows.restoring = undefined
+    this.#rows.health.letIn()
   }
 
   /** No record of any kind: a store whose keys were all deleted has those of the deletions. */

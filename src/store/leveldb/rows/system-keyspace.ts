@@ -1,8 +1,10 @@
 import { claimOf, type SystemName, type SystemRecords, type SystemWrite } from '../../system-records.js'
 import { pagesOf } from '../engine/engine.js'
 import { nameOfSystem, systemKey, systemRange } from '../records/keyspace.js'
+import { PAGE } from './batch-sizes.js'
 import { systemOp } from './engine-ops.js'
-import { PAGE, type RowStore } from './row-store.js'
+import { guard } from './guard.js'
+import type { RowStore } from './row-store.js'
 
 /** CF_SYSTEM. Names share the latches of keys, so that a transaction can claim both at once. */
 export class SystemKeyspace implements SystemRecords {
@@ -17,9 +19,9 @@ export class SystemKeyspace implements SystemRecords {
   }
 
   get(name: SystemName, isFinal?: (value: Uint8Array) => boolean): Promise<Uint8Array | undefined> {
-    return this.#rows.guard(async () => {
-      this.#rows.requireAvailable()
-      const doubt = this.#rows.isWritable ? undefined : this.#rows.engineFailed()
+    return guard(async () => {
+      this.#rows.health.requireAvailable()
+      const doubt = this.#rows.health.isWritable ? undefined : this.#rows.health.refusal()
       const value = await this.#rows.engine.get(systemKey(name))
       if (doubt !== undefined && (value === undefined || isFinal?.(value) !== true)) throw doubt
       return value
@@ -27,8 +29,8 @@ export class SystemKeyspace implements SystemRecords {
   }
 
   list(prefix: SystemName): Promise<ReadonlyMap<SystemName, Uint8Array>> {
-    return this.#rows.guard(async () => {
-      this.#rows.requireEngine()
+    return guard(async () => {
+      this.#rows.health.requireEngine()
       const found = new Map<SystemName, Uint8Array>()
       for await (const page of pagesOf(this.#rows.engine, systemRange(prefix), PAGE))
         for (const [stored, value] of page) found.set(nameOfSystem(stored), value)
@@ -37,12 +39,12 @@ export class SystemKeyspace implements SystemRecords {
   }
 
   write(writes: readonly SystemWrite[]): Promise<void> {
-    return this.#rows.guard(() => this.#rows.submit(writes.map(systemOp)))
+    return guard(() => this.#rows.submit(writes.map(systemOp)))
   }
 
   sweep(prefix: SystemName, isOver: (value: Uint8Array) => boolean): Promise<number> {
-    return this.#rows.guard(async () => {
-      this.#rows.requireAvailable()
+    return guard(async () => {
+      this.#rows.health.requireAvailable()
       let bytesLeft = 0
       for await (const page of pagesOf(this.#rows.engine, systemRange(prefix), PAGE)) {
         const over: SystemName[] = []

@@ -8,8 +8,9 @@ import {
   OUTCOMES_OF_FORMAT_3,
   SERVER_OF_FORMAT_3,
 } from '../../../../src/store/leveldb/directory/move-system-records.js'
+import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
 import { sealedOp } from '../../../../src/store/leveldb/engine/checksum.js'
-import { type Engine, openLevelDb, readPage } from '../../../../src/store/leveldb/engine/engine.js'
+import { type Engine, readPage } from '../../../../src/store/leveldb/engine/engine.js'
 import { checkDirectory } from '../../../../src/store/leveldb/integrity/check-directory.js'
 import {
   AHEAD,

@@ -13,7 +13,8 @@ import type { Lock } from '../../../../src/percolator/lock.js'
 import { sameKey } from '../../../../src/percolator/row.js'
 import { isData, type WriteRecord } from '../../../../src/percolator/write.js'
 import { FORMAT_VERSION, readFormat } from '../../../../src/store/leveldb/directory/data-directory.js'
-import { type Engine, type EngineRange, openLevelDb, pagesOf } from '../../../../src/store/leveldb/engine/engine.js'
+import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
+import { type Engine, type EngineRange, pagesOf } from '../../../../src/store/leveldb/engine/engine.js'
 import {
   AHEAD,
   CF_DEFAULT,

@@ -1,6 +1,7 @@
 import { formatOp } from '../../../../src/store/leveldb/directory/data-directory.js'
+import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
 import { opened, seal } from '../../../../src/store/leveldb/engine/checksum.js'
-import { type Engine, type EngineOp, openLevelDb, pagesOf } from '../../../../src/store/leveldb/engine/engine.js'
+import { type Engine, type EngineOp, pagesOf } from '../../../../src/store/leveldb/engine/engine.js'
 import { CF_SYSTEM, META_FORMAT, metaKey, nameOfSystem } from '../../../../src/store/leveldb/records/keyspace.js'
 
 export const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }

@@ -1,7 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { openLevelDb } from '../../../../src/store/leveldb/engine/engine.js'
+import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
 import { crc32c, maskedCrc } from '../../../../src/store/leveldb/files/crc32c.js'
 import { encodeLog, readLog } from '../../../../src/store/leveldb/files/log-file.js'
 import { batchKeys } from '../../../../src/store/leveldb/files/write-batch.js'

@@ -2,7 +2,7 @@ import { copyFile, link, mkdir, readdir, readFile, rm, truncate, writeFile } fro
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { DataDirectoryError } from '../../../../src/store/leveldb/data-directory-error.js'
-import { openLevelDb } from '../../../../src/store/leveldb/engine/engine.js'
+import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
 import { crc32c, maskedCrc } from '../../../../src/store/leveldb/files/crc32c.js'
 import { readLog } from '../../../../src/store/leveldb/files/log-file.js'
 import { openLevelDbStore } from '../../../../src/store/leveldb/leveldb-store.js'

@@ -5,6 +5,7 @@ import { Clock } from '../../../../src/oracle/clock.js'
 import { Oracle } from '../../../../src/oracle/oracle.js'
 import { AnswerBudget } from '../../../../src/store/answer-budget.js'
 import { VersionCache } from '../../../../src/store/leveldb/memory/version-cache.js'
+import { LongReads } from '../../../../src/store/leveldb/rows/long-reads.js'
 import { Reads } from '../../../../src/store/leveldb/rows/reads.js'
 import { RowStore } from '../../../../src/store/leveldb/rows/row-store.js'
 import {
@@ -190,10 +191,11 @@ test('nothing is answered from it once a file is known to be damaged: a key that
   const options = { durability: 'async', cacheBytesMax: 10_000, clock, oracle, savedMark: 0, safePoint: 0 } as const
   const rows = new RowStore(engine, options)
   await rows.start()
-  const reads = new Reads(rows, new AnswerBudget(DEFAULT_LIMITS))
+  const answers = new AnswerBudget(DEFAULT_LIMITS)
+  const reads = new Reads(rows, answers, new LongReads(answers))
   expect(await reads.get({ key: a })).toEqual({ found: false })
   expect(reads.known({ key: a })).toEqual({ found: false })
-  rows.ended = 'a table is damaged'
+  rows.health.end('a table is damaged')
   expect(reads.known({ key: a })).toBeUndefined()
   await rows.close()
 })

@@ -1,5 +1,5 @@
 import { packRecord } from '../../../../src/percolator/codec/record.js'
-import { openLevelDb } from '../../../../src/store/leveldb/engine/engine.js'
+import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
 import { openLevelDbStore } from '../../../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../../../src/store/store.js'
 import type { Timestamp } from '../../../../src/timestamp.js'

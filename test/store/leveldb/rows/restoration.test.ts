@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import { invalid } from '../../../../src/errors/kv-error.js'
-import { type Engine, openLevelDb } from '../../../../src/store/leveldb/engine/engine.js'
+import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
+import type { Engine } from '../../../../src/store/leveldb/engine/engine.js'
 import { CF_NEWEST, META_RESTORE } from '../../../../src/store/leveldb/records/keyspace.js'
 import { repairDirectory } from '../../../../src/store/leveldb/repair/repair-directory.js'
 import type { Store } from '../../../../src/store/store.js'

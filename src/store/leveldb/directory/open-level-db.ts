@@ -1,0 +1,24 @@
+import type { Engine } from '../engine/engine.js'
+import { openLevelEngine } from '../engine/level-engine.js'
+import { type DirectoryHold, holdDirectory } from './directory-hold.js'
+import { makeDirectory } from './make-directory.js'
+import { syncDirectory } from './sync-directory.js'
+
+/**
+ * Opens a LevelDB as it is: `openVerified` looks at its files first.
+ * @param held released when the engine is closed, or could not be opened.
+ * @throws DataDirectoryError; what `openLevelEngine` does.
+ */
+export async function openLevelDb(directory: string, held?: DirectoryHold): Promise<Engine> {
+  if (held === undefined) await makeDirectory(directory)
+  const hold = held ?? (await holdDirectory(directory))
+  try {
+    return await openLevelEngine(directory, {
+      onReopen: () => syncDirectory(directory),
+      onClose: () => hold.release(),
+    })
+  } catch (error) {
+    await hold.release()
+    throw error
+  }
+}

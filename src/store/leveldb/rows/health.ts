@@ -1,0 +1,239 @@
+import { KvError } from '../../../errors/kv-error.js'
+import { CorruptRecord } from '../../../percolator/codec/key.js'
+import type { RestoreProgress } from '../../store.js'
+import type { Engine } from '../engine/engine.js'
+import { readRestoreProgress } from './restore-progress.js'
+
+/** How long after a failed reopening the next one is tried, when a request asks for the engine. */
+const REOPEN_PAUSE_MS = 1000
+
+export const SHUTTING_DOWN = 'the server is shutting down'
+
+/**
+ * ```
+ * open --a write failed--> recovering --opened again--> open
+ * open, recovering --close--> closing --> closed
+ * any of them --end--> ended
+ * ```
+ */
+type State =
+  /** `lastFault` is that of the last recovery: writes that it found on their way are told. */
+  | { readonly name: 'open'; readonly lastFault?: string }
+  /**
+   * A write failed: writes are refused until the database was opened again, on a full disk until there is room. Reads go on
+   * while the engine is up, but for those of what the failed write was to change.
+   */
+  | {
+      readonly name: 'recovering'
+      /** The write's. */
+      readonly failure: string
+      /** The same, and that of the last attempt to open again. */
+      readonly fault: string
+      /** False while the engine is closed, or being opened again. */
+      readonly isEngineUp: boolean
+      /** On the monotonic clock. */
+      readonly reopenNotBefore: number
+    }
+  /** Everything is refused until another start. */
+  | { readonly name: 'ended'; readonly why: string }
+  /** `closing`: writes are refused, reads go on. */
+  | { readonly name: 'closing' | 'closed'; readonly fault: string }
+
+/** Whether the store can be read and written, and how it comes back after a failed write. */
+export class Health {
+  readonly #engine: Engine
+  readonly #reload: () => Promise<() => void>
+  #state: State = { name: 'open' }
+  /** The store holds a part of a backup, whatever becomes of the engine: all but the restore are shut out. */
+  #restoring: RestoreProgress | undefined
+  #reopening: Promise<void> | undefined
+  #reopenings = 0
+  /** Whoever opens the directory next settles what a write leaves in doubt from here on. */
+  #isClosing = false
+
+  /**
+   * @param reload opens the engine again, and reads anew what memory has of it. What it returns runs in the turn in which
+   *   writes are let in again.
+   */
+  constructor(engine: Engine, reload: () => Promise<() => void>) {
+    this.#engine = engine
+    this.#reload = reload
+  }
+
+  /** Before the first call. */
+  async start(): Promise<void> {
+    this.#restoring = await readRestoreProgress(this.#engine)
+  }
+
+  // ---- What is allowed now
+
+  get isAvailable(): boolean {
+    return this.#isReadable && this.#restoring === undefined
+  }
+
+  get isWritable(): boolean {
+    return this.#state.name === 'open'
+  }
+
+  /** What went wrong, while writes are refused. */
+  get fault(): string | undefined {
+    if (this.#state.name === 'open') return undefined
+    return this.#state.name === 'ended' ? this.#state.why : this.#state.fault
+  }
+
+  get restoring(): RestoreProgress | undefined {
+    return this.#restoring
+  }
+
+  /** How often the database was opened again. */
+  get reopenings(): number {
+    return this.#reopenings
+  }
+
+  get #isReadable(): boolean {
+    const { name } = this.#state
+    return name === 'open' || name === 'closing' || (name === 'recovering' && this.#state.isEngineUp)
+  }
+
+  requireAvailable(): void {
+    this.requireEngine()
+    this.requireRestored()
+  }
+
+  requireEngine(): void {
+    if (this.#state.name === 'open') return
+    this.reopenSoon()
+    if (!this.#isReadable) throw this.refusal()
+  }
+
+  requireWritable(): void {
+    this.requireWritableEngine()
+    this.requireRestored()
+  }
+
+  /** For a restore, which writes while all others are shut out. */
+  requireWritableEngine(): void {
+    if (this.#state.name === 'open') return
+    this.reopenSoon()
+    throw this.refusal()
+  }
+
+  requireRestored(): void {
+    if (this.#restoring === undefined) return
+    const detail =
+      'a restore is not complete: it is under way, or was cut off and has to be continued with the same backup'
+    throw new KvError('storage_unavailable', detail, {})
+  }
+
+  /** Why something is refused, or was, where the database has been opened again meanwhile. */
+  refusal(): KvError<'storage_unavailable'> {
+    return new KvError('storage_unavailable', this.#refusalDetail(), {})
+  }
+
+  #refusalDetail(): string {
+    const state = this.#state
+    if (state.name === 'ended') return state.why
+    if (state.name === 'closing' || state.name === 'closed') return SHUTTING_DOWN
+    const fault = state.name === 'open' ? state.lastFault : state.fault
+    const isDown = state.name === 'recovering' && !state.isEngineUp
+    const refused = isDown ? 'it is being opened again' : 'writes are refused until it is opened again'
+    return `the storage engine failed (${fault}); ${refused}`
+  }
+
+  // ---- A restore
+
+  /** From this turn of the event loop on all but the restore are refused. */
+  shutOut(restoring: RestoreProgress): void {
+    this.#restoring = restoring
+  }
+
+  letIn(): void {
+    this.#restoring = undefined
+  }
+
+  // ---- A failed write
+
+  /** @returns when the database was opened again, or could not be. Never rejects. */
+  failed(error: unknown): Promise<void> {
+    const fault = messageOf(error)
+    const state = this.#state
+    if (state.name === 'ended') return Promise.resolve()
+    if (state.name === 'closing' || state.name === 'closed') this.#state = { ...state, fault }
+    else this.#state = { name: 'recovering', failure: fault, fault, isEngineUp: true, reopenNotBefore: 0 }
+    return this.#isClosing ? Promise.resolve() : this.#reopen()
+  }
+
+  /** Has it tried again, where the last attempt is some time ago. */
+  reopenSoon(): void {
+    if (this.#state.name !== 'recovering' || this.#isClosing || this.#reopening !== undefined) return
+    if (performance.now() >= this.#state.reopenNotBefore) void this.#reopen()
+  }
+
+  /**
+   * After a failed write nobody knows whether it is on disk, and LevelDB's log may end in half a record: opening the
+   * database again settles both, and what memory has of it is read anew. Never rejects. Where there is no
+   * room for it, the database stays open for reads; where it fails, closed. The next request after a pause tries again.
+   */
+  #reopen(): Promise<void> {
+    this.#reopening ??= this.#tryReopen().finally(() => {
+      this.#reopening = undefined
+    })
+    return this.#reopening
+  }
+
+  async #tryReopen(): Promise<void> {
+    try {
+      await this.#engine.requireRoom()
+      this.#whileRecovering({ isEngineUp: false })
+      this.#reopenings++
+      const onOpen = await this.#reload()
+      this.#restoring = await readRestoreProgress(this.#engine)
+      if (this.#state.name === 'recovering') this.#state = { name: 'open', lastFault: this.#state.fault }
+      onOpen()
+    } catch (error) {
+      const failure = this.#state.name === 'recovering' ? this.#state.failure : ''
+      const reopenNotBefore = performance.now() + REOPEN_PAUSE_MS
+      this.#whileRecovering({ fault: `${failure}; ${messageOf(error)}`, reopenNotBefore })
+    }
+  }
+
+  /** The store may have ended meanwhile. */
+  #whileRecovering(changes: Partial<State & { name: 'recovering' }>): void {
+    if (this.#state.name === 'recovering') this.#state = { ...this.#state, ...changes }
+  }
+
+  // ---- The end
+
+  /** @param why is told to everybody. */
+  end(why: string): void {
+    this.#state = { name: 'ended', why }
+  }
+
+  /** The database is not opened again from here on. @returns false where it was told so already. */
+  beginClose(): boolean {
+    if (this.#isClosing) return false
+    this.#isClosing = true
+    return true
+  }
+
+  closing(): void {
+    if (this.#state.name !== 'ended') this.#state = { name: 'closing', fault: this.fault ?? 'closed' }
+  }
+
+  closed(): void {
+    if (this.#state.name !== 'ended') this.#state = { name: 'closed', fault: this.fault ?? 'closed' }
+  }
+
+  /** Fulfilled when the database is not being opened again any more. */
+  async settled(): Promise<void> {
+    await this.#reopening
+  }
+}
+
+/** Of the cause, where there is one: abstract-level's own words are “Database failed to open”. `/readyz` shows it to anybody. */
+function messageOf(error: unknown): string {
+  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
+  if (error instanceof CorruptRecord) return error.withoutKey
+  if (cause instanceof CorruptRecord) return cause.withoutKey
+  return cause instanceof Error ? cause.message : String(cause)
+}

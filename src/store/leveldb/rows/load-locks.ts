@@ -1,0 +1,18 @@
+import { decodeKey } from '../../../percolator/codec/key.js'
+import { decodeLock } from '../../../percolator/codec/lock.js'
+import { type Engine, pagesOf } from '../engine/engine.js'
+import type { LockTable } from '../memory/lock-table.js'
+import { CF_LOCK, keyRange } from '../records/keyspace.js'
+import { PAGE } from './batch-sizes.js'
+
+/** Fills the table with the locks on disk. Pessimistic ones, which are in memory alone, stay. */
+export async function loadLocks(engine: Engine, locks: LockTable): Promise<void> {
+  // One that a failed batch was to end may have ended; its transaction makes do without it.
+  const inMemory = [...locks.range()].filter(
+    ({ lock, pending }) => lock.type === 'pessimistic' && pending === undefined,
+  )
+  locks.clear()
+  for (const { key, lock } of inMemory) locks.put(key, lock)
+  for await (const page of pagesOf(engine, keyRange(CF_LOCK), PAGE))
+    for (const [key, bytes] of page) locks.put(decodeKey(key), decodeLock(bytes))
+}

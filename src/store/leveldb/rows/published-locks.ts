@@ -1,0 +1,155 @@
+import type { KvError } from '../../../errors/kv-error.js'
+import { SLICE_ITEMS } from '../../../limits.js'
+import type { PrewriteRequest } from '../../../percolator/api.js'
+import type { Lock } from '../../../percolator/lock.js'
+import type { Mutation } from '../../../percolator/row.js'
+import type { WriteRecord } from '../../../percolator/write.js'
+import type { Timestamp } from '../../../timestamp.js'
+import type { LockWaits } from '../../lock-waits.js'
+import type { LockTable } from '../memory/lock-table.js'
+import type { RecentWrites } from '../memory/recent-writes.js'
+import type { VersionCache } from '../memory/version-cache.js'
+
+/** What readers look at before LevelDB. */
+export interface InMemory {
+  readonly locks: LockTable
+  readonly waits: LockWaits
+  readonly cache: VersionCache
+  readonly recent: RecentWrites
+}
+
+/**
+ * The locks of one batch, from before it is written until its end is known. New locks stand in the table before it, old
+ * ones go after it. It ends by `settle`, `withdraw` or `doubt`, and then by `end`.
+ */
+export class PublishedLocks {
+  readonly #memory: InMemory
+  readonly #mutations: readonly Mutation[]
+  /** `#before[i]` is the lock that stood on the key of `#mutations[i]`. */
+  readonly #before: readonly (Lock | undefined)[]
+  readonly #pending: Promise<void>
+  #resolve: () => void = () => {}
+
+  /** Publishes them, in this turn of the event loop. @param onePc see `WriteOptions`. */
+  constructor(memory: InMemory, mutations: readonly Mutation[], onePc: PrewriteRequest | undefined) {
+    this.#memory = memory
+    this.#mutations = mutations
+    this.#pending = new Promise<void>((resolve) => {
+      this.#resolve = resolve
+    })
+    this.#before = mutations.map((mutation) => this.#publish(mutation, onePc))
+  }
+
+  /** @returns the lock that stood there, to be put back where nothing is written. */
+  #publish(mutation: Mutation, onePc: PrewriteRequest | undefined): Lock | undefined {
+    const { locks, cache } = this.#memory
+    const { key } = mutation
+    if (mutation.type === 'put-write' || mutation.type === 'delete-write') cache.suspend(key)
+    const entry = locks.get(key)
+    const before = entry?.lock
+    if (mutation.type === 'put-lock' && (entry === undefined || entry.lock.type === 'pessimistic'))
+      locks.put(key, mutation.lock, this.#pending)
+    else if (mutation.type === 'put-write' && onePc !== undefined && mutation.write.type !== 'lock')
+      locks.put(key, inFlightLock(key, onePc, mutation.write.commitTs), this.#pending)
+    else if (entry !== undefined && (mutation.type === 'put-lock' || mutation.type === 'delete-lock'))
+      entry.pending = this.#pending
+    return before
+  }
+
+  /** After the write, one key after another: until its turn comes, a reader still finds its lock with the batch, or asks LevelDB. */
+  *settle(): Generator<void, void, void> {
+    for (let i = 0; i < this.#mutations.length; i++) {
+      if (i % SLICE_ITEMS === SLICE_ITEMS - 1) yield
+      this.#settle(this.#mutations[i] as Mutation)
+    }
+  }
+
+  #settle(mutation: Mutation): void {
+    const { locks, cache } = this.#memory
+    const { key } = mutation
+    if (mutation.type === 'delete-write') cache.forget(key)
+    else if (mutation.type === 'put-write') this.#renew(key, mutation.write)
+    if (mutation.type === 'put-lock') locks.put(key, mutation.lock)
+    else if (mutation.type === 'delete-lock') this.#unlock(key)
+    else if (mutation.type === 'put-write' && locks.get(key)?.pending === this.#pending) {
+      // A 1PC lock in flight; a prewritten lock goes with its own `delete-lock`.
+      if (locks.get(key)?.lock.txnSize === IN_FLIGHT) this.#unlock(key)
+    }
+  }
+
+  #renew(key: Uint8Array, { type, commitTs, shortValue }: WriteRecord): void {
+    const { cache, recent } = this.#memory
+    if (!cache.has(key)) return
+    const isKnown = type === 'delete' || (type === 'put' && shortValue !== undefined)
+    if (!isKnown || recent.newest(key) !== commitTs) cache.forget(key)
+    else cache.renew(key, { value: shortValue && copyOf(shortValue), commitTs })
+  }
+
+  #unlock(key: Uint8Array): void {
+    const { locks, waits } = this.#memory
+    locks.delete(key)
+    if (waits.size > 0) waits.released(key)
+  }
+
+  /** @param isUndone nothing was written: the old locks come back. Else the table has been read anew, or is going to be. */
+  withdraw(isUndone: boolean): void {
+    const { locks } = this.#memory
+    for (const [i, { key }] of this.#mutations.entries()) {
+      if (locks.get(key)?.pending !== this.#pending) continue
+      const before = isUndone ? this.#before[i] : undefined
+      if (before === undefined) this.#unlock(key)
+      else locks.put(key, before)
+    }
+  }
+
+  /** Until the database is opened again, whoever has to respect these locks is told that nobody knows. */
+  doubt(why: KvError): void {
+    for (const { key } of this.#mutations) {
+      const entry = this.#memory.locks.get(key)
+      if (entry?.pending !== this.#pending) continue
+      entry.isInDoubt = true
+      entry.pending = Promise.reject(why)
+      entry.pending.catch(() => {})
+    }
+  }
+
+  /** Whoever waits for the batch looks again. */
+  end(): void {
+    this.#resolve()
+  }
+}
+
+/** Marks the locks of 1PC transactions in flight; no stored lock has a negative size. */
+const IN_FLIGHT = -1
+
+/**
+ * What readers meet while a 1PC batch is being written. Each key is its own primary: a read of the latest version may
+ * pass it, since the batch becomes visible in LevelDB all at once.
+ */
+function inFlightLock(key: Uint8Array, request: PrewriteRequest, commitTs: Timestamp): Lock {
+  return {
+    type: 'put',
+    primary: key,
+    startTs: request.startTs,
+    ttlMs: request.lockTtl,
+    shortValue: undefined,
+    forUpdateTs: 0,
+    txnSize: IN_FLIGHT,
+    minCommitTs: commitTs,
+    useAsyncCommit: false,
+    secondaries: [],
+    rollbackTs: [],
+  }
+}
+
+/** Of a 1PC transaction in flight: it is never stored. */
+export function isInFlight({ txnSize }: Lock): boolean {
+  return txnSize === IN_FLIGHT
+}
+
+/** What is kept of a request must not keep all of it. */
+function copyOf(bytes: Uint8Array): Buffer {
+  const copy = Buffer.allocUnsafeSlow(bytes.length)
+  copy.set(bytes)
+  return copy
+}
