@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import { TIMESTAMP_MAX } from '../../src/timestamp.js'
+import { reopenTestStore } from '../store/test-store.js'
 import { expectProblem, testServers } from './support.js'
 
 const startServer = testServers()
@@ -41,7 +41,7 @@ test('timestamps at the end of their range leave nothing that cannot be read, ov
   expect((await server.get('/v1/kv?limit=10')).statusCode).not.toBe(503)
   expect((await server.post('/v1/percolator/mvcc_get_by_key', { key: 'k' })).statusCode).toBe(200)
   await server.store.close()
-  const again = await openLevelDbStore({ directory: server.directory, durability: 'async' })
+  const again = await reopenTestStore(server.directory)
   expect(again.probe()).toBe(true)
   await again.mvccGetByKey({ key: Buffer.from('k') })
   await again.close()

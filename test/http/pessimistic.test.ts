@@ -1,7 +1,7 @@
 import { request as httpRequest } from 'node:http'
 import type { LightMyRequestResponse } from 'fastify'
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
+import { reopenTestStore } from '../store/test-store.js'
 import { expectProblem, type Json, listOf, numberOf, okBody, serve, type TestServer, testServers } from './support.js'
 
 const startPlain = testServers()
@@ -590,7 +590,7 @@ describe('what becomes of pessimistic locks', () => {
     await first.write(20, 21, ['b'])
     await first.app.close()
     await first.store.close()
-    const store = await openLevelDbStore({ directory: first.directory, durability: 'async' })
+    const store = await reopenTestStore(first.directory)
     const server = await serve(store, first.directory)
     try {
       expect(await locksOf(server)).toEqual([])

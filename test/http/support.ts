@@ -14,8 +14,8 @@ import { type AppOptions, createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS, type Limits } from '../../src/limits.js'
 import { AnswerBudget } from '../../src/store/answer-budget.js'
 import type { Engine } from '../../src/store/leveldb/engine/engine.js'
-import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
+import { openTestStore, reopenTestStore } from '../store/test-store.js'
 import { type Described, describedAnswer } from './described.js'
 
 export type Json = Record<string, unknown>
@@ -158,15 +158,10 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
   const limits = { ...DEFAULT_LIMITS, loopDelayMsMax: 0, ...given }
   const answers = new AnswerBudget(limits)
   const directory = options.directory ?? (await mkdtemp(join(tmpdir(), 'perkv-http-')))
-  const store = await openLevelDbStore({
-    directory,
-    durability: 'async',
-    answers,
-    locksMax: limits.locksMax,
-    now,
-    monotonicNow,
-    ...(openEngine && { openEngine }),
-  })
+  const clock = { now, monotonicNow }
+  const open = options.directory === undefined ? openTestStore : reopenTestStore
+  const tapped = openEngine && { openEngine }
+  const store = await open(directory, { ...clock, ...tapped, answers, locksMax: limits.locksMax })
   const known = tokens === undefined ? undefined : parseTokens(tokens)
   const authenticate = known && ((token: string) => known.grantOf(token))
   return serve(store, directory, { limits, log, authenticate, browserGuard })

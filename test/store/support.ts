@@ -7,9 +7,10 @@ import type { PrewriteMutation, PrewriteRequest } from '../../src/percolator/api
 import { openLevelDb } from '../../src/store/leveldb/directory/open-level-db.js'
 import { sealedEngine } from '../../src/store/leveldb/engine/checksum.js'
 import type { Engine, EngineOp, EngineReader } from '../../src/store/leveldb/engine/engine.js'
-import { type LevelDbStoreOptions, openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
+import type { LevelDbStoreOptions } from '../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../src/store/store.js'
 import { type Timestamp, timestampFromMs } from '../../src/timestamp.js'
+import { openTestStore, reopenTestStore } from './test-store.js'
 
 /** 14 November 2023: where the tests' clock begins. */
 export const START_MS = 1_700_000_000_000
@@ -98,12 +99,9 @@ export function testStores(): {
     return made
   }
   const open = async (options: Partial<LevelDbStoreOptions> = {}): Promise<Store> => {
-    const store = await openLevelDbStore({
-      ...(options.openEngine && { lookUpSlowMs: 0 }), // Look-ups that a tapped engine can hold.
-      durability: 'async',
-      ...options,
-      directory: options.directory ?? (await directory()),
-    })
+    // Look-ups that a tapped engine can hold.
+    const { directory: left, ...rest } = { ...(options.openEngine && { lookUpSlowMs: 0 }), ...options }
+    const store = left === undefined ? await openTestStore(await directory(), rest) : await reopenTestStore(left, rest)
     stores.push(store)
     return store
   }

@@ -78,7 +78,7 @@ export class Reads {
         if (pair === undefined) continue
         pairs.push(pair)
         if (!keyOnly) bytes += pairBytes(pair)
-        lease.grow(keyOnly ? entryCost(pair.key) : pairCost(pair))
+        lease.grow(pairCost(pair))
       }
       if (locks.length > 0) throw keysLocked(inKeyOrder(locks))
       const answer = keyOnly ? pairs.map(({ key, commitTs }) => ({ key, commitTs })) : pairs

@@ -4,8 +4,10 @@ import { printKey } from '../../errors/print-key.js'
 import { SHORT_VALUE_BYTES_MAX } from '../../limits.js'
 import type { Pair } from '../../percolator/api.js'
 import type { Mutation } from '../../percolator/row.js'
+import { isData } from '../../percolator/write.js'
 import type { RestoreProgress, RestoreSource, Store } from '../store.js'
 import type { MemoryRows } from './memory-rows.js'
+import type { Row } from './row-table.js'
 
 /** Fills an empty store with pairs as they were. All other calls are refused meanwhile. */
 export class Restoration {
@@ -46,7 +48,7 @@ export class Restoration {
     if (restoring !== undefined && isAnew) table.clear()
     else if (restoring?.id === source.id) return restoring
     const [row] = table.range({})
-    if (row !== undefined) throw notEmpty(row.key, row.writes[0]?.commitTs ?? 0, restoring)
+    if (row !== undefined) throw notEmpty(row, restoring)
     this.#rows.restoring = { ...source, lastKey: undefined, pairs: 0, bytes: 0 }
     return this.#rows.restoring
   }
@@ -62,12 +64,13 @@ export class Restoration {
   }
 }
 
-function notEmpty(key: Uint8Array, commitTs: number, left?: RestoreProgress): KvError<'precondition_failed'> {
+function notEmpty({ key, writes }: Row, left?: RestoreProgress): KvError<'precondition_failed'> {
+  const newest = writes.find(isData)
   const detail =
     left === undefined
       ? `the store is not empty: it has records of the key ${printKey(key)}`
       : `the store holds a part of another backup, of ts ${left.ts}: continue with that one, or restore with restart=true`
-  return new KvError('precondition_failed', detail, { key, commitTs })
+  return new KvError('precondition_failed', detail, { key, commitTs: newest?.type === 'put' ? newest.commitTs : 0 })
 }
 
 /** As a commit leaves them. When the transaction began is not known; just before is as good. */

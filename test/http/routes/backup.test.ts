@@ -3,7 +3,7 @@ import { type IncomingMessage, request } from 'node:http'
 import { describe, expect, test } from 'vitest'
 import { decodeBackup } from '../../../src/backup/backup-decoder.js'
 import type { BackupHeader } from '../../../src/backup/backup-format.js'
-import { openLevelDbStore } from '../../../src/store/leveldb/leveldb-store.js'
+import { reopenTestStore } from '../../store/test-store.js'
 import { expectProblem, type Json, numberOf, okBody, type TestServer, testServers } from '../support.js'
 
 const start = testServers()
@@ -164,7 +164,7 @@ describe('restore', () => {
     expect(await scan(other)).toBe(all)
     expect((await other.get('/v1/kv/short')).headers['etag']).toBe((await server.get('/v1/kv/short')).headers['etag'])
     await other.store.close()
-    const again = await openLevelDbStore({ directory: other.directory, durability: 'async' })
+    const again = await reopenTestStore(other.directory)
     try {
       const { pairs: found } = await again.scan({ limit: 1000, ts: await again.tso(1) })
       expect(found.map(({ key, value, commitTs }) => [key.toString(), value?.toString(), commitTs])).toEqual(

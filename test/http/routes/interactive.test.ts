@@ -1,6 +1,6 @@
 import type { LightMyRequestResponse } from 'fastify'
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { openLevelDbStore } from '../../../src/store/leveldb/leveldb-store.js'
+import { reopenTestStore } from '../../store/test-store.js'
 import {
   expectProblem,
   type Headers,
@@ -84,7 +84,7 @@ async function begin(server: TestServer, body: Json = {}): Promise<Txn> {
 async function reopen({ app, store, directory }: TestServer): Promise<TestServer> {
   await app.close()
   await store.close()
-  return serve(await openLevelDbStore({ directory, durability: 'async' }), directory)
+  return serve(await reopenTestStore(directory), directory)
 }
 
 const locksOf = async (server: TestServer): Promise<Json[]> =>

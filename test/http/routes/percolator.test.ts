@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { openLevelDbStore } from '../../../src/store/leveldb/leveldb-store.js'
+import { reopenTestStore } from '../../store/test-store.js'
 import { Clock, expectProblem, type Json, listOf, numberOf, type TestServer, testServers } from '../support.js'
 
 const start = testServers()
@@ -563,7 +563,7 @@ describe('more than one read of the engine', () => {
     const server = await start()
     await server.lock(5, keys)
     await server.store.close()
-    const reopened = await openLevelDbStore({ directory: server.directory, durability: 'async' })
+    const reopened = await reopenTestStore(server.directory)
     expect(reopened.lockCount).toBe(keys.length)
     await reopened.close()
   })

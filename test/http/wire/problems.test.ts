@@ -3,6 +3,7 @@ import { pino } from 'pino'
 import { describe, expect, test } from 'vitest'
 import { routesOf } from '../../../src/http/routes/route-list.js'
 import { EngineFailure, TappedEngine } from '../../store/support.js'
+import { TEST_STORE } from '../../store/test-store.js'
 import { expectProblem, type Headers, type Json, pack, rawRequest, rawText, sendTo, testServers } from '../support.js'
 
 const start = testServers()
@@ -318,7 +319,7 @@ test('livez, readyz and status', async () => {
   for (const url of ['/livez', '/readyz']) expect((await server.get(url)).statusCode).toBe(200)
   expect((await server.get('/v1/status')).json<Json>()).toMatchObject({
     version: '0.0.0-test',
-    store: 'leveldb',
+    store: TEST_STORE,
     capabilities: { one_phase_commit: true, async_commit: true, deadlocks: 'detected' },
     safe_point: 0,
     uptime_ms: expect.any(Number),

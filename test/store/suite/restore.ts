@@ -2,7 +2,7 @@ import { beforeEach, expect } from 'vitest'
 import { invalid } from '../../../src/errors/kv-error.js'
 import type { Pair } from '../../../src/percolator/api.js'
 import type { Store } from '../../../src/store/store.js'
-import { codeOf, put, read, TestClock, utf8, write } from '../support.js'
+import { codeOf, del, failureOf, put, read, TestClock, utf8, write } from '../support.js'
 import { LONG } from './contents.js'
 import type { Contract } from './contract.js'
 
@@ -48,6 +48,10 @@ export function restoreCases(contract: Contract): void {
     await write(store, 5, 6, [put('a', 'mine')])
     expect(await codeOf(store.restore(SOURCE, blocks([pair('b', '1')]), false))).toBe('precondition_failed')
     expect([await read(store, 'a', 10), await read(store, 'b', 10)]).toEqual(['mine', undefined])
+    const refusal = async () => failureOf(store.restore(SOURCE, blocks(), false))
+    expect(await refusal()).toMatchObject({ fields: { key: utf8('a'), commitTs: 6 } })
+    await write(store, 7, 8, [del('a')])
+    expect(await refusal()).toMatchObject({ fields: { key: utf8('a'), commitTs: 0 } })
   })
 
   needing('restore')('one that was cut off refuses all else until it is continued', async () => {

@@ -1,0 +1,45 @@
+import { beforeEach, TestRunner } from 'vitest'
+import { type LevelDbStoreOptions, openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
+import { openMemoryStore } from '../../src/store/memory/memory-store.js'
+import type { Store } from '../../src/store/store.js'
+
+const STORES = ['leveldb', 'memory'] as const
+
+/** What the tests above the stores run on: `PERKV_TEST_STORE=memory npx vitest run test/http`. */
+export const TEST_STORE = chosen(process.env['PERKV_TEST_STORE'] ?? 'leveldb')
+
+function chosen(name: string): (typeof STORES)[number] {
+  const found = STORES.find((each) => each === name)
+  if (found === undefined) throw new Error(`PERKV_TEST_STORE is ${name}, and none of ${STORES.join(', ')}`)
+  return found
+}
+
+export type TestStoreOptions = Omit<Partial<LevelDbStoreOptions>, 'directory'>
+
+/**
+ * A new store, of the kind that the environment says. A test that asks for LevelDB's engine is skipped where another kind
+ * was chosen.
+ * @param directory for a store that needs one.
+ */
+export async function openTestStore(directory: string, options: TestStoreOptions = {}): Promise<Store> {
+  if (TEST_STORE === 'leveldb') return openLevelDbStore({ durability: 'async', ...options, directory })
+  if (options.openEngine !== undefined) skipOthers('holds, fails or counts calls of the engine')
+  const { now, monotonicNow, onClockStep: onStep, answers, locksMax } = options
+  return openMemoryStore({ now, monotonicNow, onStep, answers, locksMax })
+}
+
+/** What a store has left in its directory; the test is skipped where the store leaves nothing. */
+export async function reopenTestStore(directory: string, options: TestStoreOptions = {}): Promise<Store> {
+  skipOthers('opens what another run has left')
+  return openTestStore(directory, options)
+}
+
+/** Skips the running test where another store than LevelDB was chosen. @param reason what the test needs of LevelDB. */
+export function skipOthers(reason: string): void {
+  if (TEST_STORE !== 'leveldb') TestRunner.getCurrentTest()?.context.skip(`only on LevelDB: ${reason}`)
+}
+
+/** The same for all tests of a file, or of a `describe`. */
+export function onlyOnLevelDb(reason: string): void {
+  beforeEach(() => skipOthers(reason))
+}
