@@ -10,10 +10,10 @@ import { EmbeddedHome } from './embedded-home.js'
 import { claimDirectory } from './open-directories.js'
 import { type OpenOptions, openOptions } from './open-options.js'
 
-/** The most that a collection is put off. */
+/** Longest time between two collections of old versions. */
 const GC_INTERVAL_MS_MAX = 10 * 60 * 1000
 
-/** In the place of a directory: nothing of the database is kept once it is closed. */
+/** Given in place of a directory: the database is gone once it is closed. */
 const IN_MEMORY = ':memory:'
 
 /**
