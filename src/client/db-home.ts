@@ -2,7 +2,7 @@ import type { Coordinator } from '../coordinator/coordinator.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Autocommit } from './autocommit.js'
 
-/** Runs a call; a home that is to close waits for those that run. */
+/** Runs a call. A database in this process waits for running calls before it closes. */
 export type During = <T>(call: () => Promise<T>) => Promise<T>
 
 /** Where the data of a `Db` is: on a server, or in this process. */

@@ -1,15 +1,15 @@
 import type { DbHome } from '../client/db-home.js'
 import type { Database } from '../database/database.js'
 import type { Timestamp } from '../timestamp.js'
-import { DatabaseCalls } from './database-calls.js'
-import { OpenTransactions } from './open-transactions.js'
-import { type PairLimits, WithinLimits } from './within-limits.js'
+import { EmbeddedAutocommit } from './embedded-autocommit.js'
+import { EmbeddedCoordinator } from './embedded-coordinator.js'
+import { LimitedApi, type PairLimits } from './limited-api.js'
 
 /** A database in this process, as the home of a `Db`. */
 export class EmbeddedHome implements DbHome {
   readonly name = 'this database'
-  readonly autocommit: DatabaseCalls
-  readonly coordinator: OpenTransactions
+  readonly autocommit: EmbeddedAutocommit
+  readonly coordinator: EmbeddedCoordinator
   readonly database: Database
   readonly #onClosed: () => void
   #inFlight = 0
@@ -20,8 +20,8 @@ export class EmbeddedHome implements DbHome {
   constructor(database: Database, limits: PairLimits, onClosed: () => void) {
     this.database = database
     this.#onClosed = onClosed
-    this.autocommit = new DatabaseCalls(database, limits)
-    this.coordinator = new OpenTransactions(new WithinLimits(database.store, limits), database.store.capabilities)
+    this.autocommit = new EmbeddedAutocommit(database, limits)
+    this.coordinator = new EmbeddedCoordinator(new LimitedApi(database.store, limits), database.store.capabilities)
   }
 
   readonly during = async <T>(call: () => Promise<T>): Promise<T> => {

@@ -3,7 +3,7 @@ import { type Kind, kind, oneOf, optionsOf, WAIT_MS } from '../client/options.js
 export interface OpenOptions {
   /** `sync` (the default): a write is fulfilled after its fsync. `async`: a crash of the machine may lose the last writes. */
   readonly durability?: 'sync' | 'async' | undefined
-  /** Of the cache of newest versions. Default 64 MiB. */
+  /** Size of the cache of newest versions. Default 64 MiB. */
   readonly cacheBytesMax?: number | undefined
   /** How long calls wait for the locks of other transactions, unless they say otherwise. Default 3000. */
   readonly lockWaitMs?: number | undefined
@@ -14,7 +14,7 @@ export interface OpenOptions {
   /** Longest value. Default 1 MiB, at most 256 MiB. */
   readonly valueBytesMax?: number | undefined
   /**
-   * Told of what no call fails with: the clock steps, a collection of old versions failed, the database turns out to be
+   * Called for problems that no call fails with: the clock steps, a collection of old versions fails, files turn out to be
    * damaged. Default: `process.emitWarning`.
    */
   readonly onWarning?: ((message: string) => void) | undefined

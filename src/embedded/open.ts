@@ -4,17 +4,21 @@ import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS, GC_LIFE_TIME_MS_DEFAULT } from '..
 import { AnswerBudget } from '../store/answer-budget.js'
 import { makeDirectory, unmakeDirectory } from '../store/leveldb/directory/make-directory.js'
 import { openLevelDbStore } from '../store/leveldb/leveldb-store.js'
+import { openMemoryStore } from '../store/memory/memory-store.js'
 import type { Store } from '../store/store.js'
 import { EmbeddedHome } from './embedded-home.js'
 import { claimDirectory } from './open-directories.js'
 import { type OpenOptions, openOptions } from './open-options.js'
 
-/** The most that a collection is put off. */
+/** Longest time between two collections of old versions. */
 const GC_INTERVAL_MS_MAX = 10 * 60 * 1000
+
+/** Given in place of a directory: the database is gone once it is closed. */
+const IN_MEMORY = ':memory:'
 
 /**
  * Opens the database of a directory in this process, and makes one where there is none. One process at a time may have
- * it open, a server included.
+ * it open, a server included. `:memory:` is a new database that is in memory alone.
  * @throws TypeError for options that are none; DataDirectoryError: in use, of a newer format, damaged, not PerKV's.
  */
 export async function open(directory: string, options: OpenOptions = {}): Promise<Db> {
@@ -24,6 +28,9 @@ export async function open(directory: string, options: OpenOptions = {}): Promis
 export async function openHome(directory: string, options: OpenOptions = {}): Promise<EmbeddedHome> {
   openOptions(options)
   if (typeof directory !== 'string' || directory === '') throw new TypeError('the directory must be a path')
+  const onWarning = options.onWarning ?? warn
+  if (directory === IN_MEMORY)
+    return homeOn(await openMemoryStore({ answers: answerBudget(), onStep: onWarning }), options, () => {})
   const made = await makeDirectory(directory)
   let giveBack: (() => void) | undefined
   let store: Store | undefined
@@ -45,8 +52,7 @@ function openStore(directory: string, options: OpenOptions): Promise<Store> {
     directory,
     durability,
     cacheBytesMax,
-    // How many reads run at once is up to the program.
-    answers: new AnswerBudget({ ...DEFAULT_LIMITS, answersBytesMax: Number.POSITIVE_INFINITY }),
+    answers: answerBudget(),
     onClockStep: onWarning,
     onEnd: (message) => onWarning(`${message}; everything is refused from here on`),
   })
@@ -65,6 +71,11 @@ async function homeOn(store: Store, options: OpenOptions, onClosed: () => void):
     onError: (message, error) => onWarning(`${message}: ${error instanceof Error ? error.message : String(error)}`),
   })
   return new EmbeddedHome(database, limits, onClosed)
+}
+
+/** How many reads run at once is up to the program. */
+function answerBudget(): AnswerBudget {
+  return new AnswerBudget({ ...DEFAULT_LIMITS, answersBytesMax: Number.POSITIVE_INFINITY })
 }
 
 function warn(message: string): void {

@@ -51,8 +51,16 @@ async function overHttp({ lockWaitMs, ...limits }: TestDbOptions): Promise<Opene
   }
 }
 
-async function embedded({ lockWaitMs, ...limits }: TestDbOptions): Promise<Opened> {
+async function embedded(options: TestDbOptions): Promise<Opened> {
   const directory = await mkdtemp(join(tmpdir(), 'perkv-embedded-'))
+  return openedIn(directory, options, () => rm(directory, { recursive: true, force: true }))
+}
+
+async function openedIn(
+  directory: string,
+  { lockWaitMs, ...limits }: TestDbOptions,
+  cleanUp: () => Promise<void>,
+): Promise<Opened> {
   const home = await openHome(directory, { durability: 'async', ...limits })
   const { store } = home.database
   const db = new Db(home, lockWaitMs)
@@ -66,7 +74,7 @@ async function embedded({ lockWaitMs, ...limits }: TestDbOptions): Promise<Opene
     },
     async end() {
       await db.close()
-      await rm(directory, { recursive: true, force: true })
+      await cleanUp()
     },
   }
 }
@@ -75,6 +83,7 @@ async function embedded({ lockWaitMs, ...limits }: TestDbOptions): Promise<Opene
 export const HOMES = [
   { home: 'over HTTP', openDb: overHttp },
   { home: 'embedded', openDb: embedded },
+  { home: 'in memory', openDb: (options: TestDbOptions) => openedIn(':memory:', options, async () => {}) },
 ] as const
 
 /** Databases that go away after each test. */

@@ -74,6 +74,16 @@ describe('a directory', () => {
   })
 })
 
+test('in memory: each is another, and leaves nothing behind', async () => {
+  const [one, other] = await Promise.all([open(':memory:'), open(':memory:')])
+  opened.push(one, other)
+  await one.transaction((txn) => txn.increment('n'))
+  expect(await one.get('n')).toBe('1')
+  expect(await other.get('n')).toBeUndefined()
+  await one.close()
+  expect((await failureOf(one.get('n'))).message).toBe('this database is closed')
+})
+
 describe('options', () => {
   const wrong: readonly object[] = [
     { durabilty: 'sync' },

@@ -11,10 +11,10 @@ import type { Version } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Check } from '../txn/check.js'
 import type { Idempotency } from '../txn/idempotency.js'
-import type { PairLimits } from './within-limits.js'
+import type { PairLimits } from './limited-api.js'
 
-/** Calls that are a transaction of their own, on a database in this process. */
-export class DatabaseCalls implements Autocommit {
+/** Runs each call as a one-shot transaction of the database. */
+export class EmbeddedAutocommit implements Autocommit {
   readonly #database: Database
   readonly #limits: PairLimits
 

@@ -5,8 +5,8 @@ import type { Timestamp } from '../timestamp.js'
 
 export type PairLimits = Pick<Limits, 'keyBytesMax' | 'valueBytesMax'>
 
-/** The same calls, for keys and values of a length that is allowed; elsewhere the wire sees to that. */
-export class WithinLimits implements api.PercolatorApi {
+/** Refuses keys and values over their limits. Over HTTP the wire does that. */
+export class LimitedApi implements api.PercolatorApi {
   readonly #api: api.PercolatorApi
   readonly #limits: PairLimits
 
