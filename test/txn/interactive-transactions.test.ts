@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { Coordinator } from '../../src/coordinator/coordinator.js'
 import { DEFAULT_LIMITS, type Limits } from '../../src/limits.js'
 import { IN_PROCESS_COMMIT } from '../../src/txn/in-process-commit.js'
-import { OpenTransactions } from '../../src/txn/interactive-transactions.js'
+import { InteractiveTransactions } from '../../src/txn/interactive-transactions.js'
 import { Outcomes } from '../../src/txn/outcomes.js'
 import { codeOf, read, testStores, utf8 } from '../store/support.js'
 
@@ -13,9 +13,9 @@ async function start(rest: Partial<Limits> = {}) {
   const store = await stores.open()
   const limits = { ...DEFAULT_LIMITS, ...rest }
   const coordinator = new Coordinator(store, IN_PROCESS_COMMIT)
-  const open = new OpenTransactions(store, coordinator, new Outcomes(store, limits), limits)
+  const open = new InteractiveTransactions(store, coordinator, new Outcomes(store, limits), limits)
   const put = async (id: string, key: string, value = 'v') =>
-    open.write(id, async (txn) => void (await txn.put(utf8(key), utf8(value))))
+    open.put(id, { key: utf8(key), value: utf8(value), lockWaitMs: 0 })
   return { store, coordinator, open, put }
 }
 
