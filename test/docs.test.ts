@@ -10,7 +10,7 @@ const FILES = ['src', 'test', 'bench', 'docs'].flatMap((folder) =>
   readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' }).map((file) => join(folder, file)),
 )
 const NAMES = new Set(FILES.map((file) => basename(file)))
-const DOCUMENTS = ['README.md', 'CONTRIBUTING.md', ...FILES.filter((file) => /^(docs|src)\/.*\.md$/.test(file))]
+const DOCUMENTS = ['README.md', 'CONTRIBUTING.md', ...FILES.filter((file) => file.endsWith('.md'))]
 
 /** A path in code spans is below the root, `src/`, `test/`, its document or the folder above; a name without a folder stands for any such file. */
 const FILE_NAME = /`([\w.-]+(?:\/[\w.-]+)*\.(?:ts|mjs|sh|md))`/g

@@ -17,6 +17,6 @@ export const markdownOf = ({ name, unit, results, ratios }) =>
       )
       const judged = ratio.attained === undefined ? ['', ''] : [floorOf(ratio), ratio.attained >= 1 ? 'yes' : 'no']
       const cells = [...measured, hundredths(ratio.median), spreadOf(ratio, hundredths), ...judged]
-      return line([`\`${name}\`, ${unit} a second`, ...cells])
+      return line([`\`${name}\`, ${unit} per second`, ...cells])
     })
     .join('\n')

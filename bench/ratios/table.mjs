@@ -19,7 +19,7 @@ export function tableOf({ name, unit, contenders, results, ratios }) {
   const lines = ratios.map((ratio) =>
     columns(`${ratio.of} / ${ratio.over}`, hundredths(ratio.median), spreadOf(ratio, hundredths), verdictOf(ratio)),
   )
-  return [`${name}, ${unit} a second`, ...rates, ...lines, ''].join('\n')
+  return [`${name}, ${unit} per second`, ...rates, ...lines, ''].join('\n')
 }
 
 export function verdictOf(ratio) {

@@ -3,9 +3,7 @@ import type { Timestamp } from '../timestamp.js'
 /** docs/backup-format.md describes every byte of a backup. */
 export const BACKUP_MAGIC = 'PerKVbak'
 export const BACKUP_VERSION = 1
-/** Length of magic and version. */
 export const PREAMBLE_BYTES = 12
-/** Length of type, length and checksum. */
 export const BLOCK_HEAD_BYTES = 9
 /** A data block ends with the pair that brings it to this many bytes. */
 export const BLOCK_BYTES = 256 * 1024

@@ -8,7 +8,6 @@ export function recordBytes({ key, value }: BackupPair): number {
   return RECORD_HEAD_BYTES + key.length + value.length
 }
 
-/** Encodes the body of a data block. */
 export function encodePairs(pairs: readonly BackupPair[]): Buffer {
   const body = Buffer.allocUnsafe(pairs.reduce((sum, pair) => sum + recordBytes(pair), 0))
   let at = 0

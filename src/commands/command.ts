@@ -1,4 +1,3 @@
-/** One command of `perkv`. Each has a file in this directory. */
 export interface Command {
   readonly help: string
   /**

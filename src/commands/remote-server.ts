@@ -6,7 +6,6 @@ import { setTimeout as pause } from 'node:timers/promises'
 import { retryAfterMs } from '../client/http/retry-after.js'
 import { type FlagReader, type Flags, type Given, notEmpty, UsageError } from '../server/flags.js'
 
-/** Flags of every command that talks to a server. */
 export const SERVER_FLAGS = {
   server: { value: 'URL', help: 'of the server', default: 'http://127.0.0.1:7400' },
   'token-file': {
@@ -57,7 +56,6 @@ export interface Sent {
   readonly body?: Buffer | Readable
 }
 
-/** HTTP client of a command for one server. */
 export class RemoteServer {
   readonly #url: URL
   readonly #agent: HttpAgent | HttpsAgent

@@ -253,7 +253,6 @@ export interface PessimisticRollbackRequest extends LockingRequest {
   readonly forUpdateTs: Timestamp
 }
 
-/** Reads of a serializable transaction at its `startTs`. */
 export interface ReadSet {
   readonly keys: readonly Uint8Array[]
   readonly ranges: readonly KeyRange[]

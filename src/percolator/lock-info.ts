@@ -1,7 +1,6 @@
 import type { LockInfo } from '../errors/lock-info.js'
 import type { Lock } from './lock.js'
 
-/** A lock as clients see it. */
 export function lockInfo(key: Uint8Array, lock: Lock): LockInfo {
   return {
     key,

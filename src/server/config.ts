@@ -5,7 +5,6 @@ import { durationMs, type Flags, integer, notEmpty, oneOf, readFlags, UsageError
 import { limitFlags, readLimits } from './limit-flags.js'
 import type { TlsPaths } from './secret-files.js'
 
-/** Configuration of `perkv serve`. */
 export interface Config {
   readonly host: string
   /** 0: any free port. */
@@ -27,7 +26,6 @@ const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'
 
 const TEN_YEARS_MS = 10 * 366 * 24 * 60 * 60 * 1000
 
-/** Every flag of `serve`. */
 export const SERVE_FLAGS = {
   host: { value: 'ADDRESS', help: 'address to listen on', default: '127.0.0.1' },
   port: { value: 'PORT', help: 'port to listen on; 0 takes any that is free', default: '7400' },

@@ -59,7 +59,6 @@ type LimitFlagName = KebabCase<keyof Limits>
 const names = Object.keys(LIMIT_FLAGS) as (keyof Limits)[]
 const flagOf = (name: keyof Limits) => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`) as LimitFlagName
 
-/** One flag per limit, for the help of `serve`. */
 export const limitFlags = Object.fromEntries(
   names.map((name) => {
     const { value, help } = LIMIT_FLAGS[name]

@@ -1,6 +1,5 @@
 import { createServer } from 'node:net'
 
-/** The server cannot listen on an address. The message is one line that names it. */
 export class UnusableAddress extends Error {
   override readonly name = 'UnusableAddress'
 }

@@ -173,7 +173,7 @@ export class Client {
 
   /**
    * Where the network copies a request unasked, one copy may commit before a collection that has the other refused; see
-   * docs/simulation.md.
+   * README.md.
    */
   #mayHideCopy(error: unknown): boolean {
     return isKvError(error, 'ts_below_safe_point') && this.#world.faults.profile.chances.call_duplicated > 0

@@ -5,7 +5,6 @@ import type { Lock } from '../lock.js'
 import { done, type Mutation, type Outcome, type RowView, refused, sameKey, txnRecord } from '../row.js'
 import { rollbackRecord, type WriteRecord } from '../write.js'
 
-/** Outcome of rolling back a transaction on a key without its lock. */
 export type MissingLockOutcome =
   | { readonly kind: 'committed'; readonly commitTs: Timestamp }
   | { readonly kind: 'rolled_back_already' }

@@ -88,7 +88,6 @@ export function decodeKey(encoded: Uint8Array): Buffer {
   return key
 }
 
-/** The timestamp at the end of an `encodeKeyAt`. */
 export function decodeKeyTs(encoded: Uint8Array): Timestamp {
   const at = encoded.length - TS_BYTES
   if (at < 1 + GROUP + 1) throw new CorruptRecord('a stored key is too short to hold a timestamp')

@@ -4,7 +4,6 @@ import { DataDirectoryError } from '../data-directory-error.js'
 import { removeUnused } from './never-used.js'
 import { syncDirectory } from './sync-directory.js'
 
-/** Directories that a start made, the outermost first. */
 export type MadeDirectories = readonly string[]
 
 /**

@@ -77,7 +77,6 @@ function fragmentAt(bytes: Buffer, at: number): { readonly type: number; readonl
   return { type, payload: bytes.subarray(at + HEADER, end) }
 }
 
-/** Encodes records as a log of LevelDB. */
 export function encodeLog(payloads: readonly Buffer[]): Buffer {
   const parts: Buffer[] = []
   let length = 0

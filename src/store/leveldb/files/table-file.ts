@@ -22,7 +22,6 @@ interface Entry {
   readonly value: Buffer
 }
 
-/** A part of a table file that is damaged. */
 export interface TableFault {
   readonly offset: number
   readonly what: 'data block' | 'index block' | 'filter' | 'footer'

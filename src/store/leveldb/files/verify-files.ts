@@ -6,7 +6,6 @@ import { readLog } from './log-file.js'
 import { tableFaults } from './table-file.js'
 import { type LiveFiles, liveFiles } from './version-edit.js'
 
-/** Damage in a file, or a missing file. */
 export interface FileFault {
   readonly file: string
   readonly kind: 'missing' | 'table' | 'log' | 'manifest' | 'repair'

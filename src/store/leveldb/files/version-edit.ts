@@ -8,7 +8,6 @@ export interface LiveTable {
   readonly largest: Buffer
 }
 
-/** State after all records of a MANIFEST. */
 export interface LiveFiles {
   /** By number. */
   readonly tables: ReadonlyMap<number, LiveTable>

@@ -10,7 +10,6 @@ export function sequencesOf(payload: Buffer): { readonly first: bigint; readonly
   return { first, end: first + BigInt(payload.readUInt32LE(8)) }
 }
 
-/** Keys that a record of a `.log` puts or deletes. */
 export function batchKeys(payload: Buffer): Buffer[] {
   const keys: Buffer[] = []
   const reader = new ByteReader(payload, SEQUENCE_AND_COUNT)

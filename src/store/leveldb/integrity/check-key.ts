@@ -10,7 +10,6 @@ import { aheadKey, CF_LOCK, CF_NEWEST, CF_WRITE, lockKey, newestKey, valueKey, w
 import { decodeNewest, encodeNewest } from '../records/newest-record.js'
 import { recordName } from '../records/record-name.js'
 
-/** All records of one key, decoded. */
 export interface KeyRecords {
   readonly key: Uint8Array
   readonly lock: Lock | undefined

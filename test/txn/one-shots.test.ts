@@ -1,0 +1,69 @@
+import { expect, test } from 'vitest'
+import { LockResolver } from '../../src/coordinator/lock-resolver.js'
+import { DEFAULT_LIMITS } from '../../src/limits.js'
+import type { Store } from '../../src/store/store.js'
+import { type OneShot, OneShots } from '../../src/txn/one-shots.js'
+import type { Op } from '../../src/txn/op.js'
+import { Outcomes } from '../../src/txn/outcomes.js'
+import { codeOf, prewriteOf, put, read, testStores, text, utf8 } from '../store/support.js'
+
+const stores = testStores()
+
+async function start(): Promise<{
+  store: Store
+  run: (ops: readonly Op[], rest?: Partial<OneShot>) => Promise<string>
+}> {
+  const store = await stores.open()
+  const oneShots = new OneShots(store, new LockResolver(store), new Outcomes(store, DEFAULT_LIMITS))
+  /** @returns the values that the ops answered. */
+  const run = async (ops: readonly Op[], rest: Partial<OneShot> = {}): Promise<string> => {
+    const { answer } = await oneShots.run({ checks: [], ops, maxRetries: 0, lockWaitMs: 0, ...rest })
+    return answer.results.map((result) => ('value' in result ? text(result.value as Uint8Array) : '-')).join(' ')
+  }
+  return { store, run }
+}
+
+const key = utf8('n')
+const increment = (by: number): Op => ({ op: 'increment', key, by })
+const set = (value: string): Op => ({ op: 'put', key, value: utf8(value) })
+
+test('each op sees the writes of those before it', async () => {
+  const { run } = await start()
+  expect(await run([increment(2), increment(3), { op: 'get', key }, { op: 'delete', key }, increment(1)])).toBe(
+    '2 5 5 - 1',
+  )
+})
+
+const counters: readonly [value: string, by: number, want: string][] = [
+  ['-1', 1, '0'],
+  ['007', 1, '8'],
+  ['9223372036854775806', 1, '9223372036854775807'],
+  ['9223372036854775807', 1, 'invalid_argument'],
+  ['-9223372036854775808', -1, 'invalid_argument'],
+  ['1.5', 1, 'invalid_argument'],
+  ['', 1, 'invalid_argument'],
+]
+test.each(counters)('%j incremented by %d is %s', async (value, by, want) => {
+  const { store, run } = await start()
+  await run([set(value)])
+  const code = await codeOf(run([increment(by)]))
+  expect(code === 'none' ? await read(store, 'n') : code).toBe(want)
+})
+
+test('an op that fails undoes those before it', async () => {
+  const { store, run } = await start()
+  await run([set('1')])
+  expect(await codeOf(run([increment(1), { op: 'insert', key, value: utf8('2') }]))).toBe('already_exists')
+  expect(await read(store, 'n')).toBe('1')
+})
+
+test('a lock in the way is waited for as long as it may, and rolled back once its time is over', async () => {
+  const { store, run } = await start()
+  const startTs = await store.tso(1)
+  await store.prewrite(prewriteOf(startTs, [put('n', 'locked')], { lockTtl: 60_000 }))
+  expect(await codeOf(run([set('1')]))).toBe('key_locked')
+  await store.rollback({ keys: [key], startTs })
+  await store.prewrite(prewriteOf(await store.tso(1), [put('n', 'locked')], { lockTtl: 0 }))
+  await run([set('2')], { lockWaitMs: 10_000 })
+  expect(await read(store, 'n')).toBe('2')
+})
