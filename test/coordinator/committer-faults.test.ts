@@ -7,7 +7,7 @@ import { Undetermined } from '../../src/coordinator/undetermined.js'
 import type { Store } from '../../src/store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import { testServers } from '../http/support.js'
-import { prewriteOf, put, read, testStores, utf8 } from '../store/support.js'
+import { memoryStores, prewriteOf, put, read, utf8 } from '../store/support.js'
 import { FaultyApi } from './faulty-api.js'
 
 /**
@@ -15,7 +15,7 @@ import { FaultyApi } from './faulty-api.js'
  * committed. Rejected with `Undetermined`: one or the other. Rejected with anything else: it did not commit, and never will.
  */
 
-const stores = testStores()
+const stores = memoryStores()
 const servers = testServers()
 
 /** A batch a key. */

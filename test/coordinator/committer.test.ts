@@ -9,12 +9,12 @@ import { KvError } from '../../src/errors/kv-error.js'
 import type { PercolatorApi, PrewriteRequest, TxnHeartBeatRequest } from '../../src/percolator/api.js'
 import type { Store } from '../../src/store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
-import { codeOf, deferred, prewriteOf, put, read, testStores, text, turn, utf8, write } from '../store/support.js'
+import { codeOf, deferred, memoryStores, prewriteOf, put, read, text, turn, utf8, write } from '../store/support.js'
 import { type Call, type Fate, FaultyApi } from './faulty-api.js'
 
 /** Which calls a transaction sends, and when it sends none. */
 
-const stores = testStores()
+const stores = memoryStores()
 const OPTIMISTIC: TransactionOptions = { mode: 'optimistic', isolation: 'snapshot', lockWaitMs: 0 }
 const PESSIMISTIC: TransactionOptions = { ...OPTIMISTIC, mode: 'pessimistic' }
 const SERIALIZABLE: TransactionOptions = { ...OPTIMISTIC, isolation: 'serializable' }

@@ -6,10 +6,10 @@ import type { PrewriteMutation, PrewriteRequest } from '../../src/percolator/api
 import { keyLocked, keysLocked } from '../../src/percolator/errors.js'
 import type { Store } from '../../src/store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
-import { codeOf, prewriteOf, put, read, TestClock, testStores, turn, utf8 } from '../store/support.js'
+import { codeOf, memoryStores, prewriteOf, put, read, TestClock, turn, utf8 } from '../store/support.js'
 import { type CallName, FaultyApi } from './faulty-api.js'
 
-const stores = testStores()
+const stores = memoryStores()
 
 async function opened(): Promise<{
   readonly store: Store

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { collectGarbage } from '../../src/gc/collect-garbage.js'
-import { codeOf, prewriteOf, put, read, testStores, utf8, write } from '../store/support.js'
+import { codeOf, memoryStores, prewriteOf, put, read, utf8, write } from '../store/support.js'
 
-const stores = testStores()
+const stores = memoryStores()
 
 test('older locks are resolved first: rolled forward, or back, living ones too', async () => {
   const store = await stores.open()

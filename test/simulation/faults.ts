@@ -22,6 +22,8 @@ export type FaultKind =
 
 /** What one seed's world is like. Each fault is left out in some worlds: too many at once hide each other's effects. */
 export interface Profile {
+  /** On `memory` there is no disk, and nothing of the server fails or dies: clients, the network and the clock do. */
+  readonly store: 'leveldb' | 'memory'
   readonly durability: 'sync' | 'async'
   readonly coordinators: number
   readonly keys: number
@@ -43,8 +45,10 @@ export interface Profile {
   readonly chances: Readonly<Record<FaultKind, number>>
 }
 
-export function drawProfile(random: Random): Profile {
-  const durability = random.chance(0.8) ? 'sync' : 'async'
+const DEATHS_OF_THE_SERVER = { server_killed: 0, machine_crashed: 0, server_stopped: 0 }
+
+export function drawProfile(random: Random, store: Profile['store']): Profile {
+  const durability = random.chance(0.8) || store === 'memory' ? 'sync' : 'async'
   const some = (chanceMax: number): number => (random.chance(0.6) ? chanceMax * random.next() ** 2 : 0)
   const chances = {
     request_lost: some(0.15),
@@ -68,6 +72,7 @@ export function drawProfile(random: Random): Profile {
     clock_far_forward: durability === 'sync' ? some(0.003) : 0,
   }
   return {
+    store,
     durability,
     coordinators: 2 + random.below(5),
     keys: 2 + random.below(9),
@@ -79,7 +84,7 @@ export function drawProfile(random: Random): Profile {
     diskMsMax: random.pick([1, 3, 30, 300]),
     thinkMsMax: random.pick([1, 50, 500]),
     collects: random.chance(0.5) ? 'worker' : 'by hand',
-    chances,
+    chances: store === 'memory' ? { ...chances, ...DEATHS_OF_THE_SERVER } : chances,
   }
 }
 

@@ -1,6 +1,8 @@
 import { keyText } from '../../src/bytes/key-text.js'
 import { decodeKey, decodeKeyTs } from '../../src/percolator/codec/key.js'
 import { decodeWrite } from '../../src/percolator/codec/write.js'
+import type { Mutation } from '../../src/percolator/row.js'
+import type { WriteRecord } from '../../src/percolator/write.js'
 import { unseal } from '../../src/store/leveldb/engine/checksum.js'
 import type { EngineOp } from '../../src/store/leveldb/engine/engine.js'
 import { CF_WRITE, valueKey } from '../../src/store/leveldb/records/keyspace.js'
@@ -44,6 +46,8 @@ export class Ledger implements DiskListener {
   readonly byStart = new Map<Timestamp, Committed[]>()
   /** Of each key, by commit_ts. */
   readonly #byKey = new Map<string, Committed[]>()
+  /** By key and start_ts, of a store without a disk. */
+  readonly #longValues = new Map<string, Uint8Array>()
   readonly #violations: Violations
 
   constructor(violations: Violations) {
@@ -92,12 +96,30 @@ export class Ledger implements DiskListener {
     }
   }
 
+  /** The same of a store without a disk: a change of rows that readers see from now on. */
+  readonly changed = (mutations: readonly Mutation[]): void => {
+    this.moment++
+    for (const mutation of mutations)
+      if (mutation.type === 'put-value')
+        this.#longValues.set(`${keyText(mutation.key)} ${mutation.startTs}`, mutation.value)
+    for (const mutation of mutations) {
+      if (mutation.type !== 'put-write') continue
+      const { write } = mutation
+      const key = keyText(mutation.key)
+      this.#note(key, write, write.shortValue ?? this.#longValues.get(`${key} ${write.startTs}`))
+    }
+  }
+
   #record(recordKey: Buffer, bytes: Buffer, state: SortedMap): void {
     const rawKey = decodeKey(recordKey)
-    const key = keyText(rawKey)
-    const commitTs = decodeKeyTs(recordKey)
-    const write = decodeWrite(unseal(recordKey, bytes), commitTs)
-    const { type, startTs, shortValue } = write
+    const write = decodeWrite(unseal(recordKey, bytes), decodeKeyTs(recordKey))
+    const valueAt = valueKey(rawKey, write.startTs)
+    const long = state.get(textOf(valueAt))
+    this.#note(keyText(rawKey), write, write.shortValue ?? (long && unseal(valueAt, long)))
+  }
+
+  /** @param stored the value, long or short. */
+  #note(key: string, { type, startTs, commitTs }: WriteRecord, stored: Uint8Array | undefined): void {
     const records = this.#byKey.get(key) ?? []
     this.#byKey.set(key, records)
     const before = records.find((each) => each.commitTs === commitTs && each.lostIn === undefined)
@@ -107,11 +129,8 @@ export class Ledger implements DiskListener {
         `${before.type} of ${before.startTs} on ${key} at ${commitTs} by ${type} of ${startTs}`,
       )
     if (before !== undefined || type === 'rollback') return
-    const valueAt = valueKey(rawKey, startTs)
-    const long = state.get(textOf(valueAt))
-    const stored = shortValue ?? (long && unseal(valueAt, long))
     if (type === 'put' && stored === undefined)
-      this.#violations.add('no value', `the put of ${startTs} on ${key} at ${commitTs} has no value in CF_DEFAULT`)
+      this.#violations.add('no value', `the put of ${startTs} on ${key} at ${commitTs} has no value`)
     const value = type === 'put' && stored !== undefined ? Buffer.from(stored).toString() : undefined
     const born = { bornAt: this.moment, bornIn: this.timeline, lostIn: undefined }
     const record: Committed = { key, commitTs, startTs, type, value, ...born }

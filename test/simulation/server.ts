@@ -5,6 +5,7 @@ import { GcWorker } from '../../src/gc/gc-worker.js'
 import { Pins } from '../../src/gc/pins.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
+import { openMemoryStore } from '../../src/store/memory/memory-store.js'
 import type { Store } from '../../src/store/store.js'
 import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { OneShots } from '../../src/txn/one-shots.js'
@@ -77,19 +78,8 @@ export class Server {
   }
 
   async #open(owner: Owner): Promise<void> {
-    const { scheduler, faults, disk, wallMs } = this.#world
-    const { durability, cacheBytesMax, lookUpSlowMs } = faults.profile
-    disk.recover()
     try {
-      const store = await openLevelDbStore({
-        directory: 'simulated',
-        durability,
-        cacheBytesMax,
-        now: wallMs,
-        monotonicNow: () => scheduler.nowMs,
-        openEngine: async () => new MemoryEngine(disk, scheduler, faults),
-        lookUpSlowMs,
-      })
+      const store = await this.#openStore()
       const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
       const pins = await Pins.open(store)
       const gc = new GcWorker(
@@ -108,6 +98,16 @@ export class Server {
       if (!isEngineError(error)) this.#world.violations.add('start', `the server did not start: ${String(error)}`)
       this.kill('process')
     }
+  }
+
+  #openStore(): Promise<Store> {
+    const { scheduler, faults, disk, ledger, wallMs } = this.#world
+    const { store, durability, cacheBytesMax, lookUpSlowMs } = faults.profile
+    const clock = { now: wallMs, monotonicNow: () => scheduler.nowMs }
+    if (store === 'memory') return openMemoryStore({ ...clock, onChange: ledger.changed })
+    disk.recover()
+    const openEngine = async () => new MemoryEngine(disk, scheduler, faults)
+    return openLevelDbStore({ ...clock, directory: 'simulated', durability, cacheBytesMax, openEngine, lookUpSlowMs })
   }
 
   /** Runs the server's side of a call, in an event of the caller's. @param cutOff when the server dies first. */

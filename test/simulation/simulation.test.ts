@@ -12,15 +12,18 @@ test('what a seed says happens again, exactly', async () => {
   expect((await simulate({ seed: FIRST_SEED + 1, steps: STEPS })).hash).not.toBe(hash)
 })
 
-test('whatever fails, transactions are what they promise', async () => {
-  const counts: Record<string, number> = {}
-  for (let seed = FIRST_SEED; seed < FIRST_SEED + SEEDS; seed++) {
-    const outcome = await simulate({ seed, steps: STEPS })
-    for (const [name, count] of Object.entries(outcome.counts)) counts[name] = (counts[name] ?? 0) + count
-    expect(outcome.violations, `npm run sim -- --seed ${seed} --steps ${STEPS}`).toEqual([])
-  }
-  // A world in which nothing is committed promises little.
-  expect(counts['txn optimistic committed']).toBeGreaterThan(100)
-  expect(counts['txn pessimistic committed']).toBeGreaterThan(50)
-  expect(counts['txn one_shot committed']).toBeGreaterThan(50)
-})
+test.each(['leveldb', 'memory'] as const)(
+  'on %s, whatever fails, transactions are what they promise',
+  async (store) => {
+    const counts: Record<string, number> = {}
+    for (let seed = FIRST_SEED; seed < FIRST_SEED + SEEDS; seed++) {
+      const outcome = await simulate({ seed, steps: STEPS, store })
+      for (const [name, count] of Object.entries(outcome.counts)) counts[name] = (counts[name] ?? 0) + count
+      expect(outcome.violations, `npm run sim -- --seed ${seed} --steps ${STEPS} --store ${store}`).toEqual([])
+    }
+    // A world in which nothing is committed promises little.
+    expect(counts['txn optimistic committed']).toBeGreaterThan(100)
+    expect(counts['txn pessimistic committed']).toBeGreaterThan(50)
+    expect(counts['txn one_shot committed']).toBeGreaterThan(50)
+  },
+)

@@ -5,9 +5,9 @@ import { AnswerBudget } from '../../src/store/answer-budget.js'
 import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { OneShots } from '../../src/txn/one-shots.js'
 import { Outcomes } from '../../src/txn/outcomes.js'
-import { testStores, utf8 } from '../store/support.js'
+import { memoryStores, utf8 } from '../store/support.js'
 
-const stores = testStores()
+const stores = memoryStores()
 
 test('a transaction of many writes and no reads holds nothing once it is over', async () => {
   const answers = new AnswerBudget(DEFAULT_LIMITS)

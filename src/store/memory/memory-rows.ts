@@ -43,10 +43,12 @@ export class MemoryRows implements RowAccess, LockingRows {
   restoring: RestoreProgress | undefined
   isClosed = false
   readonly system = new SystemMap(this.latches, () => this.requireAvailable())
+  readonly #onChange: (mutations: readonly Mutation[]) => void
   /** A 1PC commit that has its commit_ts, and is not written yet. Reads wait for it, and other changes. */
   #validated: Promise<void> | undefined
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, onChange: (mutations: readonly Mutation[]) => void = () => {}) {
+    this.#onChange = onChange
     this.ages = new LockAges(clock)
     this.oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
   }
@@ -202,6 +204,7 @@ export class MemoryRows implements RowAccess, LockingRows {
     this.requireAvailable()
     this.table.apply(mutations.map((mutation) => this.ages.kept(mutation)))
     this.system.apply(beside)
+    this.#onChange(mutations)
     for (const mutation of mutations)
       if (mutation.type === 'put-write') this.newestWrite = Math.max(this.newestWrite, mutation.write.commitTs)
       else if (mutation.type === 'delete-lock') this.waits.released(mutation.key)

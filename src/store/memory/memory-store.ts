@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { KvError } from '../../errors/kv-error.js'
 import { DEFAULT_LIMITS } from '../../limits.js'
 import { Clock, type ClockOptions } from '../../oracle/clock.js'
+import type { Mutation } from '../../percolator/row.js'
 import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
@@ -16,6 +17,8 @@ import { Restoration } from './restoration.js'
 export interface MemoryStoreOptions extends Pick<ClockOptions, 'now' | 'monotonicNow' | 'onStep'> {
   readonly answers?: AnswerBudget | undefined
   readonly locksMax?: number | undefined
+  /** Told of each change in the turn of the event loop in which it becomes visible. Must not throw. */
+  readonly onChange?: ((mutations: readonly Mutation[]) => void) | undefined
 }
 
 const CAPABILITIES: Capabilities = {
@@ -55,10 +58,10 @@ class MemoryStore implements Store {
   readonly #collection: Collection
   readonly #restoration: Restoration
 
-  constructor({ answers, locksMax = DEFAULT_LIMITS.locksMax, ...clock }: MemoryStoreOptions) {
+  constructor({ answers, locksMax = DEFAULT_LIMITS.locksMax, onChange, ...clock }: MemoryStoreOptions) {
     this.answers = answers ?? new AnswerBudget(DEFAULT_LIMITS)
     this.#clock = new Clock(clock)
-    this.#rows = new MemoryRows(this.#clock)
+    this.#rows = new MemoryRows(this.#clock, onChange)
     this.#reads = new Reads(this.#rows, this.answers)
     this.#calls = new WriteCalls(this.#rows, (request) => this.#reads.validateNow(request))
     this.#pessimistic = new PessimisticLocks(this.#rows, locksMax)
