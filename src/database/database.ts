@@ -75,7 +75,8 @@ export interface DatabaseStatus {
   readonly fault: string | undefined
   readonly safePoint: Timestamp
   readonly restoring: Omit<RestoreProgress, 'lastKey'> | undefined
-  readonly locks: number
+  /** undefined: the store does not count them. */
+  readonly locks: number | undefined
   readonly openTransactions: number
   readonly transactionBytes: number
   readonly outcomeBytes: number
@@ -137,7 +138,7 @@ export class Database {
 
   /** The answer to a read of one key where memory has it, without a promise; undefined: `get` has to say. */
   known(request: GetRequest): GetAnswer | undefined {
-    return this.store.known(request)
+    return this.store.known?.(request)
   }
 
   /** Without `ts`: the latest version. */
@@ -293,10 +294,14 @@ export class Database {
     return this.#outcomes.collect()
   }
 
+  /** Of a store with this capability. */
   async compact(range: KeyRange): Promise<{ readonly diskBytesBefore: number; readonly diskBytes: number }> {
-    const diskBytesBefore = await this.store.diskBytes()
-    await this.store.compact(range)
-    return { diskBytesBefore, diskBytes: await this.store.diskBytes() }
+    const { store } = this
+    if (store.compact === undefined || store.diskBytes === undefined)
+      throw new Error(`the store ${store.name} cannot be compacted`)
+    const diskBytesBefore = await store.diskBytes()
+    await store.compact(range)
+    return { diskBytesBefore, diskBytes: await store.diskBytes() }
   }
 
   /**
@@ -318,7 +323,7 @@ export class Database {
     return primed(backupStream(header, page))
   }
 
-  /** Fills an empty store from a backup. @throws what `restoreBackup` throws. */
+  /** Fills an empty store, with this capability, from a backup. @throws what `restoreBackup` throws. */
   restore(body: AsyncIterable<Uint8Array>, { isAnew = false }: { readonly isAnew?: boolean } = {}): Promise<Restored> {
     return restoreBackup(this.store, this.#options.limits, body, isAnew)
   }
@@ -328,7 +333,7 @@ export class Database {
   /** Why the database does not serve writes; undefined: it does. Asking has a failed engine tried again. */
   probe(): string | undefined {
     if (this.store.probe()) return undefined
-    return this.store.restoring ? 'a restore is not complete' : String(this.store.fault)
+    return this.store.restoring ? 'a restore is not complete' : (this.store.fault ?? 'the store takes no writes')
   }
 
   status(): DatabaseStatus {
