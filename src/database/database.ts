@@ -1,10 +1,12 @@
 import { backupId, backupStream } from '../backup/backup-stream.js'
 import type { KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
+import type { Registry } from '../cluster/registry.js'
+import { SingleServer } from '../cluster/single-server.js'
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import { Coordinator } from '../coordinator/coordinator.js'
 import type { MergedPair, MergedScan } from '../coordinator/write-buffer.js'
-import { invalid } from '../errors/kv-error.js'
+import { invalid, KvError } from '../errors/kv-error.js'
 import { primed } from '../event-loop/primed.js'
 import { type Collected, collectGarbage } from '../gc/collect-garbage.js'
 import { type GcOptions, type GcRun, type GcStatus, GcWorker } from '../gc/gc-worker.js'
@@ -37,6 +39,8 @@ export interface DatabaseOptions {
   readonly limits: DatabaseLimits
   /** Collects old versions, and expired outcomes of idempotency keys, from time to time. Absent: only on request. */
   readonly gc?: GcOptions | undefined
+  /** Absent: this process has the store to itself. */
+  readonly registry?: Registry | undefined
   /** Told of failures of work that no caller waits for. */
   readonly onError: (message: string, error: unknown) => void
 }
@@ -103,7 +107,7 @@ export class Database {
   #isDrained = false
 
   private constructor(store: Store, pins: Pins, options: DatabaseOptions) {
-    const { limits, gc, onError } = options
+    const { limits, gc, registry = new SingleServer(), onError } = options
     this.store = store
     this.#pins = pins
     this.#options = options
@@ -114,6 +118,7 @@ export class Database {
     const sources = {
       store,
       pins,
+      registry,
       openTransactions: () => this.transactions.startTs(),
       onError: (error: unknown) => onError('garbage collection failed', error),
     }
@@ -269,14 +274,16 @@ export class Database {
 
   /**
    * Collects old versions up to `safePoint`, or to `lifeTimeMs` ago, and less far where somebody still reads.
-   * @throws KvError `invalid_argument` for a safe point in the future.
+   * @throws KvError `invalid_argument` for a safe point in the future; `overloaded` while another server collects.
    */
   async collect(asked: {
     readonly safePoint?: Timestamp | undefined
     readonly lifeTimeMs?: number | undefined
   }): Promise<GcRun> {
     if (asked.safePoint !== undefined) this.#requireNotAhead(asked.safePoint)
-    return this.#gc.run(asked.safePoint ?? this.#gc.wanted(asked.lifeTimeMs))
+    const run = await this.#gc.run(asked.safePoint ?? this.#gc.wanted(asked.lifeTimeMs))
+    if (run === undefined) throw new KvError('overloaded', 'another server of this store collects at the moment', {})
+    return run
   }
 
   /** The Percolator call: collects up to `safePoint` whoever still reads. @throws KvError as `collect` */

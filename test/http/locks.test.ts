@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { Clock, expectProblem, type Json, listOf, numberOf, okBody, type TestServer, testServers } from './support.js'
+import { Clock, expectProblem, type Json, listOf, numberOf, type TestServer, testServers } from './support.js'
 
 const start = testServers()
 
