@@ -16,7 +16,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['errors'],
   ['bytes'],
   ['percolator'],
-  ['oracle', 'coordinator', 'backup', 'access'],
+  ['oracle', 'coordinator', 'backup', 'access', 'cluster'],
   ['store'],
   ['store/calls'],
   ['store/memory'],

@@ -1,10 +1,12 @@
 import { backupId, backupStream } from '../backup/backup-stream.js'
 import type { KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
+import type { Registry } from '../cluster/registry.js'
+import { SingleServer } from '../cluster/single-server.js'
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import { Coordinator } from '../coordinator/coordinator.js'
 import type { MergedPair, MergedScan } from '../coordinator/write-buffer.js'
-import { invalid } from '../errors/kv-error.js'
+import { invalid, KvError } from '../errors/kv-error.js'
 import { primed } from '../event-loop/primed.js'
 import { type Collected, collectGarbage } from '../gc/collect-garbage.js'
 import { type GcOptions, type GcRun, type GcStatus, GcWorker } from '../gc/gc-worker.js'
@@ -37,6 +39,8 @@ export interface DatabaseOptions {
   readonly limits: DatabaseLimits
   /** Collects old versions, and expired outcomes of idempotency keys, from time to time. Absent: only on request. */
   readonly gc?: GcOptions | undefined
+  /** Absent: this process has the store to itself. */
+  readonly registry?: Registry | undefined
   /** Told of failures of work that no caller waits for. */
   readonly onError: (message: string, error: unknown) => void
 }
@@ -75,7 +79,8 @@ export interface DatabaseStatus {
   readonly fault: string | undefined
   readonly safePoint: Timestamp
   readonly restoring: Omit<RestoreProgress, 'lastKey'> | undefined
-  readonly locks: number
+  /** undefined: the store does not count them. */
+  readonly locks: number | undefined
   readonly openTransactions: number
   readonly transactionBytes: number
   readonly outcomeBytes: number
@@ -102,7 +107,7 @@ export class Database {
   #isDrained = false
 
   private constructor(store: Store, pins: Pins, options: DatabaseOptions) {
-    const { limits, gc, onError } = options
+    const { limits, gc, registry = new SingleServer(), onError } = options
     this.store = store
     this.#pins = pins
     this.#options = options
@@ -113,6 +118,7 @@ export class Database {
     const sources = {
       store,
       pins,
+      registry,
       openTransactions: () => this.transactions.startTs(),
       onError: (error: unknown) => onError('garbage collection failed', error),
     }
@@ -137,7 +143,7 @@ export class Database {
 
   /** The answer to a read of one key where memory has it, without a promise; undefined: `get` has to say. */
   known(request: GetRequest): GetAnswer | undefined {
-    return this.store.known(request)
+    return this.store.known?.(request)
   }
 
   /** Without `ts`: the latest version. */
@@ -268,14 +274,16 @@ export class Database {
 
   /**
    * Collects old versions up to `safePoint`, or to `lifeTimeMs` ago, and less far where somebody still reads.
-   * @throws KvError `invalid_argument` for a safe point in the future.
+   * @throws KvError `invalid_argument` for a safe point in the future; `overloaded` while another server collects.
    */
   async collect(asked: {
     readonly safePoint?: Timestamp | undefined
     readonly lifeTimeMs?: number | undefined
   }): Promise<GcRun> {
     if (asked.safePoint !== undefined) this.#requireNotAhead(asked.safePoint)
-    return this.#gc.run(asked.safePoint ?? this.#gc.wanted(asked.lifeTimeMs))
+    const run = await this.#gc.run(asked.safePoint ?? this.#gc.wanted(asked.lifeTimeMs))
+    if (run === undefined) throw new KvError('overloaded', 'another server of this store collects at the moment', {})
+    return run
   }
 
   /** The Percolator call: collects up to `safePoint` whoever still reads. @throws KvError as `collect` */
@@ -293,10 +301,14 @@ export class Database {
     return this.#outcomes.collect()
   }
 
+  /** Of a store with this capability. */
   async compact(range: KeyRange): Promise<{ readonly diskBytesBefore: number; readonly diskBytes: number }> {
-    const diskBytesBefore = await this.store.diskBytes()
-    await this.store.compact(range)
-    return { diskBytesBefore, diskBytes: await this.store.diskBytes() }
+    const { store } = this
+    if (store.compact === undefined || store.diskBytes === undefined)
+      throw new Error(`the store ${store.name} cannot be compacted`)
+    const diskBytesBefore = await store.diskBytes()
+    await store.compact(range)
+    return { diskBytesBefore, diskBytes: await store.diskBytes() }
   }
 
   /**
@@ -318,7 +330,7 @@ export class Database {
     return primed(backupStream(header, page))
   }
 
-  /** Fills an empty store from a backup. @throws what `restoreBackup` throws. */
+  /** Fills an empty store, with this capability, from a backup. @throws what `restoreBackup` throws. */
   restore(body: AsyncIterable<Uint8Array>, { isAnew = false }: { readonly isAnew?: boolean } = {}): Promise<Restored> {
     return restoreBackup(this.store, this.#options.limits, body, isAnew)
   }
@@ -328,7 +340,7 @@ export class Database {
   /** Why the database does not serve writes; undefined: it does. Asking has a failed engine tried again. */
   probe(): string | undefined {
     if (this.store.probe()) return undefined
-    return this.store.restoring ? 'a restore is not complete' : String(this.store.fault)
+    return this.store.restoring ? 'a restore is not complete' : (this.store.fault ?? 'the store takes no writes')
   }
 
   status(): DatabaseStatus {

@@ -30,6 +30,7 @@ export async function restoreBackup(
   body: AsyncIterable<Uint8Array>,
   isAnew: boolean,
 ): Promise<Restored> {
+  if (store.restore === undefined) throw new Error(`the store ${store.name} cannot restore`)
   const longest = RECORD_HEAD_BYTES + limits.keyBytesMax + limits.valueBytesMax
   const blocks = decodeBackup(body, { blockBytesMax: BLOCK_BYTES + longest })
   try {

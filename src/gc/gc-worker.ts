@@ -1,3 +1,4 @@
+import type { Registry } from '../cluster/registry.js'
 import { LockResolver } from '../coordinator/lock-resolver.js'
 import { sleep } from '../event-loop/sleep.js'
 import { GC_LIFE_TIME_MS_DEFAULT, TXN_HOLDS_MS_MAX } from '../limits.js'
@@ -32,6 +33,7 @@ export interface GcStatus extends GcOptions {
 export interface GcSources {
   readonly store: Store
   readonly pins: Pins
+  readonly registry: Registry
   /** start_ts of the transactions that the server keeps open for clients. */
   readonly openTransactions: () => Iterable<Timestamp>
   readonly onError: (error: unknown) => void
@@ -76,10 +78,12 @@ export class GcWorker {
    * Collects after those that were asked for before. Transactions that are over lose their locks, those that live, and
    * pins, keep what they may read.
    * @param wanted the safe point, not above the store's clock; it ends up lower where somebody holds it back.
+   * @returns undefined: another server collects.
    */
-  run(wanted: Timestamp): Promise<GcRun> {
+  run(wanted: Timestamp): Promise<GcRun | undefined> {
     this.#running++
-    const run = this.#last.then(() => this.#run(wanted)).finally(() => this.#running--)
+    const lead = () => this.#sources.registry.lead('gc', (signal) => this.#run(wanted, signal))
+    const run = this.#last.then(lead).finally(() => this.#running--)
     this.#last = run.catch(() => {})
     return run
   }
@@ -91,17 +95,21 @@ export class GcWorker {
     await this.#last
   }
 
-  async #run(wanted: Timestamp): Promise<GcRun> {
-    const { store, pins } = this.#sources
+  async #run(wanted: Timestamp, leading: AbortSignal): Promise<GcRun> {
+    const { store, pins, registry } = this.#sources
     const startedAtMs = Date.now()
     const begin = performance.now()
     await resolveLocks(store, this.#resolver, wanted, store.now())
     const locked = new Set<Timestamp>()
     for await (const locks of locksBelow(store, wanted)) for (const { startTs } of locks) locked.add(startTs)
+    const elsewhere = await registry.oldest()
+    if (registry.isShared) await pins.reload()
+    // One turn of the event loop from here until pins below the safe point are refused.
     const holders: Holder[] = [
       ...pins.holders(),
       ...this.#alive('transaction', this.#sources.openTransactions()),
       ...this.#alive('lock', locked),
+      { by: 'transaction', ts: elsewhere },
     ]
     // What others raised the safe point past is lost already, and holds nothing back.
     const decided = safePointOf(
@@ -109,7 +117,7 @@ export class GcWorker {
       holders.filter(({ ts }) => ts >= store.safePoint),
     )
     const collected = await pins.refusingBelow(decided.safePoint, () =>
-      collectGarbage(store, decided.safePoint, this.#pace),
+      collectGarbage(store, decided.safePoint, this.#paceUntil(leading)),
     )
     this.#lastRun = { ...decided, ...collected, startedAtMs, durationMs: Math.round(performance.now() - begin) }
     return this.#lastRun
@@ -120,8 +128,9 @@ export class GcWorker {
     for (const ts of startTs) if (ts >= oldest) yield { by, ts }
   }
 
-  readonly #pace: Pace = {
-    pause: (workedMs) => sleep(Math.min(REST * workedMs, REST_MS_MAX), this.#abort.signal).catch(() => {}),
-    signal: this.#abort.signal,
+  #paceUntil(end: AbortSignal): Pace {
+    const signal = AbortSignal.any([this.#abort.signal, end])
+    const pause = (workedMs: number) => sleep(Math.min(REST * workedMs, REST_MS_MAX), signal).catch(() => {})
+    return { pause, signal }
   }
 }

@@ -25,24 +25,28 @@ const RECORDS = 'pin/' satisfies SystemName
  */
 export class Pins {
   readonly #store: Store
-  readonly #pins: Map<string, Pin>
+  readonly #pins = new Map<string, Pin>()
   readonly #held = new Set<Holder>()
   /** What a collection under way is raising the safe point to. */
   #floor: Timestamp = 0
 
-  private constructor(store: Store, pins: Map<string, Pin>) {
+  private constructor(store: Store) {
     this.#store = store
-    this.#pins = pins
   }
 
   /** With the pins that the last run left. */
   static async open(store: Store): Promise<Pins> {
-    const pins = new Map<string, Pin>()
-    for (const [name, record] of await store.system.list(RECORDS)) {
+    const pins = new Pins(store)
+    await pins.reload()
+    return pins
+  }
+
+  /** Reads the pins that other servers of the store have made or renewed. One that they removed stays until its time is over. */
+  async reload(): Promise<void> {
+    for (const [name, record] of await this.#store.system.list(RECORDS)) {
       const pin = decodePin(name.slice(RECORDS.length), record)
-      pins.set(pin.pin, pin)
+      if (pin.endsAtMs > (this.#pins.get(pin.pin)?.endsAtMs ?? 0)) this.#pins.set(pin.pin, pin)
     }
-    return new Pins(store, pins)
   }
 
   /**

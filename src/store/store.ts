@@ -61,17 +61,17 @@ export interface Capabilities {
   readonly lockCount: boolean
 }
 
-/** What the server needs of a store beyond the Percolator calls. */
+/** What the server needs of a store beyond the Percolator calls. A store leaves out the optional members that it does not have. */
 export interface Store extends PercolatorApi {
   /** The name in `/v1/status`. */
   readonly name: string
   readonly capabilities: Capabilities
   /** Reads below it are refused; 0 before the first collection. */
   readonly safePoint: Timestamp
-  /** Locks that stand now, those of requests in flight included. */
-  readonly lockCount: number
+  /** Locks that stand now, those of requests in flight included. There with the capability of the same name. */
+  readonly lockCount?: number
   /** What waits for the disk, the batches being written included. */
-  readonly writeQueue: { readonly batches: number; readonly bytes: number }
+  readonly writeQueue?: { readonly batches: number; readonly bytes: number }
   /** Reads that may be long count against it, and throw `overloaded` once it is spent. */
   readonly answers: AnswerBudget
   /** Signs scan cursors; stays the same over restarts. */
@@ -82,7 +82,7 @@ export interface Store extends PercolatorApi {
    */
   probe(): boolean
   /** What went wrong, while writes are refused. */
-  readonly fault: string | undefined
+  readonly fault?: string | undefined
 
   /** The newest timestamp that is not in the future: of the clock, or one that was handed out ahead of it. */
   clock(): Timestamp
@@ -103,7 +103,7 @@ export interface Store extends PercolatorApi {
   scanLock(request: ScanLockRequest, lease?: AnswerLease): Promise<ScanLockAnswer>
 
   /** The answer to a `get` where memory has it, without a promise; undefined: `get` has to say. */
-  known(request: GetRequest): GetAnswer | undefined
+  known?(request: GetRequest): GetAnswer | undefined
 
   /**
    * @param beside makes system records from the answer that was decided: they are written with the mutations, all or nothing,
@@ -118,7 +118,7 @@ export interface Store extends PercolatorApi {
    * everything. Nobody relies on it for correctness (the protocol's own checks stand): it spares transactions whose keys are
    * known beforehand from losing to each other over and over.
    */
-  exclusive<T>(claim: Claim, body: (prewrite: Store['prewrite']) => Promise<T>): Promise<T>
+  exclusive?<T>(claim: Claim, body: (prewrite: Store['prewrite']) => Promise<T>): Promise<T>
 
   /**
    * The newest version of `keys` that a client has committed above every timestamp handed out; 0 when there is none. Inside
@@ -145,12 +145,12 @@ export interface Store extends PercolatorApi {
   collect(safePoint: Timestamp, pace?: Pace): Promise<number>
 
   /** Rewrites the files of a range of keys without what is deleted and overwritten; absent bounds are open. */
-  compact(range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined }): Promise<void>
+  compact?(range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined }): Promise<void>
   /** Of all its files, about. */
-  diskBytes(): Promise<number>
+  diskBytes?(): Promise<number>
 
   /** Set from the first pair of a restore until its last, over restarts; all else answers `storage_unavailable` meanwhile. */
-  readonly restoring: RestoreProgress | undefined
+  readonly restoring?: RestoreProgress | undefined
 
   /**
    * Stores pairs with their commit_ts, ascending by key, in an empty store; or goes on with a restore of the same id, past
@@ -160,7 +160,7 @@ export interface Store extends PercolatorApi {
    * @param isAnew removes what a restore left that was not completed.
    * @throws KvError `precondition_failed` when the store is not empty; what `blocks` throws.
    */
-  restore(
+  restore?(
     source: RestoreSource,
     blocks: AsyncIterable<readonly Required<Pair>[]>,
     isAnew: boolean,
@@ -168,3 +168,6 @@ export interface Store extends PercolatorApi {
 
   close(): Promise<void>
 }
+
+/** A store that has all that is optional. */
+export type CompleteStore = Store & Required<Omit<Store, keyof PercolatorApi>>

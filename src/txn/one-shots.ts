@@ -83,7 +83,7 @@ export class OneShots {
           return await this.#home.resolver.resolving(
             request.lockWaitMs,
             () =>
-              claim === undefined
+              claim === undefined || this.#store.exclusive === undefined
                 ? this.#tryCounted(request, keys, this.#store.prewrite, beside)
                 : this.#store.exclusive(claim, (prewrite) =>
                     isReading

@@ -1,20 +1,26 @@
 import { afterEach, describe, expect, test, vi } from 'vitest'
+import type { Registry } from '../../src/cluster/registry.js'
+import { SingleServer } from '../../src/cluster/single-server.js'
 import { type GcOptions, GcWorker } from '../../src/gc/gc-worker.js'
 import { Pins } from '../../src/gc/pins.js'
 import type { Store } from '../../src/store/store.js'
-import type { Timestamp } from '../../src/timestamp.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import { codeOf, prewriteOf, put, read, START_MS, TestClock, testStores, utf8, write } from '../store/support.js'
 
 const stores = testStores()
 const MINUTE = 60_000
 
-async function start(options: GcOptions = { lifeTimeMs: 10 * MINUTE, intervalMs: MINUTE }) {
+async function start(
+  options: GcOptions = { lifeTimeMs: 10 * MINUTE, intervalMs: MINUTE },
+  registry: Registry = new SingleServer(),
+) {
   const clock = new TestClock()
   const store = await stores.open({ now: clock.now })
   const open: Timestamp[] = []
   const pins = await Pins.open(store)
   const errors: unknown[] = []
-  const gc = new GcWorker({ store, pins, openTransactions: () => open, onError: (e) => errors.push(e) }, options)
+  const sources = { store, pins, registry, openTransactions: () => open, onError: (e: unknown) => errors.push(e) }
+  const gc = new GcWorker(sources, options)
   const at = (minutes: number) => (START_MS + minutes * MINUTE) * 2048
   /** Two versions, a minute after the start and two. */
   const fill = async () => {
@@ -107,9 +113,68 @@ describe('what must stay readable', () => {
     const run = gc.run(gc.wanted())
     await new Promise((resolve) => setImmediate(resolve))
     const pinned = await codeOf(pins.create({ ts: at(1) + 1, ttlMs: MINUTE }))
-    const { safePoint } = await run
+    const { safePoint = 0 } = (await run) ?? {}
     expect([pinned, safePoint]).toEqual(safePoint > at(1) + 1 ? ['ts_below_safe_point', at(55)] : ['none', at(1) + 1])
     expect(await codeOf(pins.create({ ts: safePoint - 1, ttlMs: MINUTE }))).toBe('ts_below_safe_point')
+  })
+})
+
+describe('a store that other servers serve too', () => {
+  class Others implements Registry {
+    readonly isShared = true
+    isLeader = true
+    oldestTs: Timestamp = TIMESTAMP_MAX
+    readonly lost = new AbortController()
+    async publish() {}
+    async urlOf(): Promise<undefined> {}
+    async oldest() {
+      return this.oldestTs
+    }
+    async lead<T>(_job: 'gc', body: (signal: AbortSignal) => Promise<T>): Promise<T | undefined> {
+      return this.isLeader ? body(this.lost.signal) : undefined
+    }
+  }
+  const startAmong = async (others: Others) => {
+    const started = await start(undefined, others)
+    await started.fill()
+    started.clock.ms += 60 * MINUTE
+    return started
+  }
+
+  test('one of them collects', async () => {
+    const others = new Others()
+    const { store, gc } = await startAmong(others)
+    others.isLeader = false
+    expect(await gc.run(gc.wanted())).toBeUndefined()
+    expect(gc.status).not.toHaveProperty('lastRun')
+    expect([store.safePoint, await versionsOf(store, 'a')]).toEqual([0, 2])
+    others.isLeader = true
+    expect(await gc.run(gc.wanted())).toMatchObject({ versionsRemoved: 1 })
+  })
+
+  test('what they read holds the safe point back', async () => {
+    const others = new Others()
+    const { gc, at } = await startAmong(others)
+    others.oldestTs = at(1) + 1
+    expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(1) + 1, heldBackBy: 'transaction' })
+  })
+
+  test('so do pins that they have made and renewed meanwhile', async () => {
+    const { clock, store, gc, at } = await startAmong(new Others())
+    const elsewhere = await Pins.open(store)
+    const { pin } = await elsewhere.create({ ts: at(1) + 1, ttlMs: MINUTE })
+    expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(1) + 1, heldBackBy: 'pin' })
+    await elsewhere.renew(pin, 60 * MINUTE)
+    clock.ms += 30 * MINUTE
+    expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(1) + 1, heldBackBy: 'pin' })
+  })
+
+  test('a server that lost its lead removes nothing more', async () => {
+    const others = new Others()
+    const { store, gc } = await startAmong(others)
+    others.lost.abort()
+    await gc.run(gc.wanted())
+    expect(await versionsOf(store, 'a')).toBe(2)
   })
 })
 

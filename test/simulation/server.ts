@@ -1,3 +1,4 @@
+import { SingleServer } from '../../src/cluster/single-server.js'
 import { Coordinator } from '../../src/coordinator/coordinator.js'
 import type { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import { KvError } from '../../src/errors/kv-error.js'
@@ -83,7 +84,7 @@ export class Server {
       const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
       const pins = await Pins.open(store)
       const gc = new GcWorker(
-        { store, pins, openTransactions: () => [], onError: () => {} },
+        { store, pins, registry: new SingleServer(), openTransactions: () => [], onError: () => {} },
         { lifeTimeMs: 0, intervalMs: 0 }, // It collects when a client asks.
       )
       this.#running = {

@@ -230,7 +230,7 @@ class World {
     if (running === undefined || this.violations.all.length > 0) return
     await this.#whole(until, running.owner, 'resolving locks', () => resolveAll(running.store))
     const left = lockedKeys(this.#disk.state)
-    if (left.length > 0 || running.store.lockCount > 0)
+    if (left.length > 0 || running.store.lockCount !== 0)
       this.violations.add('lock', `${running.store.lockCount} locks stay in memory, on disk those of ${left}`)
     checkColumnFamilies(this.#disk.state, this.violations)
     if (this.#faults.profile.store === 'leveldb')

@@ -9,7 +9,7 @@ import { sealedEngine } from '../../src/store/leveldb/engine/checksum.js'
 import type { Engine, EngineOp, EngineReader } from '../../src/store/leveldb/engine/engine.js'
 import type { LevelDbStoreOptions } from '../../src/store/leveldb/leveldb-store.js'
 import { type MemoryStoreOptions, openMemoryStore } from '../../src/store/memory/memory-store.js'
-import type { Store } from '../../src/store/store.js'
+import type { CompleteStore, Store } from '../../src/store/store.js'
 import { type Timestamp, timestampFromMs } from '../../src/timestamp.js'
 import { openTestStore, reopenTestStore } from './test-store.js'
 
@@ -86,7 +86,7 @@ export const makeDirectory = (): Promise<string> => mkdtemp(join(tmpdir(), 'perk
 /** Directories and stores that go away after each test. */
 export function testStores(): {
   directory: () => Promise<string>
-  open: (options?: Partial<LevelDbStoreOptions>) => Promise<Store>
+  open: (options?: Partial<LevelDbStoreOptions>) => Promise<CompleteStore>
 } {
   const directories: string[] = []
   const stores: Store[] = []
@@ -99,7 +99,7 @@ export function testStores(): {
     directories.push(made)
     return made
   }
-  const open = async (options: Partial<LevelDbStoreOptions> = {}): Promise<Store> => {
+  const open = async (options: Partial<LevelDbStoreOptions> = {}): Promise<CompleteStore> => {
     // Look-ups that a tapped engine can hold.
     const { directory: left, ...rest } = { ...(options.openEngine && { lookUpSlowMs: 0 }), ...options }
     const store = left === undefined ? await openTestStore(await directory(), rest) : await reopenTestStore(left, rest)

@@ -1,7 +1,7 @@
 import { beforeEach, TestRunner } from 'vitest'
 import { type LevelDbStoreOptions, openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import { openMemoryStore } from '../../src/store/memory/memory-store.js'
-import type { Store } from '../../src/store/store.js'
+import type { CompleteStore } from '../../src/store/store.js'
 
 const STORES = ['leveldb', 'memory'] as const
 
@@ -21,7 +21,7 @@ export type TestStoreOptions = Omit<Partial<LevelDbStoreOptions>, 'directory'>
  * was chosen.
  * @param directory for a store that needs one.
  */
-export async function openTestStore(directory: string, options: TestStoreOptions = {}): Promise<Store> {
+export async function openTestStore(directory: string, options: TestStoreOptions = {}): Promise<CompleteStore> {
   if (TEST_STORE === 'leveldb') return openLevelDbStore({ durability: 'async', ...options, directory })
   if (options.openEngine !== undefined) skipOthers('holds, fails or counts calls of the engine')
   const { now, monotonicNow, onClockStep: onStep, answers, locksMax } = options
@@ -29,7 +29,7 @@ export async function openTestStore(directory: string, options: TestStoreOptions
 }
 
 /** What a store has left in its directory; the test is skipped where the store leaves nothing. */
-export async function reopenTestStore(directory: string, options: TestStoreOptions = {}): Promise<Store> {
+export async function reopenTestStore(directory: string, options: TestStoreOptions = {}): Promise<CompleteStore> {
   skipOthers('opens what another run has left')
   return openTestStore(directory, options)
 }

@@ -1,23 +1,42 @@
 import type { PrewriteRequest } from '../../src/percolator/api.js'
 import { Latches } from '../../src/store/latches.js'
-import type { Store } from '../../src/store/store.js'
+import type { CompleteStore, Store } from '../../src/store/store.js'
+
+const LEFT_OUT: readonly (string | symbol)[] = [
+  'lockCount',
+  'writeQueue',
+  'fault',
+  'known',
+  'exclusive',
+  'compact',
+  'diskBytes',
+  'restoring',
+  'restore',
+] satisfies (keyof CompleteStore)[]
 
 /**
- * A store without one-phase commit: every prewrite takes locks, and every commit is a second request. Its latches are its
- * own, so any call may be made under them. Clients of the Percolator calls are still granted async commit.
+ * A store without one-phase commit, and with nothing that is optional: every prewrite takes locks, and every commit is a
+ * second request. Clients of the Percolator calls are still granted async commit.
  */
-export function inTwoPhases(store: Store): Store {
-  const latches = new Latches()
+export function inTwoPhases(store: CompleteStore): Store {
+  const capabilities = { onePhaseCommit: false, asyncCommit: false, restore: false, compact: false, lockCount: false }
   const prewrite: Store['prewrite'] = ({ tryOnePc, reads, ...request }: PrewriteRequest) => store.prewrite(request)
-  const instead: Partial<Store> = {
-    name: 'two-phases',
-    capabilities: { ...store.capabilities, onePhaseCommit: false, asyncCommit: false },
-    prewrite,
-    exclusive: ({ written, read }, body) => latches.hold(written, () => body(prewrite), read),
-  }
+  return replaced(store, { name: 'two-phases', capabilities: { ...store.capabilities, ...capabilities }, prewrite })
+}
+
+/** The same store with latches of its own: any call may be made under them. */
+export function inTwoPhasesLatched(store: CompleteStore): Store {
+  const latches = new Latches()
+  const { name, capabilities, prewrite } = inTwoPhases(store)
+  const exclusive: Store['exclusive'] = ({ written, read }, body) => latches.hold(written, () => body(prewrite), read)
+  return replaced(store, { name, capabilities, prewrite, exclusive })
+}
+
+function replaced(store: CompleteStore, parts: Partial<Store>): Store {
   return new Proxy(store, {
     get: (target, name) => {
-      const value: unknown = Reflect.get(Object.hasOwn(instead, name) ? instead : target, name)
+      if (LEFT_OUT.includes(name) || Object.hasOwn(parts, name)) return Reflect.get(parts, name)
+      const value: unknown = Reflect.get(target, name)
       return typeof value === 'function' ? value.bind(target) : value
     },
   })

@@ -1,14 +1,20 @@
-import { vi } from 'vitest'
+import { expect, test, vi } from 'vitest'
+import { Coordinator } from '../../src/coordinator/coordinator.js'
+import { DEFAULT_LIMITS } from '../../src/limits.js'
+import { commitOptionsOf } from '../../src/txn/commit-options.js'
+import { OneShots } from '../../src/txn/one-shots.js'
+import { Outcomes } from '../../src/txn/outcomes.js'
+import { testServers } from '../http/support.js'
+import { read, testStores, utf8 } from '../store/support.js'
+import { inTwoPhases } from '../store/two-phases.js'
 
 /** The tests of transactions that the server runs for its clients, on a store without one-phase commit. */
 vi.mock('../../src/store/leveldb/leveldb-store.js', async (importOriginal) => {
   const original = await importOriginal<typeof import('../../src/store/leveldb/leveldb-store.js')>()
-  const { inTwoPhases } = await import('../store/two-phases.js')
+  const { inTwoPhasesLatched } = await import('../store/two-phases.js')
   type Options = Parameters<typeof original.openLevelDbStore>[0]
-  return {
-    ...original,
-    openLevelDbStore: async (options: Options) => inTwoPhases(await original.openLevelDbStore(options)),
-  }
+  const openLevelDbStore = async (options: Options) => inTwoPhasesLatched(await original.openLevelDbStore(options))
+  return { ...original, openLevelDbStore }
 })
 
 await import('../http/routes/txn.test.js')
@@ -18,3 +24,31 @@ await import('../http/serializable.test.js')
 await import('../http/locks.test.js')
 await import('../http/start-ts-collision.test.js')
 await import('./blind-writes.test.js')
+
+const start = testServers()
+const stores = testStores()
+
+test('what the store does not offer is not there', async () => {
+  const server = await start()
+  const status = (await server.get('/v1/status')).json()
+  expect(status).toMatchObject({
+    store: 'two-phases',
+    capabilities: { one_phase_commit: false, restore: false, compact: false, lock_count: false },
+    writable: true,
+  })
+  expect(status.counts).not.toHaveProperty('locks')
+  expect(Object.keys(status.overload)).not.toEqual(expect.arrayContaining(['queued_batches']))
+  for (const path of ['/v1/admin/compact', '/v1/admin/restore'])
+    expect((await server.send('POST', path)).statusCode).toBe(404)
+  expect((await server.get('/readyz')).statusCode).toBe(200)
+})
+
+test('without latches increments of one key lose to each other, and none is lost', async () => {
+  const store = inTwoPhases(await stores.open())
+  const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
+  const oneShots = new OneShots(store, coordinator, new Outcomes(store, DEFAULT_LIMITS))
+  const ops = [{ op: 'increment' as const, key: utf8('n'), by: 1 }]
+  const increment = () => oneShots.run({ checks: [], ops, maxRetries: 1000, lockWaitMs: 60_000 })
+  await Promise.all(Array.from({ length: 20 }, increment))
+  expect(await read(store, 'n')).toBe('20')
+})

@@ -26,7 +26,11 @@ declare module 'fastify' {
 }
 
 /** What `/v1/status` shows. */
-export interface TrafficStatus extends Load {
+export interface TrafficStatus extends Pick<Load, 'requests' | 'answerBytes' | 'loopDelayMs'> {
+  /** undefined, and the write queue too: the store does not count them. */
+  readonly locks: number | undefined
+  readonly queuedBatches: number | undefined
+  readonly queuedBytes: number | undefined
   readonly receiving: number
   readonly bodyBytes: number
   readonly streams: number
@@ -64,13 +68,13 @@ export class Traffic implements Load, BodyRoom {
     return this.#store.answers.heldBytes
   }
   get locks(): number {
-    return this.#store.lockCount
+    return this.#store.lockCount ?? 0
   }
   get queuedBatches(): number {
-    return this.#store.writeQueue.batches
+    return this.#store.writeQueue?.batches ?? 0
   }
   get queuedBytes(): number {
-    return this.#store.writeQueue.bytes
+    return this.#store.writeQueue?.bytes ?? 0
   }
   get loopDelayMs(): number {
     return this.#loopDelay.ms
@@ -78,10 +82,19 @@ export class Traffic implements Load, BodyRoom {
 
   get status(): TrafficStatus {
     const { requests, receiving, bodyBytes } = this.#inFlight
-    const { answerBytes, locks, queuedBatches, queuedBytes } = this
-    const loopDelayMs = Math.round(this.loopDelayMs)
-    const counts = { requests, receiving, bodyBytes, answerBytes, locks, queuedBatches, queuedBytes, loopDelayMs }
-    return { ...counts, streams: this.#streams, shed: this.#shed }
+    const { lockCount: locks, writeQueue } = this.#store
+    return {
+      requests,
+      receiving,
+      bodyBytes,
+      answerBytes: this.answerBytes,
+      locks,
+      queuedBatches: writeQueue?.batches,
+      queuedBytes: writeQueue?.bytes,
+      loopDelayMs: Math.round(this.loopDelayMs),
+      streams: this.#streams,
+      shed: this.#shed,
+    }
   }
 
   /** On an app without routes: those that come get their hooks. */

@@ -26,11 +26,13 @@ export function adminRoutes(app: FastifyInstance, { database, limits }: AppConte
     })
   })
 
-  const decodeCompact = decoderOf(schemas.compact.body, limits)
-  app.post('/v1/admin/compact', { schema: schemas.compact, config }, async (request, reply) => {
-    const range = rangeOf(await decodeCompact(request), 'prefix')
-    return answer(request, reply, { ...(await database.compact(range)) })
-  })
+  if (database.store.capabilities.compact) {
+    const decodeCompact = decoderOf(schemas.compact.body, limits)
+    app.post('/v1/admin/compact', { schema: schemas.compact, config }, async (request, reply) => {
+      const range = rangeOf(await decodeCompact(request), 'prefix')
+      return answer(request, reply, { ...(await database.compact(range)) })
+    })
+  }
 
   const decodePin = decoderOf(schemas.createPin.body, limits)
   app.post('/v1/admin/pins', { schema: schemas.createPin, config }, async (request, reply) => {

@@ -31,6 +31,7 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     return reply.send(Readable.from(bytes))
   })
 
+  if (!database.store.capabilities.restore) return
   app.register(async (scope) => {
     scope.addHook('onRequest', (request, _reply, done) => {
       const { origin, 'content-type': type } = request.headers

@@ -5,7 +5,7 @@ import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
-import type { Capabilities, RestoreProgress, Store } from '../store.js'
+import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
 import { DataDirectoryError } from './data-directory-error.js'
 import { cursorSecretOf, openDataDirectory, unusable } from './directory/data-directory.js'
 import { OwnFiles, ownedEngine } from './directory/own-files.js'
@@ -69,7 +69,7 @@ export interface OpenedDatabase {
  * on the same `RowStore`.
  * @throws DataDirectoryError
  */
-export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Store> {
+export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<CompleteStore> {
   const { directory, openEngine, scrubFirstMs, now, monotonicNow, onClockStep } = options
   const beganAtMs = performance.now()
   requireUsableClock((now ?? Date.now)())
@@ -143,7 +143,7 @@ interface Parts {
   readonly stopScrub: () => void
 }
 
-class LevelDbStore implements Store {
+class LevelDbStore implements CompleteStore {
   readonly name = 'leveldb'
   readonly capabilities = CAPABILITIES
   readonly system: Store['system']
@@ -193,7 +193,7 @@ class LevelDbStore implements Store {
   get fault(): string | undefined {
     return this.#rows.health.fault
   }
-  get writeQueue(): Store['writeQueue'] {
+  get writeQueue(): CompleteStore['writeQueue'] {
     return this.#rows.group.queue
   }
   get restoring(): RestoreProgress | undefined {
@@ -230,7 +230,7 @@ class LevelDbStore implements Store {
     return this.#rows.close()
   }
 
-  readonly known: Store['known'] = (request) => this.#reads.known(request)
+  readonly known: CompleteStore['known'] = (request) => this.#reads.known(request)
   readonly get: Store['get'] = (request) => this.#reads.get(request)
   readonly batchGet: Store['batchGet'] = (request) => this.#reads.batchGet(request)
   readonly scan: Store['scan'] = (request) => this.#reads.scan(request)
@@ -240,7 +240,7 @@ class LevelDbStore implements Store {
   readonly validateReads: Store['validateReads'] = (request) => guard(() => this.#validation.validate(request))
 
   readonly prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(request, beside)
-  readonly exclusive: Store['exclusive'] = ({ written, read, isAlone }, body) => {
+  readonly exclusive: CompleteStore['exclusive'] = ({ written, read, isAlone }, body) => {
     const held = isAlone ? [...written, ALONE_LATCH] : written
     return guard(() => this.#rows.latches.hold(held, () => body(this.#prewriteExclusive), read))
   }
@@ -259,13 +259,14 @@ class LevelDbStore implements Store {
 
   readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint) => this.#collection.raiseSafePoint(safePoint)
   readonly collect: Store['collect'] = (safePoint, pace) => this.#collection.collect(safePoint, pace)
-  readonly compact: Store['compact'] = (range) =>
+  readonly compact: CompleteStore['compact'] = (range) =>
     guard(() => {
       this.#rows.health.requireWritable()
       return compact(this.#rows.engine, range)
     })
-  readonly diskBytes: Store['diskBytes'] = () => guard(() => diskBytes(this.#rows.engine))
+  readonly diskBytes: CompleteStore['diskBytes'] = () => guard(() => diskBytes(this.#rows.engine))
   readonly deleteRange: Store['deleteRange'] = (range) => this.#collection.deleteRange(range)
 
-  readonly restore: Store['restore'] = (source, blocks, isAnew) => this.#restoration.restore(source, blocks, isAnew)
+  readonly restore: CompleteStore['restore'] = (source, blocks, isAnew) =>
+    this.#restoration.restore(source, blocks, isAnew)
 }

@@ -7,7 +7,7 @@ import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
-import type { Capabilities, RestoreProgress, Store } from '../store.js'
+import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import { Collection } from './collection.js'
 import { MemoryRows } from './memory-rows.js'
@@ -37,13 +37,13 @@ const ALONE_LATCH = '\u0100'
  * Percolator on a sorted map: the shortest reading of the contract. Nothing is kept once it is closed. Long reads and
  * large requests take one turn of the event loop, however long that is.
  */
-export async function openMemoryStore(options: MemoryStoreOptions = {}): Promise<Store> {
+export async function openMemoryStore(options: MemoryStoreOptions = {}): Promise<CompleteStore> {
   const store = new MemoryStore(options)
   await store.tso(1)
   return store
 }
 
-class MemoryStore implements Store {
+class MemoryStore implements CompleteStore {
   readonly name = 'memory'
   readonly capabilities = CAPABILITIES
   readonly isWritable = true
@@ -141,7 +141,7 @@ class MemoryStore implements Store {
   readonly acquirePessimisticLock: Store['acquirePessimisticLock'] = (request) => this.#pessimistic.acquire(request)
   readonly pessimisticRollback: Store['pessimisticRollback'] = (request) => this.#calls.pessimisticRollback(request)
 
-  readonly exclusive: Store['exclusive'] = ({ written, read, isAlone }, body) => {
+  readonly exclusive: CompleteStore['exclusive'] = ({ written, read, isAlone }, body) => {
     const held = isAlone ? [...written, ALONE_LATCH] : written
     const prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(request, beside, true)
     return this.#rows.latches.hold(held, () => body(prewrite), read)
@@ -150,7 +150,8 @@ class MemoryStore implements Store {
   readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint) => this.#collection.raiseSafePoint(safePoint)
   readonly collect: Store['collect'] = (safePoint, pace) => this.#collection.collect(safePoint, pace)
   readonly deleteRange: Store['deleteRange'] = (range) => this.#collection.deleteRange(range)
-  readonly restore: Store['restore'] = (source, blocks, isAnew) => this.#restoration.restore(source, blocks, isAnew)
+  readonly restore: CompleteStore['restore'] = (source, blocks, isAnew) =>
+    this.#restoration.restore(source, blocks, isAnew)
   /** What is removed takes no space. */
   async compact(): Promise<void> {
     this.#rows.requireAvailable()

@@ -1,6 +1,6 @@
 import { test as declare } from 'vitest'
 import type { AnswerBudget } from '../../../src/store/answer-budget.js'
-import type { Capabilities, Store } from '../../../src/store/store.js'
+import type { Capabilities, CompleteStore } from '../../../src/store/store.js'
 
 export interface StoreOptions {
   /** Of `StoreKind.place`; absent: a place of its own. */
@@ -17,7 +17,7 @@ export interface StoreKind {
   /** Cases that need more are reported as skipped. */
   readonly capabilities: Capabilities
   /** The suite's caller closes what it opened after each test. */
-  readonly open: (options?: StoreOptions) => Promise<Store>
+  readonly open: (options?: StoreOptions) => Promise<CompleteStore>
   /** Makes a place that keeps its data while no store is open on it. Absent: a closed store is gone. */
   readonly place?: (() => Promise<string>) | undefined
 }
@@ -37,7 +37,7 @@ const LACKS: Readonly<Record<Need, string>> = {
 export class Contract {
   constructor(readonly kind: StoreKind) {}
 
-  readonly open = (options?: StoreOptions): Promise<Store> => this.kind.open(options)
+  readonly open = (options?: StoreOptions): Promise<CompleteStore> => this.kind.open(options)
 
   /** A case for every store. */
   readonly test = (name: string, body: () => Promise<void>): void => declare(name, body)

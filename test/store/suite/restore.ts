@@ -1,7 +1,7 @@
 import { beforeEach, expect } from 'vitest'
 import { invalid } from '../../../src/errors/kv-error.js'
 import type { Pair } from '../../../src/percolator/api.js'
-import type { Store } from '../../../src/store/store.js'
+import type { CompleteStore } from '../../../src/store/store.js'
 import { codeOf, del, failureOf, put, read, TestClock, utf8, write } from '../support.js'
 import { LONG } from './contents.js'
 import type { Contract } from './contract.js'
@@ -25,7 +25,7 @@ async function* cutOff(...all: readonly (readonly Required<Pair>[])[]): AsyncGen
 /** A backup that fills an empty store. */
 export function restoreCases(contract: Contract): void {
   const { open, needing } = contract
-  let store: Store
+  let store: CompleteStore
   beforeEach(async () => {
     store = await open({ now: new TestClock().now })
   })

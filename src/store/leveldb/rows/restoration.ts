@@ -8,7 +8,7 @@ import type { Pair } from '../../../percolator/api.js'
 import { decodeKey } from '../../../percolator/codec/key.js'
 import { packRecord } from '../../../percolator/codec/record.js'
 import { encodeWrite } from '../../../percolator/codec/write.js'
-import type { RestoreProgress, RestoreSource, Store } from '../../store.js'
+import type { CompleteStore, RestoreProgress, RestoreSource } from '../../store.js'
 import { type EngineOp, pagesOf, readPage } from '../engine/engine.js'
 import {
   CF_DEFAULT,
@@ -43,7 +43,11 @@ export class Restoration {
     this.#oracle = oracle
   }
 
-  restore(source: RestoreSource, blocks: Parameters<Store['restore']>[1], isAnew: boolean): Promise<RestoreProgress> {
+  restore(
+    source: RestoreSource,
+    blocks: Parameters<CompleteStore['restore']>[1],
+    isAnew: boolean,
+  ): Promise<RestoreProgress> {
     return guard(async () => {
       if (this.#isRunning) throw new KvError('storage_unavailable', 'another restore is running', {})
       this.#isRunning = true

@@ -23,7 +23,7 @@ import {
   type ColumnFamily,
   keyRange,
 } from '../../../../src/store/leveldb/records/keyspace.js'
-import type { Store } from '../../../../src/store/store.js'
+import type { CompleteStore, Store } from '../../../../src/store/store.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../../../../src/timestamp.js'
 import {
   codeOf,
@@ -252,7 +252,7 @@ class World {
   readonly #clock = new TestClock()
   #tapped = new TappedEngine()
   #directory = ''
-  #store: Store | undefined
+  #store: CompleteStore | undefined
   #values = 0
 
   constructor(scale: keyof typeof SCALES, cacheBytesMax: number) {
@@ -260,8 +260,8 @@ class World {
     this.#cacheBytesMax = cacheBytesMax
   }
 
-  get store(): Store {
-    return this.#store as Store
+  get store(): CompleteStore {
+    return this.#store as CompleteStore
   }
   get #engine(): Engine {
     return this.#tapped.engine

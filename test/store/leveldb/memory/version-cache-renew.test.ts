@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import type { GetAnswer } from '../../../../src/percolator/api.js'
 import { type CachedVersion, VersionCache } from '../../../../src/store/leveldb/memory/version-cache.js'
 import { CF_DEFAULT, CF_NEWEST, newestKey } from '../../../../src/store/leveldb/records/keyspace.js'
-import type { Store } from '../../../../src/store/store.js'
+import type { CompleteStore } from '../../../../src/store/store.js'
 import {
   codeOf,
   type Deferred,
@@ -163,7 +163,7 @@ describe('entries', () => {
 
 const stores = testStores()
 let tapped: TappedEngine
-let store: Store
+let store: CompleteStore
 interface HeldRead {
   readonly isMeant: (key: Buffer | undefined) => boolean
   /** LevelDB is asked afterwards; otherwise its answer is held. */

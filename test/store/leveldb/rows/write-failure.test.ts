@@ -3,7 +3,7 @@ import { decodeKey } from '../../../../src/percolator/codec/key.js'
 import { decodeLock } from '../../../../src/percolator/codec/lock.js'
 import { lockInfo } from '../../../../src/percolator/lock-info.js'
 import { CF_LOCK } from '../../../../src/store/leveldb/records/keyspace.js'
-import type { Store } from '../../../../src/store/store.js'
+import type { CompleteStore } from '../../../../src/store/store.js'
 import { TIMESTAMP_MAX } from '../../../../src/timestamp.js'
 import {
   codeOf,
@@ -28,7 +28,7 @@ const LONG = 'x'.repeat(300)
 let tapped: TappedEngine
 let clock: TestClock
 let directory: string
-let store: Store
+let store: CompleteStore
 
 beforeEach(async () => {
   tapped = new TappedEngine()
