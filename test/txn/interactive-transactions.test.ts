@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { Coordinator } from '../../src/coordinator/coordinator.js'
 import { DEFAULT_LIMITS, type Limits } from '../../src/limits.js'
-import { IN_PROCESS_COMMIT } from '../../src/txn/in-process-commit.js'
+import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { InteractiveTransactions } from '../../src/txn/interactive-transactions.js'
 import { Outcomes } from '../../src/txn/outcomes.js'
 import { codeOf, read, testStores, utf8 } from '../store/support.js'
@@ -12,7 +12,7 @@ const BEGIN = { mode: 'optimistic', isolation: 'snapshot', ttlMs: 60_000 } as co
 async function start(rest: Partial<Limits> = {}) {
   const store = await stores.open()
   const limits = { ...DEFAULT_LIMITS, ...rest }
-  const coordinator = new Coordinator(store, IN_PROCESS_COMMIT)
+  const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
   const open = new InteractiveTransactions(store, coordinator, new Outcomes(store, limits), limits)
   const put = async (id: string, key: string, value = 'v') =>
     open.put(id, { key: utf8(key), value: utf8(value), lockWaitMs: 0 })

@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest'
-import { LockResolver } from '../../src/coordinator/lock-resolver.js'
+import { Coordinator } from '../../src/coordinator/coordinator.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import type { Store } from '../../src/store/store.js'
+import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { type OneShot, OneShots } from '../../src/txn/one-shots.js'
 import type { Op } from '../../src/txn/op.js'
 import { Outcomes } from '../../src/txn/outcomes.js'
@@ -14,7 +15,8 @@ async function start(): Promise<{
   run: (ops: readonly Op[], rest?: Partial<OneShot>) => Promise<string>
 }> {
   const store = await stores.open()
-  const oneShots = new OneShots(store, new LockResolver(store), new Outcomes(store, DEFAULT_LIMITS))
+  const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
+  const oneShots = new OneShots(store, coordinator, new Outcomes(store, DEFAULT_LIMITS))
   /** @returns the values that the ops answered. */
   const run = async (ops: readonly Op[], rest: Partial<OneShot> = {}): Promise<string> => {
     const { answer } = await oneShots.run({ checks: [], ops, maxRetries: 0, lockWaitMs: 0, ...rest })
