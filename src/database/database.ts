@@ -125,6 +125,7 @@ export class Database {
     this.#gc = new GcWorker(sources, gc ?? { lifeTimeMs: 0, intervalMs: 0 })
     if (gc === undefined) return
     const collect = (): void => {
+      if (store.restoring !== undefined) return // Refused until the restore is complete.
       this.collectOutcomes().catch((error) => {
         if (!this.#isDrained) onError('old outcomes of idempotency keys stay', error)
       })
