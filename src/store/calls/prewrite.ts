@@ -38,7 +38,7 @@ export function prewrite(
 
 /**
  * A calculated commit timestamp goes above the start, so timestamps handed out later must too. And reading that a key is
- * absent is a read: nobody may commit it below this start afterwards.
+ * absent is a read: no later commit of that key may be below this start.
  */
 function countsAsRead({ tryOnePc, useAsyncCommit, mutations }: PrewriteRequest): boolean {
   return (

@@ -49,7 +49,7 @@ export class WriteCalls {
   async commit(request: CommitRequest): Promise<CommitAnswer> {
     const { startTs, keys, reaches } = request
     const depth: DepthOf = (_, lock) => (lock?.startTs === startTs ? 'none' : 'txn')
-    await this.#rows.observe(request.commitTs) // Whoever starts afterwards must see this commit.
+    await this.#rows.observe(request.commitTs) // A transaction that starts afterwards must see this commit.
     const decide = (rows: readonly RowView[]) => {
       if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
       return commitAll(rows, request)

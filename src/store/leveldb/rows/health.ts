@@ -48,7 +48,7 @@ export class Health {
   #restoring: RestoreProgress | undefined
   #reopening: Promise<void> | undefined
   #reopenings = 0
-  /** Whoever opens the directory next settles what a write leaves in doubt from here on. */
+  /** From here on a failed write does not reopen the database: the next opening of the directory settles it. */
   #isClosing = false
 
   /**
@@ -170,8 +170,8 @@ export class Health {
   }
 
   /**
-   * After a failed write nobody knows whether it is on disk, and LevelDB's log may end in half a record: opening the
-   * database again settles both, and what memory has of it is read anew. Never rejects. Where there is no
+   * A failed write may be on disk or not, and LevelDB's log may end in half a record. Opening the database again settles
+   * both, and memory is read anew from it. Never rejects. Where there is no
    * room for it, the database stays open for reads; where it fails, closed. The next request after a pause tries again.
    */
   #reopen(): Promise<void> {
@@ -204,7 +204,7 @@ export class Health {
 
   // ---- The end
 
-  /** @param why is told to everybody. */
+  /** @param why the message of every refusal from here on. */
   end(why: string): void {
     this.#state = { name: 'ended', why }
   }

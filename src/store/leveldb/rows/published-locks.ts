@@ -102,7 +102,7 @@ export class PublishedLocks {
     }
   }
 
-  /** Until the database is opened again, whoever has to respect these locks is told that nobody knows. */
+  /** Until the database is opened again, requests that have to respect these locks are refused with `why`. */
   doubt(why: KvError): void {
     for (const { key } of this.#mutations) {
       const entry = this.#memory.locks.get(key)
@@ -113,7 +113,7 @@ export class PublishedLocks {
     }
   }
 
-  /** Whoever waits for the batch looks again. */
+  /** Requests that wait for the batch look again. */
   end(): void {
     this.#resolve()
   }

@@ -105,13 +105,13 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     }
   }
 
-  /** From this turn of the event loop on nobody else gets in, and nothing that is on its way is written later. */
+  /** From this turn of the event loop on all but the restore are refused. Fulfilled when no write is on its way any more. */
   shutOut(restoring: RestoreProgress): Promise<void> {
     this.health.shutOut(restoring)
     return this.group.idle()
   }
 
-  /** The directory is another's, or nobody's: LevelDB must not touch it any more, as it deletes files that it does not know. */
+  /** The server has lost its directory. LevelDB must not touch it any more, because it deletes files that it does not know. */
   async abandon(why: string): Promise<void> {
     this.health.end(why)
     this.waits.close(new KvError('storage_unavailable', why, {}))
@@ -233,7 +233,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       const encoded = inSlices(this.#encode(stored, mutations, beside))
       const ops = encoded instanceof Promise ? await encoded : encoded
       if (validate !== undefined) await validate()
-      // Locks in flight go when the database is opened anew: nobody would have met these.
+      // Locks in flight go when the database is opened again, so readers would not have met these.
       if (reopenings !== this.health.reopenings) throw this.health.refusal()
       this.health.requireRestored()
       isAsked = true
@@ -252,7 +252,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     }
   }
 
-  /** Under the latches and the published locks: nobody else looks at these keys' recent writes meanwhile. */
+  /** Needs the latches and the published locks, which keep other requests from the recent writes of these keys. */
   *#encode(
     stored: readonly Mutation[],
     mutations: readonly Mutation[],
