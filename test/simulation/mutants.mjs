@@ -1,10 +1,11 @@
 /**
  * Deliberate defects, and how many seeds of the simulation it takes to find each: shows that it bites.
  *
- *   npm run sim:mutants -- [--seeds N] [--steps N] [--jobs N] [--only REGEXP]
+ *   npm run sim:mutants -- [--seeds N] [--steps N] [--jobs N] [--only REGEXP] [--texts]
  *
  * Each is one replacement in the compiled source, which has to be there exactly once. Exits 1 when one is not found
- * within --seeds that is not expected to survive.
+ * within --seeds that is not expected to survive. With --texts nothing runs but the search for the texts, which a rename
+ * breaks.
  */
 import { execFile } from 'node:child_process'
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -263,6 +264,7 @@ const { values } = parseArgs({
     steps: { type: 'string', default: '2000' },
     jobs: { type: 'string', default: String(availableParallelism()) },
     only: { type: 'string', default: '' },
+    texts: { type: 'boolean', default: false },
   },
 })
 
@@ -280,14 +282,18 @@ function firstFailure(directory) {
 }
 
 /** A compiled copy with one defect. */
-function mutate(directory, [what, file, text, replacement]) {
+function mutate(directory, [, file, text, replacement]) {
   rmSync(directory, { recursive: true, force: true })
   for (const part of ['src', 'test']) cpSync(`${build}${part}`, `${directory}${part}`, { recursive: true })
   const path = `${directory}src/${file}.js`
-  const parts = readFileSync(path, 'utf8').split(text)
-  if (parts.length !== 2) throw new Error(`${file}: ${parts.length - 1} places for "${what}"`)
-  writeFileSync(path, parts.join(replacement))
+  writeFileSync(path, readFileSync(path, 'utf8').split(text).join(replacement))
 }
+
+for (const [what, file, text] of MUTANTS) {
+  const places = readFileSync(`${build}src/${file}.js`, 'utf8').split(text).length - 1
+  if (places !== 1) throw new Error(`${file}: ${places} places for "${what}"`)
+}
+if (values.texts) process.exit()
 
 const wanted = MUTANTS.filter(([what]) => new RegExp(values.only).test(what))
 const rows = []
