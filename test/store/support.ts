@@ -110,12 +110,12 @@ export function testStores(): {
 }
 
 /** Stores in memory that go away after each test: for tests of what stands above stores, and of nothing that one keeps. */
-export function memoryStores(): { open: (options?: MemoryStoreOptions) => Promise<Store> } {
+export function memoryStores(): { open: (options?: MemoryStoreOptions) => Promise<CompleteStore> } {
   const stores: Store[] = []
   afterEach(async () => {
     for (const store of stores.splice(0)) await store.close()
   })
-  const open = async (options?: MemoryStoreOptions): Promise<Store> => {
+  const open = async (options?: MemoryStoreOptions): Promise<CompleteStore> => {
     const store = await openMemoryStore(options)
     stores.push(store)
     return store

@@ -80,7 +80,7 @@ export class RowTable {
     switch (mutation.type) {
       case 'put-lock':
         if (row.lock === undefined) this.#lockCount++
-        row.lock = mutation.lock
+        row.lock = copyOfLock(mutation.lock)
         break
       case 'delete-lock':
         if (row.lock !== undefined) this.#lockCount--
@@ -112,6 +112,12 @@ export function valueOfPut(row: Row | undefined, { shortValue, startTs }: WriteR
   const value = shortValue ?? row?.values.get(startTs)
   if (value === undefined) throw new Error(`the value written at ${startTs} is missing`)
   return value
+}
+
+function copyOfLock(lock: Lock): Lock {
+  const { primary, shortValue, secondaries } = lock
+  const copies = { primary: copyOf(primary), secondaries: secondaries.map(copyOf) }
+  return { ...lock, ...copies, shortValue: shortValue && copyOf(shortValue) }
 }
 
 /** The bytes of a request are a part of its body, which must not be kept for them. */

@@ -153,6 +153,13 @@ export function pessimisticCases({ open, test, needing }: Contract): void {
     expect((await store.scanLock({ maxTs: 100 })).locks.map(({ startTs }) => startTs)).toEqual([20])
   })
 
+  test('a lock that delete_range removes is free for those who wait', async () => {
+    await acquire(10, ['a'])
+    const next = await waiting(20, 'a')
+    await store.deleteRange({ start: utf8('a'), end: utf8('b') })
+    await next.promise
+  })
+
   test('a wait ends when its signal does', async () => {
     await acquire(10, ['a'])
     const abort = new AbortController()

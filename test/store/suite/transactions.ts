@@ -56,6 +56,16 @@ export function transactionCases({ open, test, needing }: Contract): void {
     expect(await codeOf(store.rollback({ keys: [utf8('a')], startTs: 10 }))).toBe('already_committed')
   })
 
+  test('a rollback at the commit_ts of another transaction is a flag on its record', async () => {
+    await write(store, 5, 10, [put('a', '1')])
+    await store.cleanup({ key: utf8('a'), startTs: 10, currentTs: 0 })
+    expect((await store.mvccGetByKey({ key: utf8('a') })).writes).toMatchObject([
+      { type: 'put', startTs: 5, commitTs: 10, overlappedRollback: true },
+    ])
+    expect(await codeOf(store.prewrite(prewriteOf(10, [put('a')])))).toBe('write_conflict')
+    expect(await read(store, 'a')).toBe('1')
+  })
+
   test('a failed prewrite writes nothing, of no key', async () => {
     await write(store, 5, 20, [put('b', 'old')])
     const failure = await failureOf(store.prewrite(prewriteOf(10, [put('a', LONG), put('b'), put('c')])))

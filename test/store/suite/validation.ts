@@ -87,6 +87,19 @@ export function validationCases({ open, test, needing }: Contract): void {
     expect(onePcCommitTs).toBeGreaterThan(commitTs)
   })
 
+  needing('onePhaseCommit')('a read beside a 1PC commit that validates shows the same again', async () => {
+    for (let turns = 0; turns < 30; turns++) {
+      const key = `k${turns}`
+      const [startTs, ts] = [await store.tso(1), await store.tso(1)]
+      const reads = { keys: [utf8('other')], ranges: [] }
+      const writing = store.prewrite(prewriteOf(startTs, [put(key, 'new')], { tryOnePc: true, reads }))
+      for (let i = 0; i < turns; i++) await Promise.resolve()
+      const seen = await read(store, key, ts)
+      await writing
+      expect(await read(store, key, ts)).toBe(seen)
+    }
+  })
+
   needing('onePhaseCommit')(
     '1PC validates what its transaction read, and writes nothing where that has changed',
     async () => {
