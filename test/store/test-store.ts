@@ -1,4 +1,4 @@
-import { beforeEach, TestRunner } from 'vitest'
+import { TestRunner } from 'vitest'
 import { type LevelDbStoreOptions, openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import { openMemoryStore } from '../../src/store/memory/memory-store.js'
 import type { CompleteStore } from '../../src/store/store.js'
@@ -37,9 +37,4 @@ export async function reopenTestStore(directory: string, options: TestStoreOptio
 /** Skips the running test where another store than LevelDB was chosen. @param reason what the test needs of LevelDB. */
 export function skipOthers(reason: string): void {
   if (TEST_STORE !== 'leveldb') TestRunner.getCurrentTest()?.context.skip(`only on LevelDB: ${reason}`)
-}
-
-/** The same for all tests of a file, or of a `describe`. */
-export function onlyOnLevelDb(reason: string): void {
-  beforeEach(() => skipOthers(reason))
 }
