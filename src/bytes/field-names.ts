@@ -1,4 +1,4 @@
-/** Fields are snake_case on the wire and camelCase in TypeScript. Names come from the code, so the maps stay small. */
+// Fields are snake_case on the wire and camelCase in TypeScript. All names come from the code, so the maps stay small.
 const snakeNames = new Map<string, string>()
 const camelNames = new Map<string, string>()
 

@@ -2,9 +2,10 @@ let lastKey: Uint8Array | undefined
 let lastText = ''
 
 /**
- * A key as a Map key: one character a byte, so string order is byte order. Works without Buffer, in browsers. Keys don't
- * change. The last one is remembered, because a request asks many tables about one key, and each new string would have
- * to be hashed again.
+ * A key as a Map key: one character per byte, so string order is byte order. Works in browsers, which lack Buffer.
+ *
+ * The last key is cached by identity, so keys must not be modified. A request asks many tables about one key, and the
+ * same string need not be hashed again.
  */
 export function keyText(key: Uint8Array): string {
   if (key === lastKey) return lastText
@@ -22,7 +23,7 @@ function charByByte(key: Uint8Array): string {
   return text
 }
 
-/** The same bytes with Buffer's methods; no copy. Not for browsers. */
+/** The same memory as a Buffer, without a copy. Not for browsers. */
 export function asBuffer(bytes: Uint8Array): Buffer {
   return Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }

@@ -1,8 +1,8 @@
 const CHUNK_MAX = 256
 
 /**
- * A sorted set of strings: chunks of at most 256, each sorted, in order. Adding and removing cost one binary search
- * over the chunks, one inside a chunk, and a splice; an iteration starts with the same two searches.
+ * A sorted set of strings, kept as a sorted list of sorted chunks. Adding and removing cost one binary search over the
+ * chunks, one inside a chunk, and a splice. An iteration starts with the same two searches.
  */
 export class OrderedKeys {
   #chunks: string[][] = []
@@ -34,7 +34,7 @@ export class OrderedKeys {
     this.#chunks = []
   }
 
-  /** The keys in `[start, end)`, ascending or descending. */
+  /** The keys in `[start, end)`; descending when `reverse`. */
   *range(start: string | undefined, end: string | undefined, reverse: boolean): Generator<string> {
     if (this.#chunks.length === 0) return
     if (reverse) {
@@ -62,7 +62,7 @@ export class OrderedKeys {
     }
   }
 
-  /** The chunk that holds `key` or would: the last that starts at or before it, else the first. */
+  /** Index of the chunk that `key` belongs to: the last chunk that starts at or before it, else the first chunk. */
   #chunkOf(key: string): number {
     let low = 0
     let high = this.#chunks.length

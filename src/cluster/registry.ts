@@ -1,25 +1,25 @@
 import type { Timestamp } from '../timestamp.js'
 
-/** What a server tells the others that serve the same store. */
+/** State of one server, published to the other servers of the same store. */
 export interface ServerState {
   readonly url: string
-  /** Of its snapshots that must stay readable: open transactions, pins, streams. */
+  /** The oldest snapshot that must stay readable for this server's transactions, pins and streams. */
   readonly oldest: Timestamp
 }
 
 /** The servers of one store. */
 export interface Registry {
-  /** False: this process has the store to itself. */
+  /** False when this process has the store to itself. */
   readonly isShared: boolean
   publish(state: ServerState): Promise<void>
-  /** The oldest snapshot that another server still reads; `TIMESTAMP_MAX` where there is none. */
+  /** The oldest snapshot that another server still reads; `TIMESTAMP_MAX` when there is none. */
   oldest(): Promise<Timestamp>
-  /** Of the server whose transactions have this id in their names; undefined: it is gone. */
+  /** URL of the server that has this id in the names of its transactions; undefined when that server is gone. */
   urlOf(id: string): Promise<string | undefined>
   /**
-   * Runs `body` in one server at a time.
-   * @param body its signal is aborted when this server is taken for dead, and another one may begin.
-   * @returns undefined: another server runs it.
+   * Runs `body` on at most one server at a time.
+   * @param body its signal is aborted when the other servers consider this one dead and may start the job themselves.
+   * @returns undefined when another server runs the job.
    */
   lead<T>(job: 'gc', body: (signal: AbortSignal) => Promise<T>): Promise<T | undefined>
 }

@@ -1,7 +1,7 @@
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import type { Registry } from './registry.js'
 
-/** Of a store that one process has to itself: it leads, always. */
+/** The registry of a process that has its store to itself. */
 export class SingleServer implements Registry {
   readonly isShared = false
   readonly #never = new AbortController().signal

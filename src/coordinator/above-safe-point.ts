@@ -1,12 +1,11 @@
 import { isKvError, KvError } from '../errors/kv-error.js'
 
-/** Timestamps that one call takes for itself while collections pass them before it has read. */
 const TRIES_MAX = 10
 
 /**
- * Runs what takes a timestamp of its own. Where a collection passes that timestamp before it is used, nobody has seen it
- * yet, so another one does as well.
- * @throws KvError `overloaded` when collections pass one after another; else what `attempt` throws.
+ * Runs a call that takes its own timestamp. A collection may raise the safe point above that timestamp before the call
+ * reads. No caller has seen the timestamp by then, so the call runs again with a newer one.
+ * @throws KvError `overloaded` when this happens ten times in a row; else the error of `attempt`.
  */
 export async function aboveSafePoint<T>(attempt: () => T | Promise<T>): Promise<T> {
   for (let tries = 1; ; tries++) {
@@ -18,7 +17,10 @@ export async function aboveSafePoint<T>(attempt: () => T | Promise<T>): Promise<
   }
 }
 
-/** Returns where the same may be tried again at another timestamp. @throws KvError `overloaded`; `error` if it is another. */
+/**
+ * Returns if the call may be tried again at a newer timestamp.
+ * @throws KvError `overloaded` after too many tries; `error` itself unless it is `ts_below_safe_point`.
+ */
 export function requirePassed(error: unknown, tries: number): void {
   if (!isKvError(error, 'ts_below_safe_point')) throw error
   if (tries >= TRIES_MAX)

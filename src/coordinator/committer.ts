@@ -14,73 +14,74 @@ import { isUncertain } from './uncertain.js'
 import { Undetermined } from './undetermined.js'
 
 export interface CommitOptions {
-  /** Keys and values of one prewrite. TiKV's `TxnCommitBatchSize`. */
+  /** Bytes of keys and values per prewrite. TiKV's `TxnCommitBatchSize`. */
   readonly batchBytes: number
-  /** One phase where one prewrite has all mutations. False: two. */
+  /** Use 1PC when all mutations fit into one prewrite. */
   readonly onePhase: boolean
-  /** Async commit up to this many keys; 0: never. */
+  /** Most keys of a transaction that uses async commit; 0 turns it off. */
   readonly asyncCommitKeysMax: number
-  /** Tries of a request whose answer was lost, before asking what became of the transaction. */
+  /** Tries of a request whose answer is lost. After the last one the resolver is asked for the outcome. */
   readonly triesMax: number
-  /** A request that was answered is over: no copy of it arrives later, as one may on a network. */
+  /** No copy of an answered request can arrive later. On a network one can. */
   readonly isInProcess: boolean
-  /** How long locks are kept alive from the transaction's start on. client-go `MaxTxnTTL`. */
+  /** Heartbeats stop at this age of the transaction. client-go `MaxTxnTTL`. */
   readonly heartbeatMaxMs: number
 }
 
-/** What a transaction needs of its home. */
+/** Services that a transaction needs from the coordinator that runs it. */
 export interface TransactionHome {
   readonly api: PercolatorApi
   readonly resolver: Resolver
   readonly commitOptions: CommitOptions
-  /** Takes work that nobody waits for. */
+  /** Runs work that no caller waits for. Its failures are ignored. */
   readonly inBackground: (work: Promise<unknown>) => void
 }
 
-/** What a transaction comes to when it commits. */
 export interface CommitPlan {
   readonly startTs: Timestamp
   /** `performance.now()` at the transaction's start. */
   readonly startedAt: number
-  /** Its key is among the mutations. */
+  /** Must be the key of one of the mutations. */
   readonly primary: Uint8Array
   readonly mutations: readonly PrewriteMutation[]
-  /** Pessimistic: every mutation's key is locked, at or below this. */
+  /** Pessimistic: the highest for_update_ts of its locks. Every mutation's key is locked. */
   readonly forUpdateTs: Timestamp | undefined
-  /** Pessimistic: what each key's lock was granted at. */
+  /** Pessimistic: the for_update_ts at which a key's lock was granted. */
   readonly grantedAt: ((key: Uint8Array) => Timestamp) | undefined
-  /** Serializable: what else was read. */
+  /** Serializable: the reads that the prewrites do not check. */
   readonly reads: ReadSet | undefined
-  /** No earlier commit of it can have been tried: whatever stands at `startTs` is another's. See `PrewriteRequest`. */
+  /** No earlier commit can have been tried, so any record at `startTs` belongs to another transaction. */
   readonly isFirst: boolean
   readonly lockWaitMs: number
-  /** Heard until the transaction may have committed. */
+  /** Obeyed only until the transaction may have committed. */
   readonly signal: AbortSignal | undefined
 }
 
-/** Both in client-go: `config.AsyncCommit.TotalKeySizeLimit`, and its rate limiter's order of magnitude. */
+/** client-go's `config.AsyncCommit.TotalKeySizeLimit`. */
 const ASYNC_COMMIT_KEY_BYTES_MAX = 4096
+/** The order of magnitude of client-go's rate limiter. */
 const PARALLEL_MAX = 16
 
 type Kind = 'one_pc' | 'async' | 'two_pc'
 
 /**
- * Two-phase commit, or less: one phase when all mutations fit into one request, async commit for a small transaction.
+ * Commits one transaction: by 1PC when all mutations fit into one request, by async commit when it is small, and in two
+ * phases otherwise.
  *
- * Its promise to the caller: fulfilled with the commit_ts when the transaction committed; rejected with `Undetermined` when
- * nobody knows; rejected with anything else when it did not commit and never will.
+ * `run` is fulfilled with the commit_ts when the transaction committed. It rejects with `Undetermined` when the outcome
+ * is unknown. It rejects with any other error when the transaction did not commit and never will.
  * @see The paper, section 2.2; TiKV client-go `txnkv/transaction/2pc.go`.
  */
 export class Committer {
-  /** An answer was lost of a request that may have decided the transaction. */
+  /** The answer to a request that may have decided the transaction was lost. */
   #isUncertain = false
-  /** Locks may stand that nobody but this transaction knows of. */
+  /** The transaction may have left locks that a rollback has to remove. */
   #mayHoldLocks: boolean
 
   constructor(
     readonly home: TransactionHome,
     readonly plan: CommitPlan,
-    /** In place of the api's, for a home that does more in the same request. */
+    /** Replaces the api's `prewrite`, so that a server can write more in the same request. */
     readonly prewrite: PercolatorApi['prewrite'] = (request) => home.api.prewrite(request),
   ) {
     this.#mayHoldLocks = plan.forUpdateTs !== undefined
@@ -91,7 +92,7 @@ export class Committer {
     return this.plan.isFirst && onePhase && isInProcess ? this.#runAtOnce() : this.#runInPhases()
   }
 
-  /** One request, tried once: each write of a server's own client comes this way, so it does no more than it must. */
+  /** One request, tried once. The hot path: the server runs every REST write through it. */
   async #runAtOnce(): Promise<Timestamp> {
     const { startTs, primary, mutations, reads } = this.plan
     try {
@@ -122,7 +123,7 @@ export class Committer {
     try {
       if (batches.length > 1) {
         this.#mayHoldLocks = true
-        // A pessimistic transaction has one already.
+        // The locks of a pessimistic transaction have their own heartbeat already.
         if (this.plan.forUpdateTs === undefined)
           heartbeat = new Heartbeat(
             this.home.api,
@@ -148,7 +149,7 @@ export class Committer {
     }
   }
 
-  /** The first holds the primary. */
+  /** The first batch contains the primary. */
   #batches(): PrewriteMutation[][] {
     const { mutations, primary } = this.plan
     const primaryText = keyText(primary)
@@ -172,7 +173,7 @@ export class Committer {
     if (batches.length === 1 && this.home.commitOptions.onePhase) return 'one_pc'
     const { mutations, reads } = this.plan
     const keyBytes = mutations.reduce((sum, { key }) => sum + key.length, 0)
-    // Async commit decides by prewriting alone: nothing is left to validate between that and the commit.
+    // Under async commit the prewrites alone decide, so reads could not be validated between prewrite and commit.
     const isSmall =
       mutations.length <= this.home.commitOptions.asyncCommitKeysMax && keyBytes <= ASYNC_COMMIT_KEY_BYTES_MAX
     return isSmall && reads === undefined ? 'async' : 'two_pc'
@@ -195,7 +196,7 @@ export class Committer {
       ...(kind === 'one_pc' ? { tryOnePc: true, reads } : {}),
       ...(kind === 'async' ? { useAsyncCommit: true } : {}),
     }
-    let isStopped = false // One batch failed: the others need not go on.
+    let isStopped = false // After one batch has failed the others need not start.
     const tried = new Set<readonly PrewriteMutation[]>()
     const tryBatch = async (batch: readonly PrewriteMutation[], index: number): Promise<PrewriteAnswer> => {
       if (isStopped) return {}
@@ -218,7 +219,7 @@ export class Committer {
           })
         })
       } catch (error) {
-        // What was refused now may be granted to a copy of the request that is still on its way.
+        // A copy of the request that is still on the network may be granted although this one was refused.
         if (kind !== 'two_pc' && !this.home.commitOptions.isInProcess && mayChange(error)) this.#isUncertain = true
         throw error
       }
@@ -235,7 +236,10 @@ export class Committer {
     return allOf(batches, prewriteBatch)
   }
 
-  /** @param decides the request may commit the transaction: losing its answer for good leaves that open. */
+  /**
+   * Repeats a call whose answer is lost.
+   * @param decides the call may commit the transaction, so a lost answer leaves the outcome open.
+   */
   async #surviving<T>(decides: boolean, call: () => Promise<T>): Promise<T> {
     const backoff = new Backoff()
     for (let triesLeft = this.home.commitOptions.triesMax - 1; ; triesLeft--) {
@@ -268,14 +272,16 @@ export class Committer {
         this.home.inBackground(this.#commitRest(batches.slice(1), committed.commitTs))
         return committed.commitTs
       } catch (error) {
-        // A reader went by and raised the lock's min_commit_ts; one that read in the future raised it above the clock.
+        // A reader has raised the lock's min_commit_ts; a read in the future raises it above the clock.
         if (!isKvError(error, 'commit_ts_expired')) throw error
         if (tries > 0) await backoff.wait(Number.POSITIVE_INFINITY, signal)
       }
     }
   }
 
-  /** The transaction is committed; whoever meets a key that this leaves out finds out from the primary. */
+  /**
+   * The transaction is committed already. If this fails, readers of the other keys resolve the locks at the primary.
+   */
   async #commitRest(batches: readonly (readonly PrewriteMutation[])[], commitTs: Timestamp): Promise<void> {
     const { startTs, primary } = this.plan
     const commit = (keys: Uint8Array[]): Promise<unknown> =>
@@ -286,15 +292,15 @@ export class Committer {
   // ---- Failure
 
   /**
-   * For a commit that was undetermined: finds out, and ends the transaction one way or the other.
-   * @throws Undetermined; KvError `write_conflict` (`self_rolled_back`) when it is rolled back, then or before.
+   * Finds out the outcome of an undetermined commit; if there is none yet, rolls the transaction back.
+   * @throws Undetermined; KvError `write_conflict` (`self_rolled_back`) when the transaction is rolled back.
    */
-  async learn(): Promise<Timestamp> {
+  async learnOutcome(): Promise<Timestamp> {
     this.#isUncertain = true
     return this.#failed(new Undetermined(this.plan.startTs, undefined), this.#batches())
   }
 
-  /** Finds out whether the transaction failed, if that is open, and cleans up after it. */
+  /** Finds out the outcome if it is uncertain, and cleans up after a failed transaction. */
   async #failed(error: unknown, batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
     if (this.#isUncertain) {
       const commitTs = await this.#end(error)
@@ -325,7 +331,10 @@ export class Committer {
     return writeConflict(primary, this.plan, itself, 'self_rolled_back', detail, { cause })
   }
 
-  /** The primary first: its record ends the transaction, and a token of prefixes may not end the other locks before it. */
+  /**
+   * The primary goes first: its record ends the transaction. A token limited to prefixes is not allowed to end the
+   * other locks before that.
+   */
   async #rollBack([first = [], ...others]: readonly (readonly PrewriteMutation[])[]): Promise<void> {
     const { startTs } = this.plan
     const rollBack = (batch: readonly PrewriteMutation[]): Promise<void> =>
@@ -338,7 +347,7 @@ export class Committer {
   }
 }
 
-/** Async commit: the highest of all keys; undefined where one fell back to two-phase commit. */
+/** The commit_ts of async commit: the highest of all keys. undefined when a key fell back to two-phase commit. */
 function commitTsOf(answers: readonly PrewriteAnswer[]): Timestamp | undefined {
   let commitTs = 0
   for (const { minCommitTs } of answers) {
@@ -348,7 +357,7 @@ function commitTsOf(answers: readonly PrewriteAnswer[]): Timestamp | undefined {
   return commitTs
 }
 
-/** Some at a time; waits for all of them before it throws the first failure. */
+/** Runs up to `PARALLEL_MAX` at once. Throws the first failure, but only after all others have ended. */
 async function allOf<T, R>(items: readonly T[], body: (item: T, index: number) => Promise<R>): Promise<R[]> {
   const results: R[] = []
   let next = 0
@@ -369,7 +378,7 @@ async function allOf<T, R>(items: readonly T[], body: (item: T, index: number) =
   return results
 }
 
-/** A refusal that need not last: locks go, and what was written after the start stays so. */
+/** Whether a later copy of the refused request may succeed. Locks go away; a committed conflict never does. */
 function mayChange(error: unknown): boolean {
   if (isKvError(error, 'write_conflict')) return error.fields.conflictCommitTs === 0
   return isKvError(error, 'key_locked') || isKvError(error, 'pessimistic_lock_not_found')

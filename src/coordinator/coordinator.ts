@@ -17,8 +17,8 @@ export const COMMIT_OPTIONS_DEFAULT: CommitOptions = {
 }
 
 /**
- * The Percolator client: begins transactions on a server that it reaches through `PercolatorApi`, in process or over
- * HTTP, and keeps what they share: the lock resolver, and work that goes on after a commit was answered.
+ * The Percolator client: begins transactions over `PercolatorApi`, in process or over HTTP. Its transactions share one
+ * lock resolver and the work that goes on after a commit was answered.
  */
 export class Coordinator implements TransactionHome {
   readonly resolver: LockResolver
@@ -39,13 +39,13 @@ export class Coordinator implements TransactionHome {
     return new SnapshotReader(withSignal(this.api, options.signal), this.resolver, ts, options)
   }
 
-  /** Failures are nobody's: locks that stay behind are resolved by whoever meets them. */
+  /** Failures are ignored: the next reader or writer of a key resolves a lock that is left behind. */
   readonly inBackground = (work: Promise<unknown>): void => {
     const done = work.catch(() => {}).finally(() => this.#background.delete(done))
     this.#background.add(done)
   }
 
-  /** Fulfilled when nothing goes on in the background. */
+  /** Fulfilled when no background work is running. */
   async idle(): Promise<void> {
     while (this.#background.size > 0) await Promise.all(this.#background)
   }

@@ -2,7 +2,7 @@ import type { PercolatorApi } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import { MANAGED_LOCK_TTL_MS } from './lock-ttl.js'
 
-/** client-go beats at half the TTL too. */
+/** Half the TTL, as in client-go. */
 const BEAT_MS = MANAGED_LOCK_TTL_MS / 2
 
 /** Keeps a transaction's primary lock alive until `stop`. */
@@ -11,7 +11,8 @@ export class Heartbeat {
 
   /**
    * @param startedAt `performance.now()` at the transaction's start.
-   * @param ageMaxMs when it gives up: a program that forgot its transaction must not hold its locks for ever.
+   * @param ageMaxMs the age of the transaction at which heartbeats stop. A program that forgets a transaction must not
+   *   keep its locks for ever.
    */
   constructor(
     api: Pick<PercolatorApi, 'txnHeartBeat'>,
@@ -22,10 +23,10 @@ export class Heartbeat {
     this.#timer = setInterval(() => {
       const ageMs = Math.ceil(performance.now() - startedAt)
       if (ageMs > ageMaxMs) return this.stop()
-      // What fails may work at the next beat: the primary may not be locked yet.
+      // A failure is ignored: the primary may not be locked yet, and the next beat may succeed.
       api.txnHeartBeat({ primary, startTs, adviseLockTtl: ageMs + MANAGED_LOCK_TTL_MS }).catch(() => {})
     }, BEAT_MS)
-    // A program that ends need not wait for it. (Browsers have plain numbers for timers.)
+    // The timer must not keep a Node process alive. In browsers timers are numbers.
     if (typeof this.#timer === 'object') this.#timer.unref()
   }
 

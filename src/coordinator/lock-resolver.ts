@@ -12,22 +12,20 @@ type ResolverApi = Pick<
   'now' | 'get' | 'checkTxnStatus' | 'checkSecondaryLocks' | 'resolveLock' | 'pessimisticRollback'
 >
 
-/** What coordinating a transaction needs of a `LockResolver`. */
 export type Resolver = Pick<LockResolver, 'resolving' | 'resolve' | 'end'>
 
-/** What a lock says of its transaction. */
 type TxnOfLock = Pick<LockInfo, 'primary' | 'startTs' | 'ttl' | 'type'>
 
-/** Decided transactions that are remembered. client-go's `ResolvedCacheSize`. */
+/** client-go's `ResolvedCacheSize`. */
 const DECIDED_MAX = 2048
 
 /**
- * Brings the transactions of locks to the end that their primaries say: forward, back, or waits while they live.
+ * Ends the transactions of locks as their primaries decide: commits them, rolls them back, or waits while they live.
  * @see TiKV client-go `txnkv/txnlock/lock_resolver.go`; the paper, section 2.2 ("cleanup").
  */
 export class LockResolver {
   readonly #api: ResolverApi
-  /** commit_ts, 0 when rolled back; the longest known go first. */
+  /** The commit_ts of decided transactions, 0 when rolled back. The oldest entry is dropped first. */
   readonly #decided = new Map<string, Timestamp>()
 
   constructor(api: ResolverApi) {
@@ -35,9 +33,10 @@ export class LockResolver {
   }
 
   /**
-   * Runs `body`, and where it meets locks resolves them first, or waits with back-off while their transactions live.
-   * @param waitMs how long to go on; `body` is tried at least once, and once more after locks were resolved.
-   * @throws whatever `body` throws; its `key_locked` only once `waitMs` has passed.
+   * Runs `body` until it meets no lock. In between, resolves the locks that it met, or waits with back-off while their
+   * transactions are alive.
+   * @param waitMs time limit. `body` runs at least once, and once more after locks were resolved.
+   * @throws the error of `body`; its `key_locked` only after `waitMs`.
    */
   async resolving<T>(waitMs: number, body: () => T | Promise<T>, late?: LateSignal): Promise<T> {
     const deadline = performance.now() + waitMs
@@ -60,12 +59,11 @@ export class LockResolver {
   }
 
   /**
-   * Tries to bring the transactions of these locks to an end.
-   * @param currentTs what their TTLs are compared with; `TIMESTAMP_MAX` ends them whatever their age.
-   * @returns true when every lock is gone: whoever met them can go on at once.
+   * Tries to end the transactions of these locks.
+   * @param currentTs TTLs are compared with it; `TIMESTAMP_MAX` ends transactions of any age.
+   * @returns true when every lock is gone, so that the caller can go on at once.
    */
   async resolve(locks: readonly LockInfo[], currentTs: Timestamp): Promise<boolean> {
-    /** Transactions of these locks that live. */
     const living = new Set<string>()
     let areAllGone = true
     for (const lock of locks) {
@@ -86,9 +84,10 @@ export class LockResolver {
   }
 
   /**
-   * Ends a transaction now, for its own coordinator, who lost track of it.
-   * @returns its commit_ts; 0 when it is rolled back, then or before.
-   * @throws KvError `ts_below_safe_point` when that can't be told from a commit whose record was collected since.
+   * Ends a transaction whatever its TTL. Only for its own coordinator, when the answer to its commit was lost.
+   * @returns its commit_ts; 0 when it is rolled back.
+   * @throws KvError `ts_below_safe_point` when a commit record may have been collected, so that a rollback is not
+   *   certain.
    */
   async end(primary: Uint8Array, startTs: Timestamp): Promise<Timestamp> {
     const commitTs = await this.#decide({ primary, startTs, ttl: 0, type: 'put' }, TIMESTAMP_MAX)
@@ -97,7 +96,9 @@ export class LockResolver {
     return commitTs
   }
 
-  /** A read at the start is admitted while nothing from there on can have been collected; what it says is all one. */
+  /**
+   * The store admits a read at `startTs` only if no later record can have been collected. The value read is ignored.
+   */
   async #requireNotCollected(primary: Uint8Array, startTs: Timestamp): Promise<void> {
     try {
       await this.#api.get({ key: primary, ts: startTs })
@@ -106,21 +107,21 @@ export class LockResolver {
     }
   }
 
-  /** The commit_ts of a lock's transaction; 0 when it is rolled back; undefined while it lives. */
+  /** The commit_ts of a lock's transaction; 0 when it is rolled back; undefined while it is alive. */
   async #decide(lock: TxnOfLock, currentTs: Timestamp): Promise<Timestamp | undefined> {
     const txn = txnText(lock)
     const known = this.#decided.get(txn)
     if (known !== undefined) return known
     const status = await this.#check(lock, currentTs)
     if (status === undefined) return undefined
-    // A pessimistic lock that goes says nothing of its transaction: that may go on and lock again.
+    // The end of a pessimistic lock does not end its transaction, which may go on and lock again: not remembered.
     if (status.action === 'ttl_expire_pessimistic_rollback' || status.action === 'lock_not_exist_do_nothing') return 0
     const commitTs = status.status === 'locked' ? await this.#decideLocked(status, currentTs) : status.commitTs
     if (commitTs !== undefined) this.#remember(txn, commitTs)
     return commitTs
   }
 
-  /** undefined: it cannot be known yet. There is no trace of the transaction, and it may only be late, say. */
+  /** undefined when the state cannot be known yet, for example because the primary's prewrite may only be late. */
   async #check(lock: TxnOfLock, currentTs: Timestamp, forceSyncCommit = false): Promise<TxnStatus | undefined> {
     if (isHidden(lock.primary)) return undefined
     try {
@@ -129,16 +130,16 @@ export class LockResolver {
         lockTs: lock.startTs,
         callerStartTs: 0,
         currentTs,
-        // Before the TTL is over a missing primary may only be late.
+        // Until the TTL is over, the prewrite of a missing primary may only be late.
         rollbackIfNotExist: hasExpired(lock, currentTs),
         resolvingPessimisticLock: lock.type === 'pessimistic',
         forceSyncCommit,
         verifyIsPrimary: true,
       })
     } catch (error) {
-      // A token that may not ask, or not about this primary: others will end the transaction.
+      // The caller's token does not permit this call or this primary. Other clients will end the transaction.
       if (isKvError(error, 'forbidden')) return undefined
-      // A lock that was seen before its transaction chose another primary: it has gone, or names the right one by now.
+      // The lock was read before its transaction chose another primary. By now it is gone or names the right primary.
       if (isKvError(error, 'txn_not_found') || isKvError(error, 'primary_mismatch')) return undefined
       throw error
     }
@@ -154,9 +155,9 @@ export class LockResolver {
   }
 
   /**
-   * An async-commit transaction is committed once all its keys are prewritten, at the highest min_commit_ts of them;
-   * one that is missing can't come any more, once asked for. The primary is brought to its end first, so that everybody
-   * who asks later hears the same.
+   * An async-commit transaction is committed at the highest min_commit_ts once all its keys are prewritten. Asking for
+   * a missing key writes a Rollback record, so its prewrite cannot land later. The primary is ended first, so that
+   * every later question gets the same answer.
    */
   async #decideAsyncCommit(primary: LockInfo): Promise<Timestamp | 'fallen_back' | 'changed'> {
     let commitTs = primary.minCommitTs
@@ -170,7 +171,7 @@ export class LockResolver {
     return (await this.#endPrimary(primary, commitTs)) ? commitTs : 'changed'
   }
 
-  /** @returns false when its lock is not what it was: somebody ended or pushed it, and may have come to another end. */
+  /** @returns false when the lock has changed: another client ended or pushed it, perhaps with another outcome. */
   async #endPrimary({ key, startTs }: LockInfo, commitTs: Timestamp): Promise<boolean> {
     try {
       const { resolved } = await this.#api.resolveLock({ txns: [{ startTs, commitTs }], keys: [key] })
@@ -196,17 +197,18 @@ function hasExpired({ startTs, ttl }: Pick<LockInfo, 'startTs' | 'ttl'>, current
   return isExpired({ startTs, ttlMs: ttl }, currentTs)
 }
 
-/** Whether the server keeps it from this client, whose token does not reach it: others will end the transaction. */
+/**
+ * The server sends keys that the client's token does not permit as empty. Other clients will end such a transaction.
+ */
 function isHidden(key: Uint8Array): boolean {
   return key.length === 0
 }
 
-/** Clients choose start_ts, and some choose one twice: with its primary it is unmistakable. */
+/** Clients choose start_ts, and two of them may choose the same one. The primary makes the name unique. */
 function txnText({ startTs, primary }: Pick<LockInfo, 'startTs' | 'primary'>): string {
   return `${startTs} ${keyText(primary)}`
 }
 
-/** Every lock that a `key_locked` tells of. */
 export function locksOf(error: KvError<'key_locked'>): readonly LockInfo[] {
   if (error.fields.locks !== undefined) return error.fields.locks
   const each = error.errors?.flatMap((entry) => (isKvError(entry, 'key_locked') ? [entry.fields.lock] : []))

@@ -1,15 +1,16 @@
-/** TTLs in milliseconds; client-go `transaction/2pc.go` has the same figures. */
+// The same figures as in client-go `transaction/2pc.go`.
 const TTL_MIN_MS = 3000
 const TTL_MAX_MS = 20_000
 const BYTES_BEFORE_GROWTH = 32 * 1024
 const TTL_MS_PER_ROOT_MIB = 6000
-/** Of a pessimistic lock, and of one that heartbeats keep alive. */
+/** TTL of pessimistic locks, and of locks that heartbeats keep alive. */
 export const MANAGED_LOCK_TTL_MS = 20_000
 
 /**
- * How long the locks of a commit shall live if nobody is heard of their coordinator again: longer for large
- * transactions, and counted from now, though a TTL counts from `start_ts`.
- * @param bytes of keys and values. @param ageMs since `start_ts`.
+ * The TTL of a commit's locks, longer for large transactions. A TTL counts from `start_ts`, so the age of the
+ * transaction is added.
+ * @param bytes of keys and values.
+ * @param ageMs since `start_ts`.
  */
 export function lockTtlMs(bytes: number, ageMs: number): number {
   const grown = bytes < BYTES_BEFORE_GROWTH ? 0 : TTL_MS_PER_ROOT_MIB * Math.sqrt(bytes / 2 ** 20)

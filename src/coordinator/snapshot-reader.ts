@@ -5,7 +5,7 @@ import type { Timestamp } from '../timestamp.js'
 import type { Resolver } from './lock-resolver.js'
 
 export interface ReadOptions {
-  /** How long to wait for the locks of living transactions before `key_locked`. */
+  /** Longest wait for other transactions' locks before `key_locked`. */
   readonly lockWaitMs: number
   readonly signal?: AbortSignal | undefined
 }
@@ -14,11 +14,11 @@ export interface SnapshotScan extends KeyRange {
   readonly limit: number
   readonly reverse?: boolean | undefined
   readonly keyOnly?: boolean | undefined
-  /** In process only: end with the pair that reaches this many bytes of keys and values. */
+  /** In process only: the scan ends with the pair that reaches this many bytes of keys and values. */
   readonly bytesMax?: number | undefined
 }
 
-/** Reads at one timestamp. Locks in the way are resolved, or waited for. */
+/** Reads at one timestamp. Resolves the locks that it meets, or waits for them. */
 export class SnapshotReader {
   constructor(
     readonly api: PercolatorApi,
@@ -32,7 +32,7 @@ export class SnapshotReader {
     return answer.found ? answer : undefined
   }
 
-  /** @param keys each once. @returns the pairs that exist, in no order that counts. */
+  /** @param keys no duplicates. @returns the pairs that exist, in any order. */
   async batchGet(keys: readonly Uint8Array[]): Promise<readonly Pair[]> {
     if (keys.length === 0) return []
     return (await this.#resolving(() => this.api.batchGet({ keys, ts: this.ts }))).pairs

@@ -9,27 +9,27 @@ import type { Resolver } from './lock-resolver.js'
 import { MANAGED_LOCK_TTL_MS } from './lock-ttl.js'
 import { isUncertain } from './uncertain.js'
 
-/** A value as a locking read sees it; `commitTs` where the server tells. */
+/** `commitTs` is present if the server sent it. */
 export interface LockedVersion {
   readonly value: Uint8Array
   readonly commitTs?: Timestamp | undefined
 }
 
-export interface LockWish {
-  /** Milliseconds, in all. */
+export interface LockOptions {
+  /** Longest wait in total. */
   readonly lockWaitMs: number
   readonly returnValues?: boolean
-  /** Ends the wait, as the owner's does. */
+  /** Ends the wait; so does the owner's signal. */
   readonly signal?: LateSignal | undefined
 }
 
 interface LockedKey {
   readonly key: Uint8Array
-  /** False while no answer says so: it may be. */
+  /** False until an answer confirms the lock; the server may hold it anyway. */
   readonly isHeld: boolean
-  /** The lock stands there, or below. */
+  /** The lock's for_update_ts is at or below it. */
   readonly grantedAt: Timestamp
-  /** Whether it was read: then that is what it is, also where it is absent. */
+  /** The key was read: `version` is its version, and undefined means that the key is absent. */
   readonly isRead: boolean
   readonly version: LockedVersion | undefined
 }
@@ -37,7 +37,7 @@ interface LockedKey {
 const NOT_HELD = { isHeld: false, grantedAt: 0, isRead: false, version: undefined } as const
 
 export interface LockOwner {
-  /** Bound to the transaction's signal, for what may be broken off at any time. */
+  /** `api` bound to the transaction's signal. Only for calls that may be interrupted at any time. */
   readonly waiting: PercolatorApi
   readonly api: PercolatorApi
   readonly resolver: Resolver
@@ -48,17 +48,17 @@ export interface LockOwner {
   readonly signal: AbortSignal | undefined
 }
 
-/** A wait on the server is cut into pieces: between them, the lock of a dead client is resolved. */
+/** A wait on the server is cut into slices. Between two slices the lock of a dead client can be resolved. */
 const WAIT_SLICE_MS = 1000
 
-/** The pessimistic locks of one transaction: taking them one after another, keeping them alive, giving them up. */
+/** The pessimistic locks of one transaction. */
 export class TransactionLocks {
   readonly #owner: LockOwner
   readonly #locked = new Map<string, LockedKey>()
   #primary: Uint8Array | undefined
   #forUpdateTs: Timestamp
   #heartbeat: Heartbeat | undefined
-  /** The first lock decides the primary. */
+  /** The latest lock request. Locks are taken one after another, because the first one decides the primary. */
   #last: Promise<unknown> = Promise.resolve()
   #isOver = false
 
@@ -67,19 +67,19 @@ export class TransactionLocks {
     this.#forUpdateTs = owner.startTs
   }
 
-  /** The key that was locked first. */
+  /** The first key that was locked. */
   get primary(): Uint8Array | undefined {
     return this.#primary
   }
-  /** Every lock stands at or below it. */
+  /** Upper bound of the for_update_ts of every lock. */
   get forUpdateTs(): Timestamp {
     return this.#forUpdateTs
   }
-  /** Locks that are held, or may be. */
+  /** Number of locks that are held or may be held. */
   get size(): number {
     return this.#locked.size
   }
-  /** Those known to be held. */
+  /** Keys of the locks that are known to be held. */
   get keys(): Uint8Array[] {
     return [...this.#locked.values()].filter(({ isHeld }) => isHeld).map(({ key }) => key)
   }
@@ -88,22 +88,26 @@ export class TransactionLocks {
     return this.#locked.get(keyText(key))?.grantedAt ?? 0
   }
 
-  /** Locks a key at its latest version, and waits for whoever holds it. @returns that version, where it was asked for. */
-  lock(key: Uint8Array, wish: LockWish): Promise<LockedVersion | undefined> {
+  /**
+   * Locks a key at its latest version. Waits while another transaction holds its lock.
+   * @returns that version, if `returnValues` is set.
+   */
+  lock(key: Uint8Array, options: LockOptions): Promise<LockedVersion | undefined> {
     const locked = this.#last.then(async () => {
       const text = keyText(key)
       const held = this.#locked.get(text)
-      if (held?.isHeld && (wish.returnValues !== true || held.isRead)) return held.version
-      return this.#acquire(text, key, wish)
+      if (held?.isHeld && (options.returnValues !== true || held.isRead)) return held.version
+      return this.#acquire(text, key, options)
     })
     this.#last = locked.catch(() => {})
     return locked
   }
 
-  async #acquire(text: string, key: Uint8Array, wish: LockWish): Promise<LockedVersion | undefined> {
+  async #acquire(text: string, key: Uint8Array, options: LockOptions): Promise<LockedVersion | undefined> {
     const { waiting, resolver, startTs, startedAt } = this.#owner
-    const signal = eitherSignal(this.#owner.signal, wish.signal)
-    const deadline = performance.now() + wish.lockWaitMs
+    const { lockWaitMs, returnValues = false } = options
+    const signal = eitherSignal(this.#owner.signal, options.signal)
+    const deadline = performance.now() + lockWaitMs
     const isNew = !this.#locked.has(text)
     if (isNew) this.#locked.set(text, { key, ...NOT_HELD })
     let sliceMs = WAIT_SLICE_MS
@@ -119,7 +123,7 @@ export class TransactionLocks {
           lockTtl: Math.ceil(performance.now() - startedAt) + MANAGED_LOCK_TTL_MS,
           isFirstLock: this.#primary === undefined,
           waitTimeout: left > 0 && !isLastTry ? Math.min(left, sliceMs) : -1,
-          returnValues: wish.returnValues ?? false,
+          returnValues,
           wakeUpMode: 'force_lock',
           signal,
         })
@@ -129,7 +133,7 @@ export class TransactionLocks {
         this.#forUpdateTs = grantedAt
         this.#keepAlive(this.#primary)
         const version = value && { value, commitTs }
-        this.#locked.set(text, { key, isHeld: true, grantedAt, isRead: wish.returnValues ?? false, version })
+        this.#locked.set(text, { key, isHeld: true, grantedAt, isRead: returnValues, version })
         return version
       } catch (error) {
         const isWait = isKvError(error, 'lock_wait_timeout') || isKvError(error, 'key_locked')
@@ -153,26 +157,26 @@ export class TransactionLocks {
   }
 
   #keepAlive(primary: Uint8Array): void {
-    if (this.#isOver) return // Granted after the end: it is released presently.
+    if (this.#isOver) return // The lock was granted after the end, and `release` is about to remove it.
     const { api, startTs, startedAt, heartbeatMaxMs } = this.#owner
     this.#heartbeat ??= new Heartbeat(api, { primary, startTs }, startedAt, heartbeatMaxMs)
   }
 
-  /** Fulfilled when no request for a lock is on its way. */
+  /** Fulfilled when no lock request is in flight. */
   async settled(): Promise<void> {
     await this.#last
   }
 
-  /** The transaction is committed or rolled back; gives up the locks that were no part of it. */
+  /** After a commit or rollback: releases the locks that no answer confirmed and that were no part of the commit. */
   async end(): Promise<void> {
     this.#stop()
     await this.#giveUp(([, { isHeld }]) => !isHeld)
   }
 
-  /** Gives up all of them. Those that this fails to release are resolved by whoever meets them. */
+  /** Releases all locks. If this fails, other transactions resolve the locks that are left. */
   async release(): Promise<void> {
     this.#stop()
-    await this.#last // A lock on its way is released too.
+    await this.#last // A lock request in flight is released too.
     await this.#giveUp(() => true).catch(() => {})
   }
 

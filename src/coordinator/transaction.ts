@@ -14,25 +14,25 @@ import { withSignal } from './with-signal.js'
 import { type MergedPair, type MergedScan, type ScanOrder, tooManyKeys, WriteBuffer } from './write-buffer.js'
 
 export interface TransactionOptions {
-  /** `pessimistic`: locks as it writes, and waits for the locks of others. */
+  /** `pessimistic`: locks each key before it writes it, and waits for the locks of other transactions. */
   readonly mode: 'optimistic' | 'pessimistic'
-  /** `serializable`: what it read is still so when it commits. */
+  /** `serializable`: the commit fails if a key or range that was read has changed. */
   readonly isolation: 'snapshot' | 'serializable'
-  /** How long to wait for other transactions' locks before `key_locked` or `lock_wait_timeout`; calls may differ. */
+  /** Longest wait for other transactions' locks before `key_locked` or `lock_wait_timeout`. Calls may override it. */
   readonly lockWaitMs: number
-  /** Of keys and values written. */
+  /** Limit on the bytes of keys and values written. */
   readonly bytesMax?: number | undefined
-  /** Keys written or locked. */
+  /** Limit on the number of keys written or locked. */
   readonly keysMax?: number | undefined
-  /** Its start_ts is its own, and so is whatever its first commit finds there. See `CommitPlan`. */
+  /** See `CommitPlan`. */
   readonly isFirst?: boolean | undefined
   readonly signal?: AbortSignal | undefined
 }
 
-/** What a read of one key sees: no `commitTs` for the transaction's own write. */
+/** `commitTs` is absent for the transaction's own write. */
 export type MergedVersion = LockedVersion
 
-/** Of a key or bound that is remembered, beside its bytes. */
+/** Bytes of memory for a recorded key or bound, in addition to its content. */
 const READ_BYTES = 100
 
 type State =
@@ -41,11 +41,12 @@ type State =
   | { readonly name: 'undetermined'; readonly committer: Committer }
 
 /**
- * One transaction: snapshot reads at `startTs` with its own writes in them, writes buffered until `commit`.
+ * One transaction. Reads see the snapshot at `startTs` and the transaction's own writes. Writes stay in a buffer until
+ * `commit`.
  *
- * Optimistic: conflicts show at commit. Pessimistic: each write locks its key first, at its latest version, and waits
- * for it in the server's queue; `getForUpdate` locks and reads the latest version. Nothing is ever applied again under a
- * new `startTs`: whoever wants to try again begins a new transaction and runs its program again.
+ * Optimistic: conflicts show at commit. Pessimistic: each write first locks its key at the latest version, and waits in
+ * the server's queue for it; `getForUpdate` locks and reads the latest version. The buffer is never applied under
+ * another `startTs`: to try again, a program begins a new transaction and computes its writes again.
  * @see TiKV client-go `txnkv/transaction/txn.go`.
  */
 export class Transaction {
@@ -54,11 +55,11 @@ export class Transaction {
   readonly #startedAt = performance.now()
   readonly #reader: SnapshotReader
   readonly #buffer: WriteBuffer
-  /** Pessimistic: a write locks its key first. */
+  /** Only in a pessimistic transaction. */
   readonly #locks: TransactionLocks | undefined
-  /** Read for update in an optimistic transaction: checked like a write, but written as a Lock record. */
+  /** Keys that an optimistic transaction read for update. The commit checks them like writes and puts Lock records. */
   #readForUpdate: Map<string, Uint8Array> | undefined
-  /** Serializable: what was read of the snapshot. */
+  /** Serializable: keys read from the snapshot. */
   #keysRead: Map<string, Uint8Array> | undefined
   readonly #rangesRead: KeyRange[] = []
   #readBytes = 0
@@ -89,15 +90,15 @@ export class Transaction {
   get state(): State['name'] {
     return this.#state.name
   }
-  /** Keys written. */
+  /** Number of keys written. */
   get writes(): number {
     return this.#buffer.size
   }
-  /** Of keys and values written. */
+  /** Bytes of keys and values written. */
   get bytes(): number {
     return this.#buffer.bytes
   }
-  /** Of all that it remembers: its writes, and what it read where that will be validated. */
+  /** Bytes held in memory: the writes and, in a serializable transaction, the recorded reads. */
   get heldBytes(): number {
     return this.#buffer.bytes + this.#readBytes
   }
@@ -115,8 +116,9 @@ export class Transaction {
   }
 
   /**
-   * Reads keys together of which later calls will want some or all.
-   * @param keys each once. @returns what the snapshot has of them, by `keyText`.
+   * Reads keys in one call. Later reads of them are answered from memory.
+   * @param keys no duplicates.
+   * @returns the snapshot's version of each key, by `keyText`.
    */
   async prefetch(keys: readonly Uint8Array[]): Promise<ReadonlyMap<string, Version | undefined>> {
     for (const key of keys) this.#recordKey(key)
@@ -127,7 +129,7 @@ export class Transaction {
     return prefetched
   }
 
-  /** @param keys each once. @returns the pairs that exist, in the order of the keys. */
+  /** @param keys no duplicates. @returns the pairs that exist, in the order of the keys. */
   async batchGet(keys: readonly Uint8Array[]): Promise<readonly MergedPair[]> {
     this.#requireOpen()
     const own = keys.map((key) => this.#buffer.get(key))
@@ -148,7 +150,7 @@ export class Transaction {
     return this.#buffer.mergeScan(request, async ({ start, end, limit }) => {
       const isRecorded = this.#options.isolation === 'serializable'
       if (isRecorded) this.#charge(start, end)
-      // Recorded before it is read: a commit that comes in between validates it too.
+      // The range is recorded before it is read, so that a commit during the read validates it too.
       const index = isRecorded ? this.#rangesRead.push({ start, end }) - 1 : -1
       const answer = await this.#reader.scan({ ...request, start, end, limit }, lockWaitMs, signal)
       const last = answer.pairs.at(-1)?.key
@@ -160,8 +162,8 @@ export class Transaction {
   }
 
   /**
-   * Reads a key that the transaction is going to base writes on. Pessimistic: locks it, and reads the latest version,
-   * which may be newer than the snapshot. Optimistic: reads the snapshot, and a newer version is a conflict at commit.
+   * Reads a key on which the transaction's writes will depend. Pessimistic: locks the key and reads its latest version,
+   * which may be newer than the snapshot. Optimistic: reads the snapshot; a newer version is a conflict at commit.
    */
   async getForUpdate(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<MergedVersion | undefined> {
     this.#requireOpen()
@@ -179,21 +181,21 @@ export class Transaction {
     return this.#locks.lock(key, { returnValues: true, lockWaitMs: lockWaitMs ?? usualMs, signal })
   }
 
-  /** Reads a key that is going to be written: the write itself makes a newer version a conflict. */
+  /** Reads a key that the transaction will write. An optimistic write itself detects a newer version. */
   getToWrite(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<MergedVersion | undefined> {
     return this.#locks === undefined ? this.get(key, lockWaitMs, signal) : this.getForUpdate(key, lockWaitMs, signal)
   }
 
   // ---- Writes
 
-  /** Fulfilled at once, without a promise, in an optimistic transaction. */
+  /** Synchronous in an optimistic transaction, which saves a promise per write. */
   put(key: Uint8Array, value: Uint8Array, lockWaitMs?: number, signal?: LateSignal): void | Promise<void> {
     this.#requireOpen()
     if (this.#locks === undefined) return this.#buffer.put(key, value)
     return this.#lockToWrite(this.#locks, key, lockWaitMs, signal).then(() => this.#buffer.put(key, value))
   }
 
-  /** Fulfilled at once, without a promise, in an optimistic transaction. */
+  /** Synchronous in an optimistic transaction. */
   delete(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): void | Promise<void> {
     this.#requireOpen()
     if (this.#locks === undefined) return this.#buffer.delete(key)
@@ -217,7 +219,7 @@ export class Transaction {
     await this.put(key, value)
   }
 
-  /** Runs writes of which either all are kept or, where `body` throws, none. Locks that it took stay. */
+  /** Undoes the writes of `body` when it throws. The locks that it took stay. Must not be nested. */
   atomically<T>(body: () => Promise<T>): Promise<T> {
     return this.#buffer.atomically(body)
   }
@@ -225,13 +227,15 @@ export class Transaction {
   // ---- The end
 
   /**
-   * @param prewrite in place of the api's, for a home that does more in the same request.
-   * @returns the commit_ts; of a transaction that wrote nothing, its `startTs`. Again after success: the same.
-   * @throws Undetermined; and, when it did not commit and never will, KvError `write_conflict`, `key_locked` and others.
+   * @param prewrite replaces the api's `prewrite`, so that a server can write more in the same request.
+   * @returns the commit_ts, or `startTs` when nothing was written. A second call after success returns the same.
+   * @throws Undetermined when the outcome is unknown; KvError `write_conflict`, `key_locked` and others when the
+   *   transaction did not commit and never will.
    */
   async commit(prewrite?: PercolatorApi['prewrite']): Promise<Timestamp> {
     if (this.#state.name === 'committed') return this.#state.commitTs
-    if (this.#state.name === 'undetermined') return this.#run(this.#state.committer, this.#state.committer.learn())
+    if (this.#state.name === 'undetermined')
+      return this.#run(this.#state.committer, this.#state.committer.learnOutcome())
     this.#requireOpen()
     this.#state = { name: 'committing' }
     if (this.#locks !== undefined) await this.#locks.settled()
@@ -239,7 +243,7 @@ export class Transaction {
     const reads = this.#readSet(mutations)
     const [first] = mutations
     if (first === undefined || (this.#buffer.size === 0 && this.#options.isolation === 'snapshot')) {
-      // What it read was one snapshot, and writers commit in the order of their timestamps: nothing to validate.
+      // All reads saw one snapshot, and writers commit in the order of their timestamps: nothing needs validation.
       await this.#locks?.release()
       this.#state = { name: 'committed', commitTs: this.startTs }
       return this.startTs
@@ -289,7 +293,7 @@ export class Transaction {
     await this.#locks?.release()
   }
 
-  /** Writes, and locks that must show as Lock records: what was read for update and not written. */
+  /** The writes, and a Lock record for each key that was read for update or locked, and not written. */
   #mutations(): PrewriteMutation[] {
     const mutations = this.#buffer.mutations()
     if (this.#locks === undefined && this.#readForUpdate === undefined) return mutations
@@ -298,7 +302,9 @@ export class Transaction {
     return mutations
   }
 
-  /** What prewriting does not check by itself: an optimistic prewrite refuses keys that changed since the start. */
+  /**
+   * The reads to validate. Without the keys that an optimistic transaction writes, because the prewrite checks them.
+   */
   #readSet(mutations: readonly PrewriteMutation[]): ReadSet | undefined {
     if (this.#options.isolation === 'snapshot') return undefined
     const keys = new Map(this.#keysRead)
@@ -314,7 +320,7 @@ export class Transaction {
     this.#keysRead.set(keyText(key), key)
   }
 
-  /** What a transaction remembers of its reads is bounded as its writes are. @throws KvError `payload_too_large` */
+  /** The recorded reads have the same limit as the writes. @throws KvError `payload_too_large` */
   #charge(...keys: readonly (Uint8Array | undefined)[]): void {
     const { bytesMax = Number.POSITIVE_INFINITY } = this.#options
     for (const key of keys) this.#readBytes += READ_BYTES + (key?.length ?? 0)
@@ -324,7 +330,7 @@ export class Transaction {
     }
   }
 
-  /** @param keys that are locked, or read for update. @throws KvError `payload_too_large` */
+  /** @param keys number of keys locked or read for update. @throws KvError `payload_too_large` */
   #requireRoom(keys: number): void {
     const { keysMax = Number.POSITIVE_INFINITY } = this.#options
     if (keys > keysMax) throw tooManyKeys(keysMax)

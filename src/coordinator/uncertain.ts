@@ -1,7 +1,7 @@
 /**
- * Whether a request that failed so may have taken effect, or may yet. Only an answer that says what became of it rules
- * that out, or the certainty that it was never sent. Errors that know say so themselves; an abort and a defect don't, and
- * are uncertain too.
+ * Whether a request that failed with this error may have taken effect, or may still do so. An error rules that out only
+ * by `mayHaveTakenEffect: false`: the server refused the request, or it was never sent. Aborts and defects lack the
+ * property and count as uncertain.
  */
 export function isUncertain(error: unknown): boolean {
   return !(error instanceof Error && 'mayHaveTakenEffect' in error && error.mayHaveTakenEffect === false)

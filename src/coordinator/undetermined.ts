@@ -1,8 +1,8 @@
 import type { Timestamp } from '../timestamp.js'
 
 /**
- * Nobody knows whether the transaction committed: its last answer was lost, and asking what became of it failed as well.
- * It is one or the other for good; `commit` may be called again to learn which.
+ * It is unknown whether the transaction committed: the last answer was lost, and resolving the primary failed as well.
+ * Calling `commit` again may find out the outcome.
  */
 export class Undetermined extends Error {
   override readonly name = 'Undetermined'

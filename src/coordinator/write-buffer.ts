@@ -13,12 +13,12 @@ interface BufferedWrite {
   readonly value: Uint8Array | undefined
 }
 
-/** A pair of a merged scan: no `commitTs` for the transaction's own write. */
+/** `commitTs` is absent for the transaction's own write. */
 export type MergedPair = Omit<Pair, 'commitTs'> & { readonly commitTs?: Timestamp }
 
 export interface MergedScan {
   readonly pairs: readonly MergedPair[]
-  /** When a bound on bytes ended the scan: the last key that it looked at; there may be more pairs beyond. */
+  /** The last key that was visited, when a limit on bytes ended the scan. More pairs may follow. */
   readonly cutAfter?: Uint8Array | undefined
 }
 
@@ -26,33 +26,32 @@ export interface ScanOrder extends KeyRange {
   readonly limit: number
   readonly reverse: boolean
   readonly keyOnly: boolean
-  /** In process: end with the pair that reaches this many bytes of keys and values. */
+  /** In process only: the scan ends with the pair that reaches this many bytes of keys and values. */
   readonly bytesMax?: number | undefined
 }
 
-/** Pairs of the snapshot that a scan reads on beyond what it is asked for. */
+/** Limit on the growth of a scan's pages when own deletions hide pairs of the snapshot. */
 const PAGE_MAX = 1000
 
-/** A transaction's writes before it commits, and its reads of them. The last write of a key is the one that counts. */
+/** The writes of a transaction before it commits. Per key it keeps the last write. */
 export class WriteBuffer {
   readonly #writes = new Map<string, BufferedWrite>()
-  /** Its keys. */
   #order: OrderedKeys | undefined
   #bytes = 0
-  /** While `atomically` runs: what stood under each key that it changed. */
+  /** While `atomically` runs: the previous write of each key that it changed. */
   #undo: Map<string, BufferedWrite | undefined> | undefined
 
-  /** @param bytesMax of keys and values. */
+  /** @param bytesMax limit on the bytes of keys and values. */
   constructor(
     readonly bytesMax = Number.POSITIVE_INFINITY,
     readonly keysMax = Number.POSITIVE_INFINITY,
   ) {}
 
-  /** Keys. */
+  /** Number of keys. */
   get size(): number {
     return this.#writes.size
   }
-  /** Of keys and values. */
+  /** Bytes of keys and values. */
   get bytes(): number {
     return this.#bytes
   }
@@ -69,7 +68,7 @@ export class WriteBuffer {
     this.#set({ key, value: undefined })
   }
 
-  /** Runs writes of which either all are kept or, where `body` throws, none. Not to be nested. */
+  /** Undoes the writes of `body` when it throws. Must not be nested. */
   async atomically<T>(body: () => Promise<T>): Promise<T> {
     const undo = new Map<string, BufferedWrite | undefined>()
     this.#undo = undo
@@ -114,8 +113,9 @@ export class WriteBuffer {
   }
 
   /**
-   * A scan that sees the snapshot with these writes in it.
-   * @param scan reads at most `limit` pairs of the snapshot, of a part of the request's range, in its order.
+   * Scans the snapshot merged with these writes.
+   * @param scan reads at most `limit` pairs of the snapshot, from a part of the request's range and in the same
+   *   direction.
    */
   async mergeScan(
     request: ScanOrder,
@@ -128,7 +128,7 @@ export class WriteBuffer {
     for (let wanted = limit; ; ) {
       const page = await scan({ ...range, limit: wanted })
       const isWhole = page.pairs.length < wanted && page.isCut !== true
-      const last = isWhole ? undefined : page.pairs.at(-1)?.key // Beyond it the snapshot is not known.
+      const last = isWhole ? undefined : page.pairs.at(-1)?.key // The snapshot is unknown beyond this key.
       for (const pair of this.#merge(page.pairs, range, last, request)) {
         pairs.push(pair)
         bytes += pairBytes(pair)
@@ -138,12 +138,12 @@ export class WriteBuffer {
       if (last === undefined) return { pairs }
       if (page.isCut) return { pairs, cutAfter: last }
       range = reverse ? { start: range.start, end: last } : { start: afterKey(last), end: range.end }
-      // Own deletions hid pairs of the page, and may hide as many of the next.
+      // Own deletions hid pairs of this page, and may hide as many pairs of the next one.
       wanted = Math.max(limit - pairs.length, Math.min(PAGE_MAX, 2 * wanted))
     }
   }
 
-  /** The pairs of one page and the own writes beside them, in the order of the scan, up to and with `last`. */
+  /** Merges one page with the own writes, in the order of the scan, up to and including `last`. */
   *#merge(
     page: readonly Pair[],
     range: KeyRange,
@@ -158,7 +158,7 @@ export class WriteBuffer {
       for (; next < page.length; next++) {
         const pair = page[next] as Pair
         const pairText = keyText(pair.key)
-        if (pairText === text) next++ // Hidden by the own write.
+        if (pairText === text) next++ // The own write hides this pair.
         if (pairText === text || pairText > text !== reverse) break
         yield pair
       }
@@ -168,7 +168,7 @@ export class WriteBuffer {
     yield* page.slice(next)
   }
 
-  /** Made by the first scan, and kept up from then on. */
+  /** Built by the first scan. From then on `#replace` maintains it. */
   #ordered(): OrderedKeys {
     if (this.#order === undefined) {
       this.#order = new OrderedKeys()
@@ -178,7 +178,6 @@ export class WriteBuffer {
   }
 }
 
-/** @param keysMax of one transaction. */
 export function tooManyKeys(keysMax: number): KvError<'payload_too_large'> {
   const detail = `the transaction would write or lock more than ${keysMax} keys`
   return new KvError('payload_too_large', detail, { field: 'key', limit: keysMax })

@@ -37,15 +37,15 @@ export type DatabaseLimits = Pick<
 
 export interface DatabaseOptions {
   readonly limits: DatabaseLimits
-  /** Collects old versions, and expired outcomes of idempotency keys, from time to time. Absent: only on request. */
+  /** Intervals of garbage collection. If absent, old versions and expired outcomes are collected only on request. */
   readonly gc?: GcOptions | undefined
-  /** Absent: this process has the store to itself. */
+  /** If absent, this process has the store to itself. */
   readonly registry?: Registry | undefined
-  /** Told of failures of work that no caller waits for. */
+  /** Called with failures of background work, for which no caller waits. */
   readonly onError: (message: string, error: unknown) => void
 }
 
-/** Pairs of a range, of the snapshot at `ts`, or as the interactive transaction `txn` sees them; of now without either. */
+/** A read of a range: in the snapshot at `ts`, or in the interactive transaction `txn`, or by default as of now. */
 export interface RangeRequest extends RangeOrder, Waiting {
   readonly ts?: Timestamp | undefined
   readonly txn?: string | undefined
@@ -55,7 +55,7 @@ export interface ScanPage extends MergedScan {
   readonly ts: Timestamp
 }
 
-/** A snapshot that collection leaves readable until `release` is called. */
+/** A snapshot that garbage collection leaves readable until `release` is called. */
 export interface HeldSnapshot {
   readonly ts: Timestamp
   readonly release: () => void
@@ -68,18 +68,18 @@ export interface PairStream extends HeldSnapshot {
 export interface PinState {
   readonly pin: string
   readonly ts: Timestamp
-  /** Unix milliseconds, by the clock as it stands now. */
+  /** Unix milliseconds by the present clock. */
   readonly expiresAtMs: number
 }
 
 export interface DatabaseStatus {
-  /** The name of the store. */
+  /** `Store.name`. */
   readonly store: string
   readonly capabilities: Store['capabilities']
   readonly fault: string | undefined
   readonly safePoint: Timestamp
   readonly restoring: Omit<RestoreProgress, 'lastKey'> | undefined
-  /** undefined: the store does not count them. */
+  /** undefined when the store does not count its locks. */
   readonly locks: number | undefined
   readonly openTransactions: number
   readonly transactionBytes: number
@@ -88,15 +88,15 @@ export interface DatabaseStatus {
 }
 
 /**
- * The database without a network: a store, the transactions that run on it, and its collection. Arguments and answers are
- * plain data. Reads and transactions meet the locks of others here: they are resolved, or waited for.
+ * The database without a network: a store, the transactions that run on it, and its garbage collection. Arguments and
+ * answers are plain data. Reads and transactions resolve the locks that they meet, or wait for them.
  */
 export class Database {
-  /** Answers the Percolator calls, for clients that coordinate transactions themselves. */
+  /** Answers the Percolator calls of clients that coordinate their own transactions. */
   readonly store: Store
-  /** The Percolator client of this process, for transactions that run as a function. */
+  /** The Percolator client of this process. */
   readonly coordinator: Coordinator
-  /** Transactions over several calls, by id. */
+  /** Transactions that span several calls, by id. */
   readonly transactions: InteractiveTransactions
   readonly #options: DatabaseOptions
   readonly #outcomes: Outcomes
@@ -130,29 +130,29 @@ export class Database {
         if (!this.#isDrained) onError('old outcomes of idempotency keys stay', error)
       })
     }
-    collect() // Counts the outcomes of earlier runs.
+    collect() // Counts the outcomes that earlier runs stored.
     this.#outcomesTimer = setInterval(collect, IDEMPOTENCY_MS)
     this.#outcomesTimer.unref()
   }
 
-  /** The database owns the store from here on, and closes it. Where this throws, the store stays with the caller. */
+  /** The database owns the store from now on and closes it. If this throws, the caller must close the store. */
   static async open(store: Store, options: DatabaseOptions): Promise<Database> {
     return new Database(store, await Pins.open(store), options)
   }
 
-  // ---- Reads and writes, each call a transaction of its own
+  // ---- Reads and writes: each call is one transaction
 
-  /** The answer to a read of one key where memory has it, without a promise; undefined: `get` has to say. */
+  /** The answer to a `get` if it is in memory. Synchronous: saves a promise on the hot path. */
   known(request: GetRequest): GetAnswer | undefined {
     return this.store.known?.(request)
   }
 
-  /** Without `ts`: the latest version. */
+  /** Reads the latest version when `ts` is absent. */
   get({ key, ts, lockWaitMs, signal }: GetRequest & Waiting): Promise<GetAnswer> {
     return this.coordinator.resolver.resolving(lockWaitMs, () => this.store.get({ key, ts }), signal)
   }
 
-  /** @returns the pairs that exist, all of one snapshot; of now without `ts`. */
+  /** Reads at the present time when `ts` is absent. @returns the pairs that exist, all from one snapshot. */
   batchGet(
     request: { readonly keys: readonly Uint8Array[]; readonly ts?: Timestamp | undefined } & Waiting,
   ): Promise<{ readonly pairs: readonly Pair[]; readonly ts: Timestamp }> {
@@ -165,14 +165,16 @@ export class Database {
     })
   }
 
-  /** A whole transaction: checks, reads and writes, all given beforehand. @throws what `OneShots.run` throws. */
+  /** Runs a one-shot transaction. @throws the errors of `OneShots.run`. */
   transact(request: OneShot): Promise<Once<OneShotAnswer>> {
     return this.#oneShots.run(request)
   }
 
   // ---- Ranges
 
-  /** A page of a range. It ends early, with `cutAfter`, at the pair that reaches `bytesMax` bytes of keys and values. */
+  /**
+   * One page of a range. It ends early, with `cutAfter`, at the pair that reaches `bytesMax` bytes of keys and values.
+   */
   scan(request: RangeRequest & { readonly limit: number; readonly bytesMax: number }): Promise<ScanPage> {
     return this.#inRange(request, async (ts, read) => {
       const { pairs, cutAfter } = await readPage(read, request, request.limit, request.bytesMax)
@@ -185,8 +187,8 @@ export class Database {
   }
 
   /**
-   * Page after page of a range. No more than a page is read ahead of the caller.
-   * @returns once the first page is read. The caller releases the snapshot when it wants no more pages.
+   * The pages of a range. At most one page is read ahead of the caller.
+   * @returns after the first page was read. The caller must release the snapshot when it needs no more pages.
    */
   stream(request: RangeRequest & { readonly limit: number }): Promise<PairStream> {
     if (request.txn !== undefined || request.ts !== undefined)
@@ -221,7 +223,7 @@ export class Database {
 
   // ---- Snapshots
 
-  /** Reads at `asked`, or at a timestamp of its own, which collections of this process leave readable meanwhile. */
+  /** Reads at `asked`, or at a new timestamp that garbage collection leaves readable during the read. */
   #atSnapshot<T>(asked: Timestamp | undefined, read: (ts: Timestamp) => Promise<T>): Promise<T> {
     if (asked !== undefined) return read(asked)
     return aboveSafePoint(async () => {
@@ -240,19 +242,20 @@ export class Database {
   }
 
   /**
-   * Keeps a snapshot readable, in this process. @param ts default: now.
-   * @throws KvError `ts_below_safe_point`; `invalid_argument` for a timestamp of the future, whose snapshot can still change.
+   * Keeps a snapshot readable while this process runs.
+   * @param ts default: now.
+   * @throws KvError `ts_below_safe_point`; `invalid_argument` for a timestamp in the future, whose snapshot can change.
    */
   hold(ts?: Timestamp): Promise<HeldSnapshot> {
     return this.#pins.holdNow(ts)
   }
 
-  /** Keeps a snapshot readable for a time, over restarts too. @throws KvError as `hold`; `overloaded`. */
+  /** Keeps a snapshot readable for a time, even after a restart. @throws the errors of `hold`; KvError `overloaded`. */
   async createPin(wanted: { readonly ts?: Timestamp | undefined; readonly ttlMs: number }): Promise<PinState> {
     return this.#stateOf(await this.#pins.create(wanted))
   }
 
-  /** @param ttlMs from now on. @throws KvError `not_found` */
+  /** @param ttlMs counts from now. @throws KvError `not_found` */
   async renewPin(pin: string, ttlMs: number): Promise<PinState> {
     return this.#stateOf(await this.#pins.renew(pin, ttlMs))
   }
@@ -262,7 +265,7 @@ export class Database {
     return this.#pins.remove(pin)
   }
 
-  /** The oldest snapshot first. */
+  /** In order of their snapshots, oldest first. */
   listPins(): PinState[] {
     return this.#pins.list().map((pin) => this.#stateOf(pin))
   }
@@ -274,7 +277,7 @@ export class Database {
   // ---- Upkeep
 
   /**
-   * Collects old versions up to `safePoint`, or to `lifeTimeMs` ago, and less far where somebody still reads.
+   * Collects old versions up to `safePoint`, or up to `lifeTimeMs` ago, but not above a snapshot that is still in use.
    * @throws KvError `invalid_argument` for a safe point in the future; `overloaded` while another server collects.
    */
   async collect(asked: {
@@ -287,7 +290,7 @@ export class Database {
     return run
   }
 
-  /** The Percolator call: collects up to `safePoint` whoever still reads. @throws KvError as `collect` */
+  /** The Percolator call `gc`: collects up to `safePoint` even if older snapshots are in use. @throws as `collect` */
   async gc(safePoint: Timestamp): Promise<Collected> {
     this.#requireNotAhead(safePoint)
     return collectGarbage(this.store, safePoint)
@@ -297,12 +300,12 @@ export class Database {
     if (safePoint > this.store.clock()) throw invalid('safe_point', 'safe_point is in the future')
   }
 
-  /** Removes the outcomes of idempotency keys that have expired, and counts the others. */
+  /** Removes expired outcomes of idempotency keys, and counts the others. */
   collectOutcomes(): Promise<void> {
     return this.#outcomes.collect()
   }
 
-  /** Of a store with this capability. */
+  /** Only for a store with the capability `compact`. */
   async compact(range: KeyRange): Promise<{ readonly diskBytesBefore: number; readonly diskBytes: number }> {
     const { store } = this
     if (store.compact === undefined || store.diskBytes === undefined)
@@ -313,8 +316,8 @@ export class Database {
   }
 
   /**
-   * The bytes of a backup. They are read as they are pulled; the caller holds the snapshot meanwhile.
-   * @param request `start` goes on with a backup that broke off; `perkv` is the version that the header names.
+   * The bytes of a backup, read while the caller pulls them. The caller must hold the snapshot at `ts` meanwhile.
+   * @param request `start` continues an interrupted backup; `perkv` is the version for the header.
    */
   backup(request: {
     readonly ts: Timestamp
@@ -331,14 +334,16 @@ export class Database {
     return primed(backupStream(header, page))
   }
 
-  /** Fills an empty store, with this capability, from a backup. @throws what `restoreBackup` throws. */
+  /** Only for an empty store with the capability `restore`. @throws the errors of `restoreBackup`. */
   restore(body: AsyncIterable<Uint8Array>, { isAnew = false }: { readonly isAnew?: boolean } = {}): Promise<Restored> {
     return restoreBackup(this.store, this.#options.limits, body, isAnew)
   }
 
   // ---- State
 
-  /** Why the database does not serve writes; undefined: it does. Asking has a failed engine tried again. */
+  /**
+   * The reason why the database refuses writes; undefined when it accepts them. Also makes a failed engine try again.
+   */
   probe(): string | undefined {
     if (this.store.probe()) return undefined
     return this.store.restoring ? 'a restore is not complete' : (this.store.fault ?? 'the store takes no writes')
@@ -368,7 +373,9 @@ export class Database {
 
   // ---- The end
 
-  /** Rolls back open transactions, which ends their waits, and stops collecting. Other calls go on. Idempotent. */
+  /**
+   * Rolls back open transactions, which ends their waits, and stops garbage collection. Other calls go on. Idempotent.
+   */
   async drain(): Promise<void> {
     this.#isDrained = true
     clearInterval(this.#outcomesTimer)
@@ -376,7 +383,7 @@ export class Database {
     await this.#gc.close()
   }
 
-  /** To be called when no call is in flight. Closes the store too. */
+  /** Closes the store too. Must not be called while another call is in flight. */
   async close(): Promise<void> {
     await this.drain()
     await this.coordinator.idle()

@@ -2,12 +2,12 @@ import { afterKey } from '../bytes/key-range.js'
 import type { MergedPair, MergedScan, ScanOrder } from '../coordinator/write-buffer.js'
 import { SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
 
-/** Reads a page of a range: of a snapshot, or of a transaction with its own writes. */
+/** Reads a page from a snapshot, or from a transaction with its own writes. */
 export type ReadPage = (order: ScanOrder) => Promise<MergedScan>
 
-/** A range of keys in one direction. */
+/** A range of keys and a direction. */
 export interface RangeOrder extends Omit<ScanOrder, 'limit' | 'bytesMax'> {
-  /** Where an earlier page ended: the scan goes on behind this key. */
+  /** The last key of an earlier page. The scan continues after it. */
   readonly after?: Uint8Array | undefined
 }
 
@@ -18,7 +18,7 @@ export function readPage(read: ReadPage, range: RangeOrder, limit: number, bytes
   return read({ start, end, reverse, keyOnly, limit, bytesMax })
 }
 
-/** The pairs of a range, up to `limit` of them, page by page. While the caller uses one page the next is being read. */
+/** Up to `limit` pairs of a range, in pages. The next page is read while the caller uses the present one. */
 export async function* pagesOf(
   read: ReadPage,
   range: RangeOrder,
@@ -26,7 +26,7 @@ export async function* pagesOf(
 ): AsyncGenerator<readonly MergedPair[], void> {
   const pageAfter = (after: Uint8Array | undefined, left: number): Promise<MergedScan> => {
     const reading = readPage(read, { ...range, after }, Math.min(left, SCAN_PAGE), STREAM_PAGE_BYTES)
-    reading.catch(() => {}) // A caller that stops early does not wait for it.
+    reading.catch(() => {}) // A caller that stops early never awaits this page.
     return reading
   }
   let left = limit

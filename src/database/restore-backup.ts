@@ -13,16 +13,16 @@ export interface Restored {
   readonly id: string
   readonly ts: Timestamp
   readonly pairs: number
-  /** Of keys and values. */
+  /** Bytes of keys and values. */
   readonly bytes: number
 }
 
 /**
  * Fills an empty store with the pairs of a backup.
  * @param body the bytes of the backup.
- * @param isAnew removes the pairs of a restore that was not completed.
- * @throws KvError `invalid_argument`, `payload_too_large` for bytes that are no backup, or not one for this store; what
- *   `body` and `Store.restore` throw.
+ * @param isAnew first removes the pairs of an incomplete restore.
+ * @throws KvError `invalid_argument` or `payload_too_large` for bytes that are no backup, or a backup that this store
+ *   cannot hold; the errors of `body` and `Store.restore`.
  */
 export async function restoreBackup(
   store: Store,

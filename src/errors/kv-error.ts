@@ -1,14 +1,14 @@
 import { type ErrorCode, type ErrorFields, errorRow } from './registry.js'
 
 /**
- * A failure that a caller can act on. `code` is stable and is what programs test; `fields` go on the wire beside it.
- * Pure actions return it; a store or a route throws it. Clients are shown nothing else, except `internal` for defects.
+ * A failure that a caller can act on. Programs test `code`, which is stable; `fields` go on the wire beside it. Pure
+ * actions return a KvError; stores and routes throw it. Clients see no other failure except `internal`, for defects.
  */
 export class KvError<C extends ErrorCode = ErrorCode> extends Error {
   override readonly name = 'KvError'
-  /** Whether the call that failed may have changed something all the same. */
+  /** Whether the failed call may have changed something. */
   readonly mayHaveTakenEffect: boolean
-  /** A failed prewrite has one entry per failed key; the first is this error again. */
+  /** A failed prewrite has one entry per failed key; the first entry repeats this error. */
   readonly errors: readonly KvError[] | undefined
 
   constructor(
@@ -17,7 +17,7 @@ export class KvError<C extends ErrorCode = ErrorCode> extends Error {
     readonly fields: ErrorFields[C],
     options?: ErrorOptions & { readonly errors?: readonly KvError[] },
   ) {
-    // Answers, not defects: a lost race or an absent key happens a thousand times a second, and a stack costs 20 µs.
+    // These are answers and not defects. Lost races come a thousand times per second, and a stack trace costs 20 µs.
     const { stackTraceLimit } = Error
     Error.stackTraceLimit = 0
     super(detail, options)
@@ -31,7 +31,7 @@ export function isKvError<C extends ErrorCode>(error: unknown, code: C): error i
   return error instanceof KvError && error.code === code
 }
 
-/** Whether running the transaction again from its beginning may succeed. An outcome that is not known is not retryable. */
+/** Whether the transaction may succeed when it runs again from its beginning. An unknown outcome is not retryable. */
 export function isRetryable(error: unknown): boolean {
   return error instanceof KvError && errorRow(error.code).retryable === true
 }

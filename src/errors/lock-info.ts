@@ -2,12 +2,12 @@ import type { Timestamp } from '../timestamp.js'
 
 export type LockType = 'put' | 'delete' | 'lock' | 'pessimistic'
 
-/** A lock as clients see it: in answers, and in the errors of requests that met it. */
+/** A lock as clients see it, in answers and in errors. */
 export interface LockInfo {
   readonly key: Uint8Array
   readonly primary: Uint8Array
   readonly startTs: Timestamp
-  /** Milliseconds from the physical part of `startTs`. */
+  /** Milliseconds, counted from the physical part of `startTs`. */
   readonly ttl: number
   readonly type: LockType
   readonly txnSize: number

@@ -12,17 +12,17 @@ export interface FailedCheck {
   readonly index: number
   readonly key: Uint8Array
   readonly exists: boolean
-  /** The key's present version; 0 when it is absent. */
+  /** Of the key's present version; 0 when the key is absent. */
   readonly commitTs: Timestamp
 }
 
-/** The kinds of extra fields, each with its type. */
+/** The TypeScript type of each kind of field. */
 interface FieldTypes {
   readonly text: string
   readonly texts: readonly string[]
   readonly count: number
   readonly bytes: Uint8Array
-  /** 0 where the row's comment gives it a meaning. */
+  /** May be 0 only where a comment on the row says so. */
   readonly timestamp: Timestamp
   readonly lock: LockInfo
   readonly locks: readonly LockInfo[]
@@ -30,41 +30,38 @@ interface FieldTypes {
   readonly failedChecks: readonly FailedCheck[]
 }
 
-/** A list instead of the name of a kind: one of these texts. */
+/** The name of a kind, or a list of the texts that the field may have. */
 export type FieldKind = keyof FieldTypes | readonly string[]
 
 export interface ErrorRow {
-  /** Of the HTTP answer. */
+  /** HTTP status. */
   readonly status: number
-  /** For people. */
+  /** Shown to people. */
   readonly title: string
-  /** Whether the transaction, run again from its beginning, may succeed. Absent where that is not the question. */
+  /** Whether the transaction may succeed when it runs again from its beginning. Absent for errors of other calls. */
   readonly retryable?: boolean
-  /** The refused call may have changed something. */
+  /** The failed call may have changed something. */
   readonly mayHaveTakenEffect?: true
-  /** The code's own fields, which every such error has. Names are camelCase here and snake_case on the wire. */
+  /** Fields that every error with this code has. Names are camelCase here and snake_case on the wire. */
   readonly fields?: Readonly<Record<string, FieldKind>>
-  /** More fields, each where it is known. */
+  /** Fields that an error with this code has where they are known. */
   readonly optional?: Readonly<Record<string, FieldKind>>
 }
 
-/**
- * Every code of a failure, with all that is said about it: HTTP's status and title, what a client may conclude, and the
- * fields. docs/errors.md has a line per code.
- */
+/** Every error code. docs/errors.md has a line per code, and a test compares the two. */
 export const ERRORS = {
   invalid_argument: { status: 400, title: 'Invalid argument', fields: { field: 'text' } },
   unauthorized: { status: 401, title: 'Unauthorized' },
-  // `field`: the key or range that the caller's token does not reach.
+  // `field`: the key or range that the caller's token does not permit.
   forbidden: { status: 403, title: 'Forbidden', optional: { field: 'text' } },
   not_found: { status: 404, title: 'Not found', optional: { key: 'bytes' } },
-  // `primary`: the call looked for a lock on it.
+  // `primary`: the key on which the call looked for a lock.
   txn_not_found: {
     status: 404,
     title: 'Transaction not found',
     optional: { startTs: 'timestamp', primary: 'bytes' },
   },
-  // `allow`: the methods that the path has.
+  // `allow`: the methods that the path supports.
   method_not_allowed: { status: 405, title: 'Method not allowed', fields: { allow: 'texts' } },
   key_locked: {
     status: 423,
@@ -78,7 +75,7 @@ export const ERRORS = {
     retryable: true,
     fields: { key: 'bytes', lock: 'lock' },
   },
-  // `conflictCommitTs` 0: the conflicting transaction has not committed yet.
+  // `conflictCommitTs`: 0 when the conflicting transaction has not committed.
   write_conflict: {
     status: 409,
     title: 'Write conflict',
@@ -100,7 +97,7 @@ export const ERRORS = {
     },
   },
   already_exists: { status: 409, title: 'Already exists', retryable: false, fields: { key: 'bytes' } },
-  // `key`: where the commit was found on record.
+  // `key`: the key whose write record shows the commit.
   already_committed: {
     status: 409,
     title: 'Already committed',
@@ -132,14 +129,15 @@ export const ERRORS = {
     retryable: true,
     fields: { key: 'bytes', startTs: 'timestamp' },
   },
-  // `lockTs`: start_ts of the holder of the lock asked for. `waitChain`: from that holder back to it, by the requester.
+  // `lockTs`: start_ts of the transaction that holds the requested lock. `waitChain`: the cycle, from that holder
+  // through the requester back to the holder.
   deadlock: {
     status: 409,
     title: 'Deadlock',
     retryable: true,
     fields: { lockTs: 'timestamp', lockKey: 'bytes', waitChain: 'waitChain' },
   },
-  // `existingStartTs`, `existingCommitTs`: 0 where there is no version.
+  // `existingStartTs`, `existingCommitTs`: 0 when the key has no version.
   assertion_failed: {
     status: 409,
     title: 'Assertion failed',
@@ -153,7 +151,7 @@ export const ERRORS = {
     },
   },
   primary_mismatch: { status: 409, title: 'Primary mismatch', retryable: false, fields: { lock: 'lock' } },
-  // `commitTs`: of the present version; 0: the key is absent. `index`, `failedChecks`: of a transaction's checks.
+  // `commitTs`: of the present version; 0 when the key is absent. `index`, `failedChecks`: of the request's `checks`.
   precondition_failed: {
     status: 412,
     title: 'Precondition failed',
@@ -172,7 +170,7 @@ export const ERRORS = {
   ts_below_safe_point: { status: 410, title: 'Timestamp below the safe point', fields: { safePoint: 'timestamp' } },
   overloaded: { status: 503, title: 'Overloaded' },
   storage_unavailable: { status: 503, title: 'Storage unavailable', mayHaveTakenEffect: true },
-  // A defect of the server: the only failure that is no `KvError`. `requestId`: of the line in the server's log.
+  // A defect of the server: the only failure that is not a `KvError`. `requestId`: names the line in the server's log.
   internal: {
     status: 500,
     title: 'Internal error',
@@ -181,7 +179,6 @@ export const ERRORS = {
   },
 } as const satisfies Readonly<Record<string, ErrorRow>>
 
-/** The codes of `KvError`s. */
 export type ErrorCode = Exclude<keyof typeof ERRORS, 'internal'>
 
 type TypeOf<K> = K extends keyof FieldTypes ? FieldTypes[K] : K extends readonly (infer Text)[] ? Text : never
@@ -189,10 +186,9 @@ type TypesOf<F> = { readonly [Name in keyof F]: TypeOf<F[Name]> }
 type FieldsOf<R> = (R extends { readonly fields: infer F } ? TypesOf<F> : unknown) &
   (R extends { readonly optional: infer F } ? Partial<TypesOf<F>> : Record<never, never>)
 
-/** The fields of each code's errors. */
 export type ErrorFields = { readonly [C in ErrorCode]: FieldsOf<(typeof ERRORS)[C]> }
 
-/** A code's row, without the types of its fields. */
+/** The row of a code as the general type, in which every optional property exists. */
 export function errorRow(code: keyof typeof ERRORS): ErrorRow {
   return ERRORS[code]
 }

@@ -1,11 +1,11 @@
-/** A signal, or what makes one for the first wait: most calls never wait. */
+/** A signal, or a function that makes it on the first wait. Most calls never wait and never pay for a signal. */
 export type LateSignal = AbortSignal | (() => AbortSignal)
 
 export function signalOf(signal: LateSignal | undefined): AbortSignal | undefined {
   return typeof signal === 'function' ? signal() : signal
 }
 
-/** Aborted with the first of the two. */
+/** A signal that is aborted as soon as either of the two is. */
 export function eitherSignal(one: AbortSignal | undefined, other: LateSignal | undefined): LateSignal | undefined {
   if (one === undefined || other === undefined) return one ?? other
   let either: AbortSignal | undefined

@@ -1,4 +1,4 @@
-/** Waits without node:timers, which browsers lack. Rejects with the signal's reason when that is aborted. */
+/** Works in browsers, which lack node:timers. Rejects with the signal's reason when the signal is aborted. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason)

@@ -1,10 +1,10 @@
 import { SLICE_MS } from '../limits.js'
 
-/** One slice of long work per turn of the event loop, whoever it is for. */
+/** The present turn of the event loop has its slice of long work. All requests together get one slice per turn. */
 let isTaken = false
 const waiting: (() => void)[] = []
 
-/** @returns undefined where the slice of the present turn is free. */
+/** @returns undefined when the slice of the present turn was free; the caller has it now. */
 function nextSlice(): Promise<void> | undefined {
   if (isTaken) return new Promise((start) => waiting.push(start))
   isTaken = true
@@ -20,7 +20,7 @@ function passOn(): void {
   start()
 }
 
-/** Between two steps that each take their time and cannot be interrupted: what comes then runs in a slice of a later turn. */
+/** Await this between two long steps that cannot be interrupted. The second one then runs in a later turn's slice. */
 export function laterTurn(): Promise<void> {
   if (!isTaken) {
     isTaken = true
@@ -30,8 +30,8 @@ export function laterTurn(): Promise<void> {
 }
 
 /**
- * Runs work of any length without keeping the event loop from other requests. The generator yields wherever it may be
- * interrupted, every millisecond or so. Work that ends before its first `yield` runs on the spot, without a promise.
+ * Runs work of any length without blocking the event loop. The generator yields wherever it may be interrupted, about
+ * every millisecond. Work that ends before its first `yield` runs synchronously and returns no promise.
  */
 export function inSlices<T>(work: Generator<void, T, void>): T | Promise<T> {
   const step = work.next()
@@ -49,7 +49,7 @@ async function finish<T>(work: Generator<void, T, void>): Promise<T> {
   }
 }
 
-/** Runs all of the work now, for callers that know it to be short. */
+/** Runs all of the work in the present turn. Only for work that is known to be short. */
 export function atOnce<T>(work: Generator<void, T, void>): T {
   for (;;) {
     const step = work.next()
@@ -57,15 +57,15 @@ export function atOnce<T>(work: Generator<void, T, void>): T {
   }
 }
 
-/** The same as `inSlices` for a loop that awaits something in some of its rounds: promises alone end no turn. */
+/** `inSlices` for a loop that awaits in some of its rounds. Awaiting a settled promise does not end the turn. */
 export class Slices {
   #rounds = 0
   #end = 0
 
-  /** @param roundsAtATime between two looks at the clock. */
+  /** @param roundsAtATime rounds between two readings of the clock. */
   constructor(readonly roundsAtATime = ROUNDS_AT_A_TIME) {}
 
-  /** To be awaited once per round where it is a promise. */
+  /** Call this once per round, and await the result when it is a promise. */
   next(): Promise<void> | undefined {
     if (++this.#rounds % this.roundsAtATime !== 0) return undefined
     const now = performance.now()
@@ -81,5 +81,5 @@ export class Slices {
   }
 }
 
-/** Rounds that take microseconds. */
+/** For rounds of a few microseconds. */
 const ROUNDS_AT_A_TIME = 32

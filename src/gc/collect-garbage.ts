@@ -13,10 +13,10 @@ export interface Collected {
 }
 
 /**
- * Raises the safe point, so that no transaction from below it locks anything any more; ends those that still hold locks,
- * living ones too (as TiDB's GC worker does); then removes what no reader from there on can see. A safe point below the
- * present one changes nothing.
- * @param safePoint not above the store's clock.
+ * Raises the safe point, so that no older transaction can lock a key. Ends the older transactions that still hold
+ * locks, even if they are alive, as TiDB's GC worker does. Then removes the records that no reader at or above the safe
+ * point can see. Does nothing if `safePoint` is below the present one.
+ * @param safePoint must not be above the store's clock.
  */
 export async function collectGarbage(store: Store, safePoint: Timestamp, pace?: Pace): Promise<Collected> {
   const inForce = await store.raiseSafePoint(safePoint)
@@ -37,15 +37,18 @@ function isSame(a: LockInfo, b: LockInfo): boolean {
   return a.startTs === b.startTs && sameKey(a.key, b.key) && sameKey(a.primary, b.primary)
 }
 
-/** Below the safe point it commits no more; that it outlived a whole pass says that its primary says nothing of it. */
+/**
+ * For a lock that was still there after a whole pass: its primary has no record of the transaction. Rolling it back is
+ * safe, because a transaction below the safe point cannot commit.
+ */
 async function rollBack(store: Store, { key, startTs, type, forUpdateTs }: LockInfo): Promise<void> {
   if (type === 'pessimistic') await store.pessimisticRollback({ keys: [key], startTs, forUpdateTs })
   else await store.resolveLock({ txns: [{ startTs, commitTs: 0 }], keys: [key], isDecided: true })
 }
 
 /**
- * Brings the transactions of all locks below `ts` to their end.
- * @param currentTs what their TTLs are compared with: those that live on then keep their locks.
+ * Resolves all locks of transactions below `ts`.
+ * @param currentTs TTLs are compared with it. Transactions that are alive at that time keep their locks.
  */
 export async function resolveLocks(
   store: Store,
@@ -56,7 +59,7 @@ export async function resolveLocks(
   for await (const locks of locksBelow(store, ts)) await resolver.resolve(locks, currentTs)
 }
 
-/** All locks of transactions below `ts`, some at a time. One may come twice. */
+/** All locks of transactions below `ts`, in batches. The last lock of a batch may come again in the next one. */
 export async function* locksBelow(store: Store, ts: Timestamp): AsyncGenerator<readonly LockInfo[], void> {
   for (let start: Uint8Array | undefined; ; ) {
     const { locks } = await store.scanLock({ maxTs: ts - 1, start, limit: LOCKS_AT_A_TIME })

@@ -9,14 +9,14 @@ import type { Pins } from './pins.js'
 import { type Holder, type SafePoint, safePointOf } from './safe-point.js'
 
 export interface GcOptions {
-  /** How long versions stay readable after they were overwritten; 0: they are collected only when somebody asks. */
+  /** Time for which overwritten versions stay readable; 0 means that they are collected only on request. */
   readonly lifeTimeMs: number
   readonly intervalMs: number
 }
 
-/** What a collection rests after each of its steps, in times of what the step took: it takes a fifth of the time. */
+/** After each step a collection rests this many times as long as the step took, so it works a fifth of the time. */
 const REST = 4
-/** Where steps take long because others are at work too, it still has to keep up with them. */
+/** Steps take longer when clients write a lot. The limit lets the collection keep up with them. */
 const REST_MS_MAX = 20
 
 export interface GcRun extends Collected, SafePoint {
@@ -34,12 +34,12 @@ export interface GcSources {
   readonly store: Store
   readonly pins: Pins
   readonly registry: Registry
-  /** start_ts of the transactions that the server keeps open for clients. */
+  /** start_ts of open interactive transactions. */
   readonly openTransactions: () => Iterable<Timestamp>
   readonly onError: (error: unknown) => void
 }
 
-/** Collects old versions from time to time, and when asked to, one collection at a time. */
+/** Collects old versions at intervals and on request, one collection at a time. */
 export class GcWorker {
   readonly #sources: GcSources
   readonly #options: GcOptions
@@ -68,17 +68,17 @@ export class GcWorker {
     return { ...this.#options, isRunning: this.#running > 0, pins, ...(this.#lastRun && { lastRun: this.#lastRun }) }
   }
 
-  /** Where the safe point belongs by the clock. */
+  /** The safe point that the life time of versions asks for, before any holder lowers it. */
   wanted(lifeTimeMs = this.#options.lifeTimeMs || GC_LIFE_TIME_MS_DEFAULT): Timestamp {
     const { store } = this.#sources
     return Math.max(store.safePoint, store.ago(lifeTimeMs))
   }
 
   /**
-   * Collects after those that were asked for before. Transactions that are over lose their locks, those that live, and
-   * pins, keep what they may read.
-   * @param wanted the safe point, not above the store's clock; it ends up lower where somebody holds it back.
-   * @returns undefined: another server collects.
+   * Runs a collection after those that were requested before. Resolves the locks of transactions that are over. Pins
+   * and transactions that are alive keep the versions that they can read.
+   * @param wanted the safe point, not above the store's clock. Holders may keep the real one below it.
+   * @returns undefined when another server is collecting.
    */
   run(wanted: Timestamp): Promise<GcRun | undefined> {
     this.#running++
@@ -88,7 +88,7 @@ export class GcWorker {
     return run
   }
 
-  /** Ends a collection that runs after its step; what it has not removed the next one does. */
+  /** Ends a running collection after its present step. The next collection removes the rest. */
   async close(): Promise<void> {
     clearInterval(this.#timer)
     this.#abort.abort()
@@ -104,14 +104,14 @@ export class GcWorker {
     for await (const locks of locksBelow(store, wanted)) for (const { startTs } of locks) locked.add(startTs)
     const elsewhere = await registry.oldest()
     if (registry.isShared) await pins.reload()
-    // One turn of the event loop from here until pins below the safe point are refused.
+    // Must run in one turn of the event loop from here until `refusingBelow` has set its limit.
     const holders: Holder[] = [
       ...pins.holders(),
       ...this.#alive('transaction', this.#sources.openTransactions()),
       ...this.#alive('lock', locked),
       { by: 'transaction', ts: elsewhere },
     ]
-    // What others raised the safe point past is lost already, and holds nothing back.
+    // Holders below the present safe point have lost their versions already, and hold nothing back.
     const decided = safePointOf(
       wanted,
       holders.filter(({ ts }) => ts >= store.safePoint),

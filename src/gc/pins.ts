@@ -9,39 +9,41 @@ import type { SystemName } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import type { Holder } from './safe-point.js'
 
-/** A snapshot that collection leaves readable for as long as it lives. */
+/** A snapshot that garbage collection leaves readable until the pin expires. */
 export interface Pin {
   readonly pin: string
   readonly ts: Timestamp
-  /** By the store's `steadyMs`. */
+  /** In the store's `steadyMs`. */
   readonly endsAtMs: number
 }
 
 const RECORDS = 'pin/' satisfies SystemName
 
 /**
- * Snapshots that must stay readable: those that clients pin for a time, which are stored and outlive a restart, and those
- * that the server holds while it streams them.
+ * Snapshots that must stay readable. Clients create pins, which are stored and survive a restart. The server itself
+ * holds snapshots while it reads or streams them.
  */
 export class Pins {
   readonly #store: Store
   readonly #pins = new Map<string, Pin>()
   readonly #held = new Set<Holder>()
-  /** What a collection under way is raising the safe point to. */
+  /** The safe point to which a running collection raises; else 0. */
   #floor: Timestamp = 0
 
   private constructor(store: Store) {
     this.#store = store
   }
 
-  /** With the pins that the last run left. */
   static async open(store: Store): Promise<Pins> {
     const pins = new Pins(store)
     await pins.reload()
     return pins
   }
 
-  /** Reads the pins that other servers of the store have made or renewed. One that they removed stays until its time is over. */
+  /**
+   * Reads the pins from the store, because other servers may have created or renewed some. A pin that another server
+   * removed stays until it expires.
+   */
   async reload(): Promise<void> {
     for (const [name, record] of await this.#store.system.list(RECORDS)) {
       const pin = decodePin(name.slice(RECORDS.length), record)
@@ -50,7 +52,8 @@ export class Pins {
   }
 
   /**
-   * In this process only, until the function that is returned is called.
+   * Holds a snapshot, in this process only.
+   * @returns the function that releases it.
    * @throws KvError `ts_below_safe_point`
    */
   hold(ts: Timestamp): () => void {
@@ -61,8 +64,9 @@ export class Pins {
   }
 
   /**
-   * The same of a snapshot that is there already. @param wanted default: now.
-   * @throws KvError `ts_below_safe_point`; `invalid_argument` for a timestamp of the future, whose snapshot can still change.
+   * `hold` for a snapshot that can no longer change.
+   * @param wanted default: now.
+   * @throws KvError `ts_below_safe_point`; `invalid_argument` for a timestamp in the future.
    */
   async holdNow(wanted?: Timestamp): Promise<{ readonly ts: Timestamp; readonly release: () => void }> {
     const hold = async () => {
@@ -74,7 +78,7 @@ export class Pins {
     return wanted === undefined ? aboveSafePoint(hold) : hold()
   }
 
-  /** @throws KvError as `holdNow`; `overloaded` when there are too many. */
+  /** @throws the errors of `holdNow`; KvError `overloaded` when there are `PINS_MAX` pins. */
   async create(wanted: { readonly ts?: Timestamp | undefined; readonly ttlMs: number }): Promise<Pin> {
     const { ttlMs } = wanted
     const { ts, release } = await this.holdNow(wanted.ts)
@@ -87,7 +91,7 @@ export class Pins {
     }
   }
 
-  /** Its life begins anew. @throws KvError `not_found` */
+  /** Makes the pin expire `ttlMs` from now. @throws KvError `not_found` */
   async renew(id: string, ttlMs: number): Promise<Pin> {
     return this.#put({ ...this.#find(id), endsAtMs: this.#endOf(ttlMs) })
   }
@@ -98,12 +102,12 @@ export class Pins {
     await this.#forget(id)
   }
 
-  /** By the clock, as it stands now. */
+  /** Unix milliseconds by the present clock. They change when the clock is set. */
   expiresAtMs({ endsAtMs }: Pin): number {
     return physicalMs(this.#store.now()) - this.#store.steadyMs() + endsAtMs
   }
 
-  /** Those that live, the oldest snapshot first. */
+  /** Pins that have not expired, in order of their snapshots, oldest first. */
   list(): Pin[] {
     return [...this.#pins.values()].filter((pin) => !this.#isExpired(pin)).sort((a, b) => a.ts - b.ts)
   }
@@ -113,7 +117,7 @@ export class Pins {
     yield* this.#held
   }
 
-  /** Nothing below is pinned while `raise` has the safe point raised to it. */
+  /** Refuses new pins below `safePoint` while `raise` runs. */
   async refusingBelow<T>(safePoint: Timestamp, raise: () => Promise<T>): Promise<T> {
     this.#floor = safePoint
     try {
@@ -134,7 +138,7 @@ export class Pins {
     return pin
   }
 
-  /** It counts at once, and is stored before anyone relies on it. */
+  /** The pin holds the safe point back at once. It is stored before the caller learns about it. */
   async #put(pin: Pin): Promise<Pin> {
     const before = this.#pins.get(pin.pin)
     this.#pins.set(pin.pin, pin)

@@ -1,19 +1,19 @@
 import type { Timestamp } from '../timestamp.js'
 
-/** What the versions that it reads are kept for. */
+/** A reader that holds the safe point back. */
 export interface Holder {
   readonly by: 'pin' | 'transaction' | 'lock'
-  /** It reads at this timestamp, which the safe point may reach and not pass. */
+  /** The holder reads at this timestamp. The safe point may reach it, but not go above it. */
   readonly ts: Timestamp
 }
 
 export interface SafePoint {
   readonly safePoint: Timestamp
-  /** Who kept it below what was wanted. */
+  /** The kind of holder that kept it below the wanted timestamp. */
   readonly heldBackBy?: Holder['by']
 }
 
-/** As high as is wanted, and no holder loses what it reads. */
+/** The highest timestamp up to `wanted` that is not above any holder. */
 export function safePointOf(wanted: Timestamp, holders: Iterable<Holder>): SafePoint {
   let lowest: Holder | undefined
   for (const holder of holders) if (holder.ts < (lowest?.ts ?? wanted)) lowest = holder

@@ -4,18 +4,21 @@ import { printKey } from '../errors/print-key.js'
 import type { FailedCheck } from '../errors/registry.js'
 import type { Timestamp } from '../timestamp.js'
 
-/** A condition on one key's version at the transaction's start. Every field that is given must hold. */
+/** A condition on one key's version at the transaction's start. Every given field must hold. */
 export interface Check {
   readonly key: Uint8Array
   readonly exists?: boolean | undefined
   readonly value?: Uint8Array | undefined
-  /** The version's; 0: the key must be absent. Several: any of them. */
+  /** The version must be this one, or one of these; 0 means that the key is absent. */
   readonly commitTs?: Timestamp | readonly Timestamp[] | undefined
-  /** The version must be none of these. */
+  /** The version must be none of these; 0 means that the key is absent. */
   readonly commitTsNot?: readonly Timestamp[] | undefined
 }
 
-/** @param found the version of a check's key; an own write of the transaction has no commit_ts. @throws KvError `precondition_failed`. */
+/**
+ * @param found returns the version of a key, without `commitTs` if the transaction itself wrote it.
+ * @throws KvError `precondition_failed`.
+ */
 export function requireChecks(checks: readonly Check[], found: (key: Uint8Array) => MergedVersion | undefined): void {
   const failedChecks: FailedCheck[] = []
   for (const [index, check] of checks.entries()) {

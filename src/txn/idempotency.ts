@@ -3,32 +3,32 @@ import { KvError } from '../errors/kv-error.js'
 import { IDEMPOTENCY_MS } from '../limits.js'
 import { asBytes, asInteger, packRecord, unpackRecord } from '../percolator/codec/record.js'
 
-/** One request that must take effect once, however often it is sent. */
+/** Identifies a request that must take effect once, even if the client sends it several times. */
 export interface Idempotency {
-  /** What the client calls it: 1 to 255 bytes. */
+  /** The client's name for the request: 1 to 255 bytes. */
   readonly key: Uint8Array
-  /** Whose outcomes share a bound; undefined: callers are not told apart. */
+  /** The outcomes of one caller share a limit. undefined when the server does not distinguish callers. */
   readonly caller?: string | undefined
-  /** Nothing is stored for callers who may only read. */
+  /** False for a read-only caller, for whom no outcome is stored. */
   readonly mayWrite: boolean
-  /** A hash of all that the request asks for. */
+  /** A hash of the whole request. */
   readonly fingerprint: Uint8Array
 }
 
-/** @param isReplayed the answer of an earlier request with the same idempotency key; this one wrote nothing. */
 export interface Once<T> {
   readonly answer: T
+  /** The answer is that of an earlier request with the same idempotency key. This request wrote nothing. */
   readonly isReplayed: boolean
 }
 
 const WHAT = 'outcome'
 
-/** [fingerprint, expires_at_ms (by the store's `steadyMs`), outcome], where the outcome is any MessagePack value. */
+/** The record is `[fingerprint, expires_at_ms, outcome]`: the store's `steadyMs`, and any MessagePack value. */
 export function encodeOutcome({ fingerprint }: Idempotency, nowMs: number, outcome: object): Buffer {
   return packRecord([fingerprint, nowMs + IDEMPOTENCY_MS, packRecord([outcome])])
 }
 
-/** What a stored record says to a request that comes with its key. @throws KvError `idempotency_mismatch`. */
+/** The stored answer for a repeat. @throws KvError `idempotency_mismatch` when the request is a different one. */
 export function replay<T>(record: Uint8Array, request: Idempotency): T {
   const [fingerprint, , outcome] = unpackRecord(record, WHAT, 3)
   if (!asBuffer(request.fingerprint).equals(asBytes(fingerprint, WHAT)))

@@ -6,7 +6,7 @@ export interface BeginOptions {
   readonly isolation: 'snapshot' | 'serializable'
   /** Milliseconds without a request after which the transaction is rolled back. */
   readonly ttlMs: number
-  /** The only caller who may use it; undefined: everybody who knows its id. */
+  /** Only this caller may use the transaction. undefined permits every caller that knows its id. */
   readonly owner?: string | undefined
 }
 
@@ -15,29 +15,29 @@ export interface TxnState {
   readonly txn: string
   readonly startTs: Timestamp
   readonly mode: BeginOptions['mode']
-  /** `undetermined`: the storage failed during the commit; committing again tells how it ended. */
+  /** `undetermined`: the storage failed during the commit. Committing again finds out the outcome. */
   readonly state: 'open' | 'committing' | 'undetermined' | 'committed' | 'rolled_back'
-  /** Keys written. */
+  /** Number of keys written. */
   readonly writes: number
-  /** 0 once it has ended. */
+  /** 0 after the end of the transaction. */
   readonly expiresInMs: number
 }
 
-/** A transaction that spans several requests: the order in which they run, and the idle timeout. */
+/** Orders the requests of one transaction and runs its idle timeout. */
 export class InteractiveTransaction {
-  /** Requests that change the transaction run one after another, in order of arrival. */
+  /** The latest of the requests that change the transaction. They run one after another, in order of arrival. */
   #last: Promise<unknown> = Promise.resolve()
   #running = 0
   #expiresAt = 0
   readonly #timer: NodeJS.Timeout
-  /** Bytes that the registry last counted for this transaction. */
+  /** Bytes that `InteractiveTransactions` last counted for this transaction. */
   bytes = 0
 
   constructor(
     readonly id: string,
     readonly txn: Transaction,
     readonly options: BeginOptions,
-    /** Ends the waits of the transaction. */
+    /** Interrupts the waits of the transaction. */
     readonly abort: AbortController,
     onExpiry: () => void,
   ) {

@@ -16,9 +16,9 @@ import { type BeginOptions, InteractiveTransaction, type TxnState } from './inte
 import { type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 
-/** What calls that may meet locks of other transactions have in common. */
+/** Options of calls that may meet locks of other transactions. */
 export interface Waiting {
-  /** How long to wait for living transactions before `key_locked`. */
+  /** Longest wait for other transactions' locks before `key_locked`. */
   readonly lockWaitMs: number
   /** Ends the wait. */
   readonly signal?: LateSignal | undefined
@@ -29,36 +29,36 @@ export interface TxnKeyRequest extends Waiting {
 }
 
 export interface TxnWriteRequest extends TxnKeyRequest {
-  /** Conditions on the key as the transaction sees it. */
+  /** Conditions on the version of the key that the transaction sees. */
   readonly checks?: readonly Check[] | undefined
 }
 
 type TransactionLimits = Pick<Limits, 'txnBytesMax' | 'txnsBytesMax' | 'txnsMax' | 'requestKeysMax'>
 
-/** A transaction that has ended, remembered for a while. */
+/** A transaction that has ended. It is remembered so that a commit or rollback can be repeated. */
 interface Ended {
   readonly state: TxnState
   readonly owner: string | undefined
-  /** 0: rolled back. */
+  /** 0 when rolled back. */
   readonly commitTs: Timestamp
-  /** Why its commit was refused. A client that lost the answer and commits again gets the same refusal. */
+  /** The error of the refused commit. A client that lost this answer and commits again gets it again. */
   readonly failure: unknown
   readonly forgetAt: number
 }
 
 /**
- * The interactive transactions of this process. They live in memory: a restart forgets them, and with them their
- * writes and pessimistic locks; nothing of them is on disk before they commit.
+ * The interactive transactions of this process. They exist in memory only: a restart loses them with their writes and
+ * pessimistic locks. Nothing of them is on disk before they commit.
  */
 export class InteractiveTransactions {
   readonly #open = new Map<string, InteractiveTransaction>()
-  /** In the order in which they ended. */
+  /** In the order of their ends. */
   readonly #ended = new Map<string, Ended>()
   readonly #store: Store
   readonly #coordinator: Coordinator
   readonly #outcomes: Outcomes
   readonly #limits: TransactionLimits
-  /** Lower bounds of the start_ts of transactions that are being begun. */
+  /** Lower bounds of the start_ts of transactions whose `begin` is in flight. */
   readonly #beginning = new Set<{ readonly startTsMin: Timestamp }>()
   /** Bytes buffered by open transactions. */
   #bytes = 0
@@ -73,12 +73,11 @@ export class InteractiveTransactions {
   get size(): number {
     return this.#open.size
   }
-  /** Bytes buffered by open transactions. */
   get bytes(): number {
     return this.#bytes
   }
 
-  /** The snapshots that open transactions read. */
+  /** The snapshots that garbage collection must leave readable. */
   *startTs(): Generator<Timestamp> {
     for (const { txn } of this.#open.values()) yield txn.startTs
     for (const { startTsMin } of this.#beginning) yield startTsMin
@@ -92,7 +91,7 @@ export class InteractiveTransactions {
     if (this.#ended.size >= TXNS_REMEMBERED_MAX)
       throw new KvError('overloaded', 'too many transactions have ended just now', {})
     this.#requireRoom()
-    // Timestamps that are handed out from now on belong to this millisecond or a later one.
+    // Every timestamp handed out from now on is in this millisecond or a later one.
     const beginning = { startTsMin: timestampFromMs(physicalMs(this.#store.clock())) }
     this.#beginning.add(beginning)
     try {
@@ -150,7 +149,7 @@ export class InteractiveTransactions {
     })
   }
 
-  /** Runs several steps, of which either all writes are kept or, where one fails, none. */
+  /** Runs several ops. When one fails, the writes of all of them are undone. */
   async run(id: string, ops: readonly Op[]): Promise<OpResult[]> {
     const read = this.#store.answers.lease()
     try {
@@ -160,13 +159,13 @@ export class InteractiveTransactions {
     }
   }
 
-  /** A call that only reads may overlap others. */
+  /** Calls that only read may overlap. */
   #read<T>(id: string, body: (txn: Transaction) => Promise<T>): Promise<T> {
     const open = this.#find(id)
     return this.#counted(open, () => body(open.txn))
   }
 
-  /** A call that writes or locks runs after those that came before it. */
+  /** Calls that write or lock run one after another, in order of arrival. */
   #write<T>(id: string, body: (txn: Transaction) => Promise<T>): Promise<T> {
     const open = this.#find(id)
     return this.#counted(open, () =>
@@ -199,14 +198,15 @@ export class InteractiveTransactions {
   // ---- The end
 
   /**
-   * Commits. For a while a repeat gets the same answer.
-   * @param idempotency given: the answer is stored in the batch of the writes, and replayed after a restart too.
-   * @throws KvError `txn_not_found`; what `Outcomes.once` throws, which leaves the transaction open; what
-   *   `Transaction.commit` throws, which rolls it back; `storage_unavailable`: committing again tells how it ended.
+   * Commits. A repeat within `TXN_REMEMBERED_MS` gets the same answer.
+   * @param idempotency if given, the answer is stored in the same batch as the writes, and a repeat after a restart
+   *   gets it.
+   * @throws KvError `txn_not_found`; the errors of `Outcomes.once`, which leave the transaction open; the errors of
+   *   `Transaction.commit`, which roll it back; `storage_unavailable`, after which a repeat finds out the outcome.
    */
   commit(id: string, idempotency: Idempotency | undefined): Promise<Once<{ commitTs: Timestamp }>> {
     this.#open.get(id)?.touch()
-    // The outcome of an empty transaction is stored too: after a restart it could not be run again.
+    // The outcome of an empty transaction is stored too, because it could not run again after a restart.
     return this.#outcomes.once(idempotency, idempotency?.mayWrite ? 'all' : 'nothing', async (beside) => {
       const ended = this.#ended.get(id)
       if (ended?.failure !== undefined) throw ended.failure
@@ -252,7 +252,7 @@ export class InteractiveTransactions {
     this.#end(open)
   }
 
-  /** For anybody but its owner a transaction does not exist. @throws KvError `txn_not_found` for another owner's. */
+  /** Other callers must not learn that the transaction exists. @throws KvError `txn_not_found` for another owner. */
   requireOwner(id: string, owner: string | undefined): void {
     const found = this.#open.get(id)?.options ?? this.#ended.get(id)
     if (found !== undefined && found.owner !== owner) throw unknown()
@@ -273,7 +273,7 @@ export class InteractiveTransactions {
     await Promise.allSettled([...this.#open.keys()].map((id) => this.rollback(id)))
   }
 
-  /** Restarts the idle timeout. */
+  /** Also restarts the idle timeout. */
   #find(id: string): InteractiveTransaction {
     const open = this.#open.get(id)
     if (open !== undefined) {
@@ -305,7 +305,7 @@ export class InteractiveTransactions {
     return now
   }
 
-  /** An expired transaction is not remembered: its client has given it up. */
+  /** An expired transaction is not remembered, because its client no longer uses it. */
   #expire(open: InteractiveTransaction): void {
     this.#open.delete(open.id)
     this.#count(open, 0)
@@ -314,7 +314,7 @@ export class InteractiveTransactions {
   }
 }
 
-/** Reads the key the way a write does, so that a change by others makes a conflict. @throws KvError `precondition_failed` */
+/** Reads the key as a write does, so that a concurrent change is a conflict. @throws KvError `precondition_failed` */
 async function requireConditions(txn: Transaction, request: TxnWriteRequest): Promise<void> {
   const { key, checks = [], lockWaitMs, signal } = request
   if (checks.length === 0) return

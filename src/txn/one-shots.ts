@@ -23,15 +23,15 @@ import type { Outcomes } from './outcomes.js'
 export interface OneShot {
   readonly checks: readonly Check[]
   readonly ops: readonly Op[]
-  /** Tries after a write conflict, beyond the first. */
+  /** Further tries after a write conflict. */
   readonly maxRetries: number
-  /** How long to wait for other transactions' locks. */
+  /** Longest wait for other transactions' locks before `key_locked`. */
   readonly lockWaitMs: number
-  /** `serializable`: what it read is still so when it commits. */
+  /** `serializable`: the commit fails if a key or range that was read has changed. */
   readonly isolation?: 'snapshot' | 'serializable' | undefined
-  /** Ends a wait for locks. */
+  /** Interrupts a wait for locks. */
   readonly signal?: LateSignal | undefined
-  /** Given: the outcome is stored with the commit, and a repeat is answered with it. */
+  /** If given, the outcome is stored with the commit, and a repeat gets the same answer. */
   readonly idempotency?: Idempotency | undefined
 }
 
@@ -42,10 +42,11 @@ export interface OneShotAnswer {
   readonly results: readonly OpResult[]
 }
 
-/** Transactions whose requests say all of them at once: checks and reads at one start_ts, then a commit of what they write. */
+/** Transactions that arrive complete in one request: checks, reads and writes. */
 export class OneShots {
   readonly #store: Store
   readonly #home: TransactionHome
+  /** For single tries: its resolver leaves locks alone. */
   readonly #tryHome: TransactionHome
   readonly #isOnePhase: boolean
   readonly #outcomes: Outcomes
@@ -56,15 +57,15 @@ export class OneShots {
     this.#home = home
     this.#isOnePhase = store.capabilities.onePhaseCommit
     const { api, commitOptions, inBackground } = home
-    const resolver = resolvingNothing(home.resolver, this.#isOnePhase)
+    const resolver = withoutResolving(home.resolver, this.#isOnePhase)
     this.#tryHome = { api, commitOptions, inBackground, resolver }
   }
 
   /**
-   * Its keys are known beforehand, so it keeps the other writers of this process away from them and rarely loses; when it
-   * does (to a client that coordinates itself), it starts again at a new start_ts.
-   * @throws KvError `precondition_failed`, `already_exists`, `invalid_argument` (an increment of what is no number),
-   *   `write_conflict` after `maxRetries`, `key_locked` after `lockWaitMs`; what `Outcomes.once` throws.
+   * Holds the latches of the transaction's keys, so it rarely conflicts. A client that coordinates its own transactions
+   * can still cause a conflict; the transaction then starts again at a new start_ts.
+   * @throws KvError `precondition_failed`, `already_exists`, `invalid_argument` (increment of a value that is no
+   *   number), `write_conflict` after `maxRetries`, `key_locked` after `lockWaitMs`; the errors of `Outcomes.once`.
    */
   run(request: OneShot): Promise<Once<OneShotAnswer>> {
     const planned = inSlices(planOf(request))
@@ -95,7 +96,7 @@ export class OneShots {
         } catch (error) {
           if (!isKvError(error, 'write_conflict')) {
             requirePassed(error, ++passed)
-            retriesLeft++ // A start of its own accord, not one that was lost to another writer.
+            retriesLeft++ // The safe point has passed the start_ts: not a conflict, so it does not count as a retry.
             continue
           }
           if (retriesLeft <= 0) throw error
@@ -106,7 +107,7 @@ export class OneShots {
     })
   }
 
-  /** What it has read is in memory until its write is on disk. */
+  /** Counts the values that were read against the answer budget, until the write is on disk. */
   async #tryCounted(
     request: OneShot,
     keys: OneShotKeys,
@@ -122,7 +123,7 @@ export class OneShots {
     }
   }
 
-  /** @param counted undefined: it reads nothing. */
+  /** @param counted undefined when the transaction reads nothing. */
   async #try(
     { checks, ops, isolation = 'snapshot' }: OneShot,
     keys: OneShotKeys,
@@ -149,13 +150,13 @@ export class OneShots {
       prewrite(request, beside && (({ onePcCommitTs }) => beside(answerAt(requireOnePc(onePcCommitTs)))))
     try {
       if (this.#isOnePhase) return answerAt(await txn.commit(onePhase))
-      beside?.(answerAt(TIMESTAMP_MAX)) // One that is too long is refused before anything is written.
+      beside?.(answerAt(TIMESTAMP_MAX)) // Refuses an outcome that is too long before anything is written.
       const answer = answerAt(await txn.commit(prewrite))
-      // TODO: a crash here lets a repeat run again; until outcomes can be rows of the transaction that they tell of.
+      // TODO: after a crash here a repeat runs again, until outcomes can be written as rows of their transaction.
       if (beside !== undefined) await this.#store.system.write(beside(answer))
       return answer
     } catch (error) {
-      throw error instanceof Undetermined ? error.cause : error // Here, where the store's guard has yet to see it.
+      throw error instanceof Undetermined ? error.cause : error // Inside `exclusive`, which translates engine errors.
     }
   }
 }
@@ -170,9 +171,11 @@ function* allKeys(checks: readonly Check[], ops: readonly Op[]): Generator<Uint8
 }
 
 /**
- * A key that a client has committed in the future goes on from there: what is written now is after it. Others may still
- * commit below such a start. So a serializable transaction, and one with scans, each of which would see another moment, lose
- * until the clock is there; and so does every transaction in two phases, whose commit_ts the oracle gives.
+ * A client may commit a key in the future. A write of that key must then start above that version.
+ *
+ * Other transactions may still commit below such a start_ts. So it is not used for serializable transactions and for
+ * transactions with scans, whose reads would belong to different moments, nor for two-phase commit, where the oracle
+ * gives the commit_ts. These conflict until the clock has passed the version.
  */
 function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {
   return ahead < TIMESTAMP_MAX - 2 ? Math.max(startTs, ahead + 1) : startTs
@@ -189,7 +192,10 @@ function countedReads({ answers }: Store): CountedReads {
   return { prefetched: answers.lease(), answer: answers.lease() }
 }
 
-/** A second phase would wait for the latches that are held. 1PC falls back to it only over locks of its own, and a first try has none. */
+/**
+ * A second phase would deadlock on the latches that the transaction holds. 1PC falls back to two phases only when it
+ * finds locks of its own transaction, and a first try has none.
+ */
 function requireOnePc(commitTs: Timestamp | undefined): Timestamp {
   if (commitTs === undefined) throw new Error('a first 1PC prewrite fell back to two phases')
   return commitTs
@@ -201,10 +207,11 @@ const OPTIONS = {
 } as const satisfies Record<string, TransactionOptions>
 
 /**
- * A try throws the locks that it meets: they are resolved between tries, and the next try reads at a newer start_ts. Under
- * the latches of one-phase commit resolving would wait for itself, too.
+ * Must not resolve locks inside a try: with one-phase commit, resolving takes latches that the try holds and would
+ * deadlock. A try throws `key_locked` instead. Its locks are resolved between tries, and the next try has a newer
+ * start_ts.
  */
-function resolvingNothing(resolver: Resolver, isOnePhase: boolean): Resolver {
+function withoutResolving(resolver: Resolver, isOnePhase: boolean): Resolver {
   return {
     resolving: async (_waitMs, body) => body(),
     resolve: async () => false,
@@ -215,23 +222,25 @@ function resolvingNothing(resolver: Resolver, isOnePhase: boolean): Resolver {
   }
 }
 
-/** By `keyText`. A key may be among both. */
+/** By `keyText`. A key may be in both. */
 interface OneShotKeys {
   readonly written: ReadonlySet<string>
-  /** Checked, or read by ops; ranges are read from the snapshot. */
+  /** Keys of checks and of ops that read. Without the keys of scanned ranges. */
   readonly read: ReadonlyMap<string, Uint8Array>
 }
 
 interface Plan {
   readonly keys: OneShotKeys
-  /** undefined: it writes nothing. Its reads are of one snapshot whatever others write, and must keep nobody waiting. */
+  /**
+   * undefined when nothing is written: reads of one snapshot need no latches, and must not make other requests wait.
+   */
   readonly claim: Claim | undefined
 }
 
 function* planOf({ checks, ops, isolation }: OneShot): Generator<void, Plan, void> {
   const written = new Set<string>()
   const read = new Map<string, Uint8Array>()
-  /** Read, and of consequence for the commit. */
+  /** Keys that are read and whose change would fail the commit. */
   const held = new Set<string>()
   let left = SLICE_ITEMS
   const isTime = (): boolean => {
@@ -251,14 +260,14 @@ function* planOf({ checks, ops, isolation }: OneShot): Generator<void, Plan, voi
     const text = keyText(op.key)
     if (op.op !== 'get') written.add(text)
     if (op.op !== 'put' && op.op !== 'delete') read.set(text, op.key)
-    // In a snapshot transaction whatever becomes of a key that is only read is no conflict.
+    // In a snapshot transaction a change of a key that is only read is no conflict.
     if (op.op === 'get' && isolation === 'serializable') held.add(text)
   }
   const keys = { written, read }
   if (written.size === 0) return { keys, claim: undefined }
   const onlyRead: string[] = []
   for (const text of held) if (!written.has(text)) onlyRead.push(text)
-  // Of serializable transactions that scan what others of them write, one at a time can commit.
+  // Of several serializable transactions that scan each other's writes, only one could commit.
   const isAlone = isolation === 'serializable' && ops.some(({ op }) => op === 'scan')
   return { keys, claim: { written: [...written], read: onlyRead, isAlone } }
 }

@@ -9,7 +9,6 @@ import { SLICE_ITEMS } from '../limits.js'
 import type { AnswerLease } from '../store/answer-budget.js'
 import type { Timestamp } from '../timestamp.js'
 
-/** One step of a transaction, as a client lists them. */
 export type Op =
   | { readonly op: 'get'; readonly key: Uint8Array }
   | { readonly op: 'put'; readonly key: Uint8Array; readonly value: Uint8Array }
@@ -35,10 +34,10 @@ const INT64_MAX = 2n ** 63n - 1n
 const INT64_MIN = -(2n ** 63n)
 
 /**
- * Runs the steps in their order; each sees the writes of those before it. Without a promise where none of them waits.
- * @param answer grows with what they read; undefined: they read nothing.
- * @throws KvError `already_exists`, `invalid_argument` (an increment of what is no number), `payload_too_large`, and
- *   what the transaction's reads and locks throw.
+ * Runs the ops in order; each sees the writes of the ops before it. Returns no promise when none of them has to wait.
+ * @param answer counts the values read; undefined when no op reads.
+ * @throws KvError `already_exists`, `invalid_argument` (increment of a value that is no number), `payload_too_large`;
+ *   the errors of the transaction's reads and locks.
  */
 export function runOps(
   txn: Transaction,
@@ -55,8 +54,8 @@ export function runOps(
 }
 
 /**
- * From the first step on that waits, or of many from one on. Only steps that wait answer with bytes.
- * @param running the next step, where it has begun.
+ * Runs the ops from the first one that waits, or after `SLICE_ITEMS` of them. Only results of ops that wait hold bytes.
+ * @param running the next op, if it has begun.
  */
 async function runRest(
   txn: Transaction,
@@ -79,7 +78,7 @@ async function runRest(
 
 const DONE: OpResult = {}
 
-/** Without a promise where there is nothing to wait for. */
+/** Returns no promise when the op has nothing to wait for. */
 function runOp(txn: Transaction, op: Op, index: number): OpResult | Promise<OpResult> {
   switch (op.op) {
     case 'get':
@@ -116,7 +115,7 @@ function costOf(result: OpResult): number {
   return 'value' in result && result.value !== undefined ? entryCost(result.value) : ENTRY_BYTES
 }
 
-/** Decimal text in the range of a signed 64-bit integer, as counters elsewhere have it. */
+/** Counters are decimal text in the range of a signed 64-bit integer, as in other databases. */
 function incremented(op: { key: Uint8Array; by: number }, index: number, current: MergedVersion | undefined): string {
   const text = current === undefined ? '0' : asBuffer(current.value).toString('latin1')
   const value = /^-?\d{1,19}$/.test(text) ? BigInt(text) + BigInt(op.by) : undefined

@@ -9,27 +9,27 @@ const RECORDS = 'outcome/' satisfies SystemName
 
 type OutcomeLimits = Pick<Limits, 'outcomeBytesMax' | 'outcomesBytesMax'>
 
-/** One caller of several may have this share of all that is stored. */
+/** One caller's share of the total limit, where the server distinguishes callers. */
 const SHARE_OF_A_CALLER = 0.5
-/** Outcomes that are stored in this time are forgotten together in the counts of their callers. */
+/** The bytes per caller are counted in periods of this length, and a period expires as a whole. */
 const PERIOD_MS = 60_000
 
-/** `written`: outcomes of what writes something. Reads run again instead: their answers may be as long as they like. */
+/** `written`: only outcomes of requests that write. A repeated read runs again, so its answer may have any length. */
 export type Stores = 'all' | 'written' | 'nothing'
 
-/** Outcomes that were stored in one period. */
+/** Outcomes that were stored within one period. */
 interface Period {
-  /** When the last of them expires. */
+  /** Expiry of the last of them. */
   readonly expiresAtMs: number
   /** By caller. */
   readonly bytes: Map<string | undefined, number>
 }
 
-/** The outcomes of requests with an idempotency key: each takes effect once, and what is stored for it is bounded. */
+/** The stored outcomes of requests with an idempotency key. Each request takes effect once. */
 export class Outcomes {
   readonly #store: Store
   readonly #limits: OutcomeLimits
-  /** Of all that are stored; those of an earlier run are counted by the first collection. */
+  /** Total of the stored outcomes. The first collection adds those of earlier runs. */
   #bytes = 0
   readonly #ofCaller = new Map<string | undefined, number>()
   #periods: Period[] = []
@@ -39,19 +39,19 @@ export class Outcomes {
     this.#limits = limits
   }
 
-  /** Of all that are stored. */
+  /** Bytes of all stored outcomes. */
   get bytes(): number {
     return this.#bytes
   }
 
   /**
-   * Runs a request, or answers what it answered before. A repeat that comes while the first still runs waits for it.
-   * @param idempotency undefined: there is nothing to remember, and it simply runs.
-   * @param stores where nothing is stored, a repeat runs again.
-   * @param run is given the function that makes what is to be stored with its commit, in the same atomic batch; undefined:
-   *   nothing.
-   * @throws KvError `idempotency_mismatch`; `overloaded` or `payload_too_large`, before anything is written, where the
-   *   outcome has no room; and what `run` throws. Nothing is remembered of a failure.
+   * Runs a request, or returns the stored answer of an earlier one. A repeat waits while the first request is running.
+   * @param idempotency undefined for a request without a key, which just runs.
+   * @param stores a repeat of a request whose outcome is not stored runs again.
+   * @param run gets a function that makes the outcome's record; `run` must write it in the same atomic batch as the
+   *   commit. undefined when there is nothing to store.
+   * @throws KvError `idempotency_mismatch`; `overloaded` or `payload_too_large` when the outcome has no room, before
+   *   anything is written; the errors of `run`. The outcome of a failed request is not stored.
    */
   async once<T extends object>(
     idempotency: Idempotency | undefined,
@@ -82,12 +82,12 @@ export class Outcomes {
     })
   }
 
-  /** Removes those that have expired, and counts the others. */
+  /** Removes expired outcomes, and counts the others. */
   async collect(): Promise<void> {
     const nowMs = this.#store.steadyMs()
     const before = this.#bytes
     const kept = await this.#store.system.sweep(RECORDS, (record) => isOutcomeExpired(record, nowMs))
-    this.#bytes += kept - before // What was stored meanwhile stays counted.
+    this.#bytes += kept - before // Keeps the bytes of outcomes that were stored during the sweep.
     const isOver = ({ expiresAtMs }: Period): boolean => expiresAtMs <= nowMs
     for (const { bytes } of this.#periods.filter(isOver))
       for (const [caller, some] of bytes) this.#count(this.#ofCaller, caller, -some)
@@ -131,7 +131,7 @@ export class Outcomes {
   }
 }
 
-/** Told from the byte strings in it, so that what is refused is not encoded first. */
+/** Sums up the byte strings in the answer, so that an answer that is too long is refused before it is encoded. */
 function isLongerThan(bytesMax: number, answer: object): boolean {
   let bytes = 0
   const add = (value: unknown): boolean => {
