@@ -27,16 +27,15 @@ import { parseRawQuery } from './wire/query.js'
 import { ajvOptions, validateRequests } from './wire/validation.js'
 
 export interface AppOptions extends Omit<AppContext, 'traffic'> {
-  /** Requests are logged from `debug` on. */
+  /** Requests are logged at level `debug`. */
   readonly log: Logger
-  /** Absent: everybody may do everything. */
+  /** Absent: no tokens are needed, and every caller may do everything. */
   readonly authenticate?: Authenticate | undefined
-  /** Guards against web pages that use the browsers of people near the server; absent: no guard is needed. */
   readonly browserGuard?: BrowserGuard | undefined
   readonly tls?: TlsFiles | undefined
 }
 
-/** The HTTP server of a database, not listening yet. Closing it drains the database, and does not close it. */
+/** The HTTP server of a database. It does not listen yet. Closing it drains the database but does not close it. */
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const { database, limits, log } = options
   const answerError = errorHandler(log)
@@ -48,18 +47,18 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     rewriteUrl: routedUrl,
     routerOptions: {
       querystringParser: (text: string) => parseRawQuery(text) as Record<string, unknown>,
-      maxParamLength: limits.headerBytesMax, // A longer name is of a transaction that nobody has.
+      maxParamLength: limits.headerBytesMax, // No transaction id is longer than a whole header may be.
     },
     clientErrorHandler: malformedHandler(limits),
     frameworkErrors: (error, request, reply) => {
-      addSafeHeaders(reply) // No hook has run.
+      addSafeHeaders(reply) // No hook runs before this handler.
       answerError(error, request, reply)
     },
     ajv: ajvOptions(limits, database.store),
   })
   app.setErrorHandler(answerError)
 
-  // Hooks of every request, in this order. They call back: a promise each would cost more than their work.
+  // Hooks of every request, in this order. They take callbacks: one promise per hook would cost more than their work.
   collectRoutes(app)
   logRequests(app, log)
   guardFromBrowsers(app, options.browserGuard)

@@ -3,17 +3,17 @@ import { Grant } from '../../access/grant.js'
 import { KvError } from '../../errors/kv-error.js'
 
 /**
- * What a route asks of its caller: nothing (`open`), any token (`read`), one that may write (`write`), one that is not bound
- * to prefixes (`read_all`), or both (`admin`). Which keys a request names is checked where they are decoded.
+ * The token that a route needs: none (`open`), any (`read`), one that may write (`write`), one without prefixes (`read_all`),
+ * or one that may write and has no prefixes (`admin`). Keys are checked against prefixes where they are decoded.
  */
 export type Access = 'open' | 'read' | 'write' | 'read_all' | 'admin'
 
-/** What the bearer of a token may do; undefined: it is none of ours. */
+/** The grant of a token; undefined for an unknown token. */
 export type Authenticate = (token: string) => Grant | undefined
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** Absent: `admin`, so that what was forgotten is closed. */
+    /** Default: `admin`, so that a route that forgets to declare it is closed. */
     access?: Access
   }
   interface FastifyRequest {
@@ -24,8 +24,8 @@ declare module 'fastify' {
 const BEARER = /^bearer +([^ ]+) *$/i
 
 /**
- * Before a body is read: who asks, and may they call this at all?
- * @param authenticate undefined: everybody may do everything.
+ * Checks the token of each request before its body is read, and sets `request.grant`.
+ * @param authenticate undefined: every caller may do everything.
  */
 export function guardRoutes(app: FastifyInstance, authenticate: Authenticate | undefined): void {
   app.decorateRequest('grant')
@@ -44,7 +44,7 @@ export function guardRoutes(app: FastifyInstance, authenticate: Authenticate | u
 }
 
 function grantOf(request: FastifyRequest, authenticate: Authenticate): Grant {
-  // Whoever may not come in does not learn which routes there are.
+  // A 404 needs a token too, so that callers without one do not learn which routes exist.
   const access = request.is404 ? 'read' : (request.routeOptions.config.access ?? 'admin')
   if (access === 'open') return NOTHING
   const token = BEARER.exec(request.headers.authorization ?? '')?.[1]
@@ -56,5 +56,4 @@ function grantOf(request: FastifyRequest, authenticate: Authenticate): Grant {
   return grant
 }
 
-/** What open routes get, whoever asks. */
 const NOTHING = new Grant({ mayWrite: false, prefixes: [] })

@@ -1,16 +1,15 @@
 import type { Limits } from '../../limits.js'
 
 /**
- * What a request is to the server's load.
- * `ending`: it ends what is open (a commit, a rollback, a resolved lock) or keeps it alive: shed last, because what it
- * would free keeps others waiting. `writing`: it goes through the write queue. `reading`: all else. `watching`: it looks at
- * the server itself, and is never shed.
+ * The kind of load that a request is.
+ * `ending`: ends a transaction or lock (commit, rollback, resolve) or keeps it alive. Shed last, because other requests wait
+ * for it. `writing`: goes through the write queue. `watching`: asks about the server itself, and is never shed.
+ * `reading`: all other requests.
  */
 export type Work = 'ending' | 'reading' | 'writing' | 'watching'
 
-/** The counters that decide. */
 export interface Load {
-  /** Requests whose bodies have arrived. The others are counted as connections. */
+  /** Requests whose bodies have arrived. The limit on connections bounds the others. */
   readonly requests: number
   readonly answerBytes: number
   readonly locks: number
@@ -19,7 +18,7 @@ export interface Load {
   readonly loopDelayMs: number
 }
 
-/** What takes time to pass. It lasts until the load is down to three quarters of the bound, so that it does not flap. */
+/** Overload that passes slowly. It ends when the load is down to three quarters of its limit, so that it does not flap. */
 export interface Pressure {
   readonly isQueueLong: boolean
   readonly isLoopLate: boolean
@@ -28,7 +27,7 @@ export interface Pressure {
 export const NO_PRESSURE: Pressure = { isQueueLong: false, isLoopLate: false }
 
 const RELIEF = 0.75
-/** What is ending may have this much more of requests and bodies than all else. */
+/** Factor on the limits of requests and bodies for work that is `ending`. */
 const ENDING_SHARE = 2
 
 export function pressureOf(load: Load, limits: Limits, before: Pressure): Pressure {
@@ -41,7 +40,7 @@ export function pressureOf(load: Load, limits: Limits, before: Pressure): Pressu
   return { isQueueLong, isLoopLate }
 }
 
-/** Why a request is to be shed, whatever its body; undefined: it is admitted. */
+/** @returns the reason to shed a request before its body is looked at; undefined: it is admitted. */
 export function overloadOf(
   work: Work,
   load: Load,
@@ -61,9 +60,9 @@ export function overloadOf(
 }
 
 /**
- * Why a body is to be refused; undefined: there is room. One alone always fits.
- * @param bytes of the body that have arrived, or will.
- * @param otherBytes of the other bodies, as far as they have arrived.
+ * @param bytes of this body that have arrived, or that its headers announce.
+ * @param otherBytes of all other bodies that have arrived.
+ * @returns the reason to refuse the body; undefined: there is room. A body alone always fits.
  */
 export function bodyOverloadOf(work: Work, bytes: number, otherBytes: number, limits: Limits): string | undefined {
   const max = limits.bodiesBytesMax * (work === 'ending' ? ENDING_SHARE : 1)

@@ -2,20 +2,19 @@ import { STALLED_BODY_BYTES_PER_S } from '../../limits.js'
 
 const WINDOW_MS = 1000
 
-/** One long body on its way. */
 export interface ArrivingBody {
   readonly heldBytes: number
-  /** Ends it: its bytes are given back, and its client is told. */
+  /** Stops reading the body, releases its bytes and answers its client with an error. */
   refuse(): void
 }
 
-/** When a body last counted as moving, and how much of it was held then. */
+/** When a body last made progress, and the bytes it held then. */
 interface Progress {
   readonly bytes: number
   readonly atMs: number
 }
 
-/** The long bodies that are arriving, the one that has stood still for longest first. */
+/** The long bodies that are arriving, ordered by their last progress, oldest first. */
 export class ArrivingBodies {
   readonly #progress = new Map<ArrivingBody, Progress>()
 
@@ -23,22 +22,22 @@ export class ArrivingBodies {
     this.#progress.delete(body)
   }
 
-  /** A piece of it has come. A trickle is no progress. */
+  /** Called for each piece. Fewer than STALLED_BODY_BYTES_PER_S since the last progress do not count as progress. */
   moved(body: ArrivingBody): void {
     const before = this.#progress.get(body)
     if (before !== undefined && body.heldBytes - before.bytes < STALLED_BODY_BYTES_PER_S) return
-    this.#progress.delete(body) // It goes to the end of the order.
+    this.#progress.delete(body) // Setting it again moves it to the end of the order.
     this.#progress.set(body, { bytes: body.heldBytes, atMs: performance.now() })
   }
 
-  /** Bytes that `evictStalled` could free. */
+  /** Bytes that refusing all stalled bodies would free. */
   get stalledBytes(): number {
     let bytes = 0
     for (const body of this.#stalled()) bytes += body.heldBytes
     return bytes
   }
 
-  /** Ends the body that has stood still for longest. @returns false where all others move. */
+  /** Refuses the body that has been stalled for longest. @returns false when no other body is stalled. */
   evictStalled(except: ArrivingBody): boolean {
     for (const body of this.#stalled()) {
       if (body === except) continue

@@ -6,19 +6,18 @@ import type { AnswerBudget } from '../../store/answer-budget.js'
 import { whenOver } from '../connections/answer-end.js'
 import { LongAnswer } from '../wire/long-answer.js'
 
-/** Long answers count as memory until their clients have taken them. A client that takes nothing is cut off. */
+/** Counts long answers as memory until their clients have received them. A client that receives nothing is cut off. */
 export class Backpressure {
   constructor(
     readonly budget: AnswerBudget,
     readonly stalledMsMax: number,
   ) {}
 
-  /** @param payload the body that is about to be sent. */
   watch({ raw }: FastifyReply, payload: unknown): void {
     const bytes = bytesOf(payload)
     if (bytes !== undefined && bytes < LONG_ANSWER_BYTES) return
     this.#cutOffIfStalled(raw)
-    if (bytes === undefined) return // A stream holds no more than it reads ahead.
+    if (bytes === undefined) return // A stream holds only the page that it reads ahead.
     const lease = this.budget.lease()
     lease.hold(bytes)
     whenOver(raw, () => lease.end())
@@ -32,12 +31,12 @@ export class Backpressure {
     else arm(raw.socket)
     raw.on('timeout', () => {
       if (raw.writableLength > 0) raw.destroy()
-      else arm(raw.socket) // The server is slow, not the client.
+      else arm(raw.socket) // Nothing waits to be sent: the server is slow, not the client.
     })
   }
 }
 
-/** Bytes in memory; undefined: the payload is made as the client takes it. */
+/** Bytes in memory; undefined for a stream, which is made while the client receives it. */
 function bytesOf(payload: unknown): number | undefined {
   if (payload === undefined || payload === null) return 0
   if (typeof payload === 'string' || payload instanceof Uint8Array) return payload.length

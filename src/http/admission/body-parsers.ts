@@ -9,22 +9,22 @@ import { foreignCharset } from '../wire/media-type.js'
 import { readMsgpack } from '../wire/msgpack-reader.js'
 import type { Traffic } from './traffic.js'
 
-/** Shorter JSON bodies are left to `JSON.parse`, which cannot be interrupted. */
+/** Bodies up to this size go to `JSON.parse`, which cannot be interrupted; longer ones to `readJson`. */
 export const JSON_AT_ONCE_BYTES_MAX = 256 * 1024
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** An empty body counts as `{}`, also where its content type says JSON, as many HTTP libraries have it. */
+    /** An empty body counts as `{}`. Many HTTP libraries send `content-type: application/json` without a body. */
     bodyMayBeEmpty?: boolean
   }
 }
 
 const BASE64_GROWTH = 4 / 3
-/** Names of fields and ops are shorter, whatever the limits of keys and values. */
+/** Longer than any name of a field or op. Texts up to this length pass, however small the limits of keys and values are. */
 const NAMES_BYTES_MAX = 256
 
 type Done = (error: Error | null, body?: unknown) => void
 
-/** JSON and MessagePack; anything else is refused with 415, text/plain included. */
+/** Parses JSON and MessagePack. All other media types get 415, text/plain included (fastify parses it by default). */
 export function parseBodies(app: FastifyInstance, traffic: Traffic, limits: Limits): void {
   const { bodyBytesMax, requestKeysMax, keyBytesMax, valueBytesMax } = limits
   const bodyLimits = {

@@ -5,11 +5,10 @@ import type { Work } from './admission.js'
 import type { ArrivingBody } from './arriving-bodies.js'
 import type { Flight } from './in-flight.js'
 
-/** Who decides whether there is room for a long body. */
 export interface BodyRoom {
-  /** It has another piece, and may be refused for it. */
+  /** Called after each piece of a long body; may call `body.refuse()`. */
   arrived(body: BodyReader): void
-  /** Nothing more of it will come. */
+  /** Called when a long body is complete, refused or broken off. */
   gone(body: BodyReader): void
   refusal(): Error
 }
@@ -25,15 +24,15 @@ interface Reading {
   readonly done: BodyDone
 }
 
-/** Pieces of fewer bytes than this on average are put together: each costs some 250 bytes beside its own. */
+/** Pieces shorter than this on average are joined, because each costs some 250 bytes of memory beside its content. */
 const PIECE_BYTES_MIN = 4096
 const PIECES_AT_A_TIME = 256
 
-/** Reads one body into memory. Each byte counts from its arrival until the flight ends. */
+/** Reads one body into memory. Each byte counts for admission from its arrival until the flight ends. */
 export class BodyReader implements ArrivingBody {
   readonly #reading: Reading
   #pieces: Buffer[] = []
-  /** Of `#pieces`: those from here on have not been put together. */
+  /** Index in `#pieces` of the first piece that has not been joined or left as it is. */
   #loose = 0
   #looseBytes = 0
   #bytes = 0
@@ -46,7 +45,7 @@ export class BodyReader implements ArrivingBody {
     const { message, bytesMax } = this.#reading
     if (Number(message.headers['content-length'] ?? 0) > bytesMax) this.#finish(bodyTooLarge(bytesMax))
     else if (message.destroyed)
-      this.#onClose() // Its client went before anybody listened.
+      this.#onClose() // The client hung up before reading began.
     else message.on('data', this.#onData).on('end', this.#onEnd).on('close', this.#onClose).resume()
   }
 
@@ -86,7 +85,7 @@ export class BodyReader implements ArrivingBody {
 
   readonly #onEnd = (): void => {
     const [first] = this.#pieces
-    // Over TLS a piece is a view of the buffer that the socket reads into, and would keep all of that in memory.
+    // Over TLS a piece is a view of the socket's read buffer. Keeping the view would keep the whole buffer in memory.
     const isWhole = first !== undefined && first.length === this.#bytes && first.length === first.buffer.byteLength
     const body = isWhole ? first : Buffer.concat(this.#pieces, this.#bytes)
     this.#reading.flight.received()
@@ -102,13 +101,12 @@ export class BodyReader implements ArrivingBody {
     if (this.#bytes > SMALL_BODY_BYTES) room.gone(this)
     if (error !== null) {
       flight.end()
-      message.resume() // The rest is thrown away.
+      message.resume() // Discards the rest, so that the connection goes on.
     }
     done(error, body)
   }
 }
 
-/** @param limit in bytes. */
 function bodyTooLarge(limit: number): KvError<'payload_too_large'> {
   return new KvError('payload_too_large', `the body has over ${limit} bytes`, {
     field: 'body',

@@ -1,4 +1,4 @@
-/** The requests in flight and the bodies that they hold. Nothing counts but through a `Flight`, and each of those ends once. */
+/** Counts the requests in flight and their bodies. Only a `Flight` changes the counts, and gives its share back once. */
 export class InFlight {
   /** Requests whose bodies have arrived, or that have none. */
   requests = 0
@@ -7,13 +7,13 @@ export class InFlight {
   /** Bytes of bodies that have arrived. */
   bodyBytes = 0
 
-  /** @param isReceiving the request has a body, which is not here yet. */
+  /** @param isReceiving the request has a body that is still arriving. */
   begin(isReceiving: boolean): Flight {
     return new Flight(this, isReceiving)
   }
 }
 
-/** What one request counts for, until `end`. */
+/** The share of one request in the counts, until `end`. */
 export class Flight {
   readonly #counts: InFlight
   #state: 'receiving' | 'running' | 'over'
@@ -33,14 +33,12 @@ export class Flight {
     return this.#bodyBytes
   }
 
-  /** More of the body has arrived. */
   hold(bytes: number): void {
     if (this.#state === 'over') return
     this.#bodyBytes += bytes
     this.#counts.bodyBytes += bytes
   }
 
-  /** The body is here as a whole. */
   received(): void {
     if (this.#state !== 'receiving') return
     this.#state = 'running'
@@ -48,7 +46,7 @@ export class Flight {
     this.#counts.requests++
   }
 
-  /** Gives everything back. Idempotent. */
+  /** Idempotent. */
   end(): void {
     if (this.#state === 'over') return
     if (this.#state === 'receiving') this.#counts.receiving--

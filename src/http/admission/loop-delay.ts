@@ -1,8 +1,8 @@
 const TICK_MS = 50
 
 /**
- * How late the event loop is over and over: the least of its last delays, so one long request doesn't count. A timer
- * of its own: twenty short calls a second, where `monitorEventLoopDelay` wakes the process a hundred times.
+ * Measures how late the event loop runs: the smaller of its last two delays, so that one long request does not count. Its own
+ * timer fires 20 times per second; `monitorEventLoopDelay` would wake the process 100 times per second.
  */
 export class LoopDelay {
   #lastMs = performance.now()

@@ -2,18 +2,18 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 
 type Request = readonly [request: IncomingMessage, response: ServerResponse]
 
-/** Requests that are started in one turn of the event loop. */
+/** Requests started per turn of the event loop. */
 const PER_TURN = 64
-/** The same in a turn that accepted a connection: more connections may be waiting. */
+/** Requests started in a turn that accepted a connection: fewer, because more connections may be waiting. */
 const PER_ACCEPTING_TURN = 4
-/** Requests that are started before `nextTurn` is scheduled: a request alone would pay for it. */
+/** `nextTurn` is scheduled from this many on, so that a single request does not pay for it. */
 const FREE_PER_TURN = PER_ACCEPTING_TURN
-/** Started at once, whatever waits. */
+/** Requests for this path never wait. */
 const LIVE = '/livez'
 
 /**
  * Starts a bounded number of requests per turn of the event loop; the others wait for later turns. Node accepts one new
- * connection per turn (libuv since 1.45): with a thousand requests in each turn, a probe would wait for seconds.
+ * connection per turn (libuv since 1.45): with a thousand requests per turn, a probe on a new connection would wait for seconds.
  * @param waitingMax requests beyond this many are started at once, so that admission sees them.
  */
 export function paceRequests(server: Server, waitingMax: number): void {

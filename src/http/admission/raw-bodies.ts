@@ -3,7 +3,7 @@ import { requireValue } from '../../bytes/byte-limits.js'
 import type { Limits } from '../../limits.js'
 import type { Traffic } from './traffic.js'
 
-/** Routes whose bodies are values, whatever their content type says, a malformed one too; DELETE ignores one. */
+/** Registers routes whose bodies are values. Their content type is ignored, even a malformed one; DELETE ignores its body. */
 export function rawBodies(
   app: FastifyInstance,
   { limits, traffic }: { readonly limits: Limits; readonly traffic: Traffic },

@@ -1,17 +1,17 @@
 import type { Limits } from '../../limits.js'
 
-/** How often Node looks for requests that take too long to arrive. */
+/** How often per timeout Node looks for requests that take too long to arrive. */
 const CHECKS_PER_TIMEOUT = 4
 const CHECK_MS_MAX = 5000
 
-/** What bounds requests before there are any: options of fastify, and through it of Node's server. */
+/** Options of fastify and Node that bound a request while it arrives, before any hook runs. */
 export function receivingOptions({ headerBytesMax, headerMsMax, requestMsMax, idleMsMax }: Limits) {
-  // Node takes no time for the headers that is above the one for the request.
+  // Node refuses a `headersTimeout` above the `requestTimeout`.
   const headersTimeout = requestMsMax === 0 ? headerMsMax : Math.min(headerMsMax, requestMsMax)
   return {
     http: {
       maxHeaderSize: headerBytesMax,
-      requireHostHeader: false, // Node's own answer would lack the headers that keep browsers safe: see `withoutHost`.
+      requireHostHeader: false, // `withoutHost` refuses it. Node's own answer would lack the safe headers.
       headersTimeout,
       requestTimeout: requestMsMax,
       connectionsCheckingInterval: Math.min(CHECK_MS_MAX, Math.ceil(headersTimeout / CHECKS_PER_TIMEOUT)),

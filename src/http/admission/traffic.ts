@@ -14,20 +14,20 @@ import { LoopDelay } from './loop-delay.js'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** Default: `reading` for GET, `writing` for all else. */
+    /** Default: `reading` for GET and HEAD, `writing` for other methods. */
     work?: Work
-    /** The handler reads the body as it comes: its bytes are not counted, and it arrives until the answer. */
+    /** The handler reads the body as a stream: its bytes are not counted, and it may arrive until the answer is sent. */
     bodyIsStream?: boolean
   }
   interface FastifyRequest {
-    /** Its share of the counts of admission; undefined: it was not admitted. */
+    /** The share of this request in the counts of admission; undefined: it was not admitted. */
     flight: Flight | undefined
   }
 }
 
-/** What `/v1/status` shows. */
+/** The `overload` object of `/v1/status`. */
 export interface TrafficStatus extends Pick<Load, 'requests' | 'answerBytes' | 'loopDelayMs'> {
-  /** undefined, and the write queue too: the store does not count them. */
+  /** `locks` and the queue are undefined when the store does not count them. */
   readonly locks: number | undefined
   readonly queuedBatches: number | undefined
   readonly queuedBytes: number | undefined
@@ -40,7 +40,7 @@ export interface TrafficStatus extends Pick<Load, 'requests' | 'answerBytes' | '
 const HOLD_BACK_MS = 250
 const LOG_EVERY_MS = 10_000
 
-/** The requests in flight: counts what they hold, and turns away what would be too much before its body is read. */
+/** Counts what the requests in flight hold, and sheds requests before their bodies are read. */
 export class Traffic implements Load, BodyRoom {
   readonly #inFlight = new InFlight()
   readonly #arriving = new ArrivingBodies()
@@ -97,7 +97,7 @@ export class Traffic implements Load, BodyRoom {
     }
   }
 
-  /** On an app without routes: those that come get their hooks. */
+  /** Must be called before the first route: only later routes get the hooks. */
   watch(app: FastifyInstance): void {
     app.decorateRequest('flight')
     app.addHook('onRoute', (route) => {
@@ -115,21 +115,21 @@ export class Traffic implements Load, BodyRoom {
     app.addHook('onClose', async () => this.#loopDelay.stop())
   }
 
-  /** Counts a stream until it is taken, or its client has gone. @throws KvError `overloaded` */
+  /** Counts a stream until it has been sent or its client has hung up. @throws KvError `overloaded` */
   openStream(reply: FastifyReply): void {
     if (this.#streams >= this.#limits.streamsMax) throw this.#refusal('too many streams are open')
     this.#streams++
     whenOver(reply.raw, () => this.#streams--)
   }
 
-  /** Why even reads are turned away at this moment. */
+  /** The reason why even reads are shed at this moment; undefined when they are not. */
   get overload(): string | undefined {
     this.#pressure = pressureOf(this, this.#limits, this.#pressure)
     return overloadOf('reading', this, this.#pressure, this.#limits)
   }
 
   #admit(request: FastifyRequest, work: Work): KvError | undefined {
-    if (request.flight !== undefined) return undefined // HEAD, which takes the hooks of its GET too.
+    if (request.flight !== undefined) return undefined // The hook runs twice for HEAD: it has its own and that of its GET.
     this.#pressure = pressureOf(this, this.#limits, this.#pressure)
     const announced = announcedBytes(request)
     const overload =
@@ -143,7 +143,7 @@ export class Traffic implements Load, BodyRoom {
     return undefined
   }
 
-  /** Known beforehand: what is here leaves no room for it, even if those that stand still go. */
+  /** Whether the announced body finds no room, even if all stalled bodies were refused. */
   #bodyOverload({ routeOptions }: FastifyRequest, work: Work, announced: number): string | undefined {
     const isCounted = announced <= this.#limits.bodyBytesMax && routeOptions.config.bodyIsStream !== true
     const { bodyBytes } = this.#inFlight
@@ -153,15 +153,15 @@ export class Traffic implements Load, BodyRoom {
 
   /**
    * Reads a body into memory.
-   * @param done may be told `payload_too_large`, `overloaded`, or `invalid_argument` where the connection broke.
+   * @param done gets `payload_too_large`, `overloaded`, or `invalid_argument` when the connection broke.
    */
   readBody(request: FastifyRequest, bytesMax: number, done: BodyDone): void {
-    request.flight ??= this.#inFlight.begin(true) // Of a route that is never shed.
+    request.flight ??= this.#inFlight.begin(true) // Routes that are never shed have no flight yet.
     const { work = 'writing' } = request.routeOptions.config
     new BodyReader({ message: request.raw, bytesMax, work, flight: request.flight, room: this, done }).start()
   }
 
-  /** A long body has another piece: where there is no room, the bodies that stand still go first. */
+  /** Makes room for another piece of a long body: stalled bodies are refused first, then this one. */
   arrived(body: BodyReader): void {
     this.#arriving.moved(body)
     const isOver = (): boolean => {
@@ -191,14 +191,14 @@ export class Traffic implements Load, BodyRoom {
   }
 }
 
-/** Of its body; infinite where it comes in chunks and says nothing beforehand. */
+/** Bytes of the body by the headers; infinite for a chunked body. */
 function announcedBytes({ method, headers }: FastifyRequest): number {
-  if (method === 'GET' || method === 'HEAD') return 0 // Theirs are thrown away.
+  if (method === 'GET' || method === 'HEAD') return 0 // Their bodies are discarded.
   if (headers['transfer-encoding'] !== undefined) return Number.POSITIVE_INFINITY
   return Number(headers['content-length'] ?? 0)
 }
 
-/** Turning away what comes too fast is work too: nothing more is read from the connection for a while. */
+/** Stops reading from the connection of a shed request for HOLD_BACK_MS, because refusing requests is work too. */
 function holdBack(request: IncomingMessage): void {
   const { socket } = request
   request.once('end', () => {

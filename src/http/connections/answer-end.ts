@@ -2,13 +2,13 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { KvError } from '../../errors/kv-error.js'
 
-/** Calls back once a message is on its way as a whole, or has come, or its client has gone, be it before now. */
+/** Calls `over` once: when the message is sent or received as a whole, when its client hangs up, or now if that is past. */
 export function whenOver(message: IncomingMessage | ServerResponse, over: () => void): void {
   if (message.destroyed) over()
   else message.once('close', over)
 }
 
-/** Makes a signal, once, that is aborted when the client goes away before it is answered, be it before now. */
+/** Aborts when the client hangs up before its answer has ended. Made at the first call, as most requests never need it. */
 export function hangUp(answer: ServerResponse): () => AbortSignal {
   let signal: AbortSignal | undefined
   return () => {
@@ -26,8 +26,8 @@ export function hangUpSignal(answer: ServerResponse): AbortSignal {
 }
 
 /**
- * When a connection closes, Node tells the answer that has it. Those behind that one, of requests that were sent without
- * waiting, would never hear of it, and hold on to what they hold: they are told here.
+ * Emits `close` on pipelined answers when their connection closes. Node emits it only on the answer that is being sent; the
+ * answers queued behind it would keep their locks, leases and counts for ever.
  */
 export function closePipelined(server: Server): void {
   const behind = new WeakMap<Socket, Set<ServerResponse>>()

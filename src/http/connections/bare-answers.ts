@@ -8,7 +8,7 @@ import { toJson } from '../wire/wire.js'
 import { SAFE_HEADER_LINES } from './browser-safety.js'
 import { isStreaming } from './streaming-requests.js'
 
-/** After the last answer on a connection. */
+/** A client that does not read the last answer of a connection, or keeps writing, is cut off after this time. */
 const LINGER_MS = 1000
 
 interface ClientError extends Error {
@@ -16,13 +16,13 @@ interface ClientError extends Error {
 }
 
 /**
- * Answers where there is no request to answer, only a socket: a message that is no HTTP, whose headers are too long, or
- * that takes too long. Node's own answers would have neither a problem nor the headers that keep browsers safe.
+ * Answers on a bare socket, where no request exists: malformed HTTP, headers that are too long, a request that takes too
+ * long. Node's own answers would carry neither a problem nor the headers that protect browsers.
  */
 export function malformedHandler({ headerBytesMax }: Limits) {
   return (error: ClientError, socket: Socket): void => {
-    const { _httpMessage: answer } = socket as Socket & { readonly _httpMessage?: ServerResponse | null } // As Node does it.
-    // Nothing may be said in the middle of an answer that is on its way.
+    const { _httpMessage: answer } = socket as Socket & { readonly _httpMessage?: ServerResponse | null } // Internal to Node.
+    // A second answer must not be written into the middle of one that is being sent.
     if (error.code === 'ECONNRESET' || !socket.writable || answer?.headersSent) return void socket.destroy()
     if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') {
       if (!isStreaming(socket)) endWith(socket, 408)
@@ -40,7 +40,7 @@ function malformed({ code }: ClientError, limit: number): KvError {
   return invalid('headers', isUrl ? 'the URL holds what must be percent-encoded' : 'the request is malformed HTTP')
 }
 
-/** CONNECT asks for a tunnel, which Node hands over as a socket, or closes. */
+/** Answers CONNECT with 404. Node gives the socket to a listener and closes it without one. */
 export function refuseTunnels(server: Server): void {
   server.on('connect', ({ url }: IncomingMessage, socket: Socket) => {
     socket.on('error', () => {})
@@ -48,7 +48,7 @@ export function refuseTunnels(server: Server): void {
   })
 }
 
-/** Passes over an `Expect` that means nothing here. Node would answer 417 by itself, with no problem and no headers. */
+/** Ignores unknown `Expect` headers. Node itself would answer 417, without a problem and without the safe headers. */
 export function ignoreExpectations(server: Server): void {
   server.on('checkExpectation', (request, response) => server.emit('request', request, response))
 }
@@ -58,9 +58,9 @@ function endWithProblem(socket: Socket, error: KvError): void {
   endWith(socket, status, `${toJson(body)}\n`)
 }
 
-/** @param problem as text; none where a status says it all. */
+/** @param problem JSON text; empty when the status says everything. */
 function endWith(socket: Socket, status: number, problem = ''): void {
-  socket.setTimeout(LINGER_MS, () => socket.destroy()) // Whoever doesn't read it, or goes on writing.
+  socket.setTimeout(LINGER_MS, () => socket.destroy())
   const type = problem === '' ? '' : `content-type: ${CONTENT_TYPE.problem}\r\n`
   const length = `content-length: ${Buffer.byteLength(problem)}\r\n`
   const date = `date: ${new Date().toUTCString()}\r\n`

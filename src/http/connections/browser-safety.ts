@@ -3,8 +3,8 @@ import { invalid, KvError } from '../../errors/kv-error.js'
 import { isLoopback } from './loopback.js'
 
 /**
- * On every answer, whatever it is. What is stored here may be anybody's bytes: a browser must neither guess at their type, nor
- * run or show them as a page of this origin, nor hand them to a page of another, nor keep them. There are no CORS headers.
+ * Headers of every answer. Stored values may come from anybody, so a browser must not guess their type, run or show them as a
+ * page of this origin, give them to pages of other origins, or cache them. No CORS headers are sent.
  */
 const SAFE_HEADERS = {
   'x-content-type-options': 'nosniff',
@@ -15,7 +15,7 @@ const SAFE_HEADERS = {
   'cache-control': 'no-store',
 } as const
 
-/** The same for answers that are written to a socket as they are. */
+/** `SAFE_HEADERS` as text, for answers that are written to a socket directly. */
 export const SAFE_HEADER_LINES = Object.entries(SAFE_HEADERS)
   .map(([name, value]) => `${name}: ${value}\r\n`)
   .join('')
@@ -24,9 +24,9 @@ export function addSafeHeaders(reply: FastifyReply): void {
   reply.headers(SAFE_HEADERS)
 }
 
-/** Where nobody has to show a token, a page of the web must not be able to use its reader's browser as one. */
+/** Keeps web pages from reaching a server without tokens through the browsers of people who can reach it. */
 export interface BrowserGuard {
-  /** A browser's requests under another name than one of this machine are refused: a name of the web's may lead here as well. */
+  /** Browsers may name the server only as a loopback host: a public DNS name may resolve to this machine (DNS rebinding). */
   readonly loopbackNamesOnly: boolean
 }
 
@@ -37,7 +37,7 @@ export function guardFromBrowsers(app: FastifyInstance, guard: BrowserGuard | un
   })
 }
 
-/** RFC 9112, section 3.2. */
+/** HTTP/1.1 requires a Host header (RFC 9112, section 3.2). */
 function withoutHost({ headers, raw }: FastifyRequest): KvError<'invalid_argument'> | undefined {
   if (headers.host !== undefined || raw.httpVersion === '1.0') return undefined
   return invalid('headers', 'the request has no Host header')
@@ -49,12 +49,12 @@ function refusal({ headers, method }: FastifyRequest, guard: BrowserGuard): KvEr
     return new KvError('forbidden', 'a server without tokens is reached as localhost, 127.0.0.1 or [::1] only', {})
   if (site !== undefined) {
     if (site === 'same-origin' || site === 'none') return undefined
-    if (mode === 'navigate' && method === 'GET') return undefined // A link that somebody follows.
+    if (mode === 'navigate' && method === 'GET') return undefined // The user followed a link.
   } else if (origin === undefined || sameHost(origin, host)) return undefined
   return new KvError('forbidden', 'a server without tokens answers no requests of pages of other sites', {})
 }
 
-/** Programs may call the server what they like. A page can change both of these, and leave neither out. */
+/** Only browsers are bound to loopback names. A page can change both headers, but can omit neither. */
 function isFromBrowser(headers: FastifyRequest['headers']): boolean {
   return headers['accept-language'] !== undefined || headers['user-agent']?.startsWith('Mozilla/') === true
 }
@@ -63,7 +63,7 @@ function isLoopbackName(host: string): boolean {
   return isLoopback(host.replace(/:\d*$/, '').replace(/^\[(.*)\]$/, '$1'))
 }
 
-/** Older browsers say `Origin` alone; a proxy in front is to pass on `Host`. */
+/** For older browsers, which send `Origin` but no `Sec-Fetch-Site`. A proxy in front must pass `Host` on. */
 function sameHost(origin: string, host: string | undefined): boolean {
   return host !== undefined && origin.replace(/^https?:\/\//, '').toLowerCase() === host.toLowerCase()
 }

@@ -21,7 +21,7 @@ export function closeConnections(app: FastifyInstance): void {
   })
 }
 
-/** Connections that never carried a request. Node counts them neither as idle nor as busy, and would wait for them. */
+/** Node counts connections that never carried a request neither as idle nor as busy, and would wait for them on close. */
 function unusedConnections(server: Server): ReadonlySet<Socket> {
   const unused = new Set<Socket>()
   const track = (socket: Socket): void => {

@@ -2,8 +2,8 @@ import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 
 /**
- * From `debug` on, a line when a request comes and one when it is over. The route stands for the URL, in which there are
- * keys, ids of transactions and cursors. fastify's own log would have the URL, here and in its warnings, so it gets none.
+ * Logs one line per request at its start and one at its end, at level `debug`. The lines name the route and not the URL, which
+ * holds keys, transaction ids and cursors. fastify's own logger would write URLs, in its warnings too, so it is off.
  */
 export function logRequests(app: FastifyInstance, log: Logger): void {
   if (!log.isLevelEnabled('debug')) return

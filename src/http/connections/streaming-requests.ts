@@ -4,7 +4,7 @@ import { whenOver } from './answer-end.js'
 
 const streaming = new WeakSet<Socket>()
 
-/** Lets a request take any time to arrive, as long as something of it arrives every `stalledMsMax`. */
+/** Exempts a request from the request timeout, as long as some bytes of it arrive every `stalledMsMax`. */
 export function receiveStream(request: IncomingMessage, stalledMsMax: number): void {
   const { socket } = request
   let { bytesRead } = socket

@@ -1,7 +1,7 @@
 import { createSecureContext, type TLSSocket, type Server as TlsServer } from 'node:tls'
 import type { FastifyInstance } from 'fastify'
 
-/** PEM, as the files hold it. */
+/** Contents of the PEM files. */
 export interface TlsFiles {
   readonly cert: Buffer
   readonly key: Buffer
@@ -9,26 +9,26 @@ export interface TlsFiles {
 
 const MIN_VERSION = 'TLSv1.2'
 
-/** How fastify listens. Its types know an HTTP server or an HTTPS server, not one that may be either. */
+/** Options for HTTPS when there is a certificate, else for HTTP. fastify's types do not allow for a server that may be either. */
 export function withTls<O extends { readonly http: object }>(options: O, tls: TlsFiles | undefined): O {
   if (tls === undefined) return options
   const { http, ...rest } = options
   return { ...rest, https: { ...http, ...tls, minVersion: MIN_VERSION } } as unknown as O
 }
 
-/** @throws what OpenSSL finds wrong with them, such as a key of another certificate. */
+/** @throws OpenSSL's error, for example when the key does not belong to the certificate. */
 export function requireUsable(tls: TlsFiles): TlsFiles {
   createSecureContext(tls)
   return tls
 }
 
-/** For connections from now on. */
+/** Applies to new connections only. */
 export function changeTls(app: FastifyInstance, tls: TlsFiles): void {
   const server = app.server as unknown as TlsServer
   server.setSecureContext({ ...tls, minVersion: MIN_VERSION })
 }
 
-/** Two ends of one connection: what came by TCP, and what is spoken within. */
+/** Whether the TLS socket runs over this TCP socket. */
 export function isWithin(
   secure: TLSSocket,
   raw: { remoteAddress?: string | undefined; remotePort?: number | undefined },

@@ -8,10 +8,9 @@ import { rangeOf } from '../wire/range.js'
 import * as schemas from '../wire/schemas/admin.js'
 import type { AppContext } from './context.js'
 
-/** `/v1/admin/...`: what an operator asks of a running server. */
 export function adminRoutes(app: FastifyInstance, { database, limits }: AppContext): void {
   const config = { access: 'admin', bodyMayBeEmpty: true } as const
-  const ending = { ...config, work: 'ending' } as const // A collection resolves the locks that may be too many.
+  const ending = { ...config, work: 'ending' } as const // A collection resolves locks, so it must run when there are too many.
 
   const decodeGc = decoderOf(schemas.collect.body, limits)
   app.post('/v1/admin/gc', { schema: schemas.collect, config: ending }, async (request, reply) => {

@@ -11,7 +11,6 @@ import type { AppContext } from './context.js'
 
 const BACKUP_TYPE = 'application/octet-stream'
 
-/** `GET /v1/admin/backup`, `POST /v1/admin/restore`: the whole store as a stream. */
 export function backupRoutes(app: FastifyInstance, context: AppContext): void {
   const { database, limits, version, traffic } = context
 
@@ -20,7 +19,7 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
   app.get('/v1/admin/backup', backup, async (request, reply) => {
     const query = request.query as RawQuery
     const waitMs = query['lock_wait_ms'] === undefined ? BACKUP_LOCK_WAIT_MS : lockWaitMs(query)
-    const start = queryBytes(query, 'start', limits.keyBytesMax + 1) // The first one after the longest key, too.
+    const start = queryBytes(query, 'start', limits.keyBytesMax + 1) // A backup may be continued right after the longest key.
     const { ts, release } = await database.hold(queryTimestamp(query))
     whenOver(reply.raw, release)
     traffic.openStream(reply)
@@ -36,22 +35,22 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     scope.addHook('onRequest', (request, _reply, done) => {
       const { origin, 'content-type': type } = request.headers
       request.headers['content-type'] = BACKUP_TYPE
-      // Without a type, as curl sends a file; but a page of another site could do so too, unasked.
+      // curl sends a file without a type. With an Origin header a type is needed: a page of another site could send one without.
       const isBackup = type === undefined ? origin === undefined : /^application\/octet-stream *(;|$)/i.test(type)
       const detail = `send the backup as ${BACKUP_TYPE} (curl: -X POST -T FILE)`
       done(isBackup ? undefined : new KvError('unsupported_media_type', detail, {}))
     })
     scope.removeAllContentTypeParsers()
-    scope.addContentTypeParser(BACKUP_TYPE, (_request, body, done) => done(null, body)) // A stream has no limit.
+    scope.addContentTypeParser(BACKUP_TYPE, (_request, body, done) => done(null, body)) // A stream has no size limit.
     const config = { access: 'admin', bodyIsStream: true, query: ['restart'] } as const
     scope.post('/v1/admin/restore', { schema: schemas.restore, config }, async (request, reply) => {
       const isAnew = queryFlag(request.query as RawQuery, 'restart') ?? false
       receiveStream(request.raw, limits.stalledMsMax)
       try {
-        const body = request.raw.iterator({ destroyOnReturn: false }) // The answer goes out on its connection.
+        const body = request.raw.iterator({ destroyOnReturn: false }) // The answer needs the connection.
         return answer(request, reply, { ...(await database.restore(body, { isAnew })) })
       } catch (error) {
-        request.raw.resume() // What nobody reads any more would keep the answer from the client.
+        request.raw.resume() // The client reads the answer only after its body was taken.
         if (error === request.raw.errored) throw invalid('body', 'the connection broke')
         throw error
       }

@@ -2,7 +2,6 @@ import type { Database } from '../../database/database.js'
 import type { Limits } from '../../limits.js'
 import type { Traffic } from '../admission/traffic.js'
 
-/** What every route is given. */
 export interface AppContext {
   readonly database: Database
   readonly limits: Limits

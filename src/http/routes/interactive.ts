@@ -16,11 +16,10 @@ import { isWrite, opOf } from '../wire/wire-op.js'
 import type { AppContext } from './context.js'
 import { answerScan, readScan, SCAN_PARAMETERS } from './scan.js'
 
-/** `/v1/txn/begin` and `/v1/txn/{txn}/...`: transactions over several requests. */
 export function interactiveRoutes(app: FastifyInstance, context: AppContext): void {
   const { database, limits } = context
   const { transactions } = database
-  /** An id is no use to anybody but who began the transaction. @throws KvError `txn_not_found` */
+  /** Only the caller who began a transaction may use its id. @throws KvError `txn_not_found` */
   function txnOf(request: FastifyRequest): string {
     const { txn } = request.params as { readonly txn: string }
     transactions.requireOwner(txn, request.grant.identity)
@@ -50,7 +49,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
       const signal = hangUp(reply.raw)
       const forUpdate = queryFlag(query, 'for_update') ?? false
       if (forUpdate) request.grant.requireWrite()
-      preconditionsOf(request.headers) // A malformed one is refused before anything is locked.
+      preconditionsOf(request.headers) // Malformed conditions must be refused before the key is locked.
       const read = { key, lockWaitMs: wait, signal }
       const id = txnOf(request)
       const found = await (forUpdate ? transactions.getForUpdate(id, read) : transactions.get(id, read))
@@ -70,11 +69,11 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     return answerScan(request, reply, context, asked, { txn: id, lockWaitMs: wait, signal })
   })
 
-  /** The transaction and the conditions of a PUT or DELETE. */
+  /** Reads the transaction and the conditions of a PUT or DELETE. */
   function writeOf(request: FastifyRequest, reply: FastifyReply, key: Uint8Array) {
     const wait = lockWaitMs(request.query as RawQuery)
     const id = txnOf(request)
-    transactions.requireOpen(id) // Told before a malformed condition.
+    transactions.requireOpen(id) // This error goes before that of a malformed condition.
     const checks = checksOf(key, preconditionsOf(request.headers))
     return { id, write: { key, checks, lockWaitMs: wait, signal: hangUp(reply.raw) } }
   }

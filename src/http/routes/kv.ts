@@ -14,7 +14,6 @@ import { lockWaitMs, queryTimestamp, type RawQuery } from '../wire/query.js'
 import * as schemas from '../wire/schemas/kv.js'
 import type { AppContext } from './context.js'
 
-/** `/v1/kv/{key}` and `/v1/kv/batch_get`: one key or some, each call a transaction of its own. */
 export function kvRoutes(app: FastifyInstance, context: AppContext): void {
   const { database, limits } = context
   const reading = { access: 'read', query: ['ts', 'at', 'lock_wait_ms'] } as const

@@ -22,7 +22,7 @@ import type { AppContext } from './context.js'
 
 type Body<S extends TSchema> = Decoded<Static<S>> & LockingRequest
 
-/** `POST /v1/percolator/{call}`: docs/api.md, "Percolator protocol". Each call is checked here and decided below. */
+/** `POST /v1/percolator/{call}`: docs/api.md, "Percolator protocol". Checks each request and passes it to the store. */
 export function percolatorRoutes(app: FastifyInstance, { database, limits }: AppContext): void {
   const { store } = database
   function call<S extends TSchema>(
@@ -36,7 +36,7 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
     app.post(`/v1/percolator/${name}`, { schema, config }, async (request, reply) => {
       const body = (await decode(request)) as Body<S>
       const { reach } = request.grant
-      // Here and not call by call, so that none that touches locks can be forgotten.
+      // For every call at once, so that none can be forgotten.
       if (reach !== undefined) Object.assign(body, { reaches: reach })
       return answer(request, reply, await handle(body, request, reply))
     })
@@ -121,7 +121,7 @@ function requireAfterStart(startTs: number, commitTs: number, field: string): vo
   if (commitTs <= startTs) throw invalid(field, `${field} must be above start_ts`)
 }
 
-/** @throws KvError `invalid_argument` for what the schema can't say: fields that don't go together. */
+/** @throws KvError `invalid_argument` for combinations of fields that the schema cannot express. */
 function prewriteRequest(body: Body<typeof schemas.prewrite.body>): PrewriteRequest {
   const { mutations, forUpdateTs, pessimisticActions, tryOnePc, primary } = body
   for (const [index, { op, value }] of mutations.entries()) {

@@ -5,19 +5,18 @@ import { splitTarget } from '../wire/key-url.js'
 
 const lists = new WeakMap<FastifyInstance, RouteOptions[]>()
 
-/** To be called before the first route. */
+/** Must be called before the first route. */
 export function collectRoutes(app: FastifyInstance): void {
   const routes: RouteOptions[] = []
   lists.set(app, routes)
   app.addHook('onRoute', (route) => void routes.push(route))
 }
 
-/** Every route that there is, as it was registered. */
 export function routesOf(app: FastifyInstance): readonly RouteOptions[] {
   return lists.get(app) ?? []
 }
 
-/** Answers requests that no route takes, before their bodies are looked at. */
+/** Answers requests without a route before their bodies are read. */
 export function refuseUnroutable(app: FastifyInstance, answerError: ErrorHandler): void {
   app.setNotFoundHandler((request, reply) => {
     answerError(unroutable(app, request.method, request.originalUrl), request, reply)
@@ -27,7 +26,7 @@ export function refuseUnroutable(app: FastifyInstance, answerError: ErrorHandler
   })
 }
 
-/** Why nothing answers this method and target. */
+/** The error for a method and target without a route. */
 function unroutable(app: FastifyInstance, method: string, target: string): KvError {
   if (target.includes('#')) return invalid('path', 'a URL ends before its #: write %23 for one in a key')
   const [path = ''] = target.split('?', 1)
@@ -36,7 +35,7 @@ function unroutable(app: FastifyInstance, method: string, target: string): KvErr
   return new KvError('method_not_allowed', `${path} takes ${allow.join(', ')} and not ${method}`, { allow })
 }
 
-/** @param paths ways to write one path: `/v1/kv/batch_get` is a key to GET and a call to POST. */
+/** @param paths readings of one path: `/v1/kv/batch_get` is a key for GET and a call for POST. */
 function methodsAt(app: FastifyInstance, ...paths: readonly string[]): readonly string[] {
   const asked = paths.map((path) => path.split('/'))
   const methods = routesOf(app).flatMap(({ url, method }) => {

@@ -22,7 +22,7 @@ import { scanKeys } from '../wire/schemas/kv.js'
 import { pairToJson } from '../wire/wire.js'
 import type { AppContext } from './context.js'
 
-/** Of every scan; a snapshot's may choose its timestamp too. */
+/** Query parameters of all scans. Scans outside a transaction also have `ts` and `at`. */
 export const SCAN_PARAMETERS: readonly string[] = [
   'prefix',
   'start',
@@ -37,7 +37,6 @@ export const SCAN_PARAMETERS: readonly string[] = [
 
 const CHUNK_LENGTH = 64 * 1024
 
-/** `GET /v1/kv`: a page of pairs, a count, or a stream of NDJSON lines, of one snapshot. */
 export function scanRoutes(app: FastifyInstance, context: AppContext): void {
   const config = { access: 'read', query: [...SCAN_PARAMETERS, 'ts', 'at'] } as const
   app.get('/v1/kv', { schema: scanKeys, config }, async (request, reply) => {
@@ -55,17 +54,16 @@ export function scanRoutes(app: FastifyInstance, context: AppContext): void {
   })
 }
 
-/** A range that a request asks for, from its beginning or from where a cursor left it. */
 export interface AskedScan extends Omit<Cursor, 'ts' | 'limit' | 'after'> {
   readonly after: Uint8Array | undefined
-  /** The parameter. A cursor has a limit of its own, for pages. */
+  /** The parameter `limit`. A page of a cursor otherwise has the limit of the cursor. */
   readonly limit: number | undefined
   readonly cursor: Cursor | undefined
   readonly isCount: boolean
   readonly isStream: boolean
 }
 
-/** @throws KvError `invalid_argument`, `forbidden` for a range that the request's token does not reach. */
+/** @throws KvError `invalid_argument`, `forbidden` when the request's token does not reach the range. */
 export function readScan(request: FastifyRequest, { database, limits }: AppContext): AskedScan {
   const { keyBytesMax, scanLimitMax } = limits
   const query = request.query as RawQuery
@@ -91,7 +89,7 @@ export function readScan(request: FastifyRequest, { database, limits }: AppConte
   if (isCount) throw invalid('count_only', 'count_only does not go with cursor')
   const cursor = decodeCursor(cursorText, database.store.cursorSecret)
   request.grant.requireRange(cursor, 'cursor')
-  // The cursor says it all; parameters may be repeated beside it, but not changed.
+  // The cursor holds the range and order. Parameters may repeat them but not change them.
   requireSame('start', range.start, cursor.start)
   requireSame('end', range.end, cursor.end)
   if ((reverse ?? cursor.reverse) !== cursor.reverse) throw invalid('reverse', 'reverse differs from the cursor’s')
@@ -100,8 +98,8 @@ export function readScan(request: FastifyRequest, { database, limits }: AppConte
 
 /**
  * Answers a page with a cursor, a count, or a stream.
- * @param where the snapshot or the transaction that is read.
- * @throws KvError `overloaded` where too many streams are open, before anything is read.
+ * @param where the snapshot or transaction to read.
+ * @throws KvError `overloaded` when too many streams are open, before it reads.
  */
 export async function answerScan(
   request: FastifyRequest,
@@ -117,7 +115,7 @@ export async function answerScan(
     traffic.openStream(reply)
     const { pages, release } = await database.stream({ ...range, limit: asked.limit ?? Number.POSITIVE_INFINITY })
     whenOver(reply.raw, release)
-    const stream = request.method === 'HEAD' ? [] : lines(pages) // fastify would read all of it, and send nothing.
+    const stream = request.method === 'HEAD' ? [] : lines(pages) // fastify would read the whole stream and send nothing.
     return reply.header('content-type', CONTENT_TYPE.ndjson).send(Readable.from(stream))
   }
   const limit = asked.limit ?? asked.cursor?.limit ?? SCAN_LIMIT_DEFAULT
@@ -135,12 +133,12 @@ function requireSame(field: string, given: Uint8Array | undefined, inCursor: Uin
   throw invalid(field, `${field} differs from the cursor’s`)
 }
 
-/** Pulled by the socket: no more than a page is read ahead of what the client takes. */
+/** The socket pulls the lines, so at most one page is read ahead of the client. */
 async function* lines(pages: AsyncGenerator<readonly MergedPair[], void>): AsyncGenerator<string, void> {
   for await (const pairs of pages) yield* chunksOf(pairs)
 }
 
-/** Lines together in strings of some size: one write for many short pairs, and never many long ones in one string. */
+/** Joins lines into chunks of about CHUNK_LENGTH characters: many short pairs in one write, and few long ones. */
 function* chunksOf(pairs: readonly MergedPair[]): Generator<string, void> {
   let chunk = ''
   for (const pair of pairs) {

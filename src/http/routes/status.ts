@@ -6,11 +6,11 @@ import { problemOf } from '../wire/problem.js'
 import * as schemas from '../wire/schemas/status.js'
 import type { AppContext } from './context.js'
 
-/** Never shed. */
+/** Probes are never shed and need no token. */
 const PROBING = { access: 'open', work: 'watching' } as const
 const WATCHING = { access: 'read', work: 'watching' } as const
 
-/** `/livez`: the process answers. `/readyz`: it can serve. `/v1/status`: what it is and how it is doing. */
+/** `/livez`: the process answers. `/readyz`: the server can serve requests. `/v1/status`: its state. */
 export function statusRoutes(app: FastifyInstance, { database, version, durability, traffic }: AppContext): void {
   const startedAt = performance.now()
 

@@ -9,7 +9,6 @@ import * as schemas from '../wire/schemas/txn.js'
 import { isWrite, opOf } from '../wire/wire-op.js'
 import type { AppContext } from './context.js'
 
-/** `POST /v1/txn`: a whole transaction in one round trip. */
 export function txnRoutes(app: FastifyInstance, { database, limits }: AppContext): void {
   const decode = decoderOf(schemas.oneShot.body, limits)
   app.post('/v1/txn', { schema: schemas.oneShot, config: { access: 'read' } }, async (request, reply) => {

@@ -6,12 +6,12 @@ import { printKey } from '../../errors/print-key.js'
 import type { Timestamp } from '../../timestamp.js'
 import { etagOf, preconditionsOf, readCondition } from './etag.js'
 
-/** A reader may keep an answer with an ETag, and asks about it before each use. */
+/** Clients may cache an answer with an ETag, and must revalidate it before each use. */
 const CACHE_VERSION = 'private, no-cache'
 
 /**
- * Answers a read of one key: the value's raw bytes under its ETag (an own write of an open transaction has none yet), 304
- * or 412 where the request's conditions say so.
+ * Answers a read of one key with the raw value and its ETag, or with 304 or 412 by the request's conditions. A transaction's own
+ * write has no ETag, since it has no commit_ts yet.
  * @throws KvError `not_found`, `precondition_failed`, `invalid_argument` (a malformed condition).
  */
 export function answerVersion(
@@ -31,14 +31,14 @@ export function answerVersion(
   return reply.header('content-type', 'application/octet-stream').send(asBuffer(value))
 }
 
-/** The error of a conditional write of one key: a failed check in the words of a failed condition, all others as they are. */
+/** Rewords a failed check as a failed condition of the request; returns all other errors unchanged. */
 export function conditionalWriteError(key: Uint8Array, error: unknown): unknown {
   if (!isKvError(error, 'precondition_failed')) return error
   const { commitTs, failedChecks } = error.fields
   return preconditionFailed(key, commitTs, failedChecks?.[0]?.exists)
 }
 
-/** @param commitTs the key's present version; 0 when it is absent, or written by the transaction itself. */
+/** @param commitTs the key's current version; 0 when it is absent or written by this transaction. */
 function preconditionFailed(
   key: Uint8Array,
   commitTs: Timestamp,

@@ -4,7 +4,7 @@ import { encodeAnswer } from './encode-answer.js'
 import { acceptedFormats, CONTENT_TYPE } from './media-type.js'
 import type { Plain } from './wire.js'
 
-/** Sends data in the format that the client prefers; JSON when it says nothing that this server speaks. */
+/** Sends data in the format that the client prefers; JSON when it accepts no format of this server. */
 export function answer(request: FastifyRequest, reply: FastifyReply, data: Plain): FastifyReply {
   const format = acceptedFormats(request.headers.accept).find((one) => one === 'json' || one === 'msgpack')
   const isPacked = format === 'msgpack'
@@ -12,7 +12,7 @@ export function answer(request: FastifyRequest, reply: FastifyReply, data: Plain
   return send(reply, data, isPacked, request.grant)
 }
 
-/** Problems are JSON unless MessagePack is all that the client accepts. */
+/** Problems are sent as JSON, unless the client accepts only MessagePack. */
 export function answerProblem(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -27,7 +27,7 @@ export function answerProblem(
   return send(reply, problem, isPacked, request.grant)
 }
 
-/** @param grant none where a URL is so bad that no hook has run. */
+/** @param grant undefined for malformed URLs: fastify answers them before any hook runs. */
 function send(reply: FastifyReply, data: Plain, isPacked: boolean, grant: Grant | undefined): FastifyReply {
   return reply.send(encodeAnswer(data, isPacked ? 'msgpack' : 'json', grant))
 }

@@ -5,7 +5,7 @@ interface Keyword {
   errors?: { keyword: string; message: string; params: { limit: number } }[]
 }
 
-/** The schema keyword `atMost`: an integer, or the entries of a list, are bounded by the limit that it names. */
+/** The schema keyword `atMost` bounds an integer or the length of a list by the limit that it names. */
 export function atMostKeyword(limits: Limits) {
   const validate: Keyword = (name, given) => {
     const limit = limits[name]

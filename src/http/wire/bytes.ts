@@ -1,6 +1,6 @@
 import { invalid } from '../../errors/kv-error.js'
 
-/** How clients write bytes: text (its UTF-8) or `{"base64"}` in JSON; `bin` or `str` in MessagePack. */
+/** Bytes in a request: UTF-8 text or `{"base64"}` in JSON; `bin` or `str` in MessagePack. */
 export type WireBytes = string | Uint8Array | { readonly base64: string }
 
 export function isWireBytes(value: unknown): value is WireBytes {

@@ -3,7 +3,6 @@ import { Packr } from 'msgpackr'
 import { invalid } from '../../errors/kv-error.js'
 import type { Timestamp } from '../../timestamp.js'
 
-/** Where a scan over several requests stands. */
 export interface Cursor {
   readonly ts: Timestamp
   readonly start: Uint8Array | undefined
@@ -11,7 +10,7 @@ export interface Cursor {
   readonly reverse: boolean
   readonly keyOnly: boolean
   readonly limit: number
-  /** The last key of the page before. */
+  /** Last key of the previous page. */
   readonly after: Uint8Array
 }
 
@@ -24,7 +23,7 @@ export function encodeCursor(cursor: Cursor, secret: Uint8Array): string {
   return Buffer.concat([mac(body, secret), body]).toString('base64url')
 }
 
-/** @throws KvError `invalid_argument` for anything that `encodeCursor` did not make under this secret. */
+/** @throws KvError `invalid_argument` for a text that `encodeCursor` did not make with this secret. */
 export function decodeCursor(text: string, secret: Uint8Array): Cursor {
   const bytes = Buffer.from(text, 'base64url')
   const body = bytes.subarray(MAC_BYTES)

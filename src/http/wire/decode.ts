@@ -12,7 +12,7 @@ import { rangeOf } from './range.js'
 
 type Camel<S extends string> = S extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : S
 
-/** A validated body as the code wants it: camelCase names, bytes decoded, timestamps of 0 left out. */
+/** A decoded body: camelCase names, bytes as Uint8Array, timestamps of 0 left out. */
 export type Decoded<T> = T extends Uint8Array
   ? Uint8Array
   : T extends readonly (infer Item)[]
@@ -21,18 +21,18 @@ export type Decoded<T> = T extends Uint8Array
       ? { -readonly [K in keyof T as K extends string ? Camel<K> : K]: Decoded<T[K]> }
       : T
 
-/** @param field its name, as errors say it; undefined: don't say. */
+/** @param field the name for errors; undefined: names are not needed yet. */
 type Decode = (value: unknown, grant: Grant, field: string | undefined) => unknown
-/** The same, which others may interrupt. */
+/** A `Decode` in steps: other requests may run at each yield. */
 type DecodeSteps = (value: unknown, grant: Grant, field: string | undefined) => Generator<void, unknown, void>
 
 /** Items of a long list that are decoded between two looks at the clock. */
 const ITEMS_AT_A_TIME = 16
 
 /**
- * Compiles a schema into the function that turns a request's body, which it has validated, into what the code wants. No key
- * and no range gets past it that the request's token does not reach.
- * @returns a function whose answer is a promise where lists are long. It throws, or rejects with, KvError
+ * Compiles a schema into a function that decodes validated bodies. It refuses every key and range that the request's token
+ * does not reach.
+ * @returns a function that returns a promise when lists are long. It throws, or rejects with, KvError
  *   `invalid_argument` (bad text or base64, an empty key, one key twice in a `distinct` list), `payload_too_large`, `forbidden`.
  */
 export function decoderOf<S extends TSchema>(
@@ -42,7 +42,7 @@ export function decoderOf<S extends TSchema>(
   type Body = Decoded<Static<S>>
   const decode = compileSteps(schema, limits)
   return ({ body, grant }) => {
-    // Again, for the error: naming every field costs more.
+    // Decodes again after an error, with names: building every name would slow down each request.
     const decodeNaming = () => inSlices(decode(body, grant, '')) as Body | Promise<Body>
     try {
       const decoded = inSlices(decode(body, grant, undefined)) as Body | Promise<Body>
@@ -58,7 +58,7 @@ interface BodyOf {
   readonly grant: Grant
 }
 
-/** Of a body: lists in it may be long. */
+/** For a body, whose lists may be long. */
 function compileSteps(schema: TSchema, limits: Limits): DecodeSteps {
   if (schema['type'] === 'array') return compileList(schema, limits)
   if (schema['type'] === 'object') {
@@ -76,7 +76,7 @@ function compileSteps(schema: TSchema, limits: Limits): DecodeSteps {
     }
   }
   const decode = compile(schema, limits)
-  // biome-ignore lint/correctness/useYield: it is short.
+  // biome-ignore lint/correctness/useYield: one value needs no step.
   return function* (value, grant, field) {
     return decode(value, grant, field)
   }
@@ -106,7 +106,7 @@ function compileList(schema: TSchema, limits: Limits): DecodeSteps {
   }
 }
 
-/** Of what is in a list, or short. */
+/** For entries of lists and for short values. */
 function compile(schema: TSchema, limits: Limits): Decode {
   switch (schema['bytes']) {
     case 'key':
@@ -125,7 +125,7 @@ function compile(schema: TSchema, limits: Limits): Decode {
     case 'bound':
       return (value, _grant, field = '') => {
         const bound = toBytes(value as WireBytes, field)
-        if (bound.length === 0) return undefined // An empty bound is an open one.
+        if (bound.length === 0) return undefined // An empty bound means no bound.
         requireKey(bound, field, limits.keyBytesMax)
         return bound
       }
@@ -160,7 +160,7 @@ function compileObject<D>(
   )
   const isRange = [properties['start'], properties['prefix']].some((property) => property?.['bytes'] === 'bound')
   const check = (decoded: Record<string, unknown>, grant: Grant, path: string | undefined): void => {
-    // Of a transaction's ops only scans have a range.
+    // All ops share one schema, but only `scan` has a range.
     if (isRange && (decoded['op'] ?? 'scan') === 'scan') requireRange(decoded, grant, path ?? '')
   }
   return { fields, check }

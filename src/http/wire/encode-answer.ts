@@ -4,9 +4,9 @@ import { LongAnswer } from './long-answer.js'
 import { isKeyField, redactKeys } from './redaction.js'
 import { listHead, mapHead, memoryOf, type Plain, toJson, toMsgpack } from './wire.js'
 
-/** An answer up to this size is encoded at once, a longer one in steps of this size as it is taken. */
+/** Answers up to this size are encoded at once. Longer ones are encoded in steps of this size while the client receives them. */
 export const ANSWER_STEP_BYTES = 256 * 1024
-/** What a list, a field or a number counts for beside its bytes. */
+/** Estimated encoded bytes per value, beside the bytes of text and byte strings. */
 const VALUE_BYTES = 64
 
 type Piece = string | Buffer
@@ -15,7 +15,7 @@ interface Format {
   whole(value: Plain): Piece
   listHead(length: number): Piece
   objectHead(fields: number): Piece
-  /** @param isFirst of its object. */
+  /** @param isFirst whether it is the first field of its object. */
   name(name: string, isFirst: boolean): Piece
   between: Piece
   listEnd: Piece
@@ -44,7 +44,7 @@ const FORMATS: Readonly<Record<'json' | 'msgpack', Format>> = {
   },
 }
 
-/** An answer as it is sent, without the keys that the caller may not see. */
+/** Encodes an answer. Keys that the grant does not reach are replaced: see `redactKeys`. */
 export function encodeAnswer(data: Plain, format: 'json' | 'msgpack', grant: Grant | undefined): Piece | LongAnswer {
   const scoped = grant?.isScoped ? grant : undefined
   if (isLong(data))
@@ -53,7 +53,7 @@ export function encodeAnswer(data: Plain, format: 'json' | 'msgpack', grant: Gra
   return format === 'json' ? `${toJson(shown)}\n` : toMsgpack(shown)
 }
 
-/** The same in pieces, as they are made; for hashes. */
+/** JSON in pieces, for hashing without holding all of it. */
 export function jsonPieces(data: Plain): Generator<Piece, void, void> {
   return piecesOf(data, FORMATS.json, undefined, false)
 }
@@ -62,7 +62,7 @@ function isLong(data: Plain): boolean {
   return bytesLeft(data, ANSWER_STEP_BYTES) < 0
 }
 
-/** Looks no further than it takes to know. */
+/** Stops at the first value that exceeds `left`. */
 function bytesLeft(value: Plain, left: number): number {
   if (typeof value === 'string' || value instanceof Uint8Array) return left - VALUE_BYTES - value.length
   if (typeof value !== 'object' || value === null) return left - VALUE_BYTES
@@ -106,7 +106,7 @@ function* piecesOf(
   yield format.objectEnd
 }
 
-/** Pieces are short: some together. As bytes, since Node would turn a long text into bytes in one go. */
+/** Joins short pieces into buffers of about ANSWER_STEP_BYTES. Buffers, because Node would encode a long text all at once. */
 function* joined(pieces: Generator<Piece, void, void>, format: 'json' | 'msgpack'): Generator<Buffer, void, void> {
   let text = ''
   let parts: Buffer[] = []

@@ -6,12 +6,11 @@ import { CorruptRecord } from '../../percolator/codec/key.js'
 import { answerProblem } from './answer.js'
 import { problemOf } from './problem.js'
 
-/** A failing storage fails every request: one message is logged no more often than this. */
+/** A failing storage engine fails every request, so the same message is logged at most this often. */
 const STORAGE_LOG_MS = 10_000
 
 export type ErrorHandler = (error: unknown, request: FastifyRequest, reply: FastifyReply) => void
 
-/** Answers a request that failed with a problem, and logs faults of the server. */
 export function errorHandler(log: Logger): ErrorHandler {
   let logged = { detail: '', atMs: 0 }
   const logStorage = (detail: string, reqId: string): void => {
@@ -34,7 +33,7 @@ function withoutKey({ message, cause }: KvError): string {
   return cause instanceof CorruptRecord ? `the database is damaged: ${cause.withoutKey}` : message
 }
 
-/** A stream whose client has gone: fastify closes it, and reports that as an error where nothing was sent yet. */
+/** fastify reports a stream that it closes because its client hung up as an error, when nothing was sent yet. */
 function isUnheard(error: unknown, { raw }: FastifyReply): boolean {
   return raw.destroyed && error instanceof Error && 'code' in error && error.code === 'ERR_STREAM_PREMATURE_CLOSE'
 }

@@ -3,12 +3,11 @@ import { invalid } from '../../errors/kv-error.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { Check } from '../../txn/check.js'
 
-/** A version's commit_ts, quoted. */
 export function etagOf(commitTs: Timestamp): string {
   return `"${commitTs}"`
 }
 
-/** `any` for `*`; else the versions that are named. Tags that no version can have are left out: they match nothing. */
+/** `any` for `*`, else the versions named. Tags that no version can have are left out, since they match nothing. */
 type Tags = 'any' | readonly Timestamp[]
 
 export interface Preconditions {
@@ -18,8 +17,8 @@ export interface Preconditions {
 
 const NO_PRECONDITIONS: Preconditions = { ifMatch: undefined, ifNoneMatch: undefined }
 /**
- * One element of a list, possibly empty, and the comma behind it (RFC 9110, sections 5.6.1 and 8.8.3). Two runs of white space
- * never stand side by side: matching would try every way to share the spaces among them.
+ * One element of a list, possibly empty, and the comma after it (RFC 9110, sections 5.6.1 and 8.8.3). The pattern must not have
+ * two adjacent runs of white space: backtracking would try every way to split the spaces between them.
  */
 const ELEMENT = /[ \t]*(?:(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*)?(?:,|$)/y
 
@@ -51,7 +50,7 @@ function parseTags(header: string, text: string, acceptWeak: boolean): Tags {
   return tags
 }
 
-/** The conditions of a write on `key`, to be checked where it is decided. */
+/** The conditions of a write as checks, which the transaction decides together with the write. */
 export function checksOf(key: Uint8Array, { ifMatch, ifNoneMatch }: Preconditions): Check[] {
   const checks: Check[] = []
   if (ifMatch !== undefined)
@@ -61,7 +60,6 @@ export function checksOf(key: Uint8Array, { ifMatch, ifNoneMatch }: Precondition
   return checks
 }
 
-/** What a conditional read of a version comes to. */
 export function readCondition({ ifMatch, ifNoneMatch }: Preconditions, commitTs: Timestamp): 200 | 304 | 412 {
   if (ifMatch !== undefined && ifMatch !== 'any' && !ifMatch.includes(commitTs)) return 412
   if (ifNoneMatch !== undefined && (ifNoneMatch === 'any' || ifNoneMatch.includes(commitTs))) return 304

@@ -10,8 +10,7 @@ import type { Plain } from './wire.js'
 const HEADER = 'idempotency-key'
 
 /**
- * The `Idempotency-Key` of a request, if it has one.
- * @param asked all that the request asks for; another request under the same key is refused.
+ * @param asked the whole content of the request: a different request under the same key is refused.
  * @throws KvError `invalid_argument` unless it is 1 to 255 printable bytes.
  */
 export function idempotencyOf(request: FastifyRequest, asked: Plain): Idempotency | undefined | Promise<Idempotency> {
@@ -42,7 +41,7 @@ function* fingerprintOf(method: string, asked: Plain): Generator<void, Buffer, v
   return hash.digest()
 }
 
-/** @param body what of the answer goes to the client. */
+/** @param body the part of `outcome.answer` that the client gets. */
 export function answerOutcome(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -53,7 +52,7 @@ export function answerOutcome(
   return answer(request, reply, body)
 }
 
-/** Callers that are told apart do not share keys: one would be answered with what another's request came to. */
+/** Callers with different identities do not share keys: one would get the outcome of another's request. */
 function outcomeKey(header: string, identity: string | undefined): Buffer {
   if (identity === undefined) return Buffer.from(header, 'latin1')
   return createHash('sha256').update(`${identity} ${header}`).digest()

@@ -1,6 +1,6 @@
 import { invalid, type KvError } from '../../errors/kv-error.js'
 
-/** What may come next in a JSON text. */
+/** The tokens that may come next in a JSON text. */
 const VALUE = 0
 const VALUE_OR_END = 1
 const NAME = 2
@@ -18,15 +18,15 @@ const COMMA = 0x2c
 const COLON_SIGN = 0x3a
 const BRACKET = 0x5b
 const BRACE = 0x7b
-/** From what opens to what closes, for both kinds. */
+/** Distance of `]` from `[`, and of `}` from `{`, in ASCII. */
 const TO_CLOSING = 2
 
 /**
- * Where a text stops being JSON: the index of the first character that can't stand there, the length of a text that ends
- * too early, undefined for JSON. V8 says it for some errors only, and quotes the text. Takes one pass, without recursion.
+ * @returns the index of the first character that is not JSON; the length of a text that ends too early; undefined for JSON.
+ * V8 gives the position for some errors only, and its messages quote the text. One pass, without recursion.
  */
 export function jsonErrorAt(text: string): number | undefined {
-  const isObject = new Uint8Array((text.length >> 3) + 1) // A bit per level.
+  const isObject = new Uint8Array((text.length >> 3) + 1) // One bit per level.
   let depth = 0
   let isInObject = false
   let expected = VALUE
@@ -67,7 +67,7 @@ export function jsonErrorAt(text: string): number | undefined {
   }
 }
 
-/** What to answer to a text that JSON.parse refuses, or that holds names which change what an object is. */
+/** The error for a text that fastify's parser refuses: not JSON, or with names that replace a prototype. */
 export function notJson(text: string): KvError<'invalid_argument'> {
   if (text === '') return invalid('body', 'the body is empty, and not JSON')
   const at = jsonErrorAt(text)
@@ -80,7 +80,7 @@ export function whatIsWrong(hasEnded: boolean, line: number, column: number): st
   return `${hasEnded ? 'it ends too early' : 'an unexpected character'} at line ${line}, column ${column}`
 }
 
-/** Both from 1. */
+/** Lines and columns count from 1. */
 export function placeIn(text: string, index: number): { readonly line: number; readonly column: number } {
   let line = 1
   let lineAt = 0
@@ -94,7 +94,7 @@ export function placeIn(text: string, index: number): { readonly line: number; r
 const SIMPLE_ESCAPE = /["\\/bfnrt]/
 const HEX = /[\da-fA-F]/
 
-/** The last quote of the string that begins at `start`; `~index` of what is wrong in it. */
+/** @returns the index of the closing quote, or `~index` of the first wrong character. */
 function stringEnd(text: string, start: number): number {
   for (let at = start + 1; at < text.length; at++) {
     const code = text.charCodeAt(at)
@@ -111,7 +111,7 @@ function stringEnd(text: string, start: number): number {
   return ~text.length
 }
 
-/** The last character of a number, `true`, `false` or `null`. */
+/** @returns the index of the last character of a number, `true`, `false` or `null`. */
 function scalarEnd(text: string, at: number): number | undefined {
   const literal = LITERALS.find((name) => text.startsWith(name, at))
   if (literal !== undefined) return at + literal.length - 1

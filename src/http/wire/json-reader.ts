@@ -17,20 +17,20 @@ const [LIST, LIST_END, OBJECT, OBJECT_END] = [0x5b, 0x5d, 0x7b, 0x7d]
 const [MINUS, ZERO, NINE] = [0x2d, 0x30, 0x39]
 const [SPACE, TAB, NEWLINE, RETURN] = [0x20, 0x09, 0x0a, 0x0d]
 const BOM = [0xef, 0xbb, 0xbf]
-/** Text is searched byte by byte this far, and by Node from there on. */
+/** The first bytes of a text are searched in JavaScript, the rest by Node: a call costs more than a few bytes. */
 const SHORT_TEXT = 32
-/** Bytes of text for one byte: `\u0000`. */
+/** Most bytes of JSON per byte of text: `\u0000`. */
 const ESCAPED = 6
-/** Digits whose number is exact however it is put together. */
+/** Integers of up to this many digits are exact in a double. */
 const DIGITS_MAX = 15
 
-/** A line of the text, from 1, and the byte where it begins. */
+/** A line number, counted from 1, and the index of its first byte. */
 interface Line {
   number: number
   from: number
 }
 
-/** The byte where a text stops being JSON. */
+/** `at` is the index of the first byte that is not JSON. */
 class Unexpected extends Error {
   constructor(readonly at: number) {
     super()
@@ -40,7 +40,7 @@ class Unexpected extends Error {
 /**
  * `JSON.parse` in steps, for long bodies: yields between values.
  * @param bytes valid UTF-8.
- * @throws SyntaxError; KvError where the body holds more, or is nested deeper, than any request needs.
+ * @throws SyntaxError; KvError for a body beyond `limits`, or nested deeper than BODY_DEPTH_MAX.
  */
 export function* readJson(bytes: Buffer, limits: BodyLimits): Generator<void, unknown, void> {
   const line: Line = { number: 1, from: 0 }
@@ -53,7 +53,7 @@ export function* readJson(bytes: Buffer, limits: BodyLimits): Generator<void, un
   }
 }
 
-/** @param line the last one that was begun: within JSON there is none but between values. */
+/** @param line updated while reading. JSON has line breaks only between values. */
 function* readValue(
   bytes: Buffer,
   { valuesMax, textBytesMax }: BodyLimits,
@@ -64,7 +64,7 @@ function* readValue(
   let at = BOM.every((byte, i) => bytes[i] === byte) ? BOM.length : 0
   const skipSpace = (): number => {
     for (; ; at++) {
-      const byte = bytes[at] as number // Undefined at the end, which is no white space.
+      const byte = bytes[at] as number // Undefined at the end of the text, which is not white space.
       if (byte === NEWLINE) {
         line.number++
         line.from = at + 1
@@ -136,7 +136,7 @@ function* readValue(
   }
 }
 
-/** @param from of the opening quote. @returns the place behind the closing one. */
+/** @param from index of the opening quote. @returns the index after the closing quote. */
 function endOfText(bytes: Buffer, from: number): number {
   let at = from + 1
   for (const end = Math.min(bytes.length, at + SHORT_TEXT); at < end; at++) {
@@ -165,7 +165,7 @@ function textOf(bytes: Buffer, from: number, end: number): string {
   return parse(from, bytes.toString('utf8', from, end)) as string
 }
 
-/** Behind a number, `true`, `false` or `null`. */
+/** @returns the index after a number, `true`, `false` or `null`. */
 function endOfWord(bytes: Buffer, from: number): number {
   let at = from
   for (const end = Math.min(bytes.length, at + JSON_WORD_BYTES_MAX); at < end; at++) {
@@ -192,7 +192,7 @@ function wordOf(bytes: Buffer, from: number, end: number): unknown {
   return parse(from, bytes.toString('latin1', from, end))
 }
 
-/** @param from where the text stands. */
+/** @param from index of `text` in the body. */
 function parse(from: number, text: string): unknown {
   try {
     return JSON.parse(text)

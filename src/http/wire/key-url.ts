@@ -5,13 +5,13 @@ import { KvError } from '../../errors/kv-error.js'
 import type { Limits } from '../../limits.js'
 import { percentDecode } from './query.js'
 
-/** Where requests for one key are routed, whatever the key: see `routedUrl`. */
+/** Requests for one key are routed without the key: see `routedUrl`. */
 export const KEY_ROUTE = '/v1/kv/:key'
 export const TXN_KEY_ROUTE = '/v1/txn/:txn/kv/:key'
 
 declare module 'node:http' {
   interface IncomingMessage {
-    /** The key that the URL names, still percent-encoded; undefined where it names none. Set when the request is routed. */
+    /** The percent-encoded key of the URL; undefined when it has none. Set by `routedUrl`. */
     keyInUrl?: string
   }
 }
@@ -20,26 +20,25 @@ const KV = '/v1/kv/'
 const TXN = '/v1/txn/'
 const TXN_KV = /^\/v1\/txn\/[^/]*\/kv\//
 
-/** No route has an empty segment. */
+/** Matches no route, since no route has an empty segment. */
 const NOWHERE = '//'
 
-/** A target as routes are looked up by it. */
 export interface Target {
-  /** With a placeholder for the key. Begins with a slash. */
+  /** Begins with a slash, and has a placeholder instead of the key. */
   readonly path: string
-  /** With its question mark; '' where there is none. */
+  /** With its question mark; '' when there is no query. */
   readonly query: string
   readonly key: string | undefined
 }
 
 /**
- * Splits a request target once for all who ask: the router, the handler, the check of the token's prefixes. A key is any
- * bytes, slashes and invalid UTF-8 included, which no router matches. Letters of the route may be escaped: they mean the
- * same then (RFC 3986, section 6.2.2.2), and an escaped slash is a letter like any other.
+ * Splits a request target. Router, handler and the check of the token's prefixes all use this split, so they see the same key.
+ * A key may be any bytes, including slashes and invalid UTF-8, which no router matches. Unreserved characters of the route may
+ * be escaped without a change of meaning (RFC 3986, section 6.2.2.2). An escaped slash does not separate segments.
  */
 export function splitTarget(target: string): Target {
   const url = originForm(target)
-  // A fragment is never sent, so whoever sends one meant another key or range than its server would read.
+  // Clients never send fragments. One that sends a `#` meant a longer key than the server would read.
   if (!url.startsWith('/') || url.includes('#')) return { path: NOWHERE, query: '', key: undefined }
   const queryAt = url.indexOf('?')
   const query = queryAt === -1 ? '' : url.slice(queryAt)
@@ -53,7 +52,7 @@ export function splitTarget(target: string): Target {
   return { path: `${path.slice(0, keyAt)}key`, query, key: path.slice(keyAt) }
 }
 
-/** The URL without the key, which the request keeps for `keyOf`. POST has no key in its URL. */
+/** Removes the key from the URL and keeps it in the request for `keyOf`. No POST has a key in its URL. */
 export function routedUrl(request: IncomingMessage): string {
   const target = request.url ?? ''
   const { path, query, key } = splitTarget(target)
@@ -64,9 +63,9 @@ export function routedUrl(request: IncomingMessage): string {
 }
 
 /**
- * The key that a request's URL names, percent-decoded.
- * @throws KvError `invalid_argument` for a bad escape or an empty key, `payload_too_large`, `forbidden` for one that the
- *   request's token does not reach, `not_found` where the URL names none.
+ * The percent-decoded key of a request's URL.
+ * @throws KvError `invalid_argument` for a bad escape or an empty key; `payload_too_large`; `forbidden` when the request's
+ *   token does not reach it; `not_found` when the URL has none.
  */
 export function keyOf({ raw, grant }: Pick<FastifyRequest, 'raw' | 'grant'>, limits: Limits): Buffer {
   if (raw.keyInUrl === undefined) throw new KvError('not_found', 'this URL names no key', {})
@@ -76,13 +75,13 @@ export function keyOf({ raw, grant }: Pick<FastifyRequest, 'raw' | 'grant'>, lim
   return key
 }
 
-/** Where the key begins in a path; -1: it has none. */
+/** @returns the index of the key in a path; -1 when it has none. */
 function keyStart(path: string): number {
   if (path.startsWith(KV)) return KV.length
   return path.startsWith(TXN) ? (TXN_KV.exec(path)?.[0].length ?? -1) : -1
 }
 
-/** Clients that think they talk to a proxy send `http://host/path`; servers have to take it (RFC 9112, section 3.2.2). */
+/** Servers must accept `http://host/path`, which clients send to proxies (RFC 9112, section 3.2.2). */
 function originForm(target: string): string {
   return target.startsWith('/') ? target : target.replace(/^https?:\/\/[^/?#]*/i, '')
 }
@@ -92,6 +91,6 @@ const BAD_ESCAPE = /%(?![\da-f]{2})/i
 const ESCAPED_UNRESERVED = /%(?:2[de]|3\d|[46][1-9a-f]|[57][\da]|5f|7e)/gi
 
 function withoutNeedlessEscapes(path: string): string {
-  // What is left of a bad escape must not become a good one with what follows.
+  // Decoding next to a bad escape could turn it into a valid one.
   return BAD_ESCAPE.test(path) ? path : path.replace(ESCAPED_UNRESERVED, decodeURIComponent)
 }

@@ -11,7 +11,7 @@ interface Compiler {
   compile(schema: unknown, isMeta?: boolean): Validate
 }
 
-/** As far as lists are looked for in one. */
+/** The parts of a JSON schema in which lists are looked for. */
 interface Schema {
   readonly type?: string
   readonly items?: Schema
@@ -19,8 +19,8 @@ interface Schema {
 }
 
 /**
- * Each schema is compiled when it has its first value to check: all of them at the start would be most of what starting
- * costs. A body with a long list is validated item by item, so that others run meanwhile; then fastify gets a promise.
+ * Compiles each schema when its first value comes, because compiling all of them would be most of the time to start. A body
+ * with a long list is validated item by item, so that other requests run meanwhile; fastify gets a promise then.
  */
 export function compileLate(ajv: Compiler): void {
   const compile = ajv.compile.bind(ajv)
@@ -42,7 +42,7 @@ export function compileLate(ajv: Compiler): void {
   }
 }
 
-/** Among the fields of objects, not within lists: those are bounded as a whole. */
+/** Looks into fields of objects but not into the items of lists. */
 function holdsLongList({ type, properties }: Schema, value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return false
   if (type === 'array') return Array.isArray(value) && value.length > SLICE_ITEMS
@@ -53,7 +53,7 @@ function holdsLongList({ type, properties }: Schema, value: unknown): boolean {
   return false
 }
 
-/** All but the items of lists first, then these. Throws what is wrong as a KvError. */
+/** The returned generator validates everything except the items of lists first, then the items. It throws KvErrors. */
 function partedValidator(
   schema: Schema,
   compile: Compiler['compile'],
@@ -61,7 +61,7 @@ function partedValidator(
   const outline = compile(withoutItems(schema))
   const lists = listsOf(schema, []).map(([path, items]) => [path, compile(items)] as const)
   return function* (value) {
-    yield // Not on the spot: fastify takes what is thrown there for a defect.
+    yield // Must not throw synchronously: fastify would take the error for a defect.
     requireValid(outline, value, '')
     for (const [path, validate] of lists) {
       const list = path.reduce<unknown>(

@@ -20,7 +20,7 @@ export const CONTENT_TYPE: Readonly<Record<Format, string>> = {
 
 const CHARSET = /;\s*charset\s*=\s*"?([^\s;"]*)/gi
 
-/** A charset that a Content-Type names and that is not UTF-8; undefined: none. All text is taken as UTF-8. */
+/** @returns the charset of a Content-Type that is not UTF-8; undefined when there is none. All text is read as UTF-8. */
 export function foreignCharset(contentType: string | undefined): string | undefined {
   if (contentType === undefined || !contentType.includes(';')) return undefined
   for (const [, charset = ''] of contentType.matchAll(CHARSET)) if (!/^utf-?8$/i.test(charset)) return charset
@@ -30,7 +30,7 @@ export function foreignCharset(contentType: string | undefined): string | undefi
 const CACHE_MAX = 256
 const cache = new Map<string, readonly Format[]>()
 
-/** The formats of an Accept header that this server speaks, the most wanted first. */
+/** The formats of an Accept header that this server supports, most preferred first. */
 export function acceptedFormats(accept: string | undefined): readonly Format[] {
   if (accept === undefined) return ['json']
   let formats = cache.get(accept)

@@ -12,29 +12,29 @@ import {
   ValueCount,
 } from './body-values.js'
 
-/** Text that is read byte by byte: a call of Node costs more. */
+/** Texts up to this length are decoded in JavaScript, since a call of Node costs more. */
 const SHORT_TEXT = 12
 const UINT32 = 2 ** 32
 
 /**
- * A MessagePack value in steps: yields between values. It knows what JSON has, `bin`, and nothing else: no extension of
- * any type, since msgpackr's own ones (references, records, big integers, regular expressions) make work out of few bytes.
- * Byte strings are copies: values that are kept must not keep the whole request.
- * @throws SyntaxError where the bytes are not one such value, or a `str` is not UTF-8; KvError where they hold more, or are
- *   nested deeper, than any request needs.
+ * Reads one MessagePack value in steps: yields between values. It knows the types of JSON and `bin`, and refuses every
+ * extension: msgpackr's own (references, records, big integers, regular expressions) make much work from few bytes.
+ * Byte strings are copies, so that a value that is kept does not keep the whole request.
+ * @throws SyntaxError when the bytes are not one such value, or a `str` is not UTF-8; KvError for a value beyond the limits, or
+ *   nested deeper than BODY_DEPTH_MAX.
  */
 export function* readMsgpack(bytes: Buffer, { valuesMax, textBytesMax }: BodyLimits): Generator<void, unknown, void> {
   const count = new ValueCount(valuesMax)
   const open: Container[] = []
   let at = 0
-  /** @returns where what is taken begins. */
+  /** @returns the index of the first byte taken. */
   const take = (length: number): number => {
     const from = at
     at += length
     if (at > bytes.length) throw new SyntaxError('the MessagePack ends too early')
     return from
   }
-  /** @param size of the length, in bytes. */
+  /** @param size width of the length field, in bytes. */
   const takeLength = (size: number): number =>
     size === 1 ? (bytes[take(1)] as number) : bytes.readUIntBE(take(size), size)
   const takeBytes = (length: number): number => {
@@ -121,7 +121,7 @@ export function* readMsgpack(bytes: Buffer, { valuesMax, textBytesMax }: BodyLim
     if (container !== undefined) {
       requireFewer(open.length, BODY_DEPTH_MAX, 'levels')
       if (container.object !== undefined) requireFewer(container.count - 1, BODY_FIELDS_MAX, 'fields in one object')
-      if (container.count > bytes.length - at) take(container.count) // Each entry has a byte at least.
+      if (container.count > bytes.length - at) take(container.count) // Throws: each entry needs at least one byte.
       if (container.count > 0) {
         if (container.object !== undefined) container.name = readName()
         open.push(container)

@@ -6,13 +6,13 @@ import type { Plain } from './wire.js'
 
 export interface Problem {
   readonly status: number
-  /** RFC 9457 members and the code's own fields, names in camelCase. */
+  /** Members of RFC 9457 and the fields of the code, with camelCase names. */
   readonly body: Plain
-  /** A defect of the server, or an engine that fails: worth a line in the log. */
+  /** A defect of the server or a failing engine, which belongs in the log. */
   readonly isServerFault: boolean
 }
 
-/** @param requestId put into `internal` problems, so that a report leads to the log line. */
+/** @param requestId stands in `internal` problems, so that a report of a user leads to the log line. */
 export function problemOf(error: unknown, requestId: string): Problem {
   const known: KvError | undefined = error instanceof KvError ? error : fromFastify(error)
   if (known === undefined) {
@@ -35,7 +35,7 @@ export function problemOf(error: unknown, requestId: string): Problem {
   return { status, body, isServerFault: status >= 500 && code !== 'overloaded' }
 }
 
-/** What fastify refuses by itself: bodies, media types, URLs, and values that a schema doesn't allow. */
+/** Errors that fastify raises itself: bodies, media types, URLs, and values that a schema refuses. */
 function fromFastify(error: unknown): KvError | undefined {
   if (!(error instanceof Error) || error instanceof CorruptRecord) return undefined
   const { validation, validationContext, statusCode, message, code } = error as FastifyError
@@ -56,14 +56,14 @@ function fromFastify(error: unknown): KvError | undefined {
 
 export type SchemaError = NonNullable<FastifyError['validation']>[number]
 
-/** How much of a name that a client made up is told back to it. */
+/** Characters of an unknown name that an error repeats to the client. */
 const NAME_LENGTH_MAX = 100
 
 export function nameInError(name: string): string {
   return name.length > NAME_LENGTH_MAX ? `${name.slice(0, NAME_LENGTH_MAX)}…` : name
 }
 
-/** @param context what the value is, where it is not a field that is wrong. */
+/** @param context the name of the value (`body`) in errors that concern no single field. */
 export function validationProblem(error: SchemaError | undefined, context: string): KvError {
   if (error === undefined) return invalid(context, `the ${context} is not valid`)
   const named = error.params?.['missingProperty'] ?? error.params?.['additionalProperty']
@@ -80,7 +80,7 @@ export function validationProblem(error: SchemaError | undefined, context: strin
   return invalid(field, `${field} ${message}`)
 }
 
-/** `['mutations', '0', 'key']` as `mutations[0].key`. */
+/** `['mutations', '0', 'key']` becomes `mutations[0].key`. */
 function fieldPath(path: readonly string[]): string {
   return path.reduce((field, part) => {
     if (/^\d+$/.test(part)) return `${field}[${part}]`

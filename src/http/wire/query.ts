@@ -4,7 +4,7 @@ import { invalid, type KvError } from '../../errors/kv-error.js'
 import { LOCK_WAIT_MS_DEFAULT, LOCK_WAIT_MS_MAX } from '../../limits.js'
 import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../../timestamp.js'
 
-/** Query parameters as they came, percent-escapes and all: keys are bytes, so decoding is up to who asks. */
+/** Query parameters, still percent-encoded: keys are bytes and other parameters are text, so each reader decodes its own. */
 export type RawQuery = Readonly<Record<string, string | string[] | undefined>>
 
 const NONE: RawQuery = Object.freeze({})
@@ -14,7 +14,7 @@ export function parseRawQuery(text: string): RawQuery {
   return text === '' ? NONE : (parse(text, '&', '=', { decodeURIComponent: (s) => s, maxKeys: 0 }) as RawQuery)
 }
 
-/** What is wrong with the first parameter that the route does not know, or that is given twice. */
+/** @returns the error for the first parameter that is unknown to the route or given twice. */
 export function unknownParameter(query: RawQuery, known: readonly string[]): KvError<'invalid_argument'> | undefined {
   if (query === NONE) return undefined
   for (const name in query) {
@@ -24,7 +24,7 @@ export function unknownParameter(query: RawQuery, known: readonly string[]): KvE
   return undefined
 }
 
-/** The bytes of percent-encoded text. @throws KvError `invalid_argument` for a bad escape. */
+/** @throws KvError `invalid_argument` for a bad escape. */
 export function percentDecode(text: string, field: string): Buffer {
   if (!text.includes('%')) return Buffer.from(text, 'utf8')
   const bytes = Buffer.allocUnsafe(Buffer.byteLength(text))
@@ -41,7 +41,7 @@ export function percentDecode(text: string, field: string): Buffer {
   return bytes.subarray(0, length)
 }
 
-/** undefined when absent or empty. @throws KvError `payload_too_large`, `invalid_argument`. */
+/** @returns undefined when absent or empty. @throws KvError `payload_too_large`, `invalid_argument`. */
 export function queryBytes(query: RawQuery, name: string, bytesMax: number): Buffer | undefined {
   const raw = query[name]
   if (typeof raw !== 'string' || raw === '') return undefined
@@ -63,12 +63,11 @@ export function queryInteger(query: RawQuery, name: string, min: number, max: nu
   throw invalid(name, `${name} must be an integer from ${min} to ${max}`)
 }
 
-/** How long a call waits for other transactions' locks. */
 export function lockWaitMs(query: RawQuery): number {
   return queryInteger(query, 'lock_wait_ms', 0, LOCK_WAIT_MS_MAX) ?? LOCK_WAIT_MS_DEFAULT
 }
 
-/** `?reverse`, `?reverse=true`, `?reverse=1`. */
+/** `?reverse`, `?reverse=true` and `?reverse=1` are true. */
 export function queryFlag(query: RawQuery, name: string): boolean | undefined {
   const text = queryText(query, name)
   if (text === undefined) return undefined
@@ -77,7 +76,7 @@ export function queryFlag(query: RawQuery, name: string): boolean | undefined {
   throw invalid(name, `${name} must be true or false`)
 }
 
-/** `ts`, or `at` by the clock; undefined when neither is given. */
+/** The timestamp of `ts`, or of the instant `at`; undefined when neither is given. */
 export function queryTimestamp(query: RawQuery): Timestamp | undefined {
   const ts = queryInteger(query, 'ts', 0, Number.MAX_SAFE_INTEGER) || undefined
   const at = queryText(query, 'at')
@@ -88,9 +87,9 @@ export function queryTimestamp(query: RawQuery): Timestamp | undefined {
 
 const INSTANT = /^(\d{4})-(\d\d)-(\d\d)[Tt ](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$/
 
-/** Everything committed up to and in the instant's millisecond. */
+/** The last timestamp of the instant's millisecond, so that a read sees every commit of that millisecond. */
 function timestampOfInstant(text: string): Timestamp {
-  const instant = text.replace(/ (\d\d:\d\d)$/, '+$1') // An unescaped plus of a query string.
+  const instant = text.replace(/ (\d\d:\d\d)$/, '+$1') // An unescaped plus was decoded to a space.
   const [, year, month, day] = INSTANT.exec(instant) ?? []
   const unixMs = Date.parse(instant.replace(' ', 'T'))
   const daysInMonth = new Date(Date.UTC(Number(year), Number(month), 0)).getUTCDate()

@@ -2,7 +2,7 @@ import type { KeyRange } from '../../bytes/key-range.js'
 import { afterPrefix } from '../../bytes/key-range.js'
 import { invalid } from '../../errors/kv-error.js'
 
-/** `prefix`, or `start` and `end`. @throws KvError `invalid_argument` for both. @param field where to point then. */
+/** @param field named by the error. @throws KvError `invalid_argument` when both `prefix` and bounds are given. */
 export function rangeOf(
   given: KeyRange & { readonly prefix?: Uint8Array | undefined },
   field: string,

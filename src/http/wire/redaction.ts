@@ -3,7 +3,7 @@ import type { Plain } from './wire.js'
 
 const NO_KEY = new Uint8Array()
 
-/** Fields that hold keys, as answers and problems name them. */
+/** Names of the fields that hold keys, in answers and problems. */
 const KEY_FIELDS: ReadonlySet<string> = new Set(['key', 'primary', 'lockKey', 'secondaries'])
 
 export function isKeyField(name: string): boolean {
@@ -11,8 +11,8 @@ export function isKeyField(name: string): boolean {
 }
 
 /**
- * Replaces keys that the caller's token does not reach by empty ones, which no key is: locks of other transactions may name
- * such keys. None is left out, because a client that knew only some keys of a transaction would end it wrongly.
+ * Replaces each key that the caller's token does not reach by an empty key, which is never a real one. Locks of other
+ * transactions may name such keys. None is left out: a client that knew only some keys of a transaction would end it wrongly.
  */
 export function redactKeys(data: Plain, grant: Grant, isKey = false): Plain {
   if (typeof data !== 'object' || data === null) return data

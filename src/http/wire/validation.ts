@@ -9,19 +9,19 @@ import { writtenTimestampKeyword } from './written-timestamp.js'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** Query parameters that the route knows; others are refused. */
+    /** Query parameters of the route; others are refused. */
     query?: readonly string[]
   }
 }
 
-/** How ajv checks bodies: strictly, and with the keywords of schemas.ts. */
+/** Strict validation, with the keywords that schemas/values.ts lists. */
 export function ajvOptions(limits: Limits, store: Pick<Store, 'now'>): NonNullable<FastifyServerOptions['ajv']> {
   return {
-    // By default unknown fields would be dropped and "12" become 12.
+    // By default fastify lets ajv drop unknown fields and turn "12" into 12.
     customOptions: { removeAdditional: false, coerceTypes: false, useDefaults: false, allErrors: false },
     plugins: [
       (ajv) => {
-        // The decoder makes the bytes, and knows the limits.
+        // The decoder makes the bytes, and checks their limits.
         const validate = (_kind: unknown, value: unknown): boolean => isWireBytes(value)
         ajv.addKeyword({ keyword: 'bytes', schemaType: 'string', errors: false, validate })
         ajv.addKeyword({ keyword: 'zeroIsAbsent', schemaType: 'boolean' })
@@ -37,7 +37,7 @@ export function ajvOptions(limits: Limits, store: Pick<Store, 'now'>): NonNullab
 
 const NO_PARAMETERS: readonly string[] = []
 
-/** Schemas say nothing of queries: unknown parameters are refused here. A POST without a body has an empty one. */
+/** Refuses unknown query parameters, which no schema describes. A POST without a body gets an empty object. */
 export function validateRequests(app: FastifyInstance): void {
   app.addHook('preValidation', (request, _reply, done) => {
     if (request.body === undefined && request.method === 'POST') request.body = {}

@@ -17,12 +17,11 @@ const FIELDS: Readonly<Record<Op['op'], readonly (keyof WireOp)[]>> = {
   scan: ['op', 'prefix', 'start', 'end', 'limit', 'reverse', 'keysOnly'],
 }
 
-/** Takes a token that may write. */
 export function isWrite({ op }: Pick<WireOp, 'op'>): boolean {
   return op !== 'get' && op !== 'scan'
 }
 
-/** @throws KvError `invalid_argument` for a field that is missing or does not go with the op. */
+/** @throws KvError `invalid_argument` for a field that is missing or does not belong to the op. */
 export function opOf(given: WireOp, index: number): Op {
   const known = FIELDS[given.op]
   for (const name in given) {

@@ -5,21 +5,21 @@ import { snakeCase } from '../../bytes/field-names.js'
 import { asBuffer } from '../../bytes/key-text.js'
 import type { MergedPair } from '../../coordinator/write-buffer.js'
 
-/** Answers and problems are plain data: camelCase names, bytes, numbers, text, lists and nulls. */
+/** Content of answers and problems: camelCase names, bytes, numbers, text, lists and nulls. */
 export type Plain = object | string | number | boolean | null | undefined
 
-/** Writes only; what clients send is read by `readMsgpack`. */
+/** Only for writing: `readMsgpack` reads requests. */
 const packr = new Packr({ useRecords: false, moreTypes: false })
 const UINT32_MAX = 0xffff_ffff
 
-/** An integer that takes 64 bits. msgpackr would write a number as float 64 and a bigint as int 64. */
+/** An integer of more than 32 bits, written as uint 64. msgpackr itself would write a float 64, or an int 64 for a bigint. */
 class Uint64 {
   constructor(readonly value: number) {}
 }
 
 type Allocate = (bytes: number) => { target: Uint8Array; targetView: DataView; position: number }
 
-/** Writes the token itself, as msgpackr's own extensions do; its types leave `allocate` out. */
+/** Writes the bytes directly, as msgpackr's own extensions do. msgpackr's types lack `allocate`. */
 function packUint64({ value }: Uint64, allocate: Allocate): void {
   const { target, targetView, position } = allocate(9)
   target[position] = 0xcf
@@ -29,14 +29,14 @@ function packUint64({ value }: Uint64, allocate: Allocate): void {
 
 addExtension({
   Class: Uint64,
-  type: 0x55, // msgpackr asks for one; it is neither written nor read.
+  type: 0x55, // Required by msgpackr, but neither written nor read.
   pack: packUint64 as unknown as (value: Uint64) => Buffer,
   unpack(): never {
     throw new Error('an extension that means nothing here')
   },
 })
 
-/** camelCase to snake_case, and bytes to text where they are UTF-8, else to `{"base64"}`. */
+/** Turns camelCase names into snake_case, and bytes into text if they are UTF-8, else into `{"base64"}`. */
 export function toJson(answer: Plain): string {
   return JSON.stringify(jsonValue(answer))
 }
@@ -45,12 +45,10 @@ export function toMsgpack(answer: Plain): Buffer {
   return packr.pack(msgpackValue(answer))
 }
 
-/** What comes before the items of a list in MessagePack. */
 export function listHead(length: number): Buffer {
   return head(0xdd, length)
 }
 
-/** What comes before the names and values of a map in MessagePack. */
 export function mapHead(fields: number): Buffer {
   return head(0xdf, fields)
 }
@@ -61,11 +59,11 @@ function head(token: number, count: number): Buffer {
   return bytes
 }
 
-/** What an object, an entry of a list and a field cost in memory, about. */
+/** Approximate memory of an object, and of an item of a list or a field. */
 const OBJECT_BYTES = 48
 const FIELD_BYTES = 8
 
-/** What an answer takes in memory until it is encoded, about. */
+/** Approximate memory of an answer before it is encoded, in bytes. */
 export function memoryOf(value: Plain): number {
   if (typeof value === 'string') return value.length
   if (typeof value !== 'object' || value === null) return 0
@@ -76,7 +74,7 @@ export function memoryOf(value: Plain): number {
   return bytes
 }
 
-/** What `toJson` makes of a pair, for streams of millions: put together by hand it takes a third of the time. */
+/** The same text as `toJson(pair)` in a third of the time, for streams of millions of pairs. */
 export function pairToJson({ key, value, commitTs }: MergedPair): string {
   let json = `{"key":${JSON.stringify(jsonBytes(key))}`
   if (value !== undefined) json += `,"value":${JSON.stringify(jsonBytes(value))}`

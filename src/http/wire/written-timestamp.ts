@@ -8,12 +8,12 @@ interface Keyword {
 }
 
 /**
- * The schema keyword `written`: a timestamp that a record or lock may be written at, so not far above the clock. A key that
- * has a record there is out of reach of all transactions until the clock gets there.
+ * The schema keyword `written` bounds timestamps at which a record or lock may be written: they must not be far above the clock.
+ * No transaction could write a key that has a record in the future until the clock reaches it.
  */
 export function writtenTimestampKeyword({ now }: { readonly now: Store['now'] }) {
   const seconds = WRITE_AHEAD_MS_MAX / 1000
-  /** What was allowed when it was last looked up: the clock never goes back. */
+  /** The bound when the clock was last read. It stays valid, because the clock never goes back. */
   let allowed: Timestamp = 0
   const validate: Keyword = (which, given) => {
     if (typeof given !== 'number' || given <= allowed) return true

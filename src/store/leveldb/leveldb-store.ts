@@ -30,43 +30,42 @@ import { SystemKeyspace } from './rows/system-keyspace.js'
 
 export interface LevelDbStoreOptions {
   readonly directory: string
-  /** `sync`: an answer goes out after its fsync. `async`: a crash of the machine can lose the last writes. */
+  /** `sync`: answers wait for the fsync of their write. `async`: a crash of the machine can lose the last writes. */
   readonly durability: 'sync' | 'async'
-  /** For the newest versions of keys read lately. */
+  /** Size of the version cache. */
   readonly cacheBytesMax?: number
-  /** Of all who read; the default limits where it is absent. */
+  /** Shared by all reads. Default: a budget with the default limits. */
   readonly answers?: AnswerBudget
-  /** Locks that stand; the default limit where it is absent. */
+  /** Pessimistic locks are refused when this many locks stand. */
   readonly locksMax?: number
-  /** Unix milliseconds, and milliseconds that pass as time does; tests step them. See `Clock`. */
+  /** Wall clock (Unix milliseconds) and monotonic clock (milliseconds), which tests replace. See `Clock`. */
   readonly now?: (() => number) | undefined
   readonly monotonicNow?: (() => number) | undefined
-  /** Told when the clock steps, or is far from where the last run left it. */
+  /** Called when the clock jumps, or at the start when it is far from where the last run left it. */
   readonly onClockStep?: (message: string) => void
-  /** Tests put a failing one in. */
+  /** Replaced by tests, with engines that fail. */
   readonly openEngine?: (directory: string) => Promise<Engine>
   /** Called once, when the database is open. */
   readonly onOpen?: (opened: OpenedDatabase) => void
-  /** Called when files turn out to be damaged or gone while the store is open; it refuses everything from then on. */
+  /** Called when files are found damaged or missing while the store is open. The store refuses all calls from then on. */
   readonly onEnd?: (message: string) => void
-  /** From opening to the first scrub; where a test puts an engine in there is none otherwise. */
+  /** Time from opening to the first scrub. With `openEngine` there is no scrub unless this is set. */
   readonly scrubFirstMs?: number
-  /** See `LookUps`; tests set 0, for look-ups that they can hold. */
+  /** See `LookUps`. Tests set 0 to be able to delay look-ups. */
   readonly lookUpSlowMs?: number
 }
 
-/** How an opening went. */
 export interface OpenedDatabase {
   readonly isNew: boolean
-  /** Of LevelDB's logs, which it replays at every start. */
+  /** Size of LevelDB's logs, which LevelDB replays at each start. */
   readonly replayedBytes: number
   readonly locks: number
   readonly durationMs: number
 }
 
 /**
- * Percolator on one LevelDB. This file opens it and names the parts: what reads, what changes, what locks beforehand, all
- * on the same `RowStore`.
+ * Opens a data directory and composes the store from its parts (reads, changes, pessimistic locks, collection, restoration),
+ * which all work on one `RowStore`.
  * @throws DataDirectoryError
  */
 export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<CompleteStore> {
@@ -97,7 +96,7 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Co
     }
     function onLost(message: string): void {
       options.onEnd?.(message)
-      rows.abandon(message).catch(() => {}) // LevelDB can't be closed: it is not used either way.
+      rows.abandon(message).catch(() => {}) // If LevelDB cannot be closed, it is at least no longer used.
     }
     options.onOpen?.({
       isNew: savedMark === 0,
@@ -113,7 +112,7 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Co
   }
 }
 
-/** Before anything is written. @throws DataDirectoryError */
+/** Must run before the first write. @throws DataDirectoryError */
 function requireUsableClock(unixMs: number): void {
   if (unixMs <= CLOCK_MS_MAX) return
   const year = new Date(unixMs).getUTCFullYear()

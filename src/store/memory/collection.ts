@@ -4,10 +4,9 @@ import type { Timestamp } from '../../timestamp.js'
 import type { Pace } from '../store.js'
 import type { MemoryRows } from './memory-rows.js'
 
-/** Rows of a step of a collection. */
+/** Rows per step of a collection. */
 const STEP_ROWS = 256
 
-/** Removes what nobody can read any more, and what nobody wants. */
 export class Collection {
   readonly #rows: MemoryRows
 

@@ -24,9 +24,9 @@ import { RowTable, valueOfPut } from './row-table.js'
 import { SystemMap } from './system-map.js'
 
 /**
- * Rows in memory. A change reads, decides and writes in one turn of the event loop, and a read takes one turn as well, so
- * neither meets half of the other. Latches are there for `exclusive`, and for the one change that waits between deciding
- * and writing: a 1PC commit whose reads are validated.
+ * Rows in memory. A change reads, decides and writes in one turn of the event loop, and a read takes one turn, so neither sees a
+ * part of the other. Latches serve `exclusive`, and the only change that waits between its decision and its write: a 1PC
+ * commit whose reads are validated.
  */
 export class MemoryRows implements RowAccess, LockingRows {
   readonly shortValueBytesMax = SHORT_VALUE_BYTES_MAX
@@ -39,12 +39,12 @@ export class MemoryRows implements RowAccess, LockingRows {
   safePoint: Timestamp = 0
   /** Upper bound of every commit_ts. */
   newestWrite: Timestamp = 0
-  /** A restore has begun and is not complete: all other calls are refused. */
+  /** A restore is incomplete: all other calls are refused. */
   restoring: RestoreProgress | undefined
   isClosed = false
   readonly system = new SystemMap(this.latches, () => this.requireAvailable())
   readonly #onChange: (mutations: readonly Mutation[]) => void
-  /** A 1PC commit that has its commit_ts, and is not written yet. Reads wait for it, and other changes. */
+  /** A 1PC commit that has a commit_ts but is not written yet. Reads and other changes wait for it. */
   #validated: Promise<void> | undefined
 
   constructor(clock: Clock, onChange: (mutations: readonly Mutation[]) => void = () => {}) {
@@ -86,7 +86,7 @@ export class MemoryRows implements RowAccess, LockingRows {
       throw new KvError('storage_unavailable', 'a restore is not complete: it is under way, or has to be continued', {})
   }
 
-  /** From here on nobody commits at or below `ts` what the caller, who must read in the same turn, does not see. */
+  /** When it is fulfilled, no later commit can be at or below `ts`. The caller must read in the same turn of the event loop. */
   async admitRead(ts: Timestamp): Promise<void> {
     this.requireReadable(ts)
     const observed = ts === TIMESTAMP_MAX || ts <= this.maxTs ? undefined : this.observeRead(ts)
@@ -102,7 +102,7 @@ export class MemoryRows implements RowAccess, LockingRows {
 
   // ---- Rows
 
-  /** The whole history, whatever depth a change asks for: an action must not mind more. */
+  /** Has the whole history, whatever depth a change asks for: actions must accept more than they ask for. */
   viewOf(key: Uint8Array): RowView {
     const row = this.table.get(key)
     return { key, lock: row?.lock && this.ages.seen(row.lock), writes: row?.writes ?? [] }
@@ -126,9 +126,8 @@ export class MemoryRows implements RowAccess, LockingRows {
     return this.table.get(key)?.writes ?? []
   }
 
-  /** Of a row that is locked. */
   infoOf(key: Uint8Array, lock: Lock): LockInfo {
-    this.oracle.now() // The caller asks for the time next, and must not learn of a jump of the clock only then.
+    this.oracle.now() // Notices a jump of the clock now: the caller asks for the time next, and must see both alike.
     return lockInfo(key, this.ages.seen(lock))
   }
 
@@ -156,7 +155,7 @@ export class MemoryRows implements RowAccess, LockingRows {
     const requireReach = reaches && (await reachGuard(this, keys, startTs, reaches))
     while (this.#validated !== undefined) await this.#validated
     this.requireAvailable()
-    this.oracle.now() // A jump of the clock that is noticed later would count once more.
+    this.oracle.now() // Notices a jump of the clock now: between `seen` and `kept` it would be subtracted without having been added.
     const rows = keys.map((key) => this.viewOf(key))
     const decision = decide(rows)
     if (!decision.ok) throw decision.error

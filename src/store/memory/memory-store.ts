@@ -17,7 +17,7 @@ import { Restoration } from './restoration.js'
 export interface MemoryStoreOptions extends Pick<ClockOptions, 'now' | 'monotonicNow' | 'onStep'> {
   readonly answers?: AnswerBudget | undefined
   readonly locksMax?: number | undefined
-  /** Told of each change in the turn of the event loop in which it becomes visible. Must not throw. */
+  /** Called with each change in the turn of the event loop in which it becomes visible. Must not throw. */
   readonly onChange?: ((mutations: readonly Mutation[]) => void) | undefined
 }
 
@@ -34,8 +34,8 @@ const CAPABILITIES: Capabilities = {
 const ALONE_LATCH = '\u0100'
 
 /**
- * Percolator on a sorted map: the shortest reading of the contract. Nothing is kept once it is closed. Long reads and
- * large requests take one turn of the event loop, however long that is.
+ * Percolator on a sorted map: the shortest implementation of the contract. The data is lost when the store is closed. Long reads
+ * and large requests block the event loop until they are done.
  */
 export async function openMemoryStore(options: MemoryStoreOptions = {}): Promise<CompleteStore> {
   const store = new MemoryStore(options)
@@ -152,7 +152,6 @@ class MemoryStore implements CompleteStore {
   readonly deleteRange: Store['deleteRange'] = (range) => this.#collection.deleteRange(range)
   readonly restore: CompleteStore['restore'] = (source, blocks, isAnew) =>
     this.#restoration.restore(source, blocks, isAnew)
-  /** What is removed takes no space. */
   async compact(): Promise<void> {
     this.#rows.requireAvailable()
   }

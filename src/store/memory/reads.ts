@@ -27,7 +27,7 @@ import { type Row, valueOfPut } from './row-table.js'
 
 const NOTHING = new Uint8Array()
 
-/** The calls that read: each is admitted, and then looks at the rows in one turn of the event loop. */
+/** Each read is admitted, and then takes one turn of the event loop. */
 export class Reads {
   readonly #rows: MemoryRows
   readonly #answers: AnswerBudget
@@ -127,7 +127,7 @@ export class Reads {
     await this.validateNow(request)
   }
 
-  /** Also for the 1PC commit that all reads wait for. */
+  /** Does not wait for the validated 1PC commit that all other reads wait for, since it serves that commit. */
   async validateNow(request: ValidateReadsRequest): Promise<void> {
     const { startTs, commitTs, keys, ranges } = request
     await this.#rows.observeRead(commitTs)

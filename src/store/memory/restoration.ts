@@ -9,7 +9,7 @@ import type { CompleteStore, RestoreProgress, RestoreSource } from '../store.js'
 import type { MemoryRows } from './memory-rows.js'
 import type { Row } from './row-table.js'
 
-/** Fills an empty store with pairs as they were. All other calls are refused meanwhile. */
+/** Fills an empty store with the pairs of a backup. All other calls are refused meanwhile. */
 export class Restoration {
   readonly #rows: MemoryRows
   #isRunning = false
@@ -73,7 +73,7 @@ function notEmpty({ key, writes }: Row, left?: RestoreProgress): KvError<'precon
   return new KvError('precondition_failed', detail, { key, commitTs: newest?.type === 'put' ? newest.commitTs : 0 })
 }
 
-/** As a commit leaves them. When the transaction began is not known; just before is as good. */
+/** The records that a commit would write. The start_ts is unknown, so it is `commitTs - 1`. */
 function mutationsOf({ key, value, commitTs }: Required<Pair>): Mutation[] {
   const startTs = commitTs - 1
   const isShort = value.length <= SHORT_VALUE_BYTES_MAX

@@ -6,7 +6,6 @@ import type { Mutation } from '../../percolator/row.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
 
-/** All that is stored of one key. */
 export interface Row {
   readonly key: Uint8Array
   readonly lock: Lock | undefined
@@ -22,7 +21,7 @@ interface StoredRow extends Row {
   readonly values: Map<Timestamp, Uint8Array>
 }
 
-/** The rows of a store, sorted by key. Mutations of one call of `apply` become visible at once: nothing here awaits. */
+/** Rows sorted by key. The mutations of one `apply` become visible at once, because nothing here awaits. */
 export class RowTable {
   readonly #rows = new Map<string, StoredRow>()
   readonly #order = new OrderedKeys()
@@ -39,7 +38,7 @@ export class RowTable {
     return this.#rows.get(keyText(key))
   }
 
-  /** In key order or against it. The table must not change while this is consumed. */
+  /** The table must not change until the generator is consumed. */
   *range({ start, end }: KeyRange, reverse = false): Generator<Row> {
     const [from, to] = [start && keyText(start), end && keyText(end)]
     for (const text of this.#order.range(from, to, reverse)) yield this.#rows.get(text) as Row
@@ -120,7 +119,7 @@ function copyOfLock(lock: Lock): Lock {
   return { ...lock, ...copies, shortValue: shortValue && copyOf(shortValue) }
 }
 
-/** The bytes of a request are a part of its body, which must not be kept for them. */
+/** Bytes of a request are a view of its body, which must not be kept in memory. */
 function copyOf(bytes: Uint8Array): Uint8Array {
   return Buffer.from(bytes)
 }

@@ -1,13 +1,12 @@
 import type { Latches } from '../latches.js'
 import { claimOf, type SystemName, type SystemRecords, type SystemWrite } from '../system-records.js'
 
-/** The system records of a store in memory. They live as long as the store is open. */
 export class SystemMap implements SystemRecords {
   readonly #records = new Map<SystemName, Uint8Array>()
   readonly #latches: Latches
   readonly #requireAvailable: () => void
 
-  /** @param latches those of the keys, so that a transaction can claim keys and names at once. */
+  /** @param latches shared with the keys, so that a transaction can claim keys and names at once. */
   constructor(latches: Latches, requireAvailable: () => void) {
     this.#latches = latches
     this.#requireAvailable = requireAvailable
@@ -41,7 +40,7 @@ export class SystemMap implements SystemRecords {
     return bytesLeft
   }
 
-  /** In the turn of the event loop that writes the rows. */
+  /** Must run in the turn of the event loop that writes the rows. */
   apply(writes: readonly SystemWrite[]): void {
     for (const { name, value } of writes) {
       if (value === undefined) this.#records.delete(name)

@@ -3,7 +3,6 @@ import { PIN_TTL_MS_MAX } from '../../../limits.js'
 import { answering } from './call-schema.js'
 import { Count, Milliseconds, Nothing, object, oneOf, optional, range, Timestamp, TimestampOrZero } from './values.js'
 
-/** The holder that kept the safe point lower than was asked for. */
 export const HeldBackBy = optional(oneOf(['pin', 'transaction', 'lock']))
 
 export const collect = {
@@ -29,6 +28,5 @@ export const removePin = answering(Nothing)
 
 export const backup = { answers: { 200: { octets: true } } } as const
 
-/** A restore, complete or under way. */
 export const Restore = Type.Object({ id: Type.String(), ts: Timestamp, pairs: Count, bytes: Count })
 export const restore = answering(Restore)

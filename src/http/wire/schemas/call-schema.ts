@@ -1,26 +1,25 @@
 import type { TSchema } from '@sinclair/typebox'
 
-/** The body of an answer in each format that the call has. Without any there is no body. */
+/** The body of an answer, per format that the call supports. An empty object: no body. */
 export interface AnswerBody {
   /** In JSON or MessagePack, as the client prefers. */
   readonly json?: TSchema
-  /** One line of a stream. */
+  /** Schema of one line of a stream. */
   readonly ndjson?: TSchema
-  /** Bytes that no schema describes. */
+  /** Raw bytes, which no schema describes. */
   readonly octets?: true
 }
 
-/** The successes of a call, by status. */
+/** Answers of a call that succeeds, by status. */
 export type Answers = Readonly<Record<number, AnswerBody>>
 
 declare module 'fastify' {
   interface FastifySchema {
-    /** For documents and tests only. fastify makes serializers of `response`, so the answers do not stand there. */
+    /** For documents and tests. Not in `response`, because fastify would compile serializers of it. */
     readonly answers?: Answers
   }
 }
 
-/** 200 with one body. */
 export function answering(json: TSchema): { readonly answers: Answers } {
   return { answers: { 200: { json } } }
 }

@@ -2,12 +2,11 @@ import { Type } from '@sinclair/typebox'
 import { answering } from './call-schema.js'
 import { Count, Key, OptionalTimestamp, object, optional, Pair, Timestamp } from './values.js'
 
-/** `GET` of one key, also in a transaction: the value as it is. 304 has no body. */
 export const readKey = { answers: { 200: { octets: true }, 304: {} } } as const
 
 export const writeKey = answering(Type.Object({ commit_ts: Timestamp }))
 
-/** A page, or with `count_only` the count; a stream has one pair per line. Also in a transaction. */
+/** A page of pairs, a count (`count_only`), or a stream of one pair per line; also in a transaction. */
 export const scanKeys = {
   answers: {
     200: {

@@ -20,10 +20,10 @@ import {
   Value,
 } from './values.js'
 
-/** The highest means "the latest version" to readers, so nothing stands at it. */
+/** The highest timestamp means "the latest version" in reads, so no record may have it. */
 const belowMax = { maximum: TIMESTAMP_MAX - 1 }
 const TimestampBelowMax = Type.Integer({ minimum: 1, ...belowMax })
-/** One that may be written down; see written-timestamp.ts. */
+/** Timestamps of records and locks: see written-timestamp.ts. */
 const written = { ...belowMax, written: 'every' }
 const WrittenTimestamp = Type.Integer({ minimum: 1, ...written })
 const OptionalWrittenTimestamp = optional(Type.Integer({ minimum: 0, ...written, zeroIsAbsent: true }))
@@ -111,7 +111,7 @@ export const checkTxnStatus = {
   body: object({
     primary: Key,
     lock_ts: WrittenTimestamp,
-    // A lock's min_commit_ts goes above it, but for a reader of the latest version.
+    // The lock's min_commit_ts is raised above it, except when it is the maximum (a read of the latest version).
     caller_start_ts: Type.Integer({ minimum: 0, maximum: TIMESTAMP_MAX, written: 'every_but_max' }),
     current_ts: TimestampOrZero,
     rollback_if_not_exist: Flag,
@@ -176,7 +176,7 @@ export const acquirePessimisticLock = {
   ),
 }
 
-/** Writes no record. */
+/** Needs no `written` timestamps, since it writes no record. */
 export const pessimisticRollback = {
   body: object({ keys: Keys, start_ts: TimestampBelowMax, for_update_ts: TimestampBelowMax }),
   ...answering(Nothing),
@@ -217,7 +217,7 @@ export const gc = {
   ...answering(Type.Object({ safe_point: Timestamp, versions_removed: Count })),
 }
 
-/** Everything that is stored of one key; `writes` and `values` newest first. */
+/** All stored records of one key. `writes` and `values` are newest first. */
 const history = {
   lock: Type.Union([LockInfo, Type.Null()]),
   writes: Type.Array(

@@ -28,12 +28,12 @@ function fieldsOf({ fields = {}, optional: known = {} }: ErrorRow): Record<strin
 
 const rows: readonly (readonly [code: string, row: ErrorRow])[] = Object.entries(ERRORS)
 
-/** One per failed key. */
+/** One entry per failed key. */
 const Entries = Type.Array(
   Type.Union(rows.map(([code, row]) => Type.Object({ code: oneOf([code]), ...fieldsOf(row) }))),
 )
 
-/** The problem of each code (RFC 9457), by the registry of errors. Any call may answer with any of them. */
+/** Schema of the problem (RFC 9457) of each code, made from the registry of errors. Every call may answer with any of them. */
 export const PROBLEMS: ReadonlyMap<string, TSchema> = new Map(
   rows.map(([code, row]) => [
     code,
@@ -44,7 +44,7 @@ export const PROBLEMS: ReadonlyMap<string, TSchema> = new Map(
       detail: Type.String(),
       ...fieldsOf(row),
       ...(row.retryable !== undefined && { retryable: Type.Literal(row.retryable) }),
-      errors: optional(Entries), // Of a prewrite.
+      errors: optional(Entries), // Only in answers to a prewrite.
     }),
   ]),
 )

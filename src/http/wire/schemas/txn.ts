@@ -21,7 +21,7 @@ const by = Type.Integer({ minimum: Number.MIN_SAFE_INTEGER, maximum: Number.MAX_
 const Isolation = oneOf(['snapshot', 'serializable'])
 const Mode = oneOf(['optimistic', 'pessimistic'])
 
-/** One shape for all ops; which fields go with which op is checked in wire-op.ts, where the error can say so. */
+/** One schema for all ops. `opOf` checks which fields belong to which op, because it can name the op in the error. */
 const TxnOp = object({
   op: oneOf(['get', 'put', 'delete', 'insert', 'increment', 'scan']),
   key: optional(Key),
@@ -35,7 +35,7 @@ const TxnOp = object({
 export type TxnOp = Static<typeof TxnOp>
 const Ops = Type.Array(TxnOp, { atMost: 'requestKeysMax' })
 
-/** One per op, in their order. A value that was read is of the transaction's own write where it has no `commit_ts`. */
+/** One result per op, in their order. A value without `commit_ts` is a write of this transaction. */
 const Results = Type.Array(
   Type.Union([
     Type.Object({ found: Type.Boolean(), value: optional(Value), commit_ts: optional(Timestamp) }, { title: 'get' }),

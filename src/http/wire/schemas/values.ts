@@ -1,12 +1,12 @@
 import { type TProperties, Type } from '@sinclair/typebox'
 
 /**
- * What requests and answers are made of. In requests `bytes`, `zeroIsAbsent`, `distinct` (no key twice in a list: of its
- * `items`, or their `key`), `written` and `atMost` are keywords of this server (see validation.ts, decode.ts, written-timestamp.ts
- * and at-most.ts).
+ * Schemas that requests and answers share. Keywords of this server, in requests: `bytes`, `zeroIsAbsent`, `distinct` (no key
+ * twice among the `items` of a list, or among their `key` fields), `written` and `atMost`. See validation.ts, decode.ts,
+ * written-timestamp.ts and at-most.ts.
  */
 
-/** An object of a request. Unknown fields are refused everywhere: a misspelt option is never ignored. */
+/** An object in a request. Unknown fields are refused, so that a misspelt option is never ignored. */
 export const object = <P extends TProperties>(properties: P) => Type.Object(properties, { additionalProperties: false })
 export const optional = Type.Optional
 export const oneOf = <const T extends readonly string[]>(names: T) =>
@@ -14,7 +14,7 @@ export const oneOf = <const T extends readonly string[]>(names: T) =>
 
 /** unix_ms * 2^11 + counter: a safe integer, so plain JSON numbers carry it exactly. */
 export const Timestamp = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })
-/** 0 means something of its own, which the call says. */
+/** Each call defines the meaning of 0. */
 export const TimestampOrZero = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 export const OptionalTimestamp = optional(
   Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, zeroIsAbsent: true }),
@@ -28,13 +28,12 @@ export const Value = Type.Unsafe<Uint8Array>({ bytes: 'value' })
 export const Bound = optional(Type.Unsafe<Uint8Array>({ bytes: 'bound' }))
 export const range = { prefix: Bound, start: Bound, end: Bound }
 
-/** The answer of a call that has nothing to tell. */
 export const Nothing = Type.Object({})
 
-/** `value` is absent where only keys are asked for, `commit_ts` in a transaction's own writes. */
+/** `value` is absent when only keys were asked for, `commit_ts` in a transaction's own writes. */
 export const Pair = Type.Object({ key: Key, value: optional(Value), commit_ts: optional(Timestamp) })
 
-/** A key that the caller's token does not reach is empty. `for_update_ts` and `min_commit_ts`: 0 is none. */
+/** Keys that the caller's token does not reach are empty. `for_update_ts` and `min_commit_ts` are 0 when the lock has none. */
 export const LockInfo = Type.Object({
   key: Key,
   primary: Key,

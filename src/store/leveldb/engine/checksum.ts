@@ -6,7 +6,7 @@ import type { Engine, EngineOp, EngineReader } from './engine.js'
 
 const SEAL_BYTES = 4
 
-/** The value with the CRC-32C of key and value behind it, as it stands on disk. */
+/** Appends the CRC-32C of key and value to the value, as it is stored on disk. */
 export function seal(key: Buffer, value: Buffer): Buffer {
   const sealed = Buffer.allocUnsafe(value.length + SEAL_BYTES)
   sealed.set(value)
@@ -14,7 +14,7 @@ export function seal(key: Buffer, value: Buffer): Buffer {
   return sealed
 }
 
-/** The value without its seal, no copy; undefined where that doesn't match. */
+/** @returns the value without its seal, not copied; undefined when the seal does not match. */
 export function opened(key: Buffer, sealed: Buffer): Buffer | undefined {
   const length = sealed.length - SEAL_BYTES
   if (length < 0 || sealed.readUInt32BE(length) !== sealOf(key, sealed, length)) return undefined
@@ -25,6 +25,7 @@ function sealOf(key: Buffer, value: Buffer, length: number): number {
   return crc32c(value, 0, length, crc32c(key))
 }
 
+/** @throws CorruptRecord */
 export function unseal(key: Buffer, sealed: Buffer): Buffer {
   const value = opened(key, sealed)
   if (value === undefined)
@@ -33,8 +34,8 @@ export function unseal(key: Buffer, sealed: Buffer): Buffer {
 }
 
 /**
- * The engine beneath with a seal on every value: LevelDB serves what it reads without looking at the checksums of its
- * blocks, and puts new ones on damage when it compacts. Reads throw CorruptRecord where a seal doesn't match.
+ * An engine that seals every value. LevelDB itself reads without verifying the checksums of its blocks, and a compaction puts
+ * new checksums on damaged data. Reads throw CorruptRecord when a seal does not match.
  */
 export function sealedEngine(engine: Engine): Engine {
   return {
@@ -59,7 +60,7 @@ export function sealedEngine(engine: Engine): Engine {
   }
 }
 
-/** The CRC of so many bytes takes a millisecond or two. */
+/** Bytes between two yields: their CRC takes a millisecond or two. */
 const SEALED_AT_A_TIME = 2 * 1024 * 1024
 
 function* sealedOps(ops: readonly EngineOp[]): Generator<void, EngineOp[], void> {
@@ -75,7 +76,7 @@ function* sealedOps(ops: readonly EngineOp[]): Generator<void, EngineOp[], void>
   return sealed
 }
 
-/** What sealing one costs beside its bytes, in bytes. */
+/** Fixed cost of sealing one op, as a number of bytes that would take as long. */
 const OP_BYTES = 1024
 
 export function sealedOp(op: EngineOp): EngineOp {

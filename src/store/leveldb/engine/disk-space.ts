@@ -3,15 +3,15 @@ import { open, statfs, unlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { sizesOf } from '../files/verify-files.js'
 
-/** Beside what its logs become, LevelDB writes a manifest, a new log and the first of a table when it is opened. */
+/** LevelDB writes a manifest, a new log and the start of a table when it is opened, beside the tables made of its logs. */
 const OPENING_BYTES = 4 * 1024 * 1024
-/** What a compaction may need on top; without it the first one would fail again at once. */
+/** Extra room for a compaction; without it the first compaction would fail again at once. */
 const COMPACTION_BYTES = 32 * 1024 * 1024
-const CHUNK = randomBytes(1024 * 1024) // Nothing that a file system can store for free.
+const CHUNK = randomBytes(1024 * 1024) // Random, so that no file system can compress it.
 
 /**
- * Rejects, with the system's error, where a directory has no room for what opening its LevelDB writes. That is found out by
- * writing as much: a file system's own figures know nothing of quotas, nor of a directory that has become read-only.
+ * Rejects with the system's error when the disk has no room for the files that LevelDB writes when it is opened. Finds out by
+ * writing as many bytes: `statfs` knows neither quotas nor directories that have become read-only.
  */
 export async function requireRoom(directory: string): Promise<void> {
   const needed = (await logBytesOf(directory)) + OPENING_BYTES
@@ -23,7 +23,7 @@ export async function requireRoom(directory: string): Promise<void> {
   const path = join(directory, 'perkv-room')
   const file = await open(path, 'w')
   try {
-    await unlink(path) // A crash leaves nothing behind.
+    await unlink(path) // Unlinked at once, so that a crash leaves no file behind.
     for (let written = 0; written < needed; written += CHUNK.length) await file.writeFile(CHUNK)
     await file.sync()
   } finally {
@@ -31,7 +31,7 @@ export async function requireRoom(directory: string): Promise<void> {
   }
 }
 
-/** Opening makes tables of them. 0 where there is no directory. */
+/** LevelDB turns its logs into tables when it is opened. @returns 0 when there is no directory. */
 export async function logBytesOf(directory: string): Promise<number> {
   let bytes = 0
   for (const [name, size] of await sizesOf(directory).catch(() => [])) if (name.endsWith('.log')) bytes += size

@@ -6,42 +6,40 @@ export interface EngineRange {
   readonly gte: Buffer
   readonly lt: Buffer
   readonly reverse?: boolean
-  /** Fill the values in; false reads keys alone. Default true. */
+  /** False reads keys only. Default: true. */
   readonly values?: boolean
 }
 
 export interface EngineIterator {
-  /** The next `size` entries; fewer only at the end of the range. */
+  /** @returns the next `size` entries; fewer only at the end of the range. */
   nextv(size: number): Promise<[Buffer, Buffer][]>
   close(): Promise<void>
 }
 
-/** Reads of one moment. */
 export interface EngineReader {
   get(key: Buffer): Promise<Buffer | undefined>
   getMany(keys: Buffer[]): Promise<(Buffer | undefined)[]>
-  /** Sees the database as it is at this call. */
+  /** The iterator sees the database as it is at this call. */
   iterator(range: EngineRange): EngineIterator
 }
 
-/** What the store needs of LevelDB, and all that a test has to put in its place to make the disk fail. */
+/** The calls of LevelDB that the store uses. Tests replace it to make the disk fail. */
 export interface Engine extends EngineReader {
-  /** Blocks the event loop, on the disk at worst. */
+  /** Blocks the event loop, in the worst case for a read from disk. */
   getSync(key: Buffer): Buffer | undefined
-  /** One atomic batch; with `sync`, on disk when the promise is fulfilled. */
+  /** Writes one atomic batch. With `sync` it is on disk when the promise is fulfilled. */
   write(ops: readonly EngineOp[], sync: boolean): Promise<void>
   snapshot(): EngineReader & { close(): Promise<void> }
   compactRange(start: Buffer, end: Buffer): Promise<void>
-  /** Bytes on disk, about; what has not left memory for a table file yet counts for nothing. */
+  /** Approximate bytes on disk, without records that are still in memory and the log. */
   approximateSize(start: Buffer, end: Buffer): Promise<number>
-  /** Rejects where the disk has no room for `reopen`, which would leave the database closed. */
+  /** Rejects when the disk has no room for `reopen`, which would fail and leave the database closed. */
   requireRoom(): Promise<void>
-  /** Closes and opens again: after a failed write this is what settles whether it is on disk. */
+  /** Closes and opens the database, which settles whether a failed write is on disk. */
   reopen(): Promise<void>
   close(): Promise<void>
 }
 
-/** The first `size` entries of a range; fewer only where it has no more. */
 export async function readPage(engine: EngineReader, range: EngineRange, size: number): Promise<[Buffer, Buffer][]> {
   const iterator = engine.iterator(range)
   try {
@@ -52,8 +50,8 @@ export async function readPage(engine: EngineReader, range: EngineRange, size: n
 }
 
 /**
- * A range in pages of `size` entries, the last one shorter; leaving the loop early closes the iterator too.
- * @param first the size of the first page, where it is likely to be enough.
+ * Reads a range in pages of `size` entries; the last page may be shorter. Leaving the loop early closes the iterator.
+ * @param first size of the first page, for callers that seldom need more.
  */
 export async function* pagesOf(
   engine: EngineReader,

@@ -9,25 +9,25 @@ interface Waiting {
 }
 
 /**
- * One write at a time, and one fsync for all batches that are ready when it starts. Each batch is atomic; a group is
- * written as one LevelDB batch, so it lands or fails as one.
+ * Runs one write at a time, with one fsync for all batches that are ready when it starts. The batches of a group are written as
+ * one LevelDB batch, so they land or fail together.
  */
 export class GroupCommit {
   #waiting: Waiting[] = []
   #writing: Promise<void> | undefined
-  /** What is neither written nor failed. */
+  /** Counts of batches that are waiting or being written. */
   readonly queue = { batches: 0, bytes: 0 }
 
   constructor(
     readonly engine: Engine,
     readonly sync: boolean,
-    /** Called after a failed write, before anyone hears of it; never rejects. */
+    /** Called after a failed write, before its batches are rejected. Must not reject. */
     readonly recover: (error: unknown) => Promise<void>,
   ) {}
 
   /**
-   * Fulfilled once the batch is written and, with `sync`, on disk. Rejects with the engine's error where nobody knows
-   * whether it is on disk; with a KvError `storage_unavailable` where it waited behind one that failed, and is not.
+   * Fulfilled when the batch is written and, with `sync`, on disk. Rejects with the engine's error when the batch may be on disk
+   * or not; with KvError `storage_unavailable` when it waited behind a failed write and is not on disk.
    */
   submit(ops: readonly EngineOp[]): Promise<void> {
     return new Promise((resolve, reject) => {
@@ -35,7 +35,7 @@ export class GroupCommit {
       this.queue.batches++
       this.queue.bytes += bytes
       this.#waiting.push({ ops, bytes, resolve, reject })
-      // After this turn of the event loop: the requests that have arrived by now share the first write.
+      // Starts after this turn of the event loop, so that all requests of the turn share the first write.
       this.#writing ??= new Promise<void>((next) => setImmediate(next)).then(() => this.#run())
     })
   }
@@ -67,7 +67,7 @@ export class GroupCommit {
     for (const { bytes } of batches) this.queue.bytes -= bytes
   }
 
-  /** Fulfilled when nothing is waiting or being written. */
+  /** Fulfilled when no batch is waiting or being written. */
   async idle(): Promise<void> {
     while (this.#writing !== undefined) await this.#writing
   }

@@ -4,23 +4,22 @@ import { dropTornEdit, requireSound } from '../files/sound-directory.js'
 import { requireRoom } from './disk-space.js'
 import type { Engine, EngineOp, EngineReader } from './engine.js'
 
-/** About the most that one crossing into LevelDB brings back. */
+/** Approximate bytes that one crossing into LevelDB returns at most. */
 const PAGE_BYTES = 256 * 1024
 
 type Level = ClassicLevel<Buffer, Buffer>
 type LevelSnapshot = ReturnType<Level['snapshot']>
 
-/** What goes with a LevelDB beside its own files. */
 export interface LevelHooks {
-  /** After LevelDB was opened again. */
+  /** Called after LevelDB was opened again. */
   readonly onReopen: () => Promise<void>
-  /** After it was closed. */
+  /** Called after LevelDB was closed. */
   readonly onClose: () => Promise<void>
 }
 
 /**
- * Opens the LevelDB in `directory`. Opening it again verifies the logs first.
- * @throws what classic-level does: `cause.code` is `LEVEL_LOCKED` when another process has it open.
+ * Opens the LevelDB in `directory`. Its `reopen` verifies the logs first.
+ * @throws the errors of classic-level: `cause.code` is `LEVEL_LOCKED` when another process has it open.
  */
 export async function openLevelEngine(directory: string, hooks: LevelHooks): Promise<Engine> {
   await dropTornEdit(directory)
@@ -33,7 +32,7 @@ function engineOf(db: Level, directory: string, { onReopen, onClose }: LevelHook
   return {
     ...readerOf(db),
     getSync: (key) => db.getSync(key),
-    // A chained batch costs a fifth of what an array of operations does, which abstract-level copies one by one.
+    // A chained batch costs a fifth of an array of operations, each of which abstract-level copies.
     async write(ops, sync) {
       const filled = inSlices(filledBatch(db, ops))
       const batch = filled instanceof Promise ? await filled : filled
@@ -60,7 +59,7 @@ function engineOf(db: Level, directory: string, { onReopen, onClose }: LevelHook
   }
 }
 
-/** Operations between two looks at the clock. */
+/** Operations between two yields. */
 const OPS_AT_A_TIME = 4096
 
 function* filledBatch(db: Level, ops: readonly EngineOp[]) {
@@ -82,7 +81,7 @@ function readerOf(db: Level, snapshot?: LevelSnapshot): EngineReader {
     iterator({ gte, lt, reverse = false, values = true }) {
       const iterator = db.iterator({ gte, lt, reverse, values, highWaterMarkBytes: PAGE_BYTES, ...at })
       return {
-        // classic-level ends a page early once it holds `highWaterMarkBytes`: only an empty one ends the range.
+        // classic-level ends a page early once it holds `highWaterMarkBytes`: only an empty page is the end of the range.
         async nextv(size) {
           const entries = (await iterator.nextv(size)) as [Buffer, Buffer][]
           for (let more = entries; more.length > 0 && entries.length < size; ) {

@@ -1,20 +1,20 @@
 import type { Engine } from './engine.js'
 
-/** Longer than this, and a look-up has gone to the disk, or might as well have. */
+/** A look-up that takes longer has probably read from disk. */
 const SLOW_MS = 0.2
-/** Look-ups that go through the thread pool after a slow one. */
+/** Look-ups that use the thread pool after a slow one. */
 const AFTER_SLOW = 1000
 
 /**
- * Look-ups of single records. Nearly all are answered from LevelDB's or the system's memory within microseconds, less than
- * a crossing into the thread pool and back costs; so they are made on the spot, until one takes long: a disk must not hold
- * up everybody else.
+ * Looks up single records. Nearly all are in the memory of LevelDB or of the operating system, and take microseconds, less than
+ * a crossing into the thread pool and back. So look-ups run on the event loop until one is slow: then the thread pool takes the
+ * next ones, because a slow disk must not block other requests.
  */
 export class LookUps {
   readonly #engine: Engine
   #asyncLeft: number
 
-  /** @param slowMs 0: nothing is looked up on the spot. */
+  /** @param slowMs 0: all look-ups use the thread pool. */
   constructor(
     engine: Engine,
     readonly slowMs = SLOW_MS,

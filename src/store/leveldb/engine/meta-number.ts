@@ -2,7 +2,7 @@ import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { unpackRecord } from '../../../percolator/codec/record.js'
 import type { Engine } from './engine.js'
 
-/** 0 when there is none. */
+/** @returns 0 when there is no record. @throws CorruptRecord */
 export async function readMetaNumber(engine: Engine, key: Buffer): Promise<number> {
   const bytes = await engine.get(key)
   if (bytes === undefined) return 0

@@ -22,30 +22,29 @@ export const writeKey = (key: Uint8Array, commitTs: Timestamp): Buffer => encode
 export const newestKey = (key: Uint8Array): Buffer => encodeKey(CF_NEWEST, key)
 export const metaKey = (name: string): Buffer => Buffer.concat([Buffer.of(META), Buffer.from(name)])
 
-/** The name behind a `metaKey`. */
+/** Inverse of `metaKey`. */
 export const nameOfMeta = (stored: Buffer): string => stored.subarray(1).toString()
 
-/** Says that the key has a write record of the future, at `ts`. */
+/** Marks that the key has a write record at `ts`, which was in the future when it was written. */
 export const aheadKey = (key: Uint8Array, ts: Timestamp): Buffer => encodeKeyAt(AHEAD, key, ts)
-/** Of one key, newest first. */
+/** All ahead records of one key, newest first. */
 export const aheadRange = (key: Uint8Array) => ({ gte: encodeKey(AHEAD, key), lt: encodeKeyEnd(AHEAD, key) })
 export const AHEAD_RANGE = { gte: Buffer.of(AHEAD), lt: Buffer.of(AHEAD + 1) }
 
 export const systemKey = (name: string): Buffer => Buffer.from(`${CF_SYSTEM_TEXT}${name}`, 'latin1')
-/** The name behind a `systemKey`. */
+/** Inverse of `systemKey`. */
 export const nameOfSystem = (stored: Buffer): SystemName => stored.toString('latin1', 1) as SystemName
-/** @param prefix of a kind, or longer; not all U+00FF. */
+/** @param prefix a kind, or longer. Must have a character below U+00FF. */
 export function systemRange(prefix: SystemName): { gte: Buffer; lt: Buffer } {
   const gte = systemKey(prefix)
   return { gte, lt: asBuffer(afterPrefix(gte) as Uint8Array) }
 }
 
-/** Every version of one key. */
 export function versionRange(cf: ColumnFamily, key: Uint8Array): { gte: Buffer; lt: Buffer } {
   return { gte: encodeKey(cf, key), lt: encodeKeyEnd(cf, key) }
 }
 
-/** Every version of every key in `[start, end)`; an absent bound is open. */
+/** Every version of every key in `[start, end)`. An absent bound means no bound. */
 export function keyRange(cf: ColumnFamily, start?: Uint8Array, end?: Uint8Array): { gte: Buffer; lt: Buffer } {
   return {
     gte: start === undefined ? Buffer.of(cf) : encodeKey(cf, start),

@@ -5,7 +5,7 @@ import type { Timestamp } from '../../../timestamp.js'
 
 const TS_BYTES = 8
 
-/** commit_ts as 8 bytes, big endian, then the write record as in CF_WRITE. */
+/** Format: commit_ts as 8 bytes, big endian, then the write record as in CF_WRITE. */
 export function encodeNewest(commitTs: Timestamp, encodedWrite: Buffer): Buffer {
   const out = Buffer.allocUnsafe(TS_BYTES + encodedWrite.length)
   out.writeUInt32BE(Math.floor(commitTs / 2 ** 32), 0)
@@ -19,7 +19,7 @@ export function decodeNewest(bytes: Buffer): WriteRecord {
   return decodeWrite(bytes.subarray(TS_BYTES), decodeNewestTs(bytes))
 }
 
-/** The commit_ts alone. @throws CorruptRecord */
+/** Decodes only the commit_ts. @throws CorruptRecord */
 export function decodeNewestTs(bytes: Buffer): Timestamp {
   if (bytes.length < TS_BYTES) throw new CorruptRecord('a newest record is cut short')
   const ts = bytes.readUInt32BE(0) * 2 ** 32 + bytes.readUInt32BE(4)

@@ -3,7 +3,7 @@ import { decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
 import { AHEAD, CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_SYSTEM, CF_WRITE, META, nameOfSystem } from './keyspace.js'
 import { kindOf, SYSTEM_KINDS } from './system-kinds.js'
 
-/** A stored record in a message, by its key in the engine: `the write record of "a" at 7`. */
+/** Describes a stored record for messages: `the write record of "a" at 7`. */
 export function recordName(stored: Buffer): string {
   try {
     switch (stored[0]) {
@@ -32,7 +32,7 @@ function systemRecordName(stored: Buffer): string {
   return `the ${SYSTEM_KINDS[kind].one} ${printKey(stored.subarray(1 + `${kind}/`.length))}`
 }
 
-/** The same without its key: `one of the write records`. */
+/** Describes a record without its key, which `/readyz` and the log must not show: `one of the write records`. */
 export function recordKind(stored: Buffer): string {
   const family = FAMILY_NAMES[stored[0] ?? 0]
   return family === undefined ? 'a record under a damaged key' : `one of the ${family} records`
@@ -48,7 +48,7 @@ const FAMILY_NAMES: Readonly<Record<number, string>> = {
   [CF_SYSTEM]: 'system',
 }
 
-/** Where a bound between blocks lies, which need be no whole key: `write records near "a"`. */
+/** Describes a bound between blocks, which may be a part of a key: `write records near "a"`. */
 export function placeName(bound: Buffer): string {
   const family = FAMILY_NAMES[bound[0] ?? 0]
   if (family === undefined) return `0x${bound.toString('hex')}`

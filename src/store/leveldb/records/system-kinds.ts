@@ -1,6 +1,6 @@
 import type { SystemKind, SystemName } from '../../system-records.js'
 
-/** How check and repair tell the records of each kind. */
+/** Names of each kind of system record in the messages of check and repair. */
 export const SYSTEM_KINDS: Readonly<Record<SystemKind, SystemKindNames>> = {
   outcome: { one: 'outcome of the idempotency key', all: 'outcomes of requests with an idempotency key', fieldsMin: 3 },
   pin: { one: 'pin', all: 'pins', fieldsMin: 2 },
@@ -9,11 +9,11 @@ export const SYSTEM_KINDS: Readonly<Record<SystemKind, SystemKindNames>> = {
 interface SystemKindNames {
   readonly one: string
   readonly all: string
-  /** Of the record's MessagePack array. */
+  /** Fewest entries of the record's MessagePack array. */
   readonly fieldsMin: number
 }
 
-/** undefined: a later version's. */
+/** @returns undefined for a kind of a later version. */
 export function kindOf(name: SystemName): SystemKind | undefined {
   const kind = name.slice(0, name.indexOf('/'))
   return Object.hasOwn(SYSTEM_KINDS, kind) ? (kind as SystemKind) : undefined

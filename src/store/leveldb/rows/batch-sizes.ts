@@ -1,4 +1,4 @@
-/** Keys whose rows are read from LevelDB at once, and latched together where a whole range is walked. */
+/** Keys whose rows are read from LevelDB at once; in walks over a range, keys latched at once. */
 export const KEYS_AT_A_TIME = 256
-/** Records read at a time where a whole range is walked. */
+/** Records per page in walks over a range. */
 export const PAGE = 1000

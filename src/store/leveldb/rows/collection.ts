@@ -15,16 +15,15 @@ import { guard } from './guard.js'
 import { readAllValues, userKeys } from './row-reader.js'
 import type { RowStore } from './row-store.js'
 
-/** Write records of a step of a collection. */
+/** Write records per step of a collection. */
 const STEP_RECORDS = 512
 
 /** Not a key: keys have at least one byte. */
 const SAFE_POINT_LATCH = ''
 
-/** Removes what nobody can read any more, and what nobody wants. */
 export class Collection {
   readonly #rows: RowStore
-  /** The safe point of the last collection that went through. */
+  /** Safe point of the last collection that completed. */
   #collectedTo: Timestamp = -1
 
   constructor(rows: RowStore) {
@@ -69,10 +68,10 @@ export class Collection {
   collect(safePoint: Timestamp, pace?: Pace): Promise<number> {
     return guard(async () => {
       await this.raiseSafePoint(safePoint)
-      if (this.#rows.written.newest < this.#collectedTo) return 0 // Nothing was written since: there is nothing more.
+      if (this.#rows.written.newest < this.#collectedTo) return 0 // No record is newer than the last collection.
       const compaction = new Compaction(this.#rows.engine)
       let removed = 0
-      // A range anew for each step: an iterator kept open would keep every file that a compaction replaces.
+      // Each step opens a new iterator: an open one would keep every file that a compaction replaces.
       let { gte, lt } = keyRange(CF_WRITE)
       for (let isEnd = false; !isEnd && !pace?.signal?.aborted; ) {
         const begin = performance.now()
@@ -80,7 +79,7 @@ export class Collection {
         const page = await readPage(this.#rows.engine, { gte, lt }, STEP_RECORDS)
         isEnd = page.length < STEP_RECORDS
         const rows = historiesOf(page)
-        // The last history may go on beyond the page: it is read again with the next, or, where it fills this one, in parts.
+        // The last history may go on beyond the page. The next page reads it again; if it fills the page, it is collected in parts.
         const last = isEnd ? undefined : rows.pop()
         if (last !== undefined && rows.length === 0) {
           removed += await this.#collectLong(last.key, safePoint, compaction, pace)
@@ -97,7 +96,7 @@ export class Collection {
     })
   }
 
-  /** Most rows have nothing to collect; those that do are read again under their latches. */
+  /** Most rows have nothing to collect. Rows that have are read again under their latches. */
   async #collectWhole(rows: readonly Row[], safePoint: Timestamp, compaction: Compaction): Promise<number> {
     const keys = rows.flatMap((row) => (gc(row, safePoint).removed > 0 ? [row.key] : []))
     const collected = new Map<string, GcAnswer>()
@@ -120,7 +119,7 @@ export class Collection {
     return removed
   }
 
-  /** A history of any length, in parts that fit into memory; other requests for the key come in between. */
+  /** Collects a history of any length in parts that fit into memory. Other requests for the key may run between the parts. */
   async #collectLong(key: Uint8Array, safePoint: Timestamp, compaction: Compaction, pace?: Pace): Promise<number> {
     let { gte, lt } = versionRange(CF_WRITE, key)
     let base: WriteRecord | undefined
@@ -146,13 +145,13 @@ export class Collection {
   }
 }
 
-/** A key and what a page holds of its history. */
+/** A key, and the part of its history that one page holds. */
 interface Row {
   readonly key: Uint8Array
   readonly writes: readonly WriteRecord[]
 }
 
-/** Of a page of CF_WRITE, key by key. */
+/** Groups a page of CF_WRITE by key. */
 function historiesOf(page: readonly [Buffer, Buffer][]): Row[] {
   const rows: { key: Buffer; writes: WriteRecord[] }[] = []
   for (const [recordKey, bytes] of page) {

@@ -3,18 +3,17 @@ import { afterKey } from '../../../bytes/key-range.js'
 import type { Engine } from '../engine/engine.js'
 import { CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE, keyRange } from '../records/keyspace.js'
 
-/** Garbage of this size is worth rewriting what lies around it: two of LevelDB's table files. */
+/** Garbage of this size, two of LevelDB's table files, is worth rewriting its range. */
 const WORTH_BYTES = 4 * 1024 * 1024
-/** A removed record and its tombstone, about, where values are short. */
+/** Approximate size of a removed record with a short value, and its tombstone. */
 const RECORD_BYTES = 128
-/** Records walked over before what was removed among them is weighed. */
+/** Records walked between two decisions whether to compact. */
 const STRETCH_RECORDS = 200_000
 
 const FAMILIES = [CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE] as const
-/** Above the prefix of every record. */
+/** Above the first byte of every record. */
 const END = Buffer.of(0xff)
 
-/** Everything, or what belongs to a range of keys. */
 export async function compact(engine: Engine, { start, end }: KeyRange): Promise<void> {
   if (start === undefined && end === undefined) return engine.compactRange(Buffer.alloc(0), END)
   for (const cf of FAMILIES) {
@@ -27,18 +26,17 @@ export function diskBytes(engine: Engine): Promise<number> {
   return engine.approximateSize(Buffer.alloc(0), END)
 }
 
-/** What a walk over CF_WRITE met of one key. */
 export interface Walked {
   readonly records: number
   readonly removed: number
-  /** Puts with values in CF_DEFAULT: kept, and removed. */
+  /** Puts with values in CF_DEFAULT. */
   readonly longKept: number
   readonly longRemoved: number
 }
 
 /**
- * LevelDB drops what is deleted when it happens to rewrite the files around it, which for old versions may be never. This
- * weighs what a collection removed, a stretch of keys at a time, and has it rewritten where that gives back enough.
+ * LevelDB frees deleted records only when it rewrites the files that hold them, which for old versions may never happen. This
+ * estimates the garbage of a collection per stretch of keys, and compacts a stretch when that frees enough.
  */
 export class Compaction {
   readonly #engine: Engine
@@ -53,7 +51,7 @@ export class Compaction {
     this.#engine = engine
   }
 
-  /** @param key ascending. */
+  /** Must be called with ascending keys. */
   note(key: Uint8Array, { records, removed, longKept, longRemoved }: Walked): void {
     this.#records += records
     this.#longKept += longKept
@@ -68,7 +66,7 @@ export class Compaction {
     return this.#records >= STRETCH_RECORDS
   }
 
-  /** Compacts what was noted since the last time, if it is worth it. */
+  /** Compacts the keys noted since the last call, if they hold enough garbage. */
   async settle(): Promise<void> {
     const [start, end] = [this.#start, this.#end]
     const garbage = start === undefined || end === undefined ? 0 : await this.#garbageBytes(start, end)

@@ -10,17 +10,18 @@ import type { EngineOp } from '../engine/engine.js'
 import { lockKey, newestKey, systemKey, valueKey, writeKey } from '../records/keyspace.js'
 import { encodeNewest } from '../records/newest-record.js'
 
-/** What is known of a key's Puts and Deletes without reading CF_WRITE. */
+/** Facts about a key's Puts and Deletes that need no read of CF_WRITE. */
 export interface NewestKnown {
-  /** None of them is above it. */
+  /** Upper bound of their commit_ts. */
   readonly bound: (key: Uint8Array) => Timestamp
-  /** The commit_ts in CF_NEWEST: of the newest. */
+  /** The commit_ts of the newest, from CF_NEWEST. */
   readonly stored: (key: Uint8Array) => Timestamp | undefined
 }
 
 /**
- * How mutations stand in LevelDB: their own cells, and beside CF_WRITE the newest Put or Delete of each key in CF_NEWEST.
- * Whoever removes that one removes all Puts and Deletes of the key: `gc` removes a newest Delete after everything older.
+ * Turns mutations into operations of LevelDB: one record per mutation, and a copy of each key's newest Put or Delete in CF_NEWEST.
+ * A caller that removes the newest must remove all Puts and Deletes of the key: `gc` removes a newest Delete only after all
+ * older versions.
  */
 export function* engineOps(
   mutations: readonly Mutation[],
@@ -45,7 +46,7 @@ export function* engineOps(
         break
       case 'put-write': {
         const { commitTs, type } = mutation.write
-        // Unchecked prewrites may bring two transactions to one commit_ts: what says nothing must not hide a value.
+        // Unchecked prewrites may lead two transactions to one commit_ts. A Lock record must not replace a Put then.
         if (type === 'lock' && commitTs <= bound(key) && storedTs(key) === commitTs) break
         const value = encodeWrite(mutation.write)
         ops.push({ type: 'put', key: writeKey(key, commitTs), value })

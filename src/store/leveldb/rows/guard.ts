@@ -1,7 +1,7 @@
 import { KvError } from '../../../errors/kv-error.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 
-/** What the engine throws, and records that don't decode, become `storage_unavailable`. */
+/** Turns errors of the engine, and of records that do not decode, into `storage_unavailable`. */
 export async function guard<T>(body: () => Promise<T> | T): Promise<T> {
   try {
     return await body()
@@ -14,7 +14,7 @@ export async function guard<T>(body: () => Promise<T> | T): Promise<T> {
   }
 }
 
-/** abstract-level and classic-level mark every error of theirs with a code `LEVEL_...`. */
+/** Every error of abstract-level and classic-level has a code `LEVEL_...`. */
 function isEngineError(error: unknown): error is Error {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' && error.code.startsWith('LEVEL_')
 }

@@ -4,7 +4,7 @@ import type { RestoreProgress } from '../../store.js'
 import type { Engine } from '../engine/engine.js'
 import { readRestoreProgress } from './restore-progress.js'
 
-/** How long after a failed reopening the next one is tried, when a request asks for the engine. */
+/** A request that needs the engine starts the next attempt to reopen this long after a failed one. */
 const REOPEN_PAUSE_MS = 1000
 
 export const SHUTTING_DOWN = 'the server is shutting down'
@@ -17,34 +17,34 @@ export const SHUTTING_DOWN = 'the server is shutting down'
  * ```
  */
 type State =
-  /** `lastFault` is that of the last recovery: writes that it found on their way are told. */
+  /** `lastFault` is the fault of the last recovery, for the error of writes that it interrupted. */
   | { readonly name: 'open'; readonly lastFault?: string }
   /**
-   * A write failed: writes are refused until the database was opened again, on a full disk until there is room. Reads go on
-   * while the engine is up, but for those of what the failed write was to change.
+   * A write failed: writes are refused until the database was opened again, which on a full disk needs room first. Reads go on
+   * while the engine is up, except reads of keys that the failed write was to change.
    */
   | {
       readonly name: 'recovering'
-      /** The write's. */
+      /** Message of the failed write. */
       readonly failure: string
-      /** The same, and that of the last attempt to open again. */
+      /** That message, and the message of the last failed attempt to reopen. */
       readonly fault: string
       /** False while the engine is closed, or being opened again. */
       readonly isEngineUp: boolean
-      /** On the monotonic clock. */
+      /** Milliseconds on the monotonic clock. */
       readonly reopenNotBefore: number
     }
-  /** Everything is refused until another start. */
+  /** All calls are refused until the server is started again. */
   | { readonly name: 'ended'; readonly why: string }
   /** `closing`: writes are refused, reads go on. */
   | { readonly name: 'closing' | 'closed'; readonly fault: string }
 
-/** Whether the store can be read and written, and how it comes back after a failed write. */
+/** Decides whether the store can be read and written, and recovers it after a failed write. */
 export class Health {
   readonly #engine: Engine
   readonly #reload: () => Promise<() => void>
   #state: State = { name: 'open' }
-  /** The store holds a part of a backup, whatever becomes of the engine: all but the restore are shut out. */
+  /** A restore is incomplete: all calls but the restore are refused, in every state. */
   #restoring: RestoreProgress | undefined
   #reopening: Promise<void> | undefined
   #reopenings = 0
@@ -52,15 +52,15 @@ export class Health {
   #isClosing = false
 
   /**
-   * @param reload opens the engine again, and reads anew what memory has of it. What it returns runs in the turn in which
-   *   writes are let in again.
+   * @param reload reopens the engine and rebuilds the tables in memory from it. The function that it returns runs in the turn of
+   *   the event loop that allows writes again.
    */
   constructor(engine: Engine, reload: () => Promise<() => void>) {
     this.#engine = engine
     this.#reload = reload
   }
 
-  /** Before the first call. */
+  /** Must be called before any other call. */
   async start(): Promise<void> {
     this.#restoring = await readRestoreProgress(this.#engine)
   }
@@ -75,7 +75,7 @@ export class Health {
     return this.#state.name === 'open'
   }
 
-  /** What went wrong, while writes are refused. */
+  /** The reason while writes are refused; undefined while they are not. */
   get fault(): string | undefined {
     if (this.#state.name === 'open') return undefined
     return this.#state.name === 'ended' ? this.#state.why : this.#state.fault
@@ -85,7 +85,7 @@ export class Health {
     return this.#restoring
   }
 
-  /** How often the database was opened again. */
+  /** How often the database was closed to be reopened. */
   get reopenings(): number {
     return this.#reopenings
   }
@@ -111,7 +111,7 @@ export class Health {
     this.requireRestored()
   }
 
-  /** For a restore, which writes while all others are shut out. */
+  /** For a restore, which writes while all other calls are refused. */
   requireWritableEngine(): void {
     if (this.#state.name === 'open') return
     this.reopenSoon()
@@ -125,7 +125,7 @@ export class Health {
     throw new KvError('storage_unavailable', detail, {})
   }
 
-  /** Why something is refused, or was, where the database has been opened again meanwhile. */
+  /** The error of a refused call, also when the database has been reopened since. */
   refusal(): KvError<'storage_unavailable'> {
     return new KvError('storage_unavailable', this.#refusalDetail(), {})
   }
@@ -153,7 +153,7 @@ export class Health {
 
   // ---- A failed write
 
-  /** @returns when the database was opened again, or could not be. Never rejects. */
+  /** Fulfilled when the database was reopened, or the attempt failed. Never rejects. */
   failed(error: unknown): Promise<void> {
     const fault = messageOf(error)
     const state = this.#state
@@ -163,7 +163,7 @@ export class Health {
     return this.#isClosing ? Promise.resolve() : this.#reopen()
   }
 
-  /** Has it tried again, where the last attempt is some time ago. */
+  /** Starts another attempt to reopen, if the pause after the last one is over. */
   reopenSoon(): void {
     if (this.#state.name !== 'recovering' || this.#isClosing || this.#reopening !== undefined) return
     if (performance.now() >= this.#state.reopenNotBefore) void this.#reopen()
@@ -171,8 +171,8 @@ export class Health {
 
   /**
    * A failed write may be on disk or not, and LevelDB's log may end in half a record. Opening the database again settles
-   * both, and memory is read anew from it. Never rejects. Where there is no
-   * room for it, the database stays open for reads; where it fails, closed. The next request after a pause tries again.
+   * both, and memory is rebuilt from it. Without room on the disk the database stays open for reads; when opening fails it
+   * stays closed. The next request after a pause tries again. Never rejects.
    */
   #reopen(): Promise<void> {
     this.#reopening ??= this.#tryReopen().finally(() => {
@@ -209,7 +209,7 @@ export class Health {
     this.#state = { name: 'ended', why }
   }
 
-  /** The database is not opened again from here on. @returns false where it was told so already. */
+  /** Prevents later attempts to reopen. @returns false if it was called before. */
   beginClose(): boolean {
     if (this.#isClosing) return false
     this.#isClosing = true
@@ -224,13 +224,16 @@ export class Health {
     if (this.#state.name !== 'ended') this.#state = { name: 'closed', fault: this.fault ?? 'closed' }
   }
 
-  /** Fulfilled when the database is not being opened again any more. */
+  /** Fulfilled when no attempt to reopen is running. */
   async settled(): Promise<void> {
     await this.#reopening
   }
 }
 
-/** Of the cause, where there is one: abstract-level's own words are “Database failed to open”. `/readyz` shows it to anybody. */
+/**
+ * The message of the cause if there is one: abstract-level itself says only “Database failed to open”.
+ * It must not name keys, since `/readyz` shows it to every caller.
+ */
 function messageOf(error: unknown): string {
   const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
   if (error instanceof CorruptRecord) return error.withoutKey

@@ -5,9 +5,9 @@ import type { LockTable } from '../memory/lock-table.js'
 import { CF_LOCK, keyRange } from '../records/keyspace.js'
 import { PAGE } from './batch-sizes.js'
 
-/** Fills the table with the locks on disk. Pessimistic ones, which are in memory alone, stay. */
+/** Fills the table with the locks on disk. Pessimistic locks, which are only in memory, stay. */
 export async function loadLocks(engine: Engine, locks: LockTable): Promise<void> {
-  // One that a failed batch was to end may have ended; its transaction makes do without it.
+  // A failed batch may have ended its lock. That lock is dropped: a prewrite can do without a lost pessimistic lock.
   const inMemory = [...locks.range()].filter(
     ({ lock, pending }) => lock.type === 'pessimistic' && pending === undefined,
   )

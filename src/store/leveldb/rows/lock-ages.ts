@@ -6,7 +6,10 @@ import type { Mutation } from '../../../percolator/row.js'
 import { physicalMs, type Timestamp } from '../../../timestamp.js'
 import type { LockEntry } from '../memory/lock-table.js'
 
-/** TTLs are kept as time that passes, and seen as differences of timestamps, which jumps of the clock make longer. */
+/**
+ * Converts TTLs. Stored TTLs are elapsed milliseconds. Actions and clients compare a TTL with differences of timestamps, which
+ * jumps of the clock make longer, so they see it with the jumps added.
+ */
 export class LockAges {
   readonly #clock: Clock
 
@@ -19,14 +22,14 @@ export class LockAges {
   }
 
   /**
-   * Before locks are seen: a jump that is noticed only after `seen` has added those before it would count in `kept` alone,
-   * and who gets a lock to see asks for the time next.
+   * Must be called before `seen`: a jump that is noticed between `seen` and `kept` would be subtracted without having been
+   * added. Readers of a lock also ask for the time next, which would notice the jump.
    */
   noticeJumps(): void {
     this.#clock.now()
   }
 
-  /** A lock of the table as actions and clients see it. */
+  /** Turns a stored lock into the lock that actions and clients see. */
   seen(lock: Lock): Lock {
     const jumpedMs = this.jumpedSince(lock.startTs)
     return jumpedMs === 0 ? lock : { ...lock, ttlMs: lock.ttlMs + jumpedMs }
@@ -37,7 +40,7 @@ export class LockAges {
     return lockInfo(key, this.seen(lock))
   }
 
-  /** What actions have made of locks that they saw, as it is kept. */
+  /** Inverse of `seen`, for the locks that actions return. */
   kept(mutations: readonly Mutation[]): readonly Mutation[] {
     return this.#clock.jumps.length === 0 ? mutations : mutations.map((mutation) => this.#kept(mutation))
   }

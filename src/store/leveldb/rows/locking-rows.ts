@@ -10,8 +10,8 @@ import { readPairs } from './pairs.js'
 import type { RowStore } from './row-store.js'
 
 /**
- * Pessimistic locks on the rows of a LevelDB. They stand in memory alone, as in TiKV: a prewrite makes do without one that
- * a crash took.
+ * Pessimistic locks on the rows of a LevelDB. They are only in memory, as in TiKV: a prewrite can do without a lock that a crash
+ * lost.
  */
 export class LevelDbLockingRows implements LockingRows {
   readonly #rows: RowStore
@@ -49,7 +49,7 @@ export class LevelDbLockingRows implements LockingRows {
     const { keys, startTs, reaches } = request
     const requireReach = reaches && (await reachGuard(this.#rows, keys, startTs, reaches))
     const rows = await this.#rows.readRows(keys, lockingDepthTs(request), 'data')
-    // One turn of the event loop from here to the published locks, or to the place in the queue.
+    // One turn of the event loop from here to the published locks, or to the place in the queue of waiters.
     const locking = lockKeys(this.#rows, rows, request, isClaimed)
     if (locking.kind === 'busy') return onBusy(locking.key, locking.error)
     requireReach?.(locking.mutations, rows)

@@ -18,7 +18,6 @@ import type { RowStore } from './row-store.js'
 
 const NOTHING = new Uint8Array()
 
-/** Everything that is stored of one key, for people who look into the store. */
 export class Mvcc {
   readonly #rows: RowStore
   readonly #answers: AnswerBudget
@@ -42,7 +41,7 @@ export class Mvcc {
     })
   }
 
-  /** A row as it is at one moment, without a latch: no batch that changes its lock is on its way when LevelDB is looked at. */
+  /** Reads a row at one moment without a latch: takes the snapshot while no batch that changes the lock is in flight. */
   async #readWhole(key: Uint8Array): Promise<MvccInfo> {
     this.#rows.health.requireAvailable()
     for (let pending = this.#rows.locks.get(key)?.pending; pending !== undefined; ) {

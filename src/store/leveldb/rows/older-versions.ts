@@ -6,14 +6,14 @@ import type { Timestamp } from '../../../timestamp.js'
 import { type EngineReader, pagesOf } from '../engine/engine.js'
 import { CF_WRITE, versionRange, writeKey } from '../records/keyspace.js'
 
-/** Iterators open at a time. */
+/** Iterators open at once. */
 const ITERATORS_MAX = 64
 const NEXT_READ = 64
-/** Records of a walk, and how many in a row that nobody asked for end it. */
 const WALK_PAGE = 512
+/** A walk ends after this many unneeded records in a row. */
 const STEPS_MAX = 16
 
-/** The Put or Delete that a read at `ts` sees, of a key whose newest is above it. */
+/** Reads the Put or Delete that a read at `ts` sees, for a key whose newest version is above `ts`. */
 export async function readOlderVersion(
   engine: EngineReader,
   key: Uint8Array,
@@ -29,7 +29,7 @@ export async function readOlderVersion(
   return undefined
 }
 
-/** The same for keys here and there, in any order. @returns by `keyText`; keys without such a version are left out. */
+/** `readOlderVersion` for many keys, in any order. @returns versions by `keyText`; keys without one are absent. */
 export async function readOlderVersions(
   engine: EngineReader,
   keys: readonly Uint8Array[],
@@ -47,8 +47,8 @@ export async function readOlderVersions(
 }
 
 /**
- * The same for neighbours: one iterator walks over all their records, which costs less than an iterator a key where
- * histories are short. Where it meets a long one it leaves the rest to those.
+ * `readOlderVersions` for neighbouring keys: one iterator walks over all their records, which costs less than one iterator per
+ * key when histories are short. After meeting a long history it reads the remaining keys with one iterator each.
  * @param keys ascending.
  */
 export async function walkOlderVersions(

@@ -7,7 +7,7 @@ import type { AnswerLease } from '../../answer-budget.js'
 import type { EngineReader } from '../engine/engine.js'
 import { readValues } from './row-reader.js'
 
-/** Long values that a scan reads before it looks at their size, and afterwards as many as have some `VALUES_BYTES`. */
+/** Values in the first read. Later reads take about VALUES_BYTES, by the average size so far. */
 const VALUES_AT_FIRST = 16
 const VALUES_AT_A_TIME = 256
 const VALUES_BYTES = 4 * 1024 * 1024
@@ -15,10 +15,10 @@ const VALUES_BYTES = 4 * 1024 * 1024
 type Version = Parameters<typeof readValues>[1][number]
 
 /**
- * Reads the values of versions, some at a time, and counts them before it goes on.
- * @param costOf what a pair adds to what has been counted of its version.
- * @param bytesMax of keys and values, after which it ends; undefined: an answer that grows too large is refused.
- * @returns whether it ended so.
+ * Reads the values of versions in parts, and counts each part before it reads the next.
+ * @param costOf cost of a pair beyond the cost already counted for its version.
+ * @param bytesMax stops after this many bytes of keys and values; undefined: the lease refuses an answer that grows too large.
+ * @returns whether it stopped before the end.
  */
 export async function readPairsInto(
   pairs: Pair[],
@@ -45,12 +45,12 @@ export async function readPairsInto(
   return false
 }
 
-/** @param bytes of a pair, on average. */
+/** @param bytes average size of a pair. */
 function valuesAtATime(bytes: number): number {
   return Math.min(VALUES_AT_A_TIME, Math.max(1, Math.floor(VALUES_BYTES / Math.max(1, bytes))))
 }
 
-/** A short value was counted with its version. */
+/** 0 for a short value, which was counted with its version. */
 export function longValueCost({ value }: Pair, { write }: Version): number {
   return write.shortValue === undefined && value !== undefined ? entryCost(value) : 0
 }

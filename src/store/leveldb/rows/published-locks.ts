@@ -10,7 +10,6 @@ import type { LockTable } from '../memory/lock-table.js'
 import type { RecentWrites } from '../memory/recent-writes.js'
 import type { VersionCache } from '../memory/version-cache.js'
 
-/** What readers look at before LevelDB. */
 export interface InMemory {
   readonly locks: LockTable
   readonly waits: LockWaits
@@ -19,8 +18,8 @@ export interface InMemory {
 }
 
 /**
- * The locks of one batch, from before it is written until its end is known. New locks stand in the table before it, old
- * ones go after it. It ends by `settle`, `withdraw` or `doubt`, and then by `end`.
+ * The locks of one batch in the lock table, from before it is written until its outcome is known. New locks are put before the
+ * write and old locks removed after it. Callers call `settle`, `withdraw` or `doubt`, and then `end`.
  */
 export class PublishedLocks {
   readonly #memory: InMemory
@@ -30,7 +29,7 @@ export class PublishedLocks {
   readonly #pending: Promise<void>
   #resolve: () => void = () => {}
 
-  /** Publishes them, in this turn of the event loop. @param onePc see `WriteOptions`. */
+  /** Publishes the locks in this turn of the event loop. @param onePc see `WriteOptions`. */
   constructor(memory: InMemory, mutations: readonly Mutation[], onePc: PrewriteRequest | undefined) {
     this.#memory = memory
     this.#mutations = mutations
@@ -40,7 +39,7 @@ export class PublishedLocks {
     this.#before = mutations.map((mutation) => this.#publish(mutation, onePc))
   }
 
-  /** @returns the lock that stood there, to be put back where nothing is written. */
+  /** @returns the previous lock of the key, for `withdraw`. */
   #publish(mutation: Mutation, onePc: PrewriteRequest | undefined): Lock | undefined {
     const { locks, cache } = this.#memory
     const { key } = mutation
@@ -56,7 +55,7 @@ export class PublishedLocks {
     return before
   }
 
-  /** After the write, one key after another: until its turn comes, a reader still finds its lock with the batch, or asks LevelDB. */
+  /** Called after the write. Works key by key: until then a reader of a key still finds its pending lock, or reads LevelDB. */
   *settle(): Generator<void, void, void> {
     for (let i = 0; i < this.#mutations.length; i++) {
       if (i % SLICE_ITEMS === SLICE_ITEMS - 1) yield
@@ -72,7 +71,7 @@ export class PublishedLocks {
     if (mutation.type === 'put-lock') locks.put(key, mutation.lock)
     else if (mutation.type === 'delete-lock') this.#unlock(key)
     else if (mutation.type === 'put-write' && locks.get(key)?.pending === this.#pending) {
-      // A 1PC lock in flight; a prewritten lock goes with its own `delete-lock`.
+      // Only the in-flight lock of 1PC: a stored lock is removed by its own `delete-lock`.
       if (locks.get(key)?.lock.txnSize === IN_FLIGHT) this.#unlock(key)
     }
   }
@@ -91,7 +90,7 @@ export class PublishedLocks {
     if (waits.size > 0) waits.released(key)
   }
 
-  /** @param isUndone nothing was written: the old locks come back. Else the table has been read anew, or is going to be. */
+  /** @param isUndone nothing was written, so the previous locks come back. Otherwise the table has been or will be reloaded. */
   withdraw(isUndone: boolean): void {
     const { locks } = this.#memory
     for (const [i, { key }] of this.#mutations.entries()) {
@@ -123,8 +122,8 @@ export class PublishedLocks {
 const IN_FLIGHT = -1
 
 /**
- * What readers meet while a 1PC batch is being written. Each key is its own primary: a read of the latest version may
- * pass it, since the batch becomes visible in LevelDB all at once.
+ * The lock that readers meet while a 1PC batch is being written. Each key is its own primary, so a read of the latest version
+ * passes it: the batch becomes visible in LevelDB all at once.
  */
 function inFlightLock(key: Uint8Array, request: PrewriteRequest, commitTs: Timestamp): Lock {
   return {
@@ -142,12 +141,11 @@ function inFlightLock(key: Uint8Array, request: PrewriteRequest, commitTs: Times
   }
 }
 
-/** Of a 1PC transaction in flight: it is never stored. */
 export function isInFlight({ txnSize }: Lock): boolean {
   return txnSize === IN_FLIGHT
 }
 
-/** What is kept of a request must not keep all of it. */
+/** The bytes are a view of the request body, which the cache must not keep in memory. */
 function copyOf(bytes: Uint8Array): Buffer {
   const copy = Buffer.allocUnsafeSlow(bytes.length)
   copy.set(bytes)

@@ -8,7 +8,6 @@ import { KEYS_AT_A_TIME } from './batch-sizes.js'
 import { findVersion, readVersions } from './row-reader.js'
 import type { RowStore } from './row-store.js'
 
-/** Checks, for a serializable transaction, that what it read is still so at its commit timestamp. */
 export class ReadValidation {
   readonly #rows: RowStore
 
@@ -23,7 +22,7 @@ export class ReadValidation {
     for (;;) {
       await this.#rows.admitRead(commitTs)
       if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
-      // From here to the snapshot as in `scan`: max_ts is raised, then the locks are looked at.
+      // The same order as in `scan`: max_ts is raised, then the locks are checked, then the snapshot is taken.
       const younger = new Set<LockEntry>()
       const judge = (entry: LockEntry): boolean => {
         const judged = judgeLock(entry.key, entry.lock, request)

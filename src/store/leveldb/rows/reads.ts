@@ -27,8 +27,9 @@ import { readVersions, scanVersions } from './row-reader.js'
 import { inKeyOrder, type RowStore } from './row-store.js'
 
 const NOT_FOUND: GetAnswer = { found: false }
-/** Keys that are cheaper to look up one by one than with a snapshot, which takes LevelDB's mutex twice. */
+/** Up to this many keys, single look-ups are cheaper than a snapshot, which takes LevelDB's mutex twice. */
 const LOOK_UPS_MAX = 8
+
 /** Reads of keys and ranges. None of them takes a latch. */
 export class Reads {
   readonly #rows: RowStore
@@ -41,7 +42,7 @@ export class Reads {
     this.#longReads = longReads
   }
 
-  /** What memory says of a key, where it says all; a read that has to wait or to fail is left to `get`. */
+  /** The answer if memory alone has it. Reads that must wait or fail are left to `get`. */
   known({ key, ts = TIMESTAMP_MAX }: GetRequest): GetAnswer | undefined {
     const { health, safePoint, maxTs, locks, cache } = this.#rows
     if (!health.isAvailable || ts < safePoint || (ts !== TIMESTAMP_MAX && ts > maxTs)) return undefined
@@ -57,7 +58,7 @@ export class Reads {
     return guard(async () => {
       let missing: Timestamp | undefined
       for (;;) {
-        // One turn of the event loop from here to the look at the locks: a writer sees this read in max_ts, or it sees its lock.
+        // One turn of the event loop from here to the check of the lock: a writer sees this read in max_ts, or it sees its lock.
         await this.#rows.admitRead(ts)
         const known = this.known({ key, ts })
         if (known !== undefined) return known
@@ -69,17 +70,17 @@ export class Reads {
         }
         const looked = await this.#lookUp(key, ts)
         if ('found' in looked) return looked
-        // Collected since, because the key has a newer version by now; or lost.
+        // A collection may have removed it, if the key has a newer version by now. Missing again, it is lost.
         if (missing === looked.missing) throw lostValue(key, looked.missing)
         missing = looked.missing
       }
     })
   }
 
-  /** Past the locks: what LevelDB says. What it says of the newest version, the cache is told too. */
+  /** Reads LevelDB without looking at locks, and fills the cache with the newest version. */
   async #lookUp(key: Uint8Array, ts: Timestamp): Promise<GetAnswer | { readonly missing: Timestamp }> {
     const { engine, cache, locks, lookUps } = this.#rows
-    const fill = locks.get(key) === undefined ? cache.beginFill(key) : undefined // Beside a lock a commit may be on its way.
+    const fill = locks.get(key) === undefined ? cache.beginFill(key) : undefined // A lock may have a commit in flight.
     try {
       const looked = lookUps.get(newestKey(key))
       const bytes = looked instanceof Promise ? await looked : looked
@@ -138,8 +139,8 @@ export class Reads {
   }
 
   /**
-   * One by one, where nothing can be committed at `ts` any more, so that every moment shows the same.
-   * @returns undefined: left to a snapshot; also where a value went meanwhile.
+   * Looks keys up one by one. Needs no snapshot, since no commit at or below max_ts can follow: every later moment shows the same.
+   * @returns undefined when a snapshot is needed, also because a value was collected meanwhile.
    */
   async #lookUpFew(keys: readonly Uint8Array[], ts: Timestamp): Promise<Pair[] | undefined> {
     if (ts > this.#rows.maxTs || keys.length > LOOK_UPS_MAX) return undefined
@@ -167,8 +168,9 @@ export class Reads {
     return this.#longReads.run(async () => {
       for (;;) {
         await this.#rows.admitRead(ts)
-        // In slices, before the snapshot: a writer that publishes later has seen this read in max_ts, and of one that is
-        // done meanwhile the snapshot has the batch. Above max_ts anybody may still lock and commit, so the walk is told.
+        // The walk over the locks runs in slices before the snapshot. A writer that publishes locks later has seen this read in
+        // max_ts; the batch of a writer that ends meanwhile is in the snapshot. Above max_ts transactions may still lock and
+        // commit, so `watch` reports the locks that are put during the walk.
         const blocking: LockEntry[] = []
         const added = new Set<LockEntry>()
         const unwatch = ts > this.#rows.maxTs ? this.#rows.locks.watch((entry) => added.add(entry)) : undefined
@@ -224,12 +226,12 @@ export class Reads {
   }
 }
 
-/** Reads of the latest version pass over primary locks: their transactions have not committed. Not over one in doubt. */
+/** Reads of the latest version ignore primary locks, whose transactions have not committed, but not a lock in doubt. */
 function blocks({ key, lock, isInDoubt }: LockEntry, ts: Timestamp): boolean {
   return blocksRead(lock, key, ts) || (isInDoubt === true && ts === TIMESTAMP_MAX)
 }
 
-/** @param blocking in scan order, then and now. */
+/** @param blocking in scan order, before and after. */
 function addBlocking(blocking: LockEntry[], added: Set<LockEntry>, { start, end, ts, reverse }: ScanRequest): void {
   for (const entry of blocking) added.delete(entry)
   for (const entry of added) {

@@ -26,12 +26,12 @@ import { guard } from './guard.js'
 import { NOBODY, putRestoreProgress, readRestoreProgress } from './restore-progress.js'
 import type { RowStore } from './row-store.js'
 
-/** Records removed in one batch. */
+/** Records removed per batch. */
 const REMOVED_AT_A_TIME = 10_000
 
 /**
- * Fills an empty store with pairs as they were. Everybody else is shut out meanwhile, so it needs no latches, no locks
- * and no row: each block of pairs is a batch of records, with how far it has come.
+ * Fills an empty store with the pairs of a backup. All other calls are refused meanwhile, so it needs no latches, locks or rows:
+ * each block of pairs is one batch of records together with the progress.
  */
 export class Restoration {
   readonly #rows: RowStore
@@ -55,10 +55,10 @@ export class Restoration {
       let writing: Promise<RestoreProgress> | undefined
       try {
         for await (const pairs of blocks) {
-          // While one block is written the next is read and verified.
+          // The next block is read and verified while this one is written.
           progress = (await writing) ?? progress ?? (await this.#begin(source, isAnew))
           writing = this.#put(pairs, progress)
-          writing.catch(() => {}) // Awaited with the next block, or below.
+          writing.catch(() => {}) // Awaited with the next block or after the loop.
         }
         progress = (await writing) ?? (await this.#begin(source, isAnew))
         await this.#complete()
@@ -86,7 +86,7 @@ export class Restoration {
       await this.#oracle.passBy(source.ts)
       recent.noteAll(source.ts)
       cache.clear()
-      // After a failed write the database was opened again, and everybody let in.
+      // A write has failed, and reopening the database ended the refusal of other calls.
       if (this.#rows.health.restoring === undefined)
         throw new KvError('storage_unavailable', 'a write failed meanwhile', {})
       await this.#rows.submit([putRestoreProgress(progress)])
@@ -118,19 +118,19 @@ export class Restoration {
     return next
   }
 
-  /** Whoever began before, on an empty store, must not go on in this one: their timestamps are below the safe point. */
+  /** Raises the safe point above transactions that began on the empty store, so that they cannot go on. */
   async #complete(): Promise<void> {
     const safePoint = await this.#oracle.next()
     await this.#rows.submit([
       { type: 'put', key: META_SAFE_POINT, value: packRecord([safePoint]) },
       { type: 'del', key: META_RESTORE },
     ])
-    this.#rows.cache.clear() // What was looked up before everybody was shut out.
+    this.#rows.cache.clear() // Reads that began on the empty store may have filled it.
     this.#rows.safePoint = safePoint
     this.#rows.health.letIn()
   }
 
-  /** No record of any kind: a store whose keys were all deleted has those of the deletions. */
+  /** Whether there is no record of any key. Deleted keys still have records of their deletion. */
   async #isEmpty(): Promise<boolean> {
     if (this.#rows.locks.size > 0) return false
     return (await this.#firstKey(CF_WRITE)) === undefined && (await this.#firstKey(CF_DEFAULT)) === undefined
@@ -154,7 +154,7 @@ export class Restoration {
     return entry && decodeKey(entry[0])
   }
 
-  /** Under a name that no backup has: cut off in the middle, it can be continued by nothing but doing it again. */
+  /** Records the id NOBODY first: after a crash in the middle no backup can continue the rest, and only `restart` can. */
   async #removeAll(left: RestoreProgress): Promise<RestoreProgress> {
     const { engine } = this.#rows
     if (left.lastKey === undefined) return left
@@ -166,7 +166,7 @@ export class Restoration {
   }
 }
 
-/** As a commit leaves them. When the transaction began is not known; just before is as good. */
+/** The records that a commit would write. The start_ts is unknown, so it is `commitTs - 1`. */
 function recordsOf({ key, value, commitTs }: Required<Pair>): EngineOp[] {
   const startTs = commitTs - 1
   const isShort = value.length <= SHORT_VALUE_BYTES_MAX

@@ -5,21 +5,21 @@ import type { Engine, EngineOp } from '../engine/engine.js'
 import { META_RESTORE } from '../records/keyspace.js'
 
 const RESTORE = 'restore'
-/** No backup has it: what is left of one that is being removed, or of one unknown, belongs to nobody. */
+/** An id that no backup has: for the rest of a restore that is being removed, and for one whose record is damaged. */
 export const NOBODY = '0'.repeat(32)
 
-/** In the batch that stores the pairs up to there. */
+/** Must be written in the batch that stores the pairs up to `lastKey`. */
 export function putRestoreProgress({ id, ts, lastKey, pairs, bytes }: RestoreProgress): EngineOp {
   const record = [Buffer.from(id, 'hex'), ts, lastKey === undefined ? null : asBuffer(lastKey), pairs, bytes]
   return { type: 'put', key: META_RESTORE, value: packRecord(record) }
 }
 
-/** Where the record of one is damaged: what there is can't be continued, nor taken for complete. */
+/** Replaces a damaged record: the restore can neither be continued nor count as complete. */
 export function putUnknownRestore(): EngineOp {
   return putRestoreProgress({ id: NOBODY, ts: 0, lastKey: Buffer.of(0), pairs: 0, bytes: 0 })
 }
 
-/** undefined: no restore was begun, or it is complete. @throws CorruptRecord */
+/** @returns undefined when no restore was begun, or it is complete. @throws CorruptRecord */
 export async function readRestoreProgress(engine: Engine): Promise<RestoreProgress | undefined> {
   const record = await engine.get(META_RESTORE)
   if (record === undefined) return undefined

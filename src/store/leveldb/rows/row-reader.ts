@@ -10,14 +10,14 @@ import { CF_DEFAULT, CF_NEWEST, CF_WRITE, keyRange, newestKey, valueKey, version
 import { decodeNewest } from '../records/newest-record.js'
 import { readOlderVersions, walkOlderVersions } from './older-versions.js'
 
-/** The usual history is one record; the second tells that there are more. */
+/** Most histories are one record; asking for two shows that there are no more. */
 const FIRST_READ = 2
 const NEXT_READ = 64
 const SCAN_READ = 512
-/** Keys of a page that have to be looked up in the past before a walk over all of them pays. */
+/** A walk pays from this many keys per page that need an older version. */
 const WALK_MIN = 16
 
-/** Newest first, as deep as asked; see `HistoryDepth`. */
+/** @returns write records, newest first, as deep as `depth` asks. */
 export async function readHistory(
   engine: EngineReader,
   key: Uint8Array,
@@ -39,7 +39,7 @@ export async function readHistory(
   return writes
 }
 
-/** The Put or Delete of each key that a read at `ts` sees: most often the newest. */
+/** @returns for each key the Put or Delete that a read at `ts` sees. */
 export async function readVersions(
   engine: EngineReader,
   keys: readonly Uint8Array[],
@@ -62,8 +62,8 @@ export interface ScannedVersion {
 }
 
 /**
- * The puts that a read at `ts` sees in a range, in scan order, at most `limit`.
- * @param grow is told what they cost in memory, page by page; where it throws, nothing more is read.
+ * @param grow called per page with the cost of its versions in memory; ends the scan by throwing.
+ * @returns the Puts that a read at `ts` sees in a range, in scan order, at most `limit`.
  */
 export async function scanVersions(
   engine: EngineReader,
@@ -76,7 +76,7 @@ export async function scanVersions(
   const iterator = engine.iterator({ ...keyRange(CF_NEWEST, range.start, range.end), reverse })
   const found: ScannedVersion[] = []
   try {
-    // Deleted keys fill no page: the more of them, the longer the next one.
+    // Deleted keys yield no version, so pages double until the limit is reached.
     for (let size = Math.min(SCAN_READ, limit); ; size = Math.min(SCAN_READ, 2 * size)) {
       const entries = await iterator.nextv(size)
       const newest = entries.map(([recordKey, bytes]) => ({ key: decodeKey(recordKey), write: decodeNewest(bytes) }))
@@ -101,7 +101,6 @@ export async function scanVersions(
   }
 }
 
-/** Any record in a range for which `isWanted` holds. */
 export async function findVersion(
   engine: EngineReader,
   range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined },
@@ -117,8 +116,8 @@ export async function findVersion(
 }
 
 /**
- * The values of puts, in their order; an entry is undefined when a long value is not there: collected since, if the
- * engine moved on, or lost.
+ * @returns `values[i]` is the value of `versions[i]`; undefined when a long value is missing: collected since, if `engine` is not a
+ *   snapshot, or lost.
  */
 export async function readValues(
   engine: EngineReader,
@@ -138,7 +137,7 @@ export async function readValues(
   return values
 }
 
-/** Every value of one key in CF_DEFAULT, newest first. */
+/** @returns all values of one key in CF_DEFAULT, newest first. */
 export async function readAllValues(
   engine: EngineReader,
   key: Uint8Array,
@@ -153,11 +152,11 @@ export async function readAllValues(
   return values
 }
 
-/** Keys in one step of a walk over a range, and records of theirs; a single key may have more. */
+/** Most keys per step, and most records per step, except that a single key may have more. */
 const STEP_KEYS_MAX = 256
 const STEP_RECORDS_MAX = 2000
 
-/** The keys that have at least one record in a column family, ascending, in steps that are small enough to work on at once. */
+/** Yields the keys with a record in a column family, ascending, in steps small enough to process at once. */
 export async function* userKeys(
   engine: EngineReader,
   cf: typeof CF_DEFAULT | typeof CF_WRITE,

@@ -40,17 +40,16 @@ export interface RowStoreOptions {
   readonly cacheBytesMax: number
   readonly clock: Clock
   readonly oracle: TimestampSource
-  /** On disk when the store was opened. */
+  /** The oracle's mark on disk when the store was opened. */
   readonly savedMark: Timestamp
   readonly safePoint: Timestamp
-  /** Look-ups that take this long are left to the thread pool; tests say 0. */
+  /** See `LookUps`. */
   readonly lookUpSlowMs?: number | undefined
 }
 
 /**
- * The rows of one LevelDB, with what stands in memory beside them: latches, locks, the version cache, timestamps. Every
- * changing call goes through its three steps: read rows, let a pure action decide, write one atomic batch; see
- * docs/architecture.md.
+ * The rows of one LevelDB, and the tables in memory beside them: latches, locks, version cache, recent writes, max_ts. Every
+ * changing call takes three steps: read rows, let a pure action decide, write one atomic batch. See docs/architecture.md.
  */
 export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly shortValueBytesMax = SHORT_VALUE_BYTES_MAX
@@ -65,7 +64,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly written: WrittenAhead
   readonly health: Health
   readonly group: GroupCommit
-  /** Above every timestamp that has read: calculated commit timestamps go above it. */
+  /** Every read so far was at or below it. Calculated commit timestamps go above it. */
   maxTs: Timestamp
   safePoint: Timestamp
 
@@ -85,7 +84,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     this.maxTs = savedMark // Every read that was served before the restart was below the mark.
   }
 
-  /** Before the first call. */
+  /** Must be called before any other call. */
   async start(): Promise<void> {
     await loadLocks(this.engine, this.locks)
     await this.written.load(this.group.sync)
@@ -124,7 +123,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     if (!this.health.beginClose()) return
     this.waits.close(new KvError('storage_unavailable', SHUTTING_DOWN, {}))
     await this.health.settled()
-    if (this.health.isWritable) await this.oracle.close().catch(() => {}) // The mark saved before holds then.
+    if (this.health.isWritable) await this.oracle.close().catch(() => {}) // The mark saved before still holds.
     this.health.closing()
     await this.group.idle()
     this.health.closed()
@@ -154,7 +153,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return decision.value
   }
 
-  /** @returns rows whose locks are those of the moment when the promise is fulfilled. Needs the keys' latches. */
+  /** Needs the latches of the keys. @returns rows with the locks of the moment at which the promise is fulfilled. */
   async readRows(keys: readonly Uint8Array[], startTs: Timestamp, depth: HistoryDepth | DepthOf): Promise<RowView[]> {
     this.health.requireWritable()
     const histories: (readonly WriteRecord[])[] = []
@@ -177,7 +176,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       const pause = slices.next()
       if (pause !== undefined) await pause
     }
-    // A decision about many keys takes a turn of its own.
+    // A decision about many keys gets its own turn of the event loop.
     if (keys.length > KEYS_PER_TURN) await laterTurn()
     this.health.requireWritable()
     this.ages.noticeJumps()
@@ -197,7 +196,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return readHistory(this.engine, key, startTs, 'txn')
   }
 
-  /** Without asking LevelDB where nothing was written since. */
+  /** Does not ask LevelDB when recent writes show that the key was not written since `startTs`. */
   #history(
     key: Uint8Array,
     startTs: Timestamp,
@@ -216,8 +215,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   // ---- Write
 
   /**
-   * Writes one atomic batch, and keeps the lock table ahead of it: new locks stand there before the batch is written,
-   * old ones go, or are loosened, after it.
+   * Writes one atomic batch. New locks are published in the lock table before the write; old ones are removed or changed after
+   * it.
    */
   async apply(
     decided: readonly Mutation[],
@@ -225,7 +224,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   ): Promise<void> {
     if (decided.length === 0 && beside.length === 0) return
     const mutations = this.ages.kept(decided)
-    const stored = mutations.filter((mutation) => this.#isStored(mutation)) // As the locks stand now.
+    const stored = mutations.filter((mutation) => this.#isStored(mutation)) // Depends on the locks before publication.
     const published = new PublishedLocks(this, mutations, onePc)
     const { reopenings } = this.health
     let isAsked = false
@@ -241,7 +240,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       const settled = inSlices(published.settle())
       if (settled instanceof Promise) await settled
     } catch (error) {
-      // A KvError comes where the engine was not asked: nothing was written then.
+      // A KvError is thrown before the engine is asked, so nothing was written.
       const mayHaveLanded = isAsked && !(error instanceof KvError)
       const isInDoubt = mayHaveLanded && !this.health.isWritable && reopenings === this.health.reopenings
       if (isInDoubt) published.doubt(this.health.refusal())
@@ -270,13 +269,13 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return ops
   }
 
-  /** Pessimistic locks live in memory alone: see `PessimisticLocks`. */
+  /** Pessimistic locks are only in memory: see `PessimisticLocks`. */
   #isStored(mutation: Mutation): boolean {
     if (mutation.type === 'put-lock') return mutation.lock.type !== 'pessimistic'
     return mutation.type !== 'delete-lock' || this.lockOf(mutation.key)?.type !== 'pessimistic'
   }
 
-  /** CF_NEWEST is read under the latches of the keys, and only where recent writes don't say enough. */
+  /** `stored` needs the latches of the keys, and is asked only when recent writes do not suffice. */
   readonly #newestKnown: NewestKnown = {
     bound: (key) => this.recent.newest(key),
     stored: (key) => {
@@ -285,7 +284,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     },
   }
 
-  /** Through here everything is written: never to a log that may end in half a record. */
+  /** The only way to write: refuses while LevelDB's log may end in half a record, because a later record would be lost with it. */
   async submit(ops: readonly EngineOp[]): Promise<void> {
     this.health.requireWritableEngine()
     await this.group.submit(ops)
@@ -300,7 +299,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     if (ts !== TIMESTAMP_MAX && ts > this.maxTs) await this.observeRead(ts)
   }
 
-  /** Once more after reading on no snapshot: a collection, or a restore, may have come in between. */
+  /** Must be called again after a read without a snapshot: a collection or a restore may have run meanwhile. */
   requireReadable(ts: Timestamp): void {
     this.health.requireRestored()
     if (ts < this.safePoint) throw belowSafePoint(ts, this.safePoint)
@@ -322,7 +321,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return undefined
   }
 
-  /** To the clock where `ts` is in the future. */
+  /** A `ts` in the future raises it only to the newest timestamp handed out. */
   #raiseMaxTs(ts: Timestamp): void {
     this.maxTs = Math.max(this.maxTs, Math.min(ts, this.oracle.last))
   }
@@ -337,14 +336,13 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
 
   // ---- Locks that others hold
 
-  /** Waits for the batches in flight among these locks; throws `key_locked` when there is none to wait for. */
+  /** Waits for the batches in flight that change these locks. @throws KvError `key_locked` when there is none. */
   async settledOrLocked(entries: readonly LockEntry[]): Promise<void> {
     const pending = entries.flatMap((entry) => (entry.pending === undefined ? [] : [entry.pending]))
     if (pending.length === 0) throw keysLocked(inKeyOrder(entries.map((entry) => this.ages.infoOf(entry))))
     await Promise.all(pending)
   }
 
-  /** By one walk over the lock table. */
   lockedBy(txns: ReadonlySet<Timestamp>): Promise<ReadonlyMap<Timestamp, readonly Uint8Array[]>> {
     return guard(async () => {
       this.health.requireAvailable()

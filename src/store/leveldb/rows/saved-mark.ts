@@ -7,7 +7,7 @@ import { DataDirectoryError } from '../data-directory-error.js'
 import type { Engine, EngineOp } from '../engine/engine.js'
 import { META_MARK } from '../records/keyspace.js'
 
-/** Where the last run left the oracle and its clock. */
+/** The state of the oracle and its clock at the end of the last run. */
 export interface SavedMark {
   /** 0 in a new database. */
   readonly mark: Timestamp
@@ -19,7 +19,7 @@ export function putMark(mark: Timestamp, jumps: readonly Jump[]): EngineOp {
   return { type: 'put', key: META_MARK, value: packRecord(fields) }
 }
 
-/** @throws DataDirectoryError where a start under a wrong clock has carried it to where no timestamp is. */
+/** @throws DataDirectoryError when a start with a wrong clock has raised the mark beyond the last timestamp. */
 export async function readMark(engine: Engine, directory: string): Promise<SavedMark> {
   const bytes = await engine.get(META_MARK)
   if (bytes === undefined) return { mark: 0, jumps: [] }

@@ -10,7 +10,6 @@ import { guard } from './guard.js'
 import { isInFlight } from './published-locks.js'
 import type { RowStore } from './row-store.js'
 
-/** @param lease see `Store.scanLock`. */
 export function scanLock(
   rows: RowStore,
   { maxTs, start, end, limit = Number.POSITIVE_INFINITY }: ScanLockRequest,

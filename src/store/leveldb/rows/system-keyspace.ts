@@ -6,7 +6,7 @@ import { systemOp } from './engine-ops.js'
 import { guard } from './guard.js'
 import type { RowStore } from './row-store.js'
 
-/** CF_SYSTEM. Names share the latches of keys, so that a transaction can claim both at once. */
+/** The system records in CF_SYSTEM. Names and keys share one table of latches, so that a transaction can claim both at once. */
 export class SystemKeyspace implements SystemRecords {
   readonly #rows: RowStore
 
@@ -59,7 +59,7 @@ export class SystemKeyspace implements SystemRecords {
     })
   }
 
-  /** Whoever holds a name may replace its record, and may take long. */
+  /** Skips names that are held: their holders may take long, and may replace the records. */
   async #remove(names: readonly SystemName[], isOver: (value: Uint8Array) => boolean): Promise<void> {
     const free = names.filter((name) => this.#rows.latches.isFree(claimOf(name)))
     await this.hold(free, async () => {

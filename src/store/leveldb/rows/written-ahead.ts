@@ -8,14 +8,14 @@ import { PAGE } from './batch-sizes.js'
 
 const NOTHING = Buffer.alloc(0)
 
-/** The newest write records, and those among them that clients committed above every timestamp handed out. */
+/** Tracks the newest write record, and the records that clients committed above every timestamp handed out. */
 export class WrittenAhead {
   readonly #engine: Engine
   readonly #recent: RecentWrites
   readonly #oracle: TimestampSource
   #newest: Timestamp
 
-  /** @param savedMark above every record on disk but those on record here. */
+  /** @param savedMark is above every record on disk, except those that have an ahead record. */
   constructor(engine: Engine, recent: RecentWrites, oracle: TimestampSource, savedMark: Timestamp) {
     this.#engine = engine
     this.#recent = recent
@@ -23,7 +23,7 @@ export class WrittenAhead {
     this.#newest = savedMark
   }
 
-  /** No write record is above it. */
+  /** Upper bound of every commit_ts on disk. */
   get newest(): Timestamp {
     return this.#newest
   }
@@ -32,7 +32,7 @@ export class WrittenAhead {
     return this.#newest > this.#oracle.last
   }
 
-  /** The newest such record of `keys`, whose latches are held; 0 when there is none. */
+  /** Needs the latches of `keys`. @returns their newest commit_ts ahead of the oracle; 0 when there is none. */
   async newestOf(keys: Iterable<Uint8Array>): Promise<Timestamp> {
     let newest = 0
     for (const key of keys) {
@@ -44,9 +44,9 @@ export class WrittenAhead {
   }
 
   /**
-   * A record that is about to be written.
-   * @returns what goes with it into the batch where it is ahead: the oracle's mark is above every other record, so the next
-   *   start has to be told of these.
+   * Must be called before the record is written.
+   * @returns the ahead record that must be in the same batch, when `commitTs` is ahead of the oracle. The saved mark is above all
+   *   other records, so the next start needs to know only these.
    */
   note(key: Uint8Array, commitTs: Timestamp): EngineOp | undefined {
     this.#note(key, commitTs)
@@ -58,7 +58,7 @@ export class WrittenAhead {
     if (commitTs > this.#newest) this.#newest = commitTs
   }
 
-  /** At the start: those that the last run left. Those that the mark has passed are forgotten. */
+  /** Loads the ahead records of the last run, and removes those that the oracle has passed. */
   async load(sync: boolean): Promise<void> {
     for await (const page of pagesOf(this.#engine, AHEAD_RANGE, PAGE)) {
       const passed: EngineOp[] = []
@@ -67,7 +67,7 @@ export class WrittenAhead {
         if (ts > this.#oracle.last) this.#note(decodeKey(key), ts)
         else passed.push({ type: 'del', key })
       }
-      // In time with all others: LevelDB may begin a new log after it, and later fsyncs are of that.
+      // Synced like all other writes: LevelDB may begin a new log after it, and later fsyncs reach only the new log.
       if (passed.length > 0) await this.#engine.write(passed, sync)
     }
   }
