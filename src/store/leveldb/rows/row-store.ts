@@ -130,7 +130,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     await this.engine.close()
   }
 
-  // ---- Read
+  // ---- Read, decide, write
 
   update<T>(change: Change<T>): Promise<T> {
     if (change.isExclusive) return this.#updateLatched(change)
