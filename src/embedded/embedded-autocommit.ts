@@ -13,7 +13,6 @@ import type { Check } from '../txn/check.js'
 import type { Idempotency } from '../txn/idempotency.js'
 import type { PairLimits } from './limited-api.js'
 
-/** Runs each call as a one-shot transaction of the database. */
 export class EmbeddedAutocommit implements Autocommit {
   readonly #database: Database
   readonly #limits: PairLimits

@@ -4,17 +4,19 @@ import type { PercolatorApi } from '../percolator/api.js'
 import type { Capabilities } from '../store/store.js'
 import { commitOptionsOf } from '../txn/commit-options.js'
 
-/** Fewer transactions are not searched for ended ones. */
+/** Below this number the list of transactions is not cleared of ended ones. */
 const SWEEP_MIN = 64
 
-/** A coordinator that can be closed: it knows which of its transactions are open. */
+/** A coordinator that can be closed: it tracks its open transactions. */
 export class EmbeddedCoordinator extends Coordinator {
-  /** Ended transactions leave at the next sweep, and must not keep their writes in memory until then. */
+  /**
+   * Weak references, because an ended transaction stays here until the next sweep and must not hold its writes so long.
+   */
   #begun: WeakRef<Transaction>[] = []
   #sweepAt = SWEEP_MIN
 
   constructor(api: PercolatorApi, capabilities: Capabilities) {
-    // As over HTTP, the locks of a forgotten transaction are not kept alive for ever.
+    // As over HTTP, heartbeats stop at some age: a forgotten transaction must not keep its locks for ever.
     const { heartbeatMaxMs } = COMMIT_OPTIONS_DEFAULT
     super(api, { ...commitOptionsOf(capabilities), heartbeatMaxMs })
   }
@@ -29,7 +31,7 @@ export class EmbeddedCoordinator extends Coordinator {
     return txn
   }
 
-  /** Rolls back open transactions; to be called when none of their calls is in flight. */
+  /** Rolls back open transactions. Must not be called while one of their calls is in flight. */
   async close(): Promise<void> {
     const open = this.#begun.map((one) => one.deref()).filter(isAlive)
     await Promise.allSettled(open.map((txn) => txn.rollback()))

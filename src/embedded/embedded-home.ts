@@ -5,7 +5,6 @@ import { EmbeddedAutocommit } from './embedded-autocommit.js'
 import { EmbeddedCoordinator } from './embedded-coordinator.js'
 import { LimitedApi, type PairLimits } from './limited-api.js'
 
-/** A database in this process, as the home of a `Db`. */
 export class EmbeddedHome implements DbHome {
   readonly name = 'this database'
   readonly autocommit: EmbeddedAutocommit

@@ -5,7 +5,7 @@ import type { Timestamp } from '../timestamp.js'
 
 export type PairLimits = Pick<Limits, 'keyBytesMax' | 'valueBytesMax'>
 
-/** Refuses keys and values over their limits. Over HTTP the wire does that. */
+/** Refuses keys and values over their limits. Over HTTP the routes do that. */
 export class LimitedApi implements api.PercolatorApi {
   readonly #api: api.PercolatorApi
   readonly #limits: PairLimits

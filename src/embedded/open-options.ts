@@ -1,21 +1,26 @@
 import { type Kind, kind, oneOf, optionsOf, WAIT_MS } from '../client/options.js'
 
 export interface OpenOptions {
-  /** `sync` (the default): a write is fulfilled after its fsync. `async`: a crash of the machine may lose the last writes. */
+  /**
+   * `sync` (default): a write is acknowledged after its fsync. `async`: a crash of the machine may lose the last
+   * writes.
+   */
   readonly durability?: 'sync' | 'async' | undefined
-  /** Size of the cache of newest versions. Default 64 MiB. */
+  /** Size of the cache of newest versions in bytes. Default 64 MiB. */
   readonly cacheBytesMax?: number | undefined
-  /** How long calls wait for the locks of other transactions, unless they say otherwise. Default 3000. */
+  /** Longest wait of a call for the locks of other transactions, unless the call sets its own. Default 3000. */
   readonly lockWaitMs?: number | undefined
-  /** How long versions that were overwritten or deleted stay readable. Default 10 minutes; Infinity keeps them. */
+  /**
+   * Time for which overwritten and deleted versions stay readable. Default 10 minutes; Infinity keeps them for ever.
+   */
   readonly versionsMs?: number | undefined
-  /** Longest key. Default 4096, at most 8192. */
+  /** Longest key in bytes. Default 4096, at most 8192. */
   readonly keyBytesMax?: number | undefined
-  /** Longest value. Default 1 MiB, at most 256 MiB. */
+  /** Longest value in bytes. Default 1 MiB, at most 256 MiB. */
   readonly valueBytesMax?: number | undefined
   /**
-   * Called for problems that no call fails with: the clock steps, a collection of old versions fails, files turn out to be
-   * damaged. Default: `process.emitWarning`.
+   * Called for problems that fail no call: the clock steps, a collection of old versions fails, files are damaged.
+   * Default: `process.emitWarning`.
    */
   readonly onWarning?: ((message: string) => void) | undefined
 }
@@ -28,7 +33,6 @@ function wholeUpTo(min: number, max: number): Kind<number> {
 
 const MIB = 2 ** 20
 
-/** @throws TypeError */
 export const openOptions = optionsOf<OpenOptions>('open', {
   durability: oneOf('sync', 'async'),
   cacheBytesMax: wholeUpTo(0, 2 ** 40),

@@ -13,13 +13,14 @@ import { type OpenOptions, openOptions } from './open-options.js'
 /** Longest time between two collections of old versions. */
 const GC_INTERVAL_MS_MAX = 10 * 60 * 1000
 
-/** Given in place of a directory: the database is gone once it is closed. */
 const IN_MEMORY = ':memory:'
 
 /**
- * Opens the database of a directory in this process, and makes one where there is none. One process at a time may have
- * it open, a server included. `:memory:` is a new database that is in memory alone.
- * @throws TypeError for options that are none; DataDirectoryError: in use, of a newer format, damaged, not PerKV's.
+ * Opens the database in a directory, and creates it if the directory has none. Only one process at a time may have a
+ * directory open, servers included.
+ * @param directory a path, or `:memory:` for a new database in memory, which is gone after `close`.
+ * @throws TypeError for an unknown option or a wrong value; DataDirectoryError when the directory is in use, damaged,
+ *   of a newer format, or not PerKV's.
  */
 export async function open(directory: string, options: OpenOptions = {}): Promise<Db> {
   return new Db(await openHome(directory, options), options.lockWaitMs)
@@ -73,7 +74,7 @@ async function homeOn(store: Store, options: OpenOptions, onClosed: () => void):
   return new EmbeddedHome(database, limits, onClosed)
 }
 
-/** How many reads run at once is up to the program. */
+/** Without a limit on the total: the program itself decides how many reads run at once. */
 function answerBudget(): AnswerBudget {
   return new AnswerBudget({ ...DEFAULT_LIMITS, answersBytesMax: Number.POSITIVE_INFINITY })
 }
