@@ -16,7 +16,6 @@ export function pairBytes({ key, value }: AnyPair): number {
   return key.length + (value?.length ?? 0)
 }
 
-/** Bytes of memory that a pair takes in an answer. */
 export function pairCost({ key, value }: AnyPair): number {
   return entryCost(key) + (value === undefined ? 0 : entryCost(value))
 }
@@ -25,7 +24,6 @@ export function entryCost(bytes: Uint8Array): number {
   return ENTRY_BYTES + bytes.length
 }
 
-/** Bytes that a lock takes in an answer, in memory or on the wire. */
 export function lockCost({ key, primary, secondaries }: Pick<LockInfo, 'key' | 'primary' | 'secondaries'>): number {
   let bytes = entryCost(key) + entryCost(primary)
   for (const secondary of secondaries) bytes += secondary.length

@@ -1,13 +1,11 @@
 import type { Timestamp } from '../timestamp.js'
 
-/** State of one server, published to the other servers of the same store. */
 export interface ServerState {
   readonly url: string
   /** The oldest snapshot that must stay readable for this server's transactions, pins and streams. */
   readonly oldest: Timestamp
 }
 
-/** The servers of one store. */
 export interface Registry {
   /** False when this process has the store to itself. */
   readonly isShared: boolean

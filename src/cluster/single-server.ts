@@ -1,7 +1,6 @@
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import type { Registry } from './registry.js'
 
-/** The registry of a process that has its store to itself. */
 export class SingleServer implements Registry {
   readonly isShared = false
   readonly #never = new AbortController().signal

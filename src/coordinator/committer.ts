@@ -28,7 +28,6 @@ export interface CommitOptions {
   readonly heartbeatMaxMs: number
 }
 
-/** Services that a transaction needs from the coordinator that runs it. */
 export interface TransactionHome {
   readonly api: PercolatorApi
   readonly resolver: Resolver

@@ -5,7 +5,6 @@ import { MANAGED_LOCK_TTL_MS } from './lock-ttl.js'
 /** Half the TTL, as in client-go. */
 const BEAT_MS = MANAGED_LOCK_TTL_MS / 2
 
-/** Keeps a transaction's primary lock alive until `stop`. */
 export class Heartbeat {
   readonly #timer: ReturnType<typeof setInterval>
 

@@ -51,7 +51,6 @@ export interface LockOwner {
 /** A wait on the server is cut into slices. Between two slices the lock of a dead client can be resolved. */
 const WAIT_SLICE_MS = 1000
 
-/** The pessimistic locks of one transaction. */
 export class TransactionLocks {
   readonly #owner: LockOwner
   readonly #locked = new Map<string, LockedKey>()

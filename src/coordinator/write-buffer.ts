@@ -33,7 +33,6 @@ export interface ScanOrder extends KeyRange {
 /** Limit on the growth of a scan's pages when own deletions hide pairs of the snapshot. */
 const PAGE_MAX = 1000
 
-/** The writes of a transaction before it commits. Per key it keeps the last write. */
 export class WriteBuffer {
   readonly #writes = new Map<string, BufferedWrite>()
   #order: OrderedKeys | undefined

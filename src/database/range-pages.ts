@@ -2,10 +2,8 @@ import { afterKey } from '../bytes/key-range.js'
 import type { MergedPair, MergedScan, ScanOrder } from '../coordinator/write-buffer.js'
 import { SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
 
-/** Reads a page from a snapshot, or from a transaction with its own writes. */
 export type ReadPage = (order: ScanOrder) => Promise<MergedScan>
 
-/** A range of keys and a direction. */
 export interface RangeOrder extends Omit<ScanOrder, 'limit' | 'bytesMax'> {
   /** The last key of an earlier page. The scan continues after it. */
   readonly after?: Uint8Array | undefined

@@ -1,7 +1,7 @@
 import { type ErrorCode, type ErrorFields, errorRow } from './registry.js'
 
 /**
- * A failure that a caller can act on. Programs test `code`, which is stable; `fields` go on the wire beside it. Pure
+ * A failure that a caller can act on. Programs test `code`, which is stable; `fields` go on the wire with it. Pure
  * actions return a KvError; stores and routes throw it. Clients see no other failure except `internal`, for defects.
  */
 export class KvError<C extends ErrorCode = ErrorCode> extends Error {

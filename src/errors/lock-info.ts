@@ -2,7 +2,6 @@ import type { Timestamp } from '../timestamp.js'
 
 export type LockType = 'put' | 'delete' | 'lock' | 'pessimistic'
 
-/** A lock as clients see it, in answers and in errors. */
 export interface LockInfo {
   readonly key: Uint8Array
   readonly primary: Uint8Array

@@ -12,7 +12,7 @@ export interface FailedCheck {
   readonly index: number
   readonly key: Uint8Array
   readonly exists: boolean
-  /** Of the key's present version; 0 when the key is absent. */
+  /** commit_ts of the present version; 0 when the key is absent. */
   readonly commitTs: Timestamp
 }
 
@@ -188,7 +188,6 @@ type FieldsOf<R> = (R extends { readonly fields: infer F } ? TypesOf<F> : unknow
 
 export type ErrorFields = { readonly [C in ErrorCode]: FieldsOf<(typeof ERRORS)[C]> }
 
-/** The row of a code as the general type, in which every optional property exists. */
 export function errorRow(code: keyof typeof ERRORS): ErrorRow {
   return ERRORS[code]
 }

@@ -5,7 +5,6 @@ export function signalOf(signal: LateSignal | undefined): AbortSignal | undefine
   return typeof signal === 'function' ? signal() : signal
 }
 
-/** A signal that is aborted as soon as either of the two is. */
 export function eitherSignal(one: AbortSignal | undefined, other: LateSignal | undefined): LateSignal | undefined {
   if (one === undefined || other === undefined) return one ?? other
   let either: AbortSignal | undefined

@@ -9,7 +9,6 @@ import type { SystemName } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import type { Holder } from './safe-point.js'
 
-/** A snapshot that garbage collection leaves readable until the pin expires. */
 export interface Pin {
   readonly pin: string
   readonly ts: Timestamp

@@ -23,7 +23,6 @@ export interface TxnState {
   readonly expiresInMs: number
 }
 
-/** Orders the requests of one transaction and runs its idle timeout. */
 export class InteractiveTransaction {
   /** The latest of the requests that change the transaction. They run one after another, in order of arrival. */
   #last: Promise<unknown> = Promise.resolve()
