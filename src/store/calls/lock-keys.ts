@@ -12,22 +12,22 @@ import type { Mutation, RowView } from '../../percolator/row.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import type { RowAccess } from './row-access.js'
 
-/** What `acquire_pessimistic_lock` comes to, for the rows as they are. All keys are locked, or none. */
+/** Outcome of `acquire_pessimistic_lock` for the present rows: it locks all keys or none. */
 export type Locking =
   | { readonly kind: 'acquired'; readonly keys: readonly KeyAcquired[]; readonly mutations: readonly Mutation[] }
-  /** Another transaction goes first on this key; `error` says so where it holds the lock. */
+  /** Another transaction goes first on this key. `error` is set if that transaction holds the lock. */
   | { readonly kind: 'busy'; readonly key: Uint8Array; readonly error: KvError<'key_locked'> | undefined }
 
 type KeyAcquired = AcquiredKey & { readonly key: Uint8Array }
 
-/** The timestamp that histories of depth `data` are read for. */
+/** The timestamp for which histories of depth `data` are read. */
 export function lockingDepthTs({ startTs, forUpdateTs }: AcquirePessimisticLockRequest): number {
   return Math.min(startTs, forUpdateTs)
 }
 
 /**
- * @param isClaimed whether a free key is promised to another transaction that waits for it.
- * @throws KvError where the transaction cannot lock a key, however long it waits.
+ * @param isClaimed returns true for a free key that is promised to another, waiting transaction.
+ * @throws KvError when the transaction can never lock one of the keys.
  */
 export function lockKeys(
   access: Pick<RowAccess, 'safePoint' | 'jumpedSince'>,
@@ -54,7 +54,6 @@ export function lockKeys(
   return { kind: 'acquired', keys, mutations }
 }
 
-/** The versions whose values the answer carries. */
 export function versionsToRead(
   keys: readonly KeyAcquired[],
   { returnValues }: AcquirePessimisticLockRequest,
@@ -64,7 +63,6 @@ export function versionsToRead(
   )
 }
 
-/** @param read the pairs of `versionsToRead`. */
 export function lockingAnswer(
   keys: readonly KeyAcquired[],
   read: readonly Pair[],

@@ -8,19 +8,17 @@ import type { Timestamp } from '../../timestamp.js'
 import type { LockWaits, Turn } from '../lock-waits.js'
 import type { RowAccess } from './row-access.js'
 
-/** What a store provides for pessimistic locks. */
 export interface LockingRows extends Pick<RowAccess, 'observeRead'> {
   readonly waits: LockWaits
-  /** Locks that stand. */
   readonly lockCount: number
-  /** start_ts of the lock on a key; undefined: there is none. */
+  /** start_ts of the present lock on a key. */
   holderOf(key: Uint8Array): Timestamp | undefined
-  /** A batch on its way adds, changes or removes the lock of the key. */
+  /** Whether a batch in flight adds, changes or removes the lock of the key. */
   isLockPending(key: Uint8Array): boolean
   /**
-   * Locks all the keys, as `lockKeys` decides, or none.
-   * @param onBusy called in the turn of the event loop that decides, while nobody can release the key unnoticed.
-   * @returns the answer, or what `onBusy` returned.
+   * Locks all the keys or none, as `lockKeys` decides.
+   * @param onBusy must run in the turn of the event loop that decides, so that no release of the key is missed.
+   * @returns the answer, or the result of `onBusy`.
    */
   lock<T>(request: AcquirePessimisticLockRequest, isClaimed: IsClaimed, onBusy: OnBusy<T>): Promise<Answer | T>
 }
@@ -28,12 +26,11 @@ export type IsClaimed = (key: Uint8Array) => boolean
 export type OnBusy<T> = (key: Uint8Array, error: KvError<'key_locked'> | undefined) => T
 type Answer = AcquirePessimisticLockAnswer
 
-/** A place in a queue: fulfilled with a turn, or with undefined when the time is over. */
+/** A place in a queue. `wait` is fulfilled with a turn, or with undefined when the time is over. */
 interface Waiting {
   readonly wait: Promise<Turn | undefined>
 }
 
-/** Locks taken before the prewrite, and the waiting for them. */
 export class PessimisticLocks {
   readonly #rows: LockingRows
   readonly #locksMax: number
@@ -43,17 +40,20 @@ export class PessimisticLocks {
     this.#locksMax = locksMax
   }
 
-  /** @throws KvError `overloaded` where too many locks stand: these cost a client no write, so nothing else slows it down. */
+  /**
+   * Needs its own limit, because a pessimistic lock costs a client no write.
+   * @throws KvError `overloaded` when the store has too many locks.
+   */
   async acquire(request: AcquirePessimisticLockRequest): Promise<Answer> {
     if (this.#rows.lockCount >= this.#locksMax) throw new KvError('overloaded', 'too many locks stand', {})
     const { forUpdateTs, waitTimeout = 0 } = request
     const waitMs = waitTimeout === 0 ? ACQUIRE_WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
     const deadline = performance.now() + waitMs
-    await this.#rows.observeRead(forUpdateTs) // It reads: nobody may commit below what it saw.
+    await this.#rows.observeRead(forUpdateTs) // The call reads, so later commits must be above its timestamp.
     let turn: Turn | undefined
     try {
       for (let isLastTry = waitMs === 0; ; isLastTry = turn === undefined) {
-        // Most requests find the key locked: they line up without a latch, and without reading.
+        // On a hot key most requests find the lock taken. They join the queue without a latch and without reading.
         const tried =
           (isLastTry ? undefined : this.#lineUp(request, deadline)) ?? (await this.#try(request, isLastTry, deadline))
         turn?.done()
@@ -75,7 +75,7 @@ export class PessimisticLocks {
     })
   }
 
-  /** A place in the queue of a key that another transaction locks, or that an older one was woken for. */
+  /** Joins the queue of a key that another transaction has locked, or for which an older transaction was woken. */
   #lineUp(request: AcquirePessimisticLockRequest, deadline: number): Waiting | undefined {
     for (const key of request.keys) {
       const holder = this.#rows.holderOf(key)
@@ -85,7 +85,7 @@ export class PessimisticLocks {
     return undefined
   }
 
-  /** An older transaction was woken for this key, which is free, and has not taken it yet. */
+  /** The key is free, but an older transaction was woken for it and has not taken the lock yet. */
   #isClaimed(key: Uint8Array, startTs: Timestamp): boolean {
     if (this.#rows.holderOf(key) !== undefined) return false
     const claimant = this.#rows.waits.claimant(key)

@@ -27,7 +27,7 @@ export function prewrite(
     keys: mutations.map(({ key }) => key),
     startTs,
     depth: (index) => prewriteDepth(mutations[index] ?? NO_MUTATION),
-    // A pessimistic prewrite is checked against its for_update_ts, which a confused client puts below its start.
+    // A pessimistic prewrite is checked against its for_update_ts. A faulty client may send one below its start_ts.
     depthTs: Math.min(startTs, forUpdateTs || startTs),
     decide: (found) => decide(rows, validateReads, request, beside, found),
     readTs: countsAsRead(request) ? startTs : undefined,
@@ -37,8 +37,8 @@ export function prewrite(
 }
 
 /**
- * A calculated commit timestamp goes above the start, so timestamps handed out later must too. And reading that a key is
- * absent is a read: no later commit of that key may be below this start.
+ * A calculated commit timestamp is above start_ts, so timestamps handed out later must be above it too. A check that a
+ * key is absent is a read: later commits to the key must be above this start_ts.
  */
 function countsAsRead({ tryOnePc, useAsyncCommit, mutations }: PrewriteRequest): boolean {
   return (
@@ -65,16 +65,16 @@ function decide(
   if (!decided.ok) return decided
   const { value, mutations } = decided
   const { onePcCommitTs: commitTs } = value
-  // No timestamp handed out from now on equals a calculated one, or is below it.
+  // Every timestamp handed out from now on must be above a calculated one.
   const observed = rows.observe(commitTs ?? value.minCommitTs ?? 0)
-  observed?.catch(() => {}) // Awaited after the write, which may fail first: with the same disk, as likely as not.
+  observed?.catch(() => {}) // It is awaited after the write, which may fail first when the disk fails.
   return {
     ok: true,
     value,
     mutations,
     onePc: request,
     beside: beside?.(value),
-    // Only where it commits now, and does not repeat an earlier commit.
+    // Only for a request that commits now. A repeat of an earlier commit has no mutations.
     validate:
       reads !== undefined && commitTs !== undefined && mutations.length > 0
         ? () => validateReads({ ...reads, startTs, commitTs }).catch(listed)
@@ -83,7 +83,7 @@ function decide(
   }
 }
 
-/** A failed prewrite lists what failed, also where that was a read. */
+/** Every failed prewrite lists its failures in `errors`, including those of the validation of reads. */
 function listed(error: unknown): never {
   if (!(error instanceof KvError)) throw error
   const locks = isKvError(error, 'key_locked') ? error.fields.locks : undefined

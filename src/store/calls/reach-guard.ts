@@ -5,24 +5,24 @@ import { type Mutation, type RowView, type TxnRecord, txnRecord } from '../../pe
 import type { WriteRecord } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
 
-/** @throws KvError `forbidden` where the mutations end a transaction otherwise than the caller may. */
+/** @throws KvError `forbidden` when the mutations would end a transaction in a way that the caller may not. */
 export type ReachGuard = (mutations: readonly Mutation[], found: readonly RowView[]) => void
 
-/** Where the guard looks beyond the rows of the change. */
 export interface ReachSource {
   lockOf(key: Uint8Array): Lock | undefined
-  /** Of depth `txn`. */
+  /** History of depth `txn`. */
   historyOf(key: Uint8Array, startTs: Timestamp): Promise<readonly WriteRecord[]>
 }
 
 const UNDECIDED: TxnRecord = { kind: 'none', overlapped: undefined }
 
 /**
- * For a caller who reaches only some keys: looks at the locks that the transaction at `startTs` holds on `keys`, and where
- * that reaches beyond the caller, reads what its primary says.
+ * Prepares the check for a caller whose token permits only some keys. Looks at the locks that the transaction at
+ * `startTs` holds on `keys`. If the transaction has keys that the caller may not access, reads the record of its
+ * primary.
  *
- * Nobody else may change `keys` until the guard is asked. The primaries need no such care: a transaction that
- * has ended stays so, and the keys that a prewritten primary lists stay the same.
+ * No other request may change `keys` until the guard has run. Primaries may change: an ended transaction stays ended,
+ * and the list of keys in a prewritten primary stays the same.
  */
 export async function reachGuard(
   source: ReachSource,
@@ -31,9 +31,9 @@ export async function reachGuard(
   reaches: Reaches,
 ): Promise<ReachGuard> {
   const within = new Set<string>()
-  /** Of transactions that reach beyond the caller. */
+  /** Primaries of transactions with keys that the caller may not access. */
   const primaries = new Map<string, Uint8Array>()
-  /** By primary and kind of commit: a primary may list as many keys as the request has. */
+  /** By primary and kind of commit. Saves walking over a primary's list of keys once per lock. */
   const known = new Map<string, boolean>()
   for (const key of keys) {
     const lock = source.lockOf(key)

@@ -3,10 +3,10 @@ import type { DecidedTxn, ResolveLockAnswer, ResolveLockRequest } from '../../pe
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import type { RowAccess } from './row-access.js'
 
-/** Locks that are resolved by one update, where the call names no keys. */
+/** Locks per update, when the request names no keys. */
 const LOCKS_AT_A_TIME = 256
 
-/** Ends the locks of transactions that are decided: on the keys named, or wherever they are. */
+/** Ends the locks of decided transactions: on the keys of the request, or on all keys if it names none. */
 export async function resolveLock(rows: RowAccess, request: ResolveLockRequest): Promise<ResolveLockAnswer> {
   const { txns, keys } = request
   if (keys !== undefined) {

@@ -6,61 +6,65 @@ import type { Timestamp } from '../../timestamp.js'
 import type { SystemWrite } from '../system-records.js'
 
 /**
- * What a store provides for the calls in this folder. A store finds rows and writes mutations; the calls say which rows,
- * and what is written. Latches, lock waits, budgets and failures of the disk are the store's own business.
+ * The part of a store that the calls in this folder need. A store reads rows and writes mutations; the calls choose the
+ * rows and the mutations. Latches, lock waits, budgets and failures of the disk are left to the store.
  */
 export interface RowAccess {
-  /** Transactions that started below it change nothing any more. Read after the rows, and before the write. */
+  /** Transactions that started below it must not change any row. Must be read after the rows and before the write. */
   readonly safePoint: Timestamp
-  /** No read was served above it: calculated commit timestamps go above it. Of no use to a store that calculates none. */
+  /** Upper bound of the timestamps of all reads. Calculated commit timestamps must be above it. */
   readonly maxTs: Timestamp
-  /** Every timestamp handed out so far, and every one observed, is at or below it. */
+  /** Upper bound of all timestamps that were handed out or observed. */
   readonly lastTs: Timestamp
-  /** Values up to this many bytes travel in the lock and the write record. */
+  /** Values up to this many bytes are stored in the lock and the write record. */
   readonly shortValueBytesMax: number
 
-  /** The newest timestamp of the clock: ages are judged by it. */
+  /** The newest timestamp of the clock. Ages are computed from it. */
   now(): Timestamp
-  /** Milliseconds that the clock has jumped since a timestamp was handed out, which TTLs that requests bring do not count. */
+  /** Milliseconds by which the clock has jumped since `ts` was handed out. They are added to the TTLs of requests. */
   jumpedSince(ts: Timestamp): number
-  /** Timestamps handed out later are above `ts`, as far as it is not in the future. @returns undefined: at once. */
+  /**
+   * Makes all timestamps handed out later exceed `ts`, unless it is in the future.
+   * @returns undefined if that is done already.
+   */
   observe(ts: Timestamp): undefined | Promise<void>
-  /** The same, and `maxTs` is at least `ts`. */
+  /** The same, and raises `maxTs` to `ts`. */
   observeRead(ts: Timestamp): undefined | Promise<void>
 
   /**
-   * Reads the rows of a change, lets it decide, and writes what it decided: all of it or nothing, and only where the rows
-   * are what was read.
-   * @throws KvError the error of the decision; `forbidden` where the mutations end what the caller does not reach.
+   * Reads the rows of a change, lets it decide, and writes its mutations atomically, provided that the rows have not
+   * changed in between.
+   * @throws KvError the error of the decision; `forbidden` when the mutations would end a transaction that the caller
+   *   may not end.
    */
   update<T>(change: Change<T>): Promise<T>
-  /** The keys that transactions lock, by their start_ts; those that lock none are left out. */
+  /** The keys that each transaction has locked, by start_ts. Without transactions that have no locks. */
   lockedBy(txns: ReadonlySet<Timestamp>): Promise<ReadonlyMap<Timestamp, readonly Uint8Array[]>>
 }
 
-/** How deep a history the decision about a key needs, given its lock. */
+/** The depth of history that the decision needs for `keys[index]`, given its lock. */
 export type DepthOf = (index: number, lock: Lock | undefined) => HistoryDepth
 
 export interface Change<T> {
-  /** Each once. */
+  /** No duplicates. */
   readonly keys: readonly Uint8Array[]
-  /** Of the transaction that the change is about. */
+  /** start_ts of the transaction that the change belongs to. */
   readonly startTs: Timestamp
   readonly depth: HistoryDepth | DepthOf
-  /** The timestamp that `depth` is meant for; absent: `startTs`. */
+  /** The timestamp to which `depth` refers. Default: `startTs`. */
   readonly depthTs?: Timestamp
-  /** The change is a read at this timestamp as well: see `observeRead`, which the store calls before it reads the rows. */
+  /** The change is also a read at this timestamp. The store calls `observeRead` with it before it reads the rows. */
   readonly readTs?: Timestamp | undefined
   /**
-   * Runs in one turn of the event loop with the end of the reading and the beginning of the write: in a store that
-   * calculates commit timestamps, a reader has either raised `maxTs` before it, or meets the locks that it publishes. A
-   * store may ask again with rows that it has read anew.
+   * Must run in one turn of the event loop with the end of the reading and the beginning of the write. In a store that
+   * calculates commit timestamps, a reader has then either raised `maxTs` before it, or meets the locks that it
+   * publishes. A store may call it again with rows that it has read again.
    * @param rows `rows[i]` is the row of `keys[i]`.
    */
   readonly decide: (rows: readonly RowView[]) => Decision<T>
   /** See `LockingRequest`. */
   readonly reaches?: Reaches | undefined
-  /** The caller keeps others from the keys already: it runs in the body of `exclusive`. */
+  /** The caller runs inside `exclusive` and holds the latches of the keys already. */
   readonly isExclusive?: boolean
 }
 
@@ -70,16 +74,18 @@ export interface Decided<T> extends WriteOptions {
   readonly ok: true
   readonly value: T
   readonly mutations: readonly Mutation[]
-  /** Awaited after the write, before the answer. */
+  /** The store awaits it after the write and before the answer. */
   readonly observed?: Promise<void> | undefined
 }
 
-/** What goes along with the mutations of a prewrite that commits in one phase. */
+/** Additions to the write of a prewrite that commits in one phase. */
 export interface WriteOptions {
-  /** The prewrite that decided. Where it puts write records, readers have to meet its keys as locked until they have landed. */
+  /**
+   * The prewrite that decided. If it puts write records, its keys must appear locked to readers until they are written.
+   */
   readonly onePc?: PrewriteRequest
-  /** In the same write, also where there are no mutations. */
+  /** Written in the same batch, even if there are no mutations. */
   readonly beside?: readonly SystemWrite[] | undefined
-  /** Awaited while those locks stand, before the write; where it rejects, nothing is written. */
+  /** Awaited before the write, while the keys appear locked. If it rejects, nothing is written. */
   readonly validate?: (() => Promise<void>) | undefined
 }

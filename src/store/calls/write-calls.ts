@@ -31,7 +31,7 @@ import { prewrite, type ValidateReads } from './prewrite.js'
 import { resolveLock } from './resolve-lock.js'
 import type { DepthOf, RowAccess } from './row-access.js'
 
-/** The calls that change rows, for every store: each reads rows, has a pure action decide, and writes. */
+/** The calls that change rows, for all stores. Each reads rows, lets a pure action decide, and writes the mutations. */
 export class WriteCalls {
   readonly #rows: RowAccess
   readonly #validateReads: ValidateReads
@@ -49,7 +49,7 @@ export class WriteCalls {
   async commit(request: CommitRequest): Promise<CommitAnswer> {
     const { startTs, keys, reaches } = request
     const depth: DepthOf = (_, lock) => (lock?.startTs === startTs ? 'none' : 'txn')
-    await this.#rows.observe(request.commitTs) // A transaction that starts afterwards must see this commit.
+    await this.#rows.observe(request.commitTs) // Transactions that start later must see this commit.
     const decide = (rows: readonly RowView[]) => {
       if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
       return commitAll(rows, request)
@@ -84,7 +84,7 @@ export class WriteCalls {
 
   cleanup({ key, startTs, currentTs, reaches }: CleanupRequest): Promise<void> {
     const decide = ([row]: readonly RowView[]) => cleanup(row as RowView, startTs, this.#notInFuture(currentTs))
-    // `readTs`: no calculated commit may land on the protected Rollback record.
+    // `readTs`: a calculated commit_ts must not equal the timestamp of the protected Rollback record.
     return this.#rows.update({ keys: [key], startTs, depth: 'txn', readTs: startTs, decide, reaches })
   }
 
@@ -129,7 +129,7 @@ export class WriteCalls {
     return resolveLock(this.#rows, request)
   }
 
-  /** No client makes anything older than the clock does. `TIMESTAMP_MAX` says whatever the age. */
+  /** A client cannot expire a lock early by a timestamp in the future. `TIMESTAMP_MAX` expires a lock of any age. */
   #notInFuture(currentTs: Timestamp): Timestamp {
     return currentTs === TIMESTAMP_MAX ? currentTs : Math.min(currentTs, this.#rows.now())
   }
