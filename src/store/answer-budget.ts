@@ -8,7 +8,10 @@ interface Count {
   heldBytes: number
 }
 
-/** The memory of answers: of what reads have found, until the client has taken it. Counted by leases, and by nothing else. */
+/**
+ * Limits the memory of answers: an answer counts from the read until the client has received it. Only leases change the
+ * count.
+ */
 export class AnswerBudget {
   readonly #limits: AnswerLimits
   readonly #count: Count = { heldBytes: 0 }
@@ -17,23 +20,22 @@ export class AnswerBudget {
     this.#limits = limits
   }
 
-  /** Of all answers that are not taken yet. */
+  /** Bytes of all answers that clients have not received yet. */
   get heldBytes(): number {
     return this.#count.heldBytes
   }
 
-  /** Holds nothing yet. */
   lease(): AnswerLease {
     return new AnswerLease(this.#limits, this.#count)
   }
 
-  /** Before a read of unknown size. @throws KvError `overloaded` */
+  /** Call this before a read of unknown size. @throws KvError `overloaded` */
   requireRoom(): void {
     if (this.heldBytes >= this.#limits.answersBytesMax) throw noRoom()
   }
 }
 
-/** What one answer holds: given back once, by `end`; afterwards it holds nothing any more. */
+/** The bytes of one answer. `end` gives them back; calls after `end` have no effect. */
 export class AnswerLease {
   readonly #limits: AnswerLimits
   readonly #count: Count
@@ -46,16 +48,18 @@ export class AnswerLease {
     this.#count = count
   }
 
-  /** Of something that has been read. @throws KvError `payload_too_large`; `overloaded` where the others leave no room */
+  /**
+   * Adds bytes that a read returned. @throws KvError `payload_too_large`; `overloaded` when other answers use the room.
+   */
   grow(bytes: number): void {
     this.hold(bytes)
     const { answerBytesMax, answersBytesMax } = this.#limits
     if (this.#bytes > answerBytesMax) throw answerTooLarge(answerBytesMax)
     const { heldBytes } = this.#count
-    if (heldBytes > answersBytesMax && heldBytes > this.#bytes) throw noRoom() // One alone always fits.
+    if (heldBytes > answersBytesMax && heldBytes > this.#bytes) throw noRoom() // A single answer is always admitted.
   }
 
-  /** Of something that is to be sent whatever it takes. */
+  /** Adds bytes without checking the limits, for an answer that must be sent. */
   hold(bytes: number): void {
     if (this.#isOver) return
     this.#bytes += bytes

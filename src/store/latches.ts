@@ -1,9 +1,9 @@
 import { laterTurn } from '../event-loop/slices.js'
 import { KEYS_PER_TURN } from '../limits.js'
 
-/** A request that holds the latches of its keys, or waits for some. */
+/** A request that holds the latches of its keys, or waits for some of them. */
 interface Holder {
-  /** Count of its keys whose latch others hold. */
+  /** Number of its keys whose latch is held by other requests. */
   waitingFor: number
   start: (() => void) | undefined
 }
@@ -13,7 +13,7 @@ interface Place {
   readonly isShared: boolean
 }
 
-/** Latch of one key. The first holder has it alone, or shares it with the following requests that only read the key. */
+/** The latch of one key. It has one holder, or several that only read the key. */
 interface Queue {
   holders: number
   isShared: boolean
@@ -21,17 +21,17 @@ interface Queue {
 }
 
 /**
- * One latch per key. Requests that touch the same key run one after another, in order of arrival; requests that only read it
- * run together. A request joins all its queues at once, so no two requests can wait for each other.
+ * One latch per key. Requests that touch the same key run one after another, in order of arrival; requests that only
+ * read it run together. A request joins all its queues at once, so no two requests can wait for each other.
  * @see TiKV `storage/txn/latch.rs`.
  */
 export class Latches {
   readonly #queues = new Map<string, Queue>()
 
   /**
-   * Runs `body` while no other holder of any of the keys runs. Keeps the latches until its promise settles.
-   * @param keys no duplicates. A nested hold of one key would wait for itself for ever.
-   * @param shared further keys, no duplicates, that other requests may share with this one.
+   * Runs `body` while no other request holds any of the keys. Keeps the latches until the promise of `body` settles.
+   * @param keys no duplicates. A nested hold of one of them would wait for itself for ever.
+   * @param shared further keys, no duplicates, whose latches other requests may share with this one.
    */
   async hold<T>(keys: readonly string[], body: () => Promise<T>, shared: readonly string[] = NO_KEYS): Promise<T> {
     const holder: Holder = { waitingFor: 0, start: undefined }

@@ -4,8 +4,8 @@ import type { Mutation } from '../percolator/row.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 
 /**
- * TTLs of locks. A store keeps them as milliseconds that pass. Actions and clients see them as differences of timestamps,
- * which a jump of the clock makes longer.
+ * Corrects the TTLs of locks for jumps of the clock. A store keeps a TTL in milliseconds of real time. Actions and
+ * clients compare it with differences of timestamps, which a jump of the clock makes larger.
  */
 export class LockAges {
   readonly #clock: Clock
@@ -14,18 +14,18 @@ export class LockAges {
     this.#clock = clock
   }
 
-  /** Milliseconds. */
+  /** Milliseconds by which the clock has jumped since `ts`. */
   jumpedSince(ts: Timestamp): number {
     return this.#clock.jumps.length === 0 ? 0 : this.#clock.jumpedSince(physicalMs(ts))
   }
 
-  /** A stored lock as actions and clients see it. */
+  /** Converts a stored lock for actions and clients. */
   seen(lock: Lock): Lock {
     const jumpedMs = this.jumpedSince(lock.startTs)
     return jumpedMs === 0 ? lock : { ...lock, ttlMs: lock.ttlMs + jumpedMs }
   }
 
-  /** What an action has made of a lock that it saw, as it is stored. */
+  /** Converts the mutation of an action for the store: the inverse of `seen`. */
   kept(mutation: Mutation): Mutation {
     const jumpedMs = mutation.type === 'put-lock' ? this.jumpedSince(mutation.lock.startTs) : 0
     if (mutation.type !== 'put-lock' || jumpedMs === 0) return mutation

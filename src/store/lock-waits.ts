@@ -8,11 +8,11 @@ import type { Timestamp } from '../timestamp.js'
 /** TiKV's default of `pessimistic-txn.wake-up-delay-duration`. */
 const WAKE_UP_DELAY_MS = 20
 
-/** The right to try for a key. One waiter per key has it. The owner must end it, in a `finally`. */
+/** The right to try for a key. Only one waiter per key has it. Its owner must end it in a `finally`. */
 export interface Turn {
   /**
-   * Ends the turn, with the lock or without. Idempotent. Call it before waiting again, for this key or another: until then no
-   * other waiter is woken for the key.
+   * Ends the turn, whether or not the lock was taken. Idempotent. Must be called before waiting again, for this key or
+   * another one: until then no other waiter is woken for the key.
    */
   done(): void
 }
@@ -24,7 +24,7 @@ export interface LockWaitOptions {
 
 interface Waiter {
   readonly startTs: Timestamp
-  /** Sequence number of waiters. */
+  /** Sequence number over all waiters. */
   readonly arrival: number
   readonly queue: Queue
   /** Stops the timeout and the abort listener. */
@@ -34,15 +34,15 @@ interface Waiter {
 }
 
 /**
- * Waiters of one key. While there are waiters, the key has a holder, or one of them tries, or a timer runs; the end of each of
- * the three wakes the next waiter, so none is stranded.
+ * The waiters of one key. While there are waiters, the key has a holder, or a claimant is trying, or a timer is
+ * running. The end of each of the three wakes the next waiter, so no waiter is forgotten.
  */
 interface Queue {
   readonly key: Uint8Array
   readonly text: string
-  /** By start_ts, then by arrival. */
+  /** Ordered by start_ts, then by arrival. */
   readonly waiters: Waiter[]
-  /** Waiter that was woken and whose turn is not done. It is no longer in `waiters`. */
+  /** The waiter that was woken and has not ended its turn. It is no longer in `waiters`. */
   claimant: Waiter | undefined
   timer: NodeJS.Timeout | undefined
 }
@@ -50,10 +50,11 @@ interface Queue {
 /**
  * Requests that wait for the locks of other transactions: one queue per key, and the wait-for graph over all of them.
  *
- * The graph is not stored. A waiter knows its key, and the key its holder, so handing a lock over changes the edges of all its
- * waiters at no cost. The graph has no cycles except those that are being reported, because an edge appears in two ways only:
- * a wait begins (`enqueue` looks for a cycle), or a lock is taken on a key with waiters (`acquired` looks). A waiter that was
- * woken holds nothing yet, so it blocks nobody: if it takes the lock, `acquired` looks then; if not, there was no deadlock.
+ * The graph is not stored. A waiter knows its key and a key knows its holder, so a new holder of a lock changes the
+ * edges of all its waiters at no cost. The graph has no cycles except those that are being reported, because an edge
+ * appears in only two ways: a wait begins, or a lock is taken on a key with waiters. `enqueue` checks for a cycle in
+ * the first case and `acquired` in the second. A woken waiter does not hold the lock yet and blocks no request: if it
+ * takes the lock, `acquired` checks then; if it does not, there was no deadlock.
  *
  * @see TiKV `server/lock_manager/deadlock.rs`, `storage/lock_manager/lock_waiting_queue.rs`.
  */
@@ -67,37 +68,37 @@ export class LockWaits {
   #arrivals = 0
   #closedWith: Error | undefined
 
-  /** @param holderOf start_ts of the lock that stands on a key now. */
+  /** @param holderOf returns the start_ts of the present lock on a key. */
   constructor(holderOf: (key: Uint8Array) => Timestamp | undefined, options: { readonly wakeUpDelayMs?: number } = {}) {
     this.#holderOf = holderOf
     this.#wakeUpDelayMs = options.wakeUpDelayMs ?? WAKE_UP_DELAY_MS
   }
 
-  /** Number of waiting requests, without woken ones. */
+  /** Number of waiting requests, without those that were woken. */
   get size(): number {
     return this.#size
   }
 
-  /** There are no waiters, no open turns and no timers. */
+  /** True when there are no waiters, no open turns and no timers. */
   get isIdle(): boolean {
     return this.#queues.size === 0 && this.#waits.size === 0
   }
 
-  /** start_ts of the waiter that was woken for this key and whose turn is not done. */
+  /** start_ts of the waiter that was woken for this key and has not ended its turn. */
   claimant(key: Uint8Array): Timestamp | undefined {
     return this.#queueOf(key)?.claimant?.startTs
   }
 
   /**
-   * Waits for `key`. The lowest start_ts is served first, and requests of one transaction in order of arrival. The place in the
-   * queue is taken before this returns, so a caller under the key's latch misses no release.
+   * Waits for `key`. The lowest start_ts is served first, and requests of one transaction in order of arrival. The
+   * request is in the queue before this returns, so a caller that holds the key's latch misses no release.
    * @returns a turn, which the caller must end; undefined when `timeoutMs` is over. Rejects with the signal's reason,
-   *   with `deadlock` as described at `acquired`, or with the error of `close`. After a turn was given, neither the timeout nor
-   *   the signal takes it back.
-   * @throws `deadlock`, synchronously, when the wait would close a cycle; it does not begin then. `lockTs` is the
-   *   holder of `key`, which is `lockKey`. `waitChain` is the cycle from there, as TiKV reports it: the holder's wait
-   *   first, each entry's `waitForTxn` the next one's `txn`, the last but one a wait for this transaction, and last the
-   *   refused wait itself.
+   *   with `deadlock` as described at `acquired`, or with the error of `close`. Neither the timeout nor the signal
+   *   revokes a turn that was granted.
+   * @throws KvError `deadlock`, synchronously, when the wait would close a cycle; the wait does not begin. `lockTs` is
+   *   the holder of `key`, and `lockKey` is `key`. `waitChain` is the cycle from that holder on, as TiKV reports it:
+   *   first the holder's wait; each entry's `waitForTxn` is the next entry's `txn`; the last but one waits for this
+   *   transaction; the last one is the refused wait.
    */
   enqueue(key: Uint8Array, startTs: Timestamp, { timeoutMs, signal }: LockWaitOptions): Promise<Turn | undefined> {
     if (this.#closedWith !== undefined) return Promise.reject(this.#closedWith)
@@ -115,13 +116,13 @@ export class LockWaits {
         signal?.removeEventListener('abort', onAbort)
       }
       this.#join(waiter)
-      this.#wakeLater(waiter.queue) // For a lock that went before the caller came here.
+      this.#wakeLater(waiter.queue) // The lock may have been released before this call.
     })
   }
 
   /**
-   * To be called when the lock on `key` is gone. Wakes the first waiter, unless a woken one still tries. A call too many costs
-   * one vain try; a missing call leaves the waiters to their timeouts.
+   * Must be called when the lock on `key` is gone. Wakes the first waiter, unless a woken one is still trying. An
+   * unnecessary call costs one failed try; without a necessary call the waiters run into their timeouts.
    */
   released(key: Uint8Array): void {
     const queue = this.#queueOf(key)
@@ -129,8 +130,8 @@ export class LockWaits {
   }
 
   /**
-   * To be called when `startTs` has taken a lock of any kind that `holderOf` already reports. If other requests of this
-   * transaction wait elsewhere, waiters for this lock may now close cycles; those waits end with `deadlock`.
+   * Must be called when `startTs` has taken a lock of any kind, after `holderOf` reports it. If other requests of this
+   * transaction wait for other keys, the waiters for this lock may now close cycles. Such waits end with `deadlock`.
    */
   acquired(startTs: Timestamp): void {
     const waits = this.#waits.get(startTs)
@@ -204,8 +205,8 @@ export class LockWaits {
   }
 
   /**
-   * Wakes the first waiter of a free key after a delay, unless the key is locked by then. A waiter whose try failed most likely
-   * comes back with a higher for_update_ts; waking all others at once would make them all conflict.
+   * Wakes the first waiter of a free key after a delay, unless the key is locked by then. A waiter whose try failed
+   * will probably come back with a higher for_update_ts. Waking all others at once would make all of them conflict.
    */
   #wakeLater(queue: Queue): void {
     if (queue.waiters.length === 0 || queue.claimant !== undefined || queue.timer !== undefined) return
@@ -214,7 +215,7 @@ export class LockWaits {
       queue.timer = undefined
       if (this.#holderOf(queue.key) === undefined) this.#wakeFirst(queue)
     }, this.#wakeUpDelayMs)
-    queue.timer.unref() // The waiters' own timeouts keep the process alive, as long as there are any.
+    queue.timer.unref() // The timeouts of the waiters keep the process alive while they wait.
   }
 
   #stopTimer(queue: Queue): void {
@@ -229,15 +230,15 @@ export class LockWaits {
   }
 
   /**
-   * The shortest cycle that a wait of `startTs` for `key` closes. A transaction that waits for its own lock, by a concurrent
-   * request, closes none.
+   * The shortest cycle that a wait of `startTs` for `key` closes. A transaction that waits for its own lock, which a
+   * concurrent request took, closes no cycle.
    */
   #deadlock(key: Uint8Array, startTs: Timestamp): KvError<'deadlock'> | undefined {
     const holder = this.#holderOf(key)
     if (holder === undefined || holder === startTs) return undefined
-    /** The wait by which each transaction was reached; none for the holder, where the search starts. */
+    /** The wait by which the search reached each transaction; undefined for the holder, where it starts. */
     const reachedBy = new Map<Timestamp, WaitForEntry | undefined>([[holder, undefined]])
-    // Breadth first: a Map is iterated in order of insertion, including entries that are added meanwhile.
+    // Breadth first: a Map is iterated in order of insertion, including entries that are added during the iteration.
     for (const txn of reachedBy.keys()) {
       for (const { queue } of this.#waits.get(txn) ?? []) {
         const waitForTxn = this.#holderOf(queue.key)

@@ -12,153 +12,167 @@ import type { Timestamp } from '../timestamp.js'
 import type { AnswerBudget, AnswerLease } from './answer-budget.js'
 import type { Beside, SystemRecords } from './system-records.js'
 
-/** The keys of a transaction that are known beforehand, as `keyText`, and names of system records, as `claimOf`; each once in all. */
+/**
+ * The keys of a one-shot transaction, as `keyText`, and names of system records, as `claimOf`. Each text must appear
+ * once in the two lists together.
+ */
 export interface Claim {
   readonly written: readonly string[]
-  /** Only read: others may read them too meanwhile. */
+  /** Keys that are only read. Other transactions may read them at the same time. */
   readonly read: readonly string[]
-  /** No other body runs that is alone. For transactions that read ranges. */
+  /** Only one body with `isAlone` runs at a time. For serializable transactions that read ranges. */
   readonly isAlone: boolean
 }
 
-/** How a collection gets along with other requests. */
+/** Slows a garbage collection down so that it does not disturb other requests. */
 export interface Pace {
-  /** Awaited after each step. @param workedMs that the step took. */
+  /** Awaited after each step. @param workedMs duration of the step. */
   pause(workedMs: number): Promise<void>
-  /** Ends it after the step. */
+  /** Ends the collection after its present step. */
   readonly signal?: AbortSignal | undefined
 }
 
-/** Where the pairs of a restore come from. */
+/** The backup that is being restored. */
 export interface RestoreSource {
-  /** Two sources of one id hold the same pairs. 32 hex digits. */
+  /** 32 hex digits. Two sources with the same id hold the same pairs. */
   readonly id: string
-  /** At or above every commit_ts. */
+  /** Upper bound of every commit_ts in the backup. */
   readonly ts: Timestamp
 }
 
-/** What a restore that is not complete has stored. */
 export interface RestoreProgress extends RestoreSource {
-  /** Every pair up to here; undefined: none. */
+  /** Every pair up to this key is stored; undefined when none is. */
   readonly lastKey: Uint8Array | undefined
   readonly pairs: number
-  /** Of keys and values. */
+  /** Bytes of keys and values. */
   readonly bytes: number
 }
 
-/** The parts of the contract in which stores differ. Shown by `/v1/status`. */
+/** The parts of the contract in which stores differ. `/v1/status` shows them. */
 export interface Capabilities {
-  /** `tryOnePc` of a prewrite can be granted; otherwise it is an ordinary prewrite, and answers neither timestamp. */
+  /**
+   * The store can grant `tryOnePc`. Without it, the request is an ordinary prewrite, and the answer has no timestamp.
+   */
   readonly onePhaseCommit: boolean
-  /** The same of `useAsyncCommit`. */
+  /** The same for `useAsyncCommit`. */
   readonly asyncCommit: boolean
-  /** All that a request changes is one atomic write. False: its primary row decides, and readers finish the others. */
+  /** All changes of a request are one atomic write. If false, the primary row decides and readers finish the others. */
   readonly atomicRequests: boolean
-  /** How transactions that wait for each other in a circle end: at once, or when their waits run out. */
+  /** `detected`: of transactions that wait in a circle, one is refused at once. `timeout`: their waits time out. */
   readonly deadlocks: 'detected' | 'timeout'
   readonly restore: boolean
   readonly compact: boolean
   readonly lockCount: boolean
 }
 
-/** What the server needs of a store beyond the Percolator calls. A store leaves out the optional members that it does not have. */
+/** A store: the Percolator calls, and the calls that the server itself needs. Optional members depend on the store. */
 export interface Store extends PercolatorApi {
-  /** The name in `/v1/status`. */
+  /** Shown by `/v1/status`. */
   readonly name: string
   readonly capabilities: Capabilities
   /** Reads below it are refused; 0 before the first collection. */
   readonly safePoint: Timestamp
-  /** Locks that stand now, those of requests in flight included. There with the capability of the same name. */
+  /** Number of present locks, including those of requests in flight. Requires the capability `lockCount`. */
   readonly lockCount?: number
-  /** What waits for the disk, the batches being written included. */
+  /** Batches that wait for the disk, including those being written. */
   readonly writeQueue?: { readonly batches: number; readonly bytes: number }
-  /** Reads that may be long count against it, and throw `overloaded` once it is spent. */
+  /** Reads that may be long count against this budget, and throw `overloaded` when it is used up. */
   readonly answers: AnswerBudget
-  /** Signs scan cursors; stays the same over restarts. */
+  /** Signs scan cursors. Must stay the same after a restart. */
   readonly cursorSecret: Uint8Array
   /**
-   * False from a failed write until the engine was opened again: writes answer `storage_unavailable` meanwhile, and reads
-   * where they have to. Asking has it tried again.
+   * False from a failed write until the engine is opened again. Meanwhile writes throw `storage_unavailable`; reads do
+   * so only where they must. A call also makes the store try to open the engine again.
    */
   probe(): boolean
-  /** What went wrong, while writes are refused. */
+  /** The reason why writes are refused; undefined when they are not. */
   readonly fault?: string | undefined
 
-  /** The newest timestamp that is not in the future: of the clock, or one that was handed out ahead of it. */
+  /**
+   * The newest timestamp of the clock, or a newer one that was handed out ahead of it. Later ones are in the future.
+   */
   clock(): Timestamp
-  /** The newest timestamp of the clock, for ages. */
+  /** The newest timestamp of the clock. Ages are computed from it. */
   now(): Timestamp
-  /** The oldest timestamp of the last `ms` milliseconds, however the clock was set meanwhile. */
+  /** The oldest timestamp of the last `ms` milliseconds of real time, even if the clock was set in between. */
   ago(ms: number): Timestamp
-  /** Unix milliseconds that nothing but time adds to, over restarts too: for when things end. */
+  /** Unix milliseconds that advance with real time only, across restarts too. Expiry times are kept in them. */
   steadyMs(): number
 
-  /** `tso` for clients: not far ahead of the clock. @throws KvError `overloaded`, after a wait. */
+  /** `tso` for clients, which must not run far ahead of the clock. @throws KvError `overloaded`, after a wait. */
   tsoForClient(count: number): Promise<Timestamp>
 
-  /** For reads that begin no transaction: sees all that is acknowledged, also while writes are refused, and so `tso` may be. */
+  /**
+   * A timestamp for reads outside of transactions. It sees all acknowledged writes, and is available while writes, and
+   * with them perhaps `tso`, are refused.
+   */
   readTs(): Timestamp | Promise<Timestamp>
 
-  /** @param lease counts the locks that it finds for a client; absent: they are for the server itself. */
+  /** @param lease counts the locks of the answer. Absent when the server itself uses them. */
   scanLock(request: ScanLockRequest, lease?: AnswerLease): Promise<ScanLockAnswer>
 
-  /** The answer to a `get` where memory has it, without a promise; undefined: `get` has to say. */
+  /** The answer to a `get` if it is in memory. Synchronous: saves a promise on the hot path. */
   known?(request: GetRequest): GetAnswer | undefined
 
   /**
-   * @param beside makes system records from the answer that was decided: they are written with the mutations, all or nothing,
-   *   also where those turn out to be done already. It may run more than once, in the turn of the event loop that decides;
-   *   where it throws, nothing is written.
+   * @param beside makes system records from the answer. They are written in the same atomic batch as the mutations, and
+   *   also when the mutations turn out to be done already. It runs in the turn of the event loop that decides, perhaps
+   *   more than once. If it throws, nothing is written.
    */
   prewrite(request: PrewriteRequest, beside?: Beside): Promise<PrewriteAnswer>
 
   /**
-   * Runs `body` while no other request of this process changes any of the keys, or holds any of the names. With one-phase
-   * commit, whose calls take the same latches, only reads and the `prewrite` handed in may be called inside; without it,
-   * everything. Nobody relies on it for correctness (the protocol's own checks stand): it spares transactions whose keys are
-   * known beforehand from losing to each other over and over.
+   * Runs `body` while no other request of this process changes any of the keys or holds any of the names. With
+   * one-phase commit, `body` may call only reads and the given `prewrite`: other calls take the same latches and would
+   * deadlock. Without one-phase commit it may call everything.
+   *
+   * Correctness must not depend on it, because the protocol checks for conflicts itself. It keeps one-shot transactions
+   * from conflicting with each other again and again.
    */
   exclusive?<T>(claim: Claim, body: (prewrite: Store['prewrite']) => Promise<T>): Promise<T>
 
   /**
-   * The newest version of `keys` that a client has committed above every timestamp handed out; 0 when there is none. Inside
-   * `exclusive`, for who has to see it, and to commit above it.
+   * The newest version of `keys` that a client has committed above every timestamp handed out; 0 when there is none.
+   * Call this inside `exclusive`, in order to read such a version and commit above it.
    */
   newestAhead(keys: Iterable<Uint8Array>): Promise<Timestamp>
-  /** False: there is none of any key. */
+  /** False when no key has such a version. */
   readonly isWrittenAhead: boolean
 
-  /** What the server remembers of itself over restarts. */
+  /** Records of the server itself. */
   readonly system: SystemRecords
 
   /**
-   * From now on, and over restarts, reads and prewrites below it are refused. It never goes down.
-   * @returns the one in force.
+   * Refuses reads and prewrites below `safePoint` from now on, after restarts too. The safe point never goes down.
+   * @returns the safe point that is now in force.
    */
   raiseSafePoint(safePoint: Timestamp): Promise<Timestamp>
 
   /**
-   * Raises the safe point and removes what nobody can read from there on, in small steps; then gives the space back where
-   * that is worth it. No lock below the safe point must be left.
-   * @returns write records removed; those of a part when `pace.signal` ended it.
+   * Raises the safe point, removes in small steps the records that no reader can see any more, and frees their disk
+   * space where that is worth the work. There must be no lock below the safe point.
+   * @returns the number of write records removed, also when `pace.signal` ended the collection early.
    */
   collect(safePoint: Timestamp, pace?: Pace): Promise<number>
 
-  /** Rewrites the files of a range of keys without what is deleted and overwritten; absent bounds are open. */
+  /** Rewrites the files of a range of keys without deleted and overwritten records. Absent bounds are open. */
   compact?(range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined }): Promise<void>
-  /** Of all its files, about. */
+  /** Approximate size of all files of the store. */
   diskBytes?(): Promise<number>
 
-  /** Set from the first pair of a restore until its last, over restarts; all else answers `storage_unavailable` meanwhile. */
+  /**
+   * Set from the first pair of a restore until its last one, across restarts. Meanwhile all other calls throw
+   * `storage_unavailable`.
+   */
   readonly restoring?: RestoreProgress | undefined
 
   /**
-   * Stores pairs with their commit_ts, ascending by key, in an empty store; or goes on with a restore of the same id, past
-   * the pairs that it has. Nothing is changed before the first of them have come. Where `blocks` throws, or the process
-   * dies, what was stored stays, and the store is `restoring`. Once it is complete, reads and writes that began before it are
-   * refused: the safe point is there.
-   * @param isAnew removes what a restore left that was not completed.
-   * @throws KvError `precondition_failed` when the store is not empty; what `blocks` throws.
+   * Stores pairs with their commit_ts in an empty store, or continues an incomplete restore with the same id after its
+   * last pair. Changes nothing before the first pairs arrive. If `blocks` throws or the process dies, the stored pairs
+   * stay and the store is `restoring`. The safe point is raised at the end, so calls that began earlier are refused.
+   * @param blocks in ascending order of keys.
+   * @param isAnew first removes the pairs of an incomplete restore.
+   * @throws KvError `precondition_failed` when the store is not empty; the errors of `blocks`.
    */
   restore?(
     source: RestoreSource,
@@ -169,5 +183,4 @@ export interface Store extends PercolatorApi {
   close(): Promise<void>
 }
 
-/** A store that has all that is optional. */
 export type CompleteStore = Store & Required<Omit<Store, keyof PercolatorApi>>
