@@ -4,17 +4,17 @@ import type { Timestamp } from '../timestamp.js'
 import type { Write } from './write.js'
 
 export interface CallOptions {
-  /** How long to wait for other transactions' locks. */
+  /** Longest wait for other transactions' locks. */
   readonly lockWaitMs: number
   readonly signal: AbortSignal | undefined
 }
 
-/** Calls that are a transaction of their own. */
+/** Calls that are one transaction each. */
 export interface Autocommit {
-  /** @param ts undefined: the latest version, which needs no timestamp. */
+  /** @param ts undefined reads the latest version, without asking for a timestamp. */
   get(key: Uint8Array, ts: Timestamp | undefined, options: CallOptions): Promise<Version | undefined>
-  /** Takes effect once. @returns the commit_ts. @throws KvError `precondition_failed` */
+  /** Takes effect exactly once. @returns the commit_ts. @throws KvError `precondition_failed` */
   write(write: Write, options: CallOptions): Promise<Timestamp>
-  /** @param ts undefined: now. */
+  /** @param ts default: now. */
   count(range: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<number>
 }

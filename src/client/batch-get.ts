@@ -2,7 +2,7 @@ import { keyText } from '../bytes/key-text.js'
 import { isAnswerTooLarge } from './answer-too-large.js'
 import { type As, type Read, readValue } from './bytes.js'
 
-/** Keys in one request. */
+/** Most keys per request. */
 const BATCH_KEYS = 1000
 
 interface Found {
@@ -13,8 +13,10 @@ interface Found {
 type ReadKeys = (keys: readonly Uint8Array[]) => Promise<readonly Found[]>
 
 /**
- * The values of many keys, in their order, undefined where there is none; a key may be there more than once.
+ * Reads many keys, in several requests if necessary.
+ * @param keys may have duplicates.
  * @param read must read the same snapshot each time.
+ * @returns the values in the order of the keys, undefined for absent keys.
  */
 export async function batchGetValues<A extends As>(
   keys: readonly Uint8Array[],
@@ -34,7 +36,7 @@ export async function batchGetValues<A extends As>(
   })
 }
 
-/** In halves where the values are too long for one answer. */
+/** Splits the request in halves when the values are too large for one answer. */
 async function readBatch(keys: readonly Uint8Array[], read: ReadKeys): Promise<readonly Found[]> {
   try {
     return await read(keys)

@@ -1,10 +1,10 @@
 import { printKey } from '../errors/print-key.js'
 import { oneOf } from './options.js'
 
-/** A key or a value: bytes, or text, which stands for its UTF-8. */
+/** A key or a value. A string stands for its UTF-8 bytes. */
 export type Bytes = string | Uint8Array
 
-/** How keys and values are given back. */
+/** The type in which keys and values are returned. */
 export type As = 'text' | 'bytes'
 export type Read<A extends As> = A extends 'bytes' ? Uint8Array : string
 
@@ -14,8 +14,8 @@ const encoder = new TextEncoder()
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 /**
- * @returns bytes of its own: what the caller does to the given ones later changes no buffered write.
- * @throws TypeError for text that has no UTF-8, and for what is neither text nor bytes.
+ * @returns a copy, so that the caller cannot change a buffered write through its own array.
+ * @throws TypeError for text that is not well formed, and for a value that is neither text nor bytes.
  */
 export function toBytes(given: Bytes, what: string): Uint8Array {
   if (given instanceof Uint8Array) return new Uint8Array(given)
@@ -28,7 +28,6 @@ export function toKey(key: Bytes): Uint8Array {
   return toBytes(key, 'the key')
 }
 
-/** @throws TypeError also for what is no array. */
 export function toKeys(keys: readonly Bytes[]): Uint8Array[] {
   if (!Array.isArray(keys)) throw new TypeError('keys must be an array')
   return keys.map(toKey)
@@ -39,14 +38,15 @@ export function toValue(value: Bytes): Uint8Array {
 }
 
 /**
- * The value of `key` as the caller wants it: bytes of the caller's own, because these may be a buffered write, or stand in
- * the cache of a database in this process. @throws TypeError when it is wanted as text and is none.
+ * Returns the value of `key` as text, or as a copy of the bytes: the original may be a buffered write, or belong to the
+ * cache of a database in this process.
+ * @throws TypeError when text is wanted and the value is not UTF-8.
  */
 export function readValue<A extends As>(value: Uint8Array, as: A, key: Uint8Array): Read<A> {
   return read(value, as, () => `the value of ${printKey(key)}`)
 }
 
-/** The same for a key: the next page of a scan begins after these bytes. @throws TypeError as `readValue`. */
+/** The same for a key. The scan itself still needs the original, because its next page begins after this key. */
 export function readKey<A extends As>(key: Uint8Array, as: A): Read<A> {
   return read(key, as, () => `the key ${printKey(key)}`)
 }

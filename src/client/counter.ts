@@ -1,14 +1,13 @@
 import { printKey } from '../errors/print-key.js'
 
-/** @throws TypeError */
 export function requireSafeInteger(by: number): void {
   if (!Number.isSafeInteger(by)) throw new TypeError('by must be a safe integer')
 }
 
 /**
- * Decimal text and a number together, as decimal text; absent counts as 0.
- * @param value of `key`.
- * @throws TypeError when the value is no integer, RangeError when the sum is no safe one.
+ * Adds `by` to a counter in decimal text. An absent counter is 0.
+ * @param value the value of `key`.
+ * @throws TypeError when the value is not an integer; RangeError when the sum is not a safe integer.
  */
 export function incremented(value: Uint8Array | undefined, by: number, key: Uint8Array): number {
   const text = value === undefined ? '0' : new TextDecoder().decode(value)

@@ -2,19 +2,21 @@ import type { Coordinator } from '../coordinator/coordinator.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Autocommit } from './autocommit.js'
 
-/** Runs a call. A database in this process waits for running calls before it closes. */
+/**
+ * Runs a call, and counts it as in flight until it settles: a database in this process waits for that before it closes.
+ */
 export type During = <T>(call: () => Promise<T>) => Promise<T>
 
-/** Where the data of a `Db` is: on a server, or in this process. */
+/** The implementation behind a `Db`: a connection to a server, or a database in this process. */
 export interface DbHome {
-  /** For messages: 'this connection'. */
+  /** Used in error messages, for example 'this connection'. */
   readonly name: string
   readonly autocommit: Autocommit
   readonly coordinator: Coordinator
-  /** Every call of a `Db`, its snapshots and its transactions runs in here. */
+  /** Every call of a `Db`, its snapshots and its transactions must run inside. */
   readonly during: During
-  /** For reads that begin no transaction: it sees all that is acknowledged. */
+  /** A timestamp for reads outside of transactions. It sees all acknowledged writes. */
   readTs(signal: AbortSignal | undefined): Timestamp | Promise<Timestamp>
-  /** `Db.close`: no call of the `Db` itself begins any more. */
+  /** Called by `Db.close`, after which the `Db` itself starts no further call. */
   close(): Promise<void>
 }

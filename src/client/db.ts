@@ -26,17 +26,16 @@ import { Snapshot, type Versioned } from './snapshot.js'
 import { OpenTxn, type Txn } from './txn.js'
 import { type OnceOptions, type VersionCondition, type Write, type WriteConditions, writeOf } from './write.js'
 
-/** What every call takes. */
 export interface WaitOptions {
-  /** How long to wait for the locks of other transactions. */
+  /** Longest wait for the locks of other transactions. */
   readonly lockWaitMs?: number | undefined
-  /** Ends the call: it rejects with the signal's reason. A write may have taken effect then. */
+  /** Ends the call, which rejects with the signal's reason. A write may still have taken effect. */
   readonly signal?: AbortSignal | undefined
 }
 
 export type ReadOptions<A extends As = As> = WaitOptions &
   ReadAt & {
-    /** How values are given back. Default `text`. */
+    /** The type in which values are returned. Default `text`. */
     readonly as?: A | undefined
   }
 
@@ -50,14 +49,16 @@ export interface Written {
 }
 
 export interface BeginOptions extends WaitOptions {
-  /** Default `optimistic`: conflicts show at commit. `pessimistic`: writes lock first, and wait for each other. */
+  /**
+   * `optimistic` (default): conflicts show at commit. `pessimistic`: each write first locks its key and waits for it.
+   */
   readonly mode?: 'optimistic' | 'pessimistic' | undefined
-  /** Default `snapshot`. `serializable`: what was read still holds at commit. */
+  /** Default `snapshot`. `serializable`: the commit fails if a key or range that was read has changed. */
   readonly isolation?: 'snapshot' | 'serializable' | undefined
 }
 
 export interface TransactionOptions extends BeginOptions {
-  /** How often to run the function again after a race that was lost. Default 10. */
+  /** Further runs of the function after lost races. Default 10. */
   readonly retries?: number | undefined
 }
 
@@ -87,7 +88,7 @@ const snapshotOptions = optionsOf<WaitOptions>('snapshot', WAIT_KINDS)
 const beginOptions = optionsOf<BeginOptions>('begin', BEGIN_KINDS)
 const transactionOptions = optionsOf<TransactionOptions>('transaction', { ...BEGIN_KINDS, retries: COUNT })
 
-/** A transactional key-value store: on a server (`connect`), or in this process (`open`). */
+/** A transactional key-value store, on a server (`connect`) or in this process (`open`). */
 export class Db {
   readonly #home: DbHome
   readonly #lockWaitMs: number
@@ -101,12 +102,12 @@ export class Db {
 
   // ---- One key
 
-  /** @returns undefined when there is no such key. */
+  /** @returns undefined when the key is absent. */
   async get<A extends As = 'text'>(key: Bytes, options: ReadOptions<A> = {}): Promise<Read<A> | undefined> {
     return (await this.getVersion(key, options))?.value
   }
 
-  /** Like `get`, with the version's `commitTs`: what `ifMatch` of a later write takes. */
+  /** Like `get`, with the `commitTs` of the version, which a later write can pass as `ifMatch`. */
   async getVersion<A extends As = 'text'>(key: Bytes, options: ReadOptions<A> = {}): Promise<Versioned<A> | undefined> {
     readOptions(options)
     const bytes = toKey(key)
@@ -114,13 +115,19 @@ export class Db {
     return found && { value: readValue(found.value, options.as ?? ('text' as A), bytes), commitTs: found.commitTs }
   }
 
-  /** Exactly once, however often it has to be sent. @throws KvError `precondition_failed` when a condition fails. */
+  /**
+   * Takes effect exactly once, even if the request has to be repeated.
+   * @throws KvError `precondition_failed` when a condition does not hold.
+   */
   async put(key: Bytes, value: Bytes, options: PutOptions = {}): Promise<Written> {
     putOptions(options)
     return this.#write(writeOf(toKey(key), toValue(value), options), options)
   }
 
-  /** Exactly once; an absent key may be deleted too. @throws KvError `precondition_failed` when the condition fails. */
+  /**
+   * Takes effect exactly once, even if the request has to be repeated. The key may be absent.
+   * @throws KvError `precondition_failed` when the condition does not hold.
+   */
   async delete(key: Bytes, options: DeleteOptions = {}): Promise<Written> {
     deleteOptions(options)
     return this.#write(writeOf(toKey(key), undefined, options), options)
@@ -128,7 +135,7 @@ export class Db {
 
   // ---- Many keys, of one snapshot
 
-  /** @returns the values in the order of the keys, undefined where there is none. */
+  /** @returns the values in the order of the keys, undefined for absent keys. */
   async batchGet<A extends As = 'text'>(
     keys: readonly Bytes[],
     options: ReadOptions<A> = {},
@@ -141,25 +148,25 @@ export class Db {
     })
   }
 
-  /** The pairs of a range in the order of their keys, fetched a page at a time, all of one snapshot. */
+  /** The pairs of a range in the order of their keys, all from one snapshot. They are fetched in pages. */
   async *scan<A extends As = 'text', K extends boolean = false>(
     options: ScanOptions<A, K> & WaitOptions & ReadAt = {},
   ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
-    keyRangeOf(scanOptions(options)) // What it refuses is refused before anything is sent.
+    keyRangeOf(scanOptions(options)) // Refuses wrong options before a timestamp is requested.
     yield* await this.#readAt(options, (ts, call) => {
       const reader = this.#home.coordinator.snapshot(ts, call)
       return primed(scanPages<A, K, Timestamp>(options, (page) => this.#home.during(() => reader.scan(page))))
     })
   }
 
-  /** How many keys are in a range. No pair is sent. */
+  /** The number of keys in a range. No pairs are sent. */
   async count(options: RangeOptions & WaitOptions & ReadAt = {}): Promise<number> {
     countOptions(options)
     const range = keyRangeOf(options)
     return this.#call(options, (call) => this.#home.autocommit.count(range, timestampOf(options), call))
   }
 
-  /** The database as of a timestamp or an instant; as of now when none is given. */
+  /** The database at a timestamp or an instant. Default: now. */
   async snapshot(at?: Timestamp | Date, options: WaitOptions = {}): Promise<Snapshot> {
     snapshotOptions(options)
     const asked = at instanceof Date ? timestampOf({ at }) : timestampOf({ ts: at })
@@ -176,9 +183,11 @@ export class Db {
   // ---- Transactions
 
   /**
-   * Runs a function in a transaction and commits it. A race that was lost runs the whole function again in a new
-   * transaction, so what it does outside may happen more than once. What it throws rolls back and is thrown on.
-   * @throws KvError: the last failure when the retries are used up; Undetermined: nobody knows whether it committed.
+   * Runs a function in a transaction and commits it. After a lost race the whole function runs again in a new
+   * transaction, so its side effects elsewhere may happen more than once. An error of the function rolls back and is
+   * thrown.
+   * @throws KvError the last failure, when the retries are used up; Undetermined when it is unknown whether the
+   *   transaction committed.
    */
   async transaction<T>(run: (txn: Txn) => T | Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const { retries = MAX_RETRIES_DEFAULT, signal } = transactionOptions(options)
@@ -186,7 +195,7 @@ export class Db {
     return this.#call(options, (call) => runTransaction(() => this.#begin(options, call), run, retries, signal))
   }
 
-  /** A transaction that the caller commits or rolls back. Nothing is retried. */
+  /** Begins a transaction that the caller must commit or roll back. It is not retried. */
   async begin(options: BeginOptions = {}): Promise<OpenTxn> {
     return this.#call(beginOptions(options), (call) => this.#begin(options, call))
   }
@@ -197,8 +206,8 @@ export class Db {
   }
 
   /**
-   * Waits for what goes on behind transactions that have committed. Calls after it throw. A database in this process waits
-   * for all calls that are in flight, rolls open transactions back, and is given back to other processes.
+   * Waits until the background work of committed transactions is done. Later calls throw. A database in this process
+   * also waits for all calls in flight, rolls back open transactions, and releases its directory for other processes.
    */
   async close(): Promise<void> {
     this.#isClosed = true
@@ -209,7 +218,7 @@ export class Db {
     return { commitTs: await this.#call(options, (call) => this.#home.autocommit.write(write, call)) }
   }
 
-  /** At the timestamp that is asked for, or at one of its own, which no collection makes too old. */
+  /** Reads at the given timestamp, or at a new one; if a collection makes the new one too old, reads again. */
   #readAt<T>(options: WaitOptions & ReadAt, read: (ts: Timestamp, call: CallOptions) => Promise<T>): Promise<T> {
     const asked = timestampOf(options)
     return this.#call(options, (call) => {

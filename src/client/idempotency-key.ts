@@ -1,10 +1,9 @@
-/** A key that nobody else will make. Not crypto.randomUUID: browsers lack that where a page came over plain HTTP. */
+/** 16 random bytes in hex. Not crypto.randomUUID, which browsers lack on pages that came over plain HTTP. */
 export function newIdempotencyKey(): string {
   const random = crypto.getRandomValues(new Uint8Array(16))
   return Array.from(random, (byte) => byte.toString(16).padStart(2, '0')).join('')
 }
 
-/** @throws TypeError unless it is what the server takes. */
 export function requireIdempotencyKey(key: string): void {
   if (/^[\x20-\x7e]{1,255}$/.test(key) && key === key.trim()) return
   throw new TypeError('idempotencyKey must be 1 to 255 printable ASCII characters, without spaces around them')

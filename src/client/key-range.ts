@@ -3,7 +3,9 @@ import { afterKey, afterPrefix } from '../bytes/key-range.js'
 import { type Bytes, toBytes } from './bytes.js'
 import { BYTES, type Kinds } from './options.js'
 
-/** All keys that begin with `prefix`, or those from `start` up to `end`, without it. An absent bound is open. */
+/**
+ * All keys that begin with `prefix`, or the keys from `start` up to but not including `end`. An absent bound is open.
+ */
 export type RangeOptions =
   | { readonly prefix?: Bytes | undefined; readonly start?: undefined; readonly end?: undefined }
   | { readonly prefix?: undefined; readonly start?: Bytes | undefined; readonly end?: Bytes | undefined }
@@ -18,13 +20,12 @@ export function keyRangeOf({ prefix, start, end }: RangeOptions): KeyRange {
   return { start: bytes, end: bytes && afterPrefix(bytes) }
 }
 
-/** An empty bound is an open one. */
+/** An empty bound is open. */
 function boundOf(bound: Bytes | undefined, name: string): Uint8Array | undefined {
   const bytes = bound === undefined ? undefined : toBytes(bound, name)
   return bytes?.length === 0 ? undefined : bytes
 }
 
-/** What of a range comes after `key`, in the order of the scan. */
 export function rangeAfter({ start, end }: KeyRange, key: Uint8Array, reverse: boolean): KeyRange {
   return reverse ? { start, end: key } : { start: afterKey(key), end }
 }

@@ -1,30 +1,30 @@
-/** The check of one option's value, when the program runs. */
+/** Checks the value of one option at run time. */
 export interface Kind<T> {
   readonly accepts: (value: unknown) => value is T
-  /** Completes "must be". */
+  /** Completes the sentence "... must be". */
   readonly expected: string
-  /** Something is written only if it holds. So undefined is a mistake and does not mean "not given". */
+  /** The option is a condition of a write. An undefined value is a mistake, and does not mean "no condition". */
   readonly isCondition?: boolean
 }
 
 declare const absent: unique symbol
 
 /**
- * The type of a property that can only be left out. With `never` the compiler would take `number | undefined` for a union
- * that has a number in one member and nothing in the other, unless a program sets `exactOptionalPropertyTypes`.
+ * The type of a property that must be left out. With `never` instead, and without `exactOptionalPropertyTypes`, the
+ * compiler would accept `number | undefined` for a union that has the property as a number in one member only.
  */
 export type Absent = { readonly [absent]: never }
 
 type Names<T> = T extends unknown ? keyof T : never
 type ValueOf<T, Name extends PropertyKey> = T extends unknown ? (Name extends keyof T ? T[Name] : never) : never
 
-/** A kind for every option of `T`: one that is missing, or of another type, does not compile. */
+/** A kind for every option of `T`. An option without a kind, or with a kind of another type, does not compile. */
 export type Kinds<T> = { readonly [Name in Names<T>]-?: Kind<Exclude<NonNullable<ValueOf<T, Name>>, Absent>> }
 
 /**
- * The check that every function with options makes before it does anything: JavaScript has no compiler that would find
- * a misspelt name, and ignoring a condition or an isolation level loses data.
- * @param call the function, for messages. They do not contain values: a token is one.
+ * Makes the check that a function runs on its options before anything else. JavaScript has no compiler that finds a
+ * misspelt name, and ignoring a condition or an isolation level would lose data.
+ * @param call the name of the function, for messages. These never contain values, because a token is one.
  */
 export function optionsOf<T extends object>(call: string, kinds: Kinds<T>): <Given extends T>(given: Given) => Given {
   const known = new Map<string, Kind<unknown>>(Object.entries(kinds))
@@ -32,7 +32,7 @@ export function optionsOf<T extends object>(call: string, kinds: Kinds<T>): <Giv
     if (typeof given !== 'object' || given === null || Array.isArray(given))
       throw new TypeError(`the options of ${call} must be an object`)
     for (const name in given) {
-      // Inherited ones too, since reading them finds those.
+      // Includes inherited properties, because reading an option finds them too.
       const kind = known.get(name)
       if (kind === undefined)
         throw new TypeError(`${call} has no option "${name}": its options are ${[...known.keys()].join(', ')}`)
@@ -44,7 +44,10 @@ export function optionsOf<T extends object>(call: string, kinds: Kinds<T>): <Giv
   }
 }
 
-/** For functions without options whose namesakes have some: what they would mean must not be dropped. @throws TypeError */
+/**
+ * For functions without options that have the same name as one with options. Options must not be ignored silently.
+ * @throws TypeError
+ */
 export function requireNoOptions(call: string, given: readonly unknown[]): void {
   if (given.length > 0) throw new TypeError(`${call} has no options`)
 }
@@ -68,7 +71,7 @@ export const COUNT = kind<number>(
   'a whole number from 0, or Infinity',
   (value) => isWhole(value) || value === Number.POSITIVE_INFINITY,
 )
-/** Of the client's own clock, so it needs no end. */
+/** For times that the client itself measures. Unlike `WAIT_MS` it allows fractions and Infinity. */
 export const TIME_MS = kind<number>(
   'a number of milliseconds from 0',
   (value) => typeof value === 'number' && value >= 0,
@@ -79,7 +82,7 @@ export const TIMESTAMP = kind<number>(
 )
 export const DATE = kind<Date>('a Date', (value) => value instanceof Date)
 export const SIGNAL = kind<AbortSignal>(
-  'an AbortSignal', // Any that works as one: there are polyfills.
+  'an AbortSignal', // Polyfills are accepted, so `instanceof` would be too strict.
   (value) => typeof value === 'object' && value !== null && 'aborted' in value && 'addEventListener' in value,
 )
 

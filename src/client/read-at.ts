@@ -1,14 +1,14 @@
 import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { DATE, type Kinds, TIMESTAMP } from './options.js'
 
-/** When to read: a timestamp, or an instant of the clock; now when neither is given. */
+/** The snapshot to read: at a timestamp, or at an instant of the clock. Default: now. */
 export type ReadAt =
   | { readonly ts?: Timestamp | undefined; readonly at?: undefined }
   | { readonly ts?: undefined; readonly at?: Date | undefined }
 
 export const READ_AT_KINDS: Kinds<ReadAt> = { ts: TIMESTAMP, at: DATE }
 
-/** @returns undefined for now. An instant means all that was committed up to and in its millisecond. */
+/** @returns undefined for now. An instant includes everything that was committed in its millisecond. */
 export function timestampOf({ ts, at }: ReadAt): Timestamp | undefined {
   if (ts !== undefined && at !== undefined) throw new TypeError('give ts or at, not both')
   const asked = at === undefined ? ts : timestampFromMs(at.getTime()) + LOGICAL_PER_MS - 1

@@ -3,10 +3,9 @@ import { isRetryable } from '../errors/kv-error.js'
 import type { OpenTxn, Txn } from './txn.js'
 
 /**
- * Runs `body` in a transaction and commits it; after a race that was lost, again in a new one, with back-off. Nothing of
- * a lost try is kept: `body` reads and writes anew.
- * @param retries tries after the first.
- * @throws what `body` throws; what the last try failed with; Undetermined, without another try.
+ * Runs `body` in a transaction and commits it. After a lost race runs `body` again in a new transaction, with back-off.
+ * @param retries further tries after the first one.
+ * @throws the error of `body`; the error of the last try; Undetermined, without another try.
  */
 export async function runTransaction<T>(
   begin: () => Promise<OpenTxn>,

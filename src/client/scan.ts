@@ -8,13 +8,13 @@ import { keyRangeOf, RANGE_KINDS, type RangeOptions, rangeAfter } from './key-ra
 import { BOOLEAN, COUNT, type Kinds } from './options.js'
 
 export type ScanOptions<A extends As = As, K extends boolean = boolean> = RangeOptions & {
-  /** How keys and values are given back. Default `text`. */
+  /** The type in which keys and values are returned. Default `text`. */
   readonly as?: A | undefined
-  /** Pairs at most. Default: all. */
+  /** Maximum number of pairs. Default: all. */
   readonly limit?: number | undefined
-  /** From the end of the range to its start. */
+  /** Scans from the end of the range to its start. */
   readonly reverse?: boolean | undefined
-  /** Leaves the values out, and does not send them. */
+  /** Returns pairs without values, which are not sent either. */
   readonly keysOnly?: K | undefined
 }
 
@@ -26,7 +26,7 @@ export const SCAN_KINDS: Kinds<ScanOptions> = {
   keysOnly: BOOLEAN,
 }
 
-/** @typeParam Ts a transaction's own writes have no `commitTs` yet. */
+/** @typeParam Ts includes undefined in a transaction, whose own writes have no `commitTs` yet. */
 export type ScanPair<A extends As, K extends boolean, Ts = Timestamp> = K extends true
   ? { readonly key: Read<A>; readonly commitTs: Ts }
   : { readonly key: Read<A>; readonly value: Read<A>; readonly commitTs: Ts }
@@ -39,11 +39,11 @@ export interface PageRequest extends KeyRange {
 
 const PAGE_FIRST = 32
 const PAGE_MAX = 1024
-/** A page of keys and values of this many bytes is long enough. */
+/** Pages stop growing at this many bytes of keys and values, and shrink above it. */
 const PAGE_BYTES_GOAL = 1024 * 1024
 
 /**
- * The pairs of a range, read a page at a time as they are asked for.
+ * The pairs of a range. A page is read when the caller has used up the one before.
  * @param readPage must read the same snapshot each time.
  */
 export async function* scanPages<A extends As, K extends boolean, Ts extends Timestamp | undefined>(

@@ -8,15 +8,14 @@ import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { optionsOf, SIGNAL } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 
-/** A value and the version that it is. */
 export interface Versioned<A extends As> {
   readonly value: Read<A>
-  /** What `ifMatch` of a write takes. */
+  /** A write can pass it as `ifMatch`. */
   readonly commitTs: Timestamp
 }
 
 export interface SnapshotReadOptions<A extends As = As> {
-  /** How values are given back. Default `text`. */
+  /** The type in which values are returned. Default `text`. */
   readonly as?: A | undefined
   readonly signal?: AbortSignal | undefined
 }
@@ -29,7 +28,7 @@ const readOptions = optionsOf<SnapshotReadOptions>('a read of a snapshot', { as:
 const scanOptions = optionsOf<ScanOptions & SignalOption>('scan', { ...SCAN_KINDS, signal: SIGNAL })
 const countOptions = optionsOf<RangeOptions & SignalOption>('count', { ...RANGE_KINDS, signal: SIGNAL })
 
-/** The whole database as of one timestamp. Whatever is committed later, its answers stay the same. */
+/** The whole database at one timestamp. Later commits do not change its answers. */
 export class Snapshot {
   readonly #readerOf: (signal: AbortSignal | undefined) => SnapshotReader
   readonly #count: (range: KeyRange, signal: AbortSignal | undefined) => Promise<number>
@@ -47,12 +46,12 @@ export class Snapshot {
     this.#during = during
   }
 
-  /** @returns undefined when there was no such key. */
+  /** @returns undefined when the key was absent. */
   async get<A extends As = 'text'>(key: Bytes, options: SnapshotReadOptions<A> = {}): Promise<Read<A> | undefined> {
     return (await this.getVersion(key, options))?.value
   }
 
-  /** Like `get`, with the version's `commitTs`. */
+  /** Like `get`, with the `commitTs` of the version. */
   async getVersion<A extends As = 'text'>(
     key: Bytes,
     options: SnapshotReadOptions<A> = {},
@@ -63,7 +62,7 @@ export class Snapshot {
     return found && { value: readValue(found.value, as, bytes), commitTs: found.commitTs }
   }
 
-  /** @returns the values in the order of the keys, undefined where there is none. */
+  /** @returns the values in the order of the keys, undefined for absent keys. */
   async batchGet<A extends As = 'text'>(
     keys: readonly Bytes[],
     options: SnapshotReadOptions<A> = {},
@@ -73,7 +72,7 @@ export class Snapshot {
     return batchGetValues(toKeys(keys), as, (some) => this.#during(() => reader.batchGet(some)))
   }
 
-  /** The pairs of a range in the order of their keys, fetched a page at a time. */
+  /** The pairs of a range in the order of their keys. They are fetched in pages. */
   async *scan<A extends As = 'text', K extends boolean = false>(
     options: ScanOptions<A, K> & SignalOption = {},
   ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
@@ -81,7 +80,7 @@ export class Snapshot {
     yield* scanPages<A, K, Timestamp>(options, (page) => this.#during(() => reader.scan(page)))
   }
 
-  /** How many keys are in a range. No pair is sent. */
+  /** The number of keys in a range. No pairs are sent. */
   async count(options: RangeOptions & SignalOption = {}): Promise<number> {
     const range = keyRangeOf(countOptions(options))
     return this.#during(() => this.#count(range, options.signal))

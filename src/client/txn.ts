@@ -8,7 +8,7 @@ import { optionsOf, requireNoOptions } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 
 export interface TxnReadOptions<A extends As = As> {
-  /** How values are given back. Default `text`. */
+  /** The type in which values are returned. Default `text`. */
   readonly as?: A | undefined
 }
 
@@ -16,15 +16,15 @@ const readOptions = optionsOf<TxnReadOptions>('a read of a transaction', { as: A
 const scanOptions = optionsOf<ScanOptions>('scan of a transaction', SCAN_KINDS)
 
 /**
- * A transaction, as the function given to `db.transaction` gets it: reads see the snapshot at `startTs` and the
- * transaction's own writes; writes are kept until it commits. Used after its end, it throws.
+ * The transaction that `db.transaction` passes to its function. Reads see the snapshot at `startTs` and the
+ * transaction's own writes. Writes take effect at the commit. Calls after the end throw.
  */
 export class Txn {
   /** @internal */
   protected readonly transaction: Transaction
   /** @internal */
   protected readonly during: During
-  /** Calls that have not come to an end. */
+  /** Number of calls that have not settled. */
   #pending = 0
 
   /** @internal */
@@ -37,12 +37,12 @@ export class Txn {
     return this.transaction.startTs
   }
 
-  /** undefined until it is committed. */
+  /** undefined until the transaction is committed. */
   get commitTs(): Timestamp | undefined {
     return this.transaction.commitTs
   }
 
-  /** @returns undefined when there is no such key. */
+  /** @returns undefined when the key is absent. */
   get<A extends As = 'text'>(key: Bytes, options: TxnReadOptions<A> = {}): Promise<Read<A> | undefined> {
     return this.#run(async () => {
       const { as = 'text' as A } = readOptions(options)
@@ -53,9 +53,9 @@ export class Txn {
   }
 
   /**
-   * Reads a key that writes are going to depend on. Pessimistic: locks it, waits for whoever holds it, and reads the
-   * latest version, which may be newer than the snapshot. Optimistic: a version newer than the snapshot is a conflict at
-   * commit.
+   * Reads a key on which writes of this transaction will depend. Pessimistic: locks the key, waiting for other
+   * transactions, and reads the latest version, which may be newer than the snapshot. Optimistic: reads the snapshot; a
+   * newer version is a conflict at commit.
    */
   getForUpdate<A extends As = 'text'>(key: Bytes, options: TxnReadOptions<A> = {}): Promise<Read<A> | undefined> {
     return this.#run(async () => {
@@ -66,7 +66,7 @@ export class Txn {
     })
   }
 
-  /** @returns the values in the order of the keys, undefined where there is none. */
+  /** @returns the values in the order of the keys, undefined for absent keys. */
   batchGet<A extends As = 'text'>(
     keys: readonly Bytes[],
     options: TxnReadOptions<A> = {},
@@ -77,7 +77,7 @@ export class Txn {
     })
   }
 
-  /** The pairs of a range in the order of their keys; `commitTs` is undefined for the transaction's own writes. */
+  /** The pairs of a range in the order of their keys. `commitTs` is undefined for the transaction's own writes. */
   async *scan<A extends As = 'text', K extends boolean = false>(
     options: ScanOptions<A, K> = {},
   ): AsyncGenerator<ScanPair<A, K, Timestamp | undefined>, void, undefined> {
@@ -93,7 +93,7 @@ export class Txn {
     })
   }
 
-  /** An absent key may be deleted too. */
+  /** The key may be absent. */
   delete(key: Bytes, ...none: []): Promise<void> {
     return this.#run(async () => {
       requireNoOptions('delete of a transaction', none)
@@ -101,7 +101,7 @@ export class Txn {
     })
   }
 
-  /** Writes a key that must not exist. @throws KvError `already_exists`, here or at commit. */
+  /** Writes a key that must be absent. @throws KvError `already_exists`, here or at commit. */
   insert(key: Bytes, value: Bytes, ...none: []): Promise<void> {
     return this.#run(async () => {
       requireNoOptions('insert', none)
@@ -110,9 +110,9 @@ export class Txn {
   }
 
   /**
-   * Adds to a counter: decimal text, 0 when absent.
-   * @returns what it comes to.
-   * @throws TypeError when the value is no integer, RangeError when the sum is no safe one.
+   * Adds to a counter, which is decimal text. An absent counter is 0.
+   * @returns the sum.
+   * @throws TypeError when the value is not an integer; RangeError when the sum is not a safe integer.
    */
   increment(key: Bytes, by = 1, ...none: []): Promise<number> {
     return this.#run(async () => {
@@ -125,7 +125,7 @@ export class Txn {
     })
   }
 
-  /** @internal A call that nobody awaited may write after the commit, or not at all. */
+  /** @internal A call that is not awaited could write after the commit, or not at all. */
   protected requireAwaited(): void {
     if (this.#pending > 0)
       throw new TypeError('a call of the transaction is not finished: await each before the commit')
@@ -141,18 +141,19 @@ export class Txn {
   }
 }
 
-/** A transaction that the caller ends. An end is due: until then its locks stand, and the server keeps its versions. */
+/** A transaction that the caller must end. Until then it keeps its locks, and the versions that it can read. */
 export class OpenTxn extends Txn {
   /**
-   * @returns the commit timestamp; `startTs` when nothing was written. Again after success: the same.
-   * @throws KvError when it did not commit and never will; Undetermined when nobody knows, then it may be called again.
+   * @returns the commit timestamp, or `startTs` when nothing was written. A second call after success returns the same.
+   * @throws KvError when the transaction did not commit and never will; Undetermined when the outcome is unknown, in
+   *   which case a further call may find it out.
    */
   async commit(): Promise<Timestamp> {
     this.requireAwaited()
     return this.during(() => this.transaction.commit())
   }
 
-  /** Gives up the writes and the locks. Does nothing after the end. */
+  /** Drops the writes and releases the locks. Does nothing after the end. */
   async rollback(): Promise<void> {
     if (this.transaction.state === 'open') await this.during(() => this.transaction.rollback())
   }

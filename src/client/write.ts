@@ -3,38 +3,37 @@ import { requireIdempotencyKey } from './idempotency-key.js'
 import type { Absent } from './options.js'
 
 /**
- * What must hold for a write. A condition that is undefined would be none at all, so it is not taken: the version of an
- * absent key is undefined, and `ifAbsent` asks for that.
+ * Conditions of a write. An undefined `ifMatch` is refused, because it would silently mean "no condition": the version
+ * of an absent key is undefined, and its condition is `ifAbsent`.
  */
 export type WriteConditions = VersionCondition | (AbsenceCondition & { readonly ifMatch?: Absent })
 
 export type VersionCondition = {
-  /** Only over this version. */
+  /** Writes only if this is the present version of the key. */
   readonly ifMatch: Timestamp
   readonly ifAbsent?: false
 }
 
 type AbsenceCondition = {
-  /** Only where there is no such key. */
+  /** Writes only if the key is absent. */
   readonly ifAbsent?: boolean
 }
 
 export interface OnceOptions {
-  /** Of the caller's own, for a write that is one and the same in several calls. */
+  /** Calls with the same key are one write. Default: a new key per call. */
   readonly idempotencyKey?: string | undefined
 }
 
-/** A write of one key, with at most one condition. */
 export interface Write {
   readonly key: Uint8Array
-  /** undefined: the key is deleted. */
+  /** undefined deletes the key. */
   readonly value: Uint8Array | undefined
   readonly ifMatch: Timestamp | undefined
   readonly ifAbsent: boolean
   readonly idempotencyKey: string | undefined
 }
 
-/** @throws TypeError for both conditions, and for an idempotency key that the server does not take. */
+/** @throws TypeError for both conditions together, and for an idempotency key that the server would refuse. */
 export function writeOf(
   key: Uint8Array,
   value: Uint8Array | undefined,

@@ -7,18 +7,18 @@ import { HttpAutocommit } from './http-autocommit.js'
 import { HttpTransport, TRANSPORT_KINDS, type TransportOptions } from './http-transport.js'
 
 export interface ConnectOptions extends TransportOptions {
-  /** How long calls wait for the locks of other transactions, unless they say otherwise. Default 3000. */
+  /** Longest wait of a call for the locks of other transactions, unless the call sets its own. Default 3000. */
   readonly lockWaitMs?: number | undefined
 }
 
 const connectOptions = optionsOf<ConnectOptions>('connect', { ...TRANSPORT_KINDS, lockWaitMs: WAIT_MS })
 
-/** A round trip costs more than this many bytes: up to here a transaction commits in one. */
+/** A transaction up to this size commits in one request, because another round trip would cost more than the bytes. */
 const BATCH_BYTES = 1024 * 1024
 
 /**
- * A connection to the server at `url`, such as `http://127.0.0.1:7400`. Nothing is sent before the first call.
- * @throws TypeError when it is no URL of http or https.
+ * Connects to the server at `url`, such as `http://127.0.0.1:7400`. The first call sends the first request.
+ * @throws TypeError when `url` is not an http or https URL, and for an unknown option or a wrong value.
  */
 export function connect(url: string, options: ConnectOptions = {}): Db {
   connectOptions(options)
@@ -36,10 +36,9 @@ function parseUrl(url: string): URL {
   }
 }
 
-/** The server that `transport` sends to. */
 function homeAt(transport: HttpTransport): DbHome {
   const api = new HttpApi(transport)
-  // The transport repeats what was lost.
+  // `triesMax: 1`, because the transport itself repeats a request whose answer is lost.
   const coordinator = new Coordinator(api, { ...COMMIT_OPTIONS_DEFAULT, batchBytes: BATCH_BYTES, triesMax: 1 })
   return {
     name: 'this connection',

@@ -1,8 +1,8 @@
-/** No answer that can be used came back, after every repetition that the caller's deadline allowed. */
+/** The server sent no usable answer within the time for retries. */
 export class ConnectionError extends Error {
   override readonly name = 'ConnectionError'
   readonly code = 'connection_failed'
-  /** False only when no request can have reached the server: nothing was changed. */
+  /** False only when no request can have reached the server, so that nothing has changed. */
   readonly mayHaveTakenEffect: boolean
 
   constructor(message: string, options: ErrorOptions & { readonly mayHaveTakenEffect: boolean }) {

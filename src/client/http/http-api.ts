@@ -36,7 +36,7 @@ import { decodeMessage, encodeMessage, MSGPACK } from './http-message.js'
 import type { HttpTransport } from './http-transport.js'
 import { ServerError } from './server-error.js'
 
-/** The Percolator calls over HTTP: `POST /v1/percolator/{call}`, repeated where an answer was lost. */
+/** The Percolator calls over HTTP: `POST /v1/percolator/{call}`. */
 export class HttpApi implements PercolatorApi {
   readonly #transport: HttpTransport
   readonly #signal: AbortSignal | undefined
@@ -47,8 +47,8 @@ export class HttpApi implements PercolatorApi {
   }
 
   /**
-   * The same calls, cut off when the signal is aborted, whose reason they then reject with. Calls that end a transaction
-   * one way or the other go on all the same: an abort must not leave it open whether it committed.
+   * The same calls, interrupted when the signal is aborted: they reject with its reason. Calls that can end a
+   * transaction are not interrupted, because an abort must not leave its outcome unknown.
    */
   withSignal(signal: AbortSignal | undefined): HttpApi {
     return signal === this.#signal ? this : new HttpApi(this.#transport, signal)
@@ -117,7 +117,7 @@ export class HttpApi implements PercolatorApi {
   }
 
   resolveLock({ txns, keys }: ResolveLockRequest): Promise<ResolveLockAnswer> {
-    // The wire has `keys` beside a single transaction only.
+    // The HTTP call accepts `keys` only together with a single transaction.
     return this.#tell('resolve_lock', keys === undefined ? { txns } : { ...txns[0], keys })
   }
 
@@ -137,12 +137,12 @@ export class HttpApi implements PercolatorApi {
     await this.#tell('delete_range', request)
   }
 
-  /** A call that an abort cuts off. */
+  /** A call that an abort interrupts. */
   #ask<T>(call: string, message: object): Promise<T> {
     return this.#call(call, message, this.#signal)
   }
 
-  /** A call that goes on whatever happens. */
+  /** A call that an abort does not interrupt. */
   #tell<T>(call: string, message: object): Promise<T> {
     return this.#call(call, message, undefined)
   }
@@ -160,7 +160,7 @@ export class HttpApi implements PercolatorApi {
   }
 }
 
-/** The body of a success. @throws ServerError when it is not one of PerKV. */
+/** Decodes the body of a success. @throws ServerError when it is not an answer of PerKV. */
 export function messageOf<T>(body: Uint8Array, contentType: string | null): T {
   try {
     const message = decodeMessage(body, contentType)

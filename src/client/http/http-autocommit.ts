@@ -11,10 +11,9 @@ import type { HttpTransport } from './http-transport.js'
 import { keyPath, percentEncode } from './key-path.js'
 import { ServerError } from './server-error.js'
 
-/** A count reads every key of its range, and only the server knows how many these are. */
+/** Long, because a count reads every key of its range, and the client does not know their number. */
 const COUNT_MS_MAX = 10 * 60 * 1000
 
-/** Coordinated by the server: `/v1/kv`. */
 export class HttpAutocommit implements Autocommit {
   readonly #transport: HttpTransport
 
@@ -31,7 +30,7 @@ export class HttpAutocommit implements Autocommit {
       const { headers, body } = await this.#transport.send({ method: 'GET', path: path + query, waitMs, signal })
       return { value: body, commitTs: versionOf(headers.get('etag')) }
     } catch (error) {
-      // Without a key it speaks of the path: that is no PerKV.
+      // Without a key it means that the path does not exist, so the server is not PerKV.
       if (isKvError(error, 'not_found') && error.fields.key !== undefined) return undefined
       throw error
     }
@@ -44,7 +43,7 @@ export class HttpAutocommit implements Autocommit {
     return pair?.value === undefined ? undefined : { value: pair.value, commitTs: pair.commitTs }
   }
 
-  /** Under an Idempotency-Key: however often it is sent, it takes effect once. */
+  /** Sends an Idempotency-Key, so that repeated requests take effect once. */
   async write(write: Write, options: CallOptions): Promise<Timestamp> {
     const { key, value, ifMatch, ifAbsent, idempotencyKey = newIdempotencyKey() } = write
     const once = { 'idempotency-key': idempotencyKey }
@@ -105,7 +104,6 @@ export class HttpAutocommit implements Autocommit {
   }
 }
 
-/** The commit_ts in an ETag. */
 function versionOf(etag: string | null): Timestamp {
   const [, digits] = /^"(\d+)"$/.exec(etag ?? '') ?? []
   if (digits !== undefined) return Number(digits)

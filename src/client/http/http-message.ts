@@ -1,17 +1,17 @@
 import { Packr } from 'msgpackr'
 import { camelCase, snakeCase } from '../../bytes/field-names.js'
 
-/** Both ways MessagePack: bytes travel as they are, and a uint 64 of the server is a number again. */
+/** MessagePack keeps bytes as they are. `int64AsType` turns the server's uint 64 into numbers. */
 const packr = new Packr({ useRecords: false, moreTypes: false, int64AsType: 'number', copyBuffers: true })
 
 export const MSGPACK = 'application/msgpack'
 
-/** camelCase names become snake_case; fields that are undefined are left out. */
+/** Turns camelCase names into snake_case, and leaves out undefined fields. */
 export function encodeMessage(message: object): Uint8Array {
   return packr.pack(renamed(message, snakeCase))
 }
 
-/** @param contentType JSON where it says so; anything else is taken as MessagePack. @throws when it is neither. */
+/** @param contentType anything but a JSON type is decoded as MessagePack. @throws if the bytes cannot be decoded. */
 export function decodeMessage(bytes: Uint8Array, contentType: string | null): unknown {
   const isJson = contentType !== null && /^application\/(.*\+)?json\b/i.test(contentType)
   const message: unknown = isJson ? JSON.parse(new TextDecoder().decode(bytes)) : packr.unpack(bytes)

@@ -7,11 +7,10 @@ interface Problem {
   readonly code: string
   readonly detail: string | undefined
   readonly errors: readonly Problem[] | undefined
-  /** The code's own. */
+  /** The fields that belong to the code. */
   readonly fields: Readonly<Record<string, unknown>>
 }
 
-/** The error that an answer without success stands for. */
 export function errorOf(status: number, contentType: string | null, body: Uint8Array): KvError | ServerError {
   const problem = problemOf(body, contentType)
   if (problem !== undefined) return toError(problem, status)
@@ -50,6 +49,6 @@ function toError(problem: Problem, status: number): KvError | ServerError {
   const { code, detail = code, errors, fields } = problem
   if (!isErrorCode(code)) return new ServerError(code, detail, status, fields)
   const entries = errors?.map((entry) => toError(entry, status)).filter((entry) => entry instanceof KvError)
-  // The contract says which fields go with which code.
+  // The server guarantees the fields of each code (`ERRORS`).
   return new KvError(code, detail, fields as unknown as ErrorFields[ErrorCode], entries && { errors: entries })
 }

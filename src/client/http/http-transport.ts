@@ -7,21 +7,20 @@ import { MSGPACK } from './http-message.js'
 import { errorOf } from './http-problem.js'
 import { retryAfterMs } from './retry-after.js'
 
-/** The part of `fetch` that the client needs. */
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>
 
 export interface TransportOptions {
-  /** Sends the requests; the global `fetch` when absent. */
+  /** Sends the requests. Default: the global `fetch`. */
   readonly fetch?: Fetch | undefined
-  /** What the server asks for as `Authorization: Bearer`; a function is asked before every request, for tokens that change. */
+  /** Sent as `Authorization: Bearer`. A function is called before every request, for tokens that change. */
   readonly token?: Token | undefined
-  /** Go with every request. */
+  /** Sent with every request. */
   readonly headers?: Readonly<Record<string, string>> | undefined
-  /** How long one request may take, from sending it to the last byte of its answer. Default 10 000. */
+  /** Longest time of one request, from sending it to the last byte of its answer. Default 10 000. */
   readonly requestTimeoutMs?: number | undefined
-  /** How long a server is waited for that has never answered. Default 3000. */
+  /** Longest wait for a server that has never answered. Default 3000. */
   readonly connectTimeoutMs?: number | undefined
-  /** How long a request is repeated that got no answer, or that the server could not serve just then. Default 10 000. */
+  /** Time for which a request is repeated that got no answer, or a temporary error of the server. Default 10 000. */
   readonly retryMs?: number | undefined
 }
 
@@ -42,14 +41,14 @@ export const TRANSPORT_KINDS: Kinds<TransportOptions> = {
   retryMs: TIME_MS,
 }
 
-/** A request that does no harm when it is repeated, whether the first arrived or not. */
+/** Must be safe to repeat, whether or not the first request arrived. */
 export interface HttpRequest {
   readonly method: 'GET' | 'PUT' | 'POST' | 'DELETE'
   /** Begins with a slash. */
   readonly path: string
   readonly headers?: Readonly<Record<string, string>> | undefined
   readonly body?: Uint8Array | undefined
-  /** What the server may wait for other transactions, on top of the time that a request may take. */
+  /** Time that the server may spend waiting for other transactions, in addition to `requestTimeoutMs`. */
   readonly waitMs?: number | undefined
   readonly signal?: AbortSignal | undefined
 }
@@ -65,10 +64,10 @@ const RETRY_MS_DEFAULT = 10_000
 const PAUSE_MS_FIRST = 25
 const PAUSE_MS_MAX = 1000
 
-/** A gateway with no server behind it, a server that can't just now, a deadline that passed. */
+/** A gateway without a server behind it, a server that is not available at present, a timeout. */
 const RETRIED_STATUSES: ReadonlySet<number> = new Set([502, 503, 504])
 
-/** The system did not even connect. Node tells; a browser keeps it to itself. */
+/** Error codes of Node that mean that no connection was made. Browsers do not report them. */
 const NEVER_SENT: ReadonlySet<unknown> = new Set([
   'ECONNREFUSED',
   'ENOTFOUND',
@@ -86,7 +85,7 @@ type Attempt =
   | { readonly answer: HttpAnswer }
   | { readonly error: Error; readonly isFinal: boolean; readonly retryAfter: string | null }
 
-/** Sends requests to one server, each until it is answered or the time for repeating it is over. */
+/** Sends requests to one server. Repeats each until it is answered or the time for retries is over. */
 export class HttpTransport {
   readonly #url: string
   readonly #fetch: Fetch
@@ -95,10 +94,10 @@ export class HttpTransport {
   readonly #requestTimeoutMs: number
   readonly #connectTimeoutMs: number
   readonly #retryMs: number
-  /** Somebody has answered, whatever it was. */
+  /** The server has sent an answer of any kind. */
   #wasReached = false
 
-  /** @param url without a slash at its end. @throws TypeError for headers and tokens that are none. */
+  /** @param url without a slash at its end. @throws TypeError for invalid headers or an invalid token. */
   constructor(url: string, options: TransportOptions = {}) {
     this.#url = url
     // Browsers refuse to call fetch as a method of another object.
@@ -111,9 +110,9 @@ export class HttpTransport {
   }
 
   /**
-   * @returns the answer, if it is a success.
-   * @throws KvError, ServerError: what the server answered; ConnectionError: nothing of use was answered in time, or
-   *   the last try was turned away while an earlier one may have got through; the signal's reason.
+   * @returns the answer to a successful request.
+   * @throws KvError or ServerError, as the server answered; ConnectionError when no usable answer came in time, or when
+   *   the last try was refused but an earlier one may have taken effect; the signal's reason.
    */
   async send(request: HttpRequest): Promise<HttpAnswer> {
     const startedAt = performance.now()
@@ -137,7 +136,7 @@ export class HttpTransport {
     }
   }
 
-  /** @throws what the caller's function throws; a TypeError for what it gives that is no token. */
+  /** @throws the error of the caller's function; TypeError when the function returns an invalid token. */
   async #authorization(): Promise<Authorization> {
     if (this.#token === undefined) return {}
     const token = typeof this.#token === 'string' ? this.#token : requireToken(await this.#token())
@@ -165,15 +164,15 @@ export class HttpTransport {
     return { error, isFinal: !RETRIED_STATUSES.has(status), retryAfter: headers.get('retry-after') }
   }
 
-  /** One request and the whole answer. */
+  /** Sends one request and reads the whole answer. */
   async #exchange(
     request: HttpRequest,
     authorization: Authorization,
     startedAt: number,
   ): Promise<[response: Response, body: Uint8Array]> {
     const { method, path, headers, body, waitMs = 0, signal } = request
-    signal?.throwIfAborted() // Meanwhile: it says so once.
-    // Not AbortSignal.any: what that makes lives as long as the caller's signal in Node 20.
+    signal?.throwIfAborted() // The abort event may have fired already, and it fires only once.
+    // Not AbortSignal.any: in Node 20 its result stays in memory as long as the caller's signal.
     const controller = new AbortController()
     const abort = (): void => controller.abort(signal?.reason)
     signal?.addEventListener('abort', abort, { once: true })
@@ -185,7 +184,7 @@ export class HttpTransport {
         method,
         headers: { ...this.#headers, ...authorization, accept: MSGPACK, ...headers },
         signal: controller.signal,
-        cache: 'no-store', // Browsers would keep what was read.
+        cache: 'no-store', // Browsers would cache reads.
         redirect: 'manual' as const,
         ...(body === undefined ? {} : { body: body as Uint8Array<ArrayBuffer> }),
       }
@@ -200,15 +199,15 @@ export class HttpTransport {
   }
 
   /**
-   * fetch does not tell a server that is slow from one that takes no connection. So beside a request that stays without
-   * an answer another one asks whether anybody is there, and when it is not answered in time, both end.
-   * @returns ends the watch.
+   * fetch does not distinguish a slow server from one that accepts no connection. So while a request has no answer, a
+   * second request asks for `/healthz`. If that one is not answered in time either, both are ended.
+   * @returns the function that ends the watch.
    */
   #watchConnecting(request: AbortController, startedAt: number): () => void {
     const leftMs = Math.max(0, startedAt + this.#connectTimeoutMs - performance.now())
     const probe = new AbortController()
     const ask = async (): Promise<void> => {
-      // A timer after a timer: what arrived while the program was busy is read in between.
+      // A second timer instead of one long timer: answers that arrived while the program was busy are read in between.
       timer = setTimeout(
         () => request.abort(new Error(`no connection within ${this.#connectTimeoutMs} ms`)),
         Math.min(leftMs / 2, TIMER_MS_MAX),
@@ -219,7 +218,7 @@ export class HttpTransport {
         this.#wasReached = true
         clearTimeout(timer)
         await response.arrayBuffer()
-      } catch {} // The request itself says why.
+      } catch {} // The request itself reports the reason.
     }
     let timer = setTimeout(() => void ask(), Math.min(leftMs / 2, TIMER_MS_MAX))
     return () => {
@@ -241,15 +240,15 @@ export class HttpTransport {
   }
 }
 
-/** Here, because fetch would say the token in its message. */
+/** Checked here, because the error message of fetch would contain the token. */
 function requireToken(token: string): string {
   if (typeof token === 'string' && /^[\x21-\x7e]+$/.test(token)) return token
   throw new TypeError('the token is not one or more visible ASCII characters')
 }
 
 /**
- * The error of a repetition that was refused, corrected: the request before it, whose answer was lost, may still be on its
- * way, and arrive when nothing refuses it any more.
+ * Corrects the error of a repetition that was refused: the earlier request, whose answer was lost, may have taken
+ * effect, or may still arrive when the reason for the refusal is gone.
  */
 function refusedRepetition(error: Error): Error {
   return 'mayHaveTakenEffect' in error ? Object.assign(error, { mayHaveTakenEffect: true }) : error
@@ -259,7 +258,7 @@ function isUnexpected(error: unknown): boolean {
   return error instanceof Error && 'code' in error && error.code === 'unexpected_answer'
 }
 
-/** What fetch rejected with. The reason is often one `cause` down: undici says "fetch failed" about everything. */
+/** undici rejects with "fetch failed" for every reason, and has the real error in `cause`. */
 function connectionErrorOf(error: unknown): ConnectionError {
   const reason = error instanceof Error && error.cause instanceof Error ? error.cause : error
   const code = reason instanceof Error && 'code' in reason ? reason.code : undefined
@@ -267,7 +266,7 @@ function connectionErrorOf(error: unknown): ConnectionError {
   return new ConnectionError(message, { cause: error, mayHaveTakenEffect: !NEVER_SENT.has(code) })
 }
 
-/** Of a name with several addresses there is an error each. */
+/** A name with several addresses fails with one error per address. */
 function messageOf(error: unknown): string {
   if (error instanceof AggregateError) return error.errors.map(messageOf).join(', ')
   return error instanceof Error ? error.message : ''

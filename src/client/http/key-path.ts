@@ -1,6 +1,5 @@
 const UNRESERVED = /[\w.~-]/
 
-/** Bytes as a URL carries them. */
 export function percentEncode(bytes: Uint8Array): string {
   let text = ''
   for (const byte of bytes) {
@@ -12,8 +11,8 @@ export function percentEncode(bytes: Uint8Array): string {
 }
 
 /**
- * The path of one key; undefined for the two keys that have none: every URL parser takes `.` and `..` for steps, escaped
- * or not, and drops them.
+ * The path of one key; undefined for the keys `.` and `..`, which have none: URL parsers treat them as path segments to
+ * resolve, escaped or not.
  */
 export function keyPath(key: Uint8Array): string | undefined {
   const encoded = percentEncode(key)

@@ -1,4 +1,4 @@
-/** The milliseconds that a `Retry-After` header asks for: seconds, or a date. 0 when it is absent or says neither. */
+/** The wait of a `Retry-After` header, which has seconds or a date. 0 when the header is absent or invalid. */
 export function retryAfterMs(header: string | null, nowMs: number = Date.now()): number {
   if (header === null) return 0
   if (/^\s*\d+\s*$/.test(header)) return Number(header) * 1000

@@ -1,23 +1,22 @@
 /**
- * An answer that says no, with a code that this version of the client gives no class of its own: `internal`, `timeout`,
- * `unauthorized`, `forbidden`, and codes of newer servers. `unexpected_answer` when there is no code at
- * all: whoever answered is not PerKV, or something stands in between.
+ * A failure whose code is not one of `KvError`'s in this version of the client: `internal`, or a code of a newer
+ * server. `unexpected_answer` when the answer has no code, because it comes from another server or from a proxy.
  */
 export class ServerError extends Error {
   override readonly name = 'ServerError'
-  /** False where the server refused the call, by a status below 500: nothing was changed. */
+  /** False when the server refused the call with a status below 500, so that nothing has changed. */
   readonly mayHaveTakenEffect: boolean
   constructor(
     readonly code: string,
     detail: string,
-    /** Of the HTTP answer. */
+    /** HTTP status. */
     readonly status: number,
-    /** What else the problem says, names in camelCase. */
+    /** The other fields of the problem document, with names in camelCase. */
     readonly fields: Readonly<Record<string, unknown>> = {},
     options?: ErrorOptions,
   ) {
     super(detail, options)
-    // Success with a body that makes no sense is no refusal.
+    // A successful status with an unreadable body is not a refusal.
     this.mayHaveTakenEffect = status >= 500 || status < 300
   }
 }
