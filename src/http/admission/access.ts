@@ -50,7 +50,11 @@ function grantOf(request: FastifyRequest, authenticate: Authenticate): Grant {
   const token = BEARER.exec(request.headers.authorization ?? '')?.[1]
   const grant = token === undefined ? undefined : authenticate(token)
   if (grant === undefined)
-    throw new KvError('unauthorized', 'this needs a token that the server knows: Authorization: Bearer TOKEN', {})
+    throw new KvError(
+      'unauthorized',
+      'the request needs a token that the server knows: Authorization: Bearer TOKEN',
+      {},
+    )
   if (access === 'write' || access === 'admin') grant.requireWrite()
   if (access === 'read_all' || access === 'admin') grant.requireEveryKey()
   return grant

@@ -121,7 +121,7 @@ export class Health {
   requireRestored(): void {
     if (this.#restoring === undefined) return
     const detail =
-      'a restore is not complete: it is under way, or was cut off and has to be continued with the same backup'
+      'a restore is not complete: it is running, or was interrupted and must be continued with the same backup'
     throw new KvError('storage_unavailable', detail, {})
   }
 

@@ -88,7 +88,7 @@ export class Restoration {
       cache.clear()
       // A write has failed, and reopening the database ended the refusal of other calls.
       if (this.#rows.health.restoring === undefined)
-        throw new KvError('storage_unavailable', 'a write failed meanwhile', {})
+        throw new KvError('storage_unavailable', 'a write failed while the restore began', {})
       await this.#rows.submit([putRestoreProgress(progress)])
     } catch (error) {
       if (this.#rows.health.restoring === progress) this.#backTo(found)
