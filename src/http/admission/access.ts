@@ -8,7 +8,6 @@ import { KvError } from '../../errors/kv-error.js'
  */
 export type Access = 'open' | 'read' | 'write' | 'read_all' | 'admin'
 
-/** The grant of a token; undefined for an unknown token. */
 export type Authenticate = (token: string) => Grant | undefined
 
 declare module 'fastify' {

@@ -39,7 +39,6 @@ type State =
   /** `closing`: writes are refused, reads go on. */
   | { readonly name: 'closing' | 'closed'; readonly fault: string }
 
-/** Decides whether the store can be read and written, and recovers it after a failed write. */
 export class Health {
   readonly #engine: Engine
   readonly #reload: () => Promise<() => void>

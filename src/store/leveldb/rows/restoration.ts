@@ -154,7 +154,7 @@ export class Restoration {
     return entry && decodeKey(entry[0])
   }
 
-  /** Records the id NOBODY first: after a crash in the middle no backup can continue the rest, and only `restart` can. */
+  /** Records the id NOBODY first: after a crash no backup can continue the rest, and only a restart removes it. */
   async #removeAll(left: RestoreProgress): Promise<RestoreProgress> {
     const { engine } = this.#rows
     if (left.lastKey === undefined) return left

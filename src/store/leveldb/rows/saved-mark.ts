@@ -7,7 +7,6 @@ import { DataDirectoryError } from '../data-directory-error.js'
 import type { Engine, EngineOp } from '../engine/engine.js'
 import { META_MARK } from '../records/keyspace.js'
 
-/** The state of the oracle and its clock at the end of the last run. */
 export interface SavedMark {
   /** 0 in a new database. */
   readonly mark: Timestamp
