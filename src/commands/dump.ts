@@ -10,7 +10,7 @@ const DUMP_FLAGS = {
   ...SERVER_FLAGS,
   prefix: { value: 'TEXT', help: 'of the keys' },
   start: { value: 'TEXT', help: 'first key' },
-  end: { value: 'TEXT', help: 'first key no longer wanted' },
+  end: { value: 'TEXT', help: 'end of the range; this key is not written' },
   ts: { value: 'TS', help: 'the snapshot to write; the newest when absent' },
 } as const satisfies Flags
 

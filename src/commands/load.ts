@@ -12,7 +12,7 @@ const LOAD_FLAGS = {
   ...SERVER_FLAGS,
   concurrency: { value: 'N', help: 'transactions at a time', default: '4' },
   batch: { value: 'N', help: 'lines in a transaction', default: '1000' },
-  'skip-lines': { value: 'N', help: 'lines at the beginning that are loaded already', default: '0' },
+  'skip-lines': { value: 'N', help: 'lines to skip at the beginning, which are loaded already', default: '0' },
 } as const satisfies Flags
 
 /** A batch ends with the line that brings it to this many bytes. */

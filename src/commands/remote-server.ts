@@ -10,7 +10,7 @@ export const SERVER_FLAGS = {
   server: { value: 'URL', help: 'of the server', default: 'http://127.0.0.1:7400' },
   'token-file': {
     value: 'FILE',
-    help: 'holds the bearer token, and nothing else; or the token itself in PERKV_TOKEN',
+    help: 'file with the bearer token and nothing else; or give the token in PERKV_TOKEN',
     variable: 'PERKV_CLIENT_TOKEN_FILE', // PERKV_TOKEN_FILE is the server's own file, with one line per token.
   },
   'ca-file': { value: 'FILE', help: 'certificates to trust, PEM, of a server with a CA of its own' },

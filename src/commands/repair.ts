@@ -5,13 +5,13 @@ import { progressLine } from './progress-line.js'
 
 const FLAGS = {
   data: { value: 'DIR', help: 'directory of the database', default: './data' },
-  'dry-run': { help: 'says what would be done and lost, and changes nothing' },
+  'dry-run': { help: 'prints the repairs and losses, and changes nothing' },
   'no-backup': { help: 'keeps no copy of the directory beside it' },
   'keep-later': {
-    help: 'keeps what the log has behind a damaged record; else the database is as it was before that, and whole',
+    help: 'keeps the writes after a damaged record of the log; without it the log ends there, and no transaction is torn',
   },
   'reset-mark': {
-    help: "sets the oracle's mark just above all data and the clock, where a wrong clock put it years ahead; set the clock first",
+    help: "lowers the oracle's mark, which a wrong clock put years ahead, to just above all data and the clock; set the clock first",
   },
 } as const
 

@@ -10,7 +10,7 @@ import { BREAKS_MAX, isPassing, pauseAfterBreak, remoteServer, SERVER_FLAGS } fr
 
 const RESTORE_FLAGS = {
   ...SERVER_FLAGS,
-  restart: { help: 'first remove what a restore left that was not completed' },
+  restart: { help: 'first removes the pairs of a restore that was not completed' },
 } as const satisfies Flags
 
 export const restore: Command = {
@@ -65,7 +65,7 @@ async function verify(path: string, isQuiet: boolean): Promise<BackupTotals> {
   try {
     for await (const block of decodeBackup(counted(createReadStream(path, { highWaterMark: 256 * 1024 }), progress))) {
       if (block.type === 'header' && block.header.start !== undefined)
-        throw new BackupError('unsupported', 'this is a part that continues another backup, not one by itself')
+        throw new BackupError('unsupported', 'this file continues another backup, and cannot be restored by itself')
       if (block.type === 'data') progress.add(block.pairs.length, 0)
       if (block.type === 'end') return block.totals
     }

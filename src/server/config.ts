@@ -28,14 +28,14 @@ const TEN_YEARS_MS = 10 * 366 * 24 * 60 * 60 * 1000
 
 export const SERVE_FLAGS = {
   host: { value: 'ADDRESS', help: 'address to listen on', default: '127.0.0.1' },
-  port: { value: 'PORT', help: 'port to listen on; 0 takes any that is free', default: '7400' },
+  port: { value: 'PORT', help: 'port to listen on; 0 takes any free port', default: '7400' },
   data: { value: 'DIR', help: 'directory of the database, made if it is missing', default: './data' },
   durability: {
     value: 'sync|async',
-    help: 'sync: fsync before every answer; async: when the system likes',
+    help: 'sync: fsync before every answer; async: the operating system decides when',
     default: 'sync',
   },
-  store: { value: 'leveldb', help: 'where rows live', default: 'leveldb' },
+  store: { value: 'leveldb', help: 'kind of store', default: 'leveldb' },
   'log-level': { value: 'LEVEL', help: LOG_LEVELS.join(', '), default: 'info' },
   'cache-bytes-max': { value: 'BYTES', help: 'cache of newest versions', default: String(CACHE_BYTES_DEFAULT) },
   'gc-life-time': {
@@ -43,8 +43,8 @@ export const SERVE_FLAGS = {
     help: 'how long old versions stay readable: 90s, 10m, 12h; 0 keeps them',
     default: '10m',
   },
-  'gc-interval': { value: 'TIME', help: 'between two collections of old versions', default: '10m' },
-  'token-file': { value: 'FILE', help: 'tokens that are let in: docs/security.md; SIGHUP reads it again' },
+  'gc-interval': { value: 'TIME', help: 'time between two collections of old versions', default: '10m' },
+  'token-file': { value: 'FILE', help: 'tokens that may use the server: docs/security.md; SIGHUP reads it again' },
   'tls-cert-file': { value: 'FILE', help: 'PEM certificate, with its chain; SIGHUP reads it again' },
   'tls-key-file': { value: 'FILE', help: 'PEM key of the certificate' },
   insecure: { help: 'listen on any address without tokens' },

@@ -109,7 +109,7 @@ interface Secrets {
 
 function readSecrets({ tokenFile, tls, host }: Config, log: Logger): Secrets {
   if (tokenFile !== undefined && tls === undefined && !isLoopback(host))
-    log.warn('tokens can be read on their way: give --tls-cert-file, or put a proxy with TLS in front')
+    log.warn('tokens are sent without encryption: give --tls-cert-file, or put a proxy with TLS in front')
   return { tokens: tokenFile === undefined ? undefined : readTokens(tokenFile, log), tls: tls && readTls(tls, log) }
 }
 

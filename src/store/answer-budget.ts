@@ -74,11 +74,7 @@ export class AnswerLease {
 }
 
 function noRoom(): KvError<'overloaded'> {
-  return new KvError(
-    'overloaded',
-    'the answers that are being read, or that clients have not taken yet, leave no room for more',
-    {},
-  )
+  return new KvError('overloaded', 'answers that are being read or sent take too much memory', {})
 }
 
 /** @param limit in bytes. */

@@ -8,7 +8,6 @@ import { KvError } from '../../errors/kv-error.js'
  */
 export type Access = 'open' | 'read' | 'write' | 'read_all' | 'admin'
 
-/** The grant of a token; undefined for an unknown token. */
 export type Authenticate = (token: string) => Grant | undefined
 
 declare module 'fastify' {
@@ -50,7 +49,11 @@ function grantOf(request: FastifyRequest, authenticate: Authenticate): Grant {
   const token = BEARER.exec(request.headers.authorization ?? '')?.[1]
   const grant = token === undefined ? undefined : authenticate(token)
   if (grant === undefined)
-    throw new KvError('unauthorized', 'this needs a token that the server knows: Authorization: Bearer TOKEN', {})
+    throw new KvError(
+      'unauthorized',
+      'the request needs a token that the server knows: Authorization: Bearer TOKEN',
+      {},
+    )
   if (access === 'write' || access === 'admin') grant.requireWrite()
   if (access === 'read_all' || access === 'admin') grant.requireEveryKey()
   return grant

@@ -51,12 +51,11 @@ export function overloadOf(
   const share = work === 'ending' ? ENDING_SHARE : 1
   if (load.requests >= limits.requestsMax * share) return 'too many requests are in flight'
   if (work === 'ending') return undefined
-  if (load.answerBytes >= limits.answersBytesMax)
-    return 'the answers that are being read, or that clients have not taken yet, leave no room for more'
+  if (load.answerBytes >= limits.answersBytesMax) return 'answers that are being read or sent take too much memory'
   if (isLoopLate) return 'the server is busy'
   if (work === 'reading') return undefined
-  if (isQueueLong) return 'too much waits to be written to the disk'
-  return load.locks >= limits.locksMax ? 'too many locks stand' : undefined
+  if (isQueueLong) return 'too many writes wait for the disk'
+  return load.locks >= limits.locksMax ? 'the store holds too many locks' : undefined
 }
 
 /**
@@ -67,5 +66,5 @@ export function overloadOf(
 export function bodyOverloadOf(work: Work, bytes: number, otherBytes: number, limits: Limits): string | undefined {
   const max = limits.bodiesBytesMax * (work === 'ending' ? ENDING_SHARE : 1)
   if (otherBytes === 0 || bytes + otherBytes <= max) return undefined
-  return 'the bodies of the requests in flight are too long together'
+  return 'the bodies of the requests in flight take too much memory'
 }

@@ -75,5 +75,5 @@ function read(reading: Generator<void, unknown, void>, done: Done, detailOf: (er
 }
 
 function unsupportedCharset(charset: string): KvError {
-  return new KvError('unsupported_media_type', `text is UTF-8 here, not ${charset.slice(0, 40) || 'nothing'}`, {})
+  return new KvError('unsupported_media_type', `the charset must be UTF-8, not ${charset.slice(0, 40) || 'empty'}`, {})
 }

@@ -13,7 +13,6 @@ export class InFlight {
   }
 }
 
-/** The share of one request in the counts, until `end`. */
 export class Flight {
   readonly #counts: InFlight
   #state: 'receiving' | 'running' | 'over'

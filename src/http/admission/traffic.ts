@@ -177,7 +177,7 @@ export class Traffic implements Load, BodyRoom {
   }
 
   refusal(): Error {
-    return this.#refusal('the bodies of the requests in flight are too long together')
+    return this.#refusal('the bodies of the requests in flight take too much memory')
   }
 
   #refusal(why: string): KvError<'overloaded'> {

@@ -37,7 +37,10 @@ function malformed({ code }: ClientError, limit: number): KvError {
       limit,
     })
   const isUrl = code === 'HPE_INVALID_URL'
-  return invalid('headers', isUrl ? 'the URL holds what must be percent-encoded' : 'the request is malformed HTTP')
+  return invalid(
+    'headers',
+    isUrl ? 'the URL has characters that must be percent-encoded' : 'the request is malformed HTTP',
+  )
 }
 
 /** Answers CONNECT with 404. Node gives the socket to a listener and closes it without one. */

@@ -46,12 +46,12 @@ function withoutHost({ headers, raw }: FastifyRequest): KvError<'invalid_argumen
 function refusal({ headers, method }: FastifyRequest, guard: BrowserGuard): KvError<'forbidden'> | undefined {
   const { host, origin, 'sec-fetch-site': site, 'sec-fetch-mode': mode } = headers
   if (guard.loopbackNamesOnly && host !== undefined && isFromBrowser(headers) && !isLoopbackName(host))
-    return new KvError('forbidden', 'a server without tokens is reached as localhost, 127.0.0.1 or [::1] only', {})
+    return new KvError('forbidden', 'browsers must reach a server without tokens as localhost, 127.0.0.1 or [::1]', {})
   if (site !== undefined) {
     if (site === 'same-origin' || site === 'none') return undefined
     if (mode === 'navigate' && method === 'GET') return undefined // The user followed a link.
   } else if (origin === undefined || sameHost(origin, host)) return undefined
-  return new KvError('forbidden', 'a server without tokens answers no requests of pages of other sites', {})
+  return new KvError('forbidden', 'a server without tokens refuses requests from pages of other sites', {})
 }
 
 /** Only browsers are bound to loopback names. A page can change both headers, but can omit neither. */

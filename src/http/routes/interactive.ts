@@ -65,7 +65,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const signal = hangUp(reply.raw)
     const { startTs } = transactions.state(id)
     if (asked.cursor !== undefined && asked.cursor.ts !== startTs)
-      throw invalid('cursor', 'the cursor is of another snapshot than the transaction’s')
+      throw invalid('cursor', 'the cursor belongs to another snapshot than that of the transaction')
     return answerScan(request, reply, context, asked, { txn: id, lockWaitMs: wait, signal })
   })
 

@@ -16,7 +16,6 @@ export function routesOf(app: FastifyInstance): readonly RouteOptions[] {
   return lists.get(app) ?? []
 }
 
-/** Answers requests without a route before their bodies are read. */
 export function refuseUnroutable(app: FastifyInstance, answerError: ErrorHandler): void {
   app.setNotFoundHandler((request, reply) => {
     answerError(unroutable(app, request.method, request.originalUrl), request, reply)

@@ -12,10 +12,10 @@ export interface BodyLimits {
   readonly textBytesMax: number
 }
 
-/** A list or an object that is being read. `name` is the field whose value comes next. */
 export interface Container {
   readonly list: unknown[] | undefined
   readonly object: Record<string, unknown> | undefined
+  /** The field whose value comes next. */
   name: string
   /** JSON: fields read so far. MessagePack: entries left to read. */
   count: number

@@ -31,7 +31,7 @@ export function decodeCursor(text: string, secret: Uint8Array): Cursor {
     bytes.toString('base64url') === text &&
     bytes.length > MAC_BYTES &&
     timingSafeEqual(bytes.subarray(0, MAC_BYTES), mac(body, secret))
-  if (!isOurs) throw invalid('cursor', 'the cursor is not one that this server made')
+  if (!isOurs) throw invalid('cursor', 'the cursor was not made by this server')
   const [ts, start, end, reverse, keyOnly, limit, after] = packr.unpack(body)
   return { ts, start: start ?? undefined, end: end ?? undefined, reverse, keyOnly, limit, after }
 }

@@ -47,7 +47,7 @@ export function* readMsgpack(bytes: Buffer, { valuesMax, textBytesMax }: BodyLim
     const token = bytes[take(1)] as number
     if (token >= 0xa0 && token < 0xc0) return readText(token - 0xa0)
     if (token >= 0xd9 && token <= 0xdb) return readText(takeLength(2 ** (token - 0xd9)))
-    throw new SyntaxError('a name in a MessagePack map is no str')
+    throw new SyntaxError('a name in a MessagePack map is not a str')
   }
 
   for (;;) {
@@ -116,7 +116,7 @@ export function* readMsgpack(bytes: Buffer, { valuesMax, textBytesMax }: BodyLim
           container = newObject(takeLength(token === 0xde ? 2 : 4))
           break
         default:
-          throw new SyntaxError('a MessagePack extension means nothing here')
+          throw new SyntaxError('MessagePack extensions are not supported')
       }
     if (container !== undefined) {
       requireFewer(open.length, BODY_DEPTH_MAX, 'levels')

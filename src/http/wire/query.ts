@@ -14,7 +14,6 @@ export function parseRawQuery(text: string): RawQuery {
   return text === '' ? NONE : (parse(text, '&', '=', { decodeURIComponent: (s) => s, maxKeys: 0 }) as RawQuery)
 }
 
-/** @returns the error for the first parameter that is unknown to the route or given twice. */
 export function unknownParameter(query: RawQuery, known: readonly string[]): KvError<'invalid_argument'> | undefined {
   if (query === NONE) return undefined
   for (const name in query) {
@@ -76,7 +75,6 @@ export function queryFlag(query: RawQuery, name: string): boolean | undefined {
   throw invalid(name, `${name} must be true or false`)
 }
 
-/** The timestamp of `ts`, or of the instant `at`; undefined when neither is given. */
 export function queryTimestamp(query: RawQuery): Timestamp | undefined {
   const ts = queryInteger(query, 'ts', 0, Number.MAX_SAFE_INTEGER) || undefined
   const at = queryText(query, 'at')

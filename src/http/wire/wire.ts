@@ -32,7 +32,7 @@ addExtension({
   type: 0x55, // Required by msgpackr, but neither written nor read.
   pack: packUint64 as unknown as (value: Uint64) => Buffer,
   unpack(): never {
-    throw new Error('an extension that means nothing here')
+    throw new Error('this extension is never read')
   },
 })
 

@@ -45,7 +45,7 @@ export class PessimisticLocks {
    * @throws KvError `overloaded` when the store has too many locks.
    */
   async acquire(request: AcquirePessimisticLockRequest): Promise<Answer> {
-    if (this.#rows.lockCount >= this.#locksMax) throw new KvError('overloaded', 'too many locks stand', {})
+    if (this.#rows.lockCount >= this.#locksMax) throw new KvError('overloaded', 'the store holds too many locks', {})
     const { forUpdateTs, waitTimeout = 0 } = request
     const waitMs = waitTimeout === 0 ? ACQUIRE_WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
     const deadline = performance.now() + waitMs

@@ -83,7 +83,7 @@ export class MemoryRows implements RowAccess, LockingRows {
   requireAvailable(): void {
     if (this.isClosed) throw new KvError('storage_unavailable', 'the store is closed', {})
     if (this.restoring !== undefined)
-      throw new KvError('storage_unavailable', 'a restore is not complete: it is under way, or has to be continued', {})
+      throw new KvError('storage_unavailable', 'a restore is not complete: it is running, or must be continued', {})
   }
 
   /** When it is fulfilled, no later commit can be at or below `ts`. The caller must read in the same turn of the event loop. */

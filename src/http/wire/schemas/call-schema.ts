@@ -10,7 +10,6 @@ export interface AnswerBody {
   readonly octets?: true
 }
 
-/** Answers of a call that succeeds, by status. */
 export type Answers = Readonly<Record<number, AnswerBody>>
 
 declare module 'fastify' {

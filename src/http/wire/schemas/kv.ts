@@ -6,7 +6,6 @@ export const readKey = { answers: { 200: { octets: true }, 304: {} } } as const
 
 export const writeKey = answering(Type.Object({ commit_ts: Timestamp }))
 
-/** A page of pairs, a count (`count_only`), or a stream of one pair per line; also in a transaction. */
 export const scanKeys = {
   answers: {
     200: {

@@ -59,7 +59,6 @@ export const scan = {
   ...answering(Type.Object({ pairs: Type.Array(Pair) })),
 }
 
-/** What a serializable transaction read. */
 const readSet = {
   keys: optional(Type.Array(Key, { atMost: 'requestKeysMax' })),
   ranges: optional(Type.Array(object({ start: Bound, end: Bound }), { atMost: 'requestKeysMax' })),

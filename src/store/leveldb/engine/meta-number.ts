@@ -7,6 +7,7 @@ export async function readMetaNumber(engine: Engine, key: Buffer): Promise<numbe
   const bytes = await engine.get(key)
   if (bytes === undefined) return 0
   const [value] = unpackRecord(bytes, 'meta', 1)
-  if (typeof value !== 'number' || !Number.isSafeInteger(value)) throw new CorruptRecord('a meta record is no number')
+  if (typeof value !== 'number' || !Number.isSafeInteger(value))
+    throw new CorruptRecord('a meta record is not a number')
   return value
 }

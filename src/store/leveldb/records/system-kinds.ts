@@ -1,6 +1,5 @@
 import type { SystemKind, SystemName } from '../../system-records.js'
 
-/** Names of each kind of system record in the messages of check and repair. */
 export const SYSTEM_KINDS: Readonly<Record<SystemKind, SystemKindNames>> = {
   outcome: { one: 'outcome of the idempotency key', all: 'outcomes of requests with an idempotency key', fieldsMin: 3 },
   pin: { one: 'pin', all: 'pins', fieldsMin: 2 },

@@ -25,14 +25,14 @@ export interface Loss {
 export function lossesOf(lost: LostRecords, damaged: DamagedRanges, isConverted: boolean): Loss[] {
   const { file } = lost
   if (lost.kind === 'tables') {
-    const message = `${file}: nobody can tell which tables there were: what one held that is gone too is missing, and deleted data of one that was replaced are back`
+    const message = `${file}: the list of tables is lost: data of missing tables are lost, and deleted data of replaced tables may be back`
     return [{ message, of: 'anything' }]
   }
   if (lost.kind === 'log') {
     const named = lost.keys.filter(([prefix]) => prefix === CF_WRITE || prefix === CF_LOCK).map(recordName)
     const what = named.length === 0 ? '' : `, among them ${named.join(', ')}`
     const till = lost.isLaterKept === true ? 'to the next record that can be read, which was kept' : `on${what}`
-    return [{ message: `${file}: what was written from offset ${lost.offset} ${till}`, of: 'anything' }]
+    return [{ message: `${file}: the writes from offset ${lost.offset} ${till}`, of: 'anything' }]
   }
   const losses: Loss[] = []
   const { range } = lost

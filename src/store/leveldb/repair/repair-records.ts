@@ -290,7 +290,7 @@ async function repairFormat(engine: Engine, directory: string, mayBeEmpty: boole
     if (page.some(([key, value]) => !key.equals(META_FORMAT) && opened(key, value) !== undefined)) return restored()
   }
   if (isEmpty && mayBeEmpty) return restored()
-  throw new DataDirectoryError(`nothing in ${directory} is a record of PerKV's of format ${FORMAT_VERSION}`)
+  throw new DataDirectoryError(`${directory} has no record of PerKV's format ${FORMAT_VERSION}`)
 }
 
 /** @returns 0 when there is no record; undefined when it is damaged. */

@@ -39,7 +39,6 @@ type State =
   /** `closing`: writes are refused, reads go on. */
   | { readonly name: 'closing' | 'closed'; readonly fault: string }
 
-/** Decides whether the store can be read and written, and recovers it after a failed write. */
 export class Health {
   readonly #engine: Engine
   readonly #reload: () => Promise<() => void>
@@ -121,7 +120,7 @@ export class Health {
   requireRestored(): void {
     if (this.#restoring === undefined) return
     const detail =
-      'a restore is not complete: it is under way, or was cut off and has to be continued with the same backup'
+      'a restore is not complete: it is running, or was interrupted and must be continued with the same backup'
     throw new KvError('storage_unavailable', detail, {})
   }
 

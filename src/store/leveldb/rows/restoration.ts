@@ -88,7 +88,7 @@ export class Restoration {
       cache.clear()
       // A write has failed, and reopening the database ended the refusal of other calls.
       if (this.#rows.health.restoring === undefined)
-        throw new KvError('storage_unavailable', 'a write failed meanwhile', {})
+        throw new KvError('storage_unavailable', 'a write failed while the restore began', {})
       await this.#rows.submit([putRestoreProgress(progress)])
     } catch (error) {
       if (this.#rows.health.restoring === progress) this.#backTo(found)
@@ -154,7 +154,7 @@ export class Restoration {
     return entry && decodeKey(entry[0])
   }
 
-  /** Records the id NOBODY first: after a crash in the middle no backup can continue the rest, and only `restart` can. */
+  /** Records the id NOBODY first: after a crash no backup can continue the rest, and only a restart removes it. */
   async #removeAll(left: RestoreProgress): Promise<RestoreProgress> {
     const { engine } = this.#rows
     if (left.lastKey === undefined) return left

@@ -7,7 +7,6 @@ import { DataDirectoryError } from '../data-directory-error.js'
 import type { Engine, EngineOp } from '../engine/engine.js'
 import { META_MARK } from '../records/keyspace.js'
 
-/** The state of the oracle and its clock at the end of the last run. */
 export interface SavedMark {
   /** 0 in a new database. */
   readonly mark: Timestamp
@@ -24,10 +23,10 @@ export async function readMark(engine: Engine, directory: string): Promise<Saved
   const bytes = await engine.get(META_MARK)
   if (bytes === undefined) return { mark: 0, jumps: [] }
   const [mark, jumps = []] = unpackRecord(bytes, 'meta', 1)
-  if (typeof mark !== 'number') throw new CorruptRecord("the oracle's mark is no number")
+  if (typeof mark !== 'number') throw new CorruptRecord("the oracle's mark is not a number")
   if (physicalMs(mark) > CLOCK_MS_MAX)
     throw new DataDirectoryError(
-      `the timestamps of the data directory ${directory} have come to their end, in 2109: PerKV was started under a wrong clock; set the clock, then perkv repair --reset-mark --data ${directory} puts them right`,
+      `the oracle's mark in ${directory} is after 2109, where timestamps end: PerKV was started with a wrong clock. Set the clock, then run perkv repair --reset-mark --data ${directory}`,
     )
   return { mark: asInteger(mark, 'meta'), jumps: jumpsOf(asList(jumps, 'meta', asInteger)) }
 }
