@@ -37,7 +37,10 @@ export const openOptions = optionsOf<OpenOptions>('open', {
   durability: oneOf('sync', 'async'),
   cacheBytesMax: wholeUpTo(0, 2 ** 40),
   lockWaitMs: WAIT_MS,
-  versionsMs: kind('a number of milliseconds above 0, or Infinity', (value) => typeof value === 'number' && value > 0),
+  // Whole, because the safe point is: part of a millisecond would make one that is no timestamp, and is stored as one.
+  versionsMs: kind('a whole number of milliseconds above 0, or Infinity', (value) => {
+    return value === Number.POSITIVE_INFINITY || (Number.isSafeInteger(value) && Number(value) > 0)
+  }),
   keyBytesMax: wholeUpTo(1, 8192),
   valueBytesMax: wholeUpTo(1, 256 * MIB),
   onWarning: kind('a function', (value) => typeof value === 'function'),

@@ -90,6 +90,7 @@ describe('options', () => {
     { durability: 'none' },
     { cacheBytesMax: -1 },
     { versionsMs: 0 },
+    { versionsMs: 50.3 },
     { keyBytesMax: 8193 },
     { valueBytesMax: 0.5 },
     { lockWaitMs: '5' },
