@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { configDefaults, defineConfig } from 'vitest/config'
 
-/** Whole programs, a third of all the time: where CI is set, as `npm run test:all` does, and not in the everyday run. */
+/** Whole programs, and suites that run again on another store: where CI is set, as `npm run test:all` does, and not every day. */
 const LONG = [
   'test/examples/**',
   'test/anomalies/list-append.test.ts',
@@ -9,6 +9,7 @@ const LONG = [
   'test/process/full-disk.test.ts',
   'test/process/history-kill.test.ts',
   'test/process/package.test.ts',
+  'test/txn/two-phases.test.ts',
 ]
 
 export default defineConfig({
