@@ -50,6 +50,8 @@ export async function startServer(config: Config, version: string, log: Logger):
       onOpen: (found) => {
         opened = found
       },
+      onConvert: (from, to) =>
+        log.info(`${data} has format ${from} and is converted to ${to}, which older versions of PerKV cannot open`),
       onEnd: (message) => log.fatal(`${message}; everything is refused from here on`),
       onClockStep: (message) => log.warn(message),
       answers: new AnswerBudget(limits),

@@ -7,7 +7,7 @@ import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
 import { DataDirectoryError } from './data-directory-error.js'
-import { cursorSecretOf, openDataDirectory, unusable } from './directory/data-directory.js'
+import { cursorSecretOf, FORMAT_VERSION, openDataDirectory, unusable } from './directory/data-directory.js'
 import { OwnFiles, ownedEngine } from './directory/own-files.js'
 import { logBytesOf } from './engine/disk-space.js'
 import type { Engine } from './engine/engine.js'
@@ -45,6 +45,8 @@ export interface LevelDbStoreOptions {
   readonly onClockStep?: (message: string) => void
   /** Replaced by tests, with engines that fail. */
   readonly openEngine?: (directory: string) => Promise<Engine>
+  /** Told before a directory of an older format is converted, from which there is no way back. */
+  readonly onConvert?: (from: number, to: number) => void
   /** Called once, when the database is open. */
   readonly onOpen?: (opened: OpenedDatabase) => void
   /** Called when files are found damaged or missing while the store is open. The store refuses all calls from then on. */
@@ -73,7 +75,8 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Co
   const beganAtMs = performance.now()
   requireUsableClock((now ?? Date.now)())
   const logBytes = openEngine === undefined ? await logBytesOf(directory) : 0
-  let engine = await openDataDirectory(directory, openEngine)
+  const { onConvert = () => {} } = options
+  let engine = await openDataDirectory(directory, openEngine, (from) => onConvert(from, FORMAT_VERSION))
   try {
     const { mark: savedMark, jumps: savedJumps } = await readMark(engine, options.directory)
     const savedMs = physicalMs(savedMark)

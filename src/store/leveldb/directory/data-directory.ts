@@ -18,16 +18,19 @@ export const FORMAT_VERSION = 4
 
 /**
  * Opens the LevelDB of a directory, makes one where there is none, and checks that it is PerKV's and not too new.
- * @param open tests put a failing engine in. @throws DataDirectoryError
+ * @param open tests put a failing engine in.
+ * @param onConvert is told the older format before it is converted, which may take minutes.
+ * @throws DataDirectoryError
  */
 export async function openDataDirectory(
   directory: string,
   open: (directory: string) => Promise<Engine> = openVerified,
+  onConvert: (from: number) => void = () => {},
 ): Promise<Engine> {
   let engine: Engine | undefined
   try {
     engine = await open(directory)
-    await checkFormat(engine, directory)
+    await checkFormat(engine, directory, onConvert)
     return sealedEngine(engine)
   } catch (error) {
     await engine?.close()
@@ -46,7 +49,7 @@ export function unusable(directory: string, error: unknown): unknown {
   return new DataDirectoryError(`the data directory ${directory} ${why}`, { cause: error })
 }
 
-async function checkFormat(engine: Engine, directory: string): Promise<void> {
+async function checkFormat(engine: Engine, directory: string, onConvert: (from: number) => void): Promise<void> {
   const format = await readFormat(engine)
   if (format === 0) {
     const entries = await readPage(engine, { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff), values: false }, 1)
@@ -54,6 +57,7 @@ async function checkFormat(engine: Engine, directory: string): Promise<void> {
       throw new DataDirectoryError(`the data directory ${directory} is a LevelDB, but not PerKV's`)
     return engine.write([formatOp(FORMAT_VERSION)], true)
   }
+  if (format < FORMAT_VERSION) onConvert(format)
   await convertFormat(engine, directory)
 }
 

@@ -144,6 +144,14 @@ describe('a directory that release 0.1.0 has written', () => {
     await expectAsItWas(directory)
   })
 
+  test('is told of before it is converted, and never again', async () => {
+    const directory = await copyOfWritten()
+    const told: unknown[] = []
+    const onConvert = (...formats: number[]) => void told.push(formats)
+    for (let i = 0; i < 2; i++) await (await stores.open({ directory, onConvert })).close()
+    expect(told).toEqual([[3, 4]])
+  })
+
   test('is refused by check until it is converted', async () => {
     const directory = await copyOfWritten()
     const check = () => checkDirectory(directory, { onFinding: () => {} })
