@@ -26,7 +26,7 @@ export async function readMark(engine: Engine, directory: string): Promise<Saved
   if (typeof mark !== 'number') throw new CorruptRecord("the oracle's mark is not a number")
   if (physicalMs(mark) > CLOCK_MS_MAX)
     throw new DataDirectoryError(
-      `the oracle's mark in ${directory} is after 2109, where timestamps end: PerKV was started with a wrong clock. Set the clock, then run perkv repair --reset-mark --data ${directory}`,
+      `the timestamps of the data directory ${directory} have come to their end, in 2109: PerKV was started under a wrong clock; set the clock, then perkv repair --reset-mark --data ${directory} puts them right`,
     )
   return { mark: asInteger(mark, 'meta'), jumps: jumpsOf(asList(jumps, 'meta', asInteger)) }
 }
