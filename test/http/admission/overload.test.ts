@@ -268,6 +268,39 @@ describe('clients that do not read', () => {
     expect(collected['held_back_by']).toBeUndefined()
   })
 
+  test.each(['limit=5', 'count_only=true'])(
+    'of %s, which are read when they hang up: no snapshot stays held',
+    async (query) => {
+      const server = await start()
+      const port = await server.listen()
+      const heard = new Promise<void>((resolve) => {
+        server.app.server.once('request', (_request, answer) => answer.once('close', resolve))
+      })
+      await server.put('a', 'v')
+      const scan = server.store.scan.bind(server.store)
+      let goOn: () => void = () => {}
+      const held = new Promise<void>((resolve) => {
+        goOn = resolve
+      })
+      let isRead = false
+      server.store.scan = async (request) => {
+        isRead = true
+        await held
+        return scan(request)
+      }
+      const gone = await open(port, rawText(`GET /v1/kv?${query}`))
+      await eventually(async () => expect(isRead).toBe(true))
+      gone.destroy()
+      await heard
+      goOn()
+      await expectIdle(server)
+      await eventually(async () => {
+        const collected = okBody(await server.post('/v1/admin/gc', { life_time_ms: 0 }))
+        expect(collected['held_back_by']).toBeUndefined()
+      })
+    },
+  )
+
   test('a connection keeps nothing of the long answers that it has brought', async () => {
     const { server, port } = await filled({})
     const listeners: number[] = []
