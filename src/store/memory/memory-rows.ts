@@ -201,7 +201,7 @@ export class MemoryRows implements RowAccess, LockingRows {
   apply(mutations: readonly Mutation[], beside: readonly SystemWrite[] = []): void {
     if (mutations.length === 0 && beside.length === 0) return
     this.requireAvailable()
-    this.table.apply(mutations.map((mutation) => this.ages.kept(mutation)))
+    this.table.apply(this.ages.kept(mutations))
     this.system.apply(beside)
     this.#onChange(mutations)
     for (const mutation of mutations)

@@ -46,7 +46,6 @@ export async function openMemoryStore(options: MemoryStoreOptions = {}): Promise
 class MemoryStore implements CompleteStore {
   readonly name = 'memory'
   readonly capabilities = CAPABILITIES
-  readonly isWritable = true
   readonly writeQueue = { batches: 0, bytes: 0 }
   readonly cursorSecret: Uint8Array = randomBytes(32)
   readonly answers: AnswerBudget
