@@ -1,14 +1,19 @@
 import { availableParallelism } from 'node:os'
 import { configDefaults, defineConfig } from 'vitest/config'
 
-/** Whole programs, and suites that run again on another store: where CI is set, as `npm run test:all` does, and not every day. */
+/** Whole programs, conversions and repairs, and suites that run again on another store: where CI is set (`npm run test:all`). */
 const LONG = [
   'test/examples/**',
   'test/anomalies/list-append.test.ts',
   'test/process/backup.test.ts',
+  'test/process/check-and-repair.test.ts',
+  'test/process/embedded.test.ts',
   'test/process/full-disk.test.ts',
   'test/process/history-kill.test.ts',
   'test/process/package.test.ts',
+  'test/process/unreachable.test.ts',
+  'test/store/leveldb/directory/move-system-records.test.ts',
+  'test/store/leveldb/repair/repair.test.ts',
   'test/txn/two-phases.test.ts',
 ]
 
