@@ -3,15 +3,9 @@ import { configDefaults, defineConfig } from 'vitest/config'
 
 /** Whole programs, conversions and repairs, and suites that run again on another store: where CI is set (`npm run test:all`). */
 const LONG = [
+  'test/anomalies/**',
   'test/examples/**',
-  'test/anomalies/list-append.test.ts',
-  'test/process/backup.test.ts',
-  'test/process/check-and-repair.test.ts',
-  'test/process/embedded.test.ts',
-  'test/process/full-disk.test.ts',
-  'test/process/history-kill.test.ts',
-  'test/process/package.test.ts',
-  'test/process/unreachable.test.ts',
+  'test/process/**',
   'test/store/leveldb/directory/move-system-records.test.ts',
   'test/store/leveldb/repair/repair.test.ts',
   'test/txn/two-phases.test.ts',
