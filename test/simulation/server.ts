@@ -96,7 +96,7 @@ export class Server {
         gc,
       }
     } catch (error) {
-      if (!isEngineError(error)) this.#world.violations.add('start', `the server did not start: ${String(error)}`)
+      if (!isDiskFailure(error)) this.#world.violations.add('start', `the server did not start: ${String(error)}`)
       this.kill('process')
     }
   }
@@ -176,4 +176,9 @@ export class Server {
 function isEngineError(error: unknown): boolean {
   const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
   return cause instanceof Error && 'code' in cause && String(cause.code).startsWith('LEVEL_')
+}
+
+/** A write in the background of the start may fail too, which what comes after it is told by a refusal. */
+function isDiskFailure(error: unknown): boolean {
+  return isEngineError(error) || (error instanceof KvError && error.message.startsWith('the storage engine failed'))
 }
