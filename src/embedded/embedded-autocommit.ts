@@ -4,12 +4,11 @@ import type { KeyRange } from '../bytes/key-range.js'
 import type { Autocommit, CallOptions } from '../client/autocommit.js'
 import type { Write } from '../client/write.js'
 import type { Database } from '../database/database.js'
-import { isKvError, KvError } from '../errors/kv-error.js'
-import { printKey } from '../errors/print-key.js'
 import { MAX_RETRIES_DEFAULT } from '../limits.js'
 import type { Version } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Check } from '../txn/check.js'
+import { conditionalWriteError } from '../txn/failed-condition.js'
 import type { Idempotency } from '../txn/idempotency.js'
 import type { PairLimits } from './limited-api.js'
 
@@ -43,8 +42,7 @@ export class EmbeddedAutocommit implements Autocommit {
       })
       return answer.commitTs ?? answer.startTs
     } catch (error) {
-      if (isKvError(error, 'precondition_failed')) throw preconditionFailed(key, error.fields.commitTs)
-      throw error
+      throw conditionalWriteError(key, error)
     }
   }
 
@@ -68,12 +66,4 @@ function idempotencyOf({ key, value, ifMatch, ifAbsent, idempotencyKey }: Write)
     .update(value ?? new Uint8Array())
     .digest()
   return { key: Buffer.from(idempotencyKey, 'latin1'), mayWrite: true, fingerprint }
-}
-
-function preconditionFailed(key: Uint8Array, commitTs: Timestamp): KvError<'precondition_failed'> {
-  const now = commitTs > 0 ? `is at version ${commitTs}` : 'is absent'
-  return new KvError('precondition_failed', `the condition does not hold: key ${printKey(key)} ${now}`, {
-    key,
-    commitTs,
-  })
 }

@@ -1,9 +1,9 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { asBuffer } from '../../bytes/key-text.js'
 import type { MergedVersion } from '../../coordinator/transaction.js'
-import { isKvError, KvError } from '../../errors/kv-error.js'
+import { KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
-import type { Timestamp } from '../../timestamp.js'
+import { preconditionFailed } from '../../txn/failed-condition.js'
 import { etagOf, preconditionsOf, readCondition } from './etag.js'
 
 /** Clients may cache an answer with an ETag, and must revalidate it before each use. */
@@ -29,22 +29,4 @@ export function answerVersion(
   if (commitTs !== undefined) reply.header('etag', etagOf(commitTs)).header('cache-control', CACHE_VERSION)
   if (status === 304) return reply.status(304).send()
   return reply.header('content-type', 'application/octet-stream').send(asBuffer(value))
-}
-
-/** Rewords a failed check as a failed condition of the request; returns all other errors unchanged. */
-export function conditionalWriteError(key: Uint8Array, error: unknown): unknown {
-  if (!isKvError(error, 'precondition_failed')) return error
-  const { commitTs, failedChecks } = error.fields
-  return preconditionFailed(key, commitTs, failedChecks?.[0]?.exists)
-}
-
-/** @param commitTs the key's current version; 0 when it is absent or written by this transaction. */
-function preconditionFailed(
-  key: Uint8Array,
-  commitTs: Timestamp,
-  exists = commitTs > 0,
-): KvError<'precondition_failed'> {
-  const now = commitTs > 0 ? `is at version ${commitTs}` : exists ? 'is written by this transaction' : 'is absent'
-  const detail = `the condition does not hold: key ${printKey(key)} ${now}`
-  return new KvError('precondition_failed', detail, { key, commitTs })
 }
