@@ -10,19 +10,8 @@ import type {
 } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { AnswerBudget, AnswerLease } from './answer-budget.js'
+import type { Claim } from './claim.js'
 import type { Beside, SystemRecords } from './system-records.js'
-
-/**
- * The keys of a one-shot transaction, as `keyText`, and names of system records, as `claimOf`. Each text must appear
- * once in the two lists together.
- */
-export interface Claim {
-  readonly written: readonly string[]
-  /** Keys that are only read. Other transactions may read them at the same time. */
-  readonly read: readonly string[]
-  /** Only one body with `isAlone` runs at a time. For serializable transactions that read ranges. */
-  readonly isAlone: boolean
-}
 
 /** Slows a garbage collection down so that it does not disturb other requests. */
 export interface Pace {

@@ -5,6 +5,7 @@ import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
+import { exclusiveLatches } from '../claim.js'
 import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
 import { DataDirectoryError } from './data-directory-error.js'
 import { cursorSecretOf, FORMAT_VERSION, openDataDirectory, unusable } from './directory/data-directory.js'
@@ -132,9 +133,6 @@ const CAPABILITIES: Capabilities = {
   lockCount: true,
 }
 
-/** Not a key: keys have no character above U+00FF. */
-const ALONE_LATCH = '\u0100'
-
 interface Parts {
   readonly rows: RowStore
   readonly oracle: Oracle
@@ -242,9 +240,10 @@ class LevelDbStore implements CompleteStore {
   readonly validateReads: Store['validateReads'] = (request) => guard(() => this.#validation.validate(request))
 
   readonly prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(request, beside)
-  readonly exclusive: CompleteStore['exclusive'] = ({ written, read, isAlone }, body) => {
-    const held = isAlone ? [...written, ALONE_LATCH] : written
-    return guard(() => this.#rows.latches.hold(held, () => body(this.#prewriteExclusive), read))
+  readonly exclusive: CompleteStore['exclusive'] = (claim, body) => {
+    return guard(() =>
+      this.#rows.latches.hold(exclusiveLatches(claim), () => body(this.#prewriteExclusive), claim.read),
+    )
   }
   readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
   readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)

@@ -7,6 +7,7 @@ import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
+import { exclusiveLatches } from '../claim.js'
 import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import { Collection } from './collection.js'
@@ -30,9 +31,6 @@ const CAPABILITIES: Capabilities = {
   compact: true,
   lockCount: true,
 }
-/** Not a key: keys have no character above U+00FF. */
-const ALONE_LATCH = '\u0100'
-
 /**
  * Percolator on a sorted map: the shortest implementation of the contract. The data is lost when the store is closed. Long reads
  * and large requests block the event loop until they are done.
@@ -140,10 +138,9 @@ class MemoryStore implements CompleteStore {
   readonly acquirePessimisticLock: Store['acquirePessimisticLock'] = (request) => this.#pessimistic.acquire(request)
   readonly pessimisticRollback: Store['pessimisticRollback'] = (request) => this.#calls.pessimisticRollback(request)
 
-  readonly exclusive: CompleteStore['exclusive'] = ({ written, read, isAlone }, body) => {
-    const held = isAlone ? [...written, ALONE_LATCH] : written
+  readonly exclusive: CompleteStore['exclusive'] = (claim, body) => {
     const prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(request, beside, true)
-    return this.#rows.latches.hold(held, () => body(prewrite), read)
+    return this.#rows.latches.hold(exclusiveLatches(claim), () => body(prewrite), claim.read)
   }
 
   readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint) => this.#collection.raiseSafePoint(safePoint)

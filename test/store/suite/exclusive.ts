@@ -1,5 +1,5 @@
 import { expect } from 'vitest'
-import type { Claim } from '../../../src/store/store.js'
+import type { Claim } from '../../../src/store/claim.js'
 import { prewriteOf, put, read, write } from '../support.js'
 import type { Contract } from './contract.js'
 
