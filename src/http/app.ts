@@ -2,7 +2,7 @@ import Fastify, { type FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import { type Authenticate, guardRoutes } from './admission/access.js'
 import { parseBodies } from './admission/body-parsers.js'
-import { paceRequests } from './admission/pacing.js'
+import { Pacing, paceRequests } from './admission/pacing.js'
 import { receivingOptions } from './admission/receiving.js'
 import { Traffic } from './admission/traffic.js'
 import { closePipelined } from './connections/answer-end.js'
@@ -11,6 +11,7 @@ import { addSafeHeaders, type BrowserGuard, guardFromBrowsers } from './connecti
 import { closeConnections } from './connections/closing.js'
 import { logRequests } from './connections/request-log.js'
 import { type TlsFiles, withTls } from './connections/tls.js'
+import { openFastLane } from './fast-lane/fast-lane.js'
 import { adminRoutes } from './routes/admin.js'
 import { backupRoutes } from './routes/backup.js'
 import type { AppContext } from './routes/context.js'
@@ -21,7 +22,7 @@ import { collectRoutes, refuseUnroutable } from './routes/route-list.js'
 import { scanRoutes } from './routes/scan.js'
 import { statusRoutes } from './routes/status.js'
 import { txnRoutes } from './routes/txn.js'
-import { errorHandler } from './wire/error-handler.js'
+import { errorHandler, reportTo } from './wire/error-handler.js'
 import { routedUrl } from './wire/key-url.js'
 import { parseRawQuery } from './wire/query.js'
 import { ajvOptions, validateRequests } from './wire/validation.js'
@@ -33,12 +34,15 @@ export interface AppOptions extends Omit<AppContext, 'traffic'> {
   readonly authenticate?: Authenticate | undefined
   readonly browserGuard?: BrowserGuard | undefined
   readonly tls?: TlsFiles | undefined
+  /** Default: true. */
+  readonly fastLane?: boolean | undefined
 }
 
 /** The HTTP server of a database. It does not listen yet. Closing it drains the database but does not close it. */
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const { database, limits, log } = options
-  const answerError = errorHandler(log)
+  const report = reportTo(log)
+  const answerError = errorHandler(report)
   const app: FastifyInstance = Fastify({
     logger: false, // See `logRequests`.
     bodyLimit: limits.bodyBytesMax,
@@ -70,10 +74,17 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   parseBodies(app, traffic, limits)
 
   app.server.maxConnections = limits.connectionsMax
-  closeConnections(app)
+  const used = closeConnections(app)
   closePipelined(app.server)
   refuseTunnels(app.server)
   ignoreExpectations(app.server)
+  const pacing = new Pacing(limits.requestsMax)
+  const { authenticate, browserGuard, fastLane = true } = options
+  // At level `debug` the hooks of fastify log each request.
+  if (fastLane && !log.isLevelEnabled('debug'))
+    openFastLane(app, options.tls !== undefined, {
+      ...{ database, limits, traffic, pacing, report, authenticate, browserGuard, used },
+    })
   app.addHook('preClose', () => database.drain())
 
   const context = { ...options, traffic }
@@ -86,6 +97,6 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   adminRoutes(app, context)
   backupRoutes(app, context)
   await app.ready()
-  paceRequests(app.server, limits.requestsMax)
+  paceRequests(app.server, pacing)
   return app
 }

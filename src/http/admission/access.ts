@@ -46,7 +46,7 @@ function grantOf(request: FastifyRequest, authenticate: Authenticate): Grant {
   // A 404 needs a token too, so that callers without one do not learn which routes exist.
   const access = request.is404 ? 'read' : (request.routeOptions.config.access ?? 'admin')
   if (access === 'open') return NOTHING
-  const token = BEARER.exec(request.headers.authorization ?? '')?.[1]
+  const token = bearerToken(request.headers.authorization)
   const grant = token === undefined ? undefined : authenticate(token)
   if (grant === undefined)
     throw new KvError(
@@ -57,6 +57,10 @@ function grantOf(request: FastifyRequest, authenticate: Authenticate): Grant {
   if (access === 'write' || access === 'admin') grant.requireWrite()
   if (access === 'read_all' || access === 'admin') grant.requireEveryKey()
   return grant
+}
+
+export function bearerToken(authorization: string | undefined): string | undefined {
+  return BEARER.exec(authorization ?? '')?.[1]
 }
 
 const NOTHING = new Grant({ mayWrite: false, prefixes: [] })

@@ -37,7 +37,8 @@ export interface TrafficStatus extends Pick<Load, 'requests' | 'answerBytes' | '
   readonly shed: number
 }
 
-const HOLD_BACK_MS = 250
+/** No more is read from the connection of a shed request for this time, because refusing requests is work too. */
+export const HOLD_BACK_MS = 250
 const LOG_EVERY_MS = 10_000
 
 /** Counts what the requests in flight hold, and sheds requests before their bodies are read. */
@@ -143,6 +144,19 @@ export class Traffic implements Load, BodyRoom {
     return undefined
   }
 
+  /**
+   * Admits a request that has arrived as a whole, with at most SMALL_BODY_BYTES.
+   * @throws KvError `overloaded`
+   */
+  admitWhole(work: Work, bodyBytes: number): Flight {
+    this.#pressure = pressureOf(this, this.#limits, this.#pressure)
+    const overload = overloadOf(work, this, this.#pressure, this.#limits)
+    if (overload !== undefined) throw this.#refusal(overload)
+    const flight = this.#inFlight.begin(false)
+    flight.hold(bodyBytes)
+    return flight
+  }
+
   /** Whether the announced body finds no room, even if all stalled bodies were refused. */
   #bodyOverload({ routeOptions }: FastifyRequest, work: Work, announced: number): string | undefined {
     const isCounted = announced <= this.#limits.bodyBytesMax && routeOptions.config.bodyIsStream !== true
@@ -198,7 +212,6 @@ function announcedBytes({ method, headers }: FastifyRequest): number {
   return Number(headers['content-length'] ?? 0)
 }
 
-/** Stops reading from the connection of a shed request for HOLD_BACK_MS, because refusing requests is work too. */
 function holdBack(request: IncomingMessage): void {
   const { socket } = request
   request.once('end', () => {

@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { isLoopback } from './loopback.js'
@@ -6,7 +7,7 @@ import { isLoopback } from './loopback.js'
  * Headers of every answer. Stored values may come from anybody, so a browser must not guess their type, run or show them as a
  * page of this origin, give them to pages of other origins, or cache them. No CORS headers are sent.
  */
-const SAFE_HEADERS = {
+export const SAFE_HEADERS = {
   'x-content-type-options': 'nosniff',
   'content-security-policy': "default-src 'none'; frame-ancestors 'none'; sandbox",
   'x-frame-options': 'DENY',
@@ -33,7 +34,7 @@ export interface BrowserGuard {
 export function guardFromBrowsers(app: FastifyInstance, guard: BrowserGuard | undefined): void {
   app.addHook('onRequest', (request, reply, done) => {
     addSafeHeaders(reply)
-    done(withoutHost(request) ?? (guard && refusal(request, guard)))
+    done(withoutHost(request) ?? (guard && refusal(request.headers, request.method, guard)))
   })
 }
 
@@ -43,7 +44,11 @@ function withoutHost({ headers, raw }: FastifyRequest): KvError<'invalid_argumen
   return invalid('headers', 'the request has no Host header')
 }
 
-function refusal({ headers, method }: FastifyRequest, guard: BrowserGuard): KvError<'forbidden'> | undefined {
+export function refusal(
+  headers: IncomingHttpHeaders,
+  method: string,
+  guard: BrowserGuard,
+): KvError<'forbidden'> | undefined {
   const { host, origin, 'sec-fetch-site': site, 'sec-fetch-mode': mode } = headers
   if (guard.loopbackNamesOnly && host !== undefined && isFromBrowser(headers) && !isLoopbackName(host))
     return new KvError('forbidden', 'browsers must reach a server without tokens as localhost, 127.0.0.1 or [::1]', {})
@@ -55,7 +60,7 @@ function refusal({ headers, method }: FastifyRequest, guard: BrowserGuard): KvEr
 }
 
 /** Only browsers are bound to loopback names. A page can change both headers, but can omit neither. */
-function isFromBrowser(headers: FastifyRequest['headers']): boolean {
+function isFromBrowser(headers: IncomingHttpHeaders): boolean {
   return headers['accept-language'] !== undefined || headers['user-agent']?.startsWith('Mozilla/') === true
 }
 

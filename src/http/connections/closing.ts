@@ -7,8 +7,9 @@ import { isWithin } from './tls.js'
 /**
  * While the server closes, requests in flight are answered with `connection: close`, and connections that never carried a
  * request are destroyed.
+ * @returns a function to call with a connection whose first request did not come through node:http.
  */
-export function closeConnections(app: FastifyInstance): void {
+export function closeConnections(app: FastifyInstance): (socket: Socket) => void {
   let isClosing = false
   const unused = unusedConnections(app.server)
   app.addHook('preClose', async () => {
@@ -19,10 +20,11 @@ export function closeConnections(app: FastifyInstance): void {
     if (isClosing) reply.header('connection', 'close')
     done(null, payload)
   })
+  return (socket) => unused.delete(socket)
 }
 
 /** Node counts connections that never carried a request neither as idle nor as busy, and would wait for them on close. */
-function unusedConnections(server: Server): ReadonlySet<Socket> {
+function unusedConnections(server: Server): Set<Socket> {
   const unused = new Set<Socket>()
   const track = (socket: Socket): void => {
     unused.add(socket)

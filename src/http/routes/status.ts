@@ -1,6 +1,5 @@
 import type { FastifyInstance } from 'fastify'
 import { KvError } from '../../errors/kv-error.js'
-import { RETRY_AFTER_S } from '../../limits.js'
 import { answer, answerProblem } from '../wire/answer.js'
 import { problemOf } from '../wire/problem.js'
 import * as schemas from '../wire/schemas/status.js'
@@ -21,9 +20,7 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
   app.get('/readyz', { schema: schemas.ready, config: PROBING }, (request, reply) => {
     const error = unreadiness()
     if (error === undefined) return answer(request, reply, { status: 'ready' })
-    if (error.code === 'overloaded') reply.header('retry-after', RETRY_AFTER_S)
-    const { status, body } = problemOf(error, request.id)
-    return answerProblem(request, reply, status, body)
+    return answerProblem(request, reply, problemOf(error, request.id))
   })
 
   function unreadiness(): KvError | undefined {

@@ -7,7 +7,7 @@ import { preconditionFailed } from '../../txn/failed-condition.js'
 import { etagOf, preconditionsOf, readCondition } from './etag.js'
 
 /** Clients may cache an answer with an ETag, and must revalidate it before each use. */
-const CACHE_VERSION = 'private, no-cache'
+export const CACHE_VERSION = 'private, no-cache'
 
 /**
  * Answers a read of one key with the raw value and its ETag, or with 304 or 412 by the request's conditions. A transaction's own
@@ -22,11 +22,15 @@ export function answerVersion(
 ): FastifyReply {
   const preconditions = preconditionsOf(request.headers)
   if (found === undefined && preconditions.ifMatch !== undefined) throw preconditionFailed(key, 0)
-  if (found === undefined) throw new KvError('not_found', `there is no key ${printKey(key)}`, { key })
+  if (found === undefined) throw noSuchKey(key)
   const { value, commitTs } = found
   const status = readCondition(preconditions, commitTs ?? 0)
   if (status === 412) throw preconditionFailed(key, commitTs ?? 0, true)
   if (commitTs !== undefined) reply.header('etag', etagOf(commitTs)).header('cache-control', CACHE_VERSION)
   if (status === 304) return reply.status(304).send()
   return reply.header('content-type', 'application/octet-stream').send(asBuffer(value))
+}
+
+export function noSuchKey(key: Uint8Array): KvError<'not_found'> {
+  return new KvError('not_found', `there is no key ${printKey(key)}`, { key })
 }

@@ -2,32 +2,35 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Grant } from '../../access/grant.js'
 import { encodeAnswer } from './encode-answer.js'
 import { acceptedFormats, CONTENT_TYPE } from './media-type.js'
+import type { Problem } from './problem.js'
 import type { Plain } from './wire.js'
 
-/** Sends data in the format that the client prefers; JSON when it accepts no format of this server. */
-export function answer(request: FastifyRequest, reply: FastifyReply, data: Plain): FastifyReply {
-  const format = acceptedFormats(request.headers.accept).find((one) => one === 'json' || one === 'msgpack')
-  const isPacked = format === 'msgpack'
-  reply.header('content-type', isPacked ? CONTENT_TYPE.msgpack : CONTENT_TYPE.json)
-  return send(reply, data, isPacked, request.grant)
+/** The format of data that the client prefers; JSON when it accepts no format of this server. */
+export function answerFormat(accept: string | undefined): 'json' | 'msgpack' {
+  for (const format of acceptedFormats(accept)) if (format === 'json' || format === 'msgpack') return format
+  return 'json'
 }
 
 /** Problems are sent as JSON, unless the client accepts only MessagePack. */
-export function answerProblem(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  status: number,
-  problem: Plain,
-): FastifyReply {
-  reply.status(status)
-  if (status === 401) reply.header('www-authenticate', 'Bearer')
-  const formats = acceptedFormats(request.headers.accept)
-  const isPacked = formats.length > 0 && formats.every((format) => format === 'msgpack')
-  reply.header('content-type', isPacked ? CONTENT_TYPE.msgpack : CONTENT_TYPE.problem)
-  return send(reply, problem, isPacked, request.grant)
+export function problemFormat(accept: string | undefined): 'json' | 'msgpack' {
+  const formats = acceptedFormats(accept)
+  return formats.length > 0 && formats.every((format) => format === 'msgpack') ? 'msgpack' : 'json'
 }
 
-/** @param grant undefined for malformed URLs: fastify answers them before any hook runs. */
-function send(reply: FastifyReply, data: Plain, isPacked: boolean, grant: Grant | undefined): FastifyReply {
-  return reply.send(encodeAnswer(data, isPacked ? 'msgpack' : 'json', grant))
+export function answer(request: FastifyRequest, reply: FastifyReply, data: Plain): FastifyReply {
+  const format = answerFormat(request.headers.accept)
+  reply.header('content-type', CONTENT_TYPE[format])
+  return reply.send(encodeAnswer(data, format, request.grant))
+}
+
+export function answerProblem(request: FastifyRequest, reply: FastifyReply, problem: Problem): FastifyReply {
+  const { status, headers, body } = problem
+  const format = problemFormat(request.headers.accept)
+  reply.status(status).headers(headers).header('content-type', problemType(format))
+  // Malformed URLs have no grant: fastify answers them before any hook runs.
+  return reply.send(encodeAnswer(body, format, request.grant as Grant | undefined))
+}
+
+export function problemType(format: 'json' | 'msgpack'): string {
+  return format === 'json' ? CONTENT_TYPE.problem : CONTENT_TYPE.msgpack
 }

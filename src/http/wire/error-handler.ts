@@ -1,17 +1,18 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Logger } from 'pino'
 import { isKvError, type KvError } from '../../errors/kv-error.js'
-import { RETRY_AFTER_S } from '../../limits.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import { answerProblem } from './answer.js'
-import { problemOf } from './problem.js'
+import { type Problem, problemOf } from './problem.js'
 
 /** A failing storage engine fails every request, so the same message is logged at most this often. */
 const STORAGE_LOG_MS = 10_000
 
+/** Makes the problem for an error, and logs it if it is a fault of the server. */
+export type Report = (error: unknown, requestId: string) => Problem
 export type ErrorHandler = (error: unknown, request: FastifyRequest, reply: FastifyReply) => void
 
-export function errorHandler(log: Logger): ErrorHandler {
+export function reportTo(log: Logger): Report {
   let logged = { detail: '', atMs: 0 }
   const logStorage = (detail: string, reqId: string): void => {
     const nowMs = performance.now()
@@ -19,13 +20,18 @@ export function errorHandler(log: Logger): ErrorHandler {
     logged = { detail, atMs: nowMs }
     log.error({ reqId }, detail)
   }
+  return (error, requestId) => {
+    const problem = problemOf(error, requestId)
+    if (isKvError(error, 'storage_unavailable')) logStorage(withoutKey(error), requestId)
+    else if (problem.isServerFault) log.error({ err: error, reqId: requestId }, 'request failed')
+    return problem
+  }
+}
+
+export function errorHandler(report: Report): ErrorHandler {
   return (error, request, reply) => {
-    const { status, body, isServerFault } = problemOf(error, request.id)
-    if (isKvError(error, 'storage_unavailable')) logStorage(withoutKey(error), request.id)
-    else if (isServerFault && !isUnheard(error, reply)) log.error({ err: error, reqId: request.id }, 'request failed')
-    if (isKvError(error, 'overloaded')) reply.header('retry-after', RETRY_AFTER_S)
-    if (isKvError(error, 'method_not_allowed')) reply.header('allow', error.fields.allow.join(', '))
-    answerProblem(request, reply, status, body)
+    const problem = isUnheard(error, reply) ? problemOf(error, request.id) : report(error, request.id)
+    answerProblem(request, reply, problem)
   }
 }
 

@@ -1,11 +1,14 @@
 import type { FastifyError } from 'fastify'
-import { invalid, KvError } from '../../errors/kv-error.js'
+import { invalid, isKvError, KvError } from '../../errors/kv-error.js'
 import { errorRow } from '../../errors/registry.js'
+import { RETRY_AFTER_S } from '../../limits.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import type { Plain } from './wire.js'
 
 export interface Problem {
   readonly status: number
+  /** Headers beside the content type, with lower-case names. */
+  readonly headers: Readonly<Record<string, string>>
   /** Members of RFC 9457 and the fields of the code, with camelCase names. */
   readonly body: Plain
   /** A defect of the server or a failing engine, which belongs in the log. */
@@ -18,7 +21,7 @@ export function problemOf(error: unknown, requestId: string): Problem {
   if (known === undefined) {
     const { status, title } = errorRow('internal')
     const detail = 'a defect of the server; its log has more under this request_id'
-    return { status, body: { title, status, code: 'internal', detail, requestId }, isServerFault: true }
+    return { status, headers: {}, body: { title, status, code: 'internal', detail, requestId }, isServerFault: true }
   }
   const { code, message: detail, fields } = known
   const { status, title, retryable } = errorRow(code)
@@ -32,7 +35,13 @@ export function problemOf(error: unknown, requestId: string): Problem {
     ...(retryable !== undefined && { retryable }),
     ...(errors && { errors }),
   }
-  return { status, body, isServerFault: status >= 500 && code !== 'overloaded' }
+  return { status, headers: headersOf(known), body, isServerFault: status >= 500 && code !== 'overloaded' }
+}
+
+function headersOf(error: KvError): Readonly<Record<string, string>> {
+  if (isKvError(error, 'overloaded')) return { 'retry-after': String(RETRY_AFTER_S) }
+  if (isKvError(error, 'method_not_allowed')) return { allow: error.fields.allow.join(', ') }
+  return isKvError(error, 'unauthorized') ? { 'www-authenticate': 'Bearer' } : {}
 }
 
 /** Errors that fastify raises itself: bodies, media types, URLs, and values that a schema refuses. */

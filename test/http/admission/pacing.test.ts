@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events'
 import type { Server } from 'node:http'
 import { expect, test } from 'vitest'
-import { paceRequests } from '../../../src/http/admission/pacing.js'
+import { Pacing, paceRequests } from '../../../src/http/admission/pacing.js'
 
 interface Asked {
   readonly url: string
@@ -13,7 +13,7 @@ function serverOf(waitingMax = 1000) {
   const server = new EventEmitter()
   const started: string[] = []
   server.on('request', ({ url }: Asked) => started.push(url))
-  paceRequests(server as Server, waitingMax)
+  paceRequests(server as Server, new Pacing(waitingMax))
   const ask = (url: string): Asked => {
     const request = { url, destroyed: false }
     server.emit('request', request, {})

@@ -1,0 +1,73 @@
+import { STATUS_CODES } from 'node:http'
+import type { Grant } from '../../access/grant.js'
+import { asBuffer } from '../../bytes/key-text.js'
+import type { Timestamp } from '../../timestamp.js'
+import { SAFE_HEADERS } from '../connections/browser-safety.js'
+import { problemType } from '../wire/answer.js'
+import { CACHE_VERSION } from '../wire/answer-version.js'
+import { encodeAnswer } from '../wire/encode-answer.js'
+import { etagOf } from '../wire/etag.js'
+import { LongAnswer } from '../wire/long-answer.js'
+import { CONTENT_TYPE } from '../wire/media-type.js'
+import type { Problem } from '../wire/problem.js'
+import type { Plain } from '../wire/wire.js'
+
+/** An answer as fastify and node:http send it, but for the lines that depend on the connection and the second. */
+export interface AnswerText {
+  /** Latin-1, each line with its CRLF. */
+  readonly head: string
+  /** Latin-1: each character is a byte. Long bodies are bytes. */
+  readonly body: string | Buffer
+}
+
+export type Format = 'json' | 'msgpack'
+
+/** Bodies up to this size are written with their head in one piece. */
+const SHORT_BYTES = 4096
+
+const okHead = (headers: Readonly<Record<string, string>>): string => headOf(200, { ...SAFE_HEADERS, ...headers })
+const VALUE_HEAD = okHead({ 'cache-control': CACHE_VERSION })
+const VALUE_TYPE = 'content-type: application/octet-stream\r\ncontent-length: '
+const DATA_HEAD: Readonly<Record<Format, string>> = {
+  json: `${okHead({ 'content-type': CONTENT_TYPE.json })}content-length: `,
+  msgpack: `${okHead({ 'content-type': CONTENT_TYPE.msgpack })}content-length: `,
+}
+
+export function valueText(value: Uint8Array, commitTs: Timestamp): AnswerText {
+  const bytes = asBuffer(value)
+  const head = `${VALUE_HEAD}etag: ${etagOf(commitTs)}\r\n${VALUE_TYPE}${bytes.length}\r\n`
+  return { head, body: bytes.length > SHORT_BYTES ? bytes : bytes.toString('latin1') }
+}
+
+/** @returns a promise for a long answer, which is encoded in slices. */
+export function dataText(data: Plain, format: Format, grant: Grant): AnswerText | Promise<AnswerText> {
+  return withBody(DATA_HEAD[format], data, format, grant)
+}
+
+export function problemText(problem: Problem, format: Format, grant: Grant): AnswerText | Promise<AnswerText> {
+  const { status, headers, body } = problem
+  const type = { 'content-type': problemType(format) }
+  return withBody(`${headOf(status, { ...SAFE_HEADERS, ...headers, ...type })}content-length: `, body, format, grant)
+}
+
+function withBody(head: string, data: Plain, format: Format, grant: Grant): AnswerText | Promise<AnswerText> {
+  const encoded = encodeAnswer(data, format, grant)
+  if (encoded instanceof LongAnswer)
+    return encoded.toArray().then((pieces) => {
+      const body = Buffer.concat(pieces as Buffer[])
+      return { head: `${head}${body.length}\r\n`, body }
+    })
+  const body = typeof encoded === 'string' ? latin1(encoded) : encoded.toString('latin1')
+  return { head: `${head}${body.length}\r\n`, body }
+}
+
+function headOf(status: number, headers: Readonly<Record<string, string>>): string {
+  let head = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`
+  for (const name in headers) head += `${name}: ${headers[name]}\r\n`
+  return head
+}
+
+/** The bytes of a text in UTF-8, each as a character. */
+function latin1(text: string): string {
+  return Buffer.byteLength(text) === text.length ? text : Buffer.from(text).toString('latin1')
+}

@@ -1,0 +1,50 @@
+import type { Grant } from '../../access/grant.js'
+import { KvError } from '../../errors/kv-error.js'
+import type { Flight } from '../admission/in-flight.js'
+import type { AnswerText } from './answer-text.js'
+import type { Asked } from './asked.js'
+import type { HeaderBlock } from './header-block.js'
+
+/** The connection on which a call came. */
+export interface Caller {
+  answered(): void
+  /** The call is refused because of overload. */
+  shed(): void
+}
+
+/** One request in the fast lane, from its arrival until its answer is written. */
+export class Call {
+  /** The next request on the connection. Answers are sent in the order of their requests. */
+  next: Call | undefined
+  answer: AnswerText | undefined
+  /** Set when the request is admitted. */
+  flight: Flight | undefined
+  isGone = false
+  #abort: AbortController | undefined
+
+  constructor(
+    readonly asked: Asked,
+    readonly headers: HeaderBlock,
+    readonly grant: Grant,
+    readonly bodyBytes: number,
+    readonly caller: Caller,
+  ) {}
+
+  /** Aborts when the client hangs up. Made at the first call, as most requests never wait. */
+  readonly signal = (): AbortSignal => {
+    this.#abort ??= new AbortController()
+    if (this.isGone) this.hangUp()
+    return this.#abort.signal
+  }
+
+  hangUp(): void {
+    this.isGone = true
+    this.#abort?.abort(new KvError('txn_not_found', 'the client has gone', {}))
+  }
+
+  end(answer: AnswerText): void {
+    this.flight?.end()
+    this.answer = answer
+    this.caller.answered()
+  }
+}

@@ -1,0 +1,144 @@
+import type { Socket } from 'node:net'
+import type { FastifyInstance } from 'fastify'
+import { Grant } from '../../access/grant.js'
+import type { Database } from '../../database/database.js'
+import type { Limits } from '../../limits.js'
+import type { Authenticate } from '../admission/access.js'
+import type { Pacing } from '../admission/pacing.js'
+import type { Traffic } from '../admission/traffic.js'
+import type { BrowserGuard } from '../connections/browser-safety.js'
+import type { Report } from '../wire/error-handler.js'
+import { type Ask, asker } from './asked.js'
+import type { Call } from './call.js'
+import type { HeaderBlock } from './header-block.js'
+import { type Lane, LaneConnection } from './lane-connection.js'
+import { runner } from './run-call.js'
+
+export interface FastLaneOptions {
+  readonly database: Database
+  readonly limits: Limits
+  readonly traffic: Traffic
+  readonly pacing: Pacing
+  readonly report: Report
+  readonly authenticate: Authenticate | undefined
+  readonly browserGuard: BrowserGuard | undefined
+  /** Called with a connection when its first request comes. */
+  readonly used: (socket: Socket) => void
+}
+
+const TICK_MS_MAX = 1000
+const TICKS_PER_TIMEOUT = 4
+
+/**
+ * Serves GET, PUT and DELETE of `/v1/kv/{key}` and `POST /v1/txn` without node:http and fastify, which take more time than the
+ * requests themselves. A connection is given to node:http, with the bytes of the request, at its first request of another kind.
+ * @param app must not be ready yet, and must be a server of its own.
+ */
+export function openFastLane(app: FastifyInstance, isTls: boolean, options: FastLaneOptions): void {
+  const { server } = app
+  const event = isTls ? 'secureConnection' : 'connection'
+  const [serve] = server.listeners(event) as ((socket: Socket) => void)[]
+  if (serve === undefined) throw new Error('node:http does not listen for connections')
+  server.removeListener(event, serve)
+  const lane = new OpenLane(app, options, (socket) => serve.call(server, socket))
+  server.on(event, (socket: Socket) => lane.accept(socket))
+  app.addHook('preClose', async () => lane.close())
+  const closeAll = server.closeAllConnections.bind(server)
+  // Node knows only the connections of its own parser.
+  server.closeAllConnections = () => {
+    lane.destroy()
+    closeAll()
+  }
+}
+
+class OpenLane implements Lane {
+  readonly limits: Limits
+  readonly answers: Lane['answers']
+  readonly browserGuard: BrowserGuard | undefined
+  readonly used: Lane['used']
+  readonly serveByNode: Lane['serveByNode']
+  readonly #app: FastifyInstance
+  #ask: Ask | undefined
+  readonly #options: FastLaneOptions
+  readonly #run: (call: Call) => void
+  readonly #connections = new Set<LaneConnection>()
+  readonly #ticking: NodeJS.Timeout
+  readonly #keepAlive: string
+  #date = ''
+  #dateEndMs = 0
+
+  constructor(app: FastifyInstance, options: FastLaneOptions, serveByNode: Lane['serveByNode']) {
+    const { limits, database, browserGuard, used } = options
+    this.#app = app
+    this.#options = options
+    this.limits = limits
+    this.answers = database.store.answers
+    this.browserGuard = browserGuard
+    this.used = used
+    this.serveByNode = serveByNode
+    this.#run = runner(options)
+    this.#keepAlive = `Connection: keep-alive\r\nKeep-Alive: timeout=${Math.floor(limits.idleMsMax / 1000)}\r\n\r\n`
+    const shortest = Math.min(limits.idleMsMax, limits.headerMsMax)
+    const tickMs = Math.min(TICK_MS_MAX, Math.ceil(shortest / TICKS_PER_TIMEOUT))
+    const idleTicks = Math.ceil(limits.idleMsMax / tickMs)
+    this.#ticking = setInterval(() => {
+      for (const connection of this.#connections) connection.tick(idleTicks)
+    }, tickMs)
+    this.#ticking.unref()
+  }
+
+  /** Made at the first request, because the app must be ready for it. */
+  get ask(): Ask {
+    this.#ask ??= asker(this.#app, this.limits)
+    return this.#ask
+  }
+
+  accept(socket: Socket): void {
+    this.#connections.add(new LaneConnection(socket, this))
+  }
+
+  gone(connection: LaneConnection): void {
+    this.#connections.delete(connection)
+  }
+
+  grantOf({ token }: HeaderBlock): Grant | undefined {
+    const { authenticate } = this.#options
+    if (authenticate === undefined) return Grant.EVERYTHING
+    return token === undefined ? undefined : authenticate(token)
+  }
+
+  start(call: Call): void {
+    const { pacing } = this.#options
+    if (pacing.mayStart()) this.#run(call)
+    else
+      pacing.wait(() => {
+        if (!call.isGone) this.#run(call)
+      })
+  }
+
+  lastLines(isClosing: boolean): string {
+    const nowMs = Date.now()
+    if (nowMs >= this.#dateEndMs || nowMs < this.#dateEndMs - 1000) {
+      this.#dateEndMs = nowMs - (nowMs % 1000) + 1000
+      this.#date = `Date: ${new Date(nowMs).toUTCString()}\r\n`
+    }
+    return this.#date + (isClosing ? 'Connection: close\r\n\r\n' : this.#keepAlive)
+  }
+
+  brokenOff(socket: Socket): void {
+    this.#app.server.emit(
+      'clientError',
+      Object.assign(new Error('broken off'), { code: 'HPE_INVALID_EOF_STATE' }),
+      socket,
+    )
+  }
+
+  async close(): Promise<void> {
+    clearInterval(this.#ticking)
+    for (const connection of this.#connections) connection.close()
+  }
+
+  destroy(): void {
+    for (const connection of this.#connections) connection.destroy()
+  }
+}

@@ -1,0 +1,75 @@
+import { bearerToken } from '../admission/access.js'
+import { type BrowserGuard, refusal } from '../connections/browser-safety.js'
+import { answerFormat, problemFormat } from '../wire/answer.js'
+
+/** The meaning of the headers of one request, as far as the fast lane has to know it. */
+export interface HeaderBlock {
+  /** Bytes of the body; undefined when no header says. */
+  readonly contentLength: number | undefined
+  /** The body is JSON in UTF-8. */
+  readonly isJson: boolean
+  readonly token: string | undefined
+  /** The format of an answer that is data. */
+  readonly answerFormat: 'json' | 'msgpack'
+  readonly problemFormat: 'json' | 'msgpack'
+}
+
+/** Headers that mean something to the server. */
+const READ = ['host', 'connection', 'content-length', 'content-type', 'authorization', 'accept', 'user-agent']
+/** Headers that clients and proxies often send, and that change nothing about the requests of the fast lane. */
+const INERT = [
+  'accept-encoding',
+  'accept-language',
+  'cache-control',
+  'dnt',
+  'forwarded',
+  'pragma',
+  'priority',
+  'sec-fetch-mode',
+  'traceparent',
+  'tracestate',
+  'via',
+  'x-forwarded-for',
+  'x-forwarded-host',
+  'x-forwarded-proto',
+  'x-real-ip',
+  'x-request-id',
+]
+const KNOWN: ReadonlySet<string> = new Set([...READ, ...INERT])
+
+const PRINTABLE = /^[\x20-\x7e]*$/
+const LENGTH = /^(?:0|[1-9]\d{0,8})$/
+const JSON_TYPE = /^application\/json(?:; ?charset=utf-8)?$/i
+const KEEP_ALIVE = /^keep-alive$/i
+
+/**
+ * Reads the lines of a header block, each once.
+ * @param text the block as Latin-1, each line with its CRLF, without the empty line at the end.
+ * @returns undefined for a block that is node:http's to judge: it has a header that is not on the list, twice the same one,
+ *   no Host, a browser that is refused, anything but printable ASCII, or a line that is no `name: value`.
+ */
+export function readHeaderBlock(text: string, guard: BrowserGuard | undefined): HeaderBlock | undefined {
+  const found = new Map<string, string>()
+  for (let at = 0; at < text.length; ) {
+    const lineEnd = text.indexOf('\r\n', at)
+    const colon = text.indexOf(':', at)
+    if (lineEnd === -1 || colon === -1 || colon > lineEnd) return undefined
+    const name = text.slice(at, colon).toLowerCase()
+    const value = text.slice(colon + 1, lineEnd)
+    if (!KNOWN.has(name) || found.has(name) || !PRINTABLE.test(value)) return undefined
+    found.set(name, value.trim())
+    at = lineEnd + 2
+  }
+  const length = found.get('content-length')
+  const accept = found.get('accept')
+  if (!found.has('host') || !KEEP_ALIVE.test(found.get('connection') ?? 'keep-alive')) return undefined
+  if (guard !== undefined && refusal(Object.fromEntries(found), '', guard) !== undefined) return undefined
+  if (length !== undefined && !LENGTH.test(length)) return undefined
+  return {
+    contentLength: length === undefined ? undefined : Number(length),
+    isJson: JSON_TYPE.test(found.get('content-type') ?? ''),
+    token: bearerToken(found.get('authorization')),
+    answerFormat: answerFormat(accept),
+    problemFormat: problemFormat(accept),
+  }
+}

@@ -1,0 +1,71 @@
+import type { Database } from '../../database/database.js'
+import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
+import type { GetAnswer } from '../../percolator/api.js'
+import type { OneShot, OneShotAnswer } from '../../txn/one-shots.js'
+import type { Traffic } from '../admission/traffic.js'
+import { noSuchKey } from '../wire/answer-version.js'
+import type { Report } from '../wire/error-handler.js'
+import { type AnswerText, dataText, problemText, valueText } from './answer-text.js'
+import type { Call } from './call.js'
+
+export interface Runs {
+  readonly database: Database
+  readonly traffic: Traffic
+  readonly report: Report
+}
+
+/** @returns a function that admits a call and runs it. The call may end before the function returns. */
+export function runner({ database, traffic, report }: Runs): (call: Call) => void {
+  let problems = 0
+
+  function fail(call: Call, error: unknown): void {
+    const problem = report(error, `fast-${++problems}`)
+    endWith(call, problemText(problem, call.headers.problemFormat, call.grant))
+  }
+
+  function endWith(call: Call, text: AnswerText | Promise<AnswerText>): void {
+    if (text instanceof Promise) text.then((whole) => call.end(whole))
+    else call.end(text)
+  }
+
+  function get(call: Call, key: Buffer): void {
+    const found = (answer: GetAnswer): void => {
+      if (answer.found) call.end(valueText(answer.value, answer.commitTs))
+      else fail(call, noSuchKey(key))
+    }
+    const known = database.known({ key })
+    if (known !== undefined) found(known)
+    else
+      database
+        .get({ key, lockWaitMs: LOCK_WAIT_MS_DEFAULT, signal: call.signal })
+        .then(found)
+        .catch((error) => fail(call, error))
+  }
+
+  function transact(call: Call, txn: OneShot, isOneWrite: boolean): void {
+    const done = (answer: OneShotAnswer): void => {
+      const shown = isOneWrite ? { commitTs: answer.commitTs } : answer
+      endWith(call, dataText(shown, call.headers.answerFormat, call.grant))
+    }
+    database
+      .transact({ ...txn, signal: call.signal })
+      .then(({ answer }) => done(answer))
+      .catch((error) => fail(call, error))
+  }
+
+  return (call) => {
+    const { asked } = call
+    try {
+      call.flight = traffic.admitWhole(asked.kind === 'get' ? 'reading' : 'writing', call.bodyBytes)
+    } catch (error) {
+      call.caller.shed()
+      return fail(call, error)
+    }
+    try {
+      if (asked.kind === 'get') get(call, asked.key)
+      else transact(call, asked.txn, asked.kind === 'write')
+    } catch (error) {
+      fail(call, error)
+    }
+  }
+}
