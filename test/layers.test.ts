@@ -38,7 +38,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['http/wire'],
   ['http/connections'],
   ['http/admission'],
-  ['http/routes'],
+  ['http/routes', 'http/fast-lane'],
   ['http'],
   ['server'],
   ['commands'],

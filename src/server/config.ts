@@ -20,6 +20,7 @@ export interface Config {
   readonly tls: TlsPaths | undefined
   /** Allows any address without tokens: everybody who reaches the port may do anything. */
   readonly insecure: boolean
+  readonly fastLane: boolean
 }
 
 const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
@@ -47,6 +48,11 @@ export const SERVE_FLAGS = {
   'token-file': { value: 'FILE', help: 'tokens that may use the server: docs/security.md; SIGHUP reads it again' },
   'tls-cert-file': { value: 'FILE', help: 'PEM certificate, with its chain; SIGHUP reads it again' },
   'tls-key-file': { value: 'FILE', help: 'PEM key of the certificate' },
+  'fast-lane': {
+    value: 'on|off',
+    help: 'off: every request goes through node:http, which is slower; answers are the same',
+    default: 'on',
+  },
   insecure: { help: 'listen on any address without tokens' },
   ...limitFlags,
 } as const satisfies Flags
@@ -69,6 +75,7 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     tokenFile,
     tls: tlsPaths(path('tls-cert-file'), path('tls-key-file')),
     insecure,
+    fastLane: oneOf(required('fast-lane'), ['on', 'off']) === 'on',
     port: integer(required('port'), 0, 65_535),
     data: notEmpty(required('data')),
     durability: oneOf(required('durability'), ['sync', 'async']),

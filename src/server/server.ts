@@ -34,7 +34,7 @@ export interface RunningServer {
  * @throws UnusableFile (tokens, certificates); UnusableAddress; DataDirectoryError.
  */
 export async function startServer(config: Config, version: string, log: Logger): Promise<RunningServer> {
-  const { data, durability, cacheBytesMax, limits, gc, host, port } = config
+  const { data, durability, cacheBytesMax, limits, gc, host, port, fastLane } = config
   const secrets = readSecrets(config, log)
   await requireFree(host, port)
   const made = await makeDirectory(data)
@@ -63,6 +63,7 @@ export async function startServer(config: Config, version: string, log: Logger):
       authenticate: secrets.tokens && ((token) => secrets.tokens?.grantOf(token)),
       browserGuard: config.tokenFile === undefined ? { loopbackNamesOnly: !config.insecure } : undefined,
       tls: secrets.tls,
+      fastLane,
     })
     await listen(app, host, port)
     const running = { app, database }
