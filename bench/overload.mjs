@@ -4,8 +4,8 @@
 import { parseArgs } from 'node:util'
 import { KINDS } from './overload/kinds.mjs'
 import { Probe } from './overload/probe.mjs'
+import { rssBytes } from './proc.mjs'
 import { makeDirectory, median, removeDirectory, start, startWorker, stop } from './process.mjs'
-import { rssBytes } from './scale/proc.mjs'
 
 const { values: options } = parseArgs({
   options: {

@@ -4,14 +4,13 @@ import { mkdir } from 'node:fs/promises'
 import { parseArgs } from 'node:util'
 import { makeDirectory, removeDirectory } from './process.mjs'
 import { connections } from './scale/connections.mjs'
-import { cpu } from './scale/cpu.mjs'
 import { gc } from './scale/gc.mjs'
 import { keys } from './scale/keys.mjs'
 import { mixed } from './scale/mixed.mjs'
 import { print, write } from './scale/report.mjs'
 import { startup } from './scale/startup.mjs'
 
-const MEASUREMENTS = { connections, keys, startup, mixed, gc, cpu }
+const MEASUREMENTS = { connections, keys, startup, mixed, gc }
 
 const { values } = parseArgs({
   options: {
@@ -48,8 +47,6 @@ const context = {
   rounds: number('rounds'),
   locks: sized(100_000),
   mixedKeys: sized(1_000_000),
-  cpuKeys: sized(1_000_000),
-  requests: sized(50_000),
   shapes: [
     { keys: 1000, versions: sized(1000) },
     { keys: sized(100_000), versions: 10 },

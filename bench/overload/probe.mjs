@@ -1,5 +1,5 @@
 import { get } from 'node:http'
-import { rssBytes } from '../scale/proc.mjs'
+import { rssBytes } from '../proc.mjs'
 
 const EVERY_MS = 100
 

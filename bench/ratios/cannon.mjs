@@ -1,20 +1,22 @@
 // Operations that are one request, by autocannon: keep-alive connections, each with one request in flight.
 import autocannon from 'autocannon'
+import { requestsOf } from './template.mjs'
 
 /** How soon it notices that its time is over. */
 const TICK_MS = 20
 
 /**
- * @param operation.request a request, or a function that makes one each time.
+ * @param operation.template see `template.mjs`.
  * @param operation.isRight of the body of an answer; without it any answer with 2xx is right.
- * @returns requests a second, and the latency in whole ms that 99 % of them kept.
+ * @returns requests per second, how many were answered, and the latency in whole ms that 99 % of them kept.
  * @throws when any request fails.
  */
-export async function cannon({ url, connections, seconds, operation: { request, isRight } }) {
-  const requests = [
-    typeof request === 'function' ? { setupRequest: (base) => Object.assign(base, request()) } : request,
-  ]
-  const options = { url, connections, duration: seconds, requests, verifyBody: isRight, sampleInt: TICK_MS }
+export async function cannon({ url, connections, seconds, operation }) {
+  const next = requestsOf(operation)
+  const options = {
+    ...{ url, connections, duration: seconds, sampleInt: TICK_MS, verifyBody: operation.isRight },
+    requests: [{ setupRequest: (base) => Object.assign(base, next()) }],
+  }
   const result = await autocannon(options)
   const { errors, timeouts, non2xx, mismatches, latency, start, finish } = result
   // It goes on without a word when a server closes a connection, with the request on it lost.
@@ -23,5 +25,6 @@ export async function cannon({ url, connections, seconds, operation: { request, 
     const failed = JSON.stringify({ errors, timeouts, lost, wrong: mismatches, statuses: result.statusCodeStats })
     throw new Error(`requests of autocannon failed: ${failed}`)
   }
-  return { rate: (result['2xx'] * 1000) / (finish - start), p99: latency.p99 }
+  const count = result['2xx']
+  return { rate: (count * 1000) / (finish - start), count, p99: latency.p99 }
 }

@@ -3,13 +3,10 @@ import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startProgram } from '../process.mjs'
-import { load } from './load.mjs'
-import { fresh, keyOf, random, valueAt } from './payload.mjs'
+import { keyOf, valueAt } from './payload.mjs'
 import { postJson } from './request.mjs'
 
 const READY_MS = 10_000
-/** Of more, the gateway's answer would be chunked, which load.mjs does not read. */
-const BATCH = 20
 
 export async function startEtcd(directory) {
   const url = `http://127.0.0.1:${await freePort()}`
@@ -42,32 +39,26 @@ const isReady = (url) =>
     () => false,
   )
 
-const base64 = (text) => Buffer.from(text).toString('base64')
-const encoded = ({ key, value }) => ({ key: base64(key), value: base64(value) })
-const requestPut = (pair) => ({ requestPut: encoded(pair) })
+const putOf = (key) => ({ key, value: '<value64>' })
+const first = Buffer.from(keyOf(0)).toString('base64')
 
-export async function fillEtcd(server, count) {
-  const batch = (at) => Array.from({ length: BATCH }, (_, n) => ({ key: keyOf(at + n), value: valueAt(at + n) }))
-  const operation = function* (n) {
-    yield postJson('/v3/kv/txn', { success: batch(n * BATCH).map(requestPut) })
-  }
-  await load({ url: server.url, connections: 16, count: Math.ceil(count / BATCH), operation })
+/** Of one request each: see `template.mjs`. etcd answers 200 also where nothing was found, and where a comparison did not
+ * hold: hence the look into each answer. */
+export const etcdOperations = {
+  getHot: { template: postJson('/v3/kv/range', { key: first }), isRight: (body) => body.includes('"value":') },
+  put: { template: postJson('/v3/kv/put', putOf('<new1>')) },
+  txn: {
+    template: postJson('/v3/kv/txn', {
+      compare: [{ key: '<new1>', target: 'VERSION', result: 'EQUAL', version: '0' }],
+      success: ['<new1>', '<new2>'].map((key) => ({ requestPut: putOf(key) })),
+    }),
+    isRight: (body) => body.includes('"succeeded":true'),
+  },
 }
 
-// etcd answers 200 also where nothing was found, and where a comparison did not hold: hence the look into each answer.
-export const etcdOperations = {
-  getHot: {
-    request: postJson('/v3/kv/range', { key: base64(keyOf(0)) }),
-    isRight: (body) => body.includes('"value":'),
-  },
-  put: { request: () => postJson('/v3/kv/put', encoded(fresh())) },
-  /** @param keys how many are there to be compared. */
-  txn: (keys) => ({
-    request() {
-      const key = base64(keyOf(random(keys)))
-      const compare = [{ key, target: 'VERSION', result: 'GREATER', version: '0' }]
-      return postJson('/v3/kv/txn', { compare, success: [requestPut(fresh()), requestPut(fresh())] })
-    },
-    isRight: (body) => body.includes('"succeeded":true'),
-  }),
+/** Puts the key that `getHot` reads. */
+export async function fillEtcd({ url }) {
+  const body = JSON.stringify({ key: first, value: Buffer.from(valueAt(0)).toString('base64') })
+  const { status } = await fetch(`${url}/v3/kv/put`, { method: 'POST', body })
+  if (status !== 200) throw new Error(`etcd answered a put with ${status}`)
 }

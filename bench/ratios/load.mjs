@@ -12,7 +12,7 @@ const EMPTY = Buffer.alloc(0)
 
 /**
  * Runs operations for some seconds, or a number of them; those in flight at the end are waited for, and count.
- * @returns operations a second, and the latency in ms that 99 % of them kept.
+ * @returns operations per second, how many there were, and the latency in ms that 99 % of them kept.
  * @throws when any request fails.
  */
 export async function load({
@@ -33,7 +33,7 @@ export async function load({
     const next = () => (started < count && performance.now() < end ? operation(started++) : undefined)
     await Promise.all(sockets.map((socket) => drive(socket, next, (latency) => latencies.push(latency))))
     const elapsed = (performance.now() - begin) / 1000
-    return { rate: latencies.length / elapsed, p99: percentile99(latencies) }
+    return { rate: latencies.length / elapsed, count: latencies.length, p99: percentile99(latencies) }
   } finally {
     for (const socket of sockets) socket.destroy()
   }

@@ -1,5 +1,6 @@
 // What the command line says, with what it leaves open filled in.
 import { parseArgs } from 'node:util'
+import { isInstalled } from '../process.mjs'
 import { works } from './works.mjs'
 
 /** The cache of `get_uniform` holds 4 % of its keys. --quick, with less data, is for finding what got slower. */
@@ -30,6 +31,8 @@ const QUICK = {
   },
 }
 
+const GENERATORS = ['wrk', 'autocannon']
+
 export function optionsOf(args) {
   const { values } = parseArgs({
     args,
@@ -38,12 +41,14 @@ export function optionsOf(args) {
       seconds: { type: 'string' },
       connections: { type: 'string', default: '64' },
       only: { type: 'string' },
+      generator: { type: 'string', default: isInstalled('wrk') ? 'wrk' : 'autocannon' },
       json: { type: 'string' },
       svg: { type: 'string' },
-      markdown: { type: 'boolean', default: false },
+      markdown: { type: 'string' },
       quick: { type: 'boolean', default: false },
     },
   })
+  if (!GENERATORS.includes(values.generator)) throw new Error(`--generator has to be one of ${GENERATORS.join(', ')}`)
   const base = values.quick ? QUICK : FULL
   return {
     ...base,

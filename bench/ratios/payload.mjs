@@ -1,9 +1,9 @@
 // Keys and values, the same for all contenders.
 import { randomBytes } from 'node:crypto'
 
-const VALUE_BYTES = 100
-/** Text, so that it goes into JSON as it is, which no compression of a storage engine shrinks. */
-const text = randomBytes(768 * 1024).toString('base64url')
+export const VALUE_BYTES = 100
+/** Base64, so that it goes into JSON as it is, which no compression of a storage engine shrinks. */
+export const text = randomBytes(768 * 1024).toString('base64')
 
 export const valueAt = (n) => {
   const at = (n * VALUE_BYTES) % (text.length - VALUE_BYTES)

@@ -1,6 +1,6 @@
-// PerKV's operations. The bare and the naive server are given the same ones.
+// PerKV's operations. The other servers with its routes are given the same ones.
 import { load } from './load.mjs'
-import { fresh, freshMany, keyOf, random, valueAt } from './payload.mjs'
+import { freshMany, keyOf, valueAt } from './payload.mjs'
 import { get, postJson, postMsgpack, put } from './request.mjs'
 
 export const BATCH = 1000
@@ -10,31 +10,20 @@ const txnOf = (pairs) => ({ ops: pairs.map(putOp) })
 /** The values as `bin`, as a client that has bytes would send them. */
 const binTxnOf = (pairs) => ({ ops: pairs.map(({ key, value }) => ({ op: 'put', key, value: Buffer.from(value) })) })
 
+const twoNew = txnOf(['<new1>', '<new2>'].map((key) => ({ key, value: '<value>' })))
+
+/** Of one request each: see `template.mjs`. */
 export const operations = {
-  getHot: { request: get(`/v1/kv/${keyOf(0)}`) },
-  put: {
-    request() {
-      const { key, value } = fresh()
-      return put(`/v1/kv/${key}`, value)
-    },
-  },
-  /** @param keyAt a key by its number; keys are taken uniformly. */
-  getUniform: (keys, keyAt = keyOf) => ({ request: () => get(`/v1/kv/${keyAt(random(keys))}`) }),
-  /** @param keys how many are there to be checked. */
-  txn: (keys) => ({
-    request() {
-      const checks = [{ key: keyOf(random(keys)), exists: true }]
-      return postJson('/v1/txn', { checks, ...txnOf([fresh(), fresh()]) })
-    },
+  getHot: { template: get(`/v1/kv/${keyOf(0)}`) },
+  getUniform: (keys, prefix = '') => ({ template: get(`/v1/kv/${prefix}<old>`), keys }),
+  put: { template: put('/v1/kv/<new1>', '<value>') },
+  txn: { template: postJson('/v1/txn', { checks: [{ key: '<new1>', exists: false }], ...twoNew }) },
+  txnOfOld: (keys) => ({
+    template: postJson('/v1/txn', { checks: [{ key: '<old>', exists: true }], ...twoNew }),
+    keys,
   }),
-  txnAbsent: {
-    request() {
-      const pairs = [fresh(), fresh()]
-      return postJson('/v1/txn', { checks: [{ key: pairs[0].key, exists: false }], ...txnOf(pairs) })
-    },
-  },
   scanPage: (prefix, limit) => ({
-    request: get(`/v1/kv?prefix=${prefix}&limit=${limit}`),
+    template: get(`/v1/kv?prefix=${prefix}&limit=${limit}`),
     isRight: (body) => JSON.parse(body).pairs.length === limit,
   }),
 }
@@ -49,20 +38,23 @@ export const bulks = {
   },
 }
 
-/** Puts keys 0 to `count` in. */
-export async function fill(server, count, keyAt = keyOf) {
+/** Puts keys 0 to below `count` in. */
+export async function fill(server, count, prefix = '') {
   const operation = function* (n) {
     const size = Math.min(BATCH, count - n * BATCH)
-    const pairs = Array.from({ length: size }, (_, i) => ({ key: keyAt(n * BATCH + i), value: valueAt(n * BATCH + i) }))
-    yield postMsgpack('/v1/txn', binTxnOf(pairs))
+    const numbers = Array.from({ length: size }, (_, i) => n * BATCH + i)
+    yield postMsgpack('/v1/txn', binTxnOf(numbers.map((n) => ({ key: prefix + keyOf(n), value: valueAt(n) }))))
   }
   await load({ url: server.url, connections: 4, count: Math.ceil(count / BATCH), operation })
 }
 
 /** Writes the same keys again and again, in one transaction each time. */
-export async function fillVersions(server, count, versions, keyAt) {
+export async function fillVersions(server, count, versions, prefix) {
   const operation = function* (version) {
-    const pairs = Array.from({ length: count }, (_, n) => ({ key: keyAt(n), value: valueAt(version * count + n) }))
+    const pairs = Array.from({ length: count }, (_, n) => ({
+      key: prefix + keyOf(n),
+      value: valueAt(version * count + n),
+    }))
     yield postMsgpack('/v1/txn', binTxnOf(pairs))
   }
   await load({ url: server.url, connections: 1, count: versions, operation })

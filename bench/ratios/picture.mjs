@@ -1,25 +1,24 @@
-// The ratios that have a floor as a chart: to be comparable, each as a multiple of its floor.
+// The ratios that have a goal as a chart: to be comparable, each as a multiple of its goal.
 import { bars } from '../chart.mjs'
-import { hundredths } from './table.mjs'
+import { nameOf, printOf } from './table.mjs'
 
 export function pictureOf(reports) {
   const rows = reports.flatMap(({ name, ratios }) =>
-    ratios.filter(({ attained }) => attained !== undefined).map((ratio) => rowOf(name, ratio)),
+    ratios.filter(({ goal }) => goal !== undefined).map((ratio) => rowOf(name, ratio)),
   )
-  return bars(rows, { title: 'Ratios to their floors', axisLabel: '1 is the floor, more is better' })
+  return bars(rows, { title: 'Ratios to their goals', axisLabel: '1 is the goal, more is better' })
 }
 
 function rowOf(work, ratio) {
-  const { of, over, median, min, max, atLeast, atMost } = ratio
-  const shareOf = (number) => (atLeast === undefined ? atMost / number : number / atLeast)
-  const shares = [min, max].map(shareOf).toSorted((a, b) => a - b)
+  const { median, min, max, goal } = ratio
+  const print = printOf(ratio)
   return {
-    name: `${work}: ${of} / ${over}`,
-    ratio: shareOf(median),
-    min: shares[0],
-    max: shares[1],
+    name: `${work}: ${nameOf(ratio)}`,
+    ratio: median / goal,
+    min: min / goal,
+    max: max / goal,
     target: 1,
-    words: hundredths(median),
-    goal: atLeast === undefined ? `≤ ${atMost}` : `≥ ${atLeast}`,
+    words: print(median),
+    goal: `≥ ${print(goal)}`,
   }
 }

@@ -2,6 +2,7 @@
 import { once } from 'node:events'
 import { readdir } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { cpuMicros } from '../proc.mjs'
 import { isInstalled, makeDirectory, removeDirectory, start, startWorker, stop } from '../process.mjs'
 import { cannon } from './cannon.mjs'
 import { startEtcd } from './etcd.mjs'
@@ -9,17 +10,16 @@ import { load } from './load.mjs'
 import { wrk } from './wrk.mjs'
 
 const hasEtcd = isInstalled('etcd')
-const hasWrk = isInstalled('wrk')
 
-/** A contender is a function of seconds that answers `{rate, p99?}`; undefined where its program is not installed.
- * One that `isWarm` is not warmed up. */
+/** A contender is a function of seconds that answers `{rate, p99?, cpu?}`; undefined where its program is not installed. */
 export class Stage {
   #servers = []
   #directories = []
 
-  /** @param options.sizes how much data the works load. */
-  constructor({ connections, sizes }) {
+  /** @param options.sizes how much data the works load. @param options.generator of single requests. */
+  constructor({ connections, sizes, generator }) {
     this.connections = connections
+    this.generator = generator
     this.sizes = sizes
   }
 
@@ -43,6 +43,10 @@ export class Stage {
 
   bare() {
     return this.#keep(start(['bench/bare.mjs']))
+  }
+
+  oneRecord() {
+    return this.#keep(start(['bench/one-record.mjs', this.#directory()]))
   }
 
   naive() {
@@ -77,35 +81,39 @@ export class Stage {
     }
   }
 
-  /** Operations of one request each, by autocannon. */
-  cannon(server, operation, { connections = this.connections } = {}) {
+  /** Operations of one request each. The warm-up is always by autocannon, which looks into the answers. */
+  single(server, operation, { connections = this.connections } = {}) {
     if (server === undefined) return undefined
-    return (seconds) => cannon({ url: server.url, connections, seconds, operation })
+    const { url } = server
+    const byCannon = (seconds) => cannon({ url, connections, seconds, operation })
+    if (this.generator === 'autocannon') return metered(server, byCannon)
+    const directory = this.#directory()
+    const byWrk = (seconds) => wrk({ url, connections, seconds, operation, directory })
+    return Object.assign(metered(server, byWrk), { warm: byCannon })
   }
 
   /** Operations of several requests, or few and long ones; `weight`: what each counts. */
   load(server, operation, { connections = this.connections, weight = 1 } = {}) {
-    if (server === undefined) return undefined
-    return async (seconds) => {
-      const { rate, p99 } = await load({ url: server.url, connections, seconds, operation })
-      return { rate: rate * weight, p99 }
-    }
-  }
-
-  /** @returns two more contenders, or none; their servers are warm already from the load of the others. */
-  wrk(perkv, bare, script) {
-    if (!hasWrk) return {}
-    const directory = this.#directory()
-    const on = ({ url }) => {
-      const run = (seconds) => wrk({ url, connections: this.connections, seconds, script, directory })
-      return Object.assign(run, { isWarm: true })
-    }
-    return { 'perkv, wrk': on(perkv), 'bare, wrk': on(bare) }
+    return metered(server, async (seconds) => {
+      const { rate, count, p99 } = await load({ url: server.url, connections, seconds, operation })
+      return { rate: rate * weight, count: count * weight, p99 }
+    })
   }
 
   async close() {
     await Promise.all(this.#servers.map(stop))
     for (const directory of this.#directories) removeDirectory(directory)
+  }
+}
+
+/** Adds the server's processor time per operation, in microseconds. */
+function metered(server, run) {
+  return async (seconds) => {
+    const before = cpuMicros(server)
+    const { count, ...result } = await run(seconds)
+    const after = cpuMicros(server)
+    if (after === undefined) return result
+    return { ...result, cpu: { all: (after.all - before.all) / count, main: (after.main - before.main) / count } }
   }
 }
 

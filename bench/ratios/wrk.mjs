@@ -1,40 +1,33 @@
-// The same load by wrk, where it is installed: it takes less of the processor than autocannon, so that what it finds
-// differs more from server to server.
+// Operations that are one request, by wrk: it takes a fraction of the processor that autocannon does, so that more of it is
+// left for the server, and the rates of servers differ as much as their work.
 import { execFile } from 'node:child_process'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { valueAt } from './payload.mjs'
+import { luaOf } from './template.mjs'
 
-const run = promisify(execFile)
-
-/** Lua that makes the requests; `run` is another number in every run. */
-export const scripts = {
-  getHot: (path) => () => `wrk.path = "${path}"`,
-  getUniform: (keys) => (run) =>
-    `
-    math.randomseed(os.time() + ${run})
-    request = function() return wrk.format("GET", string.format("/v1/kv/key%010d", math.random(0, ${keys - 1}))) end`,
-  put: (run) =>
-    `
-    local n = 0
-    local headers = { ["Content-Type"] = "application/octet-stream" }
-    request = function()
-      n = n + 1
-      return wrk.format("PUT", "/v1/kv/wrk${run}-" .. n, headers, "${valueAt(0)}")
-    end`,
-}
+const execute = promisify(execFile)
 
 let runs = 0
 
-/** @throws when any request fails. */
-export async function wrk({ url, connections, seconds, script, directory }) {
-  const path = join(directory, `${runs}.lua`)
-  await writeFile(path, script(runs++))
-  const args = ['-t1', `-c${connections}`, `-d${Math.ceil(seconds)}s`, '--latency', '-s', path, url]
-  const { stdout } = await run('wrk', args)
+/**
+ * @param operation.template see `template.mjs`; wrk does not look into answers.
+ * @param directory for the script.
+ * @returns requests per second, how many were answered, and the latency in ms that 99 % of them kept.
+ * @throws when any request fails.
+ */
+export async function wrk({ url, connections, seconds, operation, directory }) {
+  const run = runs++
+  const script = join(directory, `${run}.lua`)
+  await writeFile(script, luaOf(operation, run))
+  const args = ['-t1', `-c${connections}`, `-d${Math.ceil(seconds)}s`, '--latency', '-s', script, url]
+  const { stdout } = await execute('wrk', args)
   if (/Non-2xx|Socket errors/.test(stdout)) throw new Error(`requests of wrk failed:\n${stdout}`)
-  return { rate: Number(/Requests\/sec: +([\d.]+)/.exec(stdout)[1]), p99: milliseconds(/99% +(\S+)/.exec(stdout)[1]) }
+  return {
+    rate: Number(/Requests\/sec: +([\d.]+)/.exec(stdout)[1]),
+    count: Number(/(\d+) requests in/.exec(stdout)[1]),
+    p99: milliseconds(/99% +(\S+)/.exec(stdout)[1]),
+  }
 }
 
 function milliseconds(text) {

@@ -1,8 +1,10 @@
 // A collection of old versions: how long it takes, at once and with the worker's rests, and what it does to requests meanwhile.
+
+import { rssBytes } from '../proc.mjs'
+import { diskBytes } from './disk.mjs'
 import { fillVersions } from './fill.mjs'
 import { load } from './load.mjs'
 import { post, timestamp } from './post.mjs'
-import { diskBytes, rssBytes } from './proc.mjs'
 import { each, getUniform, putUniform } from './requests.mjs'
 import { withPerkv } from './servers.mjs'
 

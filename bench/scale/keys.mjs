@@ -2,10 +2,11 @@
 import { readdir } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { lines } from '../chart.mjs'
+import { rssBytes } from '../proc.mjs'
 import { VALUE_BYTES } from './data.mjs'
+import { diskBytes } from './disk.mjs'
 import { fill } from './fill.mjs'
 import { load } from './load.mjs'
-import { diskBytes, rssBytes } from './proc.mjs'
 import { each, getUniform, putUniform } from './requests.mjs'
 import { withPerkvOn } from './servers.mjs'
 

@@ -4,12 +4,12 @@ import autocannon from 'autocannon'
 const TIMEOUT_S = 120
 
 /**
- * Requests from `connections` connections, each one after the answer to its last, for so many `seconds`, or so many
- * requests (`amount`), or until the promise `until` is fulfilled.
+ * Requests from `connections` connections, each one after the answer to its last, for so many `seconds`, or until the
+ * promise `until` is fulfilled.
  * @param load.isTolerant failures are counted; otherwise they throw.
  * @returns rates, latencies in ms, and `seconds`: the latencies of the answers that came in each second.
  */
-export async function load({ server, requests, connections = 64, seconds, amount, until, isTolerant = false }) {
+export async function load({ server, requests, connections = 64, seconds, until, isTolerant = false }) {
   const arrivals = []
   const start = performance.now()
   const run = autocannon({
@@ -18,7 +18,7 @@ export async function load({ server, requests, connections = 64, seconds, amount
     connections,
     timeout: TIMEOUT_S,
     sampleInt: 100, // How soon it notices that it is over.
-    ...(amount === undefined ? { duration: seconds ?? 24 * 3600 } : { amount }),
+    duration: seconds ?? 24 * 3600,
   })
   run.on('response', (_client, _status, _bytes, ms) => {
     const second = Math.floor((performance.now() - start) / 1000)

@@ -1,10 +1,10 @@
 // Minutes of reads, writes and transactions, second by second: what compactions and collections of garbage do to them.
 import { lines } from '../chart.mjs'
+import { rssBytes } from '../proc.mjs'
 import { median } from '../process.mjs'
 import { random } from './data.mjs'
 import { fill } from './fill.mjs'
 import { latencies, load } from './load.mjs'
-import { rssBytes } from './proc.mjs'
 import { each, getUniform, putUniform, txnUniform } from './requests.mjs'
 import { withPerkv } from './servers.mjs'
 

@@ -1,35 +1,12 @@
-import { readFileSync } from 'node:fs'
 import { mkdir, writeFile } from 'node:fs/promises'
-import { availableParallelism, cpus, loadavg, platform, release, totalmem } from 'node:os'
 import { join } from 'node:path'
+import { circumstances } from '../circumstances.mjs'
 import { SEED } from './data.mjs'
-
-/** Of the last minute: what else the machine had to do. */
-const loadBefore = loadavg()[0]
-
-/** Who measured what: a number without it says nothing. */
-function circumstances() {
-  const manifest = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'))
-  return {
-    date: new Date().toISOString(),
-    command: `node bench/scale.mjs ${process.argv.slice(2).join(' ')}`.trim(),
-    perkv: manifest.version,
-    node: process.version,
-    seed: SEED,
-    machine: {
-      cpu: cpus()[0]?.model.trim(),
-      cores: availableParallelism(),
-      memory_gib: Number((totalmem() / 2 ** 30).toFixed(1)),
-      system: `${platform()} ${release()}`,
-      load_before: loadBefore,
-    },
-  }
-}
 
 /** @param result {settings, rows, ...more, charts?: {NAME: svg}} */
 export async function write(directory, name, { charts = {}, ...result }) {
   await mkdir(directory, { recursive: true })
-  const json = JSON.stringify({ name, ...circumstances(), ...result }, rounded)
+  const json = JSON.stringify({ name, ...circumstances('bench/scale.mjs'), seed: SEED, ...result }, rounded)
   await writeFile(join(directory, `${name}.json`), `${lineByLine(json)}\n`)
   for (const [chart, svg] of Object.entries(charts)) await writeFile(join(directory, `${chart}.svg`), svg)
 }

@@ -7,18 +7,11 @@ export const each = (make) => [{ setupRequest: (request) => ({ ...request, heade
 
 export const getUniform = (keys) => ({ method: 'GET', path: `/v1/kv/${key(random(keys))}` })
 export const putUniform = (keys) => ({ method: 'PUT', path: `/v1/kv/${key(random(keys))}`, body: value() })
-export const putFresh = (bytes) => ({ method: 'PUT', path: `/v1/kv/${freshKey()}`, body: value(bytes) })
+export const putFresh = () => ({ method: 'PUT', path: `/v1/kv/${freshKey()}`, body: value() })
 
 /** One check and two puts, of random keys. */
 export function txnUniform(keys) {
-  const [checked, first, second] = [random(keys), random(keys), random(keys)].map(key)
-  return txn(checked, first, second)
-}
-
-/** One check of a random key, and two puts of new ones. */
-export const txnFresh = (keys) => txn(key(random(keys)), freshKey(), freshKey())
-
-function txn(checked, ...written) {
+  const [checked, ...written] = [random(keys), random(keys), random(keys)].map(key)
   const ops = written.map((key) => ({ op: 'put', key, value: value() }))
   const body = JSON.stringify({ checks: [{ key: checked, exists: true }], ops })
   return { method: 'POST', path: '/v1/txn', headers: { 'content-type': JSON_BODY }, body }

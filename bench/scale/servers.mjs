@@ -1,7 +1,6 @@
 import { makeDirectory, removeDirectory, start, stop } from '../process.mjs'
 
 export const startPerkv = (data) => start(['dist/cli.js', 'serve', '--port', '0', '--data', data])
-export const startBare = () => start(['bench/bare.mjs'])
 
 /** Runs `use` with a PerKV on the directory. */
 export async function withPerkvOn(data, use) {

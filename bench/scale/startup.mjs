@@ -1,10 +1,11 @@
 // From the start of the process to the first 200 of /readyz.
 import { readdir } from 'node:fs/promises'
+import { rssBytes } from '../proc.mjs'
 import { kill, median, stop } from '../process.mjs'
 import { key, value } from './data.mjs'
+import { diskBytes } from './disk.mjs'
 import { fill } from './fill.mjs'
 import { post, timestamp } from './post.mjs'
-import { diskBytes, rssBytes } from './proc.mjs'
 import { startPerkv, withDirectory, withPerkvOn } from './servers.mjs'
 
 const LOCKS_A_REQUEST = 1000
