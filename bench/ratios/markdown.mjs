@@ -3,6 +3,8 @@ import { cpuOf, ratesOf } from './measure.mjs'
 import { settingOf } from './setting.mjs'
 import { printOf, short, spreadOf, whole } from './table.mjs'
 
+const PEERS = ['bare', 'one record', 'naive', 'etcd']
+
 const line = (cells) => `| ${cells.join(' | ')} |`
 const head = (names, alignments) => [line(names), line(alignments)]
 
@@ -16,7 +18,10 @@ export const markdownOf = (setting, reports) =>
     ),
     ...reports.flatMap(ratioLines),
     '',
-    ...head(['CPU µs', 'PerKV', 'its main thread', ...PEERS], ['---', '---:', '---:', ...PEERS.map(() => '---:')]),
+    ...head(
+      ['CPU µs per operation', '', 'PerKV', 'main thread', ...PEERS],
+      ['---', '---', ...Array(2 + PEERS.length).fill('---:')],
+    ),
     ...reports.flatMap(cpuLines),
   ].join('\n')
 
@@ -41,19 +46,14 @@ function ratioLines({ name, unit, results, ratios }) {
   })
 }
 
-/** Of these the time of all threads is shown. */
-const PEERS = ['bare', 'one record', 'naive', 'etcd']
-
+/** A row for each contender that is PerKV, with the others beside it. */
 function cpuLines({ name, results }) {
-  const perkv = cpuOf(results.perkv)
-  if (perkv === undefined) return []
   const shown = (number) => (number === undefined ? '' : short(number))
-  return [
-    line([
-      `\`${name}\``,
-      short(perkv.all),
-      short(perkv.main),
-      ...PEERS.map((peer) => shown(cpuOf(results[peer])?.all)),
-    ]),
-  ]
+  const peers = PEERS.map((peer) => shown(cpuOf(results[peer])?.all))
+  return Object.entries(results)
+    .filter(([contender]) => !PEERS.includes(contender))
+    .flatMap(([contender, rounds]) => {
+      const cpu = cpuOf(rounds)
+      return cpu === undefined ? [] : [line([`\`${name}\``, contender, short(cpu.all), short(cpu.main), ...peers])]
+    })
 }
