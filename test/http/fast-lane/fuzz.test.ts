@@ -1,0 +1,97 @@
+import { expect, test } from 'vitest'
+import { Random } from '../../anomalies/random.js'
+import type { Dialogue } from './dialogue.js'
+import { type Difference, differenceOf, type Lanes } from './difference.js'
+import { Lane } from './lane.js'
+import { shrunk } from './shrunk.js'
+import { drawDialogue } from './streams.js'
+import { type Variant, variants } from './variants.js'
+
+/**
+ * The same bytes to both lanes. Each dialogue has its own seed, so the seed of a failure runs that dialogue alone:
+ *
+ *   npm run fuzz:http                                           # a million dialogues
+ *   PERKV_TEST_RUNS=1 PERKV_TEST_SEED=4711 npm run fuzz:http
+ */
+const { CI, PERKV_TEST_RUNS, PERKV_TEST_SEED = '1', PERKV_TEST_REPORT } = process.env
+const RUNS = Number(PERKV_TEST_RUNS ?? (CI ? 10_000 : 600))
+const FIRST_SEED = Number(PERKV_TEST_SEED)
+const REPORT_EVERY = 10_000
+
+interface Failure {
+  readonly seed: number
+  readonly variant: Variant
+  readonly smallest: Dialogue
+  readonly difference: Difference
+}
+
+/** Runs dialogues on all pairs of lanes at once. @returns the first dialogue that goes differently, and is made small. */
+async function firstFailure(pairs: readonly (readonly [Variant, Lanes])[], runs: number): Promise<Failure | undefined> {
+  let failure: Failure | undefined
+  let done = 0
+  const run = async (index: number, variant: Variant, lanes: Lanes): Promise<void> => {
+    for (let seed = FIRST_SEED; seed < FIRST_SEED + runs && failure === undefined; seed++) {
+      if (seed % pairs.length !== index) continue
+      const dialogue = drawDialogue(new Random(seed))
+      const found = await differenceOf(lanes, dialogue)
+      if (PERKV_TEST_REPORT && ++done % REPORT_EVERY === 0) console.log(`${done} dialogues`)
+      if (found === undefined || failure !== undefined) continue
+      failure = { seed, variant, smallest: dialogue, difference: found } // The others stop.
+      let difference = found
+      const smallest = await shrunk(dialogue, async (smaller) => {
+        const still = await differenceOf(lanes, smaller)
+        difference = still ?? difference
+        return still !== undefined
+      })
+      failure = { ...failure, smallest, difference }
+    }
+  }
+  await Promise.all(pairs.map(([variant, lanes], index) => run(index, variant, lanes)))
+  return failure
+}
+
+function printed({ seed, variant, smallest, difference }: Failure): string {
+  const { segments, pacing, end } = smallest
+  const { reference, oneByOne, tested } = difference
+  return [
+    `seed ${seed}, a server ${variant.name}, pacing ${pacing}, end ${end}:`,
+    ...segments.map((segment) => `> ${JSON.stringify(segment.toString('latin1'))}`),
+    ...['', 'node:http:', reference, '', 'node:http, one by one:', oneByOne, '', 'fast lane:', tested],
+  ].join('\n')
+}
+
+async function withLanes<T>(lanes: readonly Promise<Lane>[], body: (lanes: readonly Lane[]) => Promise<T>): Promise<T> {
+  const opened = await Promise.all(lanes)
+  try {
+    return await body(opened)
+  } finally {
+    for (const lane of opened) await lane.close()
+  }
+}
+
+test(`${RUNS} dialogues from seed ${FIRST_SEED} on go the same way in both lanes`, async () => {
+  const all = variants()
+  const lanes = all.flatMap((variant) => [Lane.open(variant, false), Lane.open(variant, true)])
+  await withLanes(lanes, async (opened) => {
+    const pairs = all.map((variant, i) => {
+      const [reference, tested] = opened.slice(2 * i) as [Lane, Lane]
+      return [variant, { reference, tested }] as const
+    })
+    const failure = await firstFailure(pairs, RUNS)
+    if (failure !== undefined) expect.fail(printed(failure))
+    const nothing = { requests: 0, receiving: 0, bodyBytes: 0, answerBytes: 0, locks: 0, connections: 0 }
+    for (const lane of opened) expect(await lane.held()).toEqual(nothing)
+  })
+})
+
+test('finds a difference, and makes the dialogue small', async () => {
+  const variant = { name: 'in memory' }
+  const other = { ...variant, limits: { valueBytesMax: 12 } }
+  await withLanes([Lane.open(variant, false), Lane.open(other, false)], async ([reference, tested]) => {
+    const failure = await firstFailure([[variant, { reference, tested } as Lanes]], 1000)
+    const { smallest, difference } = failure ?? expect.fail('no difference was found')
+    expect(smallest.segments.join('').length).toBeLessThan(150)
+    expect(difference.reference).not.toContain('HTTP/1.1 413 Payload Too Large')
+    expect(difference.tested).toContain('HTTP/1.1 413 Payload Too Large')
+  })
+})

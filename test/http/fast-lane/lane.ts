@@ -1,0 +1,187 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { connect as connectTcp, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { connect as connectTls } from 'node:tls'
+import { parseTokens } from '../../../src/access/tokens.js'
+import { DEFAULT_LIMITS } from '../../../src/limits.js'
+import { openLevelDbStore } from '../../../src/store/leveldb/leveldb-store.js'
+import { openMemoryStore } from '../../../src/store/memory/memory-store.js'
+import type { Store } from '../../../src/store/store.js'
+import { TappedEngine } from '../../store/support.js'
+import { serve, type TestServer } from '../support.js'
+import { converse, type Dialogue, type Transcript } from './dialogue.js'
+import { TOKENS, type Variant } from './variants.js'
+
+/** What each dialogue finds in the database, committed at `SEED_TS`. */
+export const SEEDS: readonly (readonly [key: string, value: string])[] = [
+  ...Array.from({ length: 6 }, (_, slot) => [`k${slot}`, `value ${slot}`] as const),
+  ...Array.from({ length: 6 }, (_, slot) => [`i${slot}`, `${slot}`] as const),
+  ['e', ''],
+  ['long', 'L'.repeat(3000)],
+  ['bin', '\0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n'],
+  ['a/b', 'with a slash'],
+]
+export const SEED_TS = 20
+
+interface Changes {
+  count: number
+}
+
+export interface Outcome extends Transcript {
+  /** The difference that it makes to the database: one line per pair. */
+  readonly changes: readonly string[]
+}
+
+/** A server whose connections go through one of the two lanes, with a database of its own. It has one dialogue at a time. */
+export class Lane {
+  readonly #server: TestServer
+  readonly #variant: Variant
+  readonly #engine: TappedEngine
+  /** Counts changes of the store. */
+  readonly #changes: Changes
+  /** The server's ends of connections, by the client's port. */
+  readonly #sockets = new Map<number, Socket>()
+  #port = 0
+  #answering = 0
+  /** The contents after this many changes. */
+  #read: { readonly changes: number; readonly contents: readonly string[] } = { changes: -1, contents: [] }
+  #forgottenBytes = 0
+  #seeded: readonly string[] | undefined
+
+  private constructor(server: TestServer, variant: Variant, engine: TappedEngine, changes: Changes) {
+    this.#server = server
+    this.#variant = variant
+    this.#engine = engine
+    this.#changes = changes
+  }
+
+  static async open(variant: Variant, fastLane: boolean): Promise<Lane> {
+    const changes = { count: 0 }
+    const engine = new TappedEngine()
+    engine.onWrite = (_, land) => {
+      changes.count++
+      engine.writes.length = 0
+      return land()
+    }
+    const directory = await mkdtemp(join(tmpdir(), 'perkv-lane-'))
+    const store =
+      variant.store === 'leveldb'
+        ? await openLevelDbStore({ directory, durability: 'async', openEngine: engine.open })
+        : await openMemoryStore({ onChange: () => changes.count++ })
+    const known = variant.tokens === undefined ? undefined : parseTokens(variant.tokens)
+    const options = {
+      limits: { ...DEFAULT_LIMITS, loopDelayMsMax: 0, ...variant.limits },
+      authenticate: known && ((token: string) => known.grantOf(token)),
+      browserGuard: variant.browserGuard,
+      tls: variant.tls,
+      fastLane,
+    }
+    const lane = new Lane(await serve(store, directory, options), variant, engine, changes)
+    await lane.#listen()
+    return lane
+  }
+
+  get #store(): Store {
+    return this.#server.store
+  }
+
+  async #listen(): Promise<void> {
+    const { server } = this.#server.app
+    server.on(this.#variant.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
+      const port = socket.remotePort ?? 0
+      this.#sockets.set(port, socket)
+      socket.once('close', () => this.#sockets.delete(port))
+    })
+    server.on('request', (_, answer) => {
+      this.#answering++
+      answer.once('close', () => this.#answering--)
+    })
+    this.#port = await this.#server.listen()
+  }
+
+  async close(): Promise<void> {
+    const { app, database, directory } = this.#server
+    await app.close()
+    await database.close()
+    await rm(directory, { recursive: true, force: true })
+  }
+
+  /** Counts that must be 0 between dialogues. */
+  async held(): Promise<object> {
+    const headers = { host: 'localhost', authorization: `Bearer ${TOKENS.rw}` }
+    const answer = await this.#server.app.inject({ method: 'GET', url: '/v1/status', headers })
+    const { requests, receiving, body_bytes: bodyBytes, answer_bytes: answerBytes, locks } = answer.json().overload
+    return { requests, receiving, bodyBytes, answerBytes, locks, connections: this.#sockets.size }
+  }
+
+  async run(dialogue: Dialogue): Promise<Outcome> {
+    await this.#forget()
+    if ((await this.#contents()) !== this.#seeded) await this.#seed()
+    this.#answering = 0
+    const client = await this.#connect()
+    const { localPort = 0 } = client
+    const transcript = await converse(dialogue, client, {
+      socket: () => this.#sockets.get(localPort),
+      isWorking: () => this.#engine.running > 0,
+      isAnswering: () => this.#answering > 0,
+    })
+    const contents = await this.#contents()
+    const seeded = this.#seeded ?? []
+    const changed = contents.filter((line) => !seeded.includes(line))
+    return {
+      ...transcript,
+      changes: [...changed, ...seeded.filter((line) => !contents.includes(line)).map((line) => `no more: ${line}`)],
+    }
+  }
+
+  async #connect(): Promise<Socket> {
+    const to = { port: this.#port, host: '127.0.0.1', noDelay: true }
+    const isTls = this.#variant.tls !== undefined
+    const client = isTls ? connectTls({ ...to, rejectUnauthorized: false }) : connectTcp(to)
+    await new Promise((resolve, reject) => {
+      client.once(isTls ? 'secureConnect' : 'connect', resolve).once('error', reject)
+    })
+    return client
+  }
+
+  async #seed(): Promise<void> {
+    await this.#store.deleteRange({ start: Buffer.of(0), end: Buffer.alloc(9, 0xff) })
+    const keys = SEEDS.map(([key]) => Buffer.from(key))
+    const [primary = Buffer.of()] = keys
+    const mutations = SEEDS.map(([key, value]) => {
+      return { op: 'put', key: Buffer.from(key), value: Buffer.from(value, 'latin1') } as const
+    })
+    await this.#store.prewrite({ mutations, primary, startTs: SEED_TS - 1, lockTtl: 3000 })
+    await this.#store.commit({ keys, startTs: SEED_TS - 1, commitTs: SEED_TS })
+    this.#seeded = await this.#contents()
+  }
+
+  /** Outcomes of idempotency keys. */
+  async #forget(): Promise<void> {
+    const { outcomeBytes } = this.#server.database.status()
+    if (outcomeBytes === this.#forgottenBytes) return
+    this.#forgottenBytes = outcomeBytes
+    await this.#store.system.sweep('outcome/', () => true)
+  }
+
+  async #contents(): Promise<readonly string[]> {
+    const { count: changes } = this.#changes
+    if (this.#read.changes !== changes) this.#read = { changes, contents: await this.#lines() }
+    return this.#read.contents
+  }
+
+  async #lines(): Promise<readonly string[]> {
+    if (this.#store.lockCount !== 0) return ['locks are left']
+    const lines: string[] = []
+    const { pairs } = await this.#store.scan({ limit: 1000, ts: await this.#store.tso(1) })
+    for (const { key, value, commitTs } of pairs) {
+      const { writes } = commitTs === SEED_TS ? { writes: [] } : await this.#store.mvccGetByKey({ key })
+      const versions = writes.map(({ type, commitTs }) => `${type} at ${commitTs}`)
+      lines.push(`${text(key)} = ${text(value ?? Buffer.of())} at ${commitTs}; ${versions.join(', ')}`)
+    }
+    return lines
+  }
+}
+
+const text = (bytes: Uint8Array): string => JSON.stringify(Buffer.from(bytes).toString('latin1'))

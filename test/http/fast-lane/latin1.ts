@@ -1,0 +1,3 @@
+export function latin1(text: string): Buffer {
+  return Buffer.from(text, 'latin1')
+}
