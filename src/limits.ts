@@ -99,6 +99,11 @@ export const DEFAULT_LIMITS: Limits = {
 /** Cache of newest versions. */
 export const CACHE_BYTES_DEFAULT = 64 * MIB
 
+/** LevelDB's cache of uncompressed blocks. Its own default. */
+export const BLOCK_CACHE_BYTES_DEFAULT = 8 * MIB
+/** LevelDB's binding takes it as 32 bits. */
+export const BLOCK_CACHE_BYTES_MAX = 2 ** 32 - 1
+
 /** Values up to this many bytes travel in the lock and the write record; TiKV's `SHORT_VALUE_MAX_LEN`. */
 export const SHORT_VALUE_BYTES_MAX = 255
 

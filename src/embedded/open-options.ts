@@ -1,4 +1,5 @@
 import { type Kind, kind, oneOf, optionsOf, WAIT_MS } from '../client/options.js'
+import { BLOCK_CACHE_BYTES_MAX } from '../limits.js'
 
 export interface OpenOptions {
   /**
@@ -8,6 +9,10 @@ export interface OpenOptions {
   readonly durability?: 'sync' | 'async' | undefined
   /** Size of the cache of newest versions in bytes. Default 64 MiB. */
   readonly cacheBytesMax?: number | undefined
+  /** Size of LevelDB's cache of uncompressed blocks in bytes. Default 8 MiB. */
+  readonly blockCacheBytes?: number | undefined
+  /** Of blocks that are written from now on. Default `snappy`. */
+  readonly compression?: 'snappy' | 'none' | undefined
   /** Longest wait of a call for the locks of other transactions, unless the call sets its own. Default 3000. */
   readonly lockWaitMs?: number | undefined
   /**
@@ -36,6 +41,8 @@ const MIB = 2 ** 20
 export const openOptions = optionsOf<OpenOptions>('open', {
   durability: oneOf('sync', 'async'),
   cacheBytesMax: wholeUpTo(0, 2 ** 40),
+  blockCacheBytes: wholeUpTo(0, BLOCK_CACHE_BYTES_MAX),
+  compression: oneOf('snappy', 'none'),
   lockWaitMs: WAIT_MS,
   // Whole, because the safe point is: part of a millisecond would make one that is no timestamp, and is stored as one.
   versionsMs: kind('a whole number of milliseconds above 0, or Infinity', (value) => {

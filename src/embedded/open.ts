@@ -49,10 +49,12 @@ export async function openHome(directory: string, options: OpenOptions = {}): Pr
 
 function openStore(directory: string, options: OpenOptions): Promise<Store> {
   const { durability = 'sync', cacheBytesMax = CACHE_BYTES_DEFAULT, onWarning = warn } = options
+  const { blockCacheBytes, compression } = options
   return openLevelDbStore({
     directory,
     durability,
     cacheBytesMax,
+    tuning: { blockCacheBytes, compression },
     answers: answerBudget(),
     onClockStep: onWarning,
     onEnd: (message) => onWarning(`${message}; everything is refused from here on`),

@@ -1,6 +1,13 @@
 import type { GcOptions } from '../gc/gc-worker.js'
 import { isLoopback } from '../http/connections/loopback.js'
-import { CACHE_BYTES_DEFAULT, type Limits, TIMER_MS_MAX } from '../limits.js'
+import {
+  BLOCK_CACHE_BYTES_DEFAULT,
+  BLOCK_CACHE_BYTES_MAX,
+  CACHE_BYTES_DEFAULT,
+  type Limits,
+  TIMER_MS_MAX,
+} from '../limits.js'
+import type { LevelTuning } from '../store/leveldb/engine/level-engine.js'
 import { durationMs, type Flags, integer, notEmpty, oneOf, readFlags, UsageError } from './flags.js'
 import { limitFlags, readLimits } from './limit-flags.js'
 import type { TlsPaths } from './secret-files.js'
@@ -15,6 +22,7 @@ export interface Config {
   readonly logLevel: (typeof LOG_LEVELS)[number]
   readonly limits: Limits
   readonly cacheBytesMax: number
+  readonly tuning: LevelTuning
   readonly gc: GcOptions
   readonly tokenFile: string | undefined
   readonly tls: TlsPaths | undefined
@@ -39,6 +47,12 @@ export const SERVE_FLAGS = {
   store: { value: 'leveldb', help: 'kind of store', default: 'leveldb' },
   'log-level': { value: 'LEVEL', help: LOG_LEVELS.join(', '), default: 'info' },
   'cache-bytes-max': { value: 'BYTES', help: 'cache of newest versions', default: String(CACHE_BYTES_DEFAULT) },
+  'block-cache-bytes': {
+    value: 'BYTES',
+    help: "LevelDB's cache of uncompressed blocks",
+    default: String(BLOCK_CACHE_BYTES_DEFAULT),
+  },
+  compression: { value: 'snappy|none', help: 'of blocks that are written from now on', default: 'snappy' },
   'gc-life-time': {
     value: 'TIME',
     help: 'how long old versions stay readable: 90s, 10m, 12h; 0 keeps them',
@@ -83,6 +97,10 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     logLevel: oneOf(required('log-level'), LOG_LEVELS),
     limits: readLimits(flags),
     cacheBytesMax: integer(required('cache-bytes-max'), 0, 2 ** 40),
+    tuning: {
+      blockCacheBytes: integer(required('block-cache-bytes'), 0, BLOCK_CACHE_BYTES_MAX),
+      compression: oneOf(required('compression'), ['snappy', 'none']),
+    },
     gc: {
       lifeTimeMs: durationMs(required('gc-life-time'), 0, TEN_YEARS_MS),
       intervalMs: durationMs(required('gc-interval'), 1, TIMER_MS_MAX),

@@ -34,7 +34,7 @@ export interface RunningServer {
  * @throws UnusableFile (tokens, certificates); UnusableAddress; DataDirectoryError.
  */
 export async function startServer(config: Config, version: string, log: Logger): Promise<RunningServer> {
-  const { data, durability, cacheBytesMax, limits, gc, host, port, fastLane } = config
+  const { data, durability, cacheBytesMax, tuning, limits, gc, host, port, fastLane } = config
   const secrets = readSecrets(config, log)
   await requireFree(host, port)
   const made = await makeDirectory(data)
@@ -47,6 +47,7 @@ export async function startServer(config: Config, version: string, log: Logger):
       directory: data,
       durability,
       cacheBytesMax,
+      tuning,
       onOpen: (found) => {
         opened = found
       },

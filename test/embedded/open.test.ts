@@ -89,6 +89,8 @@ describe('options', () => {
     { durabilty: 'sync' },
     { durability: 'none' },
     { cacheBytesMax: -1 },
+    { blockCacheBytes: 2 ** 32 },
+    { compression: 'zip' },
     { versionsMs: 0 },
     { versionsMs: 50.3 },
     { keyBytesMax: 8193 },

@@ -32,6 +32,8 @@ describe('perkv', () => {
     [['serve', '--port'], {}, /--port/],
     [['serve', 'extra'], {}, /extra/],
     [['serve', '--durability', 'maybe'], {}, /--durability must be one of sync, async/],
+    [['serve', '--compression', 'zip'], {}, /--compression must be one of snappy, none/],
+    [['serve', '--block-cache-bytes', String(2 ** 32)], {}, /--block-cache-bytes must be an integer/],
     [['serve', '--log-level', 'loud'], {}, /--log-level must be one of/],
     [['serve', '--store', 'files'], {}, /--store must be one of leveldb/],
     [['serve', '--data', ''], {}, /--data is empty/],

@@ -274,6 +274,22 @@ describe('a start that is right', () => {
       }
     }))
 
+  test('with one compression and block cache after another: the files of each are read', () =>
+    withTempDir(async (data) => {
+      const tunings = [[], ['--compression', 'none', '--block-cache-bytes', '0'], ['--block-cache-bytes', '1000000']]
+      for (const [i, flags] of tunings.entries()) {
+        const server = await startProcess(data, flags)
+        const [key, before] = [i, i - 1].map((n) => `${server.url}/v1/kv/key${n}`) as [string, string]
+        if (i > 0) expect(await (await fetch(before)).text()).toBe('x'.repeat(1000))
+        expect((await fetch(key, { method: 'PUT', body: 'x'.repeat(1000) })).status).toBe(200)
+        await server.stop('SIGTERM')
+        // Each start makes a table of the log that the one before has left.
+        const tables = (await readdir(data)).filter((file) => file.endsWith('.ldb'))
+        const bytes = await Promise.all(tables.map((table) => readFile(join(data, table), 'latin1')))
+        expect(bytes.filter((table) => table.includes('x'.repeat(900)))).toHaveLength(i === 0 ? 0 : 1)
+      }
+    }))
+
   test('and its stop are lines of the log: what was opened, how long it took, where it listens, why it ends', () =>
     withTempDir(async (directory) => {
       const data = join(directory, 'db')

@@ -9,9 +9,11 @@ import { exclusiveLatches } from '../claim.js'
 import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
 import { DataDirectoryError } from './data-directory-error.js'
 import { cursorSecretOf, FORMAT_VERSION, openDataDirectory, unusable } from './directory/data-directory.js'
+import { openVerified } from './directory/open-verified.js'
 import { OwnFiles, ownedEngine } from './directory/own-files.js'
 import { logBytesOf } from './engine/disk-space.js'
 import type { Engine } from './engine/engine.js'
+import type { LevelTuning } from './engine/level-engine.js'
 import { readMetaNumber } from './engine/meta-number.js'
 import { startScrub } from './integrity/scrub.js'
 import { META_SAFE_POINT } from './records/keyspace.js'
@@ -35,6 +37,8 @@ export interface LevelDbStoreOptions {
   readonly durability: 'sync' | 'async'
   /** Size of the version cache. */
   readonly cacheBytesMax?: number
+  /** Of LevelDB itself. */
+  readonly tuning?: LevelTuning
   /** Shared by all reads. Default: a budget with the default limits. */
   readonly answers?: AnswerBudget
   /** Pessimistic locks are refused when this many locks stand. */
@@ -54,7 +58,7 @@ export interface LevelDbStoreOptions {
   readonly onEnd?: (message: string) => void
   /** Time from opening to the first scrub. With `openEngine` there is no scrub unless this is set. */
   readonly scrubFirstMs?: number
-  /** See `LookUps`. Tests set 0 to be able to delay look-ups. */
+  /** See `LookUps`. Tests set 0 to be able to delay look-ups, which keeps them off the event loop. */
   readonly lookUpSlowMs?: number
 }
 
@@ -72,12 +76,13 @@ export interface OpenedDatabase {
  * @throws DataDirectoryError
  */
 export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<CompleteStore> {
-  const { directory, openEngine, scrubFirstMs, now, monotonicNow, onClockStep } = options
+  const { directory, openEngine, tuning, scrubFirstMs, now, monotonicNow, onClockStep } = options
   const beganAtMs = performance.now()
   requireUsableClock((now ?? Date.now)())
   const logBytes = openEngine === undefined ? await logBytesOf(directory) : 0
   const { onConvert = () => {} } = options
-  let engine = await openDataDirectory(directory, openEngine, (from) => onConvert(from, FORMAT_VERSION))
+  const open = openEngine ?? ((path) => openVerified(path, tuning))
+  let engine = await openDataDirectory(directory, open, (from) => onConvert(from, FORMAT_VERSION))
   try {
     const { mark: savedMark, jumps: savedJumps } = await readMark(engine, options.directory)
     const savedMs = physicalMs(savedMark)

@@ -10,7 +10,6 @@ import { damagedDirectory, isLocked } from '../files/sound-directory.js'
 import { META_CURSOR_SECRET, META_FORMAT, META_MARK } from '../records/keyspace.js'
 import { moveSystemRecords } from './move-system-records.js'
 import { buildNewest } from './newest-records.js'
-import { openVerified } from './open-verified.js'
 import { sealRecords } from './seal-records.js'
 
 /** Format that this version writes. A database of a higher one is refused. */
@@ -18,13 +17,13 @@ export const FORMAT_VERSION = 4
 
 /**
  * Opens the LevelDB of a directory, makes one where there is none, and checks that it is PerKV's and not too new.
- * @param open tests put a failing engine in.
+ * @param open opens its LevelDB; tests put a failing engine in.
  * @param onConvert is told the older format before it is converted, which may take minutes.
  * @throws DataDirectoryError
  */
 export async function openDataDirectory(
   directory: string,
-  open: (directory: string) => Promise<Engine> = openVerified,
+  open: (directory: string) => Promise<Engine>,
   onConvert: (from: number) => void = () => {},
 ): Promise<Engine> {
   let engine: Engine | undefined

@@ -1,5 +1,5 @@
 import type { Engine } from '../engine/engine.js'
-import { openLevelEngine } from '../engine/level-engine.js'
+import { type LevelTuning, openLevelEngine } from '../engine/level-engine.js'
 import { type DirectoryHold, holdDirectory } from './directory-hold.js'
 import { makeDirectory } from './make-directory.js'
 import { syncDirectory } from './sync-directory.js'
@@ -9,14 +9,12 @@ import { syncDirectory } from './sync-directory.js'
  * @param held released when the engine is closed, or could not be opened.
  * @throws DataDirectoryError; what `openLevelEngine` does.
  */
-export async function openLevelDb(directory: string, held?: DirectoryHold): Promise<Engine> {
+export async function openLevelDb(directory: string, held?: DirectoryHold, tuning?: LevelTuning): Promise<Engine> {
   if (held === undefined) await makeDirectory(directory)
   const hold = held ?? (await holdDirectory(directory))
   try {
-    return await openLevelEngine(directory, {
-      onReopen: () => syncDirectory(directory),
-      onClose: () => hold.release(),
-    })
+    const hooks = { onReopen: () => syncDirectory(directory), onClose: () => hold.release() }
+    return await openLevelEngine(directory, hooks, tuning)
   } catch (error) {
     await hold.release()
     throw error

@@ -1,6 +1,7 @@
 import { dirname, resolve } from 'node:path'
 import { START_VERIFY_BYTES_MAX } from '../../../limits.js'
 import type { Engine } from '../engine/engine.js'
+import type { LevelTuning } from '../engine/level-engine.js'
 import { requireSound, requireUnlocked } from '../files/sound-directory.js'
 import { holdDirectory } from './directory-hold.js'
 import { makeDirectory } from './make-directory.js'
@@ -12,7 +13,7 @@ import { syncDirectory } from './sync-directory.js'
  * Verifies the files of a LevelDB, then opens it. Tables that are too large together are left to the scrub.
  * @throws DataDirectoryError
  */
-export async function openVerified(directory: string): Promise<Engine> {
+export async function openVerified(directory: string, tuning?: LevelTuning): Promise<Engine> {
   await makeDirectory(directory)
   const hold = await holdDirectory(directory)
   try {
@@ -23,7 +24,7 @@ export async function openVerified(directory: string): Promise<Engine> {
     await hold.release()
     throw error
   }
-  const engine = await openLevelDb(directory, hold)
+  const engine = await openLevelDb(directory, hold, tuning)
   try {
     // LevelDB does not fsync the names of its new CURRENT and log. They must be on disk before anything is acknowledged.
     await syncDirectory(directory)

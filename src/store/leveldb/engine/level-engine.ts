@@ -1,5 +1,6 @@
 import { ClassicLevel } from 'classic-level'
 import { inSlices } from '../../../event-loop/slices.js'
+import { BLOCK_CACHE_BYTES_DEFAULT } from '../../../limits.js'
 import { dropTornEdit, requireSound } from '../files/sound-directory.js'
 import { requireRoom } from './disk-space.js'
 import type { Engine, EngineOp, EngineReader } from './engine.js'
@@ -9,6 +10,14 @@ const PAGE_BYTES = 256 * 1024
 
 type Level = ClassicLevel<Buffer, Buffer>
 type LevelSnapshot = ReturnType<Level['snapshot']>
+
+/** Files of any tuning can be read with any other: each block says whether it is compressed. */
+export interface LevelTuning {
+  /** Size of LevelDB's cache of uncompressed blocks. Default: 8 MiB. */
+  readonly blockCacheBytes?: number | undefined
+  /** Of blocks written from now on. Default: snappy. */
+  readonly compression?: 'snappy' | 'none' | undefined
+}
 
 export interface LevelHooks {
   /** Called after LevelDB was opened again. */
@@ -21,9 +30,18 @@ export interface LevelHooks {
  * Opens the LevelDB in `directory`. Its `reopen` verifies the logs first.
  * @throws the errors of classic-level: `cause.code` is `LEVEL_LOCKED` when another process has it open.
  */
-export async function openLevelEngine(directory: string, hooks: LevelHooks): Promise<Engine> {
+export async function openLevelEngine(
+  directory: string,
+  hooks: LevelHooks,
+  { blockCacheBytes = BLOCK_CACHE_BYTES_DEFAULT, compression = 'snappy' }: LevelTuning = {},
+): Promise<Engine> {
   await dropTornEdit(directory)
-  const db: Level = new ClassicLevel(directory, { keyEncoding: 'buffer', valueEncoding: 'buffer' })
+  const db: Level = new ClassicLevel(directory, {
+    keyEncoding: 'buffer',
+    valueEncoding: 'buffer',
+    cacheSize: blockCacheBytes,
+    compression: compression === 'snappy',
+  })
   await db.open()
   return engineOf(db, directory, hooks)
 }

@@ -73,7 +73,7 @@ export interface RandomDatabaseOptions {
 
 /**
  * Writes a database with a history: puts, deletions, values short and long, rollbacks, locks that stay, outcomes, pins,
- * collections, ranges that are deleted; in tables on some levels and in a log.
+ * collections, ranges that are deleted; in tables on some levels, compressed or not, and in a log.
  */
 export async function writeRandomDatabase(
   directory: string,
@@ -89,7 +89,7 @@ export async function writeRandomDatabase(
       directory,
       durability: 'async',
       now: () => ms,
-      openEngine: openLevelDb,
+      openEngine: (path) => openLevelDb(path, undefined, { compression: round % 2 === 0 ? 'none' : 'snappy' }),
     })
     presents.splice(0, presents.length, model.present())
     for (let i = 0; i < txns; i++) {
