@@ -4,13 +4,14 @@ import { requirePassed } from '../coordinator/above-safe-point.js'
 import { Backoff } from '../coordinator/backoff.js'
 import type { TransactionHome } from '../coordinator/committer.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
+import { onePhaseRequest } from '../coordinator/one-phase-request.js'
 import { Transaction, type TransactionOptions } from '../coordinator/transaction.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import { isKvError } from '../errors/kv-error.js'
 import type { LateSignal } from '../event-loop/late-signal.js'
 import { inSlices } from '../event-loop/slices.js'
 import { SLICE_ITEMS } from '../limits.js'
-import type { PrewriteRequest } from '../percolator/api.js'
+import type { PrewriteMutation, PrewriteRequest } from '../percolator/api.js'
 import type { AnswerLease } from '../store/answer-budget.js'
 import type { Claim } from '../store/claim.js'
 import type { Store } from '../store/store.js'
@@ -18,7 +19,7 @@ import type { SystemWrite } from '../store/system-records.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { type Check, requireChecks } from './check.js'
 import type { Idempotency, Once } from './idempotency.js'
-import { type Op, type OpResult, runOps } from './op.js'
+import { DONE, type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 
 export interface OneShot {
@@ -36,12 +37,17 @@ export interface OneShot {
   readonly idempotency?: Idempotency | undefined
 }
 
+/** Transactions of more ops do not run in one turn of the event loop. */
+const OPS_NOW_MAX = 64
+
 export interface OneShotAnswer {
   readonly startTs: Timestamp
   /** Absent when nothing was written. */
   readonly commitTs?: Timestamp
   readonly results: readonly OpResult[]
 }
+
+export type OneShotDone = (error: unknown, answer: OneShotAnswer | undefined) => void
 
 /** Transactions that arrive complete in one request: checks, reads and writes. */
 export class OneShots {
@@ -69,6 +75,41 @@ export class OneShots {
    *   number), `write_conflict` after `maxRetries`, `key_locked` after `lockWaitMs`; the errors of `Outcomes.once`.
    */
   run(request: OneShot): Promise<Once<OneShotAnswer>> {
+    return new Promise((resolve, reject) => {
+      const isTaken = this.runNow(request, (error, answer) =>
+        answer === undefined ? reject(error) : resolve({ answer, isReplayed: false }),
+      )
+      if (!isTaken) resolve(this.#runInTurns(request))
+    })
+  }
+
+  /**
+   * Runs a transaction in this turn of the event loop, up to the answer from the disk: a small one that reads nothing, whose
+   * keys no other request holds or has locked.
+   * @param done called once, in a later turn, with the answer when it is on disk, or with an error of `run`. Must not throw.
+   * @returns false, having done nothing, when anything has to be waited for or is refused: then call `run`.
+   */
+  runNow({ checks, ops, signal, idempotency }: OneShot, done: OneShotDone): boolean {
+    if (checks.length > 0 || idempotency !== undefined || !this.#isOnePhase) return false
+    if (typeof signal === 'object' && signal.aborted) return false
+    const writes = blindWrites(ops)
+    if (writes === undefined) return false
+    const { mutations, primary } = writes
+    const isTaken = this.#store.exclusiveNow?.(writes.claim, (prewrite) => {
+      const startTs = this.#store.tso(1)
+      if (typeof startTs !== 'number') {
+        startTs.catch(() => {}) // `run` asks again.
+        return false
+      }
+      return prewrite(onePhaseRequest(startTs, primary, mutations), (error, answer) => {
+        if (answer === undefined) return done(error, undefined)
+        done(undefined, { startTs, commitTs: requireOnePc(answer.onePcCommitTs), results: ops.map(() => DONE) })
+      })
+    })
+    return isTaken ?? false
+  }
+
+  #runInTurns(request: OneShot): Promise<Once<OneShotAnswer>> {
     const planned = inSlices(planOf(request))
     return planned instanceof Promise
       ? planned.then((plan) => this.#runPlanned(request, plan))
@@ -160,6 +201,27 @@ export class OneShots {
       throw error instanceof Undetermined ? error.cause : error // Inside `exclusive`, which translates engine errors.
     }
   }
+}
+
+interface BlindWrites {
+  readonly claim: Claim
+  readonly mutations: readonly PrewriteMutation[]
+  readonly primary: Uint8Array
+}
+
+/** @returns undefined when one of the ops reads, or there are too many or none. */
+function blindWrites(ops: readonly Op[]): BlindWrites | undefined {
+  const [first] = ops
+  if (first === undefined || ops.length > OPS_NOW_MAX) return undefined
+  const writes = new Map<string, PrewriteMutation>() // The last op on a key counts.
+  for (const op of ops) {
+    if (op.op === 'put') writes.set(keyText(op.key), { op: 'put', key: op.key, value: op.value })
+    else if (op.op === 'delete') writes.set(keyText(op.key), { op: 'delete', key: op.key })
+    else return undefined
+  }
+  const claim = { written: [...writes.keys()], read: [], isAlone: false }
+  const mutations = [...writes.values()]
+  return { claim, mutations, primary: (mutations[0] as PrewriteMutation).key }
 }
 
 function isScan({ op }: Op): boolean {

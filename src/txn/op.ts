@@ -76,7 +76,8 @@ async function runRest(
   }
 }
 
-const DONE: OpResult = {}
+/** Of an op that only writes. */
+export const DONE: OpResult = {}
 
 /** Returns no promise when the op has nothing to wait for. */
 function runOp(txn: Transaction, op: Op, index: number): OpResult | Promise<OpResult> {
