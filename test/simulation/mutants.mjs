@@ -134,7 +134,30 @@ const MUTANTS = [
     'this.engine.write(ops, this.sync)',
     'this.engine.write(ops, false)',
   ],
-  ['a failed write is answered as done', 'store/leveldb/engine/group-commit', 'batch.reject(error)', 'batch.resolve()'],
+  [
+    'a failed write is answered as done',
+    'store/leveldb/engine/group-commit',
+    'group.answer(error);',
+    'group.answer(undefined);',
+  ],
+  [
+    'a write in one turn takes no latches',
+    'store/leveldb/leveldb-store',
+    'const written = exclusiveLatches(claim);',
+    'const written = []; claim = { read: [] };',
+  ],
+  [
+    'a write in one turn has no locks',
+    'store/leveldb/rows/row-store',
+    'new PublishedLocks(this, mutations, onePc, this.group.nextIsOver)',
+    'new PublishedLocks(this, mutations, undefined, this.group.nextIsOver)',
+  ],
+  [
+    'a write in one turn sees no newer version',
+    'store/leveldb/rows/row-store',
+    "(depth === 'since' && this.recent.newest(key) < startTs)",
+    "depth === 'since'",
+  ],
   [
     'recent writes are not noted',
     'store/leveldb/memory/recent-writes',
