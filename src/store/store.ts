@@ -135,7 +135,7 @@ export interface Store extends PercolatorApi {
    * `exclusive` in one turn of the event loop, for small transactions that commit in one phase. If `body` returns true, the
    * latches are held until the answer to its prewrite.
    * @param body returns what the given `prewrite` returned, or false when it has not called it. May throw.
-   * @returns false, having done nothing, when a latch is taken or `body` returned false.
+   * @returns false, having done nothing, when a latch is taken, a written key is locked, or `body` returned false.
    */
   exclusiveNow?(claim: Claim, body: (prewrite: PrewriteNow) => boolean): boolean
 

@@ -141,12 +141,6 @@ const MUTANTS = [
     'group.answer(undefined);',
   ],
   [
-    'a write in one turn takes no latches',
-    'store/leveldb/leveldb-store',
-    'const written = exclusiveLatches(claim);',
-    'const written = []; claim = { read: [] };',
-  ],
-  [
     'a write in one turn has no locks',
     'store/leveldb/rows/row-store',
     'new PublishedLocks(this, mutations, onePc, this.group.nextIsOver)',
@@ -157,6 +151,18 @@ const MUTANTS = [
     'store/leveldb/rows/row-store',
     "(depth === 'since' && this.recent.newest(key) < startTs)",
     "depth === 'since'",
+  ],
+  [
+    'a failed write in one turn is answered as done',
+    'store/leveldb/rows/row-store',
+    'if (error !== undefined)\n                return done(guarded(error), undefined);',
+    '',
+  ],
+  [
+    'a calculated commit_ts is not observed',
+    'store/calls/prewrite',
+    'rows.observe(commitTs ?? value.minCommitTs ?? 0)',
+    'rows.observe(0)',
   ],
   [
     'recent writes are not noted',

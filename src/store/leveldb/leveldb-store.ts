@@ -246,7 +246,8 @@ class LevelDbStore implements CompleteStore {
     )
   }
   readonly exclusiveNow: NonNullable<Store['exclusiveNow']> = (claim, body) => {
-    const { latches } = this.#rows
+    const { latches, locks } = this.#rows
+    if (locks.hasAny(claim.written)) return false // Its prewrite would be refused.
     const written = exclusiveLatches(claim)
     if (!latches.take(written, claim.read)) return false
     const release = (): void => latches.release(written, claim.read)
