@@ -4,23 +4,22 @@ import { requirePassed } from '../coordinator/above-safe-point.js'
 import { Backoff } from '../coordinator/backoff.js'
 import type { TransactionHome } from '../coordinator/committer.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
-import { onePhaseRequest } from '../coordinator/one-phase-request.js'
 import { Transaction, type TransactionOptions } from '../coordinator/transaction.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import { isKvError } from '../errors/kv-error.js'
 import type { LateSignal } from '../event-loop/late-signal.js'
 import { inSlices } from '../event-loop/slices.js'
-import { SLICE_ITEMS } from '../limits.js'
-import type { PrewriteMutation, PrewriteRequest } from '../percolator/api.js'
-import type { AnswerLease } from '../store/answer-budget.js'
-import type { Claim } from '../store/claim.js'
+import type { PrewriteRequest } from '../percolator/api.js'
 import type { Store } from '../store/store.js'
 import type { SystemWrite } from '../store/system-records.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { type Check, requireChecks } from './check.js'
+import { CountedReads } from './counted-reads.js'
 import type { Idempotency, Once } from './idempotency.js'
-import { DONE, type Op, type OpResult, runOps } from './op.js'
+import { OneTurn } from './one-turn.js'
+import { type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
+import { type OneShotKeys, type Plan, planOf } from './plan.js'
 
 export interface OneShot {
   readonly checks: readonly Check[]
@@ -36,9 +35,6 @@ export interface OneShot {
   /** If given, the outcome is stored with the commit, and a repeat gets the same answer. */
   readonly idempotency?: Idempotency | undefined
 }
-
-/** Transactions of more ops do not run in one turn of the event loop. */
-const OPS_NOW_MAX = 64
 
 export interface OneShotAnswer {
   readonly startTs: Timestamp
@@ -57,12 +53,14 @@ export class OneShots {
   readonly #tryHome: TransactionHome
   readonly #isOnePhase: boolean
   readonly #outcomes: Outcomes
+  readonly #oneTurn: OneTurn
 
   constructor(store: Store, home: TransactionHome, outcomes: Outcomes) {
     this.#store = store
     this.#outcomes = outcomes
     this.#home = home
     this.#isOnePhase = store.capabilities.onePhaseCommit
+    this.#oneTurn = new OneTurn(store)
     const { api, commitOptions, inBackground } = home
     const resolver = withoutResolving(home.resolver, this.#isOnePhase)
     this.#tryHome = { api, commitOptions, inBackground, resolver }
@@ -83,30 +81,9 @@ export class OneShots {
     })
   }
 
-  /**
-   * Runs a transaction in this turn of the event loop, up to the answer from the disk: a small one that reads nothing, whose
-   * keys no other request holds or has locked.
-   * @param done called once, in a later turn, with the answer when it is on disk, or with an error of `run`. Must not throw.
-   * @returns false, having done nothing, when anything has to be waited for or is refused: then call `run`.
-   */
-  runNow({ checks, ops, signal, idempotency }: OneShot, done: OneShotDone): boolean {
-    if (checks.length > 0 || idempotency !== undefined || !this.#isOnePhase) return false
-    if (typeof signal === 'object' && signal.aborted) return false
-    const writes = blindWrites(ops)
-    if (writes === undefined) return false
-    const { mutations, primary } = writes
-    const isTaken = this.#store.exclusiveNow?.(writes.claim, (prewrite) => {
-      const startTs = this.#store.tso(1)
-      if (typeof startTs !== 'number') {
-        startTs.catch(() => {}) // `run` asks again.
-        return false
-      }
-      return prewrite(onePhaseRequest(startTs, primary, mutations), (error, answer) => {
-        if (answer === undefined) return done(error, undefined)
-        done(undefined, { startTs, commitTs: requireOnePc(answer.onePcCommitTs), results: ops.map(() => DONE) })
-      })
-    })
-    return isTaken ?? false
+  /** See `OneTurn.run`. */
+  runNow(request: OneShot, done: OneShotDone): boolean {
+    return this.#oneTurn.run(request, done)
   }
 
   #runInTurns(request: OneShot): Promise<Once<OneShotAnswer>> {
@@ -156,12 +133,11 @@ export class OneShots {
     prewrite: Store['prewrite'],
     beside: Beside,
   ): Promise<OneShotAnswer> {
-    const reads = countedReads(this.#store)
+    const reads = new CountedReads(this.#store.answers)
     try {
       return await this.#try(request, keys, reads, prewrite, beside)
     } finally {
-      reads.prefetched.end()
-      reads.answer.end()
+      reads.end()
     }
   }
 
@@ -203,27 +179,6 @@ export class OneShots {
   }
 }
 
-interface BlindWrites {
-  readonly claim: Claim
-  readonly mutations: readonly PrewriteMutation[]
-  readonly primary: Uint8Array
-}
-
-/** @returns undefined when one of the ops reads, or there are too many or none. */
-function blindWrites(ops: readonly Op[]): BlindWrites | undefined {
-  const [first] = ops
-  if (first === undefined || ops.length > OPS_NOW_MAX) return undefined
-  const writes = new Map<string, PrewriteMutation>() // The last op on a key counts.
-  for (const op of ops) {
-    if (op.op === 'put') writes.set(keyText(op.key), { op: 'put', key: op.key, value: op.value })
-    else if (op.op === 'delete') writes.set(keyText(op.key), { op: 'delete', key: op.key })
-    else return undefined
-  }
-  const claim = { written: [...writes.keys()], read: [], isAlone: false }
-  const mutations = [...writes.values()]
-  return { claim, mutations, primary: (mutations[0] as PrewriteMutation).key }
-}
-
 function isScan({ op }: Op): boolean {
   return op === 'scan'
 }
@@ -245,15 +200,6 @@ function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {
 }
 
 type Beside = ((answer: OneShotAnswer) => readonly SystemWrite[]) | undefined
-
-interface CountedReads {
-  readonly prefetched: AnswerLease
-  readonly answer: AnswerLease
-}
-
-function countedReads({ answers }: Store): CountedReads {
-  return { prefetched: answers.lease(), answer: answers.lease() }
-}
 
 /**
  * A second phase would deadlock on the latches that the transaction holds. 1PC falls back to two phases only when it
@@ -283,54 +229,4 @@ function withoutResolving(resolver: Resolver, isOnePhase: boolean): Resolver {
       return resolver.end(primary, startTs)
     },
   }
-}
-
-/** By `keyText`. A key may be in both. */
-interface OneShotKeys {
-  readonly written: ReadonlySet<string>
-  /** Keys of checks and of ops that read. Without the keys of scanned ranges. */
-  readonly read: ReadonlyMap<string, Uint8Array>
-}
-
-interface Plan {
-  readonly keys: OneShotKeys
-  /**
-   * undefined when nothing is written: reads of one snapshot need no latches, and must not make other requests wait.
-   */
-  readonly claim: Claim | undefined
-}
-
-function* planOf({ checks, ops, isolation }: OneShot): Generator<void, Plan, void> {
-  const written = new Set<string>()
-  const read = new Map<string, Uint8Array>()
-  /** Keys that are read and whose change would fail the commit. */
-  const held = new Set<string>()
-  let left = SLICE_ITEMS
-  const isTime = (): boolean => {
-    if (--left > 0) return false
-    left = SLICE_ITEMS
-    return true
-  }
-  for (const { key } of checks) {
-    const text = keyText(key)
-    read.set(text, key)
-    held.add(text)
-    if (isTime()) yield
-  }
-  for (const op of ops) {
-    if (isTime()) yield
-    if (op.op === 'scan') continue
-    const text = keyText(op.key)
-    if (op.op !== 'get') written.add(text)
-    if (op.op !== 'put' && op.op !== 'delete') read.set(text, op.key)
-    // In a snapshot transaction a change of a key that is only read is no conflict.
-    if (op.op === 'get' && isolation === 'serializable') held.add(text)
-  }
-  const keys = { written, read }
-  if (written.size === 0) return { keys, claim: undefined }
-  const onlyRead: string[] = []
-  for (const text of held) if (!written.has(text)) onlyRead.push(text)
-  // Of several serializable transactions that scan each other's writes, only one could commit.
-  const isAlone = isolation === 'serializable' && ops.some(({ op }) => op === 'scan')
-  return { keys, claim: { written: [...written], read: onlyRead, isAlone } }
 }
