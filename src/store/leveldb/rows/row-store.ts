@@ -134,7 +134,29 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
 
   update<T>(change: Change<T>): Promise<T> {
     if (change.isExclusive) return this.#updateLatched(change)
-    return guard(() => this.latches.hold(change.keys.map(keyText), () => this.#updateLatched(change)))
+    const texts = change.keys.map(keyText)
+    return new Promise((resolve, reject) => {
+      const done: Done<T> = (error, value) => (error === undefined ? resolve(value as T) : reject(error))
+      if (!this.#tryNow(change, texts, done))
+        resolve(guard(() => this.latches.hold(texts, () => this.#updateLatched(change))))
+    })
+  }
+
+  /** `updateNow` under the latches of the keys, if these are free. */
+  #tryNow<T>(change: Change<T>, texts: readonly string[], done: Done<T>): boolean {
+    if (texts.length > KEYS_NOW_MAX || !this.latches.take(texts)) return false
+    let isTaken = false
+    try {
+      isTaken = this.updateNow(change, (error, value) => {
+        this.latches.release(texts)
+        done(error, value)
+      })
+    } catch (error) {
+      throw guarded(error)
+    } finally {
+      if (!isTaken) this.latches.release(texts)
+    }
+    return isTaken
   }
 
   async #updateLatched<T>(change: Change<T>): Promise<T> {
@@ -158,7 +180,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
    * @param done called once, in a later turn: with the value of the decision when it is written, else with an error.
    * @returns false, having done nothing, when anything has to be waited for, and when the change is refused.
    */
-  updateNow<T>(change: Change<T>, done: (error: unknown, value: T | undefined) => void): boolean {
+  updateNow<T>(change: Change<T>, done: Done<T>): boolean {
     const { keys, startTs, depth, depthTs = startTs, readTs, decide, reaches } = change
     if (keys.length > KEYS_NOW_MAX || reaches !== undefined || startTs < this.safePoint) return false
     if (!this.health.isWritable || this.health.restoring !== undefined) return false
@@ -423,6 +445,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     })
   }
 }
+
+type Done<T> = (error: unknown, value: T | undefined) => void
 
 /** Changes of more keys do not run in one turn of the event loop. */
 const KEYS_NOW_MAX = 64
