@@ -142,7 +142,7 @@ export class Database {
 
   // ---- Reads and writes: each call is one transaction
 
-  /** The answer to a `get` if it is in memory. Synchronous: saves a promise on the hot path. */
+  /** The answer to a `get` if it can be had in this turn of the event loop. Otherwise `get` has to be called. */
   known(request: GetRequest): GetAnswer | undefined {
     return this.store.known?.(request)
   }

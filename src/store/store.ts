@@ -111,7 +111,7 @@ export interface Store extends PercolatorApi {
   /** @param lease counts the locks of the answer. Absent when the server itself uses them. */
   scanLock(request: ScanLockRequest, lease?: AnswerLease): Promise<ScanLockAnswer>
 
-  /** The answer to a `get` if it is in memory. Synchronous: saves a promise on the hot path. */
+  /** The answer to a `get` if it can be had in this turn of the event loop. Otherwise `get` has to be called. */
   known?(request: GetRequest): GetAnswer | undefined
 
   /**

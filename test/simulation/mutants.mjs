@@ -221,6 +221,12 @@ const MUTANTS = [
   ],
   ['an outcome is not stored with its commit', 'store/calls/prewrite', 'beside: beside?.(value)', 'beside: undefined'],
   [
+    'a look-up on the event loop passes locks',
+    'store/leveldb/rows/reads',
+    'if (entry !== undefined && blocks(entry, ts))\n            return undefined;',
+    '',
+  ],
+  [
     'the cache takes a fill that a write has overtaken',
     'store/leveldb/memory/version-cache',
     'if (this.#fills.get(text) !== fill)\n            return;\n        this.#fills.delete(text);\n        this.#put',

@@ -54,7 +54,7 @@ export interface LevelDbStoreOptions {
   readonly onEnd?: (message: string) => void
   /** Time from opening to the first scrub. With `openEngine` there is no scrub unless this is set. */
   readonly scrubFirstMs?: number
-  /** See `LookUps`. Tests set 0 to be able to delay look-ups. */
+  /** See `LookUps`. Tests set 0 to be able to delay look-ups, which keeps them off the event loop. */
   readonly lookUpSlowMs?: number
 }
 

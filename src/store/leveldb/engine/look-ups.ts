@@ -1,18 +1,28 @@
 import type { Engine } from './engine.js'
 
-/** A look-up that takes longer has probably read from disk. */
+/** A look-up that takes longer has probably read from disk; or another thread had the core meanwhile. */
 const SLOW_MS = 0.2
-/** Look-ups that use the thread pool after a slow one. */
-const AFTER_SLOW = 1000
+/** Look-ups on the event loop may be slow for so long on average: about the cost of a crossing into the thread pool. */
+const ALLOWANCE_MS = 0.03
+/** Slow time beyond the allowance at which the thread pool takes over. */
+const EXCESS_MS_MAX = 9
+/** One look-up counts for no more, so the thread pool takes over after four slow ones at the earliest. */
+const COUNTED_MS_MAX = 3
+/** Look-ups that the thread pool takes at first. It takes twice as many each time that look-ups are still slow afterwards. */
+const POOLED_MIN = 64
+const POOLED_MAX = 2048
 
 /**
  * Looks up single records. Nearly all are in the memory of LevelDB or of the operating system, and take microseconds, less than
- * a crossing into the thread pool and back. So look-ups run on the event loop until one is slow: then the thread pool takes the
- * next ones, because a slow disk must not block other requests.
+ * a crossing into the thread pool and back. So look-ups run on the event loop until several are slow: then the thread pool takes
+ * the next ones, because a slow disk must not block other requests.
  */
 export class LookUps {
   readonly #engine: Engine
-  #asyncLeft: number
+  /** Look-ups that the thread pool still takes. */
+  #pooledLeft: number
+  #pooledNext = POOLED_MIN
+  #excessMs = 0
 
   /** @param slowMs 0: all look-ups use the thread pool. */
   constructor(
@@ -20,17 +30,35 @@ export class LookUps {
     readonly slowMs = SLOW_MS,
   ) {
     this.#engine = engine
-    this.#asyncLeft = slowMs > 0 ? 0 : Number.POSITIVE_INFINITY
+    this.#pooledLeft = slowMs > 0 ? 0 : Number.POSITIVE_INFINITY
+  }
+
+  /** Whether the next look-up runs on the event loop. */
+  get areQuick(): boolean {
+    return this.#pooledLeft === 0
   }
 
   get(key: Buffer): Buffer | undefined | Promise<Buffer | undefined> {
-    if (this.#asyncLeft > 0) {
-      this.#asyncLeft--
-      return this.#engine.get(key)
-    }
-    const begin = performance.now()
+    if (this.areQuick) return this.getNow(key)
+    this.#pooledLeft--
+    return this.#engine.get(key)
+  }
+
+  /** On the event loop, in any case. */
+  getNow(key: Buffer): Buffer | undefined {
+    const beganAtMs = performance.now()
     const bytes = this.#engine.getSync(key)
-    if (performance.now() - begin >= this.slowMs) this.#asyncLeft = AFTER_SLOW
+    this.#took(performance.now() - beganAtMs)
     return bytes
+  }
+
+  #took(ms: number): void {
+    const slowMs = ms < this.slowMs ? 0 : Math.min(ms, COUNTED_MS_MAX)
+    this.#excessMs = Math.max(0, this.#excessMs + slowMs - ALLOWANCE_MS)
+    if (this.#excessMs === 0) this.#pooledNext = POOLED_MIN
+    if (this.#excessMs < EXCESS_MS_MAX) return
+    this.#excessMs = EXCESS_MS_MAX // Stays, so the next slow look-up is one too many.
+    this.#pooledLeft = this.#pooledNext
+    this.#pooledNext = Math.min(2 * this.#pooledNext, POOLED_MAX)
   }
 }

@@ -43,7 +43,12 @@ export class VersionCache {
     return this.#young.has(text) || this.#old.has(text) || this.#fills.has(text)
   }
 
-  /** To be called before the engine is read. */
+  /** For a version that was read from the engine in this turn of the event loop, in which no writer can come in. */
+  fill(key: Uint8Array, version: CachedVersion): void {
+    this.#put(keyText(key), version)
+  }
+
+  /** To be called before the engine is read, if its answer comes in a later turn. */
   beginFill(key: Uint8Array): symbol {
     const fill = Symbol()
     this.#fills.set(keyText(key), fill)

@@ -16,6 +16,7 @@ import { keyLocked, keysLocked } from '../../../percolator/errors.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import type { AnswerBudget } from '../../answer-budget.js'
 import type { LockEntry } from '../memory/lock-table.js'
+import type { CachedVersion } from '../memory/version-cache.js'
 import { newestKey, valueKey } from '../records/keyspace.js'
 import { decodeNewest } from '../records/newest-record.js'
 import { KEYS_AT_A_TIME } from './batch-sizes.js'
@@ -42,16 +43,20 @@ export class Reads {
     this.#longReads = longReads
   }
 
-  /** The answer if memory alone has it. Reads that must wait or fail are left to `get`. */
+  /**
+   * The answer if it can be had in this turn of the event loop: from the version cache, or by a look-up while look-ups are quick.
+   * All else is left to `get`: reads that must wait or fail, versions older than the newest.
+   */
   known({ key, ts = TIMESTAMP_MAX }: GetRequest): GetAnswer | undefined {
-    const { health, safePoint, maxTs, locks, cache } = this.#rows
-    if (!health.isAvailable || ts < safePoint || (ts !== TIMESTAMP_MAX && ts > maxTs)) return undefined
+    const { health, safePoint, maxTs, lastTs, locks } = this.#rows
+    if (!health.isAvailable || ts < safePoint) return undefined
+    if (ts !== TIMESTAMP_MAX && ts > maxTs) {
+      if (ts > lastTs) return undefined // The oracle may have to save its mark first.
+      this.#rows.observeRead(ts)
+    }
     const entry = locks.get(key)
     if (entry !== undefined && blocks(entry, ts)) return undefined
-    const cached = cache.get(key)
-    if (cached === undefined || ts < cached.commitTs) return undefined
-    const { value, commitTs } = cached
-    return value === undefined ? NOT_FOUND : { found: true, value, commitTs }
+    return this.#cached(key, ts) ?? this.#lookUpNow(key, ts, entry === undefined)
   }
 
   get({ key, ts = TIMESTAMP_MAX }: GetRequest): Promise<GetAnswer> {
@@ -60,15 +65,13 @@ export class Reads {
       for (;;) {
         // One turn of the event loop from here to the check of the lock: a writer sees this read in max_ts, or it sees its lock.
         await this.#rows.admitRead(ts)
-        const known = this.known({ key, ts })
-        if (known !== undefined) return known
         const entry = this.#rows.locks.get(key)
         if (entry !== undefined && blocks(entry, ts)) {
           if (entry.pending === undefined) throw keyLocked(this.#rows.ages.infoOf(entry))
           await entry.pending
           continue
         }
-        const looked = await this.#lookUp(key, ts)
+        const looked = this.#cached(key, ts) ?? (await this.#lookUp(key, ts))
         if ('found' in looked) return looked
         // A collection may have removed it, if the key has a newer version by now. Missing again, it is lost.
         if (missing === looked.missing) throw lostValue(key, looked.missing)
@@ -77,9 +80,42 @@ export class Reads {
     })
   }
 
+  /** Needs an admitted read, and no lock that blocks it. */
+  #cached(key: Uint8Array, ts: Timestamp): GetAnswer | undefined {
+    const cached = this.#rows.cache.get(key)
+    if (cached === undefined || ts < cached.commitTs) return undefined
+    return answerOf(cached)
+  }
+
+  /**
+   * Like `#lookUp`, in one turn of the event loop. @returns undefined also when LevelDB fails, which `#lookUp` will report.
+   * @param isUnlocked a lock may have a commit in flight, so the cache must not be filled.
+   */
+  #lookUpNow(key: Uint8Array, ts: Timestamp, isUnlocked: boolean): GetAnswer | undefined {
+    const { cache, lookUps, valueLookUps } = this.#rows
+    if (!lookUps.areQuick) return undefined
+    try {
+      const bytes = lookUps.getNow(newestKey(key))
+      const newest = bytes && decodeNewest(bytes)
+      if (newest !== undefined && newest.commitTs > ts) return undefined
+      let value = newest?.shortValue
+      if (newest?.type === 'put' && value === undefined) {
+        if (!valueLookUps.areQuick) return undefined
+        this.#answers.requireRoom() // Long values of many requests add up.
+        value = valueLookUps.getNow(valueKey(key, newest.startTs))
+        if (value === undefined) return undefined
+      }
+      const version = { value, commitTs: newest?.commitTs ?? 0 }
+      if (isUnlocked) cache.fill(key, version)
+      return answerOf(version)
+    } catch {
+      return undefined
+    }
+  }
+
   /** Reads LevelDB without looking at locks, and fills the cache with the newest version. */
   async #lookUp(key: Uint8Array, ts: Timestamp): Promise<GetAnswer | { readonly missing: Timestamp }> {
-    const { engine, cache, locks, lookUps } = this.#rows
+    const { engine, cache, locks, lookUps, valueLookUps } = this.#rows
     const fill = locks.get(key) === undefined ? cache.beginFill(key) : undefined // A lock may have a commit in flight.
     try {
       const looked = lookUps.get(newestKey(key))
@@ -88,7 +124,7 @@ export class Reads {
       const isSeen = newest === undefined || newest.commitTs <= ts
       const write = isSeen ? newest : await readOlderVersion(engine, key, ts)
       const isPut = write?.type === 'put'
-      const value = isPut ? (write.shortValue ?? (await engine.get(valueKey(key, write.startTs)))) : undefined
+      const value = isPut ? (write.shortValue ?? (await valueLookUps.get(valueKey(key, write.startTs)))) : undefined
       if (isPut && write.shortValue === undefined) this.#answers.requireRoom() // Long values of many requests add up.
       this.#rows.requireReadable(ts)
       if (isPut && value === undefined) return { missing: write.startTs }
@@ -103,8 +139,6 @@ export class Reads {
     const read = async (): Promise<PairsAnswer> => {
       for (;;) {
         await this.#rows.admitRead(ts)
-        const known = this.#allKnown(keys, ts)
-        if (known !== undefined) return { pairs: this.#withinLimits(known) }
         const blocking = keys.flatMap((key) => {
           const entry = this.#rows.locks.get(key)
           return entry !== undefined && blocks(entry, ts) ? [entry] : []
@@ -113,6 +147,8 @@ export class Reads {
           await this.#rows.settledOrLocked(blocking)
           continue
         }
+        const cached = this.#allCached(keys, ts)
+        if (cached !== undefined) return { pairs: this.#withinLimits(cached) }
         const lookedUp = await this.#lookUpFew(keys, ts)
         if (lookedUp !== undefined) return { pairs: this.#withinLimits(lookedUp) }
         const lease = this.#answers.lease()
@@ -144,7 +180,7 @@ export class Reads {
    */
   async #lookUpFew(keys: readonly Uint8Array[], ts: Timestamp): Promise<Pair[] | undefined> {
     if (ts > this.#rows.maxTs || keys.length > LOOK_UPS_MAX) return undefined
-    const answers = await Promise.all(keys.map((key) => this.known({ key, ts }) ?? this.#lookUp(key, ts)))
+    const answers = await Promise.all(keys.map((key) => this.#cached(key, ts) ?? this.#lookUp(key, ts)))
     const pairs: Pair[] = []
     for (const [i, answer] of answers.entries()) {
       if ('missing' in answer) return undefined
@@ -153,12 +189,12 @@ export class Reads {
     return pairs
   }
 
-  #allKnown(keys: readonly Uint8Array[], ts: Timestamp): Pair[] | undefined {
+  #allCached(keys: readonly Uint8Array[], ts: Timestamp): Pair[] | undefined {
     const pairs: Pair[] = []
     for (const key of keys) {
-      const known = this.known({ key, ts })
-      if (known === undefined) return undefined
-      if (known.found) pairs.push({ key, value: known.value, commitTs: known.commitTs })
+      const cached = this.#cached(key, ts)
+      if (cached === undefined) return undefined
+      if (cached.found) pairs.push({ key, value: cached.value, commitTs: cached.commitTs })
     }
     return pairs
   }
@@ -224,6 +260,10 @@ export class Reads {
       lease.end()
     }
   }
+}
+
+function answerOf({ value, commitTs }: CachedVersion): GetAnswer {
+  return value === undefined ? NOT_FOUND : { found: true, value, commitTs }
 }
 
 /** Reads of the latest version ignore primary locks, whose transactions have not committed, but not a lock in doubt. */

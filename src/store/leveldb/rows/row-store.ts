@@ -59,6 +59,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly cache: VersionCache
   readonly recent: RecentWrites
   readonly lookUps: LookUps
+  /** Of values outside their records. Their size is unknown: large ones are slow, and must not slow the others down. */
+  readonly valueLookUps: LookUps
   readonly oracle: TimestampSource
   readonly ages: LockAges
   readonly written: WrittenAhead
@@ -75,6 +77,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     this.cache = new VersionCache(cacheBytesMax)
     this.recent = new RecentWrites(savedMark)
     this.lookUps = new LookUps(engine, lookUpSlowMs)
+    this.valueLookUps = new LookUps(engine, lookUpSlowMs)
     this.oracle = oracle
     this.ages = new LockAges(clock)
     this.written = new WrittenAhead(engine, this.recent, oracle, savedMark)
