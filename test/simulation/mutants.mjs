@@ -158,6 +158,7 @@ const MUTANTS = [
     'if (error !== undefined)\n                return done(guarded(error), undefined);',
     '',
   ],
+  ['a check in one turn is not made', 'txn/one-turn', 'requireChecks(checks, (key) => found.get(keyText(key)));', ''],
   [
     'a calculated commit_ts is not observed',
     'store/calls/prewrite',

@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import { Database } from '../../src/database/database.js'
 import type { KvError } from '../../src/errors/kv-error.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
+import type { Version } from '../../src/percolator/api.js'
 import { decodeKey } from '../../src/percolator/codec/key.js'
 import { META } from '../../src/store/leveldb/records/keyspace.js'
 import type { CompleteStore, Store } from '../../src/store/store.js'
@@ -54,17 +55,20 @@ const requestOf = (ops: readonly Op[], rest: Partial<OneShot> = {}): OneShot => 
   ...rest,
 })
 
-/** Runs it now. @returns undefined when it was not taken. */
+/** Runs it now. @returns undefined when it was not taken. @throws its refusal. */
 function now(ops: readonly Op[], rest: Partial<OneShot> = {}, on = database): Promise<OneShotAnswer> | undefined {
-  let isTaken = false
   let calls = 0
-  const answered = new Promise<OneShotAnswer>((resolve, reject) => {
-    isTaken = on.transactNow(requestOf(ops, rest), (error, answer) => {
-      expect(++calls).toBe(1)
-      answer === undefined ? reject(error) : resolve(answer)
-    })
-    expect(calls).toBe(0) // Never in the same turn.
+  let resolve: (answer: OneShotAnswer) => void
+  let reject: (error: unknown) => void
+  const answered = new Promise<OneShotAnswer>((onResolve, onReject) => {
+    resolve = onResolve
+    reject = onReject
   })
+  const isTaken = on.transactNow(requestOf(ops, rest), (error, answer) => {
+    expect(++calls).toBe(1)
+    answer === undefined ? reject(error) : resolve(answer)
+  })
+  expect(calls).toBe(0) // Never in the same turn.
   return isTaken ? answered : undefined
 }
 
@@ -117,6 +121,109 @@ describe('taken', () => {
       last = commitTs
     }
     expect(await read(store, 'a')).toBe('4')
+  })
+})
+
+describe('with reads that are in memory', () => {
+  const exists = (key: string, is: boolean) => ({ key: utf8(key), exists: is })
+  const get = (key: string): Op => ({ op: 'get', key: utf8(key) })
+  const insert = (key: string): Op => ({ op: 'insert', key: utf8(key), value: utf8('inserted') })
+  const increment = (key: string): Op => ({ op: 'increment', key: utf8(key), by: 2 })
+
+  beforeEach(async () => {
+    await taken([put('a', 'old'), put('n', '40')])
+    for (const key of ['a', 'n', 'absent', 'none']) await read(store, key)
+  })
+
+  test('checks, gets, inserts and increments', async () => {
+    const { commitTs } = (await database.get({ key: utf8('a'), lockWaitMs: 0 })) as Version
+    const checks = [exists('absent', false), { key: utf8('a'), commitTs }]
+    const ops = [
+      get('a'),
+      get('none'),
+      insert('absent'),
+      get('absent'),
+      increment('n'),
+      increment('n'),
+      del('a'),
+      get('a'),
+    ]
+    const { results, startTs } = await (now(ops, { checks }) as Promise<OneShotAnswer>)
+    const inserted = { found: true, value: utf8('inserted'), commitTs: undefined }
+    const old = { found: true, value: utf8('old'), commitTs }
+    expect(results).toEqual([
+      old,
+      { found: false },
+      {},
+      inserted,
+      { value: utf8('42') },
+      { value: utf8('44') },
+      {},
+      { found: false },
+    ])
+    expect([await read(store, 'a'), await read(store, 'absent'), await read(store, 'n')]).toEqual([
+      undefined,
+      'inserted',
+      '44',
+    ])
+    expect(await read(store, 'n', startTs)).toBe('40')
+    expect(store.answers.heldBytes).toBe(0)
+  })
+
+  const refused: readonly [string, readonly Op[], Partial<OneShot>][] = [
+    ['precondition_failed', [put('b')], { checks: [exists('absent', true)] }],
+    ['already_exists', [put('b'), insert('a')], {}],
+    ['already_exists', [put('none'), insert('none')], { checks: [exists('absent', false)] }],
+    ['invalid_argument', [increment('n'), increment('a')], {}],
+  ]
+  test.each(refused)('%s is thrown at once, and nothing is done', async (code, ops, rest) => {
+    expect(await codeOf((async () => now(ops, rest))())).toBe(code)
+    expect(store.writeQueue.batches).toBe(0)
+    expect(store.answers.heldBytes).toBe(0)
+    await taken([put('a'), put('b'), put('n')]) // It holds no latch.
+  })
+
+  test('transactions that check the same key run together', async () => {
+    const checks = [exists('a', true)]
+    await Promise.all([now([put('b')], { checks }), now([put('c')], { checks })])
+    expect([await read(store, 'b'), await read(store, 'c')]).toEqual(['value of b', 'value of c'])
+  })
+
+  test('what they hold is given back when the write fails', async () => {
+    tapped.onWrite = () => Promise.reject(new EngineFailure('disk full'))
+    expect(await codeOf(now([get('a'), put('b')]))).toBe('storage_unavailable')
+    expect(store.answers.heldBytes).toBe(0)
+  })
+
+  const left: readonly [string, () => unknown, Partial<OneShot>][] = [
+    ['a key that is read is being written', () => taken([put('a')]), {}],
+    [
+      'a key that is read is written ahead of the clock',
+      async () => write(store, await store.tso(1), clock.ts(10_000_000), [putOf('a')]),
+      {},
+    ],
+    [
+      'a key that is read is locked',
+      async () => store.prewrite(prewriteOf(await store.tso(1), [putOf('x'), putOf('a')])),
+      {},
+    ],
+    ['its reads have to be validated', () => {}, { isolation: 'serializable' }],
+  ]
+  test.each(left)('left to `transact`: %s', async (_, arrange, rest) => {
+    const arranged = arrange()
+    if (rest.isolation === undefined && _ !== 'a key that is read is being written') await arranged
+    expect(now([get('a'), put('b')], rest)).toBeUndefined()
+    expect(store.answers.heldBytes).toBe(0)
+    await arranged
+    await taken([put('b')])
+  })
+
+  test('left to `transact`: many reads', async () => {
+    const keys = Array.from({ length: 17 }, (_, i) => `k${i}`)
+    for (const key of keys) await read(store, key)
+    expect(now([put('b'), ...keys.map(get)])).toBeUndefined()
+    await now([put('b'), ...keys.slice(1).map(get)])
+    expect(await read(store, 'b')).toBe('value of b')
   })
 })
 
@@ -329,11 +436,16 @@ test('property: the same requests leave the same records, in one turn or in seve
     fc.record({ op: fc.constant('put' as const), key, value }),
     fc.record({ op: fc.constant('delete' as const), key }),
     fc.record({ op: fc.constant('increment' as const), key: fc.constantFrom('n', 'a') }),
+    fc.record({ op: fc.constantFrom('get' as const, 'insert' as const), key }),
   )
   const step = fc.oneof(
     {
       weight: 4,
-      arbitrary: fc.record({ kind: fc.constant('one-shot' as const), ops: fc.array(op, { maxLength: 4 }) }),
+      arbitrary: fc.record({
+        kind: fc.constant('one-shot' as const),
+        ops: fc.array(op, { maxLength: 4 }),
+        check: fc.option(fc.record({ key, exists: fc.boolean() }), { nil: undefined }),
+      }),
     },
     { weight: 1, arbitrary: fc.record({ kind: fc.constant('lock' as const), key, ttl: fc.constantFrom(0, 1000) }) },
     { weight: 1, arbitrary: fc.record({ kind: fc.constant('ahead' as const), key }) },
@@ -360,7 +472,7 @@ test('property: the same requests leave the same records, in one turn or in seve
   ): Promise<unknown> {
     const engine = new TappedEngine()
     const time = new TestClock()
-    const one = await stores.open({ openEngine: engine.open, now: time.now })
+    const one = await stores.open({ openEngine: engine.open, now: time.now, lookUpSlowMs: 1000 })
     if (!inOneTurn) Object.defineProperty(one, 'exclusiveNow', { value: undefined })
     const on = await databaseOn(one)
     const answers: unknown[] = []
@@ -373,11 +485,14 @@ test('property: the same requests leave the same records, in one turn or in seve
         const commit = write(one, await one.tso(1), time.ts(3_000_000), [putOf(step.key, 'ahead')])
         answers.push(await codeOf(commit))
       } else {
+        const checks = step.check === undefined ? [] : [{ key: utf8(step.check.key), exists: step.check.exists }]
         const ops = step.ops.map((each): Op => {
           if (each.op === 'increment') return { op: 'increment', key: utf8(each.key), by: 1 }
+          if (each.op === 'get') return { op: 'get', key: utf8(each.key) }
+          if (each.op === 'insert') return { op: 'insert', key: utf8(each.key), value: utf8('inserted') }
           return each.op === 'put' ? put(each.key, each.value) : del(each.key)
         })
-        answers.push(await on.transact(requestOf(ops)).catch(({ code }: KvError) => code))
+        answers.push(await on.transact(requestOf(ops, { checks })).catch(({ code }: KvError) => code))
       }
     }
     const records: unknown[] = []
