@@ -2,7 +2,6 @@ import { pairBytes } from '../bytes/answer-size.js'
 import { keyText } from '../bytes/key-text.js'
 import { isKvError, type KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
-import { LOCK_TTL_MS_DEFAULT } from '../limits.js'
 import type { PercolatorApi, PrewriteAnswer, PrewriteMutation, ReadSet } from '../percolator/api.js'
 import { writeConflict } from '../percolator/errors.js'
 import type { Timestamp } from '../timestamp.js'
@@ -10,6 +9,7 @@ import { Backoff } from './backoff.js'
 import { Heartbeat } from './heartbeat.js'
 import type { Resolver } from './lock-resolver.js'
 import { lockTtlMs } from './lock-ttl.js'
+import { onePhaseRequest } from './one-phase-request.js'
 import { isUncertain } from './uncertain.js'
 import { Undetermined } from './undetermined.js'
 
@@ -95,17 +95,7 @@ export class Committer {
   async #runAtOnce(): Promise<Timestamp> {
     const { startTs, primary, mutations, reads } = this.plan
     try {
-      const { onePcCommitTs } = await this.prewrite({
-        mutations,
-        primary,
-        startTs,
-        lockTtl: LOCK_TTL_MS_DEFAULT,
-        txnSize: mutations.length,
-        tryOnePc: true,
-        linearizable: true,
-        isFirst: true,
-        reads,
-      })
+      const { onePcCommitTs } = await this.prewrite(onePhaseRequest(startTs, primary, mutations, reads))
       if (onePcCommitTs !== undefined) return onePcCommitTs
     } catch (error) {
       throw isUncertain(error) ? new Undetermined(startTs, error) : error

@@ -18,7 +18,7 @@ import type { Timestamp } from '../timestamp.js'
 import { commitOptionsOf } from '../txn/commit-options.js'
 import type { Once } from '../txn/idempotency.js'
 import { InteractiveTransactions, type Waiting } from '../txn/interactive-transactions.js'
-import { type OneShot, type OneShotAnswer, OneShots } from '../txn/one-shots.js'
+import { type OneShot, type OneShotAnswer, type OneShotDone, OneShots } from '../txn/one-shots.js'
 import { Outcomes } from '../txn/outcomes.js'
 import { countPairs, pagesOf, type RangeOrder, type ReadPage, readPage } from './range-pages.js'
 import { type Restored, restoreBackup } from './restore-backup.js'
@@ -163,6 +163,17 @@ export class Database {
       const { pairs } = await resolver.resolving(request.lockWaitMs, read, request.signal)
       return { pairs, ts }
     })
+  }
+
+  /**
+   * Runs a small one-shot transaction in this turn of the event loop, if it has nothing to wait for but the disk.
+   * @param done called once, in a later turn, with the answer when it is on disk, or with an error of `transact`. Must not
+   *   throw.
+   * @returns false, having done nothing, when `transact` must be called instead.
+   * @throws KvError what a check or an op is refused with, at once: then `done` is not called.
+   */
+  transactNow(request: OneShot, done: OneShotDone): boolean {
+    return this.#oneShots.runNow(request, done)
   }
 
   /** Runs a one-shot transaction. @throws the errors of `OneShots.run`. */

@@ -46,9 +46,32 @@ export class Latches {
       if (keys.length + shared.length > KEYS_PER_TURN) await laterTurn()
       return await body()
     } finally {
-      for (const key of keys) this.#leave(key)
-      for (const key of shared) this.#leave(key)
+      this.release(keys, shared)
     }
+  }
+
+  /**
+   * Takes the latches in this turn of the event loop if none of them has to be waited for. The caller must `release` them.
+   * @returns false, with none of them taken, when another request holds one of them or waits for it.
+   */
+  take(keys: readonly string[], shared: readonly string[] = NO_KEYS): boolean {
+    for (const key of keys) if (this.#queues.has(key)) return false
+    for (const key of shared) {
+      const queue = this.#queues.get(key)
+      if (queue !== undefined && !isOpenToShare(queue)) return false
+    }
+    for (const key of keys) this.#queues.set(key, { holders: 1, isShared: false, waiting: [] })
+    for (const key of shared) {
+      const queue = this.#queues.get(key)
+      if (queue === undefined) this.#queues.set(key, { holders: 1, isShared: true, waiting: [] })
+      else queue.holders++
+    }
+    return true
+  }
+
+  release(keys: readonly string[], shared: readonly string[] = NO_KEYS): void {
+    for (const key of keys) this.#leave(key)
+    for (const key of shared) this.#leave(key)
   }
 
   isFree(key: string): boolean {
@@ -59,7 +82,7 @@ export class Latches {
     const queue = this.#queues.get(key)
     if (queue === undefined) {
       this.#queues.set(key, { holders: 1, isShared, waiting: [] })
-    } else if (isShared && queue.isShared && queue.waiting.length === 0) {
+    } else if (isShared && isOpenToShare(queue)) {
       queue.holders++
     } else {
       queue.waiting.push({ holder, isShared })
@@ -82,6 +105,10 @@ export class Latches {
 }
 
 const NO_KEYS: readonly string[] = []
+
+function isOpenToShare(queue: Queue): boolean {
+  return queue.isShared && queue.waiting.length === 0
+}
 
 function admit(queue: Queue, { holder }: Place): void {
   queue.holders++

@@ -54,6 +54,17 @@ export interface Capabilities {
   readonly lockCount: boolean
 }
 
+/**
+ * Prewrites in one turn of the event loop.
+ * @param done called once, in a later turn, with the answer when it is on disk, or with an error. Must not throw.
+ * @returns false, having done nothing, when anything has to be waited for, and when the prewrite is refused: `prewrite`
+ *   tells the reason.
+ */
+export type PrewriteNow = (
+  request: PrewriteRequest,
+  done: (error: unknown, answer: PrewriteAnswer | undefined) => void,
+) => boolean
+
 /** A store: the Percolator calls, and the calls that the server itself needs. Optional members depend on the store. */
 export interface Store extends PercolatorApi {
   /** Shown by `/v1/status`. */
@@ -121,6 +132,14 @@ export interface Store extends PercolatorApi {
   exclusive?<T>(claim: Claim, body: (prewrite: Store['prewrite']) => Promise<T>): Promise<T>
 
   /**
+   * `exclusive` in one turn of the event loop, for small transactions that commit in one phase. If `body` returns true, the
+   * latches are held until the answer to its prewrite.
+   * @param body returns what the given `prewrite` returned, or false when it has not called it. May throw.
+   * @returns false, having done nothing, when a latch is taken, a written key is locked, or `body` returned false.
+   */
+  exclusiveNow?(claim: Claim, body: (prewrite: PrewriteNow) => boolean): boolean
+
+  /**
    * The newest version of `keys` that a client has committed above every timestamp handed out; 0 when there is none.
    * Call this inside `exclusive`, in order to read such a version and commit above it.
    */
@@ -172,4 +191,4 @@ export interface Store extends PercolatorApi {
   close(): Promise<void>
 }
 
-export type CompleteStore = Store & Required<Omit<Store, keyof PercolatorApi>>
+export type CompleteStore = Store & Required<Omit<Store, keyof PercolatorApi | 'exclusiveNow'>>

@@ -9,17 +9,17 @@ import { Undetermined } from '../coordinator/undetermined.js'
 import { isKvError } from '../errors/kv-error.js'
 import type { LateSignal } from '../event-loop/late-signal.js'
 import { inSlices } from '../event-loop/slices.js'
-import { SLICE_ITEMS } from '../limits.js'
 import type { PrewriteRequest } from '../percolator/api.js'
-import type { AnswerLease } from '../store/answer-budget.js'
-import type { Claim } from '../store/claim.js'
 import type { Store } from '../store/store.js'
 import type { SystemWrite } from '../store/system-records.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { type Check, requireChecks } from './check.js'
+import { CountedReads } from './counted-reads.js'
 import type { Idempotency, Once } from './idempotency.js'
+import { OneTurn } from './one-turn.js'
 import { type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
+import { type OneShotKeys, type Plan, planOf } from './plan.js'
 
 export interface OneShot {
   readonly checks: readonly Check[]
@@ -43,6 +43,8 @@ export interface OneShotAnswer {
   readonly results: readonly OpResult[]
 }
 
+export type OneShotDone = (error: unknown, answer: OneShotAnswer | undefined) => void
+
 /** Transactions that arrive complete in one request: checks, reads and writes. */
 export class OneShots {
   readonly #store: Store
@@ -51,12 +53,14 @@ export class OneShots {
   readonly #tryHome: TransactionHome
   readonly #isOnePhase: boolean
   readonly #outcomes: Outcomes
+  readonly #oneTurn: OneTurn
 
   constructor(store: Store, home: TransactionHome, outcomes: Outcomes) {
     this.#store = store
     this.#outcomes = outcomes
     this.#home = home
     this.#isOnePhase = store.capabilities.onePhaseCommit
+    this.#oneTurn = new OneTurn(store)
     const { api, commitOptions, inBackground } = home
     const resolver = withoutResolving(home.resolver, this.#isOnePhase)
     this.#tryHome = { api, commitOptions, inBackground, resolver }
@@ -69,6 +73,20 @@ export class OneShots {
    *   number), `write_conflict` after `maxRetries`, `key_locked` after `lockWaitMs`; the errors of `Outcomes.once`.
    */
   run(request: OneShot): Promise<Once<OneShotAnswer>> {
+    return new Promise((resolve, reject) => {
+      const isTaken = this.runNow(request, (error, answer) =>
+        answer === undefined ? reject(error) : resolve({ answer, isReplayed: false }),
+      )
+      if (!isTaken) resolve(this.#runInTurns(request))
+    })
+  }
+
+  /** See `OneTurn.run`. */
+  runNow(request: OneShot, done: OneShotDone): boolean {
+    return this.#oneTurn.run(request, done)
+  }
+
+  #runInTurns(request: OneShot): Promise<Once<OneShotAnswer>> {
     const planned = inSlices(planOf(request))
     return planned instanceof Promise
       ? planned.then((plan) => this.#runPlanned(request, plan))
@@ -115,12 +133,11 @@ export class OneShots {
     prewrite: Store['prewrite'],
     beside: Beside,
   ): Promise<OneShotAnswer> {
-    const reads = countedReads(this.#store)
+    const reads = new CountedReads(this.#store.answers)
     try {
       return await this.#try(request, keys, reads, prewrite, beside)
     } finally {
-      reads.prefetched.end()
-      reads.answer.end()
+      reads.end()
     }
   }
 
@@ -184,15 +201,6 @@ function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {
 
 type Beside = ((answer: OneShotAnswer) => readonly SystemWrite[]) | undefined
 
-interface CountedReads {
-  readonly prefetched: AnswerLease
-  readonly answer: AnswerLease
-}
-
-function countedReads({ answers }: Store): CountedReads {
-  return { prefetched: answers.lease(), answer: answers.lease() }
-}
-
 /**
  * A second phase would deadlock on the latches that the transaction holds. 1PC falls back to two phases only when it
  * finds locks of its own transaction, and a first try has none.
@@ -221,54 +229,4 @@ function withoutResolving(resolver: Resolver, isOnePhase: boolean): Resolver {
       return resolver.end(primary, startTs)
     },
   }
-}
-
-/** By `keyText`. A key may be in both. */
-interface OneShotKeys {
-  readonly written: ReadonlySet<string>
-  /** Keys of checks and of ops that read. Without the keys of scanned ranges. */
-  readonly read: ReadonlyMap<string, Uint8Array>
-}
-
-interface Plan {
-  readonly keys: OneShotKeys
-  /**
-   * undefined when nothing is written: reads of one snapshot need no latches, and must not make other requests wait.
-   */
-  readonly claim: Claim | undefined
-}
-
-function* planOf({ checks, ops, isolation }: OneShot): Generator<void, Plan, void> {
-  const written = new Set<string>()
-  const read = new Map<string, Uint8Array>()
-  /** Keys that are read and whose change would fail the commit. */
-  const held = new Set<string>()
-  let left = SLICE_ITEMS
-  const isTime = (): boolean => {
-    if (--left > 0) return false
-    left = SLICE_ITEMS
-    return true
-  }
-  for (const { key } of checks) {
-    const text = keyText(key)
-    read.set(text, key)
-    held.add(text)
-    if (isTime()) yield
-  }
-  for (const op of ops) {
-    if (isTime()) yield
-    if (op.op === 'scan') continue
-    const text = keyText(op.key)
-    if (op.op !== 'get') written.add(text)
-    if (op.op !== 'put' && op.op !== 'delete') read.set(text, op.key)
-    // In a snapshot transaction a change of a key that is only read is no conflict.
-    if (op.op === 'get' && isolation === 'serializable') held.add(text)
-  }
-  const keys = { written, read }
-  if (written.size === 0) return { keys, claim: undefined }
-  const onlyRead: string[] = []
-  for (const text of held) if (!written.has(text)) onlyRead.push(text)
-  // Of several serializable transactions that scan each other's writes, only one could commit.
-  const isAlone = isolation === 'serializable' && ops.some(({ op }) => op === 'scan')
-  return { keys, claim: { written: [...written], read: onlyRead, isAlone } }
 }

@@ -1,11 +1,13 @@
 import { ENTRY_BYTES, entryCost, pairCost } from '../bytes/answer-size.js'
-import { asBuffer } from '../bytes/key-text.js'
+import { asBuffer, keyText } from '../bytes/key-text.js'
 import type { MergedVersion, Transaction } from '../coordinator/transaction.js'
 import type { MergedPair } from '../coordinator/write-buffer.js'
 import { invalid } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import { Slices } from '../event-loop/slices.js'
 import { SLICE_ITEMS } from '../limits.js'
+import type { PrewriteMutation, Version } from '../percolator/api.js'
+import { alreadyExists } from '../percolator/errors.js'
 import type { AnswerLease } from '../store/answer-budget.js'
 import type { Timestamp } from '../timestamp.js'
 
@@ -76,17 +78,72 @@ async function runRest(
   }
 }
 
+/** Versions of the keys that ops read, by `keyText`. */
+export type Found = ReadonlyMap<string, Version | undefined>
+
+export interface OpsDone {
+  readonly results: readonly OpResult[]
+  /** By `keyText`. */
+  readonly writes: ReadonlyMap<string, PrewriteMutation>
+}
+
+export function isRead({ op }: Op): boolean {
+  return op !== 'put' && op !== 'delete'
+}
+
+/**
+ * Runs the ops like `runOps`, without a transaction, in one turn of the event loop.
+ * @param ops without scans.
+ * @param found has the keys of all ops that read.
+ */
+export function runOpsNow(ops: readonly Op[], found: Found, answer?: AnswerLease): OpsDone {
+  const writes = new Map<string, PrewriteMutation>()
+  const results = ops.map((op, index) => {
+    const result = runOpNow(op, index, found, writes)
+    answer?.grow(costOf(result))
+    return result
+  })
+  return { results, writes }
+}
+
+function runOpNow(op: Op, index: number, found: Found, writes: Map<string, PrewriteMutation>): OpResult {
+  if (op.op === 'scan') throw new Error('a scan takes several turns of the event loop')
+  const { key } = op
+  const text = keyText(key)
+  const put = (value: Uint8Array): OpResult => {
+    writes.set(text, { op: 'put', key, value })
+    return DONE
+  }
+  switch (op.op) {
+    case 'put':
+      return put(op.value)
+    case 'delete':
+      writes.set(text, { op: 'delete', key })
+      return DONE
+  }
+  const own = writes.get(text)
+  const current: MergedVersion | undefined = own === undefined ? found.get(text) : own.value && { value: own.value }
+  switch (op.op) {
+    case 'get':
+      return gotten(current)
+    case 'insert':
+      if (current !== undefined) throw alreadyExists(key)
+      return put(op.value)
+    case 'increment': {
+      const value = Buffer.from(incremented(op, index, current))
+      put(value)
+      return { value }
+    }
+  }
+}
+
 const DONE: OpResult = {}
 
 /** Returns no promise when the op has nothing to wait for. */
 function runOp(txn: Transaction, op: Op, index: number): OpResult | Promise<OpResult> {
   switch (op.op) {
     case 'get':
-      return txn
-        .get(op.key)
-        .then((found) =>
-          found === undefined ? { found: false } : { found: true, value: found.value, commitTs: found.commitTs },
-        )
+      return txn.get(op.key).then(gotten)
     case 'scan':
       return txn.scan(op).then(({ pairs }) => ({ pairs }))
     case 'put':
@@ -98,6 +155,10 @@ function runOp(txn: Transaction, op: Op, index: number): OpResult | Promise<OpRe
     case 'increment':
       return increment(txn, op, index)
   }
+}
+
+function gotten(found: MergedVersion | undefined): OpResult {
+  return found === undefined ? { found: false } : { found: true, value: found.value, commitTs: found.commitTs }
 }
 
 function whenDone(written: void | Promise<void>): OpResult | Promise<OpResult> {

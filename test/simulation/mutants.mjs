@@ -134,7 +134,37 @@ const MUTANTS = [
     'this.engine.write(ops, this.sync)',
     'this.engine.write(ops, false)',
   ],
-  ['a failed write is answered as done', 'store/leveldb/engine/group-commit', 'batch.reject(error)', 'batch.resolve()'],
+  [
+    'a failed write is answered as done',
+    'store/leveldb/engine/group-commit',
+    'group.answer(error);',
+    'group.answer(undefined);',
+  ],
+  [
+    'a write in one turn has no locks',
+    'store/leveldb/rows/row-store',
+    'new PublishedLocks(this, mutations, onePc, this.group.nextIsOver)',
+    'new PublishedLocks(this, mutations, undefined, this.group.nextIsOver)',
+  ],
+  [
+    'a write in one turn sees no newer version',
+    'store/leveldb/rows/row-store',
+    "(depth === 'since' && this.recent.newest(key) < startTs)",
+    "depth === 'since'",
+  ],
+  [
+    'a failed write in one turn is answered as done',
+    'store/leveldb/rows/row-store',
+    'if (error !== undefined)\n                return done(guarded(error), undefined);',
+    '',
+  ],
+  ['a check in one turn is not made', 'txn/one-turn', 'requireChecks(checks, (key) => found.get(keyText(key)));', ''],
+  [
+    'a calculated commit_ts is not observed',
+    'store/calls/prewrite',
+    'rows.observe(commitTs ?? value.minCommitTs ?? 0)',
+    'rows.observe(0)',
+  ],
   [
     'recent writes are not noted',
     'store/leveldb/memory/recent-writes',

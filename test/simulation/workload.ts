@@ -267,8 +267,9 @@ export class Client {
     const random = this.#random
     const isolation = random.chance(0.6) ? 'snapshot' : 'serializable'
     const seen = history.begin('one_shot', isolation, ledger.timeline)
-    const { checks, ops } = this.#oneShotOf(seen)
-    const isOnce = random.chance(0.5)
+    const isBlind = random.chance(0.3) // It only writes, which the server does in one turn.
+    const { checks, ops } = this.#oneShotOf(seen, isBlind)
+    const isOnce = !isBlind && random.chance(0.5)
     const key = bytes(`once ${seen.id}`)
     const request: OneShot = {
       checks,
@@ -297,19 +298,19 @@ export class Client {
   }
 
   /** At least one put says whose the transaction is. */
-  #oneShotOf(seen: TxnHistory): Pick<OneShot, 'checks' | 'ops'> {
+  #oneShotOf(seen: TxnHistory, isBlind: boolean): Pick<OneShot, 'checks' | 'ops'> {
     const random = this.#random
     const ops: Op[] = []
     const checks: OneShot['checks'][number][] = []
     for (const key of this.#someKeys()) {
-      const draw = random.below(10)
+      const draw = isBlind ? 3 + random.below(7) : random.below(10)
       if (draw < 3) ops.push({ op: 'get', key: bytes(key) })
       else if (draw < 5 && ops.length > 0) {
         ops.push({ op: 'delete', key: bytes(key) })
         seen.writes.set(key, undefined)
       } else {
         const value = this.#valueOf(seen)
-        ops.push({ op: random.chance(0.15) ? 'insert' : 'put', key: bytes(key), value: bytes(value) })
+        ops.push({ op: !isBlind && random.chance(0.15) ? 'insert' : 'put', key: bytes(key), value: bytes(value) })
         seen.writes.set(key, value)
       }
     }
@@ -318,6 +319,7 @@ export class Client {
       ops.push({ op: 'put', key: bytes('one-shots'), value: bytes(value) })
       seen.writes.set('one-shots', value)
     }
+    if (isBlind) return { checks, ops }
     if (random.chance(0.3)) {
       const counter = random.pick(COUNTERS)
       ops.push({ op: 'increment', key: bytes(counter), by: 1 })

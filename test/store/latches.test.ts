@@ -84,6 +84,42 @@ test('no keys: nothing to wait for', async () => {
   expect(await new Latches().hold([], async () => 1)).toBe(1)
 })
 
+test('take: all of the free keys at once, or none of them', async () => {
+  const latches = new Latches()
+  expect(latches.take(['a', 'b'])).toBe(true)
+  expect(latches.take(['c', 'b'])).toBe(false)
+  expect(latches.isFree('c')).toBe(true)
+  const log: string[] = []
+  const waiting = holdOf(latches, log, 'waiting', ['b'])
+  await turn()
+  expect(log).toEqual([])
+  latches.release(['a', 'b'])
+  expect(latches.take(['b'])).toBe(false) // `waiting` came first.
+  await turn()
+  expect(log).toEqual(['waiting'])
+  waiting.end.resolve()
+  await waiting.hold.promise
+  expect(latches.take(['a', 'b'])).toBe(true)
+})
+
+test('take: shared with others that only read, unless a writer waits', async () => {
+  const latches = new Latches()
+  expect(latches.take(['a'], ['k'])).toBe(true)
+  expect(latches.take(['b'], ['k'])).toBe(true)
+  expect(latches.take(['k'])).toBe(false)
+  const log: string[] = []
+  const writer = holdOf(latches, log, 'writer', ['k'])
+  expect(latches.take(['c'], ['k'])).toBe(false)
+  expect(latches.isFree('c')).toBe(true)
+  latches.release(['a'], ['k'])
+  await turn()
+  expect(log).toEqual([])
+  latches.release(['b'], ['k'])
+  await turn()
+  expect(log).toEqual(['writer'])
+  writer.end.resolve()
+})
+
 test('property: any set of holds ends; no two holders of a key overlap; each key is served in order of arrival', async () => {
   const keysOf = fc.uniqueArray(fc.constantFrom('a', 'b', 'c', 'd'), { minLength: 1, maxLength: 4 })
   const hold = fc.record({ keys: keysOf, turns: fc.nat(3), fails: fc.boolean(), arrivesLater: fc.boolean() })

@@ -4,26 +4,26 @@ import type { PrewriteAnswer, PrewriteRequest, ValidateReadsRequest } from '../.
 import { belowSafePoint, keyLocked, withEntries } from '../../percolator/errors.js'
 import type { RowView } from '../../percolator/row.js'
 import type { Beside } from '../system-records.js'
-import type { Decision, RowAccess } from './row-access.js'
+import type { Change, Decision, RowAccess } from './row-access.js'
 
 const NO_MUTATION = { op: 'put', key: new Uint8Array() } as const
 
 export type ValidateReads = (request: ValidateReadsRequest) => Promise<void>
 
 /**
- * Prewrites the keys of a request, or commits them at once (1PC).
+ * The change that prewrites the keys of a request, or commits them at once (1PC).
  * @param beside see `Store.prewrite`.
  * @param isExclusive see `Change`.
  */
-export function prewrite(
+export function prewriteChange(
   rows: RowAccess,
   validateReads: ValidateReads,
   request: PrewriteRequest,
   beside: Beside | undefined,
   isExclusive: boolean,
-): Promise<PrewriteAnswer> {
+): Change<PrewriteAnswer> {
   const { startTs, mutations, forUpdateTs } = request
-  return rows.update({
+  return {
     keys: mutations.map(({ key }) => key),
     startTs,
     depth: (index) => prewriteDepth(mutations[index] ?? NO_MUTATION),
@@ -33,7 +33,7 @@ export function prewrite(
     readTs: countsAsRead(request) ? startTs : undefined,
     reaches: request.reaches,
     isExclusive,
-  })
+  }
 }
 
 /**

@@ -27,9 +27,9 @@ import { belowSafePoint } from '../../percolator/errors.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { Beside } from '../system-records.js'
-import { prewrite, type ValidateReads } from './prewrite.js'
+import { prewriteChange, type ValidateReads } from './prewrite.js'
 import { resolveLock } from './resolve-lock.js'
-import type { DepthOf, RowAccess } from './row-access.js'
+import type { Change, DepthOf, RowAccess } from './row-access.js'
 
 /** The calls that change rows, for all stores. Each reads rows, lets a pure action decide, and writes the mutations. */
 export class WriteCalls {
@@ -43,7 +43,12 @@ export class WriteCalls {
 
   /** @param isExclusive see `Change`. */
   prewrite(request: PrewriteRequest, beside?: Beside, isExclusive = false): Promise<PrewriteAnswer> {
-    return prewrite(this.#rows, this.#validateReads, request, beside, isExclusive)
+    return this.#rows.update(prewriteChange(this.#rows, this.#validateReads, request, beside, isExclusive))
+  }
+
+  /** The change of a `prewrite` whose caller holds the latches of its keys. */
+  exclusivePrewrite(request: PrewriteRequest): Change<PrewriteAnswer> {
+    return prewriteChange(this.#rows, this.#validateReads, request, undefined, true)
   }
 
   async commit(request: CommitRequest): Promise<CommitAnswer> {

@@ -19,7 +19,7 @@ import { startScrub } from './integrity/scrub.js'
 import { META_SAFE_POINT } from './records/keyspace.js'
 import { Collection } from './rows/collection.js'
 import { compact, diskBytes } from './rows/compaction.js'
-import { guard } from './rows/guard.js'
+import { guard, guarded } from './rows/guard.js'
 import { LevelDbLockingRows } from './rows/locking-rows.js'
 import { LongReads } from './rows/long-reads.js'
 import { Mvcc } from './rows/mvcc.js'
@@ -249,6 +249,27 @@ class LevelDbStore implements CompleteStore {
     return guard(() =>
       this.#rows.latches.hold(exclusiveLatches(claim), () => body(this.#prewriteExclusive), claim.read),
     )
+  }
+  readonly exclusiveNow: NonNullable<Store['exclusiveNow']> = (claim, body) => {
+    const { latches, locks } = this.#rows
+    if (locks.hasAny(claim.written)) return false // Its prewrite would be refused.
+    const written = exclusiveLatches(claim)
+    if (!latches.take(written, claim.read)) return false
+    const release = (): void => latches.release(written, claim.read)
+    let isTaken = false
+    try {
+      isTaken = body((request, done) =>
+        this.#rows.updateNow(this.#calls.exclusivePrewrite(request), (error, answer) => {
+          release()
+          done(error, answer)
+        }),
+      )
+    } catch (error) {
+      throw guarded(error)
+    } finally {
+      if (!isTaken) release()
+    }
+    return isTaken
   }
   readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
   readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)

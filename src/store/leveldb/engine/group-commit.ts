@@ -1,11 +1,37 @@
 import { KvError } from '../../../errors/kv-error.js'
 import type { Engine, EngineOp } from './engine.js'
 
-interface Waiting {
+/**
+ * Called once per batch, in a later turn of the event loop than the call that submitted it. Must not throw.
+ * @param error undefined when the batch is written and, with `sync`, on disk. The engine's error when the batch may be on disk
+ *   or not; KvError `storage_unavailable` when it waited behind a failed write and is not on disk.
+ */
+export type Answered = (error: unknown) => void
+
+interface Batch {
   readonly ops: readonly EngineOp[]
   readonly bytes: number
-  readonly resolve: () => void
-  readonly reject: (error: unknown) => void
+  readonly answered: Answered
+}
+
+/** Batches that share one write. */
+class Group {
+  readonly batches: Batch[] = []
+  #over: Promise<void> | undefined
+  #end: () => void = () => {}
+
+  /** Fulfilled when all batches are answered. */
+  get over(): Promise<void> {
+    this.#over ??= new Promise((resolve) => {
+      this.#end = resolve
+    })
+    return this.#over
+  }
+
+  answer(error: unknown): void {
+    for (const { answered } of this.batches) answered(error)
+    this.#end()
+  }
 }
 
 /**
@@ -13,7 +39,7 @@ interface Waiting {
  * one LevelDB batch, so they land or fail together.
  */
 export class GroupCommit {
-  #waiting: Waiting[] = []
+  #next = new Group()
   #writing: Promise<void> | undefined
   /** Counts of batches that are waiting or being written. */
   readonly queue = { batches: 0, bytes: 0 }
@@ -25,44 +51,57 @@ export class GroupCommit {
     readonly recover: (error: unknown) => Promise<void>,
   ) {}
 
-  /**
-   * Fulfilled when the batch is written and, with `sync`, on disk. Rejects with the engine's error when the batch may be on disk
-   * or not; with KvError `storage_unavailable` when it waited behind a failed write and is not on disk.
-   */
+  /** Fulfilled or rejected as `Answered` says. */
   submit(ops: readonly EngineOp[]): Promise<void> {
     return new Promise((resolve, reject) => {
-      const bytes = bytesOf(ops)
-      this.queue.batches++
-      this.queue.bytes += bytes
-      this.#waiting.push({ ops, bytes, resolve, reject })
-      // Starts after this turn of the event loop, so that all requests of the turn share the first write.
-      this.#writing ??= new Promise<void>((next) => setImmediate(next)).then(() => this.#run())
+      this.enqueue(ops, (error) => (error === undefined ? resolve() : reject(error)))
     })
   }
 
+  /** `submit` without a promise. */
+  enqueue(ops: readonly EngineOp[], answered: Answered): void {
+    const bytes = bytesOf(ops)
+    this.queue.batches++
+    this.queue.bytes += bytes
+    this.#next.batches.push({ ops, bytes, answered })
+    // Starts after this turn of the event loop, so that all requests of the turn share the first write.
+    this.#writing ??= new Promise<void>((next) => setImmediate(next)).then(() => this.#run())
+  }
+
+  /** Fulfilled after the answer to a batch that is submitted in this turn of the event loop, whether or not it was written. */
+  get nextIsOver(): Promise<void> {
+    return this.#next.over
+  }
+
   async #run(): Promise<void> {
-    while (this.#waiting.length > 0) {
-      const group = this.#waiting
-      this.#waiting = []
-      const ops = group.length === 1 ? (group[0] as Waiting).ops : group.flatMap((batch) => batch.ops)
+    while (this.#next.batches.length > 0) {
+      const group = this.#takeNext()
+      const { batches } = group
+      const ops = batches.length === 1 ? (batches[0] as Batch).ops : batches.flatMap((batch) => batch.ops)
       try {
         await this.engine.write(ops, this.sync)
       } catch (error) {
-        const behind = this.#waiting
-        this.#waiting = []
+        const behind = this.#takeNext()
         await this.recover(error)
-        this.#dequeue([...group, ...behind])
-        for (const batch of group) batch.reject(error)
-        for (const batch of behind) batch.reject(notWritten(error))
+        this.#dequeue(group)
+        this.#dequeue(behind)
+        group.answer(error)
+        behind.answer(notWritten(error))
         continue
       }
       this.#dequeue(group)
-      for (const batch of group) batch.resolve()
+      group.answer(undefined)
     }
     this.#writing = undefined
   }
 
-  #dequeue(batches: readonly Waiting[]): void {
+  #takeNext(): Group {
+    const group = this.#next
+    this.#next = new Group()
+    return group
+  }
+
+  #dequeue({ batches }: Group): void {
     this.queue.batches -= batches.length
     for (const { bytes } of batches) this.queue.bytes -= bytes
   }

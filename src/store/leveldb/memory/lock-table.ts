@@ -36,6 +36,12 @@ export class LockTable {
     return this.#entries.size === 0 ? undefined : this.#entries.get(keyText(key))
   }
 
+  /** @param texts keys by `keyText`. */
+  hasAny(texts: readonly string[]): boolean {
+    if (this.#entries.size > 0) for (const text of texts) if (this.#entries.has(text)) return true
+    return false
+  }
+
   put(key: Uint8Array, lock: Lock, pending?: Promise<void>): void {
     const text = keyText(key)
     let entry = this.#entries.get(text)

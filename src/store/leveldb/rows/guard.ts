@@ -6,12 +6,17 @@ export async function guard<T>(body: () => Promise<T> | T): Promise<T> {
   try {
     return await body()
   } catch (error) {
-    if (error instanceof CorruptRecord)
-      throw new KvError('storage_unavailable', `the database is damaged: ${error.message}`, {}, { cause: error })
-    if (isEngineError(error))
-      throw new KvError('storage_unavailable', `the storage engine failed: ${error.message}`, {}, { cause: error })
-    throw error
+    throw guarded(error)
   }
+}
+
+/** The error that a caller of the store gets instead of `error`. */
+export function guarded(error: unknown): unknown {
+  if (error instanceof CorruptRecord)
+    return new KvError('storage_unavailable', `the database is damaged: ${error.message}`, {}, { cause: error })
+  if (isEngineError(error))
+    return new KvError('storage_unavailable', `the storage engine failed: ${error.message}`, {}, { cause: error })
+  return error
 }
 
 /** Every error of abstract-level and classic-level has a code `LEVEL_...`. */

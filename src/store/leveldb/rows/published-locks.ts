@@ -29,13 +29,24 @@ export class PublishedLocks {
   readonly #pending: Promise<void>
   #resolve: () => void = () => {}
 
-  /** Publishes the locks in this turn of the event loop. @param onePc see `WriteOptions`. */
-  constructor(memory: InMemory, mutations: readonly Mutation[], onePc: PrewriteRequest | undefined) {
+  /**
+   * Publishes the locks in this turn of the event loop.
+   * @param onePc see `WriteOptions`.
+   * @param pending fulfilled after the end of these locks, which then need no `end`. Several batches may share it.
+   */
+  constructor(
+    memory: InMemory,
+    mutations: readonly Mutation[],
+    onePc: PrewriteRequest | undefined,
+    pending?: Promise<void>,
+  ) {
     this.#memory = memory
     this.#mutations = mutations
-    this.#pending = new Promise<void>((resolve) => {
-      this.#resolve = resolve
-    })
+    this.#pending =
+      pending ??
+      new Promise<void>((resolve) => {
+        this.#resolve = resolve
+      })
     this.#before = mutations.map((mutation) => this.#publish(mutation, onePc))
   }
 

@@ -1,7 +1,7 @@
 import { keyText } from '../../../bytes/key-text.js'
 import { KvError } from '../../../errors/kv-error.js'
 import type { LockInfo } from '../../../errors/lock-info.js'
-import { inSlices, laterTurn, Slices } from '../../../event-loop/slices.js'
+import { atOnce, inSlices, laterTurn, Slices } from '../../../event-loop/slices.js'
 import { KEYS_PER_TURN, SHORT_VALUE_BYTES_MAX, SLICE_ITEMS } from '../../../limits.js'
 import type { Clock } from '../../../oracle/clock.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
@@ -18,7 +18,7 @@ import { LockWaits } from '../../lock-waits.js'
 import type { RestoreProgress } from '../../store.js'
 import type { SystemWrite } from '../../system-records.js'
 import type { Engine, EngineOp } from '../engine/engine.js'
-import { GroupCommit } from '../engine/group-commit.js'
+import { type Answered, GroupCommit } from '../engine/group-commit.js'
 import { LookUps } from '../engine/look-ups.js'
 import { readMetaNumber } from '../engine/meta-number.js'
 import { type LockEntry, LockTable } from '../memory/lock-table.js'
@@ -28,7 +28,7 @@ import { META_SAFE_POINT, newestKey } from '../records/keyspace.js'
 import { decodeNewest, decodeNewestTs } from '../records/newest-record.js'
 import { KEYS_AT_A_TIME } from './batch-sizes.js'
 import { engineOps, type NewestKnown, systemOp } from './engine-ops.js'
-import { guard } from './guard.js'
+import { guard, guarded } from './guard.js'
 import { Health, SHUTTING_DOWN } from './health.js'
 import { loadLocks } from './load-locks.js'
 import { type InMemory, isInFlight, PublishedLocks } from './published-locks.js'
@@ -137,7 +137,29 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
 
   update<T>(change: Change<T>): Promise<T> {
     if (change.isExclusive) return this.#updateLatched(change)
-    return guard(() => this.latches.hold(change.keys.map(keyText), () => this.#updateLatched(change)))
+    const texts = change.keys.map(keyText)
+    return new Promise((resolve, reject) => {
+      const done: Done<T> = (error, value) => (error === undefined ? resolve(value as T) : reject(error))
+      if (!this.#tryNow(change, texts, done))
+        resolve(guard(() => this.latches.hold(texts, () => this.#updateLatched(change))))
+    })
+  }
+
+  /** `updateNow` under the latches of the keys, if these are free. */
+  #tryNow<T>(change: Change<T>, texts: readonly string[], done: Done<T>): boolean {
+    if (texts.length > KEYS_NOW_MAX || !this.latches.take(texts)) return false
+    let isTaken = false
+    try {
+      isTaken = this.updateNow(change, (error, value) => {
+        this.latches.release(texts)
+        done(error, value)
+      })
+    } catch (error) {
+      throw guarded(error)
+    } finally {
+      if (!isTaken) this.latches.release(texts)
+    }
+    return isTaken
   }
 
   async #updateLatched<T>(change: Change<T>): Promise<T> {
@@ -154,6 +176,37 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     this.waits.acquired(startTs)
     if (decision.observed !== undefined) await decision.observed
     return decision.value
+  }
+
+  /**
+   * Does an `update` in this turn of the event loop, if its rows are in memory. Needs the latches of the keys until `done`.
+   * @param done called once, in a later turn: with the value of the decision when it is written, else with an error.
+   * @returns false, having done nothing, when anything has to be waited for, and when the change is refused.
+   */
+  updateNow<T>(change: Change<T>, done: Done<T>): boolean {
+    const { keys, startTs, depth, depthTs = startTs, readTs, decide, reaches } = change
+    if (keys.length > KEYS_NOW_MAX || reaches !== undefined || startTs < this.safePoint) return false
+    if (!this.health.isWritable || this.health.restoring !== undefined) return false
+    if (readTs !== undefined && readTs > this.lastTs) return false
+    if (readTs !== undefined) this.#raiseMaxTs(readTs)
+    this.ages.noticeJumps()
+    const rows: RowView[] = []
+    for (let i = 0; i < keys.length; i++) {
+      const key = keys[i] as Uint8Array
+      const lock = this.lockOf(key)
+      const writes = this.#knownHistory(key, depthTs, typeof depth === 'string' ? depth : depth(i, lock))
+      if (writes === undefined) return false
+      rows.push({ key, lock: lock && this.ages.seen(lock), writes })
+    }
+    const decision = decide(rows)
+    if (!decision.ok || decision.observed !== undefined || decision.validate !== undefined) return false
+    if (decision.mutations.length === 0) return false
+    this.#applyNow(decision.mutations, decision, (error) => {
+      if (error !== undefined) return done(guarded(error), undefined)
+      this.waits.acquired(startTs)
+      done(undefined, decision.value)
+    })
+    return true
   }
 
   /** Needs the latches of the keys. @returns rows with the locks of the moment at which the promise is fulfilled. */
@@ -205,14 +258,20 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     startTs: Timestamp,
     depth: HistoryDepth,
   ): readonly WriteRecord[] | Promise<readonly WriteRecord[]> {
-    if (depth === 'none') return NO_WRITES
-    if ((depth === 'since' || depth === 'data') && this.recent.newest(key) < startTs) {
-      if (depth === 'since') return NO_WRITES
+    const known = this.#knownHistory(key, startTs, depth)
+    if (known !== undefined) return known
+    if (depth === 'data' && this.recent.newest(key) < startTs) {
       const history = (bytes: Buffer | undefined) => (bytes === undefined ? NO_WRITES : [decodeNewest(bytes)])
       const looked = this.lookUps.get(newestKey(key))
       return looked instanceof Promise ? looked.then(history) : history(looked)
     }
     return readHistory(this.engine, key, startTs, depth)
+  }
+
+  /** The history if memory alone has it. */
+  #knownHistory(key: Uint8Array, startTs: Timestamp, depth: HistoryDepth): readonly WriteRecord[] | undefined {
+    const isKnown = depth === 'none' || (depth === 'since' && this.recent.newest(key) < startTs)
+    return isKnown ? NO_WRITES : undefined
   }
 
   // ---- Write
@@ -243,15 +302,42 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       const settled = inSlices(published.settle())
       if (settled instanceof Promise) await settled
     } catch (error) {
-      // A KvError is thrown before the engine is asked, so nothing was written.
-      const mayHaveLanded = isAsked && !(error instanceof KvError)
-      const isInDoubt = mayHaveLanded && !this.health.isWritable && reopenings === this.health.reopenings
-      if (isInDoubt) published.doubt(this.health.refusal())
-      else published.withdraw(!mayHaveLanded)
+      this.#failed(published, error, isAsked, reopenings)
       throw error
     } finally {
       published.end()
     }
+  }
+
+  /** `apply` in this turn of the event loop, for few mutations. @param done called after the write. */
+  #applyNow(decided: readonly Mutation[], { onePc, beside = NO_RECORDS }: WriteOptions, done: Answered): void {
+    const mutations = this.ages.kept(decided)
+    const stored = mutations.filter((mutation) => this.#isStored(mutation))
+    const published = new PublishedLocks(this, mutations, onePc, this.group.nextIsOver)
+    const { reopenings } = this.health
+    try {
+      const ops = atOnce(this.#encode(stored, mutations, beside))
+      this.group.enqueue(ops, (error) => {
+        if (error === undefined) atOnce(published.settle())
+        else this.#failed(published, error, true, reopenings)
+        done(error)
+      })
+    } catch (error) {
+      this.#failed(published, error, false, reopenings)
+      throw error
+    }
+  }
+
+  /**
+   * @param isAsked the engine was asked to write.
+   * @param reopenings their number when the locks were published.
+   */
+  #failed(published: PublishedLocks, error: unknown, isAsked: boolean, reopenings: number): void {
+    // A KvError is thrown before the engine is asked, so nothing was written.
+    const mayHaveLanded = isAsked && !(error instanceof KvError)
+    const isInDoubt = mayHaveLanded && !this.health.isWritable && reopenings === this.health.reopenings
+    if (isInDoubt) published.doubt(this.health.refusal())
+    else published.withdraw(!mayHaveLanded)
   }
 
   /** Needs the latches and the published locks, which keep other requests from the recent writes of these keys. */
@@ -287,7 +373,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     },
   }
 
-  /** The only way to write: refuses while LevelDB's log may end in half a record, because a later record would be lost with it. */
+  /** Refuses to write while LevelDB's log may end in half a record, because a later record would be lost with it. */
   async submit(ops: readonly EngineOp[]): Promise<void> {
     this.health.requireWritableEngine()
     await this.group.submit(ops)
@@ -362,6 +448,11 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     })
   }
 }
+
+type Done<T> = (error: unknown, value: T | undefined) => void
+
+/** Changes of more keys do not run in one turn of the event loop. */
+const KEYS_NOW_MAX = 64
 
 const NO_WRITES: readonly WriteRecord[] = []
 const NO_RECORDS: readonly SystemWrite[] = []

@@ -143,6 +143,41 @@ describe('failures', () => {
   })
 })
 
+describe('enqueue', () => {
+  test('calls back in the order of the batches, and then its group is over', async () => {
+    const { engine, writes } = recordingEngine()
+    const group = new GroupCommit(engine, true, noRecovery)
+    const log: string[] = []
+    void group.nextIsOver.then(() => log.push('over'))
+    for (const name of ['a', 'b']) group.enqueue([opOf(name)], (error) => void log.push(`${name} ${error}`))
+    await turn()
+    group.enqueue([opOf('later')], (error) => void log.push(`later ${error}`))
+    expect(log).toEqual([])
+    writes[0]?.done.resolve()
+    await turn()
+    expect(log).toEqual(['a undefined', 'b undefined', 'over'])
+    expect(group.queue).toMatchObject({ batches: 1 })
+    writes[1]?.done.resolve()
+    await turn()
+    expect(log.at(-1)).toBe('later undefined')
+    expect(group.queue).toEqual({ batches: 0, bytes: 0 })
+  })
+
+  test('a failure ends both groups', async () => {
+    const { engine, writes } = recordingEngine()
+    const group = new GroupCommit(engine, true, async () => {})
+    const log: string[] = []
+    group.enqueue([opOf('a')], (error) => void log.push(`a ${error}`))
+    void group.nextIsOver.then(() => log.push('over'))
+    await turn()
+    group.enqueue([opOf('behind')], (error) => void log.push(`behind ${error}`))
+    void group.nextIsOver.then(() => log.push('over behind'))
+    writes[0]?.done.reject(new Error('disk full'))
+    await turn()
+    expect(log.map((line) => line.split(':')[0])).toEqual(['a Error', 'behind KvError', 'over', 'over behind'])
+  })
+})
+
 describe('idle', () => {
   test('at once when nothing is under way', async () => {
     await new GroupCommit(recordingEngine().engine, true, noRecovery).idle()

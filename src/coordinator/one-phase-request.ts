@@ -1,0 +1,23 @@
+import { LOCK_TTL_MS_DEFAULT } from '../limits.js'
+import type { PrewriteMutation, PrewriteRequest, ReadSet } from '../percolator/api.js'
+import type { Timestamp } from '../timestamp.js'
+
+/** The first and only prewrite of a transaction that commits in one phase, in the store's process. */
+export function onePhaseRequest(
+  startTs: Timestamp,
+  primary: Uint8Array,
+  mutations: readonly PrewriteMutation[],
+  reads?: ReadSet,
+): PrewriteRequest {
+  return {
+    mutations,
+    primary,
+    startTs,
+    lockTtl: LOCK_TTL_MS_DEFAULT,
+    txnSize: mutations.length,
+    tryOnePc: true,
+    linearizable: true,
+    isFirst: true,
+    reads,
+  }
+}

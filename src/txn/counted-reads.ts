@@ -1,0 +1,17 @@
+import type { AnswerBudget, AnswerLease } from '../store/answer-budget.js'
+
+/** The values that a one-shot transaction has read, counted against the answer budget until its write is on disk. */
+export class CountedReads {
+  readonly prefetched: AnswerLease
+  readonly answer: AnswerLease
+
+  constructor(budget: AnswerBudget) {
+    this.prefetched = budget.lease()
+    this.answer = budget.lease()
+  }
+
+  end(): void {
+    this.prefetched.end()
+    this.answer.end()
+  }
+}

@@ -1,0 +1,111 @@
+import { ENTRY_BYTES, entryCost } from '../bytes/answer-size.js'
+import { keyText } from '../bytes/key-text.js'
+import { onePhaseRequest } from '../coordinator/one-phase-request.js'
+import { atOnce } from '../event-loop/slices.js'
+import type { PrewriteMutation, Version } from '../percolator/api.js'
+import type { Claim } from '../store/claim.js'
+import type { PrewriteNow, Store } from '../store/store.js'
+import type { Timestamp } from '../timestamp.js'
+import { requireChecks } from './check.js'
+import { CountedReads } from './counted-reads.js'
+import type { OneShot, OneShotDone } from './one-shots.js'
+import { type Found, isRead, type OpsDone, runOpsNow } from './op.js'
+import { planOf } from './plan.js'
+
+/** Larger transactions take several turns. */
+const ITEMS_MAX = 64
+/** Keys that are read, by a look-up each. */
+const READS_MAX = 16
+
+const NOTHING_READ: Found = new Map()
+
+/** One-shot transactions that run in one turn of the event loop, up to the answer from the disk. */
+export class OneTurn {
+  readonly #store: Store
+
+  constructor(store: Store) {
+    this.#store = store
+  }
+
+  /**
+   * Runs a small transaction that writes, if no other request holds its keys or has locked them, and its reads need no wait.
+   * @param done called once, in a later turn, with the answer when it is on disk, or with an error. Must not throw.
+   * @returns false, having done nothing, when anything has to be waited for, or the prewrite is refused.
+   * @throws KvError the refusal of a check or an op: `precondition_failed`, `already_exists`, `invalid_argument`,
+   *   `payload_too_large`, `overloaded`. Nothing is written then.
+   */
+  run(request: OneShot, done: OneShotDone): boolean {
+    const { checks, ops, signal, idempotency } = request
+    if (this.#store.exclusiveNow === undefined) return false
+    if (idempotency !== undefined || ops.length === 0 || ops.length + checks.length > ITEMS_MAX) return false
+    if (typeof signal === 'object' && signal.aborted) return false
+    return checks.length === 0 && !ops.some(isRead) ? this.#write(request, done) : this.#readAndWrite(request, done)
+  }
+
+  #write({ ops }: OneShot, done: OneShotDone): boolean {
+    const ran = runOpsNow(ops, NOTHING_READ)
+    const claim = { written: [...ran.writes.keys()], read: [], isAlone: false }
+    return this.#exclusive(claim, (prewrite) => {
+      const startTs = this.#startTs()
+      return startTs !== undefined && commit(prewrite, startTs, ran, done)
+    })
+  }
+
+  #readAndWrite(request: OneShot, done: OneShotDone): boolean {
+    const { checks, ops, isolation } = request
+    // Validation of other reads takes turns, and a scan a snapshot.
+    if (isolation === 'serializable' || ops.some(({ op }) => op === 'scan')) return false
+    const { keys, claim } = atOnce(planOf(request))
+    if (claim === undefined || keys.read.size > READS_MAX) return false
+    const counted = new CountedReads(this.#store.answers)
+    let isTaken = false
+    try {
+      isTaken = this.#exclusive(claim, (prewrite) => {
+        const startTs = this.#startTs()
+        const found = startTs && this.#read(keys.read, startTs, counted)
+        if (!found) return false
+        requireChecks(checks, (key) => found.get(keyText(key)))
+        return commit(prewrite, startTs, runOpsNow(ops, found, counted.answer), (error, answer) => {
+          counted.end()
+          done(error, answer)
+        })
+      })
+    } finally {
+      if (!isTaken) counted.end()
+    }
+    return isTaken
+  }
+
+  #exclusive(claim: Claim, body: (prewrite: PrewriteNow) => boolean): boolean {
+    return this.#store.exclusiveNow?.(claim, body) ?? false
+  }
+
+  #startTs(): Timestamp | undefined {
+    const startTs = this.#store.tso(1)
+    if (typeof startTs === 'number') return startTs
+    startTs.catch(() => {}) // The general path asks again.
+    return undefined
+  }
+
+  /** @returns undefined when one of the keys cannot be read at once. */
+  #read(keys: ReadonlyMap<string, Uint8Array>, ts: Timestamp, { prefetched }: CountedReads): Found | undefined {
+    const versions = new Map<string, Version | undefined>()
+    for (const [text, key] of keys) {
+      const answer = this.#store.known?.({ key, ts })
+      if (answer === undefined) return undefined
+      prefetched.grow(answer.found ? entryCost(answer.value) : ENTRY_BYTES)
+      versions.set(text, answer.found ? answer : undefined)
+    }
+    return versions
+  }
+}
+
+function commit(prewrite: PrewriteNow, startTs: Timestamp, { writes, results }: OpsDone, done: OneShotDone): boolean {
+  const mutations = [...writes.values()]
+  const { key } = mutations[0] as PrewriteMutation
+  return prewrite(onePhaseRequest(startTs, key, mutations), (error, answer) => {
+    const commitTs = answer?.onePcCommitTs // Present with an answer: only locks of its own would need two phases.
+    if (commitTs === undefined) done(error, undefined)
+    else done(undefined, { startTs, commitTs, results })
+  })
+}

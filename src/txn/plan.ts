@@ -1,0 +1,54 @@
+import { keyText } from '../bytes/key-text.js'
+import { SLICE_ITEMS } from '../limits.js'
+import type { Claim } from '../store/claim.js'
+import type { OneShot } from './one-shots.js'
+
+/** By `keyText`. A key may be in both. */
+export interface OneShotKeys {
+  readonly written: ReadonlySet<string>
+  /** Keys of checks and of ops that read. Without the keys of scanned ranges. */
+  readonly read: ReadonlyMap<string, Uint8Array>
+}
+
+export interface Plan {
+  readonly keys: OneShotKeys
+  /**
+   * undefined when nothing is written: reads of one snapshot need no latches, and must not make other requests wait.
+   */
+  readonly claim: Claim | undefined
+}
+
+export function* planOf({ checks, ops, isolation }: OneShot): Generator<void, Plan, void> {
+  const written = new Set<string>()
+  const read = new Map<string, Uint8Array>()
+  /** Keys that are read and whose change would fail the commit. */
+  const held = new Set<string>()
+  let left = SLICE_ITEMS
+  const isTime = (): boolean => {
+    if (--left > 0) return false
+    left = SLICE_ITEMS
+    return true
+  }
+  for (const { key } of checks) {
+    const text = keyText(key)
+    read.set(text, key)
+    held.add(text)
+    if (isTime()) yield
+  }
+  for (const op of ops) {
+    if (isTime()) yield
+    if (op.op === 'scan') continue
+    const text = keyText(op.key)
+    if (op.op !== 'get') written.add(text)
+    if (op.op !== 'put' && op.op !== 'delete') read.set(text, op.key)
+    // In a snapshot transaction a change of a key that is only read is no conflict.
+    if (op.op === 'get' && isolation === 'serializable') held.add(text)
+  }
+  const keys = { written, read }
+  if (written.size === 0) return { keys, claim: undefined }
+  const onlyRead: string[] = []
+  for (const text of held) if (!written.has(text)) onlyRead.push(text)
+  // Of several serializable transactions that scan each other's writes, only one could commit.
+  const isAlone = isolation === 'serializable' && ops.some(({ op }) => op === 'scan')
+  return { keys, claim: { written: [...written], read: onlyRead, isAlone } }
+}
