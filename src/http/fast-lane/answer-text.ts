@@ -16,8 +16,8 @@ import type { Plain } from '../wire/wire.js'
 export interface AnswerText {
   /** Latin-1, each line with its CRLF. */
   readonly head: string
-  /** Latin-1: each character is a byte. Long bodies are bytes. */
-  readonly body: string | Buffer
+  /** Latin-1: each character is a byte. Long bodies are bytes, or encoded while they are sent. */
+  readonly body: string | Buffer | LongAnswer
 }
 
 export type Format = 'json' | 'msgpack'
@@ -27,38 +27,33 @@ const SHORT_BYTES = 4096
 
 const okHead = (headers: Readonly<Record<string, string>>): string => headOf(200, { ...SAFE_HEADERS, ...headers })
 const VALUE_HEAD = okHead({ 'cache-control': CACHE_VERSION })
-const VALUE_TYPE = 'content-type: application/octet-stream\r\ncontent-length: '
 const DATA_HEAD: Readonly<Record<Format, string>> = {
-  json: `${okHead({ 'content-type': CONTENT_TYPE.json })}content-length: `,
-  msgpack: `${okHead({ 'content-type': CONTENT_TYPE.msgpack })}content-length: `,
+  json: okHead({ 'content-type': CONTENT_TYPE.json }),
+  msgpack: okHead({ 'content-type': CONTENT_TYPE.msgpack }),
 }
 
 export function valueText(value: Uint8Array, commitTs: Timestamp): AnswerText {
   const bytes = asBuffer(value)
-  const head = `${VALUE_HEAD}etag: ${etagOf(commitTs)}\r\n${VALUE_TYPE}${bytes.length}\r\n`
-  return { head, body: bytes.length > SHORT_BYTES ? bytes : bytes.toString('latin1') }
+  const head = `${VALUE_HEAD}etag: ${etagOf(commitTs)}\r\ncontent-type: application/octet-stream\r\n`
+  const body = bytes.length > SHORT_BYTES ? bytes : bytes.toString('latin1')
+  return { head: `${head}content-length: ${bytes.length}\r\n`, body }
 }
 
-/** @returns a promise for a long answer, which is encoded in slices. */
-export function dataText(data: Plain, format: Format, grant: Grant): AnswerText | Promise<AnswerText> {
+export function dataText(data: Plain, format: Format, grant: Grant): AnswerText {
   return withBody(DATA_HEAD[format], data, format, grant)
 }
 
-export function problemText(problem: Problem, format: Format, grant: Grant): AnswerText | Promise<AnswerText> {
+export function problemText(problem: Problem, format: Format, grant: Grant): AnswerText {
   const { status, headers, body } = problem
   const type = { 'content-type': problemType(format) }
-  return withBody(`${headOf(status, { ...SAFE_HEADERS, ...headers, ...type })}content-length: `, body, format, grant)
+  return withBody(headOf(status, { ...SAFE_HEADERS, ...headers, ...type }), body, format, grant)
 }
 
-function withBody(head: string, data: Plain, format: Format, grant: Grant): AnswerText | Promise<AnswerText> {
+function withBody(head: string, data: Plain, format: Format, grant: Grant): AnswerText {
   const encoded = encodeAnswer(data, format, grant)
-  if (encoded instanceof LongAnswer)
-    return encoded.toArray().then((pieces) => {
-      const body = Buffer.concat(pieces as Buffer[])
-      return { head: `${head}${body.length}\r\n`, body }
-    })
+  if (encoded instanceof LongAnswer) return { head, body: encoded }
   const body = typeof encoded === 'string' ? latin1(encoded) : encoded.toString('latin1')
-  return { head: `${head}${body.length}\r\n`, body }
+  return { head: `${head}content-length: ${body.length}\r\n`, body }
 }
 
 function headOf(status: number, headers: Readonly<Record<string, string>>): string {

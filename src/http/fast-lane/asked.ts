@@ -16,7 +16,7 @@ export type Asked =
   | { readonly kind: 'get'; readonly key: Buffer }
   | { readonly kind: 'write' | 'txn'; readonly txn: OneShot }
 
-/** @returns undefined for a request that node:http has to judge: it is invalid, not allowed, or long work. */
+/** @returns undefined for a request that node:http has to judge: it is invalid, not allowed, or has long lists. */
 export type Ask = (request: FastRequest, bytes: Buffer, grant: Grant) => Asked | undefined
 
 /** @param app must be ready: it has the compiler of schemas then. */
@@ -41,8 +41,7 @@ export function asker(app: FastifyInstance, limits: Limits): Ask {
     if (body === undefined || isLong(checks) || isLong(ops) || validate?.(body) !== true) return undefined
     const decoded = decode({ body, grant })
     if (decoded instanceof Promise) throw new Error('a short body was decoded in slices')
-    const txn = oneShotOf(decoded, grant)
-    return txn.ops.some(mayAnswerLong) ? undefined : { kind: 'txn', txn }
+    return { kind: 'txn', txn: oneShotOf(decoded, grant) }
   }
 
   return ({ method, key: escaped, bodyAt, end }, bytes, grant) => {
@@ -52,7 +51,6 @@ export function asker(app: FastifyInstance, limits: Limits): Ask {
       requireKey(key, 'key', limits.keyBytesMax)
       grant.requireKey(key, 'key')
       if (method === 'GET') return { kind: 'get', key }
-      grant.requireWrite()
       if (method === 'DELETE') return writeOf({ op: 'delete', key })
       const value = Buffer.from(bytes.subarray(bodyAt, end)) // A view would keep all in memory that arrived with it.
       requireValue(value, 'body', limits.valueBytesMax)
@@ -66,11 +64,6 @@ export function asker(app: FastifyInstance, limits: Limits): Ask {
 /** Lists of this length would be checked in slices. */
 function isLong(list: unknown): boolean {
   return Array.isArray(list) && list.length > SLICE_ITEMS
-}
-
-/** Long answers need the backpressure of node:http's streams. */
-function mayAnswerLong({ op }: Op): boolean {
-  return op === 'get' || op === 'scan'
 }
 
 function writeOf(op: Op): Asked {

@@ -1,5 +1,6 @@
 import type { Grant } from '../../access/grant.js'
 import { KvError } from '../../errors/kv-error.js'
+import type { AnswerLease } from '../../store/answer-budget.js'
 import type { Flight } from '../admission/in-flight.js'
 import type { AnswerText } from './answer-text.js'
 import type { Asked } from './asked.js'
@@ -7,7 +8,7 @@ import type { HeaderBlock } from './header-block.js'
 
 /** The connection on which a call came. */
 export interface Caller {
-  answered(): void
+  answered(call: Call): void
   /** The call is refused because of overload. */
   shed(): void
 }
@@ -19,6 +20,8 @@ export class Call {
   answer: AnswerText | undefined
   /** Set when the request is admitted. */
   flight: Flight | undefined
+  /** Counts a long answer. */
+  lease: AnswerLease | undefined
   isGone = false
   #abort: AbortController | undefined
 
@@ -45,6 +48,6 @@ export class Call {
   end(answer: AnswerText): void {
     this.flight?.end()
     this.answer = answer
-    this.caller.answered()
+    this.caller.answered(this)
   }
 }

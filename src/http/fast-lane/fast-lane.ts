@@ -77,7 +77,7 @@ class OpenLane implements Lane {
     this.used = used
     this.serveByNode = serveByNode
     this.#run = runner(options)
-    this.#keepAlive = `Connection: keep-alive\r\nKeep-Alive: timeout=${Math.floor(limits.idleMsMax / 1000)}\r\n\r\n`
+    this.#keepAlive = `Connection: keep-alive\r\nKeep-Alive: timeout=${Math.floor(limits.idleMsMax / 1000)}\r\n`
     const shortest = Math.min(limits.idleMsMax, limits.headerMsMax)
     const tickMs = Math.min(TICK_MS_MAX, Math.ceil(shortest / TICKS_PER_TIMEOUT))
     const idleTicks = Math.ceil(limits.idleMsMax / tickMs)
@@ -122,7 +122,7 @@ class OpenLane implements Lane {
       this.#dateEndMs = nowMs - (nowMs % 1000) + 1000
       this.#date = `Date: ${new Date(nowMs).toUTCString()}\r\n`
     }
-    return this.#date + (isClosing ? 'Connection: close\r\n\r\n' : this.#keepAlive)
+    return this.#date + (isClosing ? 'Connection: close\r\n' : this.#keepAlive)
   }
 
   brokenOff(socket: Socket): void {

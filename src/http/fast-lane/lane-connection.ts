@@ -1,13 +1,15 @@
 import type { Socket } from 'node:net'
+import { pipeline } from 'node:stream/promises'
 import type { Grant } from '../../access/grant.js'
 import { type Limits, LONG_ANSWER_BYTES } from '../../limits.js'
-import type { AnswerBudget } from '../../store/answer-budget.js'
+import type { AnswerBudget, AnswerLease } from '../../store/answer-budget.js'
 import { HOLD_BACK_MS } from '../admission/traffic.js'
 import type { BrowserGuard } from '../connections/browser-safety.js'
+import { LongAnswer } from '../wire/long-answer.js'
 import type { Ask } from './asked.js'
 import { Call, type Caller } from './call.js'
 import type { HeaderBlock } from './header-block.js'
-import { type FastRequest, RequestReader } from './request-reader.js'
+import { type FastRequest, type Read, RequestReader } from './request-reader.js'
 
 /** The server, as a connection of the fast lane needs it. */
 export interface Lane {
@@ -19,7 +21,7 @@ export interface Lane {
   grantOf(headers: HeaderBlock): Grant | undefined
   /** Runs a call, now or in a later turn of the event loop. */
   start(call: Call): void
-  /** The end of a head: the lines that depend on the second and on the connection. */
+  /** The lines of a head that depend on the second and on the connection. */
   lastLines(isClosing: boolean): string
   /** The first request of a connection has come. */
   used(socket: Socket): void
@@ -32,6 +34,8 @@ export interface Lane {
 
 /** No more requests are read from a connection while this many wait for their answers. */
 const CALLS_MAX = 64
+/** Nor while the bodies of answers that wait to be sent have this many bytes. */
+const ANSWERS_BYTES_MAX = 64 * 1024
 const NOTHING = Buffer.alloc(0)
 
 /**
@@ -46,10 +50,16 @@ export class LaneConnection implements Caller {
   #first: Call | undefined
   #last: Call | undefined
   #calls = 0
-  /** The beginning of a request whose end has not arrived. */
-  #rest: Buffer | undefined
-  /** The bytes from the first request on that is node:http's. */
-  #foreign: Buffer | undefined
+  /** Bytes of the bodies of answers that are not sent. */
+  #answerBytes = 0
+  /** What has arrived, also as Latin-1. It is read up to `#at`. */
+  #bytes: Buffer = NOTHING
+  #text = ''
+  #at = 0
+  /** The last request read is not complete. */
+  #isPartial = false
+  /** The next request is node:http's. */
+  #isForeign = false
   #isUsed = false
   #isReading = false
   #isPaused = false
@@ -58,6 +68,7 @@ export class LaneConnection implements Caller {
   #hasLeft = false
   #heldBack: NodeJS.Timeout | undefined
   #longAnswers = 0
+  #isStreaming = false
   #ticks = 0
 
   constructor(socket: Socket, lane: Lane) {
@@ -72,34 +83,67 @@ export class LaneConnection implements Caller {
 
   readonly #onData = (piece: Buffer): void => {
     this.#ticks = 0
-    const isSecondPiece = this.#rest !== undefined
-    const bytes = this.#rest === undefined ? piece : Buffer.concat([this.#rest, piece])
-    this.#rest = undefined
-    this.#isReading = true
-    const text = bytes.toString('latin1')
-    let at = 0
-    while (at < bytes.length) {
-      const request = this.#reader.read(text, at)
-      if (request === 'partial' && !(isSecondPiece && at === 0)) {
-        this.#rest = Buffer.from(bytes.subarray(at)) // A view would keep all in memory that arrived with it.
-        break
-      }
-      // A request in three pieces is node:http's too: joining many small pieces would cost the square of their number.
-      if (typeof request === 'string' || !this.#begin(request, bytes)) {
-        this.#foreign = Buffer.from(bytes.subarray(at))
-        break
-      }
-      at = request.end
-    }
-    this.#isReading = false
-    this.answered()
+    const isSecondPiece = this.#isPartial
+    this.#bytes = this.#isRead ? piece : Buffer.concat([this.#bytes.subarray(this.#at), piece])
+    this.#text = this.#bytes.toString('latin1')
+    this.#at = 0
+    this.#isPartial = false
+    const hasBegun = !this.#isPaused && this.#read()
+    // A request in three pieces is node:http's: joining many small pieces would cost the square of their number.
+    if (isSecondPiece && this.#isPartial && !hasBegun) this.#handOver()
   }
 
-  #begin(request: FastRequest, bytes: Buffer): boolean {
-    const { headers, bodyAt, end } = request
+  get #isRead(): boolean {
+    return this.#at === this.#bytes.length
+  }
+
+  /** Begins the requests that have arrived, and sends the answers that are there, in turns. @returns whether it began any. */
+  #read(): boolean {
+    let hasBegun = false
+    do {
+      this.#isReading = true
+      while (!this.#isRead && this.#calls < CALLS_MAX && this.#answerBytes < ANSWERS_BYTES_MAX) {
+        const request = this.#reader.read(this.#text, this.#at)
+        const begun = typeof request === 'object' ? this.#begin(request) : request
+        this.#isPartial = begun === 'partial'
+        this.#isForeign = begun === 'outside'
+        if (typeof begun === 'string') break
+        this.#at = begun.end
+        hasBegun = true
+      }
+      this.#isReading = false
+      this.#forget()
+      this.#flush()
+    } while (this.#mayRead)
+    return hasBegun
+  }
+
+  /** Whether more requests have arrived and may be begun. */
+  get #mayRead(): boolean {
+    return !(this.#isRead || this.#isPartial || this.#isPaused || this.#hasLeft)
+  }
+
+  /** Keeps no more in memory than what is not read. */
+  #forget(): void {
+    if (this.#isRead) {
+      this.#bytes = NOTHING
+      this.#text = ''
+      this.#at = 0
+    } else if (this.#isPartial && this.#at > 0) {
+      this.#bytes = Buffer.from(this.#bytes.subarray(this.#at))
+      this.#text = ''
+      this.#at = 0
+    }
+  }
+
+  /** @returns the request, when it was begun. Nothing was done for one that is `outside`. */
+  #begin(request: FastRequest): Read {
+    const { method, headers, bodyAt, end } = request
     const grant = this.#lane.grantOf(headers)
-    const asked = grant && this.#lane.ask(request, bytes, grant)
-    if (asked === undefined || grant === undefined) return false
+    if (grant === undefined || (method !== 'GET' && method !== 'POST' && !grant.mayWrite)) return 'outside'
+    if (end > this.#bytes.length) return 'partial'
+    const asked = this.#lane.ask(request, this.#bytes, grant)
+    if (asked === undefined) return 'outside'
     if (!this.#isUsed) {
       this.#isUsed = true
       this.#lane.used(this.#socket)
@@ -110,28 +154,43 @@ export class LaneConnection implements Caller {
     this.#last = call
     this.#calls++
     this.#lane.start(call)
-    return true
+    return request
   }
 
   // ---- Answers
 
+  answered(call: Call): void {
+    const bytes = bodyBytes(call)
+    this.#answerBytes += bytes
+    if (bytes >= LONG_ANSWER_BYTES && !this.#hasLeft) {
+      call.lease = this.#lane.answers.lease()
+      call.lease.hold(bytes)
+    }
+    if (this.#isReading || call !== this.#first) return
+    this.#flush()
+    if (this.#mayRead) this.#read()
+  }
+
   /** Sends the answers that are there, up to the first one that is not, in one write. */
-  answered(): void {
-    if (this.#isReading || this.#hasLeft) return
+  #flush(): void {
+    if (this.#hasLeft || this.#isStreaming) return
     let text = ''
-    for (let call = this.#first; call?.answer !== undefined; call = this.#first) {
+    for (let call = this.#first; call?.answer !== undefined && !this.#isStreaming; call = this.#first) {
       const { head, body } = call.answer
       this.#first = call.next
       this.#calls--
+      this.#answerBytes -= bodyBytes(call)
       text += head + this.#lane.lastLines(this.#isClosing && this.#first === undefined)
-      if (typeof body === 'string') text += body
+      if (typeof body === 'string') text += `\r\n${body}`
       else {
-        this.#sendLong(text, body)
+        const { lease } = call
+        if (body instanceof LongAnswer) this.#stream(text, body, lease)
+        else this.#sendLong(`${text}\r\n`, body, lease)
         text = ''
       }
     }
     if (text !== '') this.#send(text)
-    if (this.#first === undefined) this.#settle()
+    if (this.#first === undefined && !this.#isStreaming) this.#settle()
     this.#pace()
   }
 
@@ -140,35 +199,56 @@ export class LaneConnection implements Caller {
     this.#socket.write(text, 'latin1')
   }
 
-  /** Counts a long body as memory until the client has received it. A client that receives nothing is cut off. */
-  #sendLong(head: string, body: Buffer): void {
-    const { answers, limits } = this.#lane
-    const lease = answers.lease()
-    if (body.length >= LONG_ANSWER_BYTES) lease.hold(body.length)
-    if (++this.#longAnswers === 1) this.#socket.setTimeout(limits.stalledMsMax)
+  #sendLong(head: string, body: Buffer, lease: AnswerLease | undefined): void {
+    this.#beginLong()
     this.#socket.cork()
     this.#send(head)
-    this.#socket.write(body, () => {
-      lease.end()
-      if (--this.#longAnswers === 0 && !this.#hasLeft) this.#socket.setTimeout(0)
-    })
+    this.#socket.write(body, () => this.#endLong(lease))
     this.#socket.uncork()
   }
 
-  /** All requests so far are answered. */
+  /** Sends an answer that is encoded meanwhile. The answers behind it wait. */
+  #stream(head: string, body: LongAnswer, lease: AnswerLease | undefined): void {
+    this.#isStreaming = true
+    this.#beginLong()
+    this.#send(`${head}Transfer-Encoding: chunked\r\n\r\n`)
+    pipeline(body, chunked, this.#socket, { end: false })
+      .catch(() => this.#socket.destroy()) // The client has gone, or its answer cannot be completed.
+      .finally(() => {
+        this.#isStreaming = false
+        this.#endLong(lease)
+        this.#flush()
+        this.#goOn()
+      })
+  }
+
+  /** A client that receives nothing of a long answer is cut off. */
+  #beginLong(): void {
+    if (++this.#longAnswers === 1) this.#socket.setTimeout(this.#lane.limits.stalledMsMax)
+  }
+
+  /** @param lease counted the answer until now. */
+  #endLong(lease: AnswerLease | undefined): void {
+    lease?.end()
+    if (--this.#longAnswers === 0 && !this.#hasLeft) this.#socket.setTimeout(0)
+  }
+
+  /** All requests that were begun are answered. */
   #settle(): void {
-    if (this.#foreign !== undefined) this.#leave(this.#foreign)
+    if (this.#isForeign) this.#leave()
     else if (this.#isClosing) this.#socket.destroySoon()
-    else if (this.#hasEnded && this.#rest !== undefined) this.#lane.brokenOff(this.#socket)
-    else if (this.#hasEnded) this.#socket.end()
+    else if (this.#hasEnded && this.#isPartial) this.#lane.brokenOff(this.#socket)
+    else if (this.#hasEnded && this.#isRead) this.#socket.end()
   }
 
   #pace(): void {
     if (this.#hasLeft) return
     const { writableNeedDrain } = this.#socket
     const mustWait =
-      this.#foreign !== undefined ||
+      this.#isForeign ||
+      this.#isStreaming ||
       this.#calls >= CALLS_MAX ||
+      this.#answerBytes >= ANSWERS_BYTES_MAX ||
       writableNeedDrain ||
       this.#heldBack !== undefined ||
       this.#isClosing
@@ -182,14 +262,20 @@ export class LaneConnection implements Caller {
   shed(): void {
     this.#heldBack ??= setTimeout(() => {
       this.#heldBack = undefined
-      this.#pace()
+      this.#goOn()
     }, HOLD_BACK_MS).unref()
   }
 
   // ---- The end
 
-  #leave(bytes: Buffer): void {
+  #handOver(): void {
+    this.#isForeign = true
+    this.#flush()
+  }
+
+  #leave(): void {
     const socket = this.#socket
+    const bytes = this.#bytes.subarray(this.#at)
     this.#hasLeft = true
     clearTimeout(this.#heldBack)
     socket.off('data', this.#onData).off('end', this.#onEnd).off('drain', this.#onDrain)
@@ -208,17 +294,14 @@ export class LaneConnection implements Caller {
    * @param idleTicks after so many calls without anything sent or received, the connection is closed.
    */
   tick(idleTicks: number): void {
-    if (++this.#ticks < 2 || this.#foreign !== undefined) return
-    if (this.#rest !== undefined || !this.#isUsed) {
-      this.#foreign = this.#rest ?? NOTHING
-      this.#rest = undefined
-      this.answered()
-    } else if (this.#ticks > idleTicks && this.#calls === 0 && this.#longAnswers === 0) this.#socket.destroy()
+    if (++this.#ticks < 2) return
+    if (this.#isPartial || !this.#isUsed) this.#handOver()
+    else if (this.#ticks > idleTicks && this.#calls === 0 && this.#longAnswers === 0) this.#socket.destroy()
   }
 
   /** Sends what is asked for, then closes the connection. */
   close(): void {
-    if (this.#calls === 0) this.#socket.destroy()
+    if (this.#calls === 0 && !this.#isStreaming) this.#socket.destroySoon()
     this.#isClosing = true
     this.#pace()
   }
@@ -229,12 +312,17 @@ export class LaneConnection implements Caller {
 
   readonly #onEnd = (): void => {
     this.#hasEnded = true
-    this.answered()
+    this.#flush()
   }
 
   readonly #onDrain = (): void => {
     this.#ticks = 0
+    this.#goOn()
+  }
+
+  #goOn(): void {
     this.#pace()
+    if (this.#mayRead) this.#read()
   }
 
   readonly #onTimeout = (): void => {
@@ -244,9 +332,26 @@ export class LaneConnection implements Caller {
   readonly #onClose = (): void => {
     clearTimeout(this.#heldBack)
     this.#hasLeft = true
-    for (let call = this.#first; call !== undefined; call = call.next) call.hangUp()
+    for (let call = this.#first; call !== undefined; call = call.next) {
+      call.hangUp()
+      call.lease?.end()
+    }
     this.#lane.gone(this)
   }
 }
 
 function ignore(): void {}
+
+function bodyBytes({ answer }: Call): number {
+  if (answer === undefined) return 0
+  return answer.body instanceof LongAnswer ? answer.body.memoryBytes : answer.body.length
+}
+
+/** As node:http sends a stream. */
+async function* chunked(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  for await (const piece of pieces) yield Buffer.concat([Buffer.from(`${piece.length.toString(16)}\r\n`), piece, CRLF])
+  yield LAST_CHUNK
+}
+
+const CRLF = Buffer.from('\r\n')
+const LAST_CHUNK = Buffer.from('0\r\n\r\n')

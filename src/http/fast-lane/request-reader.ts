@@ -10,13 +10,15 @@ export interface FastRequest {
   /** The key, percent-encoded; '' for POST. */
   readonly key: string
   readonly headers: HeaderBlock
-  /** Offsets of the body: it ends where the next request begins. */
+  /** Offsets of the body. The next request begins at `end`, which may not have arrived. */
   readonly bodyAt: number
   readonly end: number
 }
 
-/** `partial`: the rest of the request has not arrived. `outside`: it is not in the subset of the fast lane. */
+/** `partial`: the rest of the head has not arrived. `outside`: the request is not in the subset of the fast lane. */
 export type Read = FastRequest | 'partial' | 'outside'
+
+type ReaderLimits = Pick<Limits, 'headerBytesMax' | 'valueBytesMax' | 'bodyBytesMax'>
 
 /** Request line and headers; less where the server's limit is lower. */
 const HEAD_BYTES_MAX = 8 * 1024
@@ -38,21 +40,29 @@ const PLAIN_KEY = /^[\w\-.~!$&'()*+,;=:@/%]+$/
  */
 export class RequestReader {
   readonly #headBytesMax: number
+  /** By method. */
+  readonly #bodyBytesMax: Readonly<Record<Method, number>>
   readonly #guard: BrowserGuard | undefined
   #text = ''
   #block: HeaderBlock | undefined
 
-  constructor({ headerBytesMax }: Pick<Limits, 'headerBytesMax'>, guard: BrowserGuard | undefined) {
+  constructor({ headerBytesMax, valueBytesMax, bodyBytesMax }: ReaderLimits, guard: BrowserGuard | undefined) {
     this.#guard = guard
     this.#headBytesMax = Math.min(HEAD_BYTES_MAX, headerBytesMax)
+    this.#bodyBytesMax = {
+      GET: 0,
+      DELETE: 0,
+      PUT: Math.min(SMALL_BODY_BYTES, valueBytesMax),
+      POST: Math.min(SMALL_BODY_BYTES, bodyBytesMax),
+    }
   }
 
   /** @param text what has arrived, as Latin-1. @param at where a request begins. */
   read(text: string, at: number): Read {
+    const [method, start] = startOf(text, at) ?? []
+    if (method === undefined || start === undefined) return mayBeStart(text, at) ? 'partial' : 'outside'
     const lineEnd = text.indexOf('\r\n', at)
     if (lineEnd === -1) return this.#incomplete(text, at)
-    const [method, start] = startOf(text, at) ?? []
-    if (method === undefined || start === undefined) return 'outside'
     let key = ''
     if (method === 'POST') {
       if (lineEnd - at !== start.length) return 'outside'
@@ -72,13 +82,10 @@ export class RequestReader {
     const headers = this.#block
     const bodyAt = blockAt + this.#text.length
     if (bodyAt - at > this.#headBytesMax) return 'outside'
-    const { contentLength = 0 } = headers
-    const hasBody = method === 'PUT' || method === 'POST'
-    if (hasBody ? headers.contentLength === undefined || contentLength > SMALL_BODY_BYTES : contentLength > 0)
-      return 'outside'
-    if (method === 'POST' && !headers.isJson) return 'outside'
-    const end = bodyAt + contentLength
-    return end > text.length ? 'partial' : { method, key, headers, bodyAt, end }
+    const isBodyless = method === 'GET' || method === 'DELETE'
+    const { contentLength = isBodyless ? 0 : Number.POSITIVE_INFINITY } = headers
+    if (contentLength > this.#bodyBytesMax[method] || (method === 'POST' && !headers.isJson)) return 'outside'
+    return { method, key, headers, bodyAt, end: bodyAt + contentLength }
   }
 
   #incomplete(text: string, at: number): 'partial' | 'outside' {
@@ -89,6 +96,12 @@ export class RequestReader {
 function startOf(text: string, at: number): readonly [Method, string] | undefined {
   for (const start of KEY_STARTS) if (text.startsWith(start[1], at)) return start
   return text.startsWith(TXN_LINE, at) ? ['POST', TXN_LINE] : undefined
+}
+
+/** Whether the rest of a text is the beginning of a start. */
+function mayBeStart(text: string, at: number): boolean {
+  const rest = text.slice(at, at + TXN_LINE.length)
+  return TXN_LINE.startsWith(rest) || KEY_STARTS.some(([, start]) => start.startsWith(rest))
 }
 
 /** A copy: a slice would keep all that arrived with it in memory. */

@@ -5,7 +5,7 @@ import type { OneShot, OneShotAnswer } from '../../txn/one-shots.js'
 import type { Traffic } from '../admission/traffic.js'
 import { noSuchKey } from '../wire/answer-version.js'
 import type { Report } from '../wire/error-handler.js'
-import { type AnswerText, dataText, problemText, valueText } from './answer-text.js'
+import { dataText, problemText, valueText } from './answer-text.js'
 import type { Call } from './call.js'
 
 export interface Runs {
@@ -20,12 +20,7 @@ export function runner({ database, traffic, report }: Runs): (call: Call) => voi
 
   function fail(call: Call, error: unknown): void {
     const problem = report(error, `fast-${++problems}`)
-    endWith(call, problemText(problem, call.headers.problemFormat, call.grant))
-  }
-
-  function endWith(call: Call, text: AnswerText | Promise<AnswerText>): void {
-    if (text instanceof Promise) text.then((whole) => call.end(whole))
-    else call.end(text)
+    call.end(problemText(problem, call.headers.problemFormat, call.grant))
   }
 
   function get(call: Call, key: Buffer): void {
@@ -43,14 +38,15 @@ export function runner({ database, traffic, report }: Runs): (call: Call) => voi
   }
 
   function transact(call: Call, txn: OneShot, isOneWrite: boolean): void {
-    const done = (answer: OneShotAnswer): void => {
-      const shown = isOneWrite ? { commitTs: answer.commitTs } : answer
-      endWith(call, dataText(shown, call.headers.answerFormat, call.grant))
+    const done = (error: unknown, answer: OneShotAnswer | undefined): void => {
+      if (answer === undefined) return fail(call, error)
+      call.end(dataText(isOneWrite ? { commitTs: answer.commitTs } : answer, call.headers.answerFormat, call.grant))
     }
-    database
-      .transact({ ...txn, signal: call.signal })
-      .then(({ answer }) => done(answer))
-      .catch((error) => fail(call, error))
+    if (database.transactNow(txn, done)) return
+    database.transact({ ...txn, signal: call.signal }).then(
+      ({ answer }) => done(undefined, answer),
+      (error) => fail(call, error),
+    )
   }
 
   return (call) => {
