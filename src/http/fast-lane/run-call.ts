@@ -39,8 +39,9 @@ export function runner({ database, traffic, report }: Runs): (call: Call) => voi
 
   function transact(call: Call, txn: OneShot, isOneWrite: boolean): void {
     const done = (error: unknown, answer: OneShotAnswer | undefined): void => {
-      if (answer === undefined) return fail(call, error)
-      call.end(dataText(isOneWrite ? { commitTs: answer.commitTs } : answer, call.headers.answerFormat, call.grant))
+      if (answer === undefined) fail(call, error)
+      else
+        call.end(dataText(isOneWrite ? { commitTs: answer.commitTs } : answer, call.headers.answerFormat, call.grant))
     }
     if (database.transactNow(txn, done)) return
     database.transact({ ...txn, signal: call.signal }).then(
