@@ -1,9 +1,10 @@
 import { once } from 'node:events'
+import { Agent } from 'node:http'
 import { connect, type Socket } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { LONG_ANSWER_BYTES } from '../../../src/limits.js'
 import { TappedEngine } from '../../store/support.js'
-import { type Json, okBody, type TestServer, testServers } from '../support.js'
+import { type Headers, type Json, okBody, sendTo, type TestServer, testServers } from '../support.js'
 
 const start = testServers()
 const eventually = (check: () => void | Promise<void>): Promise<void> => vi.waitFor(check, { timeout: 30_000 })
@@ -68,6 +69,45 @@ function countByNode(server: TestServer): () => number {
 async function inFlight(server: TestServer): Promise<Json> {
   return okBody(await server.get('/v1/status'))['overload'] as Json
 }
+
+describe('stays in the fast lane', () => {
+  const body = JSON.stringify({ ops: [{ op: 'put', key: 'b', value: '1' }] })
+
+  test('fetch', async () => {
+    const server = await start({ browserGuard: { loopbackNamesOnly: true } })
+    const url = `http://127.0.0.1:${await server.listen()}/v1`
+    const byNode = countByNode(server)
+    const headers = { 'content-type': 'application/json' }
+    for (const [path, init] of [
+      ['/kv/a', { method: 'PUT', body: 'value' }],
+      ['/kv/a', {}],
+      ['/kv/a', { method: 'DELETE' }],
+      ['/txn', { method: 'POST', headers, body }],
+    ] as const) {
+      const answer = await fetch(url + path, init)
+      expect(answer.status).toBe(200)
+      await answer.arrayBuffer()
+    }
+    expect(byNode()).toBe(0)
+  })
+
+  test("Node's client with an agent", async () => {
+    const server = await start()
+    const port = await server.listen()
+    const byNode = countByNode(server)
+    const agent = new Agent({ keepAlive: true })
+    for (const [method, path, text, type] of [
+      ['PUT', '/v1/kv/a', 'value', 'text/plain'],
+      ['GET', '/v1/kv/a', undefined, undefined],
+      ['POST', '/v1/txn', body, 'application/json'],
+    ] as const) {
+      const headers: Headers = type === undefined ? {} : { 'content-type': type }
+      expect(await sendTo({ port, agent }, method, path, headers, text)).toMatchObject({ status: 200 })
+    }
+    agent.destroy()
+    expect(byNode()).toBe(0)
+  })
+})
 
 describe('node:http gets a connection', () => {
   test('at the first request outside the subset, and in the order of the requests', async () => {
