@@ -1,5 +1,5 @@
 import Fastify, { type FastifyInstance } from 'fastify'
-import type { Logger } from 'pino'
+import type { Logger } from '../logger.js'
 import { type Authenticate, guardRoutes } from './admission/access.js'
 import { parseBodies } from './admission/body-parsers.js'
 import { Pacing, paceRequests } from './admission/pacing.js'
