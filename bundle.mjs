@@ -6,6 +6,11 @@ await build({
   input: 'src/cli.ts',
   platform: 'node',
   external: /^[^./]/,
-  // Beside cli.js, because version.ts looks for package.json above its own directory.
-  output: { dir: 'dist', chunkFileNames: 'cli-[name].js' },
+  output: {
+    dir: 'dist',
+    chunkFileNames: 'cli-[name].js', // Beside cli.js, because version.ts looks for package.json above its own directory.
+    // V8 keeps the source in memory: 1 MB less without comments and with one byte per character.
+    comments: false,
+    charset: 'ascii',
+  },
 })
