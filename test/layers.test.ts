@@ -11,7 +11,7 @@ const SRC = fileURLToPath(new URL('../src/', import.meta.url))
  * of their own, or a file.
  */
 const LAYERS: readonly (readonly string[])[] = [
-  ['limits.ts', 'timestamp.ts', 'version.ts'],
+  ['limits.ts', 'logger.ts', 'timestamp.ts', 'version.ts'],
   ['event-loop'],
   ['errors'],
   ['bytes'],

@@ -1,5 +1,5 @@
 import Fastify, { type FastifyInstance } from 'fastify'
-import type { Logger } from 'pino'
+import type { Logger } from '../logger.js'
 import { type Authenticate, guardRoutes } from './admission/access.js'
 import { parseBodies } from './admission/body-parsers.js'
 import { Pacing, paceRequests } from './admission/pacing.js'
@@ -25,7 +25,7 @@ import { txnRoutes } from './routes/txn.js'
 import { errorHandler, reportTo } from './wire/error-handler.js'
 import { routedUrl } from './wire/key-url.js'
 import { parseRawQuery } from './wire/query.js'
-import { ajvOptions, validateRequests } from './wire/validation.js'
+import { NO_COMPILERS, validateRequests } from './wire/validation.js'
 
 export interface AppOptions extends Omit<AppContext, 'traffic'> {
   /** Requests are logged at level `debug`. */
@@ -58,7 +58,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       addSafeHeaders(reply) // No hook runs before this handler.
       answerError(error, request, reply)
     },
-    ajv: ajvOptions(limits, database.store),
+    ...NO_COMPILERS,
   })
   app.setErrorHandler(answerError)
 
@@ -68,7 +68,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   guardFromBrowsers(app, options.browserGuard)
   guardRoutes(app, options.authenticate)
   refuseUnroutable(app, answerError)
-  validateRequests(app)
+  validateRequests(app, limits, database.store)
   const traffic = new Traffic(database.store, limits, log)
   traffic.watch(app)
   parseBodies(app, traffic, limits)

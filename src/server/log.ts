@@ -1,14 +1,31 @@
-import { type DestinationStream, type Logger, pino } from 'pino'
+import { hostname } from 'node:os'
+import { LOG_LEVELS, type Logger, type LogLevel, type LogWriter } from '../logger.js'
 import { CorruptRecord } from '../percolator/codec/key.js'
 import { logOutput } from './log-output.js'
 
 /**
- * Creates the log. It holds nothing that clients send or store (keys, values, tokens, ids of transactions, cursors,
- * idempotency keys), because readers of the log could see it, and act with some of it.
- * @param destination default: stdout.
+ * Creates the log: lines of JSON, as pino writes them. It holds nothing that clients send or store (keys, values, tokens, ids of
+ * transactions, cursors, idempotency keys), because readers of the log could see it, and act with some of it.
+ * @param write takes one line, with its end. Default: to stdout.
  */
-export function createLog(level: string, destination: DestinationStream = logOutput()): Logger {
-  return pino({ level, serializers: { err: loggedError } }, destination)
+export function createLog(least: LogLevel | 'silent', write: (line: string) => void = logOutput()): Logger {
+  const isLevelEnabled = (level: LogLevel): boolean => least !== 'silent' && LOG_LEVELS[level] >= LOG_LEVELS[least]
+  const origin = { pid: process.pid, hostname: hostname() }
+  const writer = (name: LogLevel): LogWriter => {
+    if (!isLevelEnabled(name)) return () => {}
+    return (given: string | object, message?: string) => {
+      const facts = typeof given === 'string' ? { msg: given } : { ...logged(given), msg: message }
+      write(`${JSON.stringify({ level: LOG_LEVELS[name], time: Date.now(), ...origin, ...facts })}\n`)
+    }
+  }
+  return {
+    ...{ trace: writer('trace'), debug: writer('debug'), info: writer('info') },
+    ...{ warn: writer('warn'), error: writer('error'), fatal: writer('fatal'), isLevelEnabled },
+  }
+}
+
+function logged(facts: object): object {
+  return 'err' in facts ? { ...facts, err: loggedError(facts.err) } : facts
 }
 
 interface LoggedError {

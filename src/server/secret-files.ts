@@ -1,7 +1,7 @@
 import { readFileSync, statSync } from 'node:fs'
-import type { Logger } from 'pino'
 import { parseTokens, type Tokens } from '../access/tokens.js'
 import { requireUsable, type TlsFiles } from '../http/connections/tls.js'
+import type { Logger } from '../logger.js'
 import { UnusableFile } from './unusable-file.js'
 
 export interface TlsPaths {

@@ -172,7 +172,7 @@ describe('long answers are encoded as they are taken', () => {
 
   test('one whose client has gone is no fault of the server', async () => {
     const lines: string[] = []
-    const server = await start({ log: createLog('info', { write: (line) => void lines.push(line) }) })
+    const server = await start({ log: createLog('info', (line) => void lines.push(line)) })
     await fill(server, 2000, 500)
     const port = await server.listen()
     const request = rawText('POST /v1/txn', ['Content-Type: application/json'], '{"ops":[{"op":"scan","limit":2000}]}')

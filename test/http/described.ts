@@ -1,4 +1,3 @@
-import type { TSchema } from '@sinclair/typebox'
 import { Ajv, type ValidateFunction } from 'ajv'
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
 import { expect } from 'vitest'
@@ -7,13 +6,14 @@ import { isWireBytes } from '../../src/http/wire/bytes.js'
 import { splitTarget } from '../../src/http/wire/key-url.js'
 import type { AnswerBody } from '../../src/http/wire/schemas/call-schema.js'
 import { PROBLEMS } from '../../src/http/wire/schemas/problem.js'
+import type { Schema } from '../../src/http/wire/schemas/schema.js'
 import type { Method } from './support.js'
 
 const ajv = new Ajv({ formats: { 'date-time': /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/ } })
 ajv.addKeyword({ keyword: 'bytes', validate: (_kind: unknown, value: unknown) => isWireBytes(value) })
 
 /** Clients must bear fields that they do not know; here each has to be in the schema. */
-function closed(schema: TSchema): object {
+function closed(schema: Schema): object {
   const { items, properties, anyOf } = schema
   return {
     ...schema,
@@ -22,15 +22,15 @@ function closed(schema: TSchema): object {
     ...(properties && {
       additionalProperties: false,
       properties: Object.fromEntries(
-        Object.entries(properties).map(([name, property]) => [name, closed(property as TSchema)]),
+        Object.entries(properties).map(([name, property]) => [name, closed(property as Schema)]),
       ),
     }),
   }
 }
 
-const validators = new Map<TSchema, ValidateFunction>()
+const validators = new Map<Schema, ValidateFunction>()
 
-export function validatorOf(schema: TSchema): ValidateFunction {
+export function validatorOf(schema: Schema): ValidateFunction {
   let validate = validators.get(schema)
   if (validate === undefined) {
     validate = ajv.compile(closed(schema))
@@ -39,7 +39,7 @@ export function validatorOf(schema: TSchema): ValidateFunction {
   return validate
 }
 
-function expectValid(schema: TSchema, value: unknown, name: string): void {
+function expectValid(schema: Schema, value: unknown, name: string): void {
   const validate = validatorOf(schema)
   if (!validate(value)) expect.fail(`${name}: ${ajv.errorsText(validate.errors)} in ${JSON.stringify(value)}`)
 }
@@ -48,7 +48,7 @@ function expectValid(schema: TSchema, value: unknown, name: string): void {
 export interface Described {
   /** Method, route, status and format. */
   readonly name: string
-  readonly schema: TSchema | undefined
+  readonly schema: Schema | undefined
   readonly values: readonly unknown[]
 }
 
@@ -75,7 +75,7 @@ export function describedAnswer(
   if (described === undefined || (format !== 'none' && described[format] === undefined))
     expect.fail(`${method} ${target}: ${name} is not described`)
   if (format === 'none' || format === 'octets') return { name, schema: undefined, values: [] }
-  const schema = described[format] as TSchema
+  const schema = described[format] as Schema
   const texts = format === 'json' ? [body] : body.split('\n').filter((line) => line !== '')
   const values = texts.map((text): unknown => JSON.parse(text))
   for (const value of values) expectValid(schema, value, name)
@@ -101,9 +101,9 @@ function isAt(pattern: string, path: string): boolean {
 }
 
 /** The optional fields of a schema that none of its values has. */
-export function unseenFields(schema: TSchema, values: readonly unknown[], path: string): string[] {
+export function unseenFields(schema: Schema, values: readonly unknown[], path: string): string[] {
   if (schema['anyOf'] !== undefined)
-    return (schema['anyOf'] as TSchema[]).flatMap((one) =>
+    return (schema['anyOf'] as Schema[]).flatMap((one) =>
       unseenFields(
         one,
         values.filter((value) => validatorOf(one)(value)),
@@ -113,7 +113,7 @@ export function unseenFields(schema: TSchema, values: readonly unknown[], path: 
   if (schema['items'] !== undefined)
     return unseenFields(schema['items'], (values as readonly unknown[][]).flat(), `${path}[]`)
   if (schema['properties'] === undefined) return []
-  return Object.entries(schema['properties'] as Record<string, TSchema>).flatMap(([name, property]) => {
+  return Object.entries(schema['properties'] as Record<string, Schema>).flatMap(([name, property]) => {
     const field = `${path}.${name}`
     const given = values.map((value) => (value as Record<string, unknown>)[name]).filter((value) => value !== undefined)
     return given.length === 0 ? [field] : unseenFields(property, given, field)

@@ -70,7 +70,7 @@ interface Logged {
 
 async function startLogged(openEngine?: TappedEngine['open']): Promise<Logged> {
   const lines: string[] = []
-  const log = createLog('trace', { write: (line) => void lines.push(line) })
+  const log = createLog('trace', (line) => void lines.push(line))
   const server = await start({ log, tokens: `rw ${TOKEN}\n`, ...(openEngine && { openEngine }) })
   return { server, port: await server.listen(), lines, secrets: new Secrets() }
 }

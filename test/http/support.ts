@@ -5,13 +5,14 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
 import { Packr } from 'msgpackr'
-import { type Logger, pino } from 'pino'
 import { afterEach, expect } from 'vitest'
 import { parseTokens } from '../../src/access/tokens.js'
 import { Database } from '../../src/database/database.js'
 import { ERRORS } from '../../src/errors/registry.js'
 import { type AppOptions, createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS, type Limits } from '../../src/limits.js'
+import type { Logger } from '../../src/logger.js'
+import { createLog } from '../../src/server/log.js'
 import { AnswerBudget } from '../../src/store/answer-budget.js'
 import type { Engine } from '../../src/store/leveldb/engine/engine.js'
 import type { Store } from '../../src/store/store.js'
@@ -145,15 +146,7 @@ export function testServers(): (options?: StartOptions) => Promise<TestServer> {
 }
 
 export async function startServer(options: StartOptions = {}): Promise<TestServer> {
-  const {
-    limits: given,
-    now,
-    monotonicNow,
-    log = pino({ level: 'silent' }),
-    openEngine,
-    tokens,
-    browserGuard,
-  } = options
+  const { limits: given, now, monotonicNow, log = createLog('silent'), openEngine, tokens, browserGuard } = options
   // However busy the machine is with other tests: nothing is shed for it, unless a test is about that.
   const limits = { ...DEFAULT_LIMITS, loopDelayMsMax: 0, ...given }
   const answers = new AnswerBudget(limits)
@@ -169,7 +162,7 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
 
 /** A server on a store that is open. */
 export async function serve(store: Store, directory: string, options: Partial<AppOptions> = {}): Promise<TestServer> {
-  const { limits = DEFAULT_LIMITS, log = pino({ level: 'silent' }) } = options
+  const { limits = DEFAULT_LIMITS, log = createLog('silent') } = options
   const onError = (message: string, err: unknown): void => log.error({ err }, message)
   const database = await Database.open(store, { limits, onError })
   const context = { database, limits, log, version: '0.0.0-test', durability: 'async' } as const

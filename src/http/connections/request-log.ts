@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify'
-import type { Logger } from 'pino'
+import type { Logger } from '../../logger.js'
 
 /**
  * Logs one line per request at its start and one at its end, at level `debug`. The lines name the route and not the URL, which

@@ -1,4 +1,3 @@
-import type { Static, TSchema } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { invalid } from '../../errors/kv-error.js'
 import { LOCK_TTL_MS_DEFAULT } from '../../limits.js'
@@ -17,15 +16,16 @@ import { answer } from '../wire/answer.js'
 import { type Decoded, decoderOf } from '../wire/decode.js'
 import type { Answers } from '../wire/schemas/call-schema.js'
 import * as schemas from '../wire/schemas/percolator.js'
+import type { Schema, Static } from '../wire/schemas/schema.js'
 import type { Plain } from '../wire/wire.js'
 import type { AppContext } from './context.js'
 
-type Body<S extends TSchema> = Decoded<Static<S>> & LockingRequest
+type Body<S extends Schema> = Decoded<Static<S>> & LockingRequest
 
 /** `POST /v1/percolator/{call}`: docs/api.md, "Percolator protocol". Checks each request and passes it to the store. */
 export function percolatorRoutes(app: FastifyInstance, { database, limits }: AppContext): void {
   const { store } = database
-  function call<S extends TSchema>(
+  function call<S extends Schema>(
     name: string,
     access: Access,
     schema: { readonly body: S; readonly answers: Answers },

@@ -1,5 +1,5 @@
 import { invalid, KvError } from '../../errors/kv-error.js'
-import { nameInError } from './problem.js'
+import { nameInError } from './validator.js'
 
 /** Values read between two looks at the clock. */
 const BODY_STEP_VALUES = 8192

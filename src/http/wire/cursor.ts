@@ -1,5 +1,5 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
-import { Packr } from 'msgpackr'
+import { Packr } from 'msgpackr/pack'
 import { invalid } from '../../errors/kv-error.js'
 import type { Timestamp } from '../../timestamp.js'
 

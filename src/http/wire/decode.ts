@@ -1,4 +1,3 @@
-import type { Static, TSchema } from '@sinclair/typebox'
 import type { Grant } from '../../access/grant.js'
 import { requireKey, requireValue } from '../../bytes/byte-limits.js'
 import { camelCase } from '../../bytes/field-names.js'
@@ -9,6 +8,7 @@ import { inSlices } from '../../event-loop/slices.js'
 import { type Limits, SLICE_ITEMS } from '../../limits.js'
 import { toBytes, type WireBytes } from './bytes.js'
 import { rangeOf } from './range.js'
+import type { Fields, Schema, Static } from './schemas/schema.js'
 
 type Camel<S extends string> = S extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : S
 
@@ -35,7 +35,7 @@ const ITEMS_AT_A_TIME = 16
  * @returns a function that returns a promise when lists are long. It throws, or rejects with, KvError
  *   `invalid_argument` (bad text or base64, an empty key, one key twice in a `distinct` list), `payload_too_large`, `forbidden`.
  */
-export function decoderOf<S extends TSchema>(
+export function decoderOf<S extends Schema>(
   schema: S,
   limits: Limits,
 ): (request: BodyOf) => Decoded<Static<S>> | Promise<Decoded<Static<S>>> {
@@ -59,10 +59,10 @@ interface BodyOf {
 }
 
 /** For a body, whose lists may be long. */
-function compileSteps(schema: TSchema, limits: Limits): DecodeSteps {
-  if (schema['type'] === 'array') return compileList(schema, limits)
-  if (schema['type'] === 'object') {
-    const object = compileObject(schema['properties'], limits, compileSteps)
+function compileSteps(schema: Schema, limits: Limits): DecodeSteps {
+  if (schema.type === 'array') return compileList(schema, limits)
+  if (schema.type === 'object') {
+    const object = compileObject(schema.properties ?? {}, limits, compileSteps)
     return function* (value, grant, path) {
       const decoded: Record<string, unknown> = {}
       for (const [name, camel, decode] of object.fields) {
@@ -82,12 +82,12 @@ function compileSteps(schema: TSchema, limits: Limits): DecodeSteps {
   }
 }
 
-function compileList(schema: TSchema, limits: Limits): DecodeSteps {
-  const item = compile(schema['items'], limits)
+function compileList(schema: Schema, limits: Limits): DecodeSteps {
+  const item = compile(schema.items ?? {}, limits)
   const keyOf: ((item: unknown) => Uint8Array) | undefined =
-    schema['distinct'] === undefined
+    schema.distinct === undefined
       ? undefined
-      : schema['distinct'] === 'items'
+      : schema.distinct === 'items'
         ? (key) => key as Uint8Array
         : (entry) => (entry as { readonly key: Uint8Array }).key
   return function* (value, grant, field) {
@@ -107,8 +107,8 @@ function compileList(schema: TSchema, limits: Limits): DecodeSteps {
 }
 
 /** For entries of lists and for short values. */
-function compile(schema: TSchema, limits: Limits): Decode {
-  switch (schema['bytes']) {
+function compile(schema: Schema, limits: Limits): Decode {
+  switch (schema.bytes) {
     case 'key':
       return (value, grant, field = '') => {
         const key = toBytes(value as WireBytes, field)
@@ -130,9 +130,9 @@ function compile(schema: TSchema, limits: Limits): Decode {
         return bound
       }
   }
-  if (schema['zeroIsAbsent'] === true) return (value) => (value === 0 ? undefined : value)
-  if (schema['type'] !== 'object') return (value) => value
-  const object = compileObject(schema['properties'], limits, compile)
+  if (schema.zeroIsAbsent === true) return (value) => (value === 0 ? undefined : value)
+  if (schema.type !== 'object') return (value) => value
+  const object = compileObject(schema.properties ?? {}, limits, compile)
   return (value, grant, path) => {
     const decoded: Record<string, unknown> = {}
     for (const [name, camel, decode] of object.fields) {
@@ -150,15 +150,11 @@ function fieldOf(path: string | undefined, name: string): string | undefined {
   return path ? `${path}.${name}` : path === '' ? name : undefined
 }
 
-function compileObject<D>(
-  properties: Record<string, TSchema>,
-  limits: Limits,
-  compileField: (schema: TSchema, limits: Limits) => D,
-) {
+function compileObject<D>(properties: Fields, limits: Limits, compileField: (schema: Schema, limits: Limits) => D) {
   const fields = Object.entries(properties).map(
     ([name, property]) => [name, camelCase(name), compileField(property, limits)] as const,
   )
-  const isRange = [properties['start'], properties['prefix']].some((property) => property?.['bytes'] === 'bound')
+  const isRange = [properties['start'], properties['prefix']].some((property) => property?.bytes === 'bound')
   const check = (decoded: Record<string, unknown>, grant: Grant, path: string | undefined): void => {
     // All ops share one schema, but only `scan` has a range.
     if (isRange && (decoded['op'] ?? 'scan') === 'scan') requireRange(decoded, grant, path ?? '')

@@ -1,6 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import type { Logger } from 'pino'
 import { isKvError, type KvError } from '../../errors/kv-error.js'
+import type { Logger } from '../../logger.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import { answerProblem } from './answer.js'
 import { type Problem, problemOf } from './problem.js'

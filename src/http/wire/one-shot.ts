@@ -1,10 +1,10 @@
-import type { Static } from '@sinclair/typebox'
 import type { Grant } from '../../access/grant.js'
 import { invalid } from '../../errors/kv-error.js'
 import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../../limits.js'
 import type { Check } from '../../txn/check.js'
 import type { OneShot } from '../../txn/one-shots.js'
 import type { Decoded } from './decode.js'
+import type { Static } from './schemas/schema.js'
 import type { oneShot } from './schemas/txn.js'
 import { isWrite, opOf } from './wire-op.js'
 

@@ -44,11 +44,10 @@ function headersOf(error: KvError): Readonly<Record<string, string>> {
   return isKvError(error, 'unauthorized') ? { 'www-authenticate': 'Bearer' } : {}
 }
 
-/** Errors that fastify raises itself: bodies, media types, URLs, and values that a schema refuses. */
+/** Errors that fastify raises itself: bodies, media types, URLs. */
 function fromFastify(error: unknown): KvError | undefined {
   if (!(error instanceof Error) || error instanceof CorruptRecord) return undefined
-  const { validation, validationContext, statusCode, message, code } = error as FastifyError
-  if (validation !== undefined) return validationProblem(validation[0], validationContext ?? 'body')
+  const { statusCode, message, code } = error as FastifyError
   switch (statusCode) {
     case 415:
       return new KvError(
@@ -61,38 +60,4 @@ function fromFastify(error: unknown): KvError | undefined {
     default:
       return undefined
   }
-}
-
-export type SchemaError = NonNullable<FastifyError['validation']>[number]
-
-/** Characters of an unknown name that an error repeats to the client. */
-const NAME_LENGTH_MAX = 100
-
-export function nameInError(name: string): string {
-  return name.length > NAME_LENGTH_MAX ? `${name.slice(0, NAME_LENGTH_MAX)}…` : name
-}
-
-/** @param context the name of the value (`body`) in errors that concern no single field. */
-export function validationProblem(error: SchemaError | undefined, context: string): KvError {
-  if (error === undefined) return invalid(context, `the ${context} is not valid`)
-  const named = error.params?.['missingProperty'] ?? error.params?.['additionalProperty']
-  const path = error.instancePath.split('/').slice(1)
-  if (typeof named === 'string') path.push(nameInError(named))
-  const field = path.length === 0 ? context : fieldPath(path)
-  const message = error.keyword === 'additionalProperties' ? 'is not a known field' : (error.message ?? 'is not valid')
-  if (error.keyword === 'bytes') return invalid(field, `${field} must be a string or {"base64": "..."}`)
-  if (error.keyword === 'enum')
-    return invalid(field, `${field} must be one of ${(error.params['allowedValues'] as unknown[]).join(', ')}`)
-  if (error.keyword === 'maxItems')
-    return new KvError('payload_too_large', `${field} ${message}`, { field, limit: Number(error.params?.['limit']) })
-  if (error.keyword === 'required') return invalid(field, `${field} is missing`)
-  return invalid(field, `${field} ${message}`)
-}
-
-/** `['mutations', '0', 'key']` becomes `mutations[0].key`. */
-function fieldPath(path: readonly string[]): string {
-  return path.reduce((field, part) => {
-    if (/^\d+$/.test(part)) return `${field}[${part}]`
-    return field === '' ? part : `${field}.${part}`
-  }, '')
 }

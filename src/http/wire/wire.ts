@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer'
-import { addExtension, Packr } from 'msgpackr'
+import { addExtension, Packr } from 'msgpackr/pack'
 import { ENTRY_BYTES } from '../../bytes/answer-size.js'
 import { snakeCase } from '../../bytes/field-names.js'
 import { asBuffer } from '../../bytes/key-text.js'

@@ -1,4 +1,4 @@
-import { Packr } from 'msgpackr'
+import { Packr } from 'msgpackr/pack'
 import { CorruptRecord } from './key.js'
 
 /** Plain MessagePack arrays without shared structures, so that every record decodes alone. */

@@ -1,7 +1,7 @@
 import { Agent, METHODS } from 'node:http'
-import { pino } from 'pino'
 import { describe, expect, test } from 'vitest'
 import { routesOf } from '../../../src/http/routes/route-list.js'
+import { createLog } from '../../../src/server/log.js'
 import { EngineFailure, TappedEngine } from '../../store/support.js'
 import { TEST_STORE } from '../../store/test-store.js'
 import { expectProblem, type Headers, type Json, pack, rawRequest, rawText, sendTo, testServers } from '../support.js'
@@ -341,7 +341,7 @@ test('a failing engine is 503 storage_unavailable, readyz says so, livez does no
 test('a storage that fails is logged once, not for every request', async () => {
   const lines: string[] = []
   const tapped = new TappedEngine()
-  const log = pino({ level: 'error' }, { write: (line) => void lines.push(line) })
+  const log = createLog('error', (line) => void lines.push(line))
   const server = await start({ openEngine: tapped.open, log })
   tapped.onRequireRoom = async () => {
     throw new Error('no room')

@@ -1,6 +1,6 @@
-import type { TSchema } from '@sinclair/typebox'
 import { expect, test } from 'vitest'
 import { routesOf } from '../../../src/http/routes/route-list.js'
+import type { Schema } from '../../../src/http/wire/schemas/schema.js'
 import { type Described, unseenFields } from '../described.js'
 import { type Headers, type Json, type Method, numberOf, type TestServer, testServers } from '../support.js'
 
@@ -122,7 +122,7 @@ class Tour {
 test('every answer of every route has a schema, and every field of the schemas is answered', async () => {
   const server = await start()
   const empty = await start()
-  const seen = new Map<string, { readonly schema: TSchema | undefined; readonly values: unknown[] }>()
+  const seen = new Map<string, { readonly schema: Schema | undefined; readonly values: unknown[] }>()
   const note = ({ name, schema, values }: Described): void => {
     const { values: before = [] } = seen.get(name) ?? {}
     seen.set(name, { schema, values: [...before, ...values] })

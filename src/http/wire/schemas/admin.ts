@@ -1,6 +1,6 @@
-import { Type } from '@sinclair/typebox'
 import { PIN_TTL_MS_MAX } from '../../../limits.js'
 import { answering } from './call-schema.js'
+import { Type } from './schema.js'
 import { Count, Milliseconds, Nothing, object, oneOf, optional, range, Timestamp, TimestampOrZero } from './values.js'
 
 export const HeldBackBy = optional(oneOf(['pin', 'transaction', 'lock']))

@@ -1,11 +1,11 @@
-import type { TSchema } from '@sinclair/typebox'
+import type { Schema } from './schema.js'
 
 /** The body of an answer, per format that the call supports. An empty object: no body. */
 export interface AnswerBody {
   /** In JSON or MessagePack, as the client prefers. */
-  readonly json?: TSchema
+  readonly json?: Schema
   /** Schema of one line of a stream. */
-  readonly ndjson?: TSchema
+  readonly ndjson?: Schema
   /** Raw bytes, which no schema describes. */
   readonly octets?: true
 }
@@ -19,6 +19,6 @@ declare module 'fastify' {
   }
 }
 
-export function answering(json: TSchema): { readonly answers: Answers } {
+export function answering(json: Schema): { readonly answers: Answers } {
   return { answers: { 200: { json } } }
 }

@@ -1,5 +1,5 @@
-import { Type } from '@sinclair/typebox'
 import { answering } from './call-schema.js'
+import { Type } from './schema.js'
 import { Count, Key, OptionalTimestamp, object, optional, Pair, Timestamp } from './values.js'
 
 export const readKey = { answers: { 200: { octets: true }, 304: {} } } as const

@@ -1,7 +1,7 @@
-import { Type } from '@sinclair/typebox'
 import { LOCK_WAIT_MS_MAX, TSO_COUNT_MAX } from '../../../limits.js'
 import { TIMESTAMP_MAX } from '../../../timestamp.js'
 import { answering } from './call-schema.js'
+import { Type } from './schema.js'
 import {
   Bound,
   Count,
@@ -24,7 +24,7 @@ import {
 const belowMax = { maximum: TIMESTAMP_MAX - 1 }
 const TimestampBelowMax = Type.Integer({ minimum: 1, ...belowMax })
 /** Timestamps of records and locks: see written-timestamp.ts. */
-const written = { ...belowMax, written: 'every' }
+const written = { ...belowMax, written: 'every' } as const
 const WrittenTimestamp = Type.Integer({ minimum: 1, ...written })
 const OptionalWrittenTimestamp = optional(Type.Integer({ minimum: 0, ...written, zeroIsAbsent: true }))
 const WrittenTimestampOrZero = Type.Integer({ minimum: 0, ...written })

@@ -1,9 +1,9 @@
-import { type TSchema, Type } from '@sinclair/typebox'
 import { snakeCase } from '../../../bytes/field-names.js'
 import { ERRORS, type ErrorRow, type FieldKind } from '../../../errors/registry.js'
+import { type Schema, Type } from './schema.js'
 import { Count, Key, LockInfo, oneOf, optional, Timestamp, TimestampOrZero } from './values.js'
 
-const KINDS: Readonly<Record<Extract<FieldKind, string>, TSchema>> = {
+const KINDS: Readonly<Record<Extract<FieldKind, string>, Schema>> = {
   text: Type.String(),
   texts: Type.Array(Type.String()),
   count: Count,
@@ -15,12 +15,12 @@ const KINDS: Readonly<Record<Extract<FieldKind, string>, TSchema>> = {
   failedChecks: Type.Array(Type.Object({ index: Count, key: Key, exists: Type.Boolean(), commit_ts: TimestampOrZero })),
 }
 
-function schemaOf(kind: FieldKind): TSchema {
+function schemaOf(kind: FieldKind): Schema {
   return typeof kind === 'string' ? KINDS[kind] : oneOf(kind)
 }
 
-function fieldsOf({ fields = {}, optional: known = {} }: ErrorRow): Record<string, TSchema> {
-  const schemas: Record<string, TSchema> = {}
+function fieldsOf({ fields = {}, optional: known = {} }: ErrorRow): Record<string, Schema> {
+  const schemas: Record<string, Schema> = {}
   for (const [name, kind] of Object.entries(fields)) schemas[snakeCase(name)] = schemaOf(kind)
   for (const [name, kind] of Object.entries(known)) schemas[snakeCase(name)] = optional(schemaOf(kind))
   return schemas
@@ -34,7 +34,7 @@ const Entries = Type.Array(
 )
 
 /** Schema of the problem (RFC 9457) of each code, made from the registry of errors. Every call may answer with any of them. */
-export const PROBLEMS: ReadonlyMap<string, TSchema> = new Map(
+export const PROBLEMS: ReadonlyMap<string, Schema> = new Map(
   rows.map(([code, row]) => [
     code,
     Type.Object({

@@ -1,6 +1,6 @@
-import { Type } from '@sinclair/typebox'
 import { HeldBackBy, Restore } from './admin.js'
 import { answering } from './call-schema.js'
+import { Type } from './schema.js'
 import { Count, Milliseconds, oneOf, optional, TimestampOrZero } from './values.js'
 
 export const alive = answering(Type.Object({ status: oneOf(['ok']) }))

@@ -1,6 +1,6 @@
-import { type Static, Type } from '@sinclair/typebox'
 import { MAX_RETRIES_MAX, TXN_TTL_MS_MAX } from '../../../limits.js'
 import { answering } from './call-schema.js'
+import { type Static, Type } from './schema.js'
 import {
   Count,
   Flag,

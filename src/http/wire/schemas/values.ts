@@ -1,16 +1,11 @@
-import { type TProperties, Type } from '@sinclair/typebox'
+import { type Fields, Type } from './schema.js'
 
-/**
- * Schemas that requests and answers share. Keywords of this server, in requests: `bytes`, `zeroIsAbsent`, `distinct` (no key
- * twice among the `items` of a list, or among their `key` fields), `written` and `atMost`. See validation.ts, decode.ts,
- * written-timestamp.ts and at-most.ts.
- */
+/** Schemas that requests and answers share. */
 
 /** An object in a request. Unknown fields are refused, so that a misspelt option is never ignored. */
-export const object = <P extends TProperties>(properties: P) => Type.Object(properties, { additionalProperties: false })
+export const object = <P extends Fields>(properties: P) => Type.Object(properties, { additionalProperties: false })
 export const optional = Type.Optional
-export const oneOf = <const T extends readonly string[]>(names: T) =>
-  Type.Unsafe<T[number]>({ type: 'string', enum: names })
+export const oneOf = Type.Enum
 
 /** unix_ms * 2^11 + counter: a safe integer, so plain JSON numbers carry it exactly. */
 export const Timestamp = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })
@@ -23,9 +18,9 @@ export const Milliseconds = Type.Integer({ minimum: 0, maximum: 2 ** 41 })
 export const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 export const Flag = optional(Type.Boolean())
 
-export const Key = Type.Unsafe<Uint8Array>({ bytes: 'key' })
-export const Value = Type.Unsafe<Uint8Array>({ bytes: 'value' })
-export const Bound = optional(Type.Unsafe<Uint8Array>({ bytes: 'bound' }))
+export const Key = Type.Bytes('key')
+export const Value = Type.Bytes('value')
+export const Bound = optional(Type.Bytes('bound'))
 export const range = { prefix: Bound, start: Bound, end: Bound }
 
 export const Nothing = Type.Object({})

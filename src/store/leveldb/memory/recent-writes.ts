@@ -10,16 +10,19 @@ const SLOTS = 2 ** 19 // 4 MiB.
  * forgets; two keys in one slot cost a look into LevelDB at worst.
  */
 export class RecentWrites {
+  /** 0 where nothing was noted; the system gives a page of it memory when something is. */
   readonly #newest = new Float64Array(SLOTS)
+  /** Upper bound of the records that no slot knows. */
+  #bound: Timestamp
 
   /** @param bound upper bound of all write records. */
   constructor(bound: Timestamp) {
-    this.#newest.fill(bound)
+    this.#bound = bound
   }
 
   /** Upper bound of the key's write records. */
   newest(key: Uint8Array): Timestamp {
-    return this.#newest[slotOf(key)] as Timestamp
+    return Math.max(this.#bound, this.#newest[slotOf(key)] as Timestamp)
   }
 
   /** To be called under the key's latch, before the record is written. */
@@ -30,7 +33,7 @@ export class RecentWrites {
 
   /** To be called before records of any keys are written at or below `ts`. */
   noteAll(ts: Timestamp): void {
-    for (let slot = 0; slot < SLOTS; slot++) if (ts > (this.#newest[slot] as Timestamp)) this.#newest[slot] = ts
+    this.#bound = Math.max(this.#bound, ts)
   }
 }
 

@@ -1,0 +1,90 @@
+import type { Limits } from '../../../limits.js'
+
+declare const VALUE: unique symbol
+/** Not a string, so that a schema stays plain JSON schema. */
+const OPTIONAL = Symbol('optional')
+
+/**
+ * A JSON schema with the few keywords that this server needs, and the type `T` of the values that it describes. `validator.ts`
+ * and `decode.ts` read the schemas of requests; those of answers are for documents and tests.
+ */
+export interface Schema<T = unknown> {
+  readonly type?: 'object' | 'array' | 'integer' | 'boolean' | 'string' | 'null'
+  readonly properties?: Readonly<Record<string, Schema>>
+  readonly required?: readonly string[]
+  readonly additionalProperties?: false
+  readonly items?: Schema
+  readonly minItems?: number
+  readonly minimum?: number
+  readonly maximum?: number
+  readonly enum?: readonly string[]
+  readonly const?: unknown
+  readonly anyOf?: readonly Schema[]
+  readonly format?: 'date-time'
+  readonly title?: string
+  /** The limit that bounds an integer, or the length of a list. */
+  readonly atMost?: keyof Limits
+  /** Bytes in a request: see bytes.ts. */
+  readonly bytes?: 'key' | 'value' | 'bound'
+  /** No key comes twice among the `items` of a list, or among their fields `key`. The decoder checks it. */
+  readonly distinct?: 'items' | 'key'
+  /** A timestamp at which something is written: see written-timestamp.ts. */
+  readonly written?: 'every' | 'every_but_max'
+  /** The decoder leaves 0 out. */
+  readonly zeroIsAbsent?: true
+  /** Only in types. */
+  readonly [VALUE]?: T
+}
+
+/** The schema of a field that may be absent. */
+export interface Optional<T> extends Schema<T> {
+  readonly [OPTIONAL]: true
+}
+
+/** The type of the values that a schema describes. */
+export type Static<S> = S extends Schema<infer T> ? T : never
+
+export type Fields = Readonly<Record<string, Schema>>
+type OptionalNames<F> = { [K in keyof F]: F[K] extends Optional<unknown> ? K : never }[keyof F]
+type ObjectOf<F> = Flat<
+  { [K in Exclude<keyof F, OptionalNames<F>>]: Static<F[K]> } & { [K in OptionalNames<F>]?: Static<F[K]> }
+>
+type Flat<T> = { [K in keyof T]: T[K] }
+
+type Keywords<Names extends keyof Schema> = Pick<Schema, Names>
+
+/** Makes schemas. Those of objects allow further fields, as those of answers must. */
+export const Type = {
+  Object: <F extends Fields>(
+    properties: F,
+    keywords: Keywords<'additionalProperties' | 'title'> = {},
+  ): Schema<ObjectOf<F>> => ({
+    type: 'object',
+    properties,
+    required: Object.keys(properties).filter((name) => !isOptional(properties[name])),
+    ...keywords,
+  }),
+  Array: <T>(items: Schema<T>, keywords: Keywords<'minItems' | 'atMost' | 'distinct'> = {}): Schema<T[]> => ({
+    type: 'array',
+    items,
+    ...keywords,
+  }),
+  Integer: (
+    keywords: Keywords<'minimum' | 'maximum' | 'atMost' | 'written' | 'zeroIsAbsent'> = {},
+  ): Schema<number> => ({
+    type: 'integer',
+    ...keywords,
+  }),
+  Boolean: (): Schema<boolean> => ({ type: 'boolean' }),
+  String: (keywords: Keywords<'format'> = {}): Schema<string> => ({ type: 'string', ...keywords }),
+  Enum: <const T extends readonly string[]>(names: T): Schema<T[number]> => ({ type: 'string', enum: names }),
+  Bytes: (bytes: 'key' | 'value' | 'bound'): Schema<Uint8Array> => ({ bytes }),
+  Null: (): Schema<null> => ({ type: 'null' }),
+  Literal: <const T>(value: T): Schema<T> => ({ const: value }),
+  Union: <S extends readonly Schema[]>(schemas: S): Schema<Static<S[number]>> => ({ anyOf: schemas }),
+  Optional: <T>(schema: Schema<T>): Optional<T> => ({ ...schema, [OPTIONAL]: true }),
+}
+
+function isOptional(schema: Schema | undefined): boolean {
+  return schema !== undefined && OPTIONAL in schema
+}

@@ -1,0 +1,170 @@
+import { invalid, KvError } from '../../errors/kv-error.js'
+import { inSlices } from '../../event-loop/slices.js'
+import { type Limits, SLICE_ITEMS } from '../../limits.js'
+import { isWireBytes } from './bytes.js'
+import type { Schema } from './schemas/schema.js'
+import type { WrittenTimestamps } from './written-timestamp.js'
+
+export interface Rules {
+  readonly limits: Limits
+  readonly written: WrittenTimestamps
+}
+
+/** @returns the error of a value that its schema refuses; a promise of it when the value holds a long list. */
+export type Validate = (value: unknown) => KvError | undefined | Promise<KvError | undefined>
+
+/**
+ * Makes functions of a schema, and no code, so that the first request of a kind is answered as fast as the next.
+ * A list at the top of a body, or in one of its fields, may be long: then its items are validated after everything else, in slices,
+ * so that other requests run meanwhile. All errors are `invalid_argument`, except `payload_too_large` for too many items.
+ * @param name the name of the value (`body`) in errors that concern no single field.
+ */
+export function validatorOf(schema: Schema, name: string, rules: Rules): Validate {
+  const check = checkOf(schema, rules, [])
+  return (value) => {
+    const long: LongList[] = []
+    const fault = check(value, long)
+    if (fault !== undefined) return errorOf(fault, name)
+    return long.length === 0 ? undefined : inSlices(checkLong(long, name))
+  }
+}
+
+/** Names only the schema's part of a path: the lists around it put the rest before it. */
+interface Fault {
+  readonly path: string[]
+  /** What comes after the name of the field. */
+  readonly text: string
+  /** The number of items that the list may have. */
+  readonly limit?: number
+}
+
+/** @param long takes the long lists, of which only the items are still unchecked. Absent: there are none. */
+type Check = (value: unknown, long?: LongList[]) => Fault | undefined
+
+interface LongList {
+  readonly list: readonly unknown[]
+  readonly path: readonly string[]
+  readonly item: Check
+}
+
+function* checkLong(lists: readonly LongList[], name: string): Generator<void, KvError | undefined, void> {
+  yield
+  for (const { list, path, item } of lists)
+    for (let i = 0; i < list.length; i++) {
+      const fault = item(list[i])
+      if (fault !== undefined) return errorOf({ ...fault, path: [...path, String(i), ...fault.path] }, name)
+      if (i % SLICE_ITEMS === SLICE_ITEMS - 1) yield
+    }
+  return undefined
+}
+
+/** @param path to a value that is no item of a list. */
+function checkOf(schema: Schema, rules: Rules, path?: readonly string[]): Check {
+  if (schema.bytes !== undefined)
+    return (value) => (isWireBytes(value) ? undefined : fault('must be a string or {"base64": "..."}'))
+  switch (schema.type) {
+    case 'object':
+      return checkObject(schema, rules, path)
+    case 'array':
+      return checkArray(schema, rules, path)
+    case 'integer':
+      return checkInteger(schema, rules)
+    case 'boolean':
+      return (value) => (typeof value === 'boolean' ? undefined : fault('must be boolean'))
+    case 'string':
+      return checkString(schema)
+    default:
+      throw new Error(`no request can be validated by ${JSON.stringify(schema)}`)
+  }
+}
+
+function checkObject(schema: Schema, rules: Rules, path?: readonly string[]): Check {
+  const { properties = {}, required = [], additionalProperties } = schema
+  const names = Object.keys(properties)
+  const known = new Set(names)
+  const checks = Object.entries(properties).map(([name, property]) => checkOf(property, rules, path && [...path, name]))
+  const isClosed = additionalProperties === false
+  return (value, long) => {
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) return fault('must be object')
+    const given = value as Readonly<Record<string, unknown>>
+    for (const name of required) if (given[name] === undefined) return fault('is missing', name)
+    if (isClosed)
+      for (const name in given) if (!known.has(name)) return fault('is not a known field', nameInError(name))
+    for (let i = 0; i < names.length; i++) {
+      const name = names[i] as string
+      const field = given[name]
+      const found = field === undefined ? undefined : checks[i]?.(field, long)
+      if (found !== undefined) return within(name, found)
+    }
+    return undefined
+  }
+}
+
+function checkArray({ items = {}, minItems = 0, atMost }: Schema, rules: Rules, path?: readonly string[]): Check {
+  const item = checkOf(items, rules)
+  const limit = atMost === undefined ? Number.POSITIVE_INFINITY : rules.limits[atMost]
+  return (value, long) => {
+    if (!Array.isArray(value)) return fault('must be array')
+    if (value.length > limit) return { path: [], text: `must NOT have more than ${limit} items`, limit }
+    if (value.length < minItems) return fault(`must NOT have fewer than ${minItems} items`)
+    if (value.length > SLICE_ITEMS && long !== undefined && path !== undefined) {
+      long.push({ list: value, path, item })
+      return undefined
+    }
+    for (let i = 0; i < value.length; i++) {
+      const found = item(value[i])
+      if (found !== undefined) return within(String(i), found)
+    }
+    return undefined
+  }
+}
+
+function checkInteger({ minimum, maximum, atMost, written }: Schema, rules: Rules): Check {
+  const least = minimum ?? Number.NEGATIVE_INFINITY
+  const most = maximum ?? (atMost === undefined ? Number.POSITIVE_INFINITY : rules.limits[atMost])
+  return (value) => {
+    if (!Number.isInteger(value)) return fault('must be integer')
+    const given = value as number
+    const refused = written && rules.written(written, given)
+    if (refused !== undefined) return fault(refused)
+    if (given > most) return fault(`must be <= ${most}`)
+    return given < least ? fault(`must be >= ${least}`) : undefined
+  }
+}
+
+function checkString({ enum: names }: Schema): Check {
+  return (value) => {
+    if (typeof value !== 'string') return fault('must be string')
+    return names === undefined || names.includes(value) ? undefined : fault(`must be one of ${names.join(', ')}`)
+  }
+}
+
+function fault(text: string, ...path: string[]): Fault {
+  return { path, text }
+}
+
+function within(part: string, found: Fault): Fault {
+  found.path.unshift(part)
+  return found
+}
+
+function errorOf({ path, text, limit }: Fault, name: string): KvError {
+  const field = path.length === 0 ? name : fieldPath(path)
+  const detail = `${field} ${text}`
+  return limit === undefined ? invalid(field, detail) : new KvError('payload_too_large', detail, { field, limit })
+}
+
+/** `['mutations', '0', 'key']` becomes `mutations[0].key`. */
+function fieldPath(path: readonly string[]): string {
+  return path.reduce((field, part) => {
+    if (/^\d+$/.test(part)) return `${field}[${part}]`
+    return field === '' ? part : `${field}.${part}`
+  }, '')
+}
+
+/** Characters of an unknown name that an error repeats to the client. */
+const NAME_LENGTH_MAX = 100
+
+export function nameInError(name: string): string {
+  return name.length > NAME_LENGTH_MAX ? `${name.slice(0, NAME_LENGTH_MAX)}…` : name
+}
