@@ -169,11 +169,16 @@ export class Database {
    * Runs a small one-shot transaction in this turn of the event loop, if it has nothing to wait for but the disk.
    * @param done called once, in a later turn, with the answer when it is on disk, or with an error of `transact`. Must not
    *   throw.
-   * @returns false, having done nothing, when `transact` must be called instead.
+   * @returns false, having done nothing, when `transactInTurns` must be called instead.
    * @throws KvError what a check or an op is refused with, at once: then `done` is not called.
    */
   transactNow(request: OneShot, done: OneShotDone): boolean {
     return this.#oneShots.runNow(request, done)
+  }
+
+  /** `transact`, for a transaction that `transactNow` did not take. */
+  transactInTurns(request: OneShot): Promise<Once<OneShotAnswer>> {
+    return this.#oneShots.runInTurns(request)
   }
 
   /** Runs a one-shot transaction. @throws the errors of `OneShots.run`. */

@@ -77,7 +77,7 @@ export class OneShots {
       const isTaken = this.runNow(request, (error, answer) =>
         answer === undefined ? reject(error) : resolve({ answer, isReplayed: false }),
       )
-      if (!isTaken) resolve(this.#runInTurns(request))
+      if (!isTaken) resolve(this.runInTurns(request))
     })
   }
 
@@ -86,7 +86,8 @@ export class OneShots {
     return this.#oneTurn.run(request, done)
   }
 
-  #runInTurns(request: OneShot): Promise<Once<OneShotAnswer>> {
+  /** `run`, for a transaction that `runNow` did not take. */
+  runInTurns(request: OneShot): Promise<Once<OneShotAnswer>> {
     const planned = inSlices(planOf(request))
     return planned instanceof Promise
       ? planned.then((plan) => this.#runPlanned(request, plan))

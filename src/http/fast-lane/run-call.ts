@@ -44,7 +44,7 @@ export function runner({ database, traffic, report }: Runs): (call: Call) => voi
         call.end(dataText(isOneWrite ? { commitTs: answer.commitTs } : answer, call.headers.answerFormat, call.grant))
     }
     if (database.transactNow(txn, done)) return
-    database.transact({ ...txn, signal: call.signal }).then(
+    database.transactInTurns({ ...txn, signal: call.signal }).then(
       ({ answer }) => done(undefined, answer),
       (error) => fail(call, error),
     )

@@ -29,7 +29,15 @@ class Group {
   }
 
   answer(error: unknown): void {
-    for (const { answered } of this.batches) answered(error)
+    for (const { answered } of this.batches) {
+      try {
+        answered(error)
+      } catch (fault) {
+        queueMicrotask(() => {
+          throw fault // A fault of one caller must not leave the others of its group, and all later groups, without answers.
+        })
+      }
+    }
     this.#end()
   }
 }

@@ -92,8 +92,8 @@ export class Reads {
    * @param isUnlocked a lock may have a commit in flight, so the cache must not be filled.
    */
   #lookUpNow(key: Uint8Array, ts: Timestamp, isUnlocked: boolean): GetAnswer | undefined {
-    const { cache, lookUps, valueLookUps } = this.#rows
-    if (!lookUps.areQuick) return undefined
+    const { cache, health, lookUps, valueLookUps } = this.#rows
+    if (!lookUps.areQuick || !health.isWritable) return undefined // `get` tries to open the engine again.
     try {
       const bytes = lookUps.getNow(newestKey(key))
       const newest = bytes && decodeNewest(bytes)

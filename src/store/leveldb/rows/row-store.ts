@@ -200,7 +200,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     }
     const decision = decide(rows)
     if (!decision.ok || decision.observed !== undefined || decision.validate !== undefined) return false
-    if (decision.mutations.length === 0) return false
+    // Changes of pessimistic locks alone are not written, so they must not wait for the disk or fail with it.
+    if (!decision.mutations.some((mutation) => this.#isStored(mutation))) return false
     this.#applyNow(decision.mutations, decision, (error) => {
       if (error !== undefined) return done(guarded(error), undefined)
       this.waits.acquired(startTs)

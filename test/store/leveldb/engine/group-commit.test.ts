@@ -178,6 +178,33 @@ describe('enqueue', () => {
   })
 })
 
+test('a caller that throws leaves the others of its group and later groups their answers', async () => {
+  const { engine, writes } = recordingEngine()
+  const group = new GroupCommit(engine, true, noRecovery)
+  const thrown = new Promise<unknown>((resolve) => {
+    const { listeners } = { listeners: process.listeners('uncaughtException') }
+    process.removeAllListeners('uncaughtException')
+    process.once('uncaughtException', (error) => {
+      for (const listener of listeners) process.on('uncaughtException', listener)
+      resolve(error)
+    })
+  })
+  const fault = new Error('a defect of the caller')
+  group.enqueue([opOf('a')], () => {
+    throw fault
+  })
+  const second = group.submit([opOf('b')])
+  const over = group.nextIsOver
+  await turn()
+  writes[0]?.done.resolve()
+  expect(await thrown).toBe(fault)
+  await Promise.all([second, over])
+  const later = group.submit([opOf('c')])
+  await turn()
+  writes[1]?.done.resolve()
+  await later
+})
+
 describe('idle', () => {
   test('at once when nothing is under way', async () => {
     await new GroupCommit(recordingEngine().engine, true, noRecovery).idle()
