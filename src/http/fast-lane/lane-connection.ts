@@ -283,9 +283,10 @@ export class LaneConnection implements Caller {
     this.#lane.gone(this)
     if (socket.destroyed) return
     socket.setTimeout(0)
-    socket.pause() // Flowing, it would emit the bytes at once, before node:http listens.
-    if (bytes.length > 0) socket.unshift(bytes)
     this.#lane.serveByNode(socket)
+    // Not put back by `unshift`: that is an error behind the end, which comes even while the socket is paused.
+    if (bytes.length > 0) socket.emit('data', bytes)
+    if (this.#hasEnded && !socket.destroyed) socket.emit('end')
     socket.resume()
   }
 
