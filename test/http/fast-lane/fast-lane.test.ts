@@ -274,6 +274,23 @@ describe('a connection', () => {
     await eventually(async () => expect((await server.get('/v1/kv/b')).statusCode).toBe(200))
   })
 
+  test('whose answer cannot be written, in front of a request for node:http, is only closed', async () => {
+    const server = await start()
+    const accepted = once(server.app.server, 'connection')
+    const client = await Client.open(await server.listen())
+    const [socket] = (await accepted) as [Socket]
+    vi.spyOn(socket, 'write').mockImplementation(() => {
+      socket.destroy(new Error('write EPIPE')) // As Node does: the event comes later.
+      return false
+    })
+    const failed = vi.fn()
+    process.once('uncaughtException', failed)
+    client.socket.write(`${put('a', '1')}GET /v1/kv/a?ts=1 HTTP/1.1\r\nHost: a\r\n\r\n`)
+    await client.closed()
+    process.off('uncaughtException', failed)
+    expect(failed).not.toHaveBeenCalled()
+  })
+
   test('that hangs up leaves nothing behind', async () => {
     const server = await start()
     await server.lock(server.database.store.now(), ['primary', 'a'], { lock_ttl: 60_000 })
