@@ -275,7 +275,7 @@ export class LaneConnection implements Caller {
     const socket = this.#socket
     if (this.#hasLeft) return
     // node:http destroys a connection with malformed bytes, and with it the answers that wait to be sent.
-    if (socket.writableLength > 0) return void socket.write('', () => this.#leave())
+    if (socket.writableLength > 0 && !this.#hasEnded) return void socket.write('', () => this.#leave())
     const bytes = this.#bytes.subarray(this.#at)
     this.#hasLeft = true
     clearTimeout(this.#heldBack)
@@ -288,7 +288,7 @@ export class LaneConnection implements Caller {
     this.#lane.serveByNode(socket)
     // Not put back by `unshift`: that is an error behind the end, which comes even while the socket is paused.
     if (bytes.length > 0) socket.emit('data', bytes)
-    if (this.#hasEnded && !socket.destroyed) socket.emit('end')
+    if (this.#hasEnded && socket.writable) socket.emit('end')
     socket.resume()
   }
 

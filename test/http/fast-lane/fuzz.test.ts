@@ -27,11 +27,12 @@ interface Failure {
 
 /** Runs dialogues on all pairs of lanes at once. @returns the first dialogue that goes differently, and is made small. */
 async function firstFailure(pairs: readonly (readonly [Variant, Lanes])[], runs: number): Promise<Failure | undefined> {
+  const shares = pairs.flatMap(([{ share = 1 }], index) => Array<number>(share).fill(index))
   let failure: Failure | undefined
   let done = 0
   const run = async (index: number, variant: Variant, lanes: Lanes): Promise<void> => {
     for (let seed = FIRST_SEED; seed < FIRST_SEED + runs && failure === undefined; seed++) {
-      if (seed % pairs.length !== index) continue
+      if (shares[seed % shares.length] !== index) continue
       const dialogue = drawDialogue(new Random(seed))
       const found = await differenceOf(lanes, dialogue)
       if (PERKV_TEST_REPORT && ++done % REPORT_EVERY === 0) console.log(`${done} dialogues`)

@@ -54,6 +54,8 @@ export class Lane {
   #port = 0
   #answering = 0
   #isByData = false
+  /** Of TLS: a handshake of its own for each connection would take most of the time. */
+  #session: Buffer | undefined
   #handedOver: HandedOver | undefined
   /** The contents after this many changes. */
   #read: { readonly changes: number; readonly contents: readonly string[] } = { changes: -1, contents: [] }
@@ -173,7 +175,11 @@ export class Lane {
   async #connect(): Promise<Socket> {
     const to = { port: this.#port, host: '127.0.0.1', noDelay: true }
     const isTls = this.#variant.tls !== undefined
-    const client = isTls ? connectTls({ ...to, rejectUnauthorized: false }) : connectTcp(to)
+    const session = this.#session && { session: this.#session }
+    const client = isTls ? connectTls({ ...to, ...session, rejectUnauthorized: false }) : connectTcp(to)
+    client.once('session', (given: Buffer) => {
+      this.#session = given
+    })
     await new Promise((resolve, reject) => {
       client.once(isTls ? 'secureConnect' : 'connect', resolve).once('error', reject)
     })
