@@ -101,6 +101,10 @@ export class Lane {
     return lane
   }
 
+  get isTls(): boolean {
+    return this.#variant.tls !== undefined
+  }
+
   get #store(): Store {
     return this.#server.store
   }
@@ -174,7 +178,7 @@ export class Lane {
 
   async #connect(): Promise<Socket> {
     const to = { port: this.#port, host: '127.0.0.1', noDelay: true }
-    const isTls = this.#variant.tls !== undefined
+    const { isTls } = this
     const session = this.#session && { session: this.#session }
     const client = isTls ? connectTls({ ...to, ...session, rejectUnauthorized: false }) : connectTcp(to)
     client.once('session', (given: Buffer) => {
