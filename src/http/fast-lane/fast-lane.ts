@@ -125,14 +125,6 @@ class OpenLane implements Lane {
     return this.#date + (isClosing ? 'Connection: close\r\n' : this.#keepAlive)
   }
 
-  brokenOff(socket: Socket): void {
-    this.#app.server.emit(
-      'clientError',
-      Object.assign(new Error('broken off'), { code: 'HPE_INVALID_EOF_STATE' }),
-      socket,
-    )
-  }
-
   async close(): Promise<void> {
     clearInterval(this.#ticking)
     for (const connection of this.#connections) connection.close()

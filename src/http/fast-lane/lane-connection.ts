@@ -25,8 +25,6 @@ export interface Lane {
   lastLines(isClosing: boolean): string
   /** The first request of a connection has come. */
   used(socket: Socket): void
-  /** The client has ended its side in the middle of a request. */
-  brokenOff(socket: Socket): void
   /** The connection is no longer in the fast lane: it has closed, or is given to node:http. */
   gone(connection: LaneConnection): void
   serveByNode(socket: Socket): void
@@ -237,7 +235,7 @@ export class LaneConnection implements Caller {
   #settle(): void {
     if (this.#isForeign) this.#leave()
     else if (this.#isClosing) this.#socket.destroySoon()
-    else if (this.#hasEnded && this.#isPartial) this.#lane.brokenOff(this.#socket)
+    else if (this.#hasEnded && this.#isPartial) this.#leave()
     else if (this.#hasEnded && this.#isRead) this.#socket.end()
   }
 
@@ -275,17 +273,22 @@ export class LaneConnection implements Caller {
 
   #leave(): void {
     const socket = this.#socket
+    if (this.#hasLeft) return
+    // node:http destroys a connection with malformed bytes, and with it the answers that wait to be sent.
+    if (socket.writableLength > 0 && !this.#hasEnded) return void socket.write('', () => this.#leave())
     const bytes = this.#bytes.subarray(this.#at)
     this.#hasLeft = true
     clearTimeout(this.#heldBack)
+    // Not the listener for errors: one may be on its way.
     socket.off('data', this.#onData).off('end', this.#onEnd).off('drain', this.#onDrain)
-    socket.off('timeout', this.#onTimeout).off('close', this.#onClose).off('error', ignore)
+    socket.off('timeout', this.#onTimeout).off('close', this.#onClose)
     this.#lane.gone(this)
-    if (socket.destroyed) return
+    if (!socket.writable) return
     socket.setTimeout(0)
-    socket.pause() // Flowing, it would emit the bytes at once, before node:http listens.
-    if (bytes.length > 0) socket.unshift(bytes)
     this.#lane.serveByNode(socket)
+    // Not put back by `unshift`: that is an error behind the end, which comes even while the socket is paused.
+    if (bytes.length > 0) socket.emit('data', bytes)
+    if (this.#hasEnded && socket.writable) socket.emit('end')
     socket.resume()
   }
 

@@ -3,6 +3,8 @@ import { turn } from '../../store/support.js'
 
 /** What a client does on one connection. */
 export interface Dialogue {
+  /** Written before the segments, one by one and with pacing `answered`. */
+  readonly prelude?: readonly Buffer[]
   /** Written one by one. */
   readonly segments: readonly Buffer[]
   /**
@@ -41,7 +43,7 @@ const STUCK_MS = 10_000
 
 /** Client and server are in one process, so the client can see that the server has nothing left to do. */
 export async function converse(
-  { segments, pacing, end }: Dialogue,
+  { prelude = [], segments, pacing, end }: Dialogue,
   client: Socket,
   server: ServerEnd,
 ): Promise<Transcript> {
@@ -79,14 +81,17 @@ export async function converse(
     }, QUIET_TURNS)
   }
 
-  for (const segment of segments) {
-    if (isOver) break
+  const send = async (segment: Buffer, pacing: Dialogue['pacing']): Promise<void> => {
+    if (isOver) return
     client.write(segment)
     sent += segment.length
-    if (pacing === 'none') continue
+    if (pacing === 'none') return
     if (pacing !== 'quiet') await until(isRead, 1)
     if (pacing === 'quiet' || (pacing === 'answered' && server.isAnswering())) await quiet()
   }
+
+  for (const segment of prelude) await send(segment, 'answered')
+  for (const segment of segments) await send(segment, pacing)
   if (end === 'half-close') await quiet()
   const before = received
   const isClosedByServer = isOver

@@ -244,6 +244,53 @@ describe('a connection', () => {
     expect(broken.statuses).toEqual([404, 400])
   })
 
+  test('gives node:http the end of the client too, when that came while an answer was awaited', async () => {
+    const engine = new TappedEngine()
+    let land = (): void => {}
+    const server = await start({ openEngine: engine.open })
+    const port = await server.listen()
+    const conditional = put('b', '1').replace('Host: a', 'Host: a\r\nIf-None-Match: *')
+    for (const [rest, statuses] of [
+      ['GET /v1/kv/\x01 HTTP/1.1\r\n\r\n', [200, 400]],
+      [conditional, [200]], // As by node:http, it is done, and not answered.
+    ] as const) {
+      const landing = new Promise<void>((resolve) => {
+        land = resolve
+      })
+      engine.onWrite = async (_, write) => {
+        await landing
+        return write()
+      }
+      const accepted = once(server.app.server, 'connection')
+      const client = await Client.open(port)
+      const [socket] = (await accepted) as [Socket]
+      const ended = once(socket, 'end')
+      client.socket.end(put('a', '1') + rest)
+      await ended
+      land()
+      await client.closed()
+      expect(client.statuses).toEqual(statuses)
+    }
+    await eventually(async () => expect((await server.get('/v1/kv/b')).statusCode).toBe(200))
+  })
+
+  test('whose answer cannot be written, in front of a request for node:http, is only closed', async () => {
+    const server = await start()
+    const accepted = once(server.app.server, 'connection')
+    const client = await Client.open(await server.listen())
+    const [socket] = (await accepted) as [Socket]
+    vi.spyOn(socket, 'write').mockImplementation(() => {
+      socket.destroy(new Error('write EPIPE')) // As Node does: the event comes later.
+      return false
+    })
+    const failed = vi.fn()
+    process.once('uncaughtException', failed)
+    client.socket.write(`${put('a', '1')}GET /v1/kv/a?ts=1 HTTP/1.1\r\nHost: a\r\n\r\n`)
+    await client.closed()
+    process.off('uncaughtException', failed)
+    expect(failed).not.toHaveBeenCalled()
+  })
+
   test('that hangs up leaves nothing behind', async () => {
     const server = await start()
     await server.lock(server.database.store.now(), ['primary', 'a'], { lock_ttl: 60_000 })

@@ -224,7 +224,7 @@ function framing(random: Random, { method, body, isChunked, wildness }: HeaderRe
   if (!isSaid) return headers
   const length = body?.length ?? 0
   headers.push(['content-length', random.chance(wildness / 2) ? random.pick(oddLengths(length)) : `${length}`])
-  if (random.chance(wildness / 5))
+  if (random.chance(wildness / 2))
     headers.push(['content-length', random.chance(0.5) ? `${length}` : random.pick(oddLengths(length))])
   return headers
 }

@@ -31,6 +31,15 @@ interface Changes {
 export interface Outcome extends Transcript {
   /** The difference that it makes to the database: one line per pair. */
   readonly changes: readonly string[]
+  /** What node:http was given of the connection when the fast lane handed it over. */
+  readonly handedOver: HandedOver | undefined
+}
+
+export interface HandedOver {
+  /** How many bytes the fast lane had served. */
+  readonly served: number
+  /** How many bytes it gave to node:http at once. */
+  readonly given: number
 }
 
 /** A server whose connections go through one of the two lanes, with a database of its own. It has one dialogue at a time. */
@@ -44,12 +53,22 @@ export class Lane {
   readonly #sockets = new Map<number, Socket>()
   #port = 0
   #answering = 0
+  #isByData = false
+  /** Of TLS: a handshake of its own for each connection would take most of the time. */
+  #session: Buffer | undefined
+  #handedOver: HandedOver | undefined
   /** The contents after this many changes. */
   #read: { readonly changes: number; readonly contents: readonly string[] } = { changes: -1, contents: [] }
   #forgottenBytes = 0
   #seeded: readonly string[] | undefined
 
-  private constructor(server: TestServer, variant: Variant, engine: TappedEngine, changes: Changes) {
+  private constructor(
+    server: TestServer,
+    variant: Variant,
+    engine: TappedEngine,
+    changes: Changes,
+    readonly isFast: boolean,
+  ) {
     this.#server = server
     this.#variant = variant
     this.#engine = engine
@@ -77,9 +96,13 @@ export class Lane {
       tls: variant.tls,
       fastLane,
     }
-    const lane = new Lane(await serve(store, directory, options), variant, engine, changes)
+    const lane = new Lane(await serve(store, directory, options), variant, engine, changes, fastLane)
     await lane.#listen()
     return lane
+  }
+
+  get isTls(): boolean {
+    return this.#variant.tls !== undefined
   }
 
   get #store(): Store {
@@ -92,12 +115,26 @@ export class Lane {
       const port = socket.remotePort ?? 0
       this.#sockets.set(port, socket)
       socket.once('close', () => this.#sockets.delete(port))
+      if (this.isFast) this.#watch(socket)
+      if (this.#isByData) socket.on('data', () => {})
     })
     server.on('request', (_, answer) => {
       this.#answering++
       answer.once('close', () => this.#answering--)
     })
     this.#port = await this.#server.listen()
+  }
+
+  #watch(socket: Socket): void {
+    let arrived = 0
+    const onData = ({ length }: Buffer): void => {
+      if ('parser' in socket) {
+        // It is node:http's now. That the fast lane gives it comes a second time.
+        this.#handedOver = { served: arrived - length, given: length }
+        socket.off('data', onData)
+      } else arrived += length
+    }
+    socket.prependListener('data', onData) // The fast lane hands over within its own listener.
   }
 
   async close(): Promise<void> {
@@ -115,10 +152,13 @@ export class Lane {
     return { requests, receiving, bodyBytes, answerBytes, locks, connections: this.#sockets.size }
   }
 
-  async run(dialogue: Dialogue): Promise<Outcome> {
+  /** @param isByData node:http gets the bytes as events, and does not read them from the handle itself. */
+  async run(dialogue: Dialogue, isByData = false): Promise<Outcome> {
+    this.#isByData = isByData
     await this.#forget()
     if ((await this.#contents()) !== this.#seeded) await this.#seed()
     this.#answering = 0
+    this.#handedOver = undefined
     const client = await this.#connect()
     const { localPort = 0 } = client
     const transcript = await converse(dialogue, client, {
@@ -131,14 +171,19 @@ export class Lane {
     const changed = contents.filter((line) => !seeded.includes(line))
     return {
       ...transcript,
+      handedOver: this.#handedOver,
       changes: [...changed, ...seeded.filter((line) => !contents.includes(line)).map((line) => `no more: ${line}`)],
     }
   }
 
   async #connect(): Promise<Socket> {
     const to = { port: this.#port, host: '127.0.0.1', noDelay: true }
-    const isTls = this.#variant.tls !== undefined
-    const client = isTls ? connectTls({ ...to, rejectUnauthorized: false }) : connectTcp(to)
+    const { isTls } = this
+    const session = this.#session && { session: this.#session }
+    const client = isTls ? connectTls({ ...to, ...session, rejectUnauthorized: false }) : connectTcp(to)
+    client.once('session', (given: Buffer) => {
+      this.#session = given
+    })
     await new Promise((resolve, reject) => {
       client.once(isTls ? 'secureConnect' : 'connect', resolve).once('error', reject)
     })
