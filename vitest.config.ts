@@ -1,23 +1,51 @@
+import { readdirSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { configDefaults, defineConfig } from 'vitest/config'
 
-/** Whole programs, conversions and repairs, and suites that run again on another store: where CI is set (`npm run test:all`). */
+/** Whole programs, conversions and repairs, measured memory, and suites that run again on another store: where CI is set (`npm run test:all`). */
 const LONG = [
-  'test/anomalies/**',
-  'test/examples/**',
-  'test/process/**',
+  'test/anomalies/**/*.test.ts',
+  'test/examples/**/*.test.ts',
+  'test/http/answer-memory.test.ts',
+  'test/process/**/*.test.ts',
   'test/store/leveldb/directory/move-system-records.test.ts',
+  'test/store/leveldb/directory/newest-records.test.ts',
   'test/store/leveldb/repair/repair.test.ts',
   'test/txn/two-phases.test.ts',
 ]
 
+/** What others in the same process would notice: modules, timers and functions that are replaced. */
+const REPLACES = /\bvi\.(?:mock|useFakeTimers|spyOn)\(/
+
+/** Files that have a process of their own, also because they measure turns of the event loop, or repeat all that happens. */
+const ALONE = [
+  'test/http/readers-stall-nobody.test.ts',
+  'test/http/turn-lengths.test.ts',
+  'test/simulation/simulation.test.ts',
+  ...readdirSync('test', { recursive: true, encoding: 'utf8' })
+    .map((name) => `test/${name}`)
+    .filter((path) => path.endsWith('.test.ts') && REPLACES.test(readFileSync(path, 'utf8'))),
+]
+const SKIPPED = [...configDefaults.exclude, ...(process.env['CI'] ? [] : LONG)]
+
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
-    exclude: process.env['CI'] ? configDefaults.exclude : [...configDefaults.exclude, ...LONG],
     testTimeout: 60_000,
     hookTimeout: 60_000,
     // On two cores vitest would run one file at a time; much of the time is fsyncs.
     maxWorkers: Math.max(2, availableParallelism() - 1),
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: 'together',
+          include: ['test/**/*.test.ts'],
+          exclude: [...SKIPPED, ...LONG, ...ALONE],
+          // Starting a process and loading the server for each file were a third of the processor time.
+          isolate: false,
+        },
+      },
+      { extends: true, test: { name: 'alone', include: [...LONG, ...ALONE], exclude: SKIPPED } },
+    ],
   },
 })

@@ -1,5 +1,5 @@
 import { Ajv, type ValidateFunction } from 'ajv'
-import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
+import type { FastifyInstance } from 'fastify'
 import { expect } from 'vitest'
 import { routesOf } from '../../src/http/routes/route-list.js'
 import { isWireBytes } from '../../src/http/wire/bytes.js'
@@ -7,7 +7,7 @@ import { splitTarget } from '../../src/http/wire/key-url.js'
 import type { AnswerBody } from '../../src/http/wire/schemas/call-schema.js'
 import { PROBLEMS } from '../../src/http/wire/schemas/problem.js'
 import type { Schema } from '../../src/http/wire/schemas/schema.js'
-import type { Method } from './support.js'
+import type { Method, Sent } from './support.js'
 
 const ajv = new Ajv({ formats: { 'date-time': /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/ } })
 ajv.addKeyword({ keyword: 'bytes', validate: (_kind: unknown, value: unknown) => isWireBytes(value) })
@@ -57,7 +57,7 @@ export function describedAnswer(
   app: FastifyInstance,
   method: Method,
   target: string,
-  answer: LightMyRequestResponse,
+  answer: Sent,
 ): Described | undefined {
   const { statusCode: status, headers, body } = answer
   const format = formatOf(headers['content-type']?.toString())

@@ -1,11 +1,10 @@
 import { rm } from 'node:fs/promises'
 import { connect } from 'node:net'
 import fc from 'fast-check'
-import type { LightMyRequestResponse } from 'fastify'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { routesOf } from '../../src/http/routes/route-list.js'
 import { TIMESTAMP_MAX } from '../../src/timestamp.js'
-import { type Json, pack, STATUS_OF_CODE, startServer, type TestServer, unpack } from './support.js'
+import { type Json, pack, type Sent, STATUS_OF_CODE, startServer, type TestServer, unpack } from './support.js'
 import { type Body, KEYS, requestOf, type WildRequest } from './wild-requests.js'
 
 /**
@@ -93,7 +92,7 @@ function payloadOf(body: Body): { type: Record<string, string>; payload?: Buffer
 }
 
 /** Sound whatever was asked: no 5xx, nothing but problems for failures, safe for browsers. @returns the problem's code. */
-function requireSound(answer: LightMyRequestResponse, what: string, method: string): string | undefined {
+function requireSound(answer: Sent, what: string, method: string): string | undefined {
   expect(answer.statusCode, `${what}: ${answer.body}`).toBeLessThan(500)
   expect(answer.headers['x-content-type-options'], what).toBe('nosniff')
   expect(String(answer.headers['content-type'] ?? ''), what).not.toMatch(/html|script|xml|image|multipart/)
@@ -147,7 +146,7 @@ test('no request makes the server fail; a refused one changes nothing; no token 
   if (RUNS !== undefined) process.stderr.write(`${count} requests: ${JSON.stringify(Object.fromEntries(codes))}\n`)
 })
 
-async function rollBack(begun: LightMyRequestResponse, who: Caller): Promise<void> {
+async function rollBack(begun: Sent, who: Caller): Promise<void> {
   const isPacked = begun.headers['content-type'] === 'application/msgpack'
   const { txn } = (isPacked ? unpack(begun.rawPayload) : begun.json()) as Json
   await server.post(`/v1/txn/${txn}/rollback`, {}, as(who))

@@ -6,44 +6,38 @@ import { openTestStore, skipOthers } from '../store/test-store.js'
 import {
   Clock,
   expectProblem,
+  type Headers,
   type Json,
   okBody,
+  type Sent,
   serve as serveStore,
   startServer,
   type TestServer,
   testServers,
 } from './support.js'
 
-type App = TestServer['app']
-type Injected = Awaited<ReturnType<App['inject']>>
-
-const jsonOf = (answer: Injected): Json => answer.json<Json>()
+const jsonOf = (answer: Sent): Json => answer.json<Json>()
 
 /** A server on a directory, with a clock that the test steps. */
 async function serve(directory: string, clock: { ms: number }) {
   const store = await openTestStore(directory, { durability: 'sync', now: () => clock.ms })
-  const { app } = await serveStore(store, directory)
+  const http = await serveStore(store, directory)
   return {
-    app,
+    http,
     store,
     async close() {
-      await app.close()
+      await http.app.close()
       await store.close()
     },
   }
 }
 
-const put = (app: App, key: string, value: string, idempotencyKey: string, headers: object = {}): Promise<Injected> =>
-  app.inject({
-    method: 'PUT',
-    url: `/v1/kv/${key}`,
-    payload: value,
-    headers: { 'idempotency-key': idempotencyKey, ...headers },
-  })
-const txn = (app: App, body: object, idempotencyKey: string): Promise<Injected> =>
-  app.inject({ method: 'POST', url: '/v1/txn', payload: body, headers: { 'idempotency-key': idempotencyKey } })
+const put = (http: TestServer, key: string, value: string, idempotencyKey: string, headers: Headers = {}) =>
+  http.send('PUT', `/v1/kv/${key}`, { 'idempotency-key': idempotencyKey, ...headers }, value)
+const txn = (http: TestServer, body: object, idempotencyKey: string) =>
+  http.post('/v1/txn', body, { 'idempotency-key': idempotencyKey })
 const increment = { ops: [{ op: 'increment', key: 'n', by: 1 }] }
-const isReplayed = (answer: Injected): boolean => answer.headers['idempotency-replayed'] === 'true'
+const isReplayed = (answer: Sent): boolean => answer.headers['idempotency-replayed'] === 'true'
 
 describe('Idempotency-Key', () => {
   const clock = { ms: Date.now() }
@@ -70,7 +64,7 @@ describe('Idempotency-Key', () => {
   })
 
   test('a repeat answers the first outcome and writes nothing, after a restart too', async () => {
-    const first = await txn(server.app, increment, 'count once')
+    const first = await txn(server.http, increment, 'count once')
     expect([first.statusCode, isReplayed(first)]).toEqual([200, false])
     for (const round of ['same process', 'restarted']) {
       if (round === 'restarted') {
@@ -78,76 +72,75 @@ describe('Idempotency-Key', () => {
         await server.close()
         server = await serve(directory, clock)
       }
-      const repeat = await txn(server.app, increment, 'count once')
+      const repeat = await txn(server.http, increment, 'count once')
       expect([repeat.statusCode, isReplayed(repeat), repeat.json()]).toEqual([200, true, first.json()])
     }
-    expect((await server.app.inject('/v1/kv/n')).body).toBe('1')
+    expect((await server.http.get('/v1/kv/n')).body).toBe('1')
   })
 
   test('PUT and DELETE, the conditional ones too', async () => {
-    const first = await put(server.app, 'a', '1', 'put a', { 'if-none-match': '*' })
-    const repeat = await put(server.app, 'a', '1', 'put a', { 'if-none-match': '*' })
+    const first = await put(server.http, 'a', '1', 'put a', { 'if-none-match': '*' })
+    const repeat = await put(server.http, 'a', '1', 'put a', { 'if-none-match': '*' })
     expect(first.statusCode).toBe(200)
     expect([isReplayed(repeat), repeat.json()]).toEqual([true, first.json()])
-    const del = () =>
-      server.app.inject({ method: 'DELETE', url: '/v1/kv/a', headers: { 'idempotency-key': 'delete a' } })
+    const del = () => server.http.send('DELETE', '/v1/kv/a', { 'idempotency-key': 'delete a' })
     const deleted = await del()
-    await put(server.app, 'a', '2', 'put a again')
+    await put(server.http, 'a', '2', 'put a again')
     const again = await del()
     expect([isReplayed(again), again.json()]).toEqual([true, deleted.json()])
-    expect((await server.app.inject('/v1/kv/a')).body).toBe('2')
+    expect((await server.http.get('/v1/kv/a')).body).toBe('2')
   })
 
   test('another request under the same key is refused', async () => {
-    await put(server.app, 'b', '1', 'put b')
+    await put(server.http, 'b', '1', 'put b')
     for (const other of [
-      await put(server.app, 'b', '2', 'put b'),
-      await put(server.app, 'c', '1', 'put b'),
-      await put(server.app, 'b', '1', 'put b', { 'if-none-match': '*' }),
-      await txn(server.app, increment, 'put b'),
+      await put(server.http, 'b', '2', 'put b'),
+      await put(server.http, 'c', '1', 'put b'),
+      await put(server.http, 'b', '1', 'put b', { 'if-none-match': '*' }),
+      await txn(server.http, increment, 'put b'),
     ]) {
       expect(other.statusCode).toBe(422)
       expect(other.json()).toMatchObject({ status: 422, code: 'idempotency_mismatch' })
     }
-    expect((await server.app.inject('/v1/kv/b')).body).toBe('1')
+    expect((await server.http.get('/v1/kv/b')).body).toBe('1')
   })
 
   test('a failed request may be tried again', async () => {
     const insert = { ops: [{ op: 'insert', key: 'd', value: '1' }] }
-    await put(server.app, 'd', 'in the way', 'put d')
-    expect((await txn(server.app, insert, 'insert d')).statusCode).toBe(409)
-    await server.app.inject({ method: 'DELETE', url: '/v1/kv/d' })
-    const second = await txn(server.app, insert, 'insert d')
+    await put(server.http, 'd', 'in the way', 'put d')
+    expect((await txn(server.http, insert, 'insert d')).statusCode).toBe(409)
+    await server.http.send('DELETE', '/v1/kv/d')
+    const second = await txn(server.http, insert, 'insert d')
     expect([second.statusCode, isReplayed(second)]).toEqual([200, false])
-    expect(isReplayed(await txn(server.app, insert, 'insert d'))).toBe(true)
+    expect(isReplayed(await txn(server.http, insert, 'insert d'))).toBe(true)
   })
 
   test('of a request that wrote nothing nothing is stored: a repeat runs again', async () => {
     const read = { ops: [{ op: 'get', key: 'e' }] }
-    expect((await txn(server.app, read, 'read e')).json().results).toEqual([{ found: false }])
-    await put(server.app, 'e', '1', 'put e')
-    const repeat = await txn(server.app, read, 'read e')
+    expect((await txn(server.http, read, 'read e')).json().results).toEqual([{ found: false }])
+    await put(server.http, 'e', '1', 'put e')
+    const repeat = await txn(server.http, read, 'read e')
     expect([isReplayed(repeat), repeat.json().results]).toEqual([false, [expect.objectContaining({ found: true })]])
     expect(await server.store.system.get('outcome/read e')).toBeUndefined()
   })
 
   test('repeats sent together take effect once', async () => {
     const body = { ops: [{ op: 'increment', key: 'together', by: 1 }] }
-    const answers = await Promise.all(Array.from({ length: 20 }, () => txn(server.app, body, 'together')))
+    const answers = await Promise.all(Array.from({ length: 20 }, () => txn(server.http, body, 'together')))
     expect(answers.filter((answer) => !isReplayed(answer))).toHaveLength(1)
     expect(new Set(answers.map(({ body }) => body)).size).toBe(1)
-    expect((await server.app.inject('/v1/kv/together')).body).toBe('1')
+    expect((await server.http.get('/v1/kv/together')).body).toBe('1')
   })
 
   test('after its time an outcome is forgotten, and collected', async () => {
     const body = { ops: [{ op: 'increment', key: 'late', by: 1 }] }
-    await txn(server.app, body, 'late')
+    await txn(server.http, body, 'late')
     clock.ms += IDEMPOTENCY_MS - 1000
     await server.store.system.sweep('outcome/', (record) => isOutcomeExpired(record, clock.ms))
-    expect(isReplayed(await txn(server.app, body, 'late'))).toBe(true)
+    expect(isReplayed(await txn(server.http, body, 'late'))).toBe(true)
     clock.ms += 2000
-    expect(isReplayed(await txn(server.app, body, 'late'))).toBe(false)
-    expect((await server.app.inject('/v1/kv/late')).body).toBe('2')
+    expect(isReplayed(await txn(server.http, body, 'late'))).toBe(false)
+    expect((await server.http.get('/v1/kv/late')).body).toBe('2')
     clock.ms += IDEMPOTENCY_MS + 1
     expect(await server.store.system.get('outcome/late')).toBeDefined()
     await server.store.system.sweep('outcome/', (record) => isOutcomeExpired(record, clock.ms))
@@ -182,7 +175,7 @@ describe('Idempotency-Key', () => {
   })
 
   test.each(['', 'x'.repeat(256), 'tab\there', 'caf\u00e9'])('%j is no key', async (key) => {
-    const answer = await put(server.app, 'f', '1', key)
+    const answer = await put(server.http, 'f', '1', key)
     expect([answer.statusCode, answer.json().code, answer.json().field]).toEqual([
       400,
       'invalid_argument',

@@ -1,8 +1,17 @@
 import { request as httpRequest } from 'node:http'
-import type { LightMyRequestResponse } from 'fastify'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { reopenTestStore } from '../store/test-store.js'
-import { expectProblem, type Json, listOf, numberOf, okBody, serve, type TestServer, testServers } from './support.js'
+import {
+  expectProblem,
+  type Json,
+  listOf,
+  numberOf,
+  okBody,
+  type Sent,
+  serve,
+  type TestServer,
+  testServers,
+} from './support.js'
 
 const startPlain = testServers()
 
@@ -25,7 +34,7 @@ async function start(): Promise<TestServer> {
   return server
 }
 
-type Answer = LightMyRequestResponse
+type Answer = Sent
 
 // Requests are sent by async functions: an injected one waits until somebody asks for its answer.
 

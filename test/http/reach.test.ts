@@ -1,8 +1,16 @@
-import type { LightMyRequestResponse } from 'fastify'
 import { describe, expect, test } from 'vitest'
 import type { Db } from '../../src/client/index.js'
 import { connectTo } from '../coordinator/support.js'
-import { Clock, expectProblem, type Headers, type Json, okBody, type TestServer, testServers } from './support.js'
+import {
+  Clock,
+  expectProblem,
+  type Headers,
+  type Json,
+  okBody,
+  type Sent,
+  type TestServer,
+  testServers,
+} from './support.js'
 
 const start = testServers()
 
@@ -23,7 +31,7 @@ class Attack {
     return new Attack(await start({ tokens: TOKENS, now: clock.now }), clock)
   }
 
-  call(token: string, name: string, body: Json): Promise<LightMyRequestResponse> {
+  call(token: string, name: string, body: Json): Promise<Sent> {
     return this.server.post(`/v1/percolator/${name}`, body, as(token))
   }
 

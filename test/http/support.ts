@@ -18,6 +18,7 @@ import type { Engine } from '../../src/store/leveldb/engine/engine.js'
 import type { Store } from '../../src/store/store.js'
 import { openTestStore, reopenTestStore } from '../store/test-store.js'
 import { type Described, describedAnswer } from './described.js'
+import { SocketRequests } from './socket-requests.js'
 
 export type Json = Record<string, unknown>
 export type Headers = Record<string, string>
@@ -50,13 +51,29 @@ const packr = new Packr({ useRecords: false, int64AsType: 'number' })
 export const pack = (value: unknown): Buffer => packr.pack(value)
 export const unpack = (bytes: Uint8Array): unknown => packr.unpack(bytes)
 
+/** An answer, however its request was sent. */
+export type Sent = Pick<LightMyRequestResponse, 'statusCode' | 'headers' | 'body' | 'rawPayload' | 'json'>
+
+/**
+ * `on`: requests that the fast lane serves are sent to it through sockets. Otherwise all requests are given to fastify's
+ * routes, without a connection. So that the tests hold for both lanes, CI runs them both ways.
+ */
+const IS_FAST = process.env['PERKV_TEST_FAST_LANE'] === 'on'
+
 /** A server on a directory of its own, and shorthands for talking to it. */
 export class TestServer {
+  readonly #fast: SocketRequests | undefined
+  #port: Promise<number> | undefined
+
+  /** @param isFast whether the server has a fast lane. */
   constructor(
     readonly app: FastifyInstance,
     readonly database: Database,
     readonly directory: string,
-  ) {}
+    isFast: boolean,
+  ) {
+    if (isFast && IS_FAST) this.#fast = new SocketRequests(this)
+  }
 
   get store(): Store {
     return this.database.store
@@ -68,28 +85,28 @@ export class TestServer {
   }
 
   /** Every answer is held to the schemas of its route. */
-  async send(
-    method: Method,
-    url: string,
-    headers: Headers = {},
-    payload?: string | Buffer,
-  ): Promise<LightMyRequestResponse> {
-    const answer = await this.app.inject({ method, url, headers, ...(payload === undefined ? {} : { payload }) })
+  async send(method: Method, url: string, headers: Headers = {}, payload?: string | Buffer): Promise<Sent> {
+    const answer = await this.#answer(method, url, headers, payload)
     const described = describedAnswer(this.app, method, url, answer)
     if (described !== undefined) this.onAnswer?.(described)
     return answer
   }
+  #answer(method: Method, url: string, headers: Headers, payload: string | Buffer | undefined): Promise<Sent> {
+    if (this.#fast !== undefined && SocketRequests.mayBeFast(method, url))
+      return this.#fast.send(method, url, headers, payload)
+    return this.app.inject({ method, url, headers, ...(payload === undefined ? {} : { payload }) })
+  }
   onAnswer: ((answer: Described) => void) | undefined
-  get(url: string, headers: Headers = {}): Promise<LightMyRequestResponse> {
+  get(url: string, headers: Headers = {}): Promise<Sent> {
     return this.send('GET', url, headers)
   }
-  post(url: string, body: unknown, headers: Headers = {}): Promise<LightMyRequestResponse> {
+  post(url: string, body: unknown, headers: Headers = {}): Promise<Sent> {
     return this.send('POST', url, { 'content-type': 'application/json', ...headers }, JSON.stringify(body))
   }
-  postPacked(url: string, body: Buffer, headers: Headers = {}): Promise<LightMyRequestResponse> {
+  postPacked(url: string, body: Buffer, headers: Headers = {}): Promise<Sent> {
     return this.send('POST', url, { 'content-type': 'application/msgpack', ...headers }, body)
   }
-  call(name: string, body: unknown): Promise<LightMyRequestResponse> {
+  call(name: string, body: unknown): Promise<Sent> {
     return this.post(`/v1/percolator/${name}`, body)
   }
   /** The answer of a call that must succeed. */
@@ -120,7 +137,11 @@ export class TestServer {
     await this.lock(startTs, keys)
     await this.ok('commit', { keys, start_ts: startTs, commit_ts: commitTs })
   }
-  async listen(): Promise<number> {
+  listen(): Promise<number> {
+    this.#port ??= this.#listen()
+    return this.#port
+  }
+  async #listen(): Promise<number> {
     await this.app.listen({ port: 0, host: '127.0.0.1' })
     const address = this.app.server.address()
     if (address === null || typeof address === 'string') throw new Error('no port')
@@ -166,7 +187,8 @@ export async function serve(store: Store, directory: string, options: Partial<Ap
   const onError = (message: string, err: unknown): void => log.error({ err }, message)
   const database = await Database.open(store, { limits, onError })
   const context = { database, limits, log, version: '0.0.0-test', durability: 'async' } as const
-  return new TestServer(await createApp({ ...options, ...context }), database, directory)
+  const isFast = options.fastLane !== false && options.tls === undefined && !log.isLevelEnabled('debug')
+  return new TestServer(await createApp({ ...options, ...context }), database, directory, isFast)
 }
 
 /** A clock that tests step. */
@@ -198,7 +220,7 @@ export class Machine {
 
 export const urlOf = (key: string): string => `/v1/kv/${encodeURIComponent(key)}`
 
-export function okBody(response: LightMyRequestResponse): Json {
+export function okBody(response: Sent): Json {
   expect(response.statusCode, response.body).toBe(200)
   return response.json<Json>()
 }
@@ -216,7 +238,7 @@ export function listOf(body: Json, name: string): Json[] {
 }
 
 /** Checks everything that all problems have in common, and the fields given. */
-export function expectProblem(response: LightMyRequestResponse, code: string, fields: Json = {}): Json {
+export function expectProblem(response: Sent, code: string, fields: Json = {}): Json {
   expect(response.headers['content-type'], response.body).toMatch(/^application\/problem\+json/)
   const body = response.json<Json>()
   expect(body, response.body).toMatchObject({ code, status: STATUS_OF_CODE.get(code), ...fields })

@@ -1,10 +1,18 @@
-import type { LightMyRequestResponse } from 'fastify'
 import { describe, expect, test } from 'vitest'
-import { expectProblem, type Json, listOf, numberOf, okBody, type TestServer, testServers } from './support.js'
+import {
+  expectProblem,
+  type Json,
+  listOf,
+  numberOf,
+  okBody,
+  type Sent,
+  type TestServer,
+  testServers,
+} from './support.js'
 
 const start = testServers()
 
-type Answer = LightMyRequestResponse
+type Answer = Sent
 type Check = (server: TestServer, key: string, reads: Json) => Promise<Answer>
 
 const OWN = 10

@@ -16,7 +16,7 @@ import type { Plain } from '../wire/wire.js'
 export interface AnswerText {
   /** Latin-1, each line with its CRLF. */
   readonly head: string
-  /** Latin-1: each character is a byte. Long bodies are bytes, or encoded while they are sent. */
+  /** Short ones are Latin-1: each character is a byte. Long ones are bytes, or encoded while they are sent. */
   readonly body: string | Buffer | LongAnswer
 }
 
@@ -35,8 +35,7 @@ const DATA_HEAD: Readonly<Record<Format, string>> = {
 export function valueText(value: Uint8Array, commitTs: Timestamp): AnswerText {
   const bytes = asBuffer(value)
   const head = `${VALUE_HEAD}etag: ${etagOf(commitTs)}\r\ncontent-type: application/octet-stream\r\n`
-  const body = bytes.length > SHORT_BYTES ? bytes : bytes.toString('latin1')
-  return { head: `${head}content-length: ${bytes.length}\r\n`, body }
+  return { head: `${head}content-length: ${bytes.length}\r\n`, body: bodyOf(bytes) }
 }
 
 export function dataText(data: Plain, format: Format, grant: Grant): AnswerText {
@@ -52,8 +51,16 @@ export function problemText(problem: Problem, format: Format, grant: Grant): Ans
 function withBody(head: string, data: Plain, format: Format, grant: Grant): AnswerText {
   const encoded = encodeAnswer(data, format, grant)
   if (encoded instanceof LongAnswer) return { head, body: encoded }
-  const body = typeof encoded === 'string' ? latin1(encoded) : encoded.toString('latin1')
+  const body = typeof encoded === 'string' ? bodyOfText(encoded) : bodyOf(encoded)
   return { head: `${head}content-length: ${body.length}\r\n`, body }
+}
+
+function bodyOf(bytes: Buffer): string | Buffer {
+  return bytes.length > SHORT_BYTES ? bytes : bytes.toString('latin1')
+}
+
+function bodyOfText(text: string): string | Buffer {
+  return text.length > SHORT_BYTES ? Buffer.from(text) : latin1(text)
 }
 
 function headOf(status: number, headers: Readonly<Record<string, string>>): string {

@@ -1,4 +1,3 @@
-import type { LightMyRequestResponse } from 'fastify'
 import { describe, expect, test } from 'vitest'
 import { routesOf } from '../../../src/http/routes/route-list.js'
 import {
@@ -7,6 +6,7 @@ import {
   type Json,
   type Method,
   okBody,
+  type Sent,
   type TestServer,
   testServers,
 } from '../support.js'
@@ -292,13 +292,7 @@ test('an Idempotency-Key is its caller’s own, over a rotation too', async () =
   expect(others.body).not.toBe(first.body)
 })
 
-function sendAs(
-  server: TestServer,
-  token: string,
-  method: Method,
-  url: string,
-  body?: Json,
-): Promise<LightMyRequestResponse> {
+function sendAs(server: TestServer, token: string, method: Method, url: string, body?: Json): Promise<Sent> {
   if (method === 'POST') return server.post(url, body ?? {}, as(token))
   return server.send(method, url, as(token))
 }

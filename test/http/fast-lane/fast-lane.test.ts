@@ -337,6 +337,18 @@ describe('a connection', () => {
     expect(stalling.text.length).toBeLessThan(10 * value.length)
   })
 
+  test.each(['json', 'msgpack'])('gives back what a long answer in %s counted', async (format) => {
+    const server = await start()
+    await server.put('long', 'v'.repeat(LONG_ANSWER_BYTES))
+    const byNode = countByNode(server)
+    const client = await Client.open(await server.listen())
+    const text = txn({ ops: [{ op: 'get', key: 'long' }] })
+    client.socket.write(text.replace('Host: a', `Host: a\r\nAccept: application/${format}`))
+    expect(await client.answers(1)).toEqual([200])
+    await eventually(() => expect(server.database.store.answers.heldBytes).toBe(0))
+    expect(byNode()).toBe(0)
+  })
+
   test('gets a long answer in chunks, and the answers behind it after that', async () => {
     const server = await start()
     const value = 'v'.repeat(300_000)

@@ -1,4 +1,3 @@
-import type { LightMyRequestResponse } from 'fastify'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { reopenTestStore } from '../../store/test-store.js'
 import {
@@ -10,6 +9,7 @@ import {
   numberOf,
   okBody,
   pack,
+  type Sent,
   serve,
   type TestServer,
   testServers,
@@ -32,15 +32,10 @@ class Txn {
   url(rest = ''): string {
     return `/v1/txn/${this.id}${rest}`
   }
-  async key(
-    method: Method,
-    key: string,
-    headers: Headers = {},
-    payload?: string | Buffer,
-  ): Promise<LightMyRequestResponse> {
+  async key(method: Method, key: string, headers: Headers = {}, payload?: string | Buffer): Promise<Sent> {
     return this.server.send(method, this.url(`/kv/${encodeURIComponent(key)}`), headers, payload)
   }
-  async get(key: string): Promise<LightMyRequestResponse> {
+  async get(key: string): Promise<Sent> {
     return this.key('GET', key)
   }
   async put(key: string, value: string | Buffer = `own ${key}`): Promise<void> {
@@ -49,19 +44,19 @@ class Txn {
   async remove(key: string): Promise<void> {
     okBody(await this.key('DELETE', key))
   }
-  async scan(query: string, headers: Headers = {}): Promise<LightMyRequestResponse> {
+  async scan(query: string, headers: Headers = {}): Promise<Sent> {
     return this.server.get(this.url(`/kv${query}`), headers)
   }
-  async ops(ops: readonly Json[], rest: Json = {}): Promise<LightMyRequestResponse> {
+  async ops(ops: readonly Json[], rest: Json = {}): Promise<Sent> {
     return this.server.post(this.url('/ops'), { ops, ...rest })
   }
-  async commit(headers: Headers = {}): Promise<LightMyRequestResponse> {
+  async commit(headers: Headers = {}): Promise<Sent> {
     return this.server.post(this.url('/commit'), {}, headers)
   }
-  async rollback(): Promise<LightMyRequestResponse> {
+  async rollback(): Promise<Sent> {
     return this.server.post(this.url('/rollback'), {})
   }
-  async state(): Promise<LightMyRequestResponse> {
+  async state(): Promise<Sent> {
     return this.server.get(this.url())
   }
   async committed(): Promise<number> {
@@ -726,7 +721,7 @@ describe('at once', () => {
 })
 
 describe('Idempotency-Key on commit', () => {
-  const isReplayed = ({ headers }: LightMyRequestResponse): boolean => headers['idempotency-replayed'] === 'true'
+  const isReplayed = ({ headers }: Sent): boolean => headers['idempotency-replayed'] === 'true'
 
   test('replayed, over a restart too; of nothing written; for another request 422', async () => {
     const first = await start()

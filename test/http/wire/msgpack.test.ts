@@ -1,7 +1,6 @@
-import type { LightMyRequestResponse } from 'fastify'
 import { Packr } from 'msgpackr'
 import { describe, expect, test } from 'vitest'
-import { Clock, type Json, pack, type TestServer, testServers, unpack } from '../support.js'
+import { Clock, type Json, pack, type Sent, type TestServer, testServers, unpack } from '../support.js'
 
 const start = testServers()
 const ACCEPT = { accept: 'application/msgpack' }
@@ -143,7 +142,7 @@ test('timestamps are uint 64 in answers', async () => {
 
 describe('requests', () => {
   /** `{"key": "k", "ts": <bytes given>}` for a get of a version at 2^50. */
-  async function getAt(ts: Buffer): Promise<LightMyRequestResponse> {
+  async function getAt(ts: Buffer): Promise<Sent> {
     const server = await start()
     await server.write(2 ** 50 - 1, 2 ** 50, ['k'])
     const body = Buffer.concat([

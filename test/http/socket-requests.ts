@@ -1,0 +1,80 @@
+import { Agent, type IncomingMessage, request } from 'node:http'
+import { expect } from 'vitest'
+import type { Headers, Method, Sent, TestServer } from './support.js'
+
+/** As `inject` calls itself. */
+const HOST = 'localhost:80'
+/** Headers that do not take a request out of the fast lane. */
+const PLAIN_HEADERS: ReadonlySet<string> = new Set(['accept', 'authorization', 'content-type'])
+const BODY_BYTES_MAX = 16 * 1024
+/** Refusals of the request as such are worded by the routes, and so is everything about overload. */
+const ANSWERED_BY_LANE: ReadonlySet<number> = new Set([200, 404, 409, 412, 423])
+
+/**
+ * Sends requests through sockets that are kept alive, with as few headers as a request needs, so that the fast lane takes
+ * them. Each answer is held to have come from the fast lane where the request was in its subset.
+ */
+export class SocketRequests {
+  readonly #server: TestServer
+  readonly #agent = new Agent({ keepAlive: true, noDelay: true })
+  /** Requests that reached node:http, by the port of their client. */
+  readonly #portsOfNode = new Set<number>()
+
+  constructor(server: TestServer) {
+    this.#server = server
+    server.app.server.prependListener('request', ({ socket }: IncomingMessage) => {
+      this.#portsOfNode.add(socket.remotePort ?? 0)
+    })
+  }
+
+  /** Whether a request is for a route that the fast lane serves too. */
+  static mayBeFast(method: Method, url: string): boolean {
+    if (method === 'POST') return url === '/v1/txn'
+    return (method === 'GET' || method === 'PUT' || method === 'DELETE') && url.startsWith('/v1/kv/')
+  }
+
+  async send(method: Method, url: string, headers: Headers, payload: string | Buffer | undefined): Promise<Sent> {
+    const body = payload === undefined ? undefined : Buffer.from(payload)
+    const { pathname, search } = new URL(url, `http://${HOST}`) // As `inject` rewrites it.
+    const answer = await this.#exchange(await this.#server.listen(), method, pathname + search, headers, body)
+    if (
+      !answer.isFast &&
+      ANSWERED_BY_LANE.has(answer.sent.statusCode) &&
+      isInSubset(method, pathname + search, headers, body)
+    )
+      expect.fail(`${method} ${url}: the fast lane did not answer it`)
+    return answer.sent
+  }
+
+  #exchange(port: number, method: Method, path: string, headers: Headers, body: Buffer | undefined) {
+    return new Promise<{ readonly sent: Sent; readonly isFast: boolean }>((resolve, reject) => {
+      const length = body === undefined && method !== 'PUT' ? {} : { 'content-length': body?.length ?? 0 }
+      const all = { host: HOST, ...headers, ...length }
+      const sent = request({ port, host: '127.0.0.1', agent: this.#agent, method, path, headers: all }, (answer) => {
+        const { socket } = answer
+        const { localPort = 0 } = socket
+        const chunks: Buffer[] = []
+        answer.on('data', (chunk) => chunks.push(chunk)).on('error', reject)
+        answer.on('end', () => {
+          const isFast = !this.#portsOfNode.delete(localPort)
+          if (!isFast) socket.destroy() // It has left the fast lane for good.
+          resolve({ sent: sentOf(answer, Buffer.concat(chunks)), isFast })
+        })
+      })
+      sent.once('error', reject)
+      sent.end(body)
+    })
+  }
+}
+
+function isInSubset(method: Method, path: string, headers: Headers, body: Buffer | undefined): boolean {
+  if (path.includes('?') || !Object.keys(headers).every((name) => PLAIN_HEADERS.has(name.toLowerCase()))) return false
+  if (method === 'GET' || method === 'DELETE') return body === undefined
+  const isShort = (body?.length ?? 0) <= BODY_BYTES_MAX
+  return isShort && (method === 'PUT' || headers['content-type'] === 'application/json')
+}
+
+function sentOf({ statusCode = 0, headers }: IncomingMessage, rawPayload: Buffer): Sent {
+  const body = rawPayload.toString('utf8')
+  return { statusCode, headers, body, rawPayload, json: () => JSON.parse(body) }
+}
