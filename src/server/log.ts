@@ -15,12 +15,21 @@ export function createLog(least: LogLevel | 'silent', write: (line: string) => v
     if (!isLevelEnabled(name)) return () => {}
     return (given: string | object, message?: string) => {
       const facts = typeof given === 'string' ? { msg: given } : { ...logged(given), msg: message }
-      write(`${JSON.stringify({ level: LOG_LEVELS[name], time: Date.now(), ...origin, ...facts })}\n`)
+      write(`${textOf({ level: LOG_LEVELS[name], time: Date.now(), ...origin, ...facts })}\n`)
     }
   }
   return {
     ...{ trace: writer('trace'), debug: writer('debug'), info: writer('info') },
     ...{ warn: writer('warn'), error: writer('error'), fatal: writer('fatal'), isLevelEnabled },
+  }
+}
+
+/** Facts that are no JSON are left out, since a log must not stop the server. */
+function textOf({ level, time, pid, hostname, msg, ...facts }: Record<string, unknown>): string {
+  try {
+    return JSON.stringify({ level, time, pid, hostname, ...facts, msg })
+  } catch {
+    return JSON.stringify({ level, time, pid, hostname, msg })
   }
 }
 
@@ -37,8 +46,11 @@ interface LoggedError {
   readonly cause?: LoggedError
 }
 
+/** A cause may be its own cause. */
+const CAUSES_MAX = 8
+
 /** Leaves out messages and fields that may hold data of clients: V8 and Node quote values in theirs. */
-export function loggedError(error: unknown): LoggedError {
+export function loggedError(error: unknown, depth = 0): LoggedError {
   if (!(error instanceof Error)) return { type: typeof error }
   const { code } = error as NodeJS.ErrnoException
   const message = safeMessageOf(error)
@@ -48,7 +60,7 @@ export function loggedError(error: unknown): LoggedError {
     ...(typeof code === 'string' && /^\w{1,64}$/.test(code) && { code }),
     ...(message !== undefined && { message }),
     ...(frames.length > 0 && { frames }),
-    ...(error.cause instanceof Error && { cause: loggedError(error.cause) }),
+    ...(error.cause instanceof Error && depth < CAUSES_MAX && { cause: loggedError(error.cause, depth + 1) }),
   }
 }
 
@@ -56,7 +68,8 @@ export function loggedError(error: unknown): LoggedError {
 function safeMessageOf(error: Error): string | undefined {
   if (error instanceof CorruptRecord) return error.withoutKey
   const { code, syscall } = error as NodeJS.ErrnoException
-  return syscall !== undefined || code?.startsWith('LEVEL_') ? error.message : undefined
+  const isSafe = syscall !== undefined || (typeof code === 'string' && code.startsWith('LEVEL_'))
+  return isSafe ? error.message : undefined
 }
 
 /** Cuts off the message first, because a message of several lines may look like frames. */

@@ -23,6 +23,7 @@ export class Call {
   /** Counts a long answer. */
   lease: AnswerLease | undefined
   isGone = false
+  #isAborted = false
   #abort: AbortController | undefined
 
   constructor(
@@ -36,16 +37,25 @@ export class Call {
   /** Aborts when the client hangs up. Made at the first call, as most requests never wait. */
   readonly signal = (): AbortSignal => {
     this.#abort ??= new AbortController()
-    if (this.isGone) this.hangUp()
+    if (this.#isAborted) this.stopWaiting()
     return this.#abort.signal
+  }
+
+  /** Ends its waits for locks, present and future ones. */
+  stopWaiting(): void {
+    this.#isAborted = true
+    this.#abort?.abort(new KvError('txn_not_found', 'the client has gone', {}))
   }
 
   hangUp(): void {
     this.isGone = true
-    this.#abort?.abort(new KvError('txn_not_found', 'the client has gone', {}))
+    this.stopWaiting()
+    this.lease?.end()
   }
 
+  /** Idempotent. */
   end(answer: AnswerText): void {
+    if (this.answer !== undefined) return
     this.flight?.end()
     this.answer = answer
     this.caller.answered(this)

@@ -59,6 +59,7 @@ class OpenLane implements Lane {
   readonly serveByNode: Lane['serveByNode']
   readonly #app: FastifyInstance
   #ask: Ask | undefined
+  #isClosing = false
   readonly #options: FastLaneOptions
   readonly #run: (call: Call) => void
   readonly #connections = new Set<LaneConnection>()
@@ -94,7 +95,8 @@ class OpenLane implements Lane {
   }
 
   accept(socket: Socket): void {
-    this.#connections.add(new LaneConnection(socket, this))
+    if (this.#isClosing) this.serveByNode(socket)
+    else this.#connections.add(new LaneConnection(socket, this))
   }
 
   gone(connection: LaneConnection): void {
@@ -126,6 +128,7 @@ class OpenLane implements Lane {
   }
 
   async close(): Promise<void> {
+    this.#isClosing = true
     clearInterval(this.#ticking)
     for (const connection of this.#connections) connection.close()
   }

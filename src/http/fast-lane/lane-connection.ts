@@ -66,7 +66,8 @@ export class LaneConnection implements Caller {
   #hasLeft = false
   #heldBack: NodeJS.Timeout | undefined
   #longAnswers = 0
-  #isStreaming = false
+  /** The long answer that is being sent. The answers behind it wait. */
+  #streamed: { readonly body: LongAnswer; readonly lease: AnswerLease | undefined } | undefined
   #ticks = 0
 
   constructor(socket: Socket, lane: Lane) {
@@ -171,14 +172,15 @@ export class LaneConnection implements Caller {
 
   /** Sends the answers that are there, up to the first one that is not, in one write. */
   #flush(): void {
-    if (this.#hasLeft || this.#isStreaming) return
+    if (this.#hasLeft || this.#streamed !== undefined) return
     let text = ''
-    for (let call = this.#first; call?.answer !== undefined && !this.#isStreaming; call = this.#first) {
+    for (let call = this.#first; call?.answer !== undefined && this.#streamed === undefined; call = this.#first) {
       const { head, body } = call.answer
       this.#first = call.next
+      if (this.#first === undefined) this.#last = undefined // It would keep its answer in memory.
       this.#calls--
       this.#answerBytes -= bodyBytes(call)
-      text += head + this.#lane.lastLines(this.#isClosing && this.#first === undefined)
+      text += head + this.#lane.lastLines(this.#isClosing && this.#first === undefined && !this.#isForeign)
       if (typeof body === 'string') text += `\r\n${body}`
       else {
         const { lease } = call
@@ -188,7 +190,7 @@ export class LaneConnection implements Caller {
       }
     }
     if (text !== '') this.#send(text)
-    if (this.#first === undefined && !this.#isStreaming) this.#settle()
+    if (this.#first === undefined && this.#streamed === undefined) this.#settle()
     this.#pace()
   }
 
@@ -207,13 +209,13 @@ export class LaneConnection implements Caller {
 
   /** Sends an answer that is encoded meanwhile. The answers behind it wait. */
   #stream(head: string, body: LongAnswer, lease: AnswerLease | undefined): void {
-    this.#isStreaming = true
+    this.#streamed = { body, lease }
     this.#beginLong()
     this.#send(`${head}Transfer-Encoding: chunked\r\n\r\n`)
     pipeline(body, chunked, this.#socket, { end: false })
       .catch(() => this.#socket.destroy()) // The client has gone, or its answer cannot be completed.
       .finally(() => {
-        this.#isStreaming = false
+        this.#streamed = undefined
         this.#endLong(lease)
         this.#flush()
         this.#goOn()
@@ -244,7 +246,7 @@ export class LaneConnection implements Caller {
     const { writableNeedDrain } = this.#socket
     const mustWait =
       this.#isForeign ||
-      this.#isStreaming ||
+      this.#streamed !== undefined ||
       this.#calls >= CALLS_MAX ||
       this.#answerBytes >= ANSWERS_BYTES_MAX ||
       writableNeedDrain ||
@@ -304,8 +306,9 @@ export class LaneConnection implements Caller {
 
   /** Sends what is asked for, then closes the connection. */
   close(): void {
-    if (this.#calls === 0 && !this.#isStreaming) this.#socket.destroySoon()
     this.#isClosing = true
+    if (this.#isPartial) this.#handOver()
+    else if (this.#calls === 0 && this.#streamed === undefined) this.#socket.destroySoon()
     this.#pace()
   }
 
@@ -315,6 +318,8 @@ export class LaneConnection implements Caller {
 
   readonly #onEnd = (): void => {
     this.#hasEnded = true
+    // Most clients that end their side have gone. Those that have not get the answers that nothing keeps waiting.
+    for (let call = this.#first; call !== undefined; call = call.next) call.stopWaiting()
     this.#flush()
   }
 
@@ -335,10 +340,10 @@ export class LaneConnection implements Caller {
   readonly #onClose = (): void => {
     clearTimeout(this.#heldBack)
     this.#hasLeft = true
-    for (let call = this.#first; call !== undefined; call = call.next) {
-      call.hangUp()
-      call.lease?.end()
-    }
+    for (let call = this.#first; call !== undefined; call = call.next) call.hangUp()
+    // The pipeline of an answer over TLS does not end with its socket.
+    this.#streamed?.body.destroy()
+    this.#streamed?.lease?.end()
     this.#lane.gone(this)
   }
 }

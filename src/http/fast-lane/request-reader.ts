@@ -62,7 +62,7 @@ export class RequestReader {
     const [method, start] = startOf(text, at) ?? []
     if (method === undefined || start === undefined) return mayBeStart(text, at) ? 'partial' : 'outside'
     const lineEnd = text.indexOf('\r\n', at)
-    if (lineEnd === -1) return this.#incomplete(text, at)
+    if (lineEnd === -1) return text.includes('\n', at) ? 'outside' : this.#incomplete(text, at)
     let key = ''
     if (method === 'POST') {
       if (lineEnd - at !== start.length) return 'outside'
@@ -75,9 +75,9 @@ export class RequestReader {
     if (this.#block === undefined || !text.startsWith(this.#text, blockAt)) {
       const blockEnd = text.indexOf('\r\n\r\n', blockAt)
       if (blockEnd === -1) return this.#incomplete(text, at)
-      this.#block = readHeaderBlock(text.slice(blockAt, blockEnd + 2), this.#guard)
-      if (this.#block === undefined) return 'outside'
       this.#text = flat(text.slice(blockAt, blockEnd + 4))
+      this.#block = readHeaderBlock(this.#text.slice(0, -2), this.#guard)
+      if (this.#block === undefined) return 'outside'
     }
     const headers = this.#block
     const bodyAt = blockAt + this.#text.length

@@ -85,7 +85,8 @@ function checkObject(schema: Schema, rules: Rules, path?: readonly string[]): Ch
   const checks = Object.entries(properties).map(([name, property]) => checkOf(property, rules, path && [...path, name]))
   const isClosed = additionalProperties === false
   return (value, long) => {
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) return fault('must be object')
+    const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
+    if (!isObject || value instanceof Uint8Array) return fault('must be object')
     const given = value as Readonly<Record<string, unknown>>
     for (const name of required) if (given[name] === undefined) return fault('is missing', name)
     if (isClosed)

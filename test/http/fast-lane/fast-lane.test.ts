@@ -301,6 +301,18 @@ describe('a connection', () => {
     await eventually(async () => expect(await inFlight(server)).toMatchObject({ requests: 0, body_bytes: 0 }))
   })
 
+  test('whose client ends its side waits for no locks any more', async () => {
+    const server = await start()
+    await server.lock(server.database.store.now(), ['primary', 'a'], { lock_ttl: 60_000 })
+    const client = await Client.open(await server.listen())
+    client.socket.write(put('a', '1'))
+    await eventually(async () => expect(await inFlight(server)).toMatchObject({ requests: 1 }))
+    client.socket.end(put('a', '2') + get('b'))
+    await client.closed()
+    expect(client.statuses).toEqual([404, 404, 404])
+    expect(await inFlight(server)).toMatchObject({ requests: 0 })
+  })
+
   test('whose client takes no answers is not read on', async () => {
     const server = await start()
     await server.put('long', 'v'.repeat(LONG_ANSWER_BYTES - 1))
@@ -419,6 +431,23 @@ describe('closing', () => {
       'Connection: keep-alive',
       'Connection: close',
     ])
+    await closed
+  })
+
+  test('node:http answers what has not arrived as a whole, or comes later', async () => {
+    const server = await start()
+    const port = await server.listen()
+    const accepted = once(server.app.server, 'connection')
+    const partly = await Client.open(port)
+    const [socket] = (await accepted) as [Socket]
+    const text = put('a', '12345')
+    socket.emit('data', Buffer.from(text + text.slice(0, -2)))
+    await partly.answers(1)
+    const closed = server.app.close()
+    partly.socket.write(text.slice(-2))
+    await partly.closed()
+    expect(partly.statuses).toEqual([200, 200])
+    expect(partly.text.match(/^connection: close/gim)).toHaveLength(1)
     await closed
   })
 

@@ -55,7 +55,7 @@ function told({ keyword, instancePath, params, message }: ErrorObject): string {
 
 const NUMBERS = [0, -1, 1, 1.5, 3, 2 ** 41, NOW, 2 * NOW, TIMESTAMP_MAX, TIMESTAMP_MAX - 1]
 const anything = fc.oneof(
-  fc.constantFrom<unknown>(null, true, '', 'get', [], {}, [1], { base64: 'AA==' }, { base64: 1 }, new Uint8Array(2)),
+  fc.constantFrom<unknown>(null, true, '', 'get', [], {}, [1], { base64: 'AA==' }, { base64: 1 }),
   fc.constantFrom(...NUMBERS),
 )
 
@@ -113,6 +113,12 @@ describe('the bodies of all calls', () => {
     )
     expect(Math.min(outcomes.valid, outcomes.refused)).toBeGreaterThan(500)
   })
+})
+
+test('bytes of MessagePack are no object, of which they would be one with many fields', () => {
+  const validate = validatorOf(kv.batchGet.body, 'body', rules)
+  expect(validate({ keys: [new Uint8Array(2)] })).toBeUndefined()
+  expect(validate(new Uint8Array(2))).toMatchObject({ code: 'invalid_argument', message: 'body must be object' })
 })
 
 describe('a long list', () => {
