@@ -6,6 +6,7 @@ import type { Headers, Method, Sent, TestServer } from './support.js'
 const HOST = 'localhost:80'
 /** Headers that do not take a request out of the fast lane. */
 const PLAIN_HEADERS: ReadonlySet<string> = new Set(['accept', 'authorization', 'content-type'])
+const HEAD_BYTES_MAX = 4 * 1024
 const BODY_BYTES_MAX = 16 * 1024
 /** Refusals of the request as such are worded by the routes, and so is everything about overload. */
 const ANSWERED_BY_LANE: ReadonlySet<number> = new Set([200, 404, 409, 412, 423])
@@ -69,6 +70,7 @@ export class SocketRequests {
 
 function isInSubset(method: Method, path: string, headers: Headers, body: Buffer | undefined): boolean {
   if (path.includes('?') || !Object.keys(headers).every((name) => PLAIN_HEADERS.has(name.toLowerCase()))) return false
+  if (path.length + Object.values(headers).join('').length > HEAD_BYTES_MAX) return false
   if (method === 'GET' || method === 'DELETE') return body === undefined
   const isShort = (body?.length ?? 0) <= BODY_BYTES_MAX
   return isShort && (method === 'PUT' || headers['content-type'] === 'application/json')

@@ -90,15 +90,14 @@ export class OwnFiles {
     this.#compare(lock)
     for (const file of state) this.#compare(file)
     // LevelDB deletes a log once the next one is begun and a table holds its records.
-    const isLogGone = this.lost === undefined && this.#stateOf(log) === 'gone'
-    const next = isLogGone ? this.#logAfter(numberOf(log.name)) : undefined
-    if (next === undefined) this.#compare(log)
+    const found = this.#stateOf(log)
+    const next = found === 'gone' && this.lost === undefined ? this.#logAfter(numberOf(log.name)) : undefined
+    if (next === undefined) this.#compare(log, found)
     else this.#open.log = next
   }
 
-  #compare(file: OwnFile): void {
+  #compare(file: OwnFile, state = this.#stateOf(file)): void {
     if (this.lost !== undefined || this.#isReopening) return
-    const state = this.#stateOf(file)
     if (state === 'same') return
     const what = state === 'gone' ? 'is gone' : 'is another file'
     this.lost = `the data directory ${this.directory} was changed under the server: ${file.name} ${what}`

@@ -1,4 +1,5 @@
-import { copyFile, mkdir, readdir, readFile, rename, rm, symlink } from 'node:fs/promises'
+import { rmSync, type StatSyncOptions } from 'node:fs'
+import { copyFile, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { DataDirectoryError } from '../../../../src/store/leveldb/data-directory-error.js'
@@ -13,17 +14,27 @@ vi.mock('../../../../src/store/leveldb/directory/directory-hold.js', async (impo
   return { ...original, holdDirectory: vi.fn(original.holdDirectory) }
 })
 
-/** Whether listings of a directory miss its logs, as one that is made while LevelDB changes it may. */
-const listing = vi.hoisted(() => ({ missesLogs: false }))
+const looks = vi.hoisted(() => ({
+  /** Whether listings of a directory miss its logs, as one that is made while LevelDB changes it may. */
+  missLogs: false,
+  /** Called after each look at a file. */
+  after: (_path: string): void => {},
+}))
 vi.mock('node:fs', async (importOriginal) => {
   const original = await importOriginal<typeof import('node:fs')>()
   const readdirSync = (path: string): string[] =>
-    original.readdirSync(path).filter((name) => !(listing.missesLogs && name.endsWith('.log')))
-  return { ...original, readdirSync }
+    original.readdirSync(path).filter((name) => !(looks.missLogs && name.endsWith('.log')))
+  const statSync = (path: string, options?: StatSyncOptions) => {
+    const found = original.statSync(path, options)
+    looks.after(path)
+    return found
+  }
+  return { ...original, readdirSync, statSync }
 })
 
 afterEach(() => {
-  listing.missesLogs = false
+  looks.missLogs = false
+  looks.after = () => {}
 })
 
 const stores = testStores()
@@ -126,12 +137,33 @@ test.each([
   [', also where listings miss those that are there', true],
 ])('other files may come and go, and logs with them%s', async (_, missesLogs) => {
   const { directory, store, ended } = await opened()
-  listing.missesLogs = missesLogs
+  looks.missLogs = missesLogs
   const log = await named(directory, /\.log$/)
   for (let i = 0; i < 12; i++) await write(store, `key${i}`, Buffer.alloc(1_000_000, i))
   while ((await readdir(directory)).includes(log)) await write(store, 'more')
   await write(store, 'last')
   expect([ended, store.probe()]).toEqual([[], true])
+})
+
+test('a log that LevelDB deletes just after a look at it is not lost', async () => {
+  vi.useFakeTimers({ toFake: ['setInterval', 'performance'] })
+  const directory = await stores.directory()
+  for (const name of ['LOCK', 'MANIFEST-000002', '000003.log']) await writeFile(join(directory, name), '')
+  await writeFile(join(directory, 'CURRENT'), 'MANIFEST-000002\n')
+  const lost: string[] = []
+  const files = new OwnFiles(directory, (message) => lost.push(message))
+  try {
+    await writeFile(join(directory, '000005.log'), '')
+    looks.after = (path) => {
+      if (path.endsWith('000003.log')) rmSync(path, { force: true })
+    }
+    vi.advanceTimersByTime(2000)
+    expect(await readdir(directory)).not.toContain('000003.log')
+    expect(lost).toEqual([])
+  } finally {
+    files.stop()
+    vi.useRealTimers()
+  }
 })
 
 test('files that LevelDB makes when it is opened again are its own', async () => {
