@@ -69,7 +69,8 @@ export function describedAnswer(
     expectValid(schema, problem, `${method} ${target}`)
     return undefined
   }
-  const route = routesOf(app).find((one) => one.method === method && isAt(one.url, splitPath(method, target)))
+  const [sent = ''] = target.split('#', 1) // `inject` leaves the fragment out, as browsers do.
+  const route = routesOf(app).find((one) => one.method === method && isAt(one.url, splitPath(method, sent)))
   const described: AnswerBody | undefined = route?.schema?.answers?.[status]
   const name = `${method} ${route?.url} ${status} ${format}`
   if (described === undefined || (format !== 'none' && described[format] === undefined))
