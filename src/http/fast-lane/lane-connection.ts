@@ -275,9 +275,12 @@ export class LaneConnection implements Caller {
 
   #leave(): void {
     const socket = this.#socket
-    if (this.#hasLeft) return
+    if (this.#hasLeft || socket.destroyed) return
     // node:http destroys a connection with malformed bytes, and with it the answers that wait to be sent.
-    if (socket.writableLength > 0 && !this.#hasEnded) return void socket.write('', () => this.#leave())
+    if (socket.writableLength > 0 && !this.#hasEnded)
+      return void socket.write('', (error) => {
+        if (!error) this.#leave()
+      })
     const bytes = this.#bytes.subarray(this.#at)
     this.#hasLeft = true
     clearTimeout(this.#heldBack)

@@ -36,7 +36,7 @@ export function variants(): readonly Variant[] {
   ]
 }
 
-function certificate(): TlsFiles {
+export function certificate(): TlsFiles {
   const directory = mkdtempSync(join(tmpdir(), 'perkv-tls-'))
   try {
     const [key, cert] = [join(directory, 'key'), join(directory, 'crt')]
