@@ -19,7 +19,7 @@ export const works = [
     name: 'get_hot',
     unit: 'requests',
     ratios: [
-      { of: ['perkv'], over: 'bare', goal: 1.3, floor: 0.4 },
+      { of: ['perkv'], over: 'bare', goal: 1.3, floor: 0.5 },
       { of: ['perkv'], over: 'etcd', goal: 4 },
     ],
     async contenders(stage) {
@@ -36,7 +36,7 @@ export const works = [
   {
     name: 'get_uniform',
     unit: 'requests',
-    ratios: [{ of: ['perkv'], over: 'bare', goal: 0.8, floor: 0.2 }],
+    ratios: [{ of: ['perkv'], over: 'bare', goal: 0.8, floor: 0.3 }],
     async contenders(stage) {
       const { keys, cacheBytes } = stage.sizes
       const [perkv, bare] = await Promise.all([stage.perkv('--cache-bytes-max', String(cacheBytes)), stage.bare()])
@@ -52,7 +52,7 @@ export const works = [
     name: 'put',
     unit: 'requests',
     ratios: [
-      { of: ['perkv'], over: 'bare', goal: 0.55, floor: 0.18 },
+      { of: ['perkv'], over: 'bare', goal: 0.55, floor: 0.22 },
       { of: ['perkv'], over: 'one record', goal: 0.75, floor: 0.25 },
       { of: ['perkv'], over: 'naive' },
       { of: ['perkv'], over: 'etcd', goal: 2.5 },
@@ -78,7 +78,7 @@ export const works = [
     name: 'txn',
     unit: 'transactions',
     ratios: [
-      { of: ['perkv'], over: 'bare', goal: 0.45, floor: 0.1 },
+      { of: ['perkv'], over: 'bare', goal: 0.45, floor: 0.15 },
       { of: ['perkv'], over: 'etcd', goal: 3.5 },
       { of: ['perkv, old key checked'], over: 'bare' },
     ],
