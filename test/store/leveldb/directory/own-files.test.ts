@@ -1,5 +1,5 @@
 import { rmSync, type StatSyncOptions } from 'node:fs'
-import { copyFile, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
+import { copyFile, link, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { DataDirectoryError } from '../../../../src/store/leveldb/data-directory-error.js'
@@ -212,6 +212,7 @@ test('LOCK deleted while LevelDB is opened again: the directory is lost', async 
   const lost: string[] = []
   const engine = await openLevelDb(directory)
   const reopen = async (): Promise<void> => {
+    await link(join(directory, 'LOCK'), `${directory}.lock`) // Else the file system may give its number to the next one.
     await rm(join(directory, 'LOCK'))
     await engine.reopen()
   }
@@ -220,6 +221,7 @@ test('LOCK deleted while LevelDB is opened again: the directory is lost', async 
   await expect(owned.requireRoom()).rejects.toThrow(DirectoryLost)
   expect(lost).toHaveLength(1)
   await owned.close()
+  await rm(`${directory}.lock`)
 })
 
 describe('a second server, after LOCK was deleted', () => {
