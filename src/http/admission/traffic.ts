@@ -125,16 +125,19 @@ export class Traffic implements Load, BodyRoom {
 
   /** The reason why even reads are shed at this moment; undefined when they are not. */
   get overload(): string | undefined {
+    return this.#overloadOf('reading')
+  }
+
+  #overloadOf(work: Work): string | undefined {
     this.#pressure = pressureOf(this, this.#limits, this.#pressure)
-    return overloadOf('reading', this, this.#pressure, this.#limits)
+    return overloadOf(work, this, this.#pressure, this.#limits)
   }
 
   #admit(request: FastifyRequest, work: Work): KvError | undefined {
     if (request.flight !== undefined) return undefined // The hook runs twice for HEAD: it has its own and that of its GET.
-    this.#pressure = pressureOf(this, this.#limits, this.#pressure)
     const announced = announcedBytes(request)
     const overload =
-      overloadOf(work, this, this.#pressure, this.#limits) ??
+      this.#overloadOf(work) ??
       (announced > SMALL_BODY_BYTES ? this.#bodyOverload(request, work, announced) : undefined)
     if (overload !== undefined) {
       holdBack(request.raw)
@@ -149,8 +152,7 @@ export class Traffic implements Load, BodyRoom {
    * @throws KvError `overloaded`
    */
   admitWhole(work: Work, bodyBytes: number): Flight {
-    this.#pressure = pressureOf(this, this.#limits, this.#pressure)
-    const overload = overloadOf(work, this, this.#pressure, this.#limits)
+    const overload = this.#overloadOf(work)
     if (overload !== undefined) throw this.#refusal(overload)
     const flight = this.#inFlight.begin(false)
     flight.hold(bodyBytes)

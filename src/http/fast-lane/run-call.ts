@@ -38,15 +38,20 @@ export function runner({ database, traffic, report }: Runs): (call: Call) => voi
   }
 
   function transact(call: Call, txn: OneShot, isOneWrite: boolean): void {
+    /** Must not throw: other requests of the same write are answered after it. */
     const done = (error: unknown, answer: OneShotAnswer | undefined): void => {
-      if (answer === undefined) fail(call, error)
-      else
-        call.end(dataText(isOneWrite ? { commitTs: answer.commitTs } : answer, call.headers.answerFormat, call.grant))
+      try {
+        if (answer === undefined) throw error
+        const shown = isOneWrite ? { commitTs: answer.commitTs } : answer
+        call.end(dataText(shown, call.headers.answerFormat, call.grant))
+      } catch (problem) {
+        fail(call, problem)
+      }
     }
     if (database.transactNow(txn, done)) return
     database.transactInTurns({ ...txn, signal: call.signal }).then(
       ({ answer }) => done(undefined, answer),
-      (error) => fail(call, error),
+      (error) => done(error, undefined),
     )
   }
 
