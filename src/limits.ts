@@ -28,6 +28,10 @@ export interface Limits {
   /** Locks that stand. All of them are in memory. */
   readonly locksMax: number
 
+  readonly observersMax: number
+  /** Cells of all observers that are claimed, delayed or parked. All of them are in memory. */
+  readonly claimsMax: number
+
   /** Outcome that is stored for one request with an `Idempotency-Key`. */
   readonly outcomeBytesMax: number
   /** All stored outcomes together. One caller may have half of this. */
@@ -76,6 +80,9 @@ export const DEFAULT_LIMITS: Limits = {
   txnsBytesMax: 512 * MIB,
   txnsMax: 10_000,
   locksMax: 1_000_000,
+
+  observersMax: 256,
+  claimsMax: 100_000,
 
   outcomeBytesMax: MIB,
   outcomesBytesMax: 8192 * MIB,

@@ -33,6 +33,7 @@ export function isKvError<C extends ErrorCode>(error: unknown, code: C): error i
 
 /** Whether the transaction may succeed when it runs again from its beginning. An unknown outcome is not retryable. */
 export function isRetryable(error: unknown): boolean {
+  if (isKvError(error, 'write_conflict')) return error.fields.retryable ?? true
   return error instanceof KvError && errorRow(error.code).retryable === true
 }
 

@@ -21,6 +21,7 @@ interface FieldTypes {
   readonly text: string
   readonly texts: readonly string[]
   readonly count: number
+  readonly flag: boolean
   readonly bytes: Uint8Array
   /** May be 0 only where a comment on the row says so. */
   readonly timestamp: Timestamp
@@ -93,8 +94,12 @@ export const ERRORS = {
         'lazy_uniqueness_check',
         'not_locked_key_conflict',
         'serializable_read',
+        'acknowledged',
+        'superseded',
       ],
     },
+    // Of a refused acknowledgement. `retryable`: claiming again makes sense.
+    optional: { observer: 'text', retryable: 'flag' },
   },
   already_exists: { status: 409, title: 'Already exists', retryable: false, fields: { key: 'bytes' } },
   // `key`: the key whose write record shows the commit.

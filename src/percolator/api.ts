@@ -3,6 +3,7 @@ import type { LockInfo } from '../errors/lock-info.js'
 import type { LateSignal } from '../event-loop/late-signal.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Reaches } from './reach.js'
+import type { Riders } from './riders.js'
 import type { WriteType } from './write.js'
 
 /**
@@ -128,6 +129,11 @@ export interface PrewriteRequest extends LockingRequest {
   readonly isFirst?: boolean | undefined
   /** With `tryOnePc` only: the reads of the transaction, which are validated at its commit timestamp before it commits. */
   readonly reads?: ReadSet | undefined
+  /**
+   * With `tryOnePc` only, and without `maxCommitTs`. `mutations` may then be empty, if there is an acknowledgement. The request
+   * is refused with `invalid_argument` where it would have to fall back to two phases.
+   */
+  readonly riders?: Riders | undefined
 }
 export interface PrewriteAnswer {
   readonly minCommitTs?: Timestamp

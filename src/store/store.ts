@@ -10,6 +10,7 @@ import type {
 } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { AnswerBudget, AnswerLease } from './answer-budget.js'
+import type { Cells } from './cells.js'
 import type { Claim } from './claim.js'
 import type { Beside, SystemRecords } from './system-records.js'
 
@@ -146,6 +147,9 @@ export interface Store extends PercolatorApi {
   newestAhead(keys: Iterable<Uint8Array>): Promise<Timestamp>
   /** False when no key has such a version. */
   readonly isWrittenAhead: boolean
+
+  /** Observers, and what they have to run. */
+  readonly cells: Cells
 
   /** Records of the server itself. */
   readonly system: SystemRecords

@@ -1,5 +1,5 @@
 import { KvError } from '../../errors/kv-error.js'
-import { type ErrorCode, type ErrorFields, isErrorCode } from '../../errors/registry.js'
+import { type ErrorCode, type ErrorFields, errorRow, isErrorCode } from '../../errors/registry.js'
 import { decodeMessage } from './http-message.js'
 import { ServerError } from './server-error.js'
 
@@ -32,11 +32,13 @@ function parse(message: unknown): Problem | undefined {
     status: _status,
     code,
     detail,
-    retryable: _retryable,
+    retryable,
     errors,
-    ...fields
+    ...others
   } = message as Record<string, unknown>
   if (typeof code !== 'string') return undefined
+  const isField = isErrorCode(code) && errorRow(code).optional?.['retryable'] !== undefined
+  const fields = isField ? { ...others, retryable } : others
   return {
     code,
     detail: typeof detail === 'string' ? detail : undefined,

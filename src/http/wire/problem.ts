@@ -1,5 +1,5 @@
 import type { FastifyError } from 'fastify'
-import { invalid, isKvError, KvError } from '../../errors/kv-error.js'
+import { invalid, isKvError, isRetryable, KvError } from '../../errors/kv-error.js'
 import { errorRow } from '../../errors/registry.js'
 import { RETRY_AFTER_S } from '../../limits.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
@@ -32,7 +32,7 @@ export function problemOf(error: unknown, requestId: string): Problem {
     code,
     detail,
     ...fields,
-    ...(retryable !== undefined && { retryable }),
+    ...(retryable !== undefined && { retryable: isRetryable(known) }),
     ...(errors && { errors }),
   }
   return { status, headers: headersOf(known), body, isServerFault: status >= 500 && code !== 'overloaded' }

@@ -7,6 +7,7 @@ import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
+import type { Cells } from '../cells.js'
 import { exclusiveLatches } from '../claim.js'
 import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
@@ -66,6 +67,9 @@ class MemoryStore implements CompleteStore {
     this.#restoration = new Restoration(this.#rows)
   }
 
+  get cells(): Cells {
+    throw new Error('not yet')
+  }
   get safePoint(): Timestamp {
     return this.#rows.safePoint
   }

@@ -7,6 +7,7 @@ const KINDS: Readonly<Record<Extract<FieldKind, string>, Schema>> = {
   text: Type.String(),
   texts: Type.Array(Type.String()),
   count: Count,
+  flag: Type.Boolean(),
   bytes: Key,
   timestamp: TimestampOrZero,
   lock: LockInfo,
@@ -43,7 +44,9 @@ export const PROBLEMS: ReadonlyMap<string, Schema> = new Map(
       code: oneOf([code]),
       detail: Type.String(),
       ...fieldsOf(row),
-      ...(row.retryable !== undefined && { retryable: Type.Literal(row.retryable) }),
+      ...(row.retryable !== undefined && {
+        retryable: row.optional?.['retryable'] ? Type.Boolean() : Type.Literal(row.retryable),
+      }),
       errors: optional(Entries), // Only in answers to a prewrite.
     }),
   ]),

@@ -1,8 +1,13 @@
+import { ACK_FIELDS, ENTRY_FIELDS, FAILURE_FIELDS } from '../../../percolator/codec/cell.js'
 import type { SystemKind, SystemName } from '../../system-records.js'
 
 export const SYSTEM_KINDS: Readonly<Record<SystemKind, SystemKindNames>> = {
   outcome: { one: 'outcome of the idempotency key', all: 'outcomes of requests with an idempotency key', fieldsMin: 3 },
   pin: { one: 'pin', all: 'pins', fieldsMin: 2 },
+  observer: { one: 'observer', all: 'observers', fieldsMin: 3 },
+  notify: { one: 'notification', all: 'notifications of observers', fieldsMin: ENTRY_FIELDS },
+  ack: { one: 'acknowledgement', all: 'acknowledgements of observers', fieldsMin: ACK_FIELDS },
+  failure: { one: 'failed run', all: 'failed runs of observers', fieldsMin: FAILURE_FIELDS },
 }
 
 interface SystemKindNames {

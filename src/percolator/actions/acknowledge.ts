@@ -1,0 +1,62 @@
+import { KvError } from '../../errors/kv-error.js'
+import { printKey } from '../../errors/print-key.js'
+import type { Timestamp } from '../../timestamp.js'
+import type { Ack, Entry } from '../cell.js'
+import { belowSafePoint } from '../errors.js'
+import type { AckRider } from '../riders.js'
+
+export interface AckRequest {
+  readonly rider: AckRider
+  /** The run has seen every change up to here: its start_ts, or the fence where the work was done before the transaction. */
+  readonly seen: Timestamp
+  readonly startTs: Timestamp
+  /** The run commits at this timestamp, which is above every timestamp handed out. */
+  readonly commitTs: Timestamp
+}
+
+export interface AckContext {
+  readonly entry: Entry | undefined
+  readonly ack: Ack | undefined
+  readonly safePoint: Timestamp
+  /** The highest fence under which this process has handed the cell out; 0: none. */
+  readonly newestFence: Timestamp
+  /** commit_ts of the newest Put or Delete at or below `seen`; 0: none. Asked only when the entry is newer than `seen`. */
+  readonly newestSeen: () => Timestamp
+}
+
+export type AckOutcome =
+  /** The transaction has committed before. */
+  | { readonly kind: 'repeat'; readonly commitTs: Timestamp }
+  /** `isClean`: the entry goes. Otherwise it stays, for the changes that the run has not seen. */
+  | { readonly kind: 'acknowledged'; readonly isClean: boolean; readonly ack: Ack }
+  | { readonly kind: 'refused'; readonly error: KvError }
+
+/**
+ * Decides whether a run may commit. Of two runs on one change at most one may, and runs on one cell are in a total order: each has
+ * a change of its own that no earlier run covered, and has begun after the earlier one committed.
+ *
+ * An acknowledgement has two timestamps for that reason. `ackTs` says what was covered; `commitTs` says which run came first. With
+ * `ackTs` alone, a run that began before the commit of another could commit after it.
+ * @returns Errors: `ts_below_safe_point`; `write_conflict` (`acknowledged`, `superseded`).
+ * @see The paper, section 2.4: the conflict of two runs on the acknowledgement column.
+ */
+export function acknowledge({ rider, seen, startTs, commitTs }: AckRequest, context: AckContext): AckOutcome {
+  const { entry, ack, safePoint, newestFence, newestSeen } = context
+  const claimed = Math.min(rider.fence, seen)
+  if (ack !== undefined && ack.ackTs === startTs && seen === startTs) return { kind: 'repeat', commitTs: ack.commitTs }
+  const refused = (detail: string, reason: 'acknowledged' | 'superseded', retryable: boolean): AckOutcome => {
+    const { observer, key } = rider
+    const conflict = { conflictStartTs: ack?.ackTs ?? 0, conflictCommitTs: ack?.commitTs ?? 0 }
+    const fields = { key, startTs, ...conflict, primary: key, reason, observer, retryable }
+    const text = `the notification of ${printKey(key)} for the observer ${observer} ${detail}`
+    return { kind: 'refused', error: new KvError('write_conflict', text, fields) }
+  }
+  if (claimed < safePoint) return { kind: 'refused', error: belowSafePoint(claimed, safePoint) }
+  if (entry === undefined) return refused('is acknowledged already', 'acknowledged', false)
+  if (ack !== undefined && ack.commitTs > claimed)
+    return refused(`was acknowledged at ${ack.commitTs}, after the claim`, 'acknowledged', true)
+  if (newestFence > rider.fence) return refused('was handed out again', 'superseded', false)
+  const isClean = entry.changeTs <= seen
+  if (!isClean && newestSeen() <= (ack?.ackTs ?? 0)) return refused('was made after the claim', 'acknowledged', true)
+  return { kind: 'acknowledged', isClean, ack: { ackTs: seen, commitTs } }
+}

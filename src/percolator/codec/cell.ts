@@ -1,0 +1,55 @@
+import { type Ack, type Entry, type Failure, MARK_KINDS } from '../cell.js'
+import { CorruptRecord } from './key.js'
+import { asInteger, asOneOf, packRecord, unpackRecord } from './record.js'
+
+/** Fewest fields of each record. */
+export const ENTRY_FIELDS = 3
+export const ACK_FIELDS = 2
+export const FAILURE_FIELDS = 7
+
+export function encodeEntry({ changeTs, kind, depth }: Entry): Buffer {
+  return packRecord([changeTs, MARK_KINDS.indexOf(kind), depth])
+}
+
+/** @throws CorruptRecord */
+export function decodeEntry(bytes: Uint8Array): Entry {
+  const [changeTs, kind, depth] = unpackRecord(bytes, NOTIFY, ENTRY_FIELDS)
+  return {
+    changeTs: asInteger(changeTs, NOTIFY),
+    kind: asOneOf(kind, NOTIFY, MARK_KINDS),
+    depth: asInteger(depth, NOTIFY),
+  }
+}
+
+export function encodeAck({ ackTs, commitTs }: Ack): Buffer {
+  return packRecord([ackTs, commitTs])
+}
+
+/** @throws CorruptRecord */
+export function decodeAck(bytes: Uint8Array): Ack {
+  const [ackTs, commitTs] = unpackRecord(bytes, ACK, ACK_FIELDS)
+  return { ackTs: asInteger(ackTs, ACK), commitTs: asInteger(commitTs, ACK) }
+}
+
+export function encodeFailure({ attempts, notBeforeMs, error, parkedTs, changeTs, kind, depth }: Failure): Buffer {
+  return packRecord([attempts, notBeforeMs, error, parkedTs, changeTs, MARK_KINDS.indexOf(kind), depth])
+}
+
+/** @throws CorruptRecord */
+export function decodeFailure(bytes: Uint8Array): Failure {
+  const [attempts, notBeforeMs, error, parkedTs, changeTs, kind, depth] = unpackRecord(bytes, FAILURE, FAILURE_FIELDS)
+  if (typeof error !== 'string') throw new CorruptRecord(`a ${FAILURE} record holds a bad error`)
+  return {
+    attempts: asInteger(attempts, FAILURE),
+    notBeforeMs: asInteger(notBeforeMs, FAILURE),
+    error,
+    parkedTs: asInteger(parkedTs, FAILURE),
+    changeTs: asInteger(changeTs, FAILURE),
+    kind: asOneOf(kind, FAILURE, MARK_KINDS),
+    depth: asInteger(depth, FAILURE),
+  }
+}
+
+const NOTIFY = 'notify'
+const ACK = 'acknowledgement'
+const FAILURE = 'failure'

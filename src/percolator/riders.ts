@@ -1,0 +1,29 @@
+import type { Timestamp } from '../timestamp.js'
+
+/** One cell that a run acknowledges. */
+export interface AckRider {
+  /** Name of the observer. */
+  readonly observer: string
+  readonly key: Uint8Array
+  /** From the claim. */
+  readonly fence: Timestamp
+}
+
+export interface NotifyRider {
+  readonly observer: string
+  readonly keys: readonly Uint8Array[]
+}
+
+/**
+ * What travels on a transaction that commits in one phase: it is checked and written in the batch of the mutations, or the
+ * transaction is refused. Names are those on the wire.
+ */
+export interface Riders {
+  readonly acks?: readonly AckRider[] | undefined
+  readonly notify?: readonly NotifyRider[] | undefined
+  /**
+   * In process only: the work was done before the transaction began (`POST /v1/txn`), so each run has seen its fence and no
+   * more. Otherwise it has seen the transaction's start_ts.
+   */
+  readonly seesFence?: boolean | undefined
+}

@@ -1,0 +1,80 @@
+import type { Ack, Cell, CellChange, Entry, Failure } from '../percolator/cell.js'
+import type { Observer } from '../percolator/observer.js'
+import type { Timestamp } from '../timestamp.js'
+import type { SystemWrite } from './system-records.js'
+
+/** Where a walk over the records of one observer goes on: after this key. */
+export interface CellPage {
+  readonly after: Uint8Array | undefined
+  readonly limit: number
+}
+
+/**
+ * The observers of a store and their cells. A cell belongs to the row of its key: every change of it is made under the latch of
+ * the key, as the paper's columns belong to one row.
+ */
+export interface Cells {
+  /** From this turn of the event loop on, every commit in the range marks. Replaces an observer with the same id. */
+  register(observer: Observer): void
+  /** From this turn on nothing marks its cells. Its records stay until `sweep`. */
+  unregister(id: Timestamp): void
+  /** @returns undefined when no observer of this name is registered. */
+  named(name: string): Observer | undefined
+  /** There is one listener at most. */
+  listen(listener: CellListener): void
+
+  /** Cells as they stand on disk, without latches. `cells[i]` is that of `keys[i]`. @throws KvError `storage_unavailable` */
+  read(id: Timestamp, keys: readonly Uint8Array[]): Promise<Cell[]>
+  /** Keys with an entry, ascending. Fewer than `limit` only at the end. @throws KvError `storage_unavailable` */
+  entries(id: Timestamp, page: CellPage): Promise<{ readonly key: Uint8Array; readonly entry: Entry }[]>
+  /** The same for failures. */
+  failures(id: Timestamp, page: CellPage): Promise<{ readonly key: Uint8Array; readonly failure: Failure }[]>
+  /** The same for acknowledgements. */
+  acks(id: Timestamp, page: CellPage): Promise<{ readonly key: Uint8Array; readonly ack: Ack }[]>
+
+  /**
+   * Changes cells outside of transactions, under the latches of their rows, in one atomic batch.
+   * @param keys no duplicates.
+   * @param decide runs in one turn with the reading of the cells. Its `ts` is fresh: above the commit_ts of every change that
+   *   a reader could have seen. An entry that it puts keeps the higher changeTs of a present one. May throw.
+   * @returns the value of the decision, once it is on disk; the listener has been told before.
+   */
+  change<T>(
+    id: Timestamp,
+    keys: readonly Uint8Array[],
+    decide: (cells: readonly Cell[], ts: Timestamp) => CellDecision<T>,
+  ): Promise<T>
+
+  /** Removes records of observers that are not registered, in steps. */
+  sweep(): Promise<void>
+}
+
+export interface CellDecision<T> {
+  readonly value: T
+  readonly changes: readonly CellChange[]
+  /** Written in the same batch. */
+  readonly beside?: readonly SystemWrite[] | undefined
+}
+
+/** Told of cells once their batch is on disk, in the order in which the changes of one cell were made. Must not throw. */
+export interface CellListener {
+  /** Asked in the turn that decides about an acknowledgement. */
+  handedOut(id: Timestamp, key: Uint8Array): HandedOut
+  /** An entry was put, or replaced by a newer mark. */
+  marked(id: Timestamp, key: Uint8Array, entry: Entry): void
+  /** A mark was too deep: the cell has this failure and no entry. */
+  parked(id: Timestamp, key: Uint8Array, failure: Failure): void
+  /** A run committed. The failure is gone. @param entry what is still uncovered. */
+  acknowledged(id: Timestamp, key: Uint8Array, entry: Entry | undefined): void
+  /** A run was refused, because another one committed first, or the cell was handed out again. */
+  conflicted(id: Timestamp, key: Uint8Array): void
+  /** The database was opened again after a failed write: only the disk knows which entries stand. */
+  reloaded(): void
+}
+
+export interface HandedOut {
+  /** The highest fence under which this process handed the cell out; 0: none that matters. */
+  readonly fence: Timestamp
+  /** Whether the cell has a failure record. True where that is unknown. */
+  readonly hasFailure: boolean
+}
