@@ -33,7 +33,13 @@ export function endsHistory(write: WriteRecord, startTs: Timestamp, depth: Histo
 export type Mutation =
   | { readonly type: 'put-lock'; readonly key: Uint8Array; readonly lock: Lock }
   | { readonly type: 'delete-lock'; readonly key: Uint8Array }
-  | { readonly type: 'put-write'; readonly key: Uint8Array; readonly write: WriteRecord }
+  | {
+      readonly type: 'put-write'
+      readonly key: Uint8Array
+      readonly write: WriteRecord
+      /** The record stands already and only gets its flag: this is no commit. */
+      readonly isFlag?: true
+    }
   | { readonly type: 'delete-write'; readonly key: Uint8Array; readonly commitTs: Timestamp }
   | { readonly type: 'put-value'; readonly key: Uint8Array; readonly startTs: Timestamp; readonly value: Uint8Array }
   | { readonly type: 'delete-value'; readonly key: Uint8Array; readonly startTs: Timestamp }

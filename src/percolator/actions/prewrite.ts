@@ -99,9 +99,14 @@ export function prewrite(
   if (failedAssertion !== undefined) return refused(withEntries([failedAssertion]))
   if (locksMet.length > 0) return refused(withEntries(locksMet))
 
-  const leastOfNew = toLock.reduce((least, { status }) => Math.max(least, leastCommitTs(calculated, status)), 0)
+  // Riders are written too, though no row is.
+  const leastOfRiders = request.riders === undefined ? 0 : calculated
+  const leastOfNew = toLock.reduce(
+    (least, { status }) => Math.max(least, leastCommitTs(calculated, status)),
+    leastOfRiders,
+  )
   const kind = commitKind(request, toLock.length, locked, leastOfNew)
-  const isNothingWritten = toLock.length === 0 && locked.length === 0
+  const isNothingWritten = toLock.length === 0 && locked.length === 0 && request.riders === undefined
   const minCommitTs = isNothingWritten
     ? commitTsOfNothing(request)
     : locked.reduce((highest, lock) => Math.max(highest, lock.minCommitTs), leastOfNew)

@@ -73,7 +73,9 @@ export function rollbackMark(
   overlapped: WriteRecord | undefined,
 ): Mutation[] {
   if (overlapped === undefined) return [{ type: 'put-write', key, write: rollbackRecord(startTs, isProtected) }]
-  return isProtected ? [{ type: 'put-write', key, write: { ...overlapped, hasOverlappedRollback: true } }] : []
+  return isProtected
+    ? [{ type: 'put-write', key, write: { ...overlapped, hasOverlappedRollback: true }, isFlag: true }]
+    : []
 }
 
 /** Keeps only the newest of consecutive unprotected Rollback records, which would pile up on a hot key. */

@@ -1,9 +1,11 @@
-import { isKvError, KvError } from '../../errors/kv-error.js'
+import { invalid, isKvError, KvError } from '../../errors/kv-error.js'
 import { prewrite as decidePrewrite, prewriteDepth } from '../../percolator/actions/prewrite.js'
 import type { PrewriteAnswer, PrewriteRequest, ValidateReadsRequest } from '../../percolator/api.js'
 import { belowSafePoint, keyLocked, withEntries } from '../../percolator/errors.js'
 import type { RowView } from '../../percolator/row.js'
+import type { Ridden } from '../observed.js'
 import type { Beside } from '../system-records.js'
+import { PrewriteRiders } from './riders.js'
 import type { Change, Decision, RowAccess } from './row-access.js'
 
 const NO_MUTATION = { op: 'put', key: new Uint8Array() } as const
@@ -23,13 +25,16 @@ export function prewriteChange(
   isExclusive: boolean,
 ): Change<PrewriteAnswer> {
   const { startTs, mutations, forUpdateTs } = request
+  const riders = request.riders && new PrewriteRiders(rows, request, request.riders)
   return {
+    cellKeys: riders?.cellKeys,
+    preparation: riders,
     keys: mutations.map(({ key }) => key),
     startTs,
     depth: (index) => prewriteDepth(mutations[index] ?? NO_MUTATION),
     // A pessimistic prewrite is checked against its for_update_ts. A faulty client may send one below its start_ts.
     depthTs: Math.min(startTs, forUpdateTs || startTs),
-    decide: (found) => decide(rows, validateReads, request, beside, found),
+    decide: (found) => decide(rows, validateReads, request, beside, riders, found),
     readTs: countsAsRead(request) ? startTs : undefined,
     reaches: request.reaches,
     isExclusive,
@@ -53,6 +58,7 @@ function decide(
   validateReads: ValidateReads,
   request: PrewriteRequest,
   beside: Beside | undefined,
+  riders: PrewriteRiders | undefined,
   found: readonly RowView[],
 ): Decision<PrewriteAnswer> {
   const { startTs, reads } = request
@@ -62,9 +68,21 @@ function decide(
   const jumpedMs = rows.jumpedSince(startTs)
   const asked = jumpedMs === 0 ? request : { ...request, lockTtl: request.lockTtl + jumpedMs }
   const decided = decidePrewrite(found, asked, context)
+  const hasWrites = request.mutations.some(({ op }) => op !== 'check_not_exists')
+  // A repeat of an earlier commit has no mutations. Its riders were written with it.
+  const isRepeat = decided.ok && hasWrites && decided.mutations.length === 0
+  if (!isRepeat) riders?.requireValid()
   if (!decided.ok) return decided
   const { value, mutations } = decided
   const { onePcCommitTs: commitTs } = value
+  let ridden: Ridden | undefined
+  if (riders !== undefined && !isRepeat) {
+    if (commitTs === undefined)
+      throw invalid('riders', 'riders need one-phase commit, and an earlier request of the transaction has left locks')
+    const outcome = riders.decide(commitTs, hasWrites)
+    if (outcome.kind === 'repeat') return { ok: true, value: { onePcCommitTs: outcome.commitTs }, mutations: [] }
+    ridden = outcome.ridden
+  }
   // Every timestamp handed out from now on must be above a calculated one.
   const observed = rows.observe(commitTs ?? value.minCommitTs ?? 0)
   observed?.catch(() => {}) // It is awaited after the write, which may fail first when the disk fails.
@@ -74,9 +92,10 @@ function decide(
     mutations,
     onePc: request,
     beside: beside?.(value),
-    // Only for a request that commits now. A repeat of an earlier commit has no mutations.
+    ridden,
+    // Only for a request that commits now.
     validate:
-      reads !== undefined && commitTs !== undefined && mutations.length > 0
+      reads !== undefined && commitTs !== undefined && (mutations.length > 0 || ridden !== undefined)
         ? () => validateReads({ ...reads, startTs, commitTs }).catch(listed)
         : undefined,
     observed,

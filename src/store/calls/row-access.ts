@@ -2,8 +2,10 @@ import type { PrewriteRequest } from '../../percolator/api.js'
 import type { Lock } from '../../percolator/lock.js'
 import type { Reaches } from '../../percolator/reach.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
+import type { WriteRecord } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
-import type { SystemWrite } from '../system-records.js'
+import type { Observed, Ridden } from '../observed.js'
+import type { SystemName, SystemWrite } from '../system-records.js'
 
 /**
  * The part of a store that the calls in this folder need. A store reads rows and writes mutations; the calls choose the
@@ -18,6 +20,8 @@ export interface RowAccess {
   readonly lastTs: Timestamp
   /** Values up to this many bytes are stored in the lock and the write record. */
   readonly shortValueBytesMax: number
+  readonly observed: Observed
+  readonly records: RecordReads
 
   /** The newest timestamp of the clock. Ages are computed from it. */
   now(): Timestamp
@@ -38,8 +42,22 @@ export interface RowAccess {
    *   may not end.
    */
   update<T>(change: Change<T>): Promise<T>
+  /** A new timestamp. */
+  nextTs(): Timestamp | Promise<Timestamp>
+  /** Needs the latch of the key. @returns its history, as deep as `depth` (default `txn`) asks. */
+  historyOf(key: Uint8Array, startTs: Timestamp, depth?: HistoryDepth): Promise<readonly WriteRecord[]>
   /** The keys that each transaction has locked, by start_ts. Without transactions that have no locks. */
   lockedBy(txns: ReadonlySet<Timestamp>): Promise<ReadonlyMap<Timestamp, readonly Uint8Array[]>>
+}
+
+/** Reads of system records, without latches. @throws KvError `storage_unavailable` */
+export interface RecordReads {
+  /** Reads in this turn of the event loop. @returns null when `many` has to be called instead. */
+  now(name: SystemName): Uint8Array | undefined | null
+  /** `values[i]` is that of `names[i]`. */
+  many(names: readonly SystemName[]): Promise<(Uint8Array | undefined)[]>
+  /** Records in `[from, to)`, ascending. Fewer than `limit` only at the end. */
+  page(from: SystemName, to: SystemName, limit: number): Promise<[SystemName, Uint8Array][]>
 }
 
 /** The depth of history that the decision needs for `keys[index]`, given its lock. */
@@ -62,10 +80,20 @@ export interface Change<T> {
    * @param rows `rows[i]` is the row of `keys[i]`.
    */
   readonly decide: (rows: readonly RowView[]) => Decision<T>
+  /** Further keys whose latches the change needs, because it changes cells of theirs. No duplicates, none of `keys`. */
+  readonly cellKeys?: readonly Uint8Array[] | undefined
+  /** Reads whatever `decide` needs beside the rows, under the latches. */
+  readonly preparation?: Preparation | undefined
   /** See `LockingRequest`. */
   readonly reaches?: Reaches | undefined
   /** The caller runs inside `exclusive` and holds the latches of the keys already. */
   readonly isExclusive?: boolean
+}
+
+export interface Preparation {
+  inTurns(): Promise<void>
+  /** The same in this turn of the event loop. @returns false when anything has to be waited for. */
+  now(): boolean
 }
 
 export type Decision<T> = Extract<Outcome<T>, { ok: false }> | Decided<T>
@@ -86,6 +114,8 @@ export interface WriteOptions {
   readonly onePc?: PrewriteRequest
   /** Written in the same batch, even if there are no mutations. */
   readonly beside?: readonly SystemWrite[] | undefined
+  /** Changes of cells that are written in the same batch, even if there are no mutations. */
+  readonly ridden?: Ridden | undefined
   /** Awaited before the write, while the keys appear locked. If it rejects, nothing is written. */
   readonly validate?: (() => Promise<void>) | undefined
 }

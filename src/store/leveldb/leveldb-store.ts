@@ -3,6 +3,7 @@ import { Clock } from '../../oracle/clock.js'
 import { Oracle } from '../../oracle/oracle.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
+import { CellCalls } from '../calls/cell-calls.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import type { Cells } from '../cells.js'
@@ -153,6 +154,7 @@ class LevelDbStore implements CompleteStore {
   readonly name = 'leveldb'
   readonly capabilities = CAPABILITIES
   readonly system: Store['system']
+  readonly cells: Cells
   readonly answers: AnswerBudget
   readonly cursorSecret: Uint8Array
   readonly #rows: RowStore
@@ -184,12 +186,10 @@ class LevelDbStore implements CompleteStore {
     this.#pessimistic = new PessimisticLocks(new LevelDbLockingRows(rows), locksMax)
     this.#collection = new Collection(rows)
     this.system = new SystemKeyspace(rows)
+    this.cells = new CellCalls(rows, this.system)
     this.#restoration = new Restoration(rows, oracle)
   }
 
-  get cells(): Cells {
-    throw new Error('not yet')
-  }
   get safePoint(): Timestamp {
     return this.#rows.safePoint
   }

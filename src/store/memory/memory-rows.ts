@@ -1,10 +1,13 @@
 import { keyText } from '../../bytes/key-text.js'
 import { KvError } from '../../errors/kv-error.js'
 import type { LockInfo } from '../../errors/lock-info.js'
+import { atOnce } from '../../event-loop/slices.js'
 import { SHORT_VALUE_BYTES_MAX } from '../../limits.js'
 import type { Clock } from '../../oracle/clock.js'
 import { Oracle } from '../../oracle/oracle.js'
 import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../percolator/api.js'
+import type { Entry } from '../../percolator/cell.js'
+import { decodeEntry } from '../../percolator/codec/cell.js'
 import { belowSafePoint } from '../../percolator/errors.js'
 import type { Lock } from '../../percolator/lock.js'
 import { lockInfo } from '../../percolator/lock-info.js'
@@ -14,12 +17,13 @@ import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import { lockingAnswer, lockKeys, versionsToRead } from '../calls/lock-keys.js'
 import type { IsClaimed, LockingRows, OnBusy } from '../calls/pessimistic-locks.js'
 import { reachGuard } from '../calls/reach-guard.js'
-import type { Change, RowAccess } from '../calls/row-access.js'
+import type { Change, RecordReads, RowAccess, WriteOptions } from '../calls/row-access.js'
+import { cellName } from '../cell-names.js'
 import { Latches } from '../latches.js'
 import { LockAges } from '../lock-ages.js'
 import { LockWaits } from '../lock-waits.js'
+import { type CellEffect, cellWrites, Observed } from '../observed.js'
 import type { RestoreProgress } from '../store.js'
-import type { SystemWrite } from '../system-records.js'
 import { RowTable, valueOfPut } from './row-table.js'
 import { SystemMap } from './system-map.js'
 
@@ -34,6 +38,7 @@ export class MemoryRows implements RowAccess, LockingRows {
   readonly latches = new Latches()
   readonly waits = new LockWaits((key) => this.holderOf(key))
   readonly ages: LockAges
+  readonly observed = new Observed()
   readonly oracle: Oracle
   maxTs: Timestamp = 0
   safePoint: Timestamp = 0
@@ -63,6 +68,9 @@ export class MemoryRows implements RowAccess, LockingRows {
   }
   jumpedSince(ts: Timestamp): number {
     return this.ages.jumpedSince(ts)
+  }
+  nextTs(): Timestamp | Promise<Timestamp> {
+    return this.oracle.next()
   }
   observe(ts: Timestamp): undefined | Promise<void> {
     return this.oracle.observe(ts)
@@ -122,6 +130,10 @@ export class MemoryRows implements RowAccess, LockingRows {
     return false
   }
 
+  get records(): RecordReads {
+    return this.system
+  }
+
   async historyOf(key: Uint8Array): Promise<readonly WriteRecord[]> {
     return this.table.get(key)?.writes ?? []
   }
@@ -147,22 +159,24 @@ export class MemoryRows implements RowAccess, LockingRows {
 
   update<T>(change: Change<T>): Promise<T> {
     if (change.isExclusive) return this.#updateLatched(change)
-    return this.latches.hold(change.keys.map(keyText), () => this.#updateLatched(change))
+    const keys = change.cellKeys === undefined ? change.keys : [...change.keys, ...change.cellKeys]
+    return this.latches.hold(keys.map(keyText), () => this.#updateLatched(change))
   }
 
-  async #updateLatched<T>({ keys, startTs, readTs, decide, reaches }: Change<T>): Promise<T> {
+  async #updateLatched<T>({ keys, startTs, readTs, decide, preparation, reaches }: Change<T>): Promise<T> {
     if (readTs !== undefined) await this.observeRead(readTs)
     const requireReach = reaches && (await reachGuard(this, keys, startTs, reaches))
+    if (preparation !== undefined) await preparation.inTurns()
     while (this.#validated !== undefined) await this.#validated
     this.requireAvailable()
     this.oracle.now() // Notices a jump of the clock now: between `seen` and `kept` it would be subtracted without having been added.
     const rows = keys.map((key) => this.viewOf(key))
     const decision = decide(rows)
     if (!decision.ok) throw decision.error
-    const { mutations, validate, beside, observed, value } = decision
+    const { mutations, validate, observed, value } = decision
     requireReach?.(mutations, rows)
-    if (validate !== undefined) await this.#holdingReads(validate, () => this.apply(mutations, beside))
-    else this.apply(mutations, beside)
+    if (validate !== undefined) await this.#holdingReads(validate, () => this.apply(mutations, decision))
+    else this.apply(mutations, decision)
     this.waits.acquired(startTs)
     await observed
     return value
@@ -176,6 +190,11 @@ export class MemoryRows implements RowAccess, LockingRows {
     } finally {
       this.#validated = undefined
     }
+  }
+
+  readonly #entryOf = (id: Timestamp, key: Uint8Array): Entry | undefined => {
+    const bytes = this.system.now(cellName('notify', id, key))
+    return bytes && decodeEntry(bytes)
   }
 
   lock<T>(request: AcquirePessimisticLockRequest, isClaimed: IsClaimed, onBusy: OnBusy<T>) {
@@ -198,12 +217,16 @@ export class MemoryRows implements RowAccess, LockingRows {
     })
   }
 
-  apply(mutations: readonly Mutation[], beside: readonly SystemWrite[] = []): void {
-    if (mutations.length === 0 && beside.length === 0) return
+  apply(mutations: readonly Mutation[], { beside = [], ridden }: Pick<WriteOptions, 'beside' | 'ridden'> = {}): void {
+    if (mutations.length === 0 && beside.length === 0 && ridden === undefined) return
     this.requireAvailable()
+    const effects: CellEffect[] = []
+    atOnce(this.observed.effectsOf(mutations, { ridden, present: this.#entryOf }, effects))
     this.table.apply(this.ages.kept(mutations))
     this.system.apply(beside)
+    for (const effect of effects) this.system.apply([...cellWrites(effect)])
     this.#onChange(mutations)
+    this.observed.tell(effects)
     for (const mutation of mutations)
       if (mutation.type === 'put-write') this.newestWrite = Math.max(this.newestWrite, mutation.write.commitTs)
       else if (mutation.type === 'delete-lock') this.waits.released(mutation.key)

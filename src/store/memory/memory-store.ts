@@ -5,6 +5,7 @@ import { Clock, type ClockOptions } from '../../oracle/clock.js'
 import type { Mutation } from '../../percolator/row.js'
 import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
+import { CellCalls } from '../calls/cell-calls.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import type { Cells } from '../cells.js'
@@ -48,6 +49,7 @@ class MemoryStore implements CompleteStore {
   readonly writeQueue = { batches: 0, bytes: 0 }
   readonly cursorSecret: Uint8Array = randomBytes(32)
   readonly answers: AnswerBudget
+  readonly cells: Cells
   readonly #clock: Clock
   readonly #rows: MemoryRows
   readonly #reads: Reads
@@ -65,11 +67,9 @@ class MemoryStore implements CompleteStore {
     this.#pessimistic = new PessimisticLocks(this.#rows, locksMax)
     this.#collection = new Collection(this.#rows)
     this.#restoration = new Restoration(this.#rows)
+    this.cells = new CellCalls(this.#rows, this.#rows.system)
   }
 
-  get cells(): Cells {
-    throw new Error('not yet')
-  }
   get safePoint(): Timestamp {
     return this.#rows.safePoint
   }

@@ -1,8 +1,11 @@
+import { OrderedKeys } from '../../bytes/ordered-keys.js'
+import type { RecordReads } from '../calls/row-access.js'
 import type { Latches } from '../latches.js'
 import { claimOf, type SystemName, type SystemRecords, type SystemWrite } from '../system-records.js'
 
-export class SystemMap implements SystemRecords {
+export class SystemMap implements SystemRecords, RecordReads {
   readonly #records = new Map<SystemName, Uint8Array>()
+  readonly #order = new OrderedKeys()
   readonly #latches: Latches
   readonly #requireAvailable: () => void
 
@@ -22,8 +25,31 @@ export class SystemMap implements SystemRecords {
   }
 
   async list(prefix: SystemName): Promise<ReadonlyMap<SystemName, Uint8Array>> {
-    const found = [...this.#records].filter(([name]) => name.startsWith(prefix))
-    return new Map(found.sort(([a], [b]) => (a < b ? -1 : 1)))
+    const found = new Map<SystemName, Uint8Array>()
+    for (const name of this.#order.range(prefix, undefined, false) as Generator<SystemName>) {
+      if (!name.startsWith(prefix)) break
+      found.set(name, this.#records.get(name) as Uint8Array)
+    }
+    return found
+  }
+
+  now(name: SystemName): Uint8Array | undefined {
+    return this.#records.get(name)
+  }
+
+  async many(names: readonly SystemName[]): Promise<(Uint8Array | undefined)[]> {
+    this.#requireAvailable()
+    return names.map((name) => this.#records.get(name))
+  }
+
+  async page(from: SystemName, to: SystemName, limit: number): Promise<[SystemName, Uint8Array][]> {
+    this.#requireAvailable()
+    const found: [SystemName, Uint8Array][] = []
+    for (const name of this.#order.range(from, to, false) as Generator<SystemName>) {
+      if (found.length === limit) break
+      found.push([name, this.#records.get(name) as Uint8Array])
+    }
+    return found
   }
 
   async write(writes: readonly SystemWrite[]): Promise<void> {
@@ -35,7 +61,7 @@ export class SystemMap implements SystemRecords {
     let bytesLeft = 0
     for (const [name, value] of await this.list(prefix)) {
       if (!isOver(value)) bytesLeft += name.length - prefix.length + value.length
-      else if (this.#latches.isFree(claimOf(name))) this.#records.delete(name)
+      else if (this.#latches.isFree(claimOf(name))) this.apply([{ name, value: undefined }])
     }
     return bytesLeft
   }
@@ -43,8 +69,13 @@ export class SystemMap implements SystemRecords {
   /** Must run in the turn of the event loop that writes the rows. */
   apply(writes: readonly SystemWrite[]): void {
     for (const { name, value } of writes) {
-      if (value === undefined) this.#records.delete(name)
-      else this.#records.set(name, value)
+      if (value === undefined) {
+        this.#records.delete(name)
+        this.#order.delete(name)
+      } else {
+        this.#records.set(name, value)
+        this.#order.add(name)
+      }
     }
   }
 }

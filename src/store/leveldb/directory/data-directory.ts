@@ -13,7 +13,7 @@ import { buildNewest } from './newest-records.js'
 import { sealRecords } from './seal-records.js'
 
 /** Format that this version writes. A database of a higher one is refused. */
-export const FORMAT_VERSION = 4
+export const FORMAT_VERSION = 5
 
 /**
  * Opens the LevelDB of a directory, makes one where there is none, and checks that it is PerKV's and not too new.

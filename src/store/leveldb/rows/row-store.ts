@@ -5,16 +5,21 @@ import { atOnce, inSlices, laterTurn, Slices } from '../../../event-loop/slices.
 import { KEYS_PER_TURN, SHORT_VALUE_BYTES_MAX, SLICE_ITEMS } from '../../../limits.js'
 import type { Clock } from '../../../oracle/clock.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
+import type { Entry } from '../../../percolator/cell.js'
+import { decodeEntry } from '../../../percolator/codec/cell.js'
 import { belowSafePoint, keysLocked } from '../../../percolator/errors.js'
 import type { Lock } from '../../../percolator/lock.js'
 import type { HistoryDepth, Mutation, RowView } from '../../../percolator/row.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import { type ReachSource, reachGuard } from '../../calls/reach-guard.js'
-import type { Change, DepthOf, RowAccess, WriteOptions } from '../../calls/row-access.js'
+import { isNewestCommit } from '../../calls/riders.js'
+import type { Change, DepthOf, RecordReads, RowAccess, WriteOptions } from '../../calls/row-access.js'
+import { cellName } from '../../cell-names.js'
 import { Latches } from '../../latches.js'
 import { LockAges } from '../../lock-ages.js'
 import { LockWaits } from '../../lock-waits.js'
+import { type CellEffect, cellWrites, Observed, type Ridden } from '../../observed.js'
 import type { RestoreProgress } from '../../store.js'
 import type { SystemWrite } from '../../system-records.js'
 import type { Engine, EngineOp } from '../engine/engine.js'
@@ -24,7 +29,7 @@ import { readMetaNumber } from '../engine/meta-number.js'
 import { type LockEntry, LockTable } from '../memory/lock-table.js'
 import { RecentWrites } from '../memory/recent-writes.js'
 import { VersionCache } from '../memory/version-cache.js'
-import { META_SAFE_POINT, newestKey } from '../records/keyspace.js'
+import { META_SAFE_POINT, newestKey, systemKey } from '../records/keyspace.js'
 import { decodeNewest, decodeNewestTs } from '../records/newest-record.js'
 import { KEYS_AT_A_TIME } from './batch-sizes.js'
 import { engineOps, type NewestKnown, systemOp } from './engine-ops.js'
@@ -33,6 +38,7 @@ import { Health, SHUTTING_DOWN } from './health.js'
 import { loadLocks } from './load-locks.js'
 import { type InMemory, isInFlight, PublishedLocks } from './published-locks.js'
 import { readHistory } from './row-reader.js'
+import { SystemReads } from './system-reads.js'
 import { WrittenAhead } from './written-ahead.js'
 
 export interface RowStoreOptions {
@@ -66,6 +72,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly written: WrittenAhead
   readonly health: Health
   readonly group: GroupCommit
+  readonly observed = new Observed()
+  readonly records: RecordReads
   /** Every read so far was at or below it. Calculated commit timestamps go above it. */
   maxTs: Timestamp
   safePoint: Timestamp
@@ -83,6 +91,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     this.written = new WrittenAhead(engine, this.recent, oracle, savedMark)
     this.health = new Health(engine, () => this.#reload())
     this.group = new GroupCommit(engine, durability === 'sync', (error) => this.health.failed(error))
+    this.records = new SystemReads(this)
     this.safePoint = safePoint
     this.maxTs = savedMark // Every read that was served before the restart was below the mark.
   }
@@ -103,6 +112,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     await loadLocks(this.engine, this.locks)
     this.safePoint = Math.max(this.safePoint, await readMetaNumber(this.engine, META_SAFE_POINT))
     return () => {
+      this.observed.reloaded()
       for (const key of locked) if (this.locks.get(key) === undefined) this.waits.released(key)
     }
   }
@@ -138,6 +148,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   update<T>(change: Change<T>): Promise<T> {
     if (change.isExclusive) return this.#updateLatched(change)
     const texts = change.keys.map(keyText)
+    if (change.cellKeys !== undefined) texts.push(...change.cellKeys.map(keyText))
     return new Promise((resolve, reject) => {
       const done: Done<T> = (error, value) => (error === undefined ? resolve(value as T) : reject(error))
       if (!this.#tryNow(change, texts, done))
@@ -163,10 +174,11 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   }
 
   async #updateLatched<T>(change: Change<T>): Promise<T> {
-    const { keys, startTs, depth, depthTs = startTs, readTs, decide, reaches } = change
+    const { keys, startTs, depth, depthTs = startTs, readTs, decide, preparation, reaches } = change
     const observed = readTs === undefined ? undefined : this.observeRead(readTs)
     if (observed !== undefined) await observed
     const requireReach = reaches && (await reachGuard(this, keys, startTs, reaches))
+    if (preparation !== undefined) await preparation.inTurns()
     const rows = await this.readRows(keys, depthTs, depth)
     // One turn of the event loop from here to the published locks: see `Reads.get`.
     const decision = decide(rows)
@@ -184,11 +196,12 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
    * @returns false, having done nothing, when anything has to be waited for, and when the change is refused.
    */
   updateNow<T>(change: Change<T>, done: Done<T>): boolean {
-    const { keys, startTs, depth, depthTs = startTs, readTs, decide, reaches } = change
+    const { keys, startTs, depth, depthTs = startTs, readTs, decide, preparation, reaches } = change
     if (keys.length > KEYS_NOW_MAX || reaches !== undefined || startTs < this.safePoint) return false
     if (!this.health.isWritable || this.health.restoring !== undefined) return false
     if (readTs !== undefined && readTs > this.lastTs) return false
     if (readTs !== undefined) this.#raiseMaxTs(readTs)
+    if (preparation?.now() === false) return false
     this.ages.noticeJumps()
     const rows: RowView[] = []
     for (let i = 0; i < keys.length; i++) {
@@ -201,7 +214,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const decision = decide(rows)
     if (!decision.ok || decision.observed !== undefined || decision.validate !== undefined) return false
     // Changes of pessimistic locks alone are not written, so they must not wait for the disk or fail with it.
-    if (!decision.mutations.some((mutation) => this.#isStored(mutation))) return false
+    const isStored = decision.ridden !== undefined || decision.mutations.some((mutation) => this.#isStored(mutation))
+    if (!isStored) return false
     this.#applyNow(decision.mutations, decision, (error) => {
       if (error !== undefined) return done(guarded(error), undefined)
       this.waits.acquired(startTs)
@@ -249,8 +263,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return this.locks.get(key)?.lock
   }
 
-  historyOf(key: Uint8Array, startTs: Timestamp): Promise<readonly WriteRecord[]> {
-    return readHistory(this.engine, key, startTs, 'txn')
+  historyOf(key: Uint8Array, startTs: Timestamp, depth: HistoryDepth = 'txn'): Promise<readonly WriteRecord[]> {
+    return readHistory(this.engine, key, startTs, depth)
   }
 
   /** Does not ask LevelDB when recent writes show that the key was not written since `startTs`. */
@@ -281,18 +295,17 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
    * Writes one atomic batch. New locks are published in the lock table before the write; old ones are removed or changed after
    * it.
    */
-  async apply(
-    decided: readonly Mutation[],
-    { onePc, beside = NO_RECORDS, validate }: WriteOptions = {},
-  ): Promise<void> {
-    if (decided.length === 0 && beside.length === 0) return
+  async apply(decided: readonly Mutation[], options: WriteOptions = {}): Promise<void> {
+    const { onePc, beside = NO_RECORDS, ridden, validate } = options
+    if (decided.length === 0 && beside.length === 0 && ridden === undefined) return
     const mutations = this.ages.kept(decided)
     const stored = mutations.filter((mutation) => this.#isStored(mutation)) // Depends on the locks before publication.
     const published = new PublishedLocks(this, mutations, onePc)
     const { reopenings } = this.health
+    const effects = this.#effects(ridden)
     let isAsked = false
     try {
-      const encoded = inSlices(this.#encode(stored, mutations, beside))
+      const encoded = inSlices(this.#encode(stored, mutations, options, effects))
       const ops = encoded instanceof Promise ? await encoded : encoded
       if (validate !== undefined) await validate()
       // Locks in flight go when the database is opened again, so readers would not have met these.
@@ -302,6 +315,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       if (ops.length > 0) await this.submit(ops)
       const settled = inSlices(published.settle())
       if (settled instanceof Promise) await settled
+      if (effects !== undefined) this.observed.tell(effects)
     } catch (error) {
       this.#failed(published, error, isAsked, reopenings)
       throw error
@@ -311,16 +325,20 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   }
 
   /** `apply` in this turn of the event loop, for few mutations. @param done called after the write. */
-  #applyNow(decided: readonly Mutation[], { onePc, beside = NO_RECORDS }: WriteOptions, done: Answered): void {
+  #applyNow(decided: readonly Mutation[], options: WriteOptions, done: Answered): void {
+    const { onePc, ridden } = options
     const mutations = this.ages.kept(decided)
     const stored = mutations.filter((mutation) => this.#isStored(mutation))
     const published = new PublishedLocks(this, mutations, onePc, this.group.nextIsOver)
     const { reopenings } = this.health
+    const effects = this.#effects(ridden)
     try {
-      const ops = atOnce(this.#encode(stored, mutations, beside))
+      const ops = atOnce(this.#encode(stored, mutations, options, effects))
       this.group.enqueue(ops, (error) => {
-        if (error === undefined) atOnce(published.settle())
-        else this.#failed(published, error, true, reopenings)
+        if (error === undefined) {
+          atOnce(published.settle())
+          if (effects !== undefined) this.observed.tell(effects)
+        } else this.#failed(published, error, true, reopenings)
         done(error)
       })
     } catch (error) {
@@ -345,7 +363,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   *#encode(
     stored: readonly Mutation[],
     mutations: readonly Mutation[],
-    beside: readonly SystemWrite[],
+    { onePc, beside = NO_RECORDS, ridden }: WriteOptions,
+    effects: CellEffect[] | undefined,
   ): Generator<void, EngineOp[], void> {
     const ops = yield* engineOps(stored, this.#newestKnown)
     let count = 0
@@ -356,7 +375,25 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       if (ahead !== undefined) ops.push(ahead)
     }
     for (const write of beside) ops.push(systemOp(write))
+    if (effects === undefined) return ops
+    const present = onePc !== undefined && isNewestCommit(onePc) ? undefined : this.#entryNow
+    yield* this.observed.effectsOf(mutations, { ridden, present }, effects)
+    for (const effect of effects) {
+      if (++count % SLICE_ITEMS === 0) yield
+      for (const write of cellWrites(effect)) ops.push(systemOp(write))
+    }
     return ops
+  }
+
+  /** Where the marks of a write go; undefined when it cannot have any. */
+  #effects(ridden: Ridden | undefined): CellEffect[] | undefined {
+    return this.observed.isAny || ridden !== undefined ? [] : undefined
+  }
+
+  /** Needs the latch of the key. */
+  readonly #entryNow = (id: Timestamp, key: Uint8Array): Entry | undefined => {
+    const bytes = this.engine.getSync(systemKey(cellName('notify', id, key)))
+    return bytes && decodeEntry(bytes)
   }
 
   /** Pessimistic locks are only in memory: see `PessimisticLocks`. */
@@ -418,6 +455,10 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
 
   now(): Timestamp {
     return this.oracle.now()
+  }
+
+  nextTs(): Timestamp | Promise<Timestamp> {
+    return this.oracle.next()
   }
 
   jumpedSince(ts: Timestamp): number {

@@ -1,0 +1,143 @@
+import { keyText } from '../../bytes/key-text.js'
+import type { Ack, Cell, CellChange, Entry, Failure } from '../../percolator/cell.js'
+import { decodeAck, decodeEntry, decodeFailure } from '../../percolator/codec/cell.js'
+import type { Observer } from '../../percolator/observer.js'
+import type { Timestamp } from '../../timestamp.js'
+import { CELL_KINDS, type CellKind, cellEnd, cellName, cellPrefix, idOfCell, keyOfCell } from '../cell-names.js'
+import type { CellDecision, CellListener, CellPage, Cells } from '../cells.js'
+import type { CellEffect, Ridden } from '../observed.js'
+import type { SystemName, SystemRecords } from '../system-records.js'
+import type { RowAccess } from './row-access.js'
+
+/** Cells that one read asks for. */
+const CELLS_AT_A_TIME = 256
+/** Records of unregistered observers that one write removes. */
+const SWEPT_AT_A_TIME = 1000
+
+const NO_CELL_IS_ACKNOWLEDGED: ReadonlySet<string> = new Set()
+
+/** The cells of a store, by its system records. */
+export class CellCalls implements Cells {
+  readonly #rows: RowAccess
+  readonly #system: SystemRecords
+
+  constructor(rows: RowAccess, system: SystemRecords) {
+    this.#rows = rows
+    this.#system = system
+  }
+
+  register(observer: Observer): void {
+    this.#rows.observed.register(observer)
+  }
+  unregister(id: Timestamp): void {
+    this.#rows.observed.unregister(id)
+  }
+  named(name: string): Observer | undefined {
+    return this.#rows.observed.named(name)
+  }
+  listen(listener: CellListener): void {
+    this.#rows.observed.listen(listener)
+  }
+
+  async read(id: Timestamp, keys: readonly Uint8Array[]): Promise<Cell[]> {
+    const cells: Cell[] = []
+    for (let from = 0; from < keys.length; from += CELLS_AT_A_TIME) {
+      const some = keys.slice(from, from + CELLS_AT_A_TIME)
+      const values = await this.#rows.records.many(
+        some.flatMap((key) => CELL_KINDS.map((kind) => cellName(kind, id, key))),
+      )
+      some.forEach((key, i) => {
+        const [entry, ack, failure] = values.slice(3 * i, 3 * i + 3)
+        cells.push({
+          key,
+          entry: entry && decodeEntry(entry),
+          ack: ack && decodeAck(ack),
+          failure: failure && decodeFailure(failure),
+        })
+      })
+    }
+    return cells
+  }
+
+  async entries(id: Timestamp, page: CellPage): Promise<{ key: Uint8Array; entry: Entry }[]> {
+    return (await this.#page('notify', id, page)).map(([key, value]) => ({ key, entry: decodeEntry(value) }))
+  }
+
+  async failures(id: Timestamp, page: CellPage): Promise<{ key: Uint8Array; failure: Failure }[]> {
+    return (await this.#page('failure', id, page)).map(([key, value]) => ({ key, failure: decodeFailure(value) }))
+  }
+
+  async acks(id: Timestamp, page: CellPage): Promise<{ key: Uint8Array; ack: Ack }[]> {
+    return (await this.#page('ack', id, page)).map(([key, value]) => ({ key, ack: decodeAck(value) }))
+  }
+
+  async #page(kind: CellKind, id: Timestamp, { after, limit }: CellPage): Promise<[Uint8Array, Uint8Array][]> {
+    const from = after === undefined ? cellPrefix(kind, id) : (`${cellName(kind, id, after)}\0` as const)
+    const found = await this.#rows.records.page(from, cellEnd(kind, id), limit)
+    return found.map(([name, value]) => [keyOfCell(kind, name), value])
+  }
+
+  change<T>(
+    id: Timestamp,
+    keys: readonly Uint8Array[],
+    decide: (cells: readonly Cell[], ts: Timestamp) => CellDecision<T>,
+  ): Promise<T> {
+    let cells: readonly Cell[] = []
+    let ts = 0
+    return this.#rows.update({
+      keys: [],
+      cellKeys: keys,
+      startTs: 0,
+      depth: 'none',
+      preparation: {
+        inTurns: async () => {
+          cells = await this.read(id, keys)
+          ts = await this.#rows.nextTs()
+        },
+        now: () => false,
+      },
+      decide: () => {
+        const { value, changes, beside } = decide(cells, ts)
+        return {
+          ok: true,
+          value,
+          mutations: [],
+          beside,
+          ridden: changes.length === 0 ? undefined : riddenBy(id, cells, changes),
+        }
+      },
+    })
+  }
+
+  async sweep(): Promise<void> {
+    for (const kind of CELL_KINDS) {
+      const end: SystemName = `${kind}0` as SystemName // The character after the slash.
+      for (let from: SystemName = `${kind}/`; ; ) {
+        const page = await this.#rows.records.page(from, end, SWEPT_AT_A_TIME)
+        const [first] = page
+        if (first === undefined) break
+        const id = idOfCell(kind, first[0])
+        if (id !== undefined && this.#rows.observed.withId(id) !== undefined) {
+          from = cellEnd(kind, id)
+          continue
+        }
+        const gone = page.filter(([name]) => idOfCell(kind, name) === id)
+        await this.#system.write(gone.map(([name]) => ({ name, value: undefined })))
+      }
+    }
+  }
+}
+
+function riddenBy(id: Timestamp, cells: readonly Cell[], changes: readonly CellChange[]): Ridden {
+  const present = new Map(cells.map(({ key, entry }) => [keyText(key), entry]))
+  const effects = changes.map((change): CellEffect => {
+    return { id, change: atLeastAsNew(change, present.get(keyText(change.key))) }
+  })
+  return { effects, depth: 0, acknowledged: NO_CELL_IS_ACKNOWLEDGED }
+}
+
+/** A transaction may have committed above the timestamp of a notification. */
+function atLeastAsNew(change: CellChange, present: Entry | undefined): CellChange {
+  if (!change.entry || present === undefined || present.changeTs <= change.entry.changeTs) return change
+  return { ...change, entry: present }
+}

@@ -1,0 +1,47 @@
+import { keyText } from '../bytes/key-text.js'
+import type { Timestamp } from '../timestamp.js'
+import type { SystemName } from './system-records.js'
+
+/** The three records of a cell. */
+export type CellKind = 'notify' | 'ack' | 'failure'
+export const CELL_KINDS: readonly CellKind[] = ['notify', 'ack', 'failure']
+
+const ID_BYTES = 8
+
+/** `KIND/`, the id of the observer as 8 bytes big endian, and the key: so the cells of an observer are in order of their keys. */
+export function cellName(kind: CellKind, id: Timestamp, key: Uint8Array): SystemName {
+  return `${cellPrefix(kind, id)}${keyText(key)}`
+}
+
+export function cellPrefix(kind: CellKind, id: Timestamp): SystemName {
+  return `${kind}/${idText(id)}`
+}
+
+/** The prefix of the next id, which is above all names of this one. */
+export function cellEnd(kind: CellKind, id: Timestamp): SystemName {
+  return cellPrefix(kind, id + 1)
+}
+
+/** @returns the key of a cell's record. */
+export function keyOfCell(kind: CellKind, name: SystemName): Buffer {
+  return Buffer.from(name.slice(kind.length + 1 + ID_BYTES), 'latin1')
+}
+
+/** @returns undefined when the name is too short to have an id. */
+export function idOfCell(kind: CellKind, name: SystemName): Timestamp | undefined {
+  const id = Buffer.from(name.slice(kind.length + 1, kind.length + 1 + ID_BYTES), 'latin1')
+  return id.length === ID_BYTES ? Number(id.readBigUInt64BE()) : undefined
+}
+
+let lastId = -1
+let lastIdText = ''
+
+/** A transaction marks many cells of few observers. */
+function idText(id: Timestamp): string {
+  if (id === lastId) return lastIdText
+  const bytes = Buffer.alloc(ID_BYTES)
+  bytes.writeBigUInt64BE(BigInt(id))
+  lastIdText = bytes.toString('latin1')
+  lastId = id
+  return lastIdText
+}

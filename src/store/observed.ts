@@ -1,0 +1,152 @@
+import { keyText } from '../bytes/key-text.js'
+import { SLICE_ITEMS } from '../limits.js'
+import { markCell } from '../percolator/actions/mark.js'
+import type { CellChange, Entry } from '../percolator/cell.js'
+import { encodeAck, encodeEntry, encodeFailure } from '../percolator/codec/cell.js'
+import type { Observer } from '../percolator/observer.js'
+import { RangeIndex } from '../percolator/range-index.js'
+import type { Mutation } from '../percolator/row.js'
+import { isData, type WriteRecord } from '../percolator/write.js'
+import type { Timestamp } from '../timestamp.js'
+import { type CellKind, cellName } from './cell-names.js'
+import type { CellListener, HandedOut } from './cells.js'
+import type { SystemWrite } from './system-records.js'
+
+/** The change of one cell, in the batch of the write that causes it. */
+export interface CellEffect {
+  readonly id: Timestamp
+  readonly change: CellChange
+  /** A run committed: `entry` is what stays uncovered. */
+  readonly acknowledged?: { readonly entry: Entry | undefined }
+}
+
+/** The effects of a transaction's riders, which decide about its marks too. */
+export interface Ridden {
+  readonly effects: readonly CellEffect[]
+  /** Depth of the marks of this transaction. */
+  readonly depth: number
+  /** Names of the entries that it acknowledges: its own writes do not mark these cells. */
+  readonly acknowledged: ReadonlySet<string>
+}
+
+export interface MarkContext {
+  readonly ridden: Ridden | undefined
+  /**
+   * Reads the entry that stands, under the latch of its row. Absent when the commit_ts of the mutations is above the changeTs of
+   * every entry, which saves the read.
+   */
+  readonly present: ((id: Timestamp, key: Uint8Array) => Entry | undefined) | undefined
+}
+
+/** The registered observers of a store: decides which commits mark which cells, and tells the listener. */
+export class Observed {
+  readonly #index = new RangeIndex<Observer>()
+  readonly #byId = new Map<Timestamp, Observer>()
+  readonly #byName = new Map<string, Observer>()
+  #listener: CellListener | undefined
+
+  /** False while nobody is registered. */
+  get isAny(): boolean {
+    return this.#byId.size > 0
+  }
+
+  register(observer: Observer): void {
+    this.unregister(observer.id)
+    this.#index.add(observer.range, observer)
+    this.#byId.set(observer.id, observer)
+    this.#byName.set(observer.name, observer)
+  }
+
+  unregister(id: Timestamp): void {
+    const observer = this.#byId.get(id)
+    if (observer === undefined) return
+    this.#index.remove(observer.range, observer)
+    this.#byId.delete(id)
+    if (this.#byName.get(observer.name) === observer) this.#byName.delete(observer.name)
+  }
+
+  named(name: string): Observer | undefined {
+    return this.#byName.get(name)
+  }
+
+  withId(id: Timestamp): Observer | undefined {
+    return this.#byId.get(id)
+  }
+
+  listen(listener: CellListener): void {
+    this.#listener = listener
+  }
+
+  handedOut(id: Timestamp, key: Uint8Array): HandedOut {
+    return this.#listener?.handedOut(id, key) ?? { fence: 0, hasFailure: true }
+  }
+
+  conflicted(id: Timestamp, key: Uint8Array): void {
+    this.#listener?.conflicted(id, key)
+  }
+
+  reloaded(): void {
+    this.#listener?.reloaded()
+  }
+
+  /**
+   * Collects the marks of a write's commits, after the effects of its riders.
+   * @param effects where they go.
+   */
+  *effectsOf(mutations: readonly Mutation[], context: MarkContext, effects: CellEffect[]): Generator<void, void, void> {
+    const { ridden, present } = context
+    if (ridden !== undefined) effects.push(...ridden.effects)
+    if (this.#byId.size === 0) return
+    // A look-up may read from disk.
+    const each = present === undefined ? SLICE_ITEMS : LOOK_UPS_PER_SLICE
+    for (let i = 0; i < mutations.length; i++) {
+      if (i % each === each - 1) yield
+      const mutation = mutations[i] as Mutation
+      if (mutation.type !== 'put-write' || mutation.isFlag || !isData(mutation.write)) continue
+      const { key, write } = mutation
+      for (const observer of this.#index.at(keyText(key))) {
+        if (ridden?.acknowledged.has(cellName('notify', observer.id, key))) continue
+        effects.push(markOf(observer, key, write, ridden?.depth ?? 0, present?.(observer.id, key)))
+      }
+    }
+  }
+
+  /** To be called when the effects are on disk. */
+  tell(effects: readonly CellEffect[]): void {
+    if (this.#listener === undefined) return
+    for (const { id, change, acknowledged } of effects) {
+      const { key, entry, failure } = change
+      if (acknowledged !== undefined) this.#listener.acknowledged(id, key, acknowledged.entry)
+      else if (entry) this.#listener.marked(id, key, entry)
+      else if (failure && failure.parkedTs > 0) this.#listener.parked(id, key, failure)
+    }
+  }
+}
+
+const LOOK_UPS_PER_SLICE = 32
+
+function markOf(
+  observer: Observer,
+  key: Uint8Array,
+  { commitTs, type }: WriteRecord,
+  depth: number,
+  present: Entry | undefined,
+): CellEffect {
+  const kind = type === 'delete' ? 'delete' : 'put'
+  return { id: observer.id, change: markedChange(observer, key, { changeTs: commitTs, kind, depth }, present) }
+}
+
+/** The change that a mark makes to its cell. */
+export function markedChange(observer: Observer, key: Uint8Array, mark: Entry, present: Entry | undefined): CellChange {
+  const marked = markCell(observer, mark, present)
+  return 'entry' in marked ? { key, entry: marked.entry } : { key, entry: null, failure: marked.parked }
+}
+
+/** The records that a change of a cell puts and removes. */
+export function* cellWrites({ id, change }: CellEffect): Generator<SystemWrite> {
+  const { key, entry, ack, failure } = change
+  const write = (kind: CellKind, value: Buffer | undefined): SystemWrite => ({ name: cellName(kind, id, key), value })
+  if (entry !== undefined) yield write('notify', entry === null ? undefined : encodeEntry(entry))
+  if (ack !== undefined) yield write('ack', ack === null ? undefined : encodeAck(ack))
+  if (failure !== undefined) yield write('failure', failure === null ? undefined : encodeFailure(failure))
+}
