@@ -130,7 +130,7 @@ export interface PrewriteRequest extends LockingRequest {
   /** With `tryOnePc` only: the reads of the transaction, which are validated at its commit timestamp before it commits. */
   readonly reads?: ReadSet | undefined
   /**
-   * With `tryOnePc` only, and without `maxCommitTs`. `mutations` may then be empty, if there is an acknowledgement. The request
+   * With `tryOnePc` only, and without `maxCommitTs`. `mutations` may then be empty. The request
    * is refused with `invalid_argument` where it would have to fall back to two phases.
    */
   readonly riders?: Riders | undefined

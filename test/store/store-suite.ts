@@ -1,5 +1,6 @@
 import { describe, expect } from 'vitest'
 import { answerCases } from './suite/answers.js'
+import { cellCases } from './suite/cells.js'
 import { collectionCases } from './suite/collection.js'
 import { Contract, type StoreKind } from './suite/contract.js'
 import { exclusiveCases } from './suite/exclusive.js'
@@ -27,6 +28,7 @@ const CASES: Readonly<Record<string, (contract: Contract) => void>> = {
   collection: collectionCases,
   timestamps: timestampCases,
   'records of the server': recordCases,
+  'cells of observers': cellCases,
   exclusive: exclusiveCases,
   'callers that reach some keys': reachCases,
   answers: answerCases,

@@ -70,7 +70,8 @@ function decide(
   const decided = decidePrewrite(found, asked, context)
   const hasWrites = request.mutations.some(({ op }) => op !== 'check_not_exists')
   // A repeat of an earlier commit has no mutations. Its riders were written with it.
-  const isRepeat = decided.ok && hasWrites && decided.mutations.length === 0
+  const isRepeat =
+    decided.ok && decided.value.onePcCommitTs !== undefined && hasWrites && decided.mutations.length === 0
   if (!isRepeat) riders?.requireValid()
   if (!decided.ok) return decided
   const { value, mutations } = decided

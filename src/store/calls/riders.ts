@@ -56,7 +56,7 @@ export class PrewriteRiders implements Preparation {
     const { acks = [], notify = [], seesFence } = riders
     if (!request.tryOnePc || request.maxCommitTs)
       throw invalid('riders', 'riders need try_one_pc, and no max_commit_ts')
-    if (request.mutations.length === 0 && acks.length === 0)
+    if (request.mutations.length === 0 && acks.length === 0 && notify.length === 0)
       throw invalid('mutations', 'a prewrite without mutations needs an acknowledgement')
     const cells = new Set<string>()
     for (const rider of acks) {
@@ -178,7 +178,8 @@ export class PrewriteRiders implements Preparation {
     for (const { rider, observer, seen, entry, ack, newestSeen } of this.#acks) {
       const { id } = observer
       const { key } = rider
-      const { fence: newestFence, hasFailure } = observed.handedOut(id, key)
+      const { fence, hasFailure } = observed.handedOut(id, key)
+      const newestFence = Math.max(fence, id) // A claim of an earlier observer of this name is of another cell.
       const context = { entry, ack, safePoint, newestFence, newestSeen: () => newestSeen }
       const outcome = acknowledge({ rider, seen, startTs, commitTs }, context)
       if (outcome.kind === 'refused') {

@@ -1,0 +1,288 @@
+import { expect } from 'vitest'
+import type { PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
+import type { Entry } from '../../../src/percolator/cell.js'
+import type { Riders } from '../../../src/percolator/riders.js'
+import type { Store } from '../../../src/store/store.js'
+import type { Timestamp } from '../../../src/timestamp.js'
+import { codeOf, del, failureOf, prewriteOf, put, text, utf8 } from '../support.js'
+import type { Contract } from './contract.js'
+
+interface Told {
+  readonly marked: string[]
+  readonly acknowledged: string[]
+}
+
+const OBSERVER = { name: 'words', range: { start: utf8('doc/'), end: utf8('doc0') }, maxDepth: 64 }
+
+/** Commits mark cells, acknowledgements clean them, and each does so in the batch of its transaction. */
+export function cellCases({ open, test }: Contract): void {
+  async function observed() {
+    const store = await open()
+    const id = await store.tso(1)
+    store.cells.register({ ...OBSERVER, id })
+    return { store, id }
+  }
+
+  async function entryOf(store: Store, id: Timestamp, key: string): Promise<Entry | undefined> {
+    return (await store.cells.read(id, [utf8(key)]))[0]?.entry
+  }
+
+  async function commitNow(
+    store: Store,
+    mutations: readonly PrewriteMutation[],
+    rest: Partial<PrewriteRequest> = {},
+  ): Promise<Timestamp> {
+    const startTs = rest.startTs ?? (await store.tso(1))
+    const answer = await store.prewrite(prewriteOf(startTs, mutations, { tryOnePc: true, linearizable: true, ...rest }))
+    return answer.onePcCommitTs ?? 0
+  }
+
+  const ack = (fence: Timestamp, key = 'doc/1', rest: Partial<Riders> = {}): Riders => ({
+    acks: [{ observer: 'words', key: utf8(key), fence }],
+    seesFence: true,
+    ...rest,
+  })
+
+  test('a commit in one phase marks the observed keys that it puts and deletes', async () => {
+    const { store, id } = await observed()
+    const commitTs = await commitNow(store, [
+      put('doc/1'),
+      del('doc/2'),
+      { op: 'lock', key: utf8('doc/3') },
+      put('other'),
+    ])
+    expect(await entryOf(store, id, 'doc/1')).toEqual({ changeTs: commitTs, kind: 'put', depth: 0 })
+    expect(await entryOf(store, id, 'doc/2')).toEqual({ changeTs: commitTs, kind: 'delete', depth: 0 })
+    expect((await store.cells.entries(id, { after: undefined, limit: 10 })).map(({ key }) => text(key))).toEqual([
+      'doc/1',
+      'doc/2',
+    ])
+  })
+
+  test('a key is marked when its own lock is committed or resolved, and not when it is rolled back', async () => {
+    const { store, id } = await observed()
+    const startTs = await store.tso(1)
+    const mutations = ['doc/1', 'doc/2', 'doc/3'].map((key) => put(key))
+    await store.prewrite(prewriteOf(startTs, mutations))
+    expect(await entryOf(store, id, 'doc/1')).toBeUndefined()
+    const commitTs = await store.tso(1)
+    await store.commit({ keys: [utf8('doc/1')], startTs, commitTs })
+    expect(await entryOf(store, id, 'doc/1')).toEqual({ changeTs: commitTs, kind: 'put', depth: 0 })
+    expect(await entryOf(store, id, 'doc/2')).toBeUndefined()
+    await store.resolveLock({ txns: [{ startTs, commitTs }], keys: [utf8('doc/2')] })
+    expect((await entryOf(store, id, 'doc/2'))?.changeTs).toBe(commitTs)
+    await store.resolveLock({ txns: [{ startTs, commitTs: 0 }], keys: [utf8('doc/3')] })
+    expect(await entryOf(store, id, 'doc/3')).toBeUndefined()
+  })
+
+  test('the flag of an overlapped rollback is no commit', async () => {
+    const { store, id } = await observed()
+    const startTs = await store.tso(1)
+    await store.prewrite(prewriteOf(startTs, [put('doc/1')]))
+    const commitTs = await store.tso(1)
+    await store.commit({ keys: [utf8('doc/1')], startTs, commitTs })
+    const fence = await store.tso(1)
+    await commitNow(store, [], { riders: ack(fence) })
+    await store.cleanup({ key: utf8('doc/1'), startTs: commitTs, currentTs: 0 })
+    expect((await store.mvccGetByKey({ key: utf8('doc/1') })).writes[0]?.overlappedRollback).toBe(true)
+    expect(await entryOf(store, id, 'doc/1')).toBeUndefined()
+  })
+
+  test('a notification is not hidden by a commit whose timestamp was taken before it', async () => {
+    const { store, id } = await observed()
+    const startTs = await store.tso(1)
+    await store.prewrite(prewriteOf(startTs, [put('doc/1')]))
+    const commitTs = await store.tso(1)
+    const notifiedTs = await store.cells.change(id, [utf8('doc/1')], ([cell], ts) => ({
+      value: ts,
+      changes: [{ key: cell?.key ?? utf8(''), entry: { changeTs: ts, kind: 'notified', depth: 0 } }],
+    }))
+    await store.commit({ keys: [utf8('doc/1')], startTs, commitTs })
+    expect(await entryOf(store, id, 'doc/1')).toEqual({ changeTs: notifiedTs, kind: 'notified', depth: 0 })
+  })
+
+  test('nothing is marked outside the range, nor after the observer is gone, and its records are swept', async () => {
+    const { store, id } = await observed()
+    const kept = await store.tso(1)
+    store.cells.register({ ...OBSERVER, name: 'kept', id: kept })
+    await commitNow(store, [put('doc/1'), put('doc0'), put('doc'), put('')])
+    expect(await store.cells.entries(id, { after: undefined, limit: 10 })).toHaveLength(1)
+    store.cells.unregister(id)
+    await commitNow(store, [put('doc/2')])
+    expect(await store.cells.entries(id, { after: undefined, limit: 10 })).toHaveLength(1)
+    await store.cells.sweep()
+    expect(await store.cells.entries(id, { after: undefined, limit: 10 })).toHaveLength(0)
+    expect(await store.cells.entries(kept, { after: undefined, limit: 10 })).toHaveLength(2)
+    expect(await store.cells.entries(kept, { after: utf8('doc/1'), limit: 10 })).toHaveLength(1)
+  })
+
+  test('an acknowledgement cleans the cell in the batch of its transaction, whose own write of the key does not mark it', async () => {
+    const { store, id } = await observed()
+    await commitNow(store, [put('doc/1')])
+    const fence = await store.tso(1)
+    const commitTs = await commitNow(store, [put('doc/1'), put('doc/2'), put('word')], { riders: ack(fence) })
+    const [cell] = await store.cells.read(id, [utf8('doc/1')])
+    expect(cell).toEqual({ key: utf8('doc/1'), entry: undefined, ack: { ackTs: fence, commitTs }, failure: undefined })
+    expect(await entryOf(store, id, 'doc/2')).toEqual({ changeTs: commitTs, kind: 'put', depth: 1 })
+  })
+
+  test('of two runs on one change one commits, and the refused one writes nothing', async () => {
+    const { store } = await observed()
+    await commitNow(store, [put('doc/1')])
+    const fence = await store.tso(1)
+    await commitNow(store, [put('a', '1')], { riders: ack(fence) })
+    const error = await failureOf(commitNow(store, [put('a', '2')], { riders: ack(fence) }))
+    expect(error.code).toBe('write_conflict')
+    expect(error.fields).toMatchObject({
+      reason: 'acknowledged',
+      observer: 'words',
+      key: utf8('doc/1'),
+      retryable: false,
+    })
+    const { writes } = await store.mvccGetByKey({ key: utf8('a') })
+    expect(writes).toHaveLength(1)
+  })
+
+  test('a change after the fence leaves the cell dirty', async () => {
+    const { store, id } = await observed()
+    await commitNow(store, [put('doc/1')])
+    const fence = await store.tso(1)
+    const changeTs = await commitNow(store, [put('doc/1')])
+    await commitNow(store, [put('a')], { riders: ack(fence) })
+    expect((await entryOf(store, id, 'doc/1'))?.changeTs).toBe(changeTs)
+    // Another run under the same fence has seen nothing new.
+    expect(await codeOf(commitNow(store, [put('a')], { riders: ack(fence) }))).toBe('write_conflict')
+    await commitNow(store, [put('a')], { riders: ack(await store.tso(1)) })
+    expect(await entryOf(store, id, 'doc/1')).toBeUndefined()
+  })
+
+  test('an acknowledgement alone commits, and its repeat gets the same commit_ts', async () => {
+    const { store, id } = await observed()
+    await commitNow(store, [put('doc/1')])
+    const startTs = await store.tso(1)
+    const later = await store.tso(1)
+    const riders = ack(startTs, 'doc/1', { seesFence: false })
+    const commitTs = await commitNow(store, [], { startTs, riders })
+    expect(commitTs).toBeGreaterThan(later)
+    expect(await entryOf(store, id, 'doc/1')).toBeUndefined()
+    expect(await commitNow(store, [], { startTs, riders })).toBe(commitTs)
+    await commitNow(store, [put('doc/1')])
+    const secondTs = await store.tso(1)
+    const second = ack(secondTs, 'doc/1', { seesFence: false })
+    const committed = await commitNow(store, [put('b')], { startTs: secondTs, riders: second })
+    store.cells.unregister(id)
+    expect(await commitNow(store, [put('b')], { startTs: secondTs, riders: second })).toBe(committed)
+  })
+
+  test('a transaction notifies at its commit_ts, one level deeper than what it acknowledges', async () => {
+    const { store, id } = await observed()
+    const notify = [{ observer: 'words', keys: [utf8('doc/1'), utf8('doc/9')] }]
+    const first = await commitNow(store, [put('a')], { riders: { notify } })
+    expect(await entryOf(store, id, 'doc/9')).toEqual({ changeTs: first, kind: 'notified', depth: 0 })
+    const fence = await store.tso(1)
+    const second = await commitNow(store, [], { riders: ack(fence, 'doc/1', { notify }) })
+    expect(await entryOf(store, id, 'doc/1')).toEqual({ changeTs: second, kind: 'notified', depth: 1 })
+  })
+
+  test('a mark above the greatest depth is parked at once', async () => {
+    const { store, id } = await observed()
+    store.cells.register({ ...OBSERVER, id, maxDepth: 1 })
+    await commitNow(store, [put('doc/0')])
+    for (const [from, to] of [
+      ['doc/0', 'doc/1'],
+      ['doc/1', 'doc/2'],
+    ] as const)
+      await commitNow(store, [put(to)], { riders: ack(await store.tso(1), from) })
+    const [cell] = await store.cells.read(id, [utf8('doc/2')])
+    expect(cell?.entry).toBeUndefined()
+    expect(cell?.failure).toMatchObject({ attempts: 0, error: expect.stringContaining('max_depth'), depth: 2 })
+    expect(cell?.failure?.parkedTs).toBeGreaterThan(0)
+  })
+
+  test('riders that no transaction may have change nothing', async () => {
+    const { store, id } = await observed()
+    const changeTs = await commitNow(store, [put('doc/1')])
+    const fence = await store.tso(1)
+    const future = fence + 1e9
+    const twice = { acks: [...(ack(fence).acks ?? []), ...(ack(fence).acks ?? [])] }
+    const wrong: [string, Partial<PrewriteRequest>][] = [
+      ['not_found', { riders: { acks: [{ observer: 'nobody', key: utf8('doc/1'), fence }] } }],
+      ['not_found', { riders: { notify: [{ observer: 'nobody', keys: [utf8('doc/1')] }] } }],
+      ['invalid_argument', { riders: ack(fence, 'other') }],
+      ['invalid_argument', { riders: { notify: [{ observer: 'words', keys: [utf8('other')] }] } }],
+      ['invalid_argument', { riders: ack(future) }],
+      ['invalid_argument', { riders: twice }],
+      ['invalid_argument', { riders: ack(fence), tryOnePc: false }],
+      ['invalid_argument', { riders: ack(fence), maxCommitTs: future }],
+    ]
+    for (const [code, rest] of wrong) expect(await codeOf(commitNow(store, [put('a')], rest)), code).toBe(code)
+    expect(await codeOf(commitNow(store, [], { riders: { notify: [] } }))).toBe('invalid_argument')
+    const startTs = await store.tso(1)
+    await store.prewrite(prewriteOf(startTs, [put('a')]))
+    expect(await codeOf(commitNow(store, [put('a')], { startTs, riders: ack(fence) }))).toBe('invalid_argument')
+    await store.rollback({ keys: [utf8('a')], startTs })
+    expect((await store.get({ key: utf8('a') })).found).toBe(false)
+    expect((await entryOf(store, id, 'doc/1'))?.changeTs).toBe(changeTs)
+  })
+
+  test('the listener is told of what is on disk, in order, and asked for the newest fence', async () => {
+    const { store } = await observed()
+    const told: Told = { marked: [], acknowledged: [] }
+    let fence = 0
+    let conflicts = 0
+    store.cells.listen({
+      handedOut: () => ({ fence, hasFailure: false }),
+      marked: (_, key, { kind }) => told.marked.push(`${text(key)} ${kind}`),
+      parked: () => {},
+      acknowledged: (_, key, entry) => told.acknowledged.push(`${text(key)} ${entry?.kind}`),
+      conflicted: () => conflicts++,
+      reloaded: () => {},
+    })
+    await commitNow(store, [put('doc/1'), del('doc/2')])
+    const old = await store.tso(1)
+    fence = await store.tso(1)
+    const error = await failureOf(commitNow(store, [], { riders: ack(old) }))
+    expect(error.fields).toMatchObject({ reason: 'superseded', retryable: false })
+    expect(conflicts).toBe(1)
+    await commitNow(store, [], { riders: ack(fence) })
+    expect(told).toEqual({ marked: ['doc/1 put', 'doc/2 delete'], acknowledged: ['doc/1 undefined'] })
+  })
+
+  test('an acknowledgement takes no failure with it where the listener knows of none, and removes it otherwise', async () => {
+    const { store, id } = await observed()
+    await commitNow(store, [put('doc/1')])
+    const failure = {
+      attempts: 1,
+      notBeforeMs: 1,
+      error: 'x',
+      parkedTs: 0,
+      changeTs: 1,
+      kind: 'put',
+      depth: 0,
+    } as const
+    await store.cells.change(id, [utf8('doc/1')], () => ({ value: 0, changes: [{ key: utf8('doc/1'), failure }] }))
+    expect(await store.cells.failures(id, { after: undefined, limit: 9 })).toEqual([{ key: utf8('doc/1'), failure }])
+    await commitNow(store, [], { riders: ack(await store.tso(1)) })
+    expect(await store.cells.failures(id, { after: undefined, limit: 9 })).toEqual([])
+    expect(await store.cells.acks(id, { after: undefined, limit: 9 })).toHaveLength(1)
+  })
+
+  test('a claim from an earlier observer of the same name counts for nothing', async () => {
+    const { store, id } = await observed()
+    await commitNow(store, [put('doc/1')])
+    const fence = await store.tso(1)
+    store.cells.unregister(id)
+    store.cells.register({ ...OBSERVER, id: await store.tso(1) })
+    await commitNow(store, [put('doc/1')])
+    const error = await failureOf(commitNow(store, [], { riders: ack(fence) }))
+    expect(error.fields).toMatchObject({ reason: 'superseded', retryable: false })
+  })
+
+  test('a claim below the safe point is refused', async () => {
+    const { store } = await observed()
+    await commitNow(store, [put('doc/1')])
+    const fence = await store.tso(1)
+    await store.raiseSafePoint(await store.tso(1))
+    expect(await codeOf(commitNow(store, [], { riders: ack(fence) }))).toBe('ts_below_safe_point')
+  })
+}
