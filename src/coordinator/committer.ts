@@ -4,6 +4,7 @@ import { isKvError, type KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import type { PercolatorApi, PrewriteAnswer, PrewriteMutation, ReadSet } from '../percolator/api.js'
 import { writeConflict } from '../percolator/errors.js'
+import type { Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import { Backoff } from './backoff.js'
 import { Heartbeat } from './heartbeat.js'
@@ -40,9 +41,12 @@ export interface CommitPlan {
   readonly startTs: Timestamp
   /** `performance.now()` at the transaction's start. */
   readonly startedAt: number
-  /** Must be the key of one of the mutations. */
+  /** Must be the key of one of the mutations; without mutations, of one of the riders. */
   readonly primary: Uint8Array
+  /** May be empty if there are riders. */
   readonly mutations: readonly PrewriteMutation[]
+  /** The transaction commits in one request or not at all, whatever its size. */
+  readonly riders?: Riders | undefined
   /** Pessimistic: the highest for_update_ts of its locks. Every mutation's key is locked. */
   readonly forUpdateTs: Timestamp | undefined
   /** Pessimistic: the for_update_ts at which a key's lock was granted. */
@@ -64,8 +68,8 @@ const PARALLEL_MAX = 16
 type Kind = 'one_pc' | 'async' | 'two_pc'
 
 /**
- * Commits one transaction: by 1PC when all mutations fit into one request, by async commit when it is small, and in two
- * phases otherwise.
+ * Commits one transaction: by 1PC when all mutations fit into one request or riders are among them, by async commit when
+ * it is small, and in two phases otherwise.
  *
  * `run` is fulfilled with the commit_ts when the transaction committed. It rejects with `Undetermined` when the outcome
  * is unknown. It rejects with any other error when the transaction did not commit and never will.
@@ -88,21 +92,22 @@ export class Committer {
 
   run(): Promise<Timestamp> {
     const { onePhase, isInProcess } = this.home.commitOptions
-    return this.plan.isFirst && onePhase && isInProcess ? this.#runAtOnce() : this.#runInPhases()
+    const isOnePhase = onePhase || this.plan.riders !== undefined
+    return this.plan.isFirst && isOnePhase && isInProcess ? this.#runAtOnce() : this.#runInPhases()
   }
 
   /** One request, tried once. The hot path: the server runs every REST write through it. */
   async #runAtOnce(): Promise<Timestamp> {
-    const { startTs, primary, mutations, reads } = this.plan
+    const { startTs, primary, mutations, reads, riders } = this.plan
     try {
-      const { onePcCommitTs } = await this.prewrite(onePhaseRequest(startTs, primary, mutations, reads))
+      const { onePcCommitTs } = await this.prewrite(onePhaseRequest(startTs, primary, mutations, reads, riders))
       if (onePcCommitTs !== undefined) return onePcCommitTs
     } catch (error) {
       throw isUncertain(error) ? new Undetermined(startTs, error) : error
     }
     const batches = [mutations]
     this.#mayHoldLocks = true
-    return this.#commitPrimary(batches).catch((error: unknown) => this.#failed(error, batches))
+    return this.#commitLocked(batches).catch((error: unknown) => this.#failed(error, batches))
   }
 
   async #runInPhases(): Promise<Timestamp> {
@@ -130,7 +135,7 @@ export class Committer {
         this.home.inBackground(this.#commitRest(batches, asyncCommitTs))
         return asyncCommitTs
       }
-      return await this.#commitPrimary(batches)
+      return await this.#commitLocked(batches)
     } catch (error) {
       return await this.#failed(error, batches)
     } finally {
@@ -138,9 +143,10 @@ export class Committer {
     }
   }
 
-  /** The first batch contains the primary. */
+  /** The first batch contains the primary. With riders there is one batch, which is empty if nothing is written. */
   #batches(): PrewriteMutation[][] {
-    const { mutations, primary } = this.plan
+    const { mutations, primary, riders } = this.plan
+    if (mutations.length === 0 && riders !== undefined) return [[]]
     const primaryText = keyText(primary)
     const isPrimary = ({ key }: PrewriteMutation): boolean => keyText(key) === primaryText
     const first = mutations.find(isPrimary)
@@ -148,7 +154,7 @@ export class Committer {
     const batches: PrewriteMutation[][] = [[]]
     let bytes = 0
     for (const mutation of [first, ...mutations.filter((one) => one !== first)]) {
-      if (bytes >= this.home.commitOptions.batchBytes) {
+      if (bytes >= this.home.commitOptions.batchBytes && riders === undefined) {
         batches.push([])
         bytes = 0
       }
@@ -159,8 +165,8 @@ export class Committer {
   }
 
   #kindOf(batches: readonly (readonly PrewriteMutation[])[]): Kind {
-    if (batches.length === 1 && this.home.commitOptions.onePhase) return 'one_pc'
-    const { mutations, reads } = this.plan
+    const { mutations, reads, riders } = this.plan
+    if (riders !== undefined || (batches.length === 1 && this.home.commitOptions.onePhase)) return 'one_pc'
     const keyBytes = mutations.reduce((sum, { key }) => sum + key.length, 0)
     // Under async commit the prewrites alone decide, so reads could not be validated between prewrite and commit.
     const isSmall =
@@ -171,7 +177,10 @@ export class Committer {
   // ---- Prewrite
 
   async #prewriteAll(batches: readonly (readonly PrewriteMutation[])[], kind: Kind): Promise<PrewriteAnswer[]> {
-    const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads, signal } = this.plan
+    const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads, riders } = this.plan
+    // When an earlier commit was left undetermined, only the repetition of its request tells the outcome.
+    const signal = this.#isUncertain ? undefined : this.plan.signal
+    const isFirstTry = this.plan.isFirst && !this.#isUncertain
     const bytes = mutations.reduce((sum, mutation) => sum + pairBytes(mutation), 0)
     const primaryText = keyText(primary)
     const keys = mutations.map(({ key }) => key).filter((key) => keyText(key) !== primaryText)
@@ -182,7 +191,7 @@ export class Committer {
       forUpdateTs,
       txnSize: mutations.length,
       linearizable: true,
-      ...(kind === 'one_pc' ? { tryOnePc: true, reads } : {}),
+      ...(kind === 'one_pc' ? { tryOnePc: true, reads, ...(riders === undefined ? {} : { riders }) } : {}),
       ...(kind === 'async' ? { useAsyncCommit: true } : {}),
     }
     let isStopped = false // After one batch has failed the others need not start.
@@ -191,7 +200,7 @@ export class Committer {
       if (isStopped) return {}
       try {
         return await this.#surviving(kind !== 'two_pc', () => {
-          const isFirst = this.plan.isFirst && !tried.has(batch)
+          const isFirst = isFirstTry && !tried.has(batch)
           tried.add(batch)
           return this.prewrite({
             ...common,
@@ -209,7 +218,9 @@ export class Committer {
         })
       } catch (error) {
         // A copy of the request that is still on the network may be granted although this one was refused.
-        if (kind !== 'two_pc' && !this.home.commitOptions.isInProcess && mayChange(error)) this.#isUncertain = true
+        // Nothing can rule that out for a transaction without rows.
+        if (kind !== 'two_pc' && !this.home.commitOptions.isInProcess && this.#hasRows && mayChange(error))
+          this.#isUncertain = true
         throw error
       }
     }
@@ -244,6 +255,12 @@ export class Committer {
   }
 
   // ---- Commit
+
+  /** Two-phase commit from here on. */
+  #commitLocked(batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
+    if (this.plan.riders === undefined) return this.#commitPrimary(batches)
+    return Promise.reject(new Error('the server prewrote a transaction with riders, which it has to commit or refuse'))
+  }
 
   async #commitPrimary(batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
     const { startTs, primary, reads, lockWaitMs, signal } = this.plan
@@ -281,16 +298,20 @@ export class Committer {
   // ---- Failure
 
   /**
-   * Finds out the outcome of an undetermined commit; if there is none yet, rolls the transaction back.
+   * Finds out the outcome of an undetermined commit; if there is none yet, rolls the transaction back. A transaction
+   * without rows can be neither asked for nor rolled back, so its prewrite is repeated.
    * @throws Undetermined; KvError `write_conflict` (`self_rolled_back`) when the transaction is rolled back.
    */
   async learnOutcome(): Promise<Timestamp> {
     this.#isUncertain = true
+    if (!this.#hasRows) return this.#runInPhases()
     return this.#failed(new Undetermined(this.plan.startTs, undefined), this.#batches())
   }
 
   /** Finds out the outcome if it is uncertain, and cleans up after a failed transaction. */
   async #failed(error: unknown, batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
+    if (!this.#hasRows)
+      throw this.#isUncertain && !isRefusedForGood(error, this.plan) ? this.#undetermined(error) : error
     if (this.#isUncertain) {
       const commitTs = await this.#end(error)
       if (commitTs > 0) {
@@ -309,8 +330,17 @@ export class Committer {
     try {
       return await this.#surviving(false, () => this.home.resolver.end(primary, startTs))
     } catch {
-      throw new Undetermined(startTs, cause)
+      throw this.#undetermined(cause)
     }
+  }
+
+  /** False: the transaction has riders only, and leaves neither locks nor write records. */
+  get #hasRows(): boolean {
+    return this.plan.mutations.length > 0
+  }
+
+  #undetermined(cause: unknown): Undetermined {
+    return new Undetermined(this.plan.startTs, cause)
   }
 
   #rolledBack(cause: unknown): KvError<'write_conflict'> {
@@ -367,8 +397,28 @@ async function allOf<T, R>(items: readonly T[], body: (item: T, index: number) =
   return results
 }
 
-/** Whether a later copy of the refused request may succeed. Locks go away; a committed conflict never does. */
+/**
+ * Whether a later copy of the refused request may succeed. Locks go away; a committed conflict never does. A notification
+ * that is acknowledged or superseded may be made again, unless another run has committed since the claim.
+ */
 function mayChange(error: unknown): boolean {
+  if (isAckRefused(error)) return error.fields.retryable !== true
   if (isKvError(error, 'write_conflict')) return error.fields.conflictCommitTs === 0
   return isKvError(error, 'key_locked') || isKvError(error, 'pessimistic_lock_not_found')
+}
+
+function isAckRefused(error: unknown): error is KvError<'write_conflict'> {
+  if (!isKvError(error, 'write_conflict')) return false
+  return error.fields.reason === 'acknowledged' || error.fields.reason === 'superseded'
+}
+
+/**
+ * Whether an earlier copy of this refused request, whose answer was lost, cannot have committed either. The refusal names
+ * the last run of the cell. If that run began before this transaction and committed after it began, the two ran side by
+ * side, so the other one is the only one of them that commits. If it began later, it may have followed this one.
+ */
+function isRefusedForGood(error: unknown, { startTs }: CommitPlan): boolean {
+  if (!isAckRefused(error)) return false
+  const { conflictStartTs, conflictCommitTs } = error.fields
+  return conflictStartTs < startTs && conflictCommitTs > startTs
 }

@@ -1,5 +1,6 @@
 import { LOCK_TTL_MS_DEFAULT } from '../limits.js'
 import type { PrewriteMutation, PrewriteRequest, ReadSet } from '../percolator/api.js'
+import type { Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 
 /** The first and only prewrite of a transaction that commits in one phase, in the store's process. */
@@ -8,6 +9,7 @@ export function onePhaseRequest(
   primary: Uint8Array,
   mutations: readonly PrewriteMutation[],
   reads?: ReadSet,
+  riders?: Riders,
 ): PrewriteRequest {
   return {
     mutations,
@@ -19,5 +21,6 @@ export function onePhaseRequest(
     linearizable: true,
     isFirst: true,
     reads,
+    riders,
   }
 }

@@ -5,6 +5,7 @@ import { KvError } from '../errors/kv-error.js'
 import type { LateSignal } from '../event-loop/late-signal.js'
 import type { PercolatorApi, PrewriteMutation, ReadSet, Version } from '../percolator/api.js'
 import { alreadyCommitted, alreadyExists } from '../percolator/errors.js'
+import type { Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import { Committer, type TransactionHome } from './committer.js'
 import { SnapshotReader } from './snapshot-reader.js'
@@ -228,11 +229,12 @@ export class Transaction {
 
   /**
    * @param prewrite replaces the api's `prewrite`, so that a server can write more in the same request.
+   * @param riders travel on the commit, which then takes one request, whatever its size. They count as something written.
    * @returns the commit_ts, or `startTs` when nothing was written. A second call after success returns the same.
    * @throws Undetermined when the outcome is unknown; KvError `write_conflict`, `key_locked` and others when the
    *   transaction did not commit and never will.
    */
-  async commit(prewrite?: PercolatorApi['prewrite']): Promise<Timestamp> {
+  async commit(prewrite?: PercolatorApi['prewrite'], riders?: Riders): Promise<Timestamp> {
     if (this.#state.name === 'committed') return this.#state.commitTs
     if (this.#state.name === 'undetermined')
       return this.#run(this.#state.committer, this.#state.committer.learnOutcome())
@@ -241,8 +243,10 @@ export class Transaction {
     if (this.#locks !== undefined) await this.#locks.settled()
     const mutations = this.#mutations()
     const reads = this.#readSet(mutations)
-    const [first] = mutations
-    if (first === undefined || (this.#buffer.size === 0 && this.#options.isolation === 'snapshot')) {
+    const ridersKey = riders && firstKeyOf(riders)
+    const primary = this.#locks?.primary ?? mutations[0]?.key ?? ridersKey
+    const isReadOnly = this.#buffer.size === 0 && (mutations.length === 0 || this.#options.isolation === 'snapshot')
+    if (primary === undefined || (isReadOnly && ridersKey === undefined)) {
       // All reads saw one snapshot, and writers commit in the order of their timestamps: nothing needs validation.
       await this.#locks?.release()
       this.#state = { name: 'committed', commitTs: this.startTs }
@@ -251,8 +255,9 @@ export class Transaction {
     const plan = {
       startTs: this.startTs,
       startedAt: this.#startedAt,
-      primary: this.#locks?.primary ?? first.key,
+      primary,
       mutations,
+      riders: ridersKey === undefined ? undefined : riders,
       forUpdateTs: this.#locks?.forUpdateTs,
       grantedAt: this.#locks && ((key: Uint8Array) => this.#locks?.grantedAt(key) ?? 0),
       reads,
@@ -345,4 +350,9 @@ export class Transaction {
 
 function versionOf(value: Uint8Array | undefined): MergedVersion | undefined {
   return value === undefined ? undefined : { value }
+}
+
+/** @returns undefined when there are no riders at all. */
+function firstKeyOf({ acks = [], notify = [] }: Riders): Uint8Array | undefined {
+  return acks[0]?.key ?? notify.find(({ keys }) => keys.length > 0)?.keys[0]
 }
