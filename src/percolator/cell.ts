@@ -22,6 +22,8 @@ export interface Ack {
   readonly ackTs: Timestamp
   /** commit_ts of the run. */
   readonly commitTs: Timestamp
+  /** start_ts of the run, which knows its commit by it. Not `ackTs` where the run has seen its fence only. */
+  readonly startTs: Timestamp
 }
 
 /** What failed runs leave on a cell, until a run commits. */

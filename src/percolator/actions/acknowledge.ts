@@ -20,6 +20,8 @@ export interface AckContext {
   readonly safePoint: Timestamp
   /** The highest fence under which this process has handed the cell out; 0: none. */
   readonly newestFence: Timestamp
+  /** The observer's id: changes at or below it were not marked. */
+  readonly observedSince: Timestamp
   /** commit_ts of the newest Put or Delete at or below `seen`; 0: none. Asked only when the entry is newer than `seen`. */
   readonly newestSeen: () => Timestamp
 }
@@ -41,9 +43,9 @@ export type AckOutcome =
  * @see The paper, section 2.4: the conflict of two runs on the acknowledgement column.
  */
 export function acknowledge({ rider, seen, startTs, commitTs }: AckRequest, context: AckContext): AckOutcome {
-  const { entry, ack, safePoint, newestFence, newestSeen } = context
+  const { entry, ack, safePoint, newestFence } = context
   const claimed = Math.min(rider.fence, seen)
-  if (ack !== undefined && ack.ackTs === startTs && seen === startTs) return { kind: 'repeat', commitTs: ack.commitTs }
+  if (ack?.startTs === startTs) return { kind: 'repeat', commitTs: ack.commitTs }
   const refused = (detail: string, reason: 'acknowledged' | 'superseded', retryable: boolean): AckOutcome => {
     const { observer, key } = rider
     const conflict = { conflictStartTs: ack?.ackTs ?? 0, conflictCommitTs: ack?.commitTs ?? 0 }
@@ -57,6 +59,15 @@ export function acknowledge({ rider, seen, startTs, commitTs }: AckRequest, cont
     return refused(`was acknowledged at ${ack.commitTs}, after the claim`, 'acknowledged', true)
   if (newestFence > rider.fence) return refused('was handed out again', 'superseded', false)
   const isClean = entry.changeTs <= seen
-  if (!isClean && newestSeen() <= (ack?.ackTs ?? 0)) return refused('was made after the claim', 'acknowledged', true)
-  return { kind: 'acknowledged', isClean, ack: { ackTs: seen, commitTs } }
+  if (!isClean && !isUncovered(context.newestSeen(), context))
+    return refused('was made after the claim', 'acknowledged', true)
+  return { kind: 'acknowledged', isClean, ack: { ackTs: seen, commitTs, startTs } }
+}
+
+/** Whether a change below the entry's is known to be marked and not covered. In doubt it is not: the next claim sees the entry. */
+function isUncovered(changeTs: Timestamp, { ack, safePoint, observedSince }: AckContext): boolean {
+  // Acknowledgements at or below the safe point are collected.
+  if (changeTs <= Math.max(ack?.ackTs ?? safePoint, observedSince)) return false
+  // A run's own write of the key marks nothing.
+  return changeTs !== ack?.commitTs
 }

@@ -14,7 +14,7 @@ export type Marked = { readonly entry: Entry } | { readonly parked: Failure }
 
 /**
  * Decides the entry of a cell after a mark.
- * @param present the entry that stands. May be left out when the mark is newer than every entry can be.
+ * @param present the newest change that is not covered: the entry that stands, or the change with which the cell is parked. May be left out when the mark is newer than every entry can be.
  */
 export function markCell(observer: Observer, mark: Mark, present?: Entry): Marked {
   const { changeTs, kind, depth } = mark

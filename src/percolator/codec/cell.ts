@@ -4,7 +4,7 @@ import { asInteger, asOneOf, packRecord, unpackRecord } from './record.js'
 
 /** Fewest fields of each record. */
 export const ENTRY_FIELDS = 3
-export const ACK_FIELDS = 2
+export const ACK_FIELDS = 3
 export const FAILURE_FIELDS = 7
 
 export function encodeEntry({ changeTs, kind, depth }: Entry): Buffer {
@@ -21,14 +21,14 @@ export function decodeEntry(bytes: Uint8Array): Entry {
   }
 }
 
-export function encodeAck({ ackTs, commitTs }: Ack): Buffer {
-  return packRecord([ackTs, commitTs])
+export function encodeAck({ ackTs, commitTs, startTs }: Ack): Buffer {
+  return packRecord([ackTs, commitTs, startTs])
 }
 
 /** @throws CorruptRecord */
 export function decodeAck(bytes: Uint8Array): Ack {
-  const [ackTs, commitTs] = unpackRecord(bytes, ACK, ACK_FIELDS)
-  return { ackTs: asInteger(ackTs, ACK), commitTs: asInteger(commitTs, ACK) }
+  const [ackTs, commitTs, startTs] = unpackRecord(bytes, ACK, ACK_FIELDS)
+  return { ackTs: asInteger(ackTs, ACK), commitTs: asInteger(commitTs, ACK), startTs: asInteger(startTs, ACK) }
 }
 
 export function encodeFailure({ attempts, notBeforeMs, error, parkedTs, changeTs, kind, depth }: Failure): Buffer {
@@ -48,6 +48,17 @@ export function decodeFailure(bytes: Uint8Array): Failure {
     kind: asOneOf(kind, FAILURE, MARK_KINDS),
     depth: asInteger(depth, FAILURE),
   }
+}
+
+/**
+ * The newest change of a cell that is not covered: that of its entry, or the one with which the cell is parked.
+ * @throws CorruptRecord
+ */
+export function decodeUncovered(entry: Uint8Array | undefined, failure: Uint8Array | undefined): Entry | undefined {
+  if (entry !== undefined) return decodeEntry(entry)
+  if (failure === undefined) return undefined
+  const { parkedTs, changeTs, kind, depth } = decodeFailure(failure)
+  return parkedTs === 0 ? undefined : { changeTs, kind, depth }
 }
 
 const NOTIFY = 'notify'

@@ -4,7 +4,7 @@ import { printKey } from '../../errors/print-key.js'
 import { acknowledge } from '../../percolator/actions/acknowledge.js'
 import type { PrewriteRequest } from '../../percolator/api.js'
 import type { Ack, Entry } from '../../percolator/cell.js'
-import { decodeAck, decodeEntry } from '../../percolator/codec/cell.js'
+import { decodeAck, decodeEntry, decodeUncovered } from '../../percolator/codec/cell.js'
 import { writeConflict } from '../../percolator/errors.js'
 import type { Observer } from '../../percolator/observer.js'
 import { contains } from '../../percolator/range-index.js'
@@ -121,8 +121,9 @@ export class PrewriteRiders implements Preparation {
     if (this.#isNewest) return true
     for (const one of this.#notify) {
       const entry = records.now(nameOfEntry(one.observer, one.key))
-      if (entry === null) return false
-      one.entry = entry && decodeEntry(entry)
+      const failure = records.now(cellName('failure', one.observer.id, one.key))
+      if (entry === null || failure === null) return false
+      one.entry = decodeUncovered(entry, failure)
     }
     return true
   }
@@ -132,15 +133,17 @@ export class PrewriteRiders implements Preparation {
     const names: SystemName[] = []
     for (const { observer, rider } of this.#acks)
       names.push(nameOfEntry(observer, rider.key), cellName('ack', observer.id, rider.key))
-    if (!this.#isNewest) for (const { observer, key } of this.#notify) names.push(nameOfEntry(observer, key))
+    if (!this.#isNewest)
+      for (const { observer, key } of this.#notify)
+        names.push(nameOfEntry(observer, key), cellName('failure', observer.id, key))
     const values = await records.many(names)
     this.#acks.forEach((one, i) => {
       this.#found(one, values[2 * i], values[2 * i + 1])
     })
     if (!this.#isNewest)
       this.#notify.forEach((one, i) => {
-        const entry = values[2 * this.#acks.length + i]
-        one.entry = entry && decodeEntry(entry)
+        const at = 2 * (this.#acks.length + i)
+        one.entry = decodeUncovered(values[at], values[at + 1])
       })
     for (const one of this.#acks)
       if (one.entry !== undefined && one.entry.changeTs > one.seen)
@@ -180,7 +183,7 @@ export class PrewriteRiders implements Preparation {
       const { key } = rider
       const { fence, hasFailure } = observed.handedOut(id, key)
       const newestFence = Math.max(fence, id) // A claim of an earlier observer of this name is of another cell.
-      const context = { entry, ack, safePoint, newestFence, newestSeen: () => newestSeen }
+      const context = { entry, ack, safePoint, newestFence, observedSince: id, newestSeen: () => newestSeen }
       const outcome = acknowledge({ rider, seen, startTs, commitTs }, context)
       if (outcome.kind === 'refused') {
         if (outcome.error.code === 'write_conflict') observed.conflicted(id, key)

@@ -7,7 +7,7 @@ import type { Clock } from '../../oracle/clock.js'
 import { Oracle } from '../../oracle/oracle.js'
 import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../percolator/api.js'
 import type { Entry } from '../../percolator/cell.js'
-import { decodeEntry } from '../../percolator/codec/cell.js'
+import { decodeUncovered } from '../../percolator/codec/cell.js'
 import { belowSafePoint } from '../../percolator/errors.js'
 import type { Lock } from '../../percolator/lock.js'
 import { lockInfo } from '../../percolator/lock-info.js'
@@ -193,8 +193,8 @@ export class MemoryRows implements RowAccess, LockingRows {
   }
 
   readonly #entryOf = (id: Timestamp, key: Uint8Array): Entry | undefined => {
-    const bytes = this.system.now(cellName('notify', id, key))
-    return bytes && decodeEntry(bytes)
+    const { system } = this
+    return decodeUncovered(system.now(cellName('notify', id, key)), system.now(cellName('failure', id, key)))
   }
 
   lock<T>(request: AcquirePessimisticLockRequest, isClaimed: IsClaimed, onBusy: OnBusy<T>) {

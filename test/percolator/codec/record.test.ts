@@ -1,6 +1,16 @@
 import fc from 'fast-check'
 import { Packr } from 'msgpackr'
 import { describe, expect, test } from 'vitest'
+import { type Ack, type Entry, type Failure, MARK_KINDS } from '../../../src/percolator/cell.js'
+import {
+  decodeAck,
+  decodeEntry,
+  decodeFailure,
+  decodeUncovered,
+  encodeAck,
+  encodeEntry,
+  encodeFailure,
+} from '../../../src/percolator/codec/cell.js'
 import { CorruptRecord } from '../../../src/percolator/codec/key.js'
 import { decodeLock, encodeLock } from '../../../src/percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../../src/percolator/codec/record.js'
@@ -41,6 +51,12 @@ const write: fc.Arbitrary<WriteRecord> = fc.record({
   hasOverlappedRollback: fc.boolean(),
 })
 
+const entry: fc.Arbitrary<Entry> = fc.record({ changeTs: ts, kind: fc.constantFrom(...MARK_KINDS), depth: ts })
+const ack: fc.Arbitrary<Ack> = fc.record({ ackTs: ts, commitTs: ts, startTs: ts })
+const failed: fc.Arbitrary<Failure> = fc
+  .record({ attempts: ts, notBeforeMs: ts, error: fc.string({ unit: 'binary' }), parkedTs: ts })
+  .chain((failure) => entry.map((change) => ({ ...failure, ...change })))
+
 test('a lock comes back as it went in', () => {
   fc.assert(
     fc.property(lock, (original) => {
@@ -59,6 +75,27 @@ test('a write comes back as it went in, with the commitTs of its key', () => {
   )
 })
 
+test('the records of a cell come back as they went in', () => {
+  fc.assert(
+    fc.property(entry, ack, failed, (entry, ack, failure) => {
+      expect(decodeEntry(encodeEntry(entry))).toEqual(entry)
+      expect(decodeAck(encodeAck(ack))).toEqual(ack)
+      expect(decodeFailure(encodeFailure(failure))).toEqual(failure)
+    }),
+    { numRuns: 300 },
+  )
+})
+
+test('the newest change of a cell that is not covered is that of its entry, or the one that it is parked with', () => {
+  const entry = encodeEntry({ changeTs: 7, kind: 'notified', depth: 1 })
+  const failureAt = (parkedTs: number): Buffer =>
+    encodeFailure({ attempts: 2, notBeforeMs: 3, error: 'e', parkedTs, changeTs: 9, kind: 'delete', depth: 4 })
+  expect(decodeUncovered(undefined, undefined)).toBeUndefined()
+  expect(decodeUncovered(undefined, failureAt(0))).toBeUndefined()
+  expect(decodeUncovered(undefined, failureAt(10))).toEqual({ changeTs: 9, kind: 'delete', depth: 4 })
+  expect(decodeUncovered(entry, failureAt(10))).toEqual({ changeTs: 7, kind: 'notified', depth: 1 })
+})
+
 test('an empty short value is a value, not an absent one', () => {
   expect(decodeLock(encodeLock(lockAt(5, { shortValue: bytes('') }))).shortValue).toHaveLength(0)
   expect(decodeLock(encodeLock(lockAt(5))).shortValue).toBeUndefined()
@@ -73,6 +110,13 @@ const vectors = [
   { name: 'rollback', bytes: encodeWrite(rollbackAt(5)), hex: '940205c000' },
   { name: 'protected rollback', bytes: encodeWrite(protectedRollbackAt(5)), hex: '940205c001' },
   { name: 'lock', bytes: encodeLock(lockAt(5)), hex: '9b00c401700564c00000000090' + '90' },
+  { name: 'entry', bytes: encodeEntry({ changeTs: 5, kind: 'notified', depth: 1 }), hex: '93050201' },
+  { name: 'acknowledgement', bytes: encodeAck({ ackTs: 5, commitTs: 6, startTs: 5 }), hex: '93050605' },
+  {
+    name: 'failed run',
+    bytes: encodeFailure({ attempts: 2, notBeforeMs: 3, error: 'no', parkedTs: 9, changeTs: 5, kind: 'put', depth: 0 }),
+    hex: '970203a26e6f09050000',
+  },
   {
     name: 'async-commit lock',
     bytes: encodeLock(asyncAt(5, { secondaries: [bytes('s')], rollbackTs: [9] })),
@@ -118,6 +162,18 @@ describe('a damaged record', () => {
   ]
   for (const { name, bytes: damaged } of writeCases)
     test(`write: ${name}`, () => expect(() => decodeWrite(damaged, 6)).toThrow(CorruptRecord))
+
+  const cellCases: { name: string; decode: (bytes: Uint8Array) => unknown; bytes: Uint8Array }[] = [
+    { name: 'entry: a field too few', decode: decodeEntry, bytes: packRecord([5, 0]) },
+    { name: 'entry: an unknown kind', decode: decodeEntry, bytes: packRecord([5, MARK_KINDS.length, 0]) },
+    { name: 'entry: a bad depth', decode: decodeEntry, bytes: packRecord([5, 0, -1]) },
+    { name: 'acknowledgement: a field too few', decode: decodeAck, bytes: packRecord([5, 6]) },
+    { name: 'acknowledgement: a bad timestamp', decode: decodeAck, bytes: packRecord([5, '6', 5]) },
+    { name: 'failed run: a field too few', decode: decodeFailure, bytes: packRecord([2, 3, 'no', 9, 5, 0]) },
+    { name: 'failed run: a bad error', decode: decodeFailure, bytes: packRecord([2, 3, 4, 9, 5, 0, 0]) },
+  ]
+  for (const { name, decode, bytes: damaged } of cellCases)
+    test(name, () => expect(() => decode(damaged)).toThrow(CorruptRecord))
 
   // Lengths that a few bytes can't hold must not be believed, nor be allocated.
   for (const hex of ['ddffffffff', 'dd00ffffff', 'dfffffffff', 'c6ffffffff', 'dbffffffff', 'c9ffffffff00', 'dcffff00'])

@@ -101,6 +101,32 @@ export function cellCases({ open, test }: Contract): void {
     expect(await entryOf(store, id, 'doc/1')).toEqual({ changeTs: notifiedTs, kind: 'notified', depth: 0 })
   })
 
+  test('nor is a change whose cell is parked', async () => {
+    const { store, id } = await observed()
+    const startTs = await store.tso(1)
+    await store.prewrite(prewriteOf(startTs, [put('doc/1')]))
+    const commitTs = await store.tso(1)
+    const change = { kind: 'notified', depth: 0 } as const
+    const parkedTs = await store.cells.change(id, [utf8('doc/1')], (_, ts) => {
+      const failure = { attempts: 1, notBeforeMs: 0, error: 'no', parkedTs: ts, changeTs: ts, ...change }
+      return { value: ts, changes: [{ key: utf8('doc/1'), entry: null, failure }] }
+    })
+    await store.commit({ keys: [utf8('doc/1')], startTs, commitTs })
+    expect(await entryOf(store, id, 'doc/1')).toEqual({ changeTs: parkedTs, ...change })
+  })
+
+  test('a run that began before the only change that is not covered is refused, though the key had a version', async () => {
+    const store = await open()
+    await commitNow(store, [put('doc/1')])
+    const id = await store.tso(1)
+    store.cells.register({ ...OBSERVER, id })
+    const startTs = await store.tso(1)
+    await commitNow(store, [put('doc/1', 'new')])
+    const riders = ack(await store.tso(1), 'doc/1', { seesFence: false })
+    const error = await failureOf(commitNow(store, [], { startTs, riders }))
+    expect(error.fields).toMatchObject({ reason: 'acknowledged', retryable: true })
+  })
+
   test('nothing is marked outside the range, nor after the observer is gone, and its records are swept', async () => {
     const { store, id } = await observed()
     const kept = await store.tso(1)
@@ -120,9 +146,11 @@ export function cellCases({ open, test }: Contract): void {
     const { store, id } = await observed()
     await commitNow(store, [put('doc/1')])
     const fence = await store.tso(1)
-    const commitTs = await commitNow(store, [put('doc/1'), put('doc/2'), put('word')], { riders: ack(fence) })
+    const startTs = await store.tso(1)
+    const commitTs = await commitNow(store, [put('doc/1'), put('doc/2'), put('word')], { startTs, riders: ack(fence) })
     const [cell] = await store.cells.read(id, [utf8('doc/1')])
-    expect(cell).toEqual({ key: utf8('doc/1'), entry: undefined, ack: { ackTs: fence, commitTs }, failure: undefined })
+    const expected = { ackTs: fence, commitTs, startTs }
+    expect(cell).toEqual({ key: utf8('doc/1'), entry: undefined, ack: expected, failure: undefined })
     expect(await entryOf(store, id, 'doc/2')).toEqual({ changeTs: commitTs, kind: 'put', depth: 1 })
   })
 

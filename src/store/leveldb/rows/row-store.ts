@@ -6,7 +6,7 @@ import { KEYS_PER_TURN, SHORT_VALUE_BYTES_MAX, SLICE_ITEMS } from '../../../limi
 import type { Clock } from '../../../oracle/clock.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import type { Entry } from '../../../percolator/cell.js'
-import { decodeEntry } from '../../../percolator/codec/cell.js'
+import { decodeEntry, decodeUncovered } from '../../../percolator/codec/cell.js'
 import { belowSafePoint, keysLocked } from '../../../percolator/errors.js'
 import type { Lock } from '../../../percolator/lock.js'
 import type { HistoryDepth, Mutation, RowView } from '../../../percolator/row.js'
@@ -390,10 +390,12 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return this.observed.isAny || ridden !== undefined ? [] : undefined
   }
 
-  /** Needs the latch of the key. */
+  /** What a mark must not hide. Needs the latch of the key. */
   readonly #entryNow = (id: Timestamp, key: Uint8Array): Entry | undefined => {
-    const bytes = this.engine.getSync(systemKey(cellName('notify', id, key)))
-    return bytes && decodeEntry(bytes)
+    const entry = this.engine.getSync(systemKey(cellName('notify', id, key)))
+    if (entry !== undefined) return decodeEntry(entry)
+    const failure = this.engine.getSync(systemKey(cellName('failure', id, key)))
+    return decodeUncovered(undefined, failure)
   }
 
   /** Pessimistic locks are only in memory: see `PessimisticLocks`. */
