@@ -170,6 +170,23 @@ export const ACQUIRE_WAIT_MS_DEFAULT = 1000
 export const MAX_RETRIES_DEFAULT = 10
 export const MAX_RETRIES_MAX = 1000
 
+// Observers.
+
+/** Cells that one claim takes. */
+export const CLAIM_LIMIT_MAX = 1000
+export const CLAIM_WAIT_MS_MAX = 60_000
+export const LEASE_MS_MIN = 100
+export const LEASE_MS_MAX = 60 * 60 * 1000
+/** Acknowledgements of one transaction. */
+export const ACKS_MAX = 1000
+/** Error of a failed run. What is longer is cut. */
+export const RUN_ERROR_BYTES_MAX = 1024
+/** Longest wait before a cell is handed out again. */
+export const BACKOFF_MS_MAX = 24 * 60 * 60 * 1000
+export const ATTEMPTS_MAX = 1_000_000
+export const DEPTH_MAX = 1_000_000
+export const PARKED_LIMIT_DEFAULT = 100
+
 // Old versions and backups.
 
 /** TiDB's `tidb_gc_life_time`. */

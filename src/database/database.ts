@@ -12,8 +12,9 @@ import { type Collected, collectGarbage } from '../gc/collect-garbage.js'
 import { type GcOptions, type GcRun, type GcStatus, GcWorker } from '../gc/gc-worker.js'
 import { type Pin, Pins } from '../gc/pins.js'
 import { IDEMPOTENCY_MS, type Limits, SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
+import { Observers } from '../observers/observers.js'
 import type { GetAnswer, GetRequest, Pair } from '../percolator/api.js'
-import type { RestoreProgress, Store } from '../store/store.js'
+import type { Pace, RestoreProgress, Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { commitOptionsOf } from '../txn/commit-options.js'
 import type { Once } from '../txn/idempotency.js'
@@ -33,6 +34,8 @@ export type DatabaseLimits = Pick<
   | 'txnsMax'
   | 'outcomeBytesMax'
   | 'outcomesBytesMax'
+  | 'observersMax'
+  | 'claimsMax'
 >
 
 export interface DatabaseOptions {
@@ -98,6 +101,8 @@ export class Database {
   readonly coordinator: Coordinator
   /** Transactions that span several calls, by id. */
   readonly transactions: InteractiveTransactions
+  /** Ranges whose changes are handed out to workers. */
+  readonly observers: Observers
   readonly #options: DatabaseOptions
   readonly #outcomes: Outcomes
   readonly #oneShots: OneShots
@@ -106,9 +111,10 @@ export class Database {
   readonly #outcomesTimer: NodeJS.Timeout | undefined
   #isDrained = false
 
-  private constructor(store: Store, pins: Pins, options: DatabaseOptions) {
+  private constructor(store: Store, pins: Pins, observers: Observers, options: DatabaseOptions) {
     const { limits, gc, registry = new SingleServer(), onError } = options
     this.store = store
+    this.observers = observers
     this.#pins = pins
     this.#options = options
     this.coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
@@ -120,6 +126,7 @@ export class Database {
       pins,
       registry,
       openTransactions: () => this.transactions.startTs(),
+      afterwards: (safePoint: Timestamp, pace: Pace) => observers.collect(safePoint, pace),
       onError: (error: unknown) => onError('garbage collection failed', error),
     }
     this.#gc = new GcWorker(sources, gc ?? { lifeTimeMs: 0, intervalMs: 0 })
@@ -137,7 +144,10 @@ export class Database {
 
   /** The database owns the store from now on and closes it. If this throws, the caller must close the store. */
   static async open(store: Store, options: DatabaseOptions): Promise<Database> {
-    return new Database(store, await Pins.open(store), options)
+    const { limits, onError } = options
+    const onFailure = (error: unknown): void => onError('background work of observers failed', error)
+    const observers = await Observers.open(store, { limits, onError: onFailure })
+    return new Database(store, await Pins.open(store), observers, options)
   }
 
   // ---- Reads and writes: each call is one transaction
@@ -309,7 +319,9 @@ export class Database {
   /** The Percolator call `gc`: collects up to `safePoint` even if older snapshots are in use. @throws as `collect` */
   async gc(safePoint: Timestamp): Promise<Collected> {
     this.#requireNotAhead(safePoint)
-    return collectGarbage(this.store, safePoint)
+    const collected = await collectGarbage(this.store, safePoint)
+    await this.observers.collect(collected.safePoint)
+    return collected
   }
 
   #requireNotAhead(safePoint: Timestamp): void {
@@ -390,12 +402,13 @@ export class Database {
   // ---- The end
 
   /**
-   * Rolls back open transactions, which ends their waits, and stops garbage collection. Other calls go on. Idempotent.
+   * Rolls back open transactions, which ends their waits, ends waiting claims, and stops background work. Other calls go on.
+   * Idempotent.
    */
   async drain(): Promise<void> {
     this.#isDrained = true
     clearInterval(this.#outcomesTimer)
-    await this.transactions.close()
+    await Promise.all([this.transactions.close(), this.observers.close()])
     await this.#gc.close()
   }
 

@@ -36,6 +36,8 @@ export interface GcSources {
   readonly registry: Registry
   /** start_ts of open interactive transactions. */
   readonly openTransactions: () => Iterable<Timestamp>
+  /** Called after a collection, to collect what else no reader at or above the safe point needs. */
+  readonly afterwards?: ((safePoint: Timestamp, pace: Pace) => Promise<void>) | undefined
   readonly onError: (error: unknown) => void
 }
 
@@ -96,7 +98,7 @@ export class GcWorker {
   }
 
   async #run(wanted: Timestamp, leading: AbortSignal): Promise<GcRun> {
-    const { store, pins, registry } = this.#sources
+    const { store, pins, registry, afterwards } = this.#sources
     const startedAtMs = Date.now()
     const begin = performance.now()
     await resolveLocks(store, this.#resolver, wanted, store.now())
@@ -116,9 +118,9 @@ export class GcWorker {
       wanted,
       holders.filter(({ ts }) => ts >= store.safePoint),
     )
-    const collected = await pins.refusingBelow(decided.safePoint, () =>
-      collectGarbage(store, decided.safePoint, this.#paceUntil(leading)),
-    )
+    const pace = this.#paceUntil(leading)
+    const collected = await pins.refusingBelow(decided.safePoint, () => collectGarbage(store, decided.safePoint, pace))
+    await afterwards?.(collected.safePoint, pace)
     this.#lastRun = { ...decided, ...collected, startedAtMs, durationMs: Math.round(performance.now() - begin) }
     return this.#lastRun
   }

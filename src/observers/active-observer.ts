@@ -1,0 +1,509 @@
+import type { KeyRange } from '../bytes/key-range.js'
+import { keyText } from '../bytes/key-text.js'
+import { KvError } from '../errors/kv-error.js'
+import { TIMER_MS_MAX } from '../limits.js'
+import type { Cell, Entry, Failure } from '../percolator/cell.js'
+import type { ClaimName, Notification, ObserverState, Release } from '../percolator/observers-api.js'
+import type { HandedOut } from '../store/cells.js'
+import type { Store } from '../store/store.js'
+import { physicalMs, type Timestamp } from '../timestamp.js'
+import { Backfill } from './backfill.js'
+import type { CellBudget } from './cell-budget.js'
+import { readValues } from './claimed-values.js'
+import { Dispatcher, type KnownCell, type KnownFailure } from './dispatcher.js'
+import { type FailedRun, failedRun } from './failed-run.js'
+import { PendingWalk } from './pending-walk.js'
+import type { StoredObserver } from './registration.js'
+import { type WaitingClaim, WaitingClaims } from './waiting-claims.js'
+import { Workers } from './workers.js'
+
+/** Entries that the cursor reads at a time. */
+const PAGE = 512
+/** Cells that are changed in one batch. */
+export const CHANGES_AT_A_TIME = 256
+/** The first place of the cursor is one of so many pages. */
+const PLACES_PAGES = 32
+/** A cell whose failure cannot be written comes back after this long. */
+const UNWRITTEN_MS = 1000
+
+export interface ObserverSources {
+  readonly store: Store
+  readonly budget: CellBudget
+  /** From 0 to below 1. */
+  readonly random: () => number
+  readonly onError: (error: unknown) => void
+}
+
+export interface ClaimOrder extends Pick<WaitingClaim, 'worker' | 'limit' | 'leaseMs' | 'values' | 'signal'> {
+  readonly waitMs: number
+}
+
+/** One observer at work: hands its cells out, takes them back, and waits for the time of those that are not ready. */
+export class ActiveObserver {
+  readonly id: Timestamp
+  readonly range: KeyRange
+  readonly backfill: Backfill
+  readonly #sources: ObserverSources
+  #stored: StoredObserver
+  readonly #dispatcher: Dispatcher
+  readonly #waiting = new WaitingClaims()
+  readonly #workers = new Workers()
+  readonly #walk: PendingWalk
+  /** Reads of the state before it are void. */
+  #loads = 0
+  #isLoaded = false
+  #loading: Promise<void> | undefined
+  #filling: Promise<void> | undefined
+  #servesSoon = false
+  #timer: NodeJS.Timeout | undefined
+  #timerAtMs = Number.POSITIVE_INFINITY
+  #ended: { readonly error?: unknown } | undefined
+  #acks = 0
+  #conflicts = 0
+
+  constructor(sources: ObserverSources, stored: StoredObserver, range: KeyRange) {
+    this.id = stored.id
+    this.range = range
+    this.#sources = sources
+    this.#stored = stored
+    this.#dispatcher = new Dispatcher(sources.budget)
+    this.#walk = new PendingWalk(sources.store.cells, stored.id)
+    this.backfill = new Backfill(sources, { id: stored.id, name: stored.name, range })
+  }
+
+  get stored(): StoredObserver {
+    return this.#stored
+  }
+
+  /** The record is on disk. A pause answers waiting claims with nothing. */
+  become(stored: StoredObserver): void {
+    this.#stored = stored
+    if (stored.isPaused) {
+      this.#waiting.endAll()
+      void this.backfill.stop()
+    } else {
+      this.backfill.run()
+    }
+  }
+
+  /** Ends waiting claims, and all later ones. @param error absent: they are answered with nothing. */
+  async end(error?: unknown): Promise<void> {
+    this.#ended = { error }
+    this.#loads++
+    clearTimeout(this.#timer)
+    this.#waiting.endAll(error)
+    await Promise.all([this.backfill.stop(), this.#walk.close(), this.#loading?.catch(() => {}), this.#filling])
+    this.#dispatcher.reset()
+  }
+
+  // ---- Start
+
+  /** Fulfilled when cells can be handed out. @throws KvError `storage_unavailable` */
+  load(): Promise<void> {
+    if (this.#isLoaded) return Promise.resolve()
+    this.#loading ??= this.#load(++this.#loads).finally(() => {
+      this.#loading = undefined
+    })
+    return this.#loading
+  }
+
+  /** Only the disk knows which entries stand. Claims are void. */
+  reload(): void {
+    this.#loads++
+    this.#isLoaded = false
+    this.#dispatcher.reset()
+    const again = (): Promise<void> => this.load()
+    ;(this.#loading?.then(again, again) ?? again()).catch((error) => this.#waiting.endAll(error))
+  }
+
+  async #load(load: number): Promise<void> {
+    this.#dispatcher.reset()
+    try {
+      await this.#loadFailures(load)
+      const place = await this.#randomPlace(load)
+      if (load !== this.#loads) return
+      this.#dispatcher.startAt(place)
+      this.#isLoaded = true
+    } catch (error) {
+      if (load === this.#loads) this.#waiting.endAll(error)
+      throw error
+    }
+    this.#serve()
+  }
+
+  async #loadFailures(load: number): Promise<void> {
+    const { store } = this.#sources
+    for (let after: Uint8Array | undefined; load === this.#loads; ) {
+      const page = await store.cells.failures(this.id, { after, limit: CHANGES_AT_A_TIME })
+      for (let keys = page.map(({ key }) => key); keys.length > 0 && load === this.#loads; ) {
+        const changed = this.#dispatcher.beginRead()
+        const cells = await store.cells.read(this.id, keys).finally(() => {
+          if (load === this.#loads) this.#dispatcher.endRead()
+        })
+        if (load !== this.#loads) return
+        for (const { key, entry, failure } of cells)
+          if (failure !== undefined && !changed.has(keyText(key)))
+            if (!this.#dispatcher.add(keyText(key), knownFailure(failure, entry), store.steadyMs())) return
+        keys = keys.filter((key) => changed.has(keyText(key)))
+      }
+      after = page.at(-1)?.key
+      if (page.length < CHANGES_AT_A_TIME) return
+    }
+  }
+
+  /**
+   * A dirty cell at random, so that a cell on which the server dies is not the first one after each start.
+   * @see The paper, section 2.4: workers begin their scans at random places.
+   */
+  async #randomPlace(load: number): Promise<string | undefined> {
+    let place: Uint8Array | undefined
+    let seen = 0
+    for (let pages = 0, after: Uint8Array | undefined; pages < PLACES_PAGES && load === this.#loads; pages++) {
+      const entries = await this.#sources.store.cells.entries(this.id, { after, limit: PAGE })
+      for (const { key } of entries) if (this.#sources.random() * ++seen < 1) place = key
+      after = entries.at(-1)?.key
+      if (entries.length < PAGE) break
+    }
+    return place && keyText(place)
+  }
+
+  // ---- Claims
+
+  get waiting(): number {
+    return this.#waiting.size
+  }
+
+  claim({ waitMs, ...order }: ClaimOrder): Promise<Notification[]> {
+    this.#seen(order.worker)
+    return new Promise((resolve, reject) => {
+      if (this.#ended?.error !== undefined) throw this.#ended.error
+      if (this.#ended !== undefined || this.#stored.isPaused) return resolve([])
+      const claim: WaitingClaim = { ...order, resolve, reject, atMs: 0, place: -1 }
+      this.#waiting.add(claim, this.#nowMs() + waitMs)
+      this.#serve()
+      this.#waiting.listen(claim)
+    })
+  }
+
+  /** Answers waiting claims as far as there are cells, in order of arrival. */
+  #serve(): void {
+    if (this.#ended !== undefined) return
+    if (!this.#isLoaded) {
+      if (this.#waiting.size > 0) this.load().catch(() => {}) // It answers the claims itself.
+      return
+    }
+    const nowMs = this.#nowMs()
+    this.#expire(this.#dispatcher.due(nowMs))
+    for (let claim = this.#waiting.first; claim !== undefined; claim = this.#waiting.first) {
+      const { worker, limit, leaseMs } = claim
+      const { cells, isRefused } = this.#dispatcher.take({ worker, limit, leaseMs, nowMs })
+      if (cells.length === 0 && !isRefused) break
+      this.#waiting.delete(claim)
+      if (cells.length > 0) claim.resolve(this.#handOut(claim, cells))
+      else claim.reject(this.#tooMany())
+    }
+    if (this.#dispatcher.wantsPage) this.#fill()
+    if (this.#filling === undefined) this.#waiting.endUntil(nowMs)
+    this.#schedule()
+  }
+
+  #tooMany(): KvError {
+    const text = `as many cells as the limit of ${this.#sources.budget.max} are claimed, delayed or parked: skip or retry parked ones`
+    return new KvError('overloaded', text, {})
+  }
+
+  /** Reads entries of the cursor until there are enough, or all are known. */
+  #fill(): void {
+    this.#filling ??= this.#readPages(this.#loads)
+      .catch((error) => this.#waiting.endAll(error))
+      .finally(() => {
+        this.#filling = undefined
+        this.#serve()
+      })
+  }
+
+  async #readPages(load: number): Promise<void> {
+    const { cells } = this.#sources.store
+    while (this.#dispatcher.wantsPage && load === this.#loads) {
+      const after = this.#dispatcher.beginPage()
+      try {
+        const page = await cells.entries(this.id, { after: after === undefined ? after : keyOf(after), limit: PAGE })
+        if (load !== this.#loads) return
+        const entries = page.map(({ key, entry }) => ({ text: keyText(key), entry }))
+        this.#dispatcher.endPage(entries, page.length < PAGE)
+      } catch (error) {
+        if (load === this.#loads) this.#dispatcher.endRead()
+        throw error
+      }
+      this.#serve()
+    }
+  }
+
+  /** Timestamps and reads are asked for in one turn, so no commit can come to lie between the fences. */
+  async #handOut(claim: WaitingClaim, taken: readonly KnownCell[]): Promise<Notification[]> {
+    const { store } = this.#sources
+    try {
+      const next = store.tso(taken.length)
+      const last = typeof next === 'number' ? next : await next
+      const cells = this.#fenced(taken, last - taken.length + 1)
+      const notifications = cells.map(notificationOf)
+      if (claim.values && cells.length > 0) await this.#addValues(notifications, cells, last)
+      if (this.#ended?.error !== undefined) throw this.#ended.error
+      if (typeof claim.signal !== 'object' || !claim.signal.aborted) return notifications
+      this.#putBack(cells)
+      return []
+    } catch (error) {
+      this.#putBack(taken)
+      throw error
+    }
+  }
+
+  /** @returns the cells without those of changes above their fence: a client has committed ahead of the clock. */
+  #fenced(taken: readonly KnownCell[], first: Timestamp): KnownCell[] {
+    const { store } = this.#sources
+    return taken.filter((cell, i) => {
+      cell.fence = first + i
+      if (cell.state !== 'claimed') return false
+      if (cell.entry.changeTs <= cell.fence) return true
+      const aheadMs = Math.max(1, physicalMs(cell.entry.changeTs) + 1 - physicalMs(store.clock()))
+      this.#dispatcher.release(cell, this.#nowMs() + aheadMs)
+      return false
+    })
+  }
+
+  /** Long values end the list: cells without an answer are ready again. */
+  async #addValues(notifications: Notification[], cells: KnownCell[], ts: Timestamp): Promise<void> {
+    const keys = notifications.map(({ key }) => key)
+    const answers = await readValues(this.#sources.store, keys, ts)
+    notifications.length = answers.length
+    for (const [i, answer] of answers.entries()) {
+      const notification = notifications[i] as Notification
+      if (answer?.found) notifications[i] = { ...notification, found: true, value: answer.value }
+      else if (answer !== undefined) notifications[i] = { ...notification, found: false }
+    }
+    this.#putBack(cells.splice(answers.length))
+  }
+
+  #putBack(cells: readonly KnownCell[]): void {
+    for (const cell of cells) if (this.#dispatcher.claimed(cell.text, cell.fence)) this.#dispatcher.release(cell)
+    this.#serveSoon()
+  }
+
+  /** @returns the claims that are lost. @param leaseMs absent: as long as that of the claim. */
+  extend(claims: readonly ClaimName[], leaseMs: number | undefined): ClaimName[] {
+    const nowMs = this.#nowMs()
+    const lost: ClaimName[] = []
+    for (const claim of claims) {
+      const cell = this.#dispatcher.claimed(keyText(claim.key), claim.fence)
+      if (cell === undefined) {
+        lost.push(claim)
+        continue
+      }
+      this.#dispatcher.extend(cell, nowMs + (leaseMs ?? cell.leaseMs))
+      this.#seen(cell.worker)
+    }
+    this.#schedule()
+    return lost
+  }
+
+  async release(releases: readonly Release[]): Promise<{ released: number; parked: Uint8Array[] }> {
+    const nowMs = this.#nowMs()
+    const failed: Failed[] = []
+    let released = 0
+    for (const { key, fence, error, retryAfterMs } of releases) {
+      const cell = this.#dispatcher.claimed(keyText(key), fence)
+      if (cell === undefined) continue
+      released++
+      this.#seen(cell.worker)
+      if (error === undefined) {
+        this.#dispatcher.release(cell, retryAfterMs && nowMs + retryAfterMs)
+      } else {
+        this.#dispatcher.settle(cell)
+        failed.push({ cell, run: { error, retryAfterMs } })
+      }
+    }
+    this.#serve()
+    return { released, parked: await this.#fail(failed) }
+  }
+
+  /** Records failures of cells that are `settling`. @returns keys that are parked now. */
+  async #fail(failed: readonly Failed[]): Promise<Uint8Array[]> {
+    const parked: Uint8Array[] = []
+    for (let at = 0; at < failed.length; at += CHANGES_AT_A_TIME) {
+      try {
+        parked.push(...(await this.#failSome(failed.slice(at, at + CHANGES_AT_A_TIME))))
+      } catch (error) {
+        for (const { cell } of failed.slice(at)) this.#dispatcher.unsettled(cell, this.#nowMs() + UNWRITTEN_MS)
+        this.#schedule()
+        throw error
+      }
+    }
+    return parked
+  }
+
+  async #failSome(failed: readonly Failed[]): Promise<Uint8Array[]> {
+    const { store, random } = this.#sources
+    const keys = failed.map(({ cell }) => keyOf(cell.text))
+    const nowMs = this.#nowMs()
+    const outcomes = await store.cells.change(this.id, keys, (cells, ts) => {
+      const value = failed.map(({ cell, run }, i) => {
+        this.#dispatcher.decided(cell)
+        const context = { options: this.#stored.options, nowMs, ts, random: random() }
+        return failedRun(cells[i] as Cell, run, context)
+      })
+      return { value, changes: value.flatMap((outcome) => outcome?.change ?? []) }
+    })
+    const parked: Uint8Array[] = []
+    for (const [i, outcome] of outcomes.entries()) {
+      const { cell } = failed[i] as Failed
+      const failure = outcome && knownFailure(outcome.failure, undefined)
+      this.#dispatcher.settled(cell, failure, this.#nowMs())
+      if (failure?.isParked) parked.push(keys[i] as Uint8Array)
+    }
+    this.#serve()
+    return parked
+  }
+
+  // ---- Changes, as the store tells them
+
+  handedOut(key: Uint8Array): HandedOut {
+    const cell = this.#dispatcher.get(keyText(key))
+    if (cell === undefined) return this.#isLoaded && !this.#dispatcher.isOverfull ? NOT_HANDED_OUT : UNKNOWN
+    return { fence: cell.fence, hasFailure: cell.hasFailure || !this.#isLoaded || this.#dispatcher.isOverfull }
+  }
+
+  marked(key: Uint8Array, entry: Entry): void {
+    this.#dispatcher.marked(keyText(key), entry)
+    this.#serveSoon()
+  }
+
+  parked(key: Uint8Array, { attempts, changeTs, kind, depth }: Failure): void {
+    this.#dispatcher.parked(keyText(key), attempts, { changeTs, kind, depth })
+  }
+
+  acknowledged(key: Uint8Array, entry: Entry | undefined): void {
+    this.#acks++
+    this.#dispatcher.acknowledged(keyText(key), entry)
+    if (entry !== undefined) this.#serveSoon()
+  }
+
+  conflicted(): void {
+    this.#conflicts++
+  }
+
+  /** A parked cell is ready, as if it had never failed. */
+  retried(key: Uint8Array, entry: Entry): void {
+    this.#dispatcher.retried(keyText(key), entry)
+    this.#serveSoon()
+  }
+
+  skipped(key: Uint8Array): void {
+    this.#dispatcher.forget(keyText(key))
+  }
+
+  /** Parked cells have gone: there may be room for failures that are not known. */
+  unparked(): void {
+    if (this.#dispatcher.isOverfull && !this.#sources.budget.isFull) this.reload()
+  }
+
+  // ---- Time
+
+  #nowMs(): number {
+    return this.#sources.store.steadyMs()
+  }
+
+  #seen(worker: string): void {
+    this.#workers.seen(worker, this.#nowMs(), Date.now())
+  }
+
+  /** Marks of one transaction are told in one turn. A claim gets all of them. */
+  #serveSoon(): void {
+    if (this.#waiting.size === 0 || this.#servesSoon) return
+    this.#servesSoon = true
+    queueMicrotask(() => {
+      this.#servesSoon = false
+      this.#serve()
+    })
+  }
+
+  #schedule(): void {
+    const waitMs = this.#filling === undefined ? this.#waiting.nextMs : undefined
+    const nextMs = Math.min(this.#dispatcher.nextMs ?? Infinity, waitMs ?? Infinity)
+    if (nextMs >= this.#timerAtMs || this.#ended !== undefined) return
+    clearTimeout(this.#timer)
+    this.#timerAtMs = nextMs
+    const delayMs = Math.min(Math.max(1, nextMs - this.#nowMs()), TIMER_MS_MAX)
+    this.#timer = setTimeout(() => this.#onTime(), delayMs)
+    this.#timer.unref()
+  }
+
+  #onTime(): void {
+    this.#timerAtMs = Number.POSITIVE_INFINITY
+    this.#serve()
+  }
+
+  #expire(cells: readonly KnownCell[]): void {
+    if (cells.length === 0) return
+    this.#fail(cells.map((cell) => ({ cell, run: { error: 'lease expired' } }))).catch((error) => {
+      if (!(error instanceof KvError)) this.#sources.onError(error)
+    })
+  }
+
+  // ---- State
+
+  async state(): Promise<ObserverState> {
+    await this.load().catch(() => {})
+    await this.#filling
+    const dispatcher = this.#dispatcher
+    const isExact = this.#isLoaded && dispatcher.knowsAll
+    const walked = isExact ? undefined : await this.#walk.pending()
+    const { oldest, claimedBy } = dispatcher.survey()
+    const { name, range, options, sinceTs, isPaused } = this.#stored
+    return {
+      name,
+      range,
+      ...options,
+      sinceTs,
+      state: isPaused ? 'paused' : this.backfill.isWanted ? 'backfilling' : 'running',
+      pending: Math.max(dispatcher.pending, walked?.count ?? 0),
+      pendingIsExact: isExact,
+      claimed: dispatcher.count('claimed'),
+      delayed: dispatcher.count('delayed'),
+      parked: dispatcher.count('parked'),
+      lagMs: this.#ageMs(earlier(oldest, walked?.oldest ?? 0)),
+      acks: this.#acks,
+      conflicts: this.#conflicts,
+      workers: this.#workers.list(claimedBy, this.#nowMs()),
+    }
+  }
+
+  #ageMs(ts: Timestamp): number {
+    return ts === 0 ? 0 : Math.max(0, physicalMs(this.#sources.store.now()) - physicalMs(ts))
+  }
+}
+
+interface Failed {
+  readonly cell: KnownCell
+  readonly run: FailedRun
+}
+
+const NOT_HANDED_OUT: HandedOut = { fence: 0, hasFailure: false }
+const UNKNOWN: HandedOut = { fence: 0, hasFailure: true }
+
+function earlier(one: Timestamp, other: Timestamp): Timestamp {
+  return one === 0 || other === 0 ? one || other : Math.min(one, other)
+}
+
+function keyOf(text: string): Uint8Array {
+  return Buffer.from(text, 'latin1')
+}
+
+function notificationOf({ text, entry, fence, attempts }: KnownCell): Notification {
+  return { key: keyOf(text), fence, commitTs: entry.changeTs, kind: entry.kind, attempt: attempts + 1 }
+}
+
+function knownFailure(failure: Failure, entry: Entry | undefined): KnownFailure {
+  const { attempts, notBeforeMs, parkedTs, changeTs, kind, depth } = failure
+  const isParked = parkedTs > 0 && entry === undefined
+  return { attempts, notBeforeMs, entry: entry ?? { changeTs, kind, depth }, isParked }
+}

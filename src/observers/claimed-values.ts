@@ -1,0 +1,65 @@
+import { keyText } from '../bytes/key-text.js'
+import { isKvError } from '../errors/kv-error.js'
+import type { GetAnswer, Pair, PercolatorApi } from '../percolator/api.js'
+import type { Timestamp } from '../timestamp.js'
+
+/** Values of one claim, and one value more. */
+const VALUES_BYTES = 8 * 1024 * 1024
+/** Values may be long, so the first read is small. */
+const FIRST_KEYS = 16
+const KEYS = 256
+/** `KEYS` of these are no more than the first read may be. */
+const SHORT_BYTES = 4096
+/** Further locks that come while a page is read again. Then all that is left counts as locked. */
+const TRIES_MAX = 8
+
+/**
+ * Reads keys at a timestamp, without waiting for locks. The first read is asked for in this turn of the event loop.
+ * @param keys no duplicates.
+ * @returns what the first keys hold, undefined for a key that is locked. There are fewer answers than keys when the answers have
+ *   reached `VALUES_BYTES`.
+ */
+export async function readValues(
+  store: Pick<PercolatorApi, 'batchGet'>,
+  keys: readonly Uint8Array[],
+  ts: Timestamp,
+): Promise<(GetAnswer | undefined)[]> {
+  const answers: (GetAnswer | undefined)[] = []
+  let bytes = 0
+  while (answers.length < keys.length && bytes < VALUES_BYTES) {
+    const count = answers.length > 0 && bytes <= answers.length * SHORT_BYTES ? KEYS : FIRST_KEYS
+    for (const answer of await readUnlocked(store, keys.slice(answers.length, answers.length + count), ts)) {
+      if (bytes >= VALUES_BYTES) break
+      if (answer?.found) bytes += answer.value.length
+      answers.push(answer)
+    }
+  }
+  return answers
+}
+
+async function readUnlocked(
+  store: Pick<PercolatorApi, 'batchGet'>,
+  keys: readonly Uint8Array[],
+  ts: Timestamp,
+): Promise<(GetAnswer | undefined)[]> {
+  const locked = new Set<string>()
+  for (let tries = 0; tries < TRIES_MAX; tries++) {
+    const unlocked = keys.filter((key) => !locked.has(keyText(key)))
+    if (unlocked.length === 0) break
+    try {
+      const { pairs } = await store.batchGet({ keys: unlocked, ts })
+      const found = new Map(pairs.map((pair) => [keyText(pair.key), pair]))
+      return keys.map((key) => (locked.has(keyText(key)) ? undefined : answerOf(found.get(keyText(key)))))
+    } catch (error) {
+      if (!isKvError(error, 'key_locked')) throw error
+      const { lock, locks } = error.fields
+      for (const { key } of locks ?? (lock === undefined ? [] : [lock])) locked.add(keyText(key))
+    }
+  }
+  return keys.map(() => undefined)
+}
+
+function answerOf(pair: Pair | undefined): GetAnswer {
+  if (pair?.value === undefined) return { found: false }
+  return { found: true, value: pair.value, commitTs: pair.commitTs }
+}

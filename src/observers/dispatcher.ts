@@ -1,0 +1,422 @@
+import type { Entry } from '../percolator/cell.js'
+import type { Timestamp } from '../timestamp.js'
+import type { CellBudget } from './cell-budget.js'
+import { Cursor } from './cursor.js'
+import { Deadlines, type Timed } from './deadlines.js'
+
+/** Ready cells that wait in memory, in order of their marks. The cursor finds the others. */
+export const FIFO_MAX = 4096
+/** Keys may be long. */
+const FIFO_BYTES_MAX = 1024 * 1024
+/** The cursor reads on when fewer of the cells that it found are left. */
+const FOUND_MIN = 256
+/** Claims and delays that end in one turn of the event loop. */
+const DUE_MAX = 2048
+
+/**
+ * - `queued`: ready, in the FIFO or among the cells that the cursor found.
+ * - `passed`: ready, left to the cursor. Only cells that have failed before are kept in memory in this state.
+ * - `settling`: the outcome of a failed run is being written.
+ */
+type State = 'queued' | 'passed' | 'claimed' | 'settling' | 'delayed' | 'parked' | 'forgotten'
+
+/** A cell that the dispatcher knows by name. Only the dispatcher changes it. `atMs`: end of its lease, or of its delay. */
+export interface KnownCell extends Timed {
+  readonly text: string
+  state: State
+  /** As far as it is known. Old for a cell that is parked. */
+  entry: Entry
+  /** Marked since the last decision about it. */
+  isMarked: boolean
+  /** Failed runs. */
+  attempts: number
+  /** There is a failure on disk. */
+  hasFailure: boolean
+  /** Of the claim, or of the last one. */
+  worker: string
+  fence: Timestamp
+  leaseMs: number
+  isFound: boolean
+}
+
+export interface KnownFailure {
+  readonly attempts: number
+  readonly notBeforeMs: number
+  readonly entry: Entry
+  readonly isParked: boolean
+}
+
+export interface Take {
+  readonly limit: number
+  readonly worker: string
+  readonly leaseMs: number
+  readonly nowMs: number
+}
+
+/**
+ * Decides which cells of one observer are handed out next, and knows those that are not ready. It does no IO. The entries on disk are
+ * the truth: what it forgets, the cursor finds.
+ */
+export class Dispatcher {
+  readonly #budget: CellBudget
+  readonly #cells = new Map<string, KnownCell>()
+  readonly #fifo = new Set<KnownCell>()
+  #fifoBytes = 0
+  readonly #found = new Set<KnownCell>()
+  readonly #times = new Deadlines<KnownCell>()
+  readonly #cursor = new Cursor()
+  readonly #counts: Record<State, number> = {
+    queued: 0,
+    passed: 0,
+    claimed: 0,
+    settling: 0,
+    delayed: 0,
+    parked: 0,
+    forgotten: 0,
+  }
+  #takesFound = false
+  /** Cells that changed since the page that is being read was asked for; the page may show them as they were. */
+  #touched: Set<string> | undefined
+  /** Failures on disk that memory has no room for. */
+  #isOverfull = false
+
+  constructor(budget: CellBudget) {
+    this.#budget = budget
+  }
+
+  // ---- State
+
+  get(text: string): KnownCell | undefined {
+    return this.#cells.get(text)
+  }
+
+  count(state: 'claimed' | 'delayed' | 'parked'): number {
+    return state === 'claimed' ? this.#counts.claimed + this.#counts.settling : this.#counts[state]
+  }
+
+  /** Ready, claimed and delayed cells that are known. */
+  get pending(): number {
+    const { queued, passed, claimed, settling, delayed } = this.#counts
+    return queued + passed + claimed + settling + delayed
+  }
+
+  /** No dirty cell is unknown. */
+  get knowsAll(): boolean {
+    return !this.#cursor.isGoing
+  }
+
+  /** There are failures that are not known: no cell can be handed out with the right number of attempts. */
+  get isOverfull(): boolean {
+    return this.#isOverfull
+  }
+
+  /** Looks at all known cells. `oldest`: changeTs of the oldest change that is not covered; 0: none. */
+  survey(): { readonly oldest: Timestamp; readonly claimedBy: ReadonlyMap<string, number> } {
+    let oldest = 0
+    const claimedBy = new Map<string, number>()
+    for (const { state, entry, worker } of this.#cells.values()) {
+      if (state !== 'parked' && (oldest === 0 || entry.changeTs < oldest)) oldest = entry.changeTs
+      if (state === 'claimed') claimedBy.set(worker, (claimedBy.get(worker) ?? 0) + 1)
+    }
+    return { oldest, claimedBy }
+  }
+
+  // ---- Start
+
+  /** Forgets everything. The cells on disk are known again after `add` for each failure, and `startAt`. */
+  reset(): void {
+    for (const cell of [...this.#cells.values()]) this.#forget(cell)
+    this.#isOverfull = false
+    this.#touched = undefined
+    this.#cursor.goRound()
+  }
+
+  /** Before cells are read for `add`. @returns cells that change from now on until `endRead`, and must be read again. */
+  beginRead(): ReadonlySet<string> {
+    this.#touched = new Set()
+    return this.#touched
+  }
+
+  endRead(): void {
+    this.#touched = undefined
+  }
+
+  /** @returns false when there is no room for it: nothing can be handed out until another `reset`. */
+  add(text: string, { attempts, notBeforeMs, entry, isParked }: KnownFailure, nowMs: number): boolean {
+    if (this.#budget.isFull) {
+      for (const cell of [...this.#cells.values()]) if (cell.state !== 'claimed') this.#forget(cell)
+      this.#isOverfull = true
+      return false
+    }
+    const cell = this.#cells.get(text) ?? this.#know(text, entry)
+    cell.attempts = attempts
+    if (isParked) this.#move(cell, 'parked', true)
+    else if (notBeforeMs > nowMs) this.#moveUntil(cell, 'delayed', notBeforeMs, true)
+    else this.#ready(cell, true)
+    return true
+  }
+
+  startAt(after: string | undefined): void {
+    this.#cursor.startAt(after)
+  }
+
+  // ---- Changes of cells
+
+  marked(text: string, entry: Entry): void {
+    this.#touched?.add(text)
+    const cell = this.#cells.get(text)
+    if (cell === undefined) {
+      this.#ready(this.#know(text, entry))
+      return
+    }
+    cell.entry = entry
+    cell.isMarked = true
+    if (cell.state === 'parked') this.#ready(cell)
+  }
+
+  /** A cell was parked, or its mark was too deep. */
+  parked(text: string, attempts: number, entry: Entry): void {
+    this.#touched?.add(text)
+    let cell = this.#cells.get(text)
+    if (cell === undefined && this.#budget.isFull) {
+      this.#isOverfull = true
+      return
+    }
+    cell ??= this.#know(text, entry)
+    cell.entry = entry
+    cell.attempts = attempts
+    this.#move(cell, 'parked', true)
+  }
+
+  /** @param entry what is still to be run. */
+  acknowledged(text: string, entry: Entry | undefined): void {
+    this.#touched?.add(text)
+    const cell = this.#cells.get(text)
+    if (cell === undefined) {
+      if (entry !== undefined) this.#ready(this.#know(text, entry))
+    } else if (entry === undefined) {
+      this.#forget(cell)
+    } else {
+      cell.entry = entry
+      this.#noFailure(cell)
+      this.#ready(cell)
+    }
+  }
+
+  // ---- Claims
+
+  /** @returns cells that are claimed from now on, without fences. `isRefused`: there are some, and no room. */
+  take({ limit, worker, leaseMs, nowMs }: Take): { readonly cells: KnownCell[]; readonly isRefused: boolean } {
+    const cells: KnownCell[] = []
+    if (this.#isOverfull) return { cells, isRefused: true }
+    const sources = { fifo: this.#fifo.values(), found: this.#found.values() }
+    while (cells.length < limit && this.#counts.queued > 0) {
+      const takesFound = this.#found.size > 0 && (this.#takesFound || this.#fifo.size === 0)
+      const cell = (takesFound ? sources.found : sources.fifo).next().value as KnownCell
+      // A cell that has failed has its room already. Where the first one has none, the others have none either, with few exceptions.
+      if (this.#budget.isFull && !cell.hasFailure) return { cells, isRefused: true }
+      this.#takesFound = !takesFound
+      cell.worker = worker
+      cell.fence = 0
+      cell.leaseMs = leaseMs
+      this.#moveUntil(cell, 'claimed', nowMs + leaseMs)
+      cells.push(cell)
+    }
+    return { cells, isRefused: false }
+  }
+
+  /** The claim with this fence, when it stands. */
+  claimed(text: string, fence: Timestamp): KnownCell | undefined {
+    const cell = this.#cells.get(text)
+    return cell?.state === 'claimed' && cell.fence === fence ? cell : undefined
+  }
+
+  extend(cell: KnownCell, untilMs: number): void {
+    this.#moveUntil(cell, 'claimed', untilMs)
+  }
+
+  /** Ends a claim without an attempt. @param atMs when it is ready; absent: at once. */
+  release(cell: KnownCell, atMs?: number): void {
+    if (atMs === undefined) this.#ready(cell)
+    else this.#moveUntil(cell, 'delayed', atMs)
+  }
+
+  // ---- Failed runs
+
+  /** The claim is over, and the cell is not handed out until the outcome is known. */
+  settle(cell: KnownCell): void {
+    this.#move(cell, 'settling')
+  }
+
+  /** Call this in the turn that decides about the cell. Marks that are told from now on are newer. */
+  decided(cell: KnownCell): void {
+    cell.isMarked = false
+  }
+
+  /** The outcome could not be written: the run counts as not begun. */
+  unsettled(cell: KnownCell, atMs: number): void {
+    if (cell.state === 'settling') this.#moveUntil(cell, 'delayed', atMs)
+  }
+
+  /** @param failure absent: another run has committed, and the cell was clean. */
+  settled(cell: KnownCell, failure: KnownFailure | undefined, nowMs: number): void {
+    if (cell.state !== 'settling') return
+    this.#touched?.add(cell.text)
+    if (failure === undefined) {
+      if (!cell.isMarked) {
+        this.#forget(cell)
+        return
+      }
+      this.#noFailure(cell)
+      this.#ready(cell)
+      return
+    }
+    cell.attempts = failure.attempts
+    if (failure.isParked && !cell.isMarked) this.#move(cell, 'parked', true)
+    else if (failure.isParked || failure.notBeforeMs <= nowMs) this.#ready(cell, true)
+    else this.#moveUntil(cell, 'delayed', failure.notBeforeMs, true)
+  }
+
+  /** A parked cell was skipped. */
+  forget(text: string): void {
+    this.#touched?.add(text)
+    const cell = this.#cells.get(text)
+    if (cell !== undefined) this.#forget(cell)
+  }
+
+  /** A parked cell was made ready, as if it had never failed. */
+  retried(text: string, entry: Entry): void {
+    this.#touched?.add(text)
+    const cell = this.#cells.get(text) ?? this.#know(text, entry)
+    if (cell.state === 'parked') cell.entry = entry
+    this.#noFailure(cell)
+    if (cell.state === 'parked' || cell.state === 'forgotten') this.#ready(cell)
+  }
+
+  // ---- Time
+
+  /** When `due` has something to do; undefined: never. */
+  get nextMs(): number | undefined {
+    return this.#times.first?.atMs
+  }
+
+  /** Ends delays that are over. @returns claims whose lease is over, which are `settling` now. There may be more of either. */
+  due(nowMs: number): KnownCell[] {
+    const expired: KnownCell[] = []
+    for (let i = 0; i < DUE_MAX; i++) {
+      const cell = this.#times.first
+      if (cell === undefined || cell.atMs > nowMs) break
+      if (cell.state === 'delayed') {
+        this.#ready(cell)
+      } else {
+        this.#move(cell, 'settling')
+        expired.push(cell)
+      }
+    }
+    return expired
+  }
+
+  // ---- The cursor
+
+  /** The next page of entries should be read. */
+  get wantsPage(): boolean {
+    return this.#cursor.isGoing && this.#found.size < FOUND_MIN && this.#touched === undefined
+  }
+
+  /** @returns the key after which the page begins. `endPage` or `endRead` must follow. */
+  beginPage(): string | undefined {
+    this.beginRead()
+    return this.#cursor.after
+  }
+
+  /** @param isEnd no entry lies behind them. */
+  endPage(entries: readonly { readonly text: string; readonly entry: Entry }[], isEnd: boolean): void {
+    const touched = this.#touched
+    this.#touched = undefined
+    for (const { text, entry } of entries) {
+      if (touched?.has(text)) continue
+      const cell = this.#cells.get(text) ?? this.#know(text, entry)
+      if (cell.state !== 'passed' && cell.state !== 'forgotten') continue
+      cell.entry = entry
+      this.#find(cell)
+    }
+    this.#cursor.passed(entries.at(-1)?.text, isEnd)
+  }
+
+  // ---- Transitions
+
+  #know(text: string, entry: Entry): KnownCell {
+    const cell: KnownCell = {
+      text,
+      state: 'forgotten',
+      entry,
+      isMarked: false,
+      attempts: 0,
+      hasFailure: false,
+      worker: '',
+      fence: 0,
+      leaseMs: 0,
+      isFound: false,
+      atMs: 0,
+      place: -1,
+    }
+    this.#cells.set(text, cell)
+    return cell
+  }
+
+  #forget(cell: KnownCell): void {
+    this.#move(cell, 'forgotten', false)
+    this.#cells.delete(cell.text)
+  }
+
+  #noFailure(cell: KnownCell): void {
+    cell.attempts = 0
+    this.#move(cell, cell.state, false)
+  }
+
+  #ready(cell: KnownCell, hasFailure = cell.hasFailure): void {
+    if (cell.state === 'queued') {
+      this.#move(cell, 'queued', hasFailure)
+      return
+    }
+    if (this.#fifo.size < FIFO_MAX && this.#fifoBytes + cell.text.length <= FIFO_BYTES_MAX) {
+      this.#move(cell, 'queued', hasFailure)
+      this.#fifo.add(cell)
+      this.#fifoBytes += cell.text.length
+      return
+    }
+    this.#cursor.goRound()
+    if (hasFailure) this.#move(cell, 'passed', true)
+    else this.#forget(cell)
+  }
+
+  #find(cell: KnownCell): void {
+    this.#move(cell, 'queued')
+    cell.isFound = true
+    this.#found.add(cell)
+  }
+
+  #moveUntil(cell: KnownCell, state: 'claimed' | 'delayed', atMs: number, hasFailure = cell.hasFailure): void {
+    this.#move(cell, state, hasFailure)
+    this.#times.set(cell, atMs)
+  }
+
+  #move(cell: KnownCell, state: State, hasFailure = cell.hasFailure): void {
+    if (cell.state === 'queued' && state !== 'queued') {
+      if (cell.isFound) this.#found.delete(cell)
+      else if (this.#fifo.delete(cell)) this.#fifoBytes -= cell.text.length
+      cell.isFound = false
+    }
+    const before = isCounted(cell)
+    this.#counts[cell.state]--
+    this.#counts[state]++
+    if (state !== cell.state) this.#times.delete(cell)
+    cell.state = state
+    cell.hasFailure = hasFailure
+    this.#budget.used += Number(isCounted(cell)) - Number(before)
+  }
+}
+
+function isCounted({ state, hasFailure }: KnownCell): boolean {
+  return state !== 'forgotten' && (hasFailure || state !== 'queued')
+}

@@ -1,0 +1,72 @@
+import { RUN_ERROR_BYTES_MAX } from '../limits.js'
+import type { Cell, CellChange, Failure } from '../percolator/cell.js'
+import type { ObserverOptions } from '../percolator/observers-api.js'
+import type { Timestamp } from '../timestamp.js'
+
+/** Delays differ by this part either way, so that cells that failed together do not come back together. */
+const JITTER = 0.2
+
+export interface FailedRun {
+  readonly error: string
+  /** Chosen by the worker instead of the back-off. */
+  readonly retryAfterMs?: number | undefined
+}
+
+export interface FailureContext {
+  readonly options: ObserverOptions
+  /** In the store's `steadyMs`. */
+  readonly nowMs: number
+  readonly ts: Timestamp
+  /** From 0 to below 1. */
+  readonly random: number
+}
+
+/**
+ * Decides the state of a cell after a run has failed, or its lease has ended.
+ * @returns undefined for a clean cell: another run has committed meanwhile.
+ */
+export function failedRun(cell: Cell, run: FailedRun, context: FailureContext): FailedCell | undefined {
+  const { key, entry, failure: before } = cell
+  if (entry === undefined) return undefined
+  const { options, nowMs, ts, random } = context
+  const attempts = (before?.attempts ?? 0) + 1
+  const isParked = options.maxAttempts > 0 && attempts >= options.maxAttempts
+  const delayMs = run.retryAfterMs ?? backoffMs(attempts, options, random)
+  const failure: Failure = {
+    attempts,
+    notBeforeMs: isParked ? 0 : Math.round(nowMs + delayMs),
+    error: cut(run.error),
+    parkedTs: isParked ? ts : 0,
+    ...entry,
+  }
+  return { failure, change: isParked ? { key, entry: null, failure } : { key, failure } }
+}
+
+export interface FailedCell {
+  readonly failure: Failure
+  readonly change: CellChange
+}
+
+/** Decides the retry of a parked cell. @returns undefined for a cell that is not parked. */
+export function retried({ key, entry, failure }: Cell): CellChange | undefined {
+  if (!isParked({ entry, failure }) || failure === undefined) return undefined
+  const { changeTs, kind, depth } = failure
+  return { key, entry: { changeTs, kind, depth }, failure: null }
+}
+
+/** A cell that was marked since has an entry: it is ready for one more try. */
+export function isParked({ entry, failure }: Pick<Cell, 'entry' | 'failure'>): boolean {
+  return entry === undefined && failure !== undefined && failure.parkedTs > 0
+}
+
+export function backoffMs(attempts: number, { backoffMs, backoffMaxMs }: ObserverOptions, random: number): number {
+  return Math.min(backoffMaxMs, backoffMs * 2 ** (attempts - 1)) * (1 - JITTER + 2 * JITTER * random)
+}
+
+function cut(error: string): string {
+  const bytes = Buffer.from(error)
+  if (bytes.length <= RUN_ERROR_BYTES_MAX) return bytes.toString()
+  let end = RUN_ERROR_BYTES_MAX
+  while (((bytes[end] as number) & 0xc0) === 0x80) end-- // Not within a character.
+  return bytes.toString('utf8', 0, end)
+}

@@ -1,0 +1,444 @@
+import { keyText } from '../bytes/key-text.js'
+import { invalid, KvError } from '../errors/kv-error.js'
+import { Slices } from '../event-loop/slices.js'
+import type { Limits } from '../limits.js'
+import {
+  CLAIM_LIMIT_MAX,
+  CLAIM_WAIT_MS_MAX,
+  KEYS_PER_TURN,
+  LEASE_MS_MAX,
+  LEASE_MS_MIN,
+  TIMER_MS_MAX,
+} from '../limits.js'
+import type { Failure } from '../percolator/cell.js'
+import type {
+  ClaimName,
+  ClaimRequest,
+  Notification,
+  ObserverState,
+  ObserversApi,
+  Parked,
+  Registration,
+  Release,
+} from '../percolator/observers-api.js'
+import { contains } from '../percolator/range-index.js'
+import type { CellListener } from '../store/cells.js'
+import type { Pace, Store } from '../store/store.js'
+import { physicalMs, type Timestamp } from '../timestamp.js'
+import { ActiveObserver, CHANGES_AT_A_TIME, type ObserverSources } from './active-observer.js'
+import { CellBudget } from './cell-budget.js'
+import { collectAcks } from './collect-acks.js'
+import { isParked, retried } from './failed-run.js'
+import {
+  decodeBackfill,
+  decodeObserver,
+  encodeBackfill,
+  encodeObserver,
+  integerOf,
+  isBackfillRecord,
+  isSameRange,
+  keyRangeOf,
+  nameOfBackfill,
+  nameOfRecord,
+  optionsOf,
+  REGISTRATIONS,
+  requireName,
+  type StoredObserver,
+} from './registration.js'
+import { rest } from './rest.js'
+
+/** Claims of all observers that wait. Each is a client's request. */
+const WAITING_MAX = 10_000
+const LEASE_MS_DEFAULT = 10_000
+
+export interface ObserversOptions {
+  readonly limits: Pick<Limits, 'observersMax' | 'claimsMax'>
+  /** Called with failures of background work. */
+  readonly onError: (error: unknown) => void
+  /** From 0 to below 1. Default `Math.random`. */
+  readonly random?: (() => number) | undefined
+}
+
+/** The observers of a database, and the calls of their workers. @see The paper, section 2.4. */
+export class Observers implements ObserversApi {
+  readonly #store: Store
+  readonly #options: ObserversOptions
+  readonly #sources: ObserverSources
+  readonly #byName = new Map<string, ActiveObserver>()
+  readonly #byId = new Map<Timestamp, ActiveObserver>()
+  /** Observers whose acknowledgements all were collected, until the next one. */
+  readonly #withoutAcks = new Set<Timestamp>()
+  /** Registrations that are being written. */
+  #arriving = 0
+  /** Never rejects. */
+  #sweeping: Promise<void> = Promise.resolve()
+  #isClosed = false
+
+  private constructor(store: Store, options: ObserversOptions) {
+    const { limits, onError, random = Math.random } = options
+    this.#store = store
+    this.#options = options
+    this.#sources = { store, budget: new CellBudget(limits.claimsMax), random, onError }
+  }
+
+  /** Call this before anything is committed: commits mark the cells of registered observers only. */
+  static async open(store: Store, options: ObserversOptions): Promise<Observers> {
+    const observers = new Observers(store, options)
+    await observers.#register()
+    void observers.#begin()
+    return observers
+  }
+
+  async #register(): Promise<void> {
+    const { cells, system } = this.#store
+    cells.listen(this.#listener())
+    const records = await system.list(REGISTRATIONS)
+    for (const [record, value] of records) {
+      if (isBackfillRecord(record)) continue
+      const name = record.slice(REGISTRATIONS.length)
+      const observer = this.#add(decodeObserver(name, value))
+      const backfill = records.get(nameOfBackfill(name))
+      if (backfill === undefined) continue
+      const { id, after } = decodeBackfill(backfill)
+      if (id === observer.id) observer.backfill.want(after)
+    }
+  }
+
+  /** One observer after the other. A claim does not wait for the others. */
+  async #begin(): Promise<void> {
+    this.#sweep()
+    for (const observer of this.#byName.values()) {
+      await observer.load().catch((error) => this.#report(error))
+      if (!observer.stored.isPaused) observer.backfill.run()
+    }
+  }
+
+  #add(stored: StoredObserver): ActiveObserver {
+    const range = keyRangeOf(stored.range)
+    const { id, name, options } = stored
+    this.#store.cells.register({ id, name, range, maxDepth: options.maxDepth })
+    const observer = new ActiveObserver(this.#sources, stored, range)
+    this.#byName.set(name, observer)
+    this.#byId.set(id, observer)
+    return observer
+  }
+
+  #find(name: string): ActiveObserver {
+    const observer = this.#byName.get(name)
+    if (observer === undefined) throw notFound(name)
+    return observer
+  }
+
+  #sweep(): void {
+    this.#sweeping = this.#sweeping.then(() => this.#store.cells.sweep()).catch((error) => this.#report(error))
+  }
+
+  #report(error: unknown): void {
+    if (!this.#isClosed && !(error instanceof KvError)) this.#options.onError(error)
+  }
+
+  /** Answers waiting claims with nothing, and all later ones. Acknowledgements go on. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    await Promise.all([...this.#byName.values()].map((observer) => observer.end()))
+    await this.#sweeping
+  }
+
+  // ---- Registrations
+
+  put(name: string, registration: Registration): Promise<{ readonly state: ObserverState; readonly isNew: boolean }> {
+    return this.#changing(name, async () => {
+      const range = keyRangeOf(registration.range)
+      const options = optionsOf(registration)
+      const present = this.#byName.get(name)
+      if (present === undefined) {
+        const observer = await this.#create(name, registration)
+        return { state: await observer.state(), isNew: true }
+      }
+      if (!isSameRange(present.range, range)) {
+        const text = `the observer ${name} has another range: delete it first, or take another name`
+        throw new KvError('already_exists', text, { key: Buffer.from(name) })
+      }
+      this.#store.cells.register({ id: present.id, name, range, maxDepth: options.maxDepth })
+      const stored = { ...present.stored, range: registration.range, options }
+      await this.#write(present, stored, registration.backfill === true)
+      return { state: await present.state(), isNew: false }
+    })
+  }
+
+  /** Marks begin in one turn. Everything that commits above a timestamp from after it is marked. */
+  async #create(name: string, { range, backfill, ...registration }: Registration): Promise<ActiveObserver> {
+    const { cells, system } = this.#store
+    const { observersMax } = this.#options.limits
+    if (this.#byName.size + this.#arriving >= observersMax)
+      throw new KvError('overloaded', `there are ${observersMax} observers already`, {})
+    this.#arriving++
+    try {
+      const id = await this.#store.tso(1)
+      const options = optionsOf({ range, ...registration })
+      cells.register({ id, name, range: keyRangeOf(range), maxDepth: options.maxDepth })
+      try {
+        const sinceTs = await this.#store.tso(1)
+        const stored: StoredObserver = { id, name, range, options, sinceTs, isPaused: false }
+        const writes = [{ name: nameOfRecord(name), value: encodeObserver(stored) }]
+        if (backfill === true)
+          writes.push({ name: nameOfBackfill(name), value: encodeBackfill({ id, after: undefined }) })
+        await system.write(writes)
+        const observer = this.#add(stored)
+        if (backfill === true) observer.backfill.want()
+        observer.backfill.run()
+        return observer
+      } catch (error) {
+        cells.unregister(id)
+        this.#sweep()
+        throw error
+      }
+    } finally {
+      this.#arriving--
+    }
+  }
+
+  async #write(observer: ActiveObserver, stored: StoredObserver, backfill: boolean): Promise<void> {
+    const { id, name } = stored
+    const writes = [{ name: nameOfRecord(name), value: encodeObserver(stored) }]
+    if (backfill) writes.push({ name: nameOfBackfill(name), value: encodeBackfill({ id, after: undefined }) })
+    await this.#store.system.write(writes)
+    if (backfill) observer.backfill.want()
+    observer.become(stored)
+  }
+
+  async get(name: string): Promise<ObserverState> {
+    return this.#find(name).state()
+  }
+
+  async list(): Promise<ObserverState[]> {
+    const states: ObserverState[] = []
+    const slices = new Slices(1) // Each state looks at all cells that are claimed.
+    for (const name of [...this.#byName.keys()].sort()) {
+      await slices.next()
+      const state = await this.#byName.get(name)?.state()
+      if (state !== undefined) states.push(state)
+    }
+    return states
+  }
+
+  remove(name: string): Promise<void> {
+    return this.#changing(name, async () => {
+      const observer = this.#find(name)
+      await observer.backfill.stop() // Else its progress would be written again.
+      const records = [nameOfRecord(name), nameOfBackfill(name)]
+      try {
+        await this.#store.system.write(records.map((record) => ({ name: record, value: undefined })))
+      } catch (error) {
+        observer.become(observer.stored)
+        throw error
+      }
+      this.#store.cells.unregister(observer.id)
+      this.#byName.delete(name)
+      this.#byId.delete(observer.id)
+      this.#withoutAcks.delete(observer.id)
+      await observer.end(notFound(name))
+      this.#sweep()
+    })
+  }
+
+  backfill(name: string): Promise<ObserverState> {
+    return this.#changing(name, async () => {
+      const observer = this.#find(name)
+      await this.#write(observer, observer.stored, true)
+      return observer.state()
+    })
+  }
+
+  pause(name: string): Promise<ObserverState> {
+    return this.#setPaused(name, true)
+  }
+
+  resume(name: string): Promise<ObserverState> {
+    return this.#setPaused(name, false)
+  }
+
+  #setPaused(name: string, isPaused: boolean): Promise<ObserverState> {
+    return this.#changing(name, async () => {
+      const observer = this.#find(name)
+      if (observer.stored.isPaused !== isPaused) await this.#write(observer, { ...observer.stored, isPaused }, false)
+      return observer.state()
+    })
+  }
+
+  /** Changes of one registration run one after the other. */
+  async #changing<T>(name: string, body: () => Promise<T>): Promise<T> {
+    requireName(name)
+    return this.#store.system.hold([nameOfRecord(name)], body)
+  }
+
+  // ---- Workers
+
+  async claim(name: string, request: ClaimRequest): Promise<Notification[]> {
+    const observer = this.#find(name)
+    const order = {
+      worker: request.worker,
+      limit: integerOf('limit', request.limit ?? 1, 1, CLAIM_LIMIT_MAX),
+      waitMs: integerOf('wait_ms', request.waitMs ?? 0, 0, CLAIM_WAIT_MS_MAX),
+      leaseMs: integerOf('lease_ms', request.leaseMs ?? LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX),
+      values: request.values === true,
+      signal: request.signal,
+    }
+    if (order.waitMs > 0 && this.#waiting() >= WAITING_MAX)
+      throw new KvError('overloaded', `${WAITING_MAX} claims are waiting already`, {})
+    return observer.claim(order)
+  }
+
+  #waiting(): number {
+    let waiting = 0
+    for (const observer of this.#byName.values()) waiting += observer.waiting
+    return waiting
+  }
+
+  async extend(name: string, claims: readonly ClaimName[], leaseMs?: number): Promise<ClaimName[]> {
+    const asked = leaseMs === undefined ? undefined : integerOf('lease_ms', leaseMs, LEASE_MS_MIN, LEASE_MS_MAX)
+    return this.#find(name).extend(claims, asked)
+  }
+
+  async release(
+    name: string,
+    claims: readonly Release[],
+  ): Promise<{ readonly released: number; readonly parked: Uint8Array[] }> {
+    for (const { retryAfterMs } of claims) integerOf('retry_after_ms', retryAfterMs ?? 0, 0, TIMER_MS_MAX)
+    return this.#find(name).release(claims)
+  }
+
+  // ---- Cells
+
+  async notify(
+    name: string,
+    keys: readonly Uint8Array[],
+  ): Promise<{ readonly notified: number; readonly ts: Timestamp }> {
+    const { id, range } = this.#find(name)
+    const outside = keys.findIndex((key) => !contains(range, key))
+    if (outside !== -1) throw invalid('keys', `keys[${outside}] is not in the range of the observer`)
+    const asked = distinct(keys)
+    let ts = asked.length === 0 ? await this.#store.tso(1) : 0
+    for (const some of parts(asked, KEYS_PER_TURN))
+      ts = await this.#store.cells.change(id, some, (cells, changeTs) => ({
+        value: changeTs,
+        changes: cells.map(({ key }) => ({ key, entry: { changeTs, kind: 'notified', depth: 0 } })),
+      }))
+    return { notified: asked.length, ts }
+  }
+
+  async parked(
+    name: string,
+    page: { readonly limit: number; readonly after?: Uint8Array | undefined },
+  ): Promise<{ readonly parked: Parked[]; readonly next?: Uint8Array | undefined }> {
+    const { id } = this.#find(name)
+    const parked: Parked[] = []
+    for (let after = page.after; ; ) {
+      const limit = Math.min(CHANGES_AT_A_TIME, page.limit - parked.length)
+      const failures = await this.#store.cells.failures(id, { after, limit })
+      parked.push(...(await this.#parkedOf(id, failures)))
+      after = failures.at(-1)?.key
+      if (failures.length < limit) return { parked }
+      if (parked.length >= page.limit) return { parked, next: after }
+    }
+  }
+
+  async #parkedOf(id: Timestamp, failures: readonly { key: Uint8Array; failure: Failure }[]): Promise<Parked[]> {
+    const keys = failures.filter(({ failure }) => failure.parkedTs > 0).map(({ key }) => key)
+    if (keys.length === 0) return []
+    return (await this.#store.cells.read(id, keys)).flatMap((cell) => {
+      const { key, failure } = cell
+      if (failure === undefined || !isParked(cell)) return []
+      const { changeTs, attempts, error, parkedTs } = failure
+      return { key, commitTs: changeTs, attempts, error, parkedAtMs: physicalMs(parkedTs) }
+    })
+  }
+
+  async retry(name: string, keys?: readonly Uint8Array[]): Promise<number> {
+    const observer = this.#find(name)
+    if (keys !== undefined) return this.#retry(observer, distinct(keys))
+    let count = 0
+    for (let after: Uint8Array | undefined; ; ) {
+      const begin = performance.now()
+      const failures = await this.#store.cells.failures(observer.id, { after, limit: CHANGES_AT_A_TIME })
+      const parked = failures.filter(({ failure }) => failure.parkedTs > 0)
+      count += await this.#retry(
+        observer,
+        parked.map(({ key }) => key),
+      )
+      after = failures.at(-1)?.key
+      if (failures.length < CHANGES_AT_A_TIME) return count
+      await rest(performance.now() - begin)
+    }
+  }
+
+  async #retry(observer: ActiveObserver, keys: readonly Uint8Array[]): Promise<number> {
+    let count = 0
+    for (const some of parts(keys, CHANGES_AT_A_TIME)) {
+      const changes = await this.#store.cells.change(observer.id, some, (cells) => {
+        const changes = cells.flatMap((cell) => retried(cell) ?? [])
+        return { value: changes, changes }
+      })
+      for (const { key, entry } of changes) if (entry) observer.retried(key, entry)
+      count += changes.length
+    }
+    if (count > 0) observer.unparked()
+    return count
+  }
+
+  async skip(name: string, keys: readonly Uint8Array[]): Promise<number> {
+    const observer = this.#find(name)
+    let count = 0
+    for (const some of parts(distinct(keys), CHANGES_AT_A_TIME)) {
+      const skipped = await this.#store.cells.change(observer.id, some, (cells) => {
+        const parked = cells.filter(isParked).map(({ key }) => key)
+        return { value: parked, changes: parked.map((key) => ({ key, failure: null })) }
+      })
+      for (const key of skipped) observer.skipped(key)
+      count += skipped.length
+    }
+    if (count > 0) observer.unparked()
+    return count
+  }
+
+  // ---- Upkeep
+
+  /** Removes acknowledgements that no run can conflict with, after a collection up to `safePoint`. */
+  async collect(safePoint: Timestamp, pace?: Pace): Promise<void> {
+    for (const id of [...this.#byId.keys()]) {
+      if (this.#withoutAcks.has(id)) continue
+      this.#withoutAcks.add(id)
+      if (!(await collectAcks(this.#store.cells, id, safePoint, pace))) this.#withoutAcks.delete(id)
+      if (!this.#byId.has(id)) this.#withoutAcks.delete(id)
+    }
+  }
+
+  #listener(): CellListener {
+    const of = (id: Timestamp): ActiveObserver | undefined => this.#byId.get(id)
+    return {
+      handedOut: (id, key) => of(id)?.handedOut(key) ?? { fence: 0, hasFailure: true },
+      marked: (id, key, entry) => of(id)?.marked(key, entry),
+      parked: (id, key, failure) => of(id)?.parked(key, failure),
+      acknowledged: (id, key, entry) => {
+        this.#withoutAcks.delete(id)
+        of(id)?.acknowledged(key, entry)
+      },
+      conflicted: (id) => of(id)?.conflicted(),
+      reloaded: () => {
+        for (const observer of this.#byId.values()) observer.reload()
+      },
+    }
+  }
+}
+
+function notFound(name: string): KvError {
+  return new KvError('not_found', `there is no observer ${JSON.stringify(name)}`, {})
+}
+
+function distinct(keys: readonly Uint8Array[]): Uint8Array[] {
+  return [...new Map(keys.map((key) => [keyText(key), key])).values()]
+}
+
+function* parts<T>(items: readonly T[], size: number): Generator<readonly T[]> {
+  for (let at = 0; at < items.length; at += size) yield items.slice(at, at + size)
+}

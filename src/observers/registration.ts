@@ -1,0 +1,147 @@
+import { afterPrefix, type KeyRange } from '../bytes/key-range.js'
+import { keyText } from '../bytes/key-text.js'
+import { invalid } from '../errors/kv-error.js'
+import { ATTEMPTS_MAX, BACKOFF_MS_MAX, DEPTH_MAX } from '../limits.js'
+import { asInteger, asOptionalBytes, packRecord, unpackRecord } from '../percolator/codec/record.js'
+import type { ObserverOptions, ObserverRange, Registration } from '../percolator/observers-api.js'
+import type { SystemName } from '../store/system-records.js'
+import type { Timestamp } from '../timestamp.js'
+
+/** An observer as its record has it. */
+export interface StoredObserver {
+  readonly id: Timestamp
+  readonly name: string
+  readonly range: ObserverRange
+  readonly options: ObserverOptions
+  readonly sinceTs: Timestamp
+  readonly isPaused: boolean
+}
+
+/** Progress of a backfill. Its record stands while the backfill is not complete. */
+export interface StoredBackfill {
+  /** Of the observer. A name may be given to a new observer. */
+  readonly id: Timestamp
+  /** Every key up to here is done. */
+  readonly after: Uint8Array | undefined
+}
+
+export const REGISTRATIONS = 'observer/' satisfies SystemName
+/** No name of an observer has a slash. */
+const BACKFILL = '/backfill'
+
+const DEFAULTS: ObserverOptions = { maxAttempts: 16, backoffMs: 200, backoffMaxMs: 60_000, maxDepth: 64 }
+
+export function nameOfRecord(name: string): SystemName {
+  return `${REGISTRATIONS}${name}`
+}
+
+export function nameOfBackfill(name: string): SystemName {
+  return `${REGISTRATIONS}${name}${BACKFILL}`
+}
+
+export function isBackfillRecord(name: SystemName): boolean {
+  return name.endsWith(BACKFILL)
+}
+
+export function encodeObserver({ id, range, options, sinceTs, isPaused }: StoredObserver): Buffer {
+  const { maxAttempts, backoffMs, backoffMaxMs, maxDepth } = options
+  const { prefix, start, end } = range
+  return packRecord([
+    id,
+    sinceTs,
+    isPaused ? 1 : 0,
+    prefix ?? null,
+    start ?? null,
+    end ?? null,
+    maxAttempts,
+    backoffMs,
+    backoffMaxMs,
+    maxDepth,
+  ])
+}
+
+/** @throws CorruptRecord */
+export function decodeObserver(name: string, bytes: Uint8Array): StoredObserver {
+  const [id, sinceTs, isPaused, prefix, start, end, ...options] = unpackRecord(bytes, OBSERVER, 10)
+  const [maxAttempts, backoffMs, backoffMaxMs, maxDepth] = options.map((option) => asInteger(option, OBSERVER))
+  const before = asOptionalBytes(prefix, OBSERVER)
+  return {
+    id: asInteger(id, OBSERVER),
+    name,
+    range:
+      before !== undefined
+        ? { prefix: before }
+        : { start: asOptionalBytes(start, OBSERVER), end: asOptionalBytes(end, OBSERVER) },
+    options: {
+      maxAttempts: maxAttempts as number,
+      backoffMs: backoffMs as number,
+      backoffMaxMs: backoffMaxMs as number,
+      maxDepth: maxDepth as number,
+    },
+    sinceTs: asInteger(sinceTs, OBSERVER),
+    isPaused: asInteger(isPaused, OBSERVER) === 1,
+  }
+}
+
+/** Two fields of no use, because a record of this kind has three at least. */
+export function encodeBackfill({ id, after }: StoredBackfill): Buffer {
+  return packRecord([id, after ?? null, 0])
+}
+
+/** @throws CorruptRecord */
+export function decodeBackfill(bytes: Uint8Array): StoredBackfill {
+  const [id, after] = unpackRecord(bytes, BACKFILL_RECORD, 3)
+  return { id: asInteger(id, BACKFILL_RECORD), after: asOptionalBytes(after, BACKFILL_RECORD) }
+}
+
+const OBSERVER = 'observer'
+const BACKFILL_RECORD = 'backfill'
+
+// ---- Requests
+
+/** @throws KvError `invalid_argument` */
+export function requireName(name: string): void {
+  if (!/^[A-Za-z0-9._-]{1,128}$/.test(name))
+    throw invalid('name', 'the name of an observer is 1 to 128 characters of A-Z, a-z, 0-9, ".", "_" and "-"')
+}
+
+/** @throws KvError `invalid_argument` */
+export function keyRangeOf({ prefix, start, end }: ObserverRange): KeyRange {
+  if (prefix !== undefined) {
+    if (start !== undefined || end !== undefined) throw invalid('prefix', 'give prefix, or start and end')
+    return { start: prefix, end: afterPrefix(prefix) }
+  }
+  if (start === undefined && end === undefined)
+    throw invalid('prefix', 'give a range: prefix, or start or end ("prefix": "" is every key)')
+  if (end !== undefined && keyText(end) <= (start === undefined ? '' : keyText(start)))
+    throw invalid('end', 'no key lies in the range')
+  return { start, end }
+}
+
+export function isSameRange(one: KeyRange, other: KeyRange): boolean {
+  return (
+    keyText(one.start ?? NO_BYTES) === keyText(other.start ?? NO_BYTES) &&
+    (one.end === undefined) === (other.end === undefined) &&
+    keyText(one.end ?? NO_BYTES) === keyText(other.end ?? NO_BYTES)
+  )
+}
+
+const NO_BYTES = new Uint8Array()
+
+/** @throws KvError `invalid_argument` */
+export function optionsOf(registration: Registration): ObserverOptions {
+  const option = (name: keyof ObserverOptions, field: string, max: number): number =>
+    integerOf(field, registration[name] ?? DEFAULTS[name], 0, max)
+  return {
+    maxAttempts: option('maxAttempts', 'max_attempts', ATTEMPTS_MAX),
+    backoffMs: option('backoffMs', 'backoff_ms', BACKOFF_MS_MAX),
+    backoffMaxMs: option('backoffMaxMs', 'backoff_max_ms', BACKOFF_MS_MAX),
+    maxDepth: option('maxDepth', 'max_depth', DEPTH_MAX),
+  }
+}
+
+/** @param field as on the wire. @throws KvError `invalid_argument` */
+export function integerOf(field: string, value: number, min: number, max: number): number {
+  if (Number.isSafeInteger(value) && value >= min && value <= max) return value
+  throw invalid(field, `${field} must be an integer from ${min} to ${max}`)
+}

@@ -1,0 +1,10 @@
+import { sleep } from '../event-loop/sleep.js'
+
+/** After each step background work rests this many times as long as the step took, as a collection does. */
+const REST = 4
+const REST_MS_MAX = 20
+
+/** Slows background work down so that it does not disturb other requests. Returns early when the signal is aborted. */
+export function rest(workedMs: number, signal?: AbortSignal): Promise<void> {
+  return sleep(Math.min(REST * workedMs, REST_MS_MAX), signal).catch(() => {})
+}

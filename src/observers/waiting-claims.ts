@@ -1,0 +1,78 @@
+import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
+import type { Notification } from '../percolator/observers-api.js'
+import { Deadlines, type Timed } from './deadlines.js'
+
+/** A claim that has not got a cell yet. */
+export interface WaitingClaim extends Timed {
+  readonly worker: string
+  readonly limit: number
+  readonly leaseMs: number
+  readonly values: boolean
+  readonly signal: LateSignal | undefined
+  readonly resolve: (notifications: Notification[] | Promise<Notification[]>) => void
+  readonly reject: (error: unknown) => void
+  stopListening?: () => void
+}
+
+/** Claims that wait for cells of one observer, in order of arrival. */
+export class WaitingClaims {
+  readonly #claims = new Set<WaitingClaim>()
+  readonly #times = new Deadlines<WaitingClaim>()
+
+  get size(): number {
+    return this.#claims.size
+  }
+
+  get first(): WaitingClaim | undefined {
+    for (const claim of this.#claims) return claim
+    return undefined
+  }
+
+  get nextMs(): number | undefined {
+    return this.#times.first?.atMs
+  }
+
+  add(claim: WaitingClaim, untilMs: number): void {
+    this.#claims.add(claim)
+    this.#times.set(claim, untilMs)
+  }
+
+  /** Ends the wait when the client hangs up. Claims that need not wait never ask for the signal. */
+  listen(claim: WaitingClaim): void {
+    const signal = this.#claims.has(claim) ? signalOf(claim.signal) : undefined
+    if (signal === undefined) return
+    const end = (): void => {
+      this.delete(claim)
+      claim.resolve([])
+    }
+    if (signal.aborted) {
+      end()
+      return
+    }
+    signal.addEventListener('abort', end, { once: true })
+    claim.stopListening = () => signal.removeEventListener('abort', end)
+  }
+
+  delete(claim: WaitingClaim): void {
+    this.#claims.delete(claim)
+    this.#times.delete(claim)
+    claim.stopListening?.()
+  }
+
+  /** Answers the claims that have waited long enough. */
+  endUntil(nowMs: number): void {
+    for (let claim = this.#times.first; claim !== undefined && claim.atMs <= nowMs; claim = this.#times.first) {
+      this.delete(claim)
+      claim.resolve([])
+    }
+  }
+
+  /** @param error absent: they are answered with nothing. */
+  endAll(error?: unknown): void {
+    for (const claim of [...this.#claims]) {
+      this.delete(claim)
+      if (error === undefined) claim.resolve([])
+      else claim.reject(error)
+    }
+  }
+}

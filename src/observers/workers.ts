@@ -1,0 +1,35 @@
+import type { ObserverState } from '../percolator/observers-api.js'
+
+/** Those that were seen last are listed. */
+const WORKERS_MAX = 256
+const FORGOTTEN_AFTER_MS = 10 * 60 * 1000
+
+interface Worker {
+  claimed: number
+  seenMs: number
+  seenAtMs: number
+}
+
+/** The workers of one observer that have claimed lately. Names are for people: two workers may have the same. */
+export class Workers {
+  /** In the order in which they were seen. */
+  readonly #workers = new Map<string, Worker>()
+
+  /** @param nowMs grows with time. @param unixMs for showing. */
+  seen(name: string, nowMs: number, unixMs: number): void {
+    const worker = this.#workers.get(name) ?? { claimed: 0, seenMs: 0, seenAtMs: 0 }
+    worker.seenMs = nowMs
+    worker.seenAtMs = unixMs
+    this.#workers.delete(name)
+    this.#workers.set(name, worker)
+    const [oldest] = this.#workers.keys()
+    if (this.#workers.size > WORKERS_MAX && oldest !== undefined) this.#workers.delete(oldest)
+  }
+
+  /** @param claimed the number of claims by the name of their worker. */
+  list(claimed: ReadonlyMap<string, number>, nowMs: number): ObserverState['workers'] {
+    for (const [name, { seenMs }] of this.#workers)
+      if (seenMs + FORGOTTEN_AFTER_MS <= nowMs && !claimed.has(name)) this.#workers.delete(name)
+    return [...this.#workers].map(([worker, { seenAtMs }]) => ({ worker, claimed: claimed.get(worker) ?? 0, seenAtMs }))
+  }
+}

@@ -1,0 +1,109 @@
+import { describe, expect, test } from 'vitest'
+import { codeOf, TestClock, testStores, text, utf8 } from '../store/support.js'
+import { keysOf, openObservers, prefix, putNow, runNow } from './support.js'
+
+const stores = testStores()
+
+async function start() {
+  const store = await stores.open()
+  const observers = await openObservers(store)
+  return { store, observers }
+}
+
+describe('a claim', () => {
+  test('hands out what was committed, with consecutive fences and values, and a run ends it', async () => {
+    const { store, observers } = await start()
+    const { isNew, state } = await observers.put('words', prefix('doc/'))
+    expect([isNew, state.state, state.pending]).toEqual([true, 'running', 0])
+    const commitTs = await putNow(store, 'doc/1', 'doc/2', 'other')
+    const claims = await observers.claim('words', { worker: 'w', limit: 10, values: true })
+    expect(keysOf(claims)).toEqual(['doc/1', 'doc/2'])
+    expect(claims.map(({ commitTs }) => commitTs)).toEqual([commitTs, commitTs])
+    expect(claims.map(({ value }) => text(value ?? utf8('')))).toEqual(['value of doc/1', 'value of doc/2'])
+    expect((claims[1]?.fence ?? 0) - (claims[0]?.fence ?? 0)).toBe(1)
+    expect(await observers.claim('words', { worker: 'w', limit: 10 })).toEqual([])
+    expect(await observers.get('words')).toMatchObject({ pending: 2, pendingIsExact: true, claimed: 2, acks: 0 })
+    await runNow(store, 'words', ...claims)
+    expect(await observers.get('words')).toMatchObject({ pending: 0, claimed: 0, acks: 2, lagMs: 0 })
+  })
+
+  test('waits until there is something', async () => {
+    const { store, observers } = await start()
+    await observers.put('words', prefix('doc/'))
+    const first = observers.claim('words', { worker: 'w', limit: 1, waitMs: 60_000 })
+    const second = observers.claim('words', { worker: 'w', limit: 10, waitMs: 60_000 })
+    await putNow(store, 'doc/1', 'doc/2', 'doc/3')
+    expect(keysOf(await first)).toEqual(['doc/1'])
+    expect(keysOf(await second)).toEqual(['doc/2', 'doc/3'])
+  })
+})
+
+describe('a failed run', () => {
+  test('is delayed, then parked, and can be retried or skipped', async () => {
+    const clock = new TestClock()
+    const store = await stores.open({ now: clock.now })
+    const observers = await openObservers(store, { random: () => 0.5 })
+    await observers.put('words', { ...prefix('doc/'), maxAttempts: 2, backoffMs: 100 })
+    await putNow(store, 'doc/1')
+    const claim = () => observers.claim('words', { worker: 'w' })
+    const fail = async (error: string) => {
+      const [claimed] = await claim()
+      if (claimed === undefined) throw new Error('nothing to claim')
+      return observers.release('words', [{ ...claimed, error }])
+    }
+    expect(await fail('one')).toEqual({ released: 1, parked: [] })
+    expect(await observers.get('words')).toMatchObject({ delayed: 1, pending: 1 })
+    expect(await claim()).toEqual([])
+    clock.ms += 100
+    expect((await fail('two')).parked.map(text)).toEqual(['doc/1'])
+    expect(await observers.get('words')).toMatchObject({ delayed: 0, pending: 0, parked: 1, pendingIsExact: true })
+    expect((await observers.parked('words', { limit: 10 })).parked).toMatchObject([{ attempts: 2, error: 'two' }])
+    await putNow(store, 'doc/1')
+    expect(await claim()).toMatchObject([{ attempt: 3 }])
+    clock.ms += 10_000
+    expect(await claim()).toEqual([])
+    await expect.poll(async () => (await observers.get('words')).parked).toBe(1)
+    expect((await observers.parked('words', { limit: 10 })).parked).toMatchObject([
+      { attempts: 3, error: 'lease expired', parkedAtMs: clock.ms },
+    ])
+    expect(await observers.retry('words')).toBe(1)
+    expect(await claim()).toMatchObject([{ attempt: 1 }])
+    expect(await observers.skip('words', [utf8('doc/1')])).toBe(0)
+  })
+})
+
+describe('an observer', () => {
+  test('goes on after a restart: entries, failures, pauses and a backfill', async () => {
+    const store = await stores.open()
+    await putNow(store, 'doc/1', 'doc/2', 'doc/3')
+    const before = await openObservers(store)
+    await before.put('words', { ...prefix('doc/'), backfill: true, maxAttempts: 1 })
+    const all = await before.claim('words', { worker: 'w', limit: 10, waitMs: 5000 })
+    expect(all.map(({ kind }) => kind)).toEqual(['backfill', 'backfill', 'backfill'])
+    await expect.poll(async () => (await before.get('words')).state).toBe('running')
+    await before.release('words', [{ ...(all[0] as (typeof all)[0]), error: 'no' }])
+    await before.pause('words')
+    await before.close()
+
+    const observers = await openObservers(store)
+    expect(await observers.get('words')).toMatchObject({ state: 'paused', pending: 2, parked: 1, pendingIsExact: true })
+    expect(await observers.claim('words', { worker: 'w', waitMs: 60_000 })).toEqual([])
+    await observers.resume('words')
+    const claims = await observers.claim('words', { worker: 'w', limit: 10 })
+    expect(keysOf(claims).sort()).toEqual(['doc/2', 'doc/3'])
+  })
+
+  test('that is removed ends its waiting claims and leaves nothing behind', async () => {
+    const { store, observers } = await start()
+    await observers.put('words', prefix('doc/'))
+    const id = store.cells.named('words')?.id ?? 0
+    await putNow(store, 'doc/1')
+    await observers.claim('words', { worker: 'w' })
+    const waiting = codeOf(observers.claim('words', { worker: 'w', waitMs: 60_000 }))
+    await observers.remove('words')
+    expect(await waiting).toBe('not_found')
+    expect(await codeOf(observers.get('words'))).toBe('not_found')
+    await observers.close()
+    expect(await store.cells.entries(id, { after: undefined, limit: 10 })).toEqual([])
+  })
+})
