@@ -1,6 +1,7 @@
 import type { Ack, Cell, CellChange, Entry, Failure } from '../percolator/cell.js'
 import type { Observer } from '../percolator/observer.js'
 import type { Timestamp } from '../timestamp.js'
+import type { Pace } from './store.js'
 import type { SystemWrite } from './system-records.js'
 
 /** Where a walk over the records of one observer goes on: after this key. */
@@ -45,8 +46,8 @@ export interface Cells {
     decide: (cells: readonly Cell[], ts: Timestamp) => CellDecision<T>,
   ): Promise<T>
 
-  /** Removes records of observers that are not registered, in steps. */
-  sweep(): Promise<void>
+  /** Removes records of observers that are not registered, in steps. They have no bound. @throws KvError `storage_unavailable` */
+  sweep(pace?: Pace): Promise<void>
 }
 
 export interface CellDecision<T> {

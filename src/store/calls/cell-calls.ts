@@ -6,13 +6,14 @@ import type { Timestamp } from '../../timestamp.js'
 import { CELL_KINDS, type CellKind, cellEnd, cellName, cellPrefix, idOfCell, keyOfCell } from '../cell-names.js'
 import type { CellDecision, CellListener, CellPage, Cells } from '../cells.js'
 import type { CellEffect, Ridden } from '../observed.js'
+import type { Pace } from '../store.js'
 import type { SystemName, SystemRecords } from '../system-records.js'
 import type { RowAccess } from './row-access.js'
 
 /** Cells that one read asks for. */
 const CELLS_AT_A_TIME = 256
 /** Records of unregistered observers that one write removes. */
-const SWEPT_AT_A_TIME = 1000
+const SWEPT_AT_A_TIME = 512
 
 const NO_CELL_IS_ACKNOWLEDGED: ReadonlySet<string> = new Set()
 
@@ -109,22 +110,27 @@ export class CellCalls implements Cells {
     })
   }
 
-  async sweep(): Promise<void> {
+  async sweep(pace?: Pace): Promise<void> {
     for (const kind of CELL_KINDS) {
-      const end: SystemName = `${kind}0` as SystemName // The character after the slash.
-      for (let from: SystemName = `${kind}/`; ; ) {
-        const page = await this.#rows.records.page(from, end, SWEPT_AT_A_TIME)
-        const [first] = page
-        if (first === undefined) break
-        const id = idOfCell(kind, first[0])
-        if (id !== undefined && this.#rows.observed.withId(id) !== undefined) {
-          from = cellEnd(kind, id)
-          continue
-        }
-        const gone = page.filter(([name]) => idOfCell(kind, name) === id)
-        await this.#system.write(gone.map(([name]) => ({ name, value: undefined })))
+      const end = `${kind}0` as SystemName // The character after the slash.
+      for (let from: SystemName | undefined = `${kind}/`; from !== undefined && !pace?.signal?.aborted; ) {
+        const begin = performance.now()
+        from = await this.#sweepPage(kind, from, end)
+        await pace?.pause(performance.now() - begin)
       }
     }
+  }
+
+  /** @returns where the next page begins: behind the removed records, which LevelDB would have to pass; undefined at the end. */
+  async #sweepPage(kind: CellKind, from: SystemName, end: SystemName): Promise<SystemName | undefined> {
+    const page = await this.#rows.records.page(from, end, SWEPT_AT_A_TIME)
+    const [first] = page
+    if (first === undefined) return undefined
+    const id = idOfCell(kind, first[0])
+    if (id !== undefined && this.#rows.observed.withId(id) !== undefined) return cellEnd(kind, id)
+    const gone = page.map(([name]) => name).filter((name) => idOfCell(kind, name) === id)
+    await this.#system.write(gone.map((name) => ({ name, value: undefined })))
+    return `${gone.at(-1) as SystemName}\0`
   }
 }
 

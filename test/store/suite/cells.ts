@@ -142,6 +142,20 @@ export function cellCases({ open, test }: Contract): void {
     expect(await store.cells.entries(kept, { after: utf8('doc/1'), limit: 10 })).toHaveLength(1)
   })
 
+  test('a sweep goes at its pace, ends at its signal, and the next one goes on', async () => {
+    const { store, id } = await observed()
+    const keys = Array.from({ length: 1200 }, (_, i) => put(`doc/${i}`))
+    await commitNow(store, keys)
+    store.cells.unregister(id)
+    const left = async () => (await store.cells.entries(id, { after: undefined, limit: 2000 })).length
+    const abort = new AbortController()
+    await store.cells.sweep({ pause: async () => abort.abort(), signal: abort.signal })
+    expect(await left()).toBeGreaterThan(0)
+    expect(await left()).toBeLessThan(1200)
+    await store.cells.sweep()
+    expect(await left()).toBe(0)
+  })
+
   test('an acknowledgement cleans the cell in the batch of its transaction, whose own write of the key does not mark it', async () => {
     const { store, id } = await observed()
     await commitNow(store, [put('doc/1')])
