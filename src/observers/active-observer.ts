@@ -1,6 +1,7 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { KvError } from '../errors/kv-error.js'
+import { sleep } from '../event-loop/sleep.js'
 import { TIMER_MS_MAX } from '../limits.js'
 import type { Cell, Entry, Failure } from '../percolator/cell.js'
 import type { ClaimName, Notification, ObserverState, Release } from '../percolator/observers-api.js'
@@ -25,6 +26,8 @@ export const CHANGES_AT_A_TIME = 256
 const PLACES_PAGES = 32
 /** A cell whose failure cannot be written comes back after this long. */
 const UNWRITTEN_MS = 1000
+/** Who asks for the state waits this long for a count of entries, and then gets the one before. */
+const COUNT_WAIT_MS = 100
 
 export interface ObserverSources {
   readonly store: Store
@@ -451,13 +454,30 @@ export class ActiveObserver {
 
   // ---- State
 
+  /** Without waiting: as exact as is known. */
+  get summary(): ObserverSummary {
+    const dispatcher = this.#dispatcher
+    const isExact = this.#isLoaded && dispatcher.knowsAll
+    const walked = isExact ? undefined : this.#walk.last
+    return {
+      pending: Math.max(dispatcher.pending, walked?.count ?? 0),
+      pendingIsExact: isExact,
+      claimed: dispatcher.count('claimed'),
+      delayed: dispatcher.count('delayed'),
+      parked: dispatcher.count('parked'),
+      lagMs: this.#ageMs(earlier(dispatcher.oldest, walked?.oldest ?? 0)),
+    }
+  }
+
+  /** Counts entries on disk for the next summaries, unless it was done lately. Never rejects. */
+  countPending(): Promise<void> {
+    return this.#walk.run()
+  }
+
   async state(): Promise<ObserverState> {
     await this.load().catch(() => {})
     await this.#filling
-    const dispatcher = this.#dispatcher
-    const isExact = this.#isLoaded && dispatcher.knowsAll
-    const walked = isExact ? undefined : await this.#walk.pending()
-    const { oldest, claimedBy } = dispatcher.survey()
+    if (!this.summary.pendingIsExact) await Promise.race([this.countPending(), sleep(COUNT_WAIT_MS)])
     const { name, range, options, sinceTs, isPaused } = this.#stored
     return {
       name,
@@ -465,15 +485,10 @@ export class ActiveObserver {
       ...options,
       sinceTs,
       state: isPaused ? 'paused' : this.backfill.isWanted ? 'backfilling' : 'running',
-      pending: Math.max(dispatcher.pending, walked?.count ?? 0),
-      pendingIsExact: isExact,
-      claimed: dispatcher.count('claimed'),
-      delayed: dispatcher.count('delayed'),
-      parked: dispatcher.count('parked'),
-      lagMs: this.#ageMs(earlier(oldest, walked?.oldest ?? 0)),
+      ...this.summary,
       acks: this.#acks,
       conflicts: this.#conflicts,
-      workers: this.#workers.list(claimedBy, this.#nowMs()),
+      workers: this.#workers.list(this.#dispatcher.claimedBy, this.#nowMs()),
     }
   }
 
@@ -481,6 +496,11 @@ export class ActiveObserver {
     return ts === 0 ? 0 : Math.max(0, physicalMs(this.#sources.store.now()) - physicalMs(ts))
   }
 }
+
+export type ObserverSummary = Pick<
+  ObserverState,
+  'pending' | 'pendingIsExact' | 'claimed' | 'delayed' | 'parked' | 'lagMs'
+>
 
 interface Failed {
   readonly cell: KnownCell

@@ -37,6 +37,8 @@ export interface KnownCell extends Timed {
   fence: Timestamp
   leaseMs: number
   isFound: boolean
+  /** Its place among the changes that are not covered, by changeTs. */
+  readonly age: Timed
 }
 
 export interface KnownFailure {
@@ -64,6 +66,9 @@ export class Dispatcher {
   #fifoBytes = 0
   readonly #found = new Set<KnownCell>()
   readonly #times = new Deadlines<KnownCell>()
+  /** Cells of `pending`. */
+  readonly #ages = new Deadlines<Timed>()
+  readonly #claimedBy = new Map<string, number>()
   readonly #cursor = new Cursor()
   readonly #counts: Record<State, number> = {
     queued: 0,
@@ -110,15 +115,14 @@ export class Dispatcher {
     return this.#isOverfull
   }
 
-  /** Looks at all known cells. `oldest`: changeTs of the oldest change that is not covered; 0: none. */
-  survey(): { readonly oldest: Timestamp; readonly claimedBy: ReadonlyMap<string, number> } {
-    let oldest = 0
-    const claimedBy = new Map<string, number>()
-    for (const { state, entry, worker } of this.#cells.values()) {
-      if (state !== 'parked' && (oldest === 0 || entry.changeTs < oldest)) oldest = entry.changeTs
-      if (state === 'claimed') claimedBy.set(worker, (claimedBy.get(worker) ?? 0) + 1)
-    }
-    return { oldest, claimedBy }
+  /** changeTs of the oldest change that is known not to be covered; 0: none. */
+  get oldest(): Timestamp {
+    return this.#ages.first?.atMs ?? 0
+  }
+
+  /** The number of claims by the name of their worker. */
+  get claimedBy(): ReadonlyMap<string, number> {
+    return this.#claimedBy
   }
 
   // ---- Start
@@ -169,7 +173,7 @@ export class Dispatcher {
       this.#ready(this.#know(text, entry))
       return
     }
-    cell.entry = entry
+    this.#renew(cell, entry)
     cell.isMarked = true
     if (cell.state === 'parked') this.#ready(cell)
   }
@@ -183,7 +187,7 @@ export class Dispatcher {
       return
     }
     cell ??= this.#know(text, entry)
-    cell.entry = entry
+    this.#renew(cell, entry)
     cell.attempts = attempts
     this.#move(cell, 'parked', true)
   }
@@ -197,7 +201,7 @@ export class Dispatcher {
     } else if (entry === undefined) {
       this.#forget(cell)
     } else {
-      cell.entry = entry
+      this.#renew(cell, entry)
       this.#noFailure(cell)
       this.#ready(cell)
     }
@@ -288,7 +292,7 @@ export class Dispatcher {
   retried(text: string, entry: Entry): void {
     this.#touched?.add(text)
     const cell = this.#cells.get(text) ?? this.#know(text, entry)
-    if (cell.state === 'parked') cell.entry = entry
+    if (cell.state === 'parked') this.#renew(cell, entry)
     this.#noFailure(cell)
     if (cell.state === 'parked' || cell.state === 'forgotten') this.#ready(cell)
   }
@@ -337,7 +341,7 @@ export class Dispatcher {
       if (touched?.has(text)) continue
       const cell = this.#cells.get(text) ?? this.#know(text, entry)
       if (cell.state !== 'passed' && cell.state !== 'forgotten') continue
-      cell.entry = entry
+      this.#renew(cell, entry)
       this.#find(cell)
     }
     this.#cursor.passed(entries.at(-1)?.text, isEnd)
@@ -357,11 +361,17 @@ export class Dispatcher {
       fence: 0,
       leaseMs: 0,
       isFound: false,
+      age: { atMs: 0, place: -1 },
       atMs: 0,
       place: -1,
     }
     this.#cells.set(text, cell)
     return cell
+  }
+
+  #renew(cell: KnownCell, entry: Entry): void {
+    cell.entry = entry
+    if (isPending(cell)) this.#ages.set(cell.age, entry.changeTs)
   }
 
   #forget(cell: KnownCell): void {
@@ -410,11 +420,28 @@ export class Dispatcher {
     const before = isCounted(cell)
     this.#counts[cell.state]--
     this.#counts[state]++
-    if (state !== cell.state) this.#times.delete(cell)
+    if (state !== cell.state) {
+      this.#times.delete(cell)
+      if (cell.state === 'claimed') this.#count(cell.worker, -1)
+      if (state === 'claimed') this.#count(cell.worker, 1)
+    }
     cell.state = state
     cell.hasFailure = hasFailure
     this.#budget.used += Number(isCounted(cell)) - Number(before)
+    if (!isPending(cell)) this.#ages.delete(cell.age)
+    else if (cell.age.place === -1) this.#ages.set(cell.age, cell.entry.changeTs)
   }
+
+  #count(worker: string, change: 1 | -1): void {
+    const claimed = (this.#claimedBy.get(worker) ?? 0) + change
+    if (claimed === 0) this.#claimedBy.delete(worker)
+    else this.#claimedBy.set(worker, claimed)
+  }
+}
+
+/** Dirty, and not parked. */
+function isPending({ state }: KnownCell): boolean {
+  return state !== 'forgotten' && state !== 'parked'
 }
 
 function isCounted({ state, hasFailure }: KnownCell): boolean {

@@ -54,6 +54,16 @@ export function retried({ key, entry, failure }: Cell): CellChange | undefined {
   return { key, entry: { changeTs, kind, depth }, failure: null }
 }
 
+/**
+ * Decides the skip of a parked cell: a run that does nothing. Without its acknowledgement, a run that was claimed before could cover
+ * the change that was skipped.
+ * @param ts above every timestamp at which a run has read. @returns undefined for a cell that is not parked.
+ */
+export function skipped({ key, entry, failure }: Cell, ts: Timestamp): CellChange | undefined {
+  if (!isParked({ entry, failure })) return undefined
+  return { key, ack: { ackTs: ts, commitTs: ts, startTs: 0 }, failure: null }
+}
+
 /** A cell that was marked since has an entry: it is ready for one more try. */
 export function isParked({ entry, failure }: Pick<Cell, 'entry' | 'failure'>): boolean {
   return entry === undefined && failure !== undefined && failure.parkedTs > 0

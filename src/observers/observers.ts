@@ -25,10 +25,10 @@ import { contains } from '../percolator/range-index.js'
 import type { CellListener } from '../store/cells.js'
 import type { Pace, Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
-import { ActiveObserver, CHANGES_AT_A_TIME, type ObserverSources } from './active-observer.js'
+import { ActiveObserver, CHANGES_AT_A_TIME, type ObserverSources, type ObserverSummary } from './active-observer.js'
 import { CellBudget } from './cell-budget.js'
 import { collectAcks } from './collect-acks.js'
-import { isParked, retried } from './failed-run.js'
+import { isParked, retried, skipped } from './failed-run.js'
 import {
   decodeBackfill,
   decodeObserver,
@@ -59,6 +59,11 @@ export interface ObserversOptions {
   readonly random?: (() => number) | undefined
 }
 
+export interface ObserversSummary extends ObserverSummary {
+  /** Registered observers. */
+  readonly count: number
+}
+
 /** The observers of a database, and the calls of their workers. @see The paper, section 2.4. */
 export class Observers implements ObserversApi {
   readonly #store: Store
@@ -72,7 +77,9 @@ export class Observers implements ObserversApi {
   #arriving = 0
   /** Never rejects. */
   #sweeping: Promise<void> = Promise.resolve()
-  #isClosed = false
+  /** Never rejects. */
+  #counting: Promise<void> | undefined
+  readonly #end = new AbortController()
 
   private constructor(store: Store, options: ObserversOptions) {
     const { limits, onError, random = Math.random } = options
@@ -130,16 +137,18 @@ export class Observers implements ObserversApi {
   }
 
   #sweep(): void {
-    this.#sweeping = this.#sweeping.then(() => this.#store.cells.sweep()).catch((error) => this.#report(error))
+    const { signal } = this.#end
+    const pace: Pace = { pause: (workedMs) => rest(workedMs, signal), signal }
+    this.#sweeping = this.#sweeping.then(() => this.#store.cells.sweep(pace)).catch((error) => this.#report(error))
   }
 
   #report(error: unknown): void {
-    if (!this.#isClosed && !(error instanceof KvError)) this.#options.onError(error)
+    if (!this.#end.signal.aborted && !(error instanceof KvError)) this.#options.onError(error)
   }
 
   /** Answers waiting claims with nothing, and all later ones. Acknowledgements go on. */
   async close(): Promise<void> {
-    this.#isClosed = true
+    this.#end.abort()
     await Promise.all([...this.#byName.values()].map((observer) => observer.end()))
     await this.#sweeping
   }
@@ -220,6 +229,30 @@ export class Observers implements ObserversApi {
       if (state !== undefined) states.push(state)
     }
     return states
+  }
+
+  /** The totals of all observers, without waiting. */
+  summary(): ObserversSummary {
+    const total = { pending: 0, pendingIsExact: true, claimed: 0, delayed: 0, parked: 0, lagMs: 0 }
+    for (const { summary } of this.#byName.values()) {
+      total.pending += summary.pending
+      total.pendingIsExact &&= summary.pendingIsExact
+      total.claimed += summary.claimed
+      total.delayed += summary.delayed
+      total.parked += summary.parked
+      total.lagMs = Math.max(total.lagMs, summary.lagMs)
+    }
+    if (!total.pendingIsExact) this.#counting ??= this.#countPending()
+    return { count: this.#byName.size, ...total }
+  }
+
+  /** One observer after the other. */
+  async #countPending(): Promise<void> {
+    for (const name of [...this.#byName.keys()]) {
+      const observer = this.#byName.get(name)
+      if (observer?.summary.pendingIsExact === false) await observer.countPending()
+    }
+    this.#counting = undefined
   }
 
   remove(name: string): Promise<void> {
@@ -390,14 +423,17 @@ export class Observers implements ObserversApi {
     const observer = this.#find(name)
     let count = 0
     for (const some of parts(distinct(keys), CHANGES_AT_A_TIME)) {
-      const skipped = await this.#store.cells.change(observer.id, some, (cells) => {
-        const parked = cells.filter(isParked).map(({ key }) => key)
-        return { value: parked, changes: parked.map((key) => ({ key, failure: null })) }
+      const changes = await this.#store.cells.change(observer.id, some, (cells, ts) => {
+        const changes = cells.flatMap((cell) => skipped(cell, ts) ?? [])
+        return { value: changes, changes }
       })
-      for (const key of skipped) observer.skipped(key)
-      count += skipped.length
+      for (const { key } of changes) observer.skipped(key)
+      count += changes.length
     }
-    if (count > 0) observer.unparked()
+    if (count > 0) {
+      this.#withoutAcks.delete(observer.id)
+      observer.unparked()
+    }
     return count
   }
 
@@ -426,6 +462,7 @@ export class Observers implements ObserversApi {
       conflicted: (id) => of(id)?.conflicted(),
       reloaded: () => {
         for (const observer of this.#byId.values()) observer.reload()
+        this.#sweep() // A failed write may have ended it.
       },
     }
   }

@@ -1,12 +1,10 @@
-import { sleep } from '../event-loop/sleep.js'
 import type { Cells } from '../store/cells.js'
 import type { Timestamp } from '../timestamp.js'
+import { rest } from './rest.js'
 
 const PAGE = 1024
 /** A count is answered again for this long. */
 const FRESH_MS = 10_000
-/** Who asks waits this long for a count, and then gets the one before. */
-const WAIT_MS = 100
 
 export interface Pending {
   readonly count: number
@@ -22,35 +20,39 @@ export class PendingWalk {
   /** As far as the walk has come. */
   #partial: Pending = { count: 0, oldest: 0 }
   #running: Promise<void> | undefined
-  #isClosed = false
+  readonly #end = new AbortController()
 
   constructor(cells: Cells, id: Timestamp) {
     this.#cells = cells
     this.#id = id
   }
 
-  async pending(): Promise<Pending> {
-    if (this.#last === undefined || performance.now() - this.#last.atMs >= FRESH_MS) {
-      this.#running ??= this.#walk().finally(() => {
-        this.#running = undefined
-      })
-      await Promise.race([this.#running, sleep(WAIT_MS)])
-    }
+  /** The last count, or as far as the first walk has come. */
+  get last(): Pending {
     return this.#last ?? this.#partial
+  }
+
+  /** Fulfilled when there is a count of the last ten seconds, or none can be had. Never rejects. */
+  run(): Promise<void> {
+    if (this.#last !== undefined && performance.now() - this.#last.atMs < FRESH_MS) return Promise.resolve()
+    this.#running ??= this.#walk().finally(() => {
+      this.#running = undefined
+    })
+    return this.#running
   }
 
   /** Ends a walk after its present page. */
   async close(): Promise<void> {
-    this.#isClosed = true
+    this.#end.abort()
     await this.#running
   }
 
-  /** Never rejects: while the store is not available, the last count is shown. */
   async #walk(): Promise<void> {
     let count = 0
     let oldest = 0
     try {
-      for (let after: Uint8Array | undefined; !this.#isClosed; ) {
+      for (let after: Uint8Array | undefined; !this.#end.signal.aborted; ) {
+        const begin = performance.now()
         const entries = await this.#cells.entries(this.#id, { after, limit: PAGE })
         for (const { entry } of entries) if (oldest === 0 || entry.changeTs < oldest) oldest = entry.changeTs
         count += entries.length
@@ -60,7 +62,8 @@ export class PendingWalk {
           this.#last = { count, oldest, atMs: performance.now() }
           return
         }
+        await rest(performance.now() - begin, this.#end.signal)
       }
-    } catch {}
+    } catch {} // While the store is not available, the last count is shown.
   }
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { codeOf, TestClock, testStores, text, utf8 } from '../store/support.js'
+import { codeOf, failureOf, prewriteOf, TestClock, testStores, text, utf8 } from '../store/support.js'
 import { keysOf, openObservers, prefix, putNow, runNow } from './support.js'
 
 const stores = testStores()
@@ -72,6 +72,51 @@ describe('a failed run', () => {
   })
 })
 
+describe('a skip', () => {
+  test('counts as a run: no other run commits on the change that was skipped', async () => {
+    const { store, observers } = await start()
+    await observers.put('words', { ...prefix('doc/'), maxAttempts: 1 })
+    await putNow(store, 'doc/1')
+    const [failed] = await observers.claim('words', { worker: 'w' })
+    if (failed === undefined) throw new Error('nothing to claim')
+    await observers.release('words', [{ ...failed, error: 'no' }])
+    expect(await observers.skip('words', [utf8('doc/1')])).toBe(1)
+    expect(await observers.get('words')).toMatchObject({ pending: 0, parked: 0 })
+    expect(await codeOf(runNow(store, 'words', failed))).toBe('write_conflict')
+
+    const startTs = await store.tso(1)
+    await observers.notify('words', [utf8('doc/1')])
+    const [claimed] = await observers.claim('words', { worker: 'w' })
+    if (claimed === undefined) throw new Error('nothing to claim')
+    expect(claimed).toMatchObject({ kind: 'notified', attempt: 1 })
+    const acks = [{ observer: 'words', key: claimed.key, fence: claimed.fence }]
+    const request = { tryOnePc: true, linearizable: true, riders: { acks } }
+    const { code, fields } = await failureOf(store.prewrite(prewriteOf(startTs, [], request)))
+    expect([code, fields]).toMatchObject(['write_conflict', { reason: 'acknowledged', retryable: true }])
+    await runNow(store, 'words', claimed)
+    expect(await observers.get('words')).toMatchObject({ pending: 0, acks: 1, conflicts: 2 })
+  })
+})
+
+describe('the summary', () => {
+  test('has the totals of all observers', async () => {
+    const clock = new TestClock()
+    const store = await stores.open({ now: clock.now })
+    const observers = await openObservers(store)
+    expect(observers.summary()).toMatchObject({ count: 0, pending: 0, pendingIsExact: true, lagMs: 0 })
+    await observers.put('words', { ...prefix('doc/'), maxAttempts: 1 })
+    await observers.put('all', prefix(''))
+    await putNow(store, 'doc/1', 'doc/2', 'doc/3', 'other')
+    const [failed] = await observers.claim('words', { worker: 'w', limit: 2 })
+    if (failed === undefined) throw new Error('nothing to claim')
+    await observers.release('words', [{ ...failed, error: 'no' }])
+    clock.ms += 5000
+    await store.tso(1)
+    const expected = { count: 2, pending: 6, pendingIsExact: true, claimed: 1, delayed: 0, parked: 1, lagMs: 5000 }
+    await expect.poll(() => observers.summary()).toEqual(expected)
+  })
+})
+
 describe('an observer', () => {
   test('goes on after a restart: entries, failures, pauses and a backfill', async () => {
     const store = await stores.open()
@@ -103,7 +148,6 @@ describe('an observer', () => {
     await observers.remove('words')
     expect(await waiting).toBe('not_found')
     expect(await codeOf(observers.get('words'))).toBe('not_found')
-    await observers.close()
-    expect(await store.cells.entries(id, { after: undefined, limit: 10 })).toEqual([])
+    await expect.poll(() => store.cells.entries(id, { after: undefined, limit: 10 })).toEqual([])
   })
 })
