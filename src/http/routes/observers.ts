@@ -77,7 +77,11 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
     }
     // Nobody would run them, and the end of their leases would count as a failed attempt.
     if (reply.raw.destroyed && notifications.length > 0) await observers.release(name, notifications)
-    return answer(request, reply, { notifications })
+    return answer(request, reply, {
+      notifications: notifications.map(({ key, commitTs, kind, fence, attempt, found, value }) => {
+        return { key, commitTs, kind, fence, attempt, found, value }
+      }),
+    })
   })
 
   const ending = { access: 'write', work: 'ending' } as const
