@@ -45,6 +45,8 @@ export interface Limits {
   readonly answersBytesMax: number
   /** NDJSON scans and backups in flight. */
   readonly streamsMax: number
+  /** Claims that wait for a notification. They do not count as requests in flight. */
+  readonly watchesMax: number
   /** Batches that wait for the disk. */
   readonly writeQueueMax: number
   /** Bytes of the batches that wait for the disk. */
@@ -91,6 +93,7 @@ export const DEFAULT_LIMITS: Limits = {
   bodiesBytesMax: 256 * MIB,
   answersBytesMax: 256 * MIB,
   streamsMax: 64,
+  watchesMax: 5000,
   writeQueueMax: 5000,
   writeQueueBytesMax: 64 * MIB,
   loopDelayMsMax: 1000,

@@ -52,8 +52,14 @@ export class Grant {
 
   /** Refuses a range that is only partly within reach. Narrowed, its answer would be taken for the whole range. */
   requireRange({ start, end }: KeyRange, field: string): void {
-    if (this.#prefixes === undefined) return
-    const isWithin = this.#prefixes.some((prefix) => {
+    if (this.reachesRange({ start, end })) return
+    throw forbidden(`the range is not within what this token reaches: ${this.#reach()}`, field)
+  }
+
+  /** Whether the whole range is within reach. */
+  reachesRange({ start, end }: KeyRange): boolean {
+    if (this.#prefixes === undefined) return true
+    return this.#prefixes.some((prefix) => {
       const after = afterPrefix(prefix)
       return (
         start !== undefined &&
@@ -61,8 +67,6 @@ export class Grant {
         (after === undefined || (end !== undefined && Buffer.compare(end, after) <= 0))
       )
     })
-    if (isWithin) return
-    throw forbidden(`the range is not within what this token reaches: ${this.#reach()}`, field)
   }
 
   reaches(key: Uint8Array): boolean {

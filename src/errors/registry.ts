@@ -101,7 +101,13 @@ export const ERRORS = {
     // Of a refused acknowledgement. `retryable`: claiming again makes sense.
     optional: { observer: 'text', retryable: 'flag' },
   },
-  already_exists: { status: 409, title: 'Already exists', retryable: false, fields: { key: 'bytes' } },
+  // `key`: it has a value. `observer`: it has another range.
+  already_exists: {
+    status: 409,
+    title: 'Already exists',
+    retryable: false,
+    optional: { key: 'bytes', observer: 'text' },
+  },
   // `key`: the key whose write record shows the commit.
   already_committed: {
     status: 409,

@@ -17,6 +17,7 @@ import { backupRoutes } from './routes/backup.js'
 import type { AppContext } from './routes/context.js'
 import { interactiveRoutes } from './routes/interactive.js'
 import { kvRoutes } from './routes/kv.js'
+import { observerRoutes } from './routes/observers.js'
 import { percolatorRoutes } from './routes/percolator.js'
 import { collectRoutes, refuseUnroutable } from './routes/route-list.js'
 import { scanRoutes } from './routes/scan.js'
@@ -94,6 +95,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   txnRoutes(app, context)
   interactiveRoutes(app, context)
   percolatorRoutes(app, context)
+  observerRoutes(app, context)
   adminRoutes(app, context)
   backupRoutes(app, context)
   await app.ready()

@@ -166,7 +166,7 @@ export class Observers implements ObserversApi {
       }
       if (!isSameRange(present.range, range)) {
         const text = `the observer ${name} has another range: delete it first, or take another name`
-        throw new KvError('already_exists', text, { key: Buffer.from(name) })
+        throw new KvError('already_exists', text, { observer: name })
       }
       this.#store.cells.register({ id: present.id, name, range, maxDepth: options.maxDepth })
       const stored = { ...present.stored, range: registration.range, options }

@@ -8,6 +8,7 @@ import { KvError } from '../errors/kv-error.js'
 import type { LateSignal } from '../event-loop/late-signal.js'
 import { type Limits, LOCK_WAIT_MS_DEFAULT, TXN_REMEMBERED_MS, TXNS_REMEMBERED_MAX } from '../limits.js'
 import { alreadyCommitted, belowSafePoint } from '../percolator/errors.js'
+import type { Riders } from '../percolator/riders.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { type Check, requireChecks } from './check.js'
@@ -201,10 +202,11 @@ export class InteractiveTransactions {
    * Commits. A repeat within `TXN_REMEMBERED_MS` gets the same answer.
    * @param idempotency if given, the answer is stored in the same batch as the writes, and a repeat after a restart
    *   gets it.
+   * @param riders travel on the commit. Of a commit that is repeated they are ignored: those of the first one count.
    * @throws KvError `txn_not_found`; the errors of `Outcomes.once`, which leave the transaction open; the errors of
    *   `Transaction.commit`, which roll it back; `storage_unavailable`, after which a repeat finds out the outcome.
    */
-  commit(id: string, idempotency: Idempotency | undefined): Promise<Once<{ commitTs: Timestamp }>> {
+  commit(id: string, idempotency: Idempotency | undefined, riders?: Riders): Promise<Once<{ commitTs: Timestamp }>> {
     this.#open.get(id)?.touch()
     // The outcome of an empty transaction is stored too, because it could not run again after a restart.
     return this.#outcomes.once(idempotency, idempotency?.mayWrite ? 'all' : 'nothing', async (beside) => {
@@ -215,11 +217,13 @@ export class InteractiveTransactions {
       const commitTs = await open
         .during(() =>
           open.inTurn(() =>
-            open.txn.commit((request) =>
-              this.#store.prewrite(
-                request,
-                beside && (({ onePcCommitTs: commitTs }) => (commitTs === undefined ? [] : beside({ commitTs }))),
-              ),
+            open.txn.commit(
+              (request) =>
+                this.#store.prewrite(
+                  request,
+                  beside && (({ onePcCommitTs: commitTs }) => (commitTs === undefined ? [] : beside({ commitTs }))),
+                ),
+              riders,
             ),
           ),
         )
@@ -256,6 +260,11 @@ export class InteractiveTransactions {
   requireOwner(id: string, owner: string | undefined): void {
     const found = this.#open.get(id)?.options ?? this.#ended.get(id)
     if (found !== undefined && found.owner !== owner) throw unknown()
+  }
+
+  /** Whether the transaction can still be written to, or committed for the first time. */
+  isOpen(id: string): boolean {
+    return this.#open.get(id)?.txn.state === 'open'
   }
 
   /** @throws KvError `txn_not_found` */

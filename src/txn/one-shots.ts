@@ -10,6 +10,7 @@ import { isKvError } from '../errors/kv-error.js'
 import type { LateSignal } from '../event-loop/late-signal.js'
 import { inSlices } from '../event-loop/slices.js'
 import type { PrewriteRequest } from '../percolator/api.js'
+import type { Riders } from '../percolator/riders.js'
 import type { Store } from '../store/store.js'
 import type { SystemWrite } from '../store/system-records.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
@@ -20,6 +21,7 @@ import { OneTurn } from './one-turn.js'
 import { type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 import { type OneShotKeys, type Plan, planOf } from './plan.js'
+import { beforeCommit, isRefusedAck } from './riders.js'
 
 export interface OneShot {
   readonly checks: readonly Check[]
@@ -30,6 +32,8 @@ export interface OneShot {
   readonly lockWaitMs: number
   /** `serializable`: the commit fails if a key or range that was read has changed. */
   readonly isolation?: 'snapshot' | 'serializable' | undefined
+  /** The work was done before the transaction came. With riders it commits even if it writes nothing. */
+  readonly riders?: Riders | undefined
   /** Interrupts a wait for locks. */
   readonly signal?: LateSignal | undefined
   /** If given, the outcome is stored with the commit, and a repeat gets the same answer. */
@@ -38,7 +42,7 @@ export interface OneShot {
 
 export interface OneShotAnswer {
   readonly startTs: Timestamp
-  /** Absent when nothing was written. */
+  /** Absent when nothing was written, acknowledged or notified. */
   readonly commitTs?: Timestamp
   readonly results: readonly OpResult[]
 }
@@ -70,7 +74,8 @@ export class OneShots {
    * Holds the latches of the transaction's keys, so it rarely conflicts. A client that coordinates its own transactions
    * can still cause a conflict; the transaction then starts again at a new start_ts.
    * @throws KvError `precondition_failed`, `already_exists`, `invalid_argument` (increment of a value that is no
-   *   number), `write_conflict` after `maxRetries`, `key_locked` after `lockWaitMs`; the errors of `Outcomes.once`.
+   *   number), `write_conflict` after `maxRetries` or, for a refused acknowledgement, at once, `key_locked` after
+   *   `lockWaitMs`; the errors of riders (`PrewriteRequest.riders`); the errors of `Outcomes.once`.
    */
   run(request: OneShot): Promise<Once<OneShotAnswer>> {
     return new Promise((resolve, reject) => {
@@ -114,7 +119,9 @@ export class OneShots {
             request.signal,
           )
         } catch (error) {
+          if (isRefusedAck(error)) throw error
           if (!isKvError(error, 'write_conflict')) {
+            if (this.#isFencePassed(request)) throw error
             requirePassed(error, ++passed)
             retriesLeft++ // The safe point has passed the start_ts: not a conflict, so it does not count as a retry.
             continue
@@ -125,6 +132,11 @@ export class OneShots {
         }
       }
     })
+  }
+
+  /** Whether the safe point has passed a fence. A newer start_ts does not change that. */
+  #isFencePassed({ riders }: OneShot): boolean {
+    return riders?.acks?.some(({ fence }) => fence < this.#store.safePoint) ?? false
   }
 
   /** Counts the values that were read against the answer budget, until the write is on disk. */
@@ -144,7 +156,7 @@ export class OneShots {
 
   /** @param counted undefined when the transaction reads nothing. */
   async #try(
-    { checks, ops, isolation = 'snapshot' }: OneShot,
+    { checks, ops, isolation = 'snapshot', riders }: OneShot,
     keys: OneShotKeys,
     counted: CountedReads | undefined,
     prewrite: Store['prewrite'],
@@ -163,14 +175,14 @@ export class OneShots {
     }
     const ran = runOps(txn, ops, counted?.answer)
     const results = ran instanceof Promise ? await ran : ran
-    if (txn.writes === 0) return { startTs, results }
+    if (keys.written.size === 0) return { startTs, results }
     const answerAt = (commitTs: Timestamp): OneShotAnswer => ({ startTs, commitTs, results })
     const onePhase = (request: PrewriteRequest) =>
       prewrite(request, beside && (({ onePcCommitTs }) => beside(answerAt(requireOnePc(onePcCommitTs)))))
     try {
-      if (this.#isOnePhase) return answerAt(await txn.commit(onePhase))
+      if (this.#isOnePhase) return answerAt(await txn.commit(onePhase, beforeCommit(riders)))
       beside?.(answerAt(TIMESTAMP_MAX)) // Refuses an outcome that is too long before anything is written.
-      const answer = answerAt(await txn.commit(prewrite))
+      const answer = answerAt(await txn.commit(prewrite, beforeCommit(riders)))
       // TODO: after a crash here a repeat runs again, until outcomes can be written as rows of their transaction.
       if (beside !== undefined) await this.#store.system.write(beside(answer))
       return answer

@@ -2,7 +2,8 @@ import { ENTRY_BYTES, entryCost } from '../bytes/answer-size.js'
 import { keyText } from '../bytes/key-text.js'
 import { onePhaseRequest } from '../coordinator/one-phase-request.js'
 import { atOnce } from '../event-loop/slices.js'
-import type { PrewriteMutation, Version } from '../percolator/api.js'
+import type { Version } from '../percolator/api.js'
+import type { Riders } from '../percolator/riders.js'
 import type { Claim } from '../store/claim.js'
 import type { PrewriteNow, Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
@@ -11,6 +12,7 @@ import { CountedReads } from './counted-reads.js'
 import type { OneShot, OneShotDone } from './one-shots.js'
 import { type Found, isRead, type OpsDone, runOpsNow } from './op.js'
 import { planOf } from './plan.js'
+import { beforeCommit, riderCount, riderKeys } from './riders.js'
 
 /** Larger transactions take several turns. */
 const ITEMS_MAX = 64
@@ -35,24 +37,26 @@ export class OneTurn {
    *   `payload_too_large`, `overloaded`. Nothing is written then.
    */
   run(request: OneShot, done: OneShotDone): boolean {
-    const { checks, ops, signal, idempotency } = request
+    const { checks, ops, riders, signal, idempotency } = request
     if (this.#store.exclusiveNow === undefined) return false
-    if (idempotency !== undefined || ops.length === 0 || ops.length + checks.length > ITEMS_MAX) return false
+    const rides = riders === undefined ? 0 : riderCount(riders)
+    if (idempotency !== undefined || ops.length + rides === 0) return false
+    if (ops.length + checks.length + rides > ITEMS_MAX) return false
     if (typeof signal === 'object' && signal.aborted) return false
     return checks.length === 0 && !ops.some(isRead) ? this.#write(request, done) : this.#readAndWrite(request, done)
   }
 
-  #write({ ops }: OneShot, done: OneShotDone): boolean {
+  #write({ ops, riders }: OneShot, done: OneShotDone): boolean {
     const ran = runOpsNow(ops, NOTHING_READ)
-    const claim = { written: [...ran.writes.keys()], read: [], isAlone: false }
+    const claim = { written: writtenBy(ran, riders), read: [], isAlone: false }
     return this.#exclusive(claim, (prewrite) => {
       const startTs = this.#startTs()
-      return startTs !== undefined && commit(prewrite, startTs, ran, done)
+      return startTs !== undefined && commit(prewrite, startTs, ran, riders, done)
     })
   }
 
   #readAndWrite(request: OneShot, done: OneShotDone): boolean {
-    const { checks, ops, isolation } = request
+    const { checks, ops, isolation, riders } = request
     // Validation of other reads takes turns, and a scan a snapshot.
     if (isolation === 'serializable' || ops.some(({ op }) => op === 'scan')) return false
     const { keys, claim } = atOnce(planOf(request))
@@ -65,7 +69,7 @@ export class OneTurn {
         const found = startTs && this.#read(keys.read, startTs, counted)
         if (!found) return false
         requireChecks(checks, (key) => found.get(keyText(key)))
-        return commit(prewrite, startTs, runOpsNow(ops, found, counted.answer), (error, answer) => {
+        return commit(prewrite, startTs, runOpsNow(ops, found, counted.answer), riders, (error, answer) => {
           counted.end()
           done(error, answer)
         })
@@ -100,10 +104,26 @@ export class OneTurn {
   }
 }
 
-function commit(prewrite: PrewriteNow, startTs: Timestamp, { writes, results }: OpsDone, done: OneShotDone): boolean {
+function writtenBy({ writes }: OpsDone, riders: Riders | undefined): readonly string[] {
+  if (riders === undefined) return [...writes.keys()]
+  const written = new Set(writes.keys())
+  for (const key of riderKeys(riders)) written.add(keyText(key))
+  return [...written]
+}
+
+/** @param riders there are some, if nothing was written. */
+function commit(
+  prewrite: PrewriteNow,
+  startTs: Timestamp,
+  { writes, results }: OpsDone,
+  riders: Riders | undefined,
+  done: OneShotDone,
+): boolean {
   const mutations = [...writes.values()]
-  const { key } = mutations[0] as PrewriteMutation
-  return prewrite(onePhaseRequest(startTs, key, mutations), (error, answer) => {
+  const primary = mutations[0]?.key ?? riderKeys(riders ?? {}).next().value
+  if (primary === undefined) throw new Error('a transaction that writes has neither writes nor riders')
+  const request = onePhaseRequest(startTs, primary, mutations, undefined, beforeCommit(riders))
+  return prewrite(request, (error, answer) => {
     const commitTs = answer?.onePcCommitTs // Present with an answer: only locks of its own would need two phases.
     if (commitTs === undefined) done(error, undefined)
     else done(undefined, { startTs, commitTs, results })

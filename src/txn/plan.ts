@@ -2,9 +2,11 @@ import { keyText } from '../bytes/key-text.js'
 import { SLICE_ITEMS } from '../limits.js'
 import type { Claim } from '../store/claim.js'
 import type { OneShot } from './one-shots.js'
+import { riderKeys } from './riders.js'
 
 /** By `keyText`. A key may be in both. */
 export interface OneShotKeys {
+  /** With the keys of riders. */
   readonly written: ReadonlySet<string>
   /** Keys of checks and of ops that read. Without the keys of scanned ranges. */
   readonly read: ReadonlyMap<string, Uint8Array>
@@ -18,7 +20,7 @@ export interface Plan {
   readonly claim: Claim | undefined
 }
 
-export function* planOf({ checks, ops, isolation }: OneShot): Generator<void, Plan, void> {
+export function* planOf({ checks, ops, isolation, riders }: OneShot): Generator<void, Plan, void> {
   const written = new Set<string>()
   const read = new Map<string, Uint8Array>()
   /** Keys that are read and whose change would fail the commit. */
@@ -44,6 +46,11 @@ export function* planOf({ checks, ops, isolation }: OneShot): Generator<void, Pl
     // In a snapshot transaction a change of a key that is only read is no conflict.
     if (op.op === 'get' && isolation === 'serializable') held.add(text)
   }
+  if (riders !== undefined)
+    for (const key of riderKeys(riders)) {
+      written.add(keyText(key))
+      if (isTime()) yield
+    }
   const keys = { written, read }
   if (written.size === 0) return { keys, claim: undefined }
   const onlyRead: string[] = []

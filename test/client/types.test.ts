@@ -90,7 +90,7 @@ test('a condition is not undefined', () => {
 test('an error’s code decides its fields', () => {
   const types = (error: unknown): void => {
     if (isKvError(error, 'write_conflict')) expectTypeOf(error.fields.conflictCommitTs).toEqualTypeOf<Timestamp>()
-    if (isKvError(error, 'already_exists')) expectTypeOf(error.fields.key).toEqualTypeOf<Uint8Array>()
+    if (isKvError(error, 'already_exists')) expectTypeOf(error.fields.key).toEqualTypeOf<Uint8Array | undefined>()
   }
   expectTypeOf(types).toBeFunction()
   expectTypeOf<KvError['code']>().toEqualTypeOf<ErrorCode>()

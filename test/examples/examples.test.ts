@@ -11,6 +11,7 @@ import { ENV, killAll, type ServerProcess, startProcess } from '../process/serve
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const BANK = join(ROOT, 'docs/examples/bank.sh')
+const OBSERVE = join(ROOT, 'docs/examples/observe.sh')
 const CITIES = join(ROOT, 'docs/examples/cities/cities.mjs')
 /** Nothing listens on the discard port. */
 const NOBODY = 'http://127.0.0.1:9'
@@ -111,6 +112,33 @@ describe.skipIf(missing.length > 0)(
     })
   },
 )
+
+describe.skipIf(missing.includes('curl'))('observe.sh', () => {
+  test('counts every change once, in two workers at once on the same server', async () => {
+    const runs = [run('sh', [OBSERVE, `${url}/`]), run('sh', [OBSERVE], { PERKV_URL: url })]
+    for (const { code, stdout, stderr } of await Promise.all(runs)) {
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+      const lines = stdout.trimEnd().split('\n')
+      expect(lines.filter((line) => line.startsWith('== '))).toHaveLength(4)
+      expect(lines.filter((line) => line.startsWith('  ran '))).toEqual([
+        '  ran a: 6 words',
+        '  ran b: 4 words',
+        '  ran a: 3 words',
+        '  ran c: 3 words',
+      ])
+      expect(lines.at(-1)).toBe('All counts are right.')
+    }
+    const { observers } = (await (await fetch(`${url}/v1/observers`)).json()) as { observers: unknown[] }
+    expect(observers).toEqual([])
+    expect(await count('observe/')).toBe(2 * 7) // Three documents, their counts, and the number of runs.
+  })
+
+  test('says in one line that no server answers', async () => {
+    const { code, stdout, stderr } = await run('sh', [OBSERVE, NOBODY])
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '== Documents change, and each change is run\n' })
+    expect(stderr).toMatch(/^observe\.sh: no PerKV server answers at http:\/\/127\.0\.0\.1:9 \(curl: .*\)\n$/)
+  })
+})
 
 /** The cells of the first table below the line that starts so; a separator line has none. */
 function tableAfter(lines: readonly string[], heading: string): string[][] {

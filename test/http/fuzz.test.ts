@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { routesOf } from '../../src/http/routes/route-list.js'
 import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { type Json, pack, type Sent, STATUS_OF_CODE, startServer, type TestServer, unpack } from './support.js'
-import { type Body, KEYS, requestOf, type WildRequest } from './wild-requests.js'
+import { type Body, KEYS, OBSERVERS, requestOf, type WildRequest } from './wild-requests.js'
 
 /**
  * Every route that the server has, with requests that are nearly right, under every kind of token. The everyday run stops
@@ -58,6 +58,10 @@ async function seed(): Promise<void> {
   }
   await removeLocks()
   await server.store.deleteRange({ start: bytes('\0'), end: Buffer.alloc(9, 0xff) })
+  const { observers } = server.database
+  for (const { name } of await observers.list()) await observers.remove(name)
+  for (const [name, prefix] of Object.entries(OBSERVERS))
+    await observers.put(name, { range: { prefix: bytes(prefix) } })
   for (const key of ALL) {
     const value = key.startsWith('app/') ? '5' : `${SECRET} of ${key}`
     await server.store.prewrite({

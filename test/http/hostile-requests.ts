@@ -15,6 +15,7 @@ export interface Schema {
   readonly type?: string
   readonly bytes?: string
   readonly enum?: readonly unknown[]
+  readonly pattern?: string
   readonly items?: Schema
   readonly minimum?: number
   readonly maximum?: number
@@ -31,6 +32,8 @@ interface Choices {
 }
 
 const KEY_BYTES = 12
+/** The name that stands in paths. */
+export const OBSERVER = 'key'
 const JSON_TYPE = { 'content-type': 'application/json' }
 const MSGPACK_TYPE = { 'content-type': 'application/msgpack' }
 /** Entries of lists for each unit of size; requests are then some hundred KB. */
@@ -48,6 +51,8 @@ function filled(schema: Schema, entries: number, choices: Choices, index = 0): u
   }
   if (schema.enum !== undefined) return schema.enum[mask % schema.enum.length]
   switch (schema.type) {
+    case 'string':
+      return schema.pattern === undefined ? filler.repeat(mask % BYTES_PER_ENTRY) : OBSERVER
     case 'boolean':
       return mask % 2 === 0
     case 'integer':
@@ -176,7 +181,7 @@ export function bodiesOf(method: Method, url: string): Hostile[] {
 export function hostileOf(route: RouteOptions): fc.Arbitrary<Hostile> {
   const method = (Array.isArray(route.method) ? route.method[0] : route.method) as Method
   const { body: schema } = (route.schema ?? {}) as { body?: Schema }
-  const url = route.url.replace(/:(?!txn)\w+/, 'key')
+  const url = route.url.replace(/:(?!txn)\w+/, OBSERVER)
 
   const lists = fc
     .record({

@@ -129,6 +129,7 @@ async function seed(server: TestServer): Promise<void> {
     { authorization: HEADERS['authorization'] as string },
   )
   expect(statusCode, body).toBe(200)
+  await server.database.observers.put(KEY, { range: { prefix: Buffer.from(KEY) } })
 }
 
 function logged(lines: readonly string[]): Json[] {

@@ -4,6 +4,8 @@ import type { Json, Method } from './support.js'
 
 /** Keys that requests name: of one prefix, of another, and of none. */
 export const KEYS = ['a', 'b', 'c', 'app/a', 'app/b', 'hidden/a']
+/** Observers, by the names that paths have anyway, and their prefixes. */
+export const OBSERVERS = { a: 'app/', b: '', c: 'hidden/' }
 
 const number = fc.oneof(
   fc.constantFrom(-1, 0, -0, 1, 1.5, 2 ** 31, 2 ** 32, 2 ** 53, 2 ** 53 - 1, 2 ** 53 - 2, 2 ** 64, 1e300, 5e-324),
@@ -38,6 +40,7 @@ interface Schema {
   readonly type?: string
   readonly bytes?: string
   readonly enum?: readonly unknown[]
+  readonly pattern?: string
   readonly items?: Schema
   readonly minItems?: number
   readonly minimum?: number
@@ -50,6 +53,7 @@ interface Schema {
 function valid(schema: Schema): fc.Arbitrary<unknown> {
   if (schema.bytes !== undefined) return schema.bytes === 'value' ? value : key
   if (schema.enum !== undefined) return fc.constantFrom(...schema.enum)
+  if (schema.pattern !== undefined) return fc.constantFrom(...Object.keys(OBSERVERS), 'nobody')
   const { minimum = 0, maximum = 100 } = schema
   switch (schema.type) {
     case 'boolean':
@@ -66,7 +70,8 @@ function valid(schema: Schema): fc.Arbitrary<unknown> {
     case 'object': {
       const { properties = {}, required = [] } = schema
       const fields = Object.entries(properties).map(([name, property]) => {
-        const field = valid(property).map((given): [string, unknown][] => [[name, given]])
+        const one = name === 'wait_ms' ? fc.constantFrom(0, 1, 5) : valid(property)
+        const field = one.map((given): [string, unknown][] => [[name, given]])
         return required.includes(name) ? field : fc.oneof(field, fc.constant<[string, unknown][]>([]))
       })
       return fc.tuple(...fields).map((entries) => Object.fromEntries(entries.flat()))

@@ -351,7 +351,7 @@ class Coordinator {
         highest = minCommitTs === undefined || highest === undefined ? undefined : Math.max(highest, minCommitTs)
       } catch (error) {
         expectKvError(error)
-        if (isKvError(error, 'already_exists')) txn.taken.push(text(error.fields.key))
+        if (isKvError(error, 'already_exists') && error.fields.key) txn.taken.push(text(error.fields.key))
         return this.#giveUp(txn, program.mode)
       }
     }

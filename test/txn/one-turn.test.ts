@@ -536,3 +536,80 @@ test('property: the same requests leave the same records, in one turn or in seve
     { numRuns: 60 },
   )
 })
+
+describe('riders', () => {
+  const DOC = utf8('doc/1')
+
+  beforeEach(async () => {
+    const quick = { lookUpSlowMs: Number.POSITIVE_INFINITY }
+    store = await stores.open({ openEngine: tapped.open, now: clock.now, ...quick })
+    database = await databaseOn(store)
+  })
+
+  async function claimed(): Promise<number> {
+    await database.observers.put('words', { range: { prefix: utf8('doc/') } })
+    await taken([put('doc/1')])
+    const [notification] = await database.observers.claim('words', { worker: 'w' })
+    if (notification === undefined) throw new Error('there is nothing to claim')
+    return notification.fence
+  }
+  const ack = (fence: number) => ({ riders: { acks: [{ observer: 'words', key: DOC, fence }] } })
+
+  test('commit in one turn, with writes and alone', async () => {
+    const fence = await claimed()
+    const first = await now([put('count')], ack(fence))
+    expect(first?.commitTs).toBeGreaterThan(fence)
+    expect(await database.observers.get('words')).toMatchObject({ acks: 1, pending: 0 })
+    const alone = now([], { riders: { notify: [{ observer: 'words', keys: [DOC] }] } })
+    expect((await alone)?.commitTs).toBeGreaterThan(first?.commitTs ?? 0)
+    expect(await database.observers.get('words')).toMatchObject({ pending: 1 })
+  })
+
+  test('that are refused are refused at once, and not tried again', async () => {
+    const fence = await claimed()
+    await now([], ack(fence))
+    const refusal = { code: 'write_conflict', fields: { reason: 'acknowledged', retryable: false } }
+    let refused: unknown
+    try {
+      now([put('count')], ack(fence))
+    } catch (error) {
+      refused = error
+    }
+    expect(refused).toMatchObject(refusal)
+    const exclusive = vi.spyOn(store, 'exclusive')
+    const general = database.transactInTurns(requestOf([put('count')], { ...ack(fence), maxRetries: 10 }))
+    await expect(general).rejects.toMatchObject(refusal)
+    expect(exclusive).toHaveBeenCalledTimes(1)
+  })
+
+  test('below the safe point are refused at once', async () => {
+    const fence = await claimed()
+    await store.raiseSafePoint(fence + 1)
+    const exclusive = vi.spyOn(store, 'exclusive')
+    const refused = database.transact(requestOf([put('count')], ack(fence)))
+    await expect(refused).rejects.toMatchObject({ code: 'ts_below_safe_point' })
+    expect(exclusive.mock.calls.length).toBeLessThan(2)
+  })
+
+  test('claim the rows of their cells: while one is written, they wait', async () => {
+    const fence = await claimed()
+    const gate = new WriteGate(tapped)
+    const held = now([put('doc/1', 'newer')])
+    expect(now([put('count')], ack(fence))).toBeUndefined()
+    expect(now([put('other')], { riders: { notify: [{ observer: 'words', keys: [DOC] }] } })).toBeUndefined()
+    gate.open()
+    await held
+    // What this run has seen of the key stands in its history, which takes a turn to read.
+    expect(now([put('count')], ack(fence))).toBeUndefined()
+    expect((await database.transact(requestOf([put('count')], ack(fence)))).answer.commitTs).toBeGreaterThan(fence)
+    expect(await database.observers.get('words')).toMatchObject({ acks: 1, pending: 1 })
+  })
+
+  test('are as many as one turn bears', async () => {
+    const fence = await claimed()
+    const keys = Array.from({ length: 64 }, (_, i) => utf8(`doc/${i}`))
+    const many = { riders: { acks: ack(fence).riders.acks, notify: [{ observer: 'words', keys }] } }
+    expect(now([], many)).toBeUndefined()
+    expect((await database.transact(requestOf([], many))).answer.commitTs).toBeGreaterThan(fence)
+  })
+})

@@ -34,7 +34,16 @@ export interface TrafficStatus extends Pick<Load, 'requests' | 'answerBytes' | '
   readonly receiving: number
   readonly bodyBytes: number
   readonly streams: number
+  readonly watches: number
   readonly shed: number
+}
+
+/** A request that waits for something to happen. */
+export interface Watch {
+  /** Aborts when the client hangs up, or the server closes. */
+  readonly signal: AbortSignal
+  /** Idempotent. */
+  end(): void
 }
 
 /** No more is read from the connection of a shed request for this time, because refusing requests is work too. */
@@ -52,6 +61,8 @@ export class Traffic implements Load, BodyRoom {
   readonly #backpressure: Backpressure
   #pressure = NO_PRESSURE
   #streams = 0
+  readonly #watches = new Set<AbortController>()
+  #isClosing = false
   #shed = 0
   #loggedAtMs = Number.NEGATIVE_INFINITY
 
@@ -94,6 +105,7 @@ export class Traffic implements Load, BodyRoom {
       queuedBytes: writeQueue?.bytes,
       loopDelayMs: Math.round(this.loopDelayMs),
       streams: this.#streams,
+      watches: this.#watches.size,
       shed: this.#shed,
     }
   }
@@ -113,6 +125,10 @@ export class Traffic implements Load, BodyRoom {
       this.#backpressure.watch(reply, payload)
       done(null, payload)
     })
+    app.addHook('preClose', async () => {
+      this.#isClosing = true
+      for (const watch of this.#watches) watch.abort()
+    })
     app.addHook('onClose', async () => this.#loopDelay.stop())
   }
 
@@ -121,6 +137,26 @@ export class Traffic implements Load, BodyRoom {
     if (this.#streams >= this.#limits.streamsMax) throw this.#refusal('too many streams are open')
     this.#streams++
     whenOver(reply.raw, () => this.#streams--)
+  }
+
+  /**
+   * Lets a request wait for something to happen. It holds no work, so it is no longer counted as in flight.
+   * @throws KvError `overloaded`
+   */
+  openWatch(request: FastifyRequest, reply: FastifyReply): Watch {
+    if (this.#watches.size >= this.#limits.watchesMax) throw this.#refusal('too many requests wait for notifications')
+    request.flight?.end()
+    const abort = new AbortController()
+    if (this.#isClosing) abort.abort()
+    this.#watches.add(abort)
+    const end = (): void => {
+      this.#watches.delete(abort)
+    }
+    whenOver(reply.raw, () => {
+      end()
+      abort.abort()
+    })
+    return { signal: abort.signal, end }
   }
 
   /** The reason why even reads are shed at this moment; undefined when they are not. */

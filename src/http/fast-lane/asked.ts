@@ -37,11 +37,10 @@ export function asker(app: FastifyInstance, limits: Limits): Ask {
 
   function askTxn(bytes: Buffer, grant: Grant): Asked | undefined {
     const body = json(bytes)
-    const { checks, ops } = (body ?? {}) as { readonly checks?: unknown; readonly ops?: unknown }
-    if (body === undefined || isLong(checks) || isLong(ops) || validate?.(body) !== true) return undefined
+    if (typeof body !== 'object' || body === null || hasLongList(body) || validate?.(body) !== true) return undefined
     const decoded = decode({ body, grant })
     if (decoded instanceof Promise) throw new Error('a short body was decoded in slices')
-    return { kind: 'txn', txn: oneShotOf(decoded, grant) }
+    return { kind: 'txn', txn: oneShotOf(decoded, grant, limits) }
   }
 
   return ({ method, key: escaped, bodyAt, end }, bytes, grant) => {
@@ -61,7 +60,13 @@ export function asker(app: FastifyInstance, limits: Limits): Ask {
   }
 }
 
-/** Lists of this length would be checked in slices. */
+/** Whether the body has a list that would be checked in slices. */
+function hasLongList(body: object): boolean {
+  const { checks, ops, acks, notify } = body as Readonly<Record<string, unknown>>
+  if (isLong(checks) || isLong(ops) || isLong(acks) || isLong(notify)) return true
+  return Array.isArray(notify) && notify.some((one) => isLong((one as { readonly keys?: unknown } | null)?.keys))
+}
+
 function isLong(list: unknown): boolean {
   return Array.isArray(list) && list.length > SLICE_ITEMS
 }

@@ -5,6 +5,7 @@ import type { OneShot, OneShotAnswer } from '../../txn/one-shots.js'
 import type { Traffic } from '../admission/traffic.js'
 import { noSuchKey } from '../wire/answer-version.js'
 import type { Report } from '../wire/error-handler.js'
+import { requireObserved, requireReached } from '../wire/riders.js'
 import { dataText, problemText, valueText } from './answer-text.js'
 import type { Call } from './call.js'
 
@@ -47,6 +48,10 @@ export function runner({ database, traffic, report }: Runs): (call: Call) => voi
       } catch (problem) {
         fail(call, problem)
       }
+    }
+    if (txn.riders !== undefined) {
+      requireReached(txn.riders, call.grant, database.store)
+      requireObserved(txn.riders, database.store)
     }
     if (database.transactNow(txn, done)) return
     database.transactInTurns({ ...txn, signal: call.signal }).then(

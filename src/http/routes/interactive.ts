@@ -11,6 +11,7 @@ import { checksOf, preconditionsOf } from '../wire/etag.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { keyOf, TXN_KEY_ROUTE } from '../wire/key-url.js'
 import { lockWaitMs, queryFlag, type RawQuery } from '../wire/query.js'
+import { requireObserved, requireReached, ridersOf } from '../wire/riders.js'
 import { readKey, scanKeys } from '../wire/schemas/kv.js'
 import * as schemas from '../wire/schemas/txn.js'
 import { isWrite, opOf } from '../wire/wire-op.js'
@@ -114,10 +115,17 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     return answer(request, reply, { results: await transactions.run(txnOf(request), ops) })
   })
 
+  const decodeCommit = decoderOf(schemas.commit.body, limits)
   const ending = { access: 'read', bodyMayBeEmpty: true, work: 'ending' } as const
   app.post('/v1/txn/:txn/commit', { schema: schemas.commit, config: ending }, async (request, reply) => {
     const id = txnOf(request)
-    const outcome = await transactions.commit(id, await idempotencyOf(request, { commit: id }))
+    const riders = ridersOf(await decodeCommit(request), request.grant, limits)
+    const idempotency = await idempotencyOf(request, { commit: id, riders })
+    if (riders !== undefined) {
+      requireReached(riders, request.grant, database.store)
+      if (transactions.isOpen(id)) requireObserved(riders, database.store)
+    }
+    const outcome = await transactions.commit(id, idempotency, riders)
     return answerOutcome(request, reply, outcome, outcome.answer)
   })
 

@@ -8,12 +8,14 @@ import type {
   ReadSet,
   ResolveLockRequest,
 } from '../../percolator/api.js'
+import type { Riders } from '../../percolator/riders.js'
 import { sameKey } from '../../percolator/row.js'
 import type { Access } from '../admission/access.js'
 import type { Work } from '../admission/admission.js'
 import { hangUp } from '../connections/answer-end.js'
 import { answer } from '../wire/answer.js'
 import { type Decoded, decoderOf } from '../wire/decode.js'
+import { requireReached, ridersOf } from '../wire/riders.js'
 import type { Answers } from '../wire/schemas/call-schema.js'
 import * as schemas from '../wire/schemas/percolator.js'
 import type { Schema, Static } from '../wire/schemas/schema.js'
@@ -49,7 +51,11 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
   call('get', 'read', schemas.get, (body) => store.get(body))
   call('batch_get', 'read', schemas.batchGet, (body) => store.batchGet(body))
   call('scan', 'read', schemas.scan, (body) => store.scan(body))
-  call('prewrite', 'write', schemas.prewrite, (body) => store.prewrite(prewriteRequest(body)))
+  call('prewrite', 'write', schemas.prewrite, (body, { grant }) => {
+    const riders = body.riders && ridersOf(body.riders, grant, limits, 'riders.')
+    if (riders !== undefined) requireReached(riders, grant, store)
+    return store.prewrite(prewriteRequest(body, riders))
+  })
   call('commit', 'write', schemas.commit, (body) => {
     requireAfterStart(body.startTs, body.commitTs, 'commit_ts')
     return store.commit(body)
@@ -122,7 +128,7 @@ function requireAfterStart(startTs: number, commitTs: number, field: string): vo
 }
 
 /** @throws KvError `invalid_argument` for combinations of fields that the schema cannot express. */
-function prewriteRequest(body: Body<typeof schemas.prewrite.body>): PrewriteRequest {
+function prewriteRequest(body: Body<typeof schemas.prewrite.body>, riders: Riders | undefined): PrewriteRequest {
   const { mutations, forUpdateTs, pessimisticActions, tryOnePc, primary } = body
   for (const [index, { op, value }] of mutations.entries()) {
     const field = `mutations[${index}].value`
@@ -137,10 +143,15 @@ function prewriteRequest(body: Body<typeof schemas.prewrite.body>): PrewriteRequ
     throw invalid('pessimistic_actions', 'pessimistic_actions must have an entry for each mutation')
   if (body.forUpdateTsMax !== undefined && body.forUpdateTsMax.length !== mutations.length)
     throw invalid('for_update_ts_max', 'for_update_ts_max must have an entry for each mutation')
-  if (tryOnePc && !mutations.some(({ key }) => sameKey(key, primary)))
+  if (riders === undefined && mutations.length === 0)
+    throw invalid('mutations', 'mutations must have an entry, unless there are riders')
+  if (riders !== undefined && (!tryOnePc || body.maxCommitTs !== undefined))
+    throw invalid('riders', 'riders go with try_one_pc only, and not with max_commit_ts')
+  if (tryOnePc && mutations.length > 0 && !mutations.some(({ key }) => sameKey(key, primary)))
     throw invalid('primary', 'with try_one_pc the primary must be among the mutations')
   if (body.reads !== undefined && !tryOnePc) throw invalid('reads', 'reads go with try_one_pc only')
-  return { ...body, reads: body.reads && readSetOf(body.reads), lockTtl: body.lockTtl ?? LOCK_TTL_MS_DEFAULT }
+  const { lockTtl = LOCK_TTL_MS_DEFAULT } = body
+  return { ...body, reads: body.reads && readSetOf(body.reads), riders, lockTtl }
 }
 
 function acquireRequest(body: Body<typeof schemas.acquirePessimisticLock.body>): AcquirePessimisticLockRequest {

@@ -30,7 +30,14 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
     return overload === undefined ? undefined : new KvError('overloaded', overload, {})
   }
 
-  app.get('/v1/status', { schema: schemas.serverStatus, config: WATCHING }, (request, reply) => {
+  async function observed() {
+    const all = await database.observers.list()
+    const sum = (name: 'pending' | 'parked'): number => all.reduce((total, state) => total + state[name], 0)
+    const lagMs = all.reduce((longest, state) => Math.max(longest, state.lagMs), 0)
+    return { count: all.length, pending: sum('pending'), parked: sum('parked'), lagMs: Math.round(lagMs) }
+  }
+
+  app.get('/v1/status', { schema: schemas.serverStatus, config: WATCHING }, async (request, reply) => {
     const { store, capabilities, fault, safePoint, restoring, locks, openTransactions, gc, ...held } = database.status()
     return answer(request, reply, {
       version,
@@ -42,6 +49,7 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
       ...(fault !== undefined && { fault }),
       safePoint,
       restoring,
+      observers: await observed(),
       counts: { locks, openTransactions },
       overload: { ...traffic.status, ...held },
       gc,

@@ -17,25 +17,56 @@ export interface Cursor {
 const packr = new Packr({ useRecords: false, moreTypes: false, int64AsType: 'number' })
 const MAC_BYTES = 16
 
+/** Keeps a cursor of one call from being taken for that of another. Scans have had none from the beginning. */
+type Purpose = '' | 'parked'
+
 export function encodeCursor(cursor: Cursor, secret: Uint8Array): string {
   const { ts, start, end, reverse, keyOnly, limit, after } = cursor
-  const body = packr.pack([ts, start ?? null, end ?? null, reverse, keyOnly, limit, after])
-  return Buffer.concat([mac(body, secret), body]).toString('base64url')
+  return sealed([ts, start ?? null, end ?? null, reverse, keyOnly, limit, after], '', secret)
 }
 
 /** @throws KvError `invalid_argument` for a text that `encodeCursor` did not make with this secret. */
 export function decodeCursor(text: string, secret: Uint8Array): Cursor {
+  const [ts, start, end, reverse, keyOnly, limit, after] = opened(text, '', secret) as CursorFields
+  return { ts, start: start ?? undefined, end: end ?? undefined, reverse, keyOnly, limit, after }
+}
+
+type CursorFields = [Timestamp, Uint8Array | null, Uint8Array | null, boolean, boolean, number, Uint8Array]
+
+/** A page of the parked cells of an observer. */
+export interface ParkedCursor {
+  readonly observer: string
+  readonly limit: number
+  /** Last key of the previous page. */
+  readonly after: Uint8Array
+}
+
+export function encodeParkedCursor({ observer, limit, after }: ParkedCursor, secret: Uint8Array): string {
+  return sealed([observer, limit, after], 'parked', secret)
+}
+
+/** @throws KvError `invalid_argument` for a text that `encodeParkedCursor` did not make with this secret. */
+export function decodeParkedCursor(text: string, secret: Uint8Array): ParkedCursor {
+  const [observer, limit, after] = opened(text, 'parked', secret) as [string, number, Uint8Array]
+  return { observer, limit, after }
+}
+
+function sealed(fields: readonly unknown[], purpose: Purpose, secret: Uint8Array): string {
+  const body = packr.pack(fields)
+  return Buffer.concat([mac(body, purpose, secret), body]).toString('base64url')
+}
+
+function opened(text: string, purpose: Purpose, secret: Uint8Array): unknown {
   const bytes = Buffer.from(text, 'base64url')
   const body = bytes.subarray(MAC_BYTES)
   const isOurs =
     bytes.toString('base64url') === text &&
     bytes.length > MAC_BYTES &&
-    timingSafeEqual(bytes.subarray(0, MAC_BYTES), mac(body, secret))
+    timingSafeEqual(bytes.subarray(0, MAC_BYTES), mac(body, purpose, secret))
   if (!isOurs) throw invalid('cursor', 'the cursor was not made by this server')
-  const [ts, start, end, reverse, keyOnly, limit, after] = packr.unpack(body)
-  return { ts, start: start ?? undefined, end: end ?? undefined, reverse, keyOnly, limit, after }
+  return packr.unpack(body)
 }
 
-function mac(body: Uint8Array, secret: Uint8Array): Buffer {
-  return createHmac('sha256', secret).update(body).digest().subarray(0, MAC_BYTES)
+function mac(body: Uint8Array, purpose: Purpose, secret: Uint8Array): Buffer {
+  return createHmac('sha256', secret).update(purpose).update(body).digest().subarray(0, MAC_BYTES)
 }

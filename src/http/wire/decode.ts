@@ -82,12 +82,13 @@ function compileSteps(schema: Schema, limits: Limits): DecodeSteps {
   }
 }
 
-function compileList(schema: Schema, limits: Limits): DecodeSteps {
-  const item = compile(schema.items ?? {}, limits)
+function compileList({ items = {}, distinct }: Schema, limits: Limits): DecodeSteps {
+  if (holdsList(items)) return compileListOfLists(items, limits)
+  const item = compile(items, limits)
   const keyOf: ((item: unknown) => Uint8Array) | undefined =
-    schema.distinct === undefined
+    distinct === undefined
       ? undefined
-      : schema.distinct === 'items'
+      : distinct === 'items'
         ? (key) => key as Uint8Array
         : (entry) => (entry as { readonly key: Uint8Array }).key
   return function* (value, grant, field) {
@@ -102,6 +103,22 @@ function compileList(schema: Schema, limits: Limits): DecodeSteps {
       if (isLong && i % ITEMS_AT_A_TIME === 0) yield
     }
     if (seen !== undefined && seen.size < given.length) throw invalid(field ?? '', `${field} holds one key twice`)
+    return decoded
+  }
+}
+
+function holdsList({ properties = {} }: Schema): boolean {
+  return Object.values(properties).some(({ type }) => type === 'array')
+}
+
+function compileListOfLists(items: Schema, limits: Limits): DecodeSteps {
+  const item = compileSteps(items, limits)
+  return function* (value, grant, field) {
+    const decoded: unknown[] = []
+    for (const given of value as readonly unknown[]) {
+      decoded.push(yield* item(given, grant, field === undefined ? undefined : `${field}[${decoded.length}]`))
+      if (decoded.length % SLICE_ITEMS === 0) yield
+    }
     return decoded
   }
 }
@@ -129,6 +146,12 @@ function compile(schema: Schema, limits: Limits): Decode {
         requireKey(bound, field, limits.keyBytesMax)
         return bound
       }
+    case 'prefix':
+      return (value, _grant, field = '') => {
+        const prefix = toBytes(value as WireBytes, field)
+        if (prefix.length > 0) requireKey(prefix, field, limits.keyBytesMax)
+        return prefix
+      }
   }
   if (schema.zeroIsAbsent === true) return (value) => (value === 0 ? undefined : value)
   if (schema.type !== 'object') return (value) => value
@@ -154,7 +177,9 @@ function compileObject<D>(properties: Fields, limits: Limits, compileField: (sch
   const fields = Object.entries(properties).map(
     ([name, property]) => [name, camelCase(name), compileField(property, limits)] as const,
   )
-  const isRange = [properties['start'], properties['prefix']].some((property) => property?.bytes === 'bound')
+  const isRange = [properties['start'], properties['prefix']].some(
+    (property) => property?.bytes === 'bound' || property?.bytes === 'prefix',
+  )
   const check = (decoded: Record<string, unknown>, grant: Grant, path: string | undefined): void => {
     // All ops share one schema, but only `scan` has a range.
     if (isRange && (decoded['op'] ?? 'scan') === 'scan') requireRange(decoded, grant, path ?? '')

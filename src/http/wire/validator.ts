@@ -43,7 +43,7 @@ type Check = (value: unknown, long?: LongList[]) => Fault | undefined
 
 interface LongList {
   readonly list: readonly unknown[]
-  readonly path: readonly string[]
+  path: readonly string[]
   readonly item: Check
 }
 
@@ -51,15 +51,26 @@ function* checkLong(lists: readonly LongList[], name: string): Generator<void, K
   yield
   for (const { list, path, item } of lists)
     for (let i = 0; i < list.length; i++) {
-      const fault = item(list[i])
+      const nested: LongList[] = []
+      const fault = item(list[i], nested)
       if (fault !== undefined) return errorOf({ ...fault, path: [...path, String(i), ...fault.path] }, name)
+      if (nested.length > 0) {
+        moveWithin(nested, 0, [...path, String(i)])
+        const error = yield* checkLong(nested, name)
+        if (error !== undefined) return error
+      }
       if (i % SLICE_ITEMS === SLICE_ITEMS - 1) yield
     }
   return undefined
 }
 
-/** @param path to a value that is no item of a list. */
-function checkOf(schema: Schema, rules: Rules, path?: readonly string[]): Check {
+/** The lists from `index` on are within the value at `path`. */
+function moveWithin(lists: readonly LongList[], index: number, path: readonly string[]): void {
+  for (const list of lists.slice(index)) list.path = [...path, ...list.path]
+}
+
+/** @param path to the value, from the nearest item of a list around it. */
+function checkOf(schema: Schema, rules: Rules, path: readonly string[]): Check {
   if (schema.bytes !== undefined)
     return (value) => (isWireBytes(value) ? undefined : fault('must be a string or {"base64": "..."}'))
   switch (schema.type) {
@@ -78,11 +89,11 @@ function checkOf(schema: Schema, rules: Rules, path?: readonly string[]): Check 
   }
 }
 
-function checkObject(schema: Schema, rules: Rules, path?: readonly string[]): Check {
+function checkObject(schema: Schema, rules: Rules, path: readonly string[]): Check {
   const { properties = {}, required = [], additionalProperties } = schema
   const names = Object.keys(properties)
   const known = new Set(names)
-  const checks = Object.entries(properties).map(([name, property]) => checkOf(property, rules, path && [...path, name]))
+  const checks = Object.entries(properties).map(([name, property]) => checkOf(property, rules, [...path, name]))
   const isClosed = additionalProperties === false
   return (value, long) => {
     const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
@@ -101,20 +112,23 @@ function checkObject(schema: Schema, rules: Rules, path?: readonly string[]): Ch
   }
 }
 
-function checkArray({ items = {}, minItems = 0, atMost }: Schema, rules: Rules, path?: readonly string[]): Check {
-  const item = checkOf(items, rules)
-  const limit = atMost === undefined ? Number.POSITIVE_INFINITY : rules.limits[atMost]
+function checkArray(schema: Schema, rules: Rules, path: readonly string[]): Check {
+  const { items = {}, minItems = 0, maxItems = Number.POSITIVE_INFINITY, atMost } = schema
+  const item = checkOf(items, rules, [])
+  const limit = atMost === undefined ? maxItems : rules.limits[atMost]
   return (value, long) => {
     if (!Array.isArray(value)) return fault('must be array')
     if (value.length > limit) return { path: [], text: `must NOT have more than ${limit} items`, limit }
     if (value.length < minItems) return fault(`must NOT have fewer than ${minItems} items`)
-    if (value.length > SLICE_ITEMS && long !== undefined && path !== undefined) {
+    if (value.length > SLICE_ITEMS && long !== undefined) {
       long.push({ list: value, path, item })
       return undefined
     }
     for (let i = 0; i < value.length; i++) {
-      const found = item(value[i])
+      const longBefore = long?.length
+      const found = item(value[i], long)
       if (found !== undefined) return within(String(i), found)
+      if (long !== undefined && long.length !== longBefore) moveWithin(long, longBefore ?? 0, [...path, String(i)])
     }
     return undefined
   }
@@ -133,9 +147,11 @@ function checkInteger({ minimum, maximum, atMost, written }: Schema, rules: Rule
   }
 }
 
-function checkString({ enum: names }: Schema): Check {
+function checkString({ enum: names, pattern, title = `match ${pattern}` }: Schema): Check {
+  const wanted = pattern === undefined ? undefined : new RegExp(pattern, 'u')
   return (value) => {
     if (typeof value !== 'string') return fault('must be string')
+    if (wanted?.test(value) === false) return fault(`must ${title}`)
     return names === undefined || names.includes(value) ? undefined : fault(`must be one of ${names.join(', ')}`)
   }
 }

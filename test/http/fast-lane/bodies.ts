@@ -1,5 +1,5 @@
 import type { Random } from '../../anomalies/random.js'
-import { SEED_TS } from './lane.js'
+import { OBSERVER, SEED_TS } from './lane.js'
 import { latin1 } from './latin1.js'
 import { mutated } from './mutations.js'
 import { keyOf } from './targets.js'
@@ -149,6 +149,8 @@ function jsonBody(random: Random, slot: number, wildness: number): Buffer {
   const body = {
     ...(random.chance(0.5) && { checks: listOf(random, () => checkOf(random, slot)) }),
     ...(random.chance(0.9) && { ops: listOf(random, () => opOf(random, slot)) }),
+    ...(random.chance(0.2) && { acks: listOf(random, () => ackOf(random, slot)) }),
+    ...(random.chance(0.1) && { notify: listOf(random, () => notificationOf(random, slot)) }),
     ...(random.chance(0.1) && { isolation: random.pick(['snapshot', 'serializable']) }),
     ...(random.chance(0.1) && { max_retries: random.below(5) }),
   }
@@ -176,6 +178,19 @@ function checkOf(random: Random, slot: number): object {
     { value: `value ${slot}` },
   ])
   return { key, ...condition }
+}
+
+function observerOf(random: Random): string {
+  return random.pick([OBSERVER, OBSERVER, OBSERVER, 'nobody', 'no name'])
+}
+
+function ackOf(random: Random, slot: number): object {
+  const fence = random.pick([SEED_TS, SEED_TS, SEED_TS - 1, 2 ** 51, Number.MAX_SAFE_INTEGER, 0])
+  return { observer: observerOf(random), key: bytesOf(random, keyOf(random, slot)), fence }
+}
+
+function notificationOf(random: Random, slot: number): object {
+  return { observer: observerOf(random), keys: listOf(random, () => bytesOf(random, keyOf(random, slot))) }
 }
 
 function opOf(random: Random, slot: number): object {

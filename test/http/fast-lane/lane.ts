@@ -23,6 +23,8 @@ export const SEEDS: readonly (readonly [key: string, value: string])[] = [
   ['a/b', 'with a slash'],
 ]
 export const SEED_TS = 20
+/** Observes keys that begin with a k. */
+export const OBSERVER = 'o'
 
 interface Changes {
   count: number
@@ -97,6 +99,7 @@ export class Lane {
       fastLane,
     }
     const lane = new Lane(await serve(store, directory, options), variant, engine, changes, fastLane)
+    await lane.#server.database.observers.put(OBSERVER, { range: { prefix: Buffer.from('k') } })
     await lane.#listen()
     return lane
   }

@@ -13,6 +13,7 @@ const POST_ROUTES = [
   '/v1/txn',
   '/v1/txn/some/ops',
   '/v1/kv/batch_get',
+  ...['claim', 'extend', 'release', 'notify', 'skip'].map((call) => `/v1/observers/some/${call}`),
   ...[
     'tso',
     'get',

@@ -9,6 +9,9 @@ const start = testServers()
 /** Answers of a server that has nothing wrong lack these; `test/http/routes/` has tests with them. */
 const OF_TROUBLE = ['GET /v1/status 200 json.fault', 'GET /v1/status 200 json.restoring']
 
+/** A new observer has no workers. */
+const OF_OTHERS = ['worker', 'claimed', 'seen_at'].map((name) => `PUT /v1/observers/:name 201 json.workers[].${name}`)
+
 /** Calls everything, so that each answer comes with each of its fields once. */
 class Tour {
   constructor(readonly server: TestServer) {}
@@ -99,6 +102,31 @@ class Tour {
     await server.ok('delete_range', { start: 'p', end: 'z' })
   }
 
+  async observers(): Promise<void> {
+    const type = { 'content-type': 'application/json' }
+    const url = '/v1/observers/docs'
+    const put = (name: string, body: Json) =>
+      this.#send('PUT', `/v1/observers/${name}`, type, JSON.stringify({ max_attempts: 1, ...body }))
+    const ranges = { range: { start: 'doc/', end: 'doc0' }, docs: { prefix: 'doc/' } }
+    for (const [name, range] of Object.entries(ranges)) await put(name, range)
+    for (const key of ['1', '2']) await this.#send('PUT', `/v1/kv/doc/${key}`, {}, 'to be')
+    const { notifications } = await this.#post(`${url}/claim`, { worker: 'w', limit: 2, values: true })
+    const claims = (notifications as Json[]).map(({ key, fence }) => ({ key, fence }))
+    await this.#send('GET', '/v1/observers')
+    for (const [name, range] of Object.entries(ranges)) {
+      await put(name, range)
+      await this.#send('GET', `/v1/observers/${name}`)
+      for (const call of ['pause', 'resume', 'backfill']) await this.#post(`/v1/observers/${name}/${call}`)
+    }
+    await this.#post(`${url}/extend`, { claims: [...claims, { key: 'doc/3', fence: 5 }] })
+    await this.#post(`${url}/release`, { claims: claims.map((claim) => ({ ...claim, error: 'no' })) })
+    await this.#send('GET', `${url}/parked?limit=1`)
+    await this.#post(`${url}/notify`, { keys: ['doc/1'] })
+    await this.#post(`${url}/retry`)
+    await this.#post(`${url}/skip`, { keys: ['doc/1'] })
+    await this.#send('DELETE', url)
+  }
+
   async administration(): Promise<void> {
     const { pin } = await this.#post('/v1/admin/pins')
     await this.#send('GET', '/v1/admin/pins')
@@ -133,6 +161,7 @@ test('every answer of every route has a schema, and every field of the schemas i
   await tour.keys()
   await tour.transactions()
   await tour.percolator()
+  await tour.observers()
   await tour.administration()
   await new Tour(empty).restore(server)
 
@@ -147,5 +176,5 @@ test('every answer of every route has a schema, and every field of the schemas i
     })
   expect([...seen.keys()].sort()).toEqual(described.sort())
   const unseen = [...seen].flatMap(([name, { schema, values }]) => (schema ? unseenFields(schema, values, name) : []))
-  expect(unseen).toEqual(OF_TROUBLE)
+  expect(unseen).toEqual([...OF_OTHERS, ...OF_TROUBLE])
 })

@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { isWireBytes } from '../../../src/http/wire/bytes.js'
 import * as admin from '../../../src/http/wire/schemas/admin.js'
 import * as kv from '../../../src/http/wire/schemas/kv.js'
+import * as observers from '../../../src/http/wire/schemas/observers.js'
 import * as percolator from '../../../src/http/wire/schemas/percolator.js'
 import { type Schema, Type } from '../../../src/http/wire/schemas/schema.js'
 import * as txn from '../../../src/http/wire/schemas/txn.js'
@@ -16,7 +17,7 @@ const limits = { ...DEFAULT_LIMITS, requestKeysMax: 3, scanLimitMax: 20 }
 const NOW = timestampFromMs(1_700_000_000_000)
 const rules = { limits, written: writtenTimestamps({ now: () => NOW }) }
 
-const calls: readonly object[] = [admin, kv, percolator, txn].flatMap((file) => Object.values(file))
+const calls: readonly object[] = [admin, kv, observers, percolator, txn].flatMap((file) => Object.values(file))
 const bodies = calls.flatMap((call) => ('body' in call ? [call.body as Schema] : []))
 
 /** The schema with keywords of JSON schema instead of this server's. */
@@ -27,7 +28,7 @@ function standard({ atMost, properties, items, zeroIsAbsent: _, distinct: __, ..
   return { ...schema, ...bound, ...(fields && { properties: fields }), ...(items && { items: standard(items) }) }
 }
 
-const ajv = new Ajv()
+const ajv = new Ajv({ verbose: true })
 ajv.addKeyword({ keyword: 'bytes', validate: (_kind: unknown, value: unknown) => isWireBytes(value) })
 ajv.addKeyword({
   keyword: 'written',
@@ -35,7 +36,7 @@ ajv.addKeyword({
     typeof value !== 'number' || rules.written(which, value) === undefined,
 })
 
-function told({ keyword, instancePath, params, message }: ErrorObject): string {
+function told({ keyword, instancePath, params, message, parentSchema }: ErrorObject): string {
   const name: unknown = params['missingProperty'] ?? params['additionalProperty']
   const path = typeof name === 'string' ? `${instancePath}/${name}` : instancePath
   const field =
@@ -48,6 +49,7 @@ function told({ keyword, instancePath, params, message }: ErrorObject): string {
   if (keyword === 'required') return `${field} is missing`
   if (keyword === 'additionalProperties') return `${field} is not a known field`
   if (keyword === 'enum') return `${field} must be one of ${params['allowedValues'].join(', ')}`
+  if (keyword === 'pattern') return `${field} must ${parentSchema?.['title']}`
   if (keyword === 'bytes') return `${field} must be a string or {"base64": "..."}`
   if (keyword === 'written') return `${field} must not be more than 60 s above the server's clock`
   return `${field} ${message}`
@@ -74,7 +76,8 @@ function described({
 }: Schema): fc.Arbitrary<unknown> {
   if (schema.bytes !== undefined) return fc.constantFrom('k', { base64: 'AA==' })
   if (type === 'boolean') return fc.boolean()
-  if (type === 'string') return fc.constantFrom(...(schema.enum ?? ['text']))
+  if (type === 'string')
+    return fc.constantFrom(...(schema.enum ?? ['text', 'text', 'text', '', 'not a name', 'x'.repeat(256), '\n']))
   if (type === 'integer') return fc.oneof(fc.constant(Math.max(1, minimum)), fc.constantFrom(...NUMBERS))
   if (type === 'array') return fc.array(nearly(items), { minLength: schema.minItems ?? 0, maxLength: 4 })
   const fields = Object.fromEntries(Object.entries(properties).map(([name, field]) => [name, nearly(field)]))
@@ -141,6 +144,30 @@ describe('a long list', () => {
     expect((await validate(body({ key: 1 })))?.fields).toEqual({ field: `within.list[${SLICE_ITEMS}].key` })
     expect((await validate(body({ other: 1 })))?.message).toBe(`within.list[${SLICE_ITEMS}].key is missing`)
     expect(validate({ ...body({ key: 1 }), count: '1' })).toMatchObject({ fields: { field: 'count' } })
+  })
+})
+
+describe('a long list in the items of a list', () => {
+  const lists = Type.Array(Type.Object({ keys: Type.Array(Type.Bytes('key')) }))
+  const validate = validatorOf(Type.Object({ within: Type.Object({ lists }) }), 'body', rules)
+  const keys = (count: number, ...last: readonly unknown[]) => ({ keys: [...Array(count).fill('k'), ...last] })
+  const short = keys(1)
+  const body = (...lists: readonly unknown[]) => ({ within: { lists } })
+
+  test('is validated in slices too, and named by its whole path', async () => {
+    expect(validate(body(short, keys(SLICE_ITEMS)))).toBeUndefined()
+    const long = validate(body(short, keys(SLICE_ITEMS + 1)))
+    expect(long).toBeInstanceOf(Promise)
+    expect(await long).toBeUndefined()
+    const wrong = keys(SLICE_ITEMS, 1)
+    const field = `keys[${SLICE_ITEMS}]`
+    expect((await validate(body(short, wrong)))?.fields).toEqual({ field: `within.lists[1].${field}` })
+    const many = Array(SLICE_ITEMS + 3).fill(short)
+    expect(await validate(body(...many))).toBeUndefined()
+    expect((await validate(body(...many, wrong)))?.fields).toEqual({ field: `within.lists[${many.length}].${field}` })
+    expect((await validate(body(...many, keys(1, 1))))?.fields).toEqual({
+      field: `within.lists[${many.length}].keys[1]`,
+    })
   })
 })
 

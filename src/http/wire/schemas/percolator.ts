@@ -1,6 +1,7 @@
 import { LOCK_WAIT_MS_MAX, TSO_COUNT_MAX } from '../../../limits.js'
 import { TIMESTAMP_MAX } from '../../../timestamp.js'
 import { answering } from './call-schema.js'
+import { riders } from './riders.js'
 import { Type } from './schema.js'
 import {
   Bound,
@@ -73,7 +74,7 @@ export const prewrite = {
         value: optional(Value),
         assertion: optional(oneOf(['exist', 'not_exist'])),
       }),
-      { minItems: 1, atMost: 'requestKeysMax', distinct: 'key' },
+      { atMost: 'requestKeysMax', distinct: 'key' },
     ),
     primary: Key,
     start_ts: WrittenTimestamp,
@@ -90,6 +91,7 @@ export const prewrite = {
     skip_constraint_check: Flag,
     linearizable: Flag,
     reads: optional(object(readSet)),
+    riders: optional(object(riders)),
   }),
   ...answering(Type.Object({ min_commit_ts: optional(Timestamp), one_pc_commit_ts: optional(Timestamp) })),
 }

@@ -15,17 +15,20 @@ export interface Schema<T = unknown> {
   readonly additionalProperties?: false
   readonly items?: Schema
   readonly minItems?: number
+  readonly maxItems?: number
   readonly minimum?: number
   readonly maximum?: number
   readonly enum?: readonly string[]
   readonly const?: unknown
   readonly anyOf?: readonly Schema[]
   readonly format?: 'date-time'
+  /** `title` says it in words: a text must ... */
+  readonly pattern?: string
   readonly title?: string
   /** The limit that bounds an integer, or the length of a list. */
   readonly atMost?: keyof Limits
-  /** Bytes in a request: see bytes.ts. */
-  readonly bytes?: 'key' | 'value' | 'bound'
+  /** Bytes in a request: see bytes.ts. An empty `bound` counts as absent, an empty `prefix` is that of every key. */
+  readonly bytes?: 'key' | 'value' | 'bound' | 'prefix'
   /** No key comes twice among the `items` of a list, or among their fields `key`. The decoder checks it. */
   readonly distinct?: 'items' | 'key'
   /** A timestamp at which something is written: see written-timestamp.ts. */
@@ -64,7 +67,10 @@ export const Type = {
     required: Object.keys(properties).filter((name) => !isOptional(properties[name])),
     ...keywords,
   }),
-  Array: <T>(items: Schema<T>, keywords: Keywords<'minItems' | 'atMost' | 'distinct'> = {}): Schema<T[]> => ({
+  Array: <T>(
+    items: Schema<T>,
+    keywords: Keywords<'minItems' | 'maxItems' | 'atMost' | 'distinct'> = {},
+  ): Schema<T[]> => ({
     type: 'array',
     items,
     ...keywords,
@@ -76,9 +82,12 @@ export const Type = {
     ...keywords,
   }),
   Boolean: (): Schema<boolean> => ({ type: 'boolean' }),
-  String: (keywords: Keywords<'format'> = {}): Schema<string> => ({ type: 'string', ...keywords }),
+  String: (keywords: Keywords<'format' | 'pattern' | 'title'> = {}): Schema<string> => ({
+    type: 'string',
+    ...keywords,
+  }),
   Enum: <const T extends readonly string[]>(names: T): Schema<T[number]> => ({ type: 'string', enum: names }),
-  Bytes: (bytes: 'key' | 'value' | 'bound'): Schema<Uint8Array> => ({ bytes }),
+  Bytes: (bytes: NonNullable<Schema['bytes']>): Schema<Uint8Array> => ({ bytes }),
   Null: (): Schema<null> => ({ type: 'null' }),
   Literal: <const T>(value: T): Schema<T> => ({ const: value }),
   Union: <S extends readonly Schema[]>(schemas: S): Schema<Static<S[number]>> => ({ anyOf: schemas }),

@@ -25,6 +25,7 @@ export const serverStatus = answering(
     fault: optional(Type.String()),
     safe_point: TimestampOrZero,
     restoring: optional(Restore),
+    observers: Type.Object({ count: Count, pending: Count, parked: Count, lag_ms: Milliseconds }),
     counts: Type.Object({ locks: optional(Count), open_transactions: Count }),
     overload: Type.Object({
       requests: Count,
@@ -36,6 +37,7 @@ export const serverStatus = answering(
       queued_bytes: optional(Count),
       loop_delay_ms: Milliseconds,
       streams: Count,
+      watches: Count,
       shed: Count,
       transaction_bytes: Count,
       outcome_bytes: Count,

@@ -1,5 +1,6 @@
 import { MAX_RETRIES_MAX, TXN_TTL_MS_MAX } from '../../../limits.js'
 import { answering } from './call-schema.js'
+import { riders } from './riders.js'
 import { type Static, Type } from './schema.js'
 import {
   Count,
@@ -61,6 +62,7 @@ export const oneShot = {
     ops: optional(Ops),
     isolation: optional(Isolation),
     max_retries: optional(Type.Integer({ minimum: 0, maximum: MAX_RETRIES_MAX })),
+    ...riders,
   }),
   ...answering(Type.Object({ start_ts: Timestamp, commit_ts: optional(Timestamp), results: Results })),
 }
@@ -78,7 +80,7 @@ export const writeKeyInTxn = answering(Nothing)
 
 export const runOps = { body: object({ ops: Ops }), ...answering(Type.Object({ results: Results })) }
 
-export const commit = { body: object({}), ...answering(Type.Object({ commit_ts: Timestamp })) }
+export const commit = { body: object(riders), ...answering(Type.Object({ commit_ts: Timestamp })) }
 
 export const rollback = { body: object({}), ...answering(Nothing) }
 

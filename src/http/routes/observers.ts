@@ -1,0 +1,228 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { cutText } from '../../bytes/cut-text.js'
+import type { KeyRange } from '../../bytes/key-range.js'
+import { keyText } from '../../bytes/key-text.js'
+import { invalid } from '../../errors/kv-error.js'
+import { PARKED_LIMIT_DEFAULT, RUN_ERROR_BYTES_MAX } from '../../limits.js'
+import type { Observer } from '../../percolator/observer.js'
+import type { ObserverRange, ObserverState, Parked, Registration } from '../../percolator/observers-api.js'
+import { answer } from '../wire/answer.js'
+import { decodeParkedCursor, encodeParkedCursor } from '../wire/cursor.js'
+import { type Decoded, decoderOf } from '../wire/decode.js'
+import { queryInteger, queryText, type RawQuery } from '../wire/query.js'
+import { rangeOf } from '../wire/range.js'
+import { noSuchObserver, requireInRange } from '../wire/riders.js'
+import * as schemas from '../wire/schemas/observers.js'
+import { ObserverName } from '../wire/schemas/riders.js'
+import type { Static } from '../wire/schemas/schema.js'
+import type { AppContext } from './context.js'
+
+const OBSERVER = '/v1/observers/:name'
+const NAME = new RegExp(ObserverName.pattern ?? '')
+/** Parked cells read at a time. */
+const PARKED_PAGE = 256
+
+/** Each call needs a token that reaches the whole range of its observer. Other observers look as if they did not exist. */
+export function observerRoutes(app: FastifyInstance, { database, limits, traffic }: AppContext): void {
+  const { observers, store } = database
+
+  /** @throws KvError `not_found` */
+  function observerOf(request: FastifyRequest): Observer {
+    const name = nameOf(request)
+    const observer = store.cells.named(name)
+    if (observer === undefined || !request.grant.reachesRange(observer.range)) throw noSuchObserver(name)
+    return observer
+  }
+
+  // ---- Registration
+
+  const decodePut = decoderOf(schemas.put.body, limits)
+  app.put(OBSERVER, { schema: schemas.put, config: { access: 'write' } }, async (request, reply) => {
+    const name = nameOf(request)
+    const { state, isNew } = await observers.put(name, registrationOf(await decodePut(request)))
+    return answer(request, reply.status(isNew ? 201 : 200), shown(state))
+  })
+
+  app.get('/v1/observers', { schema: schemas.list, config: { access: 'read' } }, async (request, reply) => {
+    const all = await observers.list()
+    const reached = all.filter(({ range }) => request.grant.reachesRange(keyRangeOf(range)))
+    return answer(request, reply, { observers: reached.map(shown) })
+  })
+
+  app.get(OBSERVER, { schema: schemas.get, config: { access: 'read' } }, async (request, reply) =>
+    answer(request, reply, shown(await observers.get(observerOf(request).name))),
+  )
+
+  const removing = { schema: schemas.remove, config: { access: 'write', bodyMayBeEmpty: true } } as const
+  app.delete(OBSERVER, removing, async (request, reply) => {
+    await observers.remove(observerOf(request).name)
+    return answer(request, reply, {})
+  })
+
+  // ---- Claims
+
+  const decodeClaim = decoderOf(schemas.claim.body, limits)
+  const claiming = { schema: schemas.claim, config: { access: 'write', work: 'reading' } } as const
+  app.post(`${OBSERVER}/claim`, claiming, async (request, reply) => {
+    const { name } = observerOf(request)
+    const { waitMs = 0, ...asked } = await decodeClaim(request)
+    let notifications = await observers.claim(name, asked)
+    if (notifications.length === 0 && waitMs > 0) {
+      const watch = traffic.openWatch(request, reply)
+      try {
+        notifications = await observers.claim(name, { ...asked, waitMs, signal: watch.signal })
+      } finally {
+        watch.end()
+      }
+    }
+    // Nobody would run them, and the end of their leases would count as a failed attempt.
+    if (reply.raw.destroyed && notifications.length > 0) await observers.release(name, notifications)
+    return answer(request, reply, {
+      notifications: notifications.map(({ key, commitTs, kind, fence, attempt, found, value }) => {
+        return { key, commitTs, kind, fence, attempt, found, value }
+      }),
+    })
+  })
+
+  const ending = { access: 'write', work: 'ending' } as const
+  const decodeExtend = decoderOf(schemas.extend.body, limits)
+  app.post(`${OBSERVER}/extend`, { schema: schemas.extend, config: ending }, async (request, reply) => {
+    const { name } = observerOf(request)
+    const { claims, leaseMs } = await decodeExtend(request)
+    const lost = await observers.extend(name, claims, leaseMs)
+    return answer(request, reply, { lost: lost.map(({ key, fence }) => ({ key, fence })) })
+  })
+
+  const decodeRelease = decoderOf(schemas.release.body, limits)
+  app.post(`${OBSERVER}/release`, { schema: schemas.release, config: ending }, async (request, reply) => {
+    const { name } = observerOf(request)
+    const { claims } = await decodeRelease(request)
+    const releases = claims.map((claim) => {
+      const { error } = claim
+      return error === undefined ? claim : { ...claim, error: cutText(error, RUN_ERROR_BYTES_MAX) }
+    })
+    const { released, parked } = await observers.release(name, releases)
+    return answer(request, reply, { released, parked })
+  })
+
+  // ---- Cells
+
+  const decodeNotify = decoderOf(schemas.notify.body, limits)
+  app.post(`${OBSERVER}/notify`, { schema: schemas.notify, config: { access: 'write' } }, async (request, reply) => {
+    const observer = observerOf(request)
+    const { keys } = await decodeNotify(request)
+    for (const [index, key] of keys.entries()) requireInRange(observer, key, () => `keys[${index}]`)
+    const { notified, ts } = await observers.notify(observer.name, distinct(keys))
+    return answer(request, reply, { notified, ts })
+  })
+
+  const parkedOptions = { schema: schemas.parked, config: { access: 'read', query: ['limit', 'cursor'] } } as const
+  app.get(`${OBSERVER}/parked`, parkedOptions, async (request, reply) => {
+    const { name: observer } = observerOf(request)
+    const query = request.query as RawQuery
+    const cursorText = queryText(query, 'cursor')
+    const cursor = cursorText === undefined ? undefined : decodeParkedCursor(cursorText, store.cursorSecret)
+    if (cursor !== undefined && cursor.observer !== observer)
+      throw invalid('cursor', 'the cursor belongs to another observer')
+    const limit = queryInteger(query, 'limit', 1, limits.scanLimitMax) ?? cursor?.limit ?? PARKED_LIMIT_DEFAULT
+    const { parked, next } = await parkedPage(observer, limit, cursor?.after)
+    return answer(request, reply, {
+      parked: parked.map(({ key, commitTs, attempts, error, parkedAtMs }) => {
+        return { key, commitTs, attempts, error, parkedAt: momentOf(parkedAtMs) }
+      }),
+      cursor: next && encodeParkedCursor({ observer, limit, after: next }, store.cursorSecret),
+    })
+  })
+
+  /** Ends early once its keys and errors have `pageBytesMax` bytes. */
+  async function parkedPage(name: string, limit: number, after: Uint8Array | undefined) {
+    const parked: Parked[] = []
+    let next = after
+    let bytes = 0
+    do {
+      const page = await observers.parked(name, { limit: Math.min(PARKED_PAGE, limit - parked.length), after: next })
+      next = page.next
+      parked.push(...page.parked)
+      for (const { key, error } of page.parked) bytes += key.length + error.length
+    } while (next !== undefined && parked.length < limit && bytes < limits.pageBytesMax)
+    return { parked, next }
+  }
+
+  const decodeRetry = decoderOf(schemas.retry.body, limits)
+  const retrying = { schema: schemas.retry, config: { access: 'write', bodyMayBeEmpty: true } } as const
+  app.post(`${OBSERVER}/retry`, retrying, async (request, reply) => {
+    const { name } = observerOf(request)
+    const { keys } = await decodeRetry(request)
+    return answer(request, reply, { retried: await observers.retry(name, keys && distinct(keys)) })
+  })
+
+  const decodeSkip = decoderOf(schemas.skip.body, limits)
+  app.post(`${OBSERVER}/skip`, { schema: schemas.skip, config: { access: 'write' } }, async (request, reply) => {
+    const { name } = observerOf(request)
+    const { keys } = await decodeSkip(request)
+    return answer(request, reply, { skipped: await observers.skip(name, distinct(keys)) })
+  })
+
+  // ---- State
+
+  const changing = { access: 'write', bodyMayBeEmpty: true } as const
+  app.post(`${OBSERVER}/backfill`, { schema: schemas.backfill, config: changing }, async (request, reply) =>
+    answer(request, reply.status(202), shown(await observers.backfill(observerOf(request).name))),
+  )
+  app.post(`${OBSERVER}/pause`, { schema: schemas.change, config: changing }, async (request, reply) =>
+    answer(request, reply, shown(await observers.pause(observerOf(request).name))),
+  )
+  app.post(`${OBSERVER}/resume`, { schema: schemas.change, config: changing }, async (request, reply) =>
+    answer(request, reply, shown(await observers.resume(observerOf(request).name))),
+  )
+}
+
+/** @throws KvError `invalid_argument` */
+function nameOf(request: FastifyRequest): string {
+  const { name } = request.params as { readonly name: string }
+  if (NAME.test(name)) return name
+  throw invalid('name', `the name of an observer must ${ObserverName.title}`)
+}
+
+/** @throws KvError `invalid_argument` for a range that is missing or empty. */
+function registrationOf(body: Decoded<Static<typeof schemas.put.body>>): Registration {
+  const { prefix, start, end, ...options } = body
+  if (prefix === undefined && start === undefined && end === undefined)
+    throw invalid('prefix', 'give prefix, or start, or end: the prefix "" is that of every key')
+  rangeOf({ prefix, start, end }, 'prefix') // Refuses a prefix with bounds.
+  if (start !== undefined && end !== undefined && Buffer.compare(start, end) >= 0)
+    throw invalid('end', 'end must be above start: the range is empty')
+  return { range: prefix === undefined ? { start, end } : { prefix }, ...options }
+}
+
+function keyRangeOf(range: ObserverRange): KeyRange {
+  return rangeOf(range, 'prefix')
+}
+
+function shown({ range, name, sinceTs, workers, lagMs, ...state }: ObserverState) {
+  const { maxAttempts, backoffMs, backoffMaxMs, maxDepth, ...counts } = state
+  return {
+    name,
+    ...range,
+    ...{ maxAttempts, backoffMs, backoffMaxMs, maxDepth, sinceTs },
+    state: counts.state,
+    pending: counts.pending,
+    pendingIsExact: counts.pendingIsExact,
+    claimed: counts.claimed,
+    delayed: counts.delayed,
+    parked: counts.parked,
+    lagMs: Math.max(0, Math.round(lagMs)),
+    acks: counts.acks,
+    conflicts: counts.conflicts,
+    workers: workers.map(({ worker, claimed, seenAtMs }) => ({ worker, claimed, seenAt: momentOf(seenAtMs) })),
+  }
+}
+
+function momentOf(unixMs: number): string {
+  return new Date(unixMs).toISOString()
+}
+
+/** A cell is changed once, however often a request names it. */
+function distinct(keys: readonly Uint8Array[]): Uint8Array[] {
+  return [...new Map(keys.map((key) => [keyText(key), key])).values()]
+}

@@ -1,0 +1,21 @@
+import { ACKS_MAX } from '../../../limits.js'
+import { type Static, Type } from './schema.js'
+import { Key, object, optional, Timestamp } from './values.js'
+
+export const ObserverName = Type.String({
+  pattern: '^[A-Za-z0-9._-]{1,128}$',
+  title: 'be 1 to 128 letters, digits, dots, underscores and hyphens',
+})
+
+/** The fields of riders in the body of a transaction. */
+export const riders = {
+  acks: optional(Type.Array(object({ observer: ObserverName, key: Key, fence: Timestamp }), { maxItems: ACKS_MAX })),
+  notify: optional(
+    Type.Array(object({ observer: ObserverName, keys: Type.Array(Key, { atMost: 'requestKeysMax' }) }), {
+      atMost: 'requestKeysMax',
+    }),
+  ),
+}
+
+const Riders = object(riders)
+export type Riders = Static<typeof Riders>
