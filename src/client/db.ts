@@ -12,18 +12,7 @@ import { observationOf, register } from './observers/observe.js'
 import { type ObserveBatch, type ObserveOne, type ObserveOptions, observeOptions } from './observers/observe-options.js'
 import { observerRangeOf, requireObserverName } from './observers/observer-range.js'
 import { Observers } from './observers/observers.js'
-import {
-  type Absent,
-  BOOLEAN,
-  COUNT,
-  type Kinds,
-  oneOf,
-  optionsOf,
-  SIGNAL,
-  TEXT,
-  TIMESTAMP,
-  WAIT_MS,
-} from './options.js'
+import { type Absent, BOOLEAN, type Kinds, optionsOf, TEXT, TIMESTAMP } from './options.js'
 import { READ_AT_KINDS, type ReadAt, timestampOf } from './read-at.js'
 import { runTransaction } from './run-transaction.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
