@@ -6,8 +6,8 @@ import type { Ack } from '../transaction-options.js'
 import type { Change } from './change.js'
 
 export interface ClaimOptions<A extends As = As> {
-  /** Shown in the state of the observer. */
-  readonly worker: string
+  /** Shown in the state of the observer. Default: a name of this `Db`. */
+  readonly worker?: string | undefined
   /** Most keys. Default 1. */
   readonly limit?: number | undefined
   /** Longest wait until there is one. Default 0. */
@@ -44,7 +44,7 @@ export interface Release extends ClaimName {
 }
 
 export const claimOptions = optionsOf<ClaimOptions>('claim', {
-  worker: { ...TEXT, isCondition: true },
+  worker: TEXT,
   limit: wholeUpTo(1, CLAIM_LIMIT_MAX),
   waitMs: wholeUpTo(0, CLAIM_WAIT_MS_MAX),
   leaseMs: wholeUpTo(LEASE_MS_MIN, LEASE_MS_MAX),

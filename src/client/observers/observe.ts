@@ -13,6 +13,7 @@ import {
   type ObserveOptions,
 } from './observe-options.js'
 import { observerOptionsOf, type RegistrationOptions } from './registration-options.js'
+import { newWorkerName } from './worker-name.js'
 
 /** A backfill runs once, when the observer is made, and not at each start of a worker. */
 export async function register(
@@ -66,9 +67,4 @@ function oneByOne<A extends As>(run: ObserveOne<A>): ObserveBatch<A> {
 function print(name: string, error: unknown, change: Change<As> | undefined): void {
   const where = change === undefined ? '' : `, at ${typeof change.key === 'string' ? change.key : 'a binary key'}`
   console.error(`perkv: observer ${name}${where}:`, error)
-}
-
-function newWorkerName(): string {
-  const random = crypto.getRandomValues(new Uint8Array(4))
-  return `worker-${Array.from(random, (byte) => byte.toString(16).padStart(2, '0')).join('')}`
 }

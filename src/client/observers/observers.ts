@@ -12,6 +12,7 @@ import { type Claim, type ClaimName, type ClaimOptions, claimOf, claimOptions, t
 import { observerRangeOf, requireObserverName } from './observer-range.js'
 import { type ObserverState, type ParkedKey, parkedOf, stateOf } from './observer-state.js'
 import { observerOptionsOf, REGISTRATION_KINDS, type RegistrationOptions } from './registration-options.js'
+import { newWorkerName } from './worker-name.js'
 
 interface AsOptions<A extends As> {
   /** The type in which keys are returned. Default `text`. */
@@ -38,6 +39,7 @@ type Call = <T>(call: (api: ObserversApi) => Promise<T>) => Promise<T>
 /** The calls of observers, for programs that do not use `db.observe`. An observer that does not exist is `not_found`. */
 export class Observers {
   readonly #call: Call
+  readonly #worker = newWorkerName()
 
   /** @internal */
   constructor(call: Call) {
@@ -85,11 +87,11 @@ export class Observers {
    * Takes keys that have changed. Nobody else gets them until the lease ends. A transaction that acknowledges a claim (`acks`)
    * commits only if no other run has covered the change.
    */
-  async claim<A extends As = 'text'>(name: string, options: ClaimOptions<A>): Promise<Claim<A>[]> {
-    const { as = 'text' as A, signal, ...request } = claimOptions(options)
+  async claim<A extends As = 'text'>(name: string, options: ClaimOptions<A> = {}): Promise<Claim<A>[]> {
+    const { as = 'text' as A, signal, worker = this.#worker, ...request } = claimOptions(options)
     requireObserverName(name)
     signal?.throwIfAborted()
-    const claimed = await this.#call((api) => api.claim(name, { ...request, signal }))
+    const claimed = await this.#call((api) => api.claim(name, { ...request, worker, signal }))
     if (claimed.length === 0) signal?.throwIfAborted()
     try {
       return claimed.map((notification) => claimOf(name, notification, as))
