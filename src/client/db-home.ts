@@ -1,4 +1,5 @@
 import type { Coordinator } from '../coordinator/coordinator.js'
+import type { ObserversApi } from '../percolator/observers-api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Autocommit } from './autocommit.js'
 
@@ -13,8 +14,11 @@ export interface DbHome {
   readonly name: string
   readonly autocommit: Autocommit
   readonly coordinator: Coordinator
+  readonly observers: ObserversApi
   /** Every call of a `Db`, its snapshots and its transactions must run inside. */
   readonly during: During
+  /** Whether the database cannot be reached, or cannot serve at present, so that the same call may succeed later. */
+  isAway(error: unknown): boolean
   /** A timestamp for reads outside of transactions. It sees all acknowledged writes. */
   readTs(signal: AbortSignal | undefined): Timestamp | Promise<Timestamp>
   /** Called by `Db.close`, after which the `Db` itself starts no further call. */

@@ -7,31 +7,26 @@ import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
 import type { DbHome } from './db-home.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
-import {
-  type Absent,
-  BOOLEAN,
-  COUNT,
-  type Kinds,
-  oneOf,
-  optionsOf,
-  SIGNAL,
-  TEXT,
-  TIMESTAMP,
-  WAIT_MS,
-} from './options.js'
+import type { Observation } from './observers/observation.js'
+import { observationOf, register } from './observers/observe.js'
+import { type ObserveBatch, type ObserveOne, type ObserveOptions, observeOptions } from './observers/observe-options.js'
+import { observerRangeOf, requireObserverName } from './observers/observer-range.js'
+import { Observers } from './observers/observers.js'
+import { type Absent, BOOLEAN, type Kinds, optionsOf, TEXT, TIMESTAMP } from './options.js'
 import { READ_AT_KINDS, type ReadAt, timestampOf } from './read-at.js'
 import { runTransaction } from './run-transaction.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 import { Snapshot, type Versioned } from './snapshot.js'
+import {
+  BEGIN_KINDS,
+  type BeginOptions,
+  TRANSACTION_KINDS,
+  type TransactionOptions,
+  WAIT_KINDS,
+  type WaitOptions,
+} from './transaction-options.js'
 import { OpenTxn, type Txn } from './txn.js'
 import { type OnceOptions, type VersionCondition, type Write, type WriteConditions, writeOf } from './write.js'
-
-export interface WaitOptions {
-  /** Longest wait for the locks of other transactions. */
-  readonly lockWaitMs?: number | undefined
-  /** Ends the call, which rejects with the signal's reason. A write may still have taken effect. */
-  readonly signal?: AbortSignal | undefined
-}
 
 export type ReadOptions<A extends As = As> = WaitOptions &
   ReadAt & {
@@ -48,21 +43,6 @@ export interface Written {
   readonly commitTs: Timestamp
 }
 
-export interface BeginOptions extends WaitOptions {
-  /**
-   * `optimistic` (default): conflicts show at commit. `pessimistic`: each write first locks its key and waits for it.
-   */
-  readonly mode?: 'optimistic' | 'pessimistic' | undefined
-  /** Default `snapshot`. `serializable`: the commit fails if a key or range that was read has changed. */
-  readonly isolation?: 'snapshot' | 'serializable' | undefined
-}
-
-export interface TransactionOptions extends BeginOptions {
-  /** Further runs of the function after lost races. Default 10. */
-  readonly retries?: number | undefined
-}
-
-const WAIT_KINDS: Kinds<WaitOptions> = { lockWaitMs: WAIT_MS, signal: SIGNAL }
 const READ_KINDS = { ...WAIT_KINDS, ...READ_AT_KINDS }
 const DELETE_KINDS: Kinds<DeleteOptions> = {
   ...WAIT_KINDS,
@@ -73,12 +53,6 @@ const DELETE_KINDS: Kinds<DeleteOptions> = {
   },
   idempotencyKey: TEXT,
 }
-const BEGIN_KINDS: Kinds<BeginOptions> = {
-  ...WAIT_KINDS,
-  mode: oneOf('optimistic', 'pessimistic'),
-  isolation: oneOf('snapshot', 'serializable'),
-}
-
 const readOptions = optionsOf<ReadOptions>('a read', { ...READ_KINDS, as: AS })
 const putOptions = optionsOf<PutOptions>('put', { ...DELETE_KINDS, ifAbsent: { ...BOOLEAN, isCondition: true } })
 const deleteOptions = optionsOf<DeleteOptions>('delete', DELETE_KINDS)
@@ -86,18 +60,22 @@ const scanOptions = optionsOf<ScanOptions & WaitOptions & ReadAt>('scan', { ...S
 const countOptions = optionsOf<RangeOptions & WaitOptions & ReadAt>('count', { ...RANGE_KINDS, ...READ_KINDS })
 const snapshotOptions = optionsOf<WaitOptions>('snapshot', WAIT_KINDS)
 const beginOptions = optionsOf<BeginOptions>('begin', BEGIN_KINDS)
-const transactionOptions = optionsOf<TransactionOptions>('transaction', { ...BEGIN_KINDS, retries: COUNT })
+const transactionOptions = optionsOf<TransactionOptions>('transaction', TRANSACTION_KINDS)
 
 /** A transactional key-value store, on a server (`connect`) or in this process (`open`). */
 export class Db {
   readonly #home: DbHome
   readonly #lockWaitMs: number
+  readonly #observations = new Map<Observation<As>, Promise<void>>()
   #isClosed = false
+  /** For programs with claims of their own. Others use `observe`. */
+  readonly observers: Observers
 
   /** @internal */
   constructor(home: DbHome, lockWaitMs = LOCK_WAIT_MS_DEFAULT) {
     this.#home = home
     this.#lockWaitMs = lockWaitMs
+    this.observers = new Observers((call) => this.#call({}, () => call(home.observers)))
   }
 
   // ---- One key
@@ -200,17 +178,72 @@ export class Db {
     return this.#call(beginOptions(options), (call) => this.#begin(options, call))
   }
 
-  async #begin({ mode = 'optimistic', isolation = 'snapshot' }: BeginOptions, call: CallOptions): Promise<OpenTxn> {
+  async #begin(options: BeginOptions, call: CallOptions): Promise<OpenTxn> {
+    const { mode = 'optimistic', isolation = 'snapshot', acks = [] } = options
     const { coordinator, during } = this.#home
-    return new OpenTxn(await coordinator.begin({ mode, isolation, ...call }), during)
+    const claimed = acks.map(({ observer, key, fence }) => ({ observer, key: toKey(key), fence }))
+    return new OpenTxn(await coordinator.begin({ mode, isolation, ...call }), during, claimed)
+  }
+
+  // ---- Observers
+
+  /**
+   * Runs a function on every key of a range that changes, in a transaction of its own. Its writes commit together with the
+   * acknowledgement of the change, so for each change they take effect exactly once, however many workers observe under this name.
+   * Several changes of one key may be run as one. Keys that the function fails on are tried again later, and parked after
+   * `maxAttempts` failures.
+   * @param name of the observer. It is registered, or gets the options given here.
+   * @returns a promise that is fulfilled when the signal, or `close`, has stopped it and everything that was running has ended.
+   * @throws KvError when it cannot be registered, or claims are refused for good; the error that `onError` throws.
+   */
+  async observe<A extends As = 'text'>(
+    name: string,
+    range: RangeOptions,
+    run: ObserveOne<A>,
+    options?: ObserveOptions<A> & { readonly batch?: undefined },
+  ): Promise<void>
+  async observe<A extends As = 'text'>(
+    name: string,
+    range: RangeOptions,
+    run: ObserveBatch<A>,
+    options: ObserveOptions<A> & { readonly batch: number },
+  ): Promise<void>
+  async observe<A extends As>(
+    name: string,
+    range: RangeOptions,
+    run: ObserveOne<A> | ObserveBatch<A>,
+    options: ObserveOptions<A> = {},
+  ): Promise<void> {
+    const { signal, lockWaitMs } = observeOptions(options)
+    requireObserverName(name)
+    const observed = observerRangeOf(range)
+    if (typeof run !== 'function') throw new TypeError('the third argument of observe must be a function')
+    const call = this.#callOptions({ lockWaitMs })
+    if (signal?.aborted) return
+    const observation = observationOf(this.#home, name, run, options, call.lockWaitMs)
+    const stop = (): void => observation.stop()
+    signal?.addEventListener('abort', stop, { once: true })
+    const ended = this.#home
+      .during(() => register(this.#home.observers, name, observed, options))
+      .then(() => observation.run())
+    this.#observations.set(observation, ended)
+    try {
+      await ended
+    } finally {
+      this.#observations.delete(observation)
+      signal?.removeEventListener('abort', stop)
+    }
   }
 
   /**
-   * Waits until the background work of committed transactions is done. Later calls throw. A database in this process
+   * Stops observing, and waits until what runs there has ended and the background work of committed transactions is done. Later
+   * calls throw. A database in this process
    * also waits for all calls in flight, rolls back open transactions, and releases its directory for other processes.
    */
   async close(): Promise<void> {
     this.#isClosed = true
+    for (const observation of this.#observations.keys()) observation.stop()
+    await Promise.allSettled(this.#observations.values())
     await this.#home.close()
   }
 

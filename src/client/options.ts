@@ -71,6 +71,12 @@ export const COUNT = kind<number>(
   'a whole number from 0, or Infinity',
   (value) => isWhole(value) || value === Number.POSITIVE_INFINITY,
 )
+export function wholeUpTo(min: number, max: number): Kind<number> {
+  return kind(
+    `a whole number from ${min} to ${max}`,
+    (value) => isWhole(value) && Number(value) >= min && Number(value) <= max,
+  )
+}
 /** For times that the client itself measures. Unlike `WAIT_MS` it allows fractions and Infinity. */
 export const TIME_MS = kind<number>(
   'a number of milliseconds from 0',

@@ -1,15 +1,18 @@
+import { isAckRefused } from '../coordinator/ack-refused.js'
 import { Backoff } from '../coordinator/backoff.js'
 import { isRetryable } from '../errors/kv-error.js'
 import type { OpenTxn, Txn } from './txn.js'
 
+type Body<T> = (txn: Txn) => T | Promise<T>
+
 /**
  * Runs `body` in a transaction and commits it. After a lost race runs `body` again in a new transaction, with back-off.
  * @param retries further tries after the first one.
- * @throws the error of `body`; the error of the last try; Undetermined, without another try.
+ * @throws the error of `body`; the error of the last try; Undetermined, and the refusal of an acknowledgement, without another try.
  */
 export async function runTransaction<T>(
   begin: () => Promise<OpenTxn>,
-  body: (txn: Txn) => T | Promise<T>,
+  body: Body<T>,
   retries: number,
   signal: AbortSignal | undefined,
 ): Promise<T> {
@@ -17,13 +20,23 @@ export async function runTransaction<T>(
   for (let left = retries; ; left--) {
     const txn = await begin()
     try {
-      const result = await body(txn)
-      await txn.commit()
-      return result
+      return await runOnce(txn, body)
     } catch (error) {
-      await txn.rollback()
-      if (left <= 0 || !isRetryable(error)) throw error
+      // The same claim would be refused again.
+      if (left <= 0 || !isRetryable(error) || isAckRefused(error)) throw error
     }
     await backoff.wait(Number.POSITIVE_INFINITY, signal)
+  }
+}
+
+/** Runs `body` in the transaction, and ends it: commits it, or rolls it back when something fails. */
+export async function runOnce<T>(txn: OpenTxn, body: Body<T>): Promise<T> {
+  try {
+    const result = await body(txn)
+    await txn.commit()
+    return result
+  } catch (error) {
+    await txn.rollback()
+    throw error
   }
 }

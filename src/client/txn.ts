@@ -1,9 +1,12 @@
+import { keyText } from '../bytes/key-text.js'
 import type { Transaction } from '../coordinator/transaction.js'
+import type { AckRider, NotifyRider } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
 import { incremented, requireSafeInteger } from './counter.js'
 import type { During } from './db-home.js'
+import { requireObserverName } from './observers/observer-range.js'
 import { optionsOf, requireNoOptions } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 
@@ -26,6 +29,8 @@ export class Txn {
   protected readonly during: During
   /** Number of calls that have not settled. */
   #pending = 0
+  /** By the name of the observer and the text of the key. */
+  readonly #notified = new Map<string, Map<string, Uint8Array>>()
 
   /** @internal */
   constructor(transaction: Transaction, during: During) {
@@ -125,6 +130,25 @@ export class Txn {
     })
   }
 
+  /**
+   * Marks keys for an observer, as of the commit, without a change to them. So they never conflict. The keys must be in the range
+   * of the observer.
+   */
+  notify(observer: string, ...keys: readonly Bytes[]): Promise<void> {
+    return this.#run(async () => {
+      this.transaction.requireOpen()
+      requireObserverName(observer)
+      const marked = this.#notified.get(observer) ?? new Map<string, Uint8Array>()
+      for (const key of toKeys(keys)) marked.set(keyText(key), key)
+      this.#notified.set(observer, marked)
+    })
+  }
+
+  /** @internal */
+  protected notified(): NotifyRider[] {
+    return [...this.#notified].map(([observer, keys]) => ({ observer, keys: [...keys.values()] }))
+  }
+
   /** @internal A call that is not awaited could write after the commit, or not at all. */
   protected requireAwaited(): void {
     if (this.#pending > 0)
@@ -143,14 +167,22 @@ export class Txn {
 
 /** A transaction that the caller must end. Until then it keeps its locks, and the versions that it can read. */
 export class OpenTxn extends Txn {
+  readonly #acks: readonly AckRider[]
+
+  /** @internal */
+  constructor(transaction: Transaction, during: During, acks: readonly AckRider[] = []) {
+    super(transaction, during)
+    this.#acks = acks
+  }
+
   /**
-   * @returns the commit timestamp, or `startTs` when nothing was written. A second call after success returns the same.
+   * @returns the commit timestamp, or `startTs` when nothing was written, acknowledged or notified. A second call after success returns the same.
    * @throws KvError when the transaction did not commit and never will; Undetermined when the outcome is unknown, in
    *   which case a further call may find it out.
    */
   async commit(): Promise<Timestamp> {
     this.requireAwaited()
-    return this.during(() => this.transaction.commit())
+    return this.during(() => this.transaction.commit(undefined, { acks: this.#acks, notify: this.notified() }))
   }
 
   /** Drops the writes and releases the locks. Does nothing after the end. */

@@ -6,6 +6,7 @@ import type { PercolatorApi, PrewriteAnswer, PrewriteMutation, ReadSet } from '.
 import { writeConflict } from '../percolator/errors.js'
 import type { Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
+import { isAckRefused } from './ack-refused.js'
 import { Backoff } from './backoff.js'
 import { Heartbeat } from './heartbeat.js'
 import type { Resolver } from './lock-resolver.js'
@@ -405,11 +406,6 @@ function mayChange(error: unknown): boolean {
   if (isAckRefused(error)) return error.fields.retryable !== true
   if (isKvError(error, 'write_conflict')) return error.fields.conflictCommitTs === 0
   return isKvError(error, 'key_locked') || isKvError(error, 'pessimistic_lock_not_found')
-}
-
-function isAckRefused(error: unknown): error is KvError<'write_conflict'> {
-  if (!isKvError(error, 'write_conflict')) return false
-  return error.fields.reason === 'acknowledged' || error.fields.reason === 'superseded'
 }
 
 /**

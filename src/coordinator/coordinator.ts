@@ -31,8 +31,9 @@ export class Coordinator implements TransactionHome {
     this.resolver = new LockResolver(api)
   }
 
-  async begin(options: TransactionOptions): Promise<Transaction> {
-    return new Transaction(this, await withSignal(this.api, options.signal).tso(1), options)
+  /** @param startTs of the oracle, and no other transaction's. Default: a new timestamp. */
+  async begin(options: TransactionOptions, startTs?: Timestamp): Promise<Transaction> {
+    return new Transaction(this, startTs ?? (await withSignal(this.api, options.signal).tso(1)), options)
   }
 
   snapshot(ts: Timestamp, options: ReadOptions): SnapshotReader {

@@ -64,7 +64,8 @@ export class Transaction {
   #keysRead: Map<string, Uint8Array> | undefined
   readonly #rangesRead: KeyRange[] = []
   #readBytes = 0
-  #prefetched: ReadonlyMap<string, Version | undefined> | undefined
+  /** The snapshot's versions of keys that have been read already. */
+  #known: Map<string, LockedVersion | undefined> | undefined
   #state: State = { name: 'open' }
 
   constructor(
@@ -107,12 +108,12 @@ export class Transaction {
   // ---- Reads
 
   async get(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<MergedVersion | undefined> {
-    this.#requireOpen()
+    this.requireOpen()
     const own = this.#buffer.get(key)
     if (own !== undefined) return versionOf(own.value)
     this.#recordKey(key)
-    const text = this.#prefetched === undefined ? '' : keyText(key)
-    if (this.#prefetched?.has(text)) return this.#prefetched.get(text)
+    const text = this.#known === undefined ? '' : keyText(key)
+    if (this.#known?.has(text)) return this.#known.get(text)
     return this.#reader.get(key, lockWaitMs, signal)
   }
 
@@ -126,13 +127,20 @@ export class Transaction {
     const prefetched = new Map<string, Version | undefined>(keys.map((key) => [keyText(key), undefined]))
     for (const { key, value, commitTs } of await this.#reader.batchGet(keys))
       if (value !== undefined) prefetched.set(keyText(key), { value, commitTs })
-    this.#prefetched = prefetched
+    this.#known = prefetched
     return prefetched
+  }
+
+  /** Adds a version that the caller has read at `startTs`. Later reads of the key are answered with it. */
+  preload(key: Uint8Array, version: LockedVersion | undefined): void {
+    this.#recordKey(key)
+    this.#known ??= new Map()
+    this.#known.set(keyText(key), version)
   }
 
   /** @param keys no duplicates. @returns the pairs that exist, in the order of the keys. */
   async batchGet(keys: readonly Uint8Array[]): Promise<readonly MergedPair[]> {
-    this.#requireOpen()
+    this.requireOpen()
     const own = keys.map((key) => this.#buffer.get(key))
     const others = keys.filter((_, i) => own[i] === undefined)
     for (const key of others) this.#recordKey(key)
@@ -146,7 +154,7 @@ export class Transaction {
   }
 
   async scan(request: ScanOrder, lockWaitMs?: number, signal?: LateSignal): Promise<MergedScan> {
-    this.#requireOpen()
+    this.requireOpen()
     const { reverse } = request
     return this.#buffer.mergeScan(request, async ({ start, end, limit }) => {
       const isRecorded = this.#options.isolation === 'serializable'
@@ -167,7 +175,7 @@ export class Transaction {
    * which may be newer than the snapshot. Optimistic: reads the snapshot; a newer version is a conflict at commit.
    */
   async getForUpdate(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<MergedVersion | undefined> {
-    this.#requireOpen()
+    this.requireOpen()
     if (this.#locks === undefined) {
       this.#readForUpdate ??= new Map()
       this.#requireRoom(this.#readForUpdate.size)
@@ -191,14 +199,14 @@ export class Transaction {
 
   /** Synchronous in an optimistic transaction, which saves a promise per write. */
   put(key: Uint8Array, value: Uint8Array, lockWaitMs?: number, signal?: LateSignal): void | Promise<void> {
-    this.#requireOpen()
+    this.requireOpen()
     if (this.#locks === undefined) return this.#buffer.put(key, value)
     return this.#lockToWrite(this.#locks, key, lockWaitMs, signal).then(() => this.#buffer.put(key, value))
   }
 
   /** Synchronous in an optimistic transaction. */
   delete(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): void | Promise<void> {
-    this.#requireOpen()
+    this.requireOpen()
     if (this.#locks === undefined) return this.#buffer.delete(key)
     return this.#lockToWrite(this.#locks, key, lockWaitMs, signal).then(() => this.#buffer.delete(key))
   }
@@ -238,7 +246,7 @@ export class Transaction {
     if (this.#state.name === 'committed') return this.#state.commitTs
     if (this.#state.name === 'undetermined')
       return this.#run(this.#state.committer, this.#state.committer.learnOutcome())
-    this.#requireOpen()
+    this.requireOpen()
     this.#state = { name: 'committing' }
     if (this.#locks !== undefined) await this.#locks.settled()
     const mutations = this.#mutations()
@@ -293,7 +301,7 @@ export class Transaction {
       if (commitTs === undefined) return
     }
     if (this.#state.name === 'committed') throw alreadyCommitted(undefined, this.startTs, this.#state.commitTs)
-    this.#requireOpen()
+    this.requireOpen()
     this.#state = { name: 'rolled_back' }
     await this.#locks?.release()
   }
@@ -341,7 +349,8 @@ export class Transaction {
     if (keys > keysMax) throw tooManyKeys(keysMax)
   }
 
-  #requireOpen(): void {
+  /** @throws KvError `txn_not_found` */
+  requireOpen(): void {
     if (this.#state.name === 'open') return
     const detail = `the transaction at ${this.startTs} is ${this.#state.name.replace('_', ' ')}`
     throw new KvError('txn_not_found', detail, { startTs: this.startTs })

@@ -2,6 +2,7 @@ import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../coordinator/coordinator.
 import type { Transaction, TransactionOptions } from '../coordinator/transaction.js'
 import type { PercolatorApi } from '../percolator/api.js'
 import type { Capabilities } from '../store/store.js'
+import type { Timestamp } from '../timestamp.js'
 import { commitOptionsOf } from '../txn/commit-options.js'
 
 /** Below this number the list of transactions is not cleared of ended ones. */
@@ -21,8 +22,8 @@ export class EmbeddedCoordinator extends Coordinator {
     super(api, { ...commitOptionsOf(capabilities), heartbeatMaxMs })
   }
 
-  override async begin(options: TransactionOptions): Promise<Transaction> {
-    const txn = await super.begin(options)
+  override async begin(options: TransactionOptions, startTs?: Timestamp): Promise<Transaction> {
+    const txn = await super.begin(options, startTs)
     this.#begun.push(new WeakRef(txn))
     if (this.#begun.length >= this.#sweepAt) {
       this.#begun = this.#begun.filter((one) => isAlive(one.deref()))

@@ -1,5 +1,8 @@
 import type { DbHome } from '../client/db-home.js'
 import type { Database } from '../database/database.js'
+import { KvError } from '../errors/kv-error.js'
+import { errorRow } from '../errors/registry.js'
+import type { ObserversApi } from '../percolator/observers-api.js'
 import type { Timestamp } from '../timestamp.js'
 import { EmbeddedAutocommit } from './embedded-autocommit.js'
 import { EmbeddedCoordinator } from './embedded-coordinator.js'
@@ -9,6 +12,7 @@ export class EmbeddedHome implements DbHome {
   readonly name = 'this database'
   readonly autocommit: EmbeddedAutocommit
   readonly coordinator: EmbeddedCoordinator
+  readonly observers: ObserversApi
   readonly database: Database
   readonly #onClosed: () => void
   #inFlight = 0
@@ -19,6 +23,7 @@ export class EmbeddedHome implements DbHome {
   constructor(database: Database, limits: PairLimits, onClosed: () => void) {
     this.database = database
     this.#onClosed = onClosed
+    this.observers = database.observers
     this.autocommit = new EmbeddedAutocommit(database, limits)
     this.coordinator = new EmbeddedCoordinator(new LimitedApi(database.store, limits), database.store.capabilities)
   }
@@ -31,6 +36,10 @@ export class EmbeddedHome implements DbHome {
     } finally {
       if (--this.#inFlight === 0) this.#onIdle()
     }
+  }
+
+  isAway(error: unknown): boolean {
+    return error instanceof KvError && errorRow(error.code).status === 503
   }
 
   readTs(): Timestamp | Promise<Timestamp> {

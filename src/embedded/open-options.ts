@@ -1,4 +1,4 @@
-import { type Kind, kind, oneOf, optionsOf, WAIT_MS } from '../client/options.js'
+import { kind, oneOf, optionsOf, WAIT_MS, wholeUpTo } from '../client/options.js'
 import { BLOCK_CACHE_BYTES_MAX } from '../limits.js'
 
 export interface OpenOptions {
@@ -28,12 +28,6 @@ export interface OpenOptions {
    * Default: `process.emitWarning`.
    */
   readonly onWarning?: ((message: string) => void) | undefined
-}
-
-function wholeUpTo(min: number, max: number): Kind<number> {
-  const isWithin = (value: unknown): boolean =>
-    Number.isSafeInteger(value) && Number(value) >= min && Number(value) <= max
-  return kind(`a whole number from ${min} to ${max}`, isWithin)
 }
 
 const MIB = 2 ** 20

@@ -1,7 +1,8 @@
-import { beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { Db } from '../../src/client/db.js'
 import type { Fetch } from '../../src/client/http/http-transport.js'
 import * as client from '../../src/client/index.js'
+import { Observers } from '../../src/client/observers/observers.js'
 import { Snapshot } from '../../src/client/snapshot.js'
 import { OpenTxn, Txn } from '../../src/client/txn.js'
 import { collect, connectTo, failureOf } from '../coordinator/support.js'
@@ -23,10 +24,13 @@ beforeEach(async () => {
   sent = []
   db = await connectTo(await start(), { fetch })
   await db.put('k', '1')
+  await db.observers.put('words', WORDS)
   snapshot = await db.snapshot()
   txn = await db.begin({ mode: 'pessimistic' })
   sent = []
 })
+
+afterEach(() => db.close()) // Stops observing.
 
 /** Options as JavaScript may give them. */
 type Given = never
@@ -41,7 +45,9 @@ const WAIT = ['lockWaitMs', 'signal']
 const AT = ['ts', 'at']
 const RANGE = ['prefix', 'start', 'end']
 const SCAN = [...RANGE, 'as', 'limit', 'reverse', 'keysOnly']
-const BEGIN = [...WAIT, 'mode', 'isolation']
+const BEGIN = [...WAIT, 'mode', 'isolation', 'acks']
+const REGISTRATION = ['backfill', 'maxAttempts', 'backoffMs', 'backoffMaxMs', 'maxDepth']
+const WORDS = { prefix: 'words/' }
 
 /** Every function that a program can reach from `perkv/client`, by its name. */
 const CALLS: Readonly<Record<string, Call>> = {
@@ -62,6 +68,30 @@ const CALLS: Readonly<Record<string, Call>> = {
   'Db.snapshot': { call: (given) => db.snapshot(undefined, given), options: WAIT },
   'Db.transaction': { call: (given) => db.transaction(() => 7, given), options: [...BEGIN, 'retries'] },
   'Db.begin': { call: (given) => db.begin(given), options: BEGIN },
+  'Db.observe': {
+    // It does not end by itself.
+    call: (given) => Promise.race([db.observe('new', WORDS, () => {}, given), undefined]),
+    options: [
+      ...[...WAIT, 'mode', 'isolation', 'retries', ...REGISTRATION],
+      ...['concurrency', 'batch', 'leaseMs', 'worker', 'as', 'onError'],
+    ],
+  },
+  'Observers.put': { call: (given) => db.observers.put('words', WORDS, given), options: [...REGISTRATION, 'as'] },
+  'Observers.get': { call: (given) => db.observers.get('words', given), options: ['as'] },
+  'Observers.list': { call: (given) => db.observers.list(given), options: ['as'] },
+  'Observers.claim': {
+    call: (given) => db.observers.claim('words', given),
+    options: ['worker', 'limit', 'waitMs', 'leaseMs', 'values', 'as', 'signal'],
+  },
+  'Observers.extend': { call: (given) => db.observers.extend('words', [], given), options: ['leaseMs'] },
+  'Observers.release': { call: (given) => db.observers.release('words', [], given), options: ['as'] },
+  'Observers.parked': { call: (given) => collect(db.observers.parked('words', given)), options: ['as'] },
+  'Observers.delete': { call: (...given: []) => db.observers.delete('words', ...given), options: [] },
+  'Observers.retry': { call: (...given: []) => db.observers.retry('words', ['k'], ...given), options: [] },
+  'Observers.skip': { call: (...given: []) => db.observers.skip('words', ['k'], ...given), options: [] },
+  'Observers.backfill': { call: (...given: []) => db.observers.backfill('words', ...given), options: [] },
+  'Observers.pause': { call: (...given: []) => db.observers.pause('words', ...given), options: [] },
+  'Observers.resume': { call: (...given: []) => db.observers.resume('words', ...given), options: [] },
   'Snapshot.get': { call: (given) => snapshot.get('k', given), options: ['as', 'signal'] },
   'Snapshot.getVersion': { call: (given) => snapshot.getVersion('k', given), options: ['as', 'signal'] },
   'Snapshot.batchGet': { call: (given) => snapshot.batchGet(['k'], given), options: ['as', 'signal'] },
@@ -82,12 +112,14 @@ const CALLS: Readonly<Record<string, Call>> = {
 const WITHOUT_OPTIONS = [
   ...['isKvError', 'isRetryable', 'isUncertain', 'physicalMs', 'timestampFromMs'],
   ...['KvError', 'ConnectionError', 'ServerError', 'Undetermined'],
-  ...['Db.close', 'OpenTxn.commit', 'OpenTxn.rollback'],
+  ...['Db.close', 'OpenTxn.commit', 'OpenTxn.rollback', 'Observers.notify', 'Txn.notify'],
 ]
+
+const INTERNAL: ReadonlySet<string> = new Set(['constructor', 'requireAwaited', 'notified'])
 
 function methodsOf(type: { readonly name: string; readonly prototype: object }): string[] {
   return Object.entries(Object.getOwnPropertyDescriptors(type.prototype))
-    .filter(([name, { value }]) => typeof value === 'function' && name !== 'constructor' && name !== 'requireAwaited')
+    .filter(([name, { value }]) => typeof value === 'function' && !INTERNAL.has(name))
     .map(([name]) => `${type.name}.${name}`)
 }
 
@@ -100,7 +132,7 @@ async function refusalOf(call: Call['call'], given: unknown): Promise<Error> {
 
 test('every function of the package is known here', () => {
   const exported = Object.entries(client).filter(([, value]) => typeof value === 'function')
-  const all = [...exported.map(([name]) => name), ...[Db, Snapshot, Txn, OpenTxn].flatMap(methodsOf)]
+  const all = [...exported.map(([name]) => name), ...[Db, Observers, Snapshot, Txn, OpenTxn].flatMap(methodsOf)]
   expect([...Object.keys(CALLS), ...WITHOUT_OPTIONS].toSorted()).toEqual(all.toSorted())
 })
 
@@ -122,7 +154,7 @@ describe.each(Object.entries(CALLS))('%s', (_, { call, options }) => {
 
   test('refuses values of the wrong type, and says what is right', async () => {
     for (const name of options)
-      for (const wrong of [null, Symbol('wrong'), [], Number.NaN])
+      for (const wrong of [null, Symbol('wrong'), name === 'acks' ? [7] : [], Number.NaN])
         expect((await refusalOf(call, { [name]: wrong })).message, name).toMatch(new RegExp(`\\b${name} must be `))
   })
 
@@ -161,6 +193,16 @@ describe('values', () => {
     ['retries as text', (given) => db.transaction(() => 7, given), { retries: '3' }],
     ['fewer retries than none', (given) => db.transaction(() => 7, given), { retries: -1 }],
     ['retries of begin', (given) => db.begin(given), { retries: 3 }],
+    ['less than one at once', (given) => db.observe('words', WORDS, () => {}, given), { concurrency: 0 }],
+    [
+      'a batch of more than a transaction acknowledges',
+      (given) => db.observe('words', WORDS, () => {}, given),
+      { batch: 1001 },
+    ],
+    ['a lease that is over at once', (given) => db.observe('words', WORDS, () => {}, given), { leaseMs: 99 }],
+    ['an acknowledgement without fence', (given) => db.begin(given), { acks: [{ observer: 'words', key: 'k' }] }],
+    ['a range with too much', (given) => db.observers.put('words', given), { prefix: 'a', start: 'b' }],
+    ['a range that is none', (given) => db.observers.put('words', given), {}],
     [
       'a wait without bound',
       (given) => client.connect('http://kv.test', given),
@@ -180,6 +222,10 @@ describe('values', () => {
     ['keys that are no list, in a transaction', () => txn.batchGet('abc' as Given)],
     ['options in the place of the function', () => db.transaction({ retries: 3 } as Given)],
     ['options in the place of the time', () => db.snapshot({ lockWaitMs: 5 } as Given)],
+    ['a name with a slash', () => db.observers.get('words/1')],
+    ['a name that a URL cannot carry', () => db.observe('..', WORDS, () => {})],
+    ['options in the place of the function of observe', () => db.observe('words', WORDS, { batch: 7 } as Given)],
+    ['a name with a slash, in a transaction', () => txn.notify('words/1', 'k')],
     ['a counter by text', () => txn.increment('k', '1' as Given)],
   ]
   test.each(arguments_)('%s', async (_, call) => {

@@ -4,7 +4,8 @@ import type { DbHome } from '../db-home.js'
 import { optionsOf, WAIT_MS } from '../options.js'
 import { HttpApi } from './http-api.js'
 import { HttpAutocommit } from './http-autocommit.js'
-import { HttpTransport, TRANSPORT_KINDS, type TransportOptions } from './http-transport.js'
+import { HttpObservers } from './http-observers.js'
+import { HttpTransport, isAway, TRANSPORT_KINDS, type TransportOptions } from './http-transport.js'
 
 export interface ConnectOptions extends TransportOptions {
   /** Longest wait of a call for the locks of other transactions, unless the call sets its own. Default 3000. */
@@ -44,6 +45,8 @@ function homeAt(transport: HttpTransport): DbHome {
     name: 'this connection',
     autocommit: new HttpAutocommit(transport),
     coordinator,
+    observers: new HttpObservers(transport),
+    isAway,
     during: (call) => call(),
     readTs: (signal) => api.withSignal(signal).tso(1),
     close: () => coordinator.idle(),

@@ -1,4 +1,6 @@
 import { isUncertain } from '../../coordinator/uncertain.js'
+import { KvError } from '../../errors/kv-error.js'
+import { errorRow } from '../../errors/registry.js'
 import { sleep } from '../../event-loop/sleep.js'
 import { TIMER_MS_MAX } from '../../limits.js'
 import { type Kinds, kind, TIME_MS } from '../options.js'
@@ -6,6 +8,7 @@ import { ConnectionError } from './connection-error.js'
 import { MSGPACK } from './http-message.js'
 import { errorOf } from './http-problem.js'
 import { retryAfterMs } from './retry-after.js'
+import { ServerError } from './server-error.js'
 
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>
 
@@ -54,6 +57,7 @@ export interface HttpRequest {
 }
 
 export interface HttpAnswer {
+  readonly status: number
   readonly headers: Headers
   readonly body: Uint8Array
 }
@@ -159,7 +163,7 @@ export class HttpTransport {
       return { error: connectionErrorOf(error), isFinal: false, retryAfter: null }
     }
     const { status, headers } = response
-    if (status >= 200 && status < 300) return { answer: { headers, body } }
+    if (status >= 200 && status < 300) return { answer: { status, headers, body } }
     const error = errorOf(status, headers.get('content-type'), body)
     return { error, isFinal: !RETRIED_STATUSES.has(status), retryAfter: headers.get('retry-after') }
   }
@@ -238,6 +242,13 @@ export class HttpTransport {
       mayHaveTakenEffect,
     })
   }
+}
+
+/** Whether a request failed because the server cannot be reached, or cannot serve at present. */
+export function isAway(error: unknown): boolean {
+  if (error instanceof ConnectionError) return true
+  if (error instanceof KvError) return RETRIED_STATUSES.has(errorRow(error.code).status)
+  return error instanceof ServerError && RETRIED_STATUSES.has(error.status)
 }
 
 /** Checked here, because the error message of fetch would contain the token. */

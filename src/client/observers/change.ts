@@ -1,0 +1,25 @@
+import type { MarkKind } from '../../percolator/cell.js'
+import type { Notification } from '../../percolator/observers-api.js'
+import type { Timestamp } from '../../timestamp.js'
+import { type As, type Read, readKey, readValue } from '../bytes.js'
+
+/** A key that has changed since the last committed run on it. */
+export interface Change<A extends As = 'text'> {
+  readonly key: Read<A>
+  /** In the snapshot of the transaction; undefined when the key is absent. */
+  readonly value: Read<A> | undefined
+  /** Timestamp of the newest change when the key was claimed. */
+  readonly commitTs: Timestamp
+  readonly kind: MarkKind
+  /** 1 for the first run. */
+  readonly attempt: number
+}
+
+/** @throws TypeError when text is wanted and the key or the value is not UTF-8. */
+export function changeOf<A extends As>(
+  { key, commitTs, kind, attempt }: Notification,
+  value: Uint8Array | undefined,
+  as: A,
+): Change<A> {
+  return { key: readKey(key, as), value: value && readValue(value, as, key), commitTs, kind, attempt }
+}

@@ -1,0 +1,69 @@
+import { CLAIM_LIMIT_MAX, CLAIM_WAIT_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN } from '../../limits.js'
+import type { Notification } from '../../percolator/observers-api.js'
+import { AS, type As, type Bytes, type Read, readKey, readValue } from '../bytes.js'
+import { BOOLEAN, type Kinds, optionsOf, SIGNAL, TEXT, wholeUpTo } from '../options.js'
+import type { Ack } from '../transaction-options.js'
+import type { Change } from './change.js'
+
+export interface ClaimOptions<A extends As = As> {
+  /** Shown in the state of the observer. Default: a name of this `Db`. */
+  readonly worker?: string | undefined
+  /** Most keys. Default 1. */
+  readonly limit?: number | undefined
+  /** Longest wait until there is one. Default 0. */
+  readonly waitMs?: number | undefined
+  /** Time after which the keys are given to others. Default 10 000. */
+  readonly leaseMs?: number | undefined
+  /** Also reads the values. */
+  readonly values?: boolean | undefined
+  /** The type in which keys and values are returned. Default `text`. */
+  readonly as?: A | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
+/** A claimed key. It can be given as one of the `acks` of a transaction. */
+export interface Claim<A extends As = 'text'> extends Omit<Change<A>, 'value'>, Ack {
+  readonly key: Read<A>
+  /** With `values`: whether the key exists. undefined when a lock was in the way. */
+  readonly found: boolean | undefined
+  /** With `values`. */
+  readonly value: Read<A> | undefined
+}
+
+/** Of `extend` and `release`. Fields that a `Claim` has beside these are passed over. */
+export interface ClaimName {
+  readonly key: Bytes
+  readonly fence: number
+}
+
+export interface Release extends ClaimName {
+  /** Counts as a failed attempt. */
+  readonly error?: string | undefined
+  /** Wait before the key is claimed again, instead of the back-off. */
+  readonly retryAfterMs?: number | undefined
+}
+
+export const claimOptions = optionsOf<ClaimOptions>('claim', {
+  worker: TEXT,
+  limit: wholeUpTo(1, CLAIM_LIMIT_MAX),
+  waitMs: wholeUpTo(0, CLAIM_WAIT_MS_MAX),
+  leaseMs: wholeUpTo(LEASE_MS_MIN, LEASE_MS_MAX),
+  values: BOOLEAN,
+  as: AS,
+  signal: SIGNAL,
+} satisfies Kinds<ClaimOptions>)
+
+/** @throws TypeError when text is wanted and the key or the value is not UTF-8. */
+export function claimOf<A extends As>(observer: string, notification: Notification, as: A): Claim<A> {
+  const { key, fence, commitTs, kind, attempt, found, value } = notification
+  return {
+    observer,
+    key: readKey(key, as),
+    fence,
+    commitTs,
+    kind,
+    attempt,
+    found,
+    value: value && readValue(value, as, key),
+  }
+}

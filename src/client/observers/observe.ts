@@ -1,0 +1,70 @@
+import { isKvError } from '../../errors/kv-error.js'
+import { MAX_RETRIES_DEFAULT } from '../../limits.js'
+import type { ObserverRange, ObserversApi } from '../../percolator/observers-api.js'
+import type { As } from '../bytes.js'
+import type { Txn } from '../txn.js'
+import type { Change } from './change.js'
+import { Observation, type ObservationHome } from './observation.js'
+import {
+  CONCURRENCY_DEFAULT,
+  LEASE_MS_DEFAULT,
+  type ObserveBatch,
+  type ObserveOne,
+  type ObserveOptions,
+} from './observe-options.js'
+import { observerOptionsOf, type RegistrationOptions } from './registration-options.js'
+import { newWorkerName } from './worker-name.js'
+
+/** A backfill runs once, when the observer is made, and not at each start of a worker. */
+export async function register(
+  api: ObserversApi,
+  name: string,
+  range: ObserverRange,
+  options: RegistrationOptions,
+): Promise<void> {
+  const backfill = options.backfill === true && !(await exists(api, name))
+  await api.put(name, { range, ...observerOptionsOf(options), ...(backfill ? { backfill } : {}) })
+}
+
+async function exists(api: ObserversApi, name: string): Promise<boolean> {
+  try {
+    await api.get(name)
+    return true
+  } catch (error) {
+    if (isKvError(error, 'not_found')) return false
+    throw error
+  }
+}
+
+export function observationOf<A extends As>(
+  home: ObservationHome,
+  name: string,
+  run: ObserveOne<A> | ObserveBatch<A>,
+  options: ObserveOptions<A>,
+  lockWaitMs: number,
+): Observation<A> {
+  const { mode = 'optimistic', isolation = 'snapshot', batch } = options
+  return new Observation<A>(home, {
+    name,
+    worker: options.worker ?? newWorkerName(),
+    concurrency: options.concurrency ?? CONCURRENCY_DEFAULT,
+    batch: batch ?? 1,
+    leaseMs: options.leaseMs ?? LEASE_MS_DEFAULT,
+    retries: options.retries ?? MAX_RETRIES_DEFAULT,
+    as: options.as ?? ('text' as A),
+    transaction: { mode, isolation, lockWaitMs },
+    run: batch === undefined ? oneByOne(run as ObserveOne<A>) : (run as ObserveBatch<A>),
+    onError: options.onError ?? ((error, change) => print(name, error, change)),
+  })
+}
+
+function oneByOne<A extends As>(run: ObserveOne<A>): ObserveBatch<A> {
+  return async (txn: Txn, changes: readonly Change<A>[]) => {
+    for (const change of changes) await run(txn, change)
+  }
+}
+
+function print(name: string, error: unknown, change: Change<As> | undefined): void {
+  const where = change === undefined ? '' : `, at ${typeof change.key === 'string' ? change.key : 'a binary key'}`
+  console.error(`perkv: observer ${name}${where}:`, error)
+}

@@ -1,0 +1,62 @@
+import type { Timestamp } from '../timestamp.js'
+import type { Bytes } from './bytes.js'
+import { COUNT, type Kinds, kind, oneOf, SIGNAL, WAIT_MS } from './options.js'
+
+export interface WaitOptions {
+  /** Longest wait for the locks of other transactions. */
+  readonly lockWaitMs?: number | undefined
+  /** Ends the call, which rejects with the signal's reason. A write may still have taken effect. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/** One claim of an observer. Results of `db.observers.claim` can be given as they are. */
+export interface Ack {
+  /** Name of the observer. */
+  readonly observer: string
+  readonly key: Bytes
+  /** Of the claim. */
+  readonly fence: Timestamp
+}
+
+export interface BeginOptions extends WaitOptions {
+  /**
+   * `optimistic` (default): conflicts show at commit. `pessimistic`: each write first locks its key and waits for it.
+   */
+  readonly mode?: 'optimistic' | 'pessimistic' | undefined
+  /** Default `snapshot`. `serializable`: the commit fails if a key or range that was read has changed. */
+  readonly isolation?: 'snapshot' | 'serializable' | undefined
+  /**
+   * Claims of observers that the transaction acknowledges when it commits. When another run was first, it is refused with
+   * `write_conflict` (`acknowledged` or `superseded`) and not run again.
+   */
+  readonly acks?: readonly Ack[] | undefined
+}
+
+export interface TransactionOptions extends BeginOptions {
+  /** Further runs of the function after lost races. Default 10. */
+  readonly retries?: number | undefined
+}
+
+export const WAIT_KINDS: Kinds<WaitOptions> = { lockWaitMs: WAIT_MS, signal: SIGNAL }
+/** How the transaction of a run is made. */
+export const MODE_KINDS: Kinds<Pick<BeginOptions, 'mode' | 'isolation'>> = {
+  mode: oneOf('optimistic', 'pessimistic'),
+  isolation: oneOf('snapshot', 'serializable'),
+}
+export const BEGIN_KINDS: Kinds<BeginOptions> = {
+  ...WAIT_KINDS,
+  ...MODE_KINDS,
+  acks: kind('an array of { observer, key, fence }', isAcks),
+}
+export const TRANSACTION_KINDS: Kinds<TransactionOptions> = { ...BEGIN_KINDS, retries: COUNT }
+
+function isAcks(value: unknown): boolean {
+  return Array.isArray(value) && value.every(isAck)
+}
+
+function isAck(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  const { observer, key, fence } = value as Readonly<Record<string, unknown>>
+  const isKey = typeof key === 'string' || key instanceof Uint8Array
+  return typeof observer === 'string' && isKey && Number.isSafeInteger(fence) && Number(fence) > 0
+}
