@@ -5,7 +5,7 @@ import { configDefaults, defineConfig } from 'vitest/config'
 /** Whole programs, conversions and repairs, measured memory, and suites that run again on another store: where CI is set (`npm run test:all`). */
 const LONG = [
   'test/anomalies/**/*.test.ts',
-  'test/examples/**/*.test.ts',
+  'test/examples/*.test.ts',
   'test/http/answer-memory.test.ts',
   'test/process/**/*.test.ts',
   'test/store/leveldb/directory/move-system-records.test.ts',

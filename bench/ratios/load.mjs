@@ -77,7 +77,7 @@ function drive(socket, next, onDone) {
 }
 
 /** @returns the body of an answer that is whole. @throws unless its status is 2xx. */
-function bodyOf(answer) {
+export function bodyOf(answer) {
   const headEnd = answer.indexOf('\r\n\r\n')
   if (headEnd < 0) return undefined
   const head = answer.latin1Slice(0, headEnd)

@@ -6,6 +6,7 @@ const withBody = (method, path, type, body) => ({ method, path, headers: { 'cont
 export const get = (path) => ({ method: 'GET', path })
 export const put = (path, body) => withBody('PUT', path, 'application/octet-stream', body)
 export const postJson = (path, data) => withBody('POST', path, 'application/json', JSON.stringify(data))
+export const putJson = (path, data) => withBody('PUT', path, 'application/json', JSON.stringify(data))
 export const postMsgpack = (path, data) => withBody('POST', path, 'application/msgpack', pack(data))
 
 /** What goes over the wire: written by hand it costs a load generator almost nothing. @param request.length of the body. */

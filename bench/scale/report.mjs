@@ -3,10 +3,10 @@ import { join } from 'node:path'
 import { circumstances } from '../circumstances.mjs'
 import { SEED } from './data.mjs'
 
-/** @param result {settings, rows, ...more, charts?: {NAME: svg}} */
-export async function write(directory, name, { charts = {}, ...result }) {
+/** @param result {settings, rows, ...more, charts?: {NAME: svg}} @param script which was started. */
+export async function write(directory, name, { charts = {}, ...result }, script = 'bench/scale.mjs') {
   await mkdir(directory, { recursive: true })
-  const json = JSON.stringify({ name, ...circumstances('bench/scale.mjs'), seed: SEED, ...result }, rounded)
+  const json = JSON.stringify({ name, ...circumstances(script), seed: SEED, ...result }, rounded)
   await writeFile(join(directory, `${name}.json`), `${lineByLine(json)}\n`)
   for (const [chart, svg] of Object.entries(charts)) await writeFile(join(directory, `${chart}.svg`), svg)
 }
