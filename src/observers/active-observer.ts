@@ -372,7 +372,8 @@ export class ActiveObserver {
   handedOut(key: Uint8Array): HandedOut {
     const cell = this.#dispatcher.get(keyText(key))
     if (cell === undefined) return this.#isLoaded && !this.#dispatcher.isOverfull ? NOT_HANDED_OUT : UNKNOWN
-    return { fence: cell.fence, hasFailure: cell.hasFailure || !this.#isLoaded || this.#dispatcher.isOverfull }
+    const hasFailure = cell.hasFailure || !this.#isLoaded || this.#dispatcher.isOverfull
+    return { fence: cell.fence, hasFailure, entry: cell.state === 'claimed' ? cell.entry : undefined }
   }
 
   marked(key: Uint8Array, entry: Entry): void {

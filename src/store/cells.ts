@@ -78,4 +78,9 @@ export interface HandedOut {
   readonly fence: Timestamp
   /** Whether the cell has a failure record. True where that is unknown. */
   readonly hasFailure: boolean
+  /**
+   * The entry as it stands on disk, while the claim under `fence` stands. No run has committed since then, because that would have
+   * ended the claim. So an acknowledgement under this fence need not read the cell.
+   */
+  readonly entry?: Entry | undefined
 }

@@ -19,6 +19,8 @@ import type { Preparation, RowAccess } from './row-access.js'
 interface AckToMake {
   readonly rider: AckRider
   readonly observer: Observer
+  /** Of the entry. */
+  readonly name: SystemName
   readonly seen: Timestamp
   entry: Entry | undefined
   ack: Ack | undefined
@@ -68,7 +70,7 @@ export class PrewriteRiders implements Preparation {
       cells.add(name)
       if (rider.fence > rows.lastTs) this.#refuse(invalid('riders', `the fence ${rider.fence} is in the future`))
       const seen = seesFence ? rider.fence : request.startTs
-      this.#acks.push({ rider, observer, seen, entry: undefined, ack: undefined, newestSeen: 0 })
+      this.#acks.push({ rider, observer, name, seen, entry: undefined, ack: undefined, newestSeen: 0 })
     }
     for (const { observer: name, keys } of notify)
       for (const key of keys) {
@@ -111,7 +113,8 @@ export class PrewriteRiders implements Preparation {
   now(): boolean {
     const { records } = this.#rows
     for (const one of this.#acks) {
-      const entry = records.now(nameOfEntry(one.observer, one.rider.key))
+      if (this.#isClaimed(one)) continue
+      const entry = records.now(one.name)
       if (entry === null) return false
       const ack = records.now(cellName('ack', one.observer.id, one.rider.key))
       if (ack === null) return false
@@ -129,10 +132,10 @@ export class PrewriteRiders implements Preparation {
   }
 
   async inTurns(): Promise<void> {
+    if (this.now()) return
     const { records } = this.#rows
     const names: SystemName[] = []
-    for (const { observer, rider } of this.#acks)
-      names.push(nameOfEntry(observer, rider.key), cellName('ack', observer.id, rider.key))
+    for (const { observer, rider, name } of this.#acks) names.push(name, cellName('ack', observer.id, rider.key))
     if (!this.#isNewest)
       for (const { observer, key } of this.#notify)
         names.push(nameOfEntry(observer, key), cellName('failure', observer.id, key))
@@ -148,6 +151,18 @@ export class PrewriteRiders implements Preparation {
     for (const one of this.#acks)
       if (one.entry !== undefined && one.entry.changeTs > one.seen)
         one.newestSeen = await this.#newestAt(one.rider.key, one.seen)
+  }
+
+  /**
+   * Whether the listener knows the cell, and the run has seen its newest change. A run that began before the claim may have begun
+   * before the last acknowledgement too.
+   */
+  #isClaimed(one: AckToMake): boolean {
+    const { rider, observer, seen } = one
+    const { fence, entry } = this.#rows.observed.handedOut(observer.id, rider.key)
+    if (fence !== rider.fence || seen < fence || entry === undefined || entry.changeTs > seen) return false
+    one.entry = entry
+    return true
   }
 
   #found(one: AckToMake, entry: Uint8Array | undefined, ack: Uint8Array | undefined): void {
@@ -178,7 +193,7 @@ export class PrewriteRiders implements Preparation {
     const effects: CellEffect[] = []
     const acknowledged = new Set<string>()
     let depth = 0
-    for (const { rider, observer, seen, entry, ack, newestSeen } of this.#acks) {
+    for (const { rider, observer, name, seen, entry, ack, newestSeen } of this.#acks) {
       const { id } = observer
       const { key } = rider
       const { fence, hasFailure } = observed.handedOut(id, key)
@@ -201,7 +216,7 @@ export class PrewriteRiders implements Preparation {
         )
       }
       depth = Math.max(depth, (entry?.depth ?? 0) + 1)
-      acknowledged.add(cellName('notify', id, key))
+      acknowledged.add(name)
       const change = {
         key,
         ack: outcome.ack,

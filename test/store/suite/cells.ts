@@ -290,6 +290,31 @@ export function cellCases({ open, test }: Contract): void {
     expect(told).toEqual({ marked: ['doc/1 put', 'doc/2 delete'], acknowledged: ['doc/1 undefined'] })
   })
 
+  test('a claim that stands answers for the disk, but not for a run that began before it', async () => {
+    const { store, id } = await observed()
+    const first = await commitNow(store, [put('doc/1')])
+    const early = await store.tso(1)
+    await commitNow(store, [], { riders: ack(await store.tso(1)) })
+    const changeTs = await commitNow(store, [put('doc/1')])
+    const fence = await store.tso(1)
+    let entry: Entry = { changeTs, kind: 'put', depth: 0 }
+    store.cells.listen({
+      handedOut: () => ({ fence, hasFailure: false, entry }),
+      marked: () => {},
+      parked: () => {},
+      acknowledged: () => {},
+      conflicted: () => {},
+      reloaded: () => {},
+    })
+    // Its snapshot is older than the run that committed.
+    const riders = ack(fence, 'doc/1', { seesFence: false })
+    entry = { changeTs: first, kind: 'put', depth: 0 }
+    expect(await codeOf(commitNow(store, [put('a')], { startTs: early, riders }))).toBe('write_conflict')
+    entry = { changeTs, kind: 'put', depth: 0 }
+    await commitNow(store, [put('a')], { riders: ack(fence) })
+    expect(await entryOf(store, id, 'doc/1')).toBeUndefined()
+  })
+
   test('an acknowledgement takes no failure with it where the listener knows of none, and removes it otherwise', async () => {
     const { store, id } = await observed()
     await commitNow(store, [put('doc/1')])
