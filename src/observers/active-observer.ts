@@ -11,7 +11,7 @@ import { physicalMs, type Timestamp } from '../timestamp.js'
 import { Backfill } from './backfill.js'
 import type { CellBudget } from './cell-budget.js'
 import { readValues } from './claimed-values.js'
-import { Dispatcher, type KnownCell, type KnownFailure } from './dispatcher.js'
+import { type Claim, Dispatcher, type KnownFailure } from './dispatcher.js'
 import { type FailedRun, failedRun } from './failed-run.js'
 import { PendingWalk } from './pending-walk.js'
 import type { StoredObserver } from './registration.js'
@@ -199,10 +199,10 @@ export class ActiveObserver {
     this.#expire(this.#dispatcher.due(nowMs))
     for (let claim = this.#waiting.first; claim !== undefined; claim = this.#waiting.first) {
       const { worker, limit, leaseMs } = claim
-      const { cells, isRefused } = this.#dispatcher.take({ worker, limit, leaseMs, nowMs })
-      if (cells.length === 0 && !isRefused) break
+      const { claims, isRefused } = this.#dispatcher.take({ worker, limit, leaseMs, nowMs })
+      if (claims.length === 0 && !isRefused) break
       this.#waiting.delete(claim)
-      if (cells.length > 0) claim.resolve(this.#handOut(claim, cells))
+      if (claims.length > 0) claim.resolve(this.#handOut(claim, claims))
       else claim.reject(this.#tooMany())
     }
     if (this.#dispatcher.wantsPage) this.#fill()
@@ -243,17 +243,17 @@ export class ActiveObserver {
   }
 
   /** Timestamps and reads are asked for in one turn, so no commit can come to lie between the fences. */
-  async #handOut(claim: WaitingClaim, taken: readonly KnownCell[]): Promise<Notification[]> {
+  async #handOut(asked: WaitingClaim, taken: readonly Claim[]): Promise<Notification[]> {
     const { store } = this.#sources
     try {
       const next = store.tso(taken.length)
       const last = typeof next === 'number' ? next : await next
-      const cells = this.#fenced(taken, last - taken.length + 1)
-      const notifications = cells.map(notificationOf)
-      if (claim.values && cells.length > 0) await this.#addValues(notifications, cells, last)
+      const claims = this.#fenced(taken, last - taken.length + 1)
+      const notifications = claims.map(notificationOf)
+      if (asked.values && claims.length > 0) await this.#addValues(notifications, claims, last)
       if (this.#ended?.error !== undefined) throw this.#ended.error
-      if (typeof claim.signal !== 'object' || !claim.signal.aborted) return notifications
-      this.#putBack(cells)
+      if (typeof asked.signal !== 'object' || !asked.signal.aborted) return notifications
+      this.#putBack(claims)
       return []
     } catch (error) {
       this.#putBack(taken)
@@ -261,21 +261,21 @@ export class ActiveObserver {
     }
   }
 
-  /** @returns the cells without those of changes above their fence: a client has committed ahead of the clock. */
-  #fenced(taken: readonly KnownCell[], first: Timestamp): KnownCell[] {
+  /** @returns the claims without those of changes above their fence: a client has committed ahead of the clock. */
+  #fenced(taken: readonly Claim[], first: Timestamp): Claim[] {
     const { store } = this.#sources
-    return taken.filter((cell, i) => {
-      cell.fence = first + i
-      if (cell.state !== 'claimed') return false
-      if (cell.entry.changeTs <= cell.fence) return true
-      const aheadMs = Math.max(1, physicalMs(cell.entry.changeTs) + 1 - physicalMs(store.clock()))
-      this.#dispatcher.release(cell, this.#nowMs() + aheadMs)
+    return taken.filter((claim, i) => {
+      if (!this.#dispatcher.fenced(claim, first + i)) return false
+      const { changeTs } = claim.cell.entry
+      if (changeTs <= claim.fence) return true
+      const aheadMs = Math.max(1, physicalMs(changeTs) + 1 - physicalMs(store.clock()))
+      this.#dispatcher.release(claim, this.#nowMs() + aheadMs)
       return false
     })
   }
 
   /** Long values end the list: cells without an answer are ready again. */
-  async #addValues(notifications: Notification[], cells: KnownCell[], ts: Timestamp): Promise<void> {
+  async #addValues(notifications: Notification[], claims: Claim[], ts: Timestamp): Promise<void> {
     const keys = notifications.map(({ key }) => key)
     const answers = await readValues(this.#sources.store, keys, ts)
     notifications.length = answers.length
@@ -284,11 +284,11 @@ export class ActiveObserver {
       if (answer?.found) notifications[i] = { ...notification, found: true, value: answer.value }
       else if (answer !== undefined) notifications[i] = { ...notification, found: false }
     }
-    this.#putBack(cells.splice(answers.length))
+    this.#putBack(claims.splice(answers.length))
   }
 
-  #putBack(cells: readonly KnownCell[]): void {
-    for (const cell of cells) if (this.#dispatcher.claimed(cell.text, cell.fence)) this.#dispatcher.release(cell)
+  #putBack(claims: readonly Claim[]): void {
+    for (const claim of claims) this.#dispatcher.release(claim)
     this.#serveSoon()
   }
 
@@ -296,14 +296,14 @@ export class ActiveObserver {
   extend(claims: readonly ClaimName[], leaseMs: number | undefined): ClaimName[] {
     const nowMs = this.#nowMs()
     const lost: ClaimName[] = []
-    for (const claim of claims) {
-      const cell = this.#dispatcher.claimed(keyText(claim.key), claim.fence)
-      if (cell === undefined) {
-        lost.push(claim)
+    for (const name of claims) {
+      const claim = this.#dispatcher.claimed(keyText(name.key), name.fence)
+      if (claim === undefined) {
+        lost.push(name)
         continue
       }
-      this.#dispatcher.extend(cell, nowMs + (leaseMs ?? cell.leaseMs))
-      this.#seen(cell.worker)
+      this.#dispatcher.extend(claim, nowMs + (leaseMs ?? claim.leaseMs))
+      this.#seen(claim.worker)
     }
     this.#schedule()
     return lost
@@ -314,15 +314,15 @@ export class ActiveObserver {
     const failed: Failed[] = []
     let released = 0
     for (const { key, fence, error, retryAfterMs } of releases) {
-      const cell = this.#dispatcher.claimed(keyText(key), fence)
-      if (cell === undefined) continue
+      const claim = this.#dispatcher.claimed(keyText(key), fence)
+      if (claim === undefined) continue
       released++
-      this.#seen(cell.worker)
+      this.#seen(claim.worker)
       if (error === undefined) {
-        this.#dispatcher.release(cell, retryAfterMs && nowMs + retryAfterMs)
+        this.#dispatcher.release(claim, retryAfterMs && nowMs + retryAfterMs)
       } else {
-        this.#dispatcher.settle(cell)
-        failed.push({ cell, run: { error, retryAfterMs } })
+        this.#dispatcher.settle(claim)
+        failed.push({ claim, run: { error, retryAfterMs } })
       }
     }
     this.#serve()
@@ -336,7 +336,7 @@ export class ActiveObserver {
       try {
         parked.push(...(await this.#failSome(failed.slice(at, at + CHANGES_AT_A_TIME))))
       } catch (error) {
-        for (const { cell } of failed.slice(at)) this.#dispatcher.unsettled(cell, this.#nowMs() + UNWRITTEN_MS)
+        for (const { claim } of failed.slice(at)) this.#dispatcher.unsettled(claim, this.#nowMs() + UNWRITTEN_MS)
         this.#schedule()
         throw error
       }
@@ -346,11 +346,11 @@ export class ActiveObserver {
 
   async #failSome(failed: readonly Failed[]): Promise<Uint8Array[]> {
     const { store, random } = this.#sources
-    const keys = failed.map(({ cell }) => keyOf(cell.text))
+    const keys = failed.map(({ claim }) => keyOf(claim.cell.text))
     const nowMs = this.#nowMs()
     const outcomes = await store.cells.change(this.id, keys, (cells, ts) => {
-      const value = failed.map(({ cell, run }, i) => {
-        this.#dispatcher.decided(cell)
+      const value = failed.map(({ claim, run }, i) => {
+        if (!this.#dispatcher.decided(claim)) return undefined
         const context = { options: this.#stored.options, nowMs, ts, random: random() }
         return failedRun(cells[i] as Cell, run, context)
       })
@@ -358,9 +358,9 @@ export class ActiveObserver {
     })
     const parked: Uint8Array[] = []
     for (const [i, outcome] of outcomes.entries()) {
-      const { cell } = failed[i] as Failed
+      const { claim } = failed[i] as Failed
       const failure = outcome && knownFailure(outcome.failure, undefined)
-      this.#dispatcher.settled(cell, failure, this.#nowMs())
+      this.#dispatcher.settled(claim, failure, this.#nowMs())
       if (failure?.isParked) parked.push(keys[i] as Uint8Array)
     }
     this.#serve()
@@ -446,9 +446,9 @@ export class ActiveObserver {
     this.#serve()
   }
 
-  #expire(cells: readonly KnownCell[]): void {
-    if (cells.length === 0) return
-    this.#fail(cells.map((cell) => ({ cell, run: { error: 'lease expired' } }))).catch((error) => {
+  #expire(claims: readonly Claim[]): void {
+    if (claims.length === 0) return
+    this.#fail(claims.map((claim) => ({ claim, run: { error: 'lease expired' } }))).catch((error) => {
       if (!(error instanceof KvError)) this.#sources.onError(error)
     })
   }
@@ -504,7 +504,7 @@ export type ObserverSummary = Pick<
 >
 
 interface Failed {
-  readonly cell: KnownCell
+  readonly claim: Claim
   readonly run: FailedRun
 }
 
@@ -519,7 +519,7 @@ function keyOf(text: string): Uint8Array {
   return Buffer.from(text, 'latin1')
 }
 
-function notificationOf({ text, entry, fence, attempts }: KnownCell): Notification {
+function notificationOf({ cell: { text, entry, attempts }, fence }: Claim): Notification {
   return { key: keyOf(text), fence, commitTs: entry.changeTs, kind: entry.kind, attempt: attempts + 1 }
 }
 

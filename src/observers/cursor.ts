@@ -17,10 +17,10 @@ export class Cursor {
     return this.#round !== undefined
   }
 
-  /** Every entry of this moment will be met in a round from now on. */
-  goRound(): void {
+  /** The entry of this key, which stands now, will be met from now on. */
+  meet(text: string): void {
     if (this.#round === undefined) this.#begin()
-    else this.#isAgain = true
+    else if (!this.#isAhead(text)) this.#isAgain = true
   }
 
   /** Only before the first round. */
@@ -39,6 +39,15 @@ export class Cursor {
     this.#after = isEnd ? undefined : last
     if (isWrapped && (isEnd || (from !== undefined && last !== undefined && last >= from))) this.#end()
     else if (isEnd) round.isWrapped = true
+  }
+
+  /** Whether this round has not passed the key yet. */
+  #isAhead(text: string): boolean {
+    if (this.#round === undefined) return false
+    const { from, isWrapped } = this.#round
+    const isAfter = this.#after === undefined || text > this.#after
+    const isBeforeEnd = from === undefined || text <= from
+    return isWrapped ? isAfter && isBeforeEnd : isAfter || isBeforeEnd
   }
 
   #begin(): void {

@@ -4,12 +4,16 @@ import type { CellBudget } from './cell-budget.js'
 import { Cursor } from './cursor.js'
 import { Deadlines, type Timed } from './deadlines.js'
 
-/** Ready cells that wait in memory, in order of their marks. The cursor finds the others. */
-export const FIFO_MAX = 4096
-/** Keys may be long. */
-const FIFO_BYTES_MAX = 1024 * 1024
-/** The cursor reads on when fewer of the cells that it found are left. */
-const FOUND_MIN = 256
+export interface DispatcherSizes {
+  /** Ready cells that wait in memory, in order of their marks. The cursor finds the others. */
+  readonly fifo: number
+  /** Of their keys, which may be long. */
+  readonly fifoBytes: number
+  /** The cursor reads on when fewer of the cells that it found are left. */
+  readonly found: number
+}
+
+const SIZES: DispatcherSizes = { fifo: 4096, fifoBytes: 1024 * 1024, found: 256 }
 /** Claims and delays that end in one turn of the event loop. */
 const DUE_MAX = 2048
 
@@ -32,13 +36,22 @@ export interface KnownCell extends Timed {
   attempts: number
   /** There is a failure on disk. */
   hasFailure: boolean
-  /** Of the claim, or of the last one. */
-  worker: string
+  /** While it is claimed or settling. */
+  claim: Claim | undefined
+  /** Of the last claim. */
   fence: Timestamp
-  leaseMs: number
   isFound: boolean
   /** Its place among the changes that are not covered, by changeTs. */
   readonly age: Timed
+}
+
+/** It stands while its cell has it. */
+export interface Claim {
+  readonly cell: KnownCell
+  readonly worker: string
+  readonly leaseMs: number
+  /** 0 until it is `fenced`. */
+  fence: Timestamp
 }
 
 export interface KnownFailure {
@@ -61,6 +74,7 @@ export interface Take {
  */
 export class Dispatcher {
   readonly #budget: CellBudget
+  readonly #sizes: DispatcherSizes
   readonly #cells = new Map<string, KnownCell>()
   readonly #fifo = new Set<KnownCell>()
   #fifoBytes = 0
@@ -82,11 +96,14 @@ export class Dispatcher {
   #takesFound = false
   /** Cells that changed since the page that is being read was asked for; the page may show them as they were. */
   #touched: Set<string> | undefined
+  /** Cells that were left to the cursor meanwhile. */
+  #left: string[] = []
   /** Failures on disk that memory has no room for. */
   #isOverfull = false
 
-  constructor(budget: CellBudget) {
+  constructor(budget: CellBudget, sizes = SIZES) {
     this.#budget = budget
+    this.#sizes = sizes
   }
 
   // ---- State
@@ -132,7 +149,8 @@ export class Dispatcher {
     for (const cell of [...this.#cells.values()]) this.#forget(cell)
     this.#isOverfull = false
     this.#touched = undefined
-    this.#cursor.goRound()
+    this.#left = []
+    this.#cursor.startAt(undefined)
   }
 
   /** Before cells are read for `add`. @returns cells that change from now on until `endRead`, and must be read again. */
@@ -143,6 +161,7 @@ export class Dispatcher {
 
   endRead(): void {
     this.#touched = undefined
+    for (const text of this.#left.splice(0)) this.#cursor.meet(text)
   }
 
   /** @returns false when there is no room for it: nothing can be handed out until another `reset`. */
@@ -209,38 +228,46 @@ export class Dispatcher {
 
   // ---- Claims
 
-  /** @returns cells that are claimed from now on, without fences. `isRefused`: there are some, and no room. */
-  take({ limit, worker, leaseMs, nowMs }: Take): { readonly cells: KnownCell[]; readonly isRefused: boolean } {
-    const cells: KnownCell[] = []
-    if (this.#isOverfull) return { cells, isRefused: true }
+  /** @returns claims that stand from now on, and wait for their fences. `isRefused`: there are some, and no room. */
+  take({ limit, worker, leaseMs, nowMs }: Take): { readonly claims: Claim[]; readonly isRefused: boolean } {
+    const claims: Claim[] = []
+    if (this.#isOverfull) return { claims, isRefused: true }
     const sources = { fifo: this.#fifo.values(), found: this.#found.values() }
-    while (cells.length < limit && this.#counts.queued > 0) {
+    while (claims.length < limit && this.#counts.queued > 0) {
       const takesFound = this.#found.size > 0 && (this.#takesFound || this.#fifo.size === 0)
       const cell = (takesFound ? sources.found : sources.fifo).next().value as KnownCell
       // A cell that has failed has its room already. Where the first one has none, the others have none either, with few exceptions.
-      if (this.#budget.isFull && !cell.hasFailure) return { cells, isRefused: true }
+      if (this.#budget.isFull && !cell.hasFailure) return { claims, isRefused: true }
       this.#takesFound = !takesFound
-      cell.worker = worker
-      cell.fence = 0
-      cell.leaseMs = leaseMs
+      cell.claim = { cell, worker, leaseMs, fence: 0 }
       this.#moveUntil(cell, 'claimed', nowMs + leaseMs)
-      cells.push(cell)
+      claims.push(cell.claim)
     }
-    return { cells, isRefused: false }
+    return { claims, isRefused: false }
+  }
+
+  /** @returns false when the claim is over already. */
+  fenced(claim: Claim, fence: Timestamp): boolean {
+    if (!isClaimed(claim)) return false
+    claim.fence = fence
+    claim.cell.fence = fence
+    return true
   }
 
   /** The claim with this fence, when it stands. */
-  claimed(text: string, fence: Timestamp): KnownCell | undefined {
-    const cell = this.#cells.get(text)
-    return cell?.state === 'claimed' && cell.fence === fence ? cell : undefined
+  claimed(text: string, fence: Timestamp): Claim | undefined {
+    const claim = this.#cells.get(text)?.claim
+    return claim !== undefined && claim.fence === fence && fence > 0 && isClaimed(claim) ? claim : undefined
   }
 
-  extend(cell: KnownCell, untilMs: number): void {
+  extend({ cell }: Claim, untilMs: number): void {
     this.#moveUntil(cell, 'claimed', untilMs)
   }
 
   /** Ends a claim without an attempt. @param atMs when it is ready; absent: at once. */
-  release(cell: KnownCell, atMs?: number): void {
+  release(claim: Claim, atMs?: number): void {
+    const { cell } = claim
+    if (!isClaimed(claim)) return
     if (atMs === undefined) this.#ready(cell)
     else this.#moveUntil(cell, 'delayed', atMs)
   }
@@ -248,23 +275,31 @@ export class Dispatcher {
   // ---- Failed runs
 
   /** The claim is over, and the cell is not handed out until the outcome is known. */
-  settle(cell: KnownCell): void {
+  settle({ cell }: Claim): void {
     this.#move(cell, 'settling')
   }
 
-  /** Call this in the turn that decides about the cell. Marks that are told from now on are newer. */
-  decided(cell: KnownCell): void {
+  /**
+   * Call this in the turn that decides about the cell. Marks that are told from now on are newer.
+   * @returns false when a run has committed since: then there is nothing to write.
+   */
+  decided(claim: Claim): boolean {
+    const { cell } = claim
+    if (!stands(claim)) return false
     cell.isMarked = false
+    this.#move(cell, 'settling', true) // A run may commit before the outcome is told.
+    return true
   }
 
   /** The outcome could not be written: the run counts as not begun. */
-  unsettled(cell: KnownCell, atMs: number): void {
-    if (cell.state === 'settling') this.#moveUntil(cell, 'delayed', atMs)
+  unsettled(claim: Claim, atMs: number): void {
+    if (stands(claim)) this.#moveUntil(claim.cell, 'delayed', atMs)
   }
 
   /** @param failure absent: another run has committed, and the cell was clean. */
-  settled(cell: KnownCell, failure: KnownFailure | undefined, nowMs: number): void {
-    if (cell.state !== 'settling') return
+  settled(claim: Claim, failure: KnownFailure | undefined, nowMs: number): void {
+    const { cell } = claim
+    if (!stands(claim)) return
     this.#touched?.add(cell.text)
     if (failure === undefined) {
       if (!cell.isMarked) {
@@ -305,16 +340,16 @@ export class Dispatcher {
   }
 
   /** Ends delays that are over. @returns claims whose lease is over, which are `settling` now. There may be more of either. */
-  due(nowMs: number): KnownCell[] {
-    const expired: KnownCell[] = []
+  due(nowMs: number): Claim[] {
+    const expired: Claim[] = []
     for (let i = 0; i < DUE_MAX; i++) {
       const cell = this.#times.first
       if (cell === undefined || cell.atMs > nowMs) break
-      if (cell.state === 'delayed') {
+      if (cell.claim === undefined) {
         this.#ready(cell)
       } else {
-        this.#move(cell, 'settling')
-        expired.push(cell)
+        this.settle(cell.claim)
+        expired.push(cell.claim)
       }
     }
     return expired
@@ -324,7 +359,7 @@ export class Dispatcher {
 
   /** The next page of entries should be read. */
   get wantsPage(): boolean {
-    return this.#cursor.isGoing && this.#found.size < FOUND_MIN && this.#touched === undefined
+    return this.#cursor.isGoing && this.#found.size < this.#sizes.found && this.#touched === undefined
   }
 
   /** @returns the key after which the page begins. `endPage` or `endRead` must follow. */
@@ -338,13 +373,15 @@ export class Dispatcher {
     const touched = this.#touched
     this.#touched = undefined
     for (const { text, entry } of entries) {
-      if (touched?.has(text)) continue
-      const cell = this.#cells.get(text) ?? this.#know(text, entry)
-      if (cell.state !== 'passed' && cell.state !== 'forgotten') continue
-      this.#renew(cell, entry)
+      const isOld = touched?.has(text) === true
+      const known = this.#cells.get(text)
+      if (known === undefined ? isOld : known.state !== 'passed') continue
+      const cell = known ?? this.#know(text, entry)
+      if (!isOld) this.#renew(cell, entry)
       this.#find(cell)
     }
     this.#cursor.passed(entries.at(-1)?.text, isEnd)
+    for (const text of this.#left.splice(0)) this.#cursor.meet(text)
   }
 
   // ---- Transitions
@@ -357,9 +394,8 @@ export class Dispatcher {
       isMarked: false,
       attempts: 0,
       hasFailure: false,
-      worker: '',
+      claim: undefined,
       fence: 0,
-      leaseMs: 0,
       isFound: false,
       age: { atMs: 0, place: -1 },
       atMs: 0,
@@ -389,15 +425,22 @@ export class Dispatcher {
       this.#move(cell, 'queued', hasFailure)
       return
     }
-    if (this.#fifo.size < FIFO_MAX && this.#fifoBytes + cell.text.length <= FIFO_BYTES_MAX) {
+    const { fifo, fifoBytes } = this.#sizes
+    if (this.#fifo.size < fifo && this.#fifoBytes + cell.text.length <= fifoBytes) {
       this.#move(cell, 'queued', hasFailure)
       this.#fifo.add(cell)
       this.#fifoBytes += cell.text.length
       return
     }
-    this.#cursor.goRound()
+    this.#leave(cell.text)
     if (hasFailure) this.#move(cell, 'passed', true)
     else this.#forget(cell)
+  }
+
+  /** The cursor will find the cell. The page that is being read does not count. */
+  #leave(text: string): void {
+    if (this.#touched === undefined) this.#cursor.meet(text)
+    else this.#left.push(text)
   }
 
   #find(cell: KnownCell): void {
@@ -422,8 +465,9 @@ export class Dispatcher {
     this.#counts[state]++
     if (state !== cell.state) {
       this.#times.delete(cell)
-      if (cell.state === 'claimed') this.#count(cell.worker, -1)
-      if (state === 'claimed') this.#count(cell.worker, 1)
+      if (cell.state === 'claimed') this.#count(cell.claim, -1)
+      if (state === 'claimed') this.#count(cell.claim, 1)
+      if (state !== 'claimed' && state !== 'settling') cell.claim = undefined
     }
     cell.state = state
     cell.hasFailure = hasFailure
@@ -432,11 +476,21 @@ export class Dispatcher {
     else if (cell.age.place === -1) this.#ages.set(cell.age, cell.entry.changeTs)
   }
 
-  #count(worker: string, change: 1 | -1): void {
+  #count(claim: Claim | undefined, change: 1 | -1): void {
+    if (claim === undefined) return
+    const { worker } = claim
     const claimed = (this.#claimedBy.get(worker) ?? 0) + change
     if (claimed === 0) this.#claimedBy.delete(worker)
     else this.#claimedBy.set(worker, claimed)
   }
+}
+
+function stands(claim: Claim): boolean {
+  return claim.cell.claim === claim
+}
+
+function isClaimed(claim: Claim): boolean {
+  return stands(claim) && claim.cell.state === 'claimed'
 }
 
 /** Dirty, and not parked. */

@@ -1,0 +1,302 @@
+import fc from 'fast-check'
+import { CellBudget } from '../../src/observers/cell-budget.js'
+import { type Claim, Dispatcher, type KnownFailure } from '../../src/observers/dispatcher.js'
+import type { Entry } from '../../src/percolator/cell.js'
+
+const KEYS = [...'abcdef']
+const PAGE = 3
+const LEASE_MS = 100
+const ATTEMPTS_MAX = 3
+
+/** Numbers pick among the keys, claims and failures that there are. */
+export type Event =
+  | { readonly on: 'mark' | 'mark too deep' | 'retry' | 'skip'; readonly pick: number }
+  | { readonly on: 'take'; readonly limit: number }
+  | { readonly on: 'acknowledge'; readonly pick: number; readonly isClean: boolean }
+  | { readonly on: 'release'; readonly pick: number; readonly delayMs: number }
+  | { readonly on: 'extend' | 'fail'; readonly pick: number }
+  /** The outcome of the oldest failed run is decided, known, or cannot be written. */
+  | { readonly on: 'decide' | 'settle' | 'not written' }
+  | { readonly on: 'time'; readonly ms: number }
+  | { readonly on: 'ask for page' | 'read page' | 'page' | 'page fails' }
+  | { readonly on: 'restart'; readonly pick: number }
+
+const pick = fc.nat({ max: KEYS.length - 1 })
+const weighted = (weight: number, arbitrary: fc.Arbitrary<Event>) => ({ weight, arbitrary })
+const plain = <K extends Event['on']>(...on: K[]) => fc.constantFrom(...on).map((each) => ({ on: each }) as Event)
+
+export const histories: fc.Arbitrary<Event[]> = fc.array(
+  fc.oneof(
+    weighted(12, fc.record({ on: fc.constant('mark'), pick })),
+    weighted(1, fc.record({ on: fc.constantFrom('mark too deep', 'retry', 'skip'), pick })),
+    weighted(6, fc.record({ on: fc.constant('take'), limit: fc.integer({ min: 1, max: 4 }) })),
+    weighted(4, fc.record({ on: fc.constant('acknowledge'), pick, isClean: fc.boolean() })),
+    weighted(2, fc.record({ on: fc.constant('release'), pick, delayMs: fc.constantFrom(0, 0, 30) })),
+    weighted(5, fc.record({ on: fc.constantFrom('fail', 'fail', 'fail', 'extend'), pick })),
+    weighted(9, plain('decide', 'decide', 'decide', 'settle', 'settle', 'settle', 'not written')),
+    weighted(3, fc.record({ on: fc.constant('time'), ms: fc.constantFrom(1, 40, 120) })),
+    weighted(9, plain('ask for page', 'read page', 'page', 'page', 'page fails')),
+    weighted(1, fc.record({ on: fc.constant('restart'), pick })),
+  ),
+  { minLength: 1, maxLength: 80, size: 'max' },
+)
+
+interface FailedRun {
+  readonly claim: Claim
+  /** What is on disk now; null: the cell was clean. Absent before the decision. */
+  outcome?: KnownFailure | null
+}
+
+/**
+ * The cells of one observer on disk and their claims, beside the dispatcher that is told of them. Every event holds it to:
+ *
+ * - a cell is handed out only while it is dirty, and no claim, delay or failure that is being written is in the way;
+ * - when it says that it knows all dirty cells, it does, and the oldest of them;
+ * - at rest every dirty cell is handed out.
+ */
+export class DispatchedCells {
+  readonly budget = new CellBudget(1000)
+  readonly #sizes
+  #dispatcher
+  #nowMs = 0
+  #ts = 0
+  readonly #entries = new Map<string, Entry>()
+  readonly #failures = new Map<string, KnownFailure>()
+  readonly #claims = new Map<string, { readonly claim: Claim; untilMs: number }>()
+  readonly #failed: FailedRun[] = []
+  /** The page that is being read. */
+  #page: { readonly after: string | undefined; found?: { readonly text: string; readonly entry: Entry }[] } | undefined
+
+  constructor({ fifo, found }: { readonly fifo: number; readonly found: number }) {
+    this.#sizes = { fifo, found, fifoBytes: 1000 }
+    this.#dispatcher = new Dispatcher(this.budget, this.#sizes)
+    this.#restart(0)
+  }
+
+  run(events: readonly Event[]): void {
+    for (const event of events) {
+      this.#happen(event)
+      this.#check()
+    }
+    this.#comeToRest()
+  }
+
+  #happen(event: Event): unknown {
+    switch (event.on) {
+      case 'mark':
+        return this.#mark(KEYS[event.pick] as string)
+      case 'mark too deep':
+        return this.#park(KEYS[event.pick] as string, 0)
+      case 'retry':
+      case 'skip':
+        return this.#unpark(event.pick, event.on)
+      case 'take':
+        return this.#take(event.limit)
+      case 'acknowledge':
+        return this.#acknowledge(event.pick, event.isClean)
+      case 'release':
+        return this.#withClaim(event.pick, (claim) => {
+          this.#claims.delete(claim.cell.text)
+          this.#dispatcher.release(claim, event.delayMs === 0 ? undefined : this.#nowMs + event.delayMs)
+        })
+      case 'extend':
+        return this.#withClaim(event.pick, (claim) => {
+          this.#claims.set(claim.cell.text, { claim, untilMs: this.#nowMs + LEASE_MS })
+          this.#dispatcher.extend(claim, this.#nowMs + LEASE_MS)
+        })
+      case 'fail':
+        return this.#withClaim(event.pick, (claim) => {
+          this.#claims.delete(claim.cell.text)
+          this.#dispatcher.settle(claim)
+          this.#failed.push({ claim })
+        })
+      case 'decide':
+        return this.#decide()
+      case 'settle':
+      case 'not written':
+        return this.#settle(event.on === 'settle')
+      case 'time':
+        return this.#pass(event.ms)
+      case 'ask for page':
+        if (this.#page === undefined && this.#dispatcher.wantsPage) this.#page = { after: this.#dispatcher.beginPage() }
+        return
+      case 'read page':
+        if (this.#page !== undefined) this.#page.found ??= this.#entriesAfter(this.#page.after)
+        return
+      case 'page':
+        return this.#endPage()
+      case 'page fails':
+        if (this.#page === undefined) return
+        this.#page = undefined
+        return this.#dispatcher.endRead()
+      case 'restart':
+        return this.#restart(event.pick)
+    }
+  }
+
+  #mark(text: string): void {
+    const entry: Entry = { changeTs: ++this.#ts, kind: 'put', depth: 0 }
+    this.#entries.set(text, entry)
+    this.#dispatcher.marked(text, entry)
+  }
+
+  #park(text: string, attempts: number): void {
+    const entry: Entry = { changeTs: ++this.#ts, kind: 'put', depth: 9 }
+    this.#entries.delete(text)
+    this.#failures.set(text, { attempts, notBeforeMs: 0, entry, isParked: true })
+    this.#claims.delete(text)
+    this.#dispatcher.parked(text, attempts, entry)
+  }
+
+  #unpark(which: number, how: 'retry' | 'skip'): void {
+    const parked = [...this.#failures].filter(([text, { isParked }]) => isParked && !this.#entries.has(text))
+    const [text, failure] = parked[which % parked.length] ?? []
+    if (text === undefined || failure === undefined) return
+    this.#failures.delete(text)
+    if (how === 'skip') {
+      this.#dispatcher.forget(text)
+      return
+    }
+    this.#entries.set(text, failure.entry)
+    this.#dispatcher.retried(text, failure.entry)
+  }
+
+  #take(limit: number): void {
+    const take = { limit, worker: `w${limit}`, leaseMs: LEASE_MS, nowMs: this.#nowMs }
+    for (const claim of this.#dispatcher.take(take).claims) {
+      const { text, attempts } = claim.cell
+      const failure = this.#failures.get(text)
+      if (!this.#entries.has(text)) throw new Error(`${text} is clean`)
+      if (this.#claims.has(text)) throw new Error(`${text} is claimed already`)
+      if (this.#failed.some((failed) => failed.claim === claim))
+        throw new Error(`the failure of ${text} is being written`)
+      if (failure !== undefined && failure.notBeforeMs > this.#nowMs) throw new Error(`${text} is delayed`)
+      if (attempts !== (failure?.attempts ?? 0))
+        throw new Error(`${text} has ${failure?.attempts} attempts, not ${attempts}`)
+      this.#dispatcher.fenced(claim, ++this.#ts)
+      this.#claims.set(text, { claim, untilMs: this.#nowMs + LEASE_MS })
+    }
+  }
+
+  /** By a claim, or by anybody who invents one. */
+  #acknowledge(which: number, isClean: boolean): void {
+    const text = [...this.#claims.keys()][which] ?? (KEYS[which] as string)
+    const entry = this.#entries.get(text)
+    if (entry === undefined || this.#isBeingWritten(text)) return
+    if (isClean) this.#entries.delete(text)
+    this.#failures.delete(text)
+    this.#claims.delete(text)
+    this.#dispatcher.acknowledged(text, isClean ? undefined : entry)
+  }
+
+  #withClaim(which: number, body: (claim: Claim) => void): void {
+    const [text, claimed] = [...this.#claims][which % this.#claims.size] ?? []
+    if (text === undefined || claimed === undefined) return
+    const claim = this.#dispatcher.claimed(text, claimed.claim.fence)
+    if (claim === undefined) throw new Error(`the claim of ${text} is lost`)
+    body(claim)
+  }
+
+  /** The latch of its row is held. */
+  #isBeingWritten(text: string): boolean {
+    return this.#failed.some(({ claim, outcome }) => claim.cell.text === text && outcome !== undefined)
+  }
+
+  #decide(): void {
+    const failed = this.#failed.find(({ outcome }) => outcome === undefined)
+    if (failed === undefined || this.#isBeingWritten(failed.claim.cell.text)) return
+    const { claim } = failed
+    const { cell } = claim
+    const isCurrent = this.#dispatcher.decided(claim)
+    const entry = this.#entries.get(cell.text)
+    if (entry === undefined || !isCurrent) {
+      failed.outcome = null
+      return
+    }
+    const attempts = (this.#failures.get(cell.text)?.attempts ?? 0) + 1
+    const isParked = attempts >= ATTEMPTS_MAX
+    failed.outcome = { attempts, notBeforeMs: isParked ? 0 : this.#nowMs + 20 * attempts, entry, isParked }
+    this.#failures.set(cell.text, failed.outcome)
+    if (isParked) this.#entries.delete(cell.text)
+  }
+
+  #settle(isWritten: boolean): void {
+    const at = this.#failed.findIndex(({ outcome }) => (outcome !== undefined) === isWritten)
+    const [failed] = at === -1 ? [] : this.#failed.splice(at, 1)
+    if (failed === undefined) return
+    if (isWritten) this.#dispatcher.settled(failed.claim, failed.outcome ?? undefined, this.#nowMs)
+    else this.#dispatcher.unsettled(failed.claim, this.#nowMs + 50)
+  }
+
+  #pass(ms: number): void {
+    this.#nowMs += ms
+    for (const claim of this.#dispatcher.due(this.#nowMs)) {
+      const { text } = claim.cell
+      const claimed = this.#claims.get(text)
+      if (claimed?.claim !== claim || claimed.untilMs > this.#nowMs) throw new Error(`the lease of ${text} is not over`)
+      this.#claims.delete(text)
+      this.#failed.push({ claim })
+    }
+    for (const [text, { untilMs }] of this.#claims)
+      if (untilMs <= this.#nowMs) throw new Error(`the lease of ${text} goes on`)
+  }
+
+  #entriesAfter(after: string | undefined): { text: string; entry: Entry }[] {
+    return [...this.#entries]
+      .filter(([text]) => after === undefined || text > after)
+      .sort(([one], [other]) => (one < other ? -1 : 1))
+      .slice(0, PAGE)
+      .map(([text, entry]) => ({ text, entry }))
+  }
+
+  #endPage(): void {
+    if (this.#page === undefined) return
+    const found = this.#page.found ?? this.#entriesAfter(this.#page.after)
+    this.#page = undefined
+    this.#dispatcher.endPage(found, found.length < PAGE)
+  }
+
+  #restart(place: number): void {
+    this.#page = undefined
+    this.#claims.clear()
+    this.#failed.length = 0
+    this.#dispatcher.reset()
+    if (this.budget.used !== 0) throw new Error(`${this.budget.used} cells are left in the budget`)
+    for (const [text, failure] of this.#failures) {
+      const entry = this.#entries.get(text)
+      const known = { ...failure, entry: entry ?? failure.entry, isParked: failure.isParked && entry === undefined }
+      this.#dispatcher.add(text, known, this.#nowMs)
+    }
+    this.#dispatcher.startAt([...this.#entries.keys()].sort()[place])
+  }
+
+  #check(): void {
+    const { knowsAll, pending, oldest, claimedBy } = this.#dispatcher
+    const claimed = [...claimedBy.values()].reduce((sum, count) => sum + count, 0)
+    if (claimed !== this.#claims.size) throw new Error(`${claimed} claims by worker, not ${this.#claims.size}`)
+    if (!knowsAll || this.#failed.some(({ outcome }) => outcome !== undefined)) return
+    const clean = this.#failed.filter(({ claim }) => claim.cell.claim === claim && !this.#entries.has(claim.cell.text))
+    if (pending !== this.#entries.size + clean.length)
+      throw new Error(`knows ${pending} dirty cells, not ${this.#entries.size}`)
+    const first = Math.min(...[...this.#entries.values()].map(({ changeTs }) => changeTs))
+    if (clean.length === 0 && oldest !== (this.#entries.size === 0 ? 0 : first))
+      throw new Error(`${oldest} is the oldest change, not ${first}`)
+  }
+
+  #comeToRest(): void {
+    for (let i = 0; i < 200 && (this.#entries.size > 0 || !this.#dispatcher.knowsAll); i++) {
+      for (const on of ['page', 'ask for page', 'page', 'decide', 'settle'] as const) this.#happen({ on })
+      this.#pass(30)
+      this.#take(100)
+      this.#check()
+      for (const text of [...this.#claims.keys()]) {
+        this.#entries.delete(text)
+        this.#failures.delete(text)
+        this.#claims.delete(text)
+        this.#dispatcher.acknowledged(text, undefined)
+      }
+    }
+    if (this.#entries.size > 0) throw new Error(`${[...this.#entries.keys()]} are forgotten`)
+    if (!this.#dispatcher.knowsAll) throw new Error('the cursor goes round for ever')
+  }
+}

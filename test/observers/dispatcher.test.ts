@@ -1,0 +1,16 @@
+import fc from 'fast-check'
+import { test } from 'vitest'
+import { DispatchedCells, histories } from './dispatched-cells.js'
+
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 3000)
+
+test.each([
+  { fifo: 2, found: 2 },
+  { fifo: 1, found: 6 },
+  { fifo: 4, found: 1 },
+])('in random histories no cell is forgotten, and none is handed out twice within its lease: %o', (sizes) => {
+  fc.assert(
+    fc.property(histories, (events) => new DispatchedCells(sizes).run(events)),
+    { numRuns: RUNS, seed: 1 },
+  )
+})
