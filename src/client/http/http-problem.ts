@@ -1,5 +1,5 @@
 import { KvError } from '../../errors/kv-error.js'
-import { type ErrorCode, type ErrorFields, errorRow, isErrorCode } from '../../errors/registry.js'
+import { type ErrorCode, type ErrorFields, isErrorCode } from '../../errors/registry.js'
 import { decodeMessage } from './http-message.js'
 import { ServerError } from './server-error.js'
 
@@ -37,7 +37,8 @@ function parse(message: unknown): Problem | undefined {
     ...others
   } = message as Record<string, unknown>
   if (typeof code !== 'string') return undefined
-  const isField = isErrorCode(code) && errorRow(code).optional?.['retryable'] !== undefined
+  // Elsewhere it follows from the code.
+  const isField = code === 'write_conflict' && 'observer' in others
   const fields = isField ? { ...others, retryable } : others
   return {
     code,

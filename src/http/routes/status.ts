@@ -30,15 +30,9 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
     return overload === undefined ? undefined : new KvError('overloaded', overload, {})
   }
 
-  async function observed() {
-    const all = await database.observers.list()
-    const sum = (name: 'pending' | 'parked'): number => all.reduce((total, state) => total + state[name], 0)
-    const lagMs = all.reduce((longest, state) => Math.max(longest, state.lagMs), 0)
-    return { count: all.length, pending: sum('pending'), parked: sum('parked'), lagMs: Math.round(lagMs) }
-  }
-
-  app.get('/v1/status', { schema: schemas.serverStatus, config: WATCHING }, async (request, reply) => {
+  app.get('/v1/status', { schema: schemas.serverStatus, config: WATCHING }, (request, reply) => {
     const { store, capabilities, fault, safePoint, restoring, locks, openTransactions, gc, ...held } = database.status()
+    const { count, pending, parked, lagMs } = database.observers.summary()
     return answer(request, reply, {
       version,
       store,
@@ -49,7 +43,7 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
       ...(fault !== undefined && { fault }),
       safePoint,
       restoring,
-      observers: await observed(),
+      observers: { count, pending, parked, lagMs },
       counts: { locks, openTransactions },
       overload: { ...traffic.status, ...held },
       gc,
