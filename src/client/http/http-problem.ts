@@ -37,8 +37,9 @@ function parse(message: unknown): Problem | undefined {
     ...others
   } = message as Record<string, unknown>
   if (typeof code !== 'string') return undefined
+  // Every lost race says whether it is retryable. It is a field of refused acknowledgements alone, which name their observer.
   const isField = isErrorCode(code) && errorRow(code).optional?.['retryable'] !== undefined
-  const fields = isField ? { ...others, retryable } : others
+  const fields = isField && others['observer'] !== undefined ? { ...others, retryable } : others
   return {
     code,
     detail: typeof detail === 'string' ? detail : undefined,
