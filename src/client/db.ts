@@ -192,7 +192,7 @@ export class Db {
    * acknowledgement of the change, so for each change they take effect exactly once, however many workers observe under this name.
    * Several changes of one key may be run as one. Keys that the function fails on are tried again later, and parked after
    * `maxAttempts` failures.
-   * @param name of the observer. It is registered, or gets the options given here.
+   * @param name of the observer. It is registered if there is none, and gets the options that are given here.
    * @returns a promise that is fulfilled when the signal, or `close`, has stopped it and everything that was running has ended.
    * @throws KvError when it cannot be registered, or claims are refused for good; the error that `onError` throws.
    */

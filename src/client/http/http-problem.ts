@@ -37,7 +37,7 @@ function parse(message: unknown): Problem | undefined {
     ...others
   } = message as Record<string, unknown>
   if (typeof code !== 'string') return undefined
-  // Elsewhere it follows from the code.
+  // Every lost race says whether it is retryable. It is a field of refused acknowledgements alone, which name their observer.
   const isField = code === 'write_conflict' && 'observer' in others
   const fields = isField ? { ...others, retryable } : others
   return {

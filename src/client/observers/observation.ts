@@ -165,10 +165,13 @@ export class Observation<A extends As> {
     }
   }
 
-  /** Never rejects: the lease of a claim that cannot be released runs out. */
-  async #release(claims: readonly Held[], error?: unknown): Promise<void> {
+  /**
+   * Never rejects: the lease of a claim that cannot be released runs out.
+   * @param error of a failed attempt.
+   */
+  async #release(claims: readonly Held[], error?: string): Promise<void> {
     this.#forget(claims)
-    const reason = error === undefined ? {} : { error: reasonOf(error) }
+    const reason = error === undefined ? {} : { error }
     const releases = claims
       .filter(({ isLost }) => !isLost)
       .map(({ key, fence }): Release => ({ key, fence, ...reason }))
@@ -238,7 +241,7 @@ export class Observation<A extends As> {
 
   async #failed(claim: Held, error: unknown): Promise<void> {
     this.#report(error, changeOrNone(claim, this.#plan.as))
-    await this.#release([claim], error)
+    await this.#release([claim], reasonOf(error))
   }
 
   /**

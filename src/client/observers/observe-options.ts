@@ -10,6 +10,7 @@ import { REGISTRATION_KINDS, type RegistrationOptions } from './registration-opt
 export type ObserveOne<A extends As> = (txn: Txn, change: Change<A>) => unknown
 export type ObserveBatch<A extends As> = (txn: Txn, changes: readonly Change<A>[]) => unknown
 
+/** Options of the registration that are not given stay as they are, where the observer exists. Then `backfill` does nothing. */
 export interface ObserveOptions<A extends As = As>
   extends RegistrationOptions,
     Pick<TransactionOptions, 'mode' | 'isolation' | 'lockWaitMs' | 'retries'> {

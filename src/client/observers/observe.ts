@@ -1,6 +1,6 @@
 import { isKvError } from '../../errors/kv-error.js'
 import { MAX_RETRIES_DEFAULT } from '../../limits.js'
-import type { ObserverRange, ObserversApi } from '../../percolator/observers-api.js'
+import type { ObserverRange, ObserverState, ObserversApi } from '../../percolator/observers-api.js'
 import type { As } from '../bytes.js'
 import type { Txn } from '../txn.js'
 import type { Change } from './change.js'
@@ -15,23 +15,26 @@ import {
 import { observerOptionsOf, type RegistrationOptions } from './registration-options.js'
 import { newWorkerName } from './worker-name.js'
 
-/** A backfill runs once, when the observer is made, and not at each start of a worker. */
+/**
+ * Registers an observer. Options that are not given stay as they are, where somebody has registered it before. A backfill runs
+ * when the observer is new, and not at each start of a worker.
+ */
 export async function register(
   api: ObserversApi,
   name: string,
   range: ObserverRange,
   options: RegistrationOptions,
 ): Promise<void> {
-  const backfill = options.backfill === true && !(await exists(api, name))
-  await api.put(name, { range, ...observerOptionsOf(options), ...(backfill ? { backfill } : {}) })
+  const present = await find(api, name)
+  const backfill = present === undefined && options.backfill === true ? { backfill: true } : {}
+  await api.put(name, { range, ...observerOptionsOf(present ?? {}), ...observerOptionsOf(options), ...backfill })
 }
 
-async function exists(api: ObserversApi, name: string): Promise<boolean> {
+async function find(api: ObserversApi, name: string): Promise<ObserverState | undefined> {
   try {
-    await api.get(name)
-    return true
+    return await api.get(name)
   } catch (error) {
-    if (isKvError(error, 'not_found')) return false
+    if (isKvError(error, 'not_found')) return undefined
     throw error
   }
 }

@@ -453,6 +453,15 @@ describe.each(HOMES)('$home', ({ openDb }) => {
     await worker.stop()
   })
 
+  test('a worker leaves the options alone that it is not given', async () => {
+    const { db } = await start()
+    await db.observers.put('words', DOCS, { maxAttempts: 3, maxDepth: 0, backoffMs: 7 })
+    await observing(db, () => {}, { backoffMs: 8 }).stop()
+    expect(await db.observers.get('words')).toMatchObject({ maxAttempts: 3, maxDepth: 0, backoffMs: 8 })
+    await db.observers.put('words', DOCS)
+    expect(await db.observers.get('words')).toMatchObject({ maxAttempts: 16, maxDepth: 64, backoffMs: 200 })
+  })
+
   test('a pause holds runs back, and a resume lets them go on', async () => {
     const { db } = await start()
     const keys: string[] = []
