@@ -70,12 +70,12 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   guardRoutes(app, options.authenticate)
   refuseUnroutable(app, answerError)
   validateRequests(app, limits, database.store)
+  const used = closeConnections(app) // Before the claims that wait are answered, so that they say so.
   const traffic = new Traffic(database.store, limits, log)
   traffic.watch(app)
   parseBodies(app, traffic, limits)
 
   app.server.maxConnections = limits.connectionsMax
-  const used = closeConnections(app)
   closePipelined(app.server)
   refuseTunnels(app.server)
   ignoreExpectations(app.server)

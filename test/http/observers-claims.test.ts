@@ -180,10 +180,12 @@ describe('a claim that waits', () => {
   test('ends when the server closes, empty', async () => {
     const server = await start()
     const words = await Observing.of(server)
-    const waiting = words.claim({ wait_ms: LONG_MS })
+    const waiting = words.post('claim', { worker: 'w', wait_ms: LONG_MS })
     await untilWaiting(server, 1)
     await server.app.close()
-    expect(await waiting).toEqual([])
+    const answer = await waiting
+    expect(okBody(answer)).toEqual({ notifications: [] })
+    expect(answer.headers['connection']).toBe('close')
   })
 
   test('is no request in flight, and there are so many at most', async () => {
