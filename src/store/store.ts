@@ -60,6 +60,7 @@ export interface Capabilities {
  * @param done called once, in a later turn, with the answer when it is on disk, or with an error. Must not throw.
  * @returns false, having done nothing, when anything has to be waited for, and when the prewrite is refused: `prewrite`
  *   tells the reason.
+ * @throws KvError the refusal of a rider, which is final.
  */
 export type PrewriteNow = (
   request: PrewriteRequest,
