@@ -57,7 +57,7 @@ const PAGE = `
 import { request } from 'node:http'
 const { log } = console
 const { argv, exit } = process
-function fetch(url, { method, headers, body }) {
+function fetch(url, { method, headers, body, signal }) {
   return new Promise((resolve, reject) => {
     const sent = request(url, { method, headers }, (answer) => {
       const { statusCode: status, headers } = answer
@@ -69,6 +69,7 @@ function fetch(url, { method, headers, body }) {
       })
     })
     sent.on('error', reject)
+    signal?.addEventListener('abort', () => sent.destroy(signal.reason))
     sent.end(body)
   })
 }
@@ -87,6 +88,14 @@ const bob = await db.transaction(async (txn) => {
 answers.push(bob)
 for await (const { key, value } of db.scan({ start: 'B', end: 'C' })) answers.push(key + '=' + value)
 await db.put('k', 'x', { ifAbsent: true }).catch((error) => answers.push(error instanceof KvError, error.code))
+await db.observers.put('words', { prefix: 'doc/' })
+await db.put('doc/1', 'Zürich')
+const stop = new AbortController()
+await db.observe('words', { prefix: 'doc/' }, (txn, change) => {
+  answers.push(change.key + '=' + change.value)
+  stop.abort()
+  return txn.put('seen', change.key)
+}, { signal: stop.signal })
 await db.close()
 answers.push(typeof Buffer, typeof process)
 log(JSON.stringify(answers))
@@ -107,6 +116,7 @@ test('runs without Buffer and process', async () => {
     'Bob=Zürich 🦀',
     true,
     'precondition_failed',
+    'doc/1=Zürich',
     'undefined',
     'undefined',
   ])

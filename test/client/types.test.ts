@@ -1,5 +1,15 @@
 import { expectTypeOf, test } from 'vitest'
-import type { ScanPair, Snapshot, Timestamp, Txn, Versioned, Written } from '../../src/client/index.js'
+import type {
+  Change,
+  Claim,
+  ObserverState,
+  ScanPair,
+  Snapshot,
+  Timestamp,
+  Txn,
+  Versioned,
+  Written,
+} from '../../src/client/index.js'
 import { connect, type ErrorCode, isKvError, type KvError } from '../../src/client/index.js'
 
 /** What the compiler promises to callers. Nothing is run. */
@@ -37,6 +47,40 @@ test('pairs of a scan have what was asked for', () => {
     for await (const pair of snapshot.scan({ as: 'bytes' }))
       expectTypeOf(pair).toEqualTypeOf<ScanPair<'bytes', false>>()
     for await (const { commitTs } of txn.scan()) expectTypeOf(commitTs).toEqualTypeOf<Timestamp | undefined>()
+  }
+  expectTypeOf(types).toBeFunction()
+})
+
+test('a run gets one change, and a list where a batch is asked for', () => {
+  const types = (): void => {
+    db.observe('words', { prefix: 'doc/' }, (txn, change) => {
+      expectTypeOf(txn).toEqualTypeOf<Txn>()
+      expectTypeOf(change).toEqualTypeOf<Change>()
+      expectTypeOf(change.value).toEqualTypeOf<string | undefined>()
+    })
+    const bytes = (_: Txn, changes: readonly Change<'bytes'>[]): void => {
+      expectTypeOf(changes.map(({ key }) => key)).toEqualTypeOf<Uint8Array[]>()
+    }
+    db.observe('words', { start: 'a' }, bytes, { as: 'bytes', batch: 10, onError: (_error, change) => change?.key })
+    // @ts-expect-error a list needs a batch
+    db.observe('words', { start: 'a' }, bytes, { as: 'bytes' })
+    // @ts-expect-error
+    db.observe('words', { prefix: 'a', end: 'b' }, () => {})
+  }
+  expectTypeOf(types).toBeFunction()
+})
+
+test('a claim is one of the acknowledgements of a transaction', () => {
+  const types = async (): Promise<void> => {
+    const claims = await db.observers.claim('words', { values: true, as: 'bytes' })
+    expectTypeOf(claims).toEqualTypeOf<Claim<'bytes'>[]>()
+    db.transaction(() => 7, { acks: claims })
+    db.begin({ acks: [{ observer: 'words', key: 'k', fence: 7 }] })
+    expectTypeOf(db.observers.extend('words', claims)).resolves.toEqualTypeOf<Claim<'bytes'>[]>()
+    for (const claim of claims) db.observers.release('words', [{ ...claim, error: 'no' }])
+    expectTypeOf(db.observers.get('words')).resolves.toEqualTypeOf<ObserverState>()
+    // @ts-expect-error
+    db.transaction(() => 7, { acks: [{ key: 'k', fence: 7 }] })
   }
   expectTypeOf(types).toBeFunction()
 })

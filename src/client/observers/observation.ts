@@ -62,6 +62,8 @@ export class Observation<A extends As> {
   readonly #stop = new AbortController()
   readonly #held = new Map<string, Held>()
   readonly #running = new Set<Promise<void>>()
+  /** One signal per pause: Node warns of more than ten listeners on one signal. */
+  readonly #pauses = new Set<AbortController>()
   #onFree: () => void = () => {}
   #isExtending = false
   /** What `onError` has thrown, or a claim that was refused. */
@@ -75,6 +77,7 @@ export class Observation<A extends As> {
   /** Claims nothing more. */
   stop(): void {
     this.#stop.abort()
+    for (const pause of this.#pauses) pause.abort()
     this.#onFree()
   }
 
@@ -204,7 +207,11 @@ export class Observation<A extends As> {
 
   /** Ends early when the observation is stopped. */
   async #pause(pauses: Backoff): Promise<void> {
-    await pauses.wait(Number.POSITIVE_INFINITY, this.#stop.signal).catch(() => {})
+    if (this.#isStopped) return
+    const pause = new AbortController()
+    this.#pauses.add(pause)
+    await pauses.wait(Number.POSITIVE_INFINITY, pause.signal).catch(() => {})
+    this.#pauses.delete(pause)
   }
 
   // ---- Runs

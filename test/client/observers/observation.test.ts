@@ -240,13 +240,21 @@ describe('a run', () => {
     expect(observed.home.released).toEqual([])
   })
 
-  test('that waits is given up by a stop, without an attempt', async () => {
+  test('that waits is given up by a stop, without an attempt; Node does not warn of many that wait', async () => {
+    const warnings: unknown[] = []
+    const onWarning = (warning: unknown): void => void warnings.push(warning)
+    process.on('warning', onWarning)
     const run = (): void => {
       throw AWAY
     }
-    const observed = await runOf({ run })
+    const keys = Array.from({ length: 20 }, (_, i) => `k${i}`)
+    const given = keys.map((key, i) => notification(key, 10 + i))
+    const observed = await runOf({ run, concurrency: 20 }, ...given)
     await endOf(observed)
-    expect(observed.home.released).toEqual([{ key: utf8('a'), fence: 10 }])
+    await new Promise((resolve) => setImmediate(resolve))
+    process.off('warning', onWarning)
+    expect(observed.home.released).toEqual(keys.map((key, i) => ({ key: utf8(key), fence: 10 + i })))
+    expect(warnings).toEqual([])
   })
 
   test('whose claim is lost ends as it ends, and is not run again', async () => {
