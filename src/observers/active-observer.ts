@@ -144,9 +144,11 @@ export class ActiveObserver {
           if (load === this.#loads) this.#dispatcher.endRead()
         })
         if (load !== this.#loads) return
-        for (const { key, entry, failure } of cells)
-          if (failure !== undefined && !changed.has(keyText(key)))
-            if (!this.#dispatcher.add(keyText(key), knownFailure(failure, entry), store.steadyMs())) return
+        for (const { key, entry, failure } of cells) {
+          if (failure === undefined || changed.has(keyText(key))) continue
+          if (entry === undefined && failure.parkedTs === 0) continue // The cell is clean.
+          if (!this.#dispatcher.add(keyText(key), knownFailure(failure, entry), store.steadyMs())) return
+        }
         keys = keys.filter((key) => changed.has(keyText(key)))
       }
       after = page.at(-1)?.key
@@ -370,10 +372,8 @@ export class ActiveObserver {
   // ---- Changes, as the store tells them
 
   handedOut(key: Uint8Array): HandedOut {
-    const cell = this.#dispatcher.get(keyText(key))
-    if (cell === undefined) return this.#isLoaded && !this.#dispatcher.isOverfull ? NOT_HANDED_OUT : UNKNOWN
-    const hasFailure = cell.hasFailure || !this.#isLoaded || this.#dispatcher.isOverfull
-    return { fence: cell.fence, hasFailure, entry: cell.state === 'claimed' ? cell.entry : undefined }
+    if (!this.#isLoaded) return UNKNOWN // Claims are void.
+    return this.#dispatcher.handedOut(keyText(key)) ?? (this.#dispatcher.isOverfull ? UNKNOWN : NOT_HANDED_OUT)
   }
 
   marked(key: Uint8Array, entry: Entry): void {
@@ -402,7 +402,7 @@ export class ActiveObserver {
   }
 
   skipped(key: Uint8Array): void {
-    this.#dispatcher.forget(keyText(key))
+    this.#dispatcher.skipped(keyText(key))
   }
 
   /** Parked cells have gone: there may be room for failures that are not known. */

@@ -1,4 +1,5 @@
 import type { Entry } from '../percolator/cell.js'
+import type { HandedOut } from '../store/cells.js'
 import type { Timestamp } from '../timestamp.js'
 import type { CellBudget } from './cell-budget.js'
 import { Cursor } from './cursor.js'
@@ -28,7 +29,7 @@ type State = 'queued' | 'passed' | 'claimed' | 'settling' | 'delayed' | 'parked'
 export interface KnownCell extends Timed {
   readonly text: string
   state: State
-  /** As far as it is known. Old for a cell that is parked. */
+  /** As it was told last, or found on disk. Gone for a cell that is parked. */
   entry: Entry
   /** Marked since the last decision about it. */
   isMarked: boolean
@@ -108,8 +109,23 @@ export class Dispatcher {
 
   // ---- State
 
-  get(text: string): KnownCell | undefined {
-    return this.#cells.get(text)
+  /**
+   * What is known of a cell for a run that acknowledges it. **The entry of a cell that is claimed is the one on disk** whenever the
+   * latch of its row is free, and no run has committed since the fence, because:
+   *
+   * - Every batch that puts or removes an entry tells it here before it releases the latch, and a run ends the claim by that.
+   * - A page shows a cell as it was at some time after it was asked for. It counts only for a cell of which nothing was told
+   *   since then (`#touched`), and never for one that is claimed. What was on its way meanwhile is told later.
+   * - The same goes for failures and their entries that are read at the start. A failure without an entry makes no cell ready.
+   * - While a failed write is in doubt nobody asks (`RecordReads.isSettled`); after it all claims are void.
+   * - A claim without a fence does not count: a run may have committed since the fence before.
+   */
+  handedOut(text: string): HandedOut | undefined {
+    const cell = this.#cells.get(text)
+    if (cell === undefined) return undefined
+    const { fence, hasFailure, claim } = cell
+    const entry = claim !== undefined && claim.fence > 0 && isClaimed(claim) ? cell.entry : undefined
+    return { fence, hasFailure: hasFailure || this.#isOverfull, entry }
   }
 
   count(state: 'claimed' | 'delayed' | 'parked'): number {
@@ -296,7 +312,10 @@ export class Dispatcher {
     if (stands(claim)) this.#moveUntil(claim.cell, 'delayed', atMs)
   }
 
-  /** @param failure absent: another run has committed, and the cell was clean. */
+  /**
+   * The outcome is on disk. Nothing is left to do for a cell that is parked by it, because that was told.
+   * @param failure absent: another run has committed, and the cell was clean.
+   */
   settled(claim: Claim, failure: KnownFailure | undefined, nowMs: number): void {
     const { cell } = claim
     if (!stands(claim)) return
@@ -311,13 +330,12 @@ export class Dispatcher {
       return
     }
     cell.attempts = failure.attempts
-    if (failure.isParked && !cell.isMarked) this.#move(cell, 'parked', true)
-    else if (failure.isParked || failure.notBeforeMs <= nowMs) this.#ready(cell, true)
+    if (failure.notBeforeMs <= nowMs) this.#ready(cell, true)
     else this.#moveUntil(cell, 'delayed', failure.notBeforeMs, true)
   }
 
-  /** A parked cell was skipped. */
-  forget(text: string): void {
+  /** A parked cell is clean. */
+  skipped(text: string): void {
     this.#touched?.add(text)
     const cell = this.#cells.get(text)
     if (cell !== undefined) this.#forget(cell)
@@ -327,7 +345,7 @@ export class Dispatcher {
   retried(text: string, entry: Entry): void {
     this.#touched?.add(text)
     const cell = this.#cells.get(text) ?? this.#know(text, entry)
-    if (cell.state === 'parked') this.#renew(cell, entry)
+    this.#renew(cell, entry)
     this.#noFailure(cell)
     if (cell.state === 'parked' || cell.state === 'forgotten') this.#ready(cell)
   }

@@ -407,14 +407,11 @@ export class Observers implements ObserversApi {
 
   async #retry(observer: ActiveObserver, keys: readonly Uint8Array[]): Promise<number> {
     let count = 0
-    for (const some of parts(keys, CHANGES_AT_A_TIME)) {
-      const changes = await this.#store.cells.change(observer.id, some, (cells) => {
+    for (const some of parts(keys, CHANGES_AT_A_TIME))
+      count += await this.#store.cells.change(observer.id, some, (cells) => {
         const changes = cells.flatMap((cell) => retried(cell) ?? [])
-        return { value: changes, changes }
+        return { value: changes.length, changes }
       })
-      for (const { key, entry } of changes) if (entry) observer.retried(key, entry)
-      count += changes.length
-    }
     if (count > 0) observer.unparked()
     return count
   }
@@ -422,14 +419,11 @@ export class Observers implements ObserversApi {
   async skip(name: string, keys: readonly Uint8Array[]): Promise<number> {
     const observer = this.#find(name)
     let count = 0
-    for (const some of parts(distinct(keys), CHANGES_AT_A_TIME)) {
-      const changes = await this.#store.cells.change(observer.id, some, (cells, ts) => {
+    for (const some of parts(distinct(keys), CHANGES_AT_A_TIME))
+      count += await this.#store.cells.change(observer.id, some, (cells, ts) => {
         const changes = cells.flatMap((cell) => skipped(cell, ts) ?? [])
-        return { value: changes, changes }
+        return { value: changes.length, changes }
       })
-      for (const { key } of changes) observer.skipped(key)
-      count += changes.length
-    }
     if (count > 0) {
       this.#withoutAcks.delete(observer.id)
       observer.unparked()
@@ -454,6 +448,8 @@ export class Observers implements ObserversApi {
     return {
       handedOut: (id, key) => of(id)?.handedOut(key) ?? { fence: 0, hasFailure: true },
       marked: (id, key, entry) => of(id)?.marked(key, entry),
+      retried: (id, key, entry) => of(id)?.retried(key, entry),
+      skipped: (id, key) => of(id)?.skipped(key),
       parked: (id, key, failure) => of(id)?.parked(key, failure),
       acknowledged: (id, key, entry) => {
         this.#withoutAcks.delete(id)

@@ -57,13 +57,20 @@ export interface CellDecision<T> {
   readonly beside?: readonly SystemWrite[] | undefined
 }
 
-/** Told of cells once their batch is on disk, in the order in which the changes of one cell were made. Must not throw. */
+/**
+ * Told of every change of an entry once its batch is on disk, while the latch of its row is held. So whoever holds the latch knows that
+ * the listener knows what stands on disk, except while a failed write is in doubt. Must not throw.
+ */
 export interface CellListener {
   /** Asked in the turn that decides about an acknowledgement. */
   handedOut(id: Timestamp, key: Uint8Array): HandedOut
   /** An entry was put, or replaced by a newer mark. */
   marked(id: Timestamp, key: Uint8Array, entry: Entry): void
-  /** A mark was too deep: the cell has this failure and no entry. */
+  /** A parked cell has this entry again, and its failure is gone. */
+  retried(id: Timestamp, key: Uint8Array, entry: Entry): void
+  /** A parked cell is clean. */
+  skipped(id: Timestamp, key: Uint8Array): void
+  /** A mark was too deep, or a run has failed too often: the cell has this failure and no entry. */
   parked(id: Timestamp, key: Uint8Array, failure: Failure): void
   /** A run committed. The failure is gone. @param entry what is still uncovered. */
   acknowledged(id: Timestamp, key: Uint8Array, entry: Entry | undefined): void

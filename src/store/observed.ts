@@ -111,13 +111,15 @@ export class Observed {
     }
   }
 
-  /** To be called when the effects are on disk. */
+  /** To be called when the effects are on disk, before the latches of their rows are released. */
   tell(effects: readonly CellEffect[]): void {
     if (this.#listener === undefined) return
     for (const { id, change, acknowledged } of effects) {
       const { key, entry, failure } = change
       if (acknowledged !== undefined) this.#listener.acknowledged(id, key, acknowledged.entry)
+      else if (entry && failure === null) this.#listener.retried(id, key, entry)
       else if (entry) this.#listener.marked(id, key, entry)
+      else if (failure === null) this.#listener.skipped(id, key)
       else if (failure && failure.parkedTs > 0) this.#listener.parked(id, key, failure)
     }
   }

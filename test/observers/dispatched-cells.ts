@@ -10,27 +10,32 @@ const ATTEMPTS_MAX = 3
 
 /** Numbers pick among the keys, claims and failures that there are. */
 export type Event =
-  | { readonly on: 'mark' | 'mark too deep' | 'retry' | 'skip'; readonly pick: number }
-  | { readonly on: 'take'; readonly limit: number }
-  | { readonly on: 'acknowledge'; readonly pick: number; readonly isClean: boolean }
+  | { readonly on: 'mark' | 'mark too deep' | 'retry' | 'skip'; readonly pick: number; readonly isToldLater: boolean }
+  | { readonly on: 'take'; readonly limit: number; readonly isFencedLater: boolean }
+  | { readonly on: 'acknowledge'; readonly pick: number; readonly isClean: boolean; readonly isToldLater: boolean }
+  /** A write that has landed is told; a claim gets its fence. */
+  | { readonly on: 'tell' | 'fence'; readonly pick: number }
   | { readonly on: 'release'; readonly pick: number; readonly delayMs: number }
   | { readonly on: 'extend' | 'fail'; readonly pick: number }
-  /** The outcome of the oldest failed run is decided, known, or cannot be written. */
+  /** The outcome of the oldest failed run is decided, told and answered, or cannot be written. */
   | { readonly on: 'decide' | 'settle' | 'not written' }
   | { readonly on: 'time'; readonly ms: number }
   | { readonly on: 'ask for page' | 'read page' | 'page' | 'page fails' }
   | { readonly on: 'restart'; readonly pick: number }
 
 const pick = fc.nat({ max: KEYS.length - 1 })
+const isToldLater = fc.boolean()
+const isFencedLater = fc.nat({ max: 3 }).map((one) => one === 0)
 const weighted = (weight: number, arbitrary: fc.Arbitrary<Event>) => ({ weight, arbitrary })
 const plain = <K extends Event['on']>(...on: K[]) => fc.constantFrom(...on).map((each) => ({ on: each }) as Event)
 
 export const histories: fc.Arbitrary<Event[]> = fc.array(
   fc.oneof(
-    weighted(12, fc.record({ on: fc.constant('mark'), pick })),
-    weighted(1, fc.record({ on: fc.constantFrom('mark too deep', 'retry', 'skip'), pick })),
-    weighted(6, fc.record({ on: fc.constant('take'), limit: fc.integer({ min: 1, max: 4 }) })),
-    weighted(4, fc.record({ on: fc.constant('acknowledge'), pick, isClean: fc.boolean() })),
+    weighted(12, fc.record({ on: fc.constant('mark'), pick, isToldLater })),
+    weighted(3, fc.record({ on: fc.constantFrom('mark too deep', 'retry', 'retry', 'skip'), pick, isToldLater })),
+    weighted(6, fc.record({ on: fc.constant('take'), limit: fc.integer({ min: 1, max: 4 }), isFencedLater })),
+    weighted(4, fc.record({ on: fc.constant('acknowledge'), pick, isClean: fc.boolean(), isToldLater })),
+    weighted(6, fc.record({ on: fc.constantFrom('tell', 'tell', 'fence'), pick })),
     weighted(2, fc.record({ on: fc.constant('release'), pick, delayMs: fc.constantFrom(0, 0, 30) })),
     weighted(5, fc.record({ on: fc.constantFrom('fail', 'fail', 'fail', 'extend'), pick })),
     weighted(9, plain('decide', 'decide', 'decide', 'settle', 'settle', 'settle', 'not written')),
@@ -45,11 +50,14 @@ interface FailedRun {
   readonly claim: Claim
   /** What is on disk now; null: the cell was clean. Absent before the decision. */
   outcome?: KnownFailure | null
+  /** The latch of its row is free again. */
+  isTold?: boolean
 }
 
 /**
  * The cells of one observer on disk and their claims, beside the dispatcher that is told of them. Every event holds it to:
  *
+ * - while the latch of its row is free, the entry of a claimed cell is the one on disk, and no run has committed since its fence;
  * - a cell is handed out only while it is dirty, and no claim, delay or failure that is being written is in the way;
  * - when it says that it knows all dirty cells, it does, and the oldest of them;
  * - at rest every dirty cell is handed out.
@@ -64,6 +72,11 @@ export class DispatchedCells {
   readonly #failures = new Map<string, KnownFailure>()
   readonly #claims = new Map<string, { readonly claim: Claim; untilMs: number }>()
   readonly #failed: FailedRun[] = []
+  /** Writes that have landed and are not told yet, by key. They hold its latch. */
+  readonly #untold = new Map<string, () => void>()
+  readonly #unfenced: Claim[] = []
+  /** When the last run committed. */
+  readonly #committed = new Map<string, number>()
   /** The page that is being read. */
   #page: { readonly after: string | undefined; found?: { readonly text: string; readonly entry: Entry }[] } | undefined
 
@@ -84,16 +97,20 @@ export class DispatchedCells {
   #happen(event: Event): unknown {
     switch (event.on) {
       case 'mark':
-        return this.#mark(KEYS[event.pick] as string)
+        return this.#mark(KEYS[event.pick] as string, event.isToldLater)
       case 'mark too deep':
-        return this.#park(KEYS[event.pick] as string, 0)
+        return this.#park(KEYS[event.pick] as string, event.isToldLater)
       case 'retry':
       case 'skip':
-        return this.#unpark(event.pick, event.on)
+        return this.#unpark(event)
       case 'take':
-        return this.#take(event.limit)
+        return this.#take(event.limit, event.isFencedLater)
+      case 'fence':
+        return this.#fence(event.pick)
       case 'acknowledge':
-        return this.#acknowledge(event.pick, event.isClean)
+        return this.#acknowledge(event)
+      case 'tell':
+        return this.#tell([...this.#untold.keys()][event.pick % this.#untold.size])
       case 'release':
         return this.#withClaim(event.pick, (claim) => {
           this.#claims.delete(claim.cell.text)
@@ -134,77 +151,113 @@ export class DispatchedCells {
     }
   }
 
-  #mark(text: string): void {
+  // ---- Writes, under the latch of their row
+
+  #isHeld(text: string): boolean {
+    const isHeld = ({ claim, outcome, isTold }: FailedRun) =>
+      claim.cell.text === text && outcome !== undefined && !isTold
+    return this.#untold.has(text) || this.#failed.some(isHeld)
+  }
+
+  #written(text: string, isToldLater: boolean, tell: () => void): void {
+    this.#untold.set(text, tell)
+    if (!isToldLater) this.#tell(text)
+  }
+
+  #tell(text: string | undefined): void {
+    if (text === undefined) return
+    this.#untold.get(text)?.()
+    this.#untold.delete(text)
+  }
+
+  #mark(text: string, isToldLater: boolean): void {
+    if (this.#isHeld(text)) return
     const entry: Entry = { changeTs: ++this.#ts, kind: 'put', depth: 0 }
     this.#entries.set(text, entry)
-    this.#dispatcher.marked(text, entry)
+    this.#written(text, isToldLater, () => this.#dispatcher.marked(text, entry))
   }
 
-  #park(text: string, attempts: number): void {
+  #park(text: string, isToldLater: boolean): void {
+    if (this.#isHeld(text)) return
     const entry: Entry = { changeTs: ++this.#ts, kind: 'put', depth: 9 }
     this.#entries.delete(text)
-    this.#failures.set(text, { attempts, notBeforeMs: 0, entry, isParked: true })
-    this.#claims.delete(text)
-    this.#dispatcher.parked(text, attempts, entry)
+    this.#failures.set(text, { attempts: 0, notBeforeMs: 0, entry, isParked: true })
+    this.#written(text, isToldLater, () => {
+      this.#claims.delete(text)
+      this.#dispatcher.parked(text, 0, entry)
+    })
   }
 
-  #unpark(which: number, how: 'retry' | 'skip'): void {
+  #unpark({
+    on,
+    pick,
+    isToldLater,
+  }: Event & { on: 'retry' | 'skip' | string; pick: number; isToldLater: boolean }): void {
     const parked = [...this.#failures].filter(([text, { isParked }]) => isParked && !this.#entries.has(text))
-    const [text, failure] = parked[which % parked.length] ?? []
-    if (text === undefined || failure === undefined) return
+    const [text, failure] = parked[pick % parked.length] ?? []
+    if (text === undefined || failure === undefined || this.#isHeld(text)) return
     this.#failures.delete(text)
-    if (how === 'skip') {
-      this.#dispatcher.forget(text)
-      return
-    }
-    this.#entries.set(text, failure.entry)
-    this.#dispatcher.retried(text, failure.entry)
-  }
-
-  #take(limit: number): void {
-    const take = { limit, worker: `w${limit}`, leaseMs: LEASE_MS, nowMs: this.#nowMs }
-    for (const claim of this.#dispatcher.take(take).claims) {
-      const { text, attempts } = claim.cell
-      const failure = this.#failures.get(text)
-      if (!this.#entries.has(text)) throw new Error(`${text} is clean`)
-      if (this.#claims.has(text)) throw new Error(`${text} is claimed already`)
-      if (this.#failed.some((failed) => failed.claim === claim))
-        throw new Error(`the failure of ${text} is being written`)
-      if (failure !== undefined && failure.notBeforeMs > this.#nowMs) throw new Error(`${text} is delayed`)
-      if (attempts !== (failure?.attempts ?? 0))
-        throw new Error(`${text} has ${failure?.attempts} attempts, not ${attempts}`)
-      this.#dispatcher.fenced(claim, ++this.#ts)
-      this.#claims.set(text, { claim, untilMs: this.#nowMs + LEASE_MS })
-    }
+    if (on === 'retry') this.#entries.set(text, failure.entry)
+    this.#written(text, isToldLater, () => {
+      if (on === 'retry') this.#dispatcher.retried(text, failure.entry)
+      else this.#dispatcher.skipped(text)
+    })
   }
 
   /** By a claim, or by anybody who invents one. */
-  #acknowledge(which: number, isClean: boolean): void {
-    const text = [...this.#claims.keys()][which] ?? (KEYS[which] as string)
+  #acknowledge({ pick, isClean, isToldLater }: { pick: number; isClean: boolean; isToldLater: boolean }): void {
+    const text = [...this.#claims.keys()][pick] ?? (KEYS[pick] as string)
     const entry = this.#entries.get(text)
-    if (entry === undefined || this.#isBeingWritten(text)) return
+    if (entry === undefined || this.#isHeld(text)) return
     if (isClean) this.#entries.delete(text)
     this.#failures.delete(text)
-    this.#claims.delete(text)
-    this.#dispatcher.acknowledged(text, isClean ? undefined : entry)
+    this.#committed.set(text, ++this.#ts)
+    this.#written(text, isToldLater, () => {
+      this.#claims.delete(text)
+      this.#dispatcher.acknowledged(text, isClean ? undefined : entry)
+    })
+  }
+
+  // ---- Claims
+
+  #take(limit: number, isFencedLater: boolean): void {
+    const take = { limit, worker: `w${limit}`, leaseMs: LEASE_MS, nowMs: this.#nowMs }
+    for (const claim of this.#dispatcher.take(take).claims) {
+      const { text } = claim.cell
+      if (this.#claims.has(text)) throw new Error(`${text} is claimed already`)
+      if (this.#failed.some((failed) => failed.claim === claim))
+        throw new Error(`the failure of ${text} is being written`)
+      if (!this.#isHeld(text)) this.#checkTaken(claim)
+      this.#claims.set(text, { claim, untilMs: this.#nowMs + LEASE_MS })
+      this.#unfenced.push(claim)
+      if (!isFencedLater) this.#fence(this.#unfenced.length - 1)
+    }
+  }
+
+  #checkTaken({ cell: { text, attempts } }: Claim): void {
+    const failure = this.#failures.get(text)
+    if (!this.#entries.has(text)) throw new Error(`${text} is clean`)
+    if (failure !== undefined && failure.notBeforeMs > this.#nowMs) throw new Error(`${text} is delayed`)
+    if (attempts !== (failure?.attempts ?? 0))
+      throw new Error(`${text} has ${failure?.attempts} attempts, not ${attempts}`)
+  }
+
+  #fence(which: number): void {
+    const [claim] = this.#unfenced.splice(which % this.#unfenced.length, 1)
+    if (claim !== undefined) this.#dispatcher.fenced(claim, ++this.#ts)
   }
 
   #withClaim(which: number, body: (claim: Claim) => void): void {
     const [text, claimed] = [...this.#claims][which % this.#claims.size] ?? []
     if (text === undefined || claimed === undefined) return
     const claim = this.#dispatcher.claimed(text, claimed.claim.fence)
-    if (claim === undefined) throw new Error(`the claim of ${text} is lost`)
-    body(claim)
-  }
-
-  /** The latch of its row is held. */
-  #isBeingWritten(text: string): boolean {
-    return this.#failed.some(({ claim, outcome }) => claim.cell.text === text && outcome !== undefined)
+    if (claim !== undefined) body(claim)
+    else if (!this.#unfenced.includes(claimed.claim)) throw new Error(`the claim of ${text} is lost`)
   }
 
   #decide(): void {
     const failed = this.#failed.find(({ outcome }) => outcome === undefined)
-    if (failed === undefined || this.#isBeingWritten(failed.claim.cell.text)) return
+    if (failed === undefined || this.#isHeld(failed.claim.cell.text)) return
     const { claim } = failed
     const { cell } = claim
     const isCurrent = this.#dispatcher.decided(claim)
@@ -222,10 +275,17 @@ export class DispatchedCells {
 
   #settle(isWritten: boolean): void {
     const at = this.#failed.findIndex(({ outcome }) => (outcome !== undefined) === isWritten)
-    const [failed] = at === -1 ? [] : this.#failed.splice(at, 1)
+    const failed = this.#failed[at]
     if (failed === undefined) return
-    if (isWritten) this.#dispatcher.settled(failed.claim, failed.outcome ?? undefined, this.#nowMs)
-    else this.#dispatcher.unsettled(failed.claim, this.#nowMs + 50)
+    const { claim, outcome, isTold } = failed
+    if (outcome !== undefined && !isTold) {
+      if (outcome?.isParked) this.#dispatcher.parked(claim.cell.text, outcome.attempts, outcome.entry)
+      failed.isTold = true
+      return
+    }
+    this.#failed.splice(at, 1)
+    if (isWritten) this.#dispatcher.settled(claim, outcome ?? undefined, this.#nowMs)
+    else this.#dispatcher.unsettled(claim, this.#nowMs + 50)
   }
 
   #pass(ms: number): void {
@@ -260,6 +320,7 @@ export class DispatchedCells {
     this.#page = undefined
     this.#claims.clear()
     this.#failed.length = 0
+    this.#unfenced.length = 0
     this.#dispatcher.reset()
     if (this.budget.used !== 0) throw new Error(`${this.budget.used} cells are left in the budget`)
     for (const [text, failure] of this.#failures) {
@@ -271,10 +332,11 @@ export class DispatchedCells {
   }
 
   #check(): void {
+    for (const text of KEYS) if (!this.#isHeld(text)) this.#checkClaim(text)
     const { knowsAll, pending, oldest, claimedBy } = this.#dispatcher
     const claimed = [...claimedBy.values()].reduce((sum, count) => sum + count, 0)
     if (claimed !== this.#claims.size) throw new Error(`${claimed} claims by worker, not ${this.#claims.size}`)
-    if (!knowsAll || this.#failed.some(({ outcome }) => outcome !== undefined)) return
+    if (!knowsAll || this.#untold.size > 0 || this.#failed.some(({ outcome }) => outcome !== undefined)) return
     const clean = this.#failed.filter(({ claim }) => claim.cell.claim === claim && !this.#entries.has(claim.cell.text))
     if (pending !== this.#entries.size + clean.length)
       throw new Error(`knows ${pending} dirty cells, not ${this.#entries.size}`)
@@ -283,11 +345,19 @@ export class DispatchedCells {
       throw new Error(`${oldest} is the oldest change, not ${first}`)
   }
 
+  #checkClaim(text: string): void {
+    const { fence, entry } = this.#dispatcher.handedOut(text) ?? {}
+    if (entry === undefined || fence === undefined) return
+    if (entry !== this.#entries.get(text)) throw new Error(`${text} has another entry on disk`)
+    if (fence <= (this.#committed.get(text) ?? 0)) throw new Error(`a run of ${text} has committed since the fence`)
+  }
+
   #comeToRest(): void {
+    for (const text of KEYS) this.#tell(text)
     for (let i = 0; i < 200 && (this.#entries.size > 0 || !this.#dispatcher.knowsAll); i++) {
-      for (const on of ['page', 'ask for page', 'page', 'decide', 'settle'] as const) this.#happen({ on })
+      for (const on of ['page', 'ask for page', 'page', 'decide', 'settle', 'settle'] as const) this.#happen({ on })
       this.#pass(30)
-      this.#take(100)
+      this.#take(100, false)
       this.#check()
       for (const text of [...this.#claims.keys()]) {
         this.#entries.delete(text)

@@ -155,9 +155,10 @@ export class PrewriteRiders implements Preparation {
 
   /**
    * Whether the listener knows the cell, and the run has seen its newest change. A run that began before the claim may have begun
-   * before the last acknowledgement too.
+   * before the last acknowledgement too. After a failed write the listener may not know what has landed, until it is told `reloaded`.
    */
   #isClaimed(one: AckToMake): boolean {
+    if (!this.#rows.records.isSettled) return false
     const { rider, observer, seen } = one
     const { fence, entry } = this.#rows.observed.handedOut(observer.id, rider.key)
     if (fence !== rider.fence || seen < fence || entry === undefined || entry.changeTs > seen) return false

@@ -52,6 +52,8 @@ export interface RowAccess {
 
 /** Reads of system records, without latches. @throws KvError `storage_unavailable` */
 export interface RecordReads {
+  /** False while the outcome of a failed write is unknown: what memory knows of the disk may be old. */
+  readonly isSettled: boolean
   /** Reads in this turn of the event loop. @returns null when `many` has to be called instead. */
   now(name: SystemName): Uint8Array | undefined | null
   /** `values[i]` is that of `names[i]`. */

@@ -33,6 +33,8 @@ export class SystemMap implements SystemRecords, RecordReads {
     return found
   }
 
+  readonly isSettled = true
+
   now(name: SystemName): Uint8Array | undefined {
     return this.#records.get(name)
   }

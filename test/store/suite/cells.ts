@@ -275,6 +275,8 @@ export function cellCases({ open, test }: Contract): void {
     store.cells.listen({
       handedOut: () => ({ fence, hasFailure: false }),
       marked: (_, key, { kind }) => told.marked.push(`${text(key)} ${kind}`),
+      retried: () => {},
+      skipped: () => {},
       parked: () => {},
       acknowledged: (_, key, entry) => told.acknowledged.push(`${text(key)} ${entry?.kind}`),
       conflicted: () => conflicts++,
@@ -301,6 +303,8 @@ export function cellCases({ open, test }: Contract): void {
     store.cells.listen({
       handedOut: () => ({ fence, hasFailure: false, entry }),
       marked: () => {},
+      retried: () => {},
+      skipped: () => {},
       parked: () => {},
       acknowledged: () => {},
       conflicted: () => {},

@@ -13,6 +13,10 @@ export class SystemReads implements RecordReads {
     this.#rows = rows
   }
 
+  get isSettled(): boolean {
+    return this.#rows.health.isWritable
+  }
+
   now(name: SystemName): Uint8Array | undefined | null {
     const { lookUps, health } = this.#rows
     if (!lookUps.areQuick || !health.isWritable) return null
