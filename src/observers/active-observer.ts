@@ -2,6 +2,7 @@ import type { KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { KvError } from '../errors/kv-error.js'
 import { sleep } from '../event-loop/sleep.js'
+import { Slices } from '../event-loop/slices.js'
 import { TIMER_MS_MAX } from '../limits.js'
 import type { Cell, Entry, Failure } from '../percolator/cell.js'
 import type { ClaimName, Notification, ObserverState, Release } from '../percolator/observers-api.js'
@@ -219,12 +220,17 @@ export class ActiveObserver {
 
   /** Reads entries of the cursor until there are enough, or all are known. */
   #fill(): void {
-    this.#filling ??= this.#readPages(this.#loads)
-      .catch((error) => this.#waiting.endAll(error))
-      .finally(() => {
+    this.#filling ??= this.#readPages(this.#loads).then(
+      () => {
         this.#filling = undefined
         this.#serve()
-      })
+      },
+      (error) => {
+        this.#filling = undefined
+        this.#waiting.endAll(error)
+        this.#schedule() // The next claim tries again.
+      },
+    )
   }
 
   async #readPages(load: number): Promise<void> {
@@ -295,10 +301,13 @@ export class ActiveObserver {
   }
 
   /** @returns the claims that are lost. @param leaseMs absent: as long as that of the claim. */
-  extend(claims: readonly ClaimName[], leaseMs: number | undefined): ClaimName[] {
+  async extend(claims: readonly ClaimName[], leaseMs: number | undefined): Promise<ClaimName[]> {
     const nowMs = this.#nowMs()
     const lost: ClaimName[] = []
+    const slices = new Slices()
     for (const name of claims) {
+      const pause = slices.next()
+      if (pause !== undefined) await pause
       const claim = this.#dispatcher.claimed(keyText(name.key), name.fence)
       if (claim === undefined) {
         lost.push(name)
@@ -315,7 +324,10 @@ export class ActiveObserver {
     const nowMs = this.#nowMs()
     const failed: Failed[] = []
     let released = 0
+    const slices = new Slices()
     for (const { key, fence, error, retryAfterMs } of releases) {
+      const pause = slices.next()
+      if (pause !== undefined) await pause
       const claim = this.#dispatcher.claimed(keyText(key), fence)
       if (claim === undefined) continue
       released++

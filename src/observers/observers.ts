@@ -350,7 +350,7 @@ export class Observers implements ObserversApi {
     const { id, range } = this.#find(name)
     const outside = keys.findIndex((key) => !contains(range, key))
     if (outside !== -1) throw invalid('keys', `keys[${outside}] is not in the range of the observer`)
-    const asked = distinct(keys)
+    const asked = await distinct(keys)
     let ts = asked.length === 0 ? await this.#store.tso(1) : 0
     for (const some of parts(asked, KEYS_PER_TURN))
       ts = await this.#store.cells.change(id, some, (cells, changeTs) => ({
@@ -389,7 +389,7 @@ export class Observers implements ObserversApi {
 
   async retry(name: string, keys?: readonly Uint8Array[]): Promise<number> {
     const observer = this.#find(name)
-    if (keys !== undefined) return this.#retry(observer, distinct(keys))
+    if (keys !== undefined) return this.#retry(observer, await distinct(keys))
     let count = 0
     for (let after: Uint8Array | undefined; ; ) {
       const begin = performance.now()
@@ -419,7 +419,7 @@ export class Observers implements ObserversApi {
   async skip(name: string, keys: readonly Uint8Array[]): Promise<number> {
     const observer = this.#find(name)
     let count = 0
-    for (const some of parts(distinct(keys), CHANGES_AT_A_TIME))
+    for (const some of parts(await distinct(keys), CHANGES_AT_A_TIME))
       count += await this.#store.cells.change(observer.id, some, (cells, ts) => {
         const changes = cells.flatMap((cell) => skipped(cell, ts) ?? [])
         return { value: changes.length, changes }
@@ -468,8 +468,15 @@ function notFound(name: string): KvError {
   return new KvError('not_found', `there is no observer ${JSON.stringify(name)}`, {})
 }
 
-function distinct(keys: readonly Uint8Array[]): Uint8Array[] {
-  return [...new Map(keys.map((key) => [keyText(key), key])).values()]
+async function distinct(keys: readonly Uint8Array[]): Promise<Uint8Array[]> {
+  const found = new Map<string, Uint8Array>()
+  const slices = new Slices()
+  for (const key of keys) {
+    const pause = slices.next()
+    if (pause !== undefined) await pause
+    found.set(keyText(key), key)
+  }
+  return [...found.values()]
 }
 
 function* parts<T>(items: readonly T[], size: number): Generator<readonly T[]> {
