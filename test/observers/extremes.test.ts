@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
-import { codeOf, EngineFailure, prewriteOf, put, TappedEngine, testStores, turn, utf8 } from '../store/support.js'
+import { codeOf, EngineFailure, prewriteOf, put, TappedEngine, testStores, turn } from '../store/support.js'
 import { commit, keysOf, openObservers, prefix, putNow, runNow } from './support.js'
 
 const stores = testStores()
