@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { Db } from '../../src/client/db.js'
-import type { Fetch } from '../../src/client/http/http-transport.js'
+import type { Fetch } from '../../src/client/http/fetch-sender.js'
 import * as client from '../../src/client/index.js'
 import { Observers } from '../../src/client/observers/observers.js'
 import { Snapshot } from '../../src/client/snapshot.js'

@@ -49,6 +49,9 @@ function homeAt(transport: HttpTransport): DbHome {
     isAway,
     during: (call) => call(),
     readTs: (signal) => api.withSignal(signal).tso(1),
-    close: () => coordinator.idle(),
+    async close() {
+      await coordinator.idle()
+      transport.close()
+    },
   }
 }

@@ -5,15 +5,16 @@ import { sleep } from '../../event-loop/sleep.js'
 import { TIMER_MS_MAX } from '../../limits.js'
 import { type Kinds, kind, TIME_MS } from '../options.js'
 import { ConnectionError } from './connection-error.js'
+import { type Fetch, fetchSender } from './fetch-sender.js'
 import { MSGPACK } from './http-message.js'
 import { errorOf } from './http-problem.js'
+import { nodeSender } from './node-sender.js'
 import { retryAfterMs } from './retry-after.js'
+import type { ReceivedAnswer, Sender } from './sender.js'
 import { ServerError } from './server-error.js'
 
-export type Fetch = (url: string, init: RequestInit) => Promise<Response>
-
 export interface TransportOptions {
-  /** Sends the requests. Default: the global `fetch`. */
+  /** Sends the requests. Default: node:http in Node, the global `fetch` elsewhere. */
   readonly fetch?: Fetch | undefined
   /** Sent as `Authorization: Bearer`. A function is called before every request, for tokens that change. */
   readonly token?: Token | undefined
@@ -58,7 +59,7 @@ export interface HttpRequest {
 
 export interface HttpAnswer {
   readonly status: number
-  readonly headers: Headers
+  readonly headers: Pick<Headers, 'get'>
   readonly body: Uint8Array
 }
 
@@ -71,7 +72,10 @@ const PAUSE_MS_MAX = 1000
 /** A gateway without a server behind it, a server that is not available at present, a timeout. */
 const RETRIED_STATUSES: ReadonlySet<number> = new Set([502, 503, 504])
 
-/** Error codes of Node that mean that no connection was made. Browsers do not report them. */
+/**
+ * Error codes of Node that mean that no connection was made, unless it is an open one that cannot be read or written.
+ * Browsers do not report them.
+ */
 const NEVER_SENT: ReadonlySet<unknown> = new Set([
   'ECONNREFUSED',
   'ENOTFOUND',
@@ -92,7 +96,7 @@ type Attempt =
 /** Sends requests to one server. Repeats each until it is answered or the time for retries is over. */
 export class HttpTransport {
   readonly #url: string
-  readonly #fetch: Fetch
+  readonly #sender: Sender
   readonly #headers: Readonly<Record<string, string>>
   readonly #token: Token | undefined
   readonly #requestTimeoutMs: number
@@ -105,7 +109,8 @@ export class HttpTransport {
   constructor(url: string, options: TransportOptions = {}) {
     this.#url = url
     // Browsers refuse to call fetch as a method of another object.
-    this.#fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init))
+    const fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init))
+    this.#sender = (options.fetch === undefined ? nodeSender(url) : undefined) ?? fetchSender(url, fetch)
     this.#headers = options.headers === undefined ? {} : Object.fromEntries(new Headers(options.headers))
     this.#token = typeof options.token === 'string' ? requireToken(options.token) : options.token
     this.#requestTimeoutMs = options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS_DEFAULT
@@ -140,6 +145,11 @@ export class HttpTransport {
     }
   }
 
+  /** Closes the connections that no request uses. */
+  close(): void {
+    this.#sender.close()
+  }
+
   /** @throws the error of the caller's function; TypeError when the function returns an invalid token. */
   async #authorization(): Promise<Authorization> {
     if (this.#token === undefined) return {}
@@ -154,7 +164,7 @@ export class HttpTransport {
     } catch (error) {
       return { error: error instanceof Error ? error : new Error(String(error)), isFinal: true, retryAfter: null }
     }
-    let response: Response
+    let response: ReceivedAnswer
     let body: Uint8Array
     try {
       ;[response, body] = await this.#exchange(request, authorization, startedAt)
@@ -173,7 +183,7 @@ export class HttpTransport {
     request: HttpRequest,
     authorization: Authorization,
     startedAt: number,
-  ): Promise<[response: Response, body: Uint8Array]> {
+  ): Promise<[response: ReceivedAnswer, body: Uint8Array]> {
     const { method, path, headers, body, waitMs = 0, signal } = request
     signal?.throwIfAborted() // The abort event may have fired already, and it fires only once.
     // Not AbortSignal.any: in Node 20 its result stays in memory as long as the caller's signal.
@@ -188,11 +198,9 @@ export class HttpTransport {
         method,
         headers: { ...this.#headers, ...authorization, accept: MSGPACK, ...headers },
         signal: controller.signal,
-        cache: 'no-store', // Browsers would cache reads.
-        redirect: 'manual' as const,
         ...(body === undefined ? {} : { body: body as Uint8Array<ArrayBuffer> }),
       }
-      const response = await this.#fetch(`${this.#url}${path}`, init)
+      const response = await this.#sender.send(path, init)
       this.#wasReached = true
       return [response, new Uint8Array(await response.arrayBuffer())]
     } finally {
@@ -203,7 +211,7 @@ export class HttpTransport {
   }
 
   /**
-   * fetch does not distinguish a slow server from one that accepts no connection. So while a request has no answer, a
+   * No sender distinguishes a slow server from one that accepts no connection. So while a request has no answer, a
    * second request asks for `/healthz`. If that one is not answered in time either, both are ended.
    * @returns the function that ends the watch.
    */
@@ -217,8 +225,8 @@ export class HttpTransport {
         Math.min(leftMs / 2, TIMER_MS_MAX),
       )
       try {
-        const init = { headers: this.#headers, signal: probe.signal, cache: 'no-store', redirect: 'manual' as const }
-        const response = await this.#fetch(`${this.#url}/healthz`, init)
+        const init = { method: 'GET', headers: this.#headers, signal: probe.signal }
+        const response = await this.#sender.send('/healthz', init)
         this.#wasReached = true
         clearTimeout(timer)
         await response.arrayBuffer()
@@ -251,7 +259,7 @@ export function isAway(error: unknown): boolean {
   return error instanceof ServerError && RETRIED_STATUSES.has(error.status)
 }
 
-/** Checked here, because the error message of fetch would contain the token. */
+/** Checked here, because the error messages of senders would contain the token. */
 function requireToken(token: string): string {
   if (typeof token === 'string' && /^[\x21-\x7e]+$/.test(token)) return token
   throw new TypeError('the token is not one or more visible ASCII characters')
@@ -269,12 +277,13 @@ function isUnexpected(error: unknown): boolean {
   return error instanceof Error && 'code' in error && error.code === 'unexpected_answer'
 }
 
-/** undici rejects with "fetch failed" for every reason, and has the real error in `cause`. */
+/** Node's fetch rejects with "fetch failed" for every reason, and has the real error in `cause`. */
 function connectionErrorOf(error: unknown): ConnectionError {
   const reason = error instanceof Error && error.cause instanceof Error ? error.cause : error
-  const code = reason instanceof Error && 'code' in reason ? reason.code : undefined
+  const { code, syscall }: Partial<NodeJS.ErrnoException> = reason instanceof Error ? reason : {}
   const message = messageOf(reason) || String(code ?? reason)
-  return new ConnectionError(message, { cause: error, mayHaveTakenEffect: !NEVER_SENT.has(code) })
+  const wasNeverSent = NEVER_SENT.has(code) && syscall !== 'read' && syscall !== 'write'
+  return new ConnectionError(message, { cause: error, mayHaveTakenEffect: !wasNeverSent })
 }
 
 /** A name with several addresses fails with one error per address. */

@@ -1,4 +1,4 @@
-import type { Fetch } from '../../../src/client/http/http-transport.js'
+import type { Fetch } from '../../../src/client/http/fetch-sender.js'
 
 /**
  * What the network does to a request: `lose_request`: it never arrives, `lose_answer`: it arrives and its answer doesn't,

@@ -1,7 +1,8 @@
 import { Packr } from 'msgpackr'
 import { describe, expect, test, vi } from 'vitest'
 import { ConnectionError } from '../../../src/client/http/connection-error.js'
-import { type Fetch, HttpTransport, type TransportOptions } from '../../../src/client/http/http-transport.js'
+import type { Fetch } from '../../../src/client/http/fetch-sender.js'
+import { HttpTransport, type TransportOptions } from '../../../src/client/http/http-transport.js'
 import { retryAfterMs } from '../../../src/client/http/retry-after.js'
 import { ServerError } from '../../../src/client/http/server-error.js'
 import { isUncertain } from '../../../src/coordinator/uncertain.js'
@@ -36,8 +37,8 @@ function problem(status: number, body: object, headers: Record<string, string> =
 }
 
 /** As undici rejects: the reason is one `cause` down. */
-function failed(code: string): Error {
-  return new TypeError('fetch failed', { cause: Object.assign(new Error(`it is ${code}`), { code }) })
+function failed(code: string, syscall?: string): Error {
+  return new TypeError('fetch failed', { cause: Object.assign(new Error(`it is ${code}`), { code, syscall }) })
 }
 
 async function failureOf(sent: Promise<unknown>): Promise<Error> {
@@ -182,6 +183,12 @@ describe('gives up in the end, and says whether anything may have happened', () 
   const cases = [
     { name: 'never sent', steps: [REFUSED], code: 'connection_failed', uncertain: false },
     { name: 'sent, and no answer', steps: [RESET], code: 'connection_failed', uncertain: true },
+    {
+      name: 'sent, and the host became unreachable',
+      steps: [failed('EHOSTUNREACH', 'read')],
+      code: 'connection_failed',
+      uncertain: true,
+    },
     { name: 'a gateway all along', steps: [GATEWAY], code: 'connection_failed', uncertain: true },
     { name: 'lost, then nobody listening', steps: [RESET, REFUSED], code: 'connection_failed', uncertain: true },
     { name: 'shed each time', steps: [OVERLOADED], code: 'overloaded', uncertain: false },

@@ -1,6 +1,6 @@
 import { rm } from 'node:fs/promises'
 import { afterEach, expect, test, vi } from 'vitest'
-import type { Fetch } from '../../../src/client/http/http-transport.js'
+import type { Fetch } from '../../../src/client/http/fetch-sender.js'
 import { type Change, connect, type Db, type Txn } from '../../../src/client/index.js'
 import { connectTo } from '../../coordinator/support.js'
 import { startServer, type TestServer, testServers } from '../../http/support.js'

@@ -1,0 +1,61 @@
+import type { Sender } from './sender.js'
+
+/** Shorter than the time after which servers and proxies close idle connections, so that few requests meet a closed one. */
+const IDLE_MS_MAX = 4000
+
+/**
+ * Sends by node:http, whose requests take less than half the CPU time of Node's fetch. The module is not imported, because
+ * browsers load this file too.
+ * @param url without a slash at its end.
+ * @returns undefined where the platform cannot give node:http, which are browsers and Node before 20.16 and 22.3.
+ */
+export function nodeSender(url: string): Sender | undefined {
+  const { protocol, hostname, port, pathname } = new URL(url)
+  const load = globalThis.process?.getBuiltinModule
+  const http = protocol === 'https:' ? load?.('node:https') : load?.('node:http')
+  if (http === undefined) return undefined
+  const agent = new http.Agent({
+    keepAlive: true,
+    timeout: IDLE_MS_MAX, // Has no effect on a connection in use, however long its request waits.
+    maxFreeSockets: Number.POSITIVE_INFINITY,
+  })
+  const server = { agent, protocol, hostname: hostname.replace(/^\[|\]$/g, ''), port }
+  const root = pathname.replace(/\/$/, '')
+
+  return {
+    send: (path, { method, headers, body, signal }) =>
+      new Promise((resolve, reject) => {
+        const options = { ...server, path: root + path, method, headers: { ...headers, 'accept-encoding': 'identity' } }
+        const request = http.request(options, (answer) => {
+          // Unlike fetch, node:http decompresses nothing.
+          const encoding = answer.headers['content-encoding'] ?? 'identity'
+          if (encoding !== 'identity') return request.destroy(new Error(`the answer is compressed by ${encoding}`))
+          const bytes = new Promise<ArrayBuffer>((resolve, reject) => {
+            const chunks: Uint8Array[] = []
+            answer.on('data', (chunk: Uint8Array) => chunks.push(chunk))
+            answer.on('end', () => resolve(joined(chunks)))
+            answer.on('error', (error) => reject(signal.aborted ? signal.reason : error))
+          })
+          const get = (name: string): string | null => answer.headers[name]?.toString() ?? null
+          resolve({ status: answer.statusCode ?? 0, headers: { get }, arrayBuffer: () => bytes })
+        })
+        request.on('error', (error) => reject(signal.aborted ? signal.reason : error))
+        signal.addEventListener('abort', () => request.destroy(), { once: true })
+        request.end(body)
+      }),
+    close() {
+      agent.maxFreeSockets = 0 // The connections in use are closed when their requests end.
+      for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy()
+    },
+  }
+}
+
+function joined(chunks: readonly Uint8Array[]): ArrayBuffer {
+  const bytes = new Uint8Array(chunks.reduce((sum, { length }) => sum + length, 0))
+  let at = 0
+  for (const chunk of chunks) {
+    bytes.set(chunk, at)
+    at += chunk.length
+  }
+  return bytes.buffer
+}

@@ -1,0 +1,23 @@
+/** One request as it goes to the network. */
+export interface SentRequest {
+  readonly method: string
+  readonly headers: Readonly<Record<string, string>>
+  readonly body?: Uint8Array<ArrayBuffer>
+  readonly signal: AbortSignal
+}
+
+/** The part of a `Response` that the transport reads. */
+export interface ReceivedAnswer {
+  readonly status: number
+  readonly headers: Pick<Headers, 'get'>
+  /** The whole body. Rejects when the answer is cut short. */
+  arrayBuffer(): Promise<ArrayBuffer>
+}
+
+/** The way to one server. Sends each request once, and follows no redirects. */
+export interface Sender {
+  /** @param path begins with a slash. @returns once the status is known. Rejects with the signal's reason after an abort. */
+  send(path: string, request: SentRequest): Promise<ReceivedAnswer>
+  /** Closes the connections that no request uses. */
+  close(): void
+}
