@@ -180,6 +180,8 @@ export const CLAIM_LIMIT_MAX = 1000
 export const CLAIM_WAIT_MS_MAX = 60_000
 export const LEASE_MS_MIN = 100
 export const LEASE_MS_MAX = 60 * 60 * 1000
+/** Keys that one transaction writes, each counted once per observer of it. A mark costs about 900 bytes of memory until it is written. */
+export const MARKS_MAX = 300_000
 /** Acknowledgements of one transaction. */
 export const ACKS_MAX = 1000
 /** Error of a failed run. What is longer is cut. */

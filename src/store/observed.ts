@@ -1,5 +1,6 @@
 import { keyText } from '../bytes/key-text.js'
-import { SLICE_ITEMS } from '../limits.js'
+import { KvError } from '../errors/kv-error.js'
+import { MARKS_MAX, SLICE_ITEMS } from '../limits.js'
 import { markCell } from '../percolator/actions/mark.js'
 import type { CellChange, Entry } from '../percolator/cell.js'
 import { encodeAck, encodeEntry, encodeFailure } from '../percolator/codec/cell.js'
@@ -31,6 +32,8 @@ export interface Ridden {
 
 export interface MarkContext {
   readonly ridden: Ridden | undefined
+  /** The mutations are those of a transaction that can still be refused. */
+  readonly isOnePc: boolean
   /**
    * Reads the entry that stands, under the latch of its row. Absent when the commit_ts of the mutations is above the changeTs of
    * every entry, which saves the read.
@@ -38,11 +41,17 @@ export interface MarkContext {
   readonly present: ((id: Timestamp, key: Uint8Array) => Entry | undefined) | undefined
 }
 
+interface Registered extends Observer {
+  /** Bounds of the range, as `keyText`. */
+  readonly from: string
+  readonly to: string | undefined
+}
+
 /** The registered observers of a store: decides which commits mark which cells, and tells the listener. */
 export class Observed {
-  readonly #index = new RangeIndex<Observer>()
-  readonly #byId = new Map<Timestamp, Observer>()
-  readonly #byName = new Map<string, Observer>()
+  readonly #index = new RangeIndex<Registered>()
+  readonly #byId = new Map<Timestamp, Registered>()
+  readonly #byName = new Map<string, Registered>()
   #listener: CellListener | undefined
 
   /** False while nobody is registered. */
@@ -50,7 +59,9 @@ export class Observed {
     return this.#byId.size > 0
   }
 
-  register(observer: Observer): void {
+  register(given: Observer): void {
+    const { start, end } = given.range
+    const observer = { ...given, from: start === undefined ? '' : keyText(start), to: end && keyText(end) }
     this.unregister(observer.id)
     this.#index.add(observer.range, observer)
     this.#byId.set(observer.id, observer)
@@ -67,6 +78,13 @@ export class Observed {
 
   named(name: string): Observer | undefined {
     return this.#byName.get(name)
+  }
+
+  /** Whether the key is in the range of a registered observer. */
+  isObserved(id: Timestamp, key: Uint8Array): boolean {
+    const observer = this.#byId.get(id)
+    const text = keyText(key)
+    return observer !== undefined && text >= observer.from && (observer.to === undefined || text < observer.to)
   }
 
   withId(id: Timestamp): Observer | undefined {
@@ -92,29 +110,42 @@ export class Observed {
   /**
    * Collects the marks of a write's commits, after the effects of its riders.
    * @param effects where they go.
+   * @throws KvError `payload_too_large` for locks and one-phase commits that would make too many marks. A commit whose keys are
+   *   locked cannot be refused any more, so its locks are counted.
    */
   *effectsOf(mutations: readonly Mutation[], context: MarkContext, effects: CellEffect[]): Generator<void, void, void> {
-    const { ridden, present } = context
-    if (ridden !== undefined) effects.push(...ridden.effects)
+    const { ridden, present, isOnePc } = context
+    if (ridden !== undefined) for (const effect of ridden.effects) effects.push(effect)
     if (this.#byId.size === 0) return
     // A look-up may read from disk.
     const each = present === undefined ? SLICE_ITEMS : LOOK_UPS_PER_SLICE
-    for (let i = 0; i < mutations.length; i++) {
-      if (i % each === each - 1) yield
-      const mutation = mutations[i] as Mutation
-      if (mutation.type !== 'put-write' || mutation.isFlag || !isData(mutation.write)) continue
-      const { key, write } = mutation
-      for (const observer of this.#index.at(keyText(key))) {
-        if (ridden?.acknowledged.has(cellName('notify', observer.id, key))) continue
-        effects.push(markOf(observer, key, write, ridden?.depth ?? 0, present?.(observer.id, key)))
-      }
+    let marks = 0
+    let left = each
+    for (const mutation of mutations) {
+      const { type, key } = mutation
+      const isCommit = type === 'put-write' && !mutation.isFlag && isData(mutation.write)
+      if (!isCommit && type !== 'put-lock') continue
+      const observers = this.#index.at(keyText(key))
+      marks += observers.length
+      if (marks > MARKS_MAX && (isOnePc || !isCommit)) throw tooManyMarks()
+      left -= 1 + observers.length
+      if (isCommit)
+        for (const observer of observers) {
+          if (ridden?.acknowledged.has(cellName('notify', observer.id, key))) continue
+          effects.push(markOf(observer, key, mutation.write, ridden?.depth ?? 0, present?.(observer.id, key)))
+        }
+      if (left > 0) continue
+      yield
+      left = each
     }
   }
 
   /** To be called when the effects are on disk, before the latches of their rows are released. */
-  tell(effects: readonly CellEffect[]): void {
+  *tell(effects: readonly CellEffect[]): Generator<void, void, void> {
     if (this.#listener === undefined) return
+    let count = 0
     for (const { id, change, acknowledged } of effects) {
+      if (++count % SLICE_ITEMS === 0) yield
       const { key, entry, failure } = change
       if (acknowledged !== undefined) this.#listener.acknowledged(id, key, acknowledged.entry)
       else if (entry && failure === null) this.#listener.retried(id, key, entry)
@@ -126,6 +157,11 @@ export class Observed {
 }
 
 const LOOK_UPS_PER_SLICE = 32
+
+function tooManyMarks(): KvError<'payload_too_large'> {
+  const detail = `the keys and the observers of their ranges would make over ${MARKS_MAX} marks in one transaction`
+  return new KvError('payload_too_large', detail, { limit: MARKS_MAX })
+}
 
 function markOf(
   observer: Observer,

@@ -1,6 +1,7 @@
 import { ENTRY_BYTES, entryCost } from '../bytes/answer-size.js'
 import { keyText } from '../bytes/key-text.js'
 import { requirePassed } from '../coordinator/above-safe-point.js'
+import { isAckRefused } from '../coordinator/ack-refused.js'
 import { Backoff } from '../coordinator/backoff.js'
 import type { TransactionHome } from '../coordinator/committer.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
@@ -21,7 +22,7 @@ import { OneTurn } from './one-turn.js'
 import { type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 import { type OneShotKeys, type Plan, planOf } from './plan.js'
-import { beforeCommit, isRefusedAck } from './riders.js'
+import { seeingFence } from './riders.js'
 
 export interface OneShot {
   readonly checks: readonly Check[]
@@ -119,7 +120,7 @@ export class OneShots {
             request.signal,
           )
         } catch (error) {
-          if (isRefusedAck(error)) throw error
+          if (isAckRefused(error)) throw error
           if (!isKvError(error, 'write_conflict')) {
             if (this.#isFencePassed(request)) throw error
             requirePassed(error, ++passed)
@@ -164,7 +165,8 @@ export class OneShots {
   ): Promise<OneShotAnswer> {
     const ts = keys.written.size === 0 ? this.#store.readTs() : this.#store.tso(1)
     let startTs = typeof ts === 'number' ? ts : await ts
-    if (this.#store.isWrittenAhead && this.#isOnePhase && isolation === 'snapshot' && !ops.some(isScan))
+    const mayStartAhead = isolation === 'snapshot' && riders === undefined && !ops.some(isScan)
+    if (this.#store.isWrittenAhead && this.#isOnePhase && mayStartAhead)
       startTs = startAbove(await this.#store.newestAhead(allKeys(checks, ops)), startTs)
     const txn = new Transaction(this.#tryHome, startTs, OPTIONS[isolation])
     if (keys.read.size > 0) {
@@ -180,9 +182,9 @@ export class OneShots {
     const onePhase = (request: PrewriteRequest) =>
       prewrite(request, beside && (({ onePcCommitTs }) => beside(answerAt(requireOnePc(onePcCommitTs)))))
     try {
-      if (this.#isOnePhase) return answerAt(await txn.commit(onePhase, beforeCommit(riders)))
+      if (this.#isOnePhase) return answerAt(await txn.commit(onePhase, seeingFence(riders)))
       beside?.(answerAt(TIMESTAMP_MAX)) // Refuses an outcome that is too long before anything is written.
-      const answer = answerAt(await txn.commit(prewrite, beforeCommit(riders)))
+      const answer = answerAt(await txn.commit(prewrite, seeingFence(riders)))
       // TODO: after a crash here a repeat runs again, until outcomes can be written as rows of their transaction.
       if (beside !== undefined) await this.#store.system.write(beside(answer))
       return answer
@@ -206,7 +208,8 @@ function* allKeys(checks: readonly Check[], ops: readonly Op[]): Generator<Uint8
  *
  * Other transactions may still commit below such a start_ts. So it is not used for serializable transactions and for
  * transactions with scans, whose reads would belong to different moments, nor for two-phase commit, where the oracle
- * gives the commit_ts. These conflict until the clock has passed the version.
+ * gives the commit_ts. Nor is it used with riders, which must not commit ahead of the clock. These conflict until the clock has
+ * passed the version.
  */
 function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {
   return ahead < TIMESTAMP_MAX - 2 ? Math.max(startTs, ahead + 1) : startTs

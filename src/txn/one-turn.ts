@@ -12,7 +12,7 @@ import { CountedReads } from './counted-reads.js'
 import type { OneShot, OneShotDone } from './one-shots.js'
 import { type Found, isRead, type OpsDone, runOpsNow } from './op.js'
 import { planOf } from './plan.js'
-import { beforeCommit, riderCount, riderKeys } from './riders.js'
+import { riderCount, riderKeys, seeingFence } from './riders.js'
 
 /** Larger transactions take several turns. */
 const ITEMS_MAX = 64
@@ -122,7 +122,7 @@ function commit(
   const mutations = [...writes.values()]
   const primary = mutations[0]?.key ?? riderKeys(riders ?? {}).next().value
   if (primary === undefined) throw new Error('a transaction that writes has neither writes nor riders')
-  const request = onePhaseRequest(startTs, primary, mutations, undefined, beforeCommit(riders))
+  const request = onePhaseRequest(startTs, primary, mutations, undefined, seeingFence(riders))
   return prewrite(request, (error, answer) => {
     const commitTs = answer?.onePcCommitTs // Present with an answer: only locks of its own would need two phases.
     if (commitTs === undefined) done(error, undefined)

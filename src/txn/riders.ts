@@ -1,4 +1,3 @@
-import { isKvError, type KvError } from '../errors/kv-error.js'
 import type { Riders } from '../percolator/riders.js'
 
 /** The keys whose cells the riders change. A cell belongs to the row of its key, so a transaction claims them as it does those that it writes. */
@@ -12,13 +11,6 @@ export function riderCount({ acks = [], notify = [] }: Riders): number {
 }
 
 /** The run has taken place before its one-shot came, so it has seen its fence and nothing later. */
-export function beforeCommit(riders: Riders | undefined): Riders | undefined {
+export function seeingFence(riders: Riders | undefined): Riders | undefined {
   return riders && { ...riders, seesFence: true }
-}
-
-/** A run that is refused stays refused: to try the transaction again would be to commit work that another run has done. */
-export function isRefusedAck(error: unknown): error is KvError<'write_conflict'> {
-  if (!isKvError(error, 'write_conflict')) return false
-  const { reason } = error.fields
-  return reason === 'acknowledged' || reason === 'superseded'
 }

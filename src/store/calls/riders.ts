@@ -5,9 +5,8 @@ import { acknowledge } from '../../percolator/actions/acknowledge.js'
 import type { PrewriteRequest } from '../../percolator/api.js'
 import type { Ack, Entry } from '../../percolator/cell.js'
 import { decodeAck, decodeEntry, decodeUncovered } from '../../percolator/codec/cell.js'
-import { writeConflict } from '../../percolator/errors.js'
+import { withEntries, writeConflict } from '../../percolator/errors.js'
 import type { Observer } from '../../percolator/observer.js'
-import { contains } from '../../percolator/range-index.js'
 import type { AckRider, Riders } from '../../percolator/riders.js'
 import { isData } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
@@ -83,7 +82,7 @@ export class PrewriteRiders implements Preparation {
   #observerOf(name: string, key: Uint8Array): Observer | undefined {
     const observer = this.#rows.observed.named(name)
     if (observer === undefined) this.#refuse(new KvError('not_found', `there is no observer ${name}`, {}))
-    else if (!contains(observer.range, key))
+    else if (!this.#rows.observed.isObserved(observer.id, key))
       this.#refuse(invalid('riders', `the key ${printKey(key)} is outside the range of the observer ${name}`))
     return observer
   }
@@ -112,8 +111,10 @@ export class PrewriteRiders implements Preparation {
 
   now(): boolean {
     const { records } = this.#rows
+    let looks = this.#isNewest ? 0 : this.#notify.length
     for (const one of this.#acks) {
       if (this.#isClaimed(one)) continue
+      if (++looks > CELLS_NOW_MAX) return false
       const entry = records.now(one.name)
       if (entry === null) return false
       const ack = records.now(cellName('ack', one.observer.id, one.rider.key))
@@ -122,6 +123,7 @@ export class PrewriteRiders implements Preparation {
       if (one.entry !== undefined && one.entry.changeTs > one.seen) return false // The history has to be read.
     }
     if (this.#isNewest) return true
+    if (looks > CELLS_NOW_MAX) return false
     for (const one of this.#notify) {
       const entry = records.now(nameOfEntry(one.observer, one.key))
       const failure = records.now(cellName('failure', one.observer.id, one.key))
@@ -179,17 +181,21 @@ export class PrewriteRiders implements Preparation {
 
   /** The commit_ts will be above every timestamp handed out, and so above every entry. */
   get #isNewest(): boolean {
-    return isNewestCommit(this.#request)
+    // No conflict of rows keeps a notification below a version that a client has committed ahead of the clock.
+    return isNewestCommit(this.#request) && !this.#rows.isWrittenAhead
   }
 
   // ---- Decision
 
   /**
    * @param hasWrites the transaction writes rows, which tell a repeat.
-   * @throws KvError `write_conflict` (`acknowledged`, `superseded`), `ts_below_safe_point`
+   * @throws KvError `write_conflict` (`acknowledged`, `superseded`), `ts_below_safe_point`; `invalid_argument` for a commit ahead
+   *   of the clock: later claims and notifications would be below it.
    */
   decide(commitTs: Timestamp, hasWrites: boolean): RidersDecision {
-    const { observed, safePoint } = this.#rows
+    const { observed, safePoint, lastTs } = this.#rows
+    if (commitTs > lastTs + 1)
+      throw invalid('riders', `the transaction would commit at ${commitTs}, ahead of the clock`)
     const { startTs, primary } = this.#request
     const effects: CellEffect[] = []
     const acknowledged = new Set<string>()
@@ -202,8 +208,9 @@ export class PrewriteRiders implements Preparation {
       const context = { entry, ack, safePoint, newestFence, observedSince: id, newestSeen: () => newestSeen }
       const outcome = acknowledge({ rider, seen, startTs, commitTs }, context)
       if (outcome.kind === 'refused') {
-        if (outcome.error.code === 'write_conflict') observed.conflicted(id, key)
-        throw outcome.error
+        if (outcome.error.code !== 'write_conflict') throw outcome.error
+        observed.conflicted(id, key)
+        throw withEntries([outcome.error])
       }
       if (outcome.kind === 'repeat') {
         if (!hasWrites) return outcome
@@ -233,6 +240,9 @@ export class PrewriteRiders implements Preparation {
     return { kind: 'ridden', ridden: { effects, depth, acknowledged } }
   }
 }
+
+/** Cells that are looked up in one turn of the event loop. */
+const CELLS_NOW_MAX = 64
 
 /**
  * Whether a 1PC commit is above every change and every notification of its keys, so that its marks need not read the entries:

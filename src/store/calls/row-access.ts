@@ -42,6 +42,8 @@ export interface RowAccess {
    *   may not end.
    */
   update<T>(change: Change<T>): Promise<T>
+  /** Some key may have a version above every timestamp handed out. */
+  readonly isWrittenAhead: boolean
   /** A new timestamp. */
   nextTs(): Timestamp | Promise<Timestamp>
   /** Needs the latch of the key. @returns its history, as deep as `depth` (default `txn`) asks. */

@@ -69,6 +69,9 @@ export class MemoryRows implements RowAccess, LockingRows {
   jumpedSince(ts: Timestamp): number {
     return this.ages.jumpedSince(ts)
   }
+  get isWrittenAhead(): boolean {
+    return this.newestWrite > this.lastTs
+  }
   nextTs(): Timestamp | Promise<Timestamp> {
     return this.oracle.next()
   }
@@ -217,16 +220,19 @@ export class MemoryRows implements RowAccess, LockingRows {
     })
   }
 
-  apply(mutations: readonly Mutation[], { beside = [], ridden }: Pick<WriteOptions, 'beside' | 'ridden'> = {}): void {
+  apply(mutations: readonly Mutation[], { onePc, beside = [], ridden }: WriteOptions = {}): void {
     if (mutations.length === 0 && beside.length === 0 && ridden === undefined) return
     this.requireAvailable()
     const effects: CellEffect[] = []
-    atOnce(this.observed.effectsOf(mutations, { ridden, present: this.#entryOf }, effects))
+    if (this.observed.isAny || ridden !== undefined) {
+      const context = { ridden, present: this.#entryOf, isOnePc: onePc !== undefined }
+      atOnce(this.observed.effectsOf(mutations, context, effects))
+    }
     this.table.apply(this.ages.kept(mutations))
     this.system.apply(beside)
     for (const effect of effects) this.system.apply([...cellWrites(effect)])
     this.#onChange(mutations)
-    this.observed.tell(effects)
+    atOnce(this.observed.tell(effects))
     for (const mutation of mutations)
       if (mutation.type === 'put-write') this.newestWrite = Math.max(this.newestWrite, mutation.write.commitTs)
       else if (mutation.type === 'delete-lock') this.waits.released(mutation.key)

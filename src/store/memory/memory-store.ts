@@ -112,7 +112,7 @@ class MemoryStore implements CompleteStore {
   }
 
   get isWrittenAhead(): boolean {
-    return this.#rows.newestWrite > this.#rows.lastTs
+    return this.#rows.isWrittenAhead
   }
   async newestAhead(keys: Iterable<Uint8Array>): Promise<Timestamp> {
     let newest = 0

@@ -1,4 +1,5 @@
 import { expect } from 'vitest'
+import { MARKS_MAX } from '../../../src/limits.js'
 import type { PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
 import type { Entry } from '../../../src/percolator/cell.js'
 import type { Riders } from '../../../src/percolator/riders.js'
@@ -336,6 +337,38 @@ export function cellCases({ open, test }: Contract): void {
     await commitNow(store, [], { riders: ack(await store.tso(1)) })
     expect(await store.cells.failures(id, { after: undefined, limit: 9 })).toEqual([])
     expect(await store.cells.acks(id, { after: undefined, limit: 9 })).toHaveLength(1)
+  })
+
+  test('no acknowledgement and no notification commits ahead of the clock', async () => {
+    const { store, id } = await observed()
+    await commitNow(store, [put('doc/1')])
+    const fence = await store.tso(1)
+    const ahead = fence + 1e9
+    expect(await codeOf(commitNow(store, [], { startTs: ahead, riders: ack(fence) }))).toBe('invalid_argument')
+    expect(await codeOf(commitNow(store, [put('a')], { minCommitTs: ahead, riders: ack(fence) }))).toBe(
+      'invalid_argument',
+    )
+    expect((await entryOf(store, id, 'doc/1'))?.kind).toBe('put')
+  })
+
+  test('a notification does not hide a version ahead of the clock', async () => {
+    const { store, id } = await observed()
+    const ahead = (await store.tso(1)) + 1e9
+    await store.prewrite(prewriteOf(ahead, [put('doc/1')]))
+    await store.commit({ keys: [utf8('doc/1')], startTs: ahead, commitTs: ahead + 1 })
+    await commitNow(store, [], { riders: { notify: [{ observer: 'words', keys: [utf8('doc/1')] }] } })
+    expect((await entryOf(store, id, 'doc/1'))?.changeTs).toBe(ahead + 1)
+  })
+
+  test('a transaction that would mark too much is refused before it commits, in one phase and in two', async () => {
+    const { store, id } = await observed()
+    const observers = Math.ceil(MARKS_MAX / 1000)
+    for (let i = 1; i < observers; i++) store.cells.register({ ...OBSERVER, name: `o${i}`, id: id + i })
+    const mutations = Array.from({ length: 1001 }, (_, i) => put(`doc/${i}`, ''))
+    expect(await codeOf(commitNow(store, mutations))).toBe('payload_too_large')
+    expect(await codeOf(store.prewrite(prewriteOf(await store.tso(1), mutations)))).toBe('payload_too_large')
+    expect(await store.cells.entries(id, { after: undefined, limit: 1 })).toEqual([])
+    expect((await store.scanLock({ maxTs: await store.tso(1) })).locks).toEqual([])
   })
 
   test('a claim from an earlier observer of the same name counts for nothing', async () => {

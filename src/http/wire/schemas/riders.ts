@@ -11,7 +11,7 @@ export const ObserverName = Type.String({
 export const riders = {
   acks: optional(Type.Array(object({ observer: ObserverName, key: Key, fence: Timestamp }), { maxItems: ACKS_MAX })),
   notify: optional(
-    Type.Array(object({ observer: ObserverName, keys: Type.Array(Key, { atMost: 'requestKeysMax' }) }), {
+    Type.Array(object({ observer: ObserverName, keys: Type.Array(Key, { minItems: 1, atMost: 'requestKeysMax' }) }), {
       atMost: 'requestKeysMax',
     }),
   ),

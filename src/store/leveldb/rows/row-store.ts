@@ -315,7 +315,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       if (ops.length > 0) await this.submit(ops)
       const settled = inSlices(published.settle())
       if (settled instanceof Promise) await settled
-      if (effects !== undefined) this.observed.tell(effects)
+      const told = effects && inSlices(this.observed.tell(effects))
+      if (told instanceof Promise) await told
     } catch (error) {
       this.#failed(published, error, isAsked, reopenings)
       throw error
@@ -337,7 +338,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       this.group.enqueue(ops, (error) => {
         if (error === undefined) {
           atOnce(published.settle())
-          if (effects !== undefined) this.observed.tell(effects)
+          if (effects !== undefined) atOnce(this.observed.tell(effects))
         } else this.#failed(published, error, true, reopenings)
         done(error)
       })
@@ -377,7 +378,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     for (const write of beside) ops.push(systemOp(write))
     if (effects === undefined) return ops
     const present = onePc !== undefined && isNewestCommit(onePc) ? undefined : this.#entryNow
-    yield* this.observed.effectsOf(mutations, { ridden, present }, effects)
+    yield* this.observed.effectsOf(mutations, { ridden, present, isOnePc: onePc !== undefined }, effects)
     for (const effect of effects) {
       if (++count % SLICE_ITEMS === 0) yield
       for (const write of cellWrites(effect)) ops.push(systemOp(write))
@@ -457,6 +458,10 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
 
   now(): Timestamp {
     return this.oracle.now()
+  }
+
+  get isWrittenAhead(): boolean {
+    return this.written.isAny
   }
 
   nextTs(): Timestamp | Promise<Timestamp> {

@@ -2,6 +2,7 @@ import type { RecordReads } from '../../calls/row-access.js'
 import type { SystemName } from '../../system-records.js'
 import { readPage } from '../engine/engine.js'
 import { nameOfSystem, systemKey } from '../records/keyspace.js'
+import { KEYS_AT_A_TIME } from './batch-sizes.js'
 import { guard } from './guard.js'
 import type { RowStore } from './row-store.js'
 
@@ -26,7 +27,11 @@ export class SystemReads implements RecordReads {
   many(names: readonly SystemName[]): Promise<(Uint8Array | undefined)[]> {
     return guard(async () => {
       this.#rows.health.requireWritable()
-      return this.#rows.engine.getMany(names.map(systemKey))
+      const values: (Uint8Array | undefined)[] = []
+      for (let from = 0; from < names.length; from += KEYS_AT_A_TIME)
+        for (const value of await this.#rows.engine.getMany(names.slice(from, from + KEYS_AT_A_TIME).map(systemKey)))
+          values.push(value)
+      return values
     })
   }
 
