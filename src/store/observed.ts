@@ -54,11 +54,6 @@ export class Observed {
   readonly #byName = new Map<string, Registered>()
   #listener: CellListener | undefined
 
-  /** False while nobody is registered. */
-  get isAny(): boolean {
-    return this.#byId.size > 0
-  }
-
   register(given: Observer): void {
     const { start, end } = given.range
     const observer = { ...given, from: start === undefined ? '' : keyText(start), to: end && keyText(end) }
@@ -105,6 +100,13 @@ export class Observed {
 
   reloaded(): void {
     this.#listener?.reloaded()
+  }
+
+  /** False for most writes of keys that nobody observes, at the price of a look-up per key. */
+  mayMark(mutations: readonly Mutation[]): boolean {
+    if (this.#byId.size === 0) return false
+    if (mutations.length > MUTATIONS_NOW_MAX) return true
+    return mutations.some(({ key }) => this.#index.at(keyText(key)).length > 0)
   }
 
   /**
@@ -157,6 +159,8 @@ export class Observed {
 }
 
 const LOOK_UPS_PER_SLICE = 32
+/** More of them are looked up in slices. */
+const MUTATIONS_NOW_MAX = 64
 
 function tooManyMarks(): KvError<'payload_too_large'> {
   const detail = `the keys and the observers of their ranges would make over ${MARKS_MAX} marks in one transaction`

@@ -224,7 +224,7 @@ export class MemoryRows implements RowAccess, LockingRows {
     if (mutations.length === 0 && beside.length === 0 && ridden === undefined) return
     this.requireAvailable()
     const effects: CellEffect[] = []
-    if (this.observed.isAny || ridden !== undefined) {
+    if (ridden !== undefined || this.observed.mayMark(mutations)) {
       const context = { ridden, present: this.#entryOf, isOnePc: onePc !== undefined }
       atOnce(this.observed.effectsOf(mutations, context, effects))
     }

@@ -302,7 +302,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const stored = mutations.filter((mutation) => this.#isStored(mutation)) // Depends on the locks before publication.
     const published = new PublishedLocks(this, mutations, onePc)
     const { reopenings } = this.health
-    const effects = this.#effects(ridden)
+    const effects = this.#effects(stored, ridden)
     let isAsked = false
     try {
       const encoded = inSlices(this.#encode(stored, mutations, options, effects))
@@ -332,7 +332,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const stored = mutations.filter((mutation) => this.#isStored(mutation))
     const published = new PublishedLocks(this, mutations, onePc, this.group.nextIsOver)
     const { reopenings } = this.health
-    const effects = this.#effects(ridden)
+    const effects = this.#effects(stored, ridden)
     try {
       const ops = atOnce(this.#encode(stored, mutations, options, effects))
       this.group.enqueue(ops, (error) => {
@@ -386,9 +386,9 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return ops
   }
 
-  /** Where the marks of a write go; undefined when it cannot have any. */
-  #effects(ridden: Ridden | undefined): CellEffect[] | undefined {
-    return this.observed.isAny || ridden !== undefined ? [] : undefined
+  /** Where the marks of a write go; undefined when it has none. */
+  #effects(mutations: readonly Mutation[], ridden: Ridden | undefined): CellEffect[] | undefined {
+    return ridden !== undefined || this.observed.mayMark(mutations) ? [] : undefined
   }
 
   /** What a mark must not hide. Needs the latch of the key. */
