@@ -285,7 +285,7 @@ const MUTANTS = [
     'undefined',
   ],
   ['a parked change may be hidden', 'percolator/codec/cell', 'if (failure === undefined)', 'if (true)'],
-  ['a flag on a record is taken for a commit', 'store/observed', '|| mutation.isFlag ', ''],
+  ['a flag on a record is taken for a commit', 'store/observed', '&& !mutation.isFlag ', ''],
   [
     'what a run writes marks the cell that it acknowledges',
     'store/observed',
