@@ -42,7 +42,12 @@ ${flagsHelp(FLAGS)}`,
       }))
       const { bytes, files: count, faults } = files
       const damage = faults.map(({ file, message }) => ({ file, message }))
-      const counts = records && { keys: records.keys, families: records.families, problems: records.findings }
+      const counts = records && {
+        keys: records.keys,
+        families: records.families,
+        system: records.system,
+        problems: records.findings,
+      }
       return print(
         JSON.stringify({ sound: isSound, files: { count, bytes, damage }, records: counts, problems: shown }),
       )
@@ -53,10 +58,17 @@ ${flagsHelp(FLAGS)}`,
     if (records.findings > findings.length) print(`... ${amount(records.findings, 'problem')} in all`)
     print(`files     ${files.files}, tables ${mb(files.bytes)}`)
     for (const [name, counted] of Object.entries(records.families))
-      print(`${name.padEnd(9)} ${amount(counted.records, 'record')}, ${mb(counted.bytes)}`)
+      print(
+        `${name.padEnd(9)} ${amount(counted.records, 'record')}, ${mb(counted.bytes)}${name === 'system' ? kindsOf(records.system) : ''}`,
+      )
     print(`keys      ${records.keys.toLocaleString('en')}`)
     print(isSound ? 'sound' : `damaged: ${amount(records.findings, 'problem')}`)
   },
+}
+
+function kindsOf(system: Readonly<Record<string, number>>): string {
+  const kinds = Object.entries(system).map(([kind, count]) => `${kind} ${count.toLocaleString('en')}`)
+  return kinds.length === 0 ? '' : `: ${kinds.join(', ')}`
 }
 
 function mb(bytes: number): string {

@@ -4,6 +4,7 @@ import { decodeLock } from '../../../percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../../percolator/codec/record.js'
 import { decodeWrite } from '../../../percolator/codec/write.js'
 import { type Timestamp, timestampFromMs } from '../../../timestamp.js'
+import type { SystemKind } from '../../system-records.js'
 import { opened } from '../engine/checksum.js'
 import { type Engine, type EngineRange, pagesOf } from '../engine/engine.js'
 import {
@@ -24,7 +25,7 @@ import {
   versionRange,
 } from '../records/keyspace.js'
 import { recordName } from '../records/record-name.js'
-import { kindOf, SYSTEM_KINDS } from '../records/system-kinds.js'
+import { kindOf, requireSound } from '../records/system-kinds.js'
 import { putUnknownRestore } from '../rows/restore-progress.js'
 import { checkKey, type DamagedRecord, type Finding, type KeyRecords, type Suspects } from './check-key.js'
 import type { DamagedRanges } from './damaged-ranges.js'
@@ -53,6 +54,8 @@ export interface Counted {
 
 export interface CheckedRecords {
   readonly families: Readonly<Record<FamilyName, Counted>>
+  /** Numbers of system records by their kind. Kinds without one are absent. */
+  readonly system: Readonly<Partial<Record<SystemKind, number>>>
   /** Number of keys with records of any kind but `ahead`. */
   readonly keys: number
   readonly findings: number
@@ -78,7 +81,7 @@ export interface CheckOptions {
 export async function checkRecords(engine: Engine, options: CheckOptions): Promise<CheckedRecords> {
   const check = new Check(engine, options)
   await check.run()
-  return { families: check.families, keys: check.keys, findings: check.findings }
+  return { families: check.families, system: check.system, keys: check.keys, findings: check.findings }
 }
 
 interface Entry {
@@ -104,6 +107,7 @@ class Check {
   readonly families = Object.fromEntries(
     Object.values(FAMILIES).map((name) => [name, { records: 0, bytes: 0 }]),
   ) as Record<FamilyName, { records: number; bytes: number }>
+  readonly system: Partial<Record<SystemKind, number>> = {}
   keys = 0
   findings = 0
 
@@ -184,9 +188,11 @@ class Check {
   /** The seal vouches for the name too: a kind that is not known is a later version's. */
   async #checkSystem(): Promise<void> {
     for await (const { stored, value } of this.#sound(CF_SYSTEM)) {
-      const kind = kindOf(nameOfSystem(stored))
-      if (kind !== undefined && !decodes(() => unpackRecord(value, kind, SYSTEM_KINDS[kind].fieldsMin)))
-        await this.#damaged(stored, 'does not decode', true)
+      const name = nameOfSystem(stored)
+      const kind = kindOf(name)
+      if (kind === undefined) continue
+      if (decodes(() => requireSound(kind, name, value))) this.system[kind] = (this.system[kind] ?? 0) + 1
+      else await this.#damaged(stored, 'does not decode', true)
     }
   }
 

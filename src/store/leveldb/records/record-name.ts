@@ -1,7 +1,10 @@
 import { printKey } from '../../../errors/print-key.js'
 import { decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
+import type { Timestamp } from '../../../timestamp.js'
+import { idOfCell, keyOfCell } from '../../cell-names.js'
+import type { SystemKind, SystemName } from '../../system-records.js'
 import { AHEAD, CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_SYSTEM, CF_WRITE, META, nameOfSystem } from './keyspace.js'
-import { kindOf, SYSTEM_KINDS } from './system-kinds.js'
+import { isCellKind, kindOf, SYSTEM_KINDS } from './system-kinds.js'
 
 /** Describes a stored record for messages: `the write record of "a" at 7`. */
 export function recordName(stored: Buffer): string {
@@ -27,9 +30,19 @@ export function recordName(stored: Buffer): string {
 }
 
 function systemRecordName(stored: Buffer): string {
-  const kind = kindOf(nameOfSystem(stored))
+  const name = nameOfSystem(stored)
+  const kind = kindOf(name)
   if (kind === undefined) return `the system record ${printKey(stored.subarray(1))}`
-  return `the ${SYSTEM_KINDS[kind].one} ${printKey(stored.subarray(1 + `${kind}/`.length))}`
+  const { one } = SYSTEM_KINDS[kind]
+  const cell = cellOf(kind, name)
+  if (cell !== undefined) return `the ${one} of ${printKey(cell.key)} for the observer ${cell.id}`
+  return `the ${one} ${printKey(stored.subarray(1 + `${kind}/`.length))}`
+}
+
+/** @returns undefined for records of other kinds, and for names that are too short. */
+function cellOf(kind: SystemKind, name: SystemName): { readonly id: Timestamp; readonly key: Buffer } | undefined {
+  const id = isCellKind(kind) ? idOfCell(kind, name) : undefined
+  return isCellKind(kind) && id !== undefined ? { id, key: keyOfCell(kind, name) } : undefined
 }
 
 /** Describes a record without its key, which `/readyz` and the log must not show: `one of the write records`. */
@@ -52,6 +65,13 @@ const FAMILY_NAMES: Readonly<Record<number, string>> = {
 export function placeName(bound: Buffer): string {
   const family = FAMILY_NAMES[bound[0] ?? 0]
   if (family === undefined) return `0x${bound.toString('hex')}`
+  if (family === 'system') {
+    const name = nameOfSystem(bound)
+    const kind = kindOf(name)
+    const cell = kind && cellOf(kind, name)
+    if (kind !== undefined && cell !== undefined)
+      return `${SYSTEM_KINDS[kind].all} near ${printKey(cell.key)} for the observer ${cell.id}`
+  }
   if (family === 'meta' || family === 'system') return `${family} records near ${printKey(bound.subarray(1))}`
   const parts: Buffer[] = []
   for (let at = 1; at < bound.length; at += 9) {

@@ -1,24 +1,77 @@
-import { ACK_FIELDS, ENTRY_FIELDS, FAILURE_FIELDS } from '../../../percolator/codec/cell.js'
+import { decodeAck, decodeEntry, decodeFailure } from '../../../percolator/codec/cell.js'
+import { CorruptRecord } from '../../../percolator/codec/key.js'
+import { asInteger, unpackRecord } from '../../../percolator/codec/record.js'
+import type { Timestamp } from '../../../timestamp.js'
+import { CELL_KINDS, type CellKind, idOfCell } from '../../cell-names.js'
 import type { SystemKind, SystemName } from '../../system-records.js'
 
-export const SYSTEM_KINDS: Readonly<Record<SystemKind, SystemKindNames>> = {
-  outcome: { one: 'outcome of the idempotency key', all: 'outcomes of requests with an idempotency key', fieldsMin: 3 },
-  pin: { one: 'pin', all: 'pins', fieldsMin: 2 },
-  observer: { one: 'observer', all: 'observers', fieldsMin: 3 },
-  notify: { one: 'notification', all: 'notifications of observers', fieldsMin: ENTRY_FIELDS },
-  ack: { one: 'acknowledgement', all: 'acknowledgements of observers', fieldsMin: ACK_FIELDS },
-  failure: { one: 'failed run', all: 'failed runs of observers', fieldsMin: FAILURE_FIELDS },
+export const SYSTEM_KINDS: Readonly<Record<SystemKind, SystemKindRules>> = {
+  outcome: {
+    one: 'outcome of the idempotency key',
+    all: 'outcomes of requests with an idempotency key',
+    timestampsIn: (value) => {
+      unpackRecord(value, 'outcome', 3)
+      return []
+    },
+  },
+  pin: {
+    one: 'pin',
+    all: 'pins',
+    timestampsIn: (value) => [asInteger(unpackRecord(value, 'pin', 2)[0], 'pin')],
+  },
+  observer: {
+    one: 'observer',
+    all: 'observers',
+    timestampsIn: (value) => [observerIdIn(value)],
+  },
+  notify: {
+    one: 'notification',
+    all: 'notifications',
+    timestampsIn: (value) => [decodeEntry(value).changeTs],
+  },
+  ack: {
+    one: 'acknowledgement',
+    all: 'acknowledgements',
+    timestampsIn: (value) => {
+      const { ackTs, commitTs, startTs } = decodeAck(value)
+      return [ackTs, commitTs, startTs]
+    },
+  },
+  failure: {
+    one: 'failed run',
+    all: 'failed runs',
+    timestampsIn: (value) => {
+      const { parkedTs, changeTs } = decodeFailure(value)
+      return [parkedTs, changeTs]
+    },
+  },
 }
 
-interface SystemKindNames {
+interface SystemKindRules {
   readonly one: string
   readonly all: string
-  /** Fewest entries of the record's MessagePack array. */
-  readonly fieldsMin: number
+  /** Decodes a record. @throws CorruptRecord */
+  readonly timestampsIn: (value: Uint8Array) => readonly Timestamp[]
 }
 
 /** @returns undefined for a kind of a later version. */
 export function kindOf(name: SystemName): SystemKind | undefined {
   const kind = name.slice(0, name.indexOf('/'))
   return Object.hasOwn(SYSTEM_KINDS, kind) ? (kind as SystemKind) : undefined
+}
+
+export function isCellKind(kind: SystemKind): kind is CellKind {
+  return CELL_KINDS.some((each) => each === kind)
+}
+
+/** @throws CorruptRecord for a name, or a value, that no record of this kind has. */
+export function requireSound(kind: SystemKind, name: SystemName, value: Uint8Array): void {
+  if (isCellKind(kind) && idOfCell(kind, name) === undefined)
+    throw new CorruptRecord(`the name of the ${kind} record has no id of an observer`)
+  SYSTEM_KINDS[kind].timestampsIn(value)
+}
+
+/** The first field of a registration, and of the progress of a backfill. @throws CorruptRecord */
+export function observerIdIn(value: Uint8Array): Timestamp {
+  return asInteger(unpackRecord(value, 'observer', 3)[0], 'observer')
 }

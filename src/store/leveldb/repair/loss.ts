@@ -1,11 +1,23 @@
+import type { Timestamp } from '../../../timestamp.js'
+import { cellEnd, cellPrefix, idOfCell } from '../../cell-names.js'
 import type { SystemKind } from '../../system-records.js'
 import { OUTCOMES_OF_FORMAT_3, SERVER_OF_FORMAT_3 } from '../directory/move-system-records.js'
 import type { EngineRange } from '../engine/engine.js'
 import type { LostRecords, StoredRange } from '../files/lost-records.js'
 import type { DamagedRanges } from '../integrity/damaged-ranges.js'
-import { CF_LOCK, CF_NEWEST, CF_WRITE, META, META_RESTORE, systemRange } from '../records/keyspace.js'
+import {
+  CF_LOCK,
+  CF_NEWEST,
+  CF_WRITE,
+  META,
+  META_RESTORE,
+  nameOfSystem,
+  systemKey,
+  systemRange,
+} from '../records/keyspace.js'
 import { placeName, recordName } from '../records/record-name.js'
-import { SYSTEM_KINDS } from '../records/system-kinds.js'
+import { isCellKind, kindOf, SYSTEM_KINDS } from '../records/system-kinds.js'
+import { REMEDIES, type RegisteredObservers } from './registered-observers.js'
 
 /** Data of clients that can no longer be read, or may not be as they wrote it. */
 export interface Loss {
@@ -22,7 +34,12 @@ export interface Loss {
  * ones too.
  * @param isConverted false: system records stood where format 3 has them.
  */
-export function lossesOf(lost: LostRecords, damaged: DamagedRanges, isConverted: boolean): Loss[] {
+export function lossesOf(
+  lost: LostRecords,
+  damaged: DamagedRanges,
+  isConverted: boolean,
+  observers: RegisteredObservers,
+): Loss[] {
   const { file } = lost
   if (lost.kind === 'tables') {
     const message = `${file}: the list of tables is lost: data of missing tables are lost, and deleted data of replaced tables may be back`
@@ -36,9 +53,9 @@ export function lossesOf(lost: LostRecords, damaged: DamagedRanges, isConverted:
   }
   const losses: Loss[] = []
   const { range } = lost
-  const add = (of: Loss['of'], within: StoredRange | undefined, what: string): void => {
+  const add = (of: Loss['of'], within: StoredRange | undefined, what: string, remedy = ''): void => {
     if (within === undefined) return
-    losses.push({ message: `${file}: ${what} ${spanOf(within)}`, of, range: within })
+    losses.push({ message: `${file}: ${what} ${spanOf(within)}${remedy}`, of, range: within })
   }
   const writes = clipped(range, CF_WRITE)
   const isPastOnly = writes !== undefined && !damaged.meets(...moved(writes, CF_NEWEST))
@@ -47,7 +64,15 @@ export function lossesOf(lost: LostRecords, damaged: DamagedRanges, isConverted:
   add('locks', clipped(range, CF_LOCK), 'any locks')
   for (const [kind, { all }] of Object.entries(SYSTEM_KINDS) as [SystemKind, (typeof SYSTEM_KINDS)[SystemKind]][]) {
     const place = isConverted ? systemRange(`${kind}/`) : PLACES_OF_FORMAT_3[kind]
-    add('system', place && clippedTo(range, place), `any ${all}`)
+    const within = place && clippedTo(range, place)
+    if (within === undefined || !isCellKind(kind)) add('system', within, `any ${all}`)
+    else {
+      const meets = (id: Timestamp): boolean =>
+        clippedTo(range, { gte: systemKey(cellPrefix(kind, id)), lt: systemKey(cellEnd(kind, id)) }) !== undefined
+      const whose = observers.whose(meets)
+      // The others are records of observers that were removed, which nobody needs.
+      if (whose !== undefined) add('system', within, `any ${all} for ${whose.names},`, whose.remedies[kind])
+    }
   }
   const meta = clipped(range, META)
   if (meta !== undefined && holds(meta, META_RESTORE))
@@ -61,6 +86,21 @@ const PLACES_OF_FORMAT_3: Readonly<Partial<Record<SystemKind, EngineRange>>> = {
 }
 
 export const lossOfKey = (key: Uint8Array, message: string): Loss => ({ message, of: 'key', key })
+
+/** A record that cannot be used, and is removed. */
+export function lossOfSystem(stored: Buffer, message: string, observers: RegisteredObservers): Loss {
+  return { message: `${message}${consequenceOf(stored, observers)}`, of: 'system', range: { gte: stored, lte: stored } }
+}
+
+function consequenceOf(stored: Buffer, observers: RegisteredObservers): string {
+  const name = nameOfSystem(stored)
+  const kind = kindOf(name)
+  if (kind === 'observer')
+    return name.endsWith('/backfill') ? ': it has to be asked for again' : ': its notifications go with it'
+  const id = kind !== undefined && isCellKind(kind) ? idOfCell(kind, name) : undefined
+  if (kind === undefined || !isCellKind(kind) || id === undefined) return ''
+  return `${REMEDIES[kind]} (observer ${observers.nameOf(id) ?? 'unknown'})`
+}
 
 function spanOf({ gte, lte }: StoredRange): string {
   return `from ${gte === undefined ? 'the first' : placeName(gte)} to ${lte === undefined ? 'the last' : placeName(lte)}`

@@ -1,9 +1,11 @@
 import { asInteger, unpackRecord } from '../../../percolator/codec/record.js'
 import type { Timestamp } from '../../../timestamp.js'
+import { CELL_KINDS } from '../../cell-names.js'
 import { type Engine, pagesOf } from '../engine/engine.js'
 import { readMetaNumber } from '../engine/meta-number.js'
 import { type KeyRecords, MARK_MAX } from '../integrity/check-key.js'
 import { META_SAFE_POINT, systemRange } from '../records/keyspace.js'
+import { SYSTEM_KINDS } from '../records/system-kinds.js'
 import { readRestoreProgress } from '../rows/restore-progress.js'
 
 /**
@@ -34,6 +36,15 @@ export class NewestTimestamp {
   async noteMeta(engine: Engine): Promise<void> {
     this.#raise(await readMetaNumber(engine, META_SAFE_POINT))
     for (const { ts } of await pinsIn(engine)) this.#raise(ts)
+  }
+
+  /**
+   * Notes observers and their cells. They count as data: a run that begins below the acknowledgement before it is refused.
+   */
+  async noteObservers(engine: Engine): Promise<void> {
+    for (const kind of ['observer', ...CELL_KINDS] as const)
+      for await (const page of pagesOf(engine, systemRange(`${kind}/`), 1000))
+        for (const [, bytes] of page) for (const ts of SYSTEM_KINDS[kind].timestampsIn(bytes)) this.#raise(ts)
   }
 
   /** Notes the timestamp of an incomplete restore, whose pairs are below it. */

@@ -20,18 +20,21 @@ import { checkRecords } from '../integrity/check-records.js'
 import { DamagedRanges } from '../integrity/damaged-ranges.js'
 import {
   CF_LOCK,
+  CF_SYSTEM,
   CF_WRITE,
   keyRange,
   lockKey,
   META_FORMAT,
   META_MARK,
   META_SAFE_POINT,
+  systemRange,
   versionRange,
   writeKey,
 } from '../records/keyspace.js'
 import { recordName } from '../records/record-name.js'
-import { holds, type Loss, lossesOf, lossOfKey } from './loss.js'
+import { holds, type Loss, lossesOf, lossOfKey, lossOfSystem } from './loss.js'
 import { NewestTimestamp, pinsIn } from './newest-timestamp.js'
+import { RegisteredObservers, registeredObservers } from './registered-observers.js'
 
 const OPS_AT_A_TIME = 1000
 /** A mark that is this far above all data and the clock is reported as suspicious. */
@@ -77,6 +80,7 @@ class RecordsRepair {
   readonly #damaged: DamagedRanges
   /** Users' keys that lost records, as far as they are known. */
   readonly #lostKeys = new Set<string>()
+  #observers = new RegisteredObservers(new Map(), true)
   #findings = 0
   readonly #counts = { restored: 0, removed: 0, lost: 0 }
 
@@ -91,8 +95,10 @@ class RecordsRepair {
     const { lost, say, onProgress, resetsMark } = this.#options
     const format = await readFormat(this.#engine).catch(() => FORMAT_VERSION) // Read again below, where it is mended.
     const isConverted = format === FORMAT_VERSION && !(await hasUnmoved(this.#engine))
+    const { gte, lt } = systemRange('observer/')
+    this.#observers = await registeredObservers(this.#engine, !this.#damaged.meets(gte, lt))
     for (const one of lost) {
-      const losses = lossesOf(one, this.#damaged, isConverted)
+      const losses = lossesOf(one, this.#damaged, isConverted, this.#observers)
       for (const loss of losses) this.#lose(loss)
       if (losses.length === 0) this.#done('restored', `${one.file}: what was lost of it has copies elsewhere`)
     }
@@ -108,6 +114,7 @@ class RecordsRepair {
     const newest = new NewestTimestamp(Math.max(mark ?? 0, isMarkInDoubt ? this.#options.present : 0))
     const isMarkLow = await this.#mendRecords(newest)
     await newest.noteRestore(this.#sealed)
+    await newest.noteObservers(this.#sealed)
     const newestData = newest.ts
     if (!resetsMark) await newest.noteMeta(this.#sealed) // Timestamps of a wrong clock go down with the mark.
     const inForce = await this.#mendMark(mark, beside, newest.ts, isMarkLow)
@@ -163,7 +170,10 @@ class RecordsRepair {
   #tell({ isLoss, ops, message, key }: Finding): void {
     if (isLoss) {
       if (key !== undefined) this.#lostKeys.add(keyText(key))
-      this.#lose(key === undefined ? { message, of: 'meta' } : lossOfKey(key, message))
+      const [op] = ops
+      if (key !== undefined) this.#lose(lossOfKey(key, message))
+      else if (op?.key[0] === CF_SYSTEM) this.#lose(lossOfSystem(op.key, message, this.#observers))
+      else this.#lose({ message, of: 'meta' })
     } else this.#done(ops.some(({ type }) => type === 'put') ? 'restored' : 'removed', message)
   }
 

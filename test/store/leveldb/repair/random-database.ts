@@ -1,7 +1,9 @@
 import { packRecord } from '../../../../src/percolator/codec/record.js'
+import { CELL_KINDS } from '../../../../src/store/cell-names.js'
 import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
 import { openLevelDbStore } from '../../../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../../../src/store/store.js'
+import type { SystemName } from '../../../../src/store/system-records.js'
 import type { Timestamp } from '../../../../src/timestamp.js'
 import type { Random } from '../../../anomalies/random.js'
 import { del, prewriteOf, put, START_MS, text, utf8 } from '../../support.js'
@@ -24,6 +26,8 @@ export class Model {
   readonly keys = new Set<string>()
   /** By key: start_ts. */
   readonly locks = new Map<string, Timestamp>()
+  /** Observers and their cells. */
+  system: ReadonlyMap<SystemName, string> = new Map()
   safePoint: Timestamp = 0
   /** Above every timestamp in the database. */
   newestTs: Timestamp = 0
@@ -73,7 +77,7 @@ export interface RandomDatabaseOptions {
 
 /**
  * Writes a database with a history: puts, deletions, values short and long, rollbacks, locks that stay, outcomes, pins,
- * collections, ranges that are deleted; in tables on some levels, compressed or not, and in a log.
+ * collections, ranges that are deleted; observers whose cells are dirty, acknowledged, failed and parked; in tables on some levels, compressed or not, and in a log.
  */
 export async function writeRandomDatabase(
   directory: string,
@@ -92,15 +96,18 @@ export async function writeRandomDatabase(
       openEngine: (path) => openLevelDb(path, undefined, { compression: round % 2 === 0 ? 'none' : 'snappy' }),
     })
     presents.splice(0, presents.length, model.present())
+    await registerObservers(store)
     for (let i = 0; i < txns; i++) {
       ms += random.below(20)
       await step(store, model, random, keys)
+      if (random.chance(0.3)) await runObservers(store, random)
       presents.push(model.present())
     }
     await store.system.write([{ name: `outcome/request ${round}`, value: packRecord([round, round, round]) }])
     if (random.chance(0.3) && round < rounds - 1) await collect(store, model)
     if (round === rounds - 1) await leaveLocks(store, model, random, keys, presents)
     model.newestTs = await store.tso(1)
+    model.system = await observersIn(store)
     await store.close()
     if (!random.chance(0.3)) continue
     const engine = await openLevelDb(directory)
@@ -173,4 +180,53 @@ async function leaveLocks(
     presents.push(model.present())
   }
   await store.system.write([{ name: 'pin/a', value: packRecord([await store.tso(1), 1]) }])
+}
+
+const OBSERVERS = [
+  { id: 1, name: 'all', range: { start: utf8('key/'), end: utf8('key0') }, maxDepth: 0 },
+  { id: 300, name: 'some', range: { start: utf8('key/0020'), end: utf8('key/0060') }, maxDepth: 0 },
+]
+
+async function registerObservers(store: Store): Promise<void> {
+  for (const observer of OBSERVERS) store.cells.register(observer)
+  const records = OBSERVERS.map(({ id, name }) => ({ name: nameOfObserver(name), value: packRecord([id, id, 0]) }))
+  await store.system.write(records)
+}
+
+const nameOfObserver = (name: string): SystemName => `observer/${name}`
+
+/** Some cells are acknowledged, and some runs fail. */
+async function runObservers(store: Store, random: Random): Promise<void> {
+  const { id, name } = random.pick(OBSERVERS)
+  const dirty = random.shuffled(await store.cells.entries(id, { after: undefined, limit: 50 })).slice(0, 5)
+  if (dirty.length === 0) return
+  const fence = await store.tso(1)
+  if (random.chance(0.7)) {
+    const startTs = await store.tso(1)
+    const acks = dirty.map(({ key }) => ({ observer: name, key, fence }))
+    const primary = (dirty[0] as { key: Uint8Array }).key
+    await store.prewrite(prewriteOf(startTs, [], { primary, tryOnePc: true, riders: { acks } }))
+    return
+  }
+  const isParked = random.chance(0.5)
+  await store.cells.change(
+    id,
+    dirty.map(({ key }) => key),
+    (cells, ts) => ({
+      value: undefined,
+      changes: cells.flatMap(({ key, entry }) => {
+        if (entry === undefined) return []
+        const failure = { attempts: 1, notBeforeMs: 0, error: 'it failed', parkedTs: isParked ? ts : 0, ...entry }
+        return isParked ? { key, entry: null, failure } : { key, failure }
+      }),
+    }),
+  )
+}
+
+/** The records of observers and of their cells, by name. */
+export async function observersIn(store: Store): Promise<ReadonlyMap<SystemName, string>> {
+  const found = new Map<SystemName, string>()
+  for (const kind of ['observer', ...CELL_KINDS] as const)
+    for (const [name, value] of await store.system.list(`${kind}/`)) found.set(name, Buffer.from(value).toString('hex'))
+  return found
 }

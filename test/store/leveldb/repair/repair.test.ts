@@ -33,7 +33,7 @@ import { codeOf, makeDirectory, prewriteOf, put, START_MS, testStores, text, utf
 import { entriesOfEngine } from '../directory/old-format.js'
 import { damage, filesOf, KINDS } from '../integrity/damage-files.js'
 import { type Model, REFUSED, writeRandomDatabase } from './random-database.js'
-import { covers, differencesIn } from './repaired-reads.js'
+import { covers, differencesIn, unreportedCells } from './repaired-reads.js'
 
 /** More of them: PERKV_TEST_RUNS=1000 PERKV_TEST_SEED=1 npx vitest run test/store/leveldb/repair/repair.test.ts --test-timeout=3600000 */
 const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 10)
@@ -173,6 +173,7 @@ describe('after damage of any kind', () => {
         } else {
           const differences = await differencesIn(store, model)
           expect(differences.filter((one) => !lost.some((loss) => covers(loss, one)))).toEqual([])
+          expect(await unreportedCells(store, model, lost)).toEqual([])
         }
         await store.close()
         if (findings > 0) await expectUsable(directory, model)
@@ -220,6 +221,7 @@ describe('after damage of any kind', () => {
       expect(lost.map(({ message }) => message)).toEqual(expect.arrayContaining(ranges))
       const all = [...before, ...lost]
       expect((await differencesIn(store, model)).filter((one) => !all.some((loss) => covers(loss, one)))).toEqual([])
+      expect(await unreportedCells(store, model, all)).toEqual([])
       await store.close()
       await expectUsable(killed, model)
     }
@@ -246,6 +248,7 @@ describe('after damage of any kind', () => {
       const store = await open(directory)
       const differences = await differencesIn(store, model)
       expect(differences.filter((one) => !lost.some((loss) => covers(loss, one)))).toEqual([])
+      expect(await unreportedCells(store, model, lost)).toEqual([])
       await store.close()
       await expectUsable(directory, model)
     }

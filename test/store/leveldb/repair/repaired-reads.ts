@@ -1,11 +1,11 @@
 import { KvError } from '../../../../src/errors/kv-error.js'
 import { DamagedRanges } from '../../../../src/store/leveldb/integrity/damaged-ranges.js'
-import { CF_WRITE, lockKey, versionRange } from '../../../../src/store/leveldb/records/keyspace.js'
-import type { Loss } from '../../../../src/store/leveldb/repair/loss.js'
+import { CF_WRITE, lockKey, systemKey, versionRange } from '../../../../src/store/leveldb/records/keyspace.js'
+import { holds, type Loss } from '../../../../src/store/leveldb/repair/loss.js'
 import type { Store } from '../../../../src/store/store.js'
 import type { Timestamp } from '../../../../src/timestamp.js'
 import { text, utf8 } from '../../support.js'
-import { ABSENT, LOCKED, type Model, REFUSED } from './random-database.js'
+import { ABSENT, LOCKED, type Model, observersIn, REFUSED } from './random-database.js'
 
 export interface Difference {
   readonly key: string
@@ -56,4 +56,13 @@ export function covers(loss: Loss, { key, isPast, found }: Difference): boolean 
     default:
       return false
   }
+}
+
+/** The records of observers and of their cells that are not as they were, and are not among the losses. */
+export async function unreportedCells(store: Store, model: Model, losses: readonly Loss[]): Promise<string[]> {
+  const found = await observersIn(store)
+  const names = new Set([...model.system.keys(), ...found.keys()])
+  const isReported = (stored: Buffer): boolean =>
+    losses.some(({ of, range }) => of === 'anything' || (of === 'system' && holds(range ?? {}, stored)))
+  return [...names].filter((name) => found.get(name) !== model.system.get(name) && !isReported(systemKey(name)))
 }
