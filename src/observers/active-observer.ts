@@ -12,7 +12,7 @@ import { physicalMs, type Timestamp } from '../timestamp.js'
 import { Backfill } from './backfill.js'
 import type { CellBudget } from './cell-budget.js'
 import { readValues } from './claimed-values.js'
-import { type Claim, Dispatcher, type KnownFailure } from './dispatcher.js'
+import { type Claim, Dispatcher, type DispatcherSizes, type KnownFailure } from './dispatcher.js'
 import { type FailedRun, failedRun } from './failed-run.js'
 import { PendingWalk } from './pending-walk.js'
 import type { StoredObserver } from './registration.js'
@@ -33,6 +33,7 @@ const COUNT_WAIT_MS = 100
 export interface ObserverSources {
   readonly store: Store
   readonly budget: CellBudget
+  readonly sizes?: DispatcherSizes | undefined
   /** From 0 to below 1. */
   readonly random: () => number
   readonly onError: (error: unknown) => void
@@ -70,7 +71,7 @@ export class ActiveObserver {
     this.range = range
     this.#sources = sources
     this.#stored = stored
-    this.#dispatcher = new Dispatcher(sources.budget)
+    this.#dispatcher = new Dispatcher(sources.budget, sources.sizes)
     this.#walk = new PendingWalk(sources.store.cells, stored.id)
     this.backfill = new Backfill(sources, { id: stored.id, name: stored.name, range })
   }

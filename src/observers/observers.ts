@@ -28,6 +28,7 @@ import { physicalMs, type Timestamp } from '../timestamp.js'
 import { ActiveObserver, CHANGES_AT_A_TIME, type ObserverSources, type ObserverSummary } from './active-observer.js'
 import { CellBudget } from './cell-budget.js'
 import { collectAcks } from './collect-acks.js'
+import type { DispatcherSizes } from './dispatcher.js'
 import { isParked, retried, skipped } from './failed-run.js'
 import {
   decodeBackfill,
@@ -57,6 +58,8 @@ export interface ObserversOptions {
   readonly onError: (error: unknown) => void
   /** From 0 to below 1. Default `Math.random`. */
   readonly random?: (() => number) | undefined
+  /** Of each observer. */
+  readonly sizes?: DispatcherSizes | undefined
 }
 
 export interface ObserversSummary extends ObserverSummary {
@@ -82,10 +85,10 @@ export class Observers implements ObserversApi {
   readonly #end = new AbortController()
 
   private constructor(store: Store, options: ObserversOptions) {
-    const { limits, onError, random = Math.random } = options
+    const { limits, onError, random = Math.random, sizes } = options
     this.#store = store
     this.#options = options
-    this.#sources = { store, budget: new CellBudget(limits.claimsMax), random, onError }
+    this.#sources = { store, budget: new CellBudget(limits.claimsMax), sizes, random, onError }
   }
 
   /** Call this before anything is committed: commits mark the cells of registered observers only. */

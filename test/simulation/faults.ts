@@ -39,6 +39,18 @@ export interface Profile {
   readonly diskMsMax: number
   /** Between two things that a coordinator does. */
   readonly thinkMsMax: number
+  /** Whether there are observers, and workers. */
+  readonly observes: boolean
+  readonly observers: {
+    readonly maxAttempts: number
+    readonly backoffMs: number
+    readonly backoffMaxMs: number
+    readonly maxDepth: number
+    readonly leaseMsMax: number
+    /** Ready cells that a dispatcher knows; the others it has to find. */
+    readonly readyMax: number
+    readonly claimsMax: number
+  }
   /** The worker leaves pins readable; whoever collects by hand does not. */
   readonly collects: 'worker' | 'by hand'
   /** Per call, per engine operation or per step, as the fault is. */
@@ -84,6 +96,16 @@ export function drawProfile(random: Random, store: Profile['store']): Profile {
     diskMsMax: random.pick([1, 3, 30, 300]),
     thinkMsMax: random.pick([1, 50, 500]),
     collects: random.chance(0.5) ? 'worker' : 'by hand',
+    observes: random.chance(0.7),
+    observers: {
+      maxAttempts: random.pick([0, 1, 2, 5]),
+      backoffMs: random.pick([0, 10, 200]),
+      backoffMaxMs: random.pick([50, 2000]),
+      maxDepth: random.pick([0, 1, 3, 64]),
+      leaseMsMax: random.pick([1, 300, 10_000]),
+      readyMax: random.pick([1, 2, 4096]),
+      claimsMax: random.pick([100_000]),
+    },
     chances: store === 'memory' ? { ...chances, ...DEATHS_OF_THE_SERVER } : chances,
   }
 }

@@ -47,6 +47,9 @@ export class TxnHistory {
   readonly increments = new Map<string, number>()
   /** Versions that had to be there at its start. */
   readonly checks: { readonly key: string; readonly commitTs: Timestamp }[] = []
+  /** Cells that it acknowledges, as a run. */
+  readonly acks: { readonly observer: string; readonly key: string; readonly fence: Timestamp }[] = []
+  readonly notifies: { readonly observer: string; readonly key: string }[] = []
 
   constructor(
     readonly id: number,
@@ -72,10 +75,21 @@ export interface LatestRead {
   readonly moment: number
 }
 
+/** A notification that its client was told of. */
+export interface Notified {
+  readonly observer: string
+  readonly key: string
+  readonly ts: Timestamp
+  readonly timeline: number
+}
+
 /** What all clients saw and were told. */
 export class History {
   readonly txns: TxnHistory[] = []
   readonly latestReads: LatestRead[] = []
+  readonly notified: Notified[] = []
+  /** Claims that were handed out, whatever became of them. */
+  readonly claims: { readonly observer: string; readonly key: string; readonly fence: Timestamp }[] = []
   /** Of each key: a version that somebody knows of. Whoever begins to read later sees it or a newer one. */
   #floors = new Map<string, Timestamp>()
   /** Of all keys. Whoever begins later starts above it. */
@@ -108,6 +122,10 @@ export class History {
     const txn = new TxnHistory(this.txns.length, kind, isolation, this.#scheduler.steps, timeline)
     this.txns.push(txn)
     return txn
+  }
+
+  hasStarted(startTs: Timestamp): boolean {
+    return this.#startTs.has(startTs)
   }
 
   /** @param floor `floor` before the timestamp was asked for. */

@@ -5,8 +5,10 @@ import type { Mutation } from '../../src/percolator/row.js'
 import type { WriteRecord } from '../../src/percolator/write.js'
 import { unseal } from '../../src/store/leveldb/engine/checksum.js'
 import type { EngineOp } from '../../src/store/leveldb/engine/engine.js'
-import { CF_WRITE, valueKey } from '../../src/store/leveldb/records/keyspace.js'
+import { CF_SYSTEM, CF_WRITE, nameOfSystem, valueKey } from '../../src/store/leveldb/records/keyspace.js'
+import type { SystemWrite } from '../../src/store/system-records.js'
 import type { Timestamp } from '../../src/timestamp.js'
+import { CellLedger, type DataCommit } from './cell-ledger.js'
 import { type DiskListener, textOf } from './disk.js'
 import type { SortedMap } from './sorted-map.js'
 import type { Violations } from './violations.js'
@@ -43,6 +45,7 @@ export class Ledger implements DiskListener {
   timeline = 0
   /** Batches that came to be seen. */
   moment = 0
+  readonly cells: CellLedger
   readonly byStart = new Map<Timestamp, Committed[]>()
   /** Of each key, by commit_ts. */
   readonly #byKey = new Map<string, Committed[]>()
@@ -52,6 +55,7 @@ export class Ledger implements DiskListener {
 
   constructor(violations: Violations) {
     this.#violations = violations
+    this.cells = new CellLedger(violations)
   }
 
   get keys(): string[] {
@@ -84,10 +88,18 @@ export class Ledger implements DiskListener {
 
   shown(ops: readonly EngineOp[], state: SortedMap): void {
     this.moment++
-    for (const op of ops) if (op.type === 'put' && op.key[0] === CF_WRITE) this.#record(op.key, op.value, state)
+    const commits: DataCommit[] = []
+    const records: SystemWrite[] = []
+    for (const op of ops) {
+      if (op.type === 'put' && op.key[0] === CF_WRITE) commits.push(...this.#record(op.key, op.value, state))
+      if (op.key[0] === CF_SYSTEM)
+        records.push({ name: nameOfSystem(op.key), value: op.type === 'put' ? unseal(op.key, op.value) : undefined })
+    }
+    if (commits.length > 0 || records.length > 0) this.cells.shown(ops, commits, records)
   }
 
   lost(ops: readonly EngineOp[]): void {
+    this.cells.lost(ops)
     for (const op of ops) {
       if (op.type !== 'put' || op.key[0] !== CF_WRITE) continue
       const commitTs = decodeKeyTs(op.key)
@@ -97,8 +109,9 @@ export class Ledger implements DiskListener {
   }
 
   /** The same of a store without a disk: a change of rows that readers see from now on. */
-  readonly changed = (mutations: readonly Mutation[]): void => {
+  readonly changed = (mutations: readonly Mutation[], records: readonly SystemWrite[]): void => {
     this.moment++
+    const commits: DataCommit[] = []
     for (const mutation of mutations)
       if (mutation.type === 'put-value')
         this.#longValues.set(`${keyText(mutation.key)} ${mutation.startTs}`, mutation.value)
@@ -106,20 +119,21 @@ export class Ledger implements DiskListener {
       if (mutation.type !== 'put-write') continue
       const { write } = mutation
       const key = keyText(mutation.key)
-      this.#note(key, write, write.shortValue ?? this.#longValues.get(`${key} ${write.startTs}`))
+      commits.push(...this.#note(key, write, write.shortValue ?? this.#longValues.get(`${key} ${write.startTs}`)))
     }
+    this.cells.shown(mutations, commits, records)
   }
 
-  #record(recordKey: Buffer, bytes: Buffer, state: SortedMap): void {
+  #record(recordKey: Buffer, bytes: Buffer, state: SortedMap): DataCommit[] {
     const rawKey = decodeKey(recordKey)
     const write = decodeWrite(unseal(recordKey, bytes), decodeKeyTs(recordKey))
     const valueAt = valueKey(rawKey, write.startTs)
     const long = state.get(textOf(valueAt))
-    this.#note(keyText(rawKey), write, write.shortValue ?? (long && unseal(valueAt, long)))
+    return this.#note(keyText(rawKey), write, write.shortValue ?? (long && unseal(valueAt, long)))
   }
 
-  /** @param stored the value, long or short. */
-  #note(key: string, { type, startTs, commitTs }: WriteRecord, stored: Uint8Array | undefined): void {
+  /** @param stored the value, long or short. @returns the Put or Delete, when it is new. */
+  #note(key: string, { type, startTs, commitTs }: WriteRecord, stored: Uint8Array | undefined): DataCommit[] {
     const records = this.#byKey.get(key) ?? []
     this.#byKey.set(key, records)
     const before = records.find((each) => each.commitTs === commitTs && each.lostIn === undefined)
@@ -128,7 +142,7 @@ export class Ledger implements DiskListener {
         'overwritten',
         `${before.type} of ${before.startTs} on ${key} at ${commitTs} by ${type} of ${startTs}`,
       )
-    if (before !== undefined || type === 'rollback') return
+    if (before !== undefined || type === 'rollback') return []
     if (type === 'put' && stored === undefined)
       this.#violations.add('no value', `the put of ${startTs} on ${key} at ${commitTs} has no value`)
     const value = type === 'put' && stored !== undefined ? Buffer.from(stored).toString() : undefined
@@ -139,5 +153,6 @@ export class Ledger implements DiskListener {
     const own = this.byStart.get(startTs)
     if (own === undefined) this.byStart.set(startTs, [record])
     else own.push(record)
+    return type === 'lock' ? [] : [record]
   }
 }

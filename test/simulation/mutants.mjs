@@ -271,6 +271,76 @@ const MUTANTS = [
   // Collection
   ['pins hold nothing back', 'gc/pins', "yield { by: 'pin', ts };", ';'],
   ['pins are not stored', 'gc/pins', 'value: packRecord([pin.ts, pin.endsAtMs])', 'value: undefined'],
+  // Observers
+  [
+    'resolving a lock marks nothing',
+    'store/calls/resolve-lock',
+    'mutations.push(...outcome.mutations);',
+    'mutations.push(...outcome.mutations.map((mutation) => ({ ...mutation, isFlag: true })));',
+  ],
+  [
+    'a commit of two phases marks without a look at the entry',
+    'store/leveldb/rows/row-store',
+    'onePc !== undefined && isNewestCommit(onePc) ? undefined : this.#entryNow',
+    'undefined',
+  ],
+  ['a parked change may be hidden', 'percolator/codec/cell', 'if (failure === undefined)', 'if (true)'],
+  ['a flag on a record is taken for a commit', 'store/observed', '|| mutation.isFlag ', ''],
+  [
+    'what a run writes marks the cell that it acknowledges',
+    'store/observed',
+    "ridden?.acknowledged.has(cellName('notify', observer.id, key))",
+    'false',
+  ],
+  [
+    'a run commits though another one has since its claim',
+    'percolator/actions/acknowledge',
+    'if (ack !== undefined && ack.commitTs > claimed)',
+    'if (false)',
+  ],
+  [
+    'the entry goes with any run',
+    'percolator/actions/acknowledge',
+    'const isClean = entry.changeTs <= seen;',
+    'const isClean = true;',
+  ],
+  [
+    'a run without a change of its own commits',
+    'percolator/actions/acknowledge',
+    'if (!isClean && !isUncovered(context.newestSeen(), context))',
+    'if (false)',
+  ],
+  ['a run below the safe point commits', 'percolator/actions/acknowledge', 'if (claimed < safePoint)', 'if (false)'],
+  [
+    'a one-shot has seen its start_ts',
+    'store/calls/riders',
+    'const seen = seesFence ? rider.fence : request.startTs;',
+    'const seen = request.startTs;',
+  ],
+  [
+    'acknowledgements are collected above the safe point',
+    'observers/collect-acks',
+    'ack !== undefined && ack.commitTs <= safePoint',
+    'ack !== undefined',
+  ],
+  [
+    'a skip is not acknowledged',
+    'observers/failed-run',
+    'ack: { ackTs: ts, commitTs: ts, startTs: 0 }, failure: null',
+    'failure: null',
+  ],
+  [
+    'the dispatcher drops what has no room',
+    'observers/dispatcher',
+    'this.#leave(cell.text);\n        if (hasFailure)',
+    'if (hasFailure)',
+  ],
+  [
+    'observers are registered after the first writes',
+    'observers/observers',
+    'await observers.#register();',
+    'setTimeout(() => void observers.#register(), 20);',
+  ],
   // Oracle
   ['the mark is not waited for', 'oracle/oracle', 'if (last >= this.#mark)', 'if (false)'],
   [

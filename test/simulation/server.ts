@@ -5,6 +5,7 @@ import { KvError } from '../../src/errors/kv-error.js'
 import { GcWorker } from '../../src/gc/gc-worker.js'
 import { Pins } from '../../src/gc/pins.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
+import { Observers } from '../../src/observers/observers.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import { openMemoryStore } from '../../src/store/memory/memory-store.js'
 import type { Store } from '../../src/store/store.js'
@@ -26,6 +27,7 @@ export interface RunningServer {
   readonly oneShots: OneShots
   readonly pins: Pins
   readonly gc: GcWorker
+  readonly observers: Observers
 }
 
 /** A call that the server has not answered. */
@@ -82,9 +84,17 @@ export class Server {
     try {
       const store = await this.#openStore()
       const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
+      const observers = await this.#openObservers(store)
       const pins = await Pins.open(store)
       const gc = new GcWorker(
-        { store, pins, registry: new SingleServer(), openTransactions: () => [], onError: () => {} },
+        {
+          store,
+          pins,
+          registry: new SingleServer(),
+          openTransactions: () => [],
+          afterwards: (safePoint, pace) => observers.collect(safePoint, pace),
+          onError: () => {},
+        },
         { lifeTimeMs: 0, intervalMs: 0 }, // It collects when a client asks.
       )
       this.#running = {
@@ -94,11 +104,22 @@ export class Server {
         oneShots: new OneShots(store, coordinator, new Outcomes(store, DEFAULT_LIMITS)),
         pins,
         gc,
+        observers,
       }
     } catch (error) {
       if (!isDiskFailure(error)) this.#world.violations.add('start', `the server did not start: ${String(error)}`)
       this.kill('process')
     }
+  }
+
+  #openObservers(store: Store): Promise<Observers> {
+    const { faults, violations } = this.#world
+    const { claimsMax, readyMax } = faults.profile.observers
+    const onError = (error: unknown): void => {
+      if (!isEngineError(error)) violations.add('defect', `background work of observers failed with ${String(error)}`)
+    }
+    const sizes = { fifo: readyMax, fifoBytes: 1000, found: readyMax }
+    return Observers.open(store, { limits: { observersMax: 8, claimsMax }, sizes, onError })
   }
 
   #openStore(): Promise<Store> {
@@ -164,7 +185,7 @@ export class Server {
     const closeWhenIdle = (): void => {
       if (this.#inFlight.size > 0 && scheduler.nowMs < graceEndsAt)
         return void scheduler.schedule(running.owner, 50, 'waits for calls', closeWhenIdle)
-      const closed = running.gc.close().then(() => running.store.close())
+      const closed = Promise.all([running.observers.close(), running.gc.close()]).then(() => running.store.close())
       void closed.then(() => {
         if (running.owner.isAlive) this.kill('process')
       })

@@ -13,7 +13,7 @@ test('what a seed says happens again, exactly', async () => {
 })
 
 test.each(['leveldb', 'memory'] as const)(
-  'on %s, whatever fails, transactions are what they promise',
+  'on %s, whatever fails, transactions and runs are what they promise',
   async (store) => {
     const counts: Record<string, number> = {}
     for (let seed = FIRST_SEED; seed < FIRST_SEED + SEEDS; seed++) {
@@ -25,5 +25,6 @@ test.each(['leveldb', 'memory'] as const)(
     expect(counts['txn optimistic committed']).toBeGreaterThan(100)
     expect(counts['txn pessimistic committed']).toBeGreaterThan(50)
     expect(counts['txn one_shot committed']).toBeGreaterThan(50)
+    expect(counts['runs']).toBeGreaterThan(50)
   },
 )

@@ -8,6 +8,7 @@ import type { ScanOrder } from '../../src/coordinator/write-buffer.js'
 import { isKvError, KvError } from '../../src/errors/kv-error.js'
 import { collectGarbage } from '../../src/gc/collect-garbage.js'
 import type { PercolatorApi } from '../../src/percolator/api.js'
+import type { Riders } from '../../src/percolator/riders.js'
 import { LOGICAL_PER_MS, TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import type { OneShot, OneShotAnswer } from '../../src/txn/one-shots.js'
 import type { Op } from '../../src/txn/op.js'
@@ -18,6 +19,7 @@ import type { Ledger } from './ledger.js'
 import type { Network } from './network.js'
 import type { Owner, Scheduler } from './scheduler.js'
 import type { Violations } from './violations.js'
+import { Worker } from './worker.js'
 
 export interface ClientWorld {
   readonly scheduler: Scheduler
@@ -32,6 +34,11 @@ export interface ClientWorld {
 }
 
 type Run = (client: Client) => Promise<void>
+
+/** Whether an acknowledgement was refused. */
+function isAck({ fields }: KvError<'write_conflict'>): boolean {
+  return fields.reason === 'acknowledged' || fields.reason === 'superseded'
+}
 
 interface Scanner {
   scan(
@@ -50,7 +57,14 @@ const PROGRAMS: readonly (readonly [weight: number, name: string, run: Run])[] =
   [2, 'resolve_locks', (client) => client.resolveLocks()],
   [5, 'push_min_commit_ts', (client) => client.pushMinCommitTs()],
 ]
-const WEIGHTS = PROGRAMS.reduce((sum, [weight]) => sum + weight, 0)
+/** Where there are observers. */
+const OBSERVING: typeof PROGRAMS = [
+  ...PROGRAMS,
+  [60, 'work', (client) => client.worker.work()],
+  [20, 'work_late', (client) => client.worker.workLate()],
+  [15, 'upkeep_of_observers', (client) => client.worker.upkeep()],
+  [3, 'gc', (client) => client.collect()],
+]
 
 /** Keys that hold numbers, for increments. */
 const COUNTERS = ['n0', 'n1']
@@ -67,6 +81,7 @@ const text = (value: Uint8Array): string => Buffer.from(value).toString()
 export class Client {
   readonly owner: Owner
   isDone = false
+  readonly worker: Worker
   readonly #world: ClientWorld
   readonly #random: Random
   readonly #api: PercolatorApi
@@ -80,6 +95,7 @@ export class Client {
     this.#api = world.network.api(owner)
     const { batchBytes, asyncCommitKeysMax, keys } = world.faults.profile
     this.#coordinator = new Coordinator(this.#api, { ...COMMIT_OPTIONS_DEFAULT, batchBytes, asyncCommitKeysMax })
+    this.worker = this.#newWorker()
     this.#keys = Array.from({ length: keys }, (_, i) => `k${i}${'-'.repeat((i * 5) % 12)}`)
   }
 
@@ -93,9 +109,32 @@ export class Client {
     this.isDone = true
   }
 
+  #newWorker(): Worker {
+    const world = this.#world
+    return new Worker({
+      world,
+      random: this.#random,
+      coordinator: this.#coordinator,
+      key: () => this.#key(),
+      valueOf: (txn) => this.#valueOf(txn),
+      requireKnown: (error) => this.#requireKnown(error),
+      read: (txn, key, value) => this.#read(txn, key, value),
+      sleep: (ms) => this.#sleep(ms),
+      think: () => this.#think(),
+      call: (label, isRepeatable, run) =>
+        world.network.call(this.owner, label, isRepeatable, ({ observers }) => run(observers)),
+      // A copy is refused: what it acknowledges is acknowledged already.
+      oneShot: async (request) =>
+        (await world.network.call(this.owner, 'one_shot', true, ({ oneShots }) => oneShots.run(request), request))
+          .answer,
+      commit: (txn, seen, riders) => this.#commit(txn, seen, riders),
+    })
+  }
+
   async #runOne(): Promise<string> {
-    let place = this.#random.below(WEIGHTS)
-    for (const [weight, name, run] of PROGRAMS) {
+    const programs = this.#world.faults.profile.observes ? OBSERVING : PROGRAMS
+    let place = this.#random.below(programs.reduce((sum, [weight]) => sum + weight, 0))
+    for (const [weight, name, run] of programs) {
       place -= weight
       if (place >= 0) continue
       try {
@@ -149,7 +188,6 @@ export class Client {
     const seen = history.begin(kind, isolation, ledger.timeline)
     const txn = await this.#coordinator.begin({ mode: kind, isolation, lockWaitMs })
     history.started(seen, txn.startTs, floor)
-    let mayCommit = false
     try {
       for (let left = 1 + random.below(6); left > 0; left--) {
         await this.#statement(txn, seen)
@@ -160,14 +198,23 @@ export class Client {
         history.ended(seen, 'aborted')
         return await txn.rollback()
       }
-      mayCommit = true
+    } catch (error) {
+      this.#requireKnown(error)
+      history.ended(seen, 'aborted')
+      return await txn.rollback()
+    }
+    await this.#commit(txn, seen)
+  }
+
+  async #commit(txn: Transaction, seen: TxnHistory, riders?: Riders): Promise<void> {
+    const { history } = this.#world
+    try {
       seen.outcome = 'unknown' // To those who come after, if this client dies.
-      history.committed(seen, await txn.commit())
+      history.committed(seen, await txn.commit(undefined, riders))
     } catch (error) {
       this.#requireKnown(error)
       if (error instanceof Undetermined) return this.#learn(txn, seen)
-      history.ended(seen, mayCommit && this.#mayHideCopy(error) ? 'unknown' : 'aborted')
-      if (!mayCommit) await txn.rollback()
+      history.ended(seen, this.#mayHideCopy(error) ? 'unknown' : 'aborted')
     }
   }
 
@@ -176,7 +223,8 @@ export class Client {
    * README.md.
    */
   #mayHideCopy(error: unknown): boolean {
-    return isKvError(error, 'ts_below_safe_point') && this.#world.faults.profile.chances.call_duplicated > 0
+    const isRefused = isKvError(error, 'ts_below_safe_point') || (isKvError(error, 'write_conflict') && isAck(error))
+    return isRefused && this.#world.faults.profile.chances.call_duplicated > 0
   }
 
   /** A commit whose outcome nobody knew is asked for again, and in the end given up. */
@@ -441,11 +489,11 @@ export class Client {
   async collect(): Promise<void> {
     const behindMs = this.#random.pick([0, 10, 500, 5000])
     const isByHand = this.#world.faults.profile.collects === 'by hand'
-    await this.#world.network.call<unknown>(this.owner, 'gc', true, ({ store, gc }) =>
-      isByHand
-        ? collectGarbage(store, Math.max(1, store.clock() - behindMs * LOGICAL_PER_MS))
-        : gc.run(gc.wanted(behindMs)),
-    )
+    await this.#world.network.call<unknown>(this.owner, 'gc', true, async ({ store, gc, observers }) => {
+      if (!isByHand) return gc.run(gc.wanted(behindMs))
+      const { safePoint } = await collectGarbage(store, Math.max(1, store.clock() - behindMs * LOGICAL_PER_MS))
+      return observers.collect(safePoint)
+    })
   }
 
   async resolveLocks(): Promise<void> {

@@ -8,6 +8,7 @@ import { drawProfile, Faults, type Profile } from './faults.js'
 import { History } from './history.js'
 import { Ledger } from './ledger.js'
 import { Network } from './network.js'
+import { checkRuns } from './run-checks.js'
 import { Owner, Scheduler } from './scheduler.js'
 import { type RunningServer, Server } from './server.js'
 import { checkReads } from './snapshot-checks.js'
@@ -114,6 +115,7 @@ class World {
     const isDurable = this.#faults.profile.durability === 'sync'
     checkReads(this.#history, this.#ledger, this.violations)
     checkWrites(this.#history, this.#ledger, isDurable, this.violations)
+    checkRuns(this.#history, this.#ledger, this.violations)
   }
 
   counts(): Record<string, number> {
@@ -124,6 +126,7 @@ class World {
     add('steps', this.#scheduler.steps)
     add('calls', this.#network?.calls)
     add('server_starts', this.#server?.starts)
+    add('runs', this.#ledger.cells.runs.length)
     add('virtual_seconds', Math.round(this.#scheduler.nowMs / 1000))
     for (const [name, count] of this.#faults.counts) add(`fault ${name}`, count)
     for (const [name, count] of this.#counts) add(`program ${name}`, count)
@@ -132,8 +135,13 @@ class World {
   }
 
   #startClient(): void {
+    const client = this.#newClient()
+    if (client !== undefined) this.#scheduler.schedule(client.owner, 0, 'begins', () => void client.run())
+  }
+
+  #newClient(): Client | undefined {
     const network = this.#network
-    if (network === undefined) return
+    if (network === undefined) return undefined
     const owner = new Owner(`client ${this.#clients.length + 1}`)
     const client = new Client(owner, {
       scheduler: this.#scheduler,
@@ -146,7 +154,7 @@ class World {
       count: (program) => this.#counts.set(program, (this.#counts.get(program) ?? 0) + 1),
     })
     this.#clients.push(client)
-    this.#scheduler.schedule(owner, 0, 'begins', () => void client.run())
+    return client
   }
 
   // ---- Faults of whole processes, between any two events
@@ -229,6 +237,9 @@ class World {
     const { running } = server
     if (running === undefined || this.violations.all.length > 0) return
     await this.#whole(until, running.owner, 'resolving locks', () => resolveAll(running.store))
+    const last = this.#newClient()
+    if (last !== undefined)
+      await this.#whole(until, last.owner, 'running all that is not covered', () => last.worker.finish())
     const left = lockedKeys(this.#disk.state)
     if (left.length > 0 || running.store.lockCount !== 0)
       this.violations.add('lock', `${running.store.lockCount} locks stay in memory, on disk those of ${left}`)

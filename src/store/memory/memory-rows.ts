@@ -24,8 +24,12 @@ import { LockAges } from '../lock-ages.js'
 import { LockWaits } from '../lock-waits.js'
 import { type CellEffect, cellWrites, Observed } from '../observed.js'
 import type { RestoreProgress } from '../store.js'
+import type { SystemWrite } from '../system-records.js'
 import { RowTable, valueOfPut } from './row-table.js'
 import { SystemMap } from './system-map.js'
+
+/** Called in the turn of the event loop in which a change becomes visible. */
+export type OnChange = (mutations: readonly Mutation[], records: readonly SystemWrite[]) => void
 
 /**
  * Rows in memory. A change reads, decides and writes in one turn of the event loop, and a read takes one turn, so neither sees a
@@ -47,12 +51,15 @@ export class MemoryRows implements RowAccess, LockingRows {
   /** A restore is incomplete: all other calls are refused. */
   restoring: RestoreProgress | undefined
   isClosed = false
-  readonly system = new SystemMap(this.latches, () => this.requireAvailable())
-  readonly #onChange: (mutations: readonly Mutation[]) => void
+  readonly system = new SystemMap(this.latches, {
+    requireAvailable: () => this.requireAvailable(),
+    onWrite: (writes) => this.#onChange([], writes),
+  })
+  readonly #onChange: OnChange
   /** A 1PC commit that has a commit_ts but is not written yet. Reads and other changes wait for it. */
   #validated: Promise<void> | undefined
 
-  constructor(clock: Clock, onChange: (mutations: readonly Mutation[]) => void = () => {}) {
+  constructor(clock: Clock, onChange: OnChange = () => {}) {
     this.#onChange = onChange
     this.ages = new LockAges(clock)
     this.oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
@@ -229,9 +236,9 @@ export class MemoryRows implements RowAccess, LockingRows {
       atOnce(this.observed.effectsOf(mutations, context, effects))
     }
     this.table.apply(this.ages.kept(mutations))
-    this.system.apply(beside)
-    for (const effect of effects) this.system.apply([...cellWrites(effect)])
-    this.#onChange(mutations)
+    const records = effects.length === 0 ? beside : [...beside, ...effects.flatMap((effect) => [...cellWrites(effect)])]
+    this.system.apply(records)
+    this.#onChange(mutations, records)
     atOnce(this.observed.tell(effects))
     for (const mutation of mutations)
       if (mutation.type === 'put-write') this.newestWrite = Math.max(this.newestWrite, mutation.write.commitTs)

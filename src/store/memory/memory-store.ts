@@ -2,7 +2,6 @@ import { randomBytes } from 'node:crypto'
 import { KvError } from '../../errors/kv-error.js'
 import { DEFAULT_LIMITS } from '../../limits.js'
 import { Clock, type ClockOptions } from '../../oracle/clock.js'
-import type { Mutation } from '../../percolator/row.js'
 import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import { CellCalls } from '../calls/cell-calls.js'
@@ -13,7 +12,7 @@ import { exclusiveLatches } from '../claim.js'
 import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import { Collection } from './collection.js'
-import { MemoryRows } from './memory-rows.js'
+import { MemoryRows, type OnChange } from './memory-rows.js'
 import { Reads } from './reads.js'
 import { Restoration } from './restoration.js'
 
@@ -21,7 +20,7 @@ export interface MemoryStoreOptions extends Pick<ClockOptions, 'now' | 'monotoni
   readonly answers?: AnswerBudget | undefined
   readonly locksMax?: number | undefined
   /** Called with each change in the turn of the event loop in which it becomes visible. Must not throw. */
-  readonly onChange?: ((mutations: readonly Mutation[]) => void) | undefined
+  readonly onChange?: OnChange | undefined
 }
 
 const CAPABILITIES: Capabilities = {

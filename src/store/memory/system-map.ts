@@ -8,11 +8,16 @@ export class SystemMap implements SystemRecords, RecordReads {
   readonly #order = new OrderedKeys()
   readonly #latches: Latches
   readonly #requireAvailable: () => void
+  readonly #onWrite: (writes: readonly SystemWrite[]) => void
 
   /** @param latches shared with the keys, so that a transaction can claim keys and names at once. */
-  constructor(latches: Latches, requireAvailable: () => void) {
+  constructor(
+    latches: Latches,
+    owner: { readonly requireAvailable: () => void; readonly onWrite: (writes: readonly SystemWrite[]) => void },
+  ) {
     this.#latches = latches
-    this.#requireAvailable = requireAvailable
+    this.#requireAvailable = owner.requireAvailable
+    this.#onWrite = owner.onWrite
   }
 
   hold<T>(names: readonly SystemName[], body: () => Promise<T>): Promise<T> {
@@ -57,6 +62,7 @@ export class SystemMap implements SystemRecords, RecordReads {
   async write(writes: readonly SystemWrite[]): Promise<void> {
     this.#requireAvailable()
     this.apply(writes)
+    this.#onWrite(writes)
   }
 
   async sweep(prefix: SystemName, isOver: (value: Uint8Array) => boolean): Promise<number> {
