@@ -285,7 +285,7 @@ const MUTANTS = [
     'undefined',
   ],
   ['a parked change may be hidden', 'percolator/codec/cell', 'if (failure === undefined)', 'if (true)'],
-  ['a flag on a record is taken for a commit', 'store/observed', '|| mutation.isFlag ', ''],
+  ['a flag on a record is taken for a commit', 'store/observed', '&& !mutation.isFlag ', ''],
   [
     'what a run writes marks the cell that it acknowledges',
     'store/observed',
@@ -319,9 +319,9 @@ const MUTANTS = [
   ],
   [
     'acknowledgements are collected above the safe point',
-    'observers/collect-acks',
-    'ack !== undefined && ack.commitTs <= safePoint',
-    'ack !== undefined',
+    'observers/observers',
+    'collectAcks(this.#store.cells, id, safePoint, pace)',
+    'collectAcks(this.#store.cells, id, Number.MAX_SAFE_INTEGER, pace)',
   ],
   [
     'a skip is not acknowledged',
