@@ -1,5 +1,7 @@
 import { keyText } from '../bytes/key-text.js'
+import { isUncertain } from '../coordinator/uncertain.js'
 import { invalid, KvError } from '../errors/kv-error.js'
+import { sleep } from '../event-loop/sleep.js'
 import { Slices } from '../event-loop/slices.js'
 import type { Limits } from '../limits.js'
 import {
@@ -51,6 +53,8 @@ import { rest } from './rest.js'
 /** Claims of all observers that wait. Each is a client's request. */
 const WAITING_MAX = 10_000
 const LEASE_MS_DEFAULT = 10_000
+/** Between two looks at the record of a registration whose write has failed. */
+const SETTLE_MS = 100
 
 export interface ObserversOptions {
   readonly limits: Pick<Limits, 'observersMax' | 'claimsMax'>
@@ -189,24 +193,65 @@ export class Observers implements ObserversApi {
       const id = await this.#store.tso(1)
       const options = optionsOf({ range, ...registration })
       cells.register({ id, name, range: keyRangeOf(range), maxDepth: options.maxDepth })
+      let doubtful: StoredObserver | undefined
       try {
         const sinceTs = await this.#store.tso(1)
         const stored: StoredObserver = { id, name, range, options, sinceTs, isPaused: false }
         const writes = [{ name: nameOfRecord(name), value: encodeObserver(stored) }]
         if (backfill === true)
           writes.push({ name: nameOfBackfill(name), value: encodeBackfill({ id, after: undefined }) })
-        await system.write(writes)
-        const observer = this.#add(stored)
-        if (backfill === true) observer.backfill.want()
-        observer.backfill.run()
-        return observer
+        await system.write(writes).catch((error: unknown) => {
+          if (isUncertain(error)) doubtful = stored
+          throw error
+        })
+        return this.#begun(stored, backfill === true)
       } catch (error) {
-        cells.unregister(id)
-        this.#sweep()
+        if (doubtful !== undefined) {
+          void this.#settle(doubtful)
+        } else {
+          cells.unregister(id)
+          this.#sweep()
+        }
         throw error
       }
     } finally {
       this.#arriving--
+    }
+  }
+
+  /** The record of a new observer is on disk. */
+  #begun(stored: StoredObserver, backfill: boolean): ActiveObserver {
+    const observer = this.#add(stored)
+    if (backfill) observer.backfill.want()
+    observer.backfill.run()
+    return observer
+  }
+
+  /**
+   * Learns whether a registration is on disk whose write has failed. Until then its range marks: an observer that a restart would
+   * bring back must not have missed a change.
+   */
+  async #settle(stored: StoredObserver): Promise<void> {
+    const { id, name } = stored
+    const { cells, system } = this.#store
+    const { signal } = this.#end
+    while (!signal.aborted) {
+      try {
+        await this.#changing(name, async () => {
+          const value = await system.get(nameOfRecord(name))
+          if (value !== undefined && decodeObserver(name, value).id === id) {
+            const backfill = await system.get(nameOfBackfill(name))
+            this.#begun(stored, backfill !== undefined)
+          } else if (!this.#byId.has(id)) {
+            cells.unregister(id)
+            this.#sweep()
+          }
+        })
+        return
+      } catch (error) {
+        this.#report(error)
+        await sleep(SETTLE_MS, signal).catch(() => {})
+      }
     }
   }
 

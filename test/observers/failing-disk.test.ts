@@ -67,3 +67,31 @@ test('the failure of a run that cannot be written comes back as a run that has n
   const again = () => observers.claim('words', { worker: 'w' }).catch(() => [])
   await expect.poll(again).toMatchObject([{ attempt: 1 }])
 })
+
+test.each([
+  ['landed', true],
+  ['did not', false],
+])(
+  'a registration that failed, and whose write %s: what a restart brings back has missed nothing',
+  async (_, lands) => {
+    const tapped = new TappedEngine()
+    const directory = await stores.directory()
+    const store = await stores.open({ directory, openEngine: tapped.open })
+    const observers = await openObservers(store)
+    tapped.onWrite = async (_, land) => {
+      tapped.onWrite = (_, land) => land()
+      if (lands) await land()
+      throw new EngineFailure('no answer')
+    }
+    expect(await codeOf(observers.put('words', prefix('doc/')))).toBe('storage_unavailable')
+    await expect.poll(() => putNow(store, 'doc/1').catch(() => 0), { timeout: 5000 }).toBeGreaterThan(0)
+    const known = () => observers.list().then((all) => all.map(({ name, pending }) => [name, pending]))
+    const expected = lands ? [['words', 1]] : []
+    await expect.poll(known, { timeout: 5000 }).toEqual(expected)
+    await expect.poll(() => store.cells.named('words') !== undefined).toBe(lands)
+    await observers.close()
+    await store.close()
+    const reopened = await openObservers(await stores.open({ directory }))
+    expect((await reopened.list()).map(({ name, pending }) => [name, pending])).toEqual(expected)
+  },
+)

@@ -319,9 +319,9 @@ const MUTANTS = [
   ],
   [
     'acknowledgements are collected above the safe point',
-    'observers/collect-acks',
-    'ack !== undefined && ack.commitTs <= safePoint',
-    'ack !== undefined',
+    'observers/observers',
+    'collectAcks(this.#store.cells, id, safePoint, pace)',
+    'collectAcks(this.#store.cells, id, Number.MAX_SAFE_INTEGER, pace)',
   ],
   [
     'a skip is not acknowledged',

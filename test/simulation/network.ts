@@ -46,6 +46,7 @@ export class Network {
     run: (server: RunningServer) => Promise<A> | A,
     request?: unknown,
   ): Promise<A> {
+    if (!client.isAlive) return new Promise(() => {})
     const number = ++this.calls
     const scheduler = this.#scheduler
     const faults = this.#faults

@@ -16,7 +16,7 @@ export interface ScheduledEvent {
 }
 
 /** The loop's own, from before virtual ones take its place. */
-const turn = (
+export const turn = (
   (setImmediate) => (): Promise<void> =>
     new Promise((resolve) => void setImmediate(resolve))
 )(setImmediate)

@@ -1,7 +1,7 @@
 import crypto from 'node:crypto'
 import { syncBuiltinESMExports } from 'node:module'
 import type { Random } from '../anomalies/random.js'
-import type { ScheduledEvent, Scheduler } from './scheduler.js'
+import { Owner, type ScheduledEvent, type Scheduler, turn } from './scheduler.js'
 
 interface VirtualTimer {
   event: ScheduledEvent
@@ -13,10 +13,25 @@ interface VirtualTimer {
  * Puts clocks, timers and randomness of the scheduler in the place of Node's, for the code under test reads those: Date.now,
  * performance.now, setTimeout, setInterval, setImmediate, Math.random and randomBytes. A timer belongs to the process whose
  * code sets it.
+ *
+ * All processes of a world share the queue for slices of long work (`slices.ts`), and so do all worlds. A process that dies passes its
+ * turn on: nothing that its code schedules after that is run.
  * @param wallMs Unix milliseconds of the simulated clock.
  * @returns puts the real ones back.
  */
-export function installVirtualGlobals(scheduler: Scheduler, random: Random, wallMs: () => number): () => void {
+export function installVirtualGlobals(scheduler: Scheduler, random: Random, wallMs: () => number): () => Promise<void> {
+  const turns = new Owner('turns')
+  const turnsLeft = new Set<ScheduledEvent>()
+  const passOn = (run: () => void): ScheduledEvent => {
+    const { current } = scheduler
+    const event = scheduler.schedule(turns, 0, 'next slice', () => {
+      turnsLeft.delete(event)
+      scheduler.become(current)
+      run()
+    })
+    turnsLeft.add(event)
+    return event
+  }
   const later = (delayMs: number, label: string, run: () => void): VirtualTimer => {
     const timer: VirtualTimer = {
       event: scheduler.schedule(scheduler.current, delayMs, label, run),
@@ -39,7 +54,7 @@ export function installVirtualGlobals(scheduler: Scheduler, random: Random, wall
   const virtual = {
     setTimeout: (run: () => void, delayMs = 0) => later(Math.max(1, delayMs), 'timer', run),
     setInterval: (run: () => void, delayMs = 0) => repeat(Math.max(1, delayMs), run),
-    setImmediate: (run: () => void) => later(0, 'immediate', run),
+    setImmediate: (run: () => void) => (run.name === 'passOn' ? passOn(run) : later(0, 'immediate', run)),
     clearTimeout: clear,
     clearInterval: clear,
     clearImmediate: clear,
@@ -54,7 +69,11 @@ export function installVirtualGlobals(scheduler: Scheduler, random: Random, wall
     }),
   ]
   syncBuiltinESMExports()
-  return () => {
+  return async () => {
+    for (const { run } of turnsLeft) {
+      run?.()
+      await turn()
+    }
     for (const restore of undo) restore()
     syncBuiltinESMExports()
   }

@@ -136,7 +136,7 @@ export class Worker {
     const given = { key: bytes(key), fence: isInvented ? await coordinator.api.tso(1) : fence }
     if (isInvented) await this.#host.think()
     if (random.chance(0.5)) await this.#runOneShot(observer, [given])
-    else await this.#runTransaction(observer, [given], 0)
+    else await this.#runTransaction(observer, [given])
   }
 
   #ridersOf(name: string, batch: readonly ClaimName[], seen: TxnHistory, isLast = false): Riders {
@@ -166,8 +166,8 @@ export class Worker {
 
   // ---- A run of this client's coordinator
 
-  /** @param floor what was known to be committed when the cells were claimed. */
-  async #runTransaction(name: string, batch: readonly ClaimName[], floor: Timestamp): Promise<void> {
+  /** @param floor what was known to be committed when this worker claimed the cells; absent: they are not its own. */
+  async #runTransaction(name: string, batch: readonly ClaimName[], floor?: Timestamp): Promise<void> {
     const { random, world, coordinator } = this.#host
     const { history, ledger } = world
     const mode = random.chance(0.7) ? 'optimistic' : 'pessimistic'
@@ -175,7 +175,7 @@ export class Worker {
     const seen = history.begin(mode, isolation, ledger.timeline)
     const options: TransactionOptions = { mode, isolation, lockWaitMs: random.pick([0, 20, 2000]) }
     // The fence of a claim is a timestamp at which its run may begin.
-    const atFence = batch.length === 1 && random.chance(0.4)
+    const atFence = floor !== undefined && batch.length === 1 && random.chance(0.4)
     const startFloor = atFence ? floor : history.floor
     const txn = atFence
       ? new Transaction(coordinator, (batch[0] as ClaimName).fence, options)

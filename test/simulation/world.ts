@@ -61,7 +61,7 @@ export async function simulate({ seed, steps, store = 'leveldb', trace }: Option
     await world.run(steps)
   } finally {
     process.off('unhandledRejection', onRejection)
-    restore()
+    await restore()
   }
   const hash = (scheduler.hash >>> 0).toString(16).padStart(8, '0')
   return { seed, profile, violations: world.violations.all, hash, counts: world.counts() }

@@ -236,7 +236,7 @@ export class MemoryRows implements RowAccess, LockingRows {
       atOnce(this.observed.effectsOf(mutations, context, effects))
     }
     this.table.apply(this.ages.kept(mutations))
-    const records = [...beside, ...effects.flatMap((effect) => [...cellWrites(effect)])]
+    const records = effects.length === 0 ? beside : [...beside, ...effects.flatMap((effect) => [...cellWrites(effect)])]
     this.system.apply(records)
     this.#onChange(mutations, records)
     atOnce(this.observed.tell(effects))
