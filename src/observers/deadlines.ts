@@ -31,11 +31,6 @@ export class Deadlines<T extends Timed> {
     this.#settle(last)
   }
 
-  clear(): void {
-    for (const item of this.#heap) item.place = -1
-    this.#heap.length = 0
-  }
-
   #settle(item: T): void {
     for (let parent = this.#at((item.place - 1) >> 1); parent !== undefined && item.atMs < parent.atMs; ) {
       this.#swap(item, parent)

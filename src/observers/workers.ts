@@ -5,7 +5,6 @@ const WORKERS_MAX = 256
 const FORGOTTEN_AFTER_MS = 10 * 60 * 1000
 
 interface Worker {
-  claimed: number
   seenMs: number
   seenAtMs: number
 }
@@ -17,7 +16,7 @@ export class Workers {
 
   /** @param nowMs grows with time. @param unixMs for showing. */
   seen(name: string, nowMs: number, unixMs: number): void {
-    const worker = this.#workers.get(name) ?? { claimed: 0, seenMs: 0, seenAtMs: 0 }
+    const worker = this.#workers.get(name) ?? { seenMs: 0, seenAtMs: 0 }
     worker.seenMs = nowMs
     worker.seenAtMs = unixMs
     this.#workers.delete(name)
