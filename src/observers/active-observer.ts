@@ -13,7 +13,7 @@ import { Backfill } from './backfill.js'
 import type { CellBudget } from './cell-budget.js'
 import { readValues } from './claimed-values.js'
 import { type Claim, Dispatcher, type DispatcherSizes, type KnownFailure } from './dispatcher.js'
-import { type FailedRun, failedRun } from './failed-run.js'
+import { type FailedRun, failedRun, isParked } from './failed-run.js'
 import { PendingWalk } from './pending-walk.js'
 import type { StoredObserver } from './registration.js'
 import { type WaitingClaim, WaitingClaims } from './waiting-claims.js'
@@ -27,6 +27,8 @@ export const CHANGES_AT_A_TIME = 256
 const PLACES_PAGES = 32
 /** A cell whose failure cannot be written comes back after this long. */
 const UNWRITTEN_MS = 1000
+/** An overfull observer is loaded again at most this often. */
+const OVERFULL_MS = 1000
 /** Who asks for the state waits this long for a count of entries, and then gets the one before. */
 const COUNT_WAIT_MS = 100
 
@@ -57,6 +59,8 @@ export class ActiveObserver {
   /** Reads of the state before it are void. */
   #loads = 0
   #isLoaded = false
+  /** An overfull observer is not loaded again before. */
+  #overfullUntilMs = 0
   #loading: Promise<void> | undefined
   #filling: Promise<void> | undefined
   #servesSoon = false
@@ -105,24 +109,37 @@ export class ActiveObserver {
 
   /** Fulfilled when cells can be handed out. @throws KvError `storage_unavailable` */
   load(): Promise<void> {
-    if (this.#isLoaded) return Promise.resolve()
+    if (this.#isLoaded || this.#ended !== undefined) return Promise.resolve()
     this.#loading ??= this.#load(++this.#loads).finally(() => {
       this.#loading = undefined
     })
     return this.#loading
   }
 
-  /** Only the disk knows which entries stand. Claims are void. */
-  reload(): void {
+  /** Only the disk knows which entries stand. Claims are void. Those that wait, wait for `reload`. */
+  unload(): void {
     this.#loads++
     this.#isLoaded = false
     this.#dispatcher.reset()
-    const again = (): Promise<void> => this.load()
-    ;(this.#loading?.then(again, again) ?? again()).catch((error) => this.#waiting.endAll(error))
+  }
+
+  /** @throws KvError `storage_unavailable`, which ends waiting claims. */
+  async reload(): Promise<void> {
+    await this.#loading?.catch(() => {}) // It is void.
+    await this.load()
+  }
+
+  /** An overfull observer is loaded when it may have room. Its claims stand. */
+  #loadWhereRoom(): void {
+    const nowMs = this.#nowMs()
+    if (!this.#isLoaded || !this.#dispatcher.mayHaveRoom || nowMs < this.#overfullUntilMs) return
+    this.#overfullUntilMs = nowMs + OVERFULL_MS
+    this.#isLoaded = false
+    this.load().catch(() => {}) // It answers the claims itself.
   }
 
   async #load(load: number): Promise<void> {
-    this.#dispatcher.reset()
+    this.#dispatcher.begin()
     try {
       await this.#loadFailures(load)
       const place = await this.#randomPlace(load)
@@ -185,6 +202,7 @@ export class ActiveObserver {
     return new Promise((resolve, reject) => {
       if (this.#ended?.error !== undefined) throw this.#ended.error
       if (this.#ended !== undefined || this.#stored.isPaused) return resolve([])
+      this.#loadWhereRoom()
       const claim: WaitingClaim = { ...order, resolve, reject, atMs: 0, place: -1 }
       this.#waiting.add(claim, this.#nowMs() + waitMs)
       this.#serve()
@@ -206,7 +224,7 @@ export class ActiveObserver {
       const { claims, isRefused } = this.#dispatcher.take({ worker, limit, leaseMs, nowMs })
       if (claims.length === 0 && !isRefused) break
       this.#waiting.delete(claim)
-      if (claims.length > 0) claim.resolve(this.#handOut(claim, claims))
+      if (claims.length > 0) void this.#handOut(claim, claims)
       else claim.reject(this.#tooMany())
     }
     if (this.#dispatcher.wantsPage) this.#fill()
@@ -251,23 +269,40 @@ export class ActiveObserver {
     }
   }
 
-  /** Timestamps and reads are asked for in one turn, so no commit can come to lie between the fences. */
-  async #handOut(asked: WaitingClaim, taken: readonly Claim[]): Promise<Notification[]> {
-    const { store } = this.#sources
+  /** Where no cell is left to hand out, the claim waits on. Never rejects. */
+  async #handOut(claim: WaitingClaim, taken: readonly Claim[]): Promise<void> {
     try {
-      const next = store.tso(taken.length)
-      const last = typeof next === 'number' ? next : await next
-      const claims = this.#fenced(taken, last - taken.length + 1)
-      const notifications = claims.map(notificationOf)
-      if (asked.values && claims.length > 0) await this.#addValues(notifications, claims, last)
-      if (this.#ended?.error !== undefined) throw this.#ended.error
-      if (typeof asked.signal !== 'object' || !asked.signal.aborted) return notifications
-      this.#putBack(claims)
-      return []
+      const notifications = await this.#notifications(claim, taken)
+      const isOver = this.#ended !== undefined || this.#stored.isPaused || claim.atMs <= this.#nowMs()
+      if (notifications === undefined && !isOver) {
+        this.#waiting.add(claim, claim.atMs)
+        this.#waiting.listen(claim)
+        this.#serveSoon()
+      } else {
+        claim.resolve(notifications ?? [])
+      }
     } catch (error) {
       this.#putBack(taken)
-      throw error
+      claim.reject(error)
     }
+  }
+
+  /**
+   * Timestamps and reads are asked for in one turn, so no commit can come to lie between the fences.
+   * @returns undefined when the cells are not to be handed out now.
+   */
+  async #notifications(asked: WaitingClaim, taken: readonly Claim[]): Promise<Notification[] | undefined> {
+    const { store } = this.#sources
+    const next = store.tso(taken.length)
+    const last = typeof next === 'number' ? next : await next
+    const claims = this.#fenced(taken, last - taken.length + 1)
+    const notifications = claims.map(notificationOf)
+    if (asked.values && claims.length > 0) await this.#addValues(notifications, claims, last)
+    if (this.#ended?.error !== undefined) throw this.#ended.error
+    if (typeof asked.signal !== 'object' || !asked.signal.aborted)
+      return notifications.length > 0 ? notifications : undefined
+    this.#putBack(claims)
+    return []
   }
 
   /** @returns the claims without those of changes above their fence: a client has committed ahead of the clock. */
@@ -420,7 +455,7 @@ export class ActiveObserver {
 
   /** Parked cells have gone: there may be room for failures that are not known. */
   unparked(): void {
-    if (this.#dispatcher.isOverfull && !this.#sources.budget.isFull) this.reload()
+    this.#dispatcher.unparked()
   }
 
   // ---- Time
@@ -489,6 +524,7 @@ export class ActiveObserver {
   }
 
   async state(): Promise<ObserverState> {
+    this.#loadWhereRoom()
     await this.load().catch(() => {})
     await this.#filling
     if (!this.summary.pendingIsExact) await Promise.race([this.countPending(), sleep(COUNT_WAIT_MS)])
@@ -537,7 +573,6 @@ function notificationOf({ cell: { text, entry, attempts }, fence }: Claim): Noti
 }
 
 function knownFailure(failure: Failure, entry: Entry | undefined): KnownFailure {
-  const { attempts, notBeforeMs, parkedTs, changeTs, kind, depth } = failure
-  const isParked = parkedTs > 0 && entry === undefined
-  return { attempts, notBeforeMs, entry: entry ?? { changeTs, kind, depth }, isParked }
+  const { attempts, notBeforeMs, changeTs, kind, depth } = failure
+  return { attempts, notBeforeMs, entry: entry ?? { changeTs, kind, depth }, isParked: isParked({ entry, failure }) }
 }

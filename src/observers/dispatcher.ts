@@ -99,8 +99,8 @@ export class Dispatcher {
   #touched: Set<string> | undefined
   /** Cells that were left to the cursor meanwhile. */
   #left: string[] = []
-  /** Failures on disk that memory has no room for. */
-  #isOverfull = false
+  /** What the budget had in use when it had no room for failures on disk, without the cells that were forgotten then. */
+  #overfullAt: number | undefined
 
   constructor(budget: CellBudget, sizes = SIZES) {
     this.#budget = budget
@@ -125,7 +125,7 @@ export class Dispatcher {
     if (cell === undefined) return undefined
     const { fence, hasFailure, claim } = cell
     const entry = claim !== undefined && claim.fence > 0 && isClaimed(claim) ? cell.entry : undefined
-    return { fence, hasFailure: hasFailure || this.#isOverfull, entry }
+    return { fence, hasFailure: hasFailure || this.isOverfull, entry }
   }
 
   count(state: 'claimed' | 'delayed' | 'parked'): number {
@@ -145,7 +145,17 @@ export class Dispatcher {
 
   /** There are failures that are not known: no cell can be handed out with the right number of attempts. */
   get isOverfull(): boolean {
-    return this.#isOverfull
+    return this.#overfullAt !== undefined
+  }
+
+  /** It is overfull, and room has come since: `begin` again. */
+  get mayHaveRoom(): boolean {
+    return this.#overfullAt !== undefined && !this.#budget.isFull && this.#budget.used < this.#overfullAt
+  }
+
+  /** Failures have gone from the disk. */
+  unparked(): void {
+    if (this.isOverfull) this.#overfullAt = Number.POSITIVE_INFINITY
   }
 
   /** changeTs of the oldest change that is known not to be covered; 0: none. */
@@ -160,13 +170,18 @@ export class Dispatcher {
 
   // ---- Start
 
-  /** Forgets everything. The cells on disk are known again after `add` for each failure, and `startAt`. */
+  /** Forgets everything. */
   reset(): void {
     for (const cell of [...this.#cells.values()]) this.#forget(cell)
-    this.#isOverfull = false
+    this.begin()
+    this.#cursor.startAt(undefined)
+  }
+
+  /** The cells on disk are known after this, `add` for each failure, and `startAt`. A page that is being read does not count. */
+  begin(): void {
+    this.#overfullAt = undefined
     this.#touched = undefined
     this.#left = []
-    this.#cursor.startAt(undefined)
   }
 
   /** Before cells are read for `add`. @returns cells that change from now on until `endRead`, and must be read again. */
@@ -180,14 +195,16 @@ export class Dispatcher {
     for (const text of this.#left.splice(0)) this.#cursor.meet(text)
   }
 
-  /** @returns false when there is no room for it: nothing can be handed out until another `reset`. */
+  /** @returns false when there is no room for it: nothing can be handed out until the next `begin`. */
   add(text: string, { attempts, notBeforeMs, entry, isParked }: KnownFailure, nowMs: number): boolean {
+    const known = this.#cells.get(text)
+    if (known !== undefined && (known.hasFailure || known.claim !== undefined)) return true
     if (this.#budget.isFull) {
-      for (const cell of [...this.#cells.values()]) if (cell.state !== 'claimed') this.#forget(cell)
-      this.#isOverfull = true
+      for (const cell of [...this.#cells.values()]) if (cell.claim === undefined) this.#forget(cell)
+      this.#overfullAt = this.#budget.used
       return false
     }
-    const cell = this.#cells.get(text) ?? this.#know(text, entry)
+    const cell = known ?? this.#know(text, entry)
     cell.attempts = attempts
     if (isParked) this.#move(cell, 'parked', true)
     else if (notBeforeMs > nowMs) this.#moveUntil(cell, 'delayed', notBeforeMs, true)
@@ -218,7 +235,7 @@ export class Dispatcher {
     this.#touched?.add(text)
     let cell = this.#cells.get(text)
     if (cell === undefined && this.#budget.isFull) {
-      this.#isOverfull = true
+      this.#overfullAt = this.#budget.used
       return
     }
     cell ??= this.#know(text, entry)
@@ -247,7 +264,7 @@ export class Dispatcher {
   /** @returns claims that stand from now on, and wait for their fences. `isRefused`: there are some, and no room. */
   take({ limit, worker, leaseMs, nowMs }: Take): { readonly claims: Claim[]; readonly isRefused: boolean } {
     const claims: Claim[] = []
-    if (this.#isOverfull) return { claims, isRefused: true }
+    if (this.isOverfull) return { claims, isRefused: true }
     const sources = { fifo: this.#fifo.values(), found: this.#found.values() }
     while (claims.length < limit && this.#counts.queued > 0) {
       const takesFound = this.#found.size > 0 && (this.#takesFound || this.#fifo.size === 0)

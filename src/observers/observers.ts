@@ -1,5 +1,4 @@
 import { keyText } from '../bytes/key-text.js'
-import { isUncertain } from '../coordinator/uncertain.js'
 import { invalid, KvError } from '../errors/kv-error.js'
 import { sleep } from '../event-loop/sleep.js'
 import { Slices } from '../event-loop/slices.js'
@@ -26,6 +25,7 @@ import type {
 import { contains } from '../percolator/range-index.js'
 import type { CellListener } from '../store/cells.js'
 import type { Pace, Store } from '../store/store.js'
+import type { SystemWrite } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { ActiveObserver, CHANGES_AT_A_TIME, type ObserverSources, type ObserverSummary } from './active-observer.js'
 import { CellBudget } from './cell-budget.js'
@@ -53,8 +53,8 @@ import { rest } from './rest.js'
 /** Claims of all observers that wait. Each is a client's request. */
 const WAITING_MAX = 10_000
 const LEASE_MS_DEFAULT = 10_000
-/** Between two looks at the record of a registration whose write has failed. */
-const SETTLE_MS = 100
+/** While the store is not available. */
+const SWEEP_RETRY_MS = 1000
 
 export interface ObserversOptions {
   readonly limits: Pick<Limits, 'observersMax' | 'claimsMax'>
@@ -82,6 +82,10 @@ export class Observers implements ObserversApi {
   readonly #withoutAcks = new Set<Timestamp>()
   /** Registrations that are being written. */
   #arriving = 0
+  /** Names of which a write has failed: the disk knows whether it has landed. */
+  readonly #inDoubt = new Set<string>()
+  /** Another sweep is going to begin. */
+  #isUnswept = false
   /** Never rejects. */
   #sweeping: Promise<void> = Promise.resolve()
   /** Never rejects. */
@@ -110,11 +114,7 @@ export class Observers implements ObserversApi {
     for (const [record, value] of records) {
       if (isBackfillRecord(record)) continue
       const name = record.slice(REGISTRATIONS.length)
-      const observer = this.#add(decodeObserver(name, value))
-      const backfill = records.get(nameOfBackfill(name))
-      if (backfill === undefined) continue
-      const { id, after } = decodeBackfill(backfill)
-      if (id === observer.id) observer.backfill.want(after)
+      wantAsStored(this.#add(decodeObserver(name, value)), records.get(nameOfBackfill(name)))
     }
   }
 
@@ -125,6 +125,12 @@ export class Observers implements ObserversApi {
       await observer.load().catch((error) => this.#report(error))
       if (!observer.stored.isPaused) observer.backfill.run()
     }
+  }
+
+  /** After the database was opened again. One observer after the other, as at the start. */
+  async #reload(): Promise<void> {
+    await this.#settleAll()
+    for (const observer of this.#byName.values()) await observer.reload().catch((error) => this.#report(error))
   }
 
   #add(stored: StoredObserver): ActiveObserver {
@@ -144,9 +150,26 @@ export class Observers implements ObserversApi {
   }
 
   #sweep(): void {
+    if (this.#isUnswept) return
+    this.#isUnswept = true
+    this.#sweeping = this.#sweeping.then(() => this.#sweepAll())
+  }
+
+  /** Tries again while the store is not available. Never rejects. */
+  async #sweepAll(): Promise<void> {
     const { signal } = this.#end
     const pace: Pace = { pause: (workedMs) => rest(workedMs, signal), signal }
-    this.#sweeping = this.#sweeping.then(() => this.#store.cells.sweep(pace)).catch((error) => this.#report(error))
+    while (this.#isUnswept && !signal.aborted) {
+      this.#isUnswept = false
+      try {
+        await this.#store.cells.sweep(pace)
+      } catch (error) {
+        this.#report(error)
+        if (!(error instanceof KvError)) return
+        this.#isUnswept = true
+        await sleep(SWEEP_RETRY_MS, signal).catch(() => {})
+      }
+    }
   }
 
   #report(error: unknown): void {
@@ -164,6 +187,9 @@ export class Observers implements ObserversApi {
 
   put(name: string, registration: Registration): Promise<{ readonly state: ObserverState; readonly isNew: boolean }> {
     return this.#changing(name, async () => {
+      const { name: store, capabilities } = this.#store
+      if (!capabilities.onePhaseCommit)
+        throw new KvError('not_found', `the store ${store} has no observers, because it cannot commit in one phase`, {})
       const range = keyRangeOf(registration.range)
       const options = optionsOf(registration)
       const present = this.#byName.get(name)
@@ -175,93 +201,103 @@ export class Observers implements ObserversApi {
         const text = `the observer ${name} has another range: delete it first, or take another name`
         throw new KvError('already_exists', text, { observer: name })
       }
-      this.#store.cells.register({ id: present.id, name, range, maxDepth: options.maxDepth })
       const stored = { ...present.stored, range: registration.range, options }
-      await this.#write(present, stored, registration.backfill === true)
+      await this.#change(present, stored, registration.backfill === true)
       return { state: await present.state(), isNew: false }
     })
   }
 
   /** Marks begin in one turn. Everything that commits above a timestamp from after it is marked. */
   async #create(name: string, { range, backfill, ...registration }: Registration): Promise<ActiveObserver> {
-    const { cells, system } = this.#store
+    const { cells } = this.#store
     const { observersMax } = this.#options.limits
-    if (this.#byName.size + this.#arriving >= observersMax)
+    if (this.#byName.size + this.#arriving + this.#inDoubt.size >= observersMax)
       throw new KvError('overloaded', `there are ${observersMax} observers already`, {})
     this.#arriving++
     try {
       const id = await this.#store.tso(1)
       const options = optionsOf({ range, ...registration })
       cells.register({ id, name, range: keyRangeOf(range), maxDepth: options.maxDepth })
-      let doubtful: StoredObserver | undefined
-      try {
-        const sinceTs = await this.#store.tso(1)
-        const stored: StoredObserver = { id, name, range, options, sinceTs, isPaused: false }
-        const writes = [{ name: nameOfRecord(name), value: encodeObserver(stored) }]
-        if (backfill === true)
-          writes.push({ name: nameOfBackfill(name), value: encodeBackfill({ id, after: undefined }) })
-        await system.write(writes).catch((error: unknown) => {
-          if (isUncertain(error)) doubtful = stored
-          throw error
-        })
-        return this.#begun(stored, backfill === true)
-      } catch (error) {
-        if (doubtful !== undefined) {
-          void this.#settle(doubtful)
-        } else {
-          cells.unregister(id)
-          this.#sweep()
-        }
-        throw error
-      }
+      const sinceTs = await this.#sinceTs(id)
+      const stored: StoredObserver = { id, name, range, options, sinceTs, isPaused: false }
+      await this.#write(name, recordsOf(stored, backfill === true)) // When it has failed, cells are marked until that is settled.
+      const observer = this.#add(stored)
+      if (backfill === true) observer.backfill.want()
+      observer.backfill.run()
+      return observer
     } finally {
       this.#arriving--
     }
   }
 
-  /** The record of a new observer is on disk. */
-  #begun(stored: StoredObserver, backfill: boolean): ActiveObserver {
-    const observer = this.#add(stored)
-    if (backfill) observer.backfill.want()
-    observer.backfill.run()
-    return observer
-  }
-
-  /**
-   * Learns whether a registration is on disk whose write has failed. Until then its range marks: an observer that a restart would
-   * bring back must not have missed a change.
-   */
-  async #settle(stored: StoredObserver): Promise<void> {
-    const { id, name } = stored
-    const { cells, system } = this.#store
-    const { signal } = this.#end
-    while (!signal.aborted) {
-      try {
-        await this.#changing(name, async () => {
-          const value = await system.get(nameOfRecord(name))
-          if (value !== undefined && decodeObserver(name, value).id === id) {
-            const backfill = await system.get(nameOfBackfill(name))
-            this.#begun(stored, backfill !== undefined)
-          } else if (!this.#byId.has(id)) {
-            cells.unregister(id)
-            this.#sweep()
-          }
-        })
-        return
-      } catch (error) {
-        this.#report(error)
-        await sleep(SETTLE_MS, signal).catch(() => {})
-      }
+  async #sinceTs(id: Timestamp): Promise<Timestamp> {
+    try {
+      return await this.#store.tso(1)
+    } catch (error) {
+      this.#unregister(id)
+      throw error
     }
   }
 
-  async #write(observer: ActiveObserver, stored: StoredObserver, backfill: boolean): Promise<void> {
-    const { id, name } = stored
-    const writes = [{ name: nameOfRecord(name), value: encodeObserver(stored) }]
-    if (backfill) writes.push({ name: nameOfBackfill(name), value: encodeBackfill({ id, after: undefined }) })
-    await this.#store.system.write(writes)
+  async #change(observer: ActiveObserver, stored: StoredObserver, backfill: boolean): Promise<void> {
+    await this.#write(stored.name, recordsOf(stored, backfill))
     if (backfill) observer.backfill.want()
+    this.#become(observer, stored)
+  }
+
+  #become(observer: ActiveObserver, stored: StoredObserver): void {
+    const { id, name, options } = stored
+    this.#store.cells.register({ id, name, range: observer.range, maxDepth: options.maxDepth })
     observer.become(stored)
+  }
+
+  /** Writes records of one registration, whose name is held. */
+  async #write(name: string, writes: readonly SystemWrite[]): Promise<void> {
+    try {
+      await this.#store.system.write(writes)
+    } catch (error) {
+      this.#inDoubt.add(name)
+      await this.#settle(name).catch(() => {}) // Later, when the database is not open again yet.
+      throw error
+    }
+  }
+
+  /**
+   * A write that has failed may be on disk: the registration becomes what stands there. Marks have gone on, so `since_ts` is true.
+   * Call it while the name is held. @throws KvError `storage_unavailable`
+   */
+  async #settle(name: string): Promise<void> {
+    if (!this.#inDoubt.has(name)) return
+    const { system } = this.#store
+    const record = await system.get(nameOfRecord(name))
+    const backfill = await system.get(nameOfBackfill(name))
+    this.#inDoubt.delete(name)
+    if (record === undefined) return this.#forget(name)
+    const stored = decodeObserver(name, record)
+    const observer = this.#byName.get(name) ?? this.#add(stored)
+    wantAsStored(observer, backfill)
+    this.#become(observer, stored)
+  }
+
+  async #settleAll(): Promise<void> {
+    for (const name of [...this.#inDoubt])
+      await this.#changing(name, async () => {}).catch((error) => this.#report(error))
+  }
+
+  /** Its record is not on disk. */
+  async #forget(name: string): Promise<void> {
+    const observer = this.#byName.get(name)
+    const id = observer?.id ?? this.#store.cells.named(name)?.id
+    this.#byName.delete(name)
+    if (id !== undefined) this.#unregister(id)
+    await observer?.end(notFound(name))
+  }
+
+  #unregister(id: Timestamp): void {
+    this.#store.cells.unregister(id)
+    this.#byId.delete(id)
+    this.#withoutAcks.delete(id)
+    this.#sweep()
   }
 
   async get(name: string): Promise<ObserverState> {
@@ -308,25 +344,18 @@ export class Observers implements ObserversApi {
       const observer = this.#find(name)
       await observer.backfill.stop() // Else its progress would be written again.
       const records = [nameOfRecord(name), nameOfBackfill(name)]
-      try {
-        await this.#store.system.write(records.map((record) => ({ name: record, value: undefined })))
-      } catch (error) {
-        observer.become(observer.stored)
-        throw error
-      }
-      this.#store.cells.unregister(observer.id)
-      this.#byName.delete(name)
-      this.#byId.delete(observer.id)
-      this.#withoutAcks.delete(observer.id)
-      await observer.end(notFound(name))
-      this.#sweep()
+      await this.#write(
+        name,
+        records.map((record) => ({ name: record, value: undefined })),
+      )
+      await this.#forget(name)
     })
   }
 
   backfill(name: string): Promise<ObserverState> {
     return this.#changing(name, async () => {
       const observer = this.#find(name)
-      await this.#write(observer, observer.stored, true)
+      await this.#change(observer, observer.stored, true)
       return observer.state()
     })
   }
@@ -342,7 +371,7 @@ export class Observers implements ObserversApi {
   #setPaused(name: string, isPaused: boolean): Promise<ObserverState> {
     return this.#changing(name, async () => {
       const observer = this.#find(name)
-      if (observer.stored.isPaused !== isPaused) await this.#write(observer, { ...observer.stored, isPaused }, false)
+      if (observer.stored.isPaused !== isPaused) await this.#change(observer, { ...observer.stored, isPaused }, false)
       return observer.state()
     })
   }
@@ -350,7 +379,10 @@ export class Observers implements ObserversApi {
   /** Changes of one registration run one after the other. */
   async #changing<T>(name: string, body: () => Promise<T>): Promise<T> {
     requireName(name)
-    return this.#store.system.hold([nameOfRecord(name)], body)
+    return this.#store.system.hold([nameOfRecord(name)], async () => {
+      await this.#settle(name)
+      return body()
+    })
   }
 
   // ---- Workers
@@ -440,7 +472,6 @@ export class Observers implements ObserversApi {
     if (keys !== undefined) return this.#retry(observer, await distinct(keys))
     let count = 0
     for (let after: Uint8Array | undefined; ; ) {
-      const begin = performance.now()
       const failures = await this.#store.cells.failures(observer.id, { after, limit: CHANGES_AT_A_TIME })
       const parked = failures.filter(({ failure }) => failure.parkedTs > 0)
       count += await this.#retry(
@@ -449,7 +480,6 @@ export class Observers implements ObserversApi {
       )
       after = failures.at(-1)?.key
       if (failures.length < CHANGES_AT_A_TIME) return count
-      await rest(performance.now() - begin)
     }
   }
 
@@ -483,11 +513,16 @@ export class Observers implements ObserversApi {
 
   /** Removes acknowledgements that no run can conflict with, after a collection up to `safePoint`. */
   async collect(safePoint: Timestamp, pace?: Pace): Promise<void> {
+    await this.#settleAll()
     for (const id of [...this.#byId.keys()]) {
       if (this.#withoutAcks.has(id)) continue
-      this.#withoutAcks.add(id)
-      if (!(await collectAcks(this.#store.cells, id, safePoint, pace))) this.#withoutAcks.delete(id)
-      if (!this.#byId.has(id)) this.#withoutAcks.delete(id)
+      this.#withoutAcks.add(id) // Before the walk, because acknowledgements meanwhile remove it.
+      let isEmpty = false
+      try {
+        isEmpty = await collectAcks(this.#store.cells, id, safePoint, pace)
+      } finally {
+        if (!isEmpty || !this.#byId.has(id)) this.#withoutAcks.delete(id)
+      }
     }
   }
 
@@ -505,11 +540,26 @@ export class Observers implements ObserversApi {
       },
       conflicted: (id) => of(id)?.conflicted(),
       reloaded: () => {
-        for (const observer of this.#byId.values()) observer.reload()
-        this.#sweep() // A failed write may have ended it.
+        for (const observer of this.#byId.values()) observer.unload()
+        this.#withoutAcks.clear() // A run that failed may have committed.
+        this.#reload().catch((error) => this.#report(error))
       },
     }
   }
+}
+
+function recordsOf(stored: StoredObserver, backfill: boolean): SystemWrite[] {
+  const { id, name } = stored
+  const writes: SystemWrite[] = [{ name: nameOfRecord(name), value: encodeObserver(stored) }]
+  if (backfill) writes.push({ name: nameOfBackfill(name), value: encodeBackfill({ id, after: undefined }) })
+  return writes
+}
+
+/** @param record of its backfill. A name may be given to a new observer. */
+function wantAsStored(observer: ActiveObserver, record: Uint8Array | undefined): void {
+  if (record === undefined) return
+  const { id, after } = decodeBackfill(record)
+  if (id === observer.id) observer.backfill.want(after)
 }
 
 function notFound(name: string): KvError {

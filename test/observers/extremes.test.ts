@@ -1,6 +1,19 @@
 import { describe, expect, test } from 'vitest'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
-import { codeOf, EngineFailure, prewriteOf, put, TappedEngine, testStores, turn } from '../store/support.js'
+import type { Notification } from '../../src/percolator/observers-api.js'
+import {
+  codeOf,
+  EngineFailure,
+  failureOf,
+  prewriteOf,
+  put,
+  TappedEngine,
+  TestClock,
+  testStores,
+  turn,
+  utf8,
+} from '../store/support.js'
+import { inTwoPhases } from '../store/two-phases.js'
 import { commit, keysOf, openObservers, prefix, putNow, runNow } from './support.js'
 
 const stores = testStores()
@@ -30,6 +43,66 @@ describe('a claim', () => {
     expect(await codeOf(claim())).toBe('overloaded')
     await runNow(store, 'words', ...claims.slice(1))
     expect(keysOf(await claim())).toEqual(['doc/3'])
+  })
+
+  test('works again when other observers have left room for marks that were too deep', async () => {
+    const { store, observers } = await start({ claimsMax: 3 })
+    await observers.put('deep', { ...prefix('deep/'), maxDepth: 1 })
+    await putNow(store, 'doc/1', 'doc/2', 'deep/1')
+    const others = await observers.claim('words', { worker: 'w', limit: 2 })
+    for (const writes of [['deep/2'], ['deep/3', 'deep/4']]) {
+      const claims = await observers.claim('deep', { worker: 'w' })
+      const acks = claims.map(({ key, fence }) => ({ observer: 'deep', key, fence }))
+      await commit(
+        store,
+        writes.map((key) => put(key)),
+        { acks, seesFence: true },
+      )
+    }
+    const claim = () => observers.claim('deep', { worker: 'w' })
+    expect(await codeOf(claim())).toBe('overloaded')
+    await runNow(store, 'words', ...others)
+    await putNow(store, 'deep/5')
+    expect(keysOf(await claim())).toEqual(['deep/5'])
+    expect(await observers.get('deep')).toMatchObject({ parked: 2, pending: 1, pendingIsExact: true })
+  })
+
+  test('works again when other observers have left room for failures that did not fit at the start', async () => {
+    const clock = new TestClock()
+    const store = await stores.open({ now: clock.now })
+    const limits = { ...DEFAULT_LIMITS, claimsMax: 2 }
+    const before = await openObservers(store, { limits })
+    await before.put('words', { ...prefix('doc/'), backoffMs: 1, backoffMaxMs: 1 })
+    await before.put('others', prefix('other/'))
+    await putNow(store, 'doc/1', 'doc/2', 'other/1', 'other/2')
+    const [failed] = await before.claim('words', { worker: 'w' })
+    if (failed === undefined) throw new Error('nothing to claim')
+    await before.release('words', [{ ...failed, error: 'no' }])
+    await before.close()
+    const observers = await openObservers(store, { limits })
+    const others: Notification[] = []
+    while (others.length < 2) others.push(...(await observers.claim('others', { worker: 'w', limit: 2, waitMs: 1000 })))
+    const claim = () => observers.claim('words', { worker: 'w', limit: 2 })
+    clock.ms += 10
+    await codeOf(claim())
+    await runNow(store, 'others', ...others)
+    clock.ms += 1000
+    expect([...(await claim()), ...(await claim())].map(({ attempt }) => attempt).sort()).toEqual([1, 2])
+  })
+
+  test('that waits does so while a change lies ahead of the clock', async () => {
+    const clock = new TestClock()
+    const store = await stores.open({ now: clock.now })
+    const observers = await openObservers(store)
+    await observers.put('words', prefix('doc/'))
+    const waiting = observers.claim('words', { worker: 'w', waitMs: 60_000 })
+    const startTs = await store.tso(1)
+    await store.prewrite(prewriteOf(startTs, [put('doc/1')]))
+    await store.commit({ keys: [utf8('doc/1')], startTs, commitTs: startTs + 5000 * 2048 })
+    expect(await observers.get('words')).toMatchObject({ delayed: 1 })
+    clock.ms += 6000
+    expect(await observers.claim('words', { worker: 'w' })).toEqual([])
+    expect(keysOf(await waiting)).toEqual(['doc/1'])
   })
 
   test('of a client that hangs up takes nothing', async () => {
@@ -122,6 +195,15 @@ describe('a claim', () => {
 })
 
 describe('an observer', () => {
+  test('is refused by a store that cannot commit in one phase', async () => {
+    const observers = await openObservers(inTwoPhases(await stores.open()))
+    const { code, message } = await failureOf(observers.put('words', prefix('doc/')))
+    expect([code, message]).toEqual([
+      'not_found',
+      'the store two-phases has no observers, because it cannot commit in one phase',
+    ])
+  })
+
   test('that is put and removed at once is there or not', async () => {
     const { store, observers } = await start()
     const calls = Array.from({ length: 50 }, (_, i) =>

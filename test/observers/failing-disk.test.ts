@@ -1,6 +1,7 @@
-import { expect, test } from 'vitest'
-import { codeOf, EngineFailure, TappedEngine, testStores } from '../store/support.js'
-import { keysOf, openObservers, prefix, putNow, runNow } from './support.js'
+import { describe, expect, test } from 'vitest'
+import type { Observers } from '../../src/observers/observers.js'
+import { codeOf, EngineFailure, put, TappedEngine, testStores } from '../store/support.js'
+import { commit, keysOf, openObservers, prefix, putNow, runNow } from './support.js'
 
 const stores = testStores()
 
@@ -68,30 +69,117 @@ test('the failure of a run that cannot be written comes back as a run that has n
   await expect.poll(again).toMatchObject([{ attempt: 1 }])
 })
 
-test.each([
-  ['landed', true],
-  ['did not', false],
-])(
-  'a registration that failed, and whose write %s: what a restart brings back has missed nothing',
-  async (_, lands) => {
+/** The next write fails, on disk or not. */
+function failNextWrite(tapped: TappedEngine, lands: boolean): void {
+  tapped.onWrite = async (_, land) => {
+    tapped.onWrite = (_, land) => land()
+    if (lands) await land()
+    throw new EngineFailure('no answer')
+  }
+}
+
+describe('a registration whose write failed is what stands on disk, now and after a restart', () => {
+  const options = { ...prefix('doc/'), maxDepth: 1 }
+  const calls: Record<string, (observers: Observers) => Promise<unknown>> = {
+    put: (observers) => observers.put('new', prefix('doc/')),
+    'put with a backfill': (observers) => observers.put('new', { ...prefix('doc/'), backfill: true }),
+    options: (observers) => observers.put('words', options),
+    pause: (observers) => observers.pause('words'),
+    backfill: (observers) => observers.backfill('words'),
+    remove: (observers) => observers.remove('words'),
+  }
+  const seen = (observers: Observers) =>
+    Promise.all(
+      ['words', 'new'].map((name) =>
+        observers.get(name).then(
+          ({ state, sinceTs, maxDepth, pending }) => ({ state, sinceTs, maxDepth, pending }),
+          ({ code }) => code,
+        ),
+      ),
+    )
+  const words = { state: 'running', maxDepth: 64, pending: 2 }
+  test.each([
+    ['put', true, 'later', [words, { state: 'running', pending: 1 }]],
+    ['put', false, 'later', [words, 'not_found']],
+    ['put with a backfill', true, 'at once', [words, { state: 'running', pending: 2 }]],
+    ['put with a backfill', false, 'at once', [words, 'not_found']],
+    ['options', true, 'at once', [{ ...words, maxDepth: 1 }, 'not_found']],
+    ['options', false, 'at once', [words, 'not_found']],
+    ['pause', true, 'at once', [{ ...words, state: 'paused' }, 'not_found']],
+    ['pause', false, 'at once', [words, 'not_found']],
+    ['backfill', true, 'at once', [words, 'not_found']],
+    ['remove', true, 'later', ['not_found', 'not_found']],
+    ['remove', false, 'at once', [words, 'not_found']],
+  ] as const)('%s, landed: %s, opened again %s', async (call, lands, reopened, expected) => {
     const tapped = new TappedEngine()
     const directory = await stores.directory()
-    const store = await stores.open({ directory, openEngine: tapped.open })
+    const store = await stores.open({ openEngine: tapped.open, directory })
     const observers = await openObservers(store)
-    tapped.onWrite = async (_, land) => {
-      tapped.onWrite = (_, land) => land()
-      if (lands) await land()
-      throw new EngineFailure('no answer')
+    await observers.put('words', prefix('doc/'))
+    await putNow(store, 'doc/1')
+    failNextWrite(tapped, lands)
+    let isFull = reopened === 'later' // Than the call has failed.
+    tapped.onRequireRoom = async () => {
+      if (isFull) throw new EngineFailure('disk full')
     }
-    expect(await codeOf(observers.put('words', prefix('doc/')))).toBe('storage_unavailable')
-    await expect.poll(() => putNow(store, 'doc/1').catch(() => 0), { timeout: 5000 }).toBeGreaterThan(0)
-    const known = () => observers.list().then((all) => all.map(({ name, pending }) => [name, pending]))
-    const expected = lands ? [['words', 1]] : []
-    await expect.poll(known, { timeout: 5000 }).toEqual(expected)
-    await expect.poll(() => store.cells.named('words') !== undefined).toBe(lands)
+    expect(await codeOf(calls[call]?.(observers) as Promise<unknown>)).toBe('storage_unavailable')
+    isFull = false
+    await expect.poll(() => store.probe(), { timeout: 5000 }).toBe(true)
+    await putNow(store, 'doc/2')
+    await expect.poll(() => seen(observers), { timeout: 5000 }).toMatchObject(expected)
+    expect(store.cells.named('words')?.maxDepth).toBe(
+      call === 'remove' && lands ? undefined : call === 'options' && lands ? 1 : 64,
+    )
+    const before = await seen(observers)
     await observers.close()
-    await store.close()
-    const reopened = await openObservers(await stores.open({ directory }))
-    expect((await reopened.list()).map(({ name, pending }) => [name, pending])).toEqual(expected)
-  },
-)
+    const again = await openObservers(store)
+    await expect.poll(() => seen(again), { timeout: 5000 }).toEqual(before)
+    await again.close()
+  })
+})
+
+test('options that could not be written do not hold', async () => {
+  const { tapped, store, observers } = await claimed()
+  failNextWrite(tapped, false)
+  expect(await codeOf(observers.put('words', { ...prefix('doc/'), maxDepth: 1 }))).toBe('storage_unavailable')
+  expect([(await observers.get('words')).maxDepth, store.cells.named('words')?.maxDepth]).toEqual([64, 64])
+})
+
+test('a collection of acknowledgements that failed is tried again', async () => {
+  const { tapped, store, observers, first } = await claimed()
+  await runNow(store, 'words', first)
+  const safePoint = await store.raiseSafePoint(await store.tso(1))
+  failNextWrite(tapped, false)
+  expect(await codeOf(observers.collect(safePoint))).toBe('storage_unavailable')
+  await expect.poll(() => store.probe()).toBe(true)
+  await observers.collect(safePoint)
+  const id = store.cells.named('words')?.id ?? 0
+  expect(await store.cells.acks(id, { after: undefined, limit: 10 })).toEqual([])
+})
+
+test('an acknowledgement that was written although its run failed is collected', async () => {
+  const { tapped, store, observers, first, claim } = await claimed()
+  await observers.release('words', [first])
+  await observers.collect(await store.raiseSafePoint(await store.tso(1))) // There is none.
+  const again = await claim()
+  failNextWrite(tapped, true)
+  expect(await codeOf(runNow(store, 'words', ...again))).toBe('storage_unavailable')
+  await expect.poll(() => store.probe()).toBe(true)
+  await commit(store, [put('other')])
+  await observers.collect(await store.raiseSafePoint(await store.tso(1)))
+  const id = store.cells.named('words')?.id ?? 0
+  expect(await store.cells.acks(id, { after: undefined, limit: 10 })).toEqual([])
+})
+
+test('the sweep of an observer that is removed goes on when the disk is back', async () => {
+  const { tapped, store, observers } = await claimed()
+  const id = store.cells.named('words')?.id ?? 0
+  tapped.onWrite = async (_, land) => {
+    failNextWrite(tapped, false)
+    await land()
+  }
+  await observers.remove('words')
+  await expect
+    .poll(() => store.cells.entries(id, { after: undefined, limit: 10 }).catch(() => undefined), { timeout: 5000 })
+    .toEqual([])
+})
