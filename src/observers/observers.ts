@@ -235,6 +235,7 @@ export class Observers implements ObserversApi {
       return await this.#store.tso(1)
     } catch (error) {
       this.#unregister(id)
+      this.#sweep()
       throw error
     }
   }
@@ -291,13 +292,13 @@ export class Observers implements ObserversApi {
     this.#byName.delete(name)
     if (id !== undefined) this.#unregister(id)
     await observer?.end(notFound(name))
+    this.#sweep()
   }
 
   #unregister(id: Timestamp): void {
     this.#store.cells.unregister(id)
     this.#byId.delete(id)
     this.#withoutAcks.delete(id)
-    this.#sweep()
   }
 
   async get(name: string): Promise<ObserverState> {
