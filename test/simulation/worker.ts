@@ -20,7 +20,7 @@ export interface WorkerHost {
   readonly random: Random
   readonly coordinator: Coordinator
   key(): string
-  valueOf(txn: TxnHistory): string
+  newValue(txn: TxnHistory): string
   requireKnown(error: unknown): void
   /** Writes down what a transaction has read. */
   read(txn: TxnHistory, key: string, value: Uint8Array | undefined): void
@@ -193,7 +193,7 @@ export class Worker {
   }
 
   async #runIn(txn: Transaction, seen: TxnHistory, batch: readonly ClaimName[]): Promise<void> {
-    const { random, think, valueOf } = this.#host
+    const { random, think, newValue } = this.#host
     for (const { key } of batch) {
       this.#host.read(seen, text(key), (await txn.get(key))?.value)
       if (random.chance(0.3)) await think()
@@ -204,7 +204,7 @@ export class Worker {
         seen.increments.set(counter, 1)
       }
       const put = async (written: string): Promise<void> => {
-        const value = valueOf(seen)
+        const value = newValue(seen)
         await txn.put(bytes(written), bytes(value))
         seen.writes.set(written, value)
       }
@@ -216,12 +216,12 @@ export class Worker {
   // ---- A run whose work was done before its transaction
 
   async #runOneShot(name: string, batch: readonly ClaimName[], isLast = false): Promise<void> {
-    const { random, world, oneShot, requireKnown, sleep, valueOf } = this.#host
+    const { random, world, oneShot, requireKnown, sleep, newValue } = this.#host
     const { history, ledger } = world
     const seen = history.begin('one_shot', 'snapshot', ledger.timeline)
     const ops: Op[] = []
     for (const { key } of batch) {
-      const value = valueOf(seen)
+      const value = newValue(seen)
       const effect = this.#effectOf(seen, text(key))
       ops.push({ op: 'put', key: bytes(effect), value: bytes(value) })
       seen.writes.set(effect, value)
@@ -231,7 +231,7 @@ export class Worker {
       seen.increments.set(counter, 1)
     }
     for (const written of isLast ? [] : this.#alsoWritten(batch)) {
-      const value = valueOf(seen)
+      const value = newValue(seen)
       ops.push({ op: 'put', key: bytes(written), value: bytes(value) })
       seen.writes.set(written, value)
     }

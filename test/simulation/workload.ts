@@ -116,7 +116,7 @@ export class Client {
       random: this.#random,
       coordinator: this.#coordinator,
       key: () => this.#key(),
-      valueOf: (txn) => this.#valueOf(txn),
+      newValue: (txn) => this.#valueOf(txn),
       requireKnown: (error) => this.#requireKnown(error),
       read: (txn, key, value) => this.#read(txn, key, value),
       sleep: (ms) => this.#sleep(ms),
