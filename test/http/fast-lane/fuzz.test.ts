@@ -17,7 +17,6 @@ const { CI, PERKV_TEST_RUNS, PERKV_TEST_SEED = '1', PERKV_TEST_REPORT } = proces
 const RUNS = Number(PERKV_TEST_RUNS ?? (CI ? 5000 : 600))
 const FIRST_SEED = Number(PERKV_TEST_SEED)
 const REPORT_EVERY = 10_000
-const CONFIRMATIONS = 4
 /** Long, because a busy machine takes ten times as long as an idle one. */
 const TIMEOUT_MS = 60_000 + 60 * RUNS
 
@@ -26,19 +25,6 @@ interface Failure {
   readonly variant: Variant
   readonly smallest: Dialogue
   readonly difference: Difference
-}
-
-/**
- * node:http drops answers that are on their way when malformed bytes arrive, so on a busy machine one dialogue may go in more ways
- * than those that were tried. A fault of the fast lane shows each time.
- */
-async function lastingDifference(lanes: Lanes, dialogue: Dialogue): Promise<Difference | undefined> {
-  let found: Difference | undefined
-  for (let tries = 0; tries < CONFIRMATIONS; tries++) {
-    found = await differenceOf(lanes, dialogue)
-    if (found === undefined) return undefined
-  }
-  return found
 }
 
 /** Runs dialogues on all pairs of lanes at once. @returns the first dialogue that goes differently, and is made small. */
@@ -50,13 +36,13 @@ async function firstFailure(pairs: readonly (readonly [Variant, Lanes])[], runs:
     for (let seed = FIRST_SEED; seed < FIRST_SEED + runs && failure === undefined; seed++) {
       if (shares[seed % shares.length] !== index) continue
       const dialogue = drawDialogue(new Random(seed))
-      const found = await lastingDifference(lanes, dialogue)
+      const found = await differenceOf(lanes, dialogue)
       if (PERKV_TEST_REPORT && ++done % REPORT_EVERY === 0) console.log(`${done} dialogues`)
       if (found === undefined || failure !== undefined) continue
       failure = { seed, variant, smallest: dialogue, difference: found } // The others stop.
       let difference = found
       const smallest = await shrunk(dialogue, async (smaller) => {
-        const still = await lastingDifference(lanes, smaller)
+        const still = await differenceOf(lanes, smaller)
         difference = still ?? difference
         return still !== undefined
       })
