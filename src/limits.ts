@@ -29,7 +29,7 @@ export interface Limits {
   readonly locksMax: number
 
   readonly observersMax: number
-  /** Cells of all observers that are claimed, delayed or parked. All of them are in memory. */
+  /** Cells of all observers that are claimed or delayed. As many that are parked, or have failed before, are kept in memory beside them. */
   readonly claimsMax: number
 
   /** Outcome that is stored for one request with an `Idempotency-Key`. */

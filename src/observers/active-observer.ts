@@ -27,8 +27,8 @@ export const CHANGES_AT_A_TIME = 256
 const PLACES_PAGES = 32
 /** A cell whose failure cannot be written comes back after this long. */
 const UNWRITTEN_MS = 1000
-/** An overfull observer is loaded again at most this often. */
-const OVERFULL_MS = 1000
+/** Failures that were forgotten are loaded again at most this often. */
+const REMEMBER_MS = 1000
 /** Who asks for the state waits this long for a count of entries, and then gets the one before. */
 const COUNT_WAIT_MS = 100
 
@@ -59,8 +59,8 @@ export class ActiveObserver {
   /** Reads of the state before it are void. */
   #loads = 0
   #isLoaded = false
-  /** An overfull observer is not loaded again before. */
-  #overfullUntilMs = 0
+  /** Failures that were forgotten are not loaded again before. */
+  #forgetsUntilMs = 0
   #loading: Promise<void> | undefined
   #filling: Promise<void> | undefined
   #servesSoon = false
@@ -129,11 +129,11 @@ export class ActiveObserver {
     await this.load()
   }
 
-  /** An overfull observer is loaded when it may have room. Its claims stand. */
-  #loadWhereRoom(): void {
+  /** Loads failures that were forgotten, when there may be room for them. Claims stand. */
+  #remember(): void {
     const nowMs = this.#nowMs()
-    if (!this.#isLoaded || !this.#dispatcher.mayHaveRoom || nowMs < this.#overfullUntilMs) return
-    this.#overfullUntilMs = nowMs + OVERFULL_MS
+    if (!this.#isLoaded || !this.#dispatcher.mayRemember || nowMs < this.#forgetsUntilMs) return
+    this.#forgetsUntilMs = nowMs + REMEMBER_MS
     this.#isLoaded = false
     this.load().catch(() => {}) // It answers the claims itself.
   }
@@ -166,7 +166,7 @@ export class ActiveObserver {
         for (const { key, entry, failure } of cells) {
           if (failure === undefined || changed.has(keyText(key))) continue
           if (entry === undefined && failure.parkedTs === 0) continue // The cell is clean.
-          if (!this.#dispatcher.add(keyText(key), knownFailure(failure, entry), store.steadyMs())) return
+          this.#dispatcher.add(keyText(key), knownFailure(failure, entry), store.steadyMs())
         }
         keys = keys.filter((key) => changed.has(keyText(key)))
       }
@@ -202,7 +202,7 @@ export class ActiveObserver {
     return new Promise((resolve, reject) => {
       if (this.#ended?.error !== undefined) throw this.#ended.error
       if (this.#ended !== undefined || this.#stored.isPaused) return resolve([])
-      this.#loadWhereRoom()
+      this.#remember()
       const claim: WaitingClaim = { ...order, resolve, reject, atMs: 0, place: -1 }
       this.#waiting.add(claim, this.#nowMs() + waitMs)
       this.#serve()
@@ -213,12 +213,13 @@ export class ActiveObserver {
   /** Answers waiting claims as far as there are cells, in order of arrival. */
   #serve(): void {
     if (this.#ended !== undefined) return
+    const nowMs = this.#nowMs()
+    this.#expire(this.#dispatcher.due(nowMs)) // Other observers need the room.
     if (!this.#isLoaded) {
       if (this.#waiting.size > 0) this.load().catch(() => {}) // It answers the claims itself.
+      this.#schedule()
       return
     }
-    const nowMs = this.#nowMs()
-    this.#expire(this.#dispatcher.due(nowMs))
     for (let claim = this.#waiting.first; claim !== undefined; claim = this.#waiting.first) {
       const { worker, limit, leaseMs } = claim
       const { claims, isRefused } = this.#dispatcher.take({ worker, limit, leaseMs, nowMs })
@@ -233,7 +234,7 @@ export class ActiveObserver {
   }
 
   #tooMany(): KvError {
-    const text = `as many cells as the limit of ${this.#sources.budget.max} are claimed, delayed or parked: skip or retry parked ones`
+    const text = `as many cells as the limit of ${this.#sources.budget.max} are claimed or delayed`
     return new KvError('overloaded', text, {})
   }
 
@@ -400,9 +401,9 @@ export class ActiveObserver {
     const nowMs = this.#nowMs()
     const outcomes = await store.cells.change(this.id, keys, (cells, ts) => {
       const value = failed.map(({ claim, run }, i) => {
-        if (!this.#dispatcher.decided(claim)) return undefined
-        const context = { options: this.#stored.options, nowMs, ts, random: random() }
-        return failedRun(cells[i] as Cell, run, context)
+        const cell = cells[i] as Cell
+        if (!this.#dispatcher.decided(claim, (cell.failure?.parkedTs ?? 0) > 0)) return undefined
+        return failedRun(cell, run, { options: this.#stored.options, nowMs, ts, random: random() })
       })
       return { value, changes: value.flatMap((outcome) => outcome?.change ?? []) }
     })
@@ -420,8 +421,7 @@ export class ActiveObserver {
   // ---- Changes, as the store tells them
 
   handedOut(key: Uint8Array): HandedOut {
-    if (!this.#isLoaded) return UNKNOWN // Claims are void.
-    return this.#dispatcher.handedOut(keyText(key)) ?? (this.#dispatcher.isOverfull ? UNKNOWN : NOT_HANDED_OUT)
+    return this.#isLoaded ? this.#dispatcher.handedOut(keyText(key)) : UNKNOWN // Claims are void.
   }
 
   marked(key: Uint8Array, entry: Entry): void {
@@ -453,7 +453,7 @@ export class ActiveObserver {
     this.#dispatcher.skipped(keyText(key))
   }
 
-  /** Parked cells have gone: there may be room for failures that are not known. */
+  /** All parked cells have gone: their count can be exact again. */
   unparked(): void {
     this.#dispatcher.unparked()
   }
@@ -479,7 +479,7 @@ export class ActiveObserver {
   }
 
   #schedule(): void {
-    const waitMs = this.#filling === undefined ? this.#waiting.nextMs : undefined
+    const waitMs = this.#isLoaded && this.#filling === undefined ? this.#waiting.nextMs : undefined
     const nextMs = Math.min(this.#dispatcher.nextMs ?? Infinity, waitMs ?? Infinity)
     if (nextMs >= this.#timerAtMs || this.#ended !== undefined) return
     clearTimeout(this.#timer)
@@ -524,7 +524,7 @@ export class ActiveObserver {
   }
 
   async state(): Promise<ObserverState> {
-    this.#loadWhereRoom()
+    this.#remember()
     await this.load().catch(() => {})
     await this.#filling
     if (!this.summary.pendingIsExact) await Promise.race([this.countPending(), sleep(COUNT_WAIT_MS)])
@@ -557,7 +557,6 @@ interface Failed {
   readonly run: FailedRun
 }
 
-const NOT_HANDED_OUT: HandedOut = { fence: 0, hasFailure: false }
 const UNKNOWN: HandedOut = { fence: 0, hasFailure: true }
 
 function earlier(one: Timestamp, other: Timestamp): Timestamp {

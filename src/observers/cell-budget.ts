@@ -1,10 +1,18 @@
-/** Cells of all observers that memory has to know by name: claimed, delayed or parked ones, and those whose last run failed. */
+/** Cells of all observers that memory knows by name, beside those that are queued. */
 export class CellBudget {
-  used = 0
+  /** Claimed, settling and delayed ones. They are ready again when their time is over, so there is room again. */
+  busy = 0
+  /** Parked ones, and those that have failed before and wait for the cursor. What is beyond the bound is on disk only. */
+  remembered = 0
 
   constructor(readonly max: number) {}
 
+  /** Nothing can be claimed. */
   get isFull(): boolean {
-    return this.used >= this.max
+    return this.busy >= this.max
+  }
+
+  get remembersNoMore(): boolean {
+    return this.remembered >= this.max
   }
 }

@@ -15,12 +15,14 @@ export interface DispatcherSizes {
 }
 
 const SIZES: DispatcherSizes = { fifo: 4096, fifoBytes: 1024 * 1024, found: 256 }
+const HAS_NOT_FAILED: HandedOut = { fence: 0, hasFailure: false }
+const MAY_HAVE_FAILED: HandedOut = { fence: 0, hasFailure: true }
 /** Claims and delays that end in one turn of the event loop. */
 const DUE_MAX = 2048
 
 /**
  * - `queued`: ready, in the FIFO or among the cells that the cursor found.
- * - `passed`: ready, left to the cursor. Only cells that have failed before are kept in memory in this state.
+ * - `passed`: ready, left to the cursor. Only cells that have failed before are kept in memory in this state, while there is room.
  * - `settling`: the outcome of a failed run is being written.
  */
 type State = 'queued' | 'passed' | 'claimed' | 'settling' | 'delayed' | 'parked' | 'forgotten'
@@ -35,8 +37,10 @@ export interface KnownCell extends Timed {
   isMarked: boolean
   /** Failed runs. */
   attempts: number
-  /** There is a failure on disk. */
+  /** There is a failure on disk, or there may be one. */
   hasFailure: boolean
+  /** It became known while failures were forgotten: it may have failed before, and may have been parked. */
+  isUnsure: boolean
   /** While it is claimed or settling. */
   claim: Claim | undefined
   /** Of the last claim. */
@@ -99,8 +103,11 @@ export class Dispatcher {
   #touched: Set<string> | undefined
   /** Cells that were left to the cursor meanwhile. */
   #left: string[] = []
-  /** What the budget had in use when it had no room for failures on disk, without the cells that were forgotten then. */
-  #overfullAt: number | undefined
+  /** There may be failures on disk of cells that are not known, because the budget had no room for them. */
+  #isForgetful = false
+  /** Parked cells that are not known. It is too high by those that are dirty again. */
+  #unknownParked = 0
+  #isUnparked = false
 
   constructor(budget: CellBudget, sizes = SIZES) {
     this.#budget = budget
@@ -120,16 +127,18 @@ export class Dispatcher {
    * - While a failed write is in doubt nobody asks (`RecordReads.isSettled`); after it all claims are void.
    * - A claim without a fence does not count: a run may have committed since the fence before.
    */
-  handedOut(text: string): HandedOut | undefined {
+  handedOut(text: string): HandedOut {
     const cell = this.#cells.get(text)
-    if (cell === undefined) return undefined
+    if (cell === undefined) return this.#isForgetful ? MAY_HAVE_FAILED : HAS_NOT_FAILED
     const { fence, hasFailure, claim } = cell
     const entry = claim !== undefined && claim.fence > 0 && isClaimed(claim) ? cell.entry : undefined
-    return { fence, hasFailure: hasFailure || this.isOverfull, entry }
+    return { fence, hasFailure, entry }
   }
 
   count(state: 'claimed' | 'delayed' | 'parked'): number {
-    return state === 'claimed' ? this.#counts.claimed + this.#counts.settling : this.#counts[state]
+    const { claimed, settling, delayed, parked } = this.#counts
+    if (state === 'claimed') return claimed + settling
+    return state === 'delayed' ? delayed : parked + this.#unknownParked
   }
 
   /** Ready, claimed and delayed cells that are known. */
@@ -143,19 +152,15 @@ export class Dispatcher {
     return !this.#cursor.isGoing
   }
 
-  /** There are failures that are not known: no cell can be handed out with the right number of attempts. */
-  get isOverfull(): boolean {
-    return this.#overfullAt !== undefined
+  /** Failures were forgotten, and the budget has room for many again: `begin` again. */
+  get mayRemember(): boolean {
+    const { remembered, max, remembersNoMore } = this.#budget
+    return this.#isForgetful && !remembersNoMore && (this.#isUnparked || remembered <= max / 2)
   }
 
-  /** It is overfull, and room has come since: `begin` again. */
-  get mayHaveRoom(): boolean {
-    return this.#overfullAt !== undefined && !this.#budget.isFull && this.#budget.used < this.#overfullAt
-  }
-
-  /** Failures have gone from the disk. */
+  /** Parked cells have gone from the disk. */
   unparked(): void {
-    if (this.isOverfull) this.#overfullAt = Number.POSITIVE_INFINITY
+    this.#isUnparked = true
   }
 
   /** changeTs of the oldest change that is known not to be covered; 0: none. */
@@ -179,7 +184,9 @@ export class Dispatcher {
 
   /** The cells on disk are known after this, `add` for each failure, and `startAt`. A page that is being read does not count. */
   begin(): void {
-    this.#overfullAt = undefined
+    this.#isForgetful = false
+    this.#unknownParked = 0
+    this.#isUnparked = false
     this.#touched = undefined
     this.#left = []
   }
@@ -195,21 +202,15 @@ export class Dispatcher {
     for (const text of this.#left.splice(0)) this.#cursor.meet(text)
   }
 
-  /** @returns false when there is no room for it: nothing can be handed out until the next `begin`. */
-  add(text: string, { attempts, notBeforeMs, entry, isParked }: KnownFailure, nowMs: number): boolean {
+  /** Where no room is left for its delay, the cell is ready before its time. */
+  add(text: string, { attempts, notBeforeMs, entry, isParked }: KnownFailure, nowMs: number): void {
     const known = this.#cells.get(text)
-    if (known !== undefined && (known.hasFailure || known.claim !== undefined)) return true
-    if (this.#budget.isFull) {
-      for (const cell of [...this.#cells.values()]) if (cell.claim === undefined) this.#forget(cell)
-      this.#overfullAt = this.#budget.used
-      return false
-    }
+    if (known !== undefined && known.state !== 'queued' && known.state !== 'passed') return
     const cell = known ?? this.#know(text, entry)
-    cell.attempts = attempts
-    if (isParked) this.#move(cell, 'parked', true)
-    else if (notBeforeMs > nowMs) this.#moveUntil(cell, 'delayed', notBeforeMs, true)
+    this.#failed(cell, attempts)
+    if (isParked) this.#park(cell)
+    else if (notBeforeMs > nowMs && !this.#budget.isFull) this.#moveUntil(cell, 'delayed', notBeforeMs, true)
     else this.#ready(cell, true)
-    return true
   }
 
   startAt(after: string | undefined): void {
@@ -233,15 +234,10 @@ export class Dispatcher {
   /** A cell was parked, or its mark was too deep. */
   parked(text: string, attempts: number, entry: Entry): void {
     this.#touched?.add(text)
-    let cell = this.#cells.get(text)
-    if (cell === undefined && this.#budget.isFull) {
-      this.#overfullAt = this.#budget.used
-      return
-    }
-    cell ??= this.#know(text, entry)
+    const cell = this.#cells.get(text) ?? this.#know(text, entry)
     this.#renew(cell, entry)
-    cell.attempts = attempts
-    this.#move(cell, 'parked', true)
+    this.#failed(cell, attempts)
+    this.#park(cell)
   }
 
   /** @param entry what is still to be run. */
@@ -264,13 +260,11 @@ export class Dispatcher {
   /** @returns claims that stand from now on, and wait for their fences. `isRefused`: there are some, and no room. */
   take({ limit, worker, leaseMs, nowMs }: Take): { readonly claims: Claim[]; readonly isRefused: boolean } {
     const claims: Claim[] = []
-    if (this.isOverfull) return { claims, isRefused: true }
     const sources = { fifo: this.#fifo.values(), found: this.#found.values() }
     while (claims.length < limit && this.#counts.queued > 0) {
+      if (this.#budget.isFull) return { claims, isRefused: true }
       const takesFound = this.#found.size > 0 && (this.#takesFound || this.#fifo.size === 0)
       const cell = (takesFound ? sources.found : sources.fifo).next().value as KnownCell
-      // A cell that has failed has its room already. Where the first one has none, the others have none either, with few exceptions.
-      if (this.#budget.isFull && !cell.hasFailure) return { claims, isRefused: true }
       this.#takesFound = !takesFound
       cell.claim = { cell, worker, leaseMs, fence: 0 }
       this.#moveUntil(cell, 'claimed', nowMs + leaseMs)
@@ -314,11 +308,13 @@ export class Dispatcher {
 
   /**
    * Call this in the turn that decides about the cell. Marks that are told from now on are newer.
-   * @returns false when a run has committed since: then there is nothing to write.
+   * @param wasParked the cell was parked, and marked since. @returns false when a run has committed since: then there is nothing to write.
    */
-  decided(claim: Claim): boolean {
+  decided(claim: Claim, wasParked: boolean): boolean {
     const { cell } = claim
     if (!stands(claim)) return false
+    if (wasParked && cell.isUnsure) this.#lessParked()
+    cell.isUnsure = false
     cell.isMarked = false
     this.#move(cell, 'settling', true) // A run may commit before the outcome is told.
     return true
@@ -346,7 +342,7 @@ export class Dispatcher {
       this.#ready(cell)
       return
     }
-    cell.attempts = failure.attempts
+    this.#failed(cell, failure.attempts)
     if (failure.notBeforeMs <= nowMs) this.#ready(cell, true)
     else this.#moveUntil(cell, 'delayed', failure.notBeforeMs, true)
   }
@@ -355,13 +351,16 @@ export class Dispatcher {
   skipped(text: string): void {
     this.#touched?.add(text)
     const cell = this.#cells.get(text)
-    if (cell !== undefined) this.#forget(cell)
+    if (cell === undefined) this.#lessParked()
+    else this.#forget(cell)
   }
 
   /** A parked cell was made ready, as if it had never failed. */
   retried(text: string, entry: Entry): void {
     this.#touched?.add(text)
-    const cell = this.#cells.get(text) ?? this.#know(text, entry)
+    const known = this.#cells.get(text)
+    if (known === undefined) this.#lessParked()
+    const cell = known ?? this.#know(text, entry)
     this.#renew(cell, entry)
     this.#noFailure(cell)
     if (cell.state === 'parked' || cell.state === 'forgotten') this.#ready(cell)
@@ -428,7 +427,8 @@ export class Dispatcher {
       entry,
       isMarked: false,
       attempts: 0,
-      hasFailure: false,
+      hasFailure: this.#isForgetful,
+      isUnsure: this.#isForgetful,
       claim: undefined,
       fence: 0,
       isFound: false,
@@ -451,8 +451,31 @@ export class Dispatcher {
   }
 
   #noFailure(cell: KnownCell): void {
-    cell.attempts = 0
+    this.#failed(cell, 0)
     this.#move(cell, cell.state, false)
+  }
+
+  #failed(cell: KnownCell, attempts: number): void {
+    cell.attempts = attempts
+    cell.isUnsure = false
+  }
+
+  #park(cell: KnownCell): void {
+    if (this.#mayRemember(cell)) {
+      this.#move(cell, 'parked', true)
+      return
+    }
+    this.#forget(cell)
+    this.#isForgetful = true
+    this.#unknownParked++
+  }
+
+  #lessParked(): void {
+    if (this.#unknownParked > 0) this.#unknownParked--
+  }
+
+  #mayRemember({ state }: KnownCell): boolean {
+    return isRemembered(state) || !this.#budget.remembersNoMore
   }
 
   #ready(cell: KnownCell, hasFailure = cell.hasFailure): void {
@@ -468,8 +491,13 @@ export class Dispatcher {
       return
     }
     this.#leave(cell.text)
-    if (hasFailure) this.#move(cell, 'passed', true)
-    else this.#forget(cell)
+    const isWorthIt = hasFailure && !(cell.isUnsure && this.#isForgetful)
+    if (isWorthIt && this.#mayRemember(cell)) {
+      this.#move(cell, 'passed', true)
+    } else {
+      this.#forget(cell)
+      if (isWorthIt) this.#isForgetful = true
+    }
   }
 
   /** The cursor will find the cell. The page that is being read does not count. */
@@ -495,7 +523,9 @@ export class Dispatcher {
       else if (this.#fifo.delete(cell)) this.#fifoBytes -= cell.text.length
       cell.isFound = false
     }
-    const before = isCounted(cell)
+    const budget = this.#budget
+    budget.busy += Number(isBusy(state)) - Number(isBusy(cell.state))
+    budget.remembered += Number(isRemembered(state)) - Number(isRemembered(cell.state))
     this.#counts[cell.state]--
     this.#counts[state]++
     if (state !== cell.state) {
@@ -506,7 +536,6 @@ export class Dispatcher {
     }
     cell.state = state
     cell.hasFailure = hasFailure
-    this.#budget.used += Number(isCounted(cell)) - Number(before)
     if (!isPending(cell)) this.#ages.delete(cell.age)
     else if (cell.age.place === -1) this.#ages.set(cell.age, cell.entry.changeTs)
   }
@@ -533,6 +562,10 @@ function isPending({ state }: KnownCell): boolean {
   return state !== 'forgotten' && state !== 'parked'
 }
 
-function isCounted({ state, hasFailure }: KnownCell): boolean {
-  return state !== 'forgotten' && (hasFailure || state !== 'queued')
+function isBusy(state: State): boolean {
+  return state === 'claimed' || state === 'settling' || state === 'delayed'
+}
+
+function isRemembered(state: State): boolean {
+  return state === 'parked' || state === 'passed'
 }

@@ -480,8 +480,10 @@ export class Observers implements ObserversApi {
         parked.map(({ key }) => key),
       )
       after = failures.at(-1)?.key
-      if (failures.length < CHANGES_AT_A_TIME) return count
+      if (failures.length < CHANGES_AT_A_TIME) break
     }
+    observer.unparked()
+    return count
   }
 
   async #retry(observer: ActiveObserver, keys: readonly Uint8Array[]): Promise<number> {
@@ -491,7 +493,6 @@ export class Observers implements ObserversApi {
         const changes = cells.flatMap((cell) => retried(cell) ?? [])
         return { value: changes.length, changes }
       })
-    if (count > 0) observer.unparked()
     return count
   }
 
@@ -503,10 +504,7 @@ export class Observers implements ObserversApi {
         const changes = cells.flatMap((cell) => skipped(cell, ts) ?? [])
         return { value: changes.length, changes }
       })
-    if (count > 0) {
-      this.#withoutAcks.delete(observer.id)
-      observer.unparked()
-    }
+    if (count > 0) this.#withoutAcks.delete(observer.id)
     return count
   }
 

@@ -33,7 +33,7 @@ const LIMIT_FLAGS: Readonly<Record<keyof Limits, LimitFlag>> = {
   locksMax: count('locks that stand', 1),
 
   observersMax: count('observers', 1, 10_000),
-  claimsMax: count('cells that are claimed, delayed or parked', 1, 10_000_000),
+  claimsMax: count('cells that are claimed or delayed', 1, 10_000_000),
 
   outcomeBytesMax: bytes('stored for one request with an Idempotency-Key', 1024, GIB / 16),
   outcomesBytesMax: bytes('stored for all of them', 1024),

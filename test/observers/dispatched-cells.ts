@@ -60,10 +60,11 @@ interface FailedRun {
  * - while the latch of its row is free, the entry of a claimed cell is the one on disk, and no run has committed since its fence;
  * - a cell is handed out only while it is dirty, and no claim, delay or failure that is being written is in the way;
  * - when it says that it knows all dirty cells, it does, and the oldest of them;
- * - at rest every dirty cell is handed out.
+ * - it may have forgotten that a cell has failed, or how long it is delayed, only while the budget is full, and never says that it has not;
+ * - at rest every dirty cell is handed out, and the parked ones are counted after a restart.
  */
 export class DispatchedCells {
-  readonly budget = new CellBudget(1000)
+  readonly budget
   readonly #sizes
   #dispatcher
   #nowMs = 0
@@ -75,12 +76,17 @@ export class DispatchedCells {
   /** Writes that have landed and are not told yet, by key. They hold its latch. */
   readonly #untold = new Map<string, () => void>()
   readonly #unfenced: Claim[] = []
+  /** There was no room for a failure. */
+  #wasFull = false
+  /** There was no room for a delay after the last start. */
+  #isEarly = false
   /** When the last run committed. */
   readonly #committed = new Map<string, number>()
   /** The page that is being read. */
   #page: { readonly after: string | undefined; found?: { readonly text: string; readonly entry: Entry }[] } | undefined
 
-  constructor({ fifo, found }: { readonly fifo: number; readonly found: number }) {
+  constructor({ fifo, found, claimsMax }: Record<'fifo' | 'found' | 'claimsMax', number>) {
+    this.budget = new CellBudget(claimsMax)
     this.#sizes = { fifo, found, fifoBytes: 1000 }
     this.#dispatcher = new Dispatcher(this.budget, this.#sizes)
     this.#restart(0)
@@ -237,8 +243,9 @@ export class DispatchedCells {
   #checkTaken({ cell: { text, attempts } }: Claim): void {
     const failure = this.#failures.get(text)
     if (!this.#entries.has(text)) throw new Error(`${text} is clean`)
-    if (failure !== undefined && failure.notBeforeMs > this.#nowMs) throw new Error(`${text} is delayed`)
-    if (attempts !== (failure?.attempts ?? 0))
+    if (failure !== undefined && failure.notBeforeMs > this.#nowMs && !this.#isEarly)
+      throw new Error(`${text} is delayed`)
+    if (attempts !== (failure?.attempts ?? 0) && !(attempts === 0 && this.#wasFull))
       throw new Error(`${text} has ${failure?.attempts} attempts, not ${attempts}`)
   }
 
@@ -260,13 +267,14 @@ export class DispatchedCells {
     if (failed === undefined || this.#isHeld(failed.claim.cell.text)) return
     const { claim } = failed
     const { cell } = claim
-    const isCurrent = this.#dispatcher.decided(claim)
+    const before = this.#failures.get(cell.text)
+    const isCurrent = this.#dispatcher.decided(claim, before?.isParked === true)
     const entry = this.#entries.get(cell.text)
     if (entry === undefined || !isCurrent) {
       failed.outcome = null
       return
     }
-    const attempts = (this.#failures.get(cell.text)?.attempts ?? 0) + 1
+    const attempts = (before?.attempts ?? 0) + 1
     const isParked = attempts >= ATTEMPTS_MAX
     failed.outcome = { attempts, notBeforeMs: isParked ? 0 : this.#nowMs + 20 * attempts, entry, isParked }
     this.#failures.set(cell.text, failed.outcome)
@@ -322,16 +330,24 @@ export class DispatchedCells {
     this.#failed.length = 0
     this.#unfenced.length = 0
     this.#dispatcher.reset()
-    if (this.budget.used !== 0) throw new Error(`${this.budget.used} cells are left in the budget`)
+    const { busy, remembered } = this.budget
+    if (busy + remembered !== 0) throw new Error(`${busy + remembered} cells are left in the budget`)
+    this.#isEarly = false
     for (const [text, failure] of this.#failures) {
+      this.#isEarly ||= this.budget.isFull
       const entry = this.#entries.get(text)
       const known = { ...failure, entry: entry ?? failure.entry, isParked: failure.isParked && entry === undefined }
       this.#dispatcher.add(text, known, this.#nowMs)
     }
     this.#dispatcher.startAt([...this.#entries.keys()].sort()[place])
+    const parked = [...this.#failures].filter(([text, { isParked }]) => isParked && !this.#entries.has(text))
+    if (this.#dispatcher.count('parked') !== parked.length) throw new Error(`not ${parked.length} cells are parked`)
   }
 
   #check(): void {
+    const { busy, remembered, max } = this.budget
+    this.#wasFull ||= this.budget.remembersNoMore
+    if (busy > max || remembered > max) throw new Error(`${busy} and ${remembered} cells are in the budget of ${max}`)
     for (const text of KEYS) if (!this.#isHeld(text)) this.#checkClaim(text)
     const { knowsAll, pending, oldest, claimedBy } = this.#dispatcher
     const claimed = [...claimedBy.values()].reduce((sum, count) => sum + count, 0)
@@ -346,8 +362,9 @@ export class DispatchedCells {
   }
 
   #checkClaim(text: string): void {
-    const { fence, entry } = this.#dispatcher.handedOut(text) ?? {}
-    if (entry === undefined || fence === undefined) return
+    const { fence, entry, hasFailure } = this.#dispatcher.handedOut(text)
+    if (!hasFailure && this.#failures.has(text)) throw new Error(`${text} has failed`)
+    if (entry === undefined) return
     if (entry !== this.#entries.get(text)) throw new Error(`${text} has another entry on disk`)
     if (fence <= (this.#committed.get(text) ?? 0)) throw new Error(`a run of ${text} has committed since the fence`)
   }

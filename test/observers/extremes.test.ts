@@ -29,7 +29,7 @@ const keysFrom = (from: number, to: number): string[] =>
   Array.from({ length: to - from }, (_, i) => `doc/${String(from + i).padStart(6, '0')}`)
 
 describe('a claim', () => {
-  test('is refused where as many cells as may be are claimed, delayed or parked', async () => {
+  test('is refused where as many cells as may be are claimed or delayed', async () => {
     const { store, observers } = await start({ claimsMax: 2 })
     await putNow(store, 'doc/1', 'doc/2', 'doc/3')
     const claims = await observers.claim('words', { worker: 'w', limit: 10 })
@@ -45,49 +45,42 @@ describe('a claim', () => {
     expect(keysOf(await claim())).toEqual(['doc/3'])
   })
 
-  test('works again when other observers have left room for marks that were too deep', async () => {
-    const { store, observers } = await start({ claimsMax: 3 })
-    await observers.put('deep', { ...prefix('deep/'), maxDepth: 1 })
-    await putNow(store, 'doc/1', 'doc/2', 'deep/1')
-    const others = await observers.claim('words', { worker: 'w', limit: 2 })
-    for (const writes of [['deep/2'], ['deep/3', 'deep/4']]) {
-      const claims = await observers.claim('deep', { worker: 'w' })
-      const acks = claims.map(({ key, fence }) => ({ observer: 'deep', key, fence }))
-      await commit(
-        store,
-        writes.map((key) => put(key)),
-        { acks, seesFence: true },
-      )
-    }
-    const claim = () => observers.claim('deep', { worker: 'w' })
-    expect(await codeOf(claim())).toBe('overloaded')
-    await runNow(store, 'words', ...others)
-    await putNow(store, 'deep/5')
-    expect(keysOf(await claim())).toEqual(['deep/5'])
-    expect(await observers.get('deep')).toMatchObject({ parked: 2, pending: 1, pendingIsExact: true })
-  })
-
-  test('works again when other observers have left room for failures that did not fit at the start', async () => {
-    const clock = new TestClock()
-    const store = await stores.open({ now: clock.now })
+  test('is not refused for failures of any observer, over restarts too', async () => {
+    const store = await stores.open()
     const limits = { ...DEFAULT_LIMITS, claimsMax: 2 }
-    const before = await openObservers(store, { limits })
-    await before.put('words', { ...prefix('doc/'), backoffMs: 1, backoffMaxMs: 1 })
-    await before.put('others', prefix('other/'))
-    await putNow(store, 'doc/1', 'doc/2', 'other/1', 'other/2')
-    const [failed] = await before.claim('words', { worker: 'w' })
-    if (failed === undefined) throw new Error('nothing to claim')
-    await before.release('words', [{ ...failed, error: 'no' }])
-    await before.close()
-    const observers = await openObservers(store, { limits })
-    const others: Notification[] = []
-    while (others.length < 2) others.push(...(await observers.claim('others', { worker: 'w', limit: 2, waitMs: 1000 })))
-    const claim = () => observers.claim('words', { worker: 'w', limit: 2 })
-    clock.ms += 10
-    await codeOf(claim())
-    await runNow(store, 'others', ...others)
-    clock.ms += 1000
-    expect([...(await claim()), ...(await claim())].map(({ attempt }) => attempt).sort()).toEqual([1, 2])
+    const sizes = { fifo: 1, fifoBytes: 1000, found: 1 }
+    let observers = await openObservers(store, { limits, sizes })
+    await observers.put('words', { ...prefix('doc/'), maxAttempts: 0 })
+    await observers.put('parks', { ...prefix('doc/'), maxAttempts: 1 })
+    await observers.put('others', prefix('other/'))
+    const claim = (name: string) => observers.claim(name, { worker: 'w', limit: 10, waitMs: 1000 })
+    const fail = async (name: string) => {
+      const claims = await claim(name)
+      await observers.release(
+        name,
+        claims.map((one) => ({ ...one, error: 'no', retryAfterMs: 0 })),
+      )
+      return claims.length
+    }
+    await putNow(store, ...keysFrom(0, 10), 'other/1')
+    for (let failed = 0; failed < 10; ) failed += await fail('parks')
+    for (let failed = 0; failed < 50; ) failed += await fail('words')
+    expect(keysOf(await claim('others'))).toEqual(['other/1'])
+    await observers.close()
+    observers = await openObservers(store, { limits, sizes })
+    expect(await observers.get('parks')).toMatchObject({ parked: 10 })
+    const done = new Set<string>()
+    while (done.size < 10) {
+      const claims = await claim('words')
+      await runNow(store, 'words', ...claims)
+      for (const key of keysOf(claims)) done.add(key)
+    }
+    await putNow(store, 'doc/x')
+    expect(keysOf(await claim('parks'))).toEqual(['doc/x'])
+    expect(keysOf(await claim('others'))).toEqual(['other/1'])
+    expect(
+      (await store.cells.failures(store.cells.named('words')?.id ?? 0, { after: undefined, limit: 10 })).length,
+    ).toBe(0)
   })
 
   test('that waits does so while a change lies ahead of the clock', async () => {
@@ -195,6 +188,60 @@ describe('a claim', () => {
 })
 
 describe('an observer', () => {
+  test.each([
+    { on: 'at once', restarts: false },
+    { on: 'after a restart', restarts: true },
+  ])(
+    'counts, lists, retries and skips parked cells that are not in memory, and parks them again, $on',
+    async ({ restarts }) => {
+      const clock = new TestClock()
+      const store = await stores.open({ now: clock.now })
+      const limits = { ...DEFAULT_LIMITS, claimsMax: 2 }
+      let observers = await openObservers(store, { limits })
+      await observers.put('words', { ...prefix('doc/'), maxAttempts: 3 })
+      const claim = () => observers.claim('words', { worker: 'w', limit: 2 })
+      const fail = async (claims: readonly Notification[]) =>
+        observers.release(
+          'words',
+          claims.map((one) => ({ ...one, error: 'no', retryAfterMs: 0 })),
+        )
+      const keys = keysFrom(0, 7)
+      await putNow(store, ...keys)
+      for (let parked = 0; parked < 7; ) parked += (await fail(await claim())).parked.length
+      if (restarts) {
+        await observers.close()
+        observers = await openObservers(store, { limits })
+      }
+      const state = () => observers.get('words')
+      const listed = async () => keysOf((await observers.parked('words', { limit: 100 })).parked)
+      expect([(await state()).parked, await listed()]).toEqual([7, keys])
+
+      for (const key of [...keys, ...keys]) {
+        await putNow(store, key)
+        const claims = await claim()
+        expect(keysOf(claims)).toEqual([key])
+        expect(keysOf((await fail(claims)).parked.map((parked) => ({ key: parked })))).toEqual([key])
+      }
+      expect([(await state()).parked, await listed()]).toEqual([7, keys])
+
+      const bytes = keys.map(utf8)
+      expect(await observers.skip('words', [bytes[0], bytes[6]] as Uint8Array[])).toBe(2)
+      expect(await observers.retry('words', [bytes[1], bytes[5]] as Uint8Array[])).toBe(2)
+      expect([(await state()).parked, await listed()]).toEqual([3, keys.slice(2, 5)])
+      const retried = await claim()
+      expect(retried.map(({ attempt }) => attempt)).toEqual([1, 1])
+      await runNow(store, 'words', ...retried)
+
+      await putNow(store, ...keys.slice(2, 5))
+      expect((await state()).pending).toBe(3)
+      for (let run = 0; run < 2; run++) await runNow(store, 'words', ...(await claim()))
+      clock.ms += 2000
+      await observers.retry('words')
+      await state()
+      expect(await state()).toMatchObject({ parked: 0, pending: 0 })
+    },
+  )
+
   test('is refused by a store that cannot commit in one phase', async () => {
     const observers = await openObservers(inTwoPhases(await stores.open()))
     const { code, message } = await failureOf(observers.put('words', prefix('doc/')))

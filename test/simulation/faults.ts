@@ -104,7 +104,7 @@ export function drawProfile(random: Random, store: Profile['store']): Profile {
       maxDepth: random.pick([0, 1, 3, 64]),
       leaseMsMax: random.pick([1, 300, 10_000]),
       readyMax: random.pick([1, 2, 4096]),
-      claimsMax: random.pick([100_000]),
+      claimsMax: random.pick([2, 2, 100_000]),
     },
     chances: store === 'memory' ? { ...chances, ...DEATHS_OF_THE_SERVER } : chances,
   }

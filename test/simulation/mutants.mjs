@@ -332,8 +332,8 @@ const MUTANTS = [
   [
     'the dispatcher drops what has no room',
     'observers/dispatcher',
-    'this.#leave(cell.text);\n        if (hasFailure)',
-    'if (hasFailure)',
+    'this.#leave(cell.text);\n        const isWorthIt',
+    'const isWorthIt',
   ],
   [
     'observers are registered after the first writes',
