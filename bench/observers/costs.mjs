@@ -108,7 +108,7 @@ async function putsObserved(server, rounds, requests) {
       goal: 0.85,
       floor: 0.5,
     }),
-    ...ratioRows(blocks, 'PUT of a key with 3 observers', 'three', 'none', {
+    ...ratioRows(blocks, 'PUT of a key with 3 observers', 'three', 'none', 'cpu', {
       goal: 0.75,
       floor: 0.4,
     }),
