@@ -2,15 +2,17 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { configDefaults, defineConfig } from 'vitest/config'
 
-/** Whole programs, conversions and repairs, measured memory, and suites that run again on another store: where CI is set (`npm run test:all`). */
+/** Whole programs, bad networks, random histories, conversions and repairs, measured memory, and suites that run again on another store: where CI is set (`npm run test:all`). */
 const LONG = [
   'test/anomalies/**/*.test.ts',
+  'test/client/http/senders.test.ts',
   'test/examples/*.test.ts',
   'test/http/answer-memory.test.ts',
   'test/process/**/*.test.ts',
   'test/store/leveldb/directory/move-system-records.test.ts',
   'test/store/leveldb/directory/newest-records.test.ts',
   'test/store/leveldb/repair/repair.test.ts',
+  'test/store/snapshot-isolation.test.ts',
   'test/txn/two-phases.test.ts',
 ]
 
