@@ -1,6 +1,6 @@
 import type { Registry } from '../cluster/registry.js'
 import { LockResolver } from '../coordinator/lock-resolver.js'
-import { sleep } from '../event-loop/sleep.js'
+import { rest } from '../event-loop/rest.js'
 import { GC_LIFE_TIME_MS_DEFAULT, TXN_HOLDS_MS_MAX } from '../limits.js'
 import type { Pace, Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
@@ -13,11 +13,6 @@ export interface GcOptions {
   readonly lifeTimeMs: number
   readonly intervalMs: number
 }
-
-/** After each step a collection rests this many times as long as the step took, so it works a fifth of the time. */
-const REST = 4
-/** Steps take longer when clients write a lot. The limit lets the collection keep up with them. */
-const REST_MS_MAX = 20
 
 export interface GcRun extends Collected, SafePoint {
   readonly startedAtMs: number
@@ -132,7 +127,6 @@ export class GcWorker {
 
   #paceUntil(end: AbortSignal): Pace {
     const signal = AbortSignal.any([this.#abort.signal, end])
-    const pause = (workedMs: number) => sleep(Math.min(REST * workedMs, REST_MS_MAX), signal).catch(() => {})
-    return { pause, signal }
+    return { pause: (workedMs) => rest(workedMs, signal), signal }
   }
 }

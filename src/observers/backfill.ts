@@ -2,12 +2,12 @@ import { afterKey, type KeyRange } from '../bytes/key-range.js'
 import { LockResolver } from '../coordinator/lock-resolver.js'
 import { SnapshotReader } from '../coordinator/snapshot-reader.js'
 import { KvError } from '../errors/kv-error.js'
+import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
 import { LOCK_WAIT_MS_DEFAULT } from '../limits.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { encodeBackfill, nameOfBackfill } from './registration.js'
-import { rest } from './rest.js'
 
 const KEYS_AT_A_TIME = 256
 /** After a failure. Most are those of a store that is not available, or long locks. */

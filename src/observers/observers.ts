@@ -1,5 +1,6 @@
 import { keyText } from '../bytes/key-text.js'
 import { invalid, KvError } from '../errors/kv-error.js'
+import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
 import { Slices } from '../event-loop/slices.js'
 import type { Limits } from '../limits.js'
@@ -48,7 +49,6 @@ import {
   requireName,
   type StoredObserver,
 } from './registration.js'
-import { rest } from './rest.js'
 
 /** Claims of all observers that wait. Each is a client's request. */
 const WAITING_MAX = 10_000

@@ -1,6 +1,6 @@
+import { rest } from '../event-loop/rest.js'
 import type { Cells } from '../store/cells.js'
 import type { Timestamp } from '../timestamp.js'
-import { rest } from './rest.js'
 
 const PAGE = 1024
 /** A count is answered again for this long. */

@@ -1,7 +1,8 @@
-import { sleep } from '../event-loop/sleep.js'
+import { sleep } from './sleep.js'
 
-/** After each step background work rests this many times as long as the step took, as a collection does. */
+/** After each step background work rests this many times as long as the step took, so it works a fifth of the time. */
 const REST = 4
+/** Steps take longer when clients write a lot. The limit lets the work keep up with them. */
 const REST_MS_MAX = 20
 
 /** Slows background work down so that it does not disturb other requests. Returns early when the signal is aborted. */
