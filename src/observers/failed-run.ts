@@ -1,3 +1,4 @@
+import { cutText } from '../bytes/cut-text.js'
 import { RUN_ERROR_BYTES_MAX } from '../limits.js'
 import type { Cell, CellChange, Failure } from '../percolator/cell.js'
 import type { ObserverOptions } from '../percolator/observers-api.js'
@@ -35,7 +36,7 @@ export function failedRun(cell: Cell, run: FailedRun, context: FailureContext): 
   const failure: Failure = {
     attempts,
     notBeforeMs: isParked ? 0 : Math.round(nowMs + delayMs),
-    error: cut(run.error),
+    error: cutText(run.error, RUN_ERROR_BYTES_MAX),
     parkedTs: isParked ? ts : 0,
     ...entry,
   }
@@ -71,12 +72,4 @@ export function isParked({ entry, failure }: Pick<Cell, 'entry' | 'failure'>): b
 
 export function backoffMs(attempts: number, { backoffMs, backoffMaxMs }: ObserverOptions, random: number): number {
   return Math.min(backoffMaxMs, backoffMs * 2 ** (attempts - 1)) * (1 - JITTER + 2 * JITTER * random)
-}
-
-function cut(error: string): string {
-  const bytes = Buffer.from(error)
-  if (bytes.length <= RUN_ERROR_BYTES_MAX) return bytes.toString()
-  let end = RUN_ERROR_BYTES_MAX
-  while (((bytes[end] as number) & 0xc0) === 0x80) end-- // Not within a character.
-  return bytes.toString('utf8', 0, end)
 }

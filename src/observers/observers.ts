@@ -1,5 +1,6 @@
+import type { KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
-import { invalid, KvError } from '../errors/kv-error.js'
+import { KvError } from '../errors/kv-error.js'
 import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
 import { Slices } from '../event-loop/slices.js'
@@ -12,7 +13,8 @@ import {
   LEASE_MS_MIN,
   TIMER_MS_MAX,
 } from '../limits.js'
-import type { Failure } from '../percolator/cell.js'
+import type { Cell, CellChange, Failure } from '../percolator/cell.js'
+import { noSuchObserver, requireInRange, requireObserverName } from '../percolator/observer.js'
 import type {
   ClaimName,
   ClaimRequest,
@@ -23,7 +25,6 @@ import type {
   Registration,
   Release,
 } from '../percolator/observers-api.js'
-import { contains } from '../percolator/range-index.js'
 import type { CellListener } from '../store/cells.js'
 import type { Pace, Store } from '../store/store.js'
 import type { SystemWrite } from '../store/system-records.js'
@@ -46,7 +47,6 @@ import {
   nameOfRecord,
   optionsOf,
   REGISTRATIONS,
-  requireName,
   type StoredObserver,
 } from './registration.js'
 
@@ -69,6 +69,11 @@ export interface ObserversOptions {
 export interface ObserversSummary extends ObserverSummary {
   /** Registered observers. */
   readonly count: number
+}
+
+/** A registration that has been checked. */
+interface Asked extends Pick<StoredObserver, 'name' | 'range' | 'options'> {
+  readonly keyRange: KeyRange
 }
 
 /** The observers of a database, and the calls of their workers. @see The paper, section 2.4. */
@@ -145,7 +150,7 @@ export class Observers implements ObserversApi {
 
   #find(name: string): ActiveObserver {
     const observer = this.#byName.get(name)
-    if (observer === undefined) throw notFound(name)
+    if (observer === undefined) throw noSuchObserver(name)
     return observer
   }
 
@@ -185,44 +190,40 @@ export class Observers implements ObserversApi {
 
   // ---- Registrations
 
-  put(name: string, registration: Registration): Promise<{ readonly state: ObserverState; readonly isNew: boolean }> {
+  async put(
+    name: string,
+    { range, backfill = false, ...given }: Registration,
+  ): Promise<{ readonly state: ObserverState; readonly isNew: boolean }> {
+    const asked: Asked = { name, range, keyRange: keyRangeOf(range), options: optionsOf(given) }
     return this.#changing(name, async () => {
       const { name: store, capabilities } = this.#store
       if (!capabilities.onePhaseCommit)
         throw new KvError('not_found', `the store ${store} has no observers, because it cannot commit in one phase`, {})
-      const range = keyRangeOf(registration.range)
-      const options = optionsOf(registration)
       const present = this.#byName.get(name)
-      if (present === undefined) {
-        const observer = await this.#create(name, registration)
-        return { state: await observer.state(), isNew: true }
-      }
-      if (!isSameRange(present.range, range)) {
+      if (present === undefined) return { state: await (await this.#create(asked, backfill)).state(), isNew: true }
+      if (!isSameRange(present.range, asked.keyRange)) {
         const text = `the observer ${name} has another range: delete it first, or take another name`
         throw new KvError('already_exists', text, { observer: name })
       }
-      const stored = { ...present.stored, range: registration.range, options }
-      await this.#change(present, stored, registration.backfill === true)
+      await this.#change(present, { ...present.stored, range, options: asked.options }, backfill)
       return { state: await present.state(), isNew: false }
     })
   }
 
   /** Marks begin in one turn. Everything that commits above a timestamp from after it is marked. */
-  async #create(name: string, { range, backfill, ...registration }: Registration): Promise<ActiveObserver> {
-    const { cells } = this.#store
+  async #create({ name, range, keyRange, options }: Asked, backfill: boolean): Promise<ActiveObserver> {
     const { observersMax } = this.#options.limits
     if (this.#byName.size + this.#arriving + this.#inDoubt.size >= observersMax)
       throw new KvError('overloaded', `there are ${observersMax} observers already`, {})
     this.#arriving++
     try {
       const id = await this.#store.tso(1)
-      const options = optionsOf({ range, ...registration })
-      cells.register({ id, name, range: keyRangeOf(range), maxDepth: options.maxDepth })
+      this.#store.cells.register({ id, name, range: keyRange, maxDepth: options.maxDepth })
       const sinceTs = await this.#sinceTs(id)
       const stored: StoredObserver = { id, name, range, options, sinceTs, isPaused: false }
-      await this.#write(name, recordsOf(stored, backfill === true)) // When it has failed, cells are marked until that is settled.
+      await this.#write(name, recordsOf(stored, backfill)) // When it has failed, cells are marked until that is settled.
       const observer = this.#add(stored)
-      if (backfill === true) observer.backfill.want()
+      if (backfill) observer.backfill.want()
       observer.backfill.run()
       return observer
     } finally {
@@ -291,7 +292,7 @@ export class Observers implements ObserversApi {
     const id = observer?.id ?? this.#store.cells.named(name)?.id
     this.#byName.delete(name)
     if (id !== undefined) this.#unregister(id)
-    await observer?.end(notFound(name))
+    await observer?.end(noSuchObserver(name))
     this.#sweep()
   }
 
@@ -307,7 +308,7 @@ export class Observers implements ObserversApi {
 
   async list(): Promise<ObserverState[]> {
     const states: ObserverState[] = []
-    const slices = new Slices(1) // Each state looks at all cells that are claimed.
+    const slices = new Slices(1) // Each state lists up to 256 workers.
     for (const name of [...this.#byName.keys()].sort()) {
       await slices.next()
       const state = await this.#byName.get(name)?.state()
@@ -379,7 +380,7 @@ export class Observers implements ObserversApi {
 
   /** Changes of one registration run one after the other. */
   async #changing<T>(name: string, body: () => Promise<T>): Promise<T> {
-    requireName(name)
+    requireObserverName(name)
     return this.#store.system.hold([nameOfRecord(name)], async () => {
       await this.#settle(name)
       return body()
@@ -429,8 +430,7 @@ export class Observers implements ObserversApi {
     keys: readonly Uint8Array[],
   ): Promise<{ readonly notified: number; readonly ts: Timestamp }> {
     const { id, range } = this.#find(name)
-    const outside = keys.findIndex((key) => !contains(range, key))
-    if (outside !== -1) throw invalid('keys', `keys[${outside}] is not in the range of the observer`)
+    for (const [index, key] of keys.entries()) requireInRange({ name, range }, key, () => `keys[${index}]`)
     const asked = await distinct(keys)
     let ts = asked.length === 0 ? await this.#store.tso(1) : 0
     for (const some of parts(asked, KEYS_PER_TURN))
@@ -486,25 +486,29 @@ export class Observers implements ObserversApi {
     return count
   }
 
-  async #retry(observer: ActiveObserver, keys: readonly Uint8Array[]): Promise<number> {
-    let count = 0
-    for (const some of parts(keys, CHANGES_AT_A_TIME))
-      count += await this.#store.cells.change(observer.id, some, (cells) => {
-        const changes = cells.flatMap((cell) => retried(cell) ?? [])
-        return { value: changes.length, changes }
-      })
-    return count
+  #retry(observer: ActiveObserver, keys: readonly Uint8Array[]): Promise<number> {
+    return this.#decideEach(observer, keys, retried)
   }
 
   async skip(name: string, keys: readonly Uint8Array[]): Promise<number> {
     const observer = this.#find(name)
+    const count = await this.#decideEach(observer, await distinct(keys), skipped)
+    if (count > 0) this.#withoutAcks.delete(observer.id)
+    return count
+  }
+
+  /** @returns the number of cells that were changed. */
+  async #decideEach(
+    { id }: ActiveObserver,
+    keys: readonly Uint8Array[],
+    decide: (cell: Cell, ts: Timestamp) => CellChange | undefined,
+  ): Promise<number> {
     let count = 0
-    for (const some of parts(await distinct(keys), CHANGES_AT_A_TIME))
-      count += await this.#store.cells.change(observer.id, some, (cells, ts) => {
-        const changes = cells.flatMap((cell) => skipped(cell, ts) ?? [])
+    for (const some of parts(keys, CHANGES_AT_A_TIME))
+      count += await this.#store.cells.change(id, some, (cells, ts) => {
+        const changes = cells.flatMap((cell) => decide(cell, ts) ?? [])
         return { value: changes.length, changes }
       })
-    if (count > 0) this.#withoutAcks.delete(observer.id)
     return count
   }
 
@@ -559,10 +563,6 @@ function wantAsStored(observer: ActiveObserver, record: Uint8Array | undefined):
   if (record === undefined) return
   const { id, after } = decodeBackfill(record)
   if (id === observer.id) observer.backfill.want(after)
-}
-
-function notFound(name: string): KvError {
-  return new KvError('not_found', `there is no observer ${JSON.stringify(name)}`, {})
 }
 
 async function distinct(keys: readonly Uint8Array[]): Promise<Uint8Array[]> {

@@ -3,7 +3,7 @@ import { keyText } from '../bytes/key-text.js'
 import { invalid } from '../errors/kv-error.js'
 import { ATTEMPTS_MAX, BACKOFF_MS_MAX, DEPTH_MAX } from '../limits.js'
 import { asInteger, asOptionalBytes, packRecord, unpackRecord } from '../percolator/codec/record.js'
-import type { ObserverOptions, ObserverRange, Registration } from '../percolator/observers-api.js'
+import type { ObserverOptions, ObserverRange } from '../percolator/observers-api.js'
 import type { SystemName } from '../store/system-records.js'
 import type { Timestamp } from '../timestamp.js'
 
@@ -83,7 +83,7 @@ export function decodeObserver(name: string, bytes: Uint8Array): StoredObserver 
   }
 }
 
-/** Two fields of no use, because a record of this kind has three at least. */
+/** The last field is not used: a record of this kind has three fields at least. */
 export function encodeBackfill({ id, after }: StoredBackfill): Buffer {
   return packRecord([id, after ?? null, 0])
 }
@@ -100,21 +100,15 @@ const BACKFILL_RECORD = 'backfill'
 // ---- Requests
 
 /** @throws KvError `invalid_argument` */
-export function requireName(name: string): void {
-  if (!/^[A-Za-z0-9._-]{1,128}$/.test(name))
-    throw invalid('name', 'the name of an observer is 1 to 128 characters of A-Z, a-z, 0-9, ".", "_" and "-"')
-}
-
-/** @throws KvError `invalid_argument` */
 export function keyRangeOf({ prefix, start, end }: ObserverRange): KeyRange {
   if (prefix !== undefined) {
-    if (start !== undefined || end !== undefined) throw invalid('prefix', 'give prefix, or start and end')
+    if (start !== undefined || end !== undefined) throw invalid('prefix', 'give prefix, or start and end, not both')
     return { start: prefix, end: afterPrefix(prefix) }
   }
   if (start === undefined && end === undefined)
-    throw invalid('prefix', 'give a range: prefix, or start or end ("prefix": "" is every key)')
+    throw invalid('prefix', 'give prefix, or start, or end: the prefix "" is that of every key')
   if (end !== undefined && keyText(end) <= (start === undefined ? '' : keyText(start)))
-    throw invalid('end', 'no key lies in the range')
+    throw invalid('end', 'end must be above start: the range is empty')
   return { start, end }
 }
 
@@ -129,9 +123,9 @@ export function isSameRange(one: KeyRange, other: KeyRange): boolean {
 const NO_BYTES = new Uint8Array()
 
 /** @throws KvError `invalid_argument` */
-export function optionsOf(registration: Registration): ObserverOptions {
+export function optionsOf(given: Partial<ObserverOptions>): ObserverOptions {
   const option = (name: keyof ObserverOptions, field: string, max: number): number =>
-    integerOf(field, registration[name] ?? DEFAULTS[name], 0, max)
+    integerOf(field, given[name] ?? DEFAULTS[name], 0, max)
   return {
     maxAttempts: option('maxAttempts', 'max_attempts', ATTEMPTS_MAX),
     backoffMs: option('backoffMs', 'backoff_ms', BACKOFF_MS_MAX),

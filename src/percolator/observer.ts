@@ -1,5 +1,8 @@
 import type { KeyRange } from '../bytes/key-range.js'
+import { invalid, KvError } from '../errors/kv-error.js'
+import { printKey } from '../errors/print-key.js'
 import type { Timestamp } from '../timestamp.js'
+import { contains } from './range-index.js'
 
 /** A range whose committed Puts and Deletes mark a cell per key. The paper, section 2.4. */
 export interface Observer {
@@ -9,4 +12,36 @@ export interface Observer {
   readonly range: KeyRange
   /** A mark that is deeper is parked at once; 0: any depth. */
   readonly maxDepth: number
+}
+
+/** `rule` says it in words: a name must ... */
+export const OBSERVER_NAME = {
+  pattern: '^[A-Za-z0-9._-]{1,128}$',
+  rule: 'be 1 to 128 letters, digits, dots, underscores and hyphens',
+} as const
+
+const NAME = new RegExp(OBSERVER_NAME.pattern)
+
+export function isObserverName(name: string): boolean {
+  return NAME.test(name)
+}
+
+/** @throws KvError `invalid_argument` */
+export function requireObserverName(name: string): void {
+  if (!isObserverName(name)) throw invalid('name', `the name of an observer must ${OBSERVER_NAME.rule}`)
+}
+
+/** @param fieldOf names the key in the error. @throws KvError `invalid_argument` */
+export function requireInRange(
+  { name, range }: Pick<Observer, 'name' | 'range'>,
+  key: Uint8Array,
+  fieldOf: () => string,
+): void {
+  if (contains(range, key)) return
+  const field = fieldOf()
+  throw invalid(field, `${field} ${printKey(key)} is outside the range of the observer ${name}`)
+}
+
+export function noSuchObserver(name: string): KvError<'not_found'> {
+  return new KvError('not_found', `there is no observer ${name}`, {})
 }

@@ -114,8 +114,10 @@ export interface Notification extends ClaimName {
 
 export interface Parked {
   readonly key: Uint8Array
+  /** Of the newest change. */
   readonly commitTs: Timestamp
   readonly attempts: number
+  /** Of the last run. */
   readonly error: string
   readonly parkedAtMs: number
 }

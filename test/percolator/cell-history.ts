@@ -5,7 +5,7 @@ import {
   type AckRequest,
   acknowledge,
 } from '../../src/percolator/actions/acknowledge.js'
-import { type Mark, type Marked, markCell } from '../../src/percolator/actions/mark.js'
+import { type Marked, markCell } from '../../src/percolator/actions/mark.js'
 import type { Ack, Entry, MarkKind } from '../../src/percolator/cell.js'
 import type { Observer } from '../../src/percolator/observer.js'
 import type { Timestamp } from '../../src/timestamp.js'
@@ -14,7 +14,7 @@ import { KEY } from './builders.js'
 /** The rules of a cell; a test of the model replaces one by a wrong one. */
 export interface Rules {
   readonly acknowledge: (request: AckRequest, context: AckContext) => AckOutcome
-  readonly markCell: (observer: Observer, mark: Mark, present?: Entry) => Marked
+  readonly markCell: (observer: Observer, mark: Entry, present?: Entry) => Marked
   /** What a mark must not hide: a change whose cell is parked is not covered either. */
   readonly uncovered: (entry: Entry | undefined, parked: Entry | undefined) => Entry | undefined
 }
@@ -247,7 +247,7 @@ export class CellHistory {
     this.#mark({ changeTs, kind: 'put', depth: 0 }, this.#present)
   }
 
-  #mark(mark: Mark, present?: Entry): void {
+  #mark(mark: Entry, present?: Entry): void {
     const marked = this.#rules.markCell(OBSERVER, mark, present)
     this.#changes.push({ ts: mark.changeTs, isCovered: false })
     if ('entry' in marked) this.#entry = marked.entry

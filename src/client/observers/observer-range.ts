@@ -1,3 +1,4 @@
+import { isObserverName, OBSERVER_NAME } from '../../percolator/observer.js'
 import type { ObserverRange } from '../../percolator/observers-api.js'
 import { type Bytes, toBytes } from '../bytes.js'
 import { RANGE_KINDS, type RangeOptions } from '../key-range.js'
@@ -21,6 +22,6 @@ function boundOf(bound: Bytes | undefined, name: string): Uint8Array | undefined
 
 /** @throws TypeError. The names `.` and `..` are refused, because URLs cannot carry them. */
 export function requireObserverName(name: string): void {
-  if (typeof name === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(name) && name !== '.' && name !== '..') return
-  throw new TypeError('the name of an observer must be 1 to 128 letters, digits, dots, underscores and hyphens')
+  if (typeof name === 'string' && isObserverName(name) && name !== '.' && name !== '..') return
+  throw new TypeError(`the name of an observer must ${OBSERVER_NAME.rule}`)
 }

@@ -1,24 +1,19 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { cutText } from '../../bytes/cut-text.js'
 import type { KeyRange } from '../../bytes/key-range.js'
-import { keyText } from '../../bytes/key-text.js'
 import { invalid } from '../../errors/kv-error.js'
-import { PARKED_LIMIT_DEFAULT, RUN_ERROR_BYTES_MAX } from '../../limits.js'
-import type { Observer } from '../../percolator/observer.js'
+import { PARKED_LIMIT_DEFAULT } from '../../limits.js'
+import { noSuchObserver, type Observer, requireObserverName } from '../../percolator/observer.js'
 import type { ObserverRange, ObserverState, Parked, Registration } from '../../percolator/observers-api.js'
 import { answer } from '../wire/answer.js'
 import { decodeParkedCursor, encodeParkedCursor } from '../wire/cursor.js'
 import { type Decoded, decoderOf } from '../wire/decode.js'
 import { queryInteger, queryText, type RawQuery } from '../wire/query.js'
 import { rangeOf } from '../wire/range.js'
-import { noSuchObserver, requireInRange } from '../wire/riders.js'
 import * as schemas from '../wire/schemas/observers.js'
-import { ObserverName } from '../wire/schemas/riders.js'
 import type { Static } from '../wire/schemas/schema.js'
 import type { AppContext } from './context.js'
 
 const OBSERVER = '/v1/observers/:name'
-const NAME = new RegExp(ObserverName.pattern ?? '')
 /** Parked cells read at a time. */
 const PARKED_PAGE = 256
 
@@ -97,11 +92,7 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
   app.post(`${OBSERVER}/release`, { schema: schemas.release, config: ending }, async (request, reply) => {
     const { name } = observerOf(request)
     const { claims } = await decodeRelease(request)
-    const releases = claims.map((claim) => {
-      const { error } = claim
-      return error === undefined ? claim : { ...claim, error: cutText(error, RUN_ERROR_BYTES_MAX) }
-    })
-    const { released, parked } = await observers.release(name, releases)
+    const { released, parked } = await observers.release(name, claims)
     return answer(request, reply, { released, parked })
   })
 
@@ -109,10 +100,9 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
 
   const decodeNotify = decoderOf(schemas.notify.body, limits)
   app.post(`${OBSERVER}/notify`, { schema: schemas.notify, config: { access: 'write' } }, async (request, reply) => {
-    const observer = observerOf(request)
+    const { name } = observerOf(request)
     const { keys } = await decodeNotify(request)
-    for (const [index, key] of keys.entries()) requireInRange(observer, key, () => `keys[${index}]`)
-    const { notified, ts } = await observers.notify(observer.name, distinct(keys))
+    const { notified, ts } = await observers.notify(name, keys)
     return answer(request, reply, { notified, ts })
   })
 
@@ -153,14 +143,14 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
   app.post(`${OBSERVER}/retry`, retrying, async (request, reply) => {
     const { name } = observerOf(request)
     const { keys } = await decodeRetry(request)
-    return answer(request, reply, { retried: await observers.retry(name, keys && distinct(keys)) })
+    return answer(request, reply, { retried: await observers.retry(name, keys) })
   })
 
   const decodeSkip = decoderOf(schemas.skip.body, limits)
   app.post(`${OBSERVER}/skip`, { schema: schemas.skip, config: { access: 'write' } }, async (request, reply) => {
     const { name } = observerOf(request)
     const { keys } = await decodeSkip(request)
-    return answer(request, reply, { skipped: await observers.skip(name, distinct(keys)) })
+    return answer(request, reply, { skipped: await observers.skip(name, keys) })
   })
 
   // ---- State
@@ -180,18 +170,14 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
 /** @throws KvError `invalid_argument` */
 function nameOf(request: FastifyRequest): string {
   const { name } = request.params as { readonly name: string }
-  if (NAME.test(name)) return name
-  throw invalid('name', `the name of an observer must ${ObserverName.title}`)
+  requireObserverName(name)
+  return name
 }
 
-/** @throws KvError `invalid_argument` for a range that is missing or empty. */
+/** @throws KvError `invalid_argument` */
 function registrationOf(body: Decoded<Static<typeof schemas.put.body>>): Registration {
   const { prefix, start, end, ...options } = body
-  if (prefix === undefined && start === undefined && end === undefined)
-    throw invalid('prefix', 'give prefix, or start, or end: the prefix "" is that of every key')
-  rangeOf({ prefix, start, end }, 'prefix') // Refuses a prefix with bounds.
-  if (start !== undefined && end !== undefined && Buffer.compare(start, end) >= 0)
-    throw invalid('end', 'end must be above start: the range is empty')
+  rangeOf({ prefix, start, end }, 'prefix') // Refuses a prefix with bounds, which an `ObserverRange` cannot have.
   return { range: prefix === undefined ? { start, end } : { prefix }, ...options }
 }
 
@@ -199,30 +185,30 @@ function keyRangeOf(range: ObserverRange): KeyRange {
   return rangeOf(range, 'prefix')
 }
 
-function shown({ range, name, sinceTs, workers, lagMs, ...state }: ObserverState) {
-  const { maxAttempts, backoffMs, backoffMaxMs, maxDepth, ...counts } = state
+function shown(observer: ObserverState) {
+  const { name, range, maxAttempts, backoffMs, backoffMaxMs, maxDepth, sinceTs, state } = observer
+  const { pending, pendingIsExact, claimed, delayed, parked, lagMs, acks, conflicts, workers } = observer
   return {
     name,
     ...range,
-    ...{ maxAttempts, backoffMs, backoffMaxMs, maxDepth, sinceTs },
-    state: counts.state,
-    pending: counts.pending,
-    pendingIsExact: counts.pendingIsExact,
-    claimed: counts.claimed,
-    delayed: counts.delayed,
-    parked: counts.parked,
+    maxAttempts,
+    backoffMs,
+    backoffMaxMs,
+    maxDepth,
+    sinceTs,
+    state,
+    pending,
+    pendingIsExact,
+    claimed,
+    delayed,
+    parked,
     lagMs: Math.max(0, Math.round(lagMs)),
-    acks: counts.acks,
-    conflicts: counts.conflicts,
+    acks,
+    conflicts,
     workers: workers.map(({ worker, claimed, seenAtMs }) => ({ worker, claimed, seenAt: momentOf(seenAtMs) })),
   }
 }
 
 function momentOf(unixMs: number): string {
   return new Date(unixMs).toISOString()
-}
-
-/** A cell is changed once, however often a request names it. */
-function distinct(keys: readonly Uint8Array[]): Uint8Array[] {
-  return [...new Map(keys.map((key) => [keyText(key), key])).values()]
 }

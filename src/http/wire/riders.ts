@@ -3,8 +3,7 @@ import { keyText } from '../../bytes/key-text.js'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import type { Limits } from '../../limits.js'
-import type { Observer } from '../../percolator/observer.js'
-import { contains } from '../../percolator/range-index.js'
+import { noSuchObserver, type Observer, requireInRange } from '../../percolator/observer.js'
 import type { Riders } from '../../percolator/riders.js'
 import type { Store } from '../../store/store.js'
 import type { Decoded } from './decode.js'
@@ -75,15 +74,4 @@ function observerNamed(name: string, { cells }: Observing): Observer {
   const observer = cells.named(name)
   if (observer === undefined) throw noSuchObserver(name)
   return observer
-}
-
-/** @param fieldOf names the key in the error. @throws KvError `invalid_argument` */
-export function requireInRange({ name, range }: Observer, key: Uint8Array, fieldOf: () => string): void {
-  if (contains(range, key)) return
-  const field = fieldOf()
-  throw invalid(field, `${field} ${printKey(key)} is outside the range of the observer ${name}`)
-}
-
-export function noSuchObserver(name: string): KvError<'not_found'> {
-  return new KvError('not_found', `there is no observer ${name}`, {})
 }

@@ -1,12 +1,12 @@
 import { keyText } from '../../bytes/key-text.js'
-import { invalid, KvError } from '../../errors/kv-error.js'
+import { invalid, type KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import { acknowledge } from '../../percolator/actions/acknowledge.js'
 import type { PrewriteRequest } from '../../percolator/api.js'
 import type { Ack, Entry } from '../../percolator/cell.js'
 import { decodeAck, decodeEntry, decodeUncovered } from '../../percolator/codec/cell.js'
 import { withEntries, writeConflict } from '../../percolator/errors.js'
-import type { Observer } from '../../percolator/observer.js'
+import { noSuchObserver, type Observer } from '../../percolator/observer.js'
 import type { AckRider, Riders } from '../../percolator/riders.js'
 import { isData } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
@@ -58,7 +58,7 @@ export class PrewriteRiders implements Preparation {
     if (!request.tryOnePc || request.maxCommitTs)
       throw invalid('riders', 'riders need try_one_pc, and no max_commit_ts')
     if (request.mutations.length === 0 && acks.length === 0 && notify.length === 0)
-      throw invalid('mutations', 'a prewrite without mutations needs an acknowledgement')
+      throw invalid('mutations', 'a prewrite without mutations needs an acknowledgement or a notification')
     const cells = new Set<string>()
     for (const rider of acks) {
       const observer = this.#observerOf(rider.observer, rider.key)
@@ -81,7 +81,7 @@ export class PrewriteRiders implements Preparation {
 
   #observerOf(name: string, key: Uint8Array): Observer | undefined {
     const observer = this.#rows.observed.named(name)
-    if (observer === undefined) this.#refuse(new KvError('not_found', `there is no observer ${name}`, {}))
+    if (observer === undefined) this.#refuse(noSuchObserver(name))
     else if (!this.#rows.observed.isObserved(observer.id, key))
       this.#refuse(invalid('riders', `the key ${printKey(key)} is outside the range of the observer ${name}`))
     return observer

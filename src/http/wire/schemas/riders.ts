@@ -1,10 +1,11 @@
 import { ACKS_MAX } from '../../../limits.js'
+import { OBSERVER_NAME } from '../../../percolator/observer.js'
 import { type Static, Type } from './schema.js'
 import { Key, object, optional, Timestamp } from './values.js'
 
 export const ObserverName = Type.String({
-  pattern: '^[A-Za-z0-9._-]{1,128}$',
-  title: 'be 1 to 128 letters, digits, dots, underscores and hyphens',
+  pattern: OBSERVER_NAME.pattern,
+  title: OBSERVER_NAME.rule,
 })
 
 /** The fields of riders in the body of a transaction. */
