@@ -31,6 +31,11 @@ export interface Limits {
   readonly observersMax: number
   /** Cells of all observers that are claimed or delayed. As many that are parked, or have failed before, are kept in memory beside them. */
   readonly claimsMax: number
+  readonly consumersMax: number
+  /** Changes that the feed keeps in memory for streams that have caught up. */
+  readonly feedBytesMax: number
+  /** For how long a consumer or an open stream may hold collection back. */
+  readonly holdMsMax: number
 
   /** Outcome that is stored for one request with an `Idempotency-Key`. */
   readonly outcomeBytesMax: number
@@ -85,6 +90,9 @@ export const DEFAULT_LIMITS: Limits = {
 
   observersMax: 256,
   claimsMax: 100_000,
+  consumersMax: 100,
+  feedBytesMax: 16 * MIB,
+  holdMsMax: 86_400_000,
 
   outcomeBytesMax: MIB,
   outcomesBytesMax: 8192 * MIB,

@@ -14,6 +14,15 @@ export interface NotifyRider {
   readonly keys: readonly Uint8Array[]
 }
 
+/** A step of a consumer through the feed. */
+export interface PositionRider {
+  readonly consumer: string
+  /** The position that the transaction goes on from: it is refused if somebody else has acknowledged since. */
+  readonly from: Timestamp
+  /** Everything at or below it is done with this transaction. */
+  readonly ts: Timestamp
+}
+
 /**
  * What travels on a transaction that commits in one phase: it is checked and written in the batch of the mutations, or the
  * transaction is refused. Names are those on the wire.
@@ -21,6 +30,7 @@ export interface NotifyRider {
 export interface Riders {
   readonly acks?: readonly AckRider[] | undefined
   readonly notify?: readonly NotifyRider[] | undefined
+  readonly positions?: readonly PositionRider[] | undefined
   /**
    * In process only: the work was done before the transaction began (`POST /v1/txn`), so each run has seen its fence and no
    * more. Otherwise it has seen the transaction's start_ts.

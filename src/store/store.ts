@@ -11,6 +11,7 @@ import type {
 import type { Timestamp } from '../timestamp.js'
 import type { AnswerBudget, AnswerLease } from './answer-budget.js'
 import type { Cells } from './cells.js'
+import type { ChangeLog } from './change-log.js'
 import type { Claim } from './claim.js'
 import type { Beside, SystemRecords } from './system-records.js'
 
@@ -151,6 +152,9 @@ export interface Store extends PercolatorApi {
 
   /** Observers, and what they have to run. */
   readonly cells: Cells
+
+  /** Committed changes, by commit_ts. */
+  readonly changes: ChangeLog
 
   /** Records of the server itself. */
   readonly system: SystemRecords

@@ -24,6 +24,8 @@ export interface PrewriteContext {
   readonly maxTs: Timestamp
   /** Values up to this many bytes travel in the lock and the write record. */
   readonly shortValueBytesMax: number
+  /** The highest resolved_ts that was taken; 0: none. */
+  readonly resolvedTs?: Timestamp
 }
 
 /** How the transaction will be decided, as far as this request knows. */
@@ -119,7 +121,8 @@ export function prewrite(
     return done({ onePcCommitTs: minCommitTs }, mutations)
   }
   for (const { row, mutation, status } of toLock) {
-    const keyMinCommitTs = kind === 'async' ? leastCommitTs(calculated, status) : status.minCommitTs
+    const keyMinCommitTs =
+      kind === 'async' ? leastCommitTs(calculated, status) : leastPlainCommitTs(request, status, context)
     mutations.push(...lockKey(row, mutation, request, { ...status, minCommitTs: keyMinCommitTs }, kind, context))
   }
   return done(kind === 'async' ? { minCommitTs } : {}, mutations)
@@ -170,6 +173,18 @@ function calculatedCommitTs(request: PrewriteRequest, context: PrewriteContext):
 /** A lock that was forced past a newer version has to commit above it, whatever for_update_ts the request has. */
 function leastCommitTs(calculated: Timestamp, { minCommitTs, forUpdateTs }: KeyStatus & { kind: 'free' }): Timestamp {
   return Math.max(calculated, minCommitTs, forUpdateTs === 0 ? 0 : forUpdateTs + 1)
+}
+
+/**
+ * A feed has passed `resolvedTs`: nothing may commit there any more. A client that starts below it and has taken its commit_ts too
+ * early gets `commit_ts_expired`. One that starts above it holds the next resolved_ts back.
+ */
+function leastPlainCommitTs(
+  { startTs }: PrewriteRequest,
+  { minCommitTs }: KeyStatus & { kind: 'free' },
+  { resolvedTs = 0 }: PrewriteContext,
+): Timestamp {
+  return startTs > resolvedTs ? minCommitTs : Math.max(minCommitTs, resolvedTs + 1)
 }
 
 /** Checks whether one key can be locked. */

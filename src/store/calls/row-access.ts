@@ -16,6 +16,8 @@ export interface RowAccess {
   readonly safePoint: Timestamp
   /** Upper bound of the timestamps of all reads. Calculated commit timestamps must be above it. */
   readonly maxTs: Timestamp
+  /** The highest resolved_ts that was taken; 0: none. See `ChangeLog.resolve`. */
+  readonly resolvedTs: Timestamp
   /** Upper bound of all timestamps that were handed out or observed. */
   readonly lastTs: Timestamp
   /** Values up to this many bytes are stored in the lock and the write record. */

@@ -7,6 +7,7 @@ import { CellCalls } from '../calls/cell-calls.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import type { Cells } from '../cells.js'
+import type { ChangeLog } from '../change-log.js'
 import { exclusiveLatches } from '../claim.js'
 import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
 import { DataDirectoryError } from './data-directory-error.js'
@@ -190,6 +191,9 @@ class LevelDbStore implements CompleteStore {
     this.#restoration = new Restoration(rows, oracle)
   }
 
+  get changes(): ChangeLog {
+    throw new Error('the log of changes is not there yet')
+  }
   get safePoint(): Timestamp {
     return this.#rows.safePoint
   }

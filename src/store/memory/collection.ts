@@ -22,6 +22,7 @@ export class Collection {
 
   async collect(safePoint: Timestamp, pace?: Pace): Promise<number> {
     await this.raiseSafePoint(safePoint)
+    this.#rows.changes.trim(safePoint)
     let removed = 0
     let start: Uint8Array | undefined
     for (let isEnd = false; !isEnd && !pace?.signal?.aborted; ) {
@@ -47,14 +48,18 @@ export class Collection {
     return keys
   }
 
-  async deleteRange(range: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
+  async deleteRange({ start, end }: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
     this.#rows.requireAvailable()
-    const keys = [...this.#rows.table.range(range)].map(({ key }) => key)
-    await this.#rows.latches.hold(keys.map(keyText), async () => {
+    const keys = [...this.#rows.table.range({ start, end })].map(({ key }) => key)
+    const { changes, latches, oracle, table, waits } = this.#rows
+    const remove = async (): Promise<void> => {
+      const commitTs = await oracle.next()
       for (const key of keys) {
-        this.#rows.table.delete(key)
-        this.#rows.waits.released(key)
+        table.delete(key)
+        waits.released(key)
       }
-    })
+      changes.add([{ type: 'delete_range', key: start, end, commitTs, startTs: commitTs }])
+    }
+    await latches.hold(keys.map(keyText), () => changes.holdBack(this.#rows.lastTs + 1, remove))
   }
 }

@@ -8,6 +8,7 @@ import { Oracle } from '../../oracle/oracle.js'
 import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../percolator/api.js'
 import type { Entry } from '../../percolator/cell.js'
 import { decodeUncovered } from '../../percolator/codec/cell.js'
+import { committedChanges } from '../../percolator/committed-changes.js'
 import { belowSafePoint } from '../../percolator/errors.js'
 import type { Lock } from '../../percolator/lock.js'
 import { lockInfo } from '../../percolator/lock-info.js'
@@ -25,6 +26,7 @@ import { LockWaits } from '../lock-waits.js'
 import { type CellEffect, cellWrites, Observed } from '../observed.js'
 import type { RestoreProgress } from '../store.js'
 import type { SystemWrite } from '../system-records.js'
+import { MemoryChangeLog } from './change-log.js'
 import { RowTable, valueOfPut } from './row-table.js'
 import { SystemMap } from './system-map.js'
 
@@ -43,6 +45,7 @@ export class MemoryRows implements RowAccess, LockingRows {
   readonly waits = new LockWaits((key) => this.holderOf(key))
   readonly ages: LockAges
   readonly observed = new Observed()
+  readonly changes = new MemoryChangeLog(this)
   readonly oracle: Oracle
   maxTs: Timestamp = 0
   safePoint: Timestamp = 0
@@ -69,6 +72,9 @@ export class MemoryRows implements RowAccess, LockingRows {
 
   get lastTs(): Timestamp {
     return this.oracle.last
+  }
+  get resolvedTs(): Timestamp {
+    return this.changes.resolved
   }
   now(): Timestamp {
     return this.oracle.now()
@@ -185,15 +191,24 @@ export class MemoryRows implements RowAccess, LockingRows {
     if (!decision.ok) throw decision.error
     const { mutations, validate, observed, value } = decision
     requireReach?.(mutations, rows)
-    if (validate !== undefined) await this.#holdingReads(validate, () => this.apply(mutations, decision))
+    if (validate !== undefined) await this.#holdingReads(validate, mutations, decision)
     else this.apply(mutations, decision)
     this.waits.acquired(startTs)
     await observed
     return value
   }
 
-  async #holdingReads(validate: () => Promise<void>, write: () => void): Promise<void> {
-    const validated = validate().then(write)
+  async #holdingReads(
+    validate: () => Promise<void>,
+    mutations: readonly Mutation[],
+    options: WriteOptions,
+  ): Promise<void> {
+    // Mutations of a commit in one phase have one commit_ts.
+    const [change] = committedChanges(mutations)
+    const validated = this.changes.holdBack(change?.commitTs ?? TIMESTAMP_MAX, async () => {
+      await validate()
+      this.apply(mutations, options)
+    })
     this.#validated = validated.catch(() => {})
     try {
       await validated
@@ -239,6 +254,7 @@ export class MemoryRows implements RowAccess, LockingRows {
     const records = effects.length === 0 ? beside : [...beside, ...effects.flatMap((effect) => [...cellWrites(effect)])]
     this.system.apply(records)
     this.#onChange(mutations, records)
+    this.changes.add([...committedChanges(mutations)])
     atOnce(this.observed.tell(effects))
     for (const mutation of mutations)
       if (mutation.type === 'put-write') this.newestWrite = Math.max(this.newestWrite, mutation.write.commitTs)

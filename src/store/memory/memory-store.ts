@@ -8,6 +8,7 @@ import { CellCalls } from '../calls/cell-calls.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import type { Cells } from '../cells.js'
+import type { ChangeLog } from '../change-log.js'
 import { exclusiveLatches } from '../claim.js'
 import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
@@ -49,6 +50,7 @@ class MemoryStore implements CompleteStore {
   readonly cursorSecret: Uint8Array = randomBytes(32)
   readonly answers: AnswerBudget
   readonly cells: Cells
+  readonly changes: ChangeLog
   readonly #clock: Clock
   readonly #rows: MemoryRows
   readonly #reads: Reads
@@ -61,6 +63,7 @@ class MemoryStore implements CompleteStore {
     this.answers = answers ?? new AnswerBudget(DEFAULT_LIMITS)
     this.#clock = new Clock(clock)
     this.#rows = new MemoryRows(this.#clock, onChange)
+    this.changes = this.#rows.changes
     this.#reads = new Reads(this.#rows, this.answers)
     this.#calls = new WriteCalls(this.#rows, (request) => this.#reads.validateNow(request))
     this.#pessimistic = new PessimisticLocks(this.#rows, locksMax)

@@ -35,6 +35,7 @@ export class Restoration {
       await this.#rows.oracle.passBy(source.ts)
       const safePoint = await this.#rows.oracle.next()
       this.#rows.safePoint = safePoint
+      this.#rows.changes.beginAt(safePoint)
       this.#rows.restoring = undefined
       return progress
     } finally {

@@ -25,13 +25,17 @@ interface StoredRow extends Row {
 export class RowTable {
   readonly #rows = new Map<string, StoredRow>()
   readonly #order = new OrderedKeys()
-  #lockCount = 0
+  readonly #locked = new Set<StoredRow>()
 
   get isEmpty(): boolean {
     return this.#rows.size === 0
   }
   get lockCount(): number {
-    return this.#lockCount
+    return this.#locked.size
+  }
+  /** Rows with a lock, in any order. */
+  get locked(): Iterable<Row> {
+    return this.#locked
   }
 
   get(key: Uint8Array): Row | undefined {
@@ -54,14 +58,15 @@ export class RowTable {
 
   delete(key: Uint8Array): void {
     const text = keyText(key)
-    if (this.#rows.get(text)?.lock !== undefined) this.#lockCount--
+    const row = this.#rows.get(text)
+    if (row !== undefined) this.#locked.delete(row)
     if (this.#rows.delete(text)) this.#order.delete(text)
   }
 
   clear(): void {
     this.#rows.clear()
     this.#order.clear()
-    this.#lockCount = 0
+    this.#locked.clear()
   }
 
   #row(key: Uint8Array): StoredRow {
@@ -78,11 +83,11 @@ export class RowTable {
   #change(row: StoredRow, mutation: Mutation): void {
     switch (mutation.type) {
       case 'put-lock':
-        if (row.lock === undefined) this.#lockCount++
+        this.#locked.add(row)
         row.lock = copyOfLock(mutation.lock)
         break
       case 'delete-lock':
-        if (row.lock !== undefined) this.#lockCount--
+        this.#locked.delete(row)
         row.lock = undefined
         break
       case 'put-write': {

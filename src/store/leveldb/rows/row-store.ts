@@ -73,6 +73,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly health: Health
   readonly group: GroupCommit
   readonly observed = new Observed()
+  resolvedTs: Timestamp = 0
   readonly records: RecordReads
   /** Every read so far was at or below it. Calculated commit timestamps go above it. */
   maxTs: Timestamp

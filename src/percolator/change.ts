@@ -1,0 +1,32 @@
+import type { Timestamp } from '../timestamp.js'
+
+/** A committed change of one key. */
+export interface KeyChange {
+  readonly type: 'put' | 'delete'
+  readonly key: Uint8Array
+  readonly commitTs: Timestamp
+  readonly startTs: Timestamp
+  /** Of a put. Absent where it was not asked for, or is not known yet. */
+  readonly value?: Uint8Array | undefined
+}
+
+/** All versions in `[key, end)` at or below `commitTs` were removed. `startTs` is `commitTs`. */
+export interface RangeChange {
+  readonly type: 'delete_range'
+  readonly key: Uint8Array
+  readonly end: Uint8Array
+  readonly commitTs: Timestamp
+  readonly startTs: Timestamp
+}
+
+export type Change = KeyChange | RangeChange
+
+/** The order of a feed: by commit_ts, start_ts, key. */
+export function compareChanges(a: Change, b: Change): number {
+  return a.commitTs - b.commitTs || a.startTs - b.startTs || Buffer.compare(a.key, b.key)
+}
+
+/** Whether both are of one transaction. */
+export function isSameTxn(a: Change, b: Change): boolean {
+  return a.commitTs === b.commitTs && a.startTs === b.startTs
+}

@@ -1,0 +1,65 @@
+import type { KeyRange } from '../bytes/key-range.js'
+import type { LockInfo } from '../errors/lock-info.js'
+import type { Change } from '../percolator/change.js'
+import type { Timestamp } from '../timestamp.js'
+
+export interface ChangesRequest {
+  /** Exclusive. */
+  readonly since: Timestamp
+  /** Inclusive. Must not be above a timestamp that `resolve` has returned. */
+  readonly upTo: Timestamp
+  /** Only changes in these ranges, which must not overlap (`mergedRanges`). Absent: all. */
+  readonly ranges?: readonly KeyRange[] | undefined
+  /** Leaves the values of puts out. */
+  readonly keysOnly?: boolean | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
+/** The next changes, in the order of `compareChanges`. A transaction may go on in the next page. */
+export interface ChangePage {
+  readonly changes: readonly Change[]
+  /** Every change at or below it has been returned by this page or an earlier one. */
+  readonly upTo: Timestamp
+}
+
+/** Every Put and Delete that a store has committed above `start`, by commit_ts. */
+export interface ChangeLog {
+  /** The log has no changes at or below it: it begins there, or they were collected. A feed may begin at it, not below. */
+  readonly start: Timestamp
+  /** Upper bound of the commit_ts of all changes so far, also of those in flight. */
+  readonly newest: Timestamp
+
+  /**
+   * Takes resolved_ts: the highest timestamp at which a scan of everything would meet no lock. From this turn of the event loop
+   * on nothing commits at or below it, and all that is committed at or below it can be read. It never falls. The newest
+   * timestamp of the oracle bounds it, so an idle caller takes one first.
+   * @throws KvError `storage_unavailable` while a restore is incomplete.
+   */
+  resolve(): Timestamp
+  /** The locks that hold resolved_ts back most, at most `limit`. Locks of batches in flight are left out. */
+  heldBackBy(limit: number): readonly LockInfo[]
+
+  /**
+   * Reads changes in order. A delete_range is returned if it touches the ranges. Keys that a delete_range took are left out.
+   * @throws KvError `ts_below_safe_point`, as soon as changes above `since` may be missing; `storage_unavailable`.
+   */
+  read(request: ChangesRequest): AsyncGenerator<ChangePage, void>
+
+  /** Adds the values of puts that lack them. Leaves keys out that a delete_range took. @throws as `read` */
+  withValues(changes: readonly Change[]): Promise<Change[]>
+
+  /** Tells of changes from this turn of the event loop on. @returns ends it. */
+  listen(listener: ChangeListener): () => void
+}
+
+/** Must not throw. */
+export interface ChangeListener {
+  /**
+   * Changes are on disk. Those of one call may be of several transactions, and those of one transaction may come in several
+   * calls; the order is any. resolved_ts is below them until this was called. Values that are not at hand are absent.
+   * The bytes may be views of a request: copy what is kept.
+   */
+  settled(changes: readonly Change[]): void
+  /** The database was opened again after a failed write: changes that nobody was told of may have landed. */
+  reloaded(): void
+}

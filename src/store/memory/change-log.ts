@@ -1,0 +1,149 @@
+import type { LockInfo } from '../../errors/lock-info.js'
+import { type Change, compareChanges } from '../../percolator/change.js'
+import { ChangeFilter } from '../../percolator/change-filter.js'
+import { belowSafePoint } from '../../percolator/errors.js'
+import { resolvedBelow } from '../../percolator/resolved.js'
+import type { Timestamp } from '../../timestamp.js'
+import type { ChangeListener, ChangeLog, ChangePage, ChangesRequest } from '../change-log.js'
+import type { MemoryRows } from './memory-rows.js'
+import { valueOfPut } from './row-table.js'
+
+const PAGE = 256
+
+/** The changes in a sorted list. */
+export class MemoryChangeLog implements ChangeLog {
+  readonly #rows: MemoryRows
+  #changes: Change[] = []
+  readonly #listeners = new Set<ChangeListener>()
+  /** Timestamps of changes that are decided, and not made yet. */
+  readonly #holds = new Set<Timestamp>()
+  #begin: Timestamp = 0
+  #resolved: Timestamp = 0
+
+  constructor(rows: MemoryRows) {
+    this.#rows = rows
+  }
+
+  get start(): Timestamp {
+    return Math.max(this.#begin, this.#rows.safePoint)
+  }
+  get newest(): Timestamp {
+    return Math.max(this.#rows.newestWrite, ...this.#holds)
+  }
+  get resolved(): Timestamp {
+    return this.#resolved
+  }
+
+  /** A restore brings pairs that are in no log. */
+  beginAt(ts: Timestamp): void {
+    this.#begin = ts
+    this.#changes = []
+    for (const listener of this.#listeners) listener.reloaded()
+  }
+
+  /** Keeps resolved_ts below `ts` while `body` runs. */
+  async holdBack<T>(ts: Timestamp, body: () => Promise<T>): Promise<T> {
+    this.#holds.add(ts)
+    try {
+      return await body()
+    } finally {
+      this.#holds.delete(ts)
+    }
+  }
+
+  add(changes: readonly Change[]): void {
+    for (const change of changes) {
+      let at = this.#changes.length
+      while (at > 0 && compareChanges(this.#changes[at - 1] as Change, change) > 0) at--
+      this.#changes.splice(at, 0, { ...change, key: Buffer.from(change.key) })
+    }
+    if (changes.length > 0) for (const listener of this.#listeners) listener.settled(changes)
+  }
+
+  trim(safePoint: Timestamp): void {
+    this.#changes = this.#changes.filter(({ commitTs }) => commitTs > safePoint)
+  }
+
+  resolve(): Timestamp {
+    this.#rows.requireAvailable()
+    let resolved = this.#rows.lastTs
+    for (const ts of this.#holds) resolved = Math.min(resolved, ts - 1)
+    for (const { lock } of this.#rows.table.locked) {
+      const bound = lock && resolvedBelow(lock)
+      if (bound !== undefined) resolved = Math.min(resolved, bound)
+    }
+    this.#resolved = Math.max(this.#resolved, resolved)
+    this.#rows.maxTs = Math.max(this.#rows.maxTs, this.#resolved)
+    return this.#resolved
+  }
+
+  heldBackBy(limit: number): LockInfo[] {
+    const held: { readonly bound: Timestamp; readonly info: LockInfo }[] = []
+    for (const { key, lock } of this.#rows.table.locked) {
+      const bound = lock && resolvedBelow(lock)
+      if (lock !== undefined && bound !== undefined) held.push({ bound, info: this.#rows.infoOf(key, lock) })
+    }
+    held.sort((a, b) => a.bound - b.bound)
+    return held.slice(0, limit).map(({ info }) => info)
+  }
+
+  async *read({ since, upTo, ranges, keysOnly, signal }: ChangesRequest): AsyncGenerator<ChangePage, void> {
+    const filter = new ChangeFilter(ranges)
+    let after = { type: 'put', key: END, commitTs: since, startTs: Number.MAX_SAFE_INTEGER } as Change
+    while (!signal?.aborted) {
+      this.#requireLogged(since)
+      const page: Change[] = []
+      let last: Change | undefined
+      for (const change of this.#changes) {
+        if (change.commitTs > upTo) break
+        if (compareChanges(change, after) <= 0) continue
+        last = change
+        if (filter.has(change)) page.push(change)
+        if (page.length === PAGE) break
+      }
+      const isEnd = page.length < PAGE || last === undefined
+      yield {
+        changes: keysOnly ? page.map(withoutValue) : this.#filled(page),
+        upTo: isEnd ? upTo : (last as Change).commitTs - 1,
+      }
+      if (isEnd) return
+      after = last as Change
+    }
+  }
+
+  async withValues(changes: readonly Change[]): Promise<Change[]> {
+    this.#rows.requireAvailable()
+    const [first] = changes
+    if (first !== undefined) this.#requireLogged(first.commitTs - 1)
+    return this.#filled(changes)
+  }
+
+  listen(listener: ChangeListener): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
+  }
+
+  #requireLogged(since: Timestamp): void {
+    this.#rows.requireAvailable()
+    if (since < this.start) throw belowSafePoint(since, this.start)
+  }
+
+  #filled(changes: readonly Change[]): Change[] {
+    return changes.flatMap((change): Change[] => {
+      if (change.type === 'delete_range') return [change]
+      const row = this.#rows.table.get(change.key)
+      const write = row?.writes.find(
+        ({ commitTs, startTs }) => commitTs === change.commitTs && startTs === change.startTs,
+      )
+      if (write === undefined) return []
+      return [change.type === 'put' ? { ...change, value: valueOfPut(row, write) } : change]
+    })
+  }
+}
+
+/** Above every key. */
+const END = Buffer.alloc(8193, 0xff)
+
+function withoutValue(change: Change): Change {
+  return change.type === 'put' ? { ...change, value: undefined } : change
+}
