@@ -203,7 +203,7 @@ export class ActiveObserver {
       if (this.#ended?.error !== undefined) throw this.#ended.error
       if (this.#ended !== undefined || this.#stored.isPaused) return resolve([])
       this.#remember()
-      const claim: WaitingClaim = { ...order, resolve, reject, atMs: 0, place: -1 }
+      const claim: WaitingClaim = { ...order, resolve, reject, rank: 0, place: -1 }
       this.#waiting.add(claim, this.#nowMs() + waitMs)
       this.#serve()
       this.#waiting.listen(claim)
@@ -274,9 +274,9 @@ export class ActiveObserver {
   async #handOut(claim: WaitingClaim, taken: readonly Claim[]): Promise<void> {
     try {
       const notifications = await this.#notifications(claim, taken)
-      const isOver = this.#ended !== undefined || this.#stored.isPaused || claim.atMs <= this.#nowMs()
+      const isOver = this.#ended !== undefined || this.#stored.isPaused || claim.rank <= this.#nowMs()
       if (notifications === undefined && !isOver) {
-        this.#waiting.add(claim, claim.atMs)
+        this.#waiting.add(claim, claim.rank)
         this.#waiting.listen(claim)
         this.#serveSoon()
       } else {

@@ -1,9 +1,9 @@
+import { MinHeap, type Ranked } from '../bytes/min-heap.js'
 import type { Entry } from '../percolator/cell.js'
 import type { HandedOut } from '../store/cells.js'
 import type { Timestamp } from '../timestamp.js'
 import type { CellBudget } from './cell-budget.js'
 import { Cursor } from './cursor.js'
-import { Deadlines, type Timed } from './deadlines.js'
 
 export interface DispatcherSizes {
   /** Ready cells that wait in memory, in order of their marks. The cursor finds the others. */
@@ -27,8 +27,8 @@ const DUE_MAX = 2048
  */
 type State = 'queued' | 'passed' | 'claimed' | 'settling' | 'delayed' | 'parked' | 'forgotten'
 
-/** A cell that the dispatcher knows by name. Only the dispatcher changes it. `atMs`: end of its lease, or of its delay. */
-export interface KnownCell extends Timed {
+/** A cell that the dispatcher knows by name. Only the dispatcher changes it. `rank`: end of its lease, or of its delay. */
+export interface KnownCell extends Ranked {
   readonly text: string
   state: State
   /** As it was told last, or found on disk. Gone for a cell that is parked. */
@@ -47,7 +47,7 @@ export interface KnownCell extends Timed {
   fence: Timestamp
   isFound: boolean
   /** Its place among the changes that are not covered, by changeTs. */
-  readonly age: Timed
+  readonly age: Ranked
 }
 
 /** It stands while its cell has it. */
@@ -84,9 +84,9 @@ export class Dispatcher {
   readonly #fifo = new Set<KnownCell>()
   #fifoBytes = 0
   readonly #found = new Set<KnownCell>()
-  readonly #times = new Deadlines<KnownCell>()
+  readonly #times = new MinHeap<KnownCell>()
   /** Cells of `pending`. */
-  readonly #ages = new Deadlines<Timed>()
+  readonly #ages = new MinHeap<Ranked>()
   readonly #claimedBy = new Map<string, number>()
   readonly #cursor = new Cursor()
   readonly #counts: Record<State, number> = {
@@ -165,7 +165,7 @@ export class Dispatcher {
 
   /** changeTs of the oldest change that is known not to be covered; 0: none. */
   get oldest(): Timestamp {
-    return this.#ages.first?.atMs ?? 0
+    return this.#ages.first?.rank ?? 0
   }
 
   /** The number of claims by the name of their worker. */
@@ -370,7 +370,7 @@ export class Dispatcher {
 
   /** When `due` has something to do; undefined: never. */
   get nextMs(): number | undefined {
-    return this.#times.first?.atMs
+    return this.#times.first?.rank
   }
 
   /** Ends delays that are over. @returns claims whose lease is over, which are `settling` now. There may be more of either. */
@@ -378,7 +378,7 @@ export class Dispatcher {
     const expired: Claim[] = []
     for (let i = 0; i < DUE_MAX; i++) {
       const cell = this.#times.first
-      if (cell === undefined || cell.atMs > nowMs) break
+      if (cell === undefined || cell.rank > nowMs) break
       if (cell.claim === undefined) {
         this.#ready(cell)
       } else {
@@ -432,8 +432,8 @@ export class Dispatcher {
       claim: undefined,
       fence: 0,
       isFound: false,
-      age: { atMs: 0, place: -1 },
-      atMs: 0,
+      age: { rank: 0, place: -1 },
+      rank: 0,
       place: -1,
     }
     this.#cells.set(text, cell)

@@ -1,9 +1,9 @@
+import { MinHeap, type Ranked } from '../bytes/min-heap.js'
 import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
 import type { Notification } from '../percolator/observers-api.js'
-import { Deadlines, type Timed } from './deadlines.js'
 
 /** A claim that has not got a cell yet. */
-export interface WaitingClaim extends Timed {
+export interface WaitingClaim extends Ranked {
   readonly worker: string
   readonly limit: number
   readonly leaseMs: number
@@ -17,7 +17,7 @@ export interface WaitingClaim extends Timed {
 /** Claims that wait for cells of one observer, in order of arrival. */
 export class WaitingClaims {
   readonly #claims = new Set<WaitingClaim>()
-  readonly #times = new Deadlines<WaitingClaim>()
+  readonly #times = new MinHeap<WaitingClaim>()
 
   get size(): number {
     return this.#claims.size
@@ -29,7 +29,7 @@ export class WaitingClaims {
   }
 
   get nextMs(): number | undefined {
-    return this.#times.first?.atMs
+    return this.#times.first?.rank
   }
 
   add(claim: WaitingClaim, untilMs: number): void {
@@ -61,7 +61,7 @@ export class WaitingClaims {
 
   /** Answers the claims that have waited long enough. */
   endUntil(nowMs: number): void {
-    for (let claim = this.#times.first; claim !== undefined && claim.atMs <= nowMs; claim = this.#times.first) {
+    for (let claim = this.#times.first; claim !== undefined && claim.rank <= nowMs; claim = this.#times.first) {
       this.delete(claim)
       claim.resolve([])
     }

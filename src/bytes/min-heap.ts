@@ -1,22 +1,22 @@
-/** An item of `Deadlines`, which alone changes these fields. */
-export interface Timed {
-  atMs: number
+/** An item of a `MinHeap`, which alone changes these fields. */
+export interface Ranked {
+  rank: number
   /** Its place in the heap; -1: it is not there. */
   place: number
 }
 
-/** Items by their time: a binary heap in which an item can be moved and removed. */
-export class Deadlines<T extends Timed> {
+/** Items by their rank: a binary heap in which an item can be moved and removed. */
+export class MinHeap<T extends Ranked> {
   readonly #heap: T[] = []
 
-  /** The item with the earliest time. */
+  /** The item with the lowest rank. */
   get first(): T | undefined {
     return this.#heap[0]
   }
 
-  /** Adds the item, or changes its time. */
-  set(item: T, atMs: number): void {
-    item.atMs = atMs
+  /** Adds the item, or changes its rank. */
+  set(item: T, rank: number): void {
+    item.rank = rank
     if (item.place === -1) this.#put(item, this.#heap.length)
     this.#settle(item)
   }
@@ -32,20 +32,20 @@ export class Deadlines<T extends Timed> {
   }
 
   #settle(item: T): void {
-    for (let parent = this.#at((item.place - 1) >> 1); parent !== undefined && item.atMs < parent.atMs; ) {
+    for (let parent = this.#at((item.place - 1) >> 1); parent !== undefined && item.rank < parent.rank; ) {
       this.#swap(item, parent)
       parent = this.#at((item.place - 1) >> 1)
     }
-    for (let child = this.#earlierChild(item); child !== undefined && child.atMs < item.atMs; ) {
+    for (let child = this.#lesserChild(item); child !== undefined && child.rank < item.rank; ) {
       this.#swap(child, item)
-      child = this.#earlierChild(item)
+      child = this.#lesserChild(item)
     }
   }
 
-  #earlierChild({ place }: T): T | undefined {
+  #lesserChild({ place }: T): T | undefined {
     const left = this.#at(2 * place + 1)
     const right = this.#at(2 * place + 2)
-    return right !== undefined && left !== undefined && right.atMs < left.atMs ? right : left
+    return right !== undefined && left !== undefined && right.rank < left.rank ? right : left
   }
 
   #at(place: number): T | undefined {
