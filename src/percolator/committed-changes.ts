@@ -2,11 +2,25 @@ import type { KeyChange } from './change.js'
 import type { Mutation } from './row.js'
 import { isData } from './write.js'
 
-/** The changes that a write commits. Flags on records that stand are no commits. */
+/**
+ * The change that `mutations[i]` commits; undefined when it commits none, as a flag on a record that stands. A long value is
+ * found where a commit in one phase puts it: behind its record.
+ */
+export function committedChange(mutations: readonly Mutation[], i: number): KeyChange | undefined {
+  const mutation = mutations[i]
+  if (mutation?.type !== 'put-write' || mutation.isFlag || !isData(mutation.write)) return undefined
+  const { type, startTs, commitTs, shortValue } = mutation.write
+  const { key } = mutation
+  if (type === 'delete') return { type, key, commitTs, startTs }
+  const next = mutations[i + 1]
+  const isLong = shortValue === undefined && next?.type === 'put-value' && next.key === key
+  return { type: 'put', key, commitTs, startTs, value: isLong ? next.value : shortValue }
+}
+
+/** All changes that the mutations commit. */
 export function* committedChanges(mutations: readonly Mutation[]): Generator<KeyChange> {
-  for (const mutation of mutations) {
-    if (mutation.type !== 'put-write' || mutation.isFlag || !isData(mutation.write)) continue
-    const { type, startTs, commitTs, shortValue: value } = mutation.write
-    yield { type: type === 'put' ? 'put' : 'delete', key: mutation.key, commitTs, startTs, value }
+  for (let i = 0; i < mutations.length; i++) {
+    const change = committedChange(mutations, i)
+    if (change !== undefined) yield change
   }
 }

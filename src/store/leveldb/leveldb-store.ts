@@ -19,13 +19,14 @@ import type { Engine } from './engine/engine.js'
 import type { LevelTuning } from './engine/level-engine.js'
 import { readMetaNumber } from './engine/meta-number.js'
 import { startScrub } from './integrity/scrub.js'
-import { META_SAFE_POINT } from './records/keyspace.js'
+import { META_LOG_START, META_SAFE_POINT } from './records/keyspace.js'
 import { Collection } from './rows/collection.js'
 import { compact, diskBytes } from './rows/compaction.js'
 import { guard, guarded } from './rows/guard.js'
 import { LevelDbLockingRows } from './rows/locking-rows.js'
 import { LongReads } from './rows/long-reads.js'
 import { Mvcc } from './rows/mvcc.js'
+import { RangeDeletion } from './rows/range-deletion.js'
 import { ReadValidation } from './rows/read-validation.js'
 import { Reads } from './rows/reads.js'
 import { Restoration } from './rows/restoration.js'
@@ -91,14 +92,18 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Co
     const savedMs = physicalMs(savedMark)
     const clock = new Clock({ now, monotonicNow, savedMs, savedJumps, onStep: onClockStep })
     const safePoint = await readMetaNumber(engine, META_SAFE_POINT)
+    const logStart = await readMetaNumber(engine, META_LOG_START)
     const cursorSecret = await cursorSecretOf(engine)
     const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, lookUpSlowMs } = options
     const { answers = new AnswerBudget(DEFAULT_LIMITS), locksMax = DEFAULT_LIMITS.locksMax } = options
     if (openEngine === undefined) engine = ownedEngine(engine, new OwnFiles(directory, onLost))
     const save = (mark: Timestamp): Promise<void> => rows.submit([putMark(mark, clock.jumps)])
     const oracle = new Oracle({ savedMark, save, clock })
-    const rows = new RowStore(engine, { durability, cacheBytesMax, clock, oracle, savedMark, safePoint, lookUpSlowMs })
+    const saved = { savedMark, safePoint, logStart }
+    const rows = new RowStore(engine, { durability, cacheBytesMax, clock, oracle, ...saved, lookUpSlowMs })
     await rows.start()
+    const rangeDeletion = new RangeDeletion(rows)
+    if (rows.health.restoring === undefined) await rangeDeletion.resume()
     const isScrubbed = openEngine === undefined || scrubFirstMs !== undefined
     const scrub = isScrubbed ? startScrub(directory, onDamage, scrubFirstMs) : undefined
     function onDamage(message: string): void {
@@ -117,7 +122,7 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Co
       durationMs: Math.round(performance.now() - beganAtMs),
     })
     const stopScrub = (): void => scrub?.stop()
-    return new LevelDbStore({ rows, oracle, clock, answers, locksMax, cursorSecret, stopScrub })
+    return new LevelDbStore({ rows, rangeDeletion, oracle, clock, answers, locksMax, cursorSecret, stopScrub })
   } catch (error) {
     await engine.close()
     throw unusable(directory, error)
@@ -143,6 +148,7 @@ const CAPABILITIES: Capabilities = {
 
 interface Parts {
   readonly rows: RowStore
+  readonly rangeDeletion: RangeDeletion
   readonly oracle: Oracle
   readonly clock: Clock
   readonly answers: AnswerBudget
@@ -168,10 +174,11 @@ class LevelDbStore implements CompleteStore {
   readonly #prewriteExclusive: Store['prewrite']
   readonly #pessimistic: PessimisticLocks
   readonly #collection: Collection
+  readonly #rangeDeletion: RangeDeletion
   readonly #stopScrub: () => void
   readonly #restoration: Restoration
 
-  constructor({ rows, oracle, clock, answers, locksMax, cursorSecret, stopScrub }: Parts) {
+  constructor({ rows, rangeDeletion, oracle, clock, answers, locksMax, cursorSecret, stopScrub }: Parts) {
     this.answers = answers
     this.cursorSecret = cursorSecret
     this.#rows = rows
@@ -186,13 +193,14 @@ class LevelDbStore implements CompleteStore {
     this.#prewriteExclusive = (request, beside) => this.#calls.prewrite(request, beside, true)
     this.#pessimistic = new PessimisticLocks(new LevelDbLockingRows(rows), locksMax)
     this.#collection = new Collection(rows)
+    this.#rangeDeletion = rangeDeletion
     this.system = new SystemKeyspace(rows)
     this.cells = new CellCalls(rows, this.system)
     this.#restoration = new Restoration(rows, oracle)
   }
 
   get changes(): ChangeLog {
-    throw new Error('the log of changes is not there yet')
+    return this.#rows.changes
   }
   get safePoint(): Timestamp {
     return this.#rows.safePoint
@@ -300,7 +308,7 @@ class LevelDbStore implements CompleteStore {
       return compact(this.#rows.engine, range)
     })
   readonly diskBytes: CompleteStore['diskBytes'] = () => guard(() => diskBytes(this.#rows.engine))
-  readonly deleteRange: Store['deleteRange'] = (range) => this.#collection.deleteRange(range)
+  readonly deleteRange: Store['deleteRange'] = (range) => this.#rangeDeletion.delete(range)
 
   readonly restore: CompleteStore['restore'] = (source, blocks, isAnew) =>
     this.#restoration.restore(source, blocks, isAnew)

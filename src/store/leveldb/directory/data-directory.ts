@@ -8,12 +8,13 @@ import { readMetaNumber } from '../engine/meta-number.js'
 import { crc32c } from '../files/crc32c.js'
 import { damagedDirectory, isLocked } from '../files/sound-directory.js'
 import { META_CURSOR_SECRET, META_FORMAT, META_MARK } from '../records/keyspace.js'
+import { beginLog } from './begin-log.js'
 import { moveSystemRecords } from './move-system-records.js'
 import { buildNewest } from './newest-records.js'
 import { sealRecords } from './seal-records.js'
 
 /** Format that this version writes. A database of a higher one is refused. */
-export const FORMAT_VERSION = 5
+export const FORMAT_VERSION = 6
 
 /**
  * Opens the LevelDB of a directory, makes one where there is none, and checks that it is PerKV's and not too new.
@@ -73,7 +74,7 @@ export async function convertFormat(engine: Engine, directory: string): Promise<
   }
   if (format < 3) await sealRecords(engine, formatOp(3))
   // First: a version of PerKV that reads format 3 would miss outcomes and pins in a directory of which half is moved.
-  if (format < FORMAT_VERSION) await engine.write([formatOp(FORMAT_VERSION)], true)
+  if (format < FORMAT_VERSION) await engine.write([formatOp(FORMAT_VERSION), ...(await beginLog(engine))], true)
   await moveSystemRecords(engine)
 }
 

@@ -1,4 +1,5 @@
 import { KvError } from '../../../errors/kv-error.js'
+import type { Change } from '../../../percolator/change.js'
 import type { Engine, EngineOp } from './engine.js'
 
 /**
@@ -12,6 +13,7 @@ interface Batch {
   readonly ops: readonly EngineOp[]
   readonly bytes: number
   readonly answered: Answered
+  readonly changes: readonly Change[] | undefined
 }
 
 /** Batches that share one write. */
@@ -57,21 +59,26 @@ export class GroupCommit {
     readonly sync: boolean,
     /** Called after a failed write, before its batches are rejected. Must not reject. */
     readonly recover: (error: unknown) => Promise<void>,
+    /** Makes the log records of the changes of one group, which land or fail with it. */
+    readonly logOf: (changes: Change[]) => EngineOp[] = () => [],
   ) {}
 
   /** Fulfilled or rejected as `Answered` says. */
-  submit(ops: readonly EngineOp[]): Promise<void> {
+  submit(ops: readonly EngineOp[], changes?: readonly Change[]): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.enqueue(ops, (error) => (error === undefined ? resolve() : reject(error)))
+      this.enqueue(ops, (error) => (error === undefined ? resolve() : reject(error)), changes)
     })
   }
 
-  /** `submit` without a promise. */
-  enqueue(ops: readonly EngineOp[], answered: Answered): void {
+  /**
+   * `submit` without a promise.
+   * @param changes committed by the batch, for the log; few, because a group takes one turn of the event loop for them.
+   */
+  enqueue(ops: readonly EngineOp[], answered: Answered, changes?: readonly Change[]): void {
     const bytes = bytesOf(ops)
     this.queue.batches++
     this.queue.bytes += bytes
-    this.#next.batches.push({ ops, bytes, answered })
+    this.#next.batches.push({ ops, bytes, answered, changes: changes?.length === 0 ? undefined : changes })
     // Starts after this turn of the event loop, so that all requests of the turn share the first write.
     this.#writing ??= new Promise<void>((next) => setImmediate(next)).then(() => this.#run())
   }
@@ -84,8 +91,7 @@ export class GroupCommit {
   async #run(): Promise<void> {
     while (this.#next.batches.length > 0) {
       const group = this.#takeNext()
-      const { batches } = group
-      const ops = batches.length === 1 ? (batches[0] as Batch).ops : batches.flatMap((batch) => batch.ops)
+      const ops = this.#opsOf(group)
       try {
         await this.engine.write(ops, this.sync)
       } catch (error) {
@@ -101,6 +107,19 @@ export class GroupCommit {
       group.answer(undefined)
     }
     this.#writing = undefined
+  }
+
+  #opsOf({ batches }: Group): readonly EngineOp[] {
+    const [only] = batches
+    if (batches.length === 1 && only?.changes === undefined) return (only as Batch).ops
+    const ops: EngineOp[] = []
+    const changes: Change[] = []
+    for (const batch of batches) {
+      for (const op of batch.ops) ops.push(op)
+      if (batch.changes !== undefined) for (const change of batch.changes) changes.push(change)
+    }
+    if (changes.length > 0) for (const op of this.logOf(changes)) ops.push(op)
+    return ops
   }
 
   #takeNext(): Group {

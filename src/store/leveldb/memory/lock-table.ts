@@ -1,12 +1,15 @@
 import type { KeyRange } from '../../../bytes/key-range.js'
 import { keyText } from '../../../bytes/key-text.js'
+import { MinHeap, type Ranked } from '../../../bytes/min-heap.js'
 import { OrderedKeys } from '../../../bytes/ordered-keys.js'
 import type { Lock } from '../../../percolator/lock.js'
+import { resolvedBelow } from '../../../percolator/resolved.js'
 
 /** Entries that a walk visits between two looks at the clock. */
 const ENTRIES_AT_A_TIME = 4096
 
-export interface LockEntry {
+/** `rank`: the highest resolved_ts that the lock allows, while the entry is in the heap of them. */
+export interface LockEntry extends Ranked {
   readonly key: Uint8Array
   /** Readers and writers have to respect it. It is published before the batch that stores it is written. */
   lock: Lock
@@ -26,6 +29,8 @@ export interface LockEntry {
 export class LockTable {
   readonly #entries = new Map<string, LockEntry>()
   readonly #order = new OrderedKeys()
+  /** Locks that hold resolved_ts back. Kept while somebody asks for it. */
+  #holding: MinHeap<LockEntry> | undefined
   readonly #watches = new Set<(entry: LockEntry) => void>()
 
   get size(): number {
@@ -46,7 +51,7 @@ export class LockTable {
     const text = keyText(key)
     let entry = this.#entries.get(text)
     if (entry === undefined) {
-      entry = { key, lock, pending }
+      entry = { key, lock, pending, rank: 0, place: -1 }
       this.#entries.set(text, entry)
       this.#order.add(text)
     } else {
@@ -54,6 +59,7 @@ export class LockTable {
       entry.pending = pending
       entry.isInDoubt = undefined
     }
+    if (this.#holding !== undefined) rank(this.#holding, entry)
     if (this.#watches.size > 0) for (const tell of this.#watches) tell(entry)
   }
 
@@ -65,10 +71,36 @@ export class LockTable {
 
   delete(key: Uint8Array): void {
     const text = keyText(key)
+    if (this.#holding !== undefined) {
+      const entry = this.#entries.get(text)
+      if (entry !== undefined) this.#holding.delete(entry)
+    }
     if (this.#entries.delete(text)) this.#order.delete(text)
   }
 
+  /** In any order. */
+  all(): IterableIterator<LockEntry> {
+    return this.#entries.values()
+  }
+
+  /** The lock that holds resolved_ts back most. The first call visits all locks; the next ones cost nothing until `unrank`. */
+  lowest(): LockEntry | undefined {
+    if (this.#holding === undefined) {
+      this.#holding = new MinHeap()
+      for (const entry of this.#entries.values()) rank(this.#holding, entry)
+    }
+    return this.#holding.first
+  }
+
+  /** Nobody asks for the lowest lock any more: puts and deletes of locks need not keep their order. */
+  unrank(): void {
+    if (this.#holding === undefined) return
+    this.#holding = undefined
+    for (const entry of this.#entries.values()) entry.place = -1
+  }
+
   clear(): void {
+    if (this.#holding !== undefined) this.#holding = new MinHeap()
     this.#entries.clear()
     this.#order.clear()
   }
@@ -101,4 +133,10 @@ export class LockTable {
     const bounds = [start && keyText(start), end && keyText(end)] as const
     for (const text of this.#order.range(bounds[0], bounds[1], reverse)) yield this.#entries.get(text) as LockEntry
   }
+}
+
+function rank(heap: MinHeap<LockEntry>, entry: LockEntry): void {
+  const bound = resolvedBelow(entry.lock)
+  if (bound === undefined) heap.delete(entry)
+  else heap.set(entry, bound)
 }

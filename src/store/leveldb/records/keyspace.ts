@@ -1,6 +1,8 @@
 import { afterPrefix } from '../../../bytes/key-range.js'
 import { asBuffer } from '../../../bytes/key-text.js'
-import { encodeKey, encodeKeyAt, encodeKeyEnd } from '../../../percolator/codec/key.js'
+import type { Change } from '../../../percolator/change.js'
+import { readTs, writeTs } from '../../../percolator/codec/change-log.js'
+import { CorruptRecord, encodeKey, encodeKeyAt, encodeKeyEnd } from '../../../percolator/codec/key.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { SystemName } from '../../system-records.js'
 
@@ -9,6 +11,7 @@ export const CF_DEFAULT = 0x64 // d
 export const CF_LOCK = 0x6c // l
 export const CF_NEWEST = 0x6e // n
 export const CF_WRITE = 0x77 // w
+export const CF_LOG = 0x67 // g
 export const META = 0x6d // m
 export const CF_SYSTEM = 0x73 // s
 export const AHEAD = 0x61 // a
@@ -30,6 +33,32 @@ export const aheadKey = (key: Uint8Array, ts: Timestamp): Buffer => encodeKeyAt(
 /** All ahead records of one key, newest first. */
 export const aheadRange = (key: Uint8Array) => ({ gte: encodeKey(AHEAD, key), lt: encodeKeyEnd(AHEAD, key) })
 export const AHEAD_RANGE = { gte: Buffer.of(AHEAD), lt: Buffer.of(AHEAD + 1) }
+
+const LOG_HEAD_BYTES = 1 + 2 * 8
+
+/** A record of the log of changes, by its first change: commit_ts and start_ts ascending, then the key. */
+export function logKey({ commitTs, startTs, key }: Pick<Change, 'commitTs' | 'startTs' | 'key'>): Buffer {
+  const encoded = encodeKey(CF_LOG, key)
+  const out = Buffer.allocUnsafe(LOG_HEAD_BYTES + encoded.length - 1)
+  out.set(logBound(commitTs))
+  writeTs(out, startTs, 9)
+  out.set(encoded.subarray(1), LOG_HEAD_BYTES)
+  return out
+}
+
+/** Below the records whose first change is at or above `commitTs`, and above the others. */
+export function logBound(commitTs: Timestamp): Buffer {
+  const out = Buffer.allocUnsafe(9)
+  out[0] = CF_LOG
+  writeTs(out, commitTs, 1)
+  return out
+}
+
+/** @returns commit_ts of the first change. @throws CorruptRecord */
+export function firstCommitTs(stored: Buffer): Timestamp {
+  if (stored.length <= LOG_HEAD_BYTES) throw new CorruptRecord('the key of a change record is cut short')
+  return readTs(stored, 1)
+}
 
 export const systemKey = (name: string): Buffer => Buffer.from(`${CF_SYSTEM_TEXT}${name}`, 'latin1')
 /** Inverse of `systemKey`. */
@@ -55,5 +84,11 @@ export function keyRange(cf: ColumnFamily, start?: Uint8Array, end?: Uint8Array)
 export const META_FORMAT = metaKey('format')
 export const META_MARK = metaKey('oracle/mark')
 export const META_SAFE_POINT = metaKey('gc/safe_point')
+/** The log of changes has none at or below this timestamp. Absent: it has all. */
+export const META_LOG_START = metaKey('log/start')
 export const META_RESTORE = metaKey('restore')
 export const META_CURSOR_SECRET = metaKey('cursor/secret')
+
+/** Deletions of ranges that have begun, by their commit_ts. */
+export const rangeDeletionKey = (ts: Timestamp): Buffer => metaKey(`delete_range/${ts}`)
+export const RANGE_DELETIONS = { gte: metaKey('delete_range/'), lt: metaKey('delete_range0') }

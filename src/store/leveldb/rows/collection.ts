@@ -3,16 +3,15 @@ import { type GcAnswer, gc } from '../../../percolator/actions/gc.js'
 import { decodeKey, decodeKeyTs, encodeKeyEnd } from '../../../percolator/codec/key.js'
 import { packRecord } from '../../../percolator/codec/record.js'
 import { decodeWrite } from '../../../percolator/codec/write.js'
-import { type Mutation, sameKey } from '../../../percolator/row.js'
+import { sameKey } from '../../../percolator/row.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import type { Pace } from '../../store.js'
 import { readPage } from '../engine/engine.js'
-import { CF_DEFAULT, CF_WRITE, keyRange, META_SAFE_POINT, versionRange, writeKey } from '../records/keyspace.js'
-import { KEYS_AT_A_TIME } from './batch-sizes.js'
+import { CF_WRITE, keyRange, logBound, META_SAFE_POINT, versionRange, writeKey } from '../records/keyspace.js'
+import { RECORD_SPAN } from './change-records.js'
 import { Compaction, type Walked } from './compaction.js'
 import { guard } from './guard.js'
-import { readAllValues, userKeys } from './row-reader.js'
 import type { RowStore } from './row-store.js'
 
 /** Write records per step of a collection. */
@@ -30,27 +29,20 @@ export class Collection {
     this.#rows = rows
   }
 
-  deleteRange({ start, end }: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
-    return guard(async () => {
-      for (const cf of [CF_WRITE, CF_DEFAULT] as const)
-        for await (const keys of userKeys(this.#rows.engine, cf, { start, end })) await this.#deleteKeys(keys)
-      const locked = [...this.#rows.locks.range(start, end)].map(({ key }) => key)
-      for (let from = 0; from < locked.length; from += KEYS_AT_A_TIME)
-        await this.#deleteKeys(locked.slice(from, from + KEYS_AT_A_TIME))
-    })
-  }
-
-  async #deleteKeys(keys: readonly Uint8Array[]): Promise<void> {
-    await this.#rows.latches.hold(keys.map(keyText), async () => {
-      const rows = await this.#rows.readRows(keys, TIMESTAMP_MAX, 'all')
-      const values = await Promise.all(keys.map((key) => readAllValues(this.#rows.engine, key)))
-      const mutations = rows.flatMap((row, i): Mutation[] => [
-        ...(row.lock === undefined ? [] : [{ type: 'delete-lock', key: row.key } as const]),
-        ...row.writes.map(({ commitTs }) => ({ type: 'delete-write', key: row.key, commitTs }) as const),
-        ...(values[i] ?? []).map(({ startTs }) => ({ type: 'delete-value', key: row.key, startTs }) as const),
-      ])
-      await this.#rows.apply(mutations)
-    })
+  /** Removes the records of CF_LOG that no feed can need, because all of their changes are at or below the safe point. */
+  async #trimLog(safePoint: Timestamp, pace?: Pace): Promise<void> {
+    const lt = logBound(Math.max(0, safePoint - RECORD_SPAN))
+    for (let gte = logBound(0), isEnd = false; !isEnd && !pace?.signal?.aborted; ) {
+      const begin = performance.now()
+      this.#rows.health.requireWritable()
+      const page = await readPage(this.#rows.engine, { gte, lt, values: false }, STEP_RECORDS)
+      isEnd = page.length < STEP_RECORDS
+      const last = page.at(-1)
+      if (last === undefined) return
+      await this.#rows.submit(page.map(([key]) => ({ type: 'del', key })))
+      gte = last[0] // Begins behind the deleted records, over which LevelDB would have to walk.
+      await pace?.pause(performance.now() - begin)
+    }
   }
 
   raiseSafePoint(safePoint: Timestamp): Promise<Timestamp> {
@@ -69,6 +61,7 @@ export class Collection {
     return guard(async () => {
       await this.raiseSafePoint(safePoint)
       if (this.#rows.written.newest < this.#collectedTo) return 0 // No record is newer than the last collection.
+      await this.#trimLog(safePoint, pace)
       const compaction = new Compaction(this.#rows.engine)
       let removed = 0
       // Each step opens a new iterator: an open one would keep every file that a compaction replaces.

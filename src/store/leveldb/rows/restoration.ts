@@ -15,6 +15,7 @@ import {
   CF_NEWEST,
   CF_WRITE,
   keyRange,
+  META_LOG_START,
   META_RESTORE,
   META_SAFE_POINT,
   newestKey,
@@ -123,10 +124,12 @@ export class Restoration {
     const safePoint = await this.#oracle.next()
     await this.#rows.submit([
       { type: 'put', key: META_SAFE_POINT, value: packRecord([safePoint]) },
+      { type: 'put', key: META_LOG_START, value: packRecord([safePoint]) },
       { type: 'del', key: META_RESTORE },
     ])
     this.#rows.cache.clear() // Reads that began on the empty store may have filled it.
     this.#rows.safePoint = safePoint
+    this.#rows.changes.beginAt(safePoint)
     this.#rows.health.letIn()
   }
 

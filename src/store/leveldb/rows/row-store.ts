@@ -6,7 +6,9 @@ import { KEYS_PER_TURN, SHORT_VALUE_BYTES_MAX, SLICE_ITEMS } from '../../../limi
 import type { Clock } from '../../../oracle/clock.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import type { Entry } from '../../../percolator/cell.js'
+import type { Change } from '../../../percolator/change.js'
 import { decodeEntry, decodeUncovered } from '../../../percolator/codec/cell.js'
+import { committedChange } from '../../../percolator/committed-changes.js'
 import { belowSafePoint, keysLocked } from '../../../percolator/errors.js'
 import type { Lock } from '../../../percolator/lock.js'
 import type { HistoryDepth, Mutation, RowView } from '../../../percolator/row.js'
@@ -14,7 +16,7 @@ import type { WriteRecord } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import { type ReachSource, reachGuard } from '../../calls/reach-guard.js'
 import { isNewestCommit } from '../../calls/riders.js'
-import type { Change, DepthOf, RecordReads, RowAccess, WriteOptions } from '../../calls/row-access.js'
+import type { DepthOf, RecordReads, RowAccess, Change as RowChange, WriteOptions } from '../../calls/row-access.js'
 import { cellName } from '../../cell-names.js'
 import { Latches } from '../../latches.js'
 import { LockAges } from '../../lock-ages.js'
@@ -32,6 +34,8 @@ import { VersionCache } from '../memory/version-cache.js'
 import { META_SAFE_POINT, newestKey, systemKey } from '../records/keyspace.js'
 import { decodeNewest, decodeNewestTs } from '../records/newest-record.js'
 import { KEYS_AT_A_TIME } from './batch-sizes.js'
+import { LevelDbChangeLog } from './change-log.js'
+import { changeRecords } from './change-records.js'
 import { engineOps, type NewestKnown, systemOp } from './engine-ops.js'
 import { guard, guarded } from './guard.js'
 import { Health, SHUTTING_DOWN } from './health.js'
@@ -49,6 +53,8 @@ export interface RowStoreOptions {
   /** The oracle's mark on disk when the store was opened. */
   readonly savedMark: Timestamp
   readonly safePoint: Timestamp
+  /** See META_LOG_START. */
+  readonly logStart: Timestamp
   /** See `LookUps`. */
   readonly lookUpSlowMs?: number | undefined
 }
@@ -73,7 +79,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly health: Health
   readonly group: GroupCommit
   readonly observed = new Observed()
-  resolvedTs: Timestamp = 0
+  readonly changes: LevelDbChangeLog
   readonly records: RecordReads
   /** Every read so far was at or below it. Calculated commit timestamps go above it. */
   maxTs: Timestamp
@@ -81,7 +87,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
 
   constructor(
     readonly engine: Engine,
-    { durability, cacheBytesMax, clock, oracle, savedMark, safePoint, lookUpSlowMs }: RowStoreOptions,
+    { durability, cacheBytesMax, clock, oracle, savedMark, safePoint, logStart, lookUpSlowMs }: RowStoreOptions,
   ) {
     this.cache = new VersionCache(cacheBytesMax)
     this.recent = new RecentWrites(savedMark)
@@ -91,7 +97,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     this.ages = new LockAges(clock)
     this.written = new WrittenAhead(engine, this.recent, oracle, savedMark)
     this.health = new Health(engine, () => this.#reload())
-    this.group = new GroupCommit(engine, durability === 'sync', (error) => this.health.failed(error))
+    this.group = new GroupCommit(engine, durability === 'sync', (error) => this.health.failed(error), changeRecords)
+    this.changes = new LevelDbChangeLog(this, logStart)
     this.records = new SystemReads(this)
     this.safePoint = safePoint
     this.maxTs = savedMark // Every read that was served before the restart was below the mark.
@@ -114,6 +121,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     this.safePoint = Math.max(this.safePoint, await readMetaNumber(this.engine, META_SAFE_POINT))
     return () => {
       this.observed.reloaded()
+      this.changes.reloaded()
       for (const key of locked) if (this.locks.get(key) === undefined) this.waits.released(key)
     }
   }
@@ -136,6 +144,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   async close(): Promise<void> {
     if (!this.health.beginClose()) return
     this.waits.close(new KvError('storage_unavailable', SHUTTING_DOWN, {}))
+    this.changes.resolved.close()
     await this.health.settled()
     if (this.health.isWritable) await this.oracle.close().catch(() => {}) // The mark saved before still holds.
     this.health.closing()
@@ -146,7 +155,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
 
   // ---- Read, decide, write
 
-  update<T>(change: Change<T>): Promise<T> {
+  update<T>(change: RowChange<T>): Promise<T> {
     if (change.isExclusive) return this.#updateLatched(change)
     const texts = change.keys.map(keyText)
     if (change.cellKeys !== undefined) texts.push(...change.cellKeys.map(keyText))
@@ -158,7 +167,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   }
 
   /** `updateNow` under the latches of the keys, if these are free. */
-  #tryNow<T>(change: Change<T>, texts: readonly string[], done: Done<T>): boolean {
+  #tryNow<T>(change: RowChange<T>, texts: readonly string[], done: Done<T>): boolean {
     if (texts.length > KEYS_NOW_MAX || !this.latches.take(texts)) return false
     let isTaken = false
     try {
@@ -174,7 +183,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return isTaken
   }
 
-  async #updateLatched<T>(change: Change<T>): Promise<T> {
+  async #updateLatched<T>(change: RowChange<T>): Promise<T> {
     const { keys, startTs, depth, depthTs = startTs, readTs, decide, preparation, reaches } = change
     const observed = readTs === undefined ? undefined : this.observeRead(readTs)
     if (observed !== undefined) await observed
@@ -196,12 +205,12 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
    * @param done called once, in a later turn: with the value of the decision when it is written, else with an error.
    * @returns false, having done nothing, when anything has to be waited for, and when the change is refused.
    */
-  updateNow<T>(change: Change<T>, done: Done<T>): boolean {
+  updateNow<T>(change: RowChange<T>, done: Done<T>): boolean {
     const { keys, startTs, depth, depthTs = startTs, readTs, decide, preparation, reaches } = change
     if (keys.length > KEYS_NOW_MAX || reaches !== undefined || startTs < this.safePoint) return false
     if (!this.health.isWritable || this.health.restoring !== undefined) return false
     if (readTs !== undefined && readTs > this.lastTs) return false
-    if (readTs !== undefined) this.#raiseMaxTs(readTs)
+    if (readTs !== undefined) this.raiseMaxTs(readTs)
     if (preparation?.now() === false) return false
     this.ages.noticeJumps()
     const rows: RowView[] = []
@@ -304,16 +313,19 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const published = new PublishedLocks(this, mutations, onePc)
     const { reopenings } = this.health
     const effects = this.#effects(stored, ridden)
+    const changes: Change[] = []
     let isAsked = false
     try {
-      const encoded = inSlices(this.#encode(stored, mutations, options, effects))
+      const encoded = inSlices(this.#encode(stored, mutations, options, effects, changes))
       const ops = encoded instanceof Promise ? await encoded : encoded
       if (validate !== undefined) await validate()
       // Locks in flight go when the database is opened again, so readers would not have met these.
       if (reopenings !== this.health.reopenings) throw this.health.refusal()
       this.health.requireRestored()
       isAsked = true
-      if (ops.length > 0) await this.submit(ops)
+      if (ops.length > 0) await this.submit(ops, changes.length > CHANGES_TOGETHER_MAX ? undefined : changes)
+      const heard = inSlices(this.changes.settled(changes))
+      if (heard instanceof Promise) await heard
       const settled = inSlices(published.settle())
       if (settled instanceof Promise) await settled
       const told = effects && inSlices(this.observed.tell(effects))
@@ -334,15 +346,18 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const published = new PublishedLocks(this, mutations, onePc, this.group.nextIsOver)
     const { reopenings } = this.health
     const effects = this.#effects(stored, ridden)
+    const changes: Change[] = []
     try {
-      const ops = atOnce(this.#encode(stored, mutations, options, effects))
-      this.group.enqueue(ops, (error) => {
+      const ops = atOnce(this.#encode(stored, mutations, options, effects, changes))
+      const answered: Answered = (error) => {
         if (error === undefined) {
+          atOnce(this.changes.settled(changes))
           atOnce(published.settle())
           if (effects !== undefined) atOnce(this.observed.tell(effects))
         } else this.#failed(published, error, true, reopenings)
         done(error)
-      })
+      }
+      this.group.enqueue(ops, answered, changes)
     } catch (error) {
       this.#failed(published, error, false, reopenings)
       throw error
@@ -361,21 +376,34 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     else published.withdraw(!mayHaveLanded)
   }
 
-  /** Needs the latches and the published locks, which keep other requests from the recent writes of these keys. */
+  /**
+   * Needs the latches and the published locks, which keep other requests from the recent writes of these keys.
+   * @param changes where the changes that are committed go.
+   */
   *#encode(
     stored: readonly Mutation[],
     mutations: readonly Mutation[],
     { onePc, beside = NO_RECORDS, ridden }: WriteOptions,
     effects: CellEffect[] | undefined,
+    changes: Change[],
   ): Generator<void, EngineOp[], void> {
     const ops = yield* engineOps(stored, this.#newestKnown)
     let count = 0
-    for (const { type, key, write } of mutations as readonly (Mutation & { write?: WriteRecord })[]) {
+    for (let i = 0; i < mutations.length; i++) {
       if (++count % SLICE_ITEMS === 0) yield
-      if (type !== 'put-write' || write === undefined) continue
-      const ahead = this.written.note(key, write.commitTs)
+      const mutation = mutations[i] as Mutation
+      if (mutation.type !== 'put-write') continue
+      const ahead = this.written.note(mutation.key, mutation.write.commitTs)
       if (ahead !== undefined) ops.push(ahead)
+      const change = committedChange(mutations, i)
+      if (change !== undefined) changes.push(change)
     }
+    // The records of a large write are its own, because a group takes one turn of the event loop for those that its batches share.
+    if (changes.length > CHANGES_TOGETHER_MAX)
+      for (let from = 0; from < changes.length; from += SLICE_ITEMS) {
+        for (const record of changeRecords(changes.slice(from, from + SLICE_ITEMS))) ops.push(record)
+        yield
+      }
     for (const write of beside) ops.push(systemOp(write))
     if (effects === undefined) return ops
     const present = onePc !== undefined && isNewestCommit(onePc) ? undefined : this.#entryNow
@@ -416,9 +444,9 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   }
 
   /** Refuses to write while LevelDB's log may end in half a record, because a later record would be lost with it. */
-  async submit(ops: readonly EngineOp[]): Promise<void> {
+  async submit(ops: readonly EngineOp[], changes?: readonly Change[]): Promise<void> {
     this.health.requireWritableEngine()
-    await this.group.submit(ops)
+    await this.group.submit(ops, changes)
   }
 
   // ---- Timestamps
@@ -439,6 +467,9 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   get lastTs(): Timestamp {
     return this.oracle.last
   }
+  get resolvedTs(): Timestamp {
+    return this.changes.resolved.last
+  }
 
   observe(ts: Timestamp): undefined | Promise<void> {
     const observed = this.oracle.observe(ts)
@@ -447,13 +478,13 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
 
   observeRead(ts: Timestamp): undefined | Promise<void> {
     const observed = this.observe(ts)
-    if (observed !== undefined) return observed.then(() => this.#raiseMaxTs(ts))
-    this.#raiseMaxTs(ts)
+    if (observed !== undefined) return observed.then(() => this.raiseMaxTs(ts))
+    this.raiseMaxTs(ts)
     return undefined
   }
 
   /** A `ts` in the future raises it only to the newest timestamp handed out. */
-  #raiseMaxTs(ts: Timestamp): void {
+  raiseMaxTs(ts: Timestamp): void {
     this.maxTs = Math.max(this.maxTs, Math.min(ts, this.oracle.last))
   }
 
@@ -503,6 +534,9 @@ type Done<T> = (error: unknown, value: T | undefined) => void
 
 /** Changes of more keys do not run in one turn of the event loop. */
 const KEYS_NOW_MAX = 64
+
+/** A batch with more changes makes its own records in the log. */
+const CHANGES_TOGETHER_MAX = KEYS_NOW_MAX
 
 const NO_WRITES: readonly WriteRecord[] = []
 const NO_RECORDS: readonly SystemWrite[] = []

@@ -1,0 +1,240 @@
+import type { LockInfo } from '../../../errors/lock-info.js'
+import { Slices } from '../../../event-loop/slices.js'
+import { SLICE_ITEMS } from '../../../limits.js'
+import type { Change } from '../../../percolator/change.js'
+import { ChangeFilter } from '../../../percolator/change-filter.js'
+import { decodeChanges } from '../../../percolator/codec/change-log.js'
+import { decodeWrite } from '../../../percolator/codec/write.js'
+import { belowSafePoint } from '../../../percolator/errors.js'
+import type { WriteRecord } from '../../../percolator/write.js'
+import type { Timestamp } from '../../../timestamp.js'
+import type { ChangeListener, ChangeLog, ChangePage, ChangesRequest } from '../../change-log.js'
+import { readPage } from '../engine/engine.js'
+import { firstCommitTs, logBound, valueKey, writeKey } from '../records/keyspace.js'
+import { RECORD_SPAN } from './change-records.js'
+import { guard, guarded } from './guard.js'
+import { MergedChanges } from './merged-changes.js'
+import { lostValue } from './pairs.js'
+import { ResolvedTs } from './resolved-ts.js'
+import type { RowStore } from './row-store.js'
+
+/** Records that are read at once: 8 MiB at most. */
+const RECORDS_AT_A_TIME = 128
+/** Changes in a page. */
+const PAGE = 256
+/** A page ends early with the value that reaches this many bytes. */
+const PAGE_BYTES = 1024 * 1024
+/** Values outside their records that are read at once. Their sizes are unknown. */
+const LONG_VALUES_AT_A_TIME = 16
+
+/**
+ * CF_LOG: records of changes by commit_ts, one per group of batches that share a write. A record stands where its lowest commit_ts
+ * says, so a commit that comes late, or ahead of the clock, has its place too.
+ */
+export class LevelDbChangeLog implements ChangeLog {
+  readonly resolved: ResolvedTs
+  readonly #rows: RowStore
+  readonly #listeners = new Set<ChangeListener>()
+  /** See META_LOG_START. */
+  #begin: Timestamp
+
+  constructor(rows: RowStore, begin: Timestamp) {
+    this.#rows = rows
+    this.#begin = begin
+    this.resolved = new ResolvedTs(rows)
+  }
+
+  get start(): Timestamp {
+    return Math.max(this.#begin, this.#rows.safePoint)
+  }
+  get newest(): Timestamp {
+    return this.#rows.written.newest
+  }
+
+  resolve(): Timestamp {
+    return this.resolved.take()
+  }
+  heldBackBy(limit: number): LockInfo[] {
+    return this.resolved.heldBackBy(limit)
+  }
+
+  // ---- Listeners
+
+  listen(listener: ChangeListener): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
+  }
+
+  /** To be called when the changes are on disk, while their locks stand. */
+  *settled(changes: readonly Change[]): Generator<void, void, void> {
+    if (this.#listeners.size === 0) return
+    for (let from = 0; from < changes.length; from += SLICE_ITEMS) {
+      if (from > 0) yield
+      const some = changes.length <= SLICE_ITEMS ? changes : changes.slice(from, from + SLICE_ITEMS)
+      for (const listener of this.#listeners) listener.settled(some)
+    }
+  }
+
+  reloaded(): void {
+    for (const listener of this.#listeners) listener.reloaded()
+  }
+
+  /** A restore has brought pairs that are in no log. */
+  beginAt(ts: Timestamp): void {
+    this.#begin = ts
+    this.reloaded()
+  }
+
+  // ---- Reading
+
+  async *read(request: ChangesRequest): AsyncGenerator<ChangePage, void> {
+    try {
+      yield* this.#read(request)
+    } catch (error) {
+      throw guarded(error)
+    }
+  }
+
+  async *#read({ since, upTo, ranges, keysOnly, signal }: ChangesRequest): AsyncGenerator<ChangePage, void> {
+    const filter = new ChangeFilter(ranges)
+    const isWanted = (change: Change): boolean =>
+      change.commitTs > since && change.commitTs <= upTo && filter.has(change)
+    const merged = new MergedChanges()
+    const slices = new Slices(1)
+    let position = since
+    let gte = logBound(Math.max(0, since - RECORD_SPAN))
+    const lt = logBound(upTo + 1)
+    this.#requireLogged(position)
+    for (let isEnd = false; !isEnd && !signal?.aborted; ) {
+      const records = await readPage(this.#rows.engine, { gte, lt }, RECORDS_AT_A_TIME)
+      isEnd = records.length < RECORDS_AT_A_TIME
+      let bound = position
+      for (const [stored, bytes] of records) {
+        bound = firstCommitTs(stored) - 1
+        merged.add(decodeChanges(bytes).filter(isWanted))
+        const pause = slices.next()
+        if (pause !== undefined) await pause
+      }
+      const last = records.at(-1)
+      if (last !== undefined) gte = Buffer.concat([last[0], Buffer.of(0)])
+      if (isEnd) bound = upTo
+      if (bound <= position && !isEnd) continue
+      const ready = merged.takeUpTo(bound)
+      for (let from = 0; from < ready.length; ) {
+        const some = ready.slice(from, from + PAGE)
+        const { changes, used } = keysOnly ? { changes: some, used: some.length } : await this.#filled(some, PAGE_BYTES)
+        from += used
+        const end = (ready[from]?.commitTs ?? bound + 1) - 1
+        this.#requireLogged(position)
+        position = Math.max(position, end)
+        yield { changes, upTo: position }
+        if (signal?.aborted) return
+      }
+      this.#requireLogged(position)
+      if (position < bound) {
+        position = bound
+        yield { changes: [], upTo: position }
+      }
+    }
+  }
+
+  withValues(changes: readonly Change[]): Promise<Change[]> {
+    return guard(async () => {
+      this.#rows.health.requireAvailable()
+      const filled: Change[] = []
+      for (let from = 0; from < changes.length; ) {
+        const some = changes.slice(from, from + PAGE)
+        const { changes: found, used } = await this.#filled(some, PAGE_BYTES)
+        const [first] = some
+        if (first !== undefined && found.length < used) this.#requireLogged(first.commitTs - 1)
+        for (const change of found) filled.push(change)
+        from += used
+      }
+      return filled
+    })
+  }
+
+  /** @throws KvError `ts_below_safe_point`, `storage_unavailable` */
+  #requireLogged(since: Timestamp): void {
+    this.#rows.health.requireAvailable()
+    if (since < this.start) throw belowSafePoint(since, this.start)
+  }
+
+  /**
+   * Adds values, up to about `bytesMax`. Leaves out what a delete_range or a collection took.
+   * @returns the first `used` changes.
+   */
+  async #filled(
+    changes: readonly Change[],
+    bytesMax: number,
+  ): Promise<{ readonly changes: Change[]; readonly used: number }> {
+    const writes = await this.#writesOf(changes)
+    const filled: Change[] = []
+    let bytes = 0
+    let long: number[] = []
+    let values = new Map<number, Uint8Array>()
+    for (let i = 0; i < changes.length; i++) {
+      const change = changes[i] as Change
+      if (bytes >= bytesMax) return { changes: filled, used: i }
+      if (change.type !== 'put' || change.value !== undefined) {
+        filled.push(change)
+        continue
+      }
+      const write = writes[i]
+      if (write === undefined) continue
+      let value = write.shortValue
+      if (value === undefined && !values.has(i)) {
+        long = nextLong(changes, writes, i)
+        values = await this.#longValues(changes, long)
+      }
+      value ??= values.get(i)
+      if (value === undefined) {
+        if ((await this.#writesOf([change]))[0] === undefined) continue
+        this.#requireLogged(change.commitTs - 1)
+        throw lostValue(change.key, change.startTs)
+      }
+      bytes += value.length
+      filled.push({ ...change, value })
+    }
+    return { changes: filled, used: changes.length }
+  }
+
+  /** The write records of the puts that lack their values; undefined where it is gone, or another transaction's. */
+  async #writesOf(changes: readonly Change[]): Promise<(WriteRecord | undefined)[]> {
+    const writes: (WriteRecord | undefined)[] = new Array(changes.length).fill(undefined)
+    const asked = changes.flatMap((change, i) => (change.type === 'put' && change.value === undefined ? [i] : []))
+    const keys = asked.map((i) => {
+      const { key, commitTs } = changes[i] as Change
+      return writeKey(key, commitTs)
+    })
+    const found = keys.length === 0 ? [] : await this.#rows.engine.getMany(keys)
+    for (const [at, i] of asked.entries()) {
+      const bytes = found[at]
+      const { commitTs, startTs } = changes[i] as Change
+      const write = bytes && decodeWrite(bytes, commitTs)
+      if (write?.startTs === startTs && write.type === 'put') writes[i] = write
+    }
+    return writes
+  }
+
+  async #longValues(changes: readonly Change[], long: readonly number[]): Promise<Map<number, Uint8Array>> {
+    const keys = long.map((i) => {
+      const { key, startTs } = changes[i] as Change
+      return valueKey(key, startTs)
+    })
+    const values = new Map<number, Uint8Array>()
+    for (const [at, value] of (await this.#rows.engine.getMany(keys)).entries())
+      if (value !== undefined) values.set(long[at] as number, value)
+    return values
+  }
+}
+
+/** The next puts from `from` on whose values stand outside of their records. */
+function nextLong(changes: readonly Change[], writes: readonly (WriteRecord | undefined)[], from: number): number[] {
+  const long: number[] = []
+  for (let i = from; i < changes.length && long.length < LONG_VALUES_AT_A_TIME; i++) {
+    const write = writes[i]
+    if (write !== undefined && write.shortValue === undefined) long.push(i)
+  }
+  return long
+}

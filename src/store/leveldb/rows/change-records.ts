@@ -1,0 +1,32 @@
+import { asBuffer } from '../../../bytes/key-text.js'
+import { type Change, compareChanges } from '../../../percolator/change.js'
+import { changeBytes, encodeChanges } from '../../../percolator/codec/change-log.js'
+import { LOGICAL_PER_MS } from '../../../timestamp.js'
+import type { EngineOp } from '../engine/engine.js'
+import { logKey } from '../records/keyspace.js'
+
+/** Of one record. */
+export const RECORD_CHANGES_MAX = 4096
+const RECORD_BYTES_MAX = 64 * 1024
+/** Timestamps from the first change of a record to its last. A reader begins this far below its position. */
+export const RECORD_SPAN = 1000 * LOGICAL_PER_MS
+
+/** The records of CF_LOG for some changes. Sorts the array. */
+export function changeRecords(changes: Change[]): EngineOp[] {
+  if (changes.length > 1) changes.sort(compareChanges)
+  const records: EngineOp[] = []
+  for (let from = 0; from < changes.length; ) {
+    const first = changes[from] as Change
+    let to = from
+    let bytes = 0
+    for (; to < changes.length && to - from < RECORD_CHANGES_MAX; to++) {
+      const change = changes[to] as Change
+      bytes += changeBytes(change)
+      if (to > from && (bytes > RECORD_BYTES_MAX || change.commitTs - first.commitTs > RECORD_SPAN)) break
+    }
+    const value = encodeChanges(to - from === changes.length ? changes : changes.slice(from, to))
+    records.push({ type: 'put', key: asBuffer(logKey(first)), value })
+    from = to
+  }
+  return records
+}

@@ -1,0 +1,97 @@
+import { keyText } from '../../../bytes/key-text.js'
+import { asBytes, asInteger, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
+import type { Mutation } from '../../../percolator/row.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
+import { type EngineOp, pagesOf } from '../engine/engine.js'
+import { CF_DEFAULT, CF_WRITE, RANGE_DELETIONS, rangeDeletionKey } from '../records/keyspace.js'
+import { KEYS_AT_A_TIME, PAGE } from './batch-sizes.js'
+import { guard } from './guard.js'
+import { readAllValues, userKeys } from './row-reader.js'
+import type { RowStore } from './row-store.js'
+
+interface Deletion {
+  readonly start: Uint8Array
+  readonly end: Uint8Array
+  /** The commit_ts of the change that feeds are told of. */
+  readonly ts: Timestamp
+  /** Versions above it stay: they are of later commits. */
+  readonly upTo: Timestamp
+}
+
+/**
+ * `delete_range`: removes keys with all of their versions, in steps. Its record in the log is written before the first step, and
+ * resolved_ts stays below it until the last one. A crash leaves a meta record, by which the next start goes on.
+ */
+export class RangeDeletion {
+  readonly #rows: RowStore
+
+  constructor(rows: RowStore) {
+    this.#rows = rows
+  }
+
+  delete({ start, end }: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
+    return guard(async () => {
+      this.#rows.health.requireWritable()
+      const { changes, oracle, written } = this.#rows
+      const release = changes.resolved.hold(oracle.last + 1)
+      try {
+        const ts = await oracle.next()
+        const deletion = { start, end, ts, upTo: Math.max(ts, written.newest) }
+        const event = { type: 'delete_range', key: start, end, commitTs: ts, startTs: ts } as const
+        await this.#rows.submit([recordOf(deletion)], [event])
+        await this.#run(deletion)
+        for (const _ of changes.settled([event]));
+      } finally {
+        release()
+      }
+    })
+  }
+
+  /** Completes deletions that a crash cut off. */
+  async resume(): Promise<void> {
+    for await (const page of pagesOf(this.#rows.engine, RANGE_DELETIONS, PAGE))
+      for (const [, bytes] of page) await this.#run(deletionIn(bytes))
+  }
+
+  async #run(deletion: Deletion): Promise<void> {
+    const { start, end, upTo, ts } = deletion
+    for (const cf of [CF_WRITE, CF_DEFAULT] as const)
+      for await (const keys of userKeys(this.#rows.engine, cf, { start, end })) await this.#deleteKeys(keys, upTo)
+    const locked = [...this.#rows.locks.range(start, end)].map(({ key }) => key)
+    for (let from = 0; from < locked.length; from += KEYS_AT_A_TIME)
+      await this.#deleteKeys(locked.slice(from, from + KEYS_AT_A_TIME), upTo)
+    await this.#rows.submit([{ type: 'del', key: rangeDeletionKey(ts) }])
+  }
+
+  async #deleteKeys(keys: readonly Uint8Array[], upTo: Timestamp): Promise<void> {
+    await this.#rows.latches.hold(keys.map(keyText), async () => {
+      const rows = await this.#rows.readRows(keys, TIMESTAMP_MAX, 'all')
+      const values = await Promise.all(keys.map((key) => readAllValues(this.#rows.engine, key)))
+      const mutations = rows.flatMap(({ key, lock, writes }, i): Mutation[] => {
+        const isGone = lock !== undefined && lock.startTs <= upTo
+        const kept = new Set(writes.flatMap(({ commitTs, startTs }) => (commitTs > upTo ? [startTs] : [])))
+        if (lock !== undefined && !isGone) kept.add(lock.startTs)
+        return [
+          ...(isGone ? [{ type: 'delete-lock', key } as const] : []),
+          ...writes.flatMap(({ commitTs }) =>
+            commitTs > upTo ? [] : [{ type: 'delete-write', key, commitTs } as const],
+          ),
+          ...(values[i] ?? []).flatMap(({ startTs }) =>
+            kept.has(startTs) ? [] : [{ type: 'delete-value', key, startTs } as const],
+          ),
+        ]
+      })
+      await this.#rows.apply(mutations)
+    })
+  }
+}
+
+function recordOf({ start, end, ts, upTo }: Deletion): EngineOp {
+  return { type: 'put', key: rangeDeletionKey(ts), value: packRecord([start, end, ts, upTo]) }
+}
+
+function deletionIn(bytes: Uint8Array): Deletion {
+  const what = 'delete_range'
+  const [start, end, ts, upTo] = unpackRecord(bytes, what, 4)
+  return { start: asBytes(start, what), end: asBytes(end, what), ts: asInteger(ts, what), upTo: asInteger(upTo, what) }
+}
