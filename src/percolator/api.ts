@@ -48,7 +48,9 @@ export interface Version {
   readonly value: Uint8Array
   readonly commitTs: Timestamp
 }
-export type GetAnswer = { readonly found: false } | ({ readonly found: true } & Version)
+export type GetAnswer =
+  /** `deletedTs`, in process only: commit_ts of the Delete that was found. */
+  { readonly found: false; readonly deletedTs?: Timestamp } | ({ readonly found: true } & Version)
 
 export interface BatchGetRequest {
   readonly keys: readonly Uint8Array[]

@@ -48,7 +48,10 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
     const ts = await store.tsoForClient(count)
     return { ts, count, now: store.now() }
   })
-  call('get', 'read', schemas.get, (body) => store.get(body))
+  call('get', 'read', schemas.get, async (body) => {
+    const answer = await store.get(body)
+    return answer.found ? answer : { found: false }
+  })
   call('batch_get', 'read', schemas.batchGet, (body) => store.batchGet(body))
   call('scan', 'read', schemas.scan, (body) => store.scan(body))
   call('prewrite', 'write', schemas.prewrite, (body, { grant }) => {

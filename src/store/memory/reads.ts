@@ -20,6 +20,7 @@ import type {
   ValidateReadsRequest,
 } from '../../percolator/api.js'
 import { belowSafePoint, keyLocked, keysLocked } from '../../percolator/errors.js'
+import { isData } from '../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { AnswerBudget, AnswerLease } from '../answer-budget.js'
 import type { MemoryRows } from './memory-rows.js'
@@ -43,7 +44,9 @@ export class Reads {
     const lock = row && this.#blocking(row, ts)
     if (lock !== undefined) throw keyLocked(lock)
     const pair = row && pairAt(row, ts)
-    return pair === undefined ? { found: false } : { found: true, value: pair.value, commitTs: pair.commitTs }
+    if (pair !== undefined) return { found: true, value: pair.value, commitTs: pair.commitTs }
+    const deleted = row?.writes.find((write) => write.commitTs <= ts && isData(write))
+    return deleted === undefined ? { found: false } : { found: false, deletedTs: deleted.commitTs }
   }
 
   async batchGet({ keys, ts = TIMESTAMP_MAX }: BatchGetRequest): Promise<PairsAnswer> {

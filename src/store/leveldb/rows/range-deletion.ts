@@ -1,4 +1,5 @@
 import { keyText } from '../../../bytes/key-text.js'
+import type { RangeChange } from '../../../percolator/change.js'
 import { asBytes, asInteger, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
 import type { Mutation } from '../../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
@@ -19,8 +20,9 @@ interface Deletion {
 }
 
 /**
- * `delete_range`: removes keys with all of their versions, in steps. Its record in the log is written before the first step, and
- * resolved_ts stays below it until the last one. A crash leaves a meta record, by which the next start goes on.
+ * `delete_range`: removes keys with all of their versions: few in one batch with the change that feeds are told of, more in steps. Then
+ * the change is written before the first step, and resolved_ts stays below it until the last one. A crash leaves a meta record, by
+ * which the next start goes on.
  */
 export class RangeDeletion {
   readonly #rows: RowStore
@@ -36,8 +38,12 @@ export class RangeDeletion {
       const release = changes.resolved.hold(oracle.last + 1)
       try {
         const ts = await oracle.next()
+        this.#rows.raiseMaxTs(ts) // No commit that is calculated from now on is at or below it.
+        await this.#batchesInFlight(start, end)
+        const few = await this.#fewKeys(start, end)
         const deletion = { start, end, ts, upTo: Math.max(ts, written.newest) }
-        const event = { type: 'delete_range', key: start, end, commitTs: ts, startTs: ts } as const
+        const event: RangeChange = { type: 'delete_range', key: start, end, commitTs: ts, startTs: ts }
+        if (few !== undefined) return await this.#deleteKeys(few, deletion.upTo, event)
         await this.#rows.submit([recordOf(deletion)], [event])
         await this.#run(deletion)
         for (const _ of changes.settled([event]));
@@ -45,6 +51,29 @@ export class RangeDeletion {
         release()
       }
     })
+  }
+
+  /** Commits at or below the timestamp of the deletion must be in LevelDB before its keys are looked for. */
+  async #batchesInFlight(start: Uint8Array, end: Uint8Array): Promise<void> {
+    const pending = [...this.#rows.locks.range(start, end)].flatMap((lock) => lock.pending ?? [])
+    await Promise.allSettled(pending)
+  }
+
+  /** The keys of the range, if they can go in one batch. */
+  async #fewKeys(start: Uint8Array, end: Uint8Array): Promise<Uint8Array[] | undefined> {
+    const keys = new Map<string, Uint8Array>()
+    for (const { key } of this.#rows.locks.range(start, end)) {
+      keys.set(keyText(key), key)
+      if (keys.size > KEYS_AT_A_TIME) return undefined
+    }
+    for (const cf of [CF_WRITE, CF_DEFAULT] as const) {
+      let pages = 0
+      for await (const page of userKeys(this.#rows.engine, cf, { start, end })) {
+        for (const key of page) keys.set(keyText(key), key)
+        if (++pages > 1 || keys.size > KEYS_AT_A_TIME) return undefined
+      }
+    }
+    return [...keys.values()]
   }
 
   /** Completes deletions that a crash cut off. */
@@ -63,7 +92,7 @@ export class RangeDeletion {
     await this.#rows.submit([{ type: 'del', key: rangeDeletionKey(ts) }])
   }
 
-  async #deleteKeys(keys: readonly Uint8Array[], upTo: Timestamp): Promise<void> {
+  async #deleteKeys(keys: readonly Uint8Array[], upTo: Timestamp, event?: RangeChange): Promise<void> {
     await this.#rows.latches.hold(keys.map(keyText), async () => {
       const rows = await this.#rows.readRows(keys, TIMESTAMP_MAX, 'all')
       const values = await Promise.all(keys.map((key) => readAllValues(this.#rows.engine, key)))
@@ -81,7 +110,7 @@ export class RangeDeletion {
           ),
         ]
       })
-      await this.#rows.apply(mutations)
+      await this.#rows.apply(mutations, {}, event)
     })
   }
 }

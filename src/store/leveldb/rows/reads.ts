@@ -129,7 +129,7 @@ export class Reads {
       this.#rows.requireReadable(ts)
       if (isPut && value === undefined) return { missing: write.startTs }
       if (isSeen && fill !== undefined) cache.endFill(key, fill, { value, commitTs: write?.commitTs ?? 0 })
-      return isPut && value !== undefined ? { found: true, value, commitTs: write.commitTs } : NOT_FOUND
+      return answerOf({ value, commitTs: write?.commitTs ?? 0 })
     } finally {
       if (fill !== undefined) cache.cancelFill(key, fill)
     }
@@ -263,7 +263,8 @@ export class Reads {
 }
 
 function answerOf({ value, commitTs }: CachedVersion): GetAnswer {
-  return value === undefined ? NOT_FOUND : { found: true, value, commitTs }
+  if (value !== undefined) return { found: true, value, commitTs }
+  return commitTs === 0 ? NOT_FOUND : { found: false, deletedTs: commitTs }
 }
 
 /** Reads of the latest version ignore primary locks, whose transactions have not committed, but not a lock in doubt. */

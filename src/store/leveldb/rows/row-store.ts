@@ -6,7 +6,7 @@ import { KEYS_PER_TURN, SHORT_VALUE_BYTES_MAX, SLICE_ITEMS } from '../../../limi
 import type { Clock } from '../../../oracle/clock.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import type { Entry } from '../../../percolator/cell.js'
-import type { Change } from '../../../percolator/change.js'
+import type { Change, RangeChange } from '../../../percolator/change.js'
 import { decodeEntry, decodeUncovered } from '../../../percolator/codec/cell.js'
 import { committedChange } from '../../../percolator/committed-changes.js'
 import { belowSafePoint, keysLocked } from '../../../percolator/errors.js'
@@ -304,16 +304,17 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   /**
    * Writes one atomic batch. New locks are published in the lock table before the write; old ones are removed or changed after
    * it.
+   * @param event a change that the mutations are made for, beside those that they commit.
    */
-  async apply(decided: readonly Mutation[], options: WriteOptions = {}): Promise<void> {
+  async apply(decided: readonly Mutation[], options: WriteOptions = {}, event?: RangeChange): Promise<void> {
     const { onePc, beside = NO_RECORDS, ridden, validate } = options
-    if (decided.length === 0 && beside.length === 0 && ridden === undefined) return
+    if (decided.length === 0 && beside.length === 0 && ridden === undefined && event === undefined) return
     const mutations = this.ages.kept(decided)
     const stored = mutations.filter((mutation) => this.#isStored(mutation)) // Depends on the locks before publication.
     const published = new PublishedLocks(this, mutations, onePc)
     const { reopenings } = this.health
     const effects = this.#effects(stored, ridden)
-    const changes: Change[] = []
+    const changes: Change[] = event === undefined ? [] : [event]
     let isAsked = false
     try {
       const encoded = inSlices(this.#encode(stored, mutations, options, effects, changes))
@@ -323,7 +324,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       if (reopenings !== this.health.reopenings) throw this.health.refusal()
       this.health.requireRestored()
       isAsked = true
-      if (ops.length > 0) await this.submit(ops, changes.length > CHANGES_TOGETHER_MAX ? undefined : changes)
+      if (ops.length > 0 || event !== undefined)
+        await this.submit(ops, changes.length > CHANGES_TOGETHER_MAX ? undefined : changes)
       const heard = inSlices(this.changes.settled(changes))
       if (heard instanceof Promise) await heard
       const settled = inSlices(published.settle())

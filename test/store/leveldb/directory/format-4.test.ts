@@ -6,7 +6,7 @@ import { FORMAT_VERSION, formatOp, readFormat } from '../../../../src/store/leve
 import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
 import { type Engine, pagesOf } from '../../../../src/store/leveldb/engine/engine.js'
 import { checkDirectory } from '../../../../src/store/leveldb/integrity/check-directory.js'
-import { META_FORMAT } from '../../../../src/store/leveldb/records/keyspace.js'
+import { META_FORMAT, META_LOG_START } from '../../../../src/store/leveldb/records/keyspace.js'
 import { repairDirectory } from '../../../../src/store/leveldb/repair/repair-directory.js'
 import { EngineFailure, prewriteOf, put, read, TappedEngine, testStores, utf8 } from '../../support.js'
 import { EVERYTHING } from './old-format.js'
@@ -39,7 +39,8 @@ async function entriesOf(directory: string): Promise<string[]> {
     const entries: string[] = []
     for await (const page of pagesOf(engine, EVERYTHING, 100))
       for (const [key, value] of page)
-        if (!key.equals(META_FORMAT)) entries.push(`${key.toString('hex')} ${value.toString('hex')}`)
+        if (!key.equals(META_FORMAT) && !key.equals(META_LOG_START))
+          entries.push(`${key.toString('hex')} ${value.toString('hex')}`)
     return entries
   })
 }
@@ -64,7 +65,7 @@ async function expectAsItWas(directory: string): Promise<void> {
   await store.close()
 }
 
-test('a directory of format 4 is told of once, gets the new number alone, and is observed from then on', async () => {
+test('a directory of format 4 is told of once, gets the new number and where its log begins, and is observed from then on', async () => {
   const directory = await copyOfWritten()
   const before = await entriesOf(directory)
   const tapped = new TappedEngine()
@@ -79,7 +80,8 @@ test('a directory of format 4 is told of once, gets the new number alone, and is
     return engine
   }
   await expect(stores.open({ directory, openEngine, onConvert })).rejects.toThrow('disk full')
-  expect(tapped.writes[0]).toEqual({ ops: [formatOp(FORMAT_VERSION)], sync: true })
+  const begin = { type: 'put', key: META_LOG_START, value: expect.any(Buffer) }
+  expect(tapped.writes[0]).toEqual({ ops: [formatOp(FORMAT_VERSION), begin], sync: true })
   expect(await entriesOf(directory)).toEqual(before)
   await expectAsItWas(directory)
   await (await stores.open({ directory, onConvert })).close()

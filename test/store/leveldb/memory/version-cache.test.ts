@@ -188,8 +188,15 @@ test('nothing is answered from it once a file is known to be damaged: a key that
   const { engine } = tapped
   const clock = new Clock({})
   const oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
-  const options = { durability: 'async', cacheBytesMax: 10_000, clock, oracle, savedMark: 0, safePoint: 0,
-      logStart: 0 } as const
+  const options = {
+    durability: 'async',
+    cacheBytesMax: 10_000,
+    clock,
+    oracle,
+    savedMark: 0,
+    safePoint: 0,
+    logStart: 0,
+  } as const
   const rows = new RowStore(engine, options)
   await rows.start()
   const answers = new AnswerBudget(DEFAULT_LIMITS)

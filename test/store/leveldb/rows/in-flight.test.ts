@@ -267,7 +267,7 @@ describe('groups', () => {
     await first.promise
     await tapped.quiet()
     expect(tapped.writes.length).toBe(before + 1)
-    expect(tapped.writes.at(-1)?.ops).toHaveLength(6)
+    expect(tapped.writes.at(-1)?.ops).toHaveLength(7) // Two records per key, and one of the log for all.
     expect(rest.some(({ isSettled }) => isSettled())).toBe(false)
     gate.release()
     await Promise.all(rest.map(({ promise }) => promise))
