@@ -18,7 +18,7 @@ export class ChangeFilter {
   constructor(ranges?: readonly KeyRange[]) {
     this.#parts =
       ranges &&
-      mergedRanges(ranges).map((range) => ({
+      mergedRanges(ranges.filter(isSome)).map((range) => ({
         range,
         from: range.start === undefined ? '' : keyText(range.start),
         to: range.end && keyText(range.end),
@@ -61,4 +61,9 @@ export class ChangeFilter {
     }
     return low
   }
+}
+
+/** Whether the range has any key. */
+function isSome({ start, end }: KeyRange): boolean {
+  return end === undefined || (start === undefined ? '' : keyText(start)) < keyText(end)
 }
