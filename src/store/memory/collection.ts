@@ -1,8 +1,9 @@
-import { keyText } from '../../bytes/key-text.js'
 import { gc } from '../../percolator/actions/gc.js'
+import type { Mutation } from '../../percolator/row.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { Pace } from '../store.js'
 import type { MemoryRows } from './memory-rows.js'
+import type { Row } from './row-table.js'
 
 /** Rows per step of a collection. */
 const STEP_ROWS = 256
@@ -50,16 +51,36 @@ export class Collection {
 
   async deleteRange({ start, end }: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
     this.#rows.requireAvailable()
-    const keys = [...this.#rows.table.range({ start, end })].map(({ key }) => key)
-    const { changes, latches, oracle, table, waits } = this.#rows
-    const remove = async (): Promise<void> => {
+    const { changes, oracle, table, waits } = this.#rows
+    await changes.holdBack(this.#rows.lastTs + 1, async () => {
       const commitTs = await oracle.next()
-      for (const key of keys) {
-        table.delete(key)
+      await this.#rows.admitRead(commitTs) // No commit that is calculated from now on is at or below it.
+      for (const { key } of [...table.range({ start, end })]) {
+        table.apply(removalOf(table.get(key), commitTs, this.#rows.lastTs))
         waits.released(key)
       }
       changes.add([{ type: 'delete_range', key: start, end, commitTs, startTs: commitTs }])
-    }
-    await latches.hold(keys.map(keyText), () => changes.holdBack(this.#rows.lastTs + 1, remove))
+    })
   }
+}
+
+/**
+ * Versions above `upTo` stay: a feed has them after the removal. So do the locks of transactions that began after it, but not those in
+ * the future of `lastTs`, which nobody else could end.
+ */
+function removalOf(row: Row | undefined, upTo: Timestamp, lastTs: Timestamp): Mutation[] {
+  if (row === undefined) return []
+  const { key, lock, writes, values } = row
+  const isUnlocked = lock !== undefined && (lock.startTs <= upTo || lock.startTs > lastTs)
+  const kept = new Set(writes.filter(({ commitTs }) => commitTs > upTo).map(({ startTs }) => startTs))
+  if (lock !== undefined && !isUnlocked) kept.add(lock.startTs)
+  return [
+    ...(isUnlocked ? [{ type: 'delete-lock', key } as const] : []),
+    ...writes
+      .filter(({ commitTs }) => commitTs <= upTo)
+      .map(({ commitTs }) => ({ type: 'delete-write', key, commitTs }) as const),
+    ...[...values.keys()]
+      .filter((startTs) => !kept.has(startTs))
+      .map((startTs) => ({ type: 'delete-value', key, startTs }) as const),
+  ]
 }

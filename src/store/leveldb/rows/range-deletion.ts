@@ -13,10 +13,8 @@ import type { RowStore } from './row-store.js'
 interface Deletion {
   readonly start: Uint8Array
   readonly end: Uint8Array
-  /** The commit_ts of the change that feeds are told of. */
+  /** The commit_ts of the change that feeds are told of. Versions above it stay: a feed has them after it. */
   readonly ts: Timestamp
-  /** Versions above it stay: they are of later commits. */
-  readonly upTo: Timestamp
 }
 
 /**
@@ -34,16 +32,16 @@ export class RangeDeletion {
   delete({ start, end }: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
     return guard(async () => {
       this.#rows.health.requireWritable()
-      const { changes, oracle, written } = this.#rows
+      const { changes, oracle } = this.#rows
       const release = changes.resolved.hold(oracle.last + 1)
       try {
         const ts = await oracle.next()
         this.#rows.raiseMaxTs(ts) // No commit that is calculated from now on is at or below it.
         await this.#batchesInFlight(start, end)
         const few = await this.#fewKeys(start, end)
-        const deletion = { start, end, ts, upTo: Math.max(ts, written.newest) }
+        const deletion = { start, end, ts }
         const event: RangeChange = { type: 'delete_range', key: start, end, commitTs: ts, startTs: ts }
-        if (few !== undefined) return await this.#deleteKeys(few, deletion.upTo, event)
+        if (few !== undefined) return await this.#deleteKeys(few, ts, event)
         await this.#rows.submit([recordOf(deletion)], [event])
         await this.#run(deletion)
         for (const _ of changes.settled([event]));
@@ -83,12 +81,12 @@ export class RangeDeletion {
   }
 
   async #run(deletion: Deletion): Promise<void> {
-    const { start, end, upTo, ts } = deletion
+    const { start, end, ts } = deletion
     for (const cf of [CF_WRITE, CF_DEFAULT] as const)
-      for await (const keys of userKeys(this.#rows.engine, cf, { start, end })) await this.#deleteKeys(keys, upTo)
+      for await (const keys of userKeys(this.#rows.engine, cf, { start, end })) await this.#deleteKeys(keys, ts)
     const locked = [...this.#rows.locks.range(start, end)].map(({ key }) => key)
     for (let from = 0; from < locked.length; from += KEYS_AT_A_TIME)
-      await this.#deleteKeys(locked.slice(from, from + KEYS_AT_A_TIME), upTo)
+      await this.#deleteKeys(locked.slice(from, from + KEYS_AT_A_TIME), ts)
     await this.#rows.submit([{ type: 'del', key: rangeDeletionKey(ts) }])
   }
 
@@ -97,7 +95,8 @@ export class RangeDeletion {
       const rows = await this.#rows.readRows(keys, TIMESTAMP_MAX, 'all')
       const values = await Promise.all(keys.map((key) => readAllValues(this.#rows.engine, key)))
       const mutations = rows.flatMap(({ key, lock, writes }, i): Mutation[] => {
-        const isGone = lock !== undefined && lock.startTs <= upTo
+        // Nobody else could end a lock that is far in the future.
+        const isGone = lock !== undefined && (lock.startTs <= upTo || lock.startTs > this.#rows.lastTs)
         const kept = new Set(writes.flatMap(({ commitTs, startTs }) => (commitTs > upTo ? [startTs] : [])))
         if (lock !== undefined && !isGone) kept.add(lock.startTs)
         return [
@@ -115,12 +114,12 @@ export class RangeDeletion {
   }
 }
 
-function recordOf({ start, end, ts, upTo }: Deletion): EngineOp {
-  return { type: 'put', key: rangeDeletionKey(ts), value: packRecord([start, end, ts, upTo]) }
+function recordOf({ start, end, ts }: Deletion): EngineOp {
+  return { type: 'put', key: rangeDeletionKey(ts), value: packRecord([start, end, ts]) }
 }
 
 function deletionIn(bytes: Uint8Array): Deletion {
   const what = 'delete_range'
-  const [start, end, ts, upTo] = unpackRecord(bytes, what, 4)
-  return { start: asBytes(start, what), end: asBytes(end, what), ts: asInteger(ts, what), upTo: asInteger(upTo, what) }
+  const [start, end, ts] = unpackRecord(bytes, what, 3)
+  return { start: asBytes(start, what), end: asBytes(end, what), ts: asInteger(ts, what) }
 }
