@@ -1,6 +1,8 @@
 import { describe, expect } from 'vitest'
 import { answerCases } from './suite/answers.js'
 import { cellCases } from './suite/cells.js'
+import { changeHistoryCases } from './suite/change-histories.js'
+import { changeCases } from './suite/changes.js'
 import { collectionCases } from './suite/collection.js'
 import { Contract, type StoreKind } from './suite/contract.js'
 import { exclusiveCases } from './suite/exclusive.js'
@@ -29,6 +31,8 @@ const CASES: Readonly<Record<string, (contract: Contract) => void>> = {
   timestamps: timestampCases,
   'records of the server': recordCases,
   'cells of observers': cellCases,
+  changes: changeCases,
+  'changes in random histories': changeHistoryCases,
   exclusive: exclusiveCases,
   'callers that reach some keys': reachCases,
   answers: answerCases,
