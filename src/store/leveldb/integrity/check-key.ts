@@ -50,6 +50,8 @@ export type FindingKind =
   | 'orphan_value'
   | 'bad_lock'
   | 'wrong_newest'
+  | 'missing_change'
+  | 'lost_version'
   | 'above_mark'
 
 /** A contradiction in the records, and the operations that mend it. */

@@ -11,12 +11,14 @@ import {
   AHEAD,
   CF_DEFAULT,
   CF_LOCK,
+  CF_LOG,
   CF_NEWEST,
   CF_SYSTEM,
   CF_WRITE,
   lockKey,
   META,
   META_FORMAT,
+  META_LOG_START,
   META_MARK,
   META_RESTORE,
   META_SAFE_POINT,
@@ -28,6 +30,7 @@ import { recordName } from '../records/record-name.js'
 import { kindOf, requireSound } from '../records/system-kinds.js'
 import { putUnknownRestore } from '../rows/restore-progress.js'
 import { checkKey, type DamagedRecord, type Finding, type KeyRecords, type Suspects } from './check-key.js'
+import { checkLog } from './check-log.js'
 import type { DamagedRanges } from './damaged-ranges.js'
 
 const RECORDS_AT_A_TIME = 1000
@@ -37,6 +40,7 @@ const VALUES_AT_A_TIME = 16
 const FAMILIES = {
   [AHEAD]: 'ahead',
   [CF_DEFAULT]: 'default',
+  [CF_LOG]: 'log',
   [CF_LOCK]: 'lock',
   [META]: 'meta',
   [CF_NEWEST]: 'newest',
@@ -67,6 +71,8 @@ export interface CheckOptions {
   readonly onProgress?: (keys: number) => void
   /** Ranges in which damaged files lost records before this check. */
   readonly damaged?: DamagedRanges
+  /** False: leaves the log of changes to a check of its own, after the records of keys are mended. */
+  readonly hasLog?: boolean
   /** Called with the records of each key. */
   readonly onKey?: (records: KeyRecords) => void
   /** Unix milliseconds. */
@@ -121,6 +127,12 @@ class Check {
     await this.#checkSystem()
     await this.#checkGaps()
     await this.#checkKeys(mark)
+    if (this.#options.hasLog !== false) await this.#checkLog()
+  }
+
+  async #checkLog(): Promise<void> {
+    const { records, bytes } = await checkLog(this.#engine, (finding) => this.#found(finding))
+    this.families.log = { records, bytes }
   }
 
   async #found(finding: Finding): Promise<void> {
@@ -165,8 +177,7 @@ class Check {
   async #checkMeta(): Promise<Timestamp> {
     let mark: Timestamp | undefined
     for await (const { stored, value } of this.#sound(META)) {
-      const isNumber = stored.equals(META_MARK) || stored.equals(META_SAFE_POINT)
-      if (!isNumber) continue
+      if (!NUMBERS.some((meta) => meta.equals(stored))) continue
       const number = numberIn(value)
       if (number === undefined) await this.#damaged(stored, 'holds no timestamp', isPromise(stored))
       else if (stored.equals(META_MARK)) mark = number
@@ -269,10 +280,11 @@ class Check {
 const FAILS = 'fails its checksum'
 /** Whether clients or an operator rely on a record that cannot be made again from others. */
 function isPromise(stored: Buffer): boolean {
-  return ![META_FORMAT, META_MARK, META_SAFE_POINT].some((own) => own.equals(stored))
+  return ![META_FORMAT, ...NUMBERS].some((own) => own.equals(stored))
 }
 
 const NOTHING = Buffer.alloc(0)
+const NUMBERS = [META_MARK, META_SAFE_POINT, META_LOG_START]
 const KEYED = [CF_LOCK, CF_WRITE, CF_DEFAULT, CF_NEWEST, AHEAD] as const
 
 /** Decoders per kind of record. Each throws CorruptRecord. */

@@ -1,10 +1,24 @@
 import { printKey } from '../../../errors/print-key.js'
+import { readTs } from '../../../percolator/codec/change-log.js'
 import { decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { idOfCell, keyOfCell } from '../../cell-names.js'
 import type { SystemKind, SystemName } from '../../system-records.js'
-import { AHEAD, CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_SYSTEM, CF_WRITE, META, nameOfSystem } from './keyspace.js'
+import {
+  AHEAD,
+  CF_DEFAULT,
+  CF_LOCK,
+  CF_LOG,
+  CF_NEWEST,
+  CF_SYSTEM,
+  CF_WRITE,
+  firstCommitTs,
+  META,
+  nameOfSystem,
+} from './keyspace.js'
 import { isCellKind, kindOf, SYSTEM_KINDS } from './system-kinds.js'
+
+const TS_BYTES = 8
 
 /** Describes a stored record for messages: `the write record of "a" at 7`. */
 export function recordName(stored: Buffer): string {
@@ -14,6 +28,8 @@ export function recordName(stored: Buffer): string {
         return `the value of ${printKey(decodeKey(stored))} written at ${decodeKeyTs(stored)}`
       case CF_LOCK:
         return `the lock of ${printKey(decodeKey(stored))}`
+      case CF_LOG:
+        return `the record of changes from ${firstCommitTs(stored)} on`
       case CF_NEWEST:
         return `the newest record of ${printKey(decodeKey(stored))}`
       case CF_WRITE:
@@ -55,6 +71,7 @@ const FAMILY_NAMES: Readonly<Record<number, string>> = {
   [AHEAD]: 'ahead',
   [CF_DEFAULT]: 'value',
   [CF_LOCK]: 'lock',
+  [CF_LOG]: 'change',
   [META]: 'meta',
   [CF_NEWEST]: 'newest',
   [CF_WRITE]: 'write',
@@ -72,6 +89,7 @@ export function placeName(bound: Buffer): string {
     if (kind !== undefined && cell !== undefined)
       return `${SYSTEM_KINDS[kind].all} near ${printKey(cell.key)} for the observer ${cell.id}`
   }
+  if (family === 'change') return placeOfChange(bound)
   if (family === 'meta' || family === 'system') return `${family} records near ${printKey(bound.subarray(1))}`
   const parts: Buffer[] = []
   for (let at = 1; at < bound.length; at += 9) {
@@ -80,4 +98,13 @@ export function placeName(bound: Buffer): string {
     if (marker !== 0xff) break
   }
   return `${family} records near ${printKey(Buffer.concat(parts))}`
+}
+
+function placeOfChange(bound: Buffer): string {
+  try {
+    const padded = Buffer.concat([bound, Buffer.alloc(TS_BYTES)])
+    return `change records near ${readTs(padded, 1)}`
+  } catch {
+    return 'change records'
+  }
 }

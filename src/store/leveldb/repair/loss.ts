@@ -7,6 +7,7 @@ import type { LostRecords, StoredRange } from '../files/lost-records.js'
 import type { DamagedRanges } from '../integrity/damaged-ranges.js'
 import {
   CF_LOCK,
+  CF_LOG,
   CF_NEWEST,
   CF_WRITE,
   META,
@@ -22,7 +23,7 @@ import { REMEDIES, type RegisteredObservers } from './registered-observers.js'
 /** Data of clients that can no longer be read, or may not be as they wrote it. */
 export interface Loss {
   readonly message: string
-  readonly of: 'key' | 'past' | 'versions' | 'locks' | 'system' | 'meta' | 'anything'
+  readonly of: 'key' | 'past' | 'versions' | 'locks' | 'log' | 'system' | 'meta' | 'anything'
   /** For losses of one key. */
   readonly key?: Uint8Array
   /** For other losses: range of stored keys. Absent: any key. */
@@ -62,6 +63,8 @@ export function lossesOf(
   if (isPastOnly) add('past', writes, 'any versions of keys but the newest, and any rollbacks,')
   else add('versions', writes, 'any versions of keys')
   add('locks', clipped(range, CF_LOCK), 'any locks')
+  // Its other changes are made again from the write records.
+  add('log', clipped(range, CF_LOG), 'any delete_range', DELETE_RANGE_REMEDY)
   for (const [kind, { all }] of Object.entries(SYSTEM_KINDS) as [SystemKind, (typeof SYSTEM_KINDS)[SystemKind]][]) {
     const place = isConverted ? systemRange(`${kind}/`) : PLACES_OF_FORMAT_3[kind]
     const within = place && clippedTo(range, place)
@@ -83,6 +86,17 @@ export function lossesOf(
 const PLACES_OF_FORMAT_3: Readonly<Partial<Record<SystemKind, EngineRange>>> = {
   outcome: OUTCOMES_OF_FORMAT_3,
   pin: SERVER_OF_FORMAT_3,
+}
+
+const DELETE_RANGE_REMEDY = ': a copy that a feed keeps may hold keys that are gone'
+
+/** A record of changes that cannot be used. */
+export function lossOfLog(stored: Buffer, message: string): Loss {
+  return {
+    message: `${message}: any delete_range in it${DELETE_RANGE_REMEDY}`,
+    of: 'log',
+    range: { gte: stored, lte: stored },
+  }
 }
 
 export const lossOfKey = (key: Uint8Array, message: string): Loss => ({ message, of: 'key', key })

@@ -4,6 +4,7 @@ import { CELL_KINDS } from '../../cell-names.js'
 import { type Engine, pagesOf } from '../engine/engine.js'
 import { readMetaNumber } from '../engine/meta-number.js'
 import { type KeyRecords, MARK_MAX } from '../integrity/check-key.js'
+import { removalsIn } from '../integrity/check-log.js'
 import { META_SAFE_POINT, systemRange } from '../records/keyspace.js'
 import { SYSTEM_KINDS } from '../records/system-kinds.js'
 import { readRestoreProgress } from '../rows/restore-progress.js'
@@ -45,6 +46,11 @@ export class NewestTimestamp {
     for (const kind of ['observer', ...CELL_KINDS] as const)
       for await (const page of pagesOf(engine, systemRange(`${kind}/`), 1000))
         for (const [, bytes] of page) for (const ts of SYSTEM_KINDS[kind].timestampsIn(bytes)) this.#raise(ts)
+  }
+
+  /** Notes each delete_range, whose timestamp stands in no other record. @param engine without seals. */
+  async noteLog(engine: Engine): Promise<void> {
+    for await (const { commitTs } of removalsIn(engine)) this.#raise(commitTs)
   }
 
   /** Notes the timestamp of an incomplete restore, whose pairs are below it. */

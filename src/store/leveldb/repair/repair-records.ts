@@ -16,15 +16,18 @@ import { readMetaNumber } from '../engine/meta-number.js'
 import type { LostRecords, StoredRange } from '../files/lost-records.js'
 import { progressOf } from '../integrity/check-directory.js'
 import { type Finding, MARK_MAX } from '../integrity/check-key.js'
+import { checkLog } from '../integrity/check-log.js'
 import { checkRecords } from '../integrity/check-records.js'
 import { DamagedRanges } from '../integrity/damaged-ranges.js'
 import {
   CF_LOCK,
+  CF_LOG,
   CF_SYSTEM,
   CF_WRITE,
   keyRange,
   lockKey,
   META_FORMAT,
+  META_LOG_START,
   META_MARK,
   META_SAFE_POINT,
   systemRange,
@@ -32,7 +35,7 @@ import {
   writeKey,
 } from '../records/keyspace.js'
 import { recordName } from '../records/record-name.js'
-import { holds, type Loss, lossesOf, lossOfKey, lossOfSystem } from './loss.js'
+import { holds, type Loss, lossesOf, lossOfKey, lossOfLog, lossOfSystem } from './loss.js'
 import { NewestTimestamp, pinsIn } from './newest-timestamp.js'
 import { RegisteredObservers, registeredObservers } from './registered-observers.js'
 
@@ -110,17 +113,21 @@ class RecordsRepair {
     const mark = await numberOr(this.#sealed, META_MARK)
     const [, ...beside] = mark === undefined || resetsMark ? [] : await fieldsOf(this.#sealed, META_MARK)
     const safePoint = await numberOr(this.#sealed, META_SAFE_POINT)
+    const logStart = await numberOr(this.#sealed, META_LOG_START)
     const isMarkInDoubt = mark === undefined || this.#options.areFilesDamaged
     const newest = new NewestTimestamp(Math.max(mark ?? 0, isMarkInDoubt ? this.#options.present : 0))
     const isMarkLow = await this.#mendRecords(newest)
     await newest.noteRestore(this.#sealed)
     await newest.noteObservers(this.#sealed)
+    await newest.noteLog(this.#engine)
     const newestData = newest.ts
     if (!resetsMark) await newest.noteMeta(this.#sealed) // Timestamps of a wrong clock go down with the mark.
     const inForce = await this.#mendMark(mark, beside, newest.ts, isMarkLow)
     this.#hintAtClock(inForce, newestData)
     if (resetsMark) await this.#dropPins(inForce)
     await this.#mendSafePoint(safePoint, inForce)
+    await this.#mendLogStart(logStart, inForce)
+    await this.#mendLog()
     await this.#mournTransactions()
     const { restored, removed, lost: losses } = this.#counts
     const repaired = { findings: this.#findings, restored, removed, losses }
@@ -148,6 +155,7 @@ class RecordsRepair {
     let ops: EngineOp[] = []
     const checked = await checkRecords(this.#engine, {
       damaged: this.#damaged,
+      hasLog: false,
       onKey: (records) => newest.note(records),
       onFinding: async (finding) => {
         const isAbove = finding.kind === 'above_mark' && (finding.ts ?? 0) <= MARK_MAX
@@ -167,14 +175,16 @@ class RecordsRepair {
     return isMarkLow
   }
 
-  #tell({ isLoss, ops, message, key }: Finding): void {
-    if (isLoss) {
+  #tell({ kind, isLoss, ops, message, key, ts = 0 }: Finding): void {
+    const isKnown = kind === 'lost_version' && key !== undefined && this.#mayHaveLostWrite(key, ts)
+    if (isLoss && !isKnown) {
       if (key !== undefined) this.#lostKeys.add(keyText(key))
       const [op] = ops
       if (key !== undefined) this.#lose(lossOfKey(key, message))
       else if (op?.key[0] === CF_SYSTEM) this.#lose(lossOfSystem(op.key, message, this.#observers))
       else this.#lose({ message, of: 'meta' })
-    } else this.#done(ops.some(({ type }) => type === 'put') ? 'restored' : 'removed', message)
+    } else if (kind === 'damaged_record' && ops[0]?.key[0] === CF_LOG) this.#lose(lossOfLog(ops[0].key, message))
+    else this.#done(ops.some(({ type }) => type === 'put') ? 'restored' : 'removed', message)
   }
 
   /** @param beside further fields of the mark's record. @returns the oracle's mark, above every timestamp on disk. */
@@ -230,6 +240,32 @@ class RecordsRepair {
   }
 
   /**
+   * Feeds begin at the mark where the record of the log's beginning may be lost.
+   * @param start undefined when its record is damaged.
+   */
+  async #mendLogStart(start: Timestamp | undefined, mark: Timestamp): Promise<void> {
+    const isLost = start === undefined || this.#options.lost.some((one) => mayHold(one, META_LOG_START))
+    if (!isLost && start <= mark) return
+    this.#findings++
+    await this.#sealed.write([{ type: 'put', key: META_LOG_START, value: packRecord([mark]) }], true)
+    const moved = `the log of changes begins at ${dated(mark)} now`
+    if (!isLost) this.#done('restored', `${moved}: it was ${dated(start)}, above the mark`)
+    else this.#lose({ message: `changes of the past: ${moved}, because its beginning may be lost`, of: 'log' })
+  }
+
+  /** Makes the log of changes agree with the records in CF_WRITE, which are mended already. */
+  async #mendLog(): Promise<void> {
+    const ops: EngineOp[] = []
+    await checkLog(this.#engine, async (finding) => {
+      this.#findings++
+      this.#tell(finding)
+      ops.push(...finding.ops)
+      if (ops.length >= OPS_AT_A_TIME) await this.#sealed.write(ops.splice(0), true)
+    })
+    await this.#sealed.write(ops, true)
+  }
+
+  /**
    * A lock's transaction is decided by its primary, and under async commit by all its keys. When a record of one of these is
    * lost, the other keys are resolved as if it had never been there, so they are reported too.
    */
@@ -247,6 +283,11 @@ class RecordsRepair {
           break
         }
       }
+  }
+
+  /** Whether a record of CF_WRITE is among the losses that were told. */
+  #mayHaveLostWrite(key: Uint8Array, commitTs: Timestamp): boolean {
+    return this.#lostKeys.has(keyText(key)) || this.#damaged.meets(writeKey(key, commitTs))
   }
 
   #mayHaveLost(key: Uint8Array): boolean {
