@@ -1,11 +1,24 @@
 import { keyText } from '../../src/bytes/key-text.js'
+import { type Change, compareChanges } from '../../src/percolator/change.js'
+import { decodeChanges } from '../../src/percolator/codec/change-log.js'
 import { decodeKey, decodeKeyTs } from '../../src/percolator/codec/key.js'
 import { decodeLock } from '../../src/percolator/codec/lock.js'
+import { asInteger, unpackRecord } from '../../src/percolator/codec/record.js'
 import { decodeWrite } from '../../src/percolator/codec/write.js'
 import { isData } from '../../src/percolator/write.js'
 import { unseal } from '../../src/store/leveldb/engine/checksum.js'
-import { CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE } from '../../src/store/leveldb/records/keyspace.js'
+import {
+  CF_DEFAULT,
+  CF_LOCK,
+  CF_LOG,
+  CF_NEWEST,
+  CF_WRITE,
+  firstCommitTs,
+  META_LOG_START,
+  META_SAFE_POINT,
+} from '../../src/store/leveldb/records/keyspace.js'
 import { decodeNewest } from '../../src/store/leveldb/records/newest-record.js'
+import { RECORD_SPAN } from '../../src/store/leveldb/rows/change-records.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import type { Ledger } from './ledger.js'
 import type { SortedMap } from './sorted-map.js'
@@ -48,6 +61,60 @@ export function checkColumnFamilies(state: SortedMap, violations: Violations): v
     newest.delete(key)
   }
   for (const [key, { commitTs }] of newest) violations.add('newest', `CF_NEWEST lacks ${key} at ${commitTs}`)
+}
+
+/**
+ * Whether the log of changes and the Puts and Deletes of CF_WRITE name each other above the bound of the log, byte for byte. Of a change
+ * that a delete_range above it took nothing is left.
+ */
+export function checkChangeLog(state: SortedMap, violations: Violations): void {
+  const bound = Math.max(metaNumber(state, META_SAFE_POINT), metaNumber(state, META_LOG_START))
+  const logged = new Set<string>()
+  const removals: (Change & { readonly type: 'delete_range' })[] = []
+  const changes: Change[] = []
+  for (const [stored, bytes] of records(state, CF_LOG)) {
+    const found = decodeChanges(bytes)
+    const [first, last] = [found[0] as Change, found.at(-1) as Change]
+    if (first.commitTs !== firstCommitTs(stored))
+      violations.add('log', `a record at ${firstCommitTs(stored)} begins at ${first.commitTs}`)
+    if (last.commitTs - first.commitTs > RECORD_SPAN)
+      violations.add('log', `a record spans ${first.commitTs} to ${last.commitTs}`)
+    found.forEach((change, i) => {
+      const before = found[i - 1]
+      if (before !== undefined && compareChanges(before, change) > 0)
+        violations.add('log', `${nameOf(before)} stands before ${nameOf(change)}`)
+      if (change.type === 'delete_range') removals.push(change)
+      else if (change.commitTs > bound) changes.push(change)
+    })
+  }
+  const written = new Set<string>()
+  const taken = new Set<string>()
+  for (const [stored, bytes] of records(state, CF_WRITE)) {
+    const write = decodeWrite(bytes, decodeKeyTs(stored))
+    const { commitTs, startTs } = write
+    taken.add(`${keyText(decodeKey(stored))} ${commitTs}`)
+    if (!isData(write) || commitTs <= bound) continue
+    written.add(nameOf({ type: write.type === 'put' ? 'put' : 'delete', key: decodeKey(stored), commitTs, startTs }))
+  }
+  for (const change of changes) {
+    const name = nameOf(change)
+    logged.add(name)
+    const isGone = removals.some(
+      ({ key, end, commitTs }) =>
+        commitTs > change.commitTs && Buffer.compare(key, change.key) <= 0 && Buffer.compare(change.key, end) < 0,
+    )
+    if (!written.has(name) && !isGone && !taken.has(`${keyText(change.key)} ${change.commitTs}`))
+      violations.add('log', `${name} is in CF_LOG, and not in CF_WRITE`)
+  }
+  for (const name of written) if (!logged.has(name)) violations.add('log', `${name} is in CF_WRITE, and not in CF_LOG`)
+}
+
+const nameOf = ({ type, key, commitTs, startTs }: Change): string =>
+  `the ${type} of ${keyText(key)} at ${commitTs} by ${startTs}`
+
+function metaNumber(state: SortedMap, stored: Buffer): Timestamp {
+  const sealed = state.get(stored.toString('latin1'))
+  return sealed === undefined ? 0 : asInteger(unpackRecord(unseal(stored, sealed), 'meta', 1)[0], 'meta')
 }
 
 /** Whether nothing is gone that a read from the safe point on needs, and nothing has come from elsewhere. */
