@@ -24,9 +24,12 @@ interface Deletion {
  */
 export class RangeDeletion {
   readonly #rows: RowStore
+  /** Ends the holds of deletions that a failed write has cut off. */
+  #unfinished: (() => void)[] = []
 
   constructor(rows: RowStore) {
     this.#rows = rows
+    rows.onReloaded = () => this.#resumeSoon()
   }
 
   delete({ start, end }: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
@@ -34,6 +37,7 @@ export class RangeDeletion {
       this.#rows.health.requireWritable()
       const { changes, oracle } = this.#rows
       const release = changes.resolved.hold(oracle.last + 1)
+      let isBegun = false
       try {
         const ts = await oracle.next()
         this.#rows.raiseMaxTs(ts) // No commit that is calculated from now on is at or below it.
@@ -42,11 +46,15 @@ export class RangeDeletion {
         const deletion = { start, end, ts }
         const event: RangeChange = { type: 'delete_range', key: start, end, commitTs: ts, startTs: ts }
         if (few !== undefined) return await this.#deleteKeys(few, ts, event)
+        isBegun = true
         await this.#rows.submit([recordOf(deletion)], [event])
         await this.#run(deletion)
         for (const _ of changes.settled([event]));
+        isBegun = false
       } finally {
-        release()
+        if (isBegun) this.#unfinished.push(release)
+        else release()
+        this.#resumeSoon()
       }
     })
   }
@@ -74,7 +82,24 @@ export class RangeDeletion {
     return [...keys.values()]
   }
 
-  /** Completes deletions that a crash cut off. */
+  /** Once writes are possible again. The client has its error; feeds may have the change. */
+  #resumeSoon(): void {
+    if (this.#unfinished.length === 0 || !this.#rows.health.isWritable) return
+    const { reopenings } = this.#rows.health
+    const holds = this.#unfinished
+    this.#unfinished = []
+    this.resume().then(
+      () => {
+        for (const release of holds) release()
+      },
+      () => {
+        this.#unfinished.push(...holds)
+        if (reopenings !== this.#rows.health.reopenings) this.#resumeSoon()
+      },
+    )
+  }
+
+  /** Completes deletions that were cut off. */
   async resume(): Promise<void> {
     for await (const page of pagesOf(this.#rows.engine, RANGE_DELETIONS, PAGE))
       for (const [, bytes] of page) await this.#run(deletionIn(bytes))

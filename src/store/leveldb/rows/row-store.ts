@@ -80,6 +80,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly group: GroupCommit
   readonly observed = new Observed()
   readonly changes: LevelDbChangeLog
+  /** Called in the turn that allows writes again after a failed one. */
+  onReloaded: () => void = () => {}
   readonly records: RecordReads
   /** Every read so far was at or below it. Calculated commit timestamps go above it. */
   maxTs: Timestamp
@@ -122,6 +124,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return () => {
       this.observed.reloaded()
       this.changes.reloaded()
+      this.onReloaded()
       for (const key of locked) if (this.locks.get(key) === undefined) this.waits.released(key)
     }
   }

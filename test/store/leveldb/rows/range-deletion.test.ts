@@ -1,0 +1,68 @@
+import { expect, test } from 'vitest'
+import type { Change } from '../../../../src/percolator/change.js'
+import type { CompleteStore } from '../../../../src/store/store.js'
+import { codeOf, EngineFailure, put, TappedEngine, testStores, utf8, write } from '../../support.js'
+
+const stores = testStores()
+
+/** More than go in one batch. */
+const KEYS = 600
+
+async function filled(engine: TappedEngine): Promise<CompleteStore> {
+  const store = await stores.open({ openEngine: engine.open })
+  const [startTs, commitTs] = [await store.tso(1), await store.tso(1)]
+  await write(
+    store,
+    startTs,
+    commitTs,
+    Array.from({ length: KEYS }, (_, i) => put(`k/${String(i).padStart(3, '0')}`)),
+  )
+  return store
+}
+
+async function removals(store: CompleteStore): Promise<Change[]> {
+  const found: Change[] = []
+  for await (const { changes } of store.changes.read({ since: 0, upTo: await store.tso(1), keysOnly: true }))
+    found.push(...changes.filter(({ type }) => type === 'delete_range'))
+  return found
+}
+
+test.each(['nothing', 'all'])(
+  'a long removal goes on after a step that failed, of which %s landed, and holds resolved_ts until it is done',
+  async (landed) => {
+    const engine = new TappedEngine()
+    const store = await filled(engine)
+    const before = store.changes.resolve()
+    let writes = 0
+    let resolved = 0
+    engine.onWrite = async (_, land) => {
+      if (++writes > 2) resolved = store.changes.resolve()
+      const fails = writes === 2
+      if (!fails || landed === 'all') await land()
+      if (!fails) return
+      throw new EngineFailure('disk full')
+    }
+    expect(await codeOf(store.deleteRange({ start: utf8('k/'), end: utf8('k0') }))).toBe('storage_unavailable')
+    const [change] = await removals(store)
+    expect(change).toMatchObject({ key: utf8('k/'), end: utf8('k0') })
+    await expect.poll(() => store.changes.resolve()).toBeGreaterThanOrEqual(change?.commitTs ?? 0)
+    expect((await store.scan({ start: utf8('k/'), limit: KEYS, ts: await store.tso(1) })).pairs).toEqual([])
+    expect((await removals(store)).length).toBe(1)
+    expect(resolved).toBeGreaterThanOrEqual(before)
+    expect(resolved).toBeLessThan(change?.commitTs ?? 0)
+  },
+)
+
+test('a removal whose first write did not land is none, and holds nothing', async () => {
+  const engine = new TappedEngine()
+  const store = await filled(engine)
+  engine.onWrite = async () => {
+    engine.onWrite = (_, land) => land()
+    throw new EngineFailure('disk full')
+  }
+  expect(await codeOf(store.deleteRange({ start: utf8('k/'), end: utf8('k0') }))).toBe('storage_unavailable')
+  const ts = await store.tso(1)
+  await expect.poll(() => store.changes.resolve()).toBeGreaterThanOrEqual(ts)
+  expect(await removals(store)).toEqual([])
+  expect((await store.scan({ start: utf8('k/'), limit: KEYS, ts })).pairs).toHaveLength(KEYS)
+})
