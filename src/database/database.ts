@@ -1,6 +1,7 @@
 import { backupId, backupStream } from '../backup/backup-stream.js'
 import type { KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
+import { Changes, type FeedStatus } from '../changes/changes.js'
 import type { Registry } from '../cluster/registry.js'
 import { SingleServer } from '../cluster/single-server.js'
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
@@ -36,6 +37,10 @@ export type DatabaseLimits = Pick<
   | 'outcomesBytesMax'
   | 'observersMax'
   | 'claimsMax'
+  | 'feedBytesMax'
+  | 'holdMsMax'
+  | 'pageBytesMax'
+  | 'answerBytesMax'
 >
 
 export interface DatabaseOptions {
@@ -88,6 +93,7 @@ export interface DatabaseStatus {
   readonly transactionBytes: number
   readonly outcomeBytes: number
   readonly gc: GcStatus
+  readonly feed: FeedStatus
 }
 
 /**
@@ -103,6 +109,8 @@ export class Database {
   readonly transactions: InteractiveTransactions
   /** Ranges whose changes are handed out to workers. */
   readonly observers: Observers
+  /** The change feed. */
+  readonly changes: Changes
   readonly #options: DatabaseOptions
   readonly #outcomes: Outcomes
   readonly #oneShots: OneShots
@@ -118,6 +126,8 @@ export class Database {
     this.#pins = pins
     this.#options = options
     this.coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
+    const onFeedError = (error: unknown): void => onError('the change feed failed', error)
+    this.changes = new Changes(store, { limits, resolver: this.coordinator.resolver, onError: onFeedError })
     this.#outcomes = new Outcomes(store, limits)
     this.#oneShots = new OneShots(store, this.coordinator, this.#outcomes)
     this.transactions = new InteractiveTransactions(store, this.coordinator, this.#outcomes, limits)
@@ -126,6 +136,7 @@ export class Database {
       pins,
       registry,
       openTransactions: () => this.transactions.startTs(),
+      holders: () => this.changes.holders(),
       afterwards: (safePoint: Timestamp, pace: Pace) => observers.collect(safePoint, pace),
       onError: (error: unknown) => onError('garbage collection failed', error),
     }
@@ -396,18 +407,21 @@ export class Database {
       transactionBytes: transactions.bytes,
       outcomeBytes: this.#outcomes.bytes,
       gc: this.#gc.status,
+      feed: this.changes.status,
     }
   }
 
   // ---- The end
 
   /**
-   * Rolls back open transactions, which ends their waits, ends waiting claims, and stops background work. Other calls go on.
+   * Rolls back open transactions, which ends their waits, ends waiting claims and streams of changes, and stops background work.
+   * Other calls go on.
    * Idempotent.
    */
   async drain(): Promise<void> {
     this.#isDrained = true
     clearInterval(this.#outcomesTimer)
+    this.changes.close()
     await Promise.all([this.transactions.close(), this.observers.close()])
     await this.#gc.close()
   }

@@ -31,6 +31,8 @@ export interface GcSources {
   readonly registry: Registry
   /** start_ts of open interactive transactions. */
   readonly openTransactions: () => Iterable<Timestamp>
+  /** Further readers of old versions. */
+  readonly holders?: (() => Iterable<Holder>) | undefined
   /** Called after a collection, to collect what else no reader at or above the safe point needs. */
   readonly afterwards?: ((safePoint: Timestamp, pace: Pace) => Promise<void>) | undefined
   readonly onError: (error: unknown) => void
@@ -93,7 +95,7 @@ export class GcWorker {
   }
 
   async #run(wanted: Timestamp, leading: AbortSignal): Promise<GcRun> {
-    const { store, pins, registry, afterwards } = this.#sources
+    const { store, pins, registry, holders: others, afterwards } = this.#sources
     const startedAtMs = Date.now()
     const begin = performance.now()
     await resolveLocks(store, this.#resolver, wanted, store.now())
@@ -107,6 +109,7 @@ export class GcWorker {
       ...this.#alive('transaction', this.#sources.openTransactions()),
       ...this.#alive('lock', locked),
       { by: 'transaction', ts: elsewhere },
+      ...(others?.() ?? []),
     ]
     // Holders below the present safe point have lost their versions already, and hold nothing back.
     const decided = safePointOf(

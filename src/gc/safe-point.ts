@@ -2,7 +2,7 @@ import type { Timestamp } from '../timestamp.js'
 
 /** A reader that holds the safe point back. */
 export interface Holder {
-  readonly by: 'pin' | 'transaction' | 'lock'
+  readonly by: 'pin' | 'transaction' | 'lock' | 'feed' | 'consumer'
   /** The holder reads at this timestamp. The safe point may reach it, but not go above it. */
   readonly ts: Timestamp
 }

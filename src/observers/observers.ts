@@ -1,5 +1,6 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
+import { integerOf } from '../errors/integer-of.js'
 import { KvError } from '../errors/kv-error.js'
 import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
@@ -39,7 +40,6 @@ import {
   decodeObserver,
   encodeBackfill,
   encodeObserver,
-  integerOf,
   isBackfillRecord,
   isSameRange,
   keyRangeOf,

@@ -1,5 +1,6 @@
 import { afterPrefix, type KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
+import { integerOf } from '../errors/integer-of.js'
 import { invalid } from '../errors/kv-error.js'
 import { ATTEMPTS_MAX, BACKOFF_MS_MAX, DEPTH_MAX } from '../limits.js'
 import { asInteger, asOptionalBytes, packRecord, unpackRecord } from '../percolator/codec/record.js'
@@ -132,10 +133,4 @@ export function optionsOf(given: Partial<ObserverOptions>): ObserverOptions {
     backoffMaxMs: option('backoffMaxMs', 'backoff_max_ms', BACKOFF_MS_MAX),
     maxDepth: option('maxDepth', 'max_depth', DEPTH_MAX),
   }
-}
-
-/** @param field as on the wire. @throws KvError `invalid_argument` */
-export function integerOf(field: string, value: number, min: number, max: number): number {
-  if (Number.isSafeInteger(value) && value >= min && value <= max) return value
-  throw invalid(field, `${field} must be an integer from ${min} to ${max}`)
 }

@@ -31,7 +31,18 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
   }
 
   app.get('/v1/status', { schema: schemas.serverStatus, config: WATCHING }, (request, reply) => {
-    const { store, capabilities, fault, safePoint, restoring, locks, openTransactions, gc, ...held } = database.status()
+    const {
+      store,
+      capabilities,
+      fault,
+      safePoint,
+      restoring,
+      locks,
+      openTransactions,
+      gc,
+      feed: _,
+      ...held
+    } = database.status()
     const { count, pending, parked, lagMs } = database.observers.summary()
     return answer(request, reply, {
       version,

@@ -3,7 +3,7 @@ import { answering } from './call-schema.js'
 import { Type } from './schema.js'
 import { Count, Milliseconds, Nothing, object, oneOf, optional, range, Timestamp, TimestampOrZero } from './values.js'
 
-export const HeldBackBy = optional(oneOf(['pin', 'transaction', 'lock']))
+export const HeldBackBy = optional(oneOf(['pin', 'transaction', 'lock', 'feed', 'consumer']))
 
 export const collect = {
   body: object({ safe_point: optional(Timestamp), life_time_ms: optional(Milliseconds) }),

@@ -1,0 +1,336 @@
+import { afterKey, type KeyRange, mergedRanges } from '../bytes/key-range.js'
+import { keyText } from '../bytes/key-text.js'
+import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
+import { Slices } from '../event-loop/slices.js'
+import { SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
+import type { Change } from '../percolator/change.js'
+import { ChangeFilter } from '../percolator/change-filter.js'
+import type { FeedEvent } from '../percolator/changes-api.js'
+import { belowSafePoint } from '../percolator/errors.js'
+import type { Store } from '../store/store.js'
+import type { Timestamp } from '../timestamp.js'
+import type { Channel, Follower } from './channel.js'
+import type { Feed, FeedUser } from './feed.js'
+import { withOldValues } from './old-values.js'
+import { textOf } from './selection.js'
+import { bytesOf, feedChangeOf, SettledTxn } from './settled-txn.js'
+import { TxnParts } from './txn-parts.js'
+
+/** A batch of events ends with the transaction that reaches this. */
+const BATCH_BYTES = 1024 * 1024
+/** Transactions of the ring that are looked at in one turn of the event loop. */
+const RECENT_AT_A_TIME = 1024
+
+export interface StreamOrder {
+  /** They may overlap. undefined: every key. */
+  readonly ranges: readonly KeyRange[] | undefined
+  /** First the pairs as of now, or those at `ts` after `key`. */
+  readonly snapshot: true | { readonly ts: Timestamp; readonly key: Uint8Array } | undefined
+  readonly keysOnly: boolean
+  readonly oldValues: boolean
+  readonly heartbeatMs: number
+  /** undefined: it goes on. */
+  readonly waitMs: number | undefined
+  readonly signal: LateSignal | undefined
+}
+
+export interface StreamSources {
+  readonly store: Store
+  readonly feed: Feed
+  readonly partBytesMax: number
+}
+
+/** The position of one reader, and the way from there to the present: through a snapshot, through the log, live. */
+export class ChangeStream implements Follower, FeedUser {
+  rank = 0
+  place = -1
+  cursor = 0
+  readonly #sources: StreamSources
+  readonly #order: StreamOrder
+  /** Everything at or below it was delivered, as far as it is not in the queue of the channel. */
+  #position: Timestamp
+  #channel: Channel | undefined
+  #hasCaughtUp = false
+  #isOver = false
+  #failure: { readonly error: unknown } | undefined
+  #wake: (() => void) | undefined
+  #endMs: number | undefined
+  #toldMs = Number.NEGATIVE_INFINITY
+
+  /** @param position exclusive; the timestamp of the snapshot, where there is one. */
+  constructor(sources: StreamSources, order: StreamOrder, position: Timestamp) {
+    this.#sources = sources
+    this.#order = order
+    this.#position = position
+  }
+
+  /** Everything at or below it was delivered. */
+  get position(): Timestamp {
+    const { resolved } = this.#sources.feed
+    return this.#channel === undefined
+      ? this.#position
+      : Math.max(this.#position, this.#channel.positionOf(this, resolved))
+  }
+
+  /** All that is settled was delivered. */
+  get isCaughtUp(): boolean {
+    return this.#hasCaughtUp && this.#channel !== undefined && this.position >= this.#sources.feed.resolved
+  }
+
+  // ---- What others call
+
+  /** Ends the events. */
+  end(): void {
+    this.#isOver = true
+    this.wake()
+  }
+
+  fail(error: unknown): void {
+    this.#failure ??= { error }
+    this.wake()
+  }
+
+  wake(): void {
+    const wake = this.#wake
+    this.#wake = undefined
+    if (wake === undefined) return
+    this.#sources.feed.awake(this)
+    wake()
+  }
+
+  fallBehind(position: Timestamp): void {
+    this.#channel = undefined
+    this.#position = Math.max(this.#position, position)
+    this.wake()
+  }
+
+  // ---- Events
+
+  /** Batches end with `resolved`, or within the transactions of one commit_ts. */
+  async *events(): AsyncGenerator<readonly FeedEvent[], void> {
+    const { feed } = this.#sources
+    const signal = signalOf(this.#order.signal)
+    const end = (): void => this.end()
+    if (signal?.aborted) return
+    signal?.addEventListener('abort', end, { once: true })
+    try {
+      if (this.#order.snapshot !== undefined) yield* this.#snapshot(this.#order.snapshot)
+      while (!this.#isOver) {
+        if (this.#failure !== undefined) throw this.#failure.error
+        if (this.#channel === undefined) yield* this.#catchUp()
+        else if ((yield* this.#live(this.#channel)) === 'over') return
+      }
+    } finally {
+      signal?.removeEventListener('abort', end)
+      this.#isOver = true
+      if (this.#channel !== undefined) feed.leaveChannel(this, this.#channel)
+      this.#channel = undefined
+      feed.awake(this)
+    }
+  }
+
+  async *#live(channel: Channel): AsyncGenerator<readonly FeedEvent[], 'over' | undefined> {
+    const { feed } = this.#sources
+    const { heartbeatMs, waitMs, keysOnly, oldValues } = this.#order
+    const taken = channel.take(this, BATCH_BYTES, feed.resolved)
+    if (taken !== undefined) {
+      const txns = taken.txns.filter(({ commitTs }) => commitTs > this.#position)
+      if (oldValues) {
+        yield* this.#withOld(
+          txns.flatMap(({ changes }) => changes),
+          taken.upTo,
+        )
+      } else if (txns.length > 0) {
+        const events: FeedEvent[] = txns.map((txn) => txn.event(keysOnly))
+        events.push(this.#told(taken.upTo))
+        yield events
+      }
+      return
+    }
+    const now = performance.now()
+    if (!this.#hasCaughtUp) {
+      this.#hasCaughtUp = true
+      if (waitMs !== undefined) this.#endMs = now + waitMs
+      yield [this.#told(feed.resolved)]
+      return
+    }
+    if (this.#endMs !== undefined && now >= this.#endMs) return 'over'
+    if (now >= this.#toldMs + heartbeatMs) {
+      yield [this.#told(feed.resolved)]
+      return
+    }
+    await new Promise<void>((wake) => {
+      this.#wake = wake
+      channel.wait(this)
+      feed.wakeAt(this, Math.min(this.#toldMs + heartbeatMs, this.#endMs ?? Number.POSITIVE_INFINITY))
+    })
+  }
+
+  /** Everything at or below `ts` has been delivered, or is part of this batch. */
+  #told(ts: Timestamp): FeedEvent {
+    this.#position = Math.max(this.#position, ts)
+    this.#toldMs = performance.now()
+    return this.#sources.feed.resolvedEvent(this.#position)
+  }
+
+  // ---- Behind
+
+  /** Reads until the stream can join its channel. */
+  async *#catchUp(): AsyncGenerator<readonly FeedEvent[], void> {
+    const { store, feed } = this.#sources
+    const { ranges } = this.#order
+    const filter = new ChangeFilter(ranges)
+    const name = textOf(ranges)
+    const slices = new Slices(1)
+    while (!this.#isOver && this.#failure === undefined) {
+      const busy = feed.betweenGroups()
+      if (busy !== undefined) {
+        await busy
+        continue
+      }
+      if (this.#position >= feed.resolved) {
+        this.#channel = feed.join(this, name, ranges)
+        return
+      }
+      const recent = feed.recent(this.#position)
+      if (recent !== undefined) yield* this.#fromRing(recent, filter)
+      else {
+        const { start } = store.changes
+        if (this.#position < start) throw belowSafePoint(this.#position, start)
+        yield* this.#fromLog(feed.resolved)
+      }
+      const pause = slices.next()
+      if (pause !== undefined) await pause
+    }
+  }
+
+  async *#fromRing(recent: Iterable<SettledTxn>, filter: ChangeFilter): AsyncGenerator<readonly FeedEvent[], void> {
+    const { keysOnly, oldValues } = this.#order
+    const txns: SettledTxn[] = []
+    let upTo = this.#sources.feed.resolved
+    let [bytes, count] = [0, 0]
+    let last: SettledTxn | undefined
+    for (const txn of recent) {
+      if ((bytes >= BATCH_BYTES || count >= RECENT_AT_A_TIME) && txn.commitTs !== last?.commitTs) {
+        upTo = txn.commitTs - 1
+        break
+      }
+      count++
+      last = txn
+      const part = within(txn, filter)
+      if (part === undefined) continue
+      txns.push(part)
+      bytes += part.bytes
+    }
+    if (oldValues) {
+      yield* this.#withOld(
+        txns.flatMap(({ changes }) => changes),
+        upTo,
+      )
+      return
+    }
+    const events: FeedEvent[] = txns.map((txn) => txn.event(keysOnly))
+    yield* this.#batch(events, upTo)
+  }
+
+  async *#fromLog(upTo: Timestamp): AsyncGenerator<readonly FeedEvent[], void> {
+    const { store, partBytesMax } = this.#sources
+    const { ranges, keysOnly, oldValues } = this.#order
+    const parts = new TxnParts(partBytesMax)
+    const filter = new ChangeFilter(ranges)
+    const merged = ranges && mergedRanges(ranges)
+    for await (const page of store.changes.read({ since: this.#position, upTo, ranges: merged, keysOnly })) {
+      const changes = page.changes.flatMap((change): readonly Change[] =>
+        change.type === 'delete_range' ? filter.clip(change) : [change],
+      )
+      if (oldValues) yield* this.#addWithOld(parts, changes)
+      else
+        for (const change of changes)
+          parts.add(change.commitTs, change.startTs, feedChangeOf(change, keysOnly), bytesOf(change))
+      parts.endUpTo(page.upTo)
+      yield* this.#batch(parts.take(), page.upTo)
+      if (this.#isOver || this.#failure !== undefined) return
+    }
+  }
+
+  async *#withOld(changes: readonly Change[], upTo: Timestamp): AsyncGenerator<readonly FeedEvent[], void> {
+    const parts = new TxnParts(this.#sources.partBytesMax)
+    yield* this.#addWithOld(parts, changes)
+    parts.endUpTo(upTo)
+    yield* this.#batch(parts.take(), upTo)
+  }
+
+  async *#addWithOld(parts: TxnParts, changes: readonly Change[]): AsyncGenerator<readonly FeedEvent[], void> {
+    for await (const portion of withOldValues(this.#sources.store, changes, this.#order.keysOnly)) {
+      if (this.#isOver) return
+      for (const { source, change, bytes } of portion) parts.add(source.commitTs, source.startTs, change, bytes)
+      if (parts.readyBytes >= BATCH_BYTES) yield parts.take()
+    }
+  }
+
+  *#batch(events: FeedEvent[], upTo: Timestamp): Generator<readonly FeedEvent[], void> {
+    if (events.length === 0 && performance.now() < this.#toldMs + this.#order.heartbeatMs) {
+      this.#position = Math.max(this.#position, upTo)
+      return
+    }
+    const last = events.at(-1)
+    // The rest of a transaction, or another one of the same commit_ts, is still to come.
+    if (last?.type !== 'txn' || last.commitTs <= upTo) events.push(this.#told(upTo))
+    yield events
+  }
+
+  // ---- Snapshot
+
+  async *#snapshot(
+    from: true | { readonly ts: Timestamp; readonly key: Uint8Array },
+  ): AsyncGenerator<readonly FeedEvent[], void> {
+    const { store, feed } = this.#sources
+    const { keysOnly, ranges } = this.#order
+    const ts = this.#position
+    while (feed.resolved < ts && !this.#isOver) await this.#passed()
+    const after = from === true ? undefined : afterKey(from.key)
+    for (const range of mergedRanges(ranges ?? [{}])) {
+      let start = range.start
+      if (after !== undefined && (start === undefined || keyText(start) < keyText(after))) start = after
+      if (start !== undefined && range.end !== undefined && keyText(start) >= keyText(range.end)) continue
+      for (let isMore = true; isMore && !this.#isOver; ) {
+        const { pairs, isCut } = await store.scan({
+          start,
+          end: range.end,
+          limit: SCAN_PAGE,
+          ts,
+          keyOnly: keysOnly,
+          bytesMax: STREAM_PAGE_BYTES,
+        })
+        const last = pairs.at(-1)
+        isMore = last !== undefined && (isCut === true || pairs.length === SCAN_PAGE)
+        if (last !== undefined) start = afterKey(last.key)
+        if (pairs.length > 0)
+          yield pairs.map(({ key, value, commitTs }): FeedEvent => {
+            return { type: 'pair', key, ...(value === undefined ? {} : { value }), commitTs }
+          })
+      }
+    }
+    if (this.#isOver) return
+    yield [{ type: 'snapshot_end', ts }, this.#told(ts)]
+  }
+
+  /** Waits until resolved_ts may have moved. */
+  async #passed(): Promise<void> {
+    if (this.#failure !== undefined) throw this.#failure.error
+    await new Promise<void>((wake) => {
+      this.#wake = wake
+      this.#sources.feed.wakeAt(this, performance.now())
+    })
+  }
+}
+
+function within(txn: SettledTxn, filter: ChangeFilter): SettledTxn | undefined {
+  const { changes } = txn
+  if (changes.every((change) => change.type !== 'delete_range' && filter.has(change))) return txn
+  const some = changes.flatMap((change): Change[] => {
+    if (change.type === 'delete_range') return filter.clip(change)
+    return filter.has(change) ? [change] : []
+  })
+  return some.length === 0 ? undefined : new SettledTxn(some)
+}

@@ -1,0 +1,177 @@
+import type { Resolver } from '../coordinator/lock-resolver.js'
+import { integerOf } from '../errors/integer-of.js'
+import { invalid, KvError } from '../errors/kv-error.js'
+import type { LockInfo } from '../errors/lock-info.js'
+import type { Limits } from '../limits.js'
+import type {
+  ChangesApi,
+  ConsumersApi,
+  FeedEvent,
+  FeedOptions,
+  FeedPage,
+  KeyState,
+  PageRequest,
+  StreamRequest,
+  WatchRequest,
+} from '../percolator/changes-api.js'
+import { belowSafePoint } from '../percolator/errors.js'
+import type { Store } from '../store/store.js'
+import type { Timestamp } from '../timestamp.js'
+import { ChangeStream, type StreamOrder } from './change-stream.js'
+import { Feed } from './feed.js'
+import { PageOfTxns } from './page-of-txns.js'
+import { rangesOf } from './selection.js'
+
+const HEARTBEAT_MS_DEFAULT = 5000
+const HEARTBEAT_MS_MIN = 100
+const HEARTBEAT_MS_MAX = 60_000
+const WAIT_MS_MAX = 60_000
+const PAGE_LIMIT_DEFAULT = 100
+const PAGE_LIMIT_MAX = 10_000
+
+export interface ChangesOptions {
+  readonly limits: Pick<Limits, 'feedBytesMax' | 'pageBytesMax' | 'answerBytesMax' | 'holdMsMax'>
+  readonly resolver: Resolver
+  /** Called with failures of background work. */
+  readonly onError: (error: unknown) => void
+}
+
+/** Keeps changes from collection: the safe point must not pass `ts`. */
+export interface ChangesHolder {
+  readonly by: 'feed' | 'consumer'
+  readonly ts: Timestamp
+}
+
+export interface FeedStatus {
+  /** 0: nobody listens. */
+  readonly resolvedTs: Timestamp
+  /** How far resolved_ts is behind because locks hold it back. */
+  readonly lagMs: number
+  /** Locks whose transactions live, and that have held resolved_ts back for a second. */
+  readonly heldBackBy: readonly LockInfo[]
+  /** Streams that have caught up. */
+  readonly live: number
+  readonly behind: number
+}
+
+/** The change feed of a database. */
+export class Changes implements ChangesApi {
+  readonly consumers: ConsumersApi = noConsumers()
+  readonly #store: Store
+  readonly #options: ChangesOptions
+  readonly #feed: Feed
+  readonly #streams = new Set<ChangeStream>()
+
+  constructor(store: Store, options: ChangesOptions) {
+    this.#store = store
+    this.#options = options
+    this.#feed = new Feed({ store, ...options })
+  }
+
+  stream(request: StreamRequest): AsyncGenerator<readonly FeedEvent[], void> {
+    const { signal, waitMs, heartbeatMs = HEARTBEAT_MS_DEFAULT, snapshotAfter, snapshot = false } = request
+    const opened: Opened = {}
+    const events = this.#events(
+      request,
+      {
+        snapshot: snapshotAfter ?? (snapshot ? true : undefined),
+        heartbeatMs: integerOf('heartbeat_ms', heartbeatMs, HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX),
+        waitMs: waitMs === undefined ? undefined : integerOf('wait_ms', waitMs, 0, WAIT_MS_MAX),
+        signal,
+      },
+      opened,
+    )
+    // A generator returns when its present step is over, which may be a wait for the next event.
+    const end = events.return.bind(events)
+    events.return = (value) => {
+      opened.stream?.end()
+      return end(value)
+    }
+    return events
+  }
+
+  async *#events(
+    request: FeedOptions,
+    how: Pick<StreamOrder, 'snapshot' | 'heartbeatMs' | 'waitMs' | 'signal'>,
+    opened: Opened,
+  ): AsyncGenerator<readonly FeedEvent[], void> {
+    const { sinceTs, keysOnly = false, oldValues = false } = request
+    const { snapshot } = how
+    if (snapshot === true && sinceTs !== undefined)
+      throw invalid('since_ts', 'a snapshot is as of now: since_ts cannot be given with it')
+    const ranges = rangesOf(request)
+    const since = typeof snapshot === 'object' ? snapshot.ts : sinceTs
+    if (since !== undefined && since > this.#store.clock()) throw invalid('since_ts', 'since_ts is in the future')
+    const user = { fail: (error: unknown) => opened.stream?.fail(error) }
+    this.#feed.enter(user)
+    try {
+      const now = await this.#feed.refresh()
+      const position = since ?? (snapshot === undefined ? now : this.#feed.resolved)
+      const { start } = this.#store.changes
+      if (position < start) throw belowSafePoint(position, start)
+      opened.since = position
+      const sources = { store: this.#store, feed: this.#feed, partBytesMax: this.#options.limits.pageBytesMax }
+      opened.stream = new ChangeStream(sources, { ...how, ranges, keysOnly, oldValues }, position)
+      this.#streams.add(opened.stream)
+      yield* opened.stream.events()
+    } finally {
+      if (opened.stream !== undefined) this.#streams.delete(opened.stream)
+      this.#feed.leave(user)
+    }
+  }
+
+  async page(request: PageRequest): Promise<FeedPage> {
+    const limit = integerOf('limit', request.limit ?? PAGE_LIMIT_DEFAULT, 1, PAGE_LIMIT_MAX)
+    const waitMs = integerOf('wait_ms', request.waitMs ?? 0, 0, WAIT_MS_MAX)
+    const { pageBytesMax, answerBytesMax } = this.#options.limits
+    const page = new PageOfTxns({ limit, bytesMax: pageBytesMax, longestMax: answerBytesMax })
+    const opened: Opened = {}
+    let resolved: Timestamp = 0
+    const how = { snapshot: undefined, heartbeatMs: HEARTBEAT_MS_MAX, waitMs, signal: request.signal }
+    for await (const batch of this.#events(request, how, opened)) {
+      resolved = this.#feed.resolved
+      for (const event of batch) if (event.type === 'txn' || event.type === 'resolved') page.add(event)
+      if (page.isFull || (page.txns.length > 0 && opened.stream?.isCaughtUp)) break
+    }
+    const { txns, isFull } = page
+    const nextTs = Math.max(opened.since ?? 0, page.nextTs)
+    return { txns, resolvedTs: isFull ? resolved : Math.min(resolved, nextTs), nextTs }
+  }
+
+  watch(_request: WatchRequest): AsyncGenerator<KeyState, void> {
+    throw new KvError('not_found', 'watches are not supported yet', {})
+  }
+
+  /** What the feed needs kept from collection. */
+  *holders(): Generator<ChangesHolder> {
+    const oldest = this.#store.ago(this.#options.limits.holdMsMax)
+    let lowest: Timestamp | undefined
+    for (const { position } of this.#streams)
+      if (position >= oldest && position < (lowest ?? Number.POSITIVE_INFINITY)) lowest = position
+    if (lowest !== undefined) yield { by: 'feed', ts: lowest }
+  }
+
+  get status(): FeedStatus {
+    const { resolved, lagMs, heldBackBy, live, isRunning } = this.#feed
+    return { resolvedTs: isRunning ? resolved : 0, lagMs, heldBackBy, live, behind: this.#streams.size - live }
+  }
+
+  /** Ends all streams. */
+  close(): void {
+    for (const stream of [...this.#streams]) stream.end()
+  }
+}
+
+/** What a request has begun. */
+interface Opened {
+  stream?: ChangeStream
+  since?: Timestamp
+}
+
+/** Durable consumers are not built yet. */
+function noConsumers(): ConsumersApi {
+  const refuse = async (): Promise<never> => {
+    throw new KvError('not_found', 'consumers are not supported yet', {})
+  }
+  return { put: refuse, get: refuse, list: refuse, remove: refuse, ack: refuse, reset: refuse }
+}

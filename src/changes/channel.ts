@@ -1,0 +1,174 @@
+import type { KeyRange } from '../bytes/key-range.js'
+import type { Ranked } from '../bytes/min-heap.js'
+import type { Change } from '../percolator/change.js'
+import { ChangeFilter } from '../percolator/change-filter.js'
+import type { Timestamp } from '../timestamp.js'
+import { SettledTxn } from './settled-txn.js'
+
+/** Transactions that wait for the streams of one channel. */
+const QUEUE_MAX = 1024
+
+/** A live stream, as its channel sees it. `rank`: when it has to be woken. */
+export interface Follower extends Ranked {
+  /** Its place in the queue: the channel's own field. */
+  cursor: number
+  wake(): void
+  /** It is no longer in the channel: it has delivered all up to `position`, and reads on from there. */
+  fallBehind(position: Timestamp): void
+}
+
+export interface Taken {
+  readonly txns: readonly SettledTxn[]
+  /** Everything at or below it has been taken. */
+  readonly upTo: Timestamp
+}
+
+/** The live streams of one selection of keys, and the transactions that some of them have not taken yet. */
+export class Channel {
+  readonly ranges: readonly KeyRange[] | undefined
+  readonly filter: ChangeFilter
+  readonly #followers = new Set<Follower>()
+  /** Those that have to be woken by the next transaction. */
+  #waiting = new Set<Follower>()
+  #queue: SettledTxn[] = []
+  /** Cursor of the first transaction in the queue. */
+  #base = 0
+  /** Followers that have not taken all. */
+  #lagging = 0
+  /** Number in the ring of the first transaction in the queue. */
+  #firstNumber = 0
+  /** Of the transaction that is being matched. */
+  #matching: unknown
+  #matched: Change[] = []
+
+  constructor(
+    readonly name: string,
+    ranges: readonly KeyRange[] | undefined,
+  ) {
+    this.ranges = ranges
+    this.filter = new ChangeFilter(ranges)
+  }
+
+  get size(): number {
+    return this.#followers.size
+  }
+  get isEmpty(): boolean {
+    return this.#queue.length === 0
+  }
+  get firstNumber(): number {
+    return this.#firstNumber
+  }
+  get #end(): number {
+    return this.#base + this.#queue.length
+  }
+
+  join(follower: Follower): void {
+    follower.cursor = this.#end
+    this.#followers.add(follower)
+  }
+
+  /** The follower has taken all, and wants to be woken. */
+  wait(follower: Follower): void {
+    this.#waiting.add(follower)
+  }
+
+  takeWaiting(): Iterable<Follower> {
+    const waiting = this.#waiting
+    if (waiting.size > 0) this.#waiting = new Set()
+    return waiting
+  }
+
+  leave(follower: Follower): void {
+    this.#waiting.delete(follower)
+    if (this.#followers.delete(follower) && follower.cursor < this.#end) this.#tookAll()
+  }
+
+  // ---- Matching
+
+  /** Adds a change that the filter has to those of its transaction. @returns true at the first one. */
+  match(txn: unknown, change: Change): boolean {
+    const isFirst = this.#matching !== txn
+    if (isFirst) {
+      this.#matching = txn
+      this.#matched = []
+    }
+    if (change.type === 'delete_range') this.#matched.push(...this.filter.clip(change))
+    else if (this.#matched.at(-1) !== change) this.#matched.push(change)
+    return isFirst
+  }
+
+  /** @param whole the transaction of the last matches. @returns its changes in the filter. */
+  takeMatched(whole: SettledTxn): SettledTxn {
+    const matched = this.#matched
+    this.#matching = undefined
+    this.#matched = []
+    if (matched.length !== whole.changes.length) return new SettledTxn(matched)
+    return matched.every((change, i) => change === whole.changes[i]) ? whole : new SettledTxn(matched)
+  }
+
+  // ---- The queue
+
+  /** @param number of the transaction in the ring. */
+  push(txn: SettledTxn, number: number): void {
+    if (this.#queue.length === 0) this.#firstNumber = number
+    this.#queue.push(txn)
+    this.#lagging = this.#followers.size
+  }
+
+  get isFull(): boolean {
+    return this.#queue.length > QUEUE_MAX
+  }
+
+  /** Up to about `bytesMax`; transactions of one commit_ts come together. @returns undefined: there is nothing. */
+  take(follower: Follower, bytesMax: number, resolved: Timestamp): Taken | undefined {
+    let at = follower.cursor - this.#base
+    if (at === this.#queue.length) return undefined
+    const txns: SettledTxn[] = []
+    let bytes = 0
+    for (; at < this.#queue.length; at++) {
+      const txn = this.#queue[at] as SettledTxn
+      if (bytes >= bytesMax && txn.commitTs !== txns.at(-1)?.commitTs) break
+      bytes += txn.bytes
+      txns.push(txn)
+    }
+    const next = this.#queue[at]
+    follower.cursor = this.#base + at
+    if (next === undefined) this.#tookAll()
+    return { txns, upTo: next === undefined ? resolved : next.commitTs - 1 }
+  }
+
+  /** @param resolved the position of those that have taken all. */
+  positionOf({ cursor }: Follower, resolved: Timestamp): Timestamp {
+    const next = this.#queue[cursor - this.#base]
+    return next === undefined ? resolved : next.commitTs - 1
+  }
+
+  /** Drops the queue. Followers that need it fall behind. */
+  drop(): void {
+    for (const follower of [...this.#followers]) if (follower.cursor < this.#end) this.#dismiss(follower, 0)
+    this.#clear()
+  }
+
+  /** All followers fall behind. @param resolved the position of those that have taken all. */
+  dismissAll(resolved: Timestamp): void {
+    for (const follower of [...this.#followers]) this.#dismiss(follower, resolved)
+    this.#clear()
+  }
+
+  #dismiss(follower: Follower, resolved: Timestamp): void {
+    const position = this.positionOf(follower, resolved)
+    this.#followers.delete(follower)
+    this.#waiting.delete(follower)
+    follower.fallBehind(position)
+  }
+
+  #tookAll(): void {
+    if (--this.#lagging === 0) this.#clear()
+  }
+
+  #clear(): void {
+    this.#base = this.#end
+    this.#queue = []
+    this.#lagging = 0
+  }
+}

@@ -1,0 +1,579 @@
+import { keyText } from '../bytes/key-text.js'
+import { MinHeap } from '../bytes/min-heap.js'
+import type { Resolver } from '../coordinator/lock-resolver.js'
+import { isKvError } from '../errors/kv-error.js'
+import type { LockInfo } from '../errors/lock-info.js'
+import { Slices } from '../event-loop/slices.js'
+import type { Limits } from '../limits.js'
+import { type Change, isSameTxn } from '../percolator/change.js'
+import type { FeedEvent } from '../percolator/changes-api.js'
+import { RangeIndex } from '../percolator/range-index.js'
+import type { ChangeListener } from '../store/change-log.js'
+import type { Store } from '../store/store.js'
+import { physicalMs, type Timestamp } from '../timestamp.js'
+import { Channel, type Follower } from './channel.js'
+import { PendingChanges } from './pending-changes.js'
+import { Ring } from './ring.js'
+import { bytesOf, SettledTxn } from './settled-txn.js'
+
+/** resolved_ts is taken so often while somebody listens. */
+const TICK_MS = 100
+/** Streams that are due are woken together. */
+const DUE_MS = 10
+/** Locks that hold resolved_ts back for so long are asked whether their transactions live. */
+const HELD_MS = 1000
+const HELD_LOCKS_MAX = 16
+/** Streams that are woken in one turn of the event loop. */
+const WAKES_PER_TURN = 64
+/** Pending changes that are handed on at a time. */
+const CHANGES_AT_A_TIME = 256
+/** More changes of one commit_ts are read from the log. */
+const GROUP_MAX = 4096
+/** The log is not read more often than this. */
+const LOG_MS = 20
+
+export interface FeedSources {
+  readonly store: Store
+  readonly resolver: Resolver
+  readonly limits: Pick<Limits, 'feedBytesMax' | 'pageBytesMax'>
+  /** Called with failures of background work. */
+  readonly onError: (error: unknown) => void
+}
+
+/** What uses the feed: it runs while there is one. */
+export interface FeedUser {
+  /** The feed has failed for good. */
+  fail(error: unknown): void
+}
+
+/** Timestamps above resolved_ts that were handed out already. */
+interface Awaited {
+  readonly ts: Timestamp
+  readonly sinceMs: number
+}
+
+/**
+ * Follows resolved_ts while somebody listens, keeps the last settled transactions, and hands them to live streams. Changes come
+ * from the store as they settle, but from its log where the store may not have told of some.
+ */
+export class Feed {
+  readonly #sources: FeedSources
+  readonly #users = new Set<FeedUser>()
+  readonly #channels = new Map<string, Channel>()
+  readonly #index = new RangeIndex<Channel>()
+  /** Channels with a queue, in order of their first transactions. */
+  readonly #queues = new Set<Channel>()
+  readonly #ring = new Ring()
+  readonly #pending = new PendingChanges()
+  #resolved: Timestamp = 0
+  /** Changes at or below it come from the log. */
+  #uncovered: Timestamp = 0
+  #resolvedEvent: FeedEvent = { type: 'resolved', resolvedTs: 0 }
+  /** Another one after each time that nobody used the feed. */
+  #epoch = 0
+  #stopListening = (): void => {}
+  #tick: NodeJS.Timeout | undefined
+  #tickMs = 0
+  #isAdvanceDue = false
+  #running: Promise<void> | undefined
+  #next: Promise<void> | undefined
+  #fresh: Promise<Timestamp> | undefined
+  #logReadMs = 0
+  /** Transactions of one commit_ts are being matched: no stream may join. */
+  #isMatching = false
+  #betweenGroups: (() => void)[] = []
+  #awaited: Awaited | undefined
+  #askedMs = 0
+  #isAsking = false
+  #heldBackBy: readonly LockInfo[] = []
+  readonly #due = new MinHeap<Follower>()
+  #toWake: Follower[] = []
+  #isWaking = false
+
+  constructor(sources: FeedSources) {
+    this.#sources = sources
+  }
+
+  /** Everything at or below it has been handed to live streams, or is in the ring or in the log. */
+  get resolved(): Timestamp {
+    return this.#resolved
+  }
+  get isRunning(): boolean {
+    return this.#users.size > 0
+  }
+  /** Live streams. */
+  get live(): number {
+    let live = 0
+    for (const channel of this.#channels.values()) live += channel.size
+    return live
+  }
+  /** Locks whose transactions live, and that have held resolved_ts back for a second. */
+  get heldBackBy(): readonly LockInfo[] {
+    return this.#heldBackBy
+  }
+  /** How far resolved_ts is behind timestamps that were handed out. */
+  get lagMs(): number {
+    if (this.#awaited === undefined) return 0
+    return Math.max(0, physicalMs(this.#sources.store.now()) - physicalMs(this.#resolved))
+  }
+
+  // ---- Users
+
+  /** @throws KvError `storage_unavailable` */
+  enter(user: FeedUser): void {
+    if (this.#users.size === 0) this.#start()
+    this.#users.add(user)
+  }
+
+  leave(user: FeedUser): void {
+    if (this.#users.delete(user) && this.#users.size === 0) this.#stop()
+  }
+
+  #start(): void {
+    const { changes } = this.#sources.store
+    const resolved = changes.resolve()
+    this.#resolved = resolved
+    this.#uncovered = Math.max(resolved, changes.newest)
+    this.#ring.clear(resolved)
+    this.#stopListening = changes.listen(this.#listener())
+    this.#schedule()
+  }
+
+  #stop(): void {
+    this.#epoch++
+    this.#stopListening()
+    clearTimeout(this.#tick)
+    this.#tick = undefined
+    this.#pending.clear()
+    this.#ring.clear(0)
+    this.#awaited = undefined
+    this.#heldBackBy = []
+  }
+
+  #listener(): ChangeListener {
+    return {
+      settled: (changes) => {
+        for (const change of changes)
+          if (change.commitTs > this.#uncovered) {
+            this.#pending.add(copyOf(change))
+            this.#await(change.commitTs)
+          }
+        if (this.#pending.bytes > this.#sources.limits.feedBytesMax) this.#fallBackOnLog()
+        this.#advanceSoon()
+      },
+      reloaded: () => this.#fallBackOnLog(),
+    }
+  }
+
+  /** The changes up to the newest one are read from the log. */
+  #fallBackOnLog(): void {
+    this.#pending.clear()
+    this.#uncovered = Math.max(this.#uncovered, this.#sources.store.changes.newest)
+  }
+
+  // ---- Time
+
+  #schedule(): void {
+    const now = performance.now()
+    const due = this.#due.first?.rank ?? Number.POSITIVE_INFINITY
+    const at = Math.max(now + DUE_MS, Math.min(now + TICK_MS, due))
+    if (this.#tick !== undefined && this.#tickMs <= at) return
+    clearTimeout(this.#tick)
+    this.#tickMs = at
+    this.#tick = setTimeout(() => this.#onTick(), at - now)
+    this.#tick.unref()
+  }
+
+  #onTick(): void {
+    this.#tick = undefined
+    if (!this.isRunning) return
+    this.#schedule()
+    this.#run(this.advance())
+    this.#askLocks()
+    const now = performance.now()
+    if ((this.#due.first?.rank ?? now + 1) > now) return
+    const due: Follower[] = []
+    for (let first = this.#due.first; first !== undefined && first.rank <= now; first = this.#due.first) {
+      this.#due.delete(first)
+      due.push(first)
+    }
+    const wake = (): void => this.#wakeAll(due)
+    this.#run(this.refresh().finally(wake))
+  }
+
+  /** Wakes the follower at this time, by `performance.now`, unless it is woken before. */
+  wakeAt(follower: Follower, ms: number): void {
+    this.#due.set(follower, ms)
+    if (this.isRunning) this.#schedule()
+  }
+
+  awake(follower: Follower): void {
+    this.#due.delete(follower)
+  }
+
+  #wakeAll(followers: Iterable<Follower>): void {
+    for (const follower of followers) this.#toWake.push(follower)
+    if (this.#isWaking || this.#toWake.length === 0) return
+    this.#isWaking = true
+    this.#wakeSome()
+  }
+
+  #wakeSome(): void {
+    for (const follower of this.#toWake.splice(0, WAKES_PER_TURN)) follower.wake()
+    this.#isWaking = this.#toWake.length > 0
+    if (this.#isWaking) setImmediate(() => this.#wakeSome())
+  }
+
+  // ---- resolved_ts
+
+  #advanceSoon(): void {
+    if (this.#isAdvanceDue) return
+    this.#isAdvanceDue = true
+    setImmediate(() => {
+      this.#isAdvanceDue = false
+      if (this.isRunning) this.#run(this.advance())
+    })
+  }
+
+  /** Raises resolved_ts to a fresh timestamp, unless locks hold it back. @throws KvError `storage_unavailable` */
+  refresh(): Promise<Timestamp> {
+    this.#fresh ??= this.#refresh()
+    return this.#fresh
+  }
+
+  async #refresh(): Promise<Timestamp> {
+    let ts: Timestamp
+    try {
+      ts = await this.#sources.store.readTs()
+    } finally {
+      this.#fresh = undefined
+    }
+    this.#await(ts)
+    await this.advance()
+    return ts
+  }
+
+  /** Takes resolved_ts and hands on what it has passed. */
+  advance(): Promise<void> {
+    if (this.#running === undefined) {
+      const running = this.#advance(this.#epoch).finally(() => {
+        this.#running = undefined
+      })
+      this.#running = running
+      return running
+    }
+    this.#next ??= this.#running
+      .catch(() => {})
+      .then(() => {
+        this.#next = undefined
+        return this.advance()
+      })
+    return this.#next
+  }
+
+  async #advance(epoch: number): Promise<void> {
+    const upTo = this.#sources.store.changes.resolve()
+    if (upTo <= this.#resolved) return
+    try {
+      if (this.#resolved >= this.#uncovered && (await this.#fromPending(upTo, epoch))) return
+      await this.#fromLog(upTo, epoch)
+    } catch (error) {
+      if (epoch !== this.#epoch) return
+      this.#fallBackOnLog()
+      if (!isKvError(error, 'ts_below_safe_point')) throw error
+      this.#beginAnew()
+    } finally {
+      this.#group = undefined
+      this.#endMatching()
+    }
+  }
+
+  /** @returns false when the log has to be read. */
+  async #fromPending(upTo: Timestamp, epoch: number): Promise<boolean> {
+    for (const slices = new Slices(1); ; await slices.next()) {
+      if (epoch !== this.#epoch) return true
+      if (this.#resolved < this.#uncovered) return false
+      const taken = this.#pending.take(upTo, CHANGES_AT_A_TIME)
+      const last = taken.at(-1)
+      if (last === undefined) break
+      if (taken.length > GROUP_MAX) {
+        this.#fallBackOnLog()
+        return false
+      }
+      const { changes } = this.#sources.store
+      const filled = taken.some(lacksValue) ? await changes.withValues(taken) : taken
+      if (epoch !== this.#epoch) return true
+      for (const change of filled) await this.#add(change)
+      await this.#endUpTo(last.commitTs)
+    }
+    this.#setResolved(upTo)
+    return true
+  }
+
+  async #fromLog(upTo: Timestamp, epoch: number): Promise<void> {
+    const restMs = this.#logReadMs + LOG_MS - performance.now()
+    if (restMs > 0) await new Promise((resolve) => setTimeout(resolve, restMs))
+    if (epoch !== this.#epoch) return
+    for await (const page of this.#sources.store.changes.read({ since: this.#resolved, upTo })) {
+      for (const change of page.changes) {
+        if (epoch !== this.#epoch) return
+        await this.#add(change)
+      }
+      if (epoch !== this.#epoch) return
+      await this.#endUpTo(page.upTo)
+    }
+    this.#logReadMs = performance.now()
+    const slices = new Slices(1)
+    while (epoch === this.#epoch && this.#pending.take(upTo, GROUP_MAX).length > 0) await slices.next()
+    if (epoch === this.#epoch) this.#setResolved(upTo)
+  }
+
+  /** What a stream has not delivered yet may have been collected, also of what the feed has not read. */
+  #beginAnew(): void {
+    const { changes } = this.#sources.store
+    for (const channel of [...this.#channels.values()]) {
+      channel.dismissAll(this.#resolved)
+      this.#forget(channel)
+    }
+    const resolved = changes.resolve()
+    this.#setResolved(resolved)
+    this.#ring.clear(resolved)
+  }
+
+  #setResolved(ts: Timestamp): void {
+    if (ts <= this.#resolved) return
+    this.#resolved = ts
+    this.#resolvedEvent = { type: 'resolved', resolvedTs: ts }
+    if (this.#awaited === undefined || this.#awaited.ts > ts) return
+    this.#awaited = undefined
+    this.#heldBackBy = []
+  }
+
+  /** The same object for all streams. */
+  resolvedEvent(ts: Timestamp): FeedEvent {
+    return ts === this.#resolved ? this.#resolvedEvent : { type: 'resolved', resolvedTs: ts }
+  }
+
+  // ---- Groups: the transactions of one commit_ts
+
+  #group: Group | undefined
+
+  async #add(change: Change): Promise<void> {
+    if (this.#group !== undefined && this.#group.commitTs !== change.commitTs) await this.#endGroup(this.#group)
+    this.#group ??= { commitTs: change.commitTs, changes: [], bytes: 0, large: undefined }
+    const group = this.#group
+    if (group.large !== undefined) {
+      this.#matchLarge(change, group.large)
+      return
+    }
+    group.changes.push(change)
+    group.bytes += bytesOf(change)
+    if (group.bytes <= this.#groupBytesMax && group.changes.length <= GROUP_MAX) return
+    this.#isMatching = true
+    group.large = new Set()
+    const slices = new Slices()
+    for (const each of group.changes) {
+      const pause = slices.next()
+      if (pause !== undefined) await pause
+      this.#matchLarge(each, group.large)
+    }
+    group.changes = []
+  }
+
+  get #groupBytesMax(): number {
+    const { pageBytesMax, feedBytesMax } = this.#sources.limits
+    return Math.min(pageBytesMax, feedBytesMax / 4)
+  }
+
+  #matchLarge(change: Change, channels: Set<Channel>): void {
+    for (const channel of this.#channelsOf(change)) channels.add(channel)
+  }
+
+  #channelsOf(change: Change): Iterable<Channel> {
+    if (change.type !== 'delete_range') return this.#index.at(keyText(change.key))
+    return [...this.#channels.values()].filter(({ filter }) => filter.has(change))
+  }
+
+  async #endUpTo(ts: Timestamp): Promise<void> {
+    if (this.#group !== undefined && this.#group.commitTs <= ts) await this.#endGroup(this.#group)
+    this.#setResolved(ts)
+  }
+
+  async #endGroup({ commitTs, changes, large }: Group): Promise<void> {
+    this.#group = undefined
+    if (large === undefined) await this.#handOn(changes)
+    else {
+      for (const channel of this.#queues) this.#drop(channel)
+      this.#queues.clear()
+      this.#ring.clear(commitTs)
+      for (const channel of large) {
+        channel.dismissAll(this.#resolved)
+        this.#forget(channel)
+      }
+    }
+    this.#setResolved(commitTs)
+    this.#endMatching()
+  }
+
+  async #handOn(changes: readonly Change[]): Promise<void> {
+    this.#isMatching = true
+    const slices = new Slices()
+    const matched: { readonly txn: SettledTxn; readonly channels: Map<Channel, SettledTxn> }[] = []
+    for (const of of txnsOf(changes)) {
+      const txn = new SettledTxn(of)
+      const touched: Channel[] = []
+      for (const change of of) {
+        const pause = slices.next()
+        if (pause !== undefined) await pause
+        for (const channel of this.#channelsOf(change)) if (channel.match(txn, change)) touched.push(channel)
+      }
+      matched.push({ txn, channels: new Map(touched.map((channel) => [channel, channel.takeMatched(txn)])) })
+    }
+    for (const { txn, channels } of matched) {
+      const number = this.#ring.push(txn)
+      for (const [channel, part] of channels) this.#push(channel, part, number)
+    }
+    for (const { channels } of matched) for (const channel of channels.keys()) this.#wakeAll(channel.takeWaiting())
+    const { feedBytesMax } = this.#sources.limits
+    this.#ring.shrink(feedBytesMax - this.#pending.bytes)
+    for (const channel of this.#queues) {
+      if (!channel.isEmpty && channel.firstNumber > this.#ring.dropped) break
+      this.#drop(channel)
+    }
+  }
+
+  #push(channel: Channel, txn: SettledTxn, number: number): void {
+    if (channel.size === 0) return
+    if (channel.isFull) this.#drop(channel)
+    if (channel.isEmpty) {
+      this.#queues.delete(channel)
+      this.#queues.add(channel)
+    }
+    channel.push(txn, number)
+  }
+
+  #drop(channel: Channel): void {
+    this.#queues.delete(channel)
+    channel.drop()
+    this.#forget(channel)
+  }
+
+  #endMatching(): void {
+    this.#isMatching = false
+    for (const go of this.#betweenGroups.splice(0)) go()
+  }
+
+  // ---- Streams
+
+  /** @returns undefined when a stream may join in this turn; else await it, and ask again. */
+  betweenGroups(): Promise<void> | undefined {
+    if (!this.#isMatching) return undefined
+    return new Promise((go) => this.#betweenGroups.push(go))
+  }
+
+  /** Everything above the present resolved_ts comes to the follower. Not while `betweenGroups` returns a promise. */
+  join(follower: Follower, name: string, ranges: Channel['ranges']): Channel {
+    let channel = this.#channels.get(name)
+    if (channel === undefined) {
+      channel = new Channel(name, ranges)
+      this.#channels.set(name, channel)
+      for (const range of ranges ?? EVERYTHING) this.#index.add(range, channel)
+    }
+    channel.join(follower)
+    return channel
+  }
+
+  leaveChannel(follower: Follower, channel: Channel): void {
+    channel.leave(follower)
+    this.#forget(channel)
+  }
+
+  #forget(channel: Channel): void {
+    if (channel.size > 0 || this.#channels.get(channel.name) !== channel) return
+    this.#channels.delete(channel.name)
+    this.#queues.delete(channel)
+    for (const range of channel.ranges ?? EVERYTHING) this.#index.remove(range, channel)
+  }
+
+  /** The settled transactions above `since`; undefined when some of them are in the log only. */
+  recent(since: Timestamp): Generator<SettledTxn> | undefined {
+    return since >= this.#ring.floor ? this.#ring.after(since) : undefined
+  }
+
+  // ---- Locks
+
+  #await(ts: Timestamp): void {
+    if (this.#awaited !== undefined || ts <= this.#resolved || ts > this.#sources.store.clock()) return
+    this.#awaited = { ts, sinceMs: performance.now() }
+  }
+
+  /** The locks that hold resolved_ts back are resolved, or named. */
+  #askLocks(): void {
+    const awaited = this.#awaited
+    const now = performance.now()
+    if (awaited === undefined || now < awaited.sinceMs + HELD_MS || this.#isAsking || now < this.#askedMs + HELD_MS)
+      return
+    this.#isAsking = true
+    this.#askedMs = now
+    const { store, resolver } = this.#sources
+    const locks = this.#holding(awaited.ts)
+    const asked = resolver.resolve(locks, store.now()).then(() => {
+      if (this.#awaited === awaited) this.#heldBackBy = this.#holding(awaited.ts)
+      return this.isRunning ? this.advance() : undefined
+    })
+    this.#run(
+      asked.finally(() => {
+        this.#isAsking = false
+      }),
+    )
+  }
+
+  #holding(ts: Timestamp): LockInfo[] {
+    const locks = this.#sources.store.changes.heldBackBy(HELD_LOCKS_MAX)
+    return locks.filter(({ startTs, minCommitTs }) => Math.max(startTs, minCommitTs) <= ts)
+  }
+
+  // ---- Failures
+
+  /** While the store is not available, the next tick tries again. Anything else is a defect. */
+  #run(work: Promise<unknown>): void {
+    work.catch((error) => {
+      if (isKvError(error, 'storage_unavailable') || isKvError(error, 'key_locked')) return
+      this.#sources.onError(error)
+      for (const user of [...this.#users]) user.fail(error)
+    })
+  }
+}
+
+interface Group {
+  readonly commitTs: Timestamp
+  changes: Change[]
+  bytes: number
+  /** The group is too large to be kept: only the channels that it concerns are. */
+  large: Set<Channel> | undefined
+}
+
+const EVERYTHING = [{}] as const
+
+function lacksValue(change: Change): boolean {
+  return change.type === 'put' && change.value === undefined
+}
+
+function copyOf(change: Change): Change {
+  const key = Buffer.from(change.key)
+  if (change.type === 'delete_range') return { ...change, key, end: Buffer.from(change.end) }
+  return { ...change, key, value: change.value && Buffer.from(change.value) }
+}
+
+function* txnsOf(changes: readonly Change[]): Generator<Change[]> {
+  let txn: Change[] = []
+  for (const change of changes) {
+    const [first] = txn
+    if (first !== undefined && !isSameTxn(first, change)) {
+      yield txn
+      txn = []
+    }
+    txn.push(change)
+  }
+  if (txn.length > 0) yield txn
+}

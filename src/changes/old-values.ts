@@ -1,0 +1,69 @@
+import { keyText } from '../bytes/key-text.js'
+import type { Change } from '../percolator/change.js'
+import type { FeedChange } from '../percolator/changes-api.js'
+import type { Store } from '../store/store.js'
+import { bytesOf, feedChangeOf } from './settled-txn.js'
+
+/** Values may be long, so the first read is small. */
+const FIRST_CHANGES = 16
+const CHANGES = 256
+/** `CHANGES` of these are no more than the first read may be. */
+const SHORT_BYTES = 4096
+
+export interface WithOld {
+  readonly source: Change
+  readonly change: FeedChange
+  readonly bytes: number
+}
+
+/**
+ * Adds the version before each change: one read per commit_ts. At a timestamp below a resolved_ts a read meets no lock.
+ * @returns in portions whose values are at hand together.
+ */
+export async function* withOldValues(
+  store: Pick<Store, 'batchGet'>,
+  changes: readonly Change[],
+  keysOnly: boolean,
+): AsyncGenerator<WithOld[], void> {
+  let bytes = 0
+  for (let from = 0; from < changes.length; ) {
+    const count = from > 0 && bytes <= from * SHORT_BYTES ? CHANGES : FIRST_CHANGES
+    const some = changes.slice(from, from + count)
+    const portion = await read(store, some, keysOnly)
+    for (const each of portion) bytes += each.bytes
+    from += some.length
+    yield portion
+  }
+}
+
+async function read(store: Pick<Store, 'batchGet'>, changes: readonly Change[], keysOnly: boolean): Promise<WithOld[]> {
+  const portions: Promise<WithOld[]>[] = []
+  for (let from = 0; from < changes.length; ) {
+    const ts = (changes[from] as Change).commitTs
+    let to = from + 1
+    while (changes[to]?.commitTs === ts) to++
+    portions.push(readAt(store, changes.slice(from, to), keysOnly))
+    from = to
+  }
+  return (await Promise.all(portions)).flat()
+}
+
+/** @param changes of one commit_ts. */
+async function readAt(
+  store: Pick<Store, 'batchGet'>,
+  changes: readonly Change[],
+  keysOnly: boolean,
+): Promise<WithOld[]> {
+  const keys = changes.flatMap(({ type, key }) => (type === 'delete_range' ? [] : [key]))
+  const ts = (changes[0] as Change).commitTs - 1
+  const { pairs } = keys.length === 0 ? { pairs: [] } : await store.batchGet({ keys, ts })
+  const found = new Map(pairs.map((pair) => [keyText(pair.key), pair]))
+  return changes.map((source) => {
+    const change = feedChangeOf(source, keysOnly)
+    if (source.type === 'delete_range') return { source, change, bytes: bytesOf(source) }
+    const pair = found.get(keyText(source.key))
+    if (pair?.value === undefined) return { source, change: { ...change, old: null }, bytes: bytesOf(source) }
+    const { value, commitTs } = pair
+    return { source, change: { ...change, old: { value, commitTs } }, bytes: bytesOf(source) + value.length }
+  })
+}

@@ -1,0 +1,81 @@
+import { KvError } from '../errors/kv-error.js'
+import type { FeedEvent, FeedTxn } from '../percolator/changes-api.js'
+import type { Timestamp } from '../timestamp.js'
+
+export interface PageSizes {
+  /** Transactions. */
+  readonly limit: number
+  readonly bytesMax: number
+  /** Transactions of one commit_ts may be longer than `bytesMax`, up to this. */
+  readonly longestMax: number
+}
+
+/** One page of a feed. Transactions of one commit_ts are never cut. */
+export class PageOfTxns {
+  readonly txns: FeedTxn[] = []
+  readonly #sizes: PageSizes
+  /** Everything at or below it is in the page. */
+  #nextTs: Timestamp = 0
+  #isFull = false
+  #count = 0
+  #bytes = 0
+  /** The last transactions, of one commit_ts, of which more may come. */
+  #group: FeedTxn[] = []
+  #groupBytes = 0
+
+  constructor(sizes: PageSizes) {
+    this.#sizes = sizes
+  }
+
+  get nextTs(): Timestamp {
+    return this.#nextTs
+  }
+  get isFull(): boolean {
+    return this.#isFull
+  }
+
+  /** @throws KvError `payload_too_large` */
+  add(event: Extract<FeedEvent, { readonly type: 'txn' | 'resolved' }>): void {
+    if (event.type === 'resolved') {
+      this.#endGroup()
+      if (!this.#isFull) this.#nextTs = Math.max(this.#nextTs, event.resolvedTs)
+      return
+    }
+    if (this.#group[0]?.commitTs !== event.commitTs) this.#endGroup()
+    if (this.#isFull) return
+    const { type: _, ...txn } = event
+    this.#group.push(txn)
+    this.#groupBytes += bytesOf(txn)
+    const { longestMax, bytesMax } = this.#sizes
+    if (this.txns.length > 0 && this.#groupBytes > bytesMax) this.#isFull = true
+    if (this.#isFull || this.#groupBytes <= longestMax) return
+    const text = `the transactions at ${txn.commitTs} are longer than ${longestMax} bytes: a stream gives them in parts`
+    throw new KvError('payload_too_large', text, { limit: longestMax })
+  }
+
+  #endGroup(): void {
+    const [first] = this.#group
+    if (first === undefined || this.#isFull) return
+    const { limit, bytesMax } = this.#sizes
+    if (this.txns.length > 0 && this.#bytes + this.#groupBytes > bytesMax) {
+      this.#isFull = true
+      return
+    }
+    for (const txn of this.#group) {
+      this.txns.push(txn)
+      if (txn.isLast !== false) this.#count++
+    }
+    this.#nextTs = first.commitTs
+    this.#bytes += this.#groupBytes
+    this.#isFull = this.#count >= limit || this.#bytes >= bytesMax
+    this.#group = []
+    this.#groupBytes = 0
+  }
+}
+
+function bytesOf({ changes }: FeedTxn): number {
+  let bytes = 0
+  for (const { key, value, old, end } of changes)
+    bytes += key.length + (value?.length ?? 0) + (old?.value.length ?? 0) + (end?.length ?? 0)
+  return bytes
+}

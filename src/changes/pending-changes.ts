@@ -1,0 +1,50 @@
+import { MinHeap, type Ranked } from '../bytes/min-heap.js'
+import { type Change, compareChanges } from '../percolator/change.js'
+import type { Timestamp } from '../timestamp.js'
+import { bytesOf } from './settled-txn.js'
+
+interface Item extends Ranked {
+  readonly change: Change
+}
+
+/** Changes above resolved_ts. They come in any order. */
+export class PendingChanges {
+  #heap = new MinHeap<Item>()
+  #bytes = 0
+  #size = 0
+
+  get bytes(): number {
+    return this.#bytes
+  }
+  get size(): number {
+    return this.#size
+  }
+
+  add(change: Change): void {
+    this.#heap.set({ change, rank: 0, place: -1 }, change.commitTs)
+    this.#bytes += bytesOf(change)
+    this.#size++
+  }
+
+  /**
+   * Removes the first changes at or below `ts`: `count`, and then those of the same commit_ts as the last of them.
+   * @returns them in order.
+   */
+  take(ts: Timestamp, count: number): Change[] {
+    const taken: Change[] = []
+    for (let item = this.#heap.first; item !== undefined && item.rank <= ts; item = this.#heap.first) {
+      if (taken.length >= count && (taken.at(-1) as Change).commitTs !== item.rank) break
+      this.#heap.delete(item)
+      this.#bytes -= bytesOf(item.change)
+      this.#size--
+      taken.push(item.change)
+    }
+    return taken.sort(compareChanges)
+  }
+
+  clear(): void {
+    this.#heap = new MinHeap()
+    this.#bytes = 0
+    this.#size = 0
+  }
+}

@@ -1,0 +1,61 @@
+import type { Timestamp } from '../timestamp.js'
+import type { SettledTxn } from './settled-txn.js'
+
+/** The last settled transactions, in order. */
+export class Ring {
+  #items: SettledTxn[] = []
+  #head = 0
+  #bytes = 0
+  /** Transactions pushed so far: their numbers begin at 1. */
+  #pushed = 0
+  #floor: Timestamp = 0
+
+  get bytes(): number {
+    return this.#bytes
+  }
+  /** Everything settled above it is here. */
+  get floor(): Timestamp {
+    return this.#floor
+  }
+  /** Number of the last transaction that is not here any more. */
+  get dropped(): number {
+    return this.#pushed - (this.#items.length - this.#head)
+  }
+
+  /** @returns the number of the transaction. */
+  push(txn: SettledTxn): number {
+    this.#items.push(txn)
+    this.#bytes += txn.bytes
+    return ++this.#pushed
+  }
+
+  clear(floor: Timestamp): void {
+    this.#items = []
+    this.#head = 0
+    this.#bytes = 0
+    this.#floor = floor
+  }
+
+  shrink(bytesMax: number): void {
+    while (this.#bytes > bytesMax && this.#head < this.#items.length) {
+      const { commitTs, bytes } = this.#items[this.#head] as SettledTxn
+      this.#head++
+      this.#bytes -= bytes
+      this.#floor = commitTs
+    }
+    if (this.#head < 1024 || this.#head < this.#items.length / 2) return
+    this.#items = this.#items.slice(this.#head)
+    this.#head = 0
+  }
+
+  /** The transactions above `since`, in order. Requires `floor <= since`. The ring must not change meanwhile. */
+  *after(since: Timestamp): Generator<SettledTxn> {
+    let [low, high] = [this.#head, this.#items.length]
+    while (low < high) {
+      const middle = (low + high) >>> 1
+      if ((this.#items[middle] as SettledTxn).commitTs > since) high = middle
+      else low = middle + 1
+    }
+    for (; low < this.#items.length; low++) yield this.#items[low] as SettledTxn
+  }
+}

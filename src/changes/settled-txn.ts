@@ -1,0 +1,59 @@
+import type { Change } from '../percolator/change.js'
+import type { FeedChange, FeedEvent } from '../percolator/changes-api.js'
+import type { Timestamp } from '../timestamp.js'
+
+export type TxnEvent = Extract<FeedEvent, { readonly type: 'txn' }>
+
+/** Objects and links of one change in memory. */
+const CHANGE_BYTES = 128
+
+/** Memory that a change takes. */
+export function bytesOf(change: Change): number {
+  if (change.type === 'delete_range') return CHANGE_BYTES + change.key.length + change.end.length
+  return CHANGE_BYTES + change.key.length + (change.value?.length ?? 0)
+}
+
+export function feedChangeOf(change: Change, keysOnly: boolean): FeedChange {
+  const { type: op, key } = change
+  if (change.type === 'delete_range') return { key, op, end: change.end }
+  return change.value === undefined || keysOnly ? { key, op } : { key, op, value: change.value }
+}
+
+/**
+ * The changes of a transaction, in order: all of them, or those in a filter. All streams that deliver it share its event, so
+ * that the bytes of the event can be kept beside the object.
+ */
+export class SettledTxn {
+  readonly changes: readonly Change[]
+  #bytes = -1
+  #event: TxnEvent | undefined
+  #keysEvent: TxnEvent | undefined
+
+  /** @param changes at least one. */
+  constructor(changes: readonly Change[]) {
+    this.changes = changes
+  }
+
+  get commitTs(): Timestamp {
+    return (this.changes[0] as Change).commitTs
+  }
+
+  get bytes(): number {
+    if (this.#bytes === -1) {
+      this.#bytes = 0
+      for (const change of this.changes) this.#bytes += bytesOf(change)
+    }
+    return this.#bytes
+  }
+
+  event(keysOnly: boolean): TxnEvent {
+    if (keysOnly) this.#keysEvent ??= this.#make(true)
+    else this.#event ??= this.#make(false)
+    return (keysOnly ? this.#keysEvent : this.#event) as TxnEvent
+  }
+
+  #make(keysOnly: boolean): TxnEvent {
+    const { commitTs, startTs } = this.changes[0] as Change
+    return { type: 'txn', commitTs, startTs, changes: this.changes.map((change) => feedChangeOf(change, keysOnly)) }
+  }
+}

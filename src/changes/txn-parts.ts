@@ -1,0 +1,60 @@
+import type { FeedChange } from '../percolator/changes-api.js'
+import type { Timestamp } from '../timestamp.js'
+import type { TxnEvent } from './settled-txn.js'
+
+/** Makes transactions of changes that come in order. A transaction that is longer than `partBytesMax` comes in parts. */
+export class TxnParts {
+  readonly #partBytesMax: number
+  #ready: TxnEvent[] = []
+  #readyBytes = 0
+  #commitTs: Timestamp = 0
+  #startTs: Timestamp = 0
+  #changes: FeedChange[] = []
+  #bytes = 0
+  #part = 0
+
+  constructor(partBytesMax: number) {
+    this.#partBytesMax = partBytesMax
+  }
+
+  /** Bytes of what `take` would return. */
+  get readyBytes(): number {
+    return this.#readyBytes
+  }
+
+  add(commitTs: Timestamp, startTs: Timestamp, change: FeedChange, bytes: number): void {
+    if (commitTs !== this.#commitTs || startTs !== this.#startTs) this.#end()
+    else if (this.#bytes + bytes > this.#partBytesMax && this.#changes.length > 0) this.#emit(false)
+    this.#commitTs = commitTs
+    this.#startTs = startTs
+    this.#changes.push(change)
+    this.#bytes += bytes
+  }
+
+  /** All changes at or below `ts` have been added. */
+  endUpTo(ts: Timestamp): void {
+    if (this.#commitTs <= ts) this.#end()
+  }
+
+  take(): TxnEvent[] {
+    const ready = this.#ready
+    this.#ready = []
+    this.#readyBytes = 0
+    return ready
+  }
+
+  #end(): void {
+    if (this.#changes.length > 0) this.#emit(true)
+    this.#part = 0
+  }
+
+  #emit(isLast: boolean): void {
+    const [commitTs, startTs, changes] = [this.#commitTs, this.#startTs, this.#changes]
+    const isWhole = isLast && this.#part === 0
+    const part = this.#part++
+    this.#ready.push({ type: 'txn', commitTs, startTs, changes, ...(isWhole ? {} : { part, isLast }) })
+    this.#readyBytes += this.#bytes
+    this.#changes = []
+    this.#bytes = 0
+  }
+}
