@@ -200,6 +200,19 @@ export const ATTEMPTS_MAX = 1_000_000
 export const DEPTH_MAX = 1_000_000
 export const PARKED_LIMIT_DEFAULT = 100
 
+// The change feed and watches.
+
+/** Prefixes and keys of one feed. */
+export const FEED_RANGES_MAX = 100
+export const FEED_LIMIT_DEFAULT = 100
+export const FEED_LIMIT_MAX = 10_000
+export const FEED_WAIT_MS_MAX = 60_000
+export const HEARTBEAT_MS_DEFAULT = 5000
+export const HEARTBEAT_MS_MIN = 100
+export const HEARTBEAT_MS_MAX = 60_000
+/** How long a GET waits for another version of its key. */
+export const WATCH_WAIT_MS_MAX = 60_000
+
 // Old versions and backups.
 
 /** TiDB's `tidb_gc_life_time`. */

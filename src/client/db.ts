@@ -5,6 +5,10 @@ import type { Timestamp } from '../timestamp.js'
 import type { CallOptions } from './autocommit.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
+import type { ChangedTxn } from './changes/changed-txn.js'
+import { changesOf } from './changes/changes.js'
+import { type ChangesOptions, changesOptions, originOf } from './changes/changes-options.js'
+import { type Watched, type WatchOptions, watchOf, watchOptions } from './changes/watch.js'
 import type { DbHome } from './db-home.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import type { Observation } from './observers/observation.js'
@@ -67,6 +71,8 @@ export class Db {
   readonly #home: DbHome
   readonly #lockWaitMs: number
   readonly #observations = new Map<Observation<As>, Promise<void>>()
+  /** Ends the loops of `changes` and `watch`. */
+  readonly #loops = new Set<AbortController>()
   #isClosed = false
   /** For programs with claims of their own. Others use `observe`. */
   readonly observers: Observers
@@ -235,13 +241,62 @@ export class Db {
     }
   }
 
+  // ---- Changes
+
   /**
-   * Stops observing, and waits until what runs there has ended and the background work of committed transactions is done. Later
+   * The transactions that change some keys, in the order of their commits, each exactly once, from the time of the call on or from a
+   * position of the past. With `snapshot` it begins with the pairs that exist. A server that goes away is waited for, and the loop
+   * goes on where it was. It ends when the signal is aborted, and at `close`.
+   * @throws KvError `ts_below_safe_point` when changes that it has not given are collected: then only a snapshot helps. ConnectionError
+   *   when the server was never reached.
+   */
+  async *changes<A extends As = 'text', K extends boolean = false, O extends boolean = false>(
+    options: ChangesOptions<A, K, O> = {},
+  ): AsyncGenerator<ChangedTxn<A, K, O>, void, undefined> {
+    originOf(changesOptions(options))
+    yield* this.#loop(options.signal, (signal) => changesOf(this.#home, options, signal))
+  }
+
+  /**
+   * The present state of a key, and then the latest whenever it is another: what a slow loop does not see in time is left out. A
+   * server that goes away is waited for. It ends when the signal is aborted, and at `close`.
+   * @throws ConnectionError when the server was never reached.
+   */
+  async *watch<A extends As = 'text'>(
+    key: Bytes,
+    options: WatchOptions<A> = {},
+  ): AsyncGenerator<Watched<A>, void, undefined> {
+    watchOptions(options)
+    const bytes = toKey(key)
+    yield* this.#loop(options.signal, (signal) => watchOf(this.#home, bytes, options, signal))
+  }
+
+  async *#loop<T>(
+    signal: AbortSignal | undefined,
+    loop: (signal: AbortSignal) => AsyncGenerator<T, void, undefined>,
+  ): AsyncGenerator<T, void, undefined> {
+    this.#callOptions({})
+    if (signal?.aborted) return
+    const stop = new AbortController()
+    const abort = (): void => stop.abort()
+    signal?.addEventListener('abort', abort, { once: true })
+    this.#loops.add(stop)
+    try {
+      yield* loop(stop.signal)
+    } finally {
+      this.#loops.delete(stop)
+      signal?.removeEventListener('abort', abort)
+    }
+  }
+
+  /**
+   * Ends the loops of `changes` and `watch`, stops observing, and waits until what runs there has ended and the background work of committed transactions is done. Later
    * calls throw. A database in this process
    * also waits for all calls in flight, rolls back open transactions, and releases its directory for other processes.
    */
   async close(): Promise<void> {
     this.#isClosed = true
+    for (const loop of this.#loops) loop.abort()
     for (const observation of this.#observations.keys()) observation.stop()
     await Promise.allSettled(this.#observations.values())
     await this.#home.close()

@@ -2,6 +2,7 @@ import type { DbHome } from '../client/db-home.js'
 import type { Database } from '../database/database.js'
 import { KvError } from '../errors/kv-error.js'
 import { errorRow } from '../errors/registry.js'
+import type { ChangesApi } from '../percolator/changes-api.js'
 import type { ObserversApi } from '../percolator/observers-api.js'
 import type { Timestamp } from '../timestamp.js'
 import { EmbeddedAutocommit } from './embedded-autocommit.js'
@@ -26,6 +27,10 @@ export class EmbeddedHome implements DbHome {
     this.observers = database.observers
     this.autocommit = new EmbeddedAutocommit(database, limits)
     this.coordinator = new EmbeddedCoordinator(new LimitedApi(database.store, limits), database.store.capabilities)
+  }
+
+  get changes(): ChangesApi {
+    throw new Error('a database in this process has no feed yet')
   }
 
   readonly during = async <T>(call: () => Promise<T>): Promise<T> => {

@@ -4,6 +4,7 @@ import type { DbHome } from '../db-home.js'
 import { optionsOf, WAIT_MS } from '../options.js'
 import { HttpApi } from './http-api.js'
 import { HttpAutocommit } from './http-autocommit.js'
+import { HttpChanges } from './http-changes.js'
 import { HttpObservers } from './http-observers.js'
 import { HttpTransport, isAway, TRANSPORT_KINDS, type TransportOptions } from './http-transport.js'
 
@@ -46,6 +47,7 @@ function homeAt(transport: HttpTransport): DbHome {
     autocommit: new HttpAutocommit(transport),
     coordinator,
     observers: new HttpObservers(transport),
+    changes: new HttpChanges(transport),
     isAway,
     during: (call) => call(),
     readTs: (signal) => api.withSignal(signal).tso(1),

@@ -6,7 +6,22 @@ export type Fetch = (url: string, init: RequestInit) => Promise<Response>
 export function fetchSender(url: string, fetch: Fetch): Sender {
   const always = { cache: 'no-store', redirect: 'manual' } as const // Browsers would cache reads.
   return {
-    send: (path, request) => fetch(`${url}${path}`, { ...request, ...always }),
+    async send(path, request) {
+      const response = await fetch(`${url}${path}`, { ...request, ...always })
+      const { status, headers } = response
+      return { status, headers, arrayBuffer: () => response.arrayBuffer(), chunks: () => chunksOf(response) }
+    },
     close() {}, // The platform closes the connections of fetch.
+  }
+}
+
+/** Browsers cannot iterate over a body. */
+async function* chunksOf({ body }: Response): AsyncGenerator<Uint8Array, void> {
+  if (body === null) return
+  const reader = body.getReader()
+  for (;;) {
+    const { done, value } = await reader.read()
+    if (done) return
+    yield value
   }
 }

@@ -63,6 +63,21 @@ export interface HttpAnswer {
   readonly body: Uint8Array
 }
 
+export interface HttpStreamRequest extends HttpRequest {
+  /** Longest time in which nothing arrives while the caller waits for it. Then the connection counts as dead. */
+  readonly silentMsMax: number
+}
+
+export interface HttpStream {
+  /**
+   * The body, read no faster than the caller asks. It ends early when the signal of the request is aborted. It throws
+   * ConnectionError when the connection breaks, or is silent for too long.
+   */
+  readonly chunks: AsyncGenerator<Uint8Array, void>
+  /** Must be called at the end, and ends it before. */
+  close(): void
+}
+
 const REQUEST_TIMEOUT_MS_DEFAULT = 10_000
 const CONNECT_TIMEOUT_MS_DEFAULT = 3000
 const RETRY_MS_DEFAULT = 10_000
@@ -89,8 +104,19 @@ interface Authorization {
   readonly authorization?: string
 }
 
-type Attempt =
-  | { readonly answer: HttpAnswer }
+/** An answer of which the status is known. */
+interface OpenAnswer {
+  readonly answer: ReceivedAnswer
+  /** Ends the request, whose body rejects with the reason. */
+  abort(reason: unknown): void
+  /** The whole answer need not arrive in the time of a request. */
+  endTimeout(): void
+  /** Must be called when the answer is read, or will not be. */
+  close(): void
+}
+
+type Attempt<T> =
+  | { readonly answer: T }
   | { readonly error: Error; readonly isFinal: boolean; readonly retryAfter: string | null }
 
 /** Sends requests to one server. Repeats each until it is answered or the time for retries is over. */
@@ -123,13 +149,35 @@ export class HttpTransport {
    * @throws KvError or ServerError, as the server answered; ConnectionError when no usable answer came in time, or when
    *   the last try was refused but an earlier one may have taken effect; the signal's reason.
    */
-  async send(request: HttpRequest): Promise<HttpAnswer> {
+  send(request: HttpRequest): Promise<HttpAnswer> {
+    return this.#untilAnswered(request, async (open) => {
+      const { status, headers } = open.answer
+      return { status, headers, body: await bodyOf(open) }
+    })
+  }
+
+  /**
+   * Sends a request whose answer has no end. @returns once the server has begun to answer. @throws the errors of `send`
+   */
+  stream(request: HttpStreamRequest): Promise<HttpStream> {
+    return this.#untilAnswered(request, async (open) => {
+      open.endTimeout()
+      const close = (): void => {
+        open.close()
+        open.abort(new Error('the answer is not wanted any more'))
+      }
+      return { chunks: chunksOf(open, request), close }
+    })
+  }
+
+  /** @param read reads a successful answer, and closes it. */
+  async #untilAnswered<T>(request: HttpRequest, read: (open: OpenAnswer) => Promise<T>): Promise<T> {
     const startedAt = performance.now()
     let mayHaveTakenEffect = false
     let pauseMs = PAUSE_MS_FIRST
     for (let tries = 1; ; tries++) {
       request.signal?.throwIfAborted()
-      const attempt = await this.#attempt(request, startedAt)
+      const attempt = await this.#attempt(request, startedAt, read)
       if ('answer' in attempt) return attempt.answer
       const { error, isFinal, retryAfter } = attempt
       if (isFinal) {
@@ -157,33 +205,31 @@ export class HttpTransport {
     return { authorization: `Bearer ${token}` }
   }
 
-  async #attempt(request: HttpRequest, startedAt: number): Promise<Attempt> {
+  async #attempt<T>(
+    request: HttpRequest,
+    startedAt: number,
+    read: (open: OpenAnswer) => Promise<T>,
+  ): Promise<Attempt<T>> {
     let authorization: Authorization
     try {
       authorization = await this.#authorization()
     } catch (error) {
       return { error: error instanceof Error ? error : new Error(String(error)), isFinal: true, retryAfter: null }
     }
-    let response: ReceivedAnswer
-    let body: Uint8Array
     try {
-      ;[response, body] = await this.#exchange(request, authorization, startedAt)
+      const open = await this.#open(request, authorization, startedAt)
+      const { status, headers } = open.answer
+      if (status >= 200 && status < 300) return { answer: await read(open) }
+      const error = errorOf(status, headers.get('content-type'), await bodyOf(open))
+      return { error, isFinal: !RETRIED_STATUSES.has(status), retryAfter: headers.get('retry-after') }
     } catch (error) {
       if (request.signal?.aborted) throw request.signal.reason
       return { error: connectionErrorOf(error), isFinal: false, retryAfter: null }
     }
-    const { status, headers } = response
-    if (status >= 200 && status < 300) return { answer: { status, headers, body } }
-    const error = errorOf(status, headers.get('content-type'), body)
-    return { error, isFinal: !RETRIED_STATUSES.has(status), retryAfter: headers.get('retry-after') }
   }
 
-  /** Sends one request and reads the whole answer. */
-  async #exchange(
-    request: HttpRequest,
-    authorization: Authorization,
-    startedAt: number,
-  ): Promise<[response: ReceivedAnswer, body: Uint8Array]> {
+  /** Sends one request. Fulfilled when the status of its answer is known. */
+  async #open(request: HttpRequest, authorization: Authorization, startedAt: number): Promise<OpenAnswer> {
     const { method, path, headers, body, waitMs = 0, signal } = request
     signal?.throwIfAborted() // The abort event may have fired already, and it fires only once.
     // Not AbortSignal.any: in Node 20 its result stays in memory as long as the caller's signal.
@@ -193,6 +239,10 @@ export class HttpTransport {
     const timeoutMs = Math.min(this.#requestTimeoutMs + waitMs, TIMER_MS_MAX)
     const timer = setTimeout(() => controller.abort(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
     const stopWatching = this.#wasReached ? undefined : this.#watchConnecting(controller, startedAt)
+    const close = (): void => {
+      clearTimeout(timer)
+      signal?.removeEventListener('abort', abort)
+    }
     try {
       const init = {
         method,
@@ -200,13 +250,14 @@ export class HttpTransport {
         signal: controller.signal,
         ...(body === undefined ? {} : { body: body as Uint8Array<ArrayBuffer> }),
       }
-      const response = await this.#sender.send(path, init)
+      const answer = await this.#sender.send(path, init)
       this.#wasReached = true
-      return [response, new Uint8Array(await response.arrayBuffer())]
+      return { answer, abort: (reason) => controller.abort(reason), endTimeout: () => clearTimeout(timer), close }
+    } catch (error) {
+      close()
+      throw error
     } finally {
-      clearTimeout(timer)
       stopWatching?.()
-      signal?.removeEventListener('abort', abort)
     }
   }
 
@@ -249,6 +300,32 @@ export class HttpTransport {
       cause: last instanceof ConnectionError ? last.cause : last,
       mayHaveTakenEffect,
     })
+  }
+}
+
+async function bodyOf({ answer, close }: OpenAnswer): Promise<Uint8Array> {
+  try {
+    return new Uint8Array(await answer.arrayBuffer())
+  } finally {
+    close()
+  }
+}
+
+async function* chunksOf(
+  { answer, abort }: OpenAnswer,
+  { silentMsMax, signal }: HttpStreamRequest,
+): AsyncGenerator<Uint8Array, void> {
+  const chunks = answer.chunks()[Symbol.asyncIterator]()
+  const end = (): void => abort(new Error(`nothing has arrived for ${silentMsMax} ms`))
+  try {
+    for (;;) {
+      const timer = setTimeout(end, Math.min(silentMsMax, TIMER_MS_MAX))
+      const { done, value } = await chunks.next().finally(() => clearTimeout(timer))
+      if (done === true) return
+      yield value
+    }
+  } catch (error) {
+    if (!signal?.aborted) throw connectionErrorOf(error)
   }
 }
 

@@ -30,14 +30,17 @@ export function nodeSender(url: string): Sender | undefined {
           // Unlike fetch, node:http decompresses nothing.
           const encoding = answer.headers['content-encoding'] ?? 'identity'
           if (encoding !== 'identity') return request.destroy(new Error(`the answer is compressed by ${encoding}`))
-          const bytes = new Promise<ArrayBuffer>((resolve, reject) => {
-            const chunks: Uint8Array[] = []
-            answer.on('data', (chunk: Uint8Array) => chunks.push(chunk))
-            answer.on('end', () => resolve(joined(chunks)))
-            answer.on('error', (error) => reject(signal.aborted ? signal.reason : error))
-          })
           const get = (name: string): string | null => answer.headers[name]?.toString() ?? null
-          resolve({ status: answer.statusCode ?? 0, headers: { get }, arrayBuffer: () => bytes })
+          const arrayBuffer = (): Promise<ArrayBuffer> =>
+            new Promise((resolve, reject) => {
+              const chunks: Uint8Array[] = []
+              const fail = (error: Error): void => reject(signal.aborted ? signal.reason : error)
+              if (answer.errored) return fail(answer.errored) // In the bytes that came with the headers.
+              answer.on('data', (chunk: Uint8Array) => chunks.push(chunk))
+              answer.on('end', () => resolve(joined(chunks)))
+              answer.on('error', fail)
+            })
+          resolve({ status: answer.statusCode ?? 0, headers: { get }, arrayBuffer, chunks: () => answer })
         })
         request.on('error', (error) => reject(signal.aborted ? signal.reason : error))
         signal.addEventListener('abort', () => request.destroy(), { once: true })

@@ -6,12 +6,14 @@ export interface SentRequest {
   readonly signal: AbortSignal
 }
 
-/** The part of a `Response` that the transport reads. */
+/** An answer whose body is read in one of two ways. */
 export interface ReceivedAnswer {
   readonly status: number
   readonly headers: Pick<Headers, 'get'>
   /** The whole body. Rejects when the answer is cut short. */
   arrayBuffer(): Promise<ArrayBuffer>
+  /** The body as it arrives, read no faster than the caller asks. Throws when the answer is cut short. */
+  chunks(): AsyncIterable<Uint8Array>
 }
 
 /** The way to one server. Sends each request once, and follows no redirects. */

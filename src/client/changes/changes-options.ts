@@ -1,0 +1,98 @@
+import { FEED_RANGES_MAX, HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN } from '../../limits.js'
+import type { Selection } from '../../percolator/changes-api.js'
+import { type FeedPosition, parseFeedPosition } from '../../percolator/feed-position.js'
+import type { Timestamp } from '../../timestamp.js'
+import { AS, type As, type Bytes, toBytes, toKeys } from '../bytes.js'
+import { keyRangeOf } from '../key-range.js'
+import { BOOLEAN, BYTES, type Kinds, kind, optionsOf, SIGNAL, TEXT, TIMESTAMP, wholeUpTo } from '../options.js'
+
+/** The union of prefixes and keys, or one range. Default: every key. */
+export interface SelectionOptions {
+  readonly prefix?: Bytes | undefined
+  readonly prefixes?: readonly Bytes[] | undefined
+  readonly keys?: readonly Bytes[] | undefined
+  readonly start?: Bytes | undefined
+  readonly end?: Bytes | undefined
+}
+
+export interface ChangesOptions<A extends As = As, K extends boolean = boolean, O extends boolean = boolean>
+  extends SelectionOptions {
+  /** Exclusive: everything that was committed after it. Default: the time of the call. */
+  readonly sinceTs?: Timestamp | undefined
+  /** Goes on after the `position` of a transaction of an earlier loop. */
+  readonly position?: string | undefined
+  /** First the pairs of a snapshot, then all that is committed after it. With `position` where that is in a snapshot. */
+  readonly snapshot?: boolean | undefined
+  /** Goes on from the position of this consumer, whose range takes the place of the selection. */
+  readonly consumer?: string | undefined
+  /** Leaves values out. They are not sent either. */
+  readonly keysOnly?: K | undefined
+  /** Adds to each change the version before it. */
+  readonly oldValues?: O | undefined
+  /** The type in which keys and values are returned. Default `text`. */
+  readonly as?: A | undefined
+  /** Ends the loop. */
+  readonly signal?: AbortSignal | undefined
+  /** `onResolved` is called at least so often. A server that is silent for three times as long counts as dead. Default 5000. */
+  readonly heartbeatMs?: number | undefined
+  /**
+   * Called when the loop has been given everything at or below `resolvedTs`, also where nothing has changed. It is waited for. What it
+   * throws ends the loop.
+   */
+  readonly onResolved?: ((resolvedTs: Timestamp) => unknown) | undefined
+  /** Told of a server that cannot be reached, before the loop connects again. What it throws ends the loop. */
+  readonly onError?: ((error: unknown) => void) | undefined
+}
+
+const LIST = kind<readonly Bytes[]>(`an array of 1 to ${FEED_RANGES_MAX} strings or Uint8Arrays`, (value) => {
+  return Array.isArray(value) && value.length > 0 && value.every(BYTES.accepts)
+})
+const FUNCTION = kind<() => unknown>('a function', (value) => typeof value === 'function')
+
+const KINDS: Kinds<ChangesOptions> = {
+  prefix: BYTES,
+  prefixes: LIST,
+  keys: LIST,
+  start: BYTES,
+  end: BYTES,
+  sinceTs: TIMESTAMP,
+  position: kind('the position of a transaction', (value) => {
+    return typeof value === 'string' && parseFeedPosition(value) !== undefined
+  }),
+  snapshot: BOOLEAN,
+  consumer: TEXT,
+  keysOnly: BOOLEAN,
+  oldValues: BOOLEAN,
+  as: AS,
+  signal: SIGNAL,
+  heartbeatMs: wholeUpTo(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX),
+  onResolved: FUNCTION,
+  onError: FUNCTION,
+}
+
+export const changesOptions = optionsOf<ChangesOptions>('changes', KINDS)
+
+/** @throws TypeError for more than one kind of selection. */
+export function selectionOf({ prefix, prefixes = [], keys = [], start, end }: SelectionOptions): Selection {
+  const all = prefix === undefined ? prefixes : [prefix, ...prefixes]
+  if (all.length === 0 && keys.length === 0) return keyRangeOf({ start, end })
+  if (start !== undefined || end !== undefined)
+    throw new TypeError('give prefixes and keys, or start and end, not both')
+  if (all.length + keys.length > FEED_RANGES_MAX)
+    throw new TypeError(`give no more than ${FEED_RANGES_MAX} prefixes and keys`)
+  const given = all.map((one) => toBytes(one, 'a prefix'))
+  return given.some(({ length }) => length === 0) ? {} : { prefixes: given, keys: toKeys(keys) }
+}
+
+/** @throws TypeError for more than one origin. */
+export function originOf(options: ChangesOptions): FeedPosition | 'snapshot' | 'consumer' | 'now' {
+  const { sinceTs, position, snapshot, consumer, prefix, prefixes, keys, start, end } = options
+  if (sinceTs !== undefined && position !== undefined) throw new TypeError('give sinceTs or position, not both')
+  if (sinceTs !== undefined && snapshot) throw new TypeError('give sinceTs or snapshot, not both')
+  const isSelected = [prefix, prefixes, keys, start, end].some((one) => one !== undefined)
+  if (consumer !== undefined && isSelected) throw new TypeError('the keys are those of the consumer: give no others')
+  const given = position === undefined ? sinceTs && { ts: sinceTs } : parseFeedPosition(position)
+  if (given) return given
+  if (snapshot) return 'snapshot'
+  return consumer === undefined ? 'now' : 'consumer'
+}

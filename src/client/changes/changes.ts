@@ -1,0 +1,37 @@
+import type { StreamRequest } from '../../percolator/changes-api.js'
+import type { As } from '../bytes.js'
+import type { DbHome } from '../db-home.js'
+import { type ChangedTxn, changedKeyOf } from './changed-txn.js'
+import { type ChangesOptions, originOf, selectionOf } from './changes-options.js'
+import { FeedCursor, type GivenTxn } from './feed-cursor.js'
+import { reconnecting } from './reconnecting.js'
+
+export type ChangesHome = Pick<DbHome, 'changes' | 'during' | 'isAway' | 'readTs'>
+
+/** The loop of `db.changes`. @param signal ends it. */
+export async function* changesOf<A extends As, K extends boolean, O extends boolean>(
+  home: ChangesHome,
+  options: ChangesOptions<A, K, O>,
+  signal: AbortSignal,
+): AsyncGenerator<ChangedTxn<A, K, O>, void, undefined> {
+  const { as = 'text' as A, consumer, keysOnly, oldValues, heartbeatMs, onResolved, onError } = options
+  const origin = originOf(options)
+  // With a timestamp, because "now" would be later after a connection that broke before anything came.
+  const now = origin === 'now' ? { ts: await home.during(async () => home.readTs(signal)) } : undefined
+  const cursor = new FeedCursor(typeof origin === 'object' ? origin : now, origin === 'snapshot')
+  const request = { ...selectionOf(options), consumer, keysOnly, oldValues, heartbeatMs, signal }
+  const open = () => home.changes.stream({ ...request, ...cursor.reopen() } satisfies StreamRequest)
+  for await (const events of reconnecting(home, open, { signal, onError }))
+    for (const given of cursor.take(events)) {
+      if ('txn' in given) yield changedTxnOf(given.txn, as)
+      else await onResolved?.(given.resolvedTs)
+      if (signal.aborted) return
+    }
+}
+
+function changedTxnOf<A extends As, K extends boolean, O extends boolean>(
+  { changes, ...txn }: GivenTxn,
+  as: A,
+): ChangedTxn<A, K, O> {
+  return { ...txn, changes: changes.map((change) => changedKeyOf<A, K, O>(change, change.commitTs, as)) }
+}

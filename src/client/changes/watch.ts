@@ -1,0 +1,53 @@
+import type { KeyState } from '../../percolator/changes-api.js'
+import type { Timestamp } from '../../timestamp.js'
+import { AS, type As, type Read, readValue } from '../bytes.js'
+import { type Kinds, kind, optionsOf, SIGNAL } from '../options.js'
+import type { ChangesHome } from './changes.js'
+import { reconnecting } from './reconnecting.js'
+
+export interface WatchOptions<A extends As = As> {
+  /** The `commitTs` of the state that the caller knows: it is not given again. */
+  readonly seenTs?: Timestamp | undefined
+  /** The type in which values are returned. Default `text`. */
+  readonly as?: A | undefined
+  /** Ends the loop. */
+  readonly signal?: AbortSignal | undefined
+  /** Told of a server that cannot be reached, before the loop connects again. What it throws ends the loop. */
+  readonly onError?: ((error: unknown) => void) | undefined
+}
+
+/** The state of a key. */
+export interface Watched<A extends As = 'text'> {
+  /** undefined when the key is absent. */
+  readonly value: Read<A> | undefined
+  /** Of the value or, where the key is absent, of its deletion; 0 when none is known. */
+  readonly commitTs: Timestamp
+}
+
+export const watchOptions = optionsOf<WatchOptions>('watch', {
+  seenTs: kind('a timestamp, or 0', (value) => Number.isSafeInteger(value) && (value as number) >= 0),
+  as: AS,
+  signal: SIGNAL,
+  onError: kind('a function', (value) => typeof value === 'function'),
+} satisfies Kinds<WatchOptions>)
+
+/** The loop of `db.watch`. @param signal ends it. */
+export async function* watchOf<A extends As>(
+  home: ChangesHome,
+  key: Uint8Array,
+  { as = 'text' as A, seenTs, onError }: WatchOptions<A>,
+  signal: AbortSignal,
+): AsyncGenerator<Watched<A>, void, undefined> {
+  let seen: KeyState | undefined
+  const open = () => home.changes.watch({ key, seenTs: seen?.commitTs ?? seenTs, signal })
+  for await (const state of reconnecting(home, open, { signal, onError })) {
+    if (seen === undefined ? state.commitTs === seenTs : isSame(state, seen)) continue // A new connection shows it again.
+    seen = state
+    yield { value: state.found ? readValue(state.value, as, key) : undefined, commitTs: state.commitTs }
+    if (signal.aborted) return
+  }
+}
+
+function isSame(one: KeyState, other: KeyState): boolean {
+  return one.found === other.found && (one.commitTs === other.commitTs || !one.found)
+}

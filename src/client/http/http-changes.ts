@@ -1,0 +1,206 @@
+import { signalOf } from '../../event-loop/late-signal.js'
+import { HEARTBEAT_MS_DEFAULT } from '../../limits.js'
+import type { Version } from '../../percolator/api.js'
+import type {
+  ChangesApi,
+  FeedChange,
+  FeedEvent,
+  KeyState,
+  StreamRequest,
+  WatchRequest,
+} from '../../percolator/changes-api.js'
+import { feedPositionText, parseFeedPosition } from '../../percolator/feed-position.js'
+import type { Timestamp } from '../../timestamp.js'
+import { errorOf } from './http-problem.js'
+import { type HttpTransport, isAway } from './http-transport.js'
+import { bytesOf, type JsonBytes } from './json-bytes.js'
+import { keyPath, percentEncode } from './key-path.js'
+import { ServerError } from './server-error.js'
+import { type ServerSentEvent, serverSentEvents } from './server-sent-events.js'
+
+interface WireVersion {
+  readonly value: JsonBytes
+  readonly commit_ts: Timestamp
+}
+
+interface WireChange {
+  readonly key: JsonBytes
+  readonly op: FeedChange['op']
+  readonly value?: JsonBytes
+  readonly old?: WireVersion | null
+  readonly expire_ts?: Timestamp
+  readonly end?: JsonBytes
+}
+
+interface WireTxn {
+  readonly commit_ts: Timestamp
+  readonly start_ts: Timestamp
+  readonly changes: readonly WireChange[]
+  readonly part?: number
+  readonly is_last?: boolean
+}
+
+interface WirePair {
+  readonly key: JsonBytes
+  readonly value?: JsonBytes
+  readonly commit_ts: Timestamp
+}
+
+/** A connection that is silent for so many heartbeats is dead. */
+const HEARTBEATS_MISSED_MAX = 3
+const SILENT_MS_MIN = 1000
+/** Of a watch, whose heartbeats the server chooses. */
+const WATCH_SILENT_MS_MAX = 90_000
+
+/** The feed over HTTP, as server-sent events. Each call is one connection. It ends when the connection breaks or the server stops. */
+export class HttpChanges implements Pick<ChangesApi, 'stream' | 'watch'> {
+  readonly #transport: HttpTransport
+
+  constructor(transport: HttpTransport) {
+    this.#transport = transport
+  }
+
+  async *stream(request: StreamRequest): AsyncGenerator<readonly FeedEvent[], void> {
+    const { heartbeatMs = HEARTBEAT_MS_DEFAULT, signal } = request
+    const silentMsMax = Math.max(SILENT_MS_MIN, HEARTBEATS_MISSED_MAX * heartbeatMs)
+    for await (const events of this.#events(pathOf(request), positionOf(request), silentMsMax, signalOf(signal)))
+      yield events.map(feedEventOf)
+  }
+
+  async *watch(request: WatchRequest): AsyncGenerator<KeyState, void> {
+    const { key, seenTs, signal } = request
+    const path = keyPath(key)
+    if (path === undefined) return yield* this.#watchByFeed(request)
+    const seen = seenTs === undefined ? undefined : String(seenTs)
+    for await (const events of this.#events(path, seen, WATCH_SILENT_MS_MAX, signalOf(signal)))
+      for (const event of events) yield keyStateOf(event)
+  }
+
+  /** For the keys that have no path. It cannot know whether its caller has seen the state. */
+  async *#watchByFeed({ key, signal }: WatchRequest): AsyncGenerator<KeyState, void> {
+    let state: KeyState = { found: false, commitTs: 0 }
+    for await (const events of this.stream({ keys: [key], snapshot: true, signal }))
+      for (const event of events) {
+        if (event.type === 'pair') state = stateOf(event.value, event.commitTs)
+        else if (event.type === 'txn') yield stateOf(event.changes.at(-1)?.value, event.commitTs)
+        else if (event.type === 'snapshot_end') yield state
+      }
+  }
+
+  /** @throws KvError or ServerError, as the server answered, also within the stream. */
+  async *#events(
+    path: string,
+    lastEventId: string | undefined,
+    silentMsMax: number,
+    signal: AbortSignal | undefined,
+  ): AsyncGenerator<readonly ServerSentEvent[], void> {
+    const position = lastEventId === undefined ? {} : { 'last-event-id': lastEventId }
+    const headers = { accept: 'text/event-stream', ...position }
+    const { chunks, close } = await this.#transport.stream({ method: 'GET', path, headers, silentMsMax, signal })
+    try {
+      for await (const events of serverSentEvents(chunks)) {
+        const failed = events.findIndex(({ event }) => event === 'error')
+        if (failed === -1) yield events
+        else {
+          yield events.slice(0, failed)
+          throw problemIn(events[failed] as ServerSentEvent)
+        }
+      }
+    } catch (error) {
+      if (!isAway(error)) throw error
+    } finally {
+      close()
+    }
+  }
+}
+
+function pathOf(request: StreamRequest): string {
+  const { prefixes = [], keys = [], start, end, consumer, sinceTs } = request
+  const { snapshot, snapshotAfter, keysOnly, oldValues, heartbeatMs, waitMs } = request
+  const query = [
+    ...prefixes.map((prefix) => `prefix=${percentEncode(prefix)}`),
+    ...keys.map((key) => `key=${percentEncode(key)}`),
+    ...(start === undefined ? [] : [`start=${percentEncode(start)}`]),
+    ...(end === undefined ? [] : [`end=${percentEncode(end)}`]),
+    // `Last-Event-ID` carries it too, and wins. Proxies may remove the header, and then a feed from now on would have a gap.
+    ...(sinceTs === undefined || consumer !== undefined ? [] : [`since_ts=${sinceTs}`]),
+    ...(snapshot || snapshotAfter !== undefined ? ['snapshot=true'] : []),
+    ...(keysOnly ? ['keys_only=true'] : []),
+    ...(oldValues ? ['old_values=true'] : []),
+    ...(heartbeatMs === undefined ? [] : [`heartbeat_ms=${heartbeatMs}`]),
+    ...(waitMs === undefined ? [] : [`wait_ms=${waitMs}`]),
+  ]
+  const path = consumer === undefined ? '/v1/changes' : `/v1/consumers/${encodeURIComponent(consumer)}/changes`
+  return `${path}?${query.join('&')}`
+}
+
+function positionOf({ sinceTs, snapshotAfter }: StreamRequest): string | undefined {
+  if (snapshotAfter !== undefined) return feedPositionText({ ts: snapshotAfter.ts, snapshotKey: snapshotAfter.key })
+  return sinceTs === undefined ? undefined : feedPositionText({ ts: sinceTs })
+}
+
+function feedEventOf({ event, data, id }: ServerSentEvent): FeedEvent {
+  if (event === 'txn') {
+    const { commit_ts: commitTs, start_ts: startTs, changes, part, is_last: isLast } = parsed<WireTxn>(data)
+    const parts = part === undefined ? {} : { part, isLast }
+    return { type: 'txn', commitTs, startTs, changes: changes.map(changeOf), ...parts }
+  }
+  if (event === 'resolved')
+    return { type: 'resolved', resolvedTs: parsed<{ resolved_ts: Timestamp }>(data).resolved_ts }
+  if (event === 'snapshot_end') return { type: 'snapshot_end', ts: parsed<{ ts: Timestamp }>(data).ts }
+  if (event === 'pair') {
+    const { key, value, commit_ts: commitTs } = parsed<WirePair>(data)
+    const ts = parseFeedPosition(id)?.ts
+    if (ts !== undefined)
+      return {
+        type: 'pair',
+        ts,
+        key: bytesOf(key),
+        commitTs,
+        ...(value === undefined ? {} : { value: bytesOf(value) }),
+      }
+  }
+  throw unexpected(event)
+}
+
+function changeOf({ key, op, value, old, expire_ts: expireTs, end }: WireChange): FeedChange {
+  return {
+    key: bytesOf(key),
+    op,
+    ...(value === undefined ? {} : { value: bytesOf(value) }),
+    ...(old === undefined ? {} : { old: old && versionOf(old) }),
+    ...(expireTs === undefined ? {} : { expireTs }),
+    ...(end === undefined ? {} : { end: bytesOf(end) }),
+  }
+}
+
+function versionOf({ value, commit_ts: commitTs }: WireVersion): Version {
+  return { value: bytesOf(value), commitTs }
+}
+
+function keyStateOf({ event, data }: ServerSentEvent): KeyState {
+  if (event !== 'value' && event !== 'absent') throw unexpected(event)
+  const { value, commit_ts: commitTs = 0 } = parsed<Partial<WirePair>>(data)
+  return stateOf(value === undefined ? undefined : bytesOf(value), commitTs)
+}
+
+function stateOf(value: Uint8Array | undefined, commitTs: Timestamp): KeyState {
+  return value === undefined ? { found: false, commitTs } : { found: true, value, commitTs }
+}
+
+function parsed<T>(data: string): T {
+  try {
+    const message: unknown = JSON.parse(data)
+    if (typeof message === 'object' && message !== null) return message as T
+  } catch {}
+  throw new ServerError('unexpected_answer', 'an event of a stream is no answer of PerKV', 200)
+}
+
+function problemIn({ data }: ServerSentEvent): Error {
+  const { status = 500 } = parsed<{ status?: number }>(data)
+  return errorOf(status, 'application/problem+json', new TextEncoder().encode(data))
+}
+
+function unexpected(event: string): ServerError {
+  return new ServerError('unexpected_answer', `a stream has an event "${event}", which this client does not know`, 200)
+}
