@@ -76,6 +76,17 @@ const CALLS: Readonly<Record<string, Call>> = {
       ...['concurrency', 'batch', 'leaseMs', 'worker', 'as', 'onError'],
     ],
   },
+  'Db.changes': {
+    call: (given) => Promise.race([db.changes(given).next(), undefined]),
+    options: [
+      ...[...RANGE, 'prefixes', 'keys', 'sinceTs', 'position', 'snapshot', 'consumer'],
+      ...['keysOnly', 'oldValues', 'as', 'signal', 'heartbeatMs', 'onResolved', 'onError'],
+    ],
+  },
+  'Db.watch': {
+    call: (given) => Promise.race([db.watch('k', given).next(), undefined]),
+    options: ['seenTs', 'as', 'signal', 'onError'],
+  },
   'Observers.put': { call: (given) => db.observers.put('words', WORDS, given), options: [...REGISTRATION, 'as'] },
   'Observers.get': { call: (given) => db.observers.get('words', given), options: ['as'] },
   'Observers.list': { call: (given) => db.observers.list(given), options: ['as'] },

@@ -1,6 +1,7 @@
 import { expectTypeOf, test } from 'vitest'
 import type {
   Change,
+  ChangedTxn,
   Claim,
   ObserverState,
   ScanPair,
@@ -8,6 +9,7 @@ import type {
   Timestamp,
   Txn,
   Versioned,
+  Watched,
   Written,
 } from '../../src/client/index.js'
 import { connect, type ErrorCode, isKvError, type KvError } from '../../src/client/index.js'
@@ -66,6 +68,31 @@ test('a run gets one change, and a list where a batch is asked for', () => {
     db.observe('words', { start: 'a' }, bytes, { as: 'bytes' })
     // @ts-expect-error
     db.observe('words', { prefix: 'a', end: 'b' }, () => {})
+  }
+  expectTypeOf(types).toBeFunction()
+})
+
+test('changes have values, old ones where asked, and none of removed ranges', () => {
+  const types = async (): Promise<void> => {
+    for await (const txn of db.changes({ prefix: 'a', snapshot: true })) {
+      expectTypeOf(txn).toEqualTypeOf<ChangedTxn>()
+      for (const change of txn.changes) {
+        if (change.op === 'put') expectTypeOf(change.value).toEqualTypeOf<string>()
+        if (change.op === 'delete') expectTypeOf(change.key).toEqualTypeOf<string>()
+        if (change.op === 'delete_range') expectTypeOf(change.end).toEqualTypeOf<Uint8Array>()
+        else expectTypeOf(change.old).toEqualTypeOf<undefined>()
+        // @ts-expect-error a removed range has no key
+        change.key
+      }
+    }
+    for await (const { changes } of db.changes({ keys: ['a'], as: 'bytes', keysOnly: true, oldValues: true }))
+      for (const change of changes) {
+        if (change.op === 'put') expectTypeOf(change.value).toEqualTypeOf<undefined>()
+        if (change.op === 'put') expectTypeOf(change.old).toEqualTypeOf<Versioned<'bytes'> | null>()
+      }
+    for await (const state of db.watch('k', { as: 'bytes' })) expectTypeOf(state).toEqualTypeOf<Watched<'bytes'>>()
+    // @ts-expect-error a misspelt option
+    db.changes({ since: 5 })
   }
   expectTypeOf(types).toBeFunction()
 })
