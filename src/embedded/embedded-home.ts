@@ -14,6 +14,7 @@ export class EmbeddedHome implements DbHome {
   readonly autocommit: EmbeddedAutocommit
   readonly coordinator: EmbeddedCoordinator
   readonly observers: ObserversApi
+  readonly changes: ChangesApi
   readonly database: Database
   readonly #onClosed: () => void
   #inFlight = 0
@@ -25,12 +26,9 @@ export class EmbeddedHome implements DbHome {
     this.database = database
     this.#onClosed = onClosed
     this.observers = database.observers
+    this.changes = database.changes
     this.autocommit = new EmbeddedAutocommit(database, limits)
     this.coordinator = new EmbeddedCoordinator(new LimitedApi(database.store, limits), database.store.capabilities)
-  }
-
-  get changes(): ChangesApi {
-    throw new Error('a database in this process has no feed yet')
   }
 
   readonly during = async <T>(call: () => Promise<T>): Promise<T> => {

@@ -1,0 +1,119 @@
+import { describe, expect, test } from 'vitest'
+import { Db } from '../../../src/client/db.js'
+import { type ChangedTxn, isKvError } from '../../../src/client/index.js'
+import { openHome } from '../../../src/embedded/open.js'
+import { failureOf } from '../../coordinator/support.js'
+import { HOMES, testDbs } from '../homes.js'
+
+async function take<T>(items: AsyncIterable<T>, count: number): Promise<T[]> {
+  const taken: T[] = []
+  for await (const item of items) if (taken.push(item) === count) break
+  return taken
+}
+
+function pairsOf(txns: readonly ChangedTxn[]): unknown[] {
+  return txns.map(({ changes }) =>
+    changes.map((change) => (change.op === 'put' ? [change.key, change.value] : change.op)),
+  )
+}
+
+async function put(db: Db, ...keys: string[]): Promise<void> {
+  for (const key of keys) await db.put(key, `value of ${key}`)
+}
+
+describe.each(HOMES.filter(({ home }) => home !== 'over HTTP'))('$home', ({ openDb }) => {
+  const open = testDbs(openDb)
+
+  test('transactions come whole, in order, behind a timestamp', async () => {
+    const { db } = await open()
+    await put(db, 'x')
+    const { ts } = await db.snapshot()
+    await db.transaction(async (txn) => {
+      for (const key of ['b', 'x', 'a']) await txn.put(key, '1')
+    })
+    const { commitTs } = await db.delete('a')
+    const txns = await take(db.changes({ sinceTs: ts, prefixes: ['a', 'b'], keys: ['x'] }), 2)
+    expect(pairsOf(txns)).toEqual([
+      [
+        ['a', '1'],
+        ['b', '1'],
+        ['x', '1'],
+      ],
+      ['delete'],
+    ])
+    expect(txns[1]).toMatchObject({ isSnapshot: false, commitTs, part: 0, isLast: true, position: String(commitTs) })
+  })
+
+  test('what is committed after the call comes, and what was before does not', async () => {
+    const { db } = await open()
+    await put(db, 'a')
+    const changes = db.changes({ prefix: 'a' })
+    let first: ChangedTxn | undefined
+    const next = changes.next().then(({ value }) => {
+      if (value) first = value
+    })
+    // Nobody sees when the loop has taken its timestamp.
+    while (first === undefined) await put(db, 'a1')
+    await next
+    expect(pairsOf([first])).toEqual([[['a1', 'value of a1']]])
+    await changes.return()
+  })
+
+  test('a snapshot, what follows it, and another loop from a position', async () => {
+    const { db } = await open()
+    await put(db, 'a1', 'a2', 'b')
+    const given: ChangedTxn[] = []
+    for await (const txn of db.changes({ prefix: 'a', snapshot: true })) {
+      given.push(txn)
+      if (txn.isSnapshot && txn.isLast) await put(db, 'a3', 'b', 'a4')
+      if (!txn.isSnapshot) break
+    }
+    expect(pairsOf(given).flat()).toEqual(['a1', 'a2', 'a3'].map((key) => [key, `value of ${key}`]))
+    const rest = await take(db.changes({ prefix: 'a', position: given.at(-1)?.position }), 1)
+    expect(pairsOf(rest)).toEqual([[['a4', 'value of a4']]])
+  })
+
+  test('old values, and keys alone', async () => {
+    const { db } = await open()
+    const { ts } = await db.snapshot()
+    const { commitTs } = await db.put('a', '1')
+    await db.put('a', '2')
+    const [first, second] = await take(db.changes({ sinceTs: ts, oldValues: true, as: 'bytes' }), 2)
+    expect(first?.changes).toMatchObject([{ op: 'put', old: null }])
+    expect(second?.changes).toMatchObject([{ op: 'put', old: { value: Uint8Array.of(49), commitTs } }])
+    const [short] = await take(db.changes({ sinceTs: ts, keysOnly: true }), 1)
+    expect(short?.changes).toEqual([{ op: 'put', key: 'a', commitTs }])
+  })
+
+  test('resolved timestamps come where nothing changes', async () => {
+    const { db } = await open()
+    const { commitTs } = await db.put('a', '1')
+    const stop = new AbortController()
+    const resolved: number[] = []
+    const onResolved = (ts: number): void => {
+      if (resolved.push(ts) === 3) stop.abort()
+    }
+    const options = { prefix: 'none', heartbeatMs: 100, onResolved, signal: stop.signal }
+    for await (const _ of db.changes(options)) expect.unreachable()
+    expect(resolved[0]).toBeGreaterThan(commitTs)
+    expect(resolved).toEqual(resolved.toSorted((a, b) => a - b))
+  })
+
+  test('a loop ends with the database', async () => {
+    const { db } = await open()
+    const loop = take(db.changes(), 1)
+    await db.close()
+    expect(await loop).toEqual([])
+  })
+})
+
+test('changes that are collected are an error', async () => {
+  const home = await openHome(':memory:')
+  const db = new Db(home)
+  await put(db, 'a')
+  const { ts } = await db.snapshot()
+  await put(db, 'a')
+  await home.database.gc(home.database.store.clock())
+  expect(isKvError(await failureOf(take(db.changes({ sinceTs: ts - 1 }), 1)), 'ts_below_safe_point')).toBe(true)
+  await db.close()
+})
