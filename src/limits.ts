@@ -192,6 +192,10 @@ export const LEASE_MS_MAX = 60 * 60 * 1000
 export const MARKS_MAX = 300_000
 /** Acknowledgements of one transaction. */
 export const ACKS_MAX = 1000
+/** Consumers whose positions one transaction moves. */
+export const POSITIONS_MAX = 100
+/** A consumer holds collection back for no less. */
+export const HOLD_MS_MIN = 1000
 /** Error of a failed run. What is longer is cut. */
 export const RUN_ERROR_BYTES_MAX = 1024
 /** Longest wait before a cell is handed out again. */

@@ -5,7 +5,6 @@ import type { LockInfo } from '../errors/lock-info.js'
 import type { Limits } from '../limits.js'
 import type {
   ChangesApi,
-  ConsumersApi,
   FeedEvent,
   FeedOptions,
   FeedPage,
@@ -15,9 +14,11 @@ import type {
   WatchRequest,
 } from '../percolator/changes-api.js'
 import { belowSafePoint } from '../percolator/errors.js'
+import { keyRangeOf } from '../percolator/given-range.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { ChangeStream, type StreamOrder } from './change-stream.js'
+import type { Consumers } from './consumers.js'
 import { Feed } from './feed.js'
 import { PageOfTxns } from './page-of-txns.js'
 import { rangesOf } from './selection.js'
@@ -31,6 +32,7 @@ const PAGE_LIMIT_MAX = 10_000
 
 export interface ChangesOptions {
   readonly limits: Pick<Limits, 'feedBytesMax' | 'pageBytesMax' | 'answerBytesMax' | 'holdMsMax'>
+  readonly consumers: Consumers
   readonly resolver: Resolver
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
@@ -56,7 +58,7 @@ export interface FeedStatus {
 
 /** The change feed of a database. */
 export class Changes implements ChangesApi {
-  readonly consumers: ConsumersApi = noConsumers()
+  readonly consumers: Consumers
   readonly #store: Store
   readonly #options: ChangesOptions
   readonly #feed: Feed
@@ -64,6 +66,7 @@ export class Changes implements ChangesApi {
 
   constructor(store: Store, options: ChangesOptions) {
     this.#store = store
+    this.consumers = options.consumers
     this.#options = options
     this.#feed = new Feed({ store, ...options })
   }
@@ -99,8 +102,11 @@ export class Changes implements ChangesApi {
     const { snapshot } = how
     if (snapshot === true && sinceTs !== undefined)
       throw invalid('since_ts', 'a snapshot is as of now: since_ts cannot be given with it')
-    const ranges = rangesOf(request)
-    const since = typeof snapshot === 'object' ? snapshot.ts : sinceTs
+    const consumer = request.consumer === undefined ? undefined : this.consumers.state(request.consumer)
+    if (consumer !== undefined && rangesOf(request) !== undefined)
+      throw invalid('consumer', 'a consumer has a range of its own: give no other')
+    const ranges = consumer === undefined ? rangesOf(request) : [keyRangeOf(consumer.range)]
+    const since = typeof snapshot === 'object' ? snapshot.ts : snapshot ? undefined : (sinceTs ?? consumer?.position)
     if (since !== undefined && since > this.#store.clock()) throw invalid('since_ts', 'since_ts is in the future')
     const user = { fail: (error: unknown) => opened.stream?.fail(error) }
     this.#feed.enter(user)
@@ -149,6 +155,7 @@ export class Changes implements ChangesApi {
     for (const { position } of this.#streams)
       if (position >= oldest && position < (lowest ?? Number.POSITIVE_INFINITY)) lowest = position
     if (lowest !== undefined) yield { by: 'feed', ts: lowest }
+    yield* this.consumers.holders()
   }
 
   get status(): FeedStatus {
@@ -166,12 +173,4 @@ export class Changes implements ChangesApi {
 interface Opened {
   stream?: ChangeStream
   since?: Timestamp
-}
-
-/** Durable consumers are not built yet. */
-function noConsumers(): ConsumersApi {
-  const refuse = async (): Promise<never> => {
-    throw new KvError('not_found', 'consumers are not supported yet', {})
-  }
-  return { put: refuse, get: refuse, list: refuse, remove: refuse, ack: refuse, reset: refuse }
 }

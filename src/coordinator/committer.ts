@@ -42,7 +42,7 @@ export interface CommitPlan {
   readonly startTs: Timestamp
   /** `performance.now()` at the transaction's start. */
   readonly startedAt: number
-  /** Must be the key of one of the mutations; without mutations, of one of the riders. */
+  /** Must be the key of one of the mutations; without mutations, `primaryOf` the riders. */
   readonly primary: Uint8Array
   /** May be empty if there are riders. */
   readonly mutations: readonly PrewriteMutation[]

@@ -5,7 +5,7 @@ import { KvError } from '../errors/kv-error.js'
 import type { LateSignal } from '../event-loop/late-signal.js'
 import type { PercolatorApi, PrewriteMutation, ReadSet, Version } from '../percolator/api.js'
 import { alreadyCommitted, alreadyExists } from '../percolator/errors.js'
-import type { Riders } from '../percolator/riders.js'
+import { primaryOf, type Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import { Committer, type TransactionHome } from './committer.js'
 import { SnapshotReader } from './snapshot-reader.js'
@@ -251,10 +251,10 @@ export class Transaction {
     if (this.#locks !== undefined) await this.#locks.settled()
     const mutations = this.#mutations()
     const reads = this.#readSet(mutations)
-    const ridersKey = riders && firstKeyOf(riders)
-    const primary = this.#locks?.primary ?? mutations[0]?.key ?? ridersKey
+    const ridersPrimary = riders && primaryOf(riders)
+    const primary = this.#locks?.primary ?? mutations[0]?.key ?? ridersPrimary
     const isReadOnly = this.#buffer.size === 0 && (mutations.length === 0 || this.#options.isolation === 'snapshot')
-    if (primary === undefined || (isReadOnly && ridersKey === undefined)) {
+    if (primary === undefined || (isReadOnly && ridersPrimary === undefined)) {
       // All reads saw one snapshot, and writers commit in the order of their timestamps: nothing needs validation.
       await this.#locks?.release()
       this.#state = { name: 'committed', commitTs: this.startTs }
@@ -265,7 +265,7 @@ export class Transaction {
       startedAt: this.#startedAt,
       primary,
       mutations,
-      riders: ridersKey === undefined ? undefined : riders,
+      riders: ridersPrimary === undefined ? undefined : riders,
       forUpdateTs: this.#locks?.forUpdateTs,
       grantedAt: this.#locks && ((key: Uint8Array) => this.#locks?.grantedAt(key) ?? 0),
       reads,
@@ -359,9 +359,4 @@ export class Transaction {
 
 function versionOf(value: Uint8Array | undefined): MergedVersion | undefined {
   return value === undefined ? undefined : { value }
-}
-
-/** @returns undefined when there are no riders at all. */
-function firstKeyOf({ acks = [], notify = [] }: Riders): Uint8Array | undefined {
-  return acks[0]?.key ?? notify.find(({ keys }) => keys.length > 0)?.keys[0]
 }

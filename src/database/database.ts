@@ -2,6 +2,7 @@ import { backupId, backupStream } from '../backup/backup-stream.js'
 import type { KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { Changes, type FeedStatus } from '../changes/changes.js'
+import { Consumers } from '../changes/consumers.js'
 import type { Registry } from '../cluster/registry.js'
 import { SingleServer } from '../cluster/single-server.js'
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
@@ -37,6 +38,7 @@ export type DatabaseLimits = Pick<
   | 'outcomesBytesMax'
   | 'observersMax'
   | 'claimsMax'
+  | 'consumersMax'
   | 'feedBytesMax'
   | 'holdMsMax'
   | 'pageBytesMax'
@@ -119,7 +121,7 @@ export class Database {
   readonly #outcomesTimer: NodeJS.Timeout | undefined
   #isDrained = false
 
-  private constructor(store: Store, pins: Pins, observers: Observers, options: DatabaseOptions) {
+  private constructor(store: Store, pins: Pins, observers: Observers, consumers: Consumers, options: DatabaseOptions) {
     const { limits, gc, registry = new SingleServer(), onError } = options
     this.store = store
     this.observers = observers
@@ -127,7 +129,7 @@ export class Database {
     this.#options = options
     this.coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
     const onFeedError = (error: unknown): void => onError('the change feed failed', error)
-    this.changes = new Changes(store, { limits, resolver: this.coordinator.resolver, onError: onFeedError })
+    this.changes = new Changes(store, { limits, consumers, resolver: this.coordinator.resolver, onError: onFeedError })
     this.#outcomes = new Outcomes(store, limits)
     this.#oneShots = new OneShots(store, this.coordinator, this.#outcomes)
     this.transactions = new InteractiveTransactions(store, this.coordinator, this.#outcomes, limits)
@@ -158,7 +160,9 @@ export class Database {
     const { limits, onError } = options
     const onFailure = (error: unknown): void => onError('background work of observers failed', error)
     const observers = await Observers.open(store, { limits, onError: onFailure })
-    return new Database(store, await Pins.open(store), observers, options)
+    const onLateFailure = (error: unknown): void => onError('background work of consumers failed', error)
+    const consumers = await Consumers.open(store, { limits, onError: onLateFailure })
+    return new Database(store, await Pins.open(store), observers, consumers, options)
   }
 
   // ---- Reads and writes: each call is one transaction
@@ -422,7 +426,7 @@ export class Database {
     this.#isDrained = true
     clearInterval(this.#outcomesTimer)
     this.changes.close()
-    await Promise.all([this.transactions.close(), this.observers.close()])
+    await Promise.all([this.transactions.close(), this.observers.close(), this.changes.consumers.close()])
     await this.#gc.close()
   }
 

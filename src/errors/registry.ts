@@ -98,15 +98,15 @@ export const ERRORS = {
         'superseded',
       ],
     },
-    // Of a refused acknowledgement. `retryable`: claiming again makes sense.
-    optional: { observer: 'text', retryable: 'flag' },
+    // Of a refused acknowledgement. `retryable`: claiming again makes sense. `position`: that of the consumer; it may be 0.
+    optional: { observer: 'text', consumer: 'text', position: 'timestamp', retryable: 'flag' },
   },
-  // `key`: it has a value. `observer`: it has another range.
+  // `key`: it has a value. `observer`, `consumer`: it has another range.
   already_exists: {
     status: 409,
     title: 'Already exists',
     retryable: false,
-    optional: { key: 'bytes', observer: 'text' },
+    optional: { key: 'bytes', observer: 'text', consumer: 'text' },
   },
   // `key`: the key whose write record shows the commit.
   already_committed: {

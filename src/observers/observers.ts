@@ -15,7 +15,9 @@ import {
   TIMER_MS_MAX,
 } from '../limits.js'
 import type { Cell, CellChange, Failure } from '../percolator/cell.js'
-import { noSuchObserver, requireInRange, requireObserverName } from '../percolator/observer.js'
+import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
+import { requireName } from '../percolator/name.js'
+import { noSuchObserver, requireInRange } from '../percolator/observer.js'
 import type {
   ClaimName,
   ClaimRequest,
@@ -41,10 +43,9 @@ import {
   encodeBackfill,
   encodeObserver,
   isBackfillRecord,
-  isSameRange,
-  keyRangeOf,
   nameOfBackfill,
   nameOfRecord,
+  observedRangeOf,
   optionsOf,
   REGISTRATIONS,
   type StoredObserver,
@@ -194,7 +195,7 @@ export class Observers implements ObserversApi {
     name: string,
     { range, backfill = false, ...given }: Registration,
   ): Promise<{ readonly state: ObserverState; readonly isNew: boolean }> {
-    const asked: Asked = { name, range, keyRange: keyRangeOf(range), options: optionsOf(given) }
+    const asked: Asked = { name, range, keyRange: observedRangeOf(range), options: optionsOf(given) }
     return this.#changing(name, async () => {
       const { name: store, capabilities } = this.#store
       if (!capabilities.onePhaseCommit)
@@ -380,7 +381,7 @@ export class Observers implements ObserversApi {
 
   /** Changes of one registration run one after the other. */
   async #changing<T>(name: string, body: () => Promise<T>): Promise<T> {
-    requireObserverName(name)
+    requireName('observer', name)
     return this.#store.system.hold([nameOfRecord(name)], async () => {
       await this.#settle(name)
       return body()

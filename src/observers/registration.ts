@@ -1,10 +1,10 @@
-import { afterPrefix, type KeyRange } from '../bytes/key-range.js'
-import { keyText } from '../bytes/key-text.js'
+import type { KeyRange } from '../bytes/key-range.js'
 import { integerOf } from '../errors/integer-of.js'
 import { invalid } from '../errors/kv-error.js'
 import { ATTEMPTS_MAX, BACKOFF_MS_MAX, DEPTH_MAX } from '../limits.js'
 import { asInteger, asOptionalBytes, packRecord, unpackRecord } from '../percolator/codec/record.js'
-import type { ObserverOptions, ObserverRange } from '../percolator/observers-api.js'
+import { type GivenRange, keyRangeOf } from '../percolator/given-range.js'
+import type { ObserverOptions } from '../percolator/observers-api.js'
 import type { SystemName } from '../store/system-records.js'
 import type { Timestamp } from '../timestamp.js'
 
@@ -12,7 +12,7 @@ import type { Timestamp } from '../timestamp.js'
 export interface StoredObserver {
   readonly id: Timestamp
   readonly name: string
-  readonly range: ObserverRange
+  readonly range: GivenRange
   readonly options: ObserverOptions
   readonly sinceTs: Timestamp
   readonly isPaused: boolean
@@ -100,28 +100,12 @@ const BACKFILL_RECORD = 'backfill'
 
 // ---- Requests
 
-/** @throws KvError `invalid_argument` */
-export function keyRangeOf({ prefix, start, end }: ObserverRange): KeyRange {
-  if (prefix !== undefined) {
-    if (start !== undefined || end !== undefined) throw invalid('prefix', 'give prefix, or start and end, not both')
-    return { start: prefix, end: afterPrefix(prefix) }
-  }
-  if (start === undefined && end === undefined)
+/** @throws KvError `invalid_argument` for no range at all, and as `keyRangeOf`. */
+export function observedRangeOf(range: GivenRange): KeyRange {
+  if (range.prefix === undefined && range.start === undefined && range.end === undefined)
     throw invalid('prefix', 'give prefix, or start, or end: the prefix "" is that of every key')
-  if (end !== undefined && keyText(end) <= (start === undefined ? '' : keyText(start)))
-    throw invalid('end', 'end must be above start: the range is empty')
-  return { start, end }
+  return keyRangeOf(range)
 }
-
-export function isSameRange(one: KeyRange, other: KeyRange): boolean {
-  return (
-    keyText(one.start ?? NO_BYTES) === keyText(other.start ?? NO_BYTES) &&
-    (one.end === undefined) === (other.end === undefined) &&
-    keyText(one.end ?? NO_BYTES) === keyText(other.end ?? NO_BYTES)
-  )
-}
-
-const NO_BYTES = new Uint8Array()
 
 /** @throws KvError `invalid_argument` */
 export function optionsOf(given: Partial<ObserverOptions>): ObserverOptions {

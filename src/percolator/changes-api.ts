@@ -1,7 +1,7 @@
 import type { LateSignal } from '../event-loop/late-signal.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Version } from './api.js'
-import type { ObserverRange } from './observers-api.js'
+import type { GivenRange } from './given-range.js'
 
 /** The changes of some keys: the union of `prefixes` and `keys`, or `[start, end)`; by default every key. */
 export interface Selection {
@@ -133,7 +133,7 @@ export interface ConsumersApi {
 }
 
 export interface ConsumerRegistration {
-  readonly range: ObserverRange
+  readonly range: GivenRange
   /** Default: now. */
   readonly sinceTs?: Timestamp | undefined
   /** For how long the position holds collection back. Default: a day. */
@@ -142,7 +142,7 @@ export interface ConsumerRegistration {
 
 export interface ConsumerState {
   readonly name: string
-  readonly range: ObserverRange
+  readonly range: GivenRange
   readonly position: Timestamp
   readonly holdMs: number
   readonly lagMs: number

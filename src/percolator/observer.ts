@@ -14,23 +14,6 @@ export interface Observer {
   readonly maxDepth: number
 }
 
-/** `rule` says it in words: a name must ... */
-export const OBSERVER_NAME = {
-  pattern: '^[A-Za-z0-9._-]{1,128}$',
-  rule: 'be 1 to 128 letters, digits, dots, underscores and hyphens',
-} as const
-
-const NAME = new RegExp(OBSERVER_NAME.pattern)
-
-export function isObserverName(name: string): boolean {
-  return NAME.test(name)
-}
-
-/** @throws KvError `invalid_argument` */
-export function requireObserverName(name: string): void {
-  if (!isObserverName(name)) throw invalid('name', `the name of an observer must ${OBSERVER_NAME.rule}`)
-}
-
 /** @param fieldOf names the key in the error. @throws KvError `invalid_argument` */
 export function requireInRange(
   { name, range }: Pick<Observer, 'name' | 'range'>,

@@ -1,6 +1,7 @@
 import type { LateSignal } from '../event-loop/late-signal.js'
 import type { Timestamp } from '../timestamp.js'
 import type { MarkKind } from './cell.js'
+import type { GivenRange } from './given-range.js'
 
 /**
  * The calls of observers, in process or over HTTP. Every failure is thrown as a `KvError`; an unknown observer is `not_found`.
@@ -33,11 +34,6 @@ export interface ObserversApi {
   skip(name: string, keys: readonly Uint8Array[]): Promise<number>
 }
 
-/** As given by the caller: `prefix`, or `start` and `end` of which one may be absent. The answer shows the same form. */
-export type ObserverRange =
-  | { readonly prefix: Uint8Array; readonly start?: undefined; readonly end?: undefined }
-  | { readonly prefix?: undefined; readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined }
-
 export interface ObserverOptions {
   /** 0: a cell is never parked. Default 16. */
   readonly maxAttempts: number
@@ -50,14 +46,14 @@ export interface ObserverOptions {
 }
 
 export interface Registration extends Partial<ObserverOptions> {
-  readonly range: ObserverRange
+  readonly range: GivenRange
   /** Also runs the keys that exist already. Default false. */
   readonly backfill?: boolean | undefined
 }
 
 export interface ObserverState extends ObserverOptions {
   readonly name: string
-  readonly range: ObserverRange
+  readonly range: GivenRange
   /** Every commit above it is marked. */
   readonly sinceTs: Timestamp
   readonly state: 'running' | 'paused' | 'backfilling'

@@ -17,7 +17,7 @@ export interface NotifyRider {
 /** A step of a consumer through the feed. */
 export interface PositionRider {
   readonly consumer: string
-  /** The position that the transaction goes on from: it is refused if somebody else has acknowledged since. */
+  /** The position that the transaction goes on from. It is refused if somebody has acknowledged since. */
   readonly from: Timestamp
   /** Everything at or below it is done with this transaction. */
   readonly ts: Timestamp
@@ -36,4 +36,14 @@ export interface Riders {
    * more. Otherwise it has seen the transaction's start_ts.
    */
   readonly seesFence?: boolean | undefined
+}
+
+/**
+ * The primary of a transaction of riders alone. It leaves nothing behind at this key.
+ * @returns undefined when there are no riders.
+ */
+export function primaryOf({ acks = [], notify = [], positions = [] }: Riders): Uint8Array | undefined {
+  const [position] = positions
+  const key = acks[0]?.key ?? notify.find(({ keys }) => keys.length > 0)?.keys[0]
+  return key ?? (position && Buffer.from(position.consumer))
 }

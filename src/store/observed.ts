@@ -4,6 +4,7 @@ import { MARKS_MAX, SLICE_ITEMS } from '../limits.js'
 import { markCell } from '../percolator/actions/mark.js'
 import type { CellChange, Entry } from '../percolator/cell.js'
 import { encodeAck, encodeEntry, encodeFailure } from '../percolator/codec/cell.js'
+import type { Consumer } from '../percolator/consumer.js'
 import type { Observer } from '../percolator/observer.js'
 import { RangeIndex } from '../percolator/range-index.js'
 import type { Mutation } from '../percolator/row.js'
@@ -28,6 +29,8 @@ export interface Ridden {
   readonly depth: number
   /** Names of the entries that it acknowledges: its own writes do not mark these cells. */
   readonly acknowledged: ReadonlySet<string>
+  /** As the transaction leaves them. */
+  readonly consumers?: readonly Consumer[] | undefined
 }
 
 export interface MarkContext {

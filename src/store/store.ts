@@ -13,6 +13,7 @@ import type { AnswerBudget, AnswerLease } from './answer-budget.js'
 import type { Cells } from './cells.js'
 import type { ChangeLog } from './change-log.js'
 import type { Claim } from './claim.js'
+import type { ConsumerMoves } from './consumers.js'
 import type { Beside, SystemRecords } from './system-records.js'
 
 /** Slows a garbage collection down so that it does not disturb other requests. */
@@ -152,6 +153,9 @@ export interface Store extends PercolatorApi {
 
   /** Observers, and what they have to run. */
   readonly cells: Cells
+
+  /** Tells where transactions have moved consumers. */
+  readonly consumers: Pick<ConsumerMoves, 'listen'>
 
   /** Committed changes, by commit_ts. */
   readonly changes: ChangeLog

@@ -3,7 +3,7 @@ import { keyText } from '../bytes/key-text.js'
 import { onePhaseRequest } from '../coordinator/one-phase-request.js'
 import { atOnce } from '../event-loop/slices.js'
 import type { Version } from '../percolator/api.js'
-import type { Riders } from '../percolator/riders.js'
+import { primaryOf, type Riders } from '../percolator/riders.js'
 import type { Claim } from '../store/claim.js'
 import type { PrewriteNow, Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
@@ -12,7 +12,7 @@ import { CountedReads } from './counted-reads.js'
 import type { OneShot, OneShotDone } from './one-shots.js'
 import { type Found, isRead, type OpsDone, runOpsNow } from './op.js'
 import { planOf } from './plan.js'
-import { riderCount, riderKeys, seeingFence } from './riders.js'
+import { riderClaims, riderCount, seeingFence } from './riders.js'
 
 /** Larger transactions take several turns. */
 const ITEMS_MAX = 64
@@ -107,7 +107,7 @@ export class OneTurn {
 function writtenBy({ writes }: OpsDone, riders: Riders | undefined): readonly string[] {
   if (riders === undefined) return [...writes.keys()]
   const written = new Set(writes.keys())
-  for (const key of riderKeys(riders)) written.add(keyText(key))
+  for (const text of riderClaims(riders)) written.add(text)
   return [...written]
 }
 
@@ -120,7 +120,7 @@ function commit(
   done: OneShotDone,
 ): boolean {
   const mutations = [...writes.values()]
-  const primary = mutations[0]?.key ?? riderKeys(riders ?? {}).next().value
+  const primary = mutations[0]?.key ?? primaryOf(riders ?? {})
   if (primary === undefined) throw new Error('a transaction that writes has neither writes nor riders')
   const request = onePhaseRequest(startTs, primary, mutations, undefined, seeingFence(riders))
   return prewrite(request, (error, answer) => {

@@ -2,11 +2,11 @@ import { keyText } from '../bytes/key-text.js'
 import { SLICE_ITEMS } from '../limits.js'
 import type { Claim } from '../store/claim.js'
 import type { OneShot } from './one-shots.js'
-import { riderKeys } from './riders.js'
+import { riderClaims } from './riders.js'
 
 /** By `keyText`. A key may be in both. */
 export interface OneShotKeys {
-  /** With the keys of riders. */
+  /** With what the riders change, as in `Claim`. */
   readonly written: ReadonlySet<string>
   /** Keys of checks and of ops that read. Without the keys of scanned ranges. */
   readonly read: ReadonlyMap<string, Uint8Array>
@@ -47,8 +47,8 @@ export function* planOf({ checks, ops, isolation, riders }: OneShot): Generator<
     if (op.op === 'get' && isolation === 'serializable') held.add(text)
   }
   if (riders !== undefined)
-    for (const key of riderKeys(riders)) {
-      written.add(keyText(key))
+    for (const text of riderClaims(riders)) {
+      written.add(text)
       if (isTime()) yield
     }
   const keys = { written, read }

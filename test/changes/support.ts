@@ -1,4 +1,5 @@
 import { Changes, type ChangesOptions } from '../../src/changes/changes.js'
+import { Consumers } from '../../src/changes/consumers.js'
 import { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import type { FeedEvent, StreamRequest } from '../../src/percolator/changes-api.js'
@@ -9,15 +10,14 @@ export const openChanges = (
   store: Store,
   limits: Partial<ChangesOptions['limits']> = {},
   options: Partial<ChangesOptions> = {},
-): Changes =>
-  new Changes(store, {
-    limits: { ...DEFAULT_LIMITS, ...limits },
-    resolver: new LockResolver(store),
-    onError: (error) => {
-      throw error
-    },
-    ...options,
-  })
+): Changes => {
+  const all = { ...DEFAULT_LIMITS, ...limits }
+  const onError = (error: unknown): void => {
+    throw error
+  }
+  const consumers = new Consumers(store, { limits: all, onError })
+  return new Changes(store, { limits: all, consumers, resolver: new LockResolver(store), onError, ...options })
+}
 
 /** An event in short: `put a=1,delete b` of a transaction, `pair a=1`, `resolved`, `snapshot_end`. */
 export function shortOf(event: FeedEvent): string {

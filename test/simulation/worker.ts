@@ -3,7 +3,7 @@ import { Transaction, type TransactionOptions } from '../../src/coordinator/tran
 import { isUncertain } from '../../src/coordinator/uncertain.js'
 import { isKvError } from '../../src/errors/kv-error.js'
 import type { Observers } from '../../src/observers/observers.js'
-import { keyRangeOf } from '../../src/observers/registration.js'
+import { keyRangeOf } from '../../src/percolator/given-range.js'
 import type { ClaimName, Notification } from '../../src/percolator/observers-api.js'
 import { contains } from '../../src/percolator/range-index.js'
 import type { Riders } from '../../src/percolator/riders.js'

@@ -4,6 +4,7 @@ import { cellCases } from './suite/cells.js'
 import { changeHistoryCases } from './suite/change-histories.js'
 import { changeCases } from './suite/changes.js'
 import { collectionCases } from './suite/collection.js'
+import { consumerCases } from './suite/consumers.js'
 import { Contract, type StoreKind } from './suite/contract.js'
 import { exclusiveCases } from './suite/exclusive.js'
 import { inspectionCases } from './suite/inspection.js'
@@ -33,6 +34,7 @@ const CASES: Readonly<Record<string, (contract: Contract) => void>> = {
   'cells of observers': cellCases,
   changes: changeCases,
   'changes in random histories': changeHistoryCases,
+  'consumers of changes': consumerCases,
   exclusive: exclusiveCases,
   'callers that reach some keys': reachCases,
   answers: answerCases,

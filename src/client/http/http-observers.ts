@@ -1,9 +1,9 @@
 import { signalOf } from '../../event-loop/late-signal.js'
+import type { GivenRange } from '../../percolator/given-range.js'
 import type {
   ClaimName,
   ClaimRequest,
   Notification,
-  ObserverRange,
   ObserverState,
   ObserversApi,
   Parked,
@@ -142,7 +142,7 @@ function nameOf({ key, fence }: ClaimName): ClaimName {
 }
 
 function stateOf({ prefix, start, end, workers, ...state }: WireState): ObserverState {
-  const range: ObserverRange = prefix === undefined ? { start, end } : { prefix }
+  const range: GivenRange = prefix === undefined ? { start, end } : { prefix }
   return {
     ...state,
     range,

@@ -1,6 +1,7 @@
 import { isKvError } from '../../errors/kv-error.js'
 import { MAX_RETRIES_DEFAULT } from '../../limits.js'
-import type { ObserverRange, ObserverState, ObserversApi } from '../../percolator/observers-api.js'
+import type { GivenRange } from '../../percolator/given-range.js'
+import type { ObserverState, ObserversApi } from '../../percolator/observers-api.js'
 import type { As } from '../bytes.js'
 import type { Txn } from '../txn.js'
 import type { Change } from './change.js'
@@ -22,7 +23,7 @@ import { newWorkerName } from './worker-name.js'
 export async function register(
   api: ObserversApi,
   name: string,
-  range: ObserverRange,
+  range: GivenRange,
   options: RegistrationOptions,
 ): Promise<void> {
   const present = await find(api, name)

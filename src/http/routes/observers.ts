@@ -1,9 +1,10 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import type { KeyRange } from '../../bytes/key-range.js'
 import { invalid } from '../../errors/kv-error.js'
 import { PARKED_LIMIT_DEFAULT } from '../../limits.js'
-import { noSuchObserver, type Observer, requireObserverName } from '../../percolator/observer.js'
-import type { ObserverRange, ObserverState, Parked, Registration } from '../../percolator/observers-api.js'
+import { keyRangeOf } from '../../percolator/given-range.js'
+import { requireName } from '../../percolator/name.js'
+import { noSuchObserver, type Observer } from '../../percolator/observer.js'
+import type { ObserverState, Parked, Registration } from '../../percolator/observers-api.js'
 import { answer } from '../wire/answer.js'
 import { decodeParkedCursor, encodeParkedCursor } from '../wire/cursor.js'
 import { type Decoded, decoderOf } from '../wire/decode.js'
@@ -170,19 +171,15 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
 /** @throws KvError `invalid_argument` */
 function nameOf(request: FastifyRequest): string {
   const { name } = request.params as { readonly name: string }
-  requireObserverName(name)
+  requireName('observer', name)
   return name
 }
 
 /** @throws KvError `invalid_argument` */
 function registrationOf(body: Decoded<Static<typeof schemas.put.body>>): Registration {
   const { prefix, start, end, ...options } = body
-  rangeOf({ prefix, start, end }, 'prefix') // Refuses a prefix with bounds, which an `ObserverRange` cannot have.
+  rangeOf({ prefix, start, end }, 'prefix') // Refuses a prefix with bounds, which a `GivenRange` cannot have.
   return { range: prefix === undefined ? { start, end } : { prefix }, ...options }
-}
-
-function keyRangeOf(range: ObserverRange): KeyRange {
-  return rangeOf(range, 'prefix')
 }
 
 function shown(observer: ObserverState) {

@@ -87,7 +87,7 @@ export class CellCalls implements Cells {
     let ts = 0
     return this.#rows.update({
       keys: [],
-      cellKeys: keys,
+      latches: keys.map(keyText),
       startTs: 0,
       depth: 'none',
       preparation: {

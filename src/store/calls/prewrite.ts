@@ -27,7 +27,7 @@ export function prewriteChange(
   const { startTs, mutations, forUpdateTs } = request
   const riders = request.riders && new PrewriteRiders(rows, request, request.riders)
   return {
-    cellKeys: riders?.cellKeys,
+    latches: riders?.latches,
     preparation: riders,
     keys: mutations.map(({ key }) => key),
     startTs,

@@ -2,17 +2,21 @@ import { keyText } from '../../bytes/key-text.js'
 import { invalid, type KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import { acknowledge } from '../../percolator/actions/acknowledge.js'
+import { advancePosition } from '../../percolator/actions/advance-position.js'
 import type { PrewriteRequest } from '../../percolator/api.js'
 import type { Ack, Entry } from '../../percolator/cell.js'
 import { decodeAck, decodeEntry, decodeUncovered } from '../../percolator/codec/cell.js'
+import { decodeConsumer } from '../../percolator/codec/consumer.js'
+import { type Consumer, noSuchConsumer } from '../../percolator/consumer.js'
 import { withEntries, writeConflict } from '../../percolator/errors.js'
 import { noSuchObserver, type Observer } from '../../percolator/observer.js'
-import type { AckRider, Riders } from '../../percolator/riders.js'
+import type { AckRider, PositionRider, Riders } from '../../percolator/riders.js'
 import { isData } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
 import { cellName } from '../cell-names.js'
+import { nameOfConsumer } from '../consumers.js'
 import { type CellEffect, markedChange, type Ridden } from '../observed.js'
-import type { SystemName } from '../system-records.js'
+import { claimOf, type SystemName } from '../system-records.js'
 import type { Preparation, RowAccess } from './row-access.js'
 
 interface AckToMake {
@@ -25,6 +29,11 @@ interface AckToMake {
   ack: Ack | undefined
   /** Known after the preparation if the entry is newer than `seen`. */
   newestSeen: Timestamp
+}
+
+interface PositionToMake {
+  readonly rider: PositionRider
+  consumer: Consumer | undefined
 }
 
 interface NotifyToMake {
@@ -46,19 +55,20 @@ export class PrewriteRiders implements Preparation {
   readonly #request: PrewriteRequest
   readonly #acks: AckToMake[] = []
   readonly #notify: NotifyToMake[] = []
+  readonly #positions: PositionToMake[] = []
   #refusal: KvError | undefined
-  /** Keys of cells that are not among the mutations. */
-  readonly cellKeys: readonly Uint8Array[]
+  /** Of cells whose keys are not among the mutations, and of consumers. */
+  readonly latches: readonly string[]
 
   /** @throws KvError `invalid_argument` for riders that no transaction may have. */
   constructor(rows: RowAccess, request: PrewriteRequest, riders: Riders) {
     this.#rows = rows
     this.#request = request
-    const { acks = [], notify = [], seesFence } = riders
+    const { acks = [], notify = [], positions = [], seesFence } = riders
     if (!request.tryOnePc || request.maxCommitTs)
       throw invalid('riders', 'riders need try_one_pc, and no max_commit_ts')
-    if (request.mutations.length === 0 && acks.length === 0 && notify.length === 0)
-      throw invalid('mutations', 'a prewrite without mutations needs an acknowledgement or a notification')
+    if (request.mutations.length + acks.length + notify.length + positions.length === 0)
+      throw invalid('mutations', 'a prewrite without mutations needs an acknowledgement, a notification or a position')
     const cells = new Set<string>()
     for (const rider of acks) {
       const observer = this.#observerOf(rider.observer, rider.key)
@@ -76,7 +86,20 @@ export class PrewriteRiders implements Preparation {
         const observer = this.#observerOf(name, key)
         if (observer !== undefined) this.#notify.push({ key, observer, entry: undefined })
       }
-    this.cellKeys = this.#cellKeys()
+    for (const rider of positions) {
+      this.#requireSound(rider)
+      this.#positions.push({ rider, consumer: undefined })
+    }
+    this.latches = this.#latches()
+  }
+
+  #requireSound({ consumer, from, ts }: PositionRider): void {
+    if (this.#positions.some(({ rider }) => rider.consumer === consumer))
+      this.#refuse(invalid('riders', `the consumer ${consumer} is acknowledged twice`))
+    else if (from > ts) this.#refuse(invalid('riders', `${consumer}: from ${from} is above ts ${ts}`))
+    // Not everything at or below a timestamp above resolved_ts has been committed.
+    else if (ts > this.#rows.resolvedTs && ts > this.#rows.resolve())
+      this.#refuse(invalid('riders', `${consumer}: ts ${ts} is above resolved_ts, in the future`))
   }
 
   #observerOf(name: string, key: Uint8Array): Observer | undefined {
@@ -99,12 +122,13 @@ export class PrewriteRiders implements Preparation {
     if (this.#refusal !== undefined) throw this.#refusal
   }
 
-  #cellKeys(): Uint8Array[] {
-    const others = new Map<string, Uint8Array>()
-    for (const { rider } of this.#acks) others.set(keyText(rider.key), rider.key)
-    for (const { key } of this.#notify) others.set(keyText(key), key)
-    for (const { key } of this.#request.mutations) others.delete(keyText(key))
-    return [...others.values()]
+  #latches(): string[] {
+    const latches = new Set<string>()
+    for (const { rider } of this.#acks) latches.add(keyText(rider.key))
+    for (const { key } of this.#notify) latches.add(keyText(key))
+    for (const { key } of this.#request.mutations) latches.delete(keyText(key))
+    for (const { rider } of this.#positions) latches.add(claimOf(nameOfConsumer(rider.consumer)))
+    return [...latches]
   }
 
   // ---- Reading
@@ -122,8 +146,14 @@ export class PrewriteRiders implements Preparation {
       this.#found(one, entry, ack)
       if (one.entry !== undefined && one.entry.changeTs > one.seen) return false // The history has to be read.
     }
-    if (this.#isNewest) return true
+    looks += this.#positions.length
     if (looks > CELLS_NOW_MAX) return false
+    for (const one of this.#positions) {
+      const record = records.now(nameOfConsumer(one.rider.consumer))
+      if (record === null) return false
+      this.#foundConsumer(one, record)
+    }
+    if (this.#isNewest) return true
     for (const one of this.#notify) {
       const entry = records.now(nameOfEntry(one.observer, one.key))
       const failure = records.now(cellName('failure', one.observer.id, one.key))
@@ -141,7 +171,12 @@ export class PrewriteRiders implements Preparation {
     if (!this.#isNewest)
       for (const { observer, key } of this.#notify)
         names.push(nameOfEntry(observer, key), cellName('failure', observer.id, key))
+    const positionsAt = names.length
+    for (const { rider } of this.#positions) names.push(nameOfConsumer(rider.consumer))
     const values = await records.many(names)
+    this.#positions.forEach((one, i) => {
+      this.#foundConsumer(one, values[positionsAt + i])
+    })
     this.#acks.forEach((one, i) => {
       this.#found(one, values[2 * i], values[2 * i + 1])
     })
@@ -171,6 +206,12 @@ export class PrewriteRiders implements Preparation {
   #found(one: AckToMake, entry: Uint8Array | undefined, ack: Uint8Array | undefined): void {
     one.entry = entry && decodeEntry(entry)
     one.ack = ack && decodeAck(ack)
+  }
+
+  #foundConsumer(one: PositionToMake, record: Uint8Array | undefined): void {
+    const { consumer } = one.rider
+    if (record === undefined) this.#refuse(noSuchConsumer(consumer))
+    else one.consumer = decodeConsumer(consumer, record)
   }
 
   /** commit_ts of the newest Put or Delete at or below `ts`; 0: none. */
@@ -214,14 +255,7 @@ export class PrewriteRiders implements Preparation {
       }
       if (outcome.kind === 'repeat') {
         if (!hasWrites) return outcome
-        const detail = `another transaction uses the start_ts ${startTs} on ${printKey(key)}`
-        throw writeConflict(
-          key,
-          { startTs, primary },
-          { startTs, commitTs: outcome.commitTs },
-          'self_rolled_back',
-          detail,
-        )
+        throw this.#usedStartTs(key, outcome.commitTs)
       }
       depth = Math.max(depth, (entry?.depth ?? 0) + 1)
       acknowledged.add(name)
@@ -233,11 +267,26 @@ export class PrewriteRiders implements Preparation {
       }
       effects.push({ id, change, acknowledged: { entry: outcome.isClean ? undefined : entry } })
     }
+    const consumers: Consumer[] = []
+    for (const { rider, consumer } of this.#positions) {
+      if (consumer === undefined) throw noSuchConsumer(rider.consumer)
+      const outcome = advancePosition({ rider, startTs, commitTs, primary }, consumer)
+      if (outcome.kind === 'refused') throw withEntries([outcome.error])
+      if (outcome.kind === 'advanced') consumers.push(outcome.consumer)
+      else if (!hasWrites) return outcome
+      else throw this.#usedStartTs(primary, outcome.commitTs)
+    }
     for (const { key, observer, entry } of this.#notify) {
       const mark = { changeTs: commitTs, kind: 'notified', depth } as const
       effects.push({ id: observer.id, change: markedChange(observer, key, mark, entry) })
     }
-    return { kind: 'ridden', ridden: { effects, depth, acknowledged } }
+    return { kind: 'ridden', ridden: { effects, depth, acknowledged, consumers } }
+  }
+
+  #usedStartTs(key: Uint8Array, commitTs: Timestamp): KvError<'write_conflict'> {
+    const { startTs, primary } = this.#request
+    const detail = `another transaction has used the start_ts ${startTs} for an acknowledgement`
+    return writeConflict(key, { startTs, primary }, { startTs, commitTs }, 'self_rolled_back', detail)
   }
 }
 

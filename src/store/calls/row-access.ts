@@ -46,6 +46,8 @@ export interface RowAccess {
   update<T>(change: Change<T>): Promise<T>
   /** Some key may have a version above every timestamp handed out. */
   readonly isWrittenAhead: boolean
+  /** See `ChangeLog.resolve`. */
+  resolve(): Timestamp
   /** A new timestamp. */
   nextTs(): Timestamp | Promise<Timestamp>
   /** Needs the latch of the key. @returns its history, as deep as `depth` (default `txn`) asks. */
@@ -86,8 +88,11 @@ export interface Change<T> {
    * @param rows `rows[i]` is the row of `keys[i]`.
    */
   readonly decide: (rows: readonly RowView[]) => Decision<T>
-  /** Further keys whose latches the change needs, because it changes cells of theirs. No duplicates, none of `keys`. */
-  readonly cellKeys?: readonly Uint8Array[] | undefined
+  /**
+   * Further latches that the change needs, as in `Claim`: of keys whose cells it changes, and of system records. No duplicates, none
+   * of `keys`.
+   */
+  readonly latches?: readonly string[] | undefined
   /** Reads whatever `decide` needs beside the rows, under the latches. */
   readonly preparation?: Preparation | undefined
   /** See `LockingRequest`. */
@@ -120,7 +125,7 @@ export interface WriteOptions {
   readonly onePc?: PrewriteRequest
   /** Written in the same batch, even if there are no mutations. */
   readonly beside?: readonly SystemWrite[] | undefined
-  /** Changes of cells that are written in the same batch, even if there are no mutations. */
+  /** Changes of cells and consumers that are written in the same batch, even if there are no mutations. */
   readonly ridden?: Ridden | undefined
   /** Awaited before the write, while the keys appear locked. If it rejects, nothing is written. */
   readonly validate?: (() => Promise<void>) | undefined

@@ -9,6 +9,7 @@ import { WriteCalls } from '../calls/write-calls.js'
 import type { Cells } from '../cells.js'
 import type { ChangeLog } from '../change-log.js'
 import { exclusiveLatches } from '../claim.js'
+import type { ConsumerMoves } from '../consumers.js'
 import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
 import { DataDirectoryError } from './data-directory-error.js'
 import { cursorSecretOf, FORMAT_VERSION, openDataDirectory, unusable } from './directory/data-directory.js'
@@ -162,6 +163,7 @@ class LevelDbStore implements CompleteStore {
   readonly capabilities = CAPABILITIES
   readonly system: Store['system']
   readonly cells: Cells
+  readonly consumers: ConsumerMoves
   readonly answers: AnswerBudget
   readonly cursorSecret: Uint8Array
   readonly #rows: RowStore
@@ -196,6 +198,7 @@ class LevelDbStore implements CompleteStore {
     this.#rangeDeletion = rangeDeletion
     this.system = new SystemKeyspace(rows)
     this.cells = new CellCalls(rows, this.system)
+    this.consumers = rows.consumers
     this.#restoration = new Restoration(rows, oracle)
   }
 

@@ -20,6 +20,7 @@ import type { IsClaimed, LockingRows, OnBusy } from '../calls/pessimistic-locks.
 import { reachGuard } from '../calls/reach-guard.js'
 import type { Change, RecordReads, RowAccess, WriteOptions } from '../calls/row-access.js'
 import { cellName } from '../cell-names.js'
+import { ConsumerMoves, consumerWrite } from '../consumers.js'
 import { Latches } from '../latches.js'
 import { LockAges } from '../lock-ages.js'
 import { LockWaits } from '../lock-waits.js'
@@ -45,6 +46,7 @@ export class MemoryRows implements RowAccess, LockingRows {
   readonly waits = new LockWaits((key) => this.holderOf(key))
   readonly ages: LockAges
   readonly observed = new Observed()
+  readonly consumers = new ConsumerMoves()
   readonly changes = new MemoryChangeLog(this)
   readonly oracle: Oracle
   maxTs: Timestamp = 0
@@ -84,6 +86,9 @@ export class MemoryRows implements RowAccess, LockingRows {
   }
   get isWrittenAhead(): boolean {
     return this.newestWrite > this.lastTs
+  }
+  resolve(): Timestamp {
+    return this.changes.resolve()
   }
   nextTs(): Timestamp | Promise<Timestamp> {
     return this.oracle.next()
@@ -175,8 +180,8 @@ export class MemoryRows implements RowAccess, LockingRows {
 
   update<T>(change: Change<T>): Promise<T> {
     if (change.isExclusive) return this.#updateLatched(change)
-    const keys = change.cellKeys === undefined ? change.keys : [...change.keys, ...change.cellKeys]
-    return this.latches.hold(keys.map(keyText), () => this.#updateLatched(change))
+    const latches = [...change.keys.map(keyText), ...(change.latches ?? [])]
+    return this.latches.hold(latches, () => this.#updateLatched(change))
   }
 
   async #updateLatched<T>({ keys, startTs, readTs, decide, preparation, reaches }: Change<T>): Promise<T> {
@@ -251,11 +256,14 @@ export class MemoryRows implements RowAccess, LockingRows {
       atOnce(this.observed.effectsOf(mutations, context, effects))
     }
     this.table.apply(this.ages.kept(mutations))
-    const records = effects.length === 0 ? beside : [...beside, ...effects.flatMap((effect) => [...cellWrites(effect)])]
+    const { consumers = [] } = ridden ?? {}
+    const moves = consumers.map(consumerWrite)
+    const records = [...beside, ...effects.flatMap((effect) => [...cellWrites(effect)]), ...moves]
     this.system.apply(records)
     this.#onChange(mutations, records)
     this.changes.add([...committedChanges(mutations)])
     atOnce(this.observed.tell(effects))
+    this.consumers.tell(consumers)
     for (const mutation of mutations)
       if (mutation.type === 'put-write') this.newestWrite = Math.max(this.newestWrite, mutation.write.commitTs)
       else if (mutation.type === 'delete-lock') this.waits.released(mutation.key)

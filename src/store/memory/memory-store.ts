@@ -10,6 +10,7 @@ import { WriteCalls } from '../calls/write-calls.js'
 import type { Cells } from '../cells.js'
 import type { ChangeLog } from '../change-log.js'
 import { exclusiveLatches } from '../claim.js'
+import type { ConsumerMoves } from '../consumers.js'
 import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import { Collection } from './collection.js'
@@ -50,6 +51,7 @@ class MemoryStore implements CompleteStore {
   readonly cursorSecret: Uint8Array = randomBytes(32)
   readonly answers: AnswerBudget
   readonly cells: Cells
+  readonly consumers: ConsumerMoves
   readonly changes: ChangeLog
   readonly #clock: Clock
   readonly #rows: MemoryRows
@@ -63,6 +65,7 @@ class MemoryStore implements CompleteStore {
     this.answers = answers ?? new AnswerBudget(DEFAULT_LIMITS)
     this.#clock = new Clock(clock)
     this.#rows = new MemoryRows(this.#clock, onChange)
+    this.consumers = this.#rows.consumers
     this.changes = this.#rows.changes
     this.#reads = new Reads(this.#rows, this.answers)
     this.#calls = new WriteCalls(this.#rows, (request) => this.#reads.validateNow(request))

@@ -1,11 +1,11 @@
 import { ACKS_MAX } from '../../../limits.js'
-import { OBSERVER_NAME } from '../../../percolator/observer.js'
+import { NAME } from '../../../percolator/name.js'
 import { type Static, Type } from './schema.js'
 import { Key, object, optional, Timestamp } from './values.js'
 
 export const ObserverName = Type.String({
-  pattern: OBSERVER_NAME.pattern,
-  title: OBSERVER_NAME.rule,
+  pattern: NAME.pattern,
+  title: NAME.rule,
 })
 
 /** The fields of riders in the body of a transaction. */

@@ -1,4 +1,5 @@
 import { decodeAck, decodeEntry, decodeFailure } from '../../../percolator/codec/cell.js'
+import { decodeConsumer } from '../../../percolator/codec/consumer.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { asInteger, unpackRecord } from '../../../percolator/codec/record.js'
 import type { Timestamp } from '../../../timestamp.js'
@@ -18,6 +19,14 @@ export const SYSTEM_KINDS: Readonly<Record<SystemKind, SystemKindRules>> = {
     one: 'pin',
     all: 'pins',
     timestampsIn: (value) => [asInteger(unpackRecord(value, 'pin', 2)[0], 'pin')],
+  },
+  consumer: {
+    one: 'consumer',
+    all: 'consumers',
+    timestampsIn: (value) => {
+      const { id, position, ackedTs, startTs, commitTs } = decodeConsumer('', value)
+      return [id, position, ackedTs, startTs, commitTs]
+    },
   },
   observer: {
     one: 'observer',

@@ -40,10 +40,11 @@ export class NewestTimestamp {
   }
 
   /**
-   * Notes observers and their cells. They count as data: a run that begins below the acknowledgement before it is refused.
+   * Notes observers with their cells, and consumers. They count as data: a run that begins below the acknowledgement before it is
+   * refused, and no position may be above every timestamp.
    */
-  async noteObservers(engine: Engine): Promise<void> {
-    for (const kind of ['observer', ...CELL_KINDS] as const)
+  async noteAcknowledged(engine: Engine): Promise<void> {
+    for (const kind of ['observer', 'consumer', ...CELL_KINDS] as const)
       for await (const page of pagesOf(engine, systemRange(`${kind}/`), 1000))
         for (const [, bytes] of page) for (const ts of SYSTEM_KINDS[kind].timestampsIn(bytes)) this.#raise(ts)
   }

@@ -118,7 +118,7 @@ class RecordsRepair {
     const newest = new NewestTimestamp(Math.max(mark ?? 0, isMarkInDoubt ? this.#options.present : 0))
     const isMarkLow = await this.#mendRecords(newest)
     await newest.noteRestore(this.#sealed)
-    await newest.noteObservers(this.#sealed)
+    await newest.noteAcknowledged(this.#sealed)
     await newest.noteLog(this.#engine)
     const newestData = newest.ts
     if (!resetsMark) await newest.noteMeta(this.#sealed) // Timestamps of a wrong clock go down with the mark.

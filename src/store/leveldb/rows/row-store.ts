@@ -9,6 +9,7 @@ import type { Entry } from '../../../percolator/cell.js'
 import type { Change, RangeChange } from '../../../percolator/change.js'
 import { decodeEntry, decodeUncovered } from '../../../percolator/codec/cell.js'
 import { committedChange } from '../../../percolator/committed-changes.js'
+import type { Consumer } from '../../../percolator/consumer.js'
 import { belowSafePoint, keysLocked } from '../../../percolator/errors.js'
 import type { Lock } from '../../../percolator/lock.js'
 import type { HistoryDepth, Mutation, RowView } from '../../../percolator/row.js'
@@ -18,6 +19,7 @@ import { type ReachSource, reachGuard } from '../../calls/reach-guard.js'
 import { isNewestCommit } from '../../calls/riders.js'
 import type { DepthOf, RecordReads, RowAccess, Change as RowChange, WriteOptions } from '../../calls/row-access.js'
 import { cellName } from '../../cell-names.js'
+import { ConsumerMoves, consumerWrite } from '../../consumers.js'
 import { Latches } from '../../latches.js'
 import { LockAges } from '../../lock-ages.js'
 import { LockWaits } from '../../lock-waits.js'
@@ -79,6 +81,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly health: Health
   readonly group: GroupCommit
   readonly observed = new Observed()
+  readonly consumers = new ConsumerMoves()
   readonly changes: LevelDbChangeLog
   /** Called in the turn that allows writes again after a failed one. */
   onReloaded: () => void = () => {}
@@ -123,6 +126,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     this.safePoint = Math.max(this.safePoint, await readMetaNumber(this.engine, META_SAFE_POINT))
     return () => {
       this.observed.reloaded()
+      this.consumers.reloaded()
       this.changes.reloaded()
       this.onReloaded()
       for (const key of locked) if (this.locks.get(key) === undefined) this.waits.released(key)
@@ -161,7 +165,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   update<T>(change: RowChange<T>): Promise<T> {
     if (change.isExclusive) return this.#updateLatched(change)
     const texts = change.keys.map(keyText)
-    if (change.cellKeys !== undefined) texts.push(...change.cellKeys.map(keyText))
+    if (change.latches !== undefined) texts.push(...change.latches)
     return new Promise((resolve, reject) => {
       const done: Done<T> = (error, value) => (error === undefined ? resolve(value as T) : reject(error))
       if (!this.#tryNow(change, texts, done))
@@ -335,6 +339,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       if (settled instanceof Promise) await settled
       const told = effects && inSlices(this.observed.tell(effects))
       if (told instanceof Promise) await told
+      if (ridden?.consumers !== undefined) this.consumers.tell(ridden.consumers)
     } catch (error) {
       this.#failed(published, error, isAsked, reopenings)
       throw error
@@ -359,6 +364,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
           atOnce(this.changes.settled(changes))
           atOnce(published.settle())
           if (effects !== undefined) atOnce(this.observed.tell(effects))
+          if (ridden?.consumers !== undefined) this.consumers.tell(ridden.consumers)
         } else this.#failed(published, error, true, reopenings)
         done(error)
       }
@@ -410,6 +416,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
         yield
       }
     for (const write of beside) ops.push(systemOp(write))
+    for (const consumer of ridden?.consumers ?? NO_CONSUMERS) ops.push(systemOp(consumerWrite(consumer)))
     if (effects === undefined) return ops
     const present = onePc !== undefined && isNewestCommit(onePc) ? undefined : this.#entryNow
     yield* this.observed.effectsOf(mutations, { ridden, present, isOnePc: onePc !== undefined }, effects)
@@ -501,6 +508,10 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return this.written.isAny
   }
 
+  resolve(): Timestamp {
+    return this.changes.resolve()
+  }
+
   nextTs(): Timestamp | Promise<Timestamp> {
     return this.oracle.next()
   }
@@ -545,6 +556,7 @@ const CHANGES_TOGETHER_MAX = KEYS_NOW_MAX
 
 const NO_WRITES: readonly WriteRecord[] = []
 const NO_RECORDS: readonly SystemWrite[] = []
+const NO_CONSUMERS: readonly Consumer[] = []
 
 export function inKeyOrder(locks: LockInfo[]): LockInfo[] {
   return locks.sort((a, b) => Buffer.compare(a.key, b.key))

@@ -1,0 +1,63 @@
+import { type KeyRange, mergedRanges } from '../bytes/key-range.js'
+import { keyText } from '../bytes/key-text.js'
+import type { Change } from '../percolator/change.js'
+import { ChangeFilter } from '../percolator/change-filter.js'
+import { RangeIndex } from '../percolator/range-index.js'
+import type { ChangeLog } from '../store/change-log.js'
+import type { Pace } from '../store/store.js'
+import type { Timestamp } from '../timestamp.js'
+
+/** The part of a range's history above a position in which nothing has changed, as far as somebody has looked. */
+export class Gap {
+  readonly range: KeyRange
+  readonly #filter: ChangeFilter
+  /** There is no change above the position up to here. */
+  end: Timestamp
+  /** The first change above the position; undefined while none is known. */
+  next: Timestamp | undefined
+
+  constructor(range: KeyRange, position: Timestamp) {
+    this.range = range
+    this.#filter = new ChangeFilter([range])
+    this.end = position
+  }
+
+  /** The position is at or above `ts` now. */
+  passed(ts: Timestamp): void {
+    this.end = Math.max(this.end, ts)
+    if (this.next !== undefined && this.next <= ts) this.next = undefined
+  }
+
+  meets(change: Change): void {
+    if (this.next !== undefined || change.commitTs <= this.end || !this.#filter.has(change)) return
+    this.next = change.commitTs
+    this.end = change.commitTs - 1
+  }
+}
+
+/**
+ * Widens gaps up to `upTo` by one pass through the log, from where the last look ended.
+ * @param upTo at or below resolved_ts.
+ * @param pace ends it early.
+ * @throws KvError as `ChangeLog.read`
+ */
+export async function widen(gaps: readonly Gap[], log: ChangeLog, upTo: Timestamp, pace: Pace): Promise<void> {
+  const isOpen = ({ next, end }: Gap): boolean => next === undefined && end < upTo
+  for (let open = gaps.filter(isOpen); open.length > 0 && !pace.signal?.aborted; ) {
+    const since = open.reduce((least, { end }) => Math.min(least, end), upTo)
+    const index = new RangeIndex<Gap>()
+    for (const gap of open) index.add(gap.range, gap)
+    const ranges = mergedRanges(open.map(({ range }) => range))
+    let begin = performance.now()
+    for await (const page of log.read({ since, upTo, ranges, keysOnly: true, signal: pace.signal })) {
+      for (const change of page.changes)
+        for (const gap of change.type === 'delete_range' ? open : index.at(keyText(change.key))) gap.meets(change)
+      for (const gap of open) if (gap.next === undefined) gap.passed(page.upTo)
+      open = open.filter(isOpen)
+      // The others are further on: there is no need to read what lies in between.
+      if (open.every(({ end }) => end > page.upTo) || pace.signal?.aborted) break
+      await pace.pause(performance.now() - begin)
+      begin = performance.now()
+    }
+  }
+}

@@ -1,0 +1,18 @@
+import { invalid } from '../errors/kv-error.js'
+
+/** Names of observers and consumers. `rule` says it in words: a name must ... */
+export const NAME = {
+  pattern: '^[A-Za-z0-9._-]{1,128}$',
+  rule: 'be 1 to 128 letters, digits, dots, underscores and hyphens',
+} as const
+
+const PATTERN = new RegExp(NAME.pattern)
+
+export function isName(name: string): boolean {
+  return PATTERN.test(name)
+}
+
+/** @throws KvError `invalid_argument` */
+export function requireName(of: 'observer' | 'consumer', name: string): void {
+  if (!isName(name)) throw invalid('name', `the name of ${of === 'observer' ? 'an' : 'a'} ${of} must ${NAME.rule}`)
+}
