@@ -50,7 +50,7 @@ export interface Limits {
   readonly answersBytesMax: number
   /** NDJSON scans and backups in flight. */
   readonly streamsMax: number
-  /** Claims that wait for a notification. They do not count as requests in flight. */
+  /** Streams of changes, and requests that wait for a change or a claim. They do not count as requests in flight. */
   readonly watchesMax: number
   /** Batches that wait for the disk. */
   readonly writeQueueMax: number
@@ -101,12 +101,12 @@ export const DEFAULT_LIMITS: Limits = {
   bodiesBytesMax: 256 * MIB,
   answersBytesMax: 256 * MIB,
   streamsMax: 64,
-  watchesMax: 5000,
+  watchesMax: 10_000,
   writeQueueMax: 5000,
   writeQueueBytesMax: 64 * MIB,
   loopDelayMsMax: 1000,
 
-  connectionsMax: 10_000,
+  connectionsMax: 12_000,
   headerBytesMax: 32 * 1024,
   headerMsMax: 60_000,
   requestMsMax: 300_000,
@@ -199,6 +199,19 @@ export const BACKOFF_MS_MAX = 24 * 60 * 60 * 1000
 export const ATTEMPTS_MAX = 1_000_000
 export const DEPTH_MAX = 1_000_000
 export const PARKED_LIMIT_DEFAULT = 100
+
+// The change feed and watches.
+
+/** Prefixes and keys of one feed. */
+export const FEED_RANGES_MAX = 100
+export const FEED_LIMIT_DEFAULT = 100
+export const FEED_LIMIT_MAX = 10_000
+export const FEED_WAIT_MS_MAX = 60_000
+export const HEARTBEAT_MS_DEFAULT = 5000
+export const HEARTBEAT_MS_MIN = 100
+export const HEARTBEAT_MS_MAX = 60_000
+/** How long a GET waits for another version of its key. */
+export const WATCH_WAIT_MS_MAX = 60_000
 
 // Old versions and backups.
 

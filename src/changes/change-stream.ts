@@ -307,7 +307,7 @@ export class ChangeStream implements Follower, FeedUser {
         if (last !== undefined) start = afterKey(last.key)
         if (pairs.length > 0)
           yield pairs.map(({ key, value, commitTs }): FeedEvent => {
-            return { type: 'pair', key, ...(value === undefined ? {} : { value }), commitTs }
+            return { type: 'pair', ts, key, ...(value === undefined ? {} : { value }), commitTs }
           })
       }
     }

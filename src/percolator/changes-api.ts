@@ -75,6 +75,8 @@ export type FeedEvent =
   | { readonly type: 'resolved'; readonly resolvedTs: Timestamp }
   | {
       readonly type: 'pair'
+      /** Of the snapshot. */
+      readonly ts: Timestamp
       readonly key: Uint8Array
       readonly value?: Uint8Array | undefined
       readonly commitTs: Timestamp
