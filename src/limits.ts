@@ -50,7 +50,7 @@ export interface Limits {
   readonly answersBytesMax: number
   /** NDJSON scans and backups in flight. */
   readonly streamsMax: number
-  /** Claims that wait for a notification. They do not count as requests in flight. */
+  /** Streams of changes, and requests that wait for a change or a claim. They do not count as requests in flight. */
   readonly watchesMax: number
   /** Batches that wait for the disk. */
   readonly writeQueueMax: number
@@ -101,12 +101,12 @@ export const DEFAULT_LIMITS: Limits = {
   bodiesBytesMax: 256 * MIB,
   answersBytesMax: 256 * MIB,
   streamsMax: 64,
-  watchesMax: 5000,
+  watchesMax: 10_000,
   writeQueueMax: 5000,
   writeQueueBytesMax: 64 * MIB,
   loopDelayMsMax: 1000,
 
-  connectionsMax: 10_000,
+  connectionsMax: 12_000,
   headerBytesMax: 32 * 1024,
   headerMsMax: 60_000,
   requestMsMax: 300_000,

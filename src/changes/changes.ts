@@ -2,7 +2,7 @@ import type { Resolver } from '../coordinator/lock-resolver.js'
 import { integerOf } from '../errors/integer-of.js'
 import { invalid, KvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
-import type { Limits } from '../limits.js'
+import { type Limits, LOCK_WAIT_MS_DEFAULT } from '../limits.js'
 import type {
   ChangesApi,
   FeedEvent,
@@ -22,6 +22,7 @@ import type { Consumers } from './consumers.js'
 import { Feed } from './feed.js'
 import { PageOfTxns } from './page-of-txns.js'
 import { rangesOf } from './selection.js'
+import { Watches } from './watches.js'
 
 const HEARTBEAT_MS_DEFAULT = 5000
 const HEARTBEAT_MS_MIN = 100
@@ -59,6 +60,8 @@ export interface FeedStatus {
 /** The change feed of a database. */
 export class Changes implements ChangesApi {
   readonly consumers: Consumers
+  /** Those who wait for another version of a key. */
+  readonly watches: Watches
   readonly #store: Store
   readonly #options: ChangesOptions
   readonly #feed: Feed
@@ -69,6 +72,8 @@ export class Changes implements ChangesApi {
     this.consumers = options.consumers
     this.#options = options
     this.#feed = new Feed({ store, ...options })
+    const { resolver } = options
+    this.watches = new Watches(store, ({ key }) => resolver.resolving(LOCK_WAIT_MS_DEFAULT, () => store.get({ key })))
   }
 
   stream(request: StreamRequest): AsyncGenerator<readonly FeedEvent[], void> {
@@ -144,8 +149,8 @@ export class Changes implements ChangesApi {
     return { txns, resolvedTs: isFull ? resolved : Math.min(resolved, nextTs), nextTs }
   }
 
-  watch(_request: WatchRequest): AsyncGenerator<KeyState, void> {
-    throw new KvError('not_found', 'watches are not supported yet', {})
+  watch(request: WatchRequest): AsyncGenerator<KeyState, void> {
+    return this.watches.states(request)
   }
 
   /** What the feed needs kept from collection. */
@@ -163,8 +168,9 @@ export class Changes implements ChangesApi {
     return { resolvedTs: isRunning ? resolved : 0, lagMs, heldBackBy, live, behind: this.#streams.size - live }
   }
 
-  /** Ends all streams. */
+  /** Ends all streams and watches. */
   close(): void {
+    this.watches.close()
     for (const stream of [...this.#streams]) stream.end()
   }
 }

@@ -55,7 +55,8 @@ export const ERRORS = {
   unauthorized: { status: 401, title: 'Unauthorized' },
   // `field`: the key or range that the caller's token does not permit.
   forbidden: { status: 403, title: 'Forbidden', optional: { field: 'text' } },
-  not_found: { status: 404, title: 'Not found', optional: { key: 'bytes' } },
+  // `commitTs`: of the deletion, 0 when none is known; only where a version was waited for.
+  not_found: { status: 404, title: 'Not found', optional: { key: 'bytes', commitTs: 'timestamp' } },
   // `primary`: the key on which the call looked for a lock.
   txn_not_found: {
     status: 404,
@@ -178,7 +179,13 @@ export const ERRORS = {
     optional: { field: 'text' },
   },
   unsupported_media_type: { status: 415, title: 'Unsupported media type' },
-  ts_below_safe_point: { status: 410, title: 'Timestamp below the safe point', fields: { safePoint: 'timestamp' } },
+  // `resync`: path of a feed that begins with a snapshot.
+  ts_below_safe_point: {
+    status: 410,
+    title: 'Timestamp below the safe point',
+    fields: { safePoint: 'timestamp' },
+    optional: { resync: 'text' },
+  },
   overloaded: { status: 503, title: 'Overloaded' },
   storage_unavailable: { status: 503, title: 'Storage unavailable', mayHaveTakenEffect: true },
   // A defect of the server: the only failure that is not a `KvError`. `requestId`: names the line in the server's log.

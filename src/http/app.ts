@@ -9,6 +9,7 @@ import { closePipelined } from './connections/answer-end.js'
 import { ignoreExpectations, malformedHandler, refuseTunnels } from './connections/bare-answers.js'
 import { addSafeHeaders, type BrowserGuard, guardFromBrowsers } from './connections/browser-safety.js'
 import { closeConnections } from './connections/closing.js'
+import { Heartbeats } from './connections/heartbeats.js'
 import { logRequests } from './connections/request-log.js'
 import { type TlsFiles, withTls } from './connections/tls.js'
 import { openFastLane } from './fast-lane/fast-lane.js'
@@ -28,11 +29,13 @@ import { routedUrl } from './wire/key-url.js'
 import { parseRawQuery } from './wire/query.js'
 import { NO_COMPILERS, validateRequests } from './wire/validation.js'
 
-export interface AppOptions extends Omit<AppContext, 'traffic'> {
+export interface AppOptions extends Omit<AppContext, 'traffic' | 'heartbeats' | 'report'> {
   /** Requests are logged at level `debug`. */
   readonly log: Logger
   /** Absent: no tokens are needed, and every caller may do everything. */
   readonly authenticate?: Authenticate | undefined
+  /** Takes a function to call whenever `authenticate` may answer otherwise than before. */
+  readonly onTokens?: ((changed: () => void) => void) | undefined
   readonly browserGuard?: BrowserGuard | undefined
   readonly tls?: TlsFiles | undefined
   /** Default: true. */
@@ -73,6 +76,9 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const used = closeConnections(app) // Before the claims that wait are answered, so that they say so.
   const traffic = new Traffic(database.store, limits, log)
   traffic.watch(app)
+  options.onTokens?.(() => {
+    if (options.authenticate !== undefined) traffic.checkTokens(options.authenticate)
+  })
   parseBodies(app, traffic, limits)
 
   app.server.maxConnections = limits.connectionsMax
@@ -88,7 +94,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     })
   app.addHook('preClose', () => database.drain())
 
-  const context = { ...options, traffic }
+  const context = { ...options, traffic, report, heartbeats: new Heartbeats() }
   statusRoutes(app, context)
   kvRoutes(app, context)
   scanRoutes(app, context)

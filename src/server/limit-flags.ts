@@ -45,7 +45,7 @@ const LIMIT_FLAGS: Readonly<Record<keyof Limits, LimitFlag>> = {
   bodiesBytesMax: bytes('of the bodies of requests in flight', 1024),
   answersBytesMax: bytes('of answers not taken yet', 1024),
   streamsMax: count('NDJSON scans and backups in flight', 1),
-  watchesMax: count('claims that wait for a notification', 0),
+  watchesMax: count('streams of changes, and requests that wait for a change or a claim', 0),
   writeQueueMax: count('batches that wait for the disk', 1),
   writeQueueBytesMax: bytes('of batches that wait for the disk', 1024),
   loopDelayMsMax: ms('delay of the event loop, over and over; 0: any', 0),

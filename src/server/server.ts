@@ -62,6 +62,7 @@ export async function startServer(config: Config, version: string, log: Logger):
     app = await createApp({
       ...{ database, limits, version, durability, log },
       authenticate: secrets.tokens && ((token) => secrets.tokens?.grantOf(token)),
+      onTokens: (changed) => secrets.onTokens.push(changed),
       browserGuard: config.tokenFile === undefined ? { loopbackNamesOnly: !config.insecure } : undefined,
       tls: secrets.tls,
       fastLane,
@@ -108,13 +109,19 @@ function logOpened(log: Logger, directory: string, opened: OpenedDatabase): void
 /** Tokens and certificates in force. A reload replaces them. */
 interface Secrets {
   tokens: Tokens | undefined
+  /** Called when the tokens were read again. */
+  readonly onTokens: (() => void)[]
   tls: TlsFiles | undefined
 }
 
 function readSecrets({ tokenFile, tls, host }: Config, log: Logger): Secrets {
   if (tokenFile !== undefined && tls === undefined && !isLoopback(host))
     log.warn('tokens are sent without encryption: give --tls-cert-file, or put a proxy with TLS in front')
-  return { tokens: tokenFile === undefined ? undefined : readTokens(tokenFile, log), tls: tls && readTls(tls, log) }
+  return {
+    onTokens: [],
+    tokens: tokenFile === undefined ? undefined : readTokens(tokenFile, log),
+    tls: tls && readTls(tls, log),
+  }
 }
 
 function reloader(config: Config, secrets: Secrets, app: FastifyInstance, log: Logger): () => void {
@@ -131,6 +138,7 @@ function reloader(config: Config, secrets: Secrets, app: FastifyInstance, log: L
     if (tokenFile !== undefined)
       each('tokens', () => {
         secrets.tokens = readTokens(tokenFile, log)
+        for (const changed of secrets.onTokens) changed()
       })
     if (tls !== undefined) each('certificates', () => changeTls(app, readTls(tls, log)))
   }

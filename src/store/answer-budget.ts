@@ -25,6 +25,11 @@ export class AnswerBudget {
     return this.#count.heldBytes
   }
 
+  /** Half of the room is taken. Streams wait then, and leave the rest to requests. */
+  get isCrowded(): boolean {
+    return this.heldBytes >= this.#limits.answersBytesMax / 2
+  }
+
   lease(): AnswerLease {
     return new AnswerLease(this.#limits, this.#count)
   }

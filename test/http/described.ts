@@ -83,6 +83,19 @@ export function describedAnswer(
   return { name, schema, values }
 }
 
+/** Checks an event of a stream, in whatever format it came. */
+export function expectEvent(
+  app: FastifyInstance,
+  url: string,
+  { event, data }: { event: string; data: unknown },
+): void {
+  const route = routesOf(app).find((one) => one.method === 'GET' && isAt(one.url, splitPath('GET', url)))
+  const described = route?.schema?.answers?.[200]?.events?.[event]
+  const schema = event === 'error' ? PROBLEMS.get((data as { code: string }).code) : described
+  if (described === undefined || schema === undefined) expect.fail(`GET ${url}: the event ${event} is not described`)
+  expectValid(schema, data, `GET ${url}: ${event}`)
+}
+
 function formatOf(contentType: string | undefined): keyof AnswerBody | 'msgpack' | 'none' {
   if (contentType === undefined) return 'none'
   if (contentType.startsWith('application/x-ndjson')) return 'ndjson'

@@ -46,17 +46,21 @@ function grantOf(request: FastifyRequest, authenticate: Authenticate): Grant {
   // A 404 needs a token too, so that callers without one do not learn which routes exist.
   const access = request.is404 ? 'read' : (request.routeOptions.config.access ?? 'admin')
   if (access === 'open') return NOTHING
-  const token = bearerToken(request.headers.authorization)
-  const grant = token === undefined ? undefined : authenticate(token)
-  if (grant === undefined)
-    throw new KvError(
-      'unauthorized',
-      'the request needs a token that the server knows: Authorization: Bearer TOKEN',
-      {},
-    )
+  const grant = grantOfToken(tokenOf(request), authenticate)
   if (access === 'write' || access === 'admin') grant.requireWrite()
   if (access === 'read_all' || access === 'admin') grant.requireEveryKey()
   return grant
+}
+
+export function tokenOf(request: FastifyRequest): string | undefined {
+  return bearerToken(request.headers.authorization)
+}
+
+/** @throws KvError `unauthorized` */
+export function grantOfToken(token: string | undefined, authenticate: Authenticate): Grant {
+  const grant = token === undefined ? undefined : authenticate(token)
+  if (grant !== undefined) return grant
+  throw new KvError('unauthorized', 'the request needs a token that the server knows: Authorization: Bearer TOKEN', {})
 }
 
 export function bearerToken(authorization: string | undefined): string | undefined {

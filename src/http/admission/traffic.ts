@@ -5,12 +5,14 @@ import { type Limits, SMALL_BODY_BYTES } from '../../limits.js'
 import type { Logger } from '../../logger.js'
 import type { Store } from '../../store/store.js'
 import { whenOver } from '../connections/answer-end.js'
+import type { Authenticate } from './access.js'
 import { bodyOverloadOf, type Load, NO_PRESSURE, overloadOf, pressureOf, type Work } from './admission.js'
 import { ArrivingBodies } from './arriving-bodies.js'
 import { Backpressure } from './backpressure.js'
 import { type BodyDone, BodyReader, type BodyRoom } from './body-reader.js'
 import { type Flight, InFlight } from './in-flight.js'
 import { LoopDelay } from './loop-delay.js'
+import { OpenWatches, type Watch, type WatchOptions } from './open-watches.js'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -38,14 +40,6 @@ export interface TrafficStatus extends Pick<Load, 'requests' | 'answerBytes' | '
   readonly shed: number
 }
 
-/** A request that waits for something to happen. */
-export interface Watch {
-  /** Aborts when the client hangs up, or the server closes. */
-  readonly signal: AbortSignal
-  /** Idempotent. */
-  end(): void
-}
-
 /** No more is read from the connection of a shed request for this time, because refusing requests is work too. */
 export const HOLD_BACK_MS = 250
 const LOG_EVERY_MS = 10_000
@@ -61,8 +55,7 @@ export class Traffic implements Load, BodyRoom {
   readonly #backpressure: Backpressure
   #pressure = NO_PRESSURE
   #streams = 0
-  readonly #watches = new Set<AbortController>()
-  #isClosing = false
+  readonly #watches = new OpenWatches()
   #shed = 0
   #loggedAtMs = Number.NEGATIVE_INFINITY
 
@@ -125,10 +118,7 @@ export class Traffic implements Load, BodyRoom {
       this.#backpressure.watch(reply, payload)
       done(null, payload)
     })
-    app.addHook('preClose', async () => {
-      this.#isClosing = true
-      for (const watch of this.#watches) watch.abort()
-    })
+    app.addHook('preClose', async () => this.#watches.close())
     app.addHook('onClose', async () => this.#loopDelay.stop())
   }
 
@@ -143,20 +133,15 @@ export class Traffic implements Load, BodyRoom {
    * Lets a request wait for something to happen. It holds no work, so it is no longer counted as in flight.
    * @throws KvError `overloaded`
    */
-  openWatch(request: FastifyRequest, reply: FastifyReply): Watch {
-    if (this.#watches.size >= this.#limits.watchesMax) throw this.#refusal('too many requests wait for notifications')
+  openWatch(request: FastifyRequest, reply: FastifyReply, options: WatchOptions = {}): Watch {
+    if (this.#watches.size >= this.#limits.watchesMax) throw this.#refusal('too many requests wait for changes')
     request.flight?.end()
-    const abort = new AbortController()
-    if (this.#isClosing) abort.abort()
-    this.#watches.add(abort)
-    const end = (): void => {
-      this.#watches.delete(abort)
-    }
-    whenOver(reply.raw, () => {
-      end()
-      abort.abort()
-    })
-    return { signal: abort.signal, end }
+    return this.#watches.open(request, reply, options)
+  }
+
+  /** The tokens were read again. */
+  checkTokens(authenticate: Authenticate): void {
+    this.#watches.checkTokens(authenticate)
   }
 
   /** The reason why even reads are shed at this moment; undefined when they are not. */

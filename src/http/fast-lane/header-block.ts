@@ -1,6 +1,7 @@
 import { bearerToken } from '../admission/access.js'
 import { type BrowserGuard, refusal } from '../connections/browser-safety.js'
 import { answerFormat, problemFormat } from '../wire/answer.js'
+import { wantsEvents } from '../wire/media-type.js'
 
 /** The meaning of the headers of one request, as far as the fast lane has to know it. */
 export interface HeaderBlock {
@@ -46,7 +47,7 @@ const KEEP_ALIVE = /^keep-alive$/i
  * Reads the lines of a header block, each once.
  * @param text the block as Latin-1, each line with its CRLF, without the empty line at the end.
  * @returns undefined for a block that is node:http's to judge: it has a header that is not on the list, twice the same one,
- *   no Host, a browser that is refused, anything but printable ASCII, or a line that is no `name: value`.
+ *   no Host, a browser that is refused, a stream of events as the answer, anything but printable ASCII, or a line that is no `name: value`.
  */
 export function readHeaderBlock(text: string, guard: BrowserGuard | undefined): HeaderBlock | undefined {
   const found = new Map<string, string>()
@@ -64,7 +65,7 @@ export function readHeaderBlock(text: string, guard: BrowserGuard | undefined): 
   const accept = found.get('accept')
   if (!found.has('host') || !KEEP_ALIVE.test(found.get('connection') ?? 'keep-alive')) return undefined
   if (guard !== undefined && refusal(Object.fromEntries(found), '', guard) !== undefined) return undefined
-  if (length !== undefined && !LENGTH.test(length)) return undefined
+  if ((length !== undefined && !LENGTH.test(length)) || wantsEvents(accept)) return undefined
   return {
     contentLength: length === undefined ? undefined : Number(length),
     isJson: JSON_TYPE.test(found.get('content-type') ?? ''),

@@ -1,11 +1,15 @@
 import type { Database } from '../../database/database.js'
 import type { Limits } from '../../limits.js'
 import type { Traffic } from '../admission/traffic.js'
+import type { Heartbeats } from '../connections/heartbeats.js'
+import type { Report } from '../wire/error-handler.js'
 
 export interface AppContext {
   readonly database: Database
   readonly limits: Limits
   readonly traffic: Traffic
+  readonly heartbeats: Heartbeats
+  readonly report: Report
   readonly version: string
   readonly durability: 'sync' | 'async'
 }

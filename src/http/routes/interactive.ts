@@ -12,7 +12,7 @@ import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { keyOf, TXN_KEY_ROUTE } from '../wire/key-url.js'
 import { lockWaitMs, queryFlag, type RawQuery } from '../wire/query.js'
 import { requireObserved, requireReached, ridersOf } from '../wire/riders.js'
-import { readKey, scanKeys } from '../wire/schemas/kv.js'
+import { readKeyInTxn, scanKeys } from '../wire/schemas/kv.js'
 import * as schemas from '../wire/schemas/txn.js'
 import { isWrite, opOf } from '../wire/wire-op.js'
 import type { AppContext } from './context.js'
@@ -43,7 +43,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
 
   app.get(
     TXN_KEY_ROUTE,
-    { schema: readKey, config: { access: 'read', query: ['for_update', 'lock_wait_ms'] } },
+    { schema: readKeyInTxn, config: { access: 'read', query: ['for_update', 'lock_wait_ms'] } },
     async (request, reply) => {
       const query = request.query as RawQuery
       const key = keyOf(request, limits)

@@ -11,22 +11,27 @@ import { decoderOf } from '../wire/decode.js'
 import { checksOf, preconditionsOf } from '../wire/etag.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { KEY_ROUTE, keyOf } from '../wire/key-url.js'
+import { wantsEvents } from '../wire/media-type.js'
 import { lockWaitMs, queryTimestamp, type RawQuery } from '../wire/query.js'
 import * as schemas from '../wire/schemas/kv.js'
 import type { AppContext } from './context.js'
+import { KeyWatching } from './key-watching.js'
 
 export function kvRoutes(app: FastifyInstance, context: AppContext): void {
   const { database, limits } = context
-  const reading = { access: 'read', query: ['ts', 'at', 'lock_wait_ms'] } as const
+  const watching = new KeyWatching(context)
+  const reading = { access: 'read', query: ['ts', 'at', 'lock_wait_ms', 'wait_ms'] } as const
   app.get(KEY_ROUTE, { schema: schemas.readKey, config: reading }, (request, reply) => {
     const query = request.query as RawQuery
     const key = keyOf(request, limits)
     const ts = queryTimestamp(query)
-    const waitMs = lockWaitMs(query)
+    const asked = { key, lockWaitMs: lockWaitMs(query) }
+    if (wantsEvents(request.headers.accept)) return watching.stream(request, reply, key)
+    if (query['wait_ms'] !== undefined) return watching.wait(request, reply, asked)
     const send = (found: GetAnswer): FastifyReply => answerVersion(request, reply, key, found.found ? found : undefined)
     const known = database.known({ key, ts })
     if (known !== undefined) return void send(known)
-    return database.get({ key, ts, lockWaitMs: waitMs, signal: hangUp(reply.raw) }).then(send)
+    return database.get({ ...asked, ts, signal: hangUp(reply.raw) }).then(send)
   })
 
   async function write(request: FastifyRequest, reply: FastifyReply, key: Buffer, op: Op): Promise<FastifyReply> {

@@ -55,6 +55,7 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
       safePoint,
       restoring,
       observers: { count, pending, parked, lagMs },
+      watches: traffic.status.watches,
       counts: { locks, openTransactions },
       overload: { ...traffic.status, ...held },
       gc,

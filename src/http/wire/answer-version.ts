@@ -3,6 +3,7 @@ import { asBuffer } from '../../bytes/key-text.js'
 import type { MergedVersion } from '../../coordinator/transaction.js'
 import { KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
+import type { Timestamp } from '../../timestamp.js'
 import { preconditionFailed } from '../../txn/failed-condition.js'
 import { etagOf, preconditionsOf, readCondition } from './etag.js'
 
@@ -31,6 +32,8 @@ export function answerVersion(
   return reply.header('content-type', 'application/octet-stream').send(asBuffer(value))
 }
 
-export function noSuchKey(key: Uint8Array): KvError<'not_found'> {
-  return new KvError('not_found', `there is no key ${printKey(key)}`, { key })
+/** @param commitTs of the deletion, for a request that waited for it; 0: unknown. */
+export function noSuchKey(key: Uint8Array, commitTs?: Timestamp): KvError<'not_found'> {
+  const deleted = commitTs === undefined ? {} : { commitTs }
+  return new KvError('not_found', `there is no key ${printKey(key)}`, { key, ...deleted })
 }

@@ -1,9 +1,10 @@
-export type Format = 'json' | 'msgpack' | 'ndjson' | 'problem'
+export type Format = 'json' | 'msgpack' | 'ndjson' | 'problem' | 'events'
 
 const FORMATS: ReadonlyMap<string, Format> = new Map([
   ['application/json', 'json'],
   ['application/problem+json', 'problem'],
   ['application/x-ndjson', 'ndjson'],
+  ['text/event-stream', 'events'],
   ['application/msgpack', 'msgpack'],
   ['application/x-msgpack', 'msgpack'],
   ['application/vnd.msgpack', 'msgpack'],
@@ -15,6 +16,7 @@ export const CONTENT_TYPE: Readonly<Record<Format, string>> = {
   json: 'application/json; charset=utf-8',
   msgpack: 'application/msgpack',
   ndjson: 'application/x-ndjson; charset=utf-8',
+  events: 'text/event-stream',
   problem: 'application/problem+json; charset=utf-8',
 }
 
@@ -40,6 +42,11 @@ export function acceptedFormats(accept: string | undefined): readonly Format[] {
     cache.set(accept, formats)
   }
   return formats
+}
+
+/** Whether the client prefers a stream of server-sent events. */
+export function wantsEvents(accept: string | undefined): boolean {
+  return acceptedFormats(accept)[0] === 'events'
 }
 
 function parseAccept(accept: string): readonly Format[] {

@@ -41,8 +41,15 @@ export function problemOf(error: unknown, requestId: string): Problem {
 function headersOf(error: KvError): Readonly<Record<string, string>> {
   if (isKvError(error, 'overloaded')) return { 'retry-after': String(RETRY_AFTER_S) }
   if (isKvError(error, 'method_not_allowed')) return { allow: error.fields.allow.join(', ') }
+  if (isKvError(error, 'ts_below_safe_point') && error.fields.resync !== undefined) {
+    const { resync } = error.fields
+    return resync.length <= LINK_LENGTH_MAX ? { link: `<${resync}>; rel="resync"` } : {}
+  }
   return isKvError(error, 'unauthorized') ? { 'www-authenticate': 'Bearer' } : {}
 }
+
+/** Clients bound the length of headers. The body has the path, however long it is. */
+const LINK_LENGTH_MAX = 4096
 
 /** Errors that fastify raises itself: bodies, media types, URLs. */
 function fromFastify(error: unknown): KvError | undefined {

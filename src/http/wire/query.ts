@@ -14,11 +14,17 @@ export function parseRawQuery(text: string): RawQuery {
   return text === '' ? NONE : (parse(text, '&', '=', { decodeURIComponent: (s) => s, maxKeys: 0 }) as RawQuery)
 }
 
-export function unknownParameter(query: RawQuery, known: readonly string[]): KvError<'invalid_argument'> | undefined {
+/** @param lists those of the known parameters that may be given more than once. */
+export function unknownParameter(
+  query: RawQuery,
+  known: readonly string[],
+  lists: readonly string[] = [],
+): KvError<'invalid_argument'> | undefined {
   if (query === NONE) return undefined
   for (const name in query) {
     if (!known.includes(name)) return invalid(name, `${name} is not a known query parameter`)
-    if (typeof query[name] !== 'string') return invalid(name, `${name} is given more than once`)
+    if (typeof query[name] !== 'string' && !lists.includes(name))
+      return invalid(name, `${name} is given more than once`)
   }
   return undefined
 }
@@ -43,7 +49,11 @@ export function percentDecode(text: string, field: string): Buffer {
 /** @returns undefined when absent or empty. @throws KvError `payload_too_large`, `invalid_argument`. */
 export function queryBytes(query: RawQuery, name: string, bytesMax: number): Buffer | undefined {
   const raw = query[name]
-  if (typeof raw !== 'string' || raw === '') return undefined
+  return typeof raw !== 'string' || raw === '' ? undefined : bytesOf(raw, name, bytesMax)
+}
+
+/** @throws KvError `payload_too_large`, `invalid_argument`. */
+export function bytesOf(raw: string, name: string, bytesMax: number): Buffer {
   const bytes = percentDecode(raw, name)
   if (bytes.length > bytesMax) throw tooLarge(name, bytes.length, bytesMax)
   return bytes
@@ -75,23 +85,29 @@ export function queryFlag(query: RawQuery, name: string): boolean | undefined {
   throw invalid(name, `${name} must be true or false`)
 }
 
+/** Each of a parameter that may be given more than once, percent-encoded. */
+export function queryList(query: RawQuery, name: string): readonly string[] {
+  const raw = query[name]
+  return raw === undefined ? [] : typeof raw === 'string' ? [raw] : raw
+}
+
 export function queryTimestamp(query: RawQuery): Timestamp | undefined {
   const ts = queryInteger(query, 'ts', 0, Number.MAX_SAFE_INTEGER) || undefined
   const at = queryText(query, 'at')
   if (at === undefined) return ts
   if (ts !== undefined) throw invalid('at', 'give ts or at, not both')
-  return timestampOfInstant(at)
+  return timestampOfInstant('at', at)
 }
 
 const INSTANT = /^(\d{4})-(\d\d)-(\d\d)[Tt ](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$/
 
 /** The last timestamp of the instant's millisecond, so that a read sees every commit of that millisecond. */
-function timestampOfInstant(text: string): Timestamp {
+export function timestampOfInstant(field: string, text: string): Timestamp {
   const instant = text.replace(/ (\d\d:\d\d)$/, '+$1') // An unescaped plus was decoded to a space.
   const [, year, month, day] = INSTANT.exec(instant) ?? []
   const unixMs = Date.parse(instant.replace(' ', 'T'))
   const daysInMonth = new Date(Date.UTC(Number(year), Number(month), 0)).getUTCDate()
   const ts = timestampFromMs(unixMs) + LOGICAL_PER_MS - 1
   if (day !== undefined && Number(day) <= daysInMonth && ts > 0 && ts <= Number.MAX_SAFE_INTEGER) return ts
-  throw invalid('at', 'at must be an RFC 3339 instant after 1970, such as 2026-01-31T12:00:00Z')
+  throw invalid(field, `${field} must be an RFC 3339 instant after 1970, such as 2026-01-31T12:00:00Z`)
 }

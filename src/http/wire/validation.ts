@@ -10,6 +10,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** Query parameters of the route; others are refused. */
     query?: readonly string[]
+    /** Those of them that may be given more than once. */
+    queryLists?: readonly string[]
   }
 }
 
@@ -40,7 +42,8 @@ export function validateRequests(app: FastifyInstance, limits: Limits, store: Pi
   })
   app.addHook('preValidation', (request, _reply, done) => {
     if (request.body === undefined && request.method === 'POST') request.body = {}
-    done(unknownParameter(request.query as RawQuery, request.routeOptions.config.query ?? NO_PARAMETERS))
+    const { query = NO_PARAMETERS, queryLists } = request.routeOptions.config
+    done(unknownParameter(request.query as RawQuery, query, queryLists))
   })
 }
 

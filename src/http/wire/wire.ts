@@ -3,7 +3,7 @@ import { addExtension, Packr } from 'msgpackr/pack'
 import { ENTRY_BYTES } from '../../bytes/answer-size.js'
 import { snakeCase } from '../../bytes/field-names.js'
 import { asBuffer } from '../../bytes/key-text.js'
-import type { MergedPair } from '../../coordinator/write-buffer.js'
+import type { Timestamp } from '../../timestamp.js'
 
 /** Content of answers and problems: camelCase names, bytes, numbers, text, lists and nulls. */
 export type Plain = object | string | number | boolean | null | undefined
@@ -74,12 +74,23 @@ export function memoryOf(value: Plain): number {
   return bytes
 }
 
+interface EncodedPair {
+  readonly key: Uint8Array
+  readonly value?: Uint8Array | undefined
+  readonly commitTs?: Timestamp | undefined
+}
+
 /** The same text as `toJson(pair)` in a third of the time, for streams of millions of pairs. */
-export function pairToJson({ key, value, commitTs }: MergedPair): string {
-  let json = `{"key":${JSON.stringify(jsonBytes(key))}`
-  if (value !== undefined) json += `,"value":${JSON.stringify(jsonBytes(value))}`
+export function pairToJson({ key, value, commitTs }: EncodedPair): string {
+  let json = `{"key":${bytesToJson(key)}`
+  if (value !== undefined) json += `,"value":${bytesToJson(value)}`
   if (commitTs !== undefined) json += `,"commit_ts":${commitTs}`
   return `${json}}`
+}
+
+/** The same text as `toJson(value)`. */
+export function bytesToJson(value: Uint8Array): string {
+  return JSON.stringify(jsonBytes(value))
 }
 
 function jsonBytes(value: Uint8Array): string | { readonly base64: string } {

@@ -12,6 +12,11 @@ const OF_TROUBLE = ['GET /v1/status 200 json.fault', 'GET /v1/status 200 json.re
 /** A new observer has no workers. */
 const OF_OTHERS = ['worker', 'claimed', 'seen_at'].map((name) => `PUT /v1/observers/:name 201 json.workers[].${name}`)
 
+/** Streams of events have no end. Their tests hold each event to its schema. */
+function isWhole(format: string): boolean {
+  return format !== 'events'
+}
+
 /** Calls everything, so that each answer comes with each of its fields once. */
 class Tour {
   constructor(readonly server: TestServer) {}
@@ -171,7 +176,7 @@ test('every answer of every route has a schema, and every field of the schemas i
       const answers = Object.entries(schema?.answers ?? { none: {} })
       return answers.flatMap(([status, formats]) => {
         const names = Object.keys(formats).length === 0 ? ['none'] : Object.keys(formats)
-        return names.map((format) => `${method} ${url} ${status} ${format}`)
+        return names.filter(isWhole).map((format) => `${method} ${url} ${status} ${format}`)
       })
     })
   expect([...seen.keys()].sort()).toEqual(described.sort())

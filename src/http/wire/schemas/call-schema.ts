@@ -6,6 +6,8 @@ export interface AnswerBody {
   readonly json?: Schema
   /** Schema of one line of a stream. */
   readonly ndjson?: Schema
+  /** Schema of the data of each server-sent event, by its name. */
+  readonly events?: Readonly<Record<string, Schema>>
   /** Raw bytes, which no schema describes. */
   readonly octets?: true
 }

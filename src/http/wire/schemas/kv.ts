@@ -1,8 +1,21 @@
 import { answering } from './call-schema.js'
+import { Problem } from './problem.js'
 import { Type } from './schema.js'
-import { Count, Key, OptionalTimestamp, object, optional, Pair, Timestamp } from './values.js'
+import { Count, Key, OptionalTimestamp, object, optional, Pair, Timestamp, TimestampOrZero, Value } from './values.js'
 
-export const readKey = { answers: { 200: { octets: true }, 304: {} } } as const
+const State = { key: Key, commit_ts: TimestampOrZero }
+
+export const readKey = {
+  answers: {
+    200: {
+      octets: true,
+      events: { value: Type.Object({ ...State, value: Value }), absent: Type.Object(State), error: Problem },
+    },
+    304: {},
+  },
+} as const
+/** In a transaction. */
+export const readKeyInTxn = { answers: { 200: { octets: true }, 304: {} } } as const
 
 export const writeKey = answering(Type.Object({ commit_ts: Timestamp }))
 

@@ -51,3 +51,5 @@ export const PROBLEMS: ReadonlyMap<string, Schema> = new Map(
     }),
   ]),
 )
+
+export const Problem = Type.Union([...PROBLEMS.values()])

@@ -26,6 +26,8 @@ export const serverStatus = answering(
     safe_point: TimestampOrZero,
     restoring: optional(Restore),
     observers: Type.Object({ count: Count, pending: Count, parked: Count, lag_ms: Milliseconds }),
+    /** Streams, and requests that wait. */
+    watches: Count,
     counts: Type.Object({ locks: optional(Count), open_transactions: Count }),
     overload: Type.Object({
       requests: Count,

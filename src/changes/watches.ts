@@ -1,0 +1,291 @@
+import { keyText } from '../bytes/key-text.js'
+import { isKvError } from '../errors/kv-error.js'
+import { signalOf } from '../event-loop/late-signal.js'
+import { Slices } from '../event-loop/slices.js'
+import type { GetAnswer, GetRequest } from '../percolator/api.js'
+import type { Change, RangeChange } from '../percolator/change.js'
+import type { KeyState, WatchRequest } from '../percolator/changes-api.js'
+import type { Store } from '../store/store.js'
+import type { Timestamp } from '../timestamp.js'
+
+/** `full`: no more until `Watcher.resume`. `later`: the state was not taken, and is read again at `Watcher.resume`. */
+export type Taken = 'taken' | 'full' | 'later'
+
+/** Must not throw. */
+export interface WatchListener {
+  /** The present state of the key: the first time, and whenever it is another. What came in between is left out. */
+  show(state: KeyState): Taken
+  /** The key cannot be read any more. The watcher is closed. @param error undefined: the database is closing. */
+  ended(error: unknown): void
+}
+
+/** Keys that are read at once, where a read has to wait. */
+const READS_MAX = 64
+/** Of a watcher that has to read, whatever it has seen. */
+const UNSEEN: Timestamp = Number.POSITIVE_INFINITY
+const FRESH: Timestamp = 0
+
+/** A key and its watchers. One read serves all of them. */
+class WatchedKey {
+  readonly watchers = new Set<Watcher>()
+  /** Of the newest removal by `delete_range`. */
+  removedTs: Timestamp = 0
+
+  constructor(
+    /** The bytes as text: a Buffer may keep a whole pool of others in memory. */
+    readonly text: string,
+  ) {}
+
+  get key(): Buffer {
+    return Buffer.from(this.text, 'latin1')
+  }
+}
+
+/** One who watches a key. It holds one mark, and no state. */
+export class Watcher {
+  #seenTs: Timestamp | undefined
+  #isSeenAbsent = false
+  /** The newest change that it has not been shown, or `UNSEEN`. */
+  #staleTs: Timestamp = UNSEEN
+  #takes = true
+  #isOpen = true
+
+  /** @internal */
+  constructor(
+    readonly watches: Watches,
+    readonly watched: WatchedKey,
+    readonly listener: WatchListener,
+    seenTs: Timestamp | undefined,
+  ) {
+    this.#seenTs = seenTs
+  }
+
+  get isDue(): boolean {
+    return this.#isOpen && this.#takes && this.#staleTs !== FRESH
+  }
+
+  /** A change at or below what it has seen is dropped. */
+  changed(ts: Timestamp): void {
+    if (ts > this.#staleTs && ts > (this.#seenTs ?? FRESH)) this.#staleTs = ts
+  }
+
+  /** Changes from now on make it due again. */
+  beginRead(): void {
+    this.#staleTs = FRESH
+  }
+
+  show(state: KeyState): void {
+    if (!this.#isOpen) return
+    if (this.#staleTs <= state.commitTs) this.#staleTs = FRESH // The read has seen it.
+    const isSame = this.#seenTs === state.commitTs || (this.#isSeenAbsent && !state.found)
+    const taken = isSame ? 'taken' : this.listener.show(state)
+    if (taken === 'later') this.#staleTs = UNSEEN
+    else {
+      this.#seenTs = state.commitTs
+      this.#isSeenAbsent = !state.found
+    }
+    this.#takes = taken === 'taken'
+  }
+
+  end(error: unknown): void {
+    if (!this.#isOpen) return
+    this.close()
+    this.listener.ended(error)
+  }
+
+  /** Takes states again. */
+  resume(): void {
+    this.#takes = true
+    this.watches.schedule(this)
+  }
+
+  /** Idempotent. */
+  close(): void {
+    if (!this.#isOpen) return
+    this.#isOpen = false
+    this.watches.remove(this)
+  }
+}
+
+/**
+ * Watchers of single keys. A watcher is registered before the key is read, so no change falls between the two. Changes only mark
+ * watchers; then each key is read once for all its watchers, in slices, so that many of them hold up nobody.
+ */
+export class Watches {
+  readonly #store: Pick<Store, 'known' | 'changes'>
+  readonly #get: (request: GetRequest) => Promise<GetAnswer>
+  readonly #byKey = new Map<string, WatchedKey>()
+  readonly #due = new Map<WatchedKey, Set<Watcher>>()
+  #unlisten: (() => void) | undefined
+  #isReading = false
+  #reads = 0
+
+  /** @param get reads the latest version. It resolves the locks that it meets, or waits for them, and throws `key_locked` in the end. */
+  constructor(store: Pick<Store, 'known' | 'changes'>, get: (request: GetRequest) => Promise<GetAnswer>) {
+    this.#store = store
+    this.#get = get
+  }
+
+  /** @param seenTs the state that the listener has seen: it is not shown again. */
+  open(key: Uint8Array, listener: WatchListener, seenTs?: Timestamp): Watcher {
+    const text = keyText(key)
+    let watched = this.#byKey.get(text)
+    if (watched === undefined) {
+      this.#unlisten ??= this.#store.changes.listen(this)
+      watched = new WatchedKey(text)
+      this.#byKey.set(text, watched)
+    }
+    const watcher = new Watcher(this, watched, listener, seenTs)
+    watched.watchers.add(watcher)
+    this.schedule(watcher)
+    return watcher
+  }
+
+  /** `ChangesApi.watch`. */
+  async *states({ key, seenTs, signal: late }: WatchRequest): AsyncGenerator<KeyState, void> {
+    const signal = signalOf(late)
+    let shown: KeyState | undefined
+    let ended: { readonly error: unknown } | undefined
+    let wake = (): void => {}
+    const show = (state: KeyState): Taken => {
+      shown = state
+      wake()
+      return 'full'
+    }
+    const end = (error?: unknown): void => {
+      ended = { error }
+      wake()
+    }
+    if (signal?.aborted) return
+    const watcher = this.open(key, { show, ended: end }, seenTs)
+    const abort = (): void => end()
+    signal?.addEventListener('abort', abort, { once: true })
+    try {
+      for (;;) {
+        if (shown === undefined && ended === undefined) await new Promise<void>((resume) => (wake = resume))
+        if (ended?.error !== undefined) throw ended.error
+        if (ended !== undefined || shown === undefined) return
+        const state: KeyState = shown
+        shown = undefined
+        yield state
+        watcher.resume()
+      }
+    } finally {
+      watcher.close()
+      signal?.removeEventListener('abort', abort)
+    }
+  }
+
+  /** Ends all watches. */
+  close(): void {
+    for (const { watchers } of this.#byKey.values()) for (const watcher of watchers) watcher.end(undefined)
+  }
+
+  // ---- Changes
+
+  settled(changes: readonly Change[]): void {
+    for (const change of changes) {
+      if (change.type === 'delete_range') this.#removed(change)
+      else {
+        const watched = this.#byKey.get(keyText(change.key))
+        if (watched !== undefined) this.#changed(watched, change.commitTs)
+      }
+    }
+  }
+
+  reloaded(): void {
+    for (const watched of this.#byKey.values()) this.#changed(watched, UNSEEN)
+  }
+
+  /** It removes versions above its timestamp too. */
+  #removed({ key, end, commitTs }: RangeChange): void {
+    const [from, to] = [keyText(key), keyText(end)]
+    for (const [text, watched] of this.#byKey) {
+      if (text < from || text >= to) continue
+      watched.removedTs = Math.max(watched.removedTs, commitTs)
+      this.#changed(watched, UNSEEN)
+    }
+  }
+
+  #changed(watched: WatchedKey, ts: Timestamp): void {
+    for (const watcher of watched.watchers) {
+      watcher.changed(ts)
+      this.schedule(watcher)
+    }
+  }
+
+  // ---- Reads
+
+  /** @internal */
+  schedule(watcher: Watcher): void {
+    if (!watcher.isDue) return
+    const { watched } = watcher
+    const due = this.#due.get(watched)
+    if (due === undefined) this.#due.set(watched, new Set([watcher]))
+    else due.add(watcher)
+    this.#goOn()
+  }
+
+  #goOn(): void {
+    if (this.#isReading || this.#due.size === 0) return
+    this.#isReading = true
+    setImmediate(() => void this.#readDue()) // The requests that made the change are answered first.
+  }
+
+  /** @internal */
+  remove(watcher: Watcher): void {
+    const { watched } = watcher
+    watched.watchers.delete(watcher)
+    if (watched.watchers.size > 0) return
+    this.#byKey.delete(watched.text)
+    this.#due.delete(watched)
+    if (this.#byKey.size > 0) return
+    this.#unlisten?.()
+    this.#unlisten = undefined
+  }
+
+  async #readDue(): Promise<void> {
+    const slices = new Slices()
+    for (const [watched, due] of this.#due) {
+      if (this.#reads >= READS_MAX) break // The end of a read goes on here.
+      this.#due.delete(watched)
+      for (const watcher of due) watcher.beginRead()
+      const known = this.#store.known?.({ key: watched.key })
+      if (known === undefined) void this.#read(watched, due)
+      else await showAll(due, stateOf(known, watched.removedTs), slices)
+    }
+    this.#isReading = false
+  }
+
+  async #read(watched: WatchedKey, due: ReadonlySet<Watcher>): Promise<void> {
+    this.#reads++
+    try {
+      const answer = await this.#get({ key: watched.key })
+      await showAll(due, stateOf(answer, watched.removedTs), new Slices())
+    } catch (error) {
+      for (const watcher of due) {
+        if (!isKvError(error, 'key_locked')) watcher.end(error)
+        else {
+          watcher.changed(UNSEEN)
+          this.schedule(watcher)
+        }
+      }
+    } finally {
+      this.#reads--
+      this.#goOn()
+    }
+  }
+}
+
+async function showAll(due: ReadonlySet<Watcher>, state: KeyState, slices: Slices): Promise<void> {
+  for (const watcher of due) {
+    watcher.show(state)
+    const pause = slices.next()
+    if (pause !== undefined) await pause
+  }
+}
+
+function stateOf(answer: GetAnswer, removedTs: Timestamp): KeyState {
+  if (answer.found) return { found: true, value: answer.value, commitTs: answer.commitTs } // A new one: listeners may keep notes on it.
+  return { found: false, commitTs: Math.max(answer.deletedTs ?? 0, removedTs) }
+}

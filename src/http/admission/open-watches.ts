@@ -1,0 +1,122 @@
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { Grant } from '../../access/grant.js'
+import { KvError } from '../../errors/kv-error.js'
+import { inSlices } from '../../event-loop/slices.js'
+import { whenOver } from '../connections/answer-end.js'
+import { type Authenticate, grantOfToken, tokenOf } from './access.js'
+
+export interface WatchOptions {
+  /** Throws KvError `forbidden`. Asked again of the token's new grant whenever the tokens were read again. Absent: the token is not looked at again. */
+  readonly requires?: (grant: Grant) => void
+  /**
+   * Called once, unless `end` was called before. @param error the server closes, or the token is not let in any more; undefined:
+   *   the client has gone.
+   */
+  readonly ended?: (error: KvError | undefined) => void
+}
+
+/** A request that waits for something to happen: a claim, a long poll, a stream. */
+export interface Watch {
+  /** Aborts when the client hangs up, when the server closes, and when the token is not let in any more. */
+  readonly signal: AbortSignal
+  readonly isEnded: boolean
+  /** Why it ended while the client was still there. */
+  readonly error: KvError | undefined
+  /** Idempotent. */
+  end(): void
+}
+
+class OpenWatch implements Watch {
+  #abort: AbortController | undefined
+  #error: KvError | undefined
+  #isEnded = false
+  #isAborted = false
+
+  constructor(
+    readonly watches: OpenWatches,
+    readonly token: string | undefined,
+    readonly options: WatchOptions,
+  ) {}
+
+  /** Made at the first call, because thousands of watches need none. */
+  get signal(): AbortSignal {
+    this.#abort ??= new AbortController()
+    if (this.#isAborted) this.#abort.abort(this.#error)
+    return this.#abort.signal
+  }
+  get error(): KvError | undefined {
+    return this.#error
+  }
+
+  get isEnded(): boolean {
+    return this.#isEnded
+  }
+
+  end(): void {
+    this.#isEnded = true
+    this.watches.delete(this)
+  }
+
+  fail(error: KvError): void {
+    if (this.#isEnded) return
+    this.#error = error
+    this.hangUp()
+  }
+
+  readonly hangUp = (): void => {
+    const wasEnded = this.#isEnded
+    this.end()
+    this.#isAborted = true
+    this.#abort?.abort(this.#error)
+    if (!wasEnded) this.options.ended?.(this.#error)
+  }
+}
+
+/** The requests that wait. */
+export class OpenWatches {
+  readonly #watches = new Set<OpenWatch>()
+  #isClosing = false
+
+  get size(): number {
+    return this.#watches.size
+  }
+
+  open(request: FastifyRequest, reply: FastifyReply, options: WatchOptions): Watch {
+    const watch = new OpenWatch(this, options.requires && tokenOf(request), options)
+    this.#watches.add(watch)
+    whenOver(reply.raw, watch.hangUp)
+    if (this.#isClosing) watch.fail(closing())
+    return watch
+  }
+
+  delete(watch: OpenWatch): void {
+    this.#watches.delete(watch)
+  }
+
+  close(): void {
+    this.#isClosing = true
+    for (const watch of this.#watches) watch.fail(closing())
+  }
+
+  /** Ends the watches whose tokens are unknown by now, or do not reach what they watch. */
+  checkTokens(authenticate: Authenticate): void {
+    void inSlices(this.#checkTokens(authenticate))
+  }
+
+  *#checkTokens(authenticate: Authenticate): Generator<void, void, void> {
+    for (const watch of this.#watches) {
+      const { requires } = watch.options
+      if (requires === undefined) continue
+      try {
+        requires(grantOfToken(watch.token, authenticate))
+      } catch (error) {
+        watch.fail(error as KvError)
+      }
+      yield
+    }
+  }
+}
+
+function closing(): KvError<'overloaded'> {
+  return new KvError('overloaded', 'the server is shutting down', {})
+}

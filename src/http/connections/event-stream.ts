@@ -1,0 +1,140 @@
+import type { ServerResponse } from 'node:http'
+import type { FastifyReply } from 'fastify'
+import { sleep } from '../../event-loop/sleep.js'
+import { LONG_ANSWER_BYTES } from '../../limits.js'
+import type { AnswerBudget, AnswerLease } from '../../store/answer-budget.js'
+import { CONTENT_TYPE } from '../wire/media-type.js'
+import type { Heartbeats } from './heartbeats.js'
+
+export type StreamFormat = 'events' | 'ndjson'
+
+/** A client that does not take the last event of a stream is cut off after this time. */
+const LINGER_MS = 1000
+/** First of all: how long a browser waits before it connects again. */
+const RETRY = 'retry: 1000\n\n'
+/** How often a stream looks for room that others have given back. */
+const CROWDED_MS = 50
+const HEARTBEAT = Buffer.from(':\n\n')
+
+export interface StreamOptions {
+  readonly format: StreamFormat
+  /** Counts what the client has not taken yet, once it is long. */
+  readonly budget: AnswerBudget
+  /** A client that takes nothing for this time is cut off. */
+  readonly stalledMsMax: number
+  /** Absent: the source of the events has its own. */
+  readonly heartbeats?: Heartbeats | undefined
+}
+
+/**
+ * An answer that goes on: server-sent events, or lines of JSON. The writer sees when the client has not taken what was sent, and
+ * has to wait then; nothing is dropped, and nothing is queued beyond that.
+ */
+export class EventStream {
+  readonly #raw: ServerResponse
+  readonly #options: StreamOptions
+  #lease: AnswerLease | undefined
+  #isFull = false
+  #isOver = false
+  #whenTaken: (() => void) | undefined
+
+  /** Sends the head of the answer. */
+  constructor(reply: FastifyReply, options: StreamOptions) {
+    this.#options = options
+    this.#raw = reply.raw
+    reply.hijack()
+    if (this.#raw.destroyed) {
+      this.#isOver = true
+      return
+    }
+    this.#raw.writeHead(200, {
+      ...(reply.getHeaders() as Record<string, string>),
+      'content-type': CONTENT_TYPE[options.format],
+      'cache-control': 'no-store',
+      'x-accel-buffering': 'no',
+    })
+    if (reply.request.method === 'HEAD') {
+      this.#isOver = true
+      this.#raw.end()
+      return
+    }
+    if (options.format === 'events') this.write(RETRY)
+    else this.#raw.flushHeaders()
+    options.heartbeats?.add(this)
+    this.#raw.once('close', this.#closed)
+  }
+
+  /** Nothing can be written any more. */
+  get isOver(): boolean {
+    return this.#isOver
+  }
+  /** The client has not taken what was written. */
+  get isFull(): boolean {
+    return this.#isFull
+  }
+
+  /** @returns whether the client takes more at once. */
+  write(piece: string | Uint8Array): boolean {
+    if (this.#isOver) return false
+    this.#options.heartbeats?.moved(this)
+    if (this.#raw.write(piece)) return true
+    if (this.#isFull) return false
+    this.#isFull = true
+    const bytes = this.#raw.writableLength
+    if (bytes >= LONG_ANSWER_BYTES) {
+      this.#lease = this.#options.budget.lease()
+      this.#lease.hold(bytes)
+    }
+    this.#raw.setTimeout(this.#options.stalledMsMax) // Node destroys the connection then.
+    this.#raw.once('drain', this.#onDrain)
+    return false
+  }
+
+  /** Calls `then` once: now, or when the client has taken what was written, or when the stream is over. One at a time. */
+  whenTaken(then: () => void): void {
+    if (this.#isFull && !this.#isOver) this.#whenTaken = then
+    else then()
+  }
+
+  /** Waits until the client has taken what was written, and others have left room for more. */
+  async hasRoom(): Promise<void> {
+    await new Promise<void>((taken) => this.whenTaken(taken))
+    while (!this.#isOver && this.#options.budget.isCrowded) await sleep(CROWDED_MS)
+  }
+
+  /** Shows the client, proxies and the system that the connection is in use. */
+  beat(): void {
+    if (!this.#isFull) this.write(HEARTBEAT)
+  }
+
+  /** @param last an event that tells why. The connection closes then. */
+  end(last?: string): void {
+    if (this.#isOver) return
+    this.#closed()
+    const raw = this.#raw
+    if (last === undefined) return void raw.end()
+    const { socket } = raw // Node takes it away at the end.
+    raw.setTimeout(LINGER_MS)
+    raw.end(last, () => socket?.destroySoon())
+  }
+
+  readonly #onDrain = (): void => {
+    this.#isFull = false
+    this.#raw.setTimeout(0)
+    this.#release()
+  }
+
+  readonly #closed = (): void => {
+    this.#isOver = true
+    this.#options.heartbeats?.delete(this)
+    this.#release()
+  }
+
+  #release(): void {
+    this.#lease?.end()
+    this.#lease = undefined
+    const then = this.#whenTaken
+    this.#whenTaken = undefined
+    then?.()
+  }
+}

@@ -1,0 +1,42 @@
+import { inSlices } from '../../event-loop/slices.js'
+
+interface Beating {
+  beat(): void
+}
+
+const TICK_MS = 1000
+/** Proxies give a silent connection up after 30 to 60 seconds. */
+const SILENT_MS = 20_000
+
+/** Lets silent connections be heard from time to time. */
+export class Heartbeats {
+  /** When each was last heard, the longest silence first. */
+  readonly #heardMs = new Map<Beating, number>()
+  #ticking: NodeJS.Timeout | undefined
+
+  add(one: Beating): void {
+    this.#heardMs.set(one, performance.now())
+    this.#ticking ??= setInterval(() => void inSlices(this.#beat()), TICK_MS).unref()
+  }
+
+  moved(one: Beating): void {
+    if (this.#heardMs.delete(one)) this.#heardMs.set(one, performance.now())
+  }
+
+  delete(one: Beating): void {
+    this.#heardMs.delete(one)
+    if (this.#heardMs.size > 0) return
+    clearInterval(this.#ticking)
+    this.#ticking = undefined
+  }
+
+  *#beat(): Generator<void, void, void> {
+    const sinceMs = performance.now() - SILENT_MS
+    for (const [one, heardMs] of this.#heardMs) {
+      if (heardMs > sinceMs) return
+      this.moved(one) // One that is full is not heard either.
+      one.beat()
+      yield
+    }
+  }
+}
