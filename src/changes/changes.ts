@@ -1,6 +1,6 @@
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { integerOf } from '../errors/integer-of.js'
-import { invalid, KvError } from '../errors/kv-error.js'
+import { invalid } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
 import { type Limits, LOCK_WAIT_MS_DEFAULT } from '../limits.js'
 import type {
