@@ -15,6 +15,7 @@ import { type TlsFiles, withTls } from './connections/tls.js'
 import { openFastLane } from './fast-lane/fast-lane.js'
 import { adminRoutes } from './routes/admin.js'
 import { backupRoutes } from './routes/backup.js'
+import { changeRoutes } from './routes/changes.js'
 import type { AppContext } from './routes/context.js'
 import { interactiveRoutes } from './routes/interactive.js'
 import { kvRoutes } from './routes/kv.js'
@@ -102,6 +103,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   interactiveRoutes(app, context)
   percolatorRoutes(app, context)
   observerRoutes(app, context)
+  changeRoutes(app, context)
   adminRoutes(app, context)
   backupRoutes(app, context)
   await app.ready()

@@ -31,19 +31,10 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
   }
 
   app.get('/v1/status', { schema: schemas.serverStatus, config: WATCHING }, (request, reply) => {
-    const {
-      store,
-      capabilities,
-      fault,
-      safePoint,
-      restoring,
-      locks,
-      openTransactions,
-      gc,
-      feed: _,
-      ...held
-    } = database.status()
+    const { store, capabilities, fault, safePoint, restoring, locks, openTransactions, gc, feed, ...held } =
+      database.status()
     const { count, pending, parked, lagMs } = database.observers.summary()
+    const { resolvedTs, lagMs: feedLagMs, heldBackBy, live, behind } = feed
     return answer(request, reply, {
       version,
       store,
@@ -55,6 +46,7 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
       safePoint,
       restoring,
       observers: { count, pending, parked, lagMs },
+      feed: { resolvedTs, lagMs: Math.round(feedLagMs), heldBackBy, live, behind },
       watches: traffic.status.watches,
       counts: { locks, openTransactions },
       overload: { ...traffic.status, ...held },

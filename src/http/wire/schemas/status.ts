@@ -1,7 +1,7 @@
 import { HeldBackBy, Restore } from './admin.js'
 import { answering } from './call-schema.js'
 import { Type } from './schema.js'
-import { Count, Milliseconds, oneOf, optional, TimestampOrZero } from './values.js'
+import { Count, LockInfo, Milliseconds, oneOf, optional, TimestampOrZero } from './values.js'
 
 export const alive = answering(Type.Object({ status: oneOf(['ok']) }))
 export const ready = answering(Type.Object({ status: oneOf(['ready']) }))
@@ -26,6 +26,14 @@ export const serverStatus = answering(
     safe_point: TimestampOrZero,
     restoring: optional(Restore),
     observers: Type.Object({ count: Count, pending: Count, parked: Count, lag_ms: Milliseconds }),
+    /** `resolved_ts`: 0 while nobody reads the feed. */
+    feed: Type.Object({
+      resolved_ts: TimestampOrZero,
+      lag_ms: Milliseconds,
+      held_back_by: Type.Array(LockInfo),
+      live: Count,
+      behind: Count,
+    }),
     /** Streams, and requests that wait. */
     watches: Count,
     counts: Type.Object({ locks: optional(Count), open_transactions: Count }),

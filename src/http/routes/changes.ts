@@ -1,0 +1,159 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { Grant } from '../../access/grant.js'
+import { isKvError, KvError } from '../../errors/kv-error.js'
+import { sleep } from '../../event-loop/sleep.js'
+import type { ChangesApi, FeedEvent, FeedPage, Selection } from '../../percolator/changes-api.js'
+import { hangUp } from '../connections/answer-end.js'
+import { EventStream } from '../connections/event-stream.js'
+import { answer } from '../wire/answer.js'
+import { errorText } from '../wire/event-text.js'
+import {
+  type AskedFeed,
+  askedFeed,
+  FEED_PARAMETERS,
+  feedSelection,
+  requireSelection,
+  resyncPath,
+  SELECTION_LISTS,
+  SELECTION_PARAMETERS,
+} from '../wire/feed-query.js'
+import { wireTxn } from '../wire/feed-text.js'
+import type { RawQuery } from '../wire/query.js'
+import { redactKeys } from '../wire/redaction.js'
+import * as schemas from '../wire/schemas/changes.js'
+import type { AppContext } from './context.js'
+import { FeedStreams } from './feed-stream.js'
+
+/** The first events decide about the status of a stream, if they come within this time. */
+const FIRST_MS = 1000
+
+/** A feed of some keys, or of a consumer. */
+export interface FeedOf {
+  readonly what: Selection | { readonly consumer: string }
+  /** Throws KvError `forbidden` unless the grant reaches all of it. */
+  readonly requires: (grant: Grant) => void
+  /** Path of the feed that begins with a snapshot. */
+  readonly resync: () => string
+}
+
+export function changeRoutes(app: FastifyInstance, context: AppContext): void {
+  const feeds = new Feeds(context)
+  const config = {
+    access: 'read',
+    query: [...SELECTION_PARAMETERS, ...FEED_PARAMETERS],
+    queryLists: SELECTION_LISTS,
+  } as const
+  app.get('/v1/changes', { schema: schemas.changes, config }, async (request, reply) => {
+    const query = request.query as RawQuery
+    const selection = feedSelection(query, context.limits)
+    const requires = (grant: Grant): void => requireSelection(grant, selection)
+    requires(request.grant)
+    return feeds.answer(request, reply, { what: selection, requires, resync: () => resyncPath('/v1/changes', query) })
+  })
+}
+
+/** Answers requests for a feed with a page or a stream. */
+export class Feeds {
+  readonly #context: AppContext
+  readonly #changes: ChangesApi
+  readonly #streams = new FeedStreams()
+
+  constructor(context: AppContext) {
+    this.#context = context
+    this.#changes = context.database.changes
+  }
+
+  /** @throws KvError `invalid_argument`, `overloaded`, `ts_below_safe_point` with `resync`. */
+  async answer(request: FastifyRequest, reply: FastifyReply, feed: FeedOf): Promise<FastifyReply> {
+    const asked = askedFeed(request, this.#context.limits)
+    try {
+      if (asked.format === 'page') return await this.#page(request, reply, feed, asked)
+      return await this.#stream(request, reply, feed, asked)
+    } catch (error) {
+      throw withResync(error, feed)
+    }
+  }
+
+  async #page(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    { what, requires }: FeedOf,
+    { format: _, waitMs = 0, ...asked }: Extract<AskedFeed, { format: 'page' }>,
+  ): Promise<FastifyReply> {
+    const query = { ...what, ...asked }
+    let page: FeedPage = await this.#changes.page({ ...query, signal: hangUp(reply.raw) })
+    if (page.txns.length === 0 && waitMs > 0) {
+      const watch = this.#context.traffic.openWatch(request, reply, { requires })
+      try {
+        page = await this.#changes.page({ ...query, sinceTs: page.nextTs, waitMs, signal: watch.signal })
+      } finally {
+        watch.end()
+      }
+      if (watch.error?.code === 'unauthorized' || watch.error?.code === 'forbidden') throw watch.error
+    }
+    const { txns, resolvedTs, nextTs } = page
+    return answer(request, reply, { txns: txns.map(wireTxn), resolvedTs, nextTs })
+  }
+
+  async #stream(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    feed: FeedOf,
+    { format, ...asked }: Extract<AskedFeed, { format: 'events' | 'ndjson' }>,
+  ): Promise<FastifyReply> {
+    const { traffic, limits, database, report } = this.#context
+    const options = { format, budget: database.store.answers, stalledMsMax: limits.stalledMsMax }
+    if (request.method === 'HEAD') {
+      new EventStream(reply, options).end()
+      return reply
+    }
+    let stream: EventStream | undefined
+    /** Too late for a status. */
+    const fail = (error: unknown): void => {
+      const { body } = report(withResync(error, feed), request.id)
+      stream?.end(errorText(format, request.grant.isScoped ? redactKeys(body, request.grant) : body))
+    }
+    const watch = traffic.openWatch(request, reply, {
+      requires: feed.requires,
+      ended: (error) => error && fail(error),
+    })
+    const batches = this.#changes.stream({ ...feed.what, ...asked, signal: watch.signal })
+    const first = batches.next()
+    try {
+      await Promise.race([first, sleep(FIRST_MS, watch.signal).catch(() => {})])
+      if (watch.error !== undefined) throw watch.error
+    } catch (error) {
+      watch.end()
+      void batches.return()
+      throw error
+    }
+    stream = new EventStream(reply, options)
+    try {
+      await this.#streams.send(stream, format, withFirst(first, batches))
+      stream.end()
+    } catch (error) {
+      fail(error)
+    }
+    watch.end()
+    return reply
+  }
+}
+
+async function* withFirst(
+  first: Promise<IteratorResult<readonly FeedEvent[], void>>,
+  rest: AsyncGenerator<readonly FeedEvent[], void>,
+): AsyncGenerator<readonly FeedEvent[], void> {
+  try {
+    const { value, done } = await first
+    if (done) return
+    yield value
+    yield* rest
+  } finally {
+    await rest.return()
+  }
+}
+
+function withResync(error: unknown, { resync }: FeedOf): unknown {
+  if (!isKvError(error, 'ts_below_safe_point')) return error
+  return new KvError('ts_below_safe_point', error.message, { ...error.fields, resync: resync() })
+}
