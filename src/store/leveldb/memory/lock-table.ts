@@ -85,11 +85,20 @@ export class LockTable {
 
   /** The lock that holds resolved_ts back most. The first call visits all locks; the next ones cost nothing until `unrank`. */
   lowest(): LockEntry | undefined {
+    return this.#ranked.first
+  }
+
+  /** Locks that hold resolved_ts back, most of all first. As `lowest`. The table must not change while this is consumed. */
+  ascending(): Generator<LockEntry, void> {
+    return this.#ranked.ascending()
+  }
+
+  get #ranked(): MinHeap<LockEntry> {
     if (this.#holding === undefined) {
       this.#holding = new MinHeap()
       for (const entry of this.#entries.values()) rank(this.#holding, entry)
     }
-    return this.#holding.first
+    return this.#holding
   }
 
   /** Nobody asks for the lowest lock any more: puts and deletes of locks need not keep their order. */

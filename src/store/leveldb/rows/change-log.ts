@@ -9,17 +9,15 @@ import { belowSafePoint } from '../../../percolator/errors.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { ChangeListener, ChangeLog, ChangePage, ChangesRequest } from '../../change-log.js'
-import { readPage } from '../engine/engine.js'
-import { firstCommitTs, logBound, valueKey, writeKey } from '../records/keyspace.js'
+import { logBound, valueKey, writeKey } from '../records/keyspace.js'
 import { RECORD_SPAN } from './change-records.js'
 import { guard, guarded } from './guard.js'
+import { logRecords } from './log-records.js'
 import { MergedChanges } from './merged-changes.js'
 import { lostValue } from './pairs.js'
 import { ResolvedTs } from './resolved-ts.js'
 import type { RowStore } from './row-store.js'
 
-/** Records that are read at once: 8 MiB at most. */
-const RECORDS_AT_A_TIME = 128
 /** Changes in a page. */
 const PAGE = 256
 /** A page ends early with the value that reaches this many bytes. */
@@ -101,41 +99,49 @@ export class LevelDbChangeLog implements ChangeLog {
       change.commitTs > since && change.commitTs <= upTo && filter.has(change)
     const merged = new MergedChanges()
     const slices = new Slices(1)
+    const range = { gte: logBound(Math.max(0, since - RECORD_SPAN)), lt: logBound(upTo + 1) }
     let position = since
-    let gte = logBound(Math.max(0, since - RECORD_SPAN))
-    const lt = logBound(upTo + 1)
     this.#requireLogged(position)
-    for (let isEnd = false; !isEnd && !signal?.aborted; ) {
-      const records = await readPage(this.#rows.engine, { gte, lt }, RECORDS_AT_A_TIME)
-      isEnd = records.length < RECORDS_AT_A_TIME
-      let bound = position
-      for (const [stored, bytes] of records) {
-        bound = firstCommitTs(stored) - 1
-        merged.add(decodeChanges(bytes).filter(isWanted))
+    for await (const records of logRecords(this.#rows.engine, range)) {
+      for (const [i, record] of records.entries()) {
         const pause = slices.next()
         if (pause !== undefined) await pause
-      }
-      const last = records.at(-1)
-      if (last !== undefined) gte = Buffer.concat([last[0], Buffer.of(0)])
-      if (isEnd) bound = upTo
-      if (bound <= position && !isEnd) continue
-      const ready = merged.takeUpTo(bound)
-      for (let from = 0; from < ready.length; ) {
-        const some = ready.slice(from, from + PAGE)
-        const { changes, used } = keysOnly ? { changes: some, used: some.length } : await this.#filled(some, PAGE_BYTES)
-        from += used
-        const end = (ready[from]?.commitTs ?? bound + 1) - 1
-        this.#requireLogged(position)
-        position = Math.max(position, end)
-        yield { changes, upTo: position }
         if (signal?.aborted) return
-      }
-      this.#requireLogged(position)
-      if (position < bound) {
-        position = bound
-        yield { changes: [], upTo: position }
+        const changes = decodeChanges(record)
+        if (merged.size >= PAGE || i === records.length - 1) {
+          // This record and the later ones have no change before its first one.
+          const [first] = changes as [Change]
+          const ready = merged.takeBefore(first)
+          if (ready.length > 0 || first.commitTs - 1 > position) {
+            for await (const page of this.#pages(ready, position, first.commitTs - 1, keysOnly)) {
+              position = page.upTo
+              yield page
+              if (signal?.aborted) return
+            }
+          }
+        }
+        merged.add(changes.filter(isWanted))
       }
     }
+    if (!signal?.aborted) yield* this.#pages(merged.takeBefore(), position, upTo, keysOnly)
+  }
+
+  /** @param changes all that are left to return up to `upTo`, in order; the transaction of the last one may go on. */
+  async *#pages(
+    changes: readonly Change[],
+    position: Timestamp,
+    upTo: Timestamp,
+    keysOnly = false,
+  ): AsyncGenerator<ChangePage, void> {
+    let from = 0
+    do {
+      const some = changes.slice(from, from + PAGE)
+      const filled = keysOnly ? { changes: some, used: some.length } : await this.#filled(some, PAGE_BYTES)
+      from += filled.used
+      this.#requireLogged(position)
+      position = Math.max(position, (changes[from]?.commitTs ?? upTo + 1) - 1)
+      yield { changes: filled.changes, upTo: position }
+    } while (from < changes.length)
   }
 
   withValues(changes: readonly Change[]): Promise<Change[]> {

@@ -1,9 +1,12 @@
 import { type Change, compareChanges } from '../../../percolator/change.js'
-import type { Timestamp } from '../../../timestamp.js'
 
 /** Changes of several records, in order. */
 export class MergedChanges {
   #changes: Change[] = []
+
+  get size(): number {
+    return this.#changes.length
+  }
 
   /** @param changes in order. */
   add(changes: readonly Change[]): void {
@@ -14,13 +17,13 @@ export class MergedChanges {
     else this.#changes = merge(this.#changes, changes)
   }
 
-  /** Removes the changes at or below `ts`. */
-  takeUpTo(ts: Timestamp): Change[] {
-    let count = this.#changes.findIndex(({ commitTs }) => commitTs > ts)
-    if (count === -1) count = this.#changes.length
-    const taken = this.#changes.slice(0, count)
-    this.#changes = this.#changes.slice(count)
-    return taken
+  /** Removes the changes before `next`. Absent: all. */
+  takeBefore(next?: Change): Change[] {
+    const all = this.#changes
+    const end = next === undefined ? all.length : all.findIndex((change) => compareChanges(change, next) >= 0)
+    if (end === 0) return []
+    this.#changes = end === -1 ? [] : all.slice(end)
+    return end === -1 ? all : all.slice(0, end)
   }
 }
 

@@ -1,12 +1,12 @@
 import type { LockInfo } from '../../../errors/lock-info.js'
-import { resolvedBelow } from '../../../percolator/resolved.js'
 import type { Timestamp } from '../../../timestamp.js'
-import type { LockEntry } from '../memory/lock-table.js'
 import { isInFlight } from './published-locks.js'
 import type { RowStore } from './row-store.js'
 
 /** The locks stay ranked between this time and twice this time after resolved_ts was taken last. */
 const RANKED_MS = 30_000
+/** Locks that are looked at for those that hold resolved_ts back. */
+const VISITS_MAX = 4096
 
 /** See `ChangeLog.resolve`. The argument that a read misses no commit holds for it too, because it is a read of everything. */
 export class ResolvedTs {
@@ -30,8 +30,7 @@ export class ResolvedTs {
   take(): Timestamp {
     const { health, locks, lastTs } = this.#rows
     health.requireAvailable()
-    this.#isAsked = true
-    this.#timer ??= this.#watchUse()
+    this.#noteUse()
     if (!health.isWritable) {
       // The table of locks is being loaded anew, or the outcome of a write is unknown.
       if (this.#last === 0) throw health.refusal()
@@ -52,14 +51,22 @@ export class ResolvedTs {
     return () => this.#holds.delete(ts)
   }
 
+  /** Visits at most `VISITS_MAX` locks, so a long batch in flight may hide those behind it. */
   heldBackBy(limit: number): LockInfo[] {
-    const held: { readonly bound: Timestamp; readonly entry: LockEntry }[] = []
-    for (const entry of this.#rows.locks.all()) {
-      const bound = isInFlight(entry.lock) ? undefined : resolvedBelow(entry.lock)
-      if (bound !== undefined) held.push({ bound, entry })
+    this.#noteUse()
+    const { locks, ages } = this.#rows
+    const held: LockInfo[] = []
+    let visits = 0
+    for (const entry of locks.ascending()) {
+      if (held.length === limit || ++visits > VISITS_MAX) break
+      if (!isInFlight(entry.lock)) held.push(ages.infoOf(entry))
     }
-    held.sort((a, b) => a.bound - b.bound)
-    return held.slice(0, limit).map(({ entry }) => this.#rows.ages.infoOf(entry))
+    return held
+  }
+
+  #noteUse(): void {
+    this.#isAsked = true
+    this.#timer ??= this.#watchUse()
   }
 
   #watchUse(): NodeJS.Timeout {
