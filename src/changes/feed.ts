@@ -1,3 +1,4 @@
+import { ByteSlabs } from '../bytes/byte-slabs.js'
 import { keyText } from '../bytes/key-text.js'
 import { MinHeap } from '../bytes/min-heap.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
@@ -65,6 +66,7 @@ export class Feed {
   readonly #queues = new Set<Channel>()
   readonly #ring = new Ring()
   readonly #pending = new PendingChanges()
+  readonly #slabs = new ByteSlabs()
   #resolved: Timestamp = 0
   /** Changes at or below it come from the log. */
   #uncovered: Timestamp = 0
@@ -146,6 +148,7 @@ export class Feed {
     this.#tick = undefined
     this.#pending.clear()
     this.#ring.clear(0)
+    this.#slabs.clear()
     this.#awaited = undefined
     this.#heldBackBy = []
   }
@@ -155,7 +158,7 @@ export class Feed {
       settled: (changes) => {
         for (const change of changes)
           if (change.commitTs > this.#uncovered) {
-            this.#pending.add(copyOf(change))
+            this.#pending.add(this.#copyOf(change))
             this.#await(change.commitTs)
           }
         if (this.#pending.bytes > this.#sources.limits.feedBytesMax) this.#fallBackOnLog()
@@ -163,6 +166,14 @@ export class Feed {
       },
       reloaded: () => this.#fallBackOnLog(),
     }
+  }
+
+  #copyOf(change: Change): Change {
+    const { commitTs, startTs } = change
+    const key = this.#slabs.copyOf(change.key)
+    if (change.type === 'delete_range')
+      return { type: change.type, key, end: this.#slabs.copyOf(change.end), commitTs, startTs }
+    return { type: change.type, key, commitTs, startTs, value: change.value && this.#slabs.copyOf(change.value) }
   }
 
   /** The changes up to the newest one are read from the log. */
@@ -559,21 +570,12 @@ function lacksValue(change: Change): boolean {
   return change.type === 'put' && change.value === undefined
 }
 
-function copyOf(change: Change): Change {
-  const key = Buffer.from(change.key)
-  if (change.type === 'delete_range') return { ...change, key, end: Buffer.from(change.end) }
-  return { ...change, key, value: change.value && Buffer.from(change.value) }
-}
-
 function* txnsOf(changes: readonly Change[]): Generator<Change[]> {
-  let txn: Change[] = []
-  for (const change of changes) {
-    const [first] = txn
-    if (first !== undefined && !isSameTxn(first, change)) {
-      yield txn
-      txn = []
-    }
-    txn.push(change)
+  let from = 0
+  for (let to = 1; to <= changes.length; to++) {
+    const next = changes[to]
+    if (next !== undefined && isSameTxn(changes[from] as Change, next)) continue
+    yield changes.slice(from, to)
+    from = to
   }
-  if (txn.length > 0) yield txn
 }

@@ -1,7 +1,7 @@
 import { MinHeap, type Ranked } from '../bytes/min-heap.js'
 import { type Change, compareChanges } from '../percolator/change.js'
 import type { Timestamp } from '../timestamp.js'
-import { bytesOf } from './settled-txn.js'
+import { memoryOf } from './settled-txn.js'
 
 interface Item extends Ranked {
   readonly change: Change
@@ -13,6 +13,7 @@ export class PendingChanges {
   #bytes = 0
   #size = 0
 
+  /** Memory that they take. */
   get bytes(): number {
     return this.#bytes
   }
@@ -22,7 +23,7 @@ export class PendingChanges {
 
   add(change: Change): void {
     this.#heap.set({ change, rank: 0, place: -1 }, change.commitTs)
-    this.#bytes += bytesOf(change)
+    this.#bytes += memoryOf(change)
     this.#size++
   }
 
@@ -35,7 +36,7 @@ export class PendingChanges {
     for (let item = this.#heap.first; item !== undefined && item.rank <= ts; item = this.#heap.first) {
       if (taken.length >= count && (taken.at(-1) as Change).commitTs !== item.rank) break
       this.#heap.delete(item)
-      this.#bytes -= bytesOf(item.change)
+      this.#bytes -= memoryOf(item.change)
       this.#size--
       taken.push(item.change)
     }

@@ -1,6 +1,9 @@
 import type { Timestamp } from '../timestamp.js'
 import type { SettledTxn } from './settled-txn.js'
 
+/** Live streams have taken earlier ones, as good as all of them. */
+const EVENTS_KEPT = 1024
+
 /** The last settled transactions, in order. */
 export class Ring {
   #items: SettledTxn[] = []
@@ -25,7 +28,8 @@ export class Ring {
   /** @returns the number of the transaction. */
   push(txn: SettledTxn): number {
     this.#items.push(txn)
-    this.#bytes += txn.bytes
+    this.#items[this.#items.length - 1 - EVENTS_KEPT]?.forgetEvents()
+    this.#bytes += txn.memory
     return ++this.#pushed
   }
 
@@ -36,11 +40,12 @@ export class Ring {
     this.#floor = floor
   }
 
+  /** Drops the oldest ones until the others take no more memory than `bytesMax`. */
   shrink(bytesMax: number): void {
     while (this.#bytes > bytesMax && this.#head < this.#items.length) {
-      const { commitTs, bytes } = this.#items[this.#head] as SettledTxn
+      const { commitTs, memory } = this.#items[this.#head] as SettledTxn
       this.#head++
-      this.#bytes -= bytes
+      this.#bytes -= memory
       this.#floor = commitTs
     }
     if (this.#head < 1024 || this.#head < this.#items.length / 2) return

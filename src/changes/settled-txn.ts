@@ -4,10 +4,18 @@ import type { Timestamp } from '../timestamp.js'
 
 export type TxnEvent = Extract<FeedEvent, { readonly type: 'txn' }>
 
-/** Objects and links of one change in memory. */
+/** Names and punctuation of one change in an answer. */
 const CHANGE_BYTES = 128
+/** Objects of one change in memory, measured, without `CHANGE_BYTES`. */
+const CHANGE_OBJECTS = 320
+const TXN_OBJECTS = 200
 
 /** Memory that a change takes. */
+export function memoryOf(change: Change): number {
+  return bytesOf(change) + CHANGE_OBJECTS
+}
+
+/** About the length of a change in an answer. */
 export function bytesOf(change: Change): number {
   if (change.type === 'delete_range') return CHANGE_BYTES + change.key.length + change.end.length
   return CHANGE_BYTES + change.key.length + (change.value?.length ?? 0)
@@ -46,10 +54,21 @@ export class SettledTxn {
     return this.#bytes
   }
 
+  /** Memory that it takes. */
+  get memory(): number {
+    return this.bytes + this.changes.length * CHANGE_OBJECTS + TXN_OBJECTS
+  }
+
   event(keysOnly: boolean): TxnEvent {
     if (keysOnly) this.#keysEvent ??= this.#make(true)
     else this.#event ??= this.#make(false)
     return (keysOnly ? this.#keysEvent : this.#event) as TxnEvent
+  }
+
+  /** They are made again when a stream asks for them. */
+  forgetEvents(): void {
+    this.#event = undefined
+    this.#keysEvent = undefined
   }
 
   #make(keysOnly: boolean): TxnEvent {
