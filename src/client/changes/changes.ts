@@ -1,4 +1,5 @@
 import type { StreamRequest } from '../../percolator/changes-api.js'
+import type { FeedPosition } from '../../percolator/feed-position.js'
 import type { As } from '../bytes.js'
 import type { DbHome } from '../db-home.js'
 import { type ChangedTxn, changedKeyOf } from './changed-txn.js'
@@ -17,7 +18,8 @@ export async function* changesOf<A extends As, K extends boolean, O extends bool
   const { as = 'text' as A, consumer, keysOnly, oldValues, heartbeatMs, onResolved, onError } = options
   const origin = originOf(options)
   // With a timestamp, because "now" would be later after a connection that broke before anything came.
-  const now = origin === 'now' ? { ts: await home.during(async () => home.readTs(signal)) } : undefined
+  const now = origin === 'now' ? await positionNow(home, signal) : undefined
+  if (signal.aborted) return
   const cursor = new FeedCursor(typeof origin === 'object' ? origin : now, origin === 'snapshot')
   const request = { ...selectionOf(options), consumer, keysOnly, oldValues, heartbeatMs, signal }
   const open = () => home.changes.stream({ ...request, ...cursor.reopen() } satisfies StreamRequest)
@@ -27,6 +29,16 @@ export async function* changesOf<A extends As, K extends boolean, O extends bool
       else await onResolved?.(given.resolvedTs)
       if (signal.aborted) return
     }
+}
+
+/** @returns undefined when the signal ended it. */
+async function positionNow(home: ChangesHome, signal: AbortSignal): Promise<FeedPosition | undefined> {
+  try {
+    return { ts: await home.during(async () => home.readTs(signal)) }
+  } catch (error) {
+    if (signal.aborted) return undefined
+    throw error
+  }
 }
 
 function changedTxnOf<A extends As, K extends boolean, O extends boolean>(

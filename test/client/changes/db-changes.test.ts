@@ -21,7 +21,7 @@ async function put(db: Db, ...keys: string[]): Promise<void> {
   for (const key of keys) await db.put(key, `value of ${key}`)
 }
 
-describe.each(HOMES.filter(({ home }) => home !== 'over HTTP'))('$home', ({ openDb }) => {
+describe.each(HOMES)('$home', ({ openDb }) => {
   const open = testDbs(openDb)
 
   test('transactions come whole, in order, behind a timestamp', async () => {
@@ -99,11 +99,59 @@ describe.each(HOMES.filter(({ home }) => home !== 'over HTTP'))('$home', ({ open
     expect(resolved).toEqual(resolved.toSorted((a, b) => a - b))
   })
 
-  test('a loop ends with the database', async () => {
+  test('a removed range, and a transaction that is longer than a page', async () => {
+    const { db, store } = await open()
+    const { ts } = await db.snapshot()
+    await put(db, 'b')
+    await store.deleteRange({ start: Buffer.from('a'), end: Buffer.from('z') })
+    const [removed] = await take(db.changes({ sinceTs: ts, prefix: 'b' }), 1)
+    expect(removed?.changes).toMatchObject([{ op: 'delete_range', start: Uint8Array.of(98), end: Uint8Array.of(99) }])
+    const value = 'v'.repeat(500_000)
+    const keys = Array.from({ length: 20 }, (_, i) => `k${String(i).padStart(2, '0')}`)
+    await db.transaction(async (txn) => {
+      for (const key of keys) await txn.put(key, value)
+    })
+    const given: string[] = []
+    for await (const { changes, isLast } of db.changes({ sinceTs: removed?.commitTs })) {
+      given.push(...changes.map((change) => (change.op === 'put' && change.value === value ? change.key : change.op)))
+      if (isLast) break
+    }
+    expect(given).toEqual(keys)
+  })
+
+  test('a watch shows the present state, and the latest from then on', async () => {
     const { db } = await open()
-    const loop = take(db.changes(), 1)
+    const states = db.watch('k')
+    const next = async () => (await states.next()).value
+    expect(await next()).toEqual({ value: undefined, commitTs: 0 })
+    const first = await db.put('k', '1')
+    expect(await next()).toEqual({ value: '1', ...first })
+    const removed = await db.delete('k')
+    expect(await next()).toEqual({ value: undefined, ...removed })
+    const second = await db.put('k', '2')
+    expect(await next()).toEqual({ value: '2', ...second })
+    const [third] = await Promise.all([db.put('k', '3'), take(db.watch('k', { seenTs: second.commitTs }), 1)])
+    expect(await next()).toEqual({ value: '3', ...third })
+    await states.return()
+  })
+
+  test('keys that no path can name are watched too', async () => {
+    const { db } = await open()
+    await db.put('..', '1')
+    const states = db.watch('..')
+    expect(await states.next()).toMatchObject({ value: { value: '1' } })
+    await db.delete('..')
+    expect(await states.next()).toMatchObject({ value: { value: undefined } })
+    await states.return()
+  })
+
+  test('loops end with the database', async () => {
+    const { db } = await open()
+    const watched = db.watch('k')
+    await watched.next()
+    const ends = [take(db.changes(), 1), take(watched, 1), take(db.watch('other'), 2)]
     await db.close()
-    expect(await loop).toEqual([])
+    expect((await Promise.all(ends)).slice(0, 2)).toEqual([[], []])
   })
 })
 
