@@ -16,6 +16,7 @@ import { openFastLane } from './fast-lane/fast-lane.js'
 import { adminRoutes } from './routes/admin.js'
 import { backupRoutes } from './routes/backup.js'
 import { changeRoutes } from './routes/changes.js'
+import { consumerRoutes } from './routes/consumers.js'
 import type { AppContext } from './routes/context.js'
 import { interactiveRoutes } from './routes/interactive.js'
 import { kvRoutes } from './routes/kv.js'
@@ -103,6 +104,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   interactiveRoutes(app, context)
   percolatorRoutes(app, context)
   observerRoutes(app, context)
+  consumerRoutes(app, context)
   changeRoutes(app, context)
   adminRoutes(app, context)
   backupRoutes(app, context)

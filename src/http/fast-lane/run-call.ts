@@ -50,8 +50,8 @@ export function runner({ database, traffic, report }: Runs): (call: Call) => voi
       }
     }
     if (txn.riders !== undefined) {
-      requireReached(txn.riders, call.grant, database.store)
-      requireObserved(txn.riders, database.store)
+      requireReached(txn.riders, call.grant, database)
+      requireObserved(txn.riders, database)
     }
     if (database.transactNow(txn, done)) return
     database.transactInTurns({ ...txn, signal: call.signal }).then(

@@ -122,8 +122,8 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const riders = ridersOf(await decodeCommit(request), request.grant, limits)
     const idempotency = await idempotencyOf(request, { commit: id, riders })
     if (riders !== undefined) {
-      requireReached(riders, request.grant, database.store)
-      if (transactions.isOpen(id)) requireObserved(riders, database.store)
+      requireReached(riders, request.grant, database)
+      if (transactions.isOpen(id)) requireObserved(riders, database)
     }
     const outcome = await transactions.commit(id, idempotency, riders)
     return answerOutcome(request, reply, outcome, outcome.answer)

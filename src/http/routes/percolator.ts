@@ -56,7 +56,7 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
   call('scan', 'read', schemas.scan, (body) => store.scan(body))
   call('prewrite', 'write', schemas.prewrite, (body, { grant }) => {
     const riders = body.riders && ridersOf(body.riders, grant, limits, 'riders.')
-    if (riders !== undefined) requireReached(riders, grant, store)
+    if (riders !== undefined) requireReached(riders, grant, database)
     return store.prewrite(prewriteRequest(body, riders))
   })
   call('commit', 'write', schemas.commit, (body) => {

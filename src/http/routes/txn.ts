@@ -8,14 +8,13 @@ import * as schemas from '../wire/schemas/txn.js'
 import type { AppContext } from './context.js'
 
 export function txnRoutes(app: FastifyInstance, { database, limits }: AppContext): void {
-  const { store } = database
   const decode = decoderOf(schemas.oneShot.body, limits)
   app.post('/v1/txn', { schema: schemas.oneShot, config: { access: 'read' } }, async (request, reply) => {
     const asked = oneShotOf(await decode(request), request.grant, limits)
     const idempotency = await idempotencyOf(request, asked)
     if (asked.riders !== undefined) {
-      requireReached(asked.riders, request.grant, store)
-      if (idempotency === undefined) requireObserved(asked.riders, store)
+      requireReached(asked.riders, request.grant, database)
+      if (idempotency === undefined) requireObserved(asked.riders, database)
     }
     const outcome = await database.transact({ ...asked, idempotency, signal: hangUp(reply.raw) })
     return answerOutcome(request, reply, outcome, outcome.answer)

@@ -1,32 +1,35 @@
 import type { Grant } from '../../access/grant.js'
 import { keyText } from '../../bytes/key-text.js'
+import type { Database } from '../../database/database.js'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import type { Limits } from '../../limits.js'
+import { noSuchConsumer } from '../../percolator/consumer.js'
+import { keyRangeOf } from '../../percolator/given-range.js'
 import { noSuchObserver, type Observer, requireInRange } from '../../percolator/observer.js'
 import type { Riders } from '../../percolator/riders.js'
 import type { Store } from '../../store/store.js'
 import type { Decoded } from './decode.js'
 import type { Riders as WireRiders } from './schemas/riders.js'
 
-/** Where observers are known, and the present time. */
-type Observing = Pick<Store, 'cells' | 'clock'>
+/** Where observers and consumers are known, and the present time. */
+type Observing = Pick<Database, 'store' | 'changes'>
 
 /**
  * The riders of a body.
- * @param path of the object that has the fields `acks` and `notify`, for errors.
+ * @param path of the object that has the fields of riders, for errors.
  * @returns undefined when there are none.
- * @throws KvError `invalid_argument` when one cell is acknowledged twice; `payload_too_large`; `forbidden` when the caller may
+ * @throws KvError `invalid_argument` when one cell or consumer is acknowledged twice; `payload_too_large`; `forbidden` when the caller may
  *   not write.
  */
 export function ridersOf(
-  { acks = [], notify = [] }: Decoded<WireRiders>,
+  { acks = [], notify = [], positions = [] }: Decoded<WireRiders>,
   grant: Grant,
   { requestKeysMax: limit }: Pick<Limits, 'requestKeysMax'>,
   path = '',
 ): Riders | undefined {
   const notified = notify.reduce((sum, { keys }) => sum + keys.length, 0)
-  if (acks.length + notified === 0) return undefined
+  if (acks.length + notified + positions.length === 0) return undefined
   if (notified > limit)
     throw new KvError('payload_too_large', `${path}notify has over ${limit} keys`, { field: `${path}notify`, limit })
   grant.requireWrite()
@@ -37,27 +40,39 @@ export function ridersOf(
       throw invalid(`${path}acks[${index}]`, `${path}acks[${index}] acknowledges ${printKey(key)} for a second time`)
     acked.add(cell)
   }
-  return { acks, notify }
+  const consumers = new Set<string>()
+  for (const [index, { consumer, from, ts }] of positions.entries()) {
+    const field = `${path}positions[${index}]`
+    if (consumers.has(consumer)) throw invalid(field, `${field} names the consumer ${consumer} for a second time`)
+    if (from > ts) throw invalid(`${field}.from`, `${field}.from is above ts: a position never falls`)
+    consumers.add(consumer)
+  }
+  return { acks, notify, positions }
 }
 
 /**
- * Refuses observers that the caller's token does not reach, as if they did not exist.
+ * Refuses observers and consumers that the caller's token does not reach, as if they did not exist.
  * @throws KvError `not_found`
  */
-export function requireReached({ acks = [], notify = [] }: Riders, grant: Grant, { cells }: Observing): void {
+export function requireReached(riders: Riders, grant: Grant, { store, changes }: Observing): void {
   if (!grant.isScoped) return
+  const { acks = [], notify = [], positions = [] } = riders
+  const { cells } = store
   for (const { observer: name } of [...acks, ...notify]) {
     const observer = cells.named(name)
     if (observer !== undefined && !grant.reachesRange(observer.range)) throw noSuchObserver(name)
   }
+  for (const { consumer } of positions)
+    if (!grant.reachesRange(keyRangeOf(changes.consumers.state(consumer).range))) throw noSuchConsumer(consumer)
 }
 
 /**
  * Refuses riders before anything is done with their transaction: when the store refuses them, an open transaction is over. Must
  * not be asked of the repeat of a transaction that may have committed, because its observers may be gone.
- * @throws KvError `not_found`; `invalid_argument` for a key outside of the observer's range, or a fence in the future.
+ * @throws KvError `not_found`; `invalid_argument` for a key outside of the observer's range, or a fence or position in the future.
  */
-export function requireObserved({ acks = [], notify = [] }: Riders, store: Observing): void {
+export function requireObserved(riders: Riders, { store, changes }: Observing): void {
+  const { acks = [], notify = [], positions = [] } = riders
   const clock = store.clock()
   for (const [index, { observer, key, fence }] of acks.entries()) {
     requireInRange(observerNamed(observer, store), key, () => `acks[${index}].key`)
@@ -67,10 +82,14 @@ export function requireObserved({ acks = [], notify = [] }: Riders, store: Obser
     const observer = observerNamed(name, store)
     for (const [at, key] of keys.entries()) requireInRange(observer, key, () => `notify[${index}].keys[${at}]`)
   }
+  for (const [index, { consumer, ts }] of positions.entries()) {
+    changes.consumers.state(consumer)
+    if (ts > clock) throw invalid(`positions[${index}].ts`, `positions[${index}].ts is in the future`)
+  }
 }
 
 /** @throws KvError `not_found` */
-function observerNamed(name: string, { cells }: Observing): Observer {
+function observerNamed(name: string, { cells }: Store): Observer {
   const observer = cells.named(name)
   if (observer === undefined) throw noSuchObserver(name)
   return observer

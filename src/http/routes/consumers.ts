@@ -1,0 +1,78 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { ConsumerState } from '../../percolator/changes-api.js'
+import { noSuchConsumer } from '../../percolator/consumer.js'
+import { keyRangeOf } from '../../percolator/given-range.js'
+import { requireName } from '../../percolator/name.js'
+import { answer } from '../wire/answer.js'
+import { decoderOf } from '../wire/decode.js'
+import { rangeOf } from '../wire/range.js'
+import * as schemas from '../wire/schemas/consumers.js'
+import type { AppContext } from './context.js'
+
+const CONSUMER = '/v1/consumers/:name'
+
+/** Each call needs a token that reaches the whole range of its consumer. Other consumers look as if they did not exist. */
+export function consumerRoutes(app: FastifyInstance, { database, limits }: AppContext): void {
+  const { consumers } = database.changes
+
+  /** @throws KvError `not_found` */
+  function nameOfReached(request: FastifyRequest): string {
+    const name = nameOf(request)
+    if (!request.grant.reachesRange(keyRangeOf(consumers.state(name).range))) throw noSuchConsumer(name)
+    return name
+  }
+
+  const decodePut = decoderOf(schemas.put.body, limits)
+  const putting = { schema: schemas.put, config: { access: 'write', bodyMayBeEmpty: true } } as const
+  app.put(CONSUMER, putting, async (request, reply) => {
+    const name = nameOf(request)
+    const { prefix, start, end, ...options } = await decodePut(request)
+    request.grant.requireRange(rangeOf({ prefix, start, end }, 'prefix'), 'prefix')
+    const range = prefix === undefined ? { start, end } : { prefix }
+    const { state, isNew } = await consumers.put(name, { range, ...options })
+    return answer(request, reply.status(isNew ? 201 : 200), shown(state))
+  })
+
+  app.get('/v1/consumers', { schema: schemas.list, config: { access: 'read' } }, async (request, reply) => {
+    const all = await consumers.list()
+    const reached = all.filter(({ range }) => request.grant.reachesRange(keyRangeOf(range)))
+    return answer(request, reply, { consumers: reached.map(shown) })
+  })
+
+  app.get(CONSUMER, { schema: schemas.get, config: { access: 'read' } }, async (request, reply) =>
+    answer(request, reply, shown(consumers.state(nameOfReached(request)))),
+  )
+
+  const removing = { schema: schemas.remove, config: { access: 'write', bodyMayBeEmpty: true } } as const
+  app.delete(CONSUMER, removing, async (request, reply) => {
+    await consumers.remove(nameOfReached(request))
+    return answer(request, reply, {})
+  })
+
+  const decodeAck = decoderOf(schemas.ack.body, limits)
+  const acking = { schema: schemas.ack, config: { access: 'write', work: 'ending' } } as const
+  app.post(`${CONSUMER}/ack`, acking, async (request, reply) => {
+    const name = nameOfReached(request)
+    const { ts } = await decodeAck(request)
+    return answer(request, reply, shown(await consumers.ack(name, ts)))
+  })
+
+  const decodeReset = decoderOf(schemas.reset.body, limits)
+  const resetting = { schema: schemas.reset, config: { access: 'write', bodyMayBeEmpty: true } } as const
+  app.post(`${CONSUMER}/reset`, resetting, async (request, reply) => {
+    const name = nameOfReached(request)
+    const { sinceTs } = await decodeReset(request)
+    return answer(request, reply, shown(await consumers.reset(name, sinceTs)))
+  })
+}
+
+/** @throws KvError `invalid_argument` */
+function nameOf(request: FastifyRequest): string {
+  const { name } = request.params as { readonly name: string }
+  requireName('consumer', name)
+  return name
+}
+
+function shown({ name, range, position, holdMs, lagMs, isLost }: ConsumerState) {
+  return { name, ...range, position, holdMs, lagMs: Math.round(lagMs), isLost }
+}
