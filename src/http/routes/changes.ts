@@ -3,6 +3,10 @@ import type { Grant } from '../../access/grant.js'
 import { isKvError, KvError } from '../../errors/kv-error.js'
 import { sleep } from '../../event-loop/sleep.js'
 import type { ChangesApi, FeedEvent, FeedPage, Selection } from '../../percolator/changes-api.js'
+import { noSuchConsumer } from '../../percolator/consumer.js'
+import { keyRangeOf } from '../../percolator/given-range.js'
+import { requireName } from '../../percolator/name.js'
+import type { Timestamp } from '../../timestamp.js'
 import { hangUp } from '../connections/answer-end.js'
 import { EventStream } from '../connections/event-stream.js'
 import { answer } from '../wire/answer.js'
@@ -26,11 +30,13 @@ import { FeedStreams } from './feed-stream.js'
 
 /** The first events decide about the status of a stream, if they come within this time. */
 const FIRST_MS = 1000
+const CONSUMER_CHANGES = '/v1/consumers/:name/changes'
 
-/** A feed of some keys, or of a consumer. */
-export interface FeedOf {
-  readonly what: Selection | { readonly consumer: string }
-  /** Throws KvError `forbidden` unless the grant reaches all of it. */
+interface FeedOf {
+  readonly selection: Selection
+  /** Where it begins, unless the request tells. Absent: now. */
+  readonly position?: Timestamp
+  /** Throws KvError unless the grant reaches all of it. */
   readonly requires: (grant: Grant) => void
   /** Path of the feed that begins with a snapshot. */
   readonly resync: () => string
@@ -48,12 +54,31 @@ export function changeRoutes(app: FastifyInstance, context: AppContext): void {
     const selection = feedSelection(query, context.limits)
     const requires = (grant: Grant): void => requireSelection(grant, selection)
     requires(request.grant)
-    return feeds.answer(request, reply, { what: selection, requires, resync: () => resyncPath('/v1/changes', query) })
+    return feeds.answer(request, reply, { selection, requires, resync: () => resyncPath('/v1/changes', query) })
+  })
+
+  const ofConsumer = { access: 'read', query: FEED_PARAMETERS } as const
+  app.get(CONSUMER_CHANGES, { schema: schemas.changes, config: ofConsumer }, async (request, reply) => {
+    const { name } = request.params as { readonly name: string }
+    requireName('consumer', name)
+    const { range, position } = context.database.changes.consumers.state(name)
+    const selection = keyRangeOf(range)
+    const requires = (grant: Grant): void => {
+      if (!grant.reachesRange(selection)) throw noSuchConsumer(name)
+    }
+    requires(request.grant)
+    const path = CONSUMER_CHANGES.replace(':name', name)
+    return feeds.answer(request, reply, {
+      selection,
+      position,
+      requires,
+      resync: () => resyncPath(path, request.query as RawQuery),
+    })
   })
 }
 
 /** Answers requests for a feed with a page or a stream. */
-export class Feeds {
+class Feeds {
   readonly #context: AppContext
   readonly #changes: ChangesApi
   readonly #streams = new FeedStreams()
@@ -65,7 +90,7 @@ export class Feeds {
 
   /** @throws KvError `invalid_argument`, `overloaded`, `ts_below_safe_point` with `resync`. */
   async answer(request: FastifyRequest, reply: FastifyReply, feed: FeedOf): Promise<FastifyReply> {
-    const asked = askedFeed(request, this.#context.limits)
+    const asked = askedFeed(request, this.#context.limits, feed.position)
     try {
       if (asked.format === 'page') return await this.#page(request, reply, feed, asked)
       return await this.#stream(request, reply, feed, asked)
@@ -77,10 +102,10 @@ export class Feeds {
   async #page(
     request: FastifyRequest,
     reply: FastifyReply,
-    { what, requires }: FeedOf,
+    { selection, requires }: FeedOf,
     { format: _, waitMs = 0, ...asked }: Extract<AskedFeed, { format: 'page' }>,
   ): Promise<FastifyReply> {
-    const query = { ...what, ...asked }
+    const query = { ...selection, ...asked }
     let page: FeedPage = await this.#changes.page({ ...query, signal: hangUp(reply.raw) })
     if (page.txns.length === 0 && waitMs > 0) {
       const watch = this.#context.traffic.openWatch(request, reply, { requires })
@@ -117,7 +142,7 @@ export class Feeds {
       requires: feed.requires,
       ended: (error) => error && fail(error),
     })
-    const batches = this.#changes.stream({ ...feed.what, ...asked, signal: watch.signal })
+    const batches = this.#changes.stream({ ...feed.selection, ...asked, signal: watch.signal })
     const first = batches.next()
     try {
       await Promise.race([first, sleep(FIRST_MS, watch.signal).catch(() => {})])

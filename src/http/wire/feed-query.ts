@@ -39,7 +39,7 @@ export const FEED_PARAMETERS: readonly string[] = [
 export const SELECTION_PARAMETERS: readonly string[] = ['prefix', 'key', 'start', 'end']
 export const SELECTION_LISTS: readonly string[] = ['prefix', 'key']
 
-/** Without what it is a feed of: a selection, or a consumer. */
+/** Without the keys. */
 export type AskedFeed =
   | ({ readonly format: 'page' } & Omit<PageRequest, keyof Selection | 'consumer'>)
   | ({ readonly format: 'events' | 'ndjson' } & Omit<StreamRequest, keyof Selection | 'consumer'>)
@@ -74,8 +74,11 @@ export function requireSelection(grant: Grant, { prefixes = [], keys = [], start
   if (prefixes.length + keys.length === 0) grant.requireRange({ start, end }, 'prefix')
 }
 
-/** @throws KvError `invalid_argument` */
-export function askedFeed(request: FastifyRequest, limits: KeyLimits): AskedFeed {
+/**
+ * @param present where it begins, unless the request tells; undefined: now
+ * @throws KvError `invalid_argument`
+ */
+export function askedFeed(request: FastifyRequest, limits: KeyLimits, present: Timestamp | undefined): AskedFeed {
   const { accept } = request.headers
   const query = request.query as RawQuery
   const [preferred] = acceptedFormats(accept)
@@ -95,13 +98,13 @@ export function askedFeed(request: FastifyRequest, limits: KeyLimits): AskedFeed
     if (snapshot) throw streamsOnly('snapshot')
     if (heartbeatMs !== undefined) throw streamsOnly('heartbeat_ms')
     if (position?.key !== undefined) throw invalid('last-event-id', 'Last-Event-ID is that of a stream')
-    return { ...common, format, limit, sinceTs: position?.ts ?? since }
+    return { ...common, format, limit, sinceTs: position?.ts ?? since ?? present }
   }
   if (limit !== undefined) throw invalid('limit', 'limit is for pages of JSON: a stream has no end')
   const options = { ...common, format, heartbeatMs }
   if (position?.key !== undefined) return { ...options, snapshotAfter: { ts: position.ts, key: position.key } }
   if (position !== undefined) return { ...options, sinceTs: position.ts }
-  return { ...options, snapshot, sinceTs: since }
+  return snapshot ? { ...options, snapshot } : { ...options, sinceTs: since ?? present }
 }
 
 function streamsOnly(name: string): Error {
