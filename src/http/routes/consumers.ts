@@ -23,8 +23,7 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
   }
 
   const decodePut = decoderOf(schemas.put.body, limits)
-  const putting = { schema: schemas.put, config: { access: 'write', bodyMayBeEmpty: true } } as const
-  app.put(CONSUMER, putting, async (request, reply) => {
+  app.put(CONSUMER, { schema: schemas.put, config: { access: 'write' } }, async (request, reply) => {
     const name = nameOf(request)
     const { prefix, start, end, ...options } = await decodePut(request)
     request.grant.requireRange(rangeOf({ prefix, start, end }, 'prefix'), 'prefix')
