@@ -16,7 +16,7 @@ export interface DbHome {
   readonly autocommit: Autocommit
   readonly coordinator: Coordinator
   readonly observers: ObserversApi
-  readonly changes: Pick<ChangesApi, 'stream' | 'watch'>
+  readonly changes: Pick<ChangesApi, 'stream' | 'watch' | 'consumers'>
   /** Every call of a `Db`, its snapshots and its transactions must run inside. */
   readonly during: During
   /** Whether the database cannot be reached, or cannot serve at present, so that the same call may succeed later. */

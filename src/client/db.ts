@@ -8,6 +8,7 @@ import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue }
 import type { ChangedTxn } from './changes/changed-txn.js'
 import { changesOf } from './changes/changes.js'
 import { type ChangesOptions, changesOptions, originOf } from './changes/changes-options.js'
+import { Consumers } from './changes/consumers.js'
 import { type Watched, type WatchOptions, watchOf, watchOptions } from './changes/watch.js'
 import type { DbHome } from './db-home.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
@@ -76,12 +77,15 @@ export class Db {
   #isClosed = false
   /** For programs with claims of their own. Others use `observe`. */
   readonly observers: Observers
+  /** Durable positions in the changes of ranges, for loops over `changes` with `consumer`. */
+  readonly consumers: Consumers
 
   /** @internal */
   constructor(home: DbHome, lockWaitMs = LOCK_WAIT_MS_DEFAULT) {
     this.#home = home
     this.#lockWaitMs = lockWaitMs
     this.observers = new Observers((call) => this.#call({}, () => call(home.observers)))
+    this.consumers = new Consumers((call) => this.#call({}, () => call(home.changes.consumers)))
   }
 
   // ---- One key
@@ -185,10 +189,13 @@ export class Db {
   }
 
   async #begin(options: BeginOptions, call: CallOptions): Promise<OpenTxn> {
-    const { mode = 'optimistic', isolation = 'snapshot', acks = [] } = options
+    const { mode = 'optimistic', isolation = 'snapshot', acks = [], positions = [] } = options
     const { coordinator, during } = this.#home
-    const claimed = acks.map(({ observer, key, fence }) => ({ observer, key: toKey(key), fence }))
-    return new OpenTxn(await coordinator.begin({ mode, isolation, ...call }), during, claimed)
+    const riders = {
+      acks: acks.map(({ observer, key, fence }) => ({ observer, key: toKey(key), fence })),
+      positions: positions.map(({ consumer, from, ts }) => ({ consumer, from, ts })),
+    }
+    return new OpenTxn(await coordinator.begin({ mode, isolation, ...call }), during, riders)
   }
 
   // ---- Observers

@@ -1,5 +1,6 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import { afterKey, afterPrefix } from '../bytes/key-range.js'
+import type { GivenRange } from '../percolator/given-range.js'
 import { type Bytes, toBytes } from './bytes.js'
 import { BYTES, type Kinds } from './options.js'
 
@@ -18,6 +19,17 @@ export function keyRangeOf({ prefix, start, end }: RangeOptions): KeyRange {
   if (start !== undefined || end !== undefined) throw new TypeError('give prefix, or start and end, not both')
   const bytes = boundOf(prefix, 'prefix')
   return { start: bytes, end: bytes && afterPrefix(bytes) }
+}
+
+/** The range as it was given, for a server that shows it again. @throws TypeError for `prefix` together with a bound. */
+export function givenRangeOf({ prefix, start, end }: RangeOptions): GivenRange {
+  if (prefix === undefined) return { start: givenBoundOf(start, 'start'), end: givenBoundOf(end, 'end') }
+  if (start !== undefined || end !== undefined) throw new TypeError('give prefix, or start and end, not both')
+  return { prefix: toBytes(prefix, 'prefix') }
+}
+
+function givenBoundOf(bound: Bytes | undefined, name: string): Uint8Array | undefined {
+  return bound === undefined ? undefined : toBytes(bound, name)
 }
 
 /** An empty bound is open. */

@@ -30,6 +30,18 @@ export interface BeginOptions extends WaitOptions {
    * `write_conflict` (`acknowledged` or `superseded`) and not run again.
    */
   readonly acks?: readonly Ack[] | undefined
+  /**
+   * Consumers of the change feed that go on with this transaction, from `from` to `ts`. When somebody has acknowledged since, it is refused
+   * with `write_conflict` (`acknowledged`) and not run again.
+   */
+  readonly positions?: readonly Position[] | undefined
+}
+
+/** A step of a consumer. `from` is where it stood, `ts` up to where everything is done. */
+export interface Position {
+  readonly consumer: string
+  readonly from: Timestamp
+  readonly ts: Timestamp
 }
 
 export interface TransactionOptions extends BeginOptions {
@@ -47,8 +59,19 @@ export const BEGIN_KINDS: Kinds<BeginOptions> = {
   ...WAIT_KINDS,
   ...MODE_KINDS,
   acks: kind('an array of { observer, key, fence }', isAcks),
+  positions: kind('an array of { consumer, from, ts }', isPositions),
 }
 export const TRANSACTION_KINDS: Kinds<TransactionOptions> = { ...BEGIN_KINDS, retries: COUNT }
+
+function isPositions(value: unknown): boolean {
+  return Array.isArray(value) && value.every(isPosition)
+}
+
+function isPosition(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  const { consumer, from, ts } = value as Readonly<Record<string, unknown>>
+  return typeof consumer === 'string' && Number.isSafeInteger(from) && Number.isSafeInteger(ts)
+}
 
 function isAcks(value: unknown): boolean {
   return Array.isArray(value) && value.every(isAck)

@@ -1,6 +1,6 @@
 import { keyText } from '../bytes/key-text.js'
 import type { Transaction } from '../coordinator/transaction.js'
-import type { AckRider, NotifyRider } from '../percolator/riders.js'
+import type { NotifyRider, Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
@@ -167,12 +167,12 @@ export class Txn {
 
 /** A transaction that the caller must end. Until then it keeps its locks, and the versions that it can read. */
 export class OpenTxn extends Txn {
-  readonly #acks: readonly AckRider[]
+  readonly #riders: Pick<Riders, 'acks' | 'positions'>
 
   /** @internal */
-  constructor(transaction: Transaction, during: During, acks: readonly AckRider[] = []) {
+  constructor(transaction: Transaction, during: During, riders: Pick<Riders, 'acks' | 'positions'> = {}) {
     super(transaction, during)
-    this.#acks = acks
+    this.#riders = riders
   }
 
   /**
@@ -182,7 +182,7 @@ export class OpenTxn extends Txn {
    */
   async commit(): Promise<Timestamp> {
     this.requireAwaited()
-    return this.during(() => this.transaction.commit(undefined, { acks: this.#acks, notify: this.notified() }))
+    return this.during(() => this.transaction.commit(undefined, { ...this.#riders, notify: this.notified() }))
   }
 
   /** Drops the writes and releases the locks. Does nothing after the end. */

@@ -25,6 +25,7 @@ beforeEach(async () => {
   db = await connectTo(await start(), { fetch })
   await db.put('k', '1')
   await db.observers.put('words', WORDS)
+  await db.consumers.put('copy')
   snapshot = await db.snapshot()
   txn = await db.begin({ mode: 'pessimistic' })
   sent = []
@@ -45,7 +46,7 @@ const WAIT = ['lockWaitMs', 'signal']
 const AT = ['ts', 'at']
 const RANGE = ['prefix', 'start', 'end']
 const SCAN = [...RANGE, 'as', 'limit', 'reverse', 'keysOnly']
-const BEGIN = [...WAIT, 'mode', 'isolation', 'acks']
+const BEGIN = [...WAIT, 'mode', 'isolation', 'acks', 'positions']
 const REGISTRATION = ['backfill', 'maxAttempts', 'backoffMs', 'backoffMaxMs', 'maxDepth']
 const WORDS = { prefix: 'words/' }
 
@@ -89,6 +90,11 @@ const CALLS: Readonly<Record<string, Call>> = {
   },
   'Observers.put': { call: (given) => db.observers.put('words', WORDS, given), options: [...REGISTRATION, 'as'] },
   'Observers.get': { call: (given) => db.observers.get('words', given), options: ['as'] },
+  'Consumers.put': { call: (given) => db.consumers.put('copy', {}, given), options: ['sinceTs', 'holdMs', 'as'] },
+  'Consumers.get': { call: (given) => db.consumers.get('copy', given), options: ['as'] },
+  'Consumers.list': { call: (given) => db.consumers.list(given), options: ['as'] },
+  'Consumers.ack': { call: (given) => db.consumers.ack('copy', 1, given), options: ['as'] },
+  'Consumers.reset': { call: (given) => db.consumers.reset('copy', given), options: ['sinceTs', 'as'] },
   'Observers.list': { call: (given) => db.observers.list(given), options: ['as'] },
   'Observers.claim': {
     call: (given) => db.observers.claim('words', given),
@@ -165,7 +171,7 @@ describe.each(Object.entries(CALLS))('%s', (_, { call, options }) => {
 
   test('refuses values of the wrong type, and says what is right', async () => {
     for (const name of options)
-      for (const wrong of [null, Symbol('wrong'), name === 'acks' ? [7] : [], Number.NaN])
+      for (const wrong of [null, Symbol('wrong'), name === 'acks' || name === 'positions' ? [7] : [], Number.NaN])
         expect((await refusalOf(call, { [name]: wrong })).message, name).toMatch(new RegExp(`\\b${name} must be `))
   })
 

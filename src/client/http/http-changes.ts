@@ -11,6 +11,7 @@ import type {
 } from '../../percolator/changes-api.js'
 import { feedPositionText, parseFeedPosition } from '../../percolator/feed-position.js'
 import type { Timestamp } from '../../timestamp.js'
+import { HttpConsumers } from './http-consumers.js'
 import { errorOf } from './http-problem.js'
 import { type HttpTransport, isAway } from './http-transport.js'
 import { bytesOf, type JsonBytes } from './json-bytes.js'
@@ -53,11 +54,13 @@ const SILENT_MS_MIN = 1000
 const WATCH_SILENT_MS_MAX = 90_000
 
 /** The feed over HTTP, as server-sent events. Each call is one connection. It ends when the connection breaks or the server stops. */
-export class HttpChanges implements Pick<ChangesApi, 'stream' | 'watch'> {
+export class HttpChanges implements Pick<ChangesApi, 'stream' | 'watch' | 'consumers'> {
+  readonly consumers: HttpConsumers
   readonly #transport: HttpTransport
 
   constructor(transport: HttpTransport) {
     this.#transport = transport
+    this.consumers = new HttpConsumers(transport)
   }
 
   async *stream(request: StreamRequest): AsyncGenerator<readonly FeedEvent[], void> {

@@ -1,0 +1,109 @@
+import { HOLD_MS_MIN, TIMER_MS_MAX } from '../../limits.js'
+import type { ConsumerState as ApiState, ConsumersApi } from '../../percolator/changes-api.js'
+import { isName, NAME } from '../../percolator/name.js'
+import type { Timestamp } from '../../timestamp.js'
+import { AS, type As, type Read, readKey } from '../bytes.js'
+import { givenRangeOf, RANGE_KINDS, type RangeOptions } from '../key-range.js'
+import { type Kinds, optionsOf, requireNoOptions, TIMESTAMP, wholeUpTo } from '../options.js'
+
+/** A consumer, and how far it has come. */
+export interface ConsumerState<A extends As = 'text'> extends Omit<ApiState, 'range'> {
+  /** The range as it was given: `prefix`, or `start` and `end`; none of them for every key. */
+  readonly prefix?: Read<A>
+  readonly start?: Read<A>
+  readonly end?: Read<A>
+}
+
+interface AsOptions<A extends As> {
+  /** The type in which the bounds of the range are returned. Default `text`. */
+  readonly as?: A | undefined
+}
+
+export interface ConsumerOptions<A extends As = As> extends AsOptions<A> {
+  /** Where it begins, exclusive. Default: now. An existing consumer stays where it is. */
+  readonly sinceTs?: Timestamp | undefined
+  /** For how long its position keeps old versions from being collected. Default: a day. */
+  readonly holdMs?: number | undefined
+}
+
+interface ResetOptions<A extends As> extends AsOptions<A> {
+  /** Default: now. */
+  readonly sinceTs?: Timestamp | undefined
+}
+
+const rangeOptions = optionsOf<RangeOptions>('the range of a consumer', RANGE_KINDS)
+const AS_KINDS: Kinds<AsOptions<As>> = { as: AS }
+const putOptions = optionsOf<ConsumerOptions>('put of a consumer', {
+  ...AS_KINDS,
+  sinceTs: TIMESTAMP,
+  holdMs: wholeUpTo(HOLD_MS_MIN, TIMER_MS_MAX),
+})
+const callOptions = optionsOf<AsOptions<As>>('a call of consumers', AS_KINDS)
+const resetOptions = optionsOf<ResetOptions<As>>('reset', { ...AS_KINDS, sinceTs: TIMESTAMP })
+
+type Call = <T>(call: (api: ConsumersApi) => Promise<T>) => Promise<T>
+
+/** Durable positions in the changes of ranges. A consumer that does not exist is `not_found`. */
+export class Consumers {
+  readonly #call: Call
+
+  /** @internal */
+  constructor(call: Call) {
+    this.#call = call
+  }
+
+  /** Registers a consumer of a range, or gives an existing one a new `holdMs`. @throws KvError `already_exists` for another range. */
+  async put<A extends As = 'text'>(
+    name: string,
+    range: RangeOptions = {},
+    options: ConsumerOptions<A> = {},
+  ): Promise<ConsumerState<A>> {
+    const { as = 'text' as A, sinceTs, holdMs } = putOptions(options)
+    requireConsumerName(name)
+    const registration = { range: givenRangeOf(rangeOptions(range)), sinceTs, holdMs }
+    return shown((await this.#call((api) => api.put(name, registration))).state, as)
+  }
+
+  async get<A extends As = 'text'>(name: string, options: AsOptions<A> = {}): Promise<ConsumerState<A>> {
+    const { as = 'text' as A } = callOptions(options)
+    requireConsumerName(name)
+    return shown(await this.#call((api) => api.get(name)), as)
+  }
+
+  /** In order of their names. */
+  async list<A extends As = 'text'>(options: AsOptions<A> = {}): Promise<ConsumerState<A>[]> {
+    const { as = 'text' as A } = callOptions(options)
+    return (await this.#call((api) => api.list())).map((state) => shown(state, as))
+  }
+
+  async delete(name: string, ...none: []): Promise<void> {
+    requireNoOptions('delete of a consumer', none)
+    requireConsumerName(name)
+    await this.#call((api) => api.remove(name))
+  }
+
+  /** Everything at or below `ts` is done. The position never falls. A transaction acknowledges by its option `positions`. */
+  async ack<A extends As = 'text'>(name: string, ts: Timestamp, options: AsOptions<A> = {}): Promise<ConsumerState<A>> {
+    const { as = 'text' as A } = callOptions(options)
+    requireConsumerName(name)
+    return shown(await this.#call((api) => api.ack(name, ts)), as)
+  }
+
+  /** Sets the position anew, after the consumer was lost (`isLost`) or to see changes again. */
+  async reset<A extends As = 'text'>(name: string, options: ResetOptions<A> = {}): Promise<ConsumerState<A>> {
+    const { as = 'text' as A, sinceTs } = resetOptions(options)
+    requireConsumerName(name)
+    return shown(await this.#call((api) => api.reset(name, sinceTs)), as)
+  }
+}
+
+/** @throws TypeError. The names `.` and `..` are refused, because URLs cannot carry them. */
+function requireConsumerName(name: string): void {
+  if (typeof name === 'string' && isName(name) && name !== '.' && name !== '..') return
+  throw new TypeError(`the name of a consumer must ${NAME.rule}`)
+}
+
+function shown<A extends As>({ range, ...state }: ApiState, as: A): ConsumerState<A> {
+  const bounds = Object.entries(range).filter((bound): bound is [string, Uint8Array] => bound[1] !== undefined)
+  return { ...state, ...Object.fromEntries(bounds.map(([name, bytes]) => [name, readKey(bytes, as)])) }
+}
