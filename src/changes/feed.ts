@@ -312,9 +312,11 @@ export class Feed {
         return false
       }
       const { changes } = this.#sources.store
-      const filled = taken.some(lacksValue) ? await changes.withValues(taken) : taken
-      if (epoch !== this.#epoch) return true
-      for (const change of filled) await this.#add(change)
+      for await (const page of taken.some(lacksValue) ? changes.withValues(taken) : [taken])
+        for (const change of page) {
+          if (epoch !== this.#epoch) return true
+          await this.#add(change)
+        }
       await this.#endUpTo(last.commitTs)
     }
     this.#setResolved(upTo)

@@ -26,7 +26,7 @@ export interface ChangePage {
 export interface ChangeLog {
   /** The log has no changes at or below it: it begins there, or they were collected. A feed may begin at it, not below. */
   readonly start: Timestamp
-  /** Upper bound of the commit_ts of all changes so far, also of those in flight. */
+  /** Upper bound of the commit_ts of all changes so far, also of those in flight, and of pairs that a restore has brought. */
   readonly newest: Timestamp
 
   /**
@@ -45,8 +45,8 @@ export interface ChangeLog {
    */
   read(request: ChangesRequest): AsyncGenerator<ChangePage, void>
 
-  /** Adds the values of puts that lack them. Leaves keys out that a delete_range took. @throws as `read` */
-  withValues(changes: readonly Change[]): Promise<Change[]>
+  /** Adds the values of puts that lack them, page by page. Leaves keys out that a delete_range took. @throws as `read` */
+  withValues(changes: readonly Change[]): AsyncGenerator<readonly Change[], void>
 
   /** Tells of changes from this turn of the event loop on. @returns ends it. */
   listen(listener: ChangeListener): () => void

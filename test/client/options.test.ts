@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { Consumers } from '../../src/client/changes/consumers.js'
 import { Db } from '../../src/client/db.js'
 import type { Fetch } from '../../src/client/http/fetch-sender.js'
 import * as client from '../../src/client/index.js'
@@ -129,7 +130,7 @@ const CALLS: Readonly<Record<string, Call>> = {
 const WITHOUT_OPTIONS = [
   ...['isKvError', 'isRetryable', 'isUncertain', 'physicalMs', 'timestampFromMs'],
   ...['KvError', 'ConnectionError', 'ServerError', 'Undetermined'],
-  ...['Db.close', 'OpenTxn.commit', 'OpenTxn.rollback', 'Observers.notify', 'Txn.notify'],
+  ...['Db.close', 'OpenTxn.commit', 'OpenTxn.rollback', 'Consumers.delete', 'Observers.notify', 'Txn.notify'],
 ]
 
 const INTERNAL: ReadonlySet<string> = new Set(['constructor', 'requireAwaited', 'notified'])
@@ -149,7 +150,10 @@ async function refusalOf(call: Call['call'], given: unknown): Promise<Error> {
 
 test('every function of the package is known here', () => {
   const exported = Object.entries(client).filter(([, value]) => typeof value === 'function')
-  const all = [...exported.map(([name]) => name), ...[Db, Observers, Snapshot, Txn, OpenTxn].flatMap(methodsOf)]
+  const all = [
+    ...exported.map(([name]) => name),
+    ...[Db, Consumers, Observers, Snapshot, Txn, OpenTxn].flatMap(methodsOf),
+  ]
   expect([...Object.keys(CALLS), ...WITHOUT_OPTIONS].toSorted()).toEqual(all.toSorted())
 })
 

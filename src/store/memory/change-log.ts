@@ -28,7 +28,7 @@ export class MemoryChangeLog implements ChangeLog {
     return Math.max(this.#begin, this.#rows.safePoint)
   }
   get newest(): Timestamp {
-    return Math.max(this.#rows.newestWrite, ...this.#holds)
+    return Math.max(this.#rows.newestWrite, this.#begin, this.#changes.at(-1)?.commitTs ?? 0, ...this.#holds)
   }
   get resolved(): Timestamp {
     return this.#resolved
@@ -111,11 +111,11 @@ export class MemoryChangeLog implements ChangeLog {
     }
   }
 
-  async withValues(changes: readonly Change[]): Promise<Change[]> {
+  async *withValues(changes: readonly Change[]): AsyncGenerator<readonly Change[], void> {
     this.#rows.requireAvailable()
     const [first] = changes
     if (first !== undefined) this.#requireLogged(first.commitTs - 1)
-    return this.#filled(changes)
+    yield this.#filled(changes)
   }
 
   listen(listener: ChangeListener): () => void {

@@ -4,6 +4,7 @@ import type { Pair, PrewriteMutation, PrewriteRequest } from '../../../src/perco
 import type { ChangeListener } from '../../../src/store/change-log.js'
 import type { Store } from '../../../src/store/store.js'
 import { LOGICAL_PER_MS, type Timestamp } from '../../../src/timestamp.js'
+import { collect } from '../../coordinator/support.js'
 import { codeOf, del, failureOf, prewriteOf, put, read, TestClock, utf8 } from '../support.js'
 import { asText, changesOf, historyOf, type ReadChange } from './change-readings.js'
 import { LONG } from './contents.js'
@@ -367,13 +368,17 @@ export function changeCases(contract: Contract): void {
     store.changes.resolve()
     expect(
       (
-        await store.changes.withValues([
-          { type: 'put', key: utf8('a'), ...bare },
-          { type: 'put', key: utf8('b'), ...bare },
-          { type: 'delete', key: utf8('c'), ...bare },
-          { type: 'put', key: utf8('never'), ...bare },
-        ])
-      ).map(asText),
+        await collect(
+          store.changes.withValues([
+            { type: 'put', key: utf8('a'), ...bare },
+            { type: 'put', key: utf8('b'), ...bare },
+            { type: 'delete', key: utf8('c'), ...bare },
+            { type: 'put', key: utf8('never'), ...bare },
+          ]),
+        )
+      )
+        .flat()
+        .map(asText),
     ).toEqual([
       putAt('a', '1', startTs, commitTs),
       putAt('b', LONG, startTs, commitTs),
@@ -526,7 +531,7 @@ export function changeCases(contract: Contract): void {
       ),
     )
     const below = { type: 'put', key: utf8('hot'), commitTs: commits[0] ?? 0, startTs: 1 } as const
-    expect(await codeOf(store.changes.withValues([below]))).toBe('ts_below_safe_point')
+    expect(await codeOf(collect(store.changes.withValues([below])))).toBe('ts_below_safe_point')
   })
 
   test('an old value that collection keeps for readers is no change above the safe point', async () => {

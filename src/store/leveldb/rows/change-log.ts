@@ -11,7 +11,7 @@ import type { Timestamp } from '../../../timestamp.js'
 import type { ChangeListener, ChangeLog, ChangePage, ChangesRequest } from '../../change-log.js'
 import { logBound, valueKey, writeKey } from '../records/keyspace.js'
 import { RECORD_SPAN } from './change-records.js'
-import { guard, guarded } from './guard.js'
+import { guarded } from './guard.js'
 import { logRecords } from './log-records.js'
 import { MergedChanges } from './merged-changes.js'
 import { lostValue } from './pairs.js'
@@ -22,8 +22,9 @@ import type { RowStore } from './row-store.js'
 const PAGE = 256
 /** A page ends early with the value that reaches this many bytes. */
 const PAGE_BYTES = 1024 * 1024
-/** Values outside their records that are read at once. Their sizes are unknown. */
-const LONG_VALUES_AT_A_TIME = 16
+/** Values outside their records that are read at first. Later ones are read by the mean size of the values so far. */
+const LONG_VALUES_AT_FIRST = 4
+const LONG_VALUES_MAX = 32
 
 /**
  * CF_LOG: records of changes by commit_ts, one per group of batches that share a write. A record stands where its lowest commit_ts
@@ -35,6 +36,8 @@ export class LevelDbChangeLog implements ChangeLog {
   readonly #listeners = new Set<ChangeListener>()
   /** See META_LOG_START. */
   #begin: Timestamp
+  /** The newest delete_range. */
+  #removed: Timestamp = 0
 
   constructor(rows: RowStore, begin: Timestamp) {
     this.#rows = rows
@@ -46,7 +49,7 @@ export class LevelDbChangeLog implements ChangeLog {
     return Math.max(this.#begin, this.#rows.safePoint)
   }
   get newest(): Timestamp {
-    return this.#rows.written.newest
+    return Math.max(this.#rows.written.newest, this.#begin, this.#removed)
   }
 
   resolve(): Timestamp {
@@ -63,9 +66,12 @@ export class LevelDbChangeLog implements ChangeLog {
     return () => this.#listeners.delete(listener)
   }
 
+  get isHeard(): boolean {
+    return this.#listeners.size > 0
+  }
+
   /** To be called when the changes are on disk, while their locks stand. */
   *settled(changes: readonly Change[]): Generator<void, void, void> {
-    if (this.#listeners.size === 0) return
     for (let from = 0; from < changes.length; from += SLICE_ITEMS) {
       if (from > 0) yield
       const some = changes.length <= SLICE_ITEMS ? changes : changes.slice(from, from + SLICE_ITEMS)
@@ -75,6 +81,11 @@ export class LevelDbChangeLog implements ChangeLog {
 
   reloaded(): void {
     for (const listener of this.#listeners) listener.reloaded()
+  }
+
+  /** A delete_range has this timestamp. To be called while it is held (`ResolvedTs.hold`). */
+  noteRemoval(ts: Timestamp): void {
+    this.#removed = Math.max(this.#removed, ts)
   }
 
   /** A restore has brought pairs that are in no log. */
@@ -144,20 +155,19 @@ export class LevelDbChangeLog implements ChangeLog {
     } while (from < changes.length)
   }
 
-  withValues(changes: readonly Change[]): Promise<Change[]> {
-    return guard(async () => {
-      this.#rows.health.requireAvailable()
-      const filled: Change[] = []
+  async *withValues(changes: readonly Change[]): AsyncGenerator<readonly Change[], void> {
+    try {
       for (let from = 0; from < changes.length; ) {
         const some = changes.slice(from, from + PAGE)
         const { changes: found, used } = await this.#filled(some, PAGE_BYTES)
         const [first] = some
         if (first !== undefined && found.length < used) this.#requireLogged(first.commitTs - 1)
-        for (const change of found) filled.push(change)
         from += used
+        yield found
       }
-      return filled
-    })
+    } catch (error) {
+      throw guarded(error)
+    }
   }
 
   /** @throws KvError `ts_below_safe_point`, `storage_unavailable` */
@@ -177,11 +187,11 @@ export class LevelDbChangeLog implements ChangeLog {
     const writes = await this.#writesOf(changes)
     const filled: Change[] = []
     let bytes = 0
-    let long: number[] = []
+    let [long, longBytes] = [0, 0]
     let values = new Map<number, Uint8Array>()
     for (let i = 0; i < changes.length; i++) {
       const change = changes[i] as Change
-      if (bytes >= bytesMax) return { changes: filled, used: i }
+      if (bytes >= bytesMax && !values.has(i)) return { changes: filled, used: i }
       if (change.type !== 'put' || change.value !== undefined) {
         filled.push(change)
         continue
@@ -190,8 +200,8 @@ export class LevelDbChangeLog implements ChangeLog {
       if (write === undefined) continue
       let value = write.shortValue
       if (value === undefined && !values.has(i)) {
-        long = nextLong(changes, writes, i)
-        values = await this.#longValues(changes, long)
+        const fitting = long === 0 ? LONG_VALUES_AT_FIRST : Math.ceil(((bytesMax - bytes) * long) / longBytes)
+        values = await this.#longValues(changes, nextLong(changes, writes, i, Math.min(fitting, LONG_VALUES_MAX)))
       }
       value ??= values.get(i)
       if (value === undefined) {
@@ -200,6 +210,10 @@ export class LevelDbChangeLog implements ChangeLog {
         throw lostValue(change.key, change.startTs)
       }
       bytes += value.length
+      if (write.shortValue === undefined) {
+        long++
+        longBytes += value.length
+      }
       filled.push({ ...change, value })
     }
     return { changes: filled, used: changes.length }
@@ -236,9 +250,14 @@ export class LevelDbChangeLog implements ChangeLog {
 }
 
 /** The next puts from `from` on whose values stand outside of their records. */
-function nextLong(changes: readonly Change[], writes: readonly (WriteRecord | undefined)[], from: number): number[] {
+function nextLong(
+  changes: readonly Change[],
+  writes: readonly (WriteRecord | undefined)[],
+  from: number,
+  count: number,
+): number[] {
   const long: number[] = []
-  for (let i = from; i < changes.length && long.length < LONG_VALUES_AT_A_TIME; i++) {
+  for (let i = from; i < changes.length && long.length < count; i++) {
     const write = writes[i]
     if (write !== undefined && write.shortValue === undefined) long.push(i)
   }

@@ -24,6 +24,8 @@ export class Collection {
   readonly #rows: RowStore
   /** Safe point of the last collection that completed. */
   #collectedTo: Timestamp = -1
+  /** The log has no record below this key. */
+  #trimmedTo = logBound(0)
 
   constructor(rows: RowStore) {
     this.#rows = rows
@@ -32,7 +34,7 @@ export class Collection {
   /** Removes the records of CF_LOG that no feed can need, because all of their changes are at or below the safe point. */
   async #trimLog(safePoint: Timestamp, pace?: Pace): Promise<void> {
     const lt = logBound(Math.max(0, safePoint - RECORD_SPAN))
-    for (let gte = logBound(0), isEnd = false; !isEnd && !pace?.signal?.aborted; ) {
+    for (let gte = this.#trimmedTo, isEnd = false; !isEnd && !pace?.signal?.aborted; ) {
       const begin = performance.now()
       this.#rows.health.requireWritable()
       const page = await readPage(this.#rows.engine, { gte, lt, values: false }, STEP_RECORDS)
@@ -41,6 +43,7 @@ export class Collection {
       if (last === undefined) return
       await this.#rows.submit(page.map(([key]) => ({ type: 'del', key })))
       gte = last[0] // Begins behind the deleted records, over which LevelDB would have to walk.
+      this.#trimmedTo = gte
       await pace?.pause(performance.now() - begin)
     }
   }

@@ -40,6 +40,7 @@ export class RangeDeletion {
       let isBegun = false
       try {
         const ts = await oracle.next()
+        changes.noteRemoval(ts)
         // No commit that is calculated from now on is at or below it. While nobody has asked for resolved_ts, clients may commit at
         // timestamps of their own choice in the past, as they may without this call.
         if (changes.resolved.last > 0) this.#rows.raiseMaxTs(ts)

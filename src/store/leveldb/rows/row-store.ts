@@ -333,7 +333,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       isAsked = true
       if (ops.length > 0 || event !== undefined)
         await this.submit(ops, changes.length > CHANGES_TOGETHER_MAX ? undefined : changes)
-      const heard = inSlices(this.changes.settled(changes))
+      const heard = this.changes.isHeard && inSlices(this.changes.settled(changes))
       if (heard instanceof Promise) await heard
       const settled = inSlices(published.settle())
       if (settled instanceof Promise) await settled
@@ -361,7 +361,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       const ops = atOnce(this.#encode(stored, mutations, options, effects, changes))
       const answered: Answered = (error) => {
         if (error === undefined) {
-          atOnce(this.changes.settled(changes))
+          if (this.changes.isHeard) atOnce(this.changes.settled(changes))
           atOnce(published.settle())
           if (effects !== undefined) atOnce(this.observed.tell(effects))
           if (ridden?.consumers !== undefined) this.consumers.tell(ridden.consumers)
