@@ -230,9 +230,10 @@ export class Feed {
   }
 
   #wakeSome(): void {
-    for (const follower of this.#toWake.splice(0, WAKES_PER_TURN)) follower.wake()
-    this.#isWaking = this.#toWake.length > 0
-    if (this.#isWaking) setImmediate(() => this.#wakeSome())
+    const some = this.#toWake.splice(0, WAKES_PER_TURN)
+    this.#isWaking = some.length > 0
+    if (this.#isWaking) setImmediate(() => this.#wakeSome()) // Others that come in this turn wait for the next one.
+    for (const follower of some) follower.wake()
   }
 
   // ---- resolved_ts

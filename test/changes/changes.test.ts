@@ -98,3 +98,26 @@ for (const [kind, open] of kinds) {
     await reader.end()
   })
 }
+
+test('streams are woken in slices, whether they share a selection or not', async () => {
+  const store = await memory.open()
+  const changes = openChanges(store)
+  const streams = Array.from({ length: 300 }, (_, i) => changes.stream({ keys: [utf8('k'), utf8(`own/${i % 200}`)] }))
+  for (const stream of streams) await stream.next()
+  const turns: number[] = []
+  let turn = 0
+  let isOver = false
+  const count = (): void => {
+    turn++
+    if (!isOver) setImmediate(count)
+  }
+  count()
+  const told = streams.map((stream) => stream.next().then(() => turns.push(turn)))
+  await commit(store, [put('k')])
+  await Promise.all(told)
+  isOver = true
+  const inOneTurn = new Map<number, number>()
+  for (const each of turns) inOneTurn.set(each, (inOneTurn.get(each) ?? 0) + 1)
+  expect(Math.max(...inOneTurn.values())).toBeLessThan(100)
+  await Promise.all(streams.map((stream) => stream.return()))
+})

@@ -12,6 +12,7 @@ import { ENV, killAll, type ServerProcess, startProcess } from '../process/serve
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const BANK = join(ROOT, 'docs/examples/bank.sh')
 const OBSERVE = join(ROOT, 'docs/examples/observe.sh')
+const WATCH = join(ROOT, 'docs/examples/watch.sh')
 const CITIES = join(ROOT, 'docs/examples/cities/cities.mjs')
 /** Nothing listens on the discard port. */
 const NOBODY = 'http://127.0.0.1:9'
@@ -137,6 +138,29 @@ describe.skipIf(missing.includes('curl'))('observe.sh', () => {
     const { code, stdout, stderr } = await run('sh', [OBSERVE, NOBODY])
     expect({ code, stdout }).toEqual({ code: 1, stdout: '== Documents change, and each change is run\n' })
     expect(stderr).toMatch(/^observe\.sh: no PerKV server answers at http:\/\/127\.0\.0\.1:9 \(curl: .*\)\n$/)
+  })
+})
+
+describe.skipIf(missing.includes('curl'))('watch.sh', () => {
+  test('sees every change, in two runs at once on the same server', async () => {
+    const runs = [run('sh', [WATCH, `${url}/`]), run('sh', [WATCH], { PERKV_URL: url })]
+    for (const { code, stdout, stderr } of await Promise.all(runs)) {
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+      const lines = stdout.trimEnd().split('\n')
+      expect(lines.filter((line) => line.startsWith('== '))).toHaveLength(4)
+      expect(lines.filter((line) => line.startsWith('  it got: '))).toEqual([
+        '  it got: colour=red',
+        '  it got: colour=blue',
+      ])
+      expect(lines.at(-1)).toBe('Everything was seen.')
+    }
+    expect(await count('watch/')).toBe(2 * 4)
+  })
+
+  test('says in one line that no server answers', async () => {
+    const { code, stdout, stderr } = await run('sh', [WATCH, NOBODY])
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '== A reader waits for a key that is not there yet\n' })
+    expect(stderr).toMatch(/^watch\.sh: no PerKV server answers at http:\/\/127\.0\.0\.1:9 \(curl: .*\)\n/)
   })
 })
 
