@@ -1,17 +1,14 @@
 // What marks and acknowledgements add to a request: contenders in turn on one server, processor time of the server.
 import { setTimeout as sleep } from 'node:timers/promises'
-import { scheduledMicros } from '../proc.mjs'
 import { median } from '../process.mjs'
-import { load } from '../ratios/load.mjs'
 import { fresh } from '../ratios/payload.mjs'
 import { get, postJson, put } from '../ratios/request.mjs'
 import { withPerkv } from '../scale/servers.mjs'
+import { alternate, block, CONNECTIONS, ratioRows } from './blocks.mjs'
 import { cellKey, claimAll, one, putCells, register, remove } from './cells.mjs'
-import { percentile, row } from './goals.mjs'
+import { row } from './goals.mjs'
 
-const CONNECTIONS = 64
 const ELSEWHERE = 256
-const NAMES = { cpu: 'by CPU', main: 'by main thread', rate: 'by rate' }
 /** Observers that were removed are swept, and files compacted. */
 const REST_MS = 300
 
@@ -24,50 +21,11 @@ export async function costs({ rounds, requests }) {
   return { settings: { connections: CONNECTIONS, rounds, requests_per_block: requests }, rows }
 }
 
-/** A block of requests. @returns rate, and processor time of the server per request, of all threads and of the main one. */
-async function block(server, count, operation) {
-  const before = scheduledMicros(server)
-  const { rate } = await load({ url: server.url, connections: CONNECTIONS, count, operation })
-  const after = scheduledMicros(server)
-  return { rate, cpu: (after.all - before.all) / count, main: (after.main - before.main) / count }
-}
-
 const putBelow = (prefix) =>
   function* () {
     const { key, value } = fresh()
     yield put(`/v1/kv/${prefix}${key}`, value)
   }
-
-/** Contenders in turn, the other way round in every second round. @param contenders functions that answer a block. */
-async function alternate(contenders, rounds) {
-  const blocks = Object.fromEntries(Object.keys(contenders).map((name) => [name, []]))
-  for (const run of Object.values(contenders)) await run() // Warm.
-  for (let round = 0; round < rounds; round++) {
-    const order = Object.entries(contenders)
-    for (const [name, run] of round % 2 === 0 ? order : order.toReversed()) blocks[name].push(await run())
-  }
-  return blocks
-}
-
-/** @param field of which more is a lower ratio, except of the rate. @returns median and spread over the rounds. */
-function ratioOf(blocks, of, over, field) {
-  const ratios = blocks[of].map((one, i) => {
-    const other = blocks[over][i]
-    return field === 'rate' ? one.rate / other.rate : other[field] / one[field]
-  })
-  return { value: median(ratios), spread: [percentile(ratios, 0.25), percentile(ratios, 0.75)] }
-}
-
-/** @param field by which the goal is judged. */
-function ratioRows(blocks, name, of, over, field, bounds) {
-  const typical = (contender, what) => median(blocks[contender].map((one) => one[what]))
-  const ratios = ['cpu', 'main', 'rate'].map((one) => {
-    const { value, spread } = ratioOf(blocks, of, over, one)
-    return row(`${name}: ${NAMES[one]}`, value, { ...(one === field ? bounds : {}), spread })
-  })
-  const added = typical(of, 'cpu') - typical(over, 'cpu')
-  return [...ratios, row(`${name}: CPU added`, added, { unit: `µs to ${typical(over, 'cpu').toFixed(1)}` })]
-}
 
 async function putsElsewhere(server, rounds, requests) {
   const { url } = server

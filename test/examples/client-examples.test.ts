@@ -72,6 +72,7 @@ test.each(['bank.mjs', 'queue.mjs'])('%s says in one line what is wrong', async 
 describe.each([
   { file: 'docs/client.md', programsMin: 9 },
   { file: 'docs/observers.md', programsMin: 2 },
+  { file: 'docs/changes.md', programsMin: 2 },
   { file: 'README.md', programsMin: 1 },
 ])('$file', async ({ file, programsMin }) => {
   const text = await readFile(join(ROOT, file), 'utf8')

@@ -1,3 +1,4 @@
+import { isKvError } from '../../errors/kv-error.js'
 import { signalOf } from '../../event-loop/late-signal.js'
 import { HEARTBEAT_MS_DEFAULT } from '../../limits.js'
 import type { Version } from '../../percolator/api.js'
@@ -110,7 +111,7 @@ export class HttpChanges implements Pick<ChangesApi, 'stream' | 'watch' | 'consu
         }
       }
     } catch (error) {
-      if (!isAway(error)) throw error
+      if (!isAway(error) || isKvError(error, 'storage_unavailable')) throw error
     } finally {
       close()
     }

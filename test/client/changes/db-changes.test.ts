@@ -119,6 +119,29 @@ describe.each(HOMES)('$home', ({ openDb }) => {
     expect(given).toEqual(keys)
   })
 
+  test('a consumer: the loop begins at its position, and acknowledges what has been through it', async () => {
+    const { db } = await open()
+    const { ts } = await db.snapshot()
+    await db.consumers.put('c', { prefix: 'a' }, { sinceTs: ts })
+    await put(db, 'a1', 'b', 'a2')
+    const stop = new AbortController()
+    const given: unknown[] = []
+    const onResolved = async (ts: number): Promise<void> => {
+      const { position } = await db.consumers.ack('c', ts)
+      expect(position).toBeGreaterThanOrEqual(ts)
+      if (given.length === 2) stop.abort()
+    }
+    for await (const txn of db.changes({ consumer: 'c', onResolved, signal: stop.signal }))
+      given.push(...pairsOf([txn]))
+    const pairOf = (key: string): unknown => [[key, `value of ${key}`]]
+    expect(given).toEqual([pairOf('a1'), pairOf('a2')])
+  })
+
+  test('a consumer that is not there is an error', async () => {
+    const { db } = await open()
+    expect(isKvError(await failureOf(take(db.changes({ consumer: 'nobody' }), 1)), 'not_found')).toBe(true)
+  })
+
   test('a watch shows the present state, and the latest from then on', async () => {
     const { db } = await open()
     const states = db.watch('k')

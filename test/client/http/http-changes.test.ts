@@ -152,6 +152,21 @@ describe.each([
     expect(server.requests).toHaveLength(3)
   })
 
+  test('a storage that fails is told of, and waited for unless it has failed from the beginning', async () => {
+    const problem = { code: 'storage_unavailable', title: 'x', status: 503, detail: 'the disk is full' }
+    const failed = event('error', problem)
+    const server = await serve((response, _, index) => {
+      response.write(index === 0 ? failed : index === 1 ? resolved(20) + failed : txn(30, 'a') + resolved(60))
+    }, options)
+    expect(isKvError(await failureOf(take(server.db.watch('k'), 1)), 'storage_unavailable')).toBe(true)
+    const errors: unknown[] = []
+    const onError = (error: unknown): void => {
+      errors.push(error)
+    }
+    expect(await take(server.db.changes({ sinceTs: 10, onError }), 1)).toHaveLength(1)
+    expect(errors.map((error) => isKvError(error, 'storage_unavailable'))).toEqual([true])
+  })
+
   test('collected changes are an error, at the beginning and later, behind all that came before', async () => {
     const problem = {
       ...{ code: 'ts_below_safe_point', title: 'x', status: 410, detail: 'collected', safe_point: 40 },

@@ -7,7 +7,7 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { ENV, killAll, type ServerProcess, startProcess } from '../process/server-process.js'
 
-/** The commands of docs/observers.md and what they print, in their order, on one server. */
+/** The commands of a page and what they print, in their order, on one server. */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const run = promisify(execFile)
@@ -46,7 +46,7 @@ let directory: string
 let server: ServerProcess
 
 beforeAll(async () => {
-  directory = await mkdtemp(join(tmpdir(), 'perkv-observers-page-'))
+  directory = await mkdtemp(join(tmpdir(), 'perkv-pages-'))
   server = await startProcess(join(directory, 'data'))
 })
 afterAll(async () => {
@@ -54,11 +54,14 @@ afterAll(async () => {
   if (directory !== undefined) await rm(directory, { recursive: true, force: true })
 })
 
-describe('docs/observers.md', async () => {
-  const commands = commandsOf(await readFile(join(ROOT, 'docs/observers.md'), 'utf8'))
+describe.each([
+  { page: 'docs/observers.md', commandsMin: 13 },
+  { page: 'docs/changes.md', commandsMin: 15 },
+])('$page', async ({ page, commandsMin }) => {
+  const commands = commandsOf(await readFile(join(ROOT, page), 'utf8'))
 
   test('its commands print what it says', async () => {
-    expect(commands.length).toBeGreaterThan(12)
+    expect(commands.length).toBeGreaterThanOrEqual(commandsMin)
     const separator = '\u0001'
     const script = commands.map(({ command }) => `${command}\nprintf '${separator}'\n`).join('')
     const here = script.replaceAll('localhost:7400', server.url)

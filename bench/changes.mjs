@@ -1,0 +1,62 @@
+// npm run bench:changes [-- --quick --only NAME[,NAME] --out DIR --streams N]
+// What the change feed and watchers cost and how soon they are told. Each measurement into DIR/changes-NAME.json. Linux only.
+import { parseArgs } from 'node:util'
+import { beside } from './changes/beside.mjs'
+import { catchUp } from './changes/catch-up.mjs'
+import { everybody } from './changes/everybody.mjs'
+import { live } from './changes/live.mjs'
+import { told } from './changes/told.mjs'
+import { watchers } from './changes/watchers.mjs'
+import { print, write } from './scale/report.mjs'
+
+const MEASUREMENTS = { live, catch_up: catchUp, told, watchers, everybody, beside }
+const FULL = {
+  live: { changes: 200_000, rounds: 3 },
+  catch_up: { changes: 100_000, rounds: 3 },
+  told: { rate: 2000, seconds: 15 },
+  watchers: { count: 10_000, rate: 500, seconds: 10, idleS: 20 },
+  everybody: { count: 10_000, rounds: 5 },
+  beside: { rounds: 15, requests: 3000 },
+}
+/** For finding what got slower. */
+const QUICK = {
+  live: { changes: 50_000, rounds: 1 },
+  catch_up: { changes: 50_000, rounds: 1 },
+  told: { rate: 1000, seconds: 3 },
+  watchers: { count: 2000, rate: 200, seconds: 3, idleS: 3 },
+  everybody: { count: 2000, rounds: 2 },
+  beside: { rounds: 5, requests: 1500 },
+}
+
+const { values } = parseArgs({
+  options: {
+    only: { type: 'string', default: Object.keys(MEASUREMENTS).join() },
+    out: { type: 'string' },
+    quick: { type: 'boolean', default: false },
+    streams: { type: 'string' }, // Of `watchers` and `everybody`.
+  },
+})
+
+function settingsOf(name) {
+  const settings = { ...(values.quick ? QUICK : FULL)[name] }
+  if (values.streams !== undefined && 'count' in settings) settings.count = Number(values.streams)
+  return settings
+}
+
+const names = values.only.split(',')
+for (const name of names)
+  if (!(name in MEASUREMENTS)) throw new Error(`no measurement "${name}": ${Object.keys(MEASUREMENTS).join(', ')}`)
+
+const below = []
+for (const name of names) {
+  const start = performance.now()
+  const measured = await MEASUREMENTS[name](settingsOf(name))
+  below.push(...measured.rows.filter(({ isBelowFloor }) => isBelowFloor).map((row) => `${row.name}: ${row.value}`))
+  const rows = measured.rows.map(({ isBelowFloor: _, ...row }) => row)
+  print(`${name} (${Math.round((performance.now() - start) / 1000)} s)`, rows)
+  if (values.out !== undefined) await write(values.out, `changes-${name}`, { ...measured, rows }, 'bench/changes.mjs')
+}
+if (below.length > 0) {
+  console.log(`\nBeyond the floor:\n${below.join('\n')}`)
+  process.exitCode = 1
+}
