@@ -1,3 +1,4 @@
+import type { KeyRange } from '../bytes/key-range.js'
 import { integerOf } from '../errors/integer-of.js'
 import { invalid, KvError } from '../errors/kv-error.js'
 import { rest } from '../event-loop/rest.js'
@@ -142,6 +143,11 @@ export class Consumers implements ConsumersApi {
   /** @throws KvError `not_found` */
   state(name: string): ConsumerState {
     return this.#stateOf(this.#find(name))
+  }
+
+  /** @returns undefined for an unknown consumer. */
+  rangeOf(name: string): KeyRange | undefined {
+    return this.#byName.get(name)?.gap.range
   }
 
   async list(): Promise<ConsumerState[]> {

@@ -74,8 +74,9 @@ export class HttpApi implements PercolatorApi {
     return this.#ask('scan', request)
   }
 
-  prewrite(request: PrewriteRequest): Promise<PrewriteAnswer> {
-    return this.#tell('prewrite', request)
+  prewrite({ primary, ...request }: PrewriteRequest): Promise<PrewriteAnswer> {
+    // Of riders alone the server knows it: a token with prefixes could not name it.
+    return this.#tell('prewrite', request.mutations.length === 0 ? request : { ...request, primary })
   }
 
   commit(request: CommitRequest): Promise<CommitAnswer> {

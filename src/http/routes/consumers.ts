@@ -18,7 +18,8 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
   /** @throws KvError `not_found` */
   function nameOfReached(request: FastifyRequest): string {
     const name = nameOf(request)
-    if (!request.grant.reachesRange(keyRangeOf(consumers.state(name).range))) throw noSuchConsumer(name)
+    const range = consumers.rangeOf(name)
+    if (range === undefined || !request.grant.reachesRange(range)) throw noSuchConsumer(name)
     return name
   }
 

@@ -8,7 +8,7 @@ import type {
   ReadSet,
   ResolveLockRequest,
 } from '../../percolator/api.js'
-import type { Riders } from '../../percolator/riders.js'
+import { primaryOf, type Riders } from '../../percolator/riders.js'
 import { sameKey } from '../../percolator/row.js'
 import type { Access } from '../admission/access.js'
 import type { Work } from '../admission/admission.js'
@@ -132,7 +132,7 @@ function requireAfterStart(startTs: number, commitTs: number, field: string): vo
 
 /** @throws KvError `invalid_argument` for combinations of fields that the schema cannot express. */
 function prewriteRequest(body: Body<typeof schemas.prewrite.body>, riders: Riders | undefined): PrewriteRequest {
-  const { mutations, forUpdateTs, pessimisticActions, tryOnePc, primary } = body
+  const { mutations, forUpdateTs, pessimisticActions, tryOnePc } = body
   for (const [index, { op, value }] of mutations.entries()) {
     const field = `mutations[${index}].value`
     if ((op === 'put' || op === 'insert') !== (value !== undefined))
@@ -150,11 +150,14 @@ function prewriteRequest(body: Body<typeof schemas.prewrite.body>, riders: Rider
     throw invalid('mutations', 'mutations must have an entry, unless there are riders')
   if (riders !== undefined && (!tryOnePc || body.maxCommitTs !== undefined))
     throw invalid('riders', 'riders go with try_one_pc only, and not with max_commit_ts')
+  // Riders alone leave nothing behind at a primary, and a token with prefixes has none that it could name for a consumer.
+  const primary = body.primary ?? (mutations.length === 0 && riders !== undefined ? primaryOf(riders) : undefined)
+  if (primary === undefined) throw invalid('primary', 'primary is missing')
   if (tryOnePc && mutations.length > 0 && !mutations.some(({ key }) => sameKey(key, primary)))
     throw invalid('primary', 'with try_one_pc the primary must be among the mutations')
   if (body.reads !== undefined && !tryOnePc) throw invalid('reads', 'reads go with try_one_pc only')
   const { lockTtl = LOCK_TTL_MS_DEFAULT } = body
-  return { ...body, reads: body.reads && readSetOf(body.reads), riders, lockTtl }
+  return { ...body, primary, reads: body.reads && readSetOf(body.reads), riders, lockTtl }
 }
 
 function acquireRequest(body: Body<typeof schemas.acquirePessimisticLock.body>): AcquirePessimisticLockRequest {

@@ -34,6 +34,7 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
     const { store, capabilities, fault, safePoint, restoring, locks, openTransactions, gc, feed, ...held } =
       database.status()
     const { count, pending, parked, lagMs } = database.observers.summary()
+    const consumers = database.changes.consumers.summary()
     const { resolvedTs, lagMs: feedLagMs, heldBackBy, live, behind } = feed
     return answer(request, reply, {
       version,
@@ -47,6 +48,7 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
       restoring,
       observers: { count, pending, parked, lagMs },
       feed: { resolvedTs, lagMs: Math.round(feedLagMs), heldBackBy, live, behind },
+      consumers: { ...consumers, lagMs: Math.round(consumers.lagMs) },
       watches: traffic.status.watches,
       counts: { locks, openTransactions },
       overload: { ...traffic.status, ...held },

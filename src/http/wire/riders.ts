@@ -5,7 +5,6 @@ import { invalid, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import type { Limits } from '../../limits.js'
 import { noSuchConsumer } from '../../percolator/consumer.js'
-import { keyRangeOf } from '../../percolator/given-range.js'
 import { noSuchObserver, type Observer, requireInRange } from '../../percolator/observer.js'
 import type { Riders } from '../../percolator/riders.js'
 import type { Store } from '../../store/store.js'
@@ -62,8 +61,10 @@ export function requireReached(riders: Riders, grant: Grant, { store, changes }:
     const observer = cells.named(name)
     if (observer !== undefined && !grant.reachesRange(observer.range)) throw noSuchObserver(name)
   }
-  for (const { consumer } of positions)
-    if (!grant.reachesRange(keyRangeOf(changes.consumers.state(consumer).range))) throw noSuchConsumer(consumer)
+  for (const { consumer } of positions) {
+    const range = changes.consumers.rangeOf(consumer)
+    if (range !== undefined && !grant.reachesRange(range)) throw noSuchConsumer(consumer)
+  }
 }
 
 /**
@@ -83,8 +84,9 @@ export function requireObserved(riders: Riders, { store, changes }: Observing): 
     for (const [at, key] of keys.entries()) requireInRange(observer, key, () => `notify[${index}].keys[${at}]`)
   }
   for (const [index, { consumer, ts }] of positions.entries()) {
-    changes.consumers.state(consumer)
-    if (ts > clock) throw invalid(`positions[${index}].ts`, `positions[${index}].ts is in the future`)
+    if (changes.consumers.rangeOf(consumer) === undefined) throw noSuchConsumer(consumer)
+    if (ts > clock || ts > store.changes.resolve())
+      throw invalid(`positions[${index}].ts`, `positions[${index}].ts is above resolved_ts, in the future`)
   }
 }
 

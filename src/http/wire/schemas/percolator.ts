@@ -76,7 +76,7 @@ export const prewrite = {
       }),
       { atMost: 'requestKeysMax', distinct: 'key' },
     ),
-    primary: Key,
+    primary: optional(Key),
     start_ts: WrittenTimestamp,
     lock_ttl: optional(Milliseconds),
     txn_size: optional(Count),

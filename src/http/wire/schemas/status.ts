@@ -34,6 +34,7 @@ export const serverStatus = answering(
       live: Count,
       behind: Count,
     }),
+    consumers: Type.Object({ count: Count, lost: Count, lag_ms: Milliseconds }),
     /** Streams, and requests that wait. */
     watches: Count,
     counts: Type.Object({ locks: optional(Count), open_transactions: Count }),
