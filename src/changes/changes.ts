@@ -111,8 +111,9 @@ export class Changes implements ChangesApi {
     if (consumer !== undefined && rangesOf(request) !== undefined)
       throw invalid('consumer', 'a consumer has a range of its own: give no other')
     const ranges = consumer === undefined ? rangesOf(request) : [keyRangeOf(consumer.range)]
+    if (typeof snapshot === 'object' && snapshot.ts > this.#store.clock())
+      throw invalid('Last-Event-ID', 'the snapshot of Last-Event-ID is in the future')
     const since = typeof snapshot === 'object' ? snapshot.ts : snapshot ? undefined : (sinceTs ?? consumer?.position)
-    if (since !== undefined && since > this.#store.clock()) throw invalid('since_ts', 'since_ts is in the future')
     const user = { fail: (error: unknown) => opened.stream?.fail(error) }
     this.#feed.enter(user)
     try {

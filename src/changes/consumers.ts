@@ -165,8 +165,7 @@ export class Consumers implements ConsumersApi {
   ack(name: string, ts: Timestamp): Promise<ConsumerState> {
     return this.#changing(name, async () => {
       const { consumer } = this.#find(name)
-      const now = await this.#store.tso(1)
-      if (ts > now) throw invalid('ts', 'ts is in the future')
+      await this.#store.tso(1) // resolved_ts is not above the newest timestamp.
       // Below a timestamp above resolved_ts something may still commit.
       const done = Math.min(ts, this.#store.changes.resolve())
       if (done <= consumer.ackedTs) return this.state(name)

@@ -23,7 +23,7 @@ const PAGE = 256
 /** A page ends early with the value that reaches this many bytes. */
 const PAGE_BYTES = 1024 * 1024
 /** Values outside their records that are read at first. Later ones are read by the mean size of the values so far. */
-const LONG_VALUES_AT_FIRST = 4
+const LONG_VALUES_AT_FIRST = 1
 const LONG_VALUES_MAX = 32
 
 /**
