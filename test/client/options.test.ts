@@ -104,6 +104,7 @@ const CALLS: Readonly<Record<string, Call>> = {
   'Observers.extend': { call: (given) => db.observers.extend('words', [], given), options: ['leaseMs'] },
   'Observers.release': { call: (given) => db.observers.release('words', [], given), options: ['as'] },
   'Observers.parked': { call: (given) => collect(db.observers.parked('words', given)), options: ['as'] },
+  'Consumers.delete': { call: (...given: []) => db.consumers.delete('copy', ...given), options: [] },
   'Observers.delete': { call: (...given: []) => db.observers.delete('words', ...given), options: [] },
   'Observers.retry': { call: (...given: []) => db.observers.retry('words', ['k'], ...given), options: [] },
   'Observers.skip': { call: (...given: []) => db.observers.skip('words', ['k'], ...given), options: [] },
@@ -130,7 +131,7 @@ const CALLS: Readonly<Record<string, Call>> = {
 const WITHOUT_OPTIONS = [
   ...['isKvError', 'isRetryable', 'isUncertain', 'physicalMs', 'timestampFromMs'],
   ...['KvError', 'ConnectionError', 'ServerError', 'Undetermined'],
-  ...['Db.close', 'OpenTxn.commit', 'OpenTxn.rollback', 'Consumers.delete', 'Observers.notify', 'Txn.notify'],
+  ...['Db.close', 'OpenTxn.commit', 'OpenTxn.rollback', 'Observers.notify', 'Txn.notify'],
 ]
 
 const INTERNAL: ReadonlySet<string> = new Set(['constructor', 'requireAwaited', 'notified'])
