@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import type { CompleteStore, Store } from '../../src/store/store.js'
 import { commit, putNow } from '../observers/support.js'
-import { codeOf, del, memoryStores, put, testStores, utf8 } from '../store/support.js'
+import { del, memoryStores, put, testStores, utf8 } from '../store/support.js'
 import { openChanges, Reader, shortAll } from './support.js'
 
 const stores = testStores()
