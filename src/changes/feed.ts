@@ -447,6 +447,8 @@ export class Feed {
       const number = this.#ring.push(txn)
       for (const [channel, part] of channels) this.#push(channel, part, number)
     }
+    // Before a stream takes them: it would tell of a resolved_ts below what it has delivered.
+    this.#setResolved((changes[0] as Change).commitTs)
     for (const { channels } of matched) for (const channel of channels.keys()) this.#wakeAll(channel.takeWaiting())
     const { feedBytesMax } = this.#sources.limits
     this.#ring.shrink(feedBytesMax - this.#pending.bytes)
