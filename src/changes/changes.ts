@@ -118,8 +118,9 @@ export class Changes implements ChangesApi {
     this.#feed.enter(user)
     try {
       const now = await this.#feed.refresh()
-      const position = since ?? (snapshot === undefined ? now : this.#feed.resolved)
       const { start } = this.#store.changes
+      // A collection may have passed locks that resolved_ts has not: a snapshot waits for it.
+      const position = since ?? (snapshot === undefined ? now : Math.max(this.#feed.resolved, start))
       if (position < start) throw belowSafePoint(position, start)
       opened.since = position
       const sources = { store: this.#store, feed: this.#feed, partBytesMax: this.#options.limits.pageBytesMax }

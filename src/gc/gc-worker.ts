@@ -99,8 +99,9 @@ export class GcWorker {
     const startedAtMs = Date.now()
     const begin = performance.now()
     await resolveLocks(store, this.#resolver, wanted, store.now())
+    // resolved_ts is below the start_ts of a lock, and a feed that has caught up must not lose its place.
     const locked = new Set<Timestamp>()
-    for await (const locks of locksBelow(store, wanted)) for (const { startTs } of locks) locked.add(startTs)
+    for await (const locks of locksBelow(store, wanted)) for (const { startTs } of locks) locked.add(startTs - 1)
     const elsewhere = await registry.oldest()
     if (registry.isShared) await pins.reload()
     // Must run in one turn of the event loop from here until `refusingBelow` has set its limit.

@@ -89,7 +89,7 @@ describe('what must stay readable', () => {
     await store.prewrite(prewriteOf(at(1) + 5, [put('alive')], { lockTtl: 60 * MINUTE }))
     await store.prewrite(prewriteOf(at(1) + 2, [put('dead')], { lockTtl: MINUTE }))
     clock.ms += 30 * MINUTE
-    expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(1) + 5, heldBackBy: 'lock' })
+    expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(1) + 4, heldBackBy: 'lock' })
     expect((await store.scanLock({ maxTs: at(100) })).locks.map(({ startTs }) => startTs)).toEqual([at(1) + 5])
     await store.commit({ keys: [utf8('alive')], startTs: at(1) + 5, commitTs: at(30) })
     expect(await gc.run(gc.wanted())).not.toHaveProperty('heldBackBy')

@@ -133,6 +133,7 @@ export function checkCollected(state: SortedMap, ledger: Ledger, safePoint: Time
     const data = ledger.of(key).filter(({ type }) => type !== 'lock')
     const atSafePoint = data.findLast(({ commitTs }) => commitTs <= safePoint)
     for (const record of data) {
+      if (ledger.changes.isRemoved(key, record.commitTs)) continue
       const isNeeded = record.commitTs > safePoint || (record === atSafePoint && record.type === 'put')
       if (isNeeded && !stored.get(key)?.has(record.commitTs))
         violations.add('collected', `${key} at ${record.commitTs} is gone; the safe point is ${safePoint}`)

@@ -51,6 +51,15 @@ export interface Profile {
     readonly readyMax: number
     readonly claimsMax: number
   }
+  /** Whether clients follow the changes, write by raw calls, and remove ranges. */
+  readonly feeds: boolean
+  readonly feed: {
+    /** Of `Changes`: small ones end rings, groups and pages early. */
+    readonly feedBytesMax: number
+    readonly pageBytesMax: number
+    /** Ranges of more keys than one batch removes. */
+    readonly isBulky: boolean
+  }
   /** The worker leaves pins readable; whoever collects by hand does not. */
   readonly collects: 'worker' | 'by hand'
   /** Per call, per engine operation or per step, as the fault is. */
@@ -107,6 +116,12 @@ export function drawProfile(random: Random, store: Profile['store']): Profile {
       claimsMax: random.pick([2, 2, 100_000]),
     },
     chances: store === 'memory' ? { ...chances, ...DEATHS_OF_THE_SERVER } : chances,
+    feeds: random.chance(0.6),
+    feed: {
+      feedBytesMax: random.pick([300, 3000, 4 * 1024 * 1024]),
+      pageBytesMax: random.pick([100, 1000, 1024 * 1024]),
+      isBulky: random.chance(0.2),
+    },
   }
 }
 

@@ -1,14 +1,17 @@
 import { keyText } from '../../src/bytes/key-text.js'
+import type { Change } from '../../src/percolator/change.js'
+import { decodeChanges } from '../../src/percolator/codec/change-log.js'
 import { decodeKey, decodeKeyTs } from '../../src/percolator/codec/key.js'
 import { decodeWrite } from '../../src/percolator/codec/write.js'
 import type { Mutation } from '../../src/percolator/row.js'
 import type { WriteRecord } from '../../src/percolator/write.js'
 import { unseal } from '../../src/store/leveldb/engine/checksum.js'
 import type { EngineOp } from '../../src/store/leveldb/engine/engine.js'
-import { CF_SYSTEM, CF_WRITE, nameOfSystem, valueKey } from '../../src/store/leveldb/records/keyspace.js'
+import { CF_LOG, CF_SYSTEM, CF_WRITE, nameOfSystem, valueKey } from '../../src/store/leveldb/records/keyspace.js'
 import type { SystemWrite } from '../../src/store/system-records.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import { CellLedger, type DataCommit } from './cell-ledger.js'
+import { ChangeLedger, compareFed, type FedChange, type FedRange, fed } from './change-ledger.js'
 import { type DiskListener, textOf } from './disk.js'
 import type { SortedMap } from './sorted-map.js'
 import type { Violations } from './violations.js'
@@ -46,6 +49,7 @@ export class Ledger implements DiskListener {
   /** Batches that came to be seen. */
   moment = 0
   readonly cells: CellLedger
+  readonly changes: ChangeLedger
   readonly byStart = new Map<Timestamp, Committed[]>()
   /** Of each key, by commit_ts. */
   readonly #byKey = new Map<string, Committed[]>()
@@ -56,6 +60,7 @@ export class Ledger implements DiskListener {
   constructor(violations: Violations) {
     this.#violations = violations
     this.cells = new CellLedger(violations)
+    this.changes = new ChangeLedger(violations)
   }
 
   get keys(): string[] {
@@ -86,8 +91,30 @@ export class Ledger implements DiskListener {
     return undefined
   }
 
+  /** What a feed of the range has to tell above `since` up to `upTo`, in order. */
+  fedBetween(since: Timestamp, upTo: Timestamp, range: FedRange): FedChange[] {
+    const found: FedChange[] = []
+    const add = (change: FedChange): void => {
+      const told = change.commitTs > since && change.commitTs <= upTo ? fed(change, range) : undefined
+      if (told !== undefined) found.push(told)
+    }
+    for (const records of this.#byKey.values())
+      for (const { type, key, commitTs, startTs, value, lostIn } of records)
+        if (type !== 'lock' && lostIn === undefined) add({ type, key, commitTs, startTs, value, end: undefined })
+    for (const { type, key, end, commitTs, startTs } of this.changes.removals)
+      add({ type, key: keyText(key), commitTs, startTs, value: undefined, end: keyText(end) })
+    return found.sort(compareFed)
+  }
+
+  /** The value that a read at `ts` finds; undefined: none. */
+  valueAt(key: string, ts: Timestamp): string | undefined {
+    const found = this.visible(key, { ts, timeline: this.timeline })
+    return found === undefined || this.changes.isRemoved(key, found.commitTs, ts) ? undefined : found.value
+  }
+
   shown(ops: readonly EngineOp[], state: SortedMap): void {
     this.moment++
+    for (const removal of removalsIn(ops)) this.changes.removed(removal)
     const commits: DataCommit[] = []
     const records: SystemWrite[] = []
     for (const op of ops) {
@@ -100,6 +127,7 @@ export class Ledger implements DiskListener {
 
   lost(ops: readonly EngineOp[]): void {
     this.cells.lost(ops)
+    for (const removal of removalsIn(ops)) this.changes.lost(removal)
     for (const op of ops) {
       if (op.type !== 'put' || op.key[0] !== CF_WRITE) continue
       const commitTs = decodeKeyTs(op.key)
@@ -153,6 +181,16 @@ export class Ledger implements DiskListener {
     const own = this.byStart.get(startTs)
     if (own === undefined) this.byStart.set(startTs, [record])
     else own.push(record)
-    return type === 'lock' ? [] : [record]
+    if (type === 'lock') return []
+    this.changes.committed(`${type} of ${startTs} on ${key}`, commitTs)
+    return [record]
   }
+}
+
+function removalsIn(ops: readonly EngineOp[]): (Change & { readonly type: 'delete_range' })[] {
+  return ops.flatMap((op) =>
+    op.type === 'put' && op.key[0] === CF_LOG
+      ? decodeChanges(unseal(op.key, op.value)).filter((change) => change.type === 'delete_range')
+      : [],
+  )
 }

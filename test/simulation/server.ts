@@ -1,3 +1,5 @@
+import { Changes } from '../../src/changes/changes.js'
+import { Consumers } from '../../src/changes/consumers.js'
 import { SingleServer } from '../../src/cluster/single-server.js'
 import { Coordinator } from '../../src/coordinator/coordinator.js'
 import type { LockResolver } from '../../src/coordinator/lock-resolver.js'
@@ -28,6 +30,7 @@ export interface RunningServer {
   readonly pins: Pins
   readonly gc: GcWorker
   readonly observers: Observers
+  readonly changes: Changes
 }
 
 /** A call that the server has not answered. */
@@ -86,12 +89,14 @@ export class Server {
       const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
       const observers = await this.#openObservers(store)
       const pins = await Pins.open(store)
+      const changes = this.#changesOf(store, coordinator.resolver)
       const gc = new GcWorker(
         {
           store,
           pins,
           registry: new SingleServer(),
           openTransactions: () => [],
+          holders: () => changes.holders(),
           afterwards: (safePoint, pace) => observers.collect(safePoint, pace),
           onError: () => {},
         },
@@ -105,6 +110,7 @@ export class Server {
         pins,
         gc,
         observers,
+        changes,
       }
     } catch (error) {
       if (!isDiskFailure(error)) this.#world.violations.add('start', `the server did not start: ${String(error)}`)
@@ -120,6 +126,25 @@ export class Server {
     }
     const sizes = { fifo: readyMax, fifoBytes: 1000, found: readyMax }
     return Observers.open(store, { limits: { observersMax: 8, claimsMax }, sizes, onError })
+  }
+
+  #changesOf(store: Store, resolver: LockResolver): Changes {
+    const { faults, violations, ledger } = this.#world
+    if (faults.profile.store === 'memory')
+      store.changes.listen({
+        settled: (changes) => {
+          for (const change of changes) if (change.type === 'delete_range') ledger.changes.removed(change)
+        },
+        reloaded: () => {},
+      })
+    const limits = { ...DEFAULT_LIMITS, ...faults.profile.feed }
+    const onError = (error: unknown): void => {
+      if (!isEngineError(error) && !(error instanceof KvError && error.code === 'storage_unavailable'))
+        violations.add('defect', `background work of the feed failed with ${String(error)}`)
+    }
+    // No consumer is registered.
+    const consumers = new Consumers(store, { limits, onError })
+    return new Changes(store, { limits, consumers, resolver, onError })
   }
 
   #openStore(): Promise<Store> {
@@ -169,7 +194,10 @@ export class Server {
     if (what === 'machine') {
       const lost = disk.crash((unsynced) => faults.random.below(unsynced + 1))
       isAnythingLost = lost > 0 && faults.profile.durability === 'async'
-      if (isAnythingLost) ledger.timeline++
+      if (isAnythingLost) {
+        ledger.timeline++
+        ledger.changes.forget()
+      }
     }
     scheduler.schedule(nature, 1000 * faults.random.next() ** 4, 'server is started again', () => this.start())
     return isAnythingLost
@@ -181,6 +209,7 @@ export class Server {
     if (running === undefined) return
     const { scheduler } = this.#world
     this.#isStopping = true
+    running.changes.close()
     const graceEndsAt = scheduler.nowMs + 8000
     const closeWhenIdle = (): void => {
       if (this.#inFlight.size > 0 && scheduler.nowMs < graceEndsAt)

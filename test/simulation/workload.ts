@@ -14,9 +14,11 @@ import type { OneShot, OneShotAnswer } from '../../src/txn/one-shots.js'
 import type { Op } from '../../src/txn/op.js'
 import type { Random } from '../anomalies/random.js'
 import type { Faults } from './faults.js'
+import { Feeder } from './feeder.js'
 import type { History, TxnHistory } from './history.js'
 import type { Ledger } from './ledger.js'
 import type { Network } from './network.js'
+import { RawClient, REMOVED } from './raw-client.js'
 import type { Owner, Scheduler } from './scheduler.js'
 import type { Violations } from './violations.js'
 import { Worker } from './worker.js'
@@ -66,6 +68,14 @@ const OBSERVING: typeof PROGRAMS = [
   [3, 'gc', (client) => client.collect()],
 ]
 
+/** Where there are feeds. */
+const FEEDING: typeof PROGRAMS = [
+  [30, 'feed', (client) => client.feed()],
+  [12, 'raw', (client) => client.raw.write()],
+  [2, 'delete_range', (client) => client.raw.remove()],
+  [2, 'gc', (client) => client.collect()],
+]
+
 /** Keys that hold numbers, for increments. */
 const COUNTERS = ['n0', 'n1']
 const LONG_VALUE_BYTES = 300
@@ -82,6 +92,8 @@ export class Client {
   readonly owner: Owner
   isDone = false
   readonly worker: Worker
+  readonly raw: RawClient
+  readonly #feeders: readonly Feeder[]
   readonly #world: ClientWorld
   readonly #random: Random
   readonly #api: PercolatorApi
@@ -96,6 +108,9 @@ export class Client {
     const { batchBytes, asyncCommitKeysMax, keys } = world.faults.profile
     this.#coordinator = new Coordinator(this.#api, { ...COMMIT_OPTIONS_DEFAULT, batchBytes, asyncCommitKeysMax })
     this.worker = this.#newWorker()
+    const host = { world, owner, random: this.#random, sleep: (ms: number) => this.#sleep(ms) }
+    this.raw = new RawClient({ ...host, api: this.#api, think: () => this.#think() })
+    this.#feeders = [new Feeder('log', host), new Feeder('service', host)]
     this.#keys = Array.from({ length: keys }, (_, i) => `k${i}${'-'.repeat((i * 5) % 12)}`)
   }
 
@@ -132,7 +147,8 @@ export class Client {
   }
 
   async #runOne(): Promise<string> {
-    const programs = this.#world.faults.profile.observes ? OBSERVING : PROGRAMS
+    const { observes, feeds } = this.#world.faults.profile
+    const programs = [...(observes ? OBSERVING : PROGRAMS), ...(feeds ? FEEDING : [])]
     let place = this.#random.below(programs.reduce((sum, [weight]) => sum + weight, 0))
     for (const [weight, name, run] of programs) {
       place -= weight
@@ -484,6 +500,17 @@ export class Client {
     await network.call(this.owner, 'unpin', false, ({ pins }) => pins.remove(pin))
   }
 
+  // ---- The change feed
+
+  feed(): Promise<void> {
+    return this.#random.pick(this.#feeders).follow()
+  }
+
+  /** Nothing fails any more: every commit so far comes, whatever locks the dead have left. */
+  async followToEnd(): Promise<void> {
+    for (const feeder of this.#feeders.toReversed()) await feeder.followToEnd()
+  }
+
   // ---- Upkeep
 
   async collect(): Promise<void> {
@@ -511,7 +538,9 @@ export class Client {
     const seen = history.begin('snapshot', 'snapshot', ledger.timeline)
     seen.startTs = ts
     const reader = this.#coordinator.snapshot(ts, { lockWaitMs: 0 })
-    for (const { key } of locks) this.#read(seen, text(key), (await reader.get(key))?.value)
+    // Those of a delete_range are gone from every snapshot.
+    for (const { key } of locks)
+      if (!text(key).startsWith(REMOVED)) this.#read(seen, text(key), (await reader.get(key))?.value)
     history.ended(seen, 'aborted')
   }
 }
