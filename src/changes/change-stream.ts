@@ -49,6 +49,8 @@ export class ChangeStream implements Follower, FeedUser {
   readonly #order: StreamOrder
   /** Everything at or below it was delivered, as far as it is not in the queue of the channel. */
   #position: Timestamp
+  /** commit_ts of the last transaction, or part of one, that was read from the log or the ring. */
+  #reached: Timestamp = 0
   #channel: Channel | undefined
   #hasCaughtUp = false
   #isOver = false
@@ -264,19 +266,22 @@ export class ChangeStream implements Follower, FeedUser {
     for await (const portion of withOldValues(this.#sources.store, changes, this.#order.keysOnly)) {
       if (this.#isOver) return
       for (const { source, change, bytes } of portion) parts.add(source.commitTs, source.startTs, change, bytes)
-      if (parts.readyBytes >= BATCH_BYTES) yield parts.take()
+      if (parts.readyBytes < BATCH_BYTES) continue
+      const events = parts.take()
+      this.#reached = events.at(-1)?.commitTs ?? this.#reached
+      yield events
     }
   }
 
   *#batch(events: FeedEvent[], upTo: Timestamp): Generator<readonly FeedEvent[], void> {
-    if (events.length === 0 && performance.now() < this.#toldMs + this.#order.heartbeatMs) {
-      this.#position = Math.max(this.#position, upTo)
-      return
-    }
     const last = events.at(-1)
-    // The rest of a transaction, or another one of the same commit_ts, is still to come.
-    if (last?.type !== 'txn' || last.commitTs <= upTo) events.push(this.#told(upTo))
-    yield events
+    if (last?.type === 'txn') this.#reached = last.commitTs
+    // Else the rest of a transaction, or another one of the same commit_ts, is still to come.
+    const isWhole = this.#reached <= upTo
+    const isDue = events.length > 0 || performance.now() >= this.#toldMs + this.#order.heartbeatMs
+    if (isWhole && isDue) events.push(this.#told(upTo))
+    if (isWhole) this.#position = Math.max(this.#position, upTo)
+    if (events.length > 0) yield events
   }
 
   // ---- Snapshot

@@ -134,7 +134,7 @@ export class Feed {
   #start(): void {
     const { changes } = this.#sources.store
     const resolved = changes.resolve()
-    this.#resolved = resolved
+    this.#become(resolved)
     this.#uncovered = Math.max(resolved, changes.newest)
     this.#ring.clear(resolved)
     this.#stopListening = changes.listen(this.#listener())
@@ -318,6 +318,7 @@ export class Feed {
           if (epoch !== this.#epoch) return true
           await this.#add(change)
         }
+      if (epoch !== this.#epoch) return true
       await this.#endUpTo(last.commitTs)
     }
     this.#setResolved(upTo)
@@ -356,11 +357,15 @@ export class Feed {
 
   #setResolved(ts: Timestamp): void {
     if (ts <= this.#resolved) return
-    this.#resolved = ts
-    this.#resolvedEvent = { type: 'resolved', resolvedTs: ts }
+    this.#become(ts)
     if (this.#awaited === undefined || this.#awaited.ts > ts) return
     this.#awaited = undefined
     this.#heldBackBy = []
+  }
+
+  #become(resolved: Timestamp): void {
+    this.#resolved = resolved
+    this.#resolvedEvent = { type: 'resolved', resolvedTs: resolved }
   }
 
   /** The same object for all streams. */

@@ -1,0 +1,262 @@
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import { rangesOf } from '../../src/changes/selection.js'
+import type { PrewriteMutation } from '../../src/percolator/api.js'
+import type { RangeChange } from '../../src/percolator/change.js'
+import { ChangeFilter } from '../../src/percolator/change-filter.js'
+import type { CompleteStore, Store } from '../../src/store/store.js'
+import type { Timestamp } from '../../src/timestamp.js'
+import { codeOf, del, memoryStores, prewriteOf, put, testStores, text, utf8 } from '../store/support.js'
+import { type Copy, CopyingFollower, type FollowerOrder } from './follower.js'
+import { openChanges } from './support.js'
+
+/** More of them: PERKV_TEST_RUNS=2000 npx vitest run test/changes/histories.test.ts */
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 100 : 10))
+
+const stores = testStores()
+const memory = memoryStores()
+
+const KEYS = ['a', 'ab', 'b', 'ba', 'c', 'd']
+const key = fc.constantFrom(...KEYS)
+const writes = fc.uniqueArray(fc.record({ key, kind: fc.constantFrom('short', 'short', 'long', 'delete', 'lock') }), {
+  minLength: 1,
+  maxLength: 4,
+  selector: (write) => write.key,
+})
+type Writes = typeof writes extends fc.Arbitrary<infer T> ? T : never
+
+const step = fc.oneof(
+  { weight: 5, arbitrary: fc.record({ type: fc.constant('one phase' as const), writes }) },
+  { weight: 4, arbitrary: fc.record({ type: fc.constant('prewrite' as const), writes, isAsync: fc.boolean() }) },
+  { weight: 4, arbitrary: fc.record({ type: fc.constantFrom('commit', 'resolve', 'rollback'), which: fc.nat(9) }) },
+  { weight: 1, arbitrary: fc.record({ type: fc.constant('delete range' as const), key }) },
+  { weight: 1, arbitrary: fc.record({ type: fc.constant('collect' as const), back: fc.nat(30) }) },
+  { weight: 3, arbitrary: fc.record({ type: fc.constant('rest' as const), turns: fc.nat(12) }) },
+)
+type Step = typeof step extends fc.Arbitrary<infer T> ? T : never
+
+const selection = fc.oneof(
+  fc.constant({}),
+  fc.record({ prefixes: fc.array(key.map(utf8), { maxLength: 2 }), keys: fc.array(key.map(utf8), { maxLength: 2 }) }),
+  fc.record({ start: key.map(utf8) }),
+  fc.record({ start: key.map(utf8), end: key.map(utf8) }),
+)
+const follower: fc.Arbitrary<FollowerOrder> = fc
+  .tuple(
+    selection,
+    fc.record({
+      keysOnly: fc.boolean(),
+      oldValues: fc.boolean(),
+      pauses: fc.array(fc.nat(20), { minLength: 1, maxLength: 4 }),
+      hangUps: fc.array(fc.integer({ min: 1, max: 9 }), { maxLength: 4 }),
+    }),
+  )
+  .map(([selected, rest]) => ({ ...selected, ...rest }))
+
+const history = fc.record({
+  rounds: fc.array(fc.array(step, { minLength: 1, maxLength: 5 }), { minLength: 3, maxLength: 16 }),
+  followers: fc.array(follower, { minLength: 1, maxLength: 4 }),
+  /** Small ones make streams read the log, and transactions come in parts. */
+  feedBytesMax: fc.constantFrom(1024, 4096, 2 ** 24),
+  pageBytesMax: fc.constantFrom(300, 2 ** 23),
+})
+
+for (const [kind, open] of [
+  ['memory', () => memory.open()],
+  ['the chosen store', () => stores.open()],
+] as const)
+  test(`random histories: a copy equals the keys at each resolved_ts (${kind})`, async () => {
+    await fc.assert(
+      fc.asyncProperty(history, async ({ rounds, followers: orders, feedBytesMax, pageBytesMax }) => {
+        const store = await open()
+        const ledger = new Ledger(store)
+        const changes = openChanges(store, { feedBytesMax, pageBytesMax })
+        const followers = orders.map((order) => new CopyingFollower(changes, order))
+        for (const round of rounds) await Promise.all(round.map((each) => ledger.run(each)))
+        await ledger.end()
+        const last = await store.tso(1)
+        await Promise.all(followers.map((each) => each.endAt(last)))
+        for (const [i, { copies, breaches, olds }] of followers.entries()) {
+          expect(breaches).toEqual([])
+          expect(olds.filter(({ key, ts }) => !ledger.isRemovedAfter(key, ts))).toEqual([])
+          for (const copy of copies) ledger.check(copy, orders[i] as FollowerOrder)
+        }
+        expect(changes.status).toMatchObject({ live: 0, behind: 0 })
+        await store.close()
+      }),
+      { numRuns: RUNS },
+    )
+  })
+
+interface Entry {
+  readonly key: string
+  readonly value: string | undefined
+  readonly commitTs: Timestamp
+}
+
+interface OpenTxn {
+  readonly startTs: Timestamp
+  readonly mutations: readonly PrewriteMutation[]
+  readonly minCommitTs: Timestamp | undefined
+}
+
+/** Makes commits, and knows what was committed by the answers to them. */
+class Ledger {
+  readonly #store: Store
+  readonly #entries: Entry[] = []
+  readonly #removals: RangeChange[] = []
+  readonly #open: OpenTxn[] = []
+  #values = 0
+  /** A delete_range takes locks too, and with them the rest of a transaction that is half committed. */
+  #twoPhase = 0
+  #isRemoving = false
+
+  constructor(store: CompleteStore) {
+    this.#store = store
+    store.changes.listen({
+      settled: (changes) => {
+        for (const change of changes)
+          if (change.type === 'delete_range')
+            this.#removals.push({ ...change, key: Buffer.from(change.key), end: Buffer.from(change.end) })
+      },
+      reloaded: () => {},
+    })
+  }
+
+  async run(step: Step): Promise<void> {
+    const store = this.#store
+    switch (step.type) {
+      case 'one phase': {
+        const mutations = this.#mutationsOf(step.writes)
+        const request = prewriteOf(await store.tso(1), mutations, {
+          tryOnePc: true,
+          linearizable: true,
+          lockTtl: 60_000,
+        })
+        const answer = await unlessRefused(store.prewrite(request))
+        if (answer?.onePcCommitTs) this.#committed(mutations, answer.onePcCommitTs)
+        return
+      }
+      case 'prewrite': {
+        if (this.#isRemoving) return
+        this.#twoPhase++
+        const mutations = this.#mutationsOf(step.writes)
+        const startTs = await store.tso(1)
+        const secondaries = mutations.slice(1).map((mutation) => mutation.key)
+        const rest = step.isAsync ? { useAsyncCommit: true, secondaries } : {}
+        const answer = await unlessRefused(store.prewrite(prewriteOf(startTs, mutations, { ...rest, lockTtl: 60_000 })))
+        if (answer) this.#open.push({ startTs, mutations, minCommitTs: answer.minCommitTs || undefined })
+        else this.#twoPhase--
+        return
+      }
+      case 'commit':
+      case 'resolve':
+      case 'rollback':
+        return this.#finishOne(step.type, step.which)
+      case 'delete range':
+        if (this.#twoPhase > 0) return
+        this.#isRemoving = true
+        await store.deleteRange({ start: utf8(step.key), end: utf8(`${step.key}~`) })
+        this.#isRemoving = false
+        return
+      case 'collect': {
+        const oldest = Math.min(...this.#open.map(({ startTs }) => startTs))
+        const ts = Math.min(oldest, this.#entries.at(-1 - step.back)?.commitTs ?? 0)
+        if (ts > store.safePoint && this.#open.length === 0) await unlessRefused(store.collect(ts))
+        return
+      }
+      case 'rest':
+        for (let i = 0; i < step.turns; i++) await new Promise((go) => setImmediate(go))
+    }
+  }
+
+  #mutationsOf(asked: Writes): PrewriteMutation[] {
+    return asked.map((write): PrewriteMutation => {
+      if (write.kind === 'delete') return del(write.key)
+      if (write.kind === 'lock') return { op: 'lock', key: utf8(write.key) }
+      return put(write.key, `v${this.#values++}${write.kind === 'long' ? '.'.repeat(300) : ''}`)
+    })
+  }
+
+  #committed(mutations: readonly PrewriteMutation[], commitTs: Timestamp): void {
+    for (const mutation of mutations)
+      if (mutation.op !== 'lock')
+        this.#entries.push({
+          key: text(mutation.key),
+          value: mutation.op === 'put' ? text(mutation.value ?? utf8('')) : undefined,
+          commitTs,
+        })
+  }
+
+  async #finishOne(how: 'commit' | 'resolve' | 'rollback', which: number): Promise<void> {
+    const [txn] = this.#open.splice(which % Math.max(1, this.#open.length), 1)
+    if (txn === undefined) return
+    await this.#finish(how, txn)
+    this.#twoPhase--
+  }
+
+  async #finish(how: 'commit' | 'resolve' | 'rollback', { startTs, mutations, minCommitTs }: OpenTxn): Promise<void> {
+    const store = this.#store
+    const keys = mutations.map((mutation) => mutation.key)
+    if (how === 'rollback') return void (await unlessRefused(store.rollback({ keys, startTs })))
+    const commitTs = minCommitTs ?? (await store.tso(1))
+    const first = await codeOf(store.commit({ keys: keys.slice(0, 1), startTs, commitTs }))
+    // It is on record before resolved_ts can pass the other keys' locks, or not committed at all.
+    if (first !== 'none') return void (await unlessRefused(store.rollback({ keys, startTs })))
+    this.#committed(mutations, commitTs)
+    if (how === 'commit') await unlessRefused(store.commit({ keys, startTs, commitTs }))
+    else await unlessRefused(store.resolveLock({ txns: [{ startTs, commitTs }] }))
+  }
+
+  /** No lock is left. */
+  async end(): Promise<void> {
+    while (this.#open.length > 0) await this.#finishOne('commit', 0)
+    const { locks } = await this.#store.scanLock({ maxTs: Number.MAX_SAFE_INTEGER })
+    for (const lock of locks) await this.#store.rollback({ keys: [lock.key], startTs: lock.startTs })
+  }
+
+  /** A delete_range takes what was before it, and older values with it. */
+  isRemovedAfter(key: string, ts: Timestamp): boolean {
+    return this.#removals.some(
+      (removal) => removal.commitTs > ts && text(removal.key) <= key && key < text(removal.end),
+    )
+  }
+
+  /** Keys that a later delete_range has taken may be absent from a copy. */
+  check({ ts, pairs }: Copy, order: FollowerOrder): void {
+    const filter = new ChangeFilter(rangesOf(order))
+    for (const name of KEYS) {
+      const isIn = (removal: RangeChange): boolean => text(removal.key) <= name && name < text(removal.end)
+      const removals = this.#removals.filter(isIn).map(({ commitTs }) => commitTs)
+      const removedTs = Math.max(0, ...removals.filter((at) => at <= ts))
+      const newest = this.#entries
+        .filter((entry) => entry.key === name && entry.commitTs <= ts)
+        .reduce((a, b) => (b.commitTs > a.commitTs ? b : a), { key: name, value: undefined, commitTs: 0 } as Entry)
+      const isThere =
+        newest.commitTs > removedTs && filter.has({ type: 'put', key: utf8(name), commitTs: ts, startTs: 0 })
+      const value = isThere ? newest.value : undefined
+      const expected = value !== undefined && order.keysOnly ? '' : value
+      const mayLack = removals.some((at) => at > ts)
+      if (!mayLack) expect([ts, name, pairs.get(name)]).toEqual([ts, name, expected])
+    }
+  }
+}
+
+/** Refusals belong to random histories. */
+async function unlessRefused<T>(call: Promise<T>): Promise<T | undefined> {
+  const LEGAL = [
+    'key_locked',
+    'write_conflict',
+    'txn_lock_not_found',
+    'commit_ts_expired',
+    'already_committed',
+    'ts_below_safe_point',
+  ]
+  try {
+    return await call
+  } catch (error) {
+    const { code } = error as { readonly code?: string }
+    if (code === undefined || !LEGAL.includes(code)) throw error
+    return undefined
+  }
+}
