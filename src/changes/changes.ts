@@ -113,7 +113,8 @@ export class Changes implements ChangesApi {
     const ranges = consumer === undefined ? rangesOf(request) : [keyRangeOf(consumer.range)]
     if (typeof snapshot === 'object' && snapshot.ts > this.#store.clock())
       throw invalid('Last-Event-ID', 'the snapshot of Last-Event-ID is in the future')
-    const since = typeof snapshot === 'object' ? snapshot.ts : snapshot ? undefined : (sinceTs ?? consumer?.position)
+    const begin = consumer === undefined ? sinceTs : this.consumers.beginOf(consumer.name, sinceTs)
+    const since = typeof snapshot === 'object' ? snapshot.ts : snapshot ? undefined : begin
     const user = { fail: (error: unknown) => opened.stream?.fail(error) }
     this.#feed.enter(user)
     try {

@@ -150,6 +150,17 @@ export class Consumers implements ConsumersApi {
     return this.#byName.get(name)?.gap.range
   }
 
+  /**
+   * Where its feed begins that is asked for from `sinceTs`, by default the position. One who asks from where it has acknowledged
+   * begins at the position too: the changes in between are gaps, which may have been collected.
+   * @throws KvError `not_found`
+   */
+  beginOf(name: string, sinceTs: Timestamp | undefined): Timestamp {
+    const { position, ackedTs } = this.#find(name).consumer
+    if (sinceTs === undefined) return position
+    return sinceTs < ackedTs ? sinceTs : Math.max(sinceTs, position)
+  }
+
   async list(): Promise<ConsumerState[]> {
     return [...this.#byName.keys()].sort().map((name) => this.state(name))
   }

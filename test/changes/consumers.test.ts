@@ -164,6 +164,16 @@ describe('the server moves a position', () => {
     }
   })
 
+  test('not over what a reset leads back to', async () => {
+    const { store, consumers } = await start()
+    const { position } = (await consumers.put('copy', DOCS)).state
+    await consumers.ack('copy', await commit(store, [put('doc/1')]))
+    await consumers.moveOn()
+    await consumers.reset('copy', position)
+    await consumers.moveOn()
+    expect((await consumers.get('copy')).position).toBe(position)
+  })
+
   test('not above a lock that may still commit', async () => {
     const { store, consumers } = await start()
     await consumers.put('copy', DOCS)

@@ -83,9 +83,9 @@ export function requireObserved(riders: Riders, { store, changes }: Observing): 
     const observer = observerNamed(name, store)
     for (const [at, key] of keys.entries()) requireInRange(observer, key, () => `notify[${index}].keys[${at}]`)
   }
-  for (const [index, { consumer, ts }] of positions.entries()) {
+  for (const [index, { consumer, from, ts }] of positions.entries()) {
     if (changes.consumers.rangeOf(consumer) === undefined) throw noSuchConsumer(consumer)
-    if (ts > clock || ts > store.changes.resolve())
+    if (ts > from && ts > store.changes.resolve())
       throw invalid(`positions[${index}].ts`, `positions[${index}].ts is above resolved_ts, in the future`)
   }
 }

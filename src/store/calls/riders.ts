@@ -97,8 +97,8 @@ export class PrewriteRiders implements Preparation {
     if (this.#positions.some(({ rider }) => rider.consumer === consumer))
       this.#refuse(invalid('riders', `the consumer ${consumer} is acknowledged twice`))
     else if (from > ts) this.#refuse(invalid('riders', `${consumer}: from ${from} is above ts ${ts}`))
-    // Not everything at or below a timestamp above resolved_ts has been committed.
-    else if (ts > this.#rows.resolvedTs && ts > this.#rows.resolve())
+    // Not everything at or below a timestamp above resolved_ts has been committed. A position may be there by a reset.
+    else if (ts > from && ts > this.#rows.resolvedTs && ts > this.#rows.resolve())
       this.#refuse(invalid('riders', `${consumer}: ts ${ts} is above resolved_ts, in the future`))
   }
 
