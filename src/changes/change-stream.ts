@@ -1,17 +1,21 @@
+import { pairCost } from '../bytes/answer-size.js'
 import { afterKey, type KeyRange, mergedRanges } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
 import { Slices } from '../event-loop/slices.js'
 import { SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
+import type { Pair } from '../percolator/api.js'
 import type { Change } from '../percolator/change.js'
 import { ChangeFilter } from '../percolator/change-filter.js'
 import type { FeedEvent } from '../percolator/changes-api.js'
 import { belowSafePoint } from '../percolator/errors.js'
+import type { ChangePage } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Channel, Follower } from './channel.js'
 import type { Feed, FeedUser } from './feed.js'
 import { withOldValues } from './old-values.js'
+import type { PageReads } from './page-reads.js'
 import { textOf } from './selection.js'
 import { bytesOf, feedChangeOf, SettledTxn } from './settled-txn.js'
 import { TxnParts } from './txn-parts.js'
@@ -37,6 +41,8 @@ export interface StreamOrder {
 export interface StreamSources {
   readonly store: Store
   readonly feed: Feed
+  /** Shared by all streams. */
+  readonly reads: PageReads
   readonly partBytesMax: number
 }
 
@@ -236,12 +242,14 @@ export class ChangeStream implements Follower, FeedUser {
   }
 
   async *#fromLog(upTo: Timestamp): AsyncGenerator<readonly FeedEvent[], void> {
-    const { store, partBytesMax } = this.#sources
+    const { store, reads, partBytesMax } = this.#sources
     const { ranges, keysOnly, oldValues } = this.#order
     const parts = new TxnParts(partBytesMax)
     const filter = new ChangeFilter(ranges)
     const merged = ranges && mergedRanges(ranges)
-    for await (const page of store.changes.read({ since: this.#position, upTo, ranges: merged, keysOnly })) {
+    const read = store.changes.read({ since: this.#position, upTo, ranges: merged, keysOnly })
+    const bytesOfPage = ({ changes }: ChangePage): number => changes.reduce((sum, change) => sum + bytesOf(change), 0)
+    for await (const page of reads.pages(read, bytesOfPage, () => this.#isOver || this.#failure !== undefined)) {
       const changes = page.changes.flatMap((change): readonly Change[] =>
         change.type === 'delete_range' ? filter.clip(change) : [change],
       )
@@ -289,17 +297,28 @@ export class ChangeStream implements Follower, FeedUser {
   async *#snapshot(
     from: true | { readonly ts: Timestamp; readonly key: Uint8Array },
   ): AsyncGenerator<readonly FeedEvent[], void> {
-    const { store, feed } = this.#sources
-    const { keysOnly, ranges } = this.#order
+    const { feed, reads } = this.#sources
     const ts = this.#position
     while (feed.resolved < ts && !this.#isOver) await this.#passed()
     const after = from === true ? undefined : afterKey(from.key)
+    const bytesOfPage = (pairs: readonly Pair[]): number => pairs.reduce((sum, pair) => sum + pairCost(pair), 0)
+    for await (const pairs of reads.pages(this.#pairs(ts, after), bytesOfPage, () => this.#isOver))
+      yield pairs.map(({ key, value, commitTs }): FeedEvent => {
+        return { type: 'pair', ts, key, ...(value === undefined ? {} : { value }), commitTs }
+      })
+    if (this.#isOver) return
+    yield [{ type: 'snapshot_end', ts }, this.#told(ts)]
+  }
+
+  /** The pairs of a snapshot, by pages. */
+  async *#pairs(ts: Timestamp, after: Uint8Array | undefined): AsyncGenerator<readonly Pair[], void> {
+    const { keysOnly, ranges } = this.#order
     for (const range of mergedRanges(ranges ?? [{}])) {
       let start = range.start
       if (after !== undefined && (start === undefined || keyText(start) < keyText(after))) start = after
       if (start !== undefined && range.end !== undefined && keyText(start) >= keyText(range.end)) continue
-      for (let isMore = true; isMore && !this.#isOver; ) {
-        const { pairs, isCut } = await store.scan({
+      for (let isMore = true; isMore; ) {
+        const { pairs, isCut } = await this.#sources.store.scan({
           start,
           end: range.end,
           limit: SCAN_PAGE,
@@ -310,14 +329,9 @@ export class ChangeStream implements Follower, FeedUser {
         const last = pairs.at(-1)
         isMore = last !== undefined && (isCut === true || pairs.length === SCAN_PAGE)
         if (last !== undefined) start = afterKey(last.key)
-        if (pairs.length > 0)
-          yield pairs.map(({ key, value, commitTs }): FeedEvent => {
-            return { type: 'pair', ts, key, ...(value === undefined ? {} : { value }), commitTs }
-          })
+        if (pairs.length > 0) yield pairs
       }
     }
-    if (this.#isOver) return
-    yield [{ type: 'snapshot_end', ts }, this.#told(ts)]
   }
 
   /** Waits until resolved_ts may have moved. */

@@ -21,6 +21,7 @@ import { ChangeStream, type StreamOrder } from './change-stream.js'
 import type { Consumers } from './consumers.js'
 import { Feed } from './feed.js'
 import { PageOfTxns } from './page-of-txns.js'
+import { PageReads } from './page-reads.js'
 import { rangesOf } from './selection.js'
 import { Watches } from './watches.js'
 
@@ -65,12 +66,14 @@ export class Changes implements ChangesApi {
   readonly #store: Store
   readonly #options: ChangesOptions
   readonly #feed: Feed
+  readonly #reads: PageReads
   readonly #streams = new Set<ChangeStream>()
 
   constructor(store: Store, options: ChangesOptions) {
     this.#store = store
     this.consumers = options.consumers
     this.#options = options
+    this.#reads = new PageReads(store.answers)
     this.#feed = new Feed({ store, ...options })
     const { resolver } = options
     this.watches = new Watches(store, ({ key }) => resolver.resolving(LOCK_WAIT_MS_DEFAULT, () => store.get({ key })))
@@ -124,7 +127,12 @@ export class Changes implements ChangesApi {
       const position = since ?? (snapshot === undefined ? now : Math.max(this.#feed.resolved, start))
       if (position < start) throw belowSafePoint(position, start)
       opened.since = position
-      const sources = { store: this.#store, feed: this.#feed, partBytesMax: this.#options.limits.pageBytesMax }
+      const sources = {
+        store: this.#store,
+        feed: this.#feed,
+        reads: this.#reads,
+        partBytesMax: this.#options.limits.pageBytesMax,
+      }
       opened.stream = new ChangeStream(sources, { ...how, ranges, keysOnly, oldValues }, position)
       this.#streams.add(opened.stream)
       yield* opened.stream.events()
