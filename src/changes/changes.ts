@@ -2,7 +2,7 @@ import type { Resolver } from '../coordinator/lock-resolver.js'
 import { integerOf } from '../errors/integer-of.js'
 import { invalid } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
-import { type Limits, LOCK_WAIT_MS_DEFAULT } from '../limits.js'
+import type { Limits } from '../limits.js'
 import type {
   ChangesApi,
   FeedEvent,
@@ -76,7 +76,7 @@ export class Changes implements ChangesApi {
     this.#reads = new PageReads(store.answers)
     this.#feed = new Feed({ store, ...options })
     const { resolver } = options
-    this.watches = new Watches(store, ({ key }) => resolver.resolving(LOCK_WAIT_MS_DEFAULT, () => store.get({ key })))
+    this.watches = new Watches(store, ({ key }) => resolver.resolving(0, () => store.get({ key })))
   }
 
   stream(request: StreamRequest): AsyncGenerator<readonly FeedEvent[], void> {

@@ -53,7 +53,12 @@ export async function widen(gaps: readonly Gap[], log: ChangeLog, upTo: Timestam
       for (const change of page.changes)
         for (const gap of change.type === 'delete_range' ? open : index.at(keyText(change.key))) gap.meets(change)
       for (const gap of open) if (gap.next === undefined) gap.passed(page.upTo)
-      open = open.filter(isOpen)
+      open = open.filter((gap) => {
+        const stays = isOpen(gap)
+        // A closed gap has not met all changes of this page, and `passed` may clear its next one during a pause.
+        if (!stays) index.remove(gap.range, gap)
+        return stays
+      })
       // The others are further on: there is no need to read what lies in between.
       if (open.every(({ end }) => end > page.upTo) || pace.signal?.aborted) break
       await pace.pause(performance.now() - begin)

@@ -1,6 +1,7 @@
 import { keyText } from '../bytes/key-text.js'
 import { isKvError } from '../errors/kv-error.js'
 import { signalOf } from '../event-loop/late-signal.js'
+import { sleep } from '../event-loop/sleep.js'
 import { Slices } from '../event-loop/slices.js'
 import type { GetAnswer, GetRequest } from '../percolator/api.js'
 import type { Change, RangeChange } from '../percolator/change.js'
@@ -19,8 +20,10 @@ export interface WatchListener {
   ended(error: unknown): void
 }
 
-/** Keys that are read at once, where a read has to wait. */
+/** Keys that are read at once, where a read has to wait for the disk. As many locked keys are tried again at a time. */
 const READS_MAX = 64
+/** How often locked keys are tried again. */
+const LOCKED_MS = 100
 /** Of a watcher that has to read, whatever it has seen. */
 const UNSEEN: Timestamp = Number.POSITIVE_INFINITY
 const FRESH: Timestamp = 0
@@ -116,11 +119,14 @@ export class Watches {
   readonly #get: (request: GetRequest) => Promise<GetAnswer>
   readonly #byKey = new Map<string, WatchedKey>()
   readonly #due = new Map<WatchedKey, Set<Watcher>>()
+  /** Keys whose locks live, the one that has waited longest first. Waits take no place of other reads. */
+  readonly #locked = new Set<WatchedKey>()
   #unlisten: (() => void) | undefined
   #isReading = false
+  #isRetrying = false
   #reads = 0
 
-  /** @param get reads the latest version. It resolves the locks that it meets, or waits for them, and throws `key_locked` in the end. */
+  /** @param get reads the latest version. It resolves the locks that it meets, and throws `key_locked` at once when they live. */
   constructor(store: Pick<Store, 'known' | 'changes'>, get: (request: GetRequest) => Promise<GetAnswer>) {
     this.#store = store
     this.#get = get
@@ -197,13 +203,12 @@ export class Watches {
     for (const watched of this.#byKey.values()) this.#changed(watched, UNSEEN)
   }
 
-  /** It removes versions above its timestamp too. */
   #removed({ key, end, commitTs }: RangeChange): void {
     const [from, to] = [keyText(key), keyText(end)]
     for (const [text, watched] of this.#byKey) {
       if (text < from || text >= to) continue
       watched.removedTs = Math.max(watched.removedTs, commitTs)
-      this.#changed(watched, UNSEEN)
+      this.#changed(watched, commitTs)
     }
   }
 
@@ -239,6 +244,7 @@ export class Watches {
     if (watched.watchers.size > 0) return
     this.#byKey.delete(watched.text)
     this.#due.delete(watched)
+    this.#locked.delete(watched)
     if (this.#byKey.size > 0) return
     this.#unlisten?.()
     this.#unlisten = undefined
@@ -263,17 +269,35 @@ export class Watches {
       const answer = await this.#get({ key: watched.key })
       await showAll(due, stateOf(answer, watched.removedTs), new Slices())
     } catch (error) {
-      for (const watcher of due) {
-        if (!isKvError(error, 'key_locked')) watcher.end(error)
-        else {
-          watcher.changed(UNSEEN)
-          this.schedule(watcher)
-        }
-      }
+      if (isKvError(error, 'key_locked')) this.#wait(watched, due)
+      else for (const watcher of due) watcher.end(error)
     } finally {
       this.#reads--
       this.#goOn()
     }
+  }
+
+  /** A commit wakes the watchers of its keys. This is for the locks that end otherwise. */
+  #wait(watched: WatchedKey, due: ReadonlySet<Watcher>): void {
+    for (const watcher of due) watcher.changed(UNSEEN)
+    if (this.#byKey.get(watched.text) !== watched) return // Nobody watches it any more.
+    this.#locked.add(watched)
+    if (this.#isRetrying) return
+    this.#isRetrying = true
+    void this.#retry()
+  }
+
+  async #retry(): Promise<void> {
+    while (this.#locked.size > 0) {
+      await sleep(LOCKED_MS)
+      let left = READS_MAX
+      for (const watched of this.#locked) {
+        if (left-- === 0) break
+        this.#locked.delete(watched)
+        for (const watcher of watched.watchers) this.schedule(watcher)
+      }
+    }
+    this.#isRetrying = false
   }
 }
 
