@@ -23,7 +23,10 @@ const TICK_MS = 100
 const DUE_MS = 10
 /** Locks that hold resolved_ts back for so long are asked whether their transactions live. */
 const HELD_MS = 1000
+/** Locks that are named. */
 const HELD_LOCKS_MAX = 16
+/** Locks that are asked at a time. */
+const ASKED_LOCKS_MAX = 256
 /** Streams that are woken in one turn of the event loop. */
 const WAKES_PER_TURN = 64
 /** Pending changes that are handed on at a time. */
@@ -536,10 +539,8 @@ export class Feed {
       return
     this.#isAsking = true
     this.#askedMs = now
-    const { store, resolver } = this.#sources
-    const locks = this.#holding(awaited.ts)
-    const asked = resolver.resolve(locks, store.now()).then(() => {
-      if (this.#awaited === awaited) this.#heldBackBy = this.#holding(awaited.ts)
+    const asked = this.#resolveLocks(awaited.ts).then(() => {
+      if (this.#awaited === awaited) this.#heldBackBy = this.#holding(awaited.ts, HELD_LOCKS_MAX)
       return this.isRunning ? this.advance() : undefined
     })
     this.#run(
@@ -549,8 +550,17 @@ export class Feed {
     )
   }
 
-  #holding(ts: Timestamp): LockInfo[] {
-    const locks = this.#sources.store.changes.heldBackBy(HELD_LOCKS_MAX)
+  /** Goes on while it meets transactions that are over: a dead one may have left any number of locks. */
+  async #resolveLocks(ts: Timestamp): Promise<void> {
+    const { store, resolver } = this.#sources
+    for (let areAllGone = true; areAllGone && this.isRunning; ) {
+      const locks = this.#holding(ts, ASKED_LOCKS_MAX)
+      areAllGone = (await resolver.resolve(locks, store.now())) && locks.length > 0
+    }
+  }
+
+  #holding(ts: Timestamp, limit: number): LockInfo[] {
+    const locks = this.#sources.store.changes.heldBackBy(limit)
     return locks.filter(({ startTs, minCommitTs }) => Math.max(startTs, minCommitTs) <= ts)
   }
 

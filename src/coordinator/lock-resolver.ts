@@ -65,6 +65,10 @@ export class LockResolver {
    */
   async resolve(locks: readonly LockInfo[], currentTs: Timestamp): Promise<boolean> {
     const living = new Set<string>()
+    const decided = new Map<
+      string,
+      { readonly startTs: Timestamp; readonly commitTs: Timestamp; readonly keys: Uint8Array[] }
+    >()
     let areAllGone = true
     for (const lock of locks) {
       const txn = txnText(lock)
@@ -76,10 +80,13 @@ export class LockResolver {
         const { key, startTs, forUpdateTs } = lock
         await this.#api.pessimisticRollback({ keys: [key], startTs, forUpdateTs })
       } else {
-        const txns = [{ startTs: lock.startTs, commitTs }]
-        await this.#api.resolveLock({ txns, keys: [lock.key], isDecided: true })
+        const keys: Uint8Array[] = decided.get(txn)?.keys ?? []
+        keys.push(lock.key)
+        decided.set(txn, { startTs: lock.startTs, commitTs, keys })
       }
     }
+    for (const { startTs, commitTs, keys } of decided.values())
+      await this.#api.resolveLock({ txns: [{ startTs, commitTs }], keys, isDecided: true })
     return areAllGone
   }
 
