@@ -174,11 +174,16 @@ export class ChangeStream implements Follower, FeedUser {
     })
   }
 
-  /** Everything at or below `ts` has been delivered, or is part of this batch. */
+  /**
+   * Everything at or below `ts` has been delivered, or is part of this batch. A stream that begins above resolved_ts tells that one,
+   * because a commit between them may still come, though not on this stream.
+   */
   #told(ts: Timestamp): FeedEvent {
+    const { feed } = this.#sources
     this.#position = Math.max(this.#position, ts)
     this.#toldMs = performance.now()
-    return this.#sources.feed.resolvedEvent(this.#position)
+    if (this.#position <= feed.resolved) return feed.resolvedEvent(this.#position)
+    return { type: 'resolved', resolvedTs: feed.resolved, isBeforeBegin: true }
   }
 
   // ---- Behind

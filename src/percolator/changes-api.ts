@@ -72,7 +72,12 @@ export interface FeedTxn {
 export type FeedEvent =
   | ({ readonly type: 'txn' } & FeedTxn)
   /** Everything at or below it has been delivered. */
-  | { readonly type: 'resolved'; readonly resolvedTs: Timestamp }
+  | {
+      readonly type: 'resolved'
+      readonly resolvedTs: Timestamp
+      /** In process only: it is below the begin of the stream, which cannot go on from it. */
+      readonly isBeforeBegin?: true
+    }
   | {
       readonly type: 'pair'
       /** Of the snapshot. */

@@ -66,10 +66,12 @@ export function eventOf(format: 'events' | 'ndjson', event: Exclude<FeedEvent, {
 }
 
 /** The data of an event, and its id: up to where everything is delivered. */
-function dataOf(event: Exclude<FeedEvent, { readonly type: 'txn' }>): readonly [data: string, id: string | Timestamp] {
+function dataOf(
+  event: Exclude<FeedEvent, { readonly type: 'txn' }>,
+): readonly [data: string, id: string | Timestamp | undefined] {
   switch (event.type) {
     case 'resolved':
-      return [`{"resolved_ts":${event.resolvedTs}}`, event.resolvedTs]
+      return [`{"resolved_ts":${event.resolvedTs}}`, event.isBeforeBegin ? undefined : event.resolvedTs]
     case 'pair':
       return [pairToJson(event), snapshotId(event.ts, event.key)]
     case 'snapshot_end':

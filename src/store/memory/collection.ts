@@ -1,9 +1,9 @@
 import { gc } from '../../percolator/actions/gc.js'
-import type { Mutation } from '../../percolator/row.js'
+import { removeVersions } from '../../percolator/actions/remove-versions.js'
+import type { Change } from '../../percolator/change.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { Pace } from '../store.js'
 import type { MemoryRows } from './memory-rows.js'
-import type { Row } from './row-table.js'
 
 /** Rows per step of a collection. */
 const STEP_ROWS = 256
@@ -55,32 +55,15 @@ export class Collection {
     await changes.holdBack(this.#rows.lastTs + 1, async () => {
       const commitTs = await oracle.next()
       await this.#rows.admitRead(commitTs) // No commit that is calculated from now on is at or below it.
-      for (const { key } of [...table.range({ start, end })]) {
-        table.apply(removalOf(table.get(key), commitTs, this.#rows.lastTs))
+      const ahead: Change[] = []
+      for (const { key, values } of [...table.range({ start, end })]) {
+        const held = [...values.keys()].map((startTs) => ({ startTs }))
+        const removal = removeVersions(this.#rows.viewOf(key), held, commitTs, this.#rows.lastTs)
+        table.apply(removal.mutations)
+        ahead.push(...removal.ahead)
         waits.released(key)
       }
-      changes.add([{ type: 'delete_range', key: start, end, commitTs, startTs: commitTs }])
+      changes.add([{ type: 'delete_range', key: start, end, commitTs, startTs: commitTs }, ...ahead])
     })
   }
-}
-
-/**
- * Versions above `upTo` stay: a feed has them after the removal. So do the locks of transactions that began after it, but not those in
- * the future of `lastTs`, which nobody else could end.
- */
-function removalOf(row: Row | undefined, upTo: Timestamp, lastTs: Timestamp): Mutation[] {
-  if (row === undefined) return []
-  const { key, lock, writes, values } = row
-  const isUnlocked = lock !== undefined && (lock.startTs <= upTo || lock.startTs > lastTs)
-  const kept = new Set(writes.filter(({ commitTs }) => commitTs > upTo).map(({ startTs }) => startTs))
-  if (lock !== undefined && !isUnlocked) kept.add(lock.startTs)
-  return [
-    ...(isUnlocked ? [{ type: 'delete-lock', key } as const] : []),
-    ...writes
-      .filter(({ commitTs }) => commitTs <= upTo)
-      .map(({ commitTs }) => ({ type: 'delete-write', key, commitTs }) as const),
-    ...[...values.keys()]
-      .filter((startTs) => !kept.has(startTs))
-      .map((startTs) => ({ type: 'delete-value', key, startTs }) as const),
-  ]
 }

@@ -1,7 +1,7 @@
 import { keyText } from '../../../bytes/key-text.js'
+import { removeVersions } from '../../../percolator/actions/remove-versions.js'
 import type { RangeChange } from '../../../percolator/change.js'
 import { asBytes, asInteger, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
-import type { Mutation } from '../../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import { type EngineOp, pagesOf } from '../engine/engine.js'
 import { CF_DEFAULT, CF_WRITE, RANGE_DELETIONS, rangeDeletionKey } from '../records/keyspace.js'
@@ -118,26 +118,18 @@ export class RangeDeletion {
     await this.#rows.submit([{ type: 'del', key: rangeDeletionKey(ts) }])
   }
 
+  /** @param event the change of the whole range, where these keys are all. */
   async #deleteKeys(keys: readonly Uint8Array[], upTo: Timestamp, event?: RangeChange): Promise<void> {
     await this.#rows.latches.hold(keys.map(keyText), async () => {
       const rows = await this.#rows.readRows(keys, TIMESTAMP_MAX, 'all')
       const values = await Promise.all(keys.map((key) => readAllValues(this.#rows.engine, key)))
-      const mutations = rows.flatMap(({ key, lock, writes }, i): Mutation[] => {
-        // Nobody else could end a lock that is far in the future.
-        const isGone = lock !== undefined && (lock.startTs <= upTo || lock.startTs > this.#rows.lastTs)
-        const kept = new Set(writes.flatMap(({ commitTs, startTs }) => (commitTs > upTo ? [startTs] : [])))
-        if (lock !== undefined && !isGone) kept.add(lock.startTs)
-        return [
-          ...(isGone ? [{ type: 'delete-lock', key } as const] : []),
-          ...writes.flatMap(({ commitTs }) =>
-            commitTs > upTo ? [] : [{ type: 'delete-write', key, commitTs } as const],
-          ),
-          ...(values[i] ?? []).flatMap(({ startTs }) =>
-            kept.has(startTs) ? [] : [{ type: 'delete-value', key, startTs } as const],
-          ),
-        ]
+      const events = event === undefined ? [] : [event]
+      const mutations = rows.flatMap((row, i) => {
+        const removal = removeVersions(row, values[i] ?? [], upTo, this.#rows.lastTs)
+        events.push(...removal.ahead)
+        return removal.mutations
       })
-      await this.#rows.apply(mutations, {}, event)
+      await this.#rows.apply(mutations, {}, events)
     })
   }
 }

@@ -311,17 +311,21 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   /**
    * Writes one atomic batch. New locks are published in the lock table before the write; old ones are removed or changed after
    * it.
-   * @param event a change that the mutations are made for, beside those that they commit.
+   * @param events changes beside those that the mutations commit.
    */
-  async apply(decided: readonly Mutation[], options: WriteOptions = {}, event?: RangeChange): Promise<void> {
+  async apply(
+    decided: readonly Mutation[],
+    options: WriteOptions = {},
+    events: readonly RangeChange[] = [],
+  ): Promise<void> {
     const { onePc, beside = NO_RECORDS, ridden, validate } = options
-    if (decided.length === 0 && beside.length === 0 && ridden === undefined && event === undefined) return
+    if (decided.length === 0 && beside.length === 0 && ridden === undefined && events.length === 0) return
     const mutations = this.ages.kept(decided)
     const stored = mutations.filter((mutation) => this.#isStored(mutation)) // Depends on the locks before publication.
     const published = new PublishedLocks(this, mutations, onePc)
     const { reopenings } = this.health
     const effects = this.#effects(stored, ridden)
-    const changes: Change[] = event === undefined ? [] : [event]
+    const changes: Change[] = [...events]
     let isAsked = false
     try {
       const encoded = inSlices(this.#encode(stored, mutations, options, effects, changes))
@@ -331,7 +335,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       if (reopenings !== this.health.reopenings) throw this.health.refusal()
       this.health.requireRestored()
       isAsked = true
-      if (ops.length > 0 || event !== undefined)
+      if (ops.length > 0 || events.length > 0)
         await this.submit(ops, changes.length > CHANGES_TOGETHER_MAX ? undefined : changes)
       const heard = this.changes.isHeard && inSlices(this.changes.settled(changes))
       if (heard instanceof Promise) await heard
