@@ -224,6 +224,7 @@ describe('riders that are refused as such', () => {
       'invalid_argument',
       'acks[0].ts',
     ],
+    ['leases', { leases: [] }, 'invalid_argument', 'leases'],
     ['no list', { acks: {} }, 'invalid_argument', 'acks'],
   ])('%s', async (_, riders, code, field) => {
     const server = await start()
@@ -437,7 +438,7 @@ describe('a prewrite', () => {
     ['with max_commit_ts', { max_commit_ts: 2 ** 52 }, 'riders'],
     ['with leases', { riders: { leases: [] } }, 'riders.leases'],
     ['without anything', { riders: {}, mutations: [] }, 'mutations'],
-    ['without anything in its lists', { riders: { acks: [], notify: [] }, mutations: [] }, 'mutations'],
+    ['without anything in its lists', { riders: { acks: [], notify: [], positions: [] }, mutations: [] }, 'mutations'],
     [
       'with one cell twice',
       { riders: { acks: [1, 2].map((fence) => ({ observer: 'words', key: 'doc/1', fence })) } },

@@ -12,10 +12,12 @@ const OF_TROUBLE = ['GET /v1/status 200 json.fault', 'GET /v1/status 200 json.re
 
 /** Parts of long transactions, expiries, failures in the middle of a stream, and locks that hold the feed back have tests of their own. */
 const OF_FEEDS = [
-  ...['json.txns[]', 'ndjson'].flatMap((at) =>
-    ['part', 'is_last', 'changes[].expire_ts'].map((name) => `GET /v1/changes 200 ${at}.${name}`),
-  ),
-  'GET /v1/changes 200 ndjson.type',
+  ...['/v1/changes', '/v1/consumers/:name/changes'].flatMap((url) => [
+    ...['json.txns[]', 'ndjson'].flatMap((at) =>
+      ['part', 'is_last', 'changes[].expire_ts'].map((name) => `GET ${url} 200 ${at}.${name}`),
+    ),
+    `GET ${url} 200 ndjson.type`,
+  ]),
   ...Object.keys(LockInfo.properties ?? {}).map((name) => `GET /v1/status 200 json.feed.held_back_by[].${name}`),
 ]
 
@@ -84,6 +86,30 @@ class Tour {
     await this.#send('GET', url)
     await this.#send('GET', `${url}&wait_ms=0`, { accept: 'application/x-ndjson' })
     await this.#send('GET', '/v1/changes?snapshot&wait_ms=0', { accept: 'application/x-ndjson' })
+  }
+
+  async consumers(): Promise<void> {
+    const ranges = { range: { start: 'fed/', end: 'fed0', since_ts: 5 }, fed: { prefix: 'fed/', since_ts: 5 } }
+    for (const [name, body] of Object.entries(ranges)) {
+      const url = `/v1/consumers/${name}`
+      // New, and again.
+      for (let i = 0; i < 2; i++)
+        await this.#send('PUT', url, { 'content-type': 'application/json' }, JSON.stringify(body))
+      await this.#send('GET', url)
+      await this.#post(`${url}/ack`, { ts: 6 })
+      await this.#post(`${url}/reset`, { since_ts: 5 })
+    }
+    await this.#send('GET', '/v1/consumers')
+    await this.#send('PUT', '/v1/kv/fed/1', {}, '1')
+    await this.#send('PUT', '/v1/kv/fed/1', {}, '2')
+    await this.#send('PUT', '/v1/kv/fed/2', {}, '1')
+    await this.#send('DELETE', '/v1/kv/fed/2')
+    await this.server.ok('delete_range', { start: 'fed/3', end: 'fed0' })
+    const url = '/v1/consumers/fed/changes?old_values'
+    await this.#send('GET', url)
+    await this.#send('GET', `${url}&wait_ms=0`, { accept: 'application/x-ndjson' })
+    await this.#send('GET', '/v1/consumers/fed/changes?snapshot&wait_ms=0', { accept: 'application/x-ndjson' })
+    await this.#send('DELETE', '/v1/consumers/range')
   }
 
   async percolator(): Promise<void> {
@@ -185,6 +211,7 @@ test('every answer of every route has a schema, and every field of the schemas i
   await tour.percolator()
   await tour.observers()
   await tour.changes()
+  await tour.consumers()
   await tour.administration()
   await new Tour(empty).restore(server)
 

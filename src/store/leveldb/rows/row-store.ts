@@ -555,8 +555,8 @@ type Done<T> = (error: unknown, value: T | undefined) => void
 /** Changes of more keys do not run in one turn of the event loop. */
 const KEYS_NOW_MAX = 64
 
-/** A batch with more changes makes its own records in the log. */
-const CHANGES_TOGETHER_MAX = KEYS_NOW_MAX
+/** A batch with more changes makes its own records in the log. Not below `KEYS_NOW_MAX`: a write in one turn leaves its changes to the group. */
+const CHANGES_TOGETHER_MAX = 64
 
 const NO_WRITES: readonly WriteRecord[] = []
 const NO_RECORDS: readonly SystemWrite[] = []
