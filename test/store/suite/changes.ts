@@ -487,6 +487,27 @@ export function changeCases(contract: Contract): void {
     expect(await within('a', 'b')).toEqual([['put', 'a']])
   })
 
+  test('delete_range takes what is far ahead of the clock, and leaves a change behind it there', async () => {
+    const clock = new TestClock()
+    const store = await open({ now: clock.now })
+    for (const [key, aheadMs] of [['near', 50_000] as const, ['far', 90_000] as const]) {
+      const ahead = clock.ts() + aheadMs * LOGICAL_PER_MS
+      await store.prewrite(prewriteOf(ahead - 1, [put(key)]))
+      await store.commit({ keys: [utf8(key)], startTs: ahead - 1, commitTs: ahead })
+    }
+    await store.deleteRange({ start: utf8('a'), end: utf8('z') })
+    expect(await read(store, 'near')).toBe('value of near')
+    expect(await read(store, 'far')).toBeUndefined()
+    clock.ms += 100_000
+    await store.tso(1)
+    expect((await changesOf(store, { keysOnly: true })).map(({ type, key, end }) => [type, key, end])).toEqual([
+      ['delete_range', 'a', 'z'],
+      ['put', 'near', undefined],
+      ['put', 'far', undefined],
+      ['delete_range', 'far', 'far\0'],
+    ])
+  })
+
   test('delete_range of nothing is a change too, and takes what waits for a lock with it', async () => {
     const store = await open()
     const startTs = await lockNow(store, [put('a')])
