@@ -58,6 +58,8 @@ export class ChangeStream implements Follower, FeedUser {
   /** commit_ts of the last transaction, or part of one, that was read from the log or the ring. */
   #reached: Timestamp = 0
   #channel: Channel | undefined
+  /** The position before the transactions of the channel whose old values are being read. */
+  #readingFrom: Timestamp | undefined
   #hasCaughtUp = false
   #isOver = false
   #failure: { readonly error: unknown } | undefined
@@ -75,6 +77,7 @@ export class ChangeStream implements Follower, FeedUser {
   /** Everything at or below it was delivered. */
   get position(): Timestamp {
     const { resolved } = this.#sources.feed
+    if (this.#readingFrom !== undefined) return this.#readingFrom
     return this.#channel === undefined
       ? this.#position
       : Math.max(this.#position, this.#channel.positionOf(this, resolved))
@@ -131,6 +134,7 @@ export class ChangeStream implements Follower, FeedUser {
     } finally {
       signal?.removeEventListener('abort', end)
       this.#isOver = true
+      this.#readingFrom = undefined
       if (this.#channel !== undefined) feed.leaveChannel(this, this.#channel)
       this.#channel = undefined
       feed.awake(this)
@@ -140,14 +144,17 @@ export class ChangeStream implements Follower, FeedUser {
   async *#live(channel: Channel): AsyncGenerator<readonly FeedEvent[], 'over' | undefined> {
     const { feed } = this.#sources
     const { heartbeatMs, waitMs, keysOnly, oldValues } = this.#order
+    const before = this.position
     const taken = channel.take(this, BATCH_BYTES, feed.resolved)
     if (taken !== undefined) {
       const txns = taken.txns.filter(({ commitTs }) => commitTs > this.#position)
       if (oldValues) {
+        this.#readingFrom = before // Collection must leave the versions before.
         yield* this.#withOld(
           txns.flatMap(({ changes }) => changes),
           taken.upTo,
         )
+        this.#readingFrom = undefined
       } else if (txns.length > 0) {
         const events: FeedEvent[] = txns.map((txn) => txn.event(keysOnly))
         events.push(this.#told(taken.upTo))

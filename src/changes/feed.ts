@@ -32,7 +32,7 @@ const WAKES_PER_TURN = 64
 /** Pending changes that are handed on at a time. */
 const CHANGES_AT_A_TIME = 256
 /** More changes of one commit_ts are read from the log. */
-const GROUP_MAX = 4096
+const GROUP_MAX = 16_384
 /** The log is not read more often than this. */
 const LOG_MS = 20
 
@@ -159,8 +159,10 @@ export class Feed {
   #listener(): ChangeListener {
     return {
       settled: (changes) => {
+        // A client that commits its primary before its other prewrites can come below what streams have passed.
+        const passed = Math.max(this.#uncovered, this.#resolved)
         for (const change of changes)
-          if (change.commitTs > this.#uncovered) {
+          if (change.commitTs > passed) {
             this.#pending.add(this.#copyOf(change))
             this.#await(change.commitTs)
           }

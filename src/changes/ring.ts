@@ -37,7 +37,7 @@ export class Ring {
     this.#items = []
     this.#head = 0
     this.#bytes = 0
-    this.#floor = floor
+    this.#floor = Math.max(this.#floor, floor)
   }
 
   /** Drops the oldest ones until the others take no more memory than `bytesMax`. */
@@ -46,7 +46,7 @@ export class Ring {
       const { commitTs, memory } = this.#items[this.#head] as SettledTxn
       this.#head++
       this.#bytes -= memory
-      this.#floor = commitTs
+      this.#floor = Math.max(this.#floor, commitTs)
     }
     if (this.#head < 1024 || this.#head < this.#items.length / 2) return
     this.#items = this.#items.slice(this.#head)
