@@ -24,8 +24,8 @@ export interface PrewriteContext {
   readonly maxTs: Timestamp
   /** Values up to this many bytes travel in the lock and the write record. */
   readonly shortValueBytesMax: number
-  /** The highest resolved_ts that was taken; 0: none. */
-  readonly resolvedTs?: Timestamp
+  /** Feeds have passed it, so nothing may be let in that could commit at or below it; 0: none. */
+  readonly passedTs?: Timestamp
 }
 
 /** How the transaction will be decided, as far as this request knows. */
@@ -176,15 +176,15 @@ function leastCommitTs(calculated: Timestamp, { minCommitTs, forUpdateTs }: KeyS
 }
 
 /**
- * A feed has passed `resolvedTs`: nothing may commit there any more. A client that starts below it and has taken its commit_ts too
+ * A feed has passed `passedTs`: nothing may commit there any more. A client that starts below it and has taken its commit_ts too
  * early gets `commit_ts_expired`. One that starts above it holds the next resolved_ts back.
  */
 function leastPlainCommitTs(
   { startTs }: PrewriteRequest,
   { minCommitTs }: KeyStatus & { kind: 'free' },
-  { resolvedTs = 0 }: PrewriteContext,
+  { passedTs = 0 }: PrewriteContext,
 ): Timestamp {
-  return startTs > resolvedTs ? minCommitTs : Math.max(minCommitTs, resolvedTs + 1)
+  return startTs > passedTs ? minCommitTs : Math.max(minCommitTs, passedTs + 1)
 }
 
 /** Checks whether one key can be locked. */

@@ -18,6 +18,8 @@ export interface RowAccess {
   readonly maxTs: Timestamp
   /** The highest resolved_ts that was taken; 0: none. See `ChangeLog.resolve`. */
   readonly resolvedTs: Timestamp
+  /** Prewrites must not let anything commit at or below it: `resolvedTs`, or a later delete_range. */
+  readonly passedTs: Timestamp
   /** Upper bound of all timestamps that were handed out or observed. */
   readonly lastTs: Timestamp
   /** Values up to this many bytes are stored in the lock and the write record. */

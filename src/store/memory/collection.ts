@@ -55,6 +55,7 @@ export class Collection {
     await changes.holdBack(this.#rows.lastTs + 1, async () => {
       const commitTs = await oracle.next()
       await this.#rows.admitRead(commitTs) // No commit that is calculated from now on is at or below it.
+      if (changes.resolved > 0) this.#rows.removedTs = commitTs
       const ahead: Change[] = []
       for (const { key, values } of [...table.range({ start, end })]) {
         const held = [...values.keys()].map((startTs) => ({ startTs }))

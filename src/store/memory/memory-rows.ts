@@ -51,6 +51,8 @@ export class MemoryRows implements RowAccess, LockingRows {
   readonly oracle: Oracle
   maxTs: Timestamp = 0
   safePoint: Timestamp = 0
+  /** Of the newest delete_range while somebody asks for resolved_ts. */
+  removedTs: Timestamp = 0
   /** Upper bound of every commit_ts. */
   newestWrite: Timestamp = 0
   /** A restore is incomplete: all other calls are refused. */
@@ -77,6 +79,9 @@ export class MemoryRows implements RowAccess, LockingRows {
   }
   get resolvedTs(): Timestamp {
     return this.changes.resolved
+  }
+  get passedTs(): Timestamp {
+    return Math.max(this.resolvedTs, this.removedTs)
   }
   now(): Timestamp {
     return this.oracle.now()

@@ -41,9 +41,9 @@ export class RangeDeletion {
       try {
         const ts = await oracle.next()
         changes.noteRemoval(ts)
-        // No commit that is calculated from now on is at or below it. While nobody has asked for resolved_ts, clients may commit at
-        // timestamps of their own choice in the past, as they may without this call.
-        if (changes.resolved.last > 0) this.#rows.raiseMaxTs(ts)
+        // A commit at or below it that came after it would stand in the database, and be gone for feeds. While nobody has asked for
+        // resolved_ts, clients may commit at timestamps of their own choice in the past, as they may without this call.
+        if (changes.resolved.last > 0) changes.resolved.pass(ts)
         await this.#batchesInFlight(start, end)
         const few = await this.#fewKeys(start, end)
         const deletion = { start, end, ts }

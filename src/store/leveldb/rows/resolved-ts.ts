@@ -14,6 +14,7 @@ export class ResolvedTs {
   /** Timestamps of changes that are decided, and have no lock that would hold resolved_ts back. */
   readonly #holds = new Set<Timestamp>()
   #last: Timestamp = 0
+  #passed: Timestamp = 0
   #isAsked = false
   #timer: NodeJS.Timeout | undefined
 
@@ -24,6 +25,16 @@ export class ResolvedTs {
   /** The highest that was taken; 0: none. */
   get last(): Timestamp {
     return this.#last
+  }
+  /** Locks that could commit at or below it are not let in any more: `last`, or the newest delete_range. */
+  get passed(): Timestamp {
+    return Math.max(this.#last, this.#passed)
+  }
+
+  /** From this turn of the event loop on nothing is prewritten that could commit at or below `ts`. */
+  pass(ts: Timestamp): void {
+    this.#passed = Math.max(this.#passed, ts)
+    this.#rows.raiseMaxTs(ts)
   }
 
   /** @throws KvError `storage_unavailable` */

@@ -486,6 +486,9 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   get resolvedTs(): Timestamp {
     return this.changes.resolved.last
   }
+  get passedTs(): Timestamp {
+    return this.changes.resolved.passed
+  }
 
   observe(ts: Timestamp): undefined | Promise<void> {
     const observed = this.oracle.observe(ts)
