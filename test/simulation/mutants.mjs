@@ -341,6 +341,83 @@ const MUTANTS = [
     'await observers.#register();',
     'setTimeout(() => void observers.#register(), 20);',
   ],
+  // The log of changes, resolved_ts, and the feed
+  [
+    'resolved_ts passes 1PC batches in flight',
+    'store/leveldb/memory/lock-table',
+    'if (bound === undefined)\n        heap.delete(entry);',
+    'if (bound === undefined || entry.lock.txnSize === -1)\n        heap.delete(entry);',
+  ],
+  ['resolved_ts passes batches in doubt', 'store/leveldb/rows/resolved-ts', 'if (!health.isWritable)', 'if (false)'],
+  ['resolved_ts does not raise max_ts', 'store/leveldb/rows/resolved-ts', 'this.#rows.raiseMaxTs(this.#last);', ''],
+  [
+    'resolved_ts passes a removal that is being made',
+    'store/leveldb/rows/resolved-ts',
+    'for (const ts of this.#holds)',
+    'for (const ts of [])',
+  ],
+  [
+    'a prewrite below resolved_ts needs no min_commit_ts',
+    'percolator/actions/prewrite',
+    'startTs > passedTs ?',
+    'startTs > 0 ?',
+  ],
+  ['a commit below a removal comes after it', 'store/leveldb/rows/range-deletion', 'changes.resolved.pass(ts);', ''],
+  [
+    'changes are logged with the next group',
+    'store/leveldb/engine/group-commit',
+    'this.logOf(changes)',
+    'this.logOf((this.late = [this.late?.[1] ?? [], [...changes]])[0])',
+  ],
+  [
+    'the log is trimmed above the safe point',
+    'store/leveldb/rows/collection',
+    'logBound(Math.max(0, safePoint - RECORD_SPAN))',
+    'logBound(safePoint + RECORD_SPAN)',
+  ],
+  [
+    'a change of a later record comes too late',
+    'store/leveldb/rows/change-log',
+    'merged.takeBefore(first)',
+    'merged.takeBefore()',
+  ],
+  [
+    'records that overlap are not merged',
+    'store/leveldb/rows/merged-changes',
+    'compareChanges(last, first) <= 0)\n            for',
+    'true)\n            for',
+  ],
+  [
+    'a reader begins at the record of its position',
+    'store/leveldb/rows/change-log',
+    'logBound(Math.max(0, since - RECORD_SPAN))',
+    'logBound(since)',
+  ],
+  [
+    'a reader goes on where the log was trimmed',
+    'store/leveldb/rows/change-log',
+    'if (since < this.start)',
+    'if (false)',
+  ],
+  [
+    'the feed does not look at the log after a failed write',
+    'changes/feed',
+    'reloaded: () => this.#fallBackOnLog(),',
+    'reloaded: () => { },',
+  ],
+  ['nobody asks the locks that hold the feed back', 'changes/feed', 'this.#isAsking = true;', 'return;'],
+  [
+    'a snapshot begins below the safe point',
+    'changes/changes',
+    'Math.max(this.#feed.resolved, start)',
+    'this.#feed.resolved',
+  ],
+  [
+    'a lock holds a collection back above resolved_ts',
+    'gc/gc-worker',
+    'locked.add(startTs - 1);',
+    'locked.add(startTs);',
+  ],
   // Oracle
   ['the mark is not waited for', 'oracle/oracle', 'if (last >= this.#mark)', 'if (false)'],
   [
