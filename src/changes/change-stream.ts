@@ -112,7 +112,6 @@ export class ChangeStream implements Follower, FeedUser {
   fallBehind(position: Timestamp): void {
     this.#channel = undefined
     this.#position = Math.max(this.#position, position)
-    this.wake()
   }
 
   // ---- Events
@@ -260,8 +259,12 @@ export class ChangeStream implements Follower, FeedUser {
     const filter = new ChangeFilter(ranges)
     const merged = ranges && mergedRanges(ranges)
     const read = store.changes.read({ since: this.#position, upTo, ranges: merged, keysOnly })
-    const bytesOfPage = ({ changes }: ChangePage): number => changes.reduce((sum, change) => sum + bytesOf(change), 0)
-    for await (const page of reads.pages(read, bytesOfPage, () => this.#isOver || this.#failure !== undefined)) {
+    const reading = {
+      bytesOf: ({ changes }: ChangePage): number => changes.reduce((sum, change) => sum + bytesOf(change), 0),
+      keptBytes: () => parts.keptBytes,
+      isOver: () => this.#isOver || this.#failure !== undefined,
+    }
+    for await (const page of reads.pages(read, reading)) {
       const changes = page.changes.flatMap((change): readonly Change[] =>
         change.type === 'delete_range' ? filter.clip(change) : [change],
       )
@@ -313,8 +316,11 @@ export class ChangeStream implements Follower, FeedUser {
     const ts = this.#position
     while (feed.resolved < ts && !this.#isOver) await this.#passed()
     const after = from === true ? undefined : afterKey(from.key)
-    const bytesOfPage = (pairs: readonly Pair[]): number => pairs.reduce((sum, pair) => sum + pairCost(pair), 0)
-    for await (const pairs of reads.pages(this.#pairs(ts, after), bytesOfPage, () => this.#isOver))
+    const reading = {
+      bytesOf: (pairs: readonly Pair[]): number => pairs.reduce((sum, pair) => sum + pairCost(pair), 0),
+      isOver: () => this.#isOver,
+    }
+    for await (const pairs of reads.pages(this.#pairs(ts, after), reading))
       yield pairs.map(({ key, value, commitTs }): FeedEvent => {
         return { type: 'pair', ts, key, ...(value === undefined ? {} : { value }), commitTs }
       })

@@ -13,7 +13,7 @@ export interface Follower extends Ranked {
   /** Its place in the queue: the channel's own field. */
   cursor: number
   wake(): void
-  /** It is no longer in the channel: it has delivered all up to `position`, and reads on from there. */
+  /** It is no longer in the channel: it has delivered all up to `position`, and reads on from there once it is woken. */
   fallBehind(position: Timestamp): void
 }
 
@@ -143,23 +143,28 @@ export class Channel {
     return next === undefined ? resolved : next.commitTs - 1
   }
 
-  /** Drops the queue. Followers that need it fall behind. */
-  drop(): void {
-    for (const follower of [...this.#followers]) if (follower.cursor < this.#end) this.#dismiss(follower, 0)
-    this.#clear()
+  /** Drops the queue. Followers that need it fall behind. @returns them, to be woken. */
+  drop(): Follower[] {
+    return this.#dismiss(
+      [...this.#followers].filter(({ cursor }) => cursor < this.#end),
+      0,
+    )
   }
 
-  /** All followers fall behind. @param resolved the position of those that have taken all. */
-  dismissAll(resolved: Timestamp): void {
-    for (const follower of [...this.#followers]) this.#dismiss(follower, resolved)
-    this.#clear()
+  /** All followers fall behind. @param resolved the position of those that have taken all. @returns them, to be woken. */
+  dismissAll(resolved: Timestamp): Follower[] {
+    return this.#dismiss([...this.#followers], resolved)
   }
 
-  #dismiss(follower: Follower, resolved: Timestamp): void {
-    const position = this.positionOf(follower, resolved)
-    this.#followers.delete(follower)
-    this.#waiting.delete(follower)
-    follower.fallBehind(position)
+  #dismiss(followers: Follower[], resolved: Timestamp): Follower[] {
+    for (const follower of followers) {
+      const position = this.positionOf(follower, resolved)
+      this.#followers.delete(follower)
+      this.#waiting.delete(follower)
+      follower.fallBehind(position)
+    }
+    this.#clear()
+    return followers
   }
 
   #tookAll(): void {

@@ -352,7 +352,7 @@ export class Feed {
   #beginAnew(): void {
     const { changes } = this.#sources.store
     for (const channel of [...this.#channels.values()]) {
-      channel.dismissAll(this.#resolved)
+      this.#wakeAll(channel.dismissAll(this.#resolved))
       this.#forget(channel)
     }
     const resolved = changes.resolve()
@@ -431,7 +431,7 @@ export class Feed {
       this.#queues.clear()
       this.#ring.clear(commitTs)
       for (const channel of large) {
-        channel.dismissAll(this.#resolved)
+        this.#wakeAll(channel.dismissAll(this.#resolved))
         this.#forget(channel)
       }
     }
@@ -480,7 +480,7 @@ export class Feed {
 
   #drop(channel: Channel): void {
     this.#queues.delete(channel)
-    channel.drop()
+    this.#wakeAll(channel.drop())
     this.#forget(channel)
   }
 

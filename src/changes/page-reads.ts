@@ -6,34 +6,52 @@ const READS_MAX = 16
 /** How often a stream looks for room that others have given back. */
 const CROWDED_MS = 50
 
+/** How a stream reads its pages. */
+export interface PageReading<T> {
+  /** The memory that a page takes. */
+  readonly bytesOf: (page: T) => number
+  /** What the stream keeps of earlier pages when it asks for another one: the begin of a transaction that goes on there. */
+  readonly keptBytes?: () => number
+  /** Ends the wait for room, and the pages. */
+  readonly isOver: () => boolean
+}
+
 /**
  * Bounds the pages that streams have read from the log and from snapshots, and that their clients have not taken yet: few are read at
  * once, and what is read counts as an answer until the stream is asked for more. While half of the room for answers is taken,
- * streams wait. Those whose clients take nothing are closed after a while, and give theirs back.
+ * streams wait, except within a transaction: they can only give back once they have its end, so they also go first. Those whose
+ * clients take nothing are closed after a while, and give theirs back.
  */
 export class PageReads {
   readonly #answers: AnswerBudget
   #reading = 0
   readonly #waiting: (() => void)[] = []
+  /** Within a transaction. */
+  readonly #waitingAmid: (() => void)[] = []
 
   constructor(answers: AnswerBudget) {
     this.#answers = answers
   }
 
-  /** @param bytesOf the memory that a page takes. @param isOver ends the wait for room, and the pages. */
-  async *pages<T>(
-    source: AsyncGenerator<T, void>,
-    bytesOf: (page: T) => number,
-    isOver: () => boolean,
-  ): AsyncGenerator<T, void> {
+  async *pages<T>(source: AsyncGenerator<T, void>, reading: PageReading<T>): AsyncGenerator<T, void> {
+    const { bytesOf, keptBytes, isOver } = reading
     try {
-      while (await this.#hasRoom(isOver)) {
-        const { value, done } = await this.#read(source)
-        if (done) return
+      while (!isOver()) {
+        const kept = keptBytes?.() ?? 0
         const lease = this.#answers.lease()
-        lease.hold(bytesOf(value))
+        lease.hold(kept)
         try {
-          yield value
+          if (!(await this.#begin(kept > 0, isOver))) return
+          let page: T
+          try {
+            const { value, done } = await source.next()
+            if (done) return
+            page = value
+            lease.hold(bytesOf(page))
+          } finally {
+            this.#end()
+          }
+          yield page
         } finally {
           lease.end()
         }
@@ -43,20 +61,22 @@ export class PageReads {
     }
   }
 
-  async #hasRoom(isOver: () => boolean): Promise<boolean> {
-    while (!isOver() && this.#answers.isCrowded) await sleep(CROWDED_MS)
-    return !isOver()
+  /** Room is looked for by those whose turn it is: all that wait for one would find the same room. */
+  async #begin(isAmid: boolean, isOver: () => boolean): Promise<boolean> {
+    for (;;) {
+      if (this.#reading < READS_MAX) this.#reading++
+      else await new Promise<void>((start) => (isAmid ? this.#waitingAmid : this.#waiting).push(start))
+      const isCrowded = !isAmid && this.#answers.isCrowded
+      if (!isOver() && !isCrowded) return true
+      this.#end()
+      if (isOver()) return false
+      await sleep(CROWDED_MS)
+    }
   }
 
-  async #read<T>(source: AsyncGenerator<T, void>): Promise<IteratorResult<T, void>> {
-    if (this.#reading >= READS_MAX) await new Promise<void>((start) => this.#waiting.push(start))
-    else this.#reading++
-    try {
-      return await source.next()
-    } finally {
-      const next = this.#waiting.shift()
-      if (next === undefined) this.#reading--
-      else next()
-    }
+  #end(): void {
+    const next = this.#waitingAmid.shift() ?? this.#waiting.shift()
+    if (next === undefined) this.#reading--
+    else next()
   }
 }

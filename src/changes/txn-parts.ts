@@ -22,6 +22,11 @@ export class TxnParts {
     return this.#readyBytes
   }
 
+  /** Bytes of changes that no `take` has returned. */
+  get keptBytes(): number {
+    return this.#readyBytes + this.#bytes
+  }
+
   add(commitTs: Timestamp, startTs: Timestamp, change: FeedChange, bytes: number): void {
     if (commitTs !== this.#commitTs || startTs !== this.#startTs) this.#end()
     else if (this.#bytes + bytes > this.#partBytesMax && this.#changes.length > 0) this.#emit(false)

@@ -1,5 +1,8 @@
 import { expect, test } from 'vitest'
 import type { Changes } from '../../src/changes/changes.js'
+import { Feed } from '../../src/changes/feed.js'
+import { LockResolver } from '../../src/coordinator/lock-resolver.js'
+import type { FeedEvent } from '../../src/percolator/changes-api.js'
 import { commit, putNow } from '../observers/support.js'
 import {
   codeOf,
@@ -165,6 +168,78 @@ test('a thousand streams of their own keys, and one change for all of them', asy
   expect([first[7], first[700]]).toEqual(['put own 7=value of own 7', 'put own 700=value of own 700'])
   await Promise.all(readers.map((reader) => reader.end()))
   expect(changes.status).toMatchObject({ live: 0, behind: 0 })
+})
+
+test('a transaction that a thousand live streams have to read from the log: few read at once', async () => {
+  const [STREAMS, COUNT] = [1000, 5]
+  const store = await memory.open()
+  let [reading, most] = [0, 0]
+  const { changes: log } = store
+  const read = log.read.bind(log)
+  log.read = async function* (request) {
+    const pages = read(request)
+    for (let isMore = true; isMore; ) {
+      most = Math.max(most, ++reading)
+      await new Promise(setImmediate)
+      const { value, done } = await pages.next()
+      reading--
+      if (value !== undefined) yield value
+      isMore = done !== true
+    }
+  }
+  const changes = openChanges(store)
+  const streams = Array.from({ length: STREAMS }, () => changes.stream({ heartbeatMs: 60_000 }))
+  for (const stream of streams) await stream.next()
+  const firsts = streams.map((stream) => stream.next())
+  await commit(
+    store,
+    Array.from({ length: COUNT }, (_, i) => put(`k${i}`, Buffer.alloc(1024 * 1024))),
+  )
+  await Promise.all(
+    streams.map(async (stream, i) => {
+      const { value: batch } = await (firsts[i] as (typeof firsts)[0])
+      const [event] = (batch ?? []) as readonly FeedEvent[]
+      expect(event?.type === 'txn' && event.changes.length).toBe(COUNT)
+      await stream.return()
+    }),
+  )
+  expect(most).toBeLessThanOrEqual(17) // One of them is the feed.
+})
+
+test('streams that a transaction is too large for are woken in slices', async () => {
+  const store = await memory.open()
+  const fail = (error: unknown): void => {
+    throw error
+  }
+  const limits = { feedBytesMax: 2 ** 20, pageBytesMax: 100 }
+  const feed = new Feed({ store, limits, onError: fail, resolver: new LockResolver(store) })
+  const user = { fail }
+  feed.enter(user)
+  await feed.refresh()
+  let [inThisTurn, most, woken] = [0, 0, 0]
+  const newTurn = (): void => {
+    inThisTurn = 0
+  }
+  for (let i = 0; i < 300; i++)
+    feed.join(
+      {
+        rank: 0,
+        place: -1,
+        cursor: 0,
+        fallBehind: () => {},
+        wake: () => {
+          if (inThisTurn === 0) queueMicrotask(newTurn)
+          most = Math.max(most, ++inThisTurn)
+          woken++
+        },
+      },
+      '',
+      undefined,
+    )
+  await putNow(store, 'a', 'b')
+  await expect.poll(() => woken).toBe(300)
+  expect(most).toBe(64)
+  feed.leave(user)
 })
 
 test('a change that landed with a write that failed is told of', async () => {

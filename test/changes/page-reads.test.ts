@@ -19,7 +19,7 @@ test('few pages are read at once, and every stream gets its own', async () => {
   const taken = await Promise.all(
     Array.from({ length: 100 }, async (_, name) => {
       const pages: number[] = []
-      for await (const page of reads.pages(source(name), () => 1, never)) pages.push(page)
+      for await (const page of reads.pages(source(name), { bytesOf: () => 1, isOver: never })) pages.push(page)
       return pages
     }),
   )
@@ -35,14 +35,10 @@ test('a page counts until the stream is asked for more, and streams wait while h
   async function* source(): AsyncGenerator<number, void> {
     for (;;) yield ++read
   }
-  const first = reads.pages(source(), () => MIB, never)
+  const first = reads.pages(source(), { bytesOf: () => MIB, isOver: never })
   await first.next()
   expect(answers.heldBytes).toBe(MIB)
-  const second = reads.pages(
-    source(),
-    () => MIB,
-    () => isOver,
-  )
+  const second = reads.pages(source(), { bytesOf: () => MIB, isOver: () => isOver })
   const waiting = second.next()
   await new Promise((resolve) => setTimeout(resolve, 0))
   expect(read).toBe(1)
@@ -53,4 +49,35 @@ test('a page counts until the stream is asked for more, and streams wait while h
   isOver = true
   expect(await second.next()).toEqual({ value: undefined, done: true })
   expect(answers.heldBytes).toBe(0)
+})
+
+test('of many streams few are within a transaction, and none of them waits for room', async () => {
+  const answers = new AnswerBudget({ answerBytesMax: MIB, answersBytesMax: 40 * MIB })
+  const reads = new PageReads(answers)
+  const PAGES = 3
+  async function* source(): AsyncGenerator<number, void> {
+    for (let page = 0; page < PAGES; page++) {
+      await new Promise(setImmediate)
+      yield page
+    }
+  }
+  let [held, most, ended] = [0, 0, 0]
+  const streams = Array.from({ length: 200 }, async () => {
+    let kept = 0
+    const reading = { bytesOf: () => MIB, keptBytes: () => kept, isOver: never }
+    for await (const page of reads.pages(source(), reading)) {
+      kept += MIB
+      held += MIB
+      most = Math.max(most, held)
+      expect(answers.heldBytes).toBeGreaterThanOrEqual(kept)
+      if (page < PAGES - 1) continue
+      await new Promise(setImmediate) // The client takes the transaction.
+      held -= kept
+      kept = 0
+      ended++
+    }
+  })
+  await Promise.all(streams)
+  expect([ended, answers.heldBytes]).toEqual([200, 0])
+  expect(most / MIB).toBeLessThanOrEqual(20 + 2 * 16 * PAGES)
 })
