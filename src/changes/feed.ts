@@ -159,14 +159,14 @@ export class Feed {
   #listener(): ChangeListener {
     return {
       settled: (changes) => {
-        // A client that commits its primary before its other prewrites can come below what streams have passed.
-        const passed = Math.max(this.#uncovered, this.#resolved)
-        for (const change of changes)
-          if (change.commitTs > passed) {
-            this.#pending.add(this.#copyOf(change))
-            this.#await(change.commitTs)
-          }
-        if (this.#pending.bytes > this.#sources.limits.feedBytesMax) this.#fallBackOnLog()
+        for (const change of changes) {
+          // A client that commits its primary before its other prewrites can come below what streams have passed.
+          if (change.commitTs <= Math.max(this.#uncovered, this.#resolved)) continue
+          this.#await(change.commitTs)
+          this.#pending.add(this.#copyOf(change))
+          // The others are not even copied then.
+          if (this.#pending.bytes > this.#sources.limits.feedBytesMax) this.#fallBackOnLog()
+        }
         this.#advanceSoon()
       },
       reloaded: () => this.#fallBackOnLog(),
@@ -310,13 +310,13 @@ export class Feed {
     for (const slices = new Slices(1); ; await slices.next()) {
       if (epoch !== this.#epoch) return true
       if (this.#resolved < this.#uncovered) return false
-      const taken = this.#pending.take(upTo, CHANGES_AT_A_TIME)
-      const last = taken.at(-1)
-      if (last === undefined) break
-      if (taken.length > GROUP_MAX) {
+      const taken = this.#pending.take(upTo, CHANGES_AT_A_TIME, GROUP_MAX)
+      if (taken === undefined) {
         this.#fallBackOnLog()
         return false
       }
+      const last = taken.at(-1)
+      if (last === undefined) break
       const { changes } = this.#sources.store
       for await (const page of taken.some(lacksValue) ? changes.withValues(taken) : [taken])
         for (const change of page) {
@@ -344,7 +344,7 @@ export class Feed {
     }
     this.#logReadMs = performance.now()
     const slices = new Slices(1)
-    while (epoch === this.#epoch && this.#pending.take(upTo, GROUP_MAX).length > 0) await slices.next()
+    while (epoch === this.#epoch && this.#pending.drop(upTo, CHANGES_AT_A_TIME)) await slices.next()
     if (epoch === this.#epoch) this.#setResolved(upTo)
   }
 

@@ -29,18 +29,34 @@ export class PendingChanges {
 
   /**
    * Removes the first changes at or below `ts`: `count`, and then those of the same commit_ts as the last of them.
-   * @returns them in order.
+   * @returns them in order; undefined when they are more than `most`.
    */
-  take(ts: Timestamp, count: number): Change[] {
+  take(ts: Timestamp, count: number, most: number): Change[] | undefined {
     const taken: Change[] = []
     for (let item = this.#heap.first; item !== undefined && item.rank <= ts; item = this.#heap.first) {
       if (taken.length >= count && (taken.at(-1) as Change).commitTs !== item.rank) break
-      this.#heap.delete(item)
-      this.#bytes -= memoryOf(item.change)
-      this.#size--
+      if (taken.length === most) return undefined
+      this.#remove(item)
       taken.push(item.change)
     }
     return taken.sort(compareChanges)
+  }
+
+  /** Removes changes at or below `ts`, at most `count`. @returns whether it has removed some. */
+  drop(ts: Timestamp, count: number): boolean {
+    let dropped = 0
+    for (; dropped < count; dropped++) {
+      const item = this.#heap.first
+      if (item === undefined || item.rank > ts) break
+      this.#remove(item)
+    }
+    return dropped > 0
+  }
+
+  #remove(item: Item): void {
+    this.#heap.delete(item)
+    this.#bytes -= memoryOf(item.change)
+    this.#size--
   }
 
   clear(): void {
