@@ -159,14 +159,17 @@ export class ActiveObserver {
       const page = await store.cells.failures(this.id, { after, limit: CHANGES_AT_A_TIME })
       for (let keys = page.map(({ key }) => key); keys.length > 0 && load === this.#loads; ) {
         const changed = this.#dispatcher.beginRead()
-        const cells = await store.cells.read(this.id, keys).finally(() => {
+        try {
+          const cells = await store.cells.read(this.id, keys)
+          if (load !== this.#loads) return
+          for (const { key, entry, failure } of cells) {
+            if (failure === undefined || changed.has(keyText(key))) continue
+            if (entry === undefined && failure.parkedTs === 0) continue // The cell is clean.
+            this.#dispatcher.add(keyText(key), knownFailure(failure, entry), store.steadyMs())
+          }
+        } finally {
+          // Not before: a cell that changes once it has been read may change before this goes on.
           if (load === this.#loads) this.#dispatcher.endRead()
-        })
-        if (load !== this.#loads) return
-        for (const { key, entry, failure } of cells) {
-          if (failure === undefined || changed.has(keyText(key))) continue
-          if (entry === undefined && failure.parkedTs === 0) continue // The cell is clean.
-          this.#dispatcher.add(keyText(key), knownFailure(failure, entry), store.steadyMs())
         }
         keys = keys.filter((key) => changed.has(keyText(key)))
       }

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import type { CellListener } from '../../src/store/cells.js'
 import { codeOf, failureOf, prewriteOf, TestClock, testStores, text, utf8 } from '../store/support.js'
 import { keysOf, openObservers, prefix, putNow, runNow } from './support.js'
 
@@ -136,6 +137,47 @@ describe('an observer', () => {
     await observers.resume('words')
     const claims = await observers.claim('words', { worker: 'w', limit: 10 })
     expect(keysOf(claims).sort()).toEqual(['doc/2', 'doc/3'])
+  })
+
+  test('is not told that a cell is parked which is marked right after it was read at the start', async () => {
+    const store = await stores.open()
+    const before = await openObservers(store)
+    await before.put('words', { ...prefix('doc/'), maxAttempts: 1 })
+    await putNow(store, 'doc/1')
+    const claims = await before.claim('words', { worker: 'w' })
+    await before.release(
+      'words',
+      claims.map((claim) => ({ ...claim, error: 'no' })),
+    )
+    await before.close()
+
+    // The mark is told between the read of the cell and its reader, who learns of both in one turn.
+    const { listen, read } = store.cells
+    let late: (() => void) | undefined
+    let isFirst = true
+    store.cells.listen = (listener) => {
+      const marked: CellListener['marked'] = (...mark) => {
+        late = () => listener.marked(...mark)
+      }
+      listen.call(store.cells, Object.setPrototypeOf({ marked }, listener))
+    }
+    store.cells.read = async (...asked) => {
+      const cells = await read.apply(store.cells, asked)
+      if (!isFirst) return cells
+      isFirst = false
+      await putNow(store, 'doc/1')
+      return {
+        *[Symbol.iterator]() {
+          late?.()
+          yield* cells
+        },
+      } as typeof cells
+    }
+    const observers = await openObservers(store)
+    const [claim] = await observers.claim('words', { worker: 'w', waitMs: 5000 })
+    expect(claim).toMatchObject({ key: utf8('doc/1') })
+    await runNow(store, 'words', ...(claim === undefined ? [] : [claim]))
+    expect(await observers.get('words')).toMatchObject({ pending: 0, parked: 0 })
   })
 
   test('that is removed ends its waiting claims and leaves nothing behind', async () => {
