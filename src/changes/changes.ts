@@ -2,7 +2,15 @@ import type { Resolver } from '../coordinator/lock-resolver.js'
 import { integerOf } from '../errors/integer-of.js'
 import { invalid } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
-import type { Limits } from '../limits.js'
+import {
+  FEED_LIMIT_DEFAULT,
+  FEED_LIMIT_MAX,
+  FEED_WAIT_MS_MAX,
+  HEARTBEAT_MS_DEFAULT,
+  HEARTBEAT_MS_MAX,
+  HEARTBEAT_MS_MIN,
+  type Limits,
+} from '../limits.js'
 import type {
   ChangesApi,
   FeedEvent,
@@ -24,13 +32,6 @@ import { PageOfTxns } from './page-of-txns.js'
 import { PageReads } from './page-reads.js'
 import { rangesOf } from './selection.js'
 import { Watches } from './watches.js'
-
-const HEARTBEAT_MS_DEFAULT = 5000
-const HEARTBEAT_MS_MIN = 100
-const HEARTBEAT_MS_MAX = 60_000
-const WAIT_MS_MAX = 60_000
-const PAGE_LIMIT_DEFAULT = 100
-const PAGE_LIMIT_MAX = 10_000
 
 export interface ChangesOptions {
   readonly limits: Pick<Limits, 'feedBytesMax' | 'pageBytesMax' | 'answerBytesMax' | 'holdMsMax'>
@@ -87,7 +88,7 @@ export class Changes implements ChangesApi {
       {
         snapshot: snapshotAfter ?? (snapshot ? true : undefined),
         heartbeatMs: integerOf('heartbeat_ms', heartbeatMs, HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX),
-        waitMs: waitMs === undefined ? undefined : integerOf('wait_ms', waitMs, 0, WAIT_MS_MAX),
+        waitMs: waitMs === undefined ? undefined : integerOf('wait_ms', waitMs, 0, FEED_WAIT_MS_MAX),
         signal,
       },
       opened,
@@ -111,9 +112,10 @@ export class Changes implements ChangesApi {
     if (snapshot === true && sinceTs !== undefined)
       throw invalid('since_ts', 'a snapshot is as of now: since_ts cannot be given with it')
     const consumer = request.consumer === undefined ? undefined : this.consumers.state(request.consumer)
-    if (consumer !== undefined && rangesOf(request) !== undefined)
+    const selected = rangesOf(request)
+    if (consumer !== undefined && selected !== undefined)
       throw invalid('consumer', 'a consumer has a range of its own: give no other')
-    const ranges = consumer === undefined ? rangesOf(request) : [keyRangeOf(consumer.range)]
+    const ranges = consumer === undefined ? selected : [keyRangeOf(consumer.range)]
     if (typeof snapshot === 'object' && snapshot.ts > this.#store.clock())
       throw invalid('Last-Event-ID', 'the snapshot of Last-Event-ID is in the future')
     const begin = consumer === undefined ? sinceTs : this.consumers.beginOf(consumer.name, sinceTs)
@@ -143,8 +145,8 @@ export class Changes implements ChangesApi {
   }
 
   async page(request: PageRequest): Promise<FeedPage> {
-    const limit = integerOf('limit', request.limit ?? PAGE_LIMIT_DEFAULT, 1, PAGE_LIMIT_MAX)
-    const waitMs = integerOf('wait_ms', request.waitMs ?? 0, 0, WAIT_MS_MAX)
+    const limit = integerOf('limit', request.limit ?? FEED_LIMIT_DEFAULT, 1, FEED_LIMIT_MAX)
+    const waitMs = integerOf('wait_ms', request.waitMs ?? 0, 0, FEED_WAIT_MS_MAX)
     const { pageBytesMax, answerBytesMax } = this.#options.limits
     const page = new PageOfTxns({ limit, bytesMax: pageBytesMax, longestMax: answerBytesMax })
     const opened: Opened = {}

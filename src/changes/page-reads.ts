@@ -1,10 +1,8 @@
 import { sleep } from '../event-loop/sleep.js'
-import type { AnswerBudget } from '../store/answer-budget.js'
+import { type AnswerBudget, CROWDED_MS } from '../store/answer-budget.js'
 
 /** Streams that read a page at the same time. More would only wait for the disk and the event loop. */
 const READS_MAX = 16
-/** How often a stream looks for room that others have given back. */
-const CROWDED_MS = 50
 
 /** How a stream reads its pages. */
 export interface PageReading<T> {

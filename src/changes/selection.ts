@@ -1,15 +1,13 @@
 import { afterKey, afterPrefix, type KeyRange, mergedRanges } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { invalid } from '../errors/kv-error.js'
+import { FEED_RANGES_MAX } from '../limits.js'
 import type { Selection } from '../percolator/changes-api.js'
-
-/** Prefixes and keys of one selection. */
-export const SELECTION_MAX = 100
 
 /** @returns the selected ranges, which may overlap; undefined: every key. @throws KvError `invalid_argument` */
 export function rangesOf({ prefixes = [], keys = [], start, end }: Selection): readonly KeyRange[] | undefined {
-  if (prefixes.length + keys.length > SELECTION_MAX)
-    throw invalid('prefix', `a feed has at most ${SELECTION_MAX} prefixes and keys`)
+  if (prefixes.length + keys.length > FEED_RANGES_MAX)
+    throw invalid('prefix', `a feed has at most ${FEED_RANGES_MAX} prefixes and keys`)
   if (keys.some((key) => key.length === 0)) throw invalid('key', 'a key is not empty')
   const hasBound = start !== undefined || end !== undefined
   if (prefixes.length + keys.length === 0) return hasBound ? [{ start, end }] : undefined

@@ -4,6 +4,9 @@ import type { Limits } from '../limits.js'
 
 type AnswerLimits = Pick<Limits, 'answerBytesMax' | 'answersBytesMax'>
 
+/** How often a stream that waits looks for room that others have given back. */
+export const CROWDED_MS = 50
+
 interface Count {
   heldBytes: number
 }

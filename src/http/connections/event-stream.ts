@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http'
 import type { FastifyReply } from 'fastify'
 import { sleep } from '../../event-loop/sleep.js'
 import { LONG_ANSWER_BYTES } from '../../limits.js'
-import type { AnswerBudget, AnswerLease } from '../../store/answer-budget.js'
+import { type AnswerBudget, type AnswerLease, CROWDED_MS } from '../../store/answer-budget.js'
 import { CONTENT_TYPE } from '../wire/media-type.js'
 import type { Heartbeats } from './heartbeats.js'
 
@@ -12,8 +12,6 @@ export type StreamFormat = 'events' | 'ndjson'
 const LINGER_MS = 1000
 /** First of all: how long a browser waits before it connects again. */
 const RETRY = 'retry: 1000\n\n'
-/** How often a stream looks for room that others have given back. */
-const CROWDED_MS = 50
 const HEARTBEAT = Buffer.from(':\n\n')
 
 export interface StreamOptions {

@@ -5,6 +5,7 @@ import { invalid, isKvError } from '../../errors/kv-error.js'
 import { LONG_ANSWER_BYTES, WATCH_WAIT_MS_MAX } from '../../limits.js'
 import type { GetAnswer } from '../../percolator/api.js'
 import type { KeyState } from '../../percolator/changes-api.js'
+import { CROWDED_MS } from '../../store/answer-budget.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { Watch } from '../admission/open-watches.js'
 import { hangUp } from '../connections/answer-end.js'
@@ -16,9 +17,6 @@ import { lastEventTs } from '../wire/feed-query.js'
 import { queryInteger, type RawQuery } from '../wire/query.js'
 import { redactKeys } from '../wire/redaction.js'
 import type { AppContext } from './context.js'
-
-/** How often a stream looks for room that others have given back. */
-const CROWDED_MS = 50
 
 /** Waits for another version of a key, and streams of its versions. */
 export class KeyWatching {

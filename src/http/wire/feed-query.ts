@@ -11,6 +11,7 @@ import {
   type Limits,
 } from '../../limits.js'
 import type { PageRequest, Selection, StreamRequest } from '../../percolator/changes-api.js'
+import { type FeedPosition, parseFeedPosition } from '../../percolator/feed-position.js'
 import type { Timestamp } from '../../timestamp.js'
 import { acceptedFormats } from './media-type.js'
 import {
@@ -97,12 +98,13 @@ export function askedFeed(request: FastifyRequest, limits: KeyLimits, present: T
   if (format === 'page') {
     if (snapshot) throw streamsOnly('snapshot')
     if (heartbeatMs !== undefined) throw streamsOnly('heartbeat_ms')
-    if (position?.key !== undefined) throw invalid('last-event-id', 'Last-Event-ID is that of a stream')
+    if (position?.snapshotKey !== undefined) throw invalid('last-event-id', 'Last-Event-ID is that of a stream')
     return { ...common, format, limit, sinceTs: position?.ts ?? since ?? present }
   }
   if (limit !== undefined) throw invalid('limit', 'limit is for pages of JSON: a stream has no end')
   const options = { ...common, format, heartbeatMs }
-  if (position?.key !== undefined) return { ...options, snapshotAfter: { ts: position.ts, key: position.key } }
+  if (position?.snapshotKey !== undefined)
+    return { ...options, snapshotAfter: { ts: position.ts, key: position.snapshotKey } }
   if (position !== undefined) return { ...options, sinceTs: position.ts }
   return snapshot ? { ...options, snapshot } : { ...options, sinceTs: since ?? present }
 }
@@ -121,29 +123,21 @@ function sinceOf(query: RawQuery): Timestamp | undefined {
 
 // ---- Positions
 
-interface Position {
-  readonly ts: Timestamp
-  /** Within the snapshot at `ts`: the last key that was delivered. */
-  readonly key?: Uint8Array
-}
-
-const SNAPSHOT_ID = /^s\.(\d{1,16})\.([\w-]+)$/
-
+/** The text of `feedPositionText` for a position in a snapshot, made by Node: a stream has one per pair. */
 export function snapshotId(ts: Timestamp, key: Uint8Array): string {
   return `s.${ts}.${Buffer.from(key.buffer, key.byteOffset, key.byteLength).toString('base64url')}`
 }
 
 /** @returns undefined when there is none. @throws KvError `invalid_argument` for an id that no stream has given. */
-function lastEventId(request: FastifyRequest, { keyBytesMax }: KeyLimits): Position | undefined {
+function lastEventId(request: FastifyRequest, { keyBytesMax }: KeyLimits): FeedPosition | undefined {
   const id = request.headers['last-event-id']
-  if (id === undefined || id === '') return undefined
-  const [, snapshotTs, text = ''] = (typeof id === 'string' && SNAPSHOT_ID.exec(id)) || []
-  if (snapshotTs === undefined) return { ts: lastEventTs(request) as Timestamp }
-  const key = Buffer.from(text, 'base64url')
-  const ts = Number(snapshotTs)
-  if (key.toString('base64url') === text && key.length <= keyBytesMax && ts > 0 && Number.isSafeInteger(ts))
-    return { ts, key }
-  throw malformedId()
+  const position = typeof id === 'string' ? parseFeedPosition(id) : undefined
+  if (position?.snapshotKey === undefined) {
+    const ts = lastEventTs(request)
+    return ts === undefined ? undefined : { ts }
+  }
+  if (position.snapshotKey.length > keyBytesMax) throw malformedId()
+  return position
 }
 
 /** The timestamp in `Last-Event-ID`; undefined when there is none. @throws KvError `invalid_argument` */
