@@ -9,6 +9,7 @@ import type { Limits } from '../limits.js'
 import { type Change, isSameTxn } from '../percolator/change.js'
 import type { FeedEvent } from '../percolator/changes-api.js'
 import { RangeIndex } from '../percolator/range-index.js'
+import { resolvedBelow } from '../percolator/resolved.js'
 import type { ChangeListener } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
@@ -563,7 +564,7 @@ export class Feed {
 
   #holding(ts: Timestamp, limit: number): LockInfo[] {
     const locks = this.#sources.store.changes.heldBackBy(limit)
-    return locks.filter(({ startTs, minCommitTs }) => Math.max(startTs, minCommitTs) <= ts)
+    return locks.filter((lock) => (resolvedBelow(lock) ?? ts) < ts)
   }
 
   // ---- Failures

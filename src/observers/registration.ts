@@ -2,6 +2,7 @@ import type { KeyRange } from '../bytes/key-range.js'
 import { integerOf } from '../errors/integer-of.js'
 import { invalid } from '../errors/kv-error.js'
 import { ATTEMPTS_MAX, BACKOFF_MS_MAX, DEPTH_MAX } from '../limits.js'
+import { rangeFields, rangeIn } from '../percolator/codec/given-range.js'
 import { asInteger, asOptionalBytes, packRecord, unpackRecord } from '../percolator/codec/record.js'
 import { type GivenRange, keyRangeOf } from '../percolator/given-range.js'
 import type { ObserverOptions } from '../percolator/observers-api.js'
@@ -46,14 +47,11 @@ export function isBackfillRecord(name: SystemName): boolean {
 
 export function encodeObserver({ id, range, options, sinceTs, isPaused }: StoredObserver): Buffer {
   const { maxAttempts, backoffMs, backoffMaxMs, maxDepth } = options
-  const { prefix, start, end } = range
   return packRecord([
     id,
     sinceTs,
     isPaused ? 1 : 0,
-    prefix ?? null,
-    start ?? null,
-    end ?? null,
+    ...rangeFields(range),
     maxAttempts,
     backoffMs,
     backoffMaxMs,
@@ -65,14 +63,10 @@ export function encodeObserver({ id, range, options, sinceTs, isPaused }: Stored
 export function decodeObserver(name: string, bytes: Uint8Array): StoredObserver {
   const [id, sinceTs, isPaused, prefix, start, end, ...options] = unpackRecord(bytes, OBSERVER, 10)
   const [maxAttempts, backoffMs, backoffMaxMs, maxDepth] = options.map((option) => asInteger(option, OBSERVER))
-  const before = asOptionalBytes(prefix, OBSERVER)
   return {
     id: asInteger(id, OBSERVER),
     name,
-    range:
-      before !== undefined
-        ? { prefix: before }
-        : { start: asOptionalBytes(start, OBSERVER), end: asOptionalBytes(end, OBSERVER) },
+    range: rangeIn([prefix, start, end], OBSERVER),
     options: {
       maxAttempts: maxAttempts as number,
       backoffMs: backoffMs as number,

@@ -6,7 +6,11 @@ import type { Lock } from './lock.js'
  * timestamp at which a read passes the lock (see `blocksRead`).
  * @returns undefined for locks that change no value: their transaction has yet to prewrite, or writes a Lock record.
  */
-export function resolvedBelow({ type, startTs, minCommitTs }: Lock): Timestamp | undefined {
+export function resolvedBelow({
+  type,
+  startTs,
+  minCommitTs,
+}: Pick<Lock, 'type' | 'startTs' | 'minCommitTs'>): Timestamp | undefined {
   if (type === 'pessimistic' || type === 'lock') return undefined
   return Math.max(startTs, minCommitTs) - 1
 }

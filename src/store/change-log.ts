@@ -40,7 +40,8 @@ export interface ChangeLog {
   heldBackBy(limit: number): readonly LockInfo[]
 
   /**
-   * Reads changes in order. A delete_range is returned if it touches the ranges. Keys that a delete_range took are left out.
+   * Reads changes in order. A delete_range is returned if it touches the ranges. Puts whose values a later delete_range took are left
+   * out, and other changes of its keys may be.
    * @throws KvError `ts_below_safe_point`, as soon as changes above `since` may be missing; `storage_unavailable`.
    */
   read(request: ChangesRequest): AsyncGenerator<ChangePage, void>

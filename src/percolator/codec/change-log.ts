@@ -1,9 +1,9 @@
-import type { Timestamp } from '../../timestamp.js'
 import type { Change } from '../change.js'
 import { CorruptRecord } from './key.js'
+import { readTs, TS_BYTES, writeTs } from './timestamp.js'
 
 const TYPES: readonly Change['type'][] = ['put', 'delete', 'delete_range']
-const TS_BYTES = 8
+const CHANGE = 'change'
 const LENGTH_BYTES = 2
 /** Type, commit_ts, start_ts, length of the key. */
 const HEAD_BYTES = 1 + 2 * TS_BYTES + LENGTH_BYTES
@@ -40,8 +40,8 @@ export function decodeChanges(bytes: Buffer): Change[] {
     const type = TYPES[bytes[at] as number]
     if (type === undefined) throw new CorruptRecord('a change record holds a change of an unknown type')
     if (at + HEAD_BYTES > bytes.length) throw cutShort()
-    const commitTs = readTs(bytes, at + 1)
-    const startTs = readTs(bytes, at + 1 + TS_BYTES)
+    const commitTs = readTs(bytes, at + 1, CHANGE)
+    const startTs = readTs(bytes, at + 1 + TS_BYTES, CHANGE)
     const key = readBytes(bytes, at + 1 + 2 * TS_BYTES)
     at += HEAD_BYTES + key.length
     if (type !== 'delete_range') {
@@ -67,18 +67,6 @@ function readBytes(bytes: Buffer, at: number): Buffer {
   const end = at + LENGTH_BYTES + bytes.readUInt16BE(at)
   if (end > bytes.length) throw cutShort()
   return bytes.subarray(at + LENGTH_BYTES, end)
-}
-
-export function writeTs(out: Buffer, ts: Timestamp, at: number): void {
-  out.writeUInt32BE(Math.floor(ts / 2 ** 32), at)
-  out.writeUInt32BE(ts % 2 ** 32, at + 4)
-}
-
-/** @throws CorruptRecord */
-export function readTs(bytes: Buffer, at: number): Timestamp {
-  const ts = bytes.readUInt32BE(at) * 2 ** 32 + bytes.readUInt32BE(at + 4)
-  if (!Number.isSafeInteger(ts)) throw new CorruptRecord('a change record holds a timestamp out of range')
-  return ts
 }
 
 function cutShort(): CorruptRecord {

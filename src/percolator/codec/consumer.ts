@@ -1,24 +1,20 @@
 import type { Consumer } from '../consumer.js'
-import { asInteger, asOptionalBytes, packRecord, unpackRecord } from './record.js'
+import { rangeFields, rangeIn } from './given-range.js'
+import { asInteger, packRecord, unpackRecord } from './record.js'
 
 const CONSUMER = 'consumer'
 
 export function encodeConsumer({ id, range, holdMs, position, ackedTs, startTs, commitTs }: Consumer): Buffer {
-  const { prefix, start, end } = range
-  return packRecord([id, position, ackedTs, startTs, commitTs, holdMs, prefix ?? null, start ?? null, end ?? null])
+  return packRecord([id, position, ackedTs, startTs, commitTs, holdMs, ...rangeFields(range)])
 }
 
 /** @throws CorruptRecord */
 export function decodeConsumer(name: string, bytes: Uint8Array): Consumer {
-  const [id, position, ackedTs, startTs, commitTs, holdMs, prefix, start, end] = unpackRecord(bytes, CONSUMER, 9)
-  const before = asOptionalBytes(prefix, CONSUMER)
+  const [id, position, ackedTs, startTs, commitTs, holdMs, ...range] = unpackRecord(bytes, CONSUMER, 9)
   return {
     id: asInteger(id, CONSUMER),
     name,
-    range:
-      before !== undefined
-        ? { prefix: before }
-        : { start: asOptionalBytes(start, CONSUMER), end: asOptionalBytes(end, CONSUMER) },
+    range: rangeIn(range, CONSUMER),
     holdMs: asInteger(holdMs, CONSUMER),
     position: asInteger(position, CONSUMER),
     ackedTs: asInteger(ackedTs, CONSUMER),

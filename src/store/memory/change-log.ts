@@ -52,12 +52,24 @@ export class MemoryChangeLog implements ChangeLog {
   }
 
   add(changes: readonly Change[]): void {
-    for (const change of changes) {
-      let at = this.#changes.length
-      while (at > 0 && compareChanges(this.#changes[at - 1] as Change, change) > 0) at--
-      this.#changes.splice(at, 0, { ...change, key: Buffer.from(change.key) })
+    const [first, ...others] = changes
+      .map((change) => ({ ...change, key: Buffer.from(change.key) }))
+      .sort(compareChanges)
+    if (first === undefined) return
+    const later = this.#changes.splice(this.#firstAbove(first))
+    for (const change of [...later, first, ...others].sort(compareChanges)) this.#changes.push(change)
+    for (const listener of this.#listeners) listener.settled(changes)
+  }
+
+  /** Index of the first change behind this one. */
+  #firstAbove(change: Change): number {
+    let [low, high] = [0, this.#changes.length]
+    while (low < high) {
+      const middle = (low + high) >>> 1
+      if (compareChanges(this.#changes[middle] as Change, change) > 0) high = middle
+      else low = middle + 1
     }
-    if (changes.length > 0) for (const listener of this.#listeners) listener.settled(changes)
+    return low
   }
 
   trim(safePoint: Timestamp): void {
@@ -94,9 +106,9 @@ export class MemoryChangeLog implements ChangeLog {
       this.#requireLogged(since)
       const page: Change[] = []
       let last: Change | undefined
-      for (const change of this.#changes) {
+      for (let i = this.#firstAbove(after); i < this.#changes.length; i++) {
+        const change = this.#changes[i] as Change
         if (change.commitTs > upTo) break
-        if (compareChanges(change, after) <= 0) continue
         last = change
         if (filter.has(change)) page.push(change)
         if (page.length === PAGE) break

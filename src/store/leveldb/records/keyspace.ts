@@ -1,8 +1,8 @@
 import { afterPrefix } from '../../../bytes/key-range.js'
 import { asBuffer } from '../../../bytes/key-text.js'
 import type { Change } from '../../../percolator/change.js'
-import { readTs, writeTs } from '../../../percolator/codec/change-log.js'
 import { CorruptRecord, encodeKey, encodeKeyAt, encodeKeyEnd } from '../../../percolator/codec/key.js'
+import { readTs, writeTs } from '../../../percolator/codec/timestamp.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { SystemName } from '../../system-records.js'
 
@@ -57,7 +57,7 @@ export function logBound(commitTs: Timestamp): Buffer {
 /** @returns commit_ts of the first change. @throws CorruptRecord */
 export function firstCommitTs(stored: Buffer): Timestamp {
   if (stored.length <= LOG_HEAD_BYTES) throw new CorruptRecord('the key of a change record is cut short')
-  return readTs(stored, 1)
+  return readTs(stored, 1, 'change')
 }
 
 export const systemKey = (name: string): Buffer => Buffer.from(`${CF_SYSTEM_TEXT}${name}`, 'latin1')

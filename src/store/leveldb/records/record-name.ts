@@ -1,6 +1,6 @@
 import { printKey } from '../../../errors/print-key.js'
-import { readTs } from '../../../percolator/codec/change-log.js'
 import { decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
+import { readTs } from '../../../percolator/codec/timestamp.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { idOfCell, keyOfCell } from '../../cell-names.js'
 import type { SystemKind, SystemName } from '../../system-records.js'
@@ -103,7 +103,7 @@ export function placeName(bound: Buffer): string {
 function placeOfChange(bound: Buffer): string {
   try {
     const padded = Buffer.concat([bound, Buffer.alloc(TS_BYTES)])
-    return `change records near ${readTs(padded, 1)}`
+    return `change records near ${readTs(padded, 1, 'change')}`
   } catch {
     return 'change records'
   }
