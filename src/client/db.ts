@@ -12,10 +12,11 @@ import { Consumers } from './changes/consumers.js'
 import { type Watched, type WatchOptions, watchOf, watchOptions } from './changes/watch.js'
 import type { DbHome } from './db-home.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
+import { requireName } from './name.js'
 import type { Observation } from './observers/observation.js'
 import { observationOf, register } from './observers/observe.js'
 import { type ObserveBatch, type ObserveOne, type ObserveOptions, observeOptions } from './observers/observe-options.js'
-import { observerRangeOf, requireObserverName } from './observers/observer-range.js'
+import { observerRangeOf } from './observers/observer-range.js'
 import { Observers } from './observers/observers.js'
 import { type Absent, BOOLEAN, type Kinds, optionsOf, TEXT, TIMESTAMP } from './options.js'
 import { READ_AT_KINDS, type ReadAt, timestampOf } from './read-at.js'
@@ -228,7 +229,7 @@ export class Db {
     options: ObserveOptions<A> = {},
   ): Promise<void> {
     const { signal, lockWaitMs } = observeOptions(options)
-    requireObserverName(name)
+    requireName('observer', name)
     const observed = observerRangeOf(range)
     if (typeof run !== 'function') throw new TypeError('the third argument of observe must be a function')
     const call = this.#callOptions({ lockWaitMs })

@@ -1,7 +1,7 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import { afterKey, afterPrefix } from '../bytes/key-range.js'
 import type { GivenRange } from '../percolator/given-range.js'
-import { type Bytes, toBytes } from './bytes.js'
+import { type As, type Bytes, type Read, readKey, toBytes } from './bytes.js'
 import { BYTES, type Kinds } from './options.js'
 
 /**
@@ -10,6 +10,13 @@ import { BYTES, type Kinds } from './options.js'
 export type RangeOptions =
   | { readonly prefix?: Bytes | undefined; readonly start?: undefined; readonly end?: undefined }
   | { readonly prefix?: undefined; readonly start?: Bytes | undefined; readonly end?: Bytes | undefined }
+
+/** A range as it was given: `prefix`, or `start` and `end`, each of which may be absent. */
+export interface ReadRange<A extends As> {
+  readonly prefix?: Read<A>
+  readonly start?: Read<A>
+  readonly end?: Read<A>
+}
 
 export const RANGE_KINDS: Kinds<RangeOptions> = { prefix: BYTES, start: BYTES, end: BYTES }
 
@@ -26,6 +33,12 @@ export function givenRangeOf({ prefix, start, end }: RangeOptions): GivenRange {
   if (prefix === undefined) return { start: givenBoundOf(start, 'start'), end: givenBoundOf(end, 'end') }
   if (start !== undefined || end !== undefined) throw new TypeError('give prefix, or start and end, not both')
   return { prefix: toBytes(prefix, 'prefix') }
+}
+
+/** Inverse of `givenRangeOf`: only the bounds that were given. */
+export function readRange<A extends As>(range: GivenRange, as: A): ReadRange<A> {
+  const bounds = Object.entries(range).filter((bound): bound is [string, Uint8Array] => bound[1] !== undefined)
+  return Object.fromEntries(bounds.map(([name, bytes]) => [name, readKey(bytes, as)]))
 }
 
 function givenBoundOf(bound: Bytes | undefined, name: string): Uint8Array | undefined {

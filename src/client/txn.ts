@@ -6,7 +6,7 @@ import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
 import { incremented, requireSafeInteger } from './counter.js'
 import type { During } from './db-home.js'
-import { requireObserverName } from './observers/observer-range.js'
+import { requireName } from './name.js'
 import { optionsOf, requireNoOptions } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 
@@ -137,7 +137,7 @@ export class Txn {
   notify(observer: string, ...keys: readonly Bytes[]): Promise<void> {
     return this.#run(async () => {
       this.transaction.requireOpen()
-      requireObserverName(observer)
+      requireName('observer', observer)
       const marked = this.#notified.get(observer) ?? new Map<string, Uint8Array>()
       for (const key of toKeys(keys)) marked.set(keyText(key), key)
       this.#notified.set(observer, marked)

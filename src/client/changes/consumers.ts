@@ -1,18 +1,13 @@
 import { HOLD_MS_MIN, TIMER_MS_MAX } from '../../limits.js'
 import type { ConsumerState as ApiState, ConsumersApi } from '../../percolator/changes-api.js'
-import { isName, NAME } from '../../percolator/name.js'
 import type { Timestamp } from '../../timestamp.js'
-import { AS, type As, type Read, readKey } from '../bytes.js'
-import { givenRangeOf, RANGE_KINDS, type RangeOptions } from '../key-range.js'
+import { AS, type As } from '../bytes.js'
+import { givenRangeOf, RANGE_KINDS, type RangeOptions, type ReadRange, readRange } from '../key-range.js'
+import { requireName } from '../name.js'
 import { type Kinds, optionsOf, requireNoOptions, TIMESTAMP, wholeUpTo } from '../options.js'
 
 /** A consumer, and how far it has come. */
-export interface ConsumerState<A extends As = 'text'> extends Omit<ApiState, 'range'> {
-  /** The range as it was given: `prefix`, or `start` and `end`; none of them for every key. */
-  readonly prefix?: Read<A>
-  readonly start?: Read<A>
-  readonly end?: Read<A>
-}
+export interface ConsumerState<A extends As = 'text'> extends Omit<ApiState, 'range'>, ReadRange<A> {}
 
 interface AsOptions<A extends As> {
   /** The type in which the bounds of the range are returned. Default `text`. */
@@ -59,14 +54,14 @@ export class Consumers {
     options: ConsumerOptions<A> = {},
   ): Promise<ConsumerState<A>> {
     const { as = 'text' as A, sinceTs, holdMs } = putOptions(options)
-    requireConsumerName(name)
+    requireName('consumer', name)
     const registration = { range: givenRangeOf(rangeOptions(range)), sinceTs, holdMs }
     return shown((await this.#call((api) => api.put(name, registration))).state, as)
   }
 
   async get<A extends As = 'text'>(name: string, options: AsOptions<A> = {}): Promise<ConsumerState<A>> {
     const { as = 'text' as A } = callOptions(options)
-    requireConsumerName(name)
+    requireName('consumer', name)
     return shown(await this.#call((api) => api.get(name)), as)
   }
 
@@ -78,32 +73,25 @@ export class Consumers {
 
   async delete(name: string, ...none: []): Promise<void> {
     requireNoOptions('delete of a consumer', none)
-    requireConsumerName(name)
+    requireName('consumer', name)
     await this.#call((api) => api.remove(name))
   }
 
   /** Everything at or below `ts` is done. The position never falls. A transaction acknowledges by its option `positions`. */
   async ack<A extends As = 'text'>(name: string, ts: Timestamp, options: AsOptions<A> = {}): Promise<ConsumerState<A>> {
     const { as = 'text' as A } = callOptions(options)
-    requireConsumerName(name)
+    requireName('consumer', name)
     return shown(await this.#call((api) => api.ack(name, ts)), as)
   }
 
   /** Sets the position anew, after the consumer was lost (`isLost`) or to see changes again. */
   async reset<A extends As = 'text'>(name: string, options: ResetOptions<A> = {}): Promise<ConsumerState<A>> {
     const { as = 'text' as A, sinceTs } = resetOptions(options)
-    requireConsumerName(name)
+    requireName('consumer', name)
     return shown(await this.#call((api) => api.reset(name, sinceTs)), as)
   }
 }
 
-/** @throws TypeError. The names `.` and `..` are refused, because URLs cannot carry them. */
-function requireConsumerName(name: string): void {
-  if (typeof name === 'string' && isName(name) && name !== '.' && name !== '..') return
-  throw new TypeError(`the name of a consumer must ${NAME.rule}`)
-}
-
 function shown<A extends As>({ range, ...state }: ApiState, as: A): ConsumerState<A> {
-  const bounds = Object.entries(range).filter((bound): bound is [string, Uint8Array] => bound[1] !== undefined)
-  return { ...state, ...Object.fromEntries(bounds.map(([name, bytes]) => [name, readKey(bytes, as)])) }
+  return { ...state, ...readRange(range, as) }
 }

@@ -1,5 +1,4 @@
 import { signalOf } from '../../event-loop/late-signal.js'
-import type { GivenRange } from '../../percolator/given-range.js'
 import type {
   ClaimName,
   ClaimRequest,
@@ -11,49 +10,43 @@ import type {
   Release,
 } from '../../percolator/observers-api.js'
 import type { Timestamp } from '../../timestamp.js'
-import { messageOf } from './http-api.js'
-import { encodeMessage, MSGPACK } from './http-message.js'
+import { HttpRegistry, rangeOfWire, type WireRange } from './http-registry.js'
 import type { HttpRequest, HttpTransport } from './http-transport.js'
 
 /** An observer as the server shows it, with names in camelCase. */
-interface WireState extends Omit<ObserverState, 'range' | 'workers'> {
-  readonly prefix?: Uint8Array
-  readonly start?: Uint8Array
-  readonly end?: Uint8Array
+interface WireState extends Omit<ObserverState, 'range' | 'workers'>, WireRange {
   readonly workers: readonly { readonly worker: string; readonly claimed: number; readonly seenAt: string }[]
 }
 
 type WireParked = Omit<Parked, 'parkedAtMs'> & { readonly parkedAt: string }
 
-interface Answered<T> {
-  readonly status: number
-  readonly message: T
-}
-
 /** The calls of observers over HTTP: `/v1/observers`. */
 export class HttpObservers implements ObserversApi {
-  readonly #transport: HttpTransport
+  readonly #registry: HttpRegistry
 
   constructor(transport: HttpTransport) {
-    this.#transport = transport
+    this.#registry = new HttpRegistry(transport, '/v1/observers')
   }
 
   async put(name: string, { range, ...options }: Registration): Promise<{ state: ObserverState; isNew: boolean }> {
-    const { status, message } = await this.#send<WireState>('PUT', pathOf(name), { ...range, ...options })
+    const { status, message } = await this.#registry.send<WireState>('PUT', this.#registry.pathOf(name), {
+      ...range,
+      ...options,
+    })
     return { state: stateOf(message), isNew: status === 201 }
   }
 
   async get(name: string): Promise<ObserverState> {
-    return stateOf((await this.#send<WireState>('GET', pathOf(name))).message)
+    return stateOf((await this.#registry.send<WireState>('GET', this.#registry.pathOf(name))).message)
   }
 
   async list(): Promise<ObserverState[]> {
-    const { message } = await this.#send<{ observers: readonly WireState[] }>('GET', OBSERVERS)
+    const { message } = await this.#registry.send<{ observers: readonly WireState[] }>('GET', this.#registry.path)
     return message.observers.map(stateOf)
   }
 
   async remove(name: string): Promise<void> {
-    await this.#send('DELETE', pathOf(name))
+    await this.#registry.send('DELETE', this.#registry.pathOf(name))
   }
 
   async claim(name: string, { signal: late, ...request }: ClaimRequest): Promise<Notification[]> {
@@ -98,8 +91,8 @@ export class HttpObservers implements ObserversApi {
     { limit, after }: { readonly limit: number; readonly after?: Uint8Array | undefined },
   ): Promise<{ parked: Parked[]; next?: Uint8Array }> {
     const cursor = after === undefined ? '' : `&cursor=${encodeURIComponent(decoder.decode(after))}`
-    const path = `${pathOf(name)}/parked?limit=${limit}${cursor}`
-    const { message } = await this.#send<{ parked: readonly WireParked[]; cursor?: string }>('GET', path)
+    const path = `${this.#registry.pathOf(name)}/parked?limit=${limit}${cursor}`
+    const { message } = await this.#registry.send<{ parked: readonly WireParked[]; cursor?: string }>('GET', path)
     const parked = message.parked.map(({ parkedAt, ...cell }) => ({ ...cell, parkedAtMs: Date.parse(parkedAt) }))
     return { parked, ...(message.cursor === undefined ? {} : { next: encoder.encode(message.cursor) }) }
   }
@@ -113,28 +106,12 @@ export class HttpObservers implements ObserversApi {
   }
 
   async #post<T>(name: string, call: string, message: object, rest: Partial<HttpRequest> = {}): Promise<T> {
-    return (await this.#send<T>('POST', `${pathOf(name)}/${call}`, message, rest)).message
-  }
-
-  async #send<T>(
-    method: HttpRequest['method'],
-    path: string,
-    message?: object,
-    rest: Partial<HttpRequest> = {},
-  ): Promise<Answered<T>> {
-    const content = message && { headers: { 'content-type': MSGPACK }, body: encodeMessage(message) }
-    const { status, headers, body } = await this.#transport.send({ method, path, ...content, ...rest })
-    return { status, message: messageOf<T>(body, headers.get('content-type')) }
+    return (await this.#registry.send<T>('POST', `${this.#registry.pathOf(name)}/${call}`, message, rest)).message
   }
 }
 
-const OBSERVERS = '/v1/observers'
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
-
-function pathOf(name: string): string {
-  return `${OBSERVERS}/${encodeURIComponent(name)}`
-}
 
 /** Without the other fields of a notification, which may be given as a claim. */
 function nameOf({ key, fence }: ClaimName): ClaimName {
@@ -142,10 +119,9 @@ function nameOf({ key, fence }: ClaimName): ClaimName {
 }
 
 function stateOf({ prefix, start, end, workers, ...state }: WireState): ObserverState {
-  const range: GivenRange = prefix === undefined ? { start, end } : { prefix }
   return {
     ...state,
-    range,
+    range: rangeOfWire({ prefix, start, end }),
     workers: workers.map(({ worker, claimed, seenAt }) => ({ worker, claimed, seenAtMs: Date.parse(seenAt) })),
   }
 }

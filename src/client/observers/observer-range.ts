@@ -1,5 +1,4 @@
 import type { GivenRange } from '../../percolator/given-range.js'
-import { isName, NAME } from '../../percolator/name.js'
 import { givenRangeOf, RANGE_KINDS, type RangeOptions } from '../key-range.js'
 import { optionsOf } from '../options.js'
 
@@ -12,10 +11,4 @@ export function observerRangeOf(given: RangeOptions): GivenRange {
   if (prefix === undefined && start === undefined && end === undefined)
     throw new TypeError("give the range of the observer: prefix, or start and end; prefix: '' is every key")
   return givenRangeOf(range)
-}
-
-/** @throws TypeError. The names `.` and `..` are refused, because URLs cannot carry them. */
-export function requireObserverName(name: string): void {
-  if (typeof name === 'string' && isName(name) && name !== '.' && name !== '..') return
-  throw new TypeError(`the name of an observer must ${NAME.rule}`)
 }

@@ -1,12 +1,9 @@
 import type { ObserverState as ApiState, Parked } from '../../percolator/observers-api.js'
 import { type As, type Read, readKey } from '../bytes.js'
+import { type ReadRange, readRange } from '../key-range.js'
 
 /** An observer and its counters. */
-export interface ObserverState<A extends As = 'text'> extends Omit<ApiState, 'range' | 'workers'> {
-  /** The range as it was given: `prefix`, or `start` and `end`. */
-  readonly prefix?: Read<A>
-  readonly start?: Read<A>
-  readonly end?: Read<A>
+export interface ObserverState<A extends As = 'text'> extends Omit<ApiState, 'range' | 'workers'>, ReadRange<A> {
   readonly workers: readonly { readonly worker: string; readonly claimed: number; readonly seenAt: Date }[]
 }
 
@@ -17,10 +14,9 @@ export interface ParkedKey<A extends As = 'text'> extends Omit<Parked, 'key' | '
 }
 
 export function stateOf<A extends As>({ range, workers, ...state }: ApiState, as: A): ObserverState<A> {
-  const bounds = Object.entries(range).filter((bound): bound is [string, Uint8Array] => bound[1] !== undefined)
   return {
     ...state,
-    ...Object.fromEntries(bounds.map(([name, bytes]) => [name, readKey(bytes, as)])),
+    ...readRange(range, as),
     workers: workers.map(({ seenAtMs, ...worker }) => ({ ...worker, seenAt: new Date(seenAtMs) })),
   }
 }

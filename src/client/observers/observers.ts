@@ -7,9 +7,10 @@ import type {
 import type { Timestamp } from '../../timestamp.js'
 import { AS, type As, type Bytes, type Read, readKey, toKey, toKeys } from '../bytes.js'
 import type { RangeOptions } from '../key-range.js'
+import { requireName } from '../name.js'
 import { type Kinds, optionsOf, requireNoOptions, wholeUpTo } from '../options.js'
 import { type Claim, type ClaimName, type ClaimOptions, claimOf, claimOptions, type Release } from './claim.js'
-import { observerRangeOf, requireObserverName } from './observer-range.js'
+import { observerRangeOf } from './observer-range.js'
 import { type ObserverState, type ParkedKey, parkedOf, stateOf } from './observer-state.js'
 import { observerOptionsOf, REGISTRATION_KINDS, type RegistrationOptions } from './registration-options.js'
 import { newWorkerName } from './worker-name.js'
@@ -58,14 +59,14 @@ export class Observers {
     options: PutOptions<A> = {},
   ): Promise<ObserverState<A>> {
     const { as = 'text' as A, backfill } = putOptions(options)
-    requireObserverName(name)
+    requireName('observer', name)
     const registration = { range: observerRangeOf(range), backfill, ...observerOptionsOf(options) }
     return stateOf((await this.#call((api) => api.put(name, registration))).state, as)
   }
 
   async get<A extends As = 'text'>(name: string, options: AsOptions<A> = {}): Promise<ObserverState<A>> {
     const { as = 'text' as A } = readOptions(options)
-    requireObserverName(name)
+    requireName('observer', name)
     return stateOf(await this.#call((api) => api.get(name)), as)
   }
 
@@ -77,7 +78,7 @@ export class Observers {
 
   async delete(name: string, ...none: []): Promise<void> {
     requireNoOptions('delete of an observer', none)
-    requireObserverName(name)
+    requireName('observer', name)
     await this.#call((api) => api.remove(name))
   }
 
@@ -89,7 +90,7 @@ export class Observers {
    */
   async claim<A extends As = 'text'>(name: string, options: ClaimOptions<A> = {}): Promise<Claim<A>[]> {
     const { as = 'text' as A, signal, worker = this.#worker, ...request } = claimOptions(options)
-    requireObserverName(name)
+    requireName('observer', name)
     signal?.throwIfAborted()
     const claimed = await this.#call((api) => api.claim(name, { ...request, worker, signal }))
     if (claimed.length === 0) signal?.throwIfAborted()
@@ -113,7 +114,7 @@ export class Observers {
   /** Lets leases begin anew. @returns the claims that are lost. */
   async extend<C extends ClaimName>(name: string, claims: readonly C[], options: ExtendOptions = {}): Promise<C[]> {
     const { leaseMs } = extendOptions(options)
-    requireObserverName(name)
+    requireName('observer', name)
     const lost = await this.#call((api) => api.extend(name, claims.map(nameOf), leaseMs))
     const fences = new Set(lost.map(({ fence }) => fence)) // No two claims have the same.
     return claims.filter(({ fence }) => fences.has(fence))
@@ -129,7 +130,7 @@ export class Observers {
     options: AsOptions<A> = {},
   ): Promise<{ readonly released: number; readonly parked: Read<A>[] }> {
     const { as = 'text' as A } = readOptions(options)
-    requireObserverName(name)
+    requireName('observer', name)
     const releases = claims.map(({ error, retryAfterMs, ...claim }) => ({ ...nameOf(claim), error, retryAfterMs }))
     const { released, parked } = await this.#call((api) => api.release(name, releases))
     return { released, parked: parked.map((key) => readKey(key, as)) }
@@ -142,7 +143,7 @@ export class Observers {
     name: string,
     ...keys: readonly Bytes[]
   ): Promise<{ readonly notified: number; readonly ts: Timestamp }> {
-    requireObserverName(name)
+    requireName('observer', name)
     const asked = toKeys(keys)
     return this.#call((api) => api.notify(name, asked))
   }
@@ -153,7 +154,7 @@ export class Observers {
     options: AsOptions<A> = {},
   ): AsyncGenerator<ParkedKey<A>, void, undefined> {
     const { as = 'text' as A } = readOptions(options)
-    requireObserverName(name)
+    requireName('observer', name)
     let after: Uint8Array | undefined
     do {
       const page = await this.#call((api) => api.parked(name, { limit: PARKED_PAGE, after }))
@@ -165,7 +166,7 @@ export class Observers {
   /** Gives parked keys to workers again. @param keys default: all. @returns the number of keys that were parked. */
   async retry(name: string, keys?: readonly Bytes[], ...none: []): Promise<number> {
     requireNoOptions('retry', none)
-    requireObserverName(name)
+    requireName('observer', name)
     const asked = keys && toKeys(keys)
     return this.#call((api) => api.retry(name, asked))
   }
@@ -173,7 +174,7 @@ export class Observers {
   /** Drops the changes of parked keys. @returns the number of keys that were parked. */
   async skip(name: string, keys: readonly Bytes[], ...none: []): Promise<number> {
     requireNoOptions('skip', none)
-    requireObserverName(name)
+    requireName('observer', name)
     const asked = toKeys(keys)
     return this.#call((api) => api.skip(name, asked))
   }
@@ -183,20 +184,20 @@ export class Observers {
   /** Marks all keys of the range. Fulfilled when that has begun. */
   async backfill(name: string, ...none: []): Promise<void> {
     requireNoOptions('backfill', none)
-    requireObserverName(name)
+    requireName('observer', name)
     await this.#call((api) => api.backfill(name))
   }
 
   /** Gives no more keys to workers. Changes are still marked. */
   async pause(name: string, ...none: []): Promise<void> {
     requireNoOptions('pause', none)
-    requireObserverName(name)
+    requireName('observer', name)
     await this.#call((api) => api.pause(name))
   }
 
   async resume(name: string, ...none: []): Promise<void> {
     requireNoOptions('resume', none)
-    requireObserverName(name)
+    requireName('observer', name)
     await this.#call((api) => api.resume(name))
   }
 }

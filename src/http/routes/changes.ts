@@ -5,7 +5,6 @@ import { sleep } from '../../event-loop/sleep.js'
 import type { ChangesApi, FeedEvent, FeedPage, Selection } from '../../percolator/changes-api.js'
 import { noSuchConsumer } from '../../percolator/consumer.js'
 import { keyRangeOf } from '../../percolator/given-range.js'
-import { requireName } from '../../percolator/name.js'
 import type { Timestamp } from '../../timestamp.js'
 import { hangUp } from '../connections/answer-end.js'
 import { EventStream } from '../connections/event-stream.js'
@@ -22,6 +21,7 @@ import {
   SELECTION_PARAMETERS,
 } from '../wire/feed-query.js'
 import { wireTxn } from '../wire/feed-text.js'
+import { nameOf } from '../wire/name.js'
 import type { RawQuery } from '../wire/query.js'
 import { redactKeys } from '../wire/redaction.js'
 import * as schemas from '../wire/schemas/changes.js'
@@ -59,8 +59,7 @@ export function changeRoutes(app: FastifyInstance, context: AppContext): void {
 
   const ofConsumer = { access: 'read', query: FEED_PARAMETERS } as const
   app.get(CONSUMER_CHANGES, { schema: schemas.changes, config: ofConsumer }, async (request, reply) => {
-    const { name } = request.params as { readonly name: string }
-    requireName('consumer', name)
+    const name = nameOf(request, 'consumer')
     const { range, position } = context.database.changes.consumers.state(name)
     const selection = keyRangeOf(range)
     const requires = (grant: Grant): void => {

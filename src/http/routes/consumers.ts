@@ -2,10 +2,10 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { ConsumerState } from '../../percolator/changes-api.js'
 import { noSuchConsumer } from '../../percolator/consumer.js'
 import { keyRangeOf } from '../../percolator/given-range.js'
-import { requireName } from '../../percolator/name.js'
 import { answer } from '../wire/answer.js'
 import { decoderOf } from '../wire/decode.js'
-import { rangeOf } from '../wire/range.js'
+import { nameOf } from '../wire/name.js'
+import { givenRangeOf } from '../wire/range.js'
 import * as schemas from '../wire/schemas/consumers.js'
 import type { AppContext } from './context.js'
 
@@ -17,7 +17,7 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
 
   /** @throws KvError `not_found` */
   function nameOfReached(request: FastifyRequest): string {
-    const name = nameOf(request)
+    const name = nameOf(request, 'consumer')
     const range = consumers.rangeOf(name)
     if (range === undefined || !request.grant.reachesRange(range)) throw noSuchConsumer(name)
     return name
@@ -25,10 +25,9 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
 
   const decodePut = decoderOf(schemas.put.body, limits)
   app.put(CONSUMER, { schema: schemas.put, config: { access: 'write' } }, async (request, reply) => {
-    const name = nameOf(request)
+    const name = nameOf(request, 'consumer')
     const { prefix, start, end, ...options } = await decodePut(request)
-    request.grant.requireRange(rangeOf({ prefix, start, end }, 'prefix'), 'prefix')
-    const range = prefix === undefined ? { start, end } : { prefix }
+    const range = givenRangeOf({ prefix, start, end }, 'prefix')
     const { state, isNew } = await consumers.put(name, { range, ...options })
     return answer(request, reply.status(isNew ? 201 : 200), shown(state))
   })
@@ -64,13 +63,6 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
     const { sinceTs } = await decodeReset(request)
     return answer(request, reply, shown(await consumers.reset(name, sinceTs)))
   })
-}
-
-/** @throws KvError `invalid_argument` */
-function nameOf(request: FastifyRequest): string {
-  const { name } = request.params as { readonly name: string }
-  requireName('consumer', name)
-  return name
 }
 
 function shown({ name, range, position, holdMs, lagMs, isLost }: ConsumerState) {

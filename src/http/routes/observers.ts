@@ -2,14 +2,14 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { invalid } from '../../errors/kv-error.js'
 import { PARKED_LIMIT_DEFAULT } from '../../limits.js'
 import { keyRangeOf } from '../../percolator/given-range.js'
-import { requireName } from '../../percolator/name.js'
 import { noSuchObserver, type Observer } from '../../percolator/observer.js'
 import type { ObserverState, Parked, Registration } from '../../percolator/observers-api.js'
 import { answer } from '../wire/answer.js'
 import { decodeParkedCursor, encodeParkedCursor } from '../wire/cursor.js'
 import { type Decoded, decoderOf } from '../wire/decode.js'
+import { nameOf } from '../wire/name.js'
 import { queryInteger, queryText, type RawQuery } from '../wire/query.js'
-import { rangeOf } from '../wire/range.js'
+import { givenRangeOf } from '../wire/range.js'
 import * as schemas from '../wire/schemas/observers.js'
 import type { Static } from '../wire/schemas/schema.js'
 import type { AppContext } from './context.js'
@@ -24,7 +24,7 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
 
   /** @throws KvError `not_found` */
   function observerOf(request: FastifyRequest): Observer {
-    const name = nameOf(request)
+    const name = nameOf(request, 'observer')
     const observer = store.cells.named(name)
     if (observer === undefined || !request.grant.reachesRange(observer.range)) throw noSuchObserver(name)
     return observer
@@ -34,7 +34,7 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
 
   const decodePut = decoderOf(schemas.put.body, limits)
   app.put(OBSERVER, { schema: schemas.put, config: { access: 'write' } }, async (request, reply) => {
-    const name = nameOf(request)
+    const name = nameOf(request, 'observer')
     const { state, isNew } = await observers.put(name, registrationOf(await decodePut(request)))
     return answer(request, reply.status(isNew ? 201 : 200), shown(state))
   })
@@ -169,17 +169,9 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
 }
 
 /** @throws KvError `invalid_argument` */
-function nameOf(request: FastifyRequest): string {
-  const { name } = request.params as { readonly name: string }
-  requireName('observer', name)
-  return name
-}
-
-/** @throws KvError `invalid_argument` */
 function registrationOf(body: Decoded<Static<typeof schemas.put.body>>): Registration {
   const { prefix, start, end, ...options } = body
-  rangeOf({ prefix, start, end }, 'prefix') // Refuses a prefix with bounds, which a `GivenRange` cannot have.
-  return { range: prefix === undefined ? { start, end } : { prefix }, ...options }
+  return { range: givenRangeOf({ prefix, start, end }, 'prefix'), ...options }
 }
 
 function shown(observer: ObserverState) {

@@ -1,6 +1,7 @@
 import type { KeyRange } from '../../bytes/key-range.js'
 import { afterPrefix } from '../../bytes/key-range.js'
 import { invalid } from '../../errors/kv-error.js'
+import type { GivenRange } from '../../percolator/given-range.js'
 
 /** @param field named by the error. @throws KvError `invalid_argument` when both `prefix` and bounds are given. */
 export function rangeOf(
@@ -11,4 +12,14 @@ export function rangeOf(
   if (prefix === undefined) return { start, end }
   if (start !== undefined || end !== undefined) throw invalid(field, 'give prefix, or start and end, not both')
   return { start: prefix, end: afterPrefix(prefix) }
+}
+
+/** The range in the form in which answers show it again. @throws the errors of `rangeOf` */
+export function givenRangeOf(
+  given: KeyRange & { readonly prefix?: Uint8Array | undefined },
+  field: string,
+): GivenRange {
+  rangeOf(given, field)
+  const { prefix, start, end } = given
+  return prefix === undefined ? { start, end } : { prefix }
 }

@@ -2,14 +2,11 @@ import { HOLD_MS_MIN, TIMER_MS_MAX } from '../../../limits.js'
 import { answering } from './call-schema.js'
 import { ConsumerName } from './riders.js'
 import { Type } from './schema.js'
-import { Bound, Milliseconds, Nothing, object, optional, TimestampOrZero } from './values.js'
-
-/** The range as it was given. */
-const range = { prefix: optional(Type.Bytes('prefix')), start: Bound, end: Bound }
+import { givenRange, Milliseconds, Nothing, object, optional, TimestampOrZero } from './values.js'
 
 const State = Type.Object({
   name: ConsumerName,
-  ...range,
+  ...givenRange,
   position: TimestampOrZero,
   hold_ms: Milliseconds,
   lag_ms: Milliseconds,
@@ -18,7 +15,7 @@ const State = Type.Object({
 
 export const put = {
   body: object({
-    ...range,
+    ...givenRange,
     since_ts: optional(TimestampOrZero),
     hold_ms: optional(Type.Integer({ minimum: HOLD_MS_MIN, maximum: TIMER_MS_MAX })),
   }),

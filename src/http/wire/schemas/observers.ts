@@ -12,9 +12,9 @@ import { answering } from './call-schema.js'
 import { ObserverName } from './riders.js'
 import { Type } from './schema.js'
 import {
-  Bound,
   Count,
   Flag,
+  givenRange,
   Key,
   Milliseconds,
   Nothing,
@@ -38,12 +38,9 @@ const WorkerName = Type.String({
 })
 const claimName = { key: Key, fence: Timestamp }
 
-/** The range as it was given. */
-const range = { prefix: optional(Type.Bytes('prefix')), start: Bound, end: Bound }
-
 const State = Type.Object({
   name: ObserverName,
-  ...range,
+  ...givenRange,
   max_attempts: Attempts,
   backoff_ms: BackoffMs,
   backoff_max_ms: BackoffMs,
@@ -63,7 +60,7 @@ const State = Type.Object({
 
 export const put = {
   body: object({
-    ...range,
+    ...givenRange,
     backfill: Flag,
     max_attempts: optional(Attempts),
     backoff_ms: optional(BackoffMs),

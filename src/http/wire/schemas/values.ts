@@ -22,6 +22,8 @@ export const Key = Type.Bytes('key')
 export const Value = Type.Bytes('value')
 export const Bound = optional(Type.Bytes('bound'))
 export const range = { prefix: Bound, start: Bound, end: Bound }
+/** A range as it was given, which is shown again. An empty prefix is every key. */
+export const givenRange = { prefix: optional(Type.Bytes('prefix')), start: Bound, end: Bound }
 
 export const Nothing = Type.Object({})
 

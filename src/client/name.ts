@@ -1,0 +1,7 @@
+import { isName, NAME } from '../percolator/name.js'
+
+/** @throws TypeError. The names `.` and `..` are refused, because URLs cannot carry them. */
+export function requireName(of: 'observer' | 'consumer', name: string): void {
+  if (typeof name === 'string' && isName(name) && name !== '.' && name !== '..') return
+  throw new TypeError(`the name of ${of === 'observer' ? 'an' : 'a'} ${of} must ${NAME.rule}`)
+}
