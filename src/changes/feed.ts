@@ -1,6 +1,5 @@
 import { ByteSlabs } from '../bytes/byte-slabs.js'
 import { keyText } from '../bytes/key-text.js'
-import { MinHeap } from '../bytes/min-heap.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { isKvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
@@ -9,27 +8,20 @@ import type { Limits } from '../limits.js'
 import { type Change, isSameTxn } from '../percolator/change.js'
 import type { FeedEvent } from '../percolator/changes-api.js'
 import { RangeIndex } from '../percolator/range-index.js'
-import { resolvedBelow } from '../percolator/resolved.js'
 import type { ChangeListener } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { Channel, type Follower } from './channel.js'
+import { HeldLocks } from './held-locks.js'
 import { PendingChanges } from './pending-changes.js'
 import { Ring } from './ring.js'
 import { bytesOf, SettledTxn } from './settled-txn.js'
+import { Wakes } from './wakes.js'
 
 /** resolved_ts is taken so often while somebody listens. */
 const TICK_MS = 100
 /** Streams that are due are woken together. */
 const DUE_MS = 10
-/** Locks that hold resolved_ts back for so long are asked whether their transactions live. */
-const HELD_MS = 1000
-/** Locks that are named. */
-const HELD_LOCKS_MAX = 16
-/** Locks that are asked at a time. */
-const ASKED_LOCKS_MAX = 256
-/** Streams that are woken in one turn of the event loop. */
-const WAKES_PER_TURN = 64
 /** Pending changes that are handed on at a time. */
 const CHANGES_AT_A_TIME = 256
 /** More changes of one commit_ts are read from the log. */
@@ -49,12 +41,6 @@ export interface FeedSources {
 export interface FeedUser {
   /** The feed has failed for good. */
   fail(error: unknown): void
-}
-
-/** Timestamps above resolved_ts that were handed out already. */
-interface Awaited {
-  readonly ts: Timestamp
-  readonly sinceMs: number
 }
 
 /**
@@ -88,16 +74,13 @@ export class Feed {
   /** Transactions of one commit_ts are being matched: no stream may join. */
   #isMatching = false
   #betweenGroups: (() => void)[] = []
-  #awaited: Awaited | undefined
-  #askedMs = 0
-  #isAsking = false
-  #heldBackBy: readonly LockInfo[] = []
-  readonly #due = new MinHeap<Follower>()
-  #toWake: Follower[] = []
-  #isWaking = false
+  #group: Group | undefined
+  readonly #locks: HeldLocks
+  readonly #wakes = new Wakes()
 
   constructor(sources: FeedSources) {
     this.#sources = sources
+    this.#locks = new HeldLocks(sources.store, sources.resolver)
   }
 
   /** Everything at or below it has been handed to live streams, or is in the ring or in the log. */
@@ -115,11 +98,11 @@ export class Feed {
   }
   /** Locks whose transactions live, and that have held resolved_ts back for a second. */
   get heldBackBy(): readonly LockInfo[] {
-    return this.#heldBackBy
+    return this.#locks.living
   }
   /** How far resolved_ts is behind timestamps that were handed out. */
   get lagMs(): number {
-    if (this.#awaited === undefined) return 0
+    if (!this.#locks.isAwaited) return 0
     return Math.max(0, physicalMs(this.#sources.store.now()) - physicalMs(this.#resolved))
   }
 
@@ -153,8 +136,7 @@ export class Feed {
     this.#pending.clear()
     this.#ring.clear(0)
     this.#slabs.clear()
-    this.#awaited = undefined
-    this.#heldBackBy = []
+    this.#locks.clear()
   }
 
   #listener(): ChangeListener {
@@ -163,7 +145,7 @@ export class Feed {
         for (const change of changes) {
           // A client that commits its primary before its other prewrites can come below what streams have passed.
           if (change.commitTs <= Math.max(this.#uncovered, this.#resolved)) continue
-          this.#await(change.commitTs)
+          this.#locks.await(change.commitTs, this.#resolved)
           this.#pending.add(this.#copyOf(change))
           // The others are not even copied then.
           if (this.#pending.bytes > this.#sources.limits.feedBytesMax) this.#fallBackOnLog()
@@ -192,7 +174,7 @@ export class Feed {
 
   #schedule(): void {
     const now = performance.now()
-    const due = this.#due.first?.rank ?? Number.POSITIVE_INFINITY
+    const due = this.#wakes.firstMs ?? Number.POSITIVE_INFINITY
     const at = Math.max(now + DUE_MS, Math.min(now + TICK_MS, due))
     if (this.#tick !== undefined && this.#tickMs <= at) return
     clearTimeout(this.#tick)
@@ -206,40 +188,20 @@ export class Feed {
     if (!this.isRunning) return
     this.#schedule()
     this.#run(this.advance())
-    this.#askLocks()
-    const now = performance.now()
-    if ((this.#due.first?.rank ?? now + 1) > now) return
-    const due: Follower[] = []
-    for (let first = this.#due.first; first !== undefined && first.rank <= now; first = this.#due.first) {
-      this.#due.delete(first)
-      due.push(first)
-    }
-    const wake = (): void => this.#wakeAll(due)
-    this.#run(this.refresh().finally(wake))
+    const asked = this.#locks.ask(() => this.isRunning)
+    if (asked !== undefined) this.#run(asked.then(() => (this.isRunning ? this.advance() : undefined)))
+    const due = this.#wakes.takeDue(performance.now())
+    if (due.length > 0) this.#run(this.refresh().finally(() => this.#wakes.wake(due)))
   }
 
   /** Wakes the follower at this time, by `performance.now`, unless it is woken before. */
   wakeAt(follower: Follower, ms: number): void {
-    this.#due.set(follower, ms)
+    this.#wakes.at(follower, ms)
     if (this.isRunning) this.#schedule()
   }
 
   awake(follower: Follower): void {
-    this.#due.delete(follower)
-  }
-
-  #wakeAll(followers: Iterable<Follower>): void {
-    for (const follower of followers) this.#toWake.push(follower)
-    if (this.#isWaking || this.#toWake.length === 0) return
-    this.#isWaking = true
-    this.#wakeSome()
-  }
-
-  #wakeSome(): void {
-    const some = this.#toWake.splice(0, WAKES_PER_TURN)
-    this.#isWaking = some.length > 0
-    if (this.#isWaking) setImmediate(() => this.#wakeSome()) // Others that come in this turn wait for the next one.
-    for (const follower of some) follower.wake()
+    this.#wakes.forget(follower)
   }
 
   // ---- resolved_ts
@@ -266,7 +228,7 @@ export class Feed {
     } finally {
       this.#fresh = undefined
     }
-    this.#await(ts)
+    this.#locks.await(ts, this.#resolved)
     await this.advance()
     return ts
   }
@@ -353,7 +315,7 @@ export class Feed {
   #beginAnew(): void {
     const { changes } = this.#sources.store
     for (const channel of [...this.#channels.values()]) {
-      this.#wakeAll(channel.dismissAll(this.#resolved))
+      this.#wakes.wake(channel.dismissAll(this.#resolved))
       this.#forget(channel)
     }
     const resolved = changes.resolve()
@@ -364,9 +326,7 @@ export class Feed {
   #setResolved(ts: Timestamp): void {
     if (ts <= this.#resolved) return
     this.#become(ts)
-    if (this.#awaited === undefined || this.#awaited.ts > ts) return
-    this.#awaited = undefined
-    this.#heldBackBy = []
+    this.#locks.passed(ts)
   }
 
   #become(resolved: Timestamp): void {
@@ -380,8 +340,6 @@ export class Feed {
   }
 
   // ---- Groups: the transactions of one commit_ts
-
-  #group: Group | undefined
 
   async #add(change: Change): Promise<void> {
     if (this.#group !== undefined && this.#group.commitTs !== change.commitTs) await this.#endGroup(this.#group)
@@ -432,7 +390,7 @@ export class Feed {
       this.#queues.clear()
       this.#ring.clear(commitTs)
       for (const channel of large) {
-        this.#wakeAll(channel.dismissAll(this.#resolved))
+        this.#wakes.wake(channel.dismissAll(this.#resolved))
         this.#forget(channel)
       }
     }
@@ -460,7 +418,7 @@ export class Feed {
     }
     // Before a stream takes them: it would tell of a resolved_ts below what it has delivered.
     this.#setResolved((changes[0] as Change).commitTs)
-    for (const { channels } of matched) for (const channel of channels.keys()) this.#wakeAll(channel.takeWaiting())
+    for (const { channels } of matched) for (const channel of channels.keys()) this.#wakes.wake(channel.takeWaiting())
     const { feedBytesMax } = this.#sources.limits
     this.#ring.shrink(feedBytesMax - this.#pending.bytes)
     for (const channel of this.#queues) {
@@ -481,7 +439,7 @@ export class Feed {
 
   #drop(channel: Channel): void {
     this.#queues.delete(channel)
-    this.#wakeAll(channel.drop())
+    this.#wakes.wake(channel.drop())
     this.#forget(channel)
   }
 
@@ -525,46 +483,6 @@ export class Feed {
   /** The settled transactions above `since`; undefined when some of them are in the log only. */
   recent(since: Timestamp): Generator<SettledTxn> | undefined {
     return since >= this.#ring.floor ? this.#ring.after(since) : undefined
-  }
-
-  // ---- Locks
-
-  #await(ts: Timestamp): void {
-    if (this.#awaited !== undefined || ts <= this.#resolved || ts > this.#sources.store.clock()) return
-    this.#awaited = { ts, sinceMs: performance.now() }
-  }
-
-  /** The locks that hold resolved_ts back are resolved, or named. */
-  #askLocks(): void {
-    const awaited = this.#awaited
-    const now = performance.now()
-    if (awaited === undefined || now < awaited.sinceMs + HELD_MS || this.#isAsking || now < this.#askedMs + HELD_MS)
-      return
-    this.#isAsking = true
-    this.#askedMs = now
-    const asked = this.#resolveLocks(awaited.ts).then(() => {
-      if (this.#awaited === awaited) this.#heldBackBy = this.#holding(awaited.ts, HELD_LOCKS_MAX)
-      return this.isRunning ? this.advance() : undefined
-    })
-    this.#run(
-      asked.finally(() => {
-        this.#isAsking = false
-      }),
-    )
-  }
-
-  /** Goes on while it meets transactions that are over: a dead one may have left any number of locks. */
-  async #resolveLocks(ts: Timestamp): Promise<void> {
-    const { store, resolver } = this.#sources
-    for (let areAllGone = true; areAllGone && this.isRunning; ) {
-      const locks = this.#holding(ts, ASKED_LOCKS_MAX)
-      areAllGone = (await resolver.resolve(locks, store.now())) && locks.length > 0
-    }
-  }
-
-  #holding(ts: Timestamp, limit: number): LockInfo[] {
-    const locks = this.#sources.store.changes.heldBackBy(limit)
-    return locks.filter((lock) => (resolvedBelow(lock) ?? ts) < ts)
   }
 
   // ---- Failures

@@ -405,7 +405,7 @@ const MUTANTS = [
     'reloaded: () => this.#fallBackOnLog(),',
     'reloaded: () => { },',
   ],
-  ['nobody asks the locks that hold the feed back', 'changes/feed', 'this.#isAsking = true;', 'return;'],
+  ['nobody asks the locks that hold the feed back', 'changes/held-locks', 'this.#isAsking = true;', 'return;'],
   [
     'a snapshot begins below the safe point',
     'changes/changes',
