@@ -121,6 +121,7 @@ export class Changes implements ChangesApi {
     const begin = consumer === undefined ? sinceTs : this.consumers.beginOf(consumer.name, sinceTs)
     const since = typeof snapshot === 'object' ? snapshot.ts : snapshot ? undefined : begin
     const user = { fail: (error: unknown) => opened.stream?.fail(error) }
+    await this.#store.changes.begin()
     this.#feed.enter(user)
     try {
       const now = await this.#feed.refresh()

@@ -108,6 +108,7 @@ export class Consumers implements ConsumersApi {
         throw new KvError('overloaded', `there are ${consumersMax} consumers already`, {})
       this.#arriving++
       try {
+        await this.#store.changes.begin()
         const id = await this.#store.tso(1)
         const position = this.#originOf(sinceTs, id)
         const state = await this.#write({

@@ -30,6 +30,12 @@ export interface ChangeLog {
   readonly newest: Timestamp
 
   /**
+   * To be fulfilled before `resolve` is called for anybody: what it returns then does not fall over a restart either. Writes once
+   * per database. Until somebody asks, raw clients may use timestamps that lie before the last start.
+   * @throws KvError `storage_unavailable`
+   */
+  begin(): Promise<void>
+  /**
    * Takes resolved_ts: the highest timestamp at which a scan of everything would meet no lock. From this turn of the event loop
    * on nothing commits at or below it, and all that is committed at or below it can be read. It never falls. The newest
    * timestamp of the oracle bounds it, so an idle caller takes one first.

@@ -73,11 +73,16 @@ export class Feeder {
   async followToEnd(): Promise<void> {
     const { world, owner } = this.#host
     this.#range = undefined
-    const end = await world.network.call(owner, 'tso', false, ({ store }) => store.tso(1))
-    while (this.#position === undefined || this.#position < end) {
-      await this.follow()
-      await this.#host.sleep(200)
-    }
+    let end: Timestamp | undefined
+    while (end === undefined || this.#position === undefined || this.#position < end)
+      try {
+        end ??= await world.network.call(owner, 'tso', false, ({ store }) => store.tso(1))
+        await this.follow()
+        await this.#host.sleep(200)
+      } catch (error) {
+        // A write failed last, and the engine is opened again after this refusal.
+        if (!isKvError(error, 'storage_unavailable')) throw error
+      }
   }
 
   // ---- Where it begins
@@ -98,6 +103,7 @@ export class Feeder {
     }
     const range = this.#range
     const { ts, pairs } = await world.network.call(owner, 'scan_resolved', true, async ({ store }) => {
+      await store.changes.begin()
       await store.readTs()
       const resolved = store.changes.resolve()
       ledger.changes.resolved(resolved)
@@ -179,6 +185,7 @@ export class Feeder {
     const isFresh = random.chance(0.5)
     let pages = 1 + random.below(4)
     return world.network.call(owner, 'read_log', true, async ({ store }) => {
+      await store.changes.begin()
       if (isFresh) await store.readTs()
       const resolved = store.changes.resolve()
       world.ledger.changes.resolved(resolved)

@@ -131,7 +131,12 @@ export class Network {
       scanLock: through('scan_lock', ({ store }, request) => store.scanLock(request)),
       mvccGetByKey: through('mvcc_get_by_key', ({ store }, request) => store.mvccGetByKey(request)),
       mvccGetByStartTs: through('mvcc_get_by_start_ts', ({ store }, request) => store.mvccGetByStartTs(request)),
-      deleteRange: through('delete_range', ({ store }, request) => store.deleteRange(request)),
+      deleteRange: through('delete_range', async ({ store }, request) => {
+        // Until somebody has asked for resolved_ts, a raw client may commit below a delete_range after it.
+        await store.changes.begin()
+        store.changes.resolve()
+        return store.deleteRange(request)
+      }),
     }
   }
 }

@@ -141,6 +141,8 @@ export class TappedEngine {
   running = 0
   /** Stands in for each write; `land` does what was asked. */
   onWrite: (write: SeenWrite, land: () => Promise<void>) => Promise<void> = (_, land) => land()
+  /** Called before each step of an iterator. */
+  onNext: () => void = () => {}
   onReopen: (reopen: () => Promise<void>) => Promise<void> = (reopen) => reopen()
   /** Rejects: the disk is full. */
   onRequireRoom: () => Promise<void> = async () => {}
@@ -197,7 +199,10 @@ export class TappedEngine {
       iterator: (range) => {
         const iterator = reader.iterator(range)
         return {
-          nextv: (size) => this.#run(iterator.nextv(size)),
+          nextv: async (size) => {
+            this.onNext()
+            return this.#run(iterator.nextv(size))
+          },
           close: () => this.#run(iterator.close()),
         }
       },

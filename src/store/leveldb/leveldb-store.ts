@@ -20,7 +20,7 @@ import type { Engine } from './engine/engine.js'
 import type { LevelTuning } from './engine/level-engine.js'
 import { readMetaNumber } from './engine/meta-number.js'
 import { startScrub } from './integrity/scrub.js'
-import { META_LOG_START, META_SAFE_POINT } from './records/keyspace.js'
+import { META_LOG_READ, META_LOG_START, META_SAFE_POINT } from './records/keyspace.js'
 import { Collection } from './rows/collection.js'
 import { compact, diskBytes } from './rows/compaction.js'
 import { guard, guarded } from './rows/guard.js'
@@ -94,13 +94,14 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Co
     const clock = new Clock({ now, monotonicNow, savedMs, savedJumps, onStep: onClockStep })
     const safePoint = await readMetaNumber(engine, META_SAFE_POINT)
     const logStart = await readMetaNumber(engine, META_LOG_START)
+    const isLogRead = (await engine.get(META_LOG_READ)) !== undefined
     const cursorSecret = await cursorSecretOf(engine)
     const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, lookUpSlowMs } = options
     const { answers = new AnswerBudget(DEFAULT_LIMITS), locksMax = DEFAULT_LIMITS.locksMax } = options
     if (openEngine === undefined) engine = ownedEngine(engine, new OwnFiles(directory, onLost))
     const save = (mark: Timestamp): Promise<void> => rows.submit([putMark(mark, clock.jumps)])
     const oracle = new Oracle({ savedMark, save, clock })
-    const saved = { savedMark, safePoint, logStart }
+    const saved = { savedMark, safePoint, logStart, isLogRead }
     const rows = new RowStore(engine, { durability, cacheBytesMax, clock, oracle, ...saved, lookUpSlowMs })
     await rows.start()
     const rangeDeletion = new RangeDeletion(rows)

@@ -76,6 +76,8 @@ export class MemoryChangeLog implements ChangeLog {
     this.#changes = this.#changes.filter(({ commitTs }) => commitTs > safePoint)
   }
 
+  async begin(): Promise<void> {} // Memory does not outlive the process.
+
   resolve(): Timestamp {
     this.#rows.requireAvailable()
     let resolved = this.#rows.lastTs

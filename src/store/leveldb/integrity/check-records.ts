@@ -18,6 +18,7 @@ import {
   lockKey,
   META,
   META_FORMAT,
+  META_LOG_READ,
   META_LOG_START,
   META_MARK,
   META_RESTORE,
@@ -284,7 +285,7 @@ function isPromise(stored: Buffer): boolean {
 }
 
 const NOTHING = Buffer.alloc(0)
-const NUMBERS = [META_MARK, META_SAFE_POINT, META_LOG_START]
+const NUMBERS = [META_MARK, META_SAFE_POINT, META_LOG_START, META_LOG_READ]
 const KEYED = [CF_LOCK, CF_WRITE, CF_DEFAULT, CF_NEWEST, AHEAD] as const
 
 /** Decoders per kind of record. Each throws CorruptRecord. */

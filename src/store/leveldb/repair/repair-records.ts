@@ -27,6 +27,7 @@ import {
   keyRange,
   lockKey,
   META_FORMAT,
+  META_LOG_READ,
   META_LOG_START,
   META_MARK,
   META_SAFE_POINT,
@@ -114,6 +115,7 @@ class RecordsRepair {
     const [, ...beside] = mark === undefined || resetsMark ? [] : await fieldsOf(this.#sealed, META_MARK)
     const safePoint = await numberOr(this.#sealed, META_SAFE_POINT)
     const logStart = await numberOr(this.#sealed, META_LOG_START)
+    const logRead = await numberOr(this.#sealed, META_LOG_READ)
     const isMarkInDoubt = mark === undefined || this.#options.areFilesDamaged
     const newest = new NewestTimestamp(Math.max(mark ?? 0, isMarkInDoubt ? this.#options.present : 0))
     const isMarkLow = await this.#mendRecords(newest)
@@ -127,6 +129,7 @@ class RecordsRepair {
     if (resetsMark) await this.#dropPins(inForce)
     await this.#mendSafePoint(safePoint, inForce)
     await this.#mendLogStart(logStart, inForce)
+    await this.#mendLogRead(logRead)
     await this.#mendLog()
     await this.#mournTransactions()
     const { restored, removed, lost: losses } = this.#counts
@@ -251,6 +254,15 @@ class RecordsRepair {
     const moved = `the log of changes begins at ${dated(mark)} now`
     if (!isLost) this.#done('restored', `${moved}: it was ${dated(start)}, above the mark`)
     else this.#lose({ message: `changes of the past: ${moved}, because its beginning may be lost`, of: 'log' })
+  }
+
+  /** Somebody may have asked for resolved_ts where the record that says so may be lost. */
+  async #mendLogRead(read: number | undefined): Promise<void> {
+    const isLost = read === undefined || this.#options.lost.some((one) => mayHold(one, META_LOG_READ))
+    if (!isLost || read === 1) return
+    this.#findings++
+    await this.#sealed.write([{ type: 'put', key: META_LOG_READ, value: packRecord([1]) }], true)
+    this.#done('restored', 'the record that feeds have been read')
   }
 
   /** Makes the log of changes agree with the records in CF_WRITE, which are mended already. */

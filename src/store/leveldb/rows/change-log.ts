@@ -4,14 +4,15 @@ import { SLICE_ITEMS } from '../../../limits.js'
 import type { Change } from '../../../percolator/change.js'
 import { ChangeFilter } from '../../../percolator/change-filter.js'
 import { decodeChanges } from '../../../percolator/codec/change-log.js'
+import { packRecord } from '../../../percolator/codec/record.js'
 import { decodeWrite } from '../../../percolator/codec/write.js'
 import { belowSafePoint } from '../../../percolator/errors.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { ChangeListener, ChangeLog, ChangePage, ChangesRequest } from '../../change-log.js'
-import { logBound, valueKey, writeKey } from '../records/keyspace.js'
+import { logBound, META_LOG_READ, valueKey, writeKey } from '../records/keyspace.js'
 import { RECORD_SPAN } from './change-records.js'
-import { guarded } from './guard.js'
+import { guard, guarded } from './guard.js'
 import { logRecords } from './log-records.js'
 import { MergedChanges } from './merged-changes.js'
 import { lostValue } from './pairs.js'
@@ -36,12 +37,15 @@ export class LevelDbChangeLog implements ChangeLog {
   readonly #listeners = new Set<ChangeListener>()
   /** See META_LOG_START. */
   #begin: Timestamp
+  /** See META_LOG_READ. */
+  #isRead: boolean
   /** The newest delete_range. */
   #removed: Timestamp = 0
 
-  constructor(rows: RowStore, begin: Timestamp) {
+  constructor(rows: RowStore, begin: Timestamp, isRead: boolean) {
     this.#rows = rows
     this.#begin = begin
+    this.#isRead = isRead
     this.resolved = new ResolvedTs(rows)
   }
 
@@ -50,6 +54,12 @@ export class LevelDbChangeLog implements ChangeLog {
   }
   get newest(): Timestamp {
     return Math.max(this.#rows.written.newest, this.#begin, this.#removed)
+  }
+
+  async begin(): Promise<void> {
+    if (this.#isRead) return
+    await guard(() => this.#rows.submit([{ type: 'put', key: META_LOG_READ, value: packRecord([1]) }]))
+    this.#isRead = true
   }
 
   resolve(): Timestamp {

@@ -10,6 +10,9 @@ import { guard } from './guard.js'
 import { readAllValues, userKeys } from './row-reader.js'
 import type { RowStore } from './row-store.js'
 
+/** Between attempts to go on with a deletion after a failed read. */
+const RETRY_MS = 1000
+
 interface Deletion {
   readonly start: Uint8Array
   readonly end: Uint8Array
@@ -43,7 +46,7 @@ export class RangeDeletion {
         changes.noteRemoval(ts)
         // A commit at or below it that came after it would stand in the database, and be gone for feeds. While nobody has asked for
         // resolved_ts, clients may commit at timestamps of their own choice in the past, as they may without this call.
-        if (changes.resolved.last > 0) changes.resolved.pass(ts)
+        if (changes.resolved.passed > 0) changes.resolved.pass(ts)
         await this.#batchesInFlight(start, end)
         const few = await this.#fewKeys(start, end)
         const deletion = { start, end, ts }
@@ -98,6 +101,7 @@ export class RangeDeletion {
       () => {
         this.#unfinished.push(...holds)
         if (reopenings !== this.#rows.health.reopenings) this.#resumeSoon()
+        else setTimeout(() => this.#resumeSoon(), RETRY_MS).unref() // A read failed, which opens nothing again.
       },
     )
   }
@@ -110,11 +114,12 @@ export class RangeDeletion {
 
   async #run(deletion: Deletion): Promise<void> {
     const { start, end, ts } = deletion
-    for (const cf of [CF_WRITE, CF_DEFAULT] as const)
-      for await (const keys of userKeys(this.#rows.engine, cf, { start, end })) await this.#deleteKeys(keys, ts)
+    // First, because the walks miss a key whose first version is committed behind them.
     const locked = [...this.#rows.locks.range(start, end)].map(({ key }) => key)
     for (let from = 0; from < locked.length; from += KEYS_AT_A_TIME)
       await this.#deleteKeys(locked.slice(from, from + KEYS_AT_A_TIME), ts)
+    for (const cf of [CF_WRITE, CF_DEFAULT] as const)
+      for await (const keys of userKeys(this.#rows.engine, cf, { start, end })) await this.#deleteKeys(keys, ts)
     await this.#rows.submit([{ type: 'del', key: rangeDeletionKey(ts) }])
   }
 

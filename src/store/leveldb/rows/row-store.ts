@@ -57,6 +57,8 @@ export interface RowStoreOptions {
   readonly safePoint: Timestamp
   /** See META_LOG_START. */
   readonly logStart: Timestamp
+  /** See META_LOG_READ. */
+  readonly isLogRead: boolean
   /** See `LookUps`. */
   readonly lookUpSlowMs?: number | undefined
 }
@@ -92,7 +94,17 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
 
   constructor(
     readonly engine: Engine,
-    { durability, cacheBytesMax, clock, oracle, savedMark, safePoint, logStart, lookUpSlowMs }: RowStoreOptions,
+    {
+      durability,
+      cacheBytesMax,
+      clock,
+      oracle,
+      savedMark,
+      safePoint,
+      logStart,
+      isLogRead,
+      lookUpSlowMs,
+    }: RowStoreOptions,
   ) {
     this.cache = new VersionCache(cacheBytesMax)
     this.recent = new RecentWrites(savedMark)
@@ -103,10 +115,11 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     this.written = new WrittenAhead(engine, this.recent, oracle, savedMark)
     this.health = new Health(engine, () => this.#reload())
     this.group = new GroupCommit(engine, durability === 'sync', (error) => this.health.failed(error), changeRecords)
-    this.changes = new LevelDbChangeLog(this, logStart)
+    this.changes = new LevelDbChangeLog(this, logStart, isLogRead)
     this.records = new SystemReads(this)
     this.safePoint = safePoint
     this.maxTs = savedMark // Every read that was served before the restart was below the mark.
+    if (isLogRead) this.changes.resolved.pass(savedMark) // So was every resolved_ts.
   }
 
   /** Must be called before any other call. */

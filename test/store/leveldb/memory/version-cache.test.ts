@@ -196,6 +196,7 @@ test('nothing is answered from it once a file is known to be damaged: a key that
     savedMark: 0,
     safePoint: 0,
     logStart: 0,
+    isLogRead: false,
   } as const
   const rows = new RowStore(engine, options)
   await rows.start()

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import type { Change } from '../../../../src/percolator/change.js'
 import type { CompleteStore } from '../../../../src/store/store.js'
-import { codeOf, EngineFailure, put, TappedEngine, testStores, utf8, write } from '../../support.js'
+import { codeOf, EngineFailure, prewriteOf, put, TappedEngine, testStores, utf8, write } from '../../support.js'
 
 const stores = testStores()
 
@@ -65,4 +65,41 @@ test('a removal whose first write did not land is none, and holds nothing', asyn
   await expect.poll(() => store.changes.resolve()).toBeGreaterThanOrEqual(ts)
   expect(await removals(store)).toEqual([])
   expect((await store.scan({ start: utf8('k/'), limit: KEYS, ts })).pairs).toHaveLength(KEYS)
+})
+
+test('a long removal goes on by itself after reads that failed', async () => {
+  const engine = new TappedEngine()
+  const store = await filled(engine)
+  let failures = 0
+  engine.onWrite = (_, land) => {
+    engine.onNext = () => {
+      if (++failures === 3) engine.onNext = () => {}
+      throw new EngineFailure('input/output error')
+    }
+    engine.onWrite = (_, land) => land()
+    return land()
+  }
+  expect(await codeOf(store.deleteRange({ start: utf8('k/'), end: utf8('k0') }))).toBe('storage_unavailable')
+  const ts = await store.tso(1)
+  await expect.poll(() => store.changes.resolve(), { timeout: 10_000 }).toBeGreaterThanOrEqual(ts)
+  expect(failures).toBe(3)
+  expect((await store.scan({ start: utf8('k/'), limit: KEYS, ts })).pairs).toEqual([])
+})
+
+test('a key whose first version is committed while a long removal runs is removed, if that is below it', async () => {
+  const engine = new TappedEngine()
+  const store = await filled(engine)
+  store.changes.resolve()
+  const [startTs, commitTs] = [await store.tso(1), await store.tso(1)]
+  const keys = [utf8('k/zz')]
+  await store.prewrite(prewriteOf(startTs, [put('k/zz')]))
+  let writes = 0
+  let committing: Promise<unknown> | undefined
+  engine.onWrite = async (_, land) => {
+    await land()
+    if (++writes === 2) committing = codeOf(store.commit({ keys, startTs, commitTs }))
+  }
+  await store.deleteRange({ start: utf8('k/'), end: utf8('k0') })
+  await committing
+  expect(await store.get({ key: utf8('k/zz'), ts: await store.tso(1) })).toMatchObject({ found: false })
 })
