@@ -7,7 +7,7 @@ import { everybody } from './changes/everybody.mjs'
 import { live } from './changes/live.mjs'
 import { told } from './changes/told.mjs'
 import { watchers } from './changes/watchers.mjs'
-import { print, write } from './scale/report.mjs'
+import { measure } from './measurements.mjs'
 
 const MEASUREMENTS = { live, catch_up: catchUp, told, watchers, everybody, beside }
 const FULL = {
@@ -43,20 +43,4 @@ function settingsOf(name) {
   return settings
 }
 
-const names = values.only.split(',')
-for (const name of names)
-  if (!(name in MEASUREMENTS)) throw new Error(`no measurement "${name}": ${Object.keys(MEASUREMENTS).join(', ')}`)
-
-const below = []
-for (const name of names) {
-  const start = performance.now()
-  const measured = await MEASUREMENTS[name](settingsOf(name))
-  below.push(...measured.rows.filter(({ isBelowFloor }) => isBelowFloor).map((row) => `${row.name}: ${row.value}`))
-  const rows = measured.rows.map(({ isBelowFloor: _, ...row }) => row)
-  print(`${name} (${Math.round((performance.now() - start) / 1000)} s)`, rows)
-  if (values.out !== undefined) await write(values.out, `changes-${name}`, { ...measured, rows }, 'bench/changes.mjs')
-}
-if (below.length > 0) {
-  console.log(`\nBeyond the floor:\n${below.join('\n')}`)
-  process.exitCode = 1
-}
+await measure({ kind: 'changes', source: 'bench/changes.mjs', measurements: MEASUREMENTS, ...values, settingsOf })

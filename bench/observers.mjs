@@ -2,13 +2,13 @@
 // What observers cost, and how soon they run; and an index that they keep, beside one that is rebuilt. Each measurement into
 // DIR/observers-NAME.json. Linux only.
 import { parseArgs } from 'node:util'
+import { measure } from './measurements.mjs'
 import { begun } from './observers/begun.mjs'
 import { churn } from './observers/churn.mjs'
 import { claims } from './observers/claims.mjs'
 import { costs } from './observers/costs.mjs'
 import { found } from './observers/found.mjs'
 import { runs } from './observers/runs.mjs'
-import { print, write } from './scale/report.mjs'
 
 const MEASUREMENTS = { costs, claims, runs, begun, found, churn }
 const FULL = {
@@ -53,23 +53,4 @@ function settingsOf(name) {
   return settings
 }
 
-const names = values.only.split(',')
-for (const name of names)
-  if (!(name in MEASUREMENTS)) throw new Error(`no measurement "${name}": ${Object.keys(MEASUREMENTS).join(', ')}`)
-
-const below = []
-for (const name of names) {
-  const start = performance.now()
-  const measured = await MEASUREMENTS[name](settingsOf(name))
-  below.push(...measured.rows.filter(({ isBelowFloor }) => isBelowFloor).map((row) => `${row.name}: ${row.value}`))
-  const rows = measured.rows.map(({ isBelowFloor: _, ...row }) => row)
-  const { crossover } = measured
-  print(`${name} (${Math.round((performance.now() - start) / 1000)} s)`, rows)
-  if (crossover !== undefined) console.log(`crossover: ${JSON.stringify(crossover)}`)
-  if (values.out !== undefined)
-    await write(values.out, `observers-${name}`, { ...measured, rows }, 'bench/observers.mjs')
-}
-if (below.length > 0) {
-  console.log(`\nBelow the floor:\n${below.join('\n')}`)
-  process.exitCode = 1
-}
+await measure({ kind: 'observers', source: 'bench/observers.mjs', measurements: MEASUREMENTS, ...values, settingsOf })

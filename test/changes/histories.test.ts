@@ -6,7 +6,7 @@ import type { RangeChange } from '../../src/percolator/change.js'
 import { ChangeFilter } from '../../src/percolator/change-filter.js'
 import type { CompleteStore, Store } from '../../src/store/store.js'
 import type { Timestamp } from '../../src/timestamp.js'
-import { codeOf, del, memoryStores, prewriteOf, put, testStores, text, utf8 } from '../store/support.js'
+import { codeOf, del, memoryStores, prewriteOf, put, testStores, text, unlessRefused, utf8 } from '../store/support.js'
 import { type Copy, CopyingFollower, type FollowerOrder } from './follower.js'
 import { openChanges } from './support.js'
 
@@ -239,24 +239,5 @@ class Ledger {
       const mayLack = removals.some((at) => at > ts)
       if (!mayLack) expect([ts, name, pairs.get(name)]).toEqual([ts, name, expected])
     }
-  }
-}
-
-/** Refusals belong to random histories. */
-async function unlessRefused<T>(call: Promise<T>): Promise<T | undefined> {
-  const LEGAL = [
-    'key_locked',
-    'write_conflict',
-    'txn_lock_not_found',
-    'commit_ts_expired',
-    'already_committed',
-    'ts_below_safe_point',
-  ]
-  try {
-    return await call
-  } catch (error) {
-    const { code } = error as { readonly code?: string }
-    if (code === undefined || !LEGAL.includes(code)) throw error
-    return undefined
   }
 }

@@ -1,17 +1,16 @@
-import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { ENV, killAll, type ServerProcess, startProcess } from '../process/server-process.js'
+import { ROOT, runProgram } from './run-program.js'
 
 /** The index as a user runs it: its own checks, and workers of their own that are killed. */
 
-const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const INDEX = join(ROOT, 'docs/examples/index/index.mjs')
 
 let directory: string
@@ -25,20 +24,6 @@ afterAll(async () => {
   killAll()
   if (directory !== undefined) await rm(directory, { recursive: true, force: true })
 })
-
-interface Run {
-  readonly code: unknown
-  readonly stdout: string
-  readonly stderr: string
-}
-
-function run(args: readonly string[]): Promise<Run> {
-  return new Promise((resolve) => {
-    execFile(process.execPath, [INDEX, ...args], { env: ENV, cwd: ROOT, timeout: 50_000 }, (error, stdout, stderr) =>
-      resolve({ code: error?.code ?? 0, stdout, stderr }),
-    )
-  })
-}
 
 async function startWork(): Promise<ChildProcess> {
   const child = spawn(process.execPath, [INDEX, 'work', server.url], { env: ENV, cwd: ROOT, stdio: 'pipe' })
@@ -58,7 +43,7 @@ async function put(name: string, text: string): Promise<void> {
 
 test('indexes documents, and again with some of them there already', async () => {
   for (const limit of ['20', '25']) {
-    const { code, stdout, stderr } = await run([server.url, '--limit', limit])
+    const { code, stdout, stderr } = await runProgram(INDEX, [server.url, '--limit', limit])
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
     expect(stdout).toContain(`, ${limit} documents of `)
     expect(stdout.match(/keys of the index, as if made anew +[\d,]+/g)).toHaveLength(3)
@@ -76,7 +61,7 @@ test('workers follow what anybody puts, also where one of them is killed', async
   const ended = once(other, 'exit')
   other.kill('SIGTERM')
   expect(await ended).toEqual([0, null])
-  const { code, stdout } = await run([server.url, '--limit', '5'])
+  const { code, stdout } = await runProgram(INDEX, [server.url, '--limit', '5'])
   expect({ code, isRight: stdout.endsWith('\nThe index is right.\n') }).toEqual({ code: 0, isRight: true })
 })
 
@@ -88,7 +73,7 @@ test('says in one line what is wrong', async () => {
     { args: ['nowhere'], code: 2, line: /^index\.mjs: "nowhere" is not a URL\n$/ },
   ]
   for (const { args, code, line } of cases) {
-    const result = await run(args)
+    const result = await runProgram(INDEX, args)
     expect(result.code, args.join(' ')).toBe(code)
     expect(result.stderr).toMatch(line)
     expect(result.stderr.trimEnd().split('\n')).toHaveLength(1)

@@ -1,19 +1,18 @@
-import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { fileURLToPath } from 'node:url'
 import { afterAll, expect, test } from 'vitest'
 import { connect, type Db } from '../../src/client/index.js'
 import { Random } from '../anomalies/random.js'
 import { report, settings } from '../anomalies/settings.js'
 import { MortalServer } from '../process/mortal-server.js'
 import { ENV, killAll, withTempDir } from '../process/server-process.js'
+import { ROOT, runProgram } from './run-program.js'
 
 /** The mirror as a user runs it, while it and both servers are killed. */
 
 const { seed, txns, kills } = settings({ seed: 1, txns: 300, kills: 9 })
-const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const MIRROR = join(ROOT, 'docs/examples/mirror/mirror.mjs')
 const PREFIX = 'user/'
 const LAST = `${PREFIX}last`
@@ -25,20 +24,6 @@ afterAll(() => {
   for (const mirror of mirrors) mirror.kill('SIGKILL')
   killAll()
 })
-
-interface Run {
-  readonly code: unknown
-  readonly stdout: string
-  readonly stderr: string
-}
-
-function run(args: readonly string[]): Promise<Run> {
-  return new Promise((resolve) => {
-    execFile(process.execPath, [MIRROR, ...args], { env: ENV, cwd: ROOT, timeout: 50_000 }, (error, stdout, stderr) =>
-      resolve({ code: error?.code ?? 0, stdout, stderr }),
-    )
-  })
-}
 
 async function startMirror(source: string, target: string): Promise<ChildProcess> {
   const args = [MIRROR, source, target, PREFIX]
@@ -79,7 +64,7 @@ test('kill -9 of both servers and of the mirror: the copy is the source, of ever
     let mirror = await startMirror(source.url, target.url)
     const counts = { mirrors: 0, equal: 0, notYet: 0 }
     const compare = async (): Promise<void> => {
-      const { code, stdout, stderr } = await run(['compare', source.url, target.url, PREFIX])
+      const { code, stdout, stderr } = await runProgram(MIRROR, ['compare', source.url, target.url, PREFIX])
       if (code === 0) counts.equal++
       else {
         expect({ stdout, stderr }).toEqual({ stdout: 'the copy is not whole yet\n', stderr: '' })
@@ -114,14 +99,14 @@ test('kill -9 of both servers and of the mirror: the copy is the source, of ever
     await from.put(LAST, 'the end')
     while ((await to.get(LAST)) === undefined) await new Promise((resolve) => setTimeout(resolve, POLL_MS))
     const pairs = await from.count({ prefix: PREFIX })
-    expect(await run(['compare', source.url, target.url, PREFIX])).toMatchObject({
+    expect(await runProgram(MIRROR, ['compare', source.url, target.url, PREFIX])).toMatchObject({
       ...{ code: 0, stderr: '' },
       stdout: expect.stringMatching(new RegExp(`^at \\d+ the source has ${pairs} pairs; 0 differ in the copy\n$`)),
     })
     expect(await to.count({ prefix: 'other/' })).toBe(0)
     expect(await end(mirror, 'SIGTERM')).toBe(0)
     await to.put(LAST, 'another end')
-    expect(await run(['compare', source.url, target.url, PREFIX])).toMatchObject({
+    expect(await runProgram(MIRROR, ['compare', source.url, target.url, PREFIX])).toMatchObject({
       ...{ code: 1, stderr: '' },
       stdout: expect.stringMatching(/; 1 differ in the copy\n {2}user\/last\n$/),
     })
@@ -138,7 +123,7 @@ test('says in one line what is wrong', async () => {
     { args: ['compare', 'http://127.0.0.1:9', 'http://127.0.0.1:9', 'a/'], code: 1, line: 'no server was reached at ' },
   ]
   for (const { args, code, line } of cases) {
-    const result = await run(args)
+    const result = await runProgram(MIRROR, args)
     expect([result.code, result.stderr.trimEnd().split('\n').length], args.join(' ')).toEqual([code, 1])
     expect(result.stderr.startsWith(`mirror.mjs: ${line}`), result.stderr).toBe(true)
   }

@@ -71,6 +71,25 @@ export async function codeOf(call: Promise<unknown> | unknown): Promise<string> 
   return 'none'
 }
 
+/** Refusals belong to random histories. */
+export async function unlessRefused<T>(call: Promise<T>): Promise<T | undefined> {
+  const LEGAL = [
+    'key_locked',
+    'write_conflict',
+    'txn_lock_not_found',
+    'commit_ts_expired',
+    'already_committed',
+    'ts_below_safe_point',
+  ]
+  try {
+    return await call
+  } catch (error) {
+    const { code } = error as { readonly code?: string }
+    if (code === undefined || !LEGAL.includes(code)) throw error
+    return undefined
+  }
+}
+
 export async function failureOf(call: Promise<unknown>): Promise<KvError> {
   try {
     await call

@@ -4,7 +4,7 @@ import type { KeyRange } from '../../../src/bytes/key-range.js'
 import type { PrewriteMutation } from '../../../src/percolator/api.js'
 import type { Store } from '../../../src/store/store.js'
 import type { Timestamp } from '../../../src/timestamp.js'
-import { del, prewriteOf, put, text, utf8 } from '../support.js'
+import { del, prewriteOf, put, text, unlessRefused, utf8 } from '../support.js'
 import { asText, changesOf, compareRead, historyOf, isIn, isRange, type ReadChange } from './change-readings.js'
 import { LONG } from './contents.js'
 import type { Contract } from './contract.js'
@@ -135,7 +135,7 @@ class History {
         if (!this.#hasOnePhase) return
         const startTs = await store.tso(1)
         const request = prewriteOf(startTs, this.#mutationsOf(step.writes), { tryOnePc: true, linearizable: true })
-        return unlessRefused(store.prewrite(request))
+        return void (await unlessRefused(store.prewrite(request)))
       }
       case 'prewrite':
         return this.#prewrite(step)
@@ -146,7 +146,7 @@ class History {
       case 'overlapping rollback': {
         const commitTs = this.#told.findLast(({ key }) => key === step.key)?.commitTs
         if (commitTs === undefined) return
-        return unlessRefused(store.cleanup({ key: utf8(step.key), startTs: commitTs, currentTs: 0 }))
+        return void (await unlessRefused(store.cleanup({ key: utf8(step.key), startTs: commitTs, currentTs: 0 })))
       }
       case 'follow': {
         const since = store.changes.start
@@ -202,11 +202,11 @@ class History {
     const store = this.#store
     const { startTs } = txn
     const keys = txn.keys.map(utf8)
-    if (how === 'rollback') return unlessRefused(store.rollback({ keys, startTs }))
+    if (how === 'rollback') return void (await unlessRefused(store.rollback({ keys, startTs })))
     const commitTs = txn.isAsync ? txn.minCommitTs : await store.tso(1)
     const first = keys.slice(0, 1)
     await unlessRefused(store.commit({ keys: first, startTs, commitTs }))
-    if (how === 'commit') return unlessRefused(store.commit({ keys, startTs, commitTs }))
+    if (how === 'commit') return void (await unlessRefused(store.commit({ keys, startTs, commitTs })))
     await unlessRefused(store.resolveLock({ txns: [{ startTs, commitTs }] }))
   }
 
@@ -316,19 +316,4 @@ function apart(ranges: readonly KeyRange[]): KeyRange[] {
     if (!isEmpty && !taken.some((each) => overlap(each, range))) taken.push(range)
   }
   return taken
-}
-
-/** Refusals belong to random histories. */
-async function unlessRefused(call: Promise<unknown>): Promise<void> {
-  const LEGAL = new Set([
-    'key_locked',
-    'write_conflict',
-    'txn_lock_not_found',
-    'commit_ts_expired',
-    'already_committed',
-    'ts_below_safe_point',
-  ])
-  await call.catch((error: { readonly code?: string }) => {
-    if (error.code === undefined || !LEGAL.has(error.code)) throw error
-  })
 }
