@@ -1,22 +1,25 @@
-import { TIMESTAMP_MAX } from '../timestamp.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import {
   BACKUP_MAGIC,
   BACKUP_VERSION,
+  type BackupBase,
+  type BackupEntry,
   BackupError,
   type BackupHeader,
-  type BackupPair,
   type BackupTotals,
   BLOCK_BYTES_MAX,
   BLOCK_HEAD_BYTES,
   BLOCK_TYPE_BYTE,
+  INCREMENT_VERSION,
   PREAMBLE_BYTES,
+  type RemovedRange,
 } from './backup-format.js'
 import { decodePairs } from './pair-records.js'
 import { RunningSums } from './running-sums.js'
 
 export type BackupBlock =
   | { readonly type: 'header'; readonly header: BackupHeader }
-  | { readonly type: 'data'; readonly pairs: readonly BackupPair[]; readonly body: Buffer }
+  | { readonly type: 'data'; readonly pairs: readonly BackupEntry[]; readonly body: Buffer }
   | { readonly type: 'end'; readonly totals: BackupTotals }
 
 export interface DecodeOptions {
@@ -38,9 +41,10 @@ export async function* decodeBackup(
   const bytes = new ByteReader(source)
   try {
     const preamble = await bytes.take(PREAMBLE_BYTES)
-    checkPreamble(preamble)
+    const version = versionIn(preamble)
     sums.preamble(preamble)
-    const header = parseHeader((await readBlock(bytes, sums, blockBytesMax, ['header'])).body, damagedAt(0))
+    const { body } = await readBlock(bytes, sums, blockBytesMax, ['header'])
+    const header = parseHeader(body, version, damagedAt(0))
     yield { type: 'header', header }
     for (;;) {
       const damaged = damagedAt(sums.length)
@@ -50,7 +54,7 @@ export async function* decodeBackup(
         if (!(await bytes.isAtEnd())) throw damaged('bytes follow after the end')
         return yield { type: 'end', totals }
       }
-      const pairs = decodePairs(body, sums.lastKey, header.ts)
+      const pairs = decodePairs(body, sums.lastKey, header.ts, header.base?.ts)
       if (pairs === undefined) throw damaged('the pairs make no sense')
       sums.block(head, body)
       sums.counted(pairs)
@@ -67,12 +71,12 @@ function damagedAt(offset: number): Damaged {
   return (what) => new BackupError('damaged', `the backup is damaged at byte ${offset}: ${what}`)
 }
 
-function checkPreamble(preamble: Buffer): void {
+function versionIn(preamble: Buffer): number {
   if (preamble.toString('latin1', 0, BACKUP_MAGIC.length) !== BACKUP_MAGIC)
     throw new BackupError('damaged', 'this is no PerKV backup')
   const version = preamble.readUInt32BE(BACKUP_MAGIC.length)
-  if (version === BACKUP_VERSION) return
-  const detail = `the backup has version ${version}; this PerKV reads version ${BACKUP_VERSION}`
+  if (version === BACKUP_VERSION || version === INCREMENT_VERSION) return version
+  const detail = `the backup has version ${version}; this PerKV reads versions ${BACKUP_VERSION} and ${INCREMENT_VERSION}`
   throw new BackupError('unsupported', detail)
 }
 
@@ -99,13 +103,39 @@ async function readBlock<const T extends 'header' | 'data' | 'end'>(
   return { type, head, body }
 }
 
-function parseHeader(body: Buffer, damaged: Damaged): BackupHeader {
-  const { id, ts, perkv, start } = parseJson(body, damaged)
-  if (typeof id !== 'string' || !/^[0-9a-f]{32}$/.test(id)) throw damaged('the header has no id')
-  if (!isCount(ts) || ts < 1 || ts >= TIMESTAMP_MAX) throw damaged('the header has no ts')
+function parseHeader(body: Buffer, version: number, damaged: Damaged): BackupHeader {
+  const { id, ts, perkv, start, store, base, removed } = parseJson(body, damaged)
+  if (!isId(id)) throw damaged('the header has no id')
+  if (!isTs(ts)) throw damaged('the header has no ts')
   if (start !== undefined && typeof start !== 'string') throw damaged('the header has a bad start')
-  const from = start === undefined ? {} : { start: Buffer.from(start, 'base64') }
-  return { id, ts, perkv: String(perkv), ...from }
+  if (store !== undefined && !isId(store)) throw damaged('the header has a bad store')
+  const header = { id, ts, perkv: String(perkv), ...(store && { store }) }
+  if (version !== INCREMENT_VERSION)
+    return start === undefined ? header : { ...header, start: Buffer.from(start, 'base64') }
+  const parsed = parseBase(base)
+  if (parsed === undefined || parsed.ts > ts) throw damaged('the header has no base')
+  const ranges = Array.isArray(removed) ? removed.map((range) => parseRange(range, ts)) : [undefined]
+  if (ranges.includes(undefined)) throw damaged('the header has bad removed ranges')
+  return { ...header, base: parsed, removed: ranges as RemovedRange[] }
+}
+
+function parseBase(value: unknown): BackupBase | undefined {
+  const { id, ts } = Object(value) as Record<string, unknown>
+  return isId(id) && isTs(ts) ? { id, ts } : undefined
+}
+
+function parseRange(value: unknown, upTo: Timestamp): RemovedRange | undefined {
+  const { start, end, ts } = Object(value) as Record<string, unknown>
+  if (typeof start !== 'string' || typeof end !== 'string' || !isTs(ts) || ts > upTo) return undefined
+  return { start: Buffer.from(start, 'base64'), end: Buffer.from(end, 'base64'), ts }
+}
+
+function isId(value: unknown): value is string {
+  return typeof value === 'string' && /^[0-9a-f]{32}$/.test(value)
+}
+
+function isTs(value: unknown): value is Timestamp {
+  return isCount(value) && value >= 1 && value < TIMESTAMP_MAX
 }
 
 function parseEnd(body: Buffer, sums: RunningSums, damaged: Damaged): BackupTotals {

@@ -1,9 +1,10 @@
 import {
   BACKUP_MAGIC,
   BACKUP_VERSION,
+  type BackupEntry,
   type BackupHeader,
-  type BackupPair,
   type BlockType,
+  INCREMENT_VERSION,
   PREAMBLE_BYTES,
 } from './backup-format.js'
 import { encodePairs } from './pair-records.js'
@@ -14,17 +15,16 @@ export class BackupEncoder {
   /** @param sums of an earlier run that is continued; skip `begin` then. */
   constructor(readonly sums = new RunningSums()) {}
 
-  begin({ id, ts, perkv, start }: BackupHeader): Buffer {
+  begin(header: BackupHeader): Buffer {
     const preamble = Buffer.alloc(PREAMBLE_BYTES)
     preamble.write(BACKUP_MAGIC, 'latin1')
-    preamble.writeUInt32BE(BACKUP_VERSION, BACKUP_MAGIC.length)
+    preamble.writeUInt32BE(header.base === undefined ? BACKUP_VERSION : INCREMENT_VERSION, BACKUP_MAGIC.length)
     this.sums.preamble(preamble)
-    const from = start === undefined ? {} : { start: Buffer.from(start).toString('base64') }
-    return Buffer.concat([preamble, this.#block('header', Buffer.from(JSON.stringify({ id, ts, perkv, ...from })))])
+    return Buffer.concat([preamble, this.#block('header', Buffer.from(JSON.stringify(wireHeader(header))))])
   }
 
   /** @param body the encoded pairs, when the caller has them already. */
-  data(pairs: readonly BackupPair[], body = encodePairs(pairs)): Buffer {
+  data(pairs: readonly BackupEntry[], body = encodePairs(pairs)): Buffer {
     this.sums.counted(pairs)
     return this.#block('data', body)
   }
@@ -39,4 +39,20 @@ export class BackupEncoder {
     if (isSummed) this.sums.block(head, body)
     return Buffer.concat([head, body])
   }
+}
+
+function wireHeader({ id, ts, perkv, start, store, base, removed }: BackupHeader): object {
+  return {
+    id,
+    ts,
+    perkv,
+    store,
+    start: start && base64(start),
+    base: base && { id: base.id, ts: base.ts },
+    removed: base && removed?.map((range) => ({ start: base64(range.start), end: base64(range.end), ts: range.ts })),
+  }
+}
+
+function base64(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString('base64')
 }

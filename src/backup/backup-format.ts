@@ -3,6 +3,8 @@ import type { Timestamp } from '../timestamp.js'
 /** docs/backup-format.md describes every byte of a backup. */
 export const BACKUP_MAGIC = 'PerKVbak'
 export const BACKUP_VERSION = 1
+/** Of an increment. */
+export const INCREMENT_VERSION = 2
 export const PREAMBLE_BYTES = 12
 export const BLOCK_HEAD_BYTES = 9
 /** A data block ends with the pair that brings it to this many bytes. */
@@ -22,13 +24,36 @@ export interface BackupHeader {
   readonly perkv: string
   /** Pairs before this key are left out. Such a part continues another backup and is not a backup by itself. */
   readonly start?: Uint8Array | undefined
+  /** 32 hex digits that are the store's. Backups of PerKV 0.1 have none, and no increments. */
+  readonly store?: string | undefined
+  /** There in an increment, which holds the newest version above `base.ts` of each key that has one. */
+  readonly base?: BackupBase | undefined
+  /** Ranges of which an increment's base, and the increment itself at or below `ts`, have lost all versions. */
+  readonly removed?: readonly RemovedRange[] | undefined
 }
 
-export interface BackupPair {
+/** The backup that an increment goes on from: a full one, or an increment. */
+export interface BackupBase {
+  readonly id: string
+  readonly ts: Timestamp
+}
+
+/** `[start, end)`, by a delete_range. */
+export interface RemovedRange {
+  readonly start: Uint8Array
+  readonly end: Uint8Array
+  readonly ts: Timestamp
+}
+
+/** The newest version of a key. */
+export interface BackupEntry {
   readonly key: Uint8Array
-  readonly value: Uint8Array
+  /** Absent: the key was deleted. Only in increments. */
+  readonly value?: Uint8Array | undefined
   readonly commitTs: Timestamp
 }
+
+export type BackupPair = BackupEntry & { readonly value: Uint8Array }
 
 export interface BackupTotals {
   readonly pairs: number

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { crc32 } from 'node:zlib'
-import { BLOCK_HEAD_BYTES, BLOCK_TYPE_BYTE, type BlockType } from './backup-format.js'
+import { type BackupEntry, BLOCK_HEAD_BYTES, BLOCK_TYPE_BYTE, type BlockType } from './backup-format.js'
 
 /** Running totals and checksums of a backup. Reader and writer keep the same sums, so a writer can continue where a reader stopped. */
 export class RunningSums {
@@ -35,9 +35,9 @@ export class RunningSums {
     this.#add(body)
   }
 
-  counted(pairs: readonly { readonly key: Uint8Array; readonly value: Uint8Array }[]): void {
+  counted(pairs: readonly BackupEntry[]): void {
     this.pairs += pairs.length
-    for (const { key, value } of pairs) this.bytes += key.length + value.length
+    for (const { key, value } of pairs) this.bytes += key.length + (value?.length ?? 0)
     this.lastKey = pairs.at(-1)?.key
   }
 

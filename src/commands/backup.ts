@@ -1,12 +1,15 @@
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { decodeBackup } from '../backup/backup-decoder.js'
 import { BackupEncoder } from '../backup/backup-encoder.js'
 import { BackupError, type BackupHeader } from '../backup/backup-format.js'
 import { RunningSums } from '../backup/running-sums.js'
 import { afterKey } from '../bytes/key-range.js'
-import { type Flags, flagsHelp, integer, readFlags } from '../server/flags.js'
+import { type Flags, flagsHelp, integer, notEmpty, readFlags, UsageError } from '../server/flags.js'
 import type { Timestamp } from '../timestamp.js'
 import { amount } from './amount.js'
 import type { Command } from './command.js'
+import { headerOf, holdFrom, writeIncrement } from './increment.js'
 import { type Output, PartFile, STDOUT } from './output.js'
 import { Progress } from './progress.js'
 import { RemotePin } from './remote-pin.js'
@@ -23,6 +26,8 @@ import {
 const BACKUP_FLAGS = {
   ...SERVER_FLAGS,
   ts: { value: 'TS', help: 'the snapshot to write; the newest when absent' },
+  since: { value: 'FILE', help: 'writes an increment: what has changed since the backup in FILE' },
+  consumer: { value: 'NAME', help: 'a consumer that keeps what the next increment needs from collection' },
 } as const satisfies Flags
 
 export const backup: Command = {
@@ -31,6 +36,9 @@ export const backup: Command = {
 Writes one snapshot of all pairs to FILE, or to stdout. It is FILE.part until it is complete, and a run that was broken
 off is continued by the next one with the same FILE, while the server still has its snapshot.
 
+With --since, FILE has the newest version of each key that was changed or deleted since another backup: a full one, or the
+increment before. perkv restore takes the full one and all increments in their order.
+
 Flags:
 ${flagsHelp(BACKUP_FLAGS)}`,
 
@@ -38,12 +46,21 @@ ${flagsHelp(BACKUP_FLAGS)}`,
     const flags = readFlags(BACKUP_FLAGS, args, env, ['FILE'])
     const askedTs = flags.optional('ts')
     const ts = askedTs && integer(askedTs, 1, Number.MAX_SAFE_INTEGER)
+    const path = flags.positionals[0] as string
+    const since = flags.optional('since')
+    if (since !== undefined && ts !== undefined) throw new UsageError('--ts does not go with --since')
+    const consumer = flags.optional('consumer')?.text
+    const base = since && (await headerOf(notEmpty(since)))
     const server = await remoteServer(flags, env)
     const progress = new Progress('backup', 'key', { isQuiet: flags.isSet('quiet') })
-    const path = flags.positionals[0] as string
     const file = path === '-' ? undefined : await PartFile.open(path)
     try {
-      const transfer = new Transfer(server, file ?? STDOUT, progress)
+      if (base !== undefined) {
+        await file?.keep(0)
+        const directory = file === undefined ? join(tmpdir(), `perkv-backup-${process.pid}`) : `${path}.part.d`
+        return await writeIncrement(server, file ?? STDOUT, progress, { base, consumer, directory })
+      }
+      const transfer = new Transfer(server, file ?? STDOUT, progress, consumer)
       if (file !== undefined) await transfer.goOnFrom(file, ts)
       await transfer.run(ts)
     } finally {
@@ -63,6 +80,7 @@ class Transfer {
     readonly server: RemoteServer,
     readonly output: Output,
     readonly progress: Progress,
+    readonly consumer: string | undefined,
   ) {}
 
   /** Keeps the complete blocks of an earlier run, if they belong to the requested snapshot. */
@@ -111,6 +129,9 @@ class Transfer {
           await pauseAfterBreak(breaks)
         }
       }
+      // While the pin holds the snapshot.
+      if (this.consumer !== undefined && this.#header !== undefined)
+        await holdFrom(this.server, this.consumer, this.#header.ts)
       await this.output.write(this.#encoder.end())
       await this.output.finish()
     } catch (error) {

@@ -1,10 +1,15 @@
-import { createReadStream } from 'node:fs'
+import { createReadStream, type ReadStream } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { decodeBackup } from '../backup/backup-decoder.js'
-import { BackupError, type BackupTotals } from '../backup/backup-format.js'
-import { type Flags, flagsHelp, readFlags } from '../server/flags.js'
+import { BackupEncoder } from '../backup/backup-encoder.js'
+import { type BackupEntry, BackupError, type BackupHeader, type BackupTotals } from '../backup/backup-format.js'
+import { entryBlocks } from '../backup/entry-blocks.js'
+import { mergedEntries } from '../backup/merged-entries.js'
+import { entriesOf } from '../backup/sorted-runs.js'
+import { type Flags, flagsHelp, readFlags, UsageError } from '../server/flags.js'
 import type { Command } from './command.js'
+import { headerOf } from './increment.js'
 import { Progress } from './progress.js'
 import { BREAKS_MAX, isPassing, pauseAfterBreak, remoteServer, SERVER_FLAGS } from './remote-server.js'
 
@@ -14,21 +19,25 @@ const RESTORE_FLAGS = {
 } as const satisfies Flags
 
 export const restore: Command = {
-  help: `Usage: perkv restore [flags] FILE|-
+  help: `Usage: perkv restore [flags] FILE|- [INCREMENT...]
 
 Fills an empty server with the backup in FILE, or from stdin. The whole of FILE is verified before anything is sent. A
 restore that was broken off is continued by the same command again; until it is complete the server serves nothing else.
+Increments follow in the order in which they were made; the server gets the state as of the last one.
 
 Flags:
 ${flagsHelp(RESTORE_FLAGS)}`,
 
   async run(args, env) {
-    const flags = readFlags(RESTORE_FLAGS, args, env, ['FILE'])
-    const path = flags.positionals[0] as string
-    const totalBytes = path === '-' ? undefined : (await stat(path)).size
+    const flags = readFlags(RESTORE_FLAGS, args, env, ['FILE', '[INCREMENT...]'])
+    const [path = '', ...increments] = flags.positionals
+    if (increments.length > 0 && flags.positionals.includes('-'))
+      throw new UsageError('increments are read with their base from files, not from stdin')
+    let totalBytes: number | undefined
+    if (path !== '-') for (const file of flags.positionals) totalBytes = (totalBytes ?? 0) + (await stat(file)).size
     const server = await remoteServer(flags, env)
     const isQuiet = flags.isSet('quiet')
-    const totals = path === '-' ? undefined : await verify(path, isQuiet)
+    const totals = path === '-' ? undefined : await verifyChain(flags.positionals, isQuiet)
     const progress = new Progress('restore', 'key', {
       isQuiet,
       totalBytes,
@@ -37,7 +46,7 @@ ${flagsHelp(RESTORE_FLAGS)}`,
     try {
       for (let breaks = 0; ; breaks++) {
         progress.bytes = 0
-        const source = path === '-' ? process.stdin : createReadStream(path, { highWaterMark: 256 * 1024 })
+        const source = increments.length > 0 ? joined(flags.positionals) : path === '-' ? process.stdin : reading(path)
         const restart = flags.isSet('restart') && breaks === 0 ? '?restart=true' : ''
         try {
           const body = Readable.from(counted(source, progress))
@@ -50,7 +59,7 @@ ${flagsHelp(RESTORE_FLAGS)}`,
           await pauseAfterBreak(breaks)
         }
       }
-      progress.items = totals?.pairs
+      if (increments.length === 0) progress.items = totals?.pairs
       progress.finish()
     } finally {
       progress.stop()
@@ -59,15 +68,47 @@ ${flagsHelp(RESTORE_FLAGS)}`,
   },
 }
 
+interface Verified {
+  readonly header: BackupHeader
+  readonly totals: BackupTotals
+}
+
+/** @returns the totals of the first. @throws BackupError */
+async function verifyChain(paths: readonly string[], isQuiet: boolean): Promise<BackupTotals | undefined> {
+  let before: Verified | undefined
+  let totals: BackupTotals | undefined
+  for (const path of paths) {
+    const verified = await verify(path, isQuiet)
+    const { base } = verified.header
+    if (before === undefined && base !== undefined)
+      throw new BackupError(
+        'unsupported',
+        `${path}: this is an increment: the full backup that it goes back to must come first`,
+      )
+    if (before !== undefined && base === undefined)
+      throw new BackupError('unsupported', `${path}: this is a full backup: it needs none before it`)
+    if (before !== undefined && base?.id !== before.header.id)
+      throw new BackupError(
+        'unsupported',
+        `${path}: this increment goes on from a backup of ts ${base?.ts}, and the one before it is of ts ${before.header.ts}`,
+      )
+    totals ??= verified.totals
+    before = verified
+  }
+  return totals
+}
+
 /** @throws BackupError */
-async function verify(path: string, isQuiet: boolean): Promise<BackupTotals> {
+async function verify(path: string, isQuiet: boolean): Promise<Verified> {
   const progress = new Progress('restore: verifying', 'key', { isQuiet, totalBytes: (await stat(path)).size })
+  let header: BackupHeader | undefined
   try {
-    for await (const block of decodeBackup(counted(createReadStream(path, { highWaterMark: 256 * 1024 }), progress))) {
+    for await (const block of decodeBackup(counted(reading(path), progress))) {
+      if (block.type === 'header') header = block.header
       if (block.type === 'header' && block.header.start !== undefined)
         throw new BackupError('unsupported', 'this file continues another backup, and cannot be restored by itself')
       if (block.type === 'data') progress.add(block.pairs.length, 0)
-      if (block.type === 'end') return block.totals
+      if (block.type === 'end' && header !== undefined) return { header, totals: block.totals }
     }
     throw new BackupError('cut_off', 'the backup has no end')
   } catch (error) {
@@ -75,6 +116,28 @@ async function verify(path: string, isQuiet: boolean): Promise<BackupTotals> {
   } finally {
     progress.stop()
   }
+}
+
+/** The full backup that would have been made instead of the last increment. */
+async function* joined(paths: readonly string[]): AsyncGenerator<Buffer, void, undefined> {
+  const headers: BackupHeader[] = []
+  for (const path of paths) headers.push(await headerOf(path))
+  const last = headers.at(-1)
+  if (last === undefined) return
+  const { id, ts, perkv, store } = last
+  const parts = paths.map((path, i) => ({ entries: entriesOf(path), removed: headers[i]?.removed ?? [] }))
+  const encoder = new BackupEncoder()
+  yield encoder.begin({ id, ts, perkv, store })
+  yield* entryBlocks(encoder, present(mergedEntries(parts)))
+  yield encoder.end()
+}
+
+async function* present(entries: AsyncIterable<BackupEntry>): AsyncGenerator<BackupEntry, void, undefined> {
+  for await (const entry of entries) if (entry.value !== undefined) yield entry
+}
+
+function reading(path: string): ReadStream {
+  return createReadStream(path, { highWaterMark: 256 * 1024 })
 }
 
 async function* counted(source: AsyncIterable<Buffer>, progress: Progress): AsyncGenerator<Buffer, void, undefined> {

@@ -1,4 +1,4 @@
-import { backupId, backupStream } from '../backup/backup-stream.js'
+import { backupId, backupStream, storeId } from '../backup/backup-stream.js'
 import type { KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { Changes, type FeedStatus } from '../changes/changes.js'
@@ -371,7 +371,8 @@ export class Database {
   }): Promise<AsyncGenerator<Buffer, void>> {
     const { ts, start, perkv, lockWaitMs, signal } = request
     const snapshot = this.coordinator.snapshot(ts, { lockWaitMs, signal })
-    const header = { id: backupId(this.store.cursorSecret, ts), ts, perkv, start }
+    const { cursorSecret } = this.store
+    const header = { id: backupId(cursorSecret, ts), ts, perkv, store: storeId(cursorSecret), start }
     const page = (from: Uint8Array | undefined) =>
       snapshot.scan({ start: from, limit: SCAN_PAGE, bytesMax: STREAM_PAGE_BYTES })
     return primed(backupStream(header, page))

@@ -1,11 +1,13 @@
 import { type BackupBlock, decodeBackup } from '../backup/backup-decoder.js'
-import { BackupError, type BackupPair, BLOCK_BYTES } from '../backup/backup-format.js'
+import { type BackupEntry, BackupError, type BackupPair, BLOCK_BYTES } from '../backup/backup-format.js'
 import { RECORD_HEAD_BYTES } from '../backup/pair-records.js'
 import { invalid, KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import { type Limits, RESTORE_AHEAD_MS_MAX } from '../limits.js'
 import type { Store } from '../store/store.js'
 import { type Timestamp, timestampFromMs } from '../timestamp.js'
+
+const NO_BYTES = new Uint8Array()
 
 export type PairLimits = Pick<Limits, 'keyBytesMax' | 'valueBytesMax'>
 
@@ -36,8 +38,10 @@ export async function restoreBackup(
   try {
     const first = await blocks.next()
     if (first.done || first.value.type !== 'header') throw new Error('a backup begins with its header')
-    const { id, ts, start } = first.value.header
+    const { id, ts, start, base } = first.value.header
     if (start !== undefined) throw invalid('body', 'this is a part that continues another backup, not one by itself')
+    if (base !== undefined)
+      throw invalid('body', `this is an increment: restore it with its base, by perkv restore FULL INCREMENT...`)
     if (ts > store.clock() + timestampFromMs(RESTORE_AHEAD_MS_MAX))
       throw invalid('body', `the backup is of ts ${ts}, over a day ahead of this machine's clock`)
     const { pairs, bytes } = await store.restore({ id, ts }, pairsOf(blocks, limits), isAnew)
@@ -53,11 +57,11 @@ async function* pairsOf(blocks: AsyncIterable<BackupBlock>, limits: PairLimits):
   for await (const block of blocks) {
     if (block.type !== 'data') continue
     for (const pair of block.pairs) requireWithinLimits(pair, limits)
-    yield block.pairs
+    yield block.pairs as readonly BackupPair[] // Only increments have entries without a value.
   }
 }
 
-function requireWithinLimits({ key, value }: BackupPair, { keyBytesMax, valueBytesMax }: PairLimits): void {
+function requireWithinLimits({ key, value = NO_BYTES }: BackupEntry, { keyBytesMax, valueBytesMax }: PairLimits): void {
   const isKeyLong = key.length > keyBytesMax
   if (!isKeyLong && value.length <= valueBytesMax) return
   const limit = isKeyLong ? keyBytesMax : valueBytesMax

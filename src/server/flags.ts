@@ -32,7 +32,8 @@ export interface FlagReader<Name extends string> {
 }
 
 /**
- * @param operands names of the positional arguments, for messages. Each must be given, except those in `[brackets]`.
+ * @param operands names of the positional arguments, for messages. Each must be given, except those in `[brackets]`; one with
+ *   `...` stands for any number.
  * @throws UsageError
  */
 export function readFlags<F extends Flags>(
@@ -44,7 +45,9 @@ export function readFlags<F extends Flags>(
   const { values, positionals } = parse(flags, args, operands.length > 0)
   const missing = operands[positionals.length]
   if (missing !== undefined && !missing.startsWith('[')) throw new UsageError(`${missing} is missing`)
-  if (positionals.length > operands.length) throw new UsageError(`one argument too many: "${positionals.at(-1)}"`)
+  const isOpen = operands.at(-1)?.includes('...') === true
+  if (positionals.length > operands.length && !isOpen)
+    throw new UsageError(`one argument too many: "${positionals.at(-1)}"`)
   const optional = (name: keyof F & string): Given | undefined => {
     const given = values[name]
     if (given !== undefined) return { text: String(given), from: `--${name}` }

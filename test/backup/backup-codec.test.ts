@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { type BackupBlock, decodeBackup } from '../../src/backup/backup-decoder.js'
 import { BackupEncoder } from '../../src/backup/backup-encoder.js'
-import { BackupError, type BackupHeader, type BackupPair } from '../../src/backup/backup-format.js'
+import { type BackupEntry, BackupError, type BackupHeader, type BackupPair } from '../../src/backup/backup-format.js'
 import { RunningSums } from '../../src/backup/running-sums.js'
 
 const HEADER: BackupHeader = { id: '0123456789abcdef0123456789abcdef', ts: 2 ** 52 + 1, perkv: '0.0.0-test' }
@@ -44,9 +44,9 @@ async function decoded(file: Buffer, size = 64): Promise<BackupBlock[]> {
 function pairsOf(blocks: readonly BackupBlock[]): BackupPair[] {
   return blocks.flatMap((block) => (block.type === 'data' ? block.pairs : [])).map(plain)
 }
-const plain = ({ key, value, commitTs }: BackupPair): BackupPair => ({
+const plain = ({ key, value, commitTs }: BackupEntry): BackupPair => ({
   key: new Uint8Array(key),
-  value: new Uint8Array(value),
+  value: new Uint8Array(value ?? []),
   commitTs,
 })
 
@@ -157,7 +157,7 @@ describe('a backup', () => {
 
   test('of another version, and what is no backup', async () => {
     const { file } = encoded([], 1)
-    file.writeUInt32BE(2, 8)
+    file.writeUInt32BE(3, 8)
     expect(await refusal(file)).toBe('unsupported')
     expect(await refusal(Buffer.from('{"key": "a", "value": "b"}\n'))).toBe('damaged')
   })

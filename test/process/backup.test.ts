@@ -228,7 +228,10 @@ describe('perkv dump and load', () => {
       await writeFile(file, '{"key": "k", "value": "v"}\n')
       expect(await refused(2, ['backup'])).toMatch(/FILE is missing/)
       const usage: [Command, string[], RegExp][] = [
-        [restoreCommand, [file, 'other'], /^UsageError: one argument too many/],
+        [restoreCommand, [file, '-'], /^UsageError: increments are read with their base from files/],
+        [backupCommand, [file, 'other'], /^UsageError: one argument too many/],
+        [backupCommand, ['--since', file, '--ts', '5', 'other'], /^UsageError: --ts does not go with --since/],
+        [backupCommand, ['--since', file, 'other'], /^BackupError: .*this is no PerKV backup/],
         [load, [file, '--batch', '0'], /^UsageError: --batch must be an integer/],
         [dump, ['--prefix', 'a', '--start', 'b'], /^UsageError: --prefix does not go with --start/],
         [dump, ['--server', 'ftp://x'], /^UsageError: --server must be an http or https URL/],

@@ -47,7 +47,7 @@ async function open(file: Buffer): Promise<Opened> {
     if (block.type === 'header') header = block.header
     if (block.type === 'data')
       for (const { key, value, commitTs } of block.pairs)
-        pairs.push({ key: key.toString(), value: value.toString(), commit_ts: commitTs })
+        pairs.push({ key: key.toString(), value: String(value), commit_ts: commitTs })
   }
   if (header === undefined) throw new Error('no header')
   return { header, pairs, ends }

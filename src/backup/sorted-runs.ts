@@ -1,0 +1,88 @@
+import { createReadStream } from 'node:fs'
+import { mkdir, open, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { keyText } from '../bytes/key-text.js'
+import { decodeBackup } from './backup-decoder.js'
+import { BackupEncoder } from './backup-encoder.js'
+import type { BackupEntry, BackupHeader, RemovedRange } from './backup-format.js'
+import { entryBlocks } from './entry-blocks.js'
+import { type MergedPart, mergedEntries } from './merged-entries.js'
+import { recordBytes } from './pair-records.js'
+
+/** Bytes of an entry in memory, beside its key and value. */
+const ENTRY_BYTES = 200
+
+/**
+ * Sorts changes, which come by commit_ts, by their keys, and keeps the newest of each. Changes of more than `bytesMax` go to sorted files in
+ * a directory of their own.
+ */
+export class SortedRuns {
+  readonly #directory: string
+  readonly #bytesMax: number
+  #entries = new Map<string, BackupEntry>()
+  #bytes = 0
+  #files: string[] = []
+  readonly removed: RemovedRange[] = []
+
+  /** @param directory is removed at the end, and first if an earlier run has left it. */
+  constructor(directory: string, bytesMax: number) {
+    this.#directory = directory
+    this.#bytesMax = bytesMax
+  }
+
+  async add(entry: BackupEntry): Promise<void> {
+    const key = keyText(entry.key)
+    const present = this.#entries.get(key)
+    if (present !== undefined) this.#bytes -= recordBytes(present) + ENTRY_BYTES
+    this.#entries.set(key, entry)
+    this.#bytes += recordBytes(entry) + ENTRY_BYTES
+    if (this.#bytes > this.#bytesMax) await this.#spill()
+  }
+
+  /** The newest change of each key, in order of the keys. Nothing may be added any more. */
+  entries(): AsyncGenerator<BackupEntry, void, undefined> {
+    const parts: MergedPart[] = this.#files.map((path) => ({ entries: entriesOf(path), removed: [] }))
+    parts.push({ entries: each(this.#sorted()), removed: this.removed })
+    return mergedEntries(parts)
+  }
+
+  async close(): Promise<void> {
+    await rm(this.#directory, { recursive: true, force: true })
+  }
+
+  #sorted(): BackupEntry[] {
+    return [...this.#entries.values()].sort((a, b) => Buffer.compare(a.key, b.key))
+  }
+
+  async #spill(): Promise<void> {
+    if (this.#files.length === 0) await rm(this.#directory, { recursive: true, force: true })
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 })
+    const path = join(this.#directory, String(this.#files.length))
+    const file = await open(path, 'wx', 0o600)
+    try {
+      const encoder = new BackupEncoder()
+      await file.appendFile(encoder.begin(OF_A_RUN))
+      for await (const block of entryBlocks(encoder, this.#sorted())) await file.appendFile(block)
+      await file.appendFile(encoder.end())
+    } finally {
+      await file.close()
+    }
+    this.#files.push(path)
+    this.#entries = new Map()
+    this.#bytes = 0
+  }
+}
+
+const NOBODY = '0'.repeat(32)
+/** A run has entries of any time. */
+const OF_A_RUN: BackupHeader = { id: NOBODY, ts: 2 ** 53 - 2, perkv: '', base: { id: NOBODY, ts: 1 }, removed: [] }
+
+/** The entries of a file. @throws BackupError */
+export async function* entriesOf(path: string): AsyncGenerator<BackupEntry, void, undefined> {
+  for await (const block of decodeBackup(createReadStream(path, { highWaterMark: 256 * 1024 })))
+    if (block.type === 'data') yield* block.pairs
+}
+
+async function* each(entries: readonly BackupEntry[]): AsyncGenerator<BackupEntry, void, undefined> {
+  yield* entries
+}

@@ -1,0 +1,171 @@
+import { createReadStream } from 'node:fs'
+import { decodeBackup } from '../backup/backup-decoder.js'
+import { BackupEncoder } from '../backup/backup-encoder.js'
+import { BackupError, type BackupHeader } from '../backup/backup-format.js'
+import { entryBlocks } from '../backup/entry-blocks.js'
+import { SortedRuns } from '../backup/sorted-runs.js'
+import { decodeMessage, MSGPACK } from '../client/http/http-message.js'
+import type { Timestamp } from '../timestamp.js'
+import type { Output } from './output.js'
+import type { Progress } from './progress.js'
+import { BREAKS_MAX, isPassing, pauseAfterBreak, Refused, type RemoteServer } from './remote-server.js'
+
+/** Changes in memory. More go to files. */
+const RUN_BYTES = 64 * 1024 * 1024
+/** Each entry of a restore is compared with all of them. */
+const REMOVED_MAX = 100
+/** A page waits for this long for locks that hold the changes back. */
+const WAIT_MS = 250
+/** Locks may hold the changes back for this long. */
+const HELD_MS_MAX = 10 * 60_000
+
+/** Problems are JSON then. */
+const ACCEPT = `${MSGPACK}, application/json;q=0.5`
+
+interface Page {
+  readonly txns: readonly { readonly commitTs: Timestamp; readonly changes: readonly PageChange[] }[]
+  readonly resolvedTs: Timestamp
+  readonly nextTs: Timestamp
+}
+
+interface PageChange {
+  readonly op: 'put' | 'delete' | 'delete_range'
+  readonly key: Uint8Array
+  readonly value?: Uint8Array
+  readonly end?: Uint8Array
+}
+
+export interface IncrementOrder {
+  readonly base: BackupHeader
+  /** Keeps what the next increment needs from collection. */
+  readonly consumer: string | undefined
+  /** For changes that do not fit in memory. */
+  readonly directory: string
+}
+
+/** @throws BackupError */
+export async function headerOf(path: string): Promise<BackupHeader> {
+  try {
+    for await (const block of decodeBackup(createReadStream(path))) if (block.type === 'header') return block.header
+    throw new BackupError('cut_off', 'the backup has no header')
+  } catch (error) {
+    throw error instanceof BackupError ? new BackupError(error.reason, `${path}: ${error.message}`) : error
+  }
+}
+
+/** Writes what the feed tells of the time since `base`: the newest version of each changed key. */
+export async function writeIncrement(
+  server: RemoteServer,
+  output: Output,
+  progress: Progress,
+  order: IncrementOrder,
+): Promise<void> {
+  const { base, consumer } = order
+  const now = await headerNow(server)
+  if (base.store === undefined || base.store !== now.store)
+    throw new BackupError(
+      'unsupported',
+      base.store === undefined
+        ? 'the base is of a version that wrote no increments: make a full backup first'
+        : 'the base is of another server, or of one that was restored since: make a full backup first',
+    )
+  const runs = new SortedRuns(order.directory, RUN_BYTES)
+  try {
+    await collect(server, runs, progress, { ...order, upTo: now.ts })
+    const { removed } = runs
+    const encoder = new BackupEncoder()
+    await output.write(encoder.begin({ ...now, base: { id: base.id, ts: base.ts }, removed }))
+    for await (const block of entryBlocks(encoder, runs.entries())) await output.write(block)
+    await output.write(encoder.end())
+    await output.finish()
+    progress.items = encoder.sums.pairs
+    progress.bytes = encoder.sums.bytes
+  } finally {
+    await runs.close()
+  }
+  if (consumer !== undefined) await server.json('POST', `${consumerPath(consumer)}/ack`, { ts: now.ts })
+  progress.finish(`, ts ${base.ts} to ${now.ts}`)
+}
+
+/** The server keeps all changes above `ts` from collection, for the next increment. */
+export async function holdFrom(server: RemoteServer, consumer: string, ts: Timestamp): Promise<void> {
+  await server.json('PUT', consumerPath(consumer), { since_ts: ts })
+  await server.json('POST', `${consumerPath(consumer)}/reset`, { since_ts: ts })
+}
+
+function consumerPath(name: string): string {
+  return `/v1/consumers/${encodeURIComponent(name)}`
+}
+
+/** The header that a full backup of now has. */
+async function headerNow(server: RemoteServer): Promise<BackupHeader> {
+  const abort = new AbortController()
+  const response = await server.send('GET', '/v1/admin/backup', { signal: abort.signal })
+  try {
+    for await (const block of decodeBackup(server.bytesOf(response)))
+      if (block.type === 'header') {
+        response.on('error', () => {}) // The rest of the answer is not wanted.
+        return block.header
+      }
+    throw new BackupError('cut_off', 'the backup has no header')
+  } finally {
+    abort.abort()
+  }
+}
+
+async function collect(
+  server: RemoteServer,
+  runs: SortedRuns,
+  progress: Progress,
+  { base, consumer, upTo }: IncrementOrder & { readonly upTo: Timestamp },
+): Promise<void> {
+  const path = consumer === undefined ? '/v1/changes' : `${consumerPath(consumer)}/changes`
+  let since = base.ts
+  let waitMs = 0
+  let movedMs = performance.now()
+  for (let breaks = 0; since < upTo; ) {
+    let page: Page
+    try {
+      page = await pageOf(server, `${path}?since_ts=${since}&limit=1000&wait_ms=${waitMs}`)
+      breaks = 0
+    } catch (error) {
+      if (error instanceof Refused && error.code === 'ts_below_safe_point') throw isGone(base.ts, consumer)
+      if (!isPassing(error) || breaks >= BREAKS_MAX) throw error
+      progress.note(`${(error as Error).message}; trying again`)
+      await pauseAfterBreak(breaks++)
+      continue
+    }
+    for (const { commitTs, changes } of page.txns)
+      if (commitTs <= upTo)
+        for (const { op, key, value, end } of changes) {
+          if (op === 'delete_range') runs.removed.push({ start: key, end: end ?? new Uint8Array(), ts: commitTs })
+          else await runs.add(op === 'put' ? { key, value: value ?? new Uint8Array(), commitTs } : { key, commitTs })
+          progress.add(1, key.length + (value?.length ?? 0))
+        }
+    if (runs.removed.length > REMOVED_MAX)
+      throw new BackupError(
+        'unsupported',
+        `over ${REMOVED_MAX} calls of delete_range since the base: make a full backup`,
+      )
+    waitMs = page.txns.length > 0 ? 0 : WAIT_MS
+    if (page.nextTs > since) movedMs = performance.now()
+    else if (performance.now() - movedMs > HELD_MS_MAX)
+      throw new BackupError(
+        'unsupported',
+        'a transaction that does not end holds the changes back: see feed.held_back_by of /v1/status',
+      )
+    since = page.nextTs
+  }
+}
+
+async function pageOf(server: RemoteServer, path: string): Promise<Page> {
+  const response = await server.send('GET', path, { headers: { accept: ACCEPT } })
+  const chunks: Uint8Array[] = []
+  for await (const chunk of server.bytesOf(response)) chunks.push(chunk)
+  return decodeMessage(Buffer.concat(chunks), MSGPACK) as Page
+}
+
+function isGone(ts: Timestamp, consumer: string | undefined): BackupError {
+  const hint = consumer === undefined ? ', and give --consumer to keep them' : ''
+  return new BackupError('unsupported', `the server has collected changes since ts ${ts}: make a full backup${hint}`)
+}

@@ -1,0 +1,114 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import { decodeBackup } from '../../src/backup/backup-decoder.js'
+import { BackupEncoder } from '../../src/backup/backup-encoder.js'
+import type { BackupEntry, BackupHeader, RemovedRange } from '../../src/backup/backup-format.js'
+import { entryBlocks } from '../../src/backup/entry-blocks.js'
+import { mergedEntries } from '../../src/backup/merged-entries.js'
+import { SortedRuns } from '../../src/backup/sorted-runs.js'
+
+const ID = '0123456789abcdef0123456789abcdef'
+const utf8 = (text: string): Uint8Array => Buffer.from(text)
+const key = fc.constantFrom('a', 'b', 'c', 'cc', 'd', 'e')
+const change = fc.oneof(
+  { weight: 6, arbitrary: fc.record({ op: fc.constant('put' as const), key, value: fc.string({ maxLength: 9 }) }) },
+  { weight: 3, arbitrary: fc.record({ op: fc.constant('delete' as const), key }) },
+  { weight: 1, arbitrary: fc.record({ op: fc.constant('delete_range' as const), key, end: key }) },
+  { weight: 2, arbitrary: fc.record({ op: fc.constant('backup' as const) }) },
+)
+
+test('a full backup and its increments are the state as of the last one, whether changes fit in memory or not', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'perkv-increments-'))
+  await fc.assert(
+    fc.asyncProperty(fc.array(change, { maxLength: 40 }), fc.constantFrom(0, 700, 1e6), async (changes, bytesMax) => {
+      const state = new Map<string, { value: string; commitTs: number }>()
+      const files: Buffer[] = []
+      let runs = new SortedRuns(join(directory, 'runs'), bytesMax)
+      let isFull = true
+      let baseTs = 2
+      let ts = 10
+      for (const one of [...changes, { op: 'backup' } as const]) {
+        ts++
+        if (one.op === 'put') {
+          state.set(one.key, { value: one.value, commitTs: ts })
+          await runs.add({ key: utf8(one.key), value: utf8(one.value), commitTs: ts })
+        } else if (one.op === 'delete') {
+          state.delete(one.key)
+          await runs.add({ key: utf8(one.key), commitTs: ts })
+        } else if (one.op === 'delete_range') {
+          for (const present of [...state.keys()]) if (present >= one.key && present < one.end) state.delete(present)
+          runs.removed.push({ start: utf8(one.key), end: utf8(one.end), ts })
+        } else {
+          const base = isFull ? undefined : { id: ID, ts: baseTs }
+          const entries = isFull ? fullOf(state) : runs.entries()
+          files.push(await fileOf({ id: ID, ts, perkv: 'test', base, removed: runs.removed }, entries))
+          await runs.close()
+          runs = new SortedRuns(join(directory, 'runs'), bytesMax)
+          isFull = false
+          baseTs = ts
+        }
+      }
+      await runs.close()
+      const parts = await Promise.all(files.map(partOf))
+      const found: [string, { value: string; commitTs: number }][] = []
+      for await (const { key, value, commitTs } of mergedEntries(parts))
+        if (value !== undefined)
+          found.push([Buffer.from(key).toString(), { value: Buffer.from(value).toString(), commitTs }])
+      expect(found).toEqual([...state].sort(([a], [b]) => (a < b ? -1 : 1)))
+    }),
+    { numRuns: 150 },
+  )
+  await rm(directory, { recursive: true })
+})
+
+test('a deletion in a full backup, a version that the base has, and a base above the ts are damage', async () => {
+  const full: BackupHeader = { id: ID, ts: 100, perkv: 'test' }
+  const of = (ts: number): BackupHeader => ({ ...full, base: { id: ID, ts }, removed: [] })
+  const deleted: BackupEntry = { key: utf8('k'), commitTs: 20 }
+  await expect(decoded(await fileOf(of(10), [deleted]))).resolves.toEqual([deleted])
+  await expect(decoded(await fileOf(full, [deleted]))).rejects.toThrow(/the pairs make no sense/)
+  await expect(decoded(await fileOf(of(20), [deleted]))).rejects.toThrow(/the pairs make no sense/)
+  await expect(decoded(await fileOf(of(101), []))).rejects.toThrow(/no base/)
+})
+
+function fullOf(state: ReadonlyMap<string, { value: string; commitTs: number }>): BackupEntry[] {
+  return [...state]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([key, { value, commitTs }]) => ({ key: utf8(key), value: utf8(value), commitTs }))
+}
+
+async function fileOf(
+  header: BackupHeader,
+  entries: Iterable<BackupEntry> | AsyncIterable<BackupEntry>,
+): Promise<Buffer> {
+  const encoder = new BackupEncoder()
+  const pieces = [encoder.begin(header)]
+  for await (const block of entryBlocks(encoder, entries)) pieces.push(block)
+  return Buffer.concat([...pieces, encoder.end()])
+}
+
+async function partOf(
+  file: Buffer,
+): Promise<{ entries: AsyncGenerator<BackupEntry>; removed: readonly RemovedRange[] }> {
+  let removed: readonly RemovedRange[] = []
+  for await (const block of decodeBackup(each([file])))
+    if (block.type === 'header') removed = block.header.removed ?? []
+  return { entries: each(await decoded(file)), removed }
+}
+
+async function decoded(file: Buffer): Promise<BackupEntry[]> {
+  const entries: BackupEntry[] = []
+  for await (const block of decodeBackup(each([file]))) if (block.type === 'data') entries.push(...block.pairs)
+  return entries.map(({ key, value, commitTs }) => ({
+    key: Buffer.from(key),
+    ...(value && { value: Buffer.from(value) }),
+    commitTs,
+  }))
+}
+
+async function* each<T>(all: readonly T[]): AsyncGenerator<T> {
+  yield* all
+}

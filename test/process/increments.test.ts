@@ -1,0 +1,114 @@
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { afterAll, expect, test } from 'vitest'
+import { decodeBackup } from '../../src/backup/backup-decoder.js'
+import { BackupEncoder } from '../../src/backup/backup-encoder.js'
+import { killAll, runCli, type ServerProcess, startProcess, withTempDir } from './server-process.js'
+
+afterAll(killAll)
+
+async function call({ url }: ServerProcess, path: string, body: object, method = 'POST'): Promise<void> {
+  const headers = { 'content-type': 'application/json' }
+  const response = await fetch(`${url}${path}`, { method, body: JSON.stringify(body), headers })
+  expect([response.status, await response.text()]).toEqual([200, expect.any(String)])
+}
+
+async function write(server: ServerProcess, values: Readonly<Record<string, string | null>>): Promise<void> {
+  const ops = Object.entries(values).map(([key, value]) =>
+    value === null ? { op: 'delete', key } : { op: 'put', key, value },
+  )
+  await call(server, '/v1/txn', { ops })
+}
+
+async function pairs({ url }: ServerProcess): Promise<string> {
+  return (await fetch(`${url}/v1/kv`, { headers: { accept: 'application/x-ndjson' } })).text()
+}
+
+async function perkv(server: ServerProcess, ...args: readonly string[]): Promise<string> {
+  const { code, stderr } = await runCli([...args, '--server', server.url])
+  expect([code, stderr]).toEqual([0, stderr])
+  return stderr
+}
+
+async function refused(server: ServerProcess, ...args: readonly string[]): Promise<string> {
+  const { code, stderr } = await runCli([...args, '--server', server.url, '--quiet'])
+  expect([code, stderr.trimEnd().split('\n').length]).toEqual([1, 1])
+  return stderr
+}
+
+test('a full backup and two increments make the server as it was; what does not fit is refused', () =>
+  withTempDir(async (directory) => {
+    const [full, one, two] = ['full', 'one', 'two'].map((name) => join(directory, name)) as [string, string, string]
+    const server = await startProcess(join(directory, 'from'))
+    await write(server, { a: 'first', b: 'goes', c: 'stays', 'x/1': 'dropped', 'x/2': 'dropped' })
+    await perkv(server, 'backup', '--consumer', 'nightly', full)
+
+    await write(server, { a: 'second', b: null, d: 'x'.repeat(300_000) })
+    await call(server, '/v1/percolator/delete_range', { start: 'x/', end: 'x0' })
+    await write(server, { 'x/2': 'again' })
+    await call(server, '/v1/txn', {
+      ops: [{ op: 'put', key: { base64: 'AP/+' }, value: { base64: '/wA=' } }],
+    })
+    // What a consumer holds back stays over a collection.
+    await call(server, '/v1/admin/gc', {})
+    const told = await perkv(server, 'backup', '--since', full, '--consumer', 'nightly', one)
+    expect(told).toMatch(/^perkv backup: 5 keys, 0\.3 MB in [\d.]+ s .*, ts \d+ to \d+\n$/)
+    expect(await perkv(server, 'backup', '--since', one, '--consumer', 'nightly', join(directory, 'none'))).toMatch(
+      /0 keys/,
+    )
+    await write(server, { a: 'third', e: 'new' })
+    const atEnd = await pairs(server)
+    await perkv(server, 'backup', '--since', one, two)
+
+    const to = await startProcess(join(directory, 'to'))
+    expect(await refused(to, 'restore', one)).toMatch(/this is an increment: the full backup .* must come first/)
+    expect(await refused(to, 'restore', full, two)).toMatch(/this increment goes on from a backup of ts/)
+    expect(await refused(to, 'restore', full, full)).toMatch(/this is a full backup/)
+    const increment = await fetch(`${to.url}/v1/admin/restore`, {
+      method: 'POST',
+      body: await readFile(one),
+      headers: { 'content-type': 'application/octet-stream' },
+    })
+    expect([increment.status, await increment.text()]).toEqual([400, expect.stringMatching(/this is an increment/)])
+    await perkv(to, 'restore', full, one, two)
+    expect(await pairs(to)).toBe(atEnd)
+
+    // The restored server has timestamps of its own.
+    expect(await refused(to, 'backup', '--since', two, join(directory, 'other'))).toMatch(
+      /the base is of another server/,
+    )
+    const old = join(directory, 'old')
+    await writeFile(old, await withoutStore(full))
+    expect(await refused(server, 'backup', '--since', old, join(directory, 'other'))).toMatch(
+      /make a full backup first/,
+    )
+    // Percolator's gc asks nobody.
+    const { ts } = (await (
+      await fetch(`${server.url}/v1/percolator/tso`, {
+        method: 'POST',
+        body: '{}',
+        headers: { 'content-type': 'application/json' },
+      })
+    ).json()) as { ts: number }
+    await write(server, { a: 'fourth' })
+    await call(server, '/v1/percolator/gc', { safe_point: ts })
+    expect(await refused(server, 'backup', '--since', two, join(directory, 'other'))).toMatch(
+      /collected changes since ts \d+: make a full backup/,
+    )
+    for (const each of [server, to]) await each.stop('SIGKILL')
+  }))
+
+/** As 0.1 wrote it. */
+async function withoutStore(path: string): Promise<Buffer> {
+  const encoder = new BackupEncoder()
+  const pieces: Buffer[] = []
+  for await (const block of decodeBackup(chunksOf(await readFile(path)))) {
+    if (block.type === 'header') pieces.push(encoder.begin({ ...block.header, store: undefined }))
+    if (block.type === 'data') pieces.push(encoder.data(block.pairs))
+  }
+  return Buffer.concat([...pieces, encoder.end()])
+}
+
+async function* chunksOf(bytes: Buffer): AsyncGenerator<Buffer> {
+  yield bytes
+}
