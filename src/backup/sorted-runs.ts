@@ -10,7 +10,7 @@ import { type MergedPart, mergedEntries } from './merged-entries.js'
 import { recordBytes } from './pair-records.js'
 
 /** Bytes of an entry in memory, beside its key and value. */
-const ENTRY_BYTES = 200
+const ENTRY_BYTES = 500
 
 /**
  * Sorts changes, which come by commit_ts, by their keys, and keeps the newest of each. Changes of more than `bytesMax` go to sorted files in
