@@ -13,7 +13,7 @@ const SRC = fileURLToPath(new URL('../src/', import.meta.url))
 const LAYERS: readonly (readonly string[])[] = [
   ['limits.ts', 'logger.ts', 'timestamp.ts', 'version.ts'],
   ['event-loop'],
-  ['errors'],
+  ['errors', 'meters'],
   ['bytes'],
   ['percolator'],
   ['oracle', 'coordinator', 'backup', 'access', 'cluster'],
@@ -38,6 +38,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['http/wire'],
   ['http/connections'],
   ['http/admission'],
+  ['http/metrics'],
   ['http/routes', 'http/fast-lane'],
   ['http'],
   ['server'],

@@ -1,5 +1,6 @@
 import Fastify, { type FastifyInstance } from 'fastify'
 import type { Logger } from '../logger.js'
+import { HttpMeters } from '../meters/http-meters.js'
 import { type Authenticate, guardRoutes } from './admission/access.js'
 import { parseBodies } from './admission/body-parsers.js'
 import { Pacing, paceRequests } from './admission/pacing.js'
@@ -10,6 +11,7 @@ import { ignoreExpectations, malformedHandler, refuseTunnels } from './connectio
 import { addSafeHeaders, type BrowserGuard, guardFromBrowsers } from './connections/browser-safety.js'
 import { closeConnections } from './connections/closing.js'
 import { Heartbeats } from './connections/heartbeats.js'
+import { measureRequests } from './connections/measure-requests.js'
 import { logRequests } from './connections/request-log.js'
 import { type TlsFiles, withTls } from './connections/tls.js'
 import { openFastLane } from './fast-lane/fast-lane.js'
@@ -20,6 +22,7 @@ import { consumerRoutes } from './routes/consumers.js'
 import type { AppContext } from './routes/context.js'
 import { interactiveRoutes } from './routes/interactive.js'
 import { kvRoutes } from './routes/kv.js'
+import { metricsRoute } from './routes/metrics.js'
 import { observerRoutes } from './routes/observers.js'
 import { percolatorRoutes } from './routes/percolator.js'
 import { collectRoutes, refuseUnroutable } from './routes/route-list.js'
@@ -31,7 +34,7 @@ import { routedUrl } from './wire/key-url.js'
 import { parseRawQuery } from './wire/query.js'
 import { NO_COMPILERS, validateRequests } from './wire/validation.js'
 
-export interface AppOptions extends Omit<AppContext, 'traffic' | 'heartbeats' | 'report'> {
+export interface AppOptions extends Omit<AppContext, 'traffic' | 'heartbeats' | 'report' | 'meters'> {
   /** Requests are logged at level `debug`. */
   readonly log: Logger
   /** Absent: no tokens are needed, and every caller may do everything. */
@@ -47,7 +50,8 @@ export interface AppOptions extends Omit<AppContext, 'traffic' | 'heartbeats' | 
 /** The HTTP server of a database. It does not listen yet. Closing it drains the database but does not close it. */
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const { database, limits, log } = options
-  const report = reportTo(log)
+  const meters = new HttpMeters()
+  const report = reportTo(log, meters)
   const answerError = errorHandler(report)
   const app: FastifyInstance = Fastify({
     logger: false, // See `logRequests`.
@@ -71,6 +75,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   // Hooks of every request, in this order. They take callbacks: one promise per hook would cost more than their work.
   collectRoutes(app)
   logRequests(app, log)
+  measureRequests(app, meters)
   guardFromBrowsers(app, options.browserGuard)
   guardRoutes(app, options.authenticate)
   refuseUnroutable(app, answerError)
@@ -92,12 +97,13 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   // At level `debug` the hooks of fastify log each request.
   if (fastLane && !log.isLevelEnabled('debug'))
     openFastLane(app, options.tls !== undefined, {
-      ...{ database, limits, traffic, pacing, report, authenticate, browserGuard, used },
+      ...{ database, limits, traffic, pacing, report, meters, authenticate, browserGuard, used },
     })
   app.addHook('preClose', () => database.drain())
 
-  const context = { ...options, traffic, report, heartbeats: new Heartbeats() }
+  const context = { ...options, traffic, report, meters, heartbeats: new Heartbeats() }
   statusRoutes(app, context)
+  metricsRoute(app, context)
   kvRoutes(app, context)
   scanRoutes(app, context)
   txnRoutes(app, context)

@@ -1,5 +1,6 @@
 import { laterTurn } from '../event-loop/slices.js'
 import { KEYS_PER_TURN } from '../limits.js'
+import type { Histogram } from '../meters/histogram.js'
 
 /** A request that holds the latches of its keys, or waits for some of them. */
 interface Holder {
@@ -27,6 +28,12 @@ interface Queue {
  */
 export class Latches {
   readonly #queues = new Map<string, Queue>()
+  readonly #waits: Histogram | undefined
+
+  /** @param waits counts the seconds of waits. */
+  constructor(waits?: Histogram) {
+    this.#waits = waits
+  }
 
   /**
    * Runs `body` while no other request holds any of the keys. Keeps the latches until the promise of `body` settles.
@@ -38,9 +45,11 @@ export class Latches {
     for (const key of keys) this.#enter(key, holder, false)
     for (const key of shared) this.#enter(key, holder, true)
     if (holder.waitingFor > 0) {
+      const beganMs = performance.now()
       await new Promise<void>((resolve) => {
         holder.start = resolve
       })
+      this.#waits?.observe((performance.now() - beganMs) / 1000)
     }
     try {
       if (keys.length + shared.length > KEYS_PER_TURN) await laterTurn()

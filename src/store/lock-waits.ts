@@ -3,6 +3,7 @@ import { KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import type { WaitForEntry } from '../errors/registry.js'
 import { TIMER_MS_MAX } from '../limits.js'
+import type { Histogram } from '../meters/histogram.js'
 import type { Timestamp } from '../timestamp.js'
 
 /** TiKV's default of `pessimistic-txn.wake-up-delay-duration`. */
@@ -26,6 +27,7 @@ interface Waiter {
   readonly startTs: Timestamp
   /** Sequence number over all waiters. */
   readonly arrival: number
+  readonly beganMs: number
   readonly queue: Queue
   /** Stops the timeout and the abort listener. */
   disarm: () => void
@@ -61,6 +63,7 @@ interface Queue {
 export class LockWaits {
   readonly #holderOf: (key: Uint8Array) => Timestamp | undefined
   readonly #wakeUpDelayMs: number
+  readonly #waited: Histogram | undefined
   readonly #queues = new Map<string, Queue>()
   /** Waits of each transaction. There is one, unless the transaction sends requests concurrently. */
   readonly #waits = new Map<Timestamp, Set<Waiter>>()
@@ -68,9 +71,16 @@ export class LockWaits {
   #arrivals = 0
   #closedWith: Error | undefined
 
-  /** @param holderOf returns the start_ts of the present lock on a key. */
-  constructor(holderOf: (key: Uint8Array) => Timestamp | undefined, options: { readonly wakeUpDelayMs?: number } = {}) {
+  /**
+   * @param holderOf returns the start_ts of the present lock on a key.
+   * @param options `waited` counts the seconds of waits.
+   */
+  constructor(
+    holderOf: (key: Uint8Array) => Timestamp | undefined,
+    options: { readonly wakeUpDelayMs?: number; readonly waited?: Histogram } = {},
+  ) {
     this.#holderOf = holderOf
+    this.#waited = options.waited
     this.#wakeUpDelayMs = options.wakeUpDelayMs ?? WAKE_UP_DELAY_MS
   }
 
@@ -107,7 +117,9 @@ export class LockWaits {
     if (deadlock !== undefined) throw deadlock
     return new Promise((resolve, reject) => {
       const arrival = this.#arrivals++
-      const waiter: Waiter = { startTs, arrival, queue: this.#makeQueue(key), disarm: () => {}, resolve, reject }
+      const beganMs = performance.now()
+      const queue = this.#makeQueue(key)
+      const waiter: Waiter = { startTs, arrival, beganMs, queue, disarm: () => {}, resolve, reject }
       const timeout = setTimeout(() => this.#end(waiter, resolve, undefined), Math.min(timeoutMs, TIMER_MS_MAX))
       const onAbort = (): void => this.#end(waiter, reject, signal?.reason)
       signal?.addEventListener('abort', onAbort)
@@ -179,6 +191,7 @@ export class LockWaits {
     waits?.delete(waiter)
     if (waits?.size === 0) this.#waits.delete(waiter.startTs)
     this.#size--
+    this.#waited?.observe((performance.now() - waiter.beganMs) / 1000)
   }
 
   /** Ends a wait without a turn. */

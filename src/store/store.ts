@@ -1,3 +1,4 @@
+import type { StoreMeters } from '../meters/store-meters.js'
 import type {
   GetAnswer,
   GetRequest,
@@ -80,6 +81,11 @@ export interface Store extends PercolatorApi {
   readonly lockCount?: number
   /** Batches that wait for the disk, including those being written. */
   readonly writeQueue?: { readonly batches: number; readonly bytes: number }
+  readonly meters: StoreMeters
+  /** Requests that wait in the queues of locks. */
+  readonly waiting: number
+  /** Tables on disk per level. Absent: the store has none. */
+  levels?(): readonly { readonly level: number; readonly files: number; readonly bytes: number }[] | undefined
   /** Reads that may be long count against this budget, and throw `overloaded` when it is used up. */
   readonly answers: AnswerBudget
   /** Signs scan cursors. Must stay the same after a restart. */

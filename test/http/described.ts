@@ -75,7 +75,7 @@ export function describedAnswer(
   const name = `${method} ${route?.url} ${status} ${format}`
   if (described === undefined || (format !== 'none' && described[format] === undefined))
     expect.fail(`${method} ${target}: ${name} is not described`)
-  if (format === 'none' || format === 'octets') return { name, schema: undefined, values: [] }
+  if (format === 'none' || format === 'octets' || format === 'text') return { name, schema: undefined, values: [] }
   const schema = described[format] as Schema
   const texts = format === 'json' ? [body] : body.split('\n').filter((line) => line !== '')
   const values = texts.map((text): unknown => JSON.parse(text))
@@ -100,6 +100,7 @@ function formatOf(contentType: string | undefined): keyof AnswerBody | 'msgpack'
   if (contentType === undefined) return 'none'
   if (contentType.startsWith('application/x-ndjson')) return 'ndjson'
   if (contentType === 'application/msgpack') return 'msgpack'
+  if (contentType.startsWith('text/plain')) return 'text'
   return contentType === 'application/octet-stream' ? 'octets' : 'json'
 }
 

@@ -1,3 +1,5 @@
+import { Histogram, SECONDS } from '../../meters/histogram.js'
+
 const TICK_MS = 50
 
 /**
@@ -9,11 +11,14 @@ export class LoopDelay {
   #before = 0
   #ms = 0
   readonly #timer: NodeJS.Timeout
+  /** Seconds by which each tick came late. */
+  readonly delays = new Histogram(SECONDS)
 
   constructor() {
     this.#timer = setInterval(() => {
       const nowMs = performance.now()
       const delayMs = Math.max(0, nowMs - this.#lastMs - TICK_MS)
+      this.delays.observe(delayMs / 1000)
       this.#ms = Math.min(delayMs, this.#before)
       this.#before = delayMs
       this.#lastMs = nowMs

@@ -3,6 +3,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { KvError } from '../../errors/kv-error.js'
 import { type Limits, SMALL_BODY_BYTES } from '../../limits.js'
 import type { Logger } from '../../logger.js'
+import type { Histogram } from '../../meters/histogram.js'
 import type { Store } from '../../store/store.js'
 import { whenOver } from '../connections/answer-end.js'
 import type { Authenticate } from './access.js'
@@ -83,6 +84,11 @@ export class Traffic implements Load, BodyRoom {
   }
   get loopDelayMs(): number {
     return this.#loopDelay.ms
+  }
+
+  /** See `LoopDelay.delays`. */
+  get loopDelays(): Histogram {
+    return this.#loopDelay.delays
   }
 
   get status(): TrafficStatus {

@@ -14,6 +14,7 @@ import type { Plain } from '../wire/wire.js'
 
 /** An answer as fastify and node:http send it, but for the lines that depend on the connection and the second. */
 export interface AnswerText {
+  readonly status: number
   /** Latin-1, each line with its CRLF. */
   readonly head: string
   /** Short ones are Latin-1: each character is a byte. Long ones are bytes, or encoded while they are sent. */
@@ -35,24 +36,24 @@ const DATA_HEAD: Readonly<Record<Format, string>> = {
 export function valueText(value: Uint8Array, commitTs: Timestamp): AnswerText {
   const bytes = asBuffer(value)
   const head = `${VALUE_HEAD}etag: ${etagOf(commitTs)}\r\ncontent-type: application/octet-stream\r\n`
-  return { head: `${head}content-length: ${bytes.length}\r\n`, body: bodyOf(bytes) }
+  return { status: 200, head: `${head}content-length: ${bytes.length}\r\n`, body: bodyOf(bytes) }
 }
 
 export function dataText(data: Plain, format: Format, grant: Grant): AnswerText {
-  return withBody(DATA_HEAD[format], data, format, grant)
+  return withBody(200, DATA_HEAD[format], data, format, grant)
 }
 
 export function problemText(problem: Problem, format: Format, grant: Grant): AnswerText {
   const { status, headers, body } = problem
   const type = { 'content-type': problemType(format) }
-  return withBody(headOf(status, { ...SAFE_HEADERS, ...headers, ...type }), body, format, grant)
+  return withBody(status, headOf(status, { ...SAFE_HEADERS, ...headers, ...type }), body, format, grant)
 }
 
-function withBody(head: string, data: Plain, format: Format, grant: Grant): AnswerText {
+function withBody(status: number, head: string, data: Plain, format: Format, grant: Grant): AnswerText {
   const encoded = encodeAnswer(data, format, grant)
-  if (encoded instanceof LongAnswer) return { head, body: encoded }
+  if (encoded instanceof LongAnswer) return { status, head, body: encoded }
   const body = typeof encoded === 'string' ? bodyOfText(encoded) : bodyOf(encoded)
-  return { head: `${head}content-length: ${body.length}\r\n`, body }
+  return { status, head: `${head}content-length: ${body.length}\r\n`, body }
 }
 
 function bodyOf(bytes: Buffer): string | Buffer {

@@ -1,5 +1,6 @@
 import type { Grant } from '../../access/grant.js'
 import { KvError } from '../../errors/kv-error.js'
+import type { RouteMeter } from '../../meters/http-meters.js'
 import type { AnswerLease } from '../../store/answer-budget.js'
 import type { Flight } from '../admission/in-flight.js'
 import type { AnswerText } from './answer-text.js'
@@ -23,6 +24,9 @@ export class Call {
   /** Counts a long answer. */
   lease: AnswerLease | undefined
   isGone = false
+  readonly beganMs = performance.now()
+  /** Set before it is admitted. */
+  meter: RouteMeter | undefined
   #isAborted = false
   #abort: AbortController | undefined
 
@@ -58,6 +62,7 @@ export class Call {
     if (this.answer !== undefined) return
     this.flight?.end()
     this.answer = answer
+    this.meter?.answered(answer.status, (performance.now() - this.beganMs) / 1000)
     this.caller.answered(this)
   }
 }

@@ -3,6 +3,7 @@ import type { FastifyInstance } from 'fastify'
 import { Grant } from '../../access/grant.js'
 import type { Database } from '../../database/database.js'
 import type { Limits } from '../../limits.js'
+import type { HttpMeters } from '../../meters/http-meters.js'
 import type { Authenticate } from '../admission/access.js'
 import type { Pacing } from '../admission/pacing.js'
 import type { Traffic } from '../admission/traffic.js'
@@ -20,6 +21,7 @@ export interface FastLaneOptions {
   readonly traffic: Traffic
   readonly pacing: Pacing
   readonly report: Report
+  readonly meters: HttpMeters
   readonly authenticate: Authenticate | undefined
   readonly browserGuard: BrowserGuard | undefined
   /** Called with a connection when its first request comes. */

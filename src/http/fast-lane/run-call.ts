@@ -1,5 +1,6 @@
 import type { Database } from '../../database/database.js'
 import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
+import type { HttpMeters } from '../../meters/http-meters.js'
 import type { GetAnswer } from '../../percolator/api.js'
 import type { OneShot, OneShotAnswer } from '../../txn/one-shots.js'
 import type { Traffic } from '../admission/traffic.js'
@@ -9,15 +10,24 @@ import { requireObserved, requireReached } from '../wire/riders.js'
 import { dataText, problemText, valueText } from './answer-text.js'
 import type { Call } from './call.js'
 
+const KEY_ROUTE = '/v1/kv/:key'
+
 export interface Runs {
   readonly database: Database
   readonly traffic: Traffic
   readonly report: Report
+  readonly meters: HttpMeters
 }
 
 /** @returns a function that admits a call and runs it. The call may end before the function returns. */
-export function runner({ database, traffic, report }: Runs): (call: Call) => void {
+export function runner({ database, traffic, report, meters }: Runs): (call: Call) => void {
   let problems = 0
+  const of = {
+    get: meters.of('GET', KEY_ROUTE),
+    put: meters.of('PUT', KEY_ROUTE),
+    delete: meters.of('DELETE', KEY_ROUTE),
+    txn: meters.of('POST', '/v1/txn'),
+  }
 
   function fail(call: Call, error: unknown): void {
     const problem = report(error, `fast-${++problems}`)
@@ -62,6 +72,7 @@ export function runner({ database, traffic, report }: Runs): (call: Call) => voi
 
   return (call) => {
     const { asked } = call
+    call.meter = asked.kind === 'write' ? of[asked.txn.ops[0]?.op === 'delete' ? 'delete' : 'put'] : of[asked.kind]
     try {
       call.flight = traffic.admitWhole(asked.kind === 'get' ? 'reading' : 'writing', call.bodyBytes)
     } catch (error) {

@@ -1,6 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { isKvError, type KvError } from '../../errors/kv-error.js'
 import type { Logger } from '../../logger.js'
+import type { HttpMeters } from '../../meters/http-meters.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import { answerProblem } from './answer.js'
 import { type Problem, problemOf } from './problem.js'
@@ -12,7 +13,7 @@ const STORAGE_LOG_MS = 10_000
 export type Report = (error: unknown, requestId: string) => Problem
 export type ErrorHandler = (error: unknown, request: FastifyRequest, reply: FastifyReply) => void
 
-export function reportTo(log: Logger): Report {
+export function reportTo(log: Logger, meters: HttpMeters): Report {
   let logged = { detail: '', atMs: 0 }
   const logStorage = (detail: string, reqId: string): void => {
     const nowMs = performance.now()
@@ -22,6 +23,7 @@ export function reportTo(log: Logger): Report {
   }
   return (error, requestId) => {
     const problem = problemOf(error, requestId)
+    meters.problem(problem.code)
     if (isKvError(error, 'storage_unavailable')) logStorage(withoutKey(error), requestId)
     else if (problem.isServerFault) log.error({ err: error, reqId: requestId }, 'request failed')
     return problem

@@ -6,6 +6,7 @@ import { CorruptRecord } from '../../percolator/codec/key.js'
 import type { Plain } from './wire.js'
 
 export interface Problem {
+  readonly code: string
   readonly status: number
   /** Headers beside the content type, with lower-case names. */
   readonly headers: Readonly<Record<string, string>>
@@ -21,7 +22,8 @@ export function problemOf(error: unknown, requestId: string): Problem {
   if (known === undefined) {
     const { status, title } = errorRow('internal')
     const detail = 'a defect of the server; its log has more under this request_id'
-    return { status, headers: {}, body: { title, status, code: 'internal', detail, requestId }, isServerFault: true }
+    const body = { title, status, code: 'internal', detail, requestId }
+    return { code: 'internal', status, headers: {}, body, isServerFault: true }
   }
   const { code, message: detail, fields } = known
   const { status, title, retryable } = errorRow(code)
@@ -35,7 +37,7 @@ export function problemOf(error: unknown, requestId: string): Problem {
     ...(retryable !== undefined && { retryable: isRetryable(known) }),
     ...(errors && { errors }),
   }
-  return { status, headers: headersOf(known), body, isServerFault: status >= 500 && code !== 'overloaded' }
+  return { code, status, headers: headersOf(known), body, isServerFault: status >= 500 && code !== 'overloaded' }
 }
 
 function headersOf(error: KvError): Readonly<Record<string, string>> {

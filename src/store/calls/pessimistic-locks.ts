@@ -1,4 +1,4 @@
-import { KvError } from '../../errors/kv-error.js'
+import { isKvError, KvError } from '../../errors/kv-error.js'
 import type { LockInfo } from '../../errors/lock-info.js'
 import { signalOf } from '../../event-loop/late-signal.js'
 import { ACQUIRE_WAIT_MS_DEFAULT } from '../../limits.js'
@@ -8,7 +8,7 @@ import type { Timestamp } from '../../timestamp.js'
 import type { LockWaits, Turn } from '../lock-waits.js'
 import type { RowAccess } from './row-access.js'
 
-export interface LockingRows extends Pick<RowAccess, 'observeRead'> {
+export interface LockingRows extends Pick<RowAccess, 'observeRead' | 'meters'> {
   readonly waits: LockWaits
   readonly lockCount: number
   /** start_ts of the present lock on a key. */
@@ -60,6 +60,10 @@ export class PessimisticLocks {
         if (!('wait' in tried)) return tried
         turn = await tried.wait
       }
+    } catch (error) {
+      if (error instanceof KvError)
+        this.#rows.meters.refused(error.code, isKvError(error, 'write_conflict') ? error.fields.reason : undefined)
+      throw error
     } finally {
       turn?.done()
     }

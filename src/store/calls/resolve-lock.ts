@@ -41,5 +41,7 @@ async function resolve(
     }
     return done(resolved, mutations)
   }
-  return rows.update({ keys, startTs, depth: 'txn', decide, reaches })
+  const resolved = await rows.update({ keys, startTs, depth: 'txn', decide, reaches })
+  rows.meters.resolvedLocks[commitTs > 0 ? 'committed' : 'rolledBack'] += resolved
+  return resolved
 }

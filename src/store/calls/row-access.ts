@@ -1,3 +1,4 @@
+import type { StoreMeters } from '../../meters/store-meters.js'
 import type { PrewriteRequest } from '../../percolator/api.js'
 import type { Lock } from '../../percolator/lock.js'
 import type { Reaches } from '../../percolator/reach.js'
@@ -25,6 +26,7 @@ export interface RowAccess {
   /** Values up to this many bytes are stored in the lock and the write record. */
   readonly shortValueBytesMax: number
   readonly observed: Observed
+  readonly meters: StoreMeters
   readonly records: RecordReads
 
   /** The newest timestamp of the clock. Ages are computed from it. */

@@ -1,3 +1,4 @@
+import { isKvError, KvError } from '../../errors/kv-error.js'
 import type { LockInfo } from '../../errors/lock-info.js'
 import { checkSecondaryLock } from '../../percolator/actions/check-secondary-locks.js'
 import { checkTxnStatus } from '../../percolator/actions/check-txn-status.js'
@@ -24,6 +25,7 @@ import type {
   TxnStatus,
 } from '../../percolator/api.js'
 import { belowSafePoint } from '../../percolator/errors.js'
+import type { Lock } from '../../percolator/lock.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { Beside } from '../system-records.js'
@@ -42,8 +44,15 @@ export class WriteCalls {
   }
 
   /** @param isExclusive see `Change`. */
-  prewrite(request: PrewriteRequest, beside?: Beside, isExclusive = false): Promise<PrewriteAnswer> {
-    return this.#rows.update(prewriteChange(this.#rows, this.#validateReads, request, beside, isExclusive))
+  async prewrite(request: PrewriteRequest, beside?: Beside, isExclusive = false): Promise<PrewriteAnswer> {
+    try {
+      const change = prewriteChange(this.#rows, this.#validateReads, request, beside, isExclusive)
+      const answer = await this.#rows.update(change)
+      if (answer.onePcCommitTs !== undefined) this.#rows.meters.commits.onePhase++
+      return answer
+    } catch (error) {
+      throw this.#counted(error)
+    }
   }
 
   /** The change of a `prewrite` whose caller holds the latches of its keys. */
@@ -55,11 +64,24 @@ export class WriteCalls {
     const { startTs, keys, reaches } = request
     const depth: DepthOf = (_, lock) => (lock?.startTs === startTs ? 'none' : 'txn')
     await this.#rows.observe(request.commitTs) // Transactions that start later must see this commit.
+    let primary: Lock | undefined
     const decide = (rows: readonly RowView[]) => {
       if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
+      primary = rows.find(({ key, lock }) => lock?.startTs === startTs && Buffer.compare(lock.primary, key) === 0)?.lock
       return commitAll(rows, request)
     }
-    return this.#rows.update({ keys, startTs, depth, decide, reaches })
+    try {
+      const answer = await this.#rows.update({ keys, startTs, depth, decide, reaches })
+      if (primary !== undefined) this.#rows.meters.commits[primary.useAsyncCommit ? 'async' : 'twoPhase']++
+      return answer
+    } catch (error) {
+      throw this.#counted(error)
+    }
+  }
+
+  #counted(error: unknown): unknown {
+    if (error instanceof KvError) this.#rows.meters.refused(error.code, reasonOf(error))
+    return error
   }
 
   rollback({ keys, startTs, reaches }: RollbackRequest): Promise<void> {
@@ -72,7 +94,9 @@ export class WriteCalls {
       }
       return done(undefined, mutations)
     }
-    return this.#rows.update({ keys, startTs, depth: 'txn', decide, reaches })
+    return this.#rows.update({ keys, startTs, depth: 'txn', decide, reaches }).then(() => {
+      this.#rows.meters.rolledBackKeys += keys.length
+    })
   }
 
   pessimisticRollback({ keys, startTs, forUpdateTs, reaches }: PessimisticRollbackRequest): Promise<void> {
@@ -138,4 +162,8 @@ export class WriteCalls {
   #notInFuture(currentTs: Timestamp): Timestamp {
     return currentTs === TIMESTAMP_MAX ? currentTs : Math.min(currentTs, this.#rows.now())
   }
+}
+
+function reasonOf(error: KvError): string | undefined {
+  return isKvError(error, 'write_conflict') ? error.fields.reason : undefined
 }

@@ -1,4 +1,5 @@
 import { CACHE_BYTES_DEFAULT, CLOCK_MS_MAX, DEFAULT_LIMITS } from '../../limits.js'
+import type { StoreMeters } from '../../meters/store-meters.js'
 import { Clock } from '../../oracle/clock.js'
 import { Oracle } from '../../oracle/oracle.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
@@ -166,6 +167,7 @@ class LevelDbStore implements CompleteStore {
   readonly cells: Cells
   readonly consumers: ConsumerMoves
   readonly answers: AnswerBudget
+  readonly meters: StoreMeters
   readonly cursorSecret: Uint8Array
   readonly #rows: RowStore
   readonly #oracle: Oracle
@@ -183,6 +185,7 @@ class LevelDbStore implements CompleteStore {
 
   constructor({ rows, rangeDeletion, oracle, clock, answers, locksMax, cursorSecret, stopScrub }: Parts) {
     this.answers = answers
+    this.meters = rows.meters
     this.cursorSecret = cursorSecret
     this.#rows = rows
     this.#oracle = oracle
@@ -265,6 +268,13 @@ class LevelDbStore implements CompleteStore {
   readonly validateReads: Store['validateReads'] = (request) => guard(() => this.#validation.validate(request))
 
   readonly prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(request, beside)
+  get waiting(): number {
+    return this.#rows.waits.size
+  }
+  levels(): ReturnType<NonNullable<Store['levels']>> {
+    return this.#rows.health.isAvailable ? this.#rows.engine.levels?.() : undefined
+  }
+
   readonly exclusive: CompleteStore['exclusive'] = (claim, body) => {
     return guard(() =>
       this.#rows.latches.hold(exclusiveLatches(claim), () => body(this.#prewriteExclusive), claim.read),
@@ -281,6 +291,7 @@ class LevelDbStore implements CompleteStore {
       isTaken = body((request, done) =>
         this.#rows.updateNow(this.#calls.exclusivePrewrite(request), (error, answer) => {
           release()
+          if (answer?.onePcCommitTs !== undefined) this.#rows.meters.commits.onePhase++
           done(error, answer)
         }),
       )

@@ -3,6 +3,7 @@ import { KvError } from '../../errors/kv-error.js'
 import type { LockInfo } from '../../errors/lock-info.js'
 import { atOnce } from '../../event-loop/slices.js'
 import { SHORT_VALUE_BYTES_MAX } from '../../limits.js'
+import { StoreMeters } from '../../meters/store-meters.js'
 import type { Clock } from '../../oracle/clock.js'
 import { Oracle } from '../../oracle/oracle.js'
 import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../percolator/api.js'
@@ -42,8 +43,9 @@ export type OnChange = (mutations: readonly Mutation[], records: readonly System
 export class MemoryRows implements RowAccess, LockingRows {
   readonly shortValueBytesMax = SHORT_VALUE_BYTES_MAX
   readonly table = new RowTable()
-  readonly latches = new Latches()
-  readonly waits = new LockWaits((key) => this.holderOf(key))
+  readonly meters = new StoreMeters()
+  readonly latches = new Latches(this.meters.latchWaits)
+  readonly waits = new LockWaits((key) => this.holderOf(key), { waited: this.meters.lockWaits })
   readonly ages: LockAges
   readonly observed = new Observed()
   readonly consumers = new ConsumerMoves()

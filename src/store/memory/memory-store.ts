@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { KvError } from '../../errors/kv-error.js'
 import { DEFAULT_LIMITS } from '../../limits.js'
+import type { StoreMeters } from '../../meters/store-meters.js'
 import { Clock, type ClockOptions } from '../../oracle/clock.js'
 import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
@@ -50,6 +51,7 @@ class MemoryStore implements CompleteStore {
   readonly writeQueue = { batches: 0, bytes: 0 }
   readonly cursorSecret: Uint8Array = randomBytes(32)
   readonly answers: AnswerBudget
+  readonly meters: StoreMeters
   readonly cells: Cells
   readonly consumers: ConsumerMoves
   readonly changes: ChangeLog
@@ -65,6 +67,7 @@ class MemoryStore implements CompleteStore {
     this.answers = answers ?? new AnswerBudget(DEFAULT_LIMITS)
     this.#clock = new Clock(clock)
     this.#rows = new MemoryRows(this.#clock, onChange)
+    this.meters = this.#rows.meters
     this.consumers = this.#rows.consumers
     this.changes = this.#rows.changes
     this.#reads = new Reads(this.#rows, this.answers)
@@ -83,6 +86,12 @@ class MemoryStore implements CompleteStore {
   }
   get lockCount(): number {
     return this.#rows.lockCount
+  }
+  levels(): undefined {
+    return undefined
+  }
+  get waiting(): number {
+    return this.#rows.waits.size
   }
   get fault(): string | undefined {
     return this.#rows.isClosed ? 'closed' : undefined

@@ -6,6 +6,8 @@ import { Count, LockInfo, Milliseconds, oneOf, optional, TimestampOrZero } from 
 export const alive = answering(Type.Object({ status: oneOf(['ok']) }))
 export const ready = answering(Type.Object({ status: oneOf(['ready']) }))
 
+export const metrics = { answers: { 200: { text: 'text/plain; version=0.0.4; charset=utf-8' } } } as const
+
 export const serverStatus = answering(
   Type.Object({
     version: Type.String(),

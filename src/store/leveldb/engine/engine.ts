@@ -23,6 +23,13 @@ export interface EngineReader {
   iterator(range: EngineRange): EngineIterator
 }
 
+export interface TableLevel {
+  readonly level: number
+  readonly files: number
+  /** To the next lower MiB. */
+  readonly bytes: number
+}
+
 /** The calls of LevelDB that the store uses. Tests replace it to make the disk fail. */
 export interface Engine extends EngineReader {
   /** Blocks the event loop, in the worst case for a read from disk. */
@@ -33,6 +40,8 @@ export interface Engine extends EngineReader {
   compactRange(start: Buffer, end: Buffer): Promise<void>
   /** Approximate bytes on disk, without records that are still in memory and the log. */
   approximateSize(start: Buffer, end: Buffer): Promise<number>
+  /** The tables of each level that has any. Absent: the engine has no levels. */
+  levels?(): readonly TableLevel[]
   /** Rejects when the disk has no room for `reopen`, which would fail and leave the database closed. */
   requireRoom(): Promise<void>
   /** Closes and opens the database, which settles whether a failed write is on disk. */

@@ -1,4 +1,5 @@
 import { KvError } from '../../../errors/kv-error.js'
+import { StoreMeters } from '../../../meters/store-meters.js'
 import type { Change } from '../../../percolator/change.js'
 import type { Engine, EngineOp } from './engine.js'
 
@@ -8,6 +9,8 @@ import type { Engine, EngineOp } from './engine.js'
  *   or not; KvError `storage_unavailable` when it waited behind a failed write and is not on disk.
  */
 export type Answered = (error: unknown) => void
+
+type GroupMeters = Pick<StoreMeters, 'writes' | 'groupBatches' | 'groupBytes'> & { failedWrites: number }
 
 interface Batch {
   readonly ops: readonly EngineOp[]
@@ -61,6 +64,7 @@ export class GroupCommit {
     readonly recover: (error: unknown) => Promise<void>,
     /** Makes the log records of the changes of one group, which land or fail with it. */
     readonly logOf: (changes: Change[]) => EngineOp[] = () => [],
+    readonly meters: GroupMeters = new StoreMeters(),
   ) {}
 
   /** Fulfilled or rejected as `Answered` says. */
@@ -92,9 +96,11 @@ export class GroupCommit {
     while (this.#next.batches.length > 0) {
       const group = this.#takeNext()
       const ops = this.#opsOf(group)
+      const beganMs = performance.now()
       try {
         await this.engine.write(ops, this.sync)
       } catch (error) {
+        this.meters.failedWrites++
         const behind = this.#takeNext()
         await this.recover(error)
         this.#dequeue(group)
@@ -103,7 +109,9 @@ export class GroupCommit {
         behind.answer(notWritten(error))
         continue
       }
-      this.#dequeue(group)
+      this.meters.writes.observe((performance.now() - beganMs) / 1000)
+      this.meters.groupBatches.observe(group.batches.length)
+      this.meters.groupBytes.observe(this.#dequeue(group))
       group.answer(undefined)
     }
     this.#writing = undefined
@@ -128,9 +136,13 @@ export class GroupCommit {
     return group
   }
 
-  #dequeue({ batches }: Group): void {
+  /** @returns the bytes of the group. */
+  #dequeue({ batches }: Group): number {
+    let sum = 0
+    for (const { bytes } of batches) sum += bytes
     this.queue.batches -= batches.length
-    for (const { bytes } of batches) this.queue.bytes -= bytes
+    this.queue.bytes -= sum
+    return sum
   }
 
   /** Fulfilled when no batch is waiting or being written. */

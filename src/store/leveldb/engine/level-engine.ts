@@ -3,7 +3,7 @@ import { inSlices } from '../../../event-loop/slices.js'
 import { BLOCK_CACHE_BYTES_DEFAULT } from '../../../limits.js'
 import { dropTornEdit, requireSound } from '../files/sound-directory.js'
 import { requireRoom } from './disk-space.js'
-import type { Engine, EngineOp, EngineReader } from './engine.js'
+import type { Engine, EngineOp, EngineReader, TableLevel } from './engine.js'
 
 /** Approximate bytes that one crossing into LevelDB returns at most. */
 const PAGE_BYTES = 256 * 1024
@@ -62,6 +62,7 @@ function engineOf(db: Level, directory: string, { onReopen, onClose }: LevelHook
     },
     compactRange: (start, end) => db.compactRange(start, end),
     approximateSize: (start, end) => db.approximateSize(start, end),
+    levels: () => levelsIn(db.getProperty('leveldb.stats')),
     requireRoom: () => requireRoom(directory),
     async reopen() {
       await db.close()
@@ -112,4 +113,13 @@ function readerOf(db: Level, snapshot?: LevelSnapshot): EngineReader {
       }
     },
   }
+}
+
+/** @param stats LevelDB's table: a line per level, with its number, its files and their MiB first. */
+function levelsIn(stats: string): TableLevel[] {
+  return [...stats.matchAll(/^ *(\d+) +(\d+) +(\d+) /gm)].map(([, level, files, mib]) => ({
+    level: Number(level),
+    files: Number(files),
+    bytes: Number(mib) * 1024 * 1024,
+  }))
 }

@@ -1,4 +1,5 @@
 import { keyText } from '../../../bytes/key-text.js'
+import type { StoreMeters } from '../../../meters/store-meters.js'
 import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../../percolator/api.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { lockingAnswer, lockingDepthTs, lockKeys, versionsToRead } from '../../calls/lock-keys.js'
@@ -22,6 +23,9 @@ export class LevelDbLockingRows implements LockingRows {
 
   get waits(): LockWaits {
     return this.#rows.waits
+  }
+  get meters(): StoreMeters {
+    return this.#rows.meters
   }
   get lockCount(): number {
     return this.#rows.locks.size

@@ -82,8 +82,10 @@ export class Reads {
 
   /** Needs an admitted read, and no lock that blocks it. */
   #cached(key: Uint8Array, ts: Timestamp): GetAnswer | undefined {
-    const cached = this.#rows.cache.get(key)
+    const { cache, meters } = this.#rows
+    const cached = cache.get(key)
     if (cached === undefined || ts < cached.commitTs) return undefined
+    meters.cache.hits++
     return answerOf(cached)
   }
 
@@ -107,6 +109,7 @@ export class Reads {
       }
       const version = { value, commitTs: newest?.commitTs ?? 0 }
       if (isUnlocked) cache.fill(key, version)
+      this.#rows.meters.cache.misses++
       return answerOf(version)
     } catch {
       return undefined
@@ -115,7 +118,8 @@ export class Reads {
 
   /** Reads LevelDB without looking at locks, and fills the cache with the newest version. */
   async #lookUp(key: Uint8Array, ts: Timestamp): Promise<GetAnswer | { readonly missing: Timestamp }> {
-    const { engine, cache, locks, lookUps, valueLookUps } = this.#rows
+    const { engine, cache, locks, lookUps, valueLookUps, meters } = this.#rows
+    meters.cache.misses++
     const fill = locks.get(key) === undefined ? cache.beginFill(key) : undefined // A lock may have a commit in flight.
     try {
       const looked = lookUps.get(newestKey(key))

@@ -3,6 +3,7 @@ import { KvError } from '../../../errors/kv-error.js'
 import type { LockInfo } from '../../../errors/lock-info.js'
 import { atOnce, inSlices, laterTurn, Slices } from '../../../event-loop/slices.js'
 import { KEYS_PER_TURN, SHORT_VALUE_BYTES_MAX, SLICE_ITEMS } from '../../../limits.js'
+import { StoreMeters } from '../../../meters/store-meters.js'
 import type { Clock } from '../../../oracle/clock.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import type { Entry } from '../../../percolator/cell.js'
@@ -69,9 +70,10 @@ export interface RowStoreOptions {
  */
 export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly shortValueBytesMax = SHORT_VALUE_BYTES_MAX
-  readonly latches = new Latches()
+  readonly meters = new StoreMeters()
+  readonly latches = new Latches(this.meters.latchWaits)
   readonly locks = new LockTable()
-  readonly waits = new LockWaits((key) => this.locks.get(key)?.lock.startTs)
+  readonly waits = new LockWaits((key) => this.locks.get(key)?.lock.startTs, { waited: this.meters.lockWaits })
   readonly cache: VersionCache
   readonly recent: RecentWrites
   readonly lookUps: LookUps
@@ -114,7 +116,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     this.ages = new LockAges(clock)
     this.written = new WrittenAhead(engine, this.recent, oracle, savedMark)
     this.health = new Health(engine, () => this.#reload())
-    this.group = new GroupCommit(engine, durability === 'sync', (error) => this.health.failed(error), changeRecords)
+    const recover = (error: unknown) => this.health.failed(error)
+    this.group = new GroupCommit(engine, durability === 'sync', recover, changeRecords, this.meters)
     this.changes = new LevelDbChangeLog(this, logStart, isLogRead)
     this.records = new SystemReads(this)
     this.safePoint = safePoint

@@ -1,0 +1,21 @@
+import type { FastifyInstance } from 'fastify'
+import type { HttpMeters } from '../../meters/http-meters.js'
+
+const STREAMS = /^(text\/event-stream|application\/x-ndjson|application\/octet-stream)/
+
+/** Counts the requests that node:http and fastify answer. Those of the fast lane count themselves. */
+export function measureRequests(app: FastifyInstance, meters: HttpMeters): void {
+  const unrouted = meters.of('any', 'none')
+  app.addHook('onResponse', (request, reply, done) => {
+    const { url } = request.routeOptions
+    const meter = request.is404 || url === undefined ? unrouted : meters.of(request.method, url)
+    const isStream = reply.sent && STREAMS.test(String(reply.getHeader('content-type'))) && isLong(reply)
+    meter.answered(reply.statusCode, reply.elapsedTime / 1000, isStream)
+    done()
+  })
+}
+
+/** A value of a key has the type of a stream, and a length. */
+function isLong(reply: { getHeader(name: string): unknown }): boolean {
+  return reply.getHeader('content-length') === undefined
+}
