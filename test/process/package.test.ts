@@ -66,7 +66,7 @@ const TSCONFIGS = {
   'tsconfig.json': { compilerOptions: { ...STRICT, module: 'nodenext' }, files: FILES },
 }
 
-/** Shipped beside LICENSE, README.md, CHANGELOG.md and package.json. */
+/** Shipped beside LICENSE, README.md, CHANGELOG.md, package.json and the licences of packages that are bundled. */
 const SHIPPED = /^dist\/.*\.(js|d\.ts|css|html|svg)$|^docs\/.*\.(md|json|svg|png|sh|mjs|yaml|yml|service)$/
 /** With screenshots; it was 3.0 MB without. */
 const UNPACKED_BYTES_MAX = 8_000_000
@@ -112,6 +112,7 @@ test(
         'CHANGELOG.md',
         'LICENSE',
         'README.md',
+        'dist/LICENSES-bundled',
         'package.json',
       ])
 
