@@ -65,11 +65,14 @@ test.each(DOCUMENTS)('%s links to what exists', (document) => {
   expect(broken).toEqual([])
 })
 
+/** In the ready line, in the output of an example, and in the status. */
+const SHOWN_VERSION = /\bPerKV (\d+\.\d+\.\d+) (?:is ready|at )|\{"version":"(\d+\.\d+\.\d+)"/g
+
 test('the version that documents show is that of the package', () => {
   const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }
   const others = DOCUMENTS.flatMap((document) =>
-    [...readFileSync(join(ROOT, document), 'utf8').matchAll(/\bPerKV (\d+\.\d+\.\d+) (?:is ready|at )/g)]
-      .filter(([, shown]) => shown !== version)
+    [...readFileSync(join(ROOT, document), 'utf8').matchAll(SHOWN_VERSION)]
+      .filter(([, line, status]) => (line ?? status) !== version)
       .map(([text]) => `${document}: ${text}`),
   )
   expect(others).toEqual([])
