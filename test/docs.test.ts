@@ -10,7 +10,7 @@ const FILES = ['src', 'test', 'bench', 'docs'].flatMap((folder) =>
   readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' }).map((file) => join(folder, file)),
 )
 const NAMES = new Set(FILES.map((file) => basename(file)))
-const DOCUMENTS = ['README.md', 'CONTRIBUTING.md', ...FILES.filter((file) => file.endsWith('.md'))]
+const DOCUMENTS = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', ...FILES.filter((file) => file.endsWith('.md'))]
 
 /** A path in code spans is below the root, `src/`, `test/`, its document or the folder above; a name without a folder stands for any such file. */
 const FILE_NAME = /`([\w.-]+(?:\/[\w.-]+)*\.(?:ts|mjs|sh|md))`/g
@@ -63,4 +63,17 @@ test.each(DOCUMENTS)('%s links to what exists', (document) => {
     return anchor !== undefined && !anchorsOf(target).includes(anchor)
   })
   expect(broken).toEqual([])
+})
+
+/** In the ready line, in the output of an example, and in the status. */
+const SHOWN_VERSION = /\bPerKV (\d+\.\d+\.\d+) (?:is ready|at )|\{"version":"(\d+\.\d+\.\d+)"/g
+
+test('the version that documents show is that of the package', () => {
+  const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }
+  const others = DOCUMENTS.flatMap((document) =>
+    [...readFileSync(join(ROOT, document), 'utf8').matchAll(SHOWN_VERSION)]
+      .filter(([, line, status]) => (line ?? status) !== version)
+      .map(([text]) => `${document}: ${text}`),
+  )
+  expect(others).toEqual([])
 })

@@ -45,5 +45,5 @@ export interface Riders {
 export function primaryOf({ acks = [], notify = [], positions = [] }: Riders): Uint8Array | undefined {
   const [position] = positions
   const key = acks[0]?.key ?? notify.find(({ keys }) => keys.length > 0)?.keys[0]
-  return key ?? (position && Buffer.from(position.consumer))
+  return key ?? (position && new TextEncoder().encode(position.consumer))
 }

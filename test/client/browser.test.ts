@@ -96,6 +96,8 @@ await db.observe('words', { prefix: 'doc/' }, (txn, change) => {
   stop.abort()
   return txn.put('seen', change.key)
 }, { signal: stop.signal })
+const { position } = await db.consumers.put('copy', { prefix: 'doc/' })
+await db.transaction(() => {}, { positions: [{ consumer: 'copy', from: position, ts: position }] })
 await db.close()
 answers.push(typeof Buffer, typeof process)
 log(JSON.stringify(answers))

@@ -1,6 +1,8 @@
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { cp, mkdir, symlink, writeFile } from 'node:fs/promises'
 import { join, sep } from 'node:path'
+import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, expect, test } from 'vitest'
@@ -11,6 +13,13 @@ afterAll(killAll)
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const MADE = ['node_modules', 'dist', '.git', 'data', '.build']
 const run = promisify(execFile)
+
+interface Packed {
+  readonly filename: string
+  readonly size: number
+  readonly unpackedSize: number
+  readonly files: readonly { readonly path: string }[]
+}
 
 /** A program of somebody who has PerKV as a dependency, with TypeScript's own defaults for what is strict. */
 const PROGRAM = `
@@ -46,9 +55,34 @@ console.log(sum, await other.get('k'), twice, wrong, isKvError === same)
 await Promise.all([db.close(), other.close()])
 `
 
-const TSCONFIG = {
-  compilerOptions: { target: 'es2022', module: 'nodenext', strict: true, types: ['node'] },
-  files: ['main.ts', 'embedded.ts'],
+const STRICT = { target: 'es2022', strict: true, types: ['node'] }
+const FILES = ['main.ts', 'embedded.ts']
+/** How Node finds types, and how bundlers do. */
+const TSCONFIGS = {
+  'tsconfig.bundler.json': {
+    compilerOptions: { ...STRICT, module: 'esnext', moduleResolution: 'bundler', noEmit: true },
+    files: FILES,
+  },
+  'tsconfig.json': { compilerOptions: { ...STRICT, module: 'nodenext' }, files: FILES },
+}
+
+/** Shipped beside LICENSE, README.md, CHANGELOG.md, package.json and the licences of packages that are bundled. */
+const SHIPPED = /^dist\/.*\.(js|d\.ts|css|html|svg)$|^docs\/.*\.(md|json|svg|png|sh|mjs|yaml|yml|service)$/
+/** With screenshots; it was 3.0 MB without. */
+const UNPACKED_BYTES_MAX = 8_000_000
+
+/** As a user starts it. @returns its address, and how to stop it. */
+async function startByNpx(project: string, data: string): Promise<{ url: string; stop: () => Promise<void> }> {
+  const args = ['perkv', 'serve', '--port', '0', '--data', data]
+  const npx = spawn('npx', args, { cwd: project, env: ENV, detached: true, stdio: ['ignore', 'pipe', 'inherit'] })
+  const ended = once(npx, 'close') // Of the server's stdout too.
+  const line = once(createInterface({ input: npx.stdout }), 'line').then(([text]) => String(text))
+  const first = await Promise.race([line, ended.then(() => 'npx ended')])
+  const stop = async (): Promise<void> => {
+    if (npx.pid !== undefined && npx.exitCode === null) process.kill(-npx.pid, 'SIGTERM')
+    await ended
+  }
+  return { url: /http:\/\/[\d.:]+/.exec(first)?.[0] ?? first, stop }
 }
 
 test(
@@ -62,8 +96,10 @@ test(
       })
       await symlink(join(ROOT, 'node_modules'), join(clone, 'node_modules'))
       const packed = await run('npm', ['pack', '--json', '--pack-destination', directory], { cwd: clone, env: ENV })
-      const [{ filename, files }] = JSON.parse(packed.stdout) as [{ filename: string; files: { path: string }[] }]
+      const [{ filename, size, unpackedSize, files }] = JSON.parse(packed.stdout) as [Packed]
       const paths = files.map(({ path }) => path)
+      console.info(`${filename}: ${size} bytes, ${unpackedSize} unpacked, ${paths.length} files`)
+      expect(unpackedSize).toBeLessThan(UNPACKED_BYTES_MAX)
       for (const path of [
         'dist/cli.js',
         'dist/index.js',
@@ -72,7 +108,13 @@ test(
         'dist/client/index.d.ts',
       ])
         expect(paths).toContain(path)
-      expect(paths.filter((path) => !/\.(js|d\.ts|md|json|svg|sh|mjs)$|^LICENSE$/.test(path))).toEqual([])
+      expect(paths.filter((path) => !SHIPPED.test(path)).sort()).toEqual([
+        'CHANGELOG.md',
+        'LICENSE',
+        'README.md',
+        'dist/LICENSES-bundled',
+        'package.json',
+      ])
 
       const project = join(directory, 'project')
       await mkdir(project)
@@ -81,15 +123,27 @@ test(
       const { stderr } = await run('npm', install, { cwd: project, env: ENV })
       expect(stderr).not.toContain('EBADENGINE')
 
-      await writeFile(join(project, 'tsconfig.json'), JSON.stringify(TSCONFIG))
+      const served = await startByNpx(project, join(directory, 'first data'))
+      try {
+        const put = await fetch(`${served.url}/v1/kv/hello`, { method: 'PUT', body: 'world' })
+        expect(put.status).toBe(200)
+        expect(await (await fetch(`${served.url}/v1/kv/hello`)).text()).toBe('world')
+      } finally {
+        await served.stop()
+      }
+
+      for (const [name, config] of Object.entries(TSCONFIGS))
+        await writeFile(join(project, name), JSON.stringify(config))
       await writeFile(join(project, 'main.ts'), PROGRAM)
       await writeFile(join(project, 'embedded.ts'), EMBEDDED)
       await mkdir(join(project, 'node_modules/@types'))
       for (const name of ['@types/node', 'undici-types'])
         await symlink(join(ROOT, 'node_modules', name), join(project, 'node_modules', name))
       const tsc = join(ROOT, 'node_modules/typescript/bin/tsc')
-      const compiled = await run(process.execPath, [tsc, '-p', project], { env: ENV }).catch((error) => error)
-      expect(compiled.stdout).toBe('')
+      for (const name of Object.keys(TSCONFIGS)) {
+        const compiled = await run(process.execPath, [tsc, '-p', join(project, name)]).catch((error) => error)
+        expect(compiled.stdout, name).toBe('')
+      }
 
       const server = await startProcess(join(directory, 'data'), [], join(project, 'node_modules/.bin/perkv'))
       const { stdout } = await run(process.execPath, ['main.js', server.url], { cwd: project, env: ENV })

@@ -1,0 +1,109 @@
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+import { parse } from 'yaml'
+import { DEFAULT_LIMITS } from '../../src/limits.js'
+import { readConfig } from '../../src/server/config.js'
+import { parseDockerfile } from './dockerfile.js'
+import { CLI, withTempDir } from './server-process.js'
+
+/** docs/deploy/ as far as neither systemd nor a container engine is there to run it. */
+
+const DEPLOY = fileURLToPath(new URL('../../docs/deploy/', import.meta.url))
+const UNIT = readFileSync(join(DEPLOY, 'perkv.service'), 'utf8')
+/** LevelDB keeps a thousand tables open; the rest is for the log, the lock, pipes and the listener. */
+const DESCRIPTORS_MIN = DEFAULT_LIMITS.connectionsMax + 1000 + 200
+const TOKEN = '0123456789abcdefghij'
+/** Of `systemd-analyze security`, from 0 to 10; it was 1.5. */
+const EXPOSURE_MAX = 2
+
+const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0
+if (!hasSystemd) console.warn('perkv.service is not verified: there is no systemd-analyze; apt-get install systemd')
+
+/** All values of a setting, in order. */
+function settings(name: string): string[] {
+  return [...UNIT.matchAll(new RegExp(`^${name}=(.*)$`, 'gm'))].map(([, value = '']) => value)
+}
+
+interface Compose {
+  readonly services: {
+    readonly perkv: {
+      readonly build: string
+      readonly ports: readonly string[]
+      readonly volumes: readonly string[]
+      readonly environment: Readonly<Record<string, string>>
+      readonly secrets: readonly string[]
+      readonly ulimits: { readonly nofile: number }
+      readonly stop_grace_period: string
+    }
+  }
+  readonly secrets: Readonly<Record<string, unknown>>
+  readonly volumes: Readonly<Record<string, unknown>>
+}
+
+test.skipIf(!hasSystemd)('systemd finds no fault with the unit, and little that it may do', () => {
+  const verified = spawnSync('systemd-analyze', ['verify', join(DEPLOY, 'perkv.service')], { encoding: 'utf8' })
+  expect([verified.status, verified.stderr]).toEqual([0, ''])
+  const args = ['security', '--offline=true', '--no-pager', join(DEPLOY, 'perkv.service')]
+  const exposure = /Overall exposure level for perkv.service: ([\d.]+)/.exec(
+    execFileSync('systemd-analyze', args, { encoding: 'utf8' }),
+  )
+  expect(Number(exposure?.[1])).toBeLessThan(EXPOSURE_MAX)
+})
+
+test('the command of the unit serves with its environment, a directory and a token file', () =>
+  withTempDir(async (directory) => {
+    const [state, credentials, bin] = ['state', 'credentials', 'bin'].map((name) => join(directory, name)) as [
+      string,
+      string,
+      string,
+    ]
+    for (const folder of [join(state, 'perkv'), credentials, bin]) mkdirSync(folder, { recursive: true })
+    writeFileSync(join(credentials, 'tokens'), `rw ${TOKEN}\n`, { mode: 0o600 })
+    // As npm installs it.
+    writeFileSync(join(bin, 'perkv'), `#!/bin/sh\nexec '${process.execPath}' '${CLI}' "$@"\n`, { mode: 0o755 })
+    const environment = settings('Environment')
+      .map((each) => each.replaceAll('%S', state).replaceAll('%d', credentials).split('='))
+      .map(([name = '', value = '']) => [name, value])
+    const [command = ''] = settings('ExecStart')
+    const [program = '', ...args] = command.split(' ')
+    const env = { ...Object.fromEntries(environment), PATH: `${bin}:/usr/bin:/bin`, PERKV_PORT: '0' }
+    const server = spawn(program, args, { env, stdio: ['ignore', 'pipe', 'inherit'] })
+    const ended = once(server, 'exit')
+    try {
+      const first = once(createInterface({ input: server.stdout }), 'line')
+      const [line] = (await Promise.race([first, ended])) as [string]
+      expect(line).toContain(join(state, 'perkv'))
+      const url = `${/http:\/\/[\d.:]+/.exec(line)?.[0]}/v1/kv/hello`
+      expect((await fetch(url)).status).toBe(401)
+      const headers = { authorization: `Bearer ${TOKEN}` }
+      expect((await fetch(url, { method: 'PUT', body: 'world', headers })).status).toBe(200)
+    } finally {
+      server.kill('SIGTERM')
+    }
+    expect(await ended).toEqual([0, null])
+  }))
+
+test('the unit has room for all connections, and time for requests in flight', () => {
+  expect(settings('LimitNOFILE').map(Number)).toEqual([expect.toSatisfy((count: number) => count >= DESCRIPTORS_MIN)])
+  expect(settings('TimeoutStopSec').map(Number)).toEqual([expect.toSatisfy((seconds: number) => seconds > 10)])
+})
+
+test('the compose file builds the image, and agrees with it and with the unit', () => {
+  const compose = parse(readFileSync(join(DEPLOY, 'compose.yaml'), 'utf8')) as Compose
+  const { perkv } = compose.services
+  const context = join(DEPLOY, perkv.build)
+  const image = parseDockerfile(readFileSync(join(context, 'Dockerfile'), 'utf8')).at(-1)
+  const textOf = (name: string): string | undefined => image?.instructions.find((each) => each.name === name)?.text
+  expect(perkv.ports).toEqual([`127.0.0.1:${textOf('EXPOSE')}:${textOf('EXPOSE')}`])
+  expect(perkv.volumes).toEqual([`${Object.keys(compose.volumes)}:${textOf('VOLUME')}`])
+  expect(perkv.secrets).toEqual(Object.keys(compose.secrets))
+  const config = readConfig([], { ...perkv.environment })
+  expect(config.tokenFile).toBe(`/run/secrets/${perkv.secrets}`)
+  expect(perkv.ulimits.nofile).toBe(Number(settings('LimitNOFILE')))
+  expect(perkv.stop_grace_period).toBe(`${settings('TimeoutStopSec')}s`)
+})
