@@ -1,5 +1,6 @@
 import { afterKey } from '../../bytes/key-range.js'
 import type { LockInfo } from '../../errors/lock-info.js'
+import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
 import type { MvccInfo } from '../../percolator/api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { AS, type As, type Bytes, toKey } from '../bytes.js'
@@ -9,7 +10,6 @@ import { newIdempotencyKey } from '../idempotency-key.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from '../key-range.js'
 import { COUNT, optionsOf, SIGNAL, TEXT, TIMESTAMP } from '../options.js'
 import { type Readable, readableOf } from '../readable.js'
-import { WAIT_KINDS, type WaitOptions } from '../transaction-options.js'
 import { type HttpApi, messageOf } from './http-api.js'
 import { encodeMessage, MSGPACK } from './http-message.js'
 import type { HttpRequest, HttpTransport } from './http-transport.js'
@@ -34,7 +34,7 @@ export type LocksOptions<A extends As = As> = RangeOptions &
     readonly maxTs?: Timestamp | undefined
   }
 
-export type AtomicOptions<A extends As = As> = WaitOptions &
+export type AtomicOptions<A extends As = As> = SignalOption &
   AsOption<A> & { readonly idempotencyKey?: string | undefined }
 
 /** A lock that stands, as `db.locks` gives it. */
@@ -51,7 +51,7 @@ const locksOptions = optionsOf<LocksOptions>('locks', {
   maxTs: TIMESTAMP,
 })
 const mvccOptions = optionsOf<SignalOption & AsOption<As>>('mvcc', { as: AS, signal: SIGNAL })
-const atomicOptions = optionsOf<AtomicOptions>('atomic', { ...WAIT_KINDS, as: AS, idempotencyKey: TEXT })
+const atomicOptions = optionsOf<AtomicOptions>('atomic', { signal: SIGNAL, as: AS, idempotencyKey: TEXT })
 const statusOptions = optionsOf<SignalOption>('status', { signal: SIGNAL })
 
 /** Locks that are read at a time. */
@@ -76,13 +76,13 @@ export class Connection extends Db {
    */
   async atomic<A extends As = 'text'>(body: OneShot, options: AtomicOptions<A> = {}): Promise<AtomicAnswer<A>> {
     const { as = 'text' as A, idempotencyKey = newIdempotencyKey() } = atomicOptions(options)
-    return this.call(options, async ({ lockWaitMs, signal }) => {
+    return this.call(options, async ({ signal }) => {
       const answer = await this.#send<OneShotAnswer>({
         method: 'POST',
-        path: `/v1/txn?lock_wait_ms=${lockWaitMs}`,
+        path: '/v1/txn',
         headers: { 'content-type': MSGPACK, 'idempotency-key': idempotencyKey },
         body: encodeMessage(body),
-        waitMs: lockWaitMs,
+        waitMs: LOCK_WAIT_MS_DEFAULT,
         signal,
       })
       return readableOf(answer, as)
