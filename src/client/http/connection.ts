@@ -6,7 +6,7 @@ import type { Timestamp } from '../../timestamp.js'
 import { AS, type As, type Bytes, toKey } from '../bytes.js'
 import { Db } from '../db.js'
 import type { DbHome } from '../db-home.js'
-import { newIdempotencyKey } from '../idempotency-key.js'
+import { newIdempotencyKey, requireIdempotencyKey } from '../idempotency-key.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from '../key-range.js'
 import { COUNT, optionsOf, SIGNAL, TEXT, TIMESTAMP } from '../options.js'
 import { type Readable, readableOf } from '../readable.js'
@@ -76,6 +76,7 @@ export class Connection extends Db {
    */
   async atomic<A extends As = 'text'>(body: OneShot, options: AtomicOptions<A> = {}): Promise<AtomicAnswer<A>> {
     const { as = 'text' as A, idempotencyKey = newIdempotencyKey() } = atomicOptions(options)
+    requireIdempotencyKey(idempotencyKey)
     return this.call(options, async ({ signal }) => {
       const answer = await this.#send<OneShotAnswer>({
         method: 'POST',

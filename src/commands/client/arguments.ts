@@ -1,3 +1,5 @@
+import { requireIdempotencyKey } from '../../client/idempotency-key.js'
+import { requireName } from '../../client/name.js'
 import { type FlagReader, type Flags, type Given, integer, notEmpty, UsageError } from '../../server/flags.js'
 import type { Timestamp } from '../../timestamp.js'
 import { bytesOfBase64 } from './wire-json.js'
@@ -58,6 +60,35 @@ export function rangeOf(flags: Reader<'prefix' | 'start' | 'end' | 'base64'>) {
   if (prefix === undefined) return { start, end }
   if (start !== undefined || end !== undefined) throw new UsageError('--prefix does not go with --start and --end')
   return { prefix }
+}
+
+/** Of writes. */
+export const ONCE_FLAG = {
+  'idempotency-key': {
+    value: 'TEXT',
+    help: 'with the same text again nothing more is written, for ten minutes',
+    variable: false,
+  },
+} as const satisfies Flags
+
+/** @throws UsageError */
+export function idempotencyKeyOf(flags: Reader<'idempotency-key'>): string | undefined {
+  return checked(flags.optional('idempotency-key')?.text, requireIdempotencyKey)
+}
+
+/** @throws UsageError */
+export function nameOf(of: 'observer' | 'consumer', name: string | undefined): string | undefined {
+  return checked(name, (name) => requireName(of, name))
+}
+
+/** The text, where the client accepts it. */
+function checked(text: string | undefined, require: (text: string) => unknown): string | undefined {
+  try {
+    if (text !== undefined) require(text)
+    return text
+  } catch (error) {
+    throw error instanceof TypeError ? new UsageError(error.message) : error
+  }
 }
 
 /** @throws UsageError */

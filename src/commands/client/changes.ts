@@ -1,6 +1,6 @@
 import type { ChangedKey, ChangedTxn } from '../../client/index.js'
 import { integer, UsageError } from '../../server/flags.js'
-import { BASE64_FLAG, RANGE_FLAGS, rangeOf } from './arguments.js'
+import { BASE64_FLAG, nameOf, RANGE_FLAGS, rangeOf } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import type { Screen } from './screen.js'
 import { shown } from './shown.js'
@@ -32,7 +32,7 @@ that goes away is waited for.`,
     const since = flags.optional('since')
     const sinceTs = since && integer(since, 1, Number.MAX_SAFE_INTEGER)
     const snapshot = flags.isSet('snapshot')
-    const consumer = flags.optional('consumer')?.text
+    const consumer = nameOf('consumer', flags.optional('consumer')?.text)
     if (snapshot && sinceTs !== undefined) throw new UsageError('--snapshot does not go with --since')
     const hasRange = Object.values(range).some((bound) => bound !== undefined)
     if (consumer !== undefined && hasRange) throw new UsageError('--consumer has its own range: give no other')

@@ -1,5 +1,5 @@
 import { UsageError } from '../../server/flags.js'
-import { BASE64_FLAG, keyOf, timestampOf } from './arguments.js'
+import { BASE64_FLAG, idempotencyKeyOf, keyOf, ONCE_FLAG, timestampOf } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { printWritten } from './written.js'
 
@@ -7,11 +7,7 @@ export const del = clientCommand({
   operands: ['KEY'],
   flags: {
     'if-match': { value: 'TS', help: 'only the version with this commit_ts', variable: false },
-    'idempotency-key': {
-      value: 'TEXT',
-      help: 'makes runs with the same text one write, for ten minutes',
-      variable: false,
-    },
+    ...ONCE_FLAG,
     ...BASE64_FLAG,
   },
   about: 'Deletes KEY. Deleting an absent key succeeds.',
@@ -21,7 +17,7 @@ export const del = clientCommand({
   async run({ db, txn, flags, screen }) {
     const key = keyOf(flags)
     const ifMatch = timestampOf(flags.optional('if-match'))
-    const idempotencyKey = flags.optional('idempotency-key')?.text
+    const idempotencyKey = idempotencyKeyOf(flags)
     if (txn !== undefined && (ifMatch ?? idempotencyKey) !== undefined)
       throw new UsageError('conditions do not go with a transaction, whose commit checks what it has read')
     if (txn !== undefined) return printWritten(screen, (await txn.delete(key)) ?? undefined)

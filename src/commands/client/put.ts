@@ -1,5 +1,5 @@
 import { UsageError } from '../../server/flags.js'
-import { allOf, BASE64_FLAG, bytesOf, keyOf, timestampOf } from './arguments.js'
+import { allOf, BASE64_FLAG, bytesOf, idempotencyKeyOf, keyOf, ONCE_FLAG, timestampOf } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { printWritten } from './written.js'
 
@@ -11,11 +11,7 @@ export const put = clientCommand({
   flags: {
     'if-match': { value: 'TS', help: 'only over the version with this commit_ts', variable: false },
     'if-absent': { help: 'only where there is nothing', variable: false },
-    'idempotency-key': {
-      value: 'TEXT',
-      help: 'makes runs with the same text one write, for ten minutes',
-      variable: false,
-    },
+    ...ONCE_FLAG,
     ...BASE64_FLAG,
   },
   about: `Writes VALUE at KEY. With - the value is all of stdin, byte by byte, a newline at its end included. Put -- before a key or a
@@ -30,7 +26,7 @@ $ perkv put photo - < photo.jpg
     const text = flags.positionals[1] ?? ''
     const ifMatch = timestampOf(flags.optional('if-match'))
     const ifAbsent = flags.isSet('if-absent')
-    const idempotencyKey = flags.optional('idempotency-key')?.text
+    const idempotencyKey = idempotencyKeyOf(flags)
     if (ifAbsent && ifMatch !== undefined) throw new UsageError('--if-match does not go with --if-absent')
     if (txn !== undefined && (ifAbsent || (ifMatch ?? idempotencyKey) !== undefined))
       throw new UsageError('conditions do not go with a transaction, whose commit checks what it has read')

@@ -1,5 +1,5 @@
 import { open } from 'node:fs/promises'
-import { allOf } from './arguments.js'
+import { allOf, idempotencyKeyOf, ONCE_FLAG } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { fromWireJson, wireJsonLines } from './wire-json.js'
 
@@ -9,11 +9,7 @@ const BODY_BYTES_MAX = 512 * 1024 * 1024
 export const txn = clientCommand({
   operands: ['FILE|-'],
   flags: {
-    'idempotency-key': {
-      value: 'TEXT',
-      help: 'makes runs with the same text one transaction, for ten minutes',
-      variable: false,
-    },
+    ...ONCE_FLAG,
   },
   about: `Runs a transaction in one step, all or nothing: the checks and ops of the JSON in FILE or stdin, as POST /v1/txn takes them, and
 prints the answer. When a check does not hold nothing is written, and the exit code is 1.`,
@@ -23,8 +19,8 @@ prints the answer. When a check does not hold nothing is written, and the exit c
 
   async run({ db, flags, screen, stdin }) {
     const path = flags.positionals[0] ?? '-'
+    const idempotencyKey = idempotencyKeyOf(flags)
     const body = await bodyOf(path, stdin)
-    const idempotencyKey = flags.optional('idempotency-key')?.text
     const answer = await db.atomic(body, { as: 'bytes', idempotencyKey })
     if (screen.form === 'table') await screen.write(`${wireJsonLines(answer)}\n`)
     else await screen.line(answer)
