@@ -1,52 +1,42 @@
 #!/usr/bin/env node
-import type { Command } from './commands/command.js'
+import { COMMAND_GROUPS, COMMANDS } from './commands/command-table.js'
 import { UsageError } from './server/flags.js'
 import { UnusableAddress } from './server/listen-address.js'
 import { UnusableFile } from './server/unusable-file.js'
 import { DataDirectoryError } from './store/leveldb/data-directory-error.js'
 import { version } from './version.js'
 
-/** Every command, loaded when it is asked for, with its line in the help. */
-const COMMANDS: Readonly<Record<string, { readonly does: string; readonly load: () => Promise<Command> }>> = {
-  check: { does: 'verifies a database', load: async () => (await import('./commands/check.js')).check },
-  repair: { does: 'mends a damaged one', load: async () => (await import('./commands/repair.js')).repair },
-  serve: { does: 'runs the server', load: async () => (await import('./commands/serve.js')).serve },
-  backup: {
-    does: 'writes all pairs of a server to a file',
-    load: async () => (await import('./commands/backup.js')).backup,
-  },
-  restore: {
-    does: 'fills an empty server from such a file',
-    load: async () => (await import('./commands/restore.js')).restore,
-  },
-  dump: { does: 'writes pairs as lines of JSON', load: async () => (await import('./commands/dump.js')).dump },
-  load: { does: 'puts pairs from lines of JSON', load: async () => (await import('./commands/load.js')).load },
-}
-
 /** Exit codes: 0 done, 1 could not run, 2 used wrongly. */
 async function main([name, ...args]: readonly string[]): Promise<void> {
+  if (name === 'help' && args[0] !== undefined) return main([args[0], '--help'])
   if (name === undefined || name === '--help' || name === '-h' || name === 'help') return print(HELP)
   if (name === '--version' || name === '-v') return print(`${version()}\n`)
-  const entry = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
+  const entry = COMMANDS.get(name)
   if (entry === undefined) throw new UsageError(`unknown command "${name}"`)
   const command = await entry.load()
-  if (args.includes('--help') || args.includes('-h')) print(command.help)
+  if (asksForHelp(args)) print(command.help)
   else await command.run(args, process.env)
+}
+
+/** After `--` these are arguments. */
+function asksForHelp(args: readonly string[]): boolean {
+  const end = args.indexOf('--')
+  const flags = end === -1 ? args : args.slice(0, end)
+  return flags.includes('--help') || flags.includes('-h')
 }
 
 const HELP = `A transactional key-value server: Percolator's protocol on LevelDB, behind HTTP.
 
 Usage: perkv COMMAND [flags]
 
-${Object.entries(COMMANDS)
-  .map(([name, { does }]) => `  perkv ${name.padEnd(8)} ${does}\n`)
-  .join('')}
-perkv serve [--port 7400] [--data ./data] [--host 127.0.0.1] [--token-file FILE]
-    serves on http://127.0.0.1:7400, and keeps its data in ./data
-perkv serve --help
-    has all flags, variables and limits of the server
-perkv COMMAND --help
-    says more about any other command; perkv --version says which PerKV this is
+${Object.entries(COMMAND_GROUPS)
+  .map(([purpose, commands]) => {
+    const lines = Object.entries(commands).map(([name, { does }]) => `  perkv ${name.padEnd(10)} ${does}\n`)
+    return `${purpose}\n${lines.join('')}`
+  })
+  .join('\n')}
+perkv COMMAND --help has the flags of a command, and an example; perkv serve --help all variables and limits of the server.
+Commands that talk to a server take --server URL, or PERKV_SERVER: http://127.0.0.1:7400 unless given.
 `
 
 /** Errors whose message is one line that says all. */

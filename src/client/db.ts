@@ -85,8 +85,8 @@ export class Db {
   constructor(home: DbHome, lockWaitMs = LOCK_WAIT_MS_DEFAULT) {
     this.#home = home
     this.#lockWaitMs = lockWaitMs
-    this.observers = new Observers((call) => this.#call({}, () => call(home.observers)))
-    this.consumers = new Consumers((call) => this.#call({}, () => call(home.changes.consumers)))
+    this.observers = new Observers((call) => this.call({}, () => call(home.observers)))
+    this.consumers = new Consumers((call) => this.call({}, () => call(home.changes.consumers)))
   }
 
   // ---- One key
@@ -100,7 +100,7 @@ export class Db {
   async getVersion<A extends As = 'text'>(key: Bytes, options: ReadOptions<A> = {}): Promise<Versioned<A> | undefined> {
     readOptions(options)
     const bytes = toKey(key)
-    const found = await this.#call(options, (call) => this.#home.autocommit.get(bytes, timestampOf(options), call))
+    const found = await this.call(options, (call) => this.#home.autocommit.get(bytes, timestampOf(options), call))
     return found && { value: readValue(found.value, options.as ?? ('text' as A), bytes), commitTs: found.commitTs }
   }
 
@@ -152,14 +152,14 @@ export class Db {
   async count(options: RangeOptions & WaitOptions & ReadAt = {}): Promise<number> {
     countOptions(options)
     const range = keyRangeOf(options)
-    return this.#call(options, (call) => this.#home.autocommit.count(range, timestampOf(options), call))
+    return this.call(options, (call) => this.#home.autocommit.count(range, timestampOf(options), call))
   }
 
   /** The database at a timestamp or an instant. Default: now. */
   async snapshot(at?: Timestamp | Date, options: WaitOptions = {}): Promise<Snapshot> {
     snapshotOptions(options)
     const asked = at instanceof Date ? timestampOf({ at }) : timestampOf({ ts: at })
-    const ts = asked ?? (await this.#call(options, async ({ signal }) => this.#home.readTs(signal)))
+    const ts = asked ?? (await this.call(options, async ({ signal }) => this.#home.readTs(signal)))
     const callOptions = (signal = options.signal): CallOptions => this.#callOptions({ ...options, signal })
     return new Snapshot(
       ts,
@@ -181,12 +181,12 @@ export class Db {
   async transaction<T>(run: (txn: Txn) => T | Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const { retries = MAX_RETRIES_DEFAULT, signal } = transactionOptions(options)
     if (typeof run !== 'function') throw new TypeError('the first argument of transaction must be a function')
-    return this.#call(options, (call) => runTransaction(() => this.#begin(options, call), run, retries, signal))
+    return this.call(options, (call) => runTransaction(() => this.#begin(options, call), run, retries, signal))
   }
 
   /** Begins a transaction that the caller must commit or roll back. It is not retried. */
   async begin(options: BeginOptions = {}): Promise<OpenTxn> {
-    return this.#call(beginOptions(options), (call) => this.#begin(options, call))
+    return this.call(beginOptions(options), (call) => this.#begin(options, call))
   }
 
   async #begin(options: BeginOptions, call: CallOptions): Promise<OpenTxn> {
@@ -311,19 +311,20 @@ export class Db {
   }
 
   async #write(write: Write, options: WaitOptions): Promise<Written> {
-    return { commitTs: await this.#call(options, (call) => this.#home.autocommit.write(write, call)) }
+    return { commitTs: await this.call(options, (call) => this.#home.autocommit.write(write, call)) }
   }
 
   /** Reads at the given timestamp, or at a new one; if a collection makes the new one too old, reads again. */
   #readAt<T>(options: WaitOptions & ReadAt, read: (ts: Timestamp, call: CallOptions) => Promise<T>): Promise<T> {
     const asked = timestampOf(options)
-    return this.#call(options, (call) => {
+    return this.call(options, (call) => {
       if (asked !== undefined) return read(asked, call)
       return aboveSafePoint(async () => read(await this.#home.readTs(call.signal), call))
     })
   }
 
-  async #call<T>(options: WaitOptions, call: (options: CallOptions) => Promise<T>): Promise<T> {
+  /** @internal */
+  protected async call<T>(options: WaitOptions, call: (options: CallOptions) => Promise<T>): Promise<T> {
     const callOptions = this.#callOptions(options)
     return this.#home.during(() => call(callOptions))
   }

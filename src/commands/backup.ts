@@ -20,17 +20,19 @@ import {
   Refused,
   type RemoteServer,
   remoteServer,
-  SERVER_FLAGS,
+  TRANSFER_FLAGS,
 } from './remote-server.js'
 
 const BACKUP_FLAGS = {
-  ...SERVER_FLAGS,
+  ...TRANSFER_FLAGS,
   ts: { value: 'TS', help: 'the snapshot to write; the newest when absent' },
   since: { value: 'FILE', help: 'writes an increment: what has changed since the backup in FILE' },
   consumer: { value: 'NAME', help: 'a consumer that keeps what the next increment needs from collection' },
 } as const satisfies Flags
 
 export const backup: Command = {
+  flags: BACKUP_FLAGS,
+  operands: ['FILE'],
   help: `Usage: perkv backup [flags] FILE|-
 
 Writes one snapshot of all pairs to FILE, or to stdout. It is FILE.part until it is complete, and a run that was broken
@@ -43,7 +45,7 @@ Flags:
 ${flagsHelp(BACKUP_FLAGS)}`,
 
   async run(args, env) {
-    const flags = readFlags(BACKUP_FLAGS, args, env, ['FILE'])
+    const flags = readFlags(BACKUP_FLAGS, args, env, this.operands)
     const askedTs = flags.optional('ts')
     const ts = askedTs && integer(askedTs, 1, Number.MAX_SAFE_INTEGER)
     const path = flags.positionals[0] as string

@@ -12,6 +12,8 @@ const FLAGS = {
 } as const
 
 export const check: Command = {
+  flags: FLAGS,
+  operands: [],
   help: `Usage: perkv check [flags]
 
 Verifies a database that no server has open: the checksums of its files and of every record, and that the records agree

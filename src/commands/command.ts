@@ -1,4 +1,9 @@
+import type { Flags } from '../server/flags.js'
+
 export interface Command {
+  readonly flags: Flags
+  /** Names of the positional arguments; those in `[brackets]` may be left out. */
+  readonly operands: readonly string[]
   readonly help: string
   /**
    * Resolves when the command is done. The exit code is 0 unless the command set `process.exitCode`.

@@ -4,10 +4,10 @@ import type { Command } from './command.js'
 import { openOutput } from './output.js'
 import { Progress } from './progress.js'
 import { RemotePin } from './remote-pin.js'
-import { remoteServer, SERVER_FLAGS } from './remote-server.js'
+import { remoteServer, TRANSFER_FLAGS } from './remote-server.js'
 
 const DUMP_FLAGS = {
-  ...SERVER_FLAGS,
+  ...TRANSFER_FLAGS,
   prefix: { value: 'TEXT', help: 'of the keys' },
   start: { value: 'TEXT', help: 'first key' },
   end: { value: 'TEXT', help: 'end of the range; this key is not written' },
@@ -17,6 +17,8 @@ const DUMP_FLAGS = {
 const NEWLINE = 0x0a
 
 export const dump: Command = {
+  flags: DUMP_FLAGS,
+  operands: ['[FILE]'],
   help: `Usage: perkv dump [flags] [FILE|-]
 
 Writes the pairs of one snapshot as lines of JSON, to stdout unless a FILE is given: {"key", "value", "commit_ts"}, where
@@ -26,7 +28,7 @@ Flags:
 ${flagsHelp(DUMP_FLAGS)}`,
 
   async run(args, env) {
-    const flags = readFlags(DUMP_FLAGS, args, env, ['[FILE]'])
+    const flags = readFlags(DUMP_FLAGS, args, env, this.operands)
     const asked = flags.optional('ts')
     const query = new URLSearchParams({ lock_wait_ms: String(BACKUP_LOCK_WAIT_MS) })
     for (const name of ['prefix', 'start', 'end'] as const) {

@@ -6,10 +6,10 @@ import { type Flags, flagsHelp, integer, readFlags } from '../server/flags.js'
 import type { Command } from './command.js'
 import { linesOf } from './lines.js'
 import { Progress } from './progress.js'
-import { isPassing, Refused, type RemoteServer, remoteServer, SERVER_FLAGS } from './remote-server.js'
+import { isPassing, Refused, type RemoteServer, remoteServer, TRANSFER_FLAGS } from './remote-server.js'
 
 const LOAD_FLAGS = {
-  ...SERVER_FLAGS,
+  ...TRANSFER_FLAGS,
   concurrency: { value: 'N', help: 'transactions at a time', default: '4' },
   batch: { value: 'N', help: 'lines in a transaction', default: '1000' },
   'skip-lines': { value: 'N', help: 'lines to skip at the beginning, which are loaded already', default: '0' },
@@ -22,6 +22,8 @@ const PAUSE_MS = 50
 const PAUSE_MS_MAX = 5000
 
 export const load: Command = {
+  flags: LOAD_FLAGS,
+  operands: ['FILE'],
   help: `Usage: perkv load [flags] FILE|-
 
 Puts the pairs of FILE, or of stdin: a line of JSON each, {"key", "value"}, where bytes that are not UTF-8 are {"base64"}.
@@ -32,7 +34,7 @@ Flags:
 ${flagsHelp(LOAD_FLAGS)}`,
 
   async run(args, env) {
-    const flags = readFlags(LOAD_FLAGS, args, env, ['FILE'])
+    const flags = readFlags(LOAD_FLAGS, args, env, this.operands)
     const concurrency = integer(flags.required('concurrency'), 1, 1000)
     const batchLines = integer(flags.required('batch'), 1, 100_000)
     const skipLines = integer(flags.required('skip-lines'), 0, Number.MAX_SAFE_INTEGER)

@@ -1,19 +1,14 @@
-import { readFileSync } from 'node:fs'
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http'
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
 import { pipeline, Readable } from 'node:stream'
 import { setTimeout as pause } from 'node:timers/promises'
 import { retryAfterMs } from '../client/http/retry-after.js'
-import { type FlagReader, type Flags, type Given, notEmpty, UsageError } from '../server/flags.js'
+import type { FlagReader, Flags } from '../server/flags.js'
+import { SERVER_FLAGS, serverAddress } from './server-flags.js'
 
-export const SERVER_FLAGS = {
-  server: { value: 'URL', help: 'of the server', default: 'http://127.0.0.1:7400' },
-  'token-file': {
-    value: 'FILE',
-    help: 'file with the bearer token and nothing else; or give the token in PERKV_TOKEN',
-    variable: 'PERKV_CLIENT_TOKEN_FILE', // PERKV_TOKEN_FILE is the server's own file, with one line per token.
-  },
-  'ca-file': { value: 'FILE', help: 'certificates to trust, PEM, of a server with a CA of its own' },
+/** Flags of the commands that transfer data. */
+export const TRANSFER_FLAGS = {
+  ...SERVER_FLAGS,
   quiet: { help: 'no progress, no summary' },
 } as const satisfies Flags
 
@@ -61,7 +56,7 @@ export class RemoteServer {
   readonly #agent: HttpAgent | HttpsAgent
   readonly #authorization: Readonly<Record<string, string>>
 
-  constructor(url: URL, token: string | undefined, ca: Buffer | undefined) {
+  constructor(url: URL, token: string | undefined, ca: string | undefined) {
     this.#url = url
     const options = { keepAlive: true }
     this.#agent = url.protocol === 'https:' ? new HttpsAgent({ ...options, ...(ca && { ca }) }) : new HttpAgent(options)
@@ -157,38 +152,13 @@ function reasonOf(error: Error): string {
 
 /** @throws UsageError, Unreachable when no server answers. */
 export async function remoteServer(
-  { required, optional }: FlagReader<keyof typeof SERVER_FLAGS>,
+  flags: FlagReader<keyof typeof TRANSFER_FLAGS>,
   env: NodeJS.ProcessEnv,
 ): Promise<RemoteServer> {
-  const { text, from } = required('server')
-  const url = URL.canParse(text) ? new URL(text) : undefined
-  if (
-    url === undefined ||
-    !['http:', 'https:'].includes(url.protocol) ||
-    `${url.search}${url.hash}${url.username}` !== ''
-  )
-    throw new UsageError(`${from} must be an http or https URL, not "${text}"`)
-  const caFile = optional('ca-file')
-  const ca = caFile && read(notEmpty(caFile), caFile.from)
-  const server = new RemoteServer(url, tokenOf(optional('token-file'), env), ca)
+  const { url, token, ca } = serverAddress(flags, env)
+  const server = new RemoteServer(url, token, ca)
   await server.requireReached()
   return server
-}
-
-function tokenOf(file: Given | undefined, env: NodeJS.ProcessEnv): string | undefined {
-  const given = file === undefined ? env['PERKV_TOKEN'] : read(notEmpty(file), file.from).toString()
-  const token = given?.trim()
-  if (token && !/^[\x21-\x7e]+$/.test(token))
-    throw new UsageError(`${file?.from ?? 'PERKV_TOKEN'} must hold one token and nothing else`)
-  return token || undefined
-}
-
-function read(path: string, from: string): Buffer {
-  try {
-    return readFileSync(path)
-  } catch (error) {
-    throw new UsageError(`${from}: ${error instanceof Error ? error.message : String(error)}`)
-  }
 }
 
 function jsonBytes(body: unknown): Buffer {

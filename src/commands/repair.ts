@@ -16,6 +16,8 @@ const FLAGS = {
 } as const
 
 export const repair: Command = {
+  flags: FLAGS,
+  operands: [],
   help: `Usage: perkv repair [flags]
 
 Makes a damaged database sound again. One line per record or range: "restored" from another record that holds the same,

@@ -11,14 +11,16 @@ import { type Flags, flagsHelp, readFlags, UsageError } from '../server/flags.js
 import type { Command } from './command.js'
 import { headerOf } from './increment.js'
 import { Progress } from './progress.js'
-import { BREAKS_MAX, isPassing, pauseAfterBreak, remoteServer, SERVER_FLAGS } from './remote-server.js'
+import { BREAKS_MAX, isPassing, pauseAfterBreak, remoteServer, TRANSFER_FLAGS } from './remote-server.js'
 
 const RESTORE_FLAGS = {
-  ...SERVER_FLAGS,
+  ...TRANSFER_FLAGS,
   restart: { help: 'first removes the pairs of a restore that was not completed' },
 } as const satisfies Flags
 
 export const restore: Command = {
+  flags: RESTORE_FLAGS,
+  operands: ['FILE', '[INCREMENT...]'],
   help: `Usage: perkv restore [flags] FILE|- [INCREMENT...]
 
 Fills an empty server with the backup in FILE, or from stdin. The whole of FILE is verified before anything is sent. A
@@ -29,7 +31,7 @@ Flags:
 ${flagsHelp(RESTORE_FLAGS)}`,
 
   async run(args, env) {
-    const flags = readFlags(RESTORE_FLAGS, args, env, ['FILE', '[INCREMENT...]'])
+    const flags = readFlags(RESTORE_FLAGS, args, env, this.operands)
     const [path = '', ...increments] = flags.positionals
     if (increments.length > 0 && flags.positionals.includes('-'))
       throw new UsageError('increments are read with their base from files, not from stdin')

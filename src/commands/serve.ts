@@ -9,6 +9,8 @@ import type { Command } from './command.js'
 const OWN_FLAGS = Object.fromEntries(Object.entries(SERVE_FLAGS).filter(([name]) => !(name in limitFlags)))
 
 export const serve: Command = {
+  flags: SERVE_FLAGS,
+  operands: [],
   help: `Usage: perkv serve [flags]
 
 Runs the server until SIGTERM or SIGINT; requests in flight are finished first. SIGHUP reads the files of tokens and

@@ -1,8 +1,8 @@
 import { parseArgs } from 'node:util'
 
-/** A flag of a command. `--key-bytes-max` is `PERKV_KEY_BYTES_MAX` in the environment, unless the flag names another variable. */
+/** A flag of a command. `--key-bytes-max` is `PERKV_KEY_BYTES_MAX` in the environment, unless the flag names another variable, or `false` for none. */
 export interface Flag {
-  readonly variable?: string
+  readonly variable?: string | false
   /** Name of the value in the help. Absent: the flag is a switch, which the environment sets with 1 or true. */
   readonly value?: string
   readonly help: string
@@ -52,8 +52,8 @@ export function readFlags<F extends Flags>(
     const given = values[name]
     if (given !== undefined) return { text: String(given), from: `--${name}` }
     const variable = variableOf(name, flags[name])
-    const inEnv = env[variable]
-    if (inEnv !== undefined) return { text: inEnv, from: variable }
+    const inEnv = variable === false ? undefined : env[variable]
+    if (variable !== false && inEnv !== undefined) return { text: inEnv, from: variable }
     const standard = flags[name]?.default
     return standard === undefined ? undefined : { text: standard, from: `--${name}` }
   }
@@ -73,11 +73,12 @@ export function readFlags<F extends Flags>(
 }
 
 /** One line per flag, for a command's help. */
-export function flagsHelp(flags: Flags): string {
+export function flagsHelp(flags: Flags, width = 31): string {
   const rows = Object.entries(flags).map(([name, flag]) => {
     const { value, help, default: standard } = flag
-    const facts = [...(standard === undefined ? [] : [`default ${standard}`]), variableOf(name, flag)]
-    return `  ${`--${name}${value === undefined ? '' : ` ${value}`}`.padEnd(31)} ${help} (${facts.join('; ')})\n`
+    const facts = [standard && `default ${standard}`, variableOf(name, flag)].filter(Boolean).join('; ')
+    const usage = `--${name}${value === undefined ? '' : ` ${value}`}`
+    return `  ${usage.padEnd(width)} ${help}${facts && ` (${facts})`}\n`
   })
   return rows.join('')
 }
@@ -96,7 +97,7 @@ function parse(flags: Flags, args: readonly string[], allowPositionals: boolean)
   }
 }
 
-function variableOf(name: string, flag: Flag | undefined): string {
+function variableOf(name: string, flag: Flag | undefined): string | false {
   return flag?.variable ?? `PERKV_${name.toUpperCase().replaceAll('-', '_')}`
 }
 

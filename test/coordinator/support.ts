@@ -1,8 +1,8 @@
-import { type ConnectOptions, connect, type Db } from '../../src/client/index.js'
+import { type Connection, type ConnectOptions, connect } from '../../src/client/index.js'
 import type { TestServer } from '../http/support.js'
 
 /** A client of a server that has a port. */
-export async function connectTo(server: TestServer, options: ConnectOptions = {}): Promise<Db> {
+export async function connectTo(server: TestServer, options: ConnectOptions = {}): Promise<Connection> {
   const address = server.app.server.address()
   const port = address === null || typeof address === 'string' ? await server.listen() : address.port
   return connect(`http://127.0.0.1:${port}/`, options)

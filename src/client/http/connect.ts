@@ -1,7 +1,7 @@
 import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../coordinator/coordinator.js'
-import { Db } from '../db.js'
 import type { DbHome } from '../db-home.js'
 import { optionsOf, WAIT_MS } from '../options.js'
+import { Connection } from './connection.js'
 import { HttpApi } from './http-api.js'
 import { HttpAutocommit } from './http-autocommit.js'
 import { HttpChanges } from './http-changes.js'
@@ -22,12 +22,14 @@ const BATCH_BYTES = 1024 * 1024
  * Connects to the server at `url`, such as `http://127.0.0.1:7400`. The first call sends the first request.
  * @throws TypeError when `url` is not an http or https URL, and for an unknown option or a wrong value.
  */
-export function connect(url: string, options: ConnectOptions = {}): Db {
+export function connect(url: string, options: ConnectOptions = {}): Connection {
   connectOptions(options)
   const { protocol, username, password, search, hash, href } = parseUrl(url)
   if ((protocol !== 'http:' && protocol !== 'https:') || `${username}${password}${search}${hash}` !== '')
     throw new TypeError(`"${url}" must be an http or https URL without user, query and fragment`)
-  return new Db(homeAt(new HttpTransport(href.replace(/\/+$/, ''), options)), options.lockWaitMs)
+  const transport = new HttpTransport(href.replace(/\/+$/, ''), options)
+  const api = new HttpApi(transport)
+  return new Connection(homeAt(transport, api), transport, api, options.lockWaitMs)
 }
 
 function parseUrl(url: string): URL {
@@ -38,8 +40,7 @@ function parseUrl(url: string): URL {
   }
 }
 
-function homeAt(transport: HttpTransport): DbHome {
-  const api = new HttpApi(transport)
+function homeAt(transport: HttpTransport, api: HttpApi): DbHome {
   // `triesMax: 1`, because the transport itself repeats a request whose answer is lost.
   const coordinator = new Coordinator(api, { ...COMMIT_OPTIONS_DEFAULT, batchBytes: BATCH_BYTES, triesMax: 1 })
   return {

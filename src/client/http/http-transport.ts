@@ -3,7 +3,7 @@ import { KvError } from '../../errors/kv-error.js'
 import { errorRow } from '../../errors/registry.js'
 import { sleep } from '../../event-loop/sleep.js'
 import { TIMER_MS_MAX } from '../../limits.js'
-import { type Kinds, kind, TIME_MS } from '../options.js'
+import { type Kinds, kind, TEXT, TIME_MS } from '../options.js'
 import { ConnectionError } from './connection-error.js'
 import { type Fetch, fetchSender } from './fetch-sender.js'
 import { MSGPACK } from './http-message.js'
@@ -18,6 +18,8 @@ export interface TransportOptions {
   readonly fetch?: Fetch | undefined
   /** Sent as `Authorization: Bearer`. A function is called before every request, for tokens that change. */
   readonly token?: Token | undefined
+  /** Certificates to trust, as PEM, of a server with a CA of its own. Only where node:https sends the requests. */
+  readonly ca?: string | undefined
   /** Sent with every request. */
   readonly headers?: Readonly<Record<string, string>> | undefined
   /** Longest time of one request, from sending it to the last byte of its answer. Default 10 000. */
@@ -36,6 +38,7 @@ const isFunction = (value: unknown): boolean => typeof value === 'function'
 export const TRANSPORT_KINDS: Kinds<TransportOptions> = {
   fetch: kind('a function', isFunction),
   token: kind('a string, or a function that gives one', (value) => typeof value === 'string' || isFunction(value)),
+  ca: TEXT,
   headers: kind(
     'an object of names and values',
     (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
@@ -136,7 +139,10 @@ export class HttpTransport {
     this.#url = url
     // Browsers refuse to call fetch as a method of another object.
     const fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init))
-    this.#sender = (options.fetch === undefined ? nodeSender(url) : undefined) ?? fetchSender(url, fetch)
+    const sender = options.fetch === undefined ? nodeSender(url, options.ca) : undefined
+    if (sender === undefined && options.ca !== undefined)
+      throw new TypeError('connect: ca goes only with node:https, and not with fetch, browsers or Node before 20.16')
+    this.#sender = sender ?? fetchSender(url, fetch)
     this.#headers = options.headers === undefined ? {} : Object.fromEntries(new Headers(options.headers))
     this.#token = typeof options.token === 'string' ? requireToken(options.token) : options.token
     this.#requestTimeoutMs = options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS_DEFAULT

@@ -7,9 +7,10 @@ const IDLE_MS_MAX = 4000
  * Sends by node:http, whose requests take less than half the CPU time of Node's fetch. The module is not imported, because
  * browsers load this file too.
  * @param url without a slash at its end.
+ * @param ca certificates to trust, as PEM. Default: those of Node.
  * @returns undefined where the platform cannot give node:http, which are browsers and Node before 20.16 and 22.3.
  */
-export function nodeSender(url: string): Sender | undefined {
+export function nodeSender(url: string, ca?: string): Sender | undefined {
   const { protocol, hostname, port, pathname } = new URL(url)
   const load = globalThis.process?.getBuiltinModule
   const http = protocol === 'https:' ? load?.('node:https') : load?.('node:http')
@@ -18,6 +19,7 @@ export function nodeSender(url: string): Sender | undefined {
     keepAlive: true,
     timeout: IDLE_MS_MAX, // Has no effect on a connection in use, however long its request waits.
     maxFreeSockets: Number.POSITIVE_INFINITY,
+    ...(ca !== undefined && { ca }),
   })
   const server = { agent, protocol, hostname: hostname.replace(/^\[|\]$/g, ''), port }
   const root = pathname.replace(/\/$/, '')

@@ -1,0 +1,128 @@
+import { afterKey } from '../../bytes/key-range.js'
+import type { LockInfo } from '../../errors/lock-info.js'
+import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
+import type { MvccInfo } from '../../percolator/api.js'
+import type { Timestamp } from '../../timestamp.js'
+import { AS, type As, type Bytes, toKey } from '../bytes.js'
+import { Db } from '../db.js'
+import type { DbHome } from '../db-home.js'
+import { newIdempotencyKey, requireIdempotencyKey } from '../idempotency-key.js'
+import { keyRangeOf, RANGE_KINDS, type RangeOptions } from '../key-range.js'
+import { COUNT, optionsOf, SIGNAL, TEXT, TIMESTAMP } from '../options.js'
+import { type Readable, readableOf } from '../readable.js'
+import { type HttpApi, messageOf } from './http-api.js'
+import { encodeMessage, MSGPACK } from './http-message.js'
+import type { HttpRequest, HttpTransport } from './http-transport.js'
+import type { OneShot, OneShotAnswer } from './one-shot.js'
+import type { ServerStatus } from './server-status.js'
+
+interface SignalOption {
+  readonly signal?: AbortSignal | undefined
+}
+
+interface AsOption<A extends As> {
+  /** The type in which keys and values are returned. Default `text`. */
+  readonly as?: A | undefined
+}
+
+export type LocksOptions<A extends As = As> = RangeOptions &
+  SignalOption &
+  AsOption<A> & {
+    /** Maximum number of locks. Default: all. */
+    readonly limit?: number | undefined
+    /** Only locks of transactions that began at or before it. Default: all. */
+    readonly maxTs?: Timestamp | undefined
+  }
+
+export type AtomicOptions<A extends As = As> = SignalOption &
+  AsOption<A> & { readonly idempotencyKey?: string | undefined }
+
+/** A lock that stands, as `db.locks` gives it. */
+export type Lock<A extends As = 'text'> = Readable<LockInfo, A>
+/** All records of a key, as `db.mvcc` gives them. */
+export type Records<A extends As = 'text'> = Readable<MvccInfo, A>
+export type AtomicAnswer<A extends As = 'text'> = Readable<OneShotAnswer, A>
+
+const locksOptions = optionsOf<LocksOptions>('locks', {
+  ...RANGE_KINDS,
+  as: AS,
+  signal: SIGNAL,
+  limit: COUNT,
+  maxTs: TIMESTAMP,
+})
+const mvccOptions = optionsOf<SignalOption & AsOption<As>>('mvcc', { as: AS, signal: SIGNAL })
+const atomicOptions = optionsOf<AtomicOptions>('atomic', { signal: SIGNAL, as: AS, idempotencyKey: TEXT })
+const statusOptions = optionsOf<SignalOption>('status', { signal: SIGNAL })
+
+/** Locks that are read at a time. */
+const LOCKS_PAGE = 256
+
+/** A `Db` on a server, with the calls that only a server has. */
+export class Connection extends Db {
+  readonly #transport: HttpTransport
+  readonly #api: HttpApi
+
+  /** @internal */
+  constructor(home: DbHome, transport: HttpTransport, api: HttpApi, lockWaitMs: number | undefined) {
+    super(home, lockWaitMs)
+    this.#transport = transport
+    this.#api = api
+  }
+
+  /**
+   * A transaction in one request, for programs that know all of it beforehand. It takes effect exactly once, even if the request
+   * has to be repeated. The server runs it again after a lost race.
+   * @throws KvError `precondition_failed` when a check does not hold.
+   */
+  async atomic<A extends As = 'text'>(body: OneShot, options: AtomicOptions<A> = {}): Promise<AtomicAnswer<A>> {
+    const { as = 'text' as A, idempotencyKey = newIdempotencyKey() } = atomicOptions(options)
+    requireIdempotencyKey(idempotencyKey)
+    return this.call(options, async ({ signal }) => {
+      const answer = await this.#send<OneShotAnswer>({
+        method: 'POST',
+        path: '/v1/txn',
+        headers: { 'content-type': MSGPACK, 'idempotency-key': idempotencyKey },
+        body: encodeMessage(body),
+        waitMs: LOCK_WAIT_MS_DEFAULT,
+        signal,
+      })
+      return readableOf(answer, as)
+    })
+  }
+
+  /** The state of the server. */
+  async status(options: SignalOption = {}): Promise<ServerStatus> {
+    const { signal } = statusOptions(options)
+    return this.call(options, () => this.#send<ServerStatus>({ method: 'GET', path: '/v1/status', signal }))
+  }
+
+  /** The locks of a range in the order of their keys, read in pages. They come and go meanwhile. */
+  async *locks<A extends As = 'text'>(options: LocksOptions<A> = {}): AsyncGenerator<Lock<A>, void, undefined> {
+    const { as = 'text' as A, limit = Number.POSITIVE_INFINITY, signal } = locksOptions(options)
+    const { maxTs = Number.MAX_SAFE_INTEGER } = options
+    const api = this.#api.withSignal(signal)
+    let { start, end } = keyRangeOf(options)
+    for (let left = limit; left > 0; ) {
+      const asked = Math.min(left, LOCKS_PAGE)
+      const { locks } = await this.call(options, () => api.scanLock({ maxTs, start, end, limit: asked }))
+      for (const lock of locks) yield readableOf(lock, as)
+      const last = locks.at(-1)
+      if (last === undefined || locks.length < asked) return
+      left -= locks.length
+      start = afterKey(last.key)
+    }
+  }
+
+  /** All records of a key as Percolator keeps them: its lock, and its write records and values newest first. */
+  async mvcc<A extends As = 'text'>(key: Bytes, options: SignalOption & AsOption<A> = {}): Promise<Records<A>> {
+    const { as = 'text' as A, signal } = mvccOptions(options)
+    const bytes = toKey(key)
+    const api = this.#api.withSignal(signal)
+    return readableOf(await this.call(options, () => api.mvccGetByKey({ key: bytes })), as)
+  }
+
+  async #send<T>(request: HttpRequest): Promise<T> {
+    const { headers, body } = await this.#transport.send(request)
+    return messageOf<T>(body, headers.get('content-type'))
+  }
+}

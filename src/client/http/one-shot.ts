@@ -1,0 +1,48 @@
+import type { Timestamp } from '../../timestamp.js'
+import type { Bytes } from '../bytes.js'
+import type { RangeOptions } from '../key-range.js'
+import type { TransactionOptions } from '../transaction-options.js'
+
+/** Must hold at the snapshot of the transaction. `commitTs: 0` means absent, as `exists: false` does. */
+export interface Check {
+  readonly key: Bytes
+  readonly exists?: boolean | undefined
+  readonly value?: Bytes | undefined
+  readonly commitTs?: Timestamp | undefined
+}
+
+export type Op =
+  | { readonly op: 'get' | 'delete'; readonly key: Bytes }
+  | { readonly op: 'put' | 'insert'; readonly key: Bytes; readonly value: Bytes }
+  | { readonly op: 'increment'; readonly key: Bytes; readonly by?: number | undefined }
+  | ({
+      readonly op: 'scan'
+      readonly limit?: number | undefined
+      readonly reverse?: boolean | undefined
+      readonly keysOnly?: boolean | undefined
+    } & RangeOptions)
+
+/** A transaction in one request: nothing is written unless all checks hold. */
+export interface OneShot extends Pick<TransactionOptions, 'acks' | 'positions' | 'isolation'> {
+  readonly checks?: readonly Check[] | undefined
+  /** Each sees the writes of those before it. */
+  readonly ops?: readonly Op[] | undefined
+  readonly notify?: readonly { readonly observer: string; readonly keys: readonly Bytes[] }[] | undefined
+  /** How often the server runs it again after a lost race. Default 10. */
+  readonly maxRetries?: number | undefined
+}
+
+/** One per op: of get `found`, `value`, `commitTs`; of scan `pairs`; of increment the new `value`. */
+export interface OpResult {
+  readonly found?: boolean
+  readonly value?: Uint8Array
+  readonly commitTs?: Timestamp
+  readonly pairs?: readonly { readonly key: Uint8Array; readonly value?: Uint8Array; readonly commitTs?: Timestamp }[]
+}
+
+export interface OneShotAnswer {
+  readonly startTs: Timestamp
+  /** Absent when nothing was written. */
+  readonly commitTs?: Timestamp
+  readonly results: readonly OpResult[]
+}

@@ -1,0 +1,41 @@
+import type { LockInfo } from '../../errors/lock-info.js'
+import type { Timestamp } from '../../timestamp.js'
+
+/** The answer of `GET /v1/status`; docs/operations.md explains the fields. A newer server may add some. */
+export interface ServerStatus {
+  readonly version: string
+  readonly store: string
+  readonly capabilities: Readonly<Record<string, boolean | string>>
+  readonly durability: 'sync' | 'async'
+  readonly uptimeMs: number
+  readonly writable: boolean
+  /** Why the store takes no writes. */
+  readonly fault?: string
+  readonly safePoint: Timestamp
+  readonly restoring?: Readonly<Record<string, unknown>>
+  readonly observers: {
+    readonly count: number
+    readonly pending: number
+    readonly parked: number
+    readonly lagMs: number
+  }
+  readonly feed: {
+    /** 0 while nobody reads the feed. */
+    readonly resolvedTs: Timestamp
+    readonly lagMs: number
+    readonly heldBackBy: readonly LockInfo[]
+    readonly live: number
+    readonly behind: number
+  }
+  readonly consumers: { readonly count: number; readonly lost: number; readonly lagMs: number }
+  readonly watches: number
+  readonly counts: { readonly locks?: number; readonly openTransactions: number }
+  readonly overload: Readonly<Record<string, number>>
+  readonly gc: {
+    readonly lifeTimeMs: number
+    readonly intervalMs: number
+    readonly isRunning: boolean
+    readonly pins: number
+    readonly lastRun?: Readonly<Record<string, unknown>>
+  }
+}

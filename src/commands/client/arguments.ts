@@ -1,0 +1,128 @@
+import { requireIdempotencyKey } from '../../client/idempotency-key.js'
+import { requireName } from '../../client/name.js'
+import { type FlagReader, type Flags, type Given, integer, notEmpty, UsageError } from '../../server/flags.js'
+import type { Timestamp } from '../../timestamp.js'
+import { bytesOfBase64 } from './wire-json.js'
+
+/** Of commands with keys or values among their arguments. */
+export const BASE64_FLAG = {
+  base64: { help: 'keys and values in the arguments are base64', variable: false },
+} as const satisfies Flags
+
+export const RAW_FLAG = {
+  raw: { help: 'bytes as they are', variable: false },
+} as const satisfies Flags
+
+export const RANGE_FLAGS = {
+  prefix: { value: 'KEY', help: 'keys that begin with it', variable: false },
+  start: { value: 'KEY', help: 'first key', variable: false },
+  end: { value: 'KEY', help: 'end of the range, which is not in it', variable: false },
+} as const satisfies Flags
+
+export const AT_FLAGS = {
+  ts: { value: 'TS', help: 'as of this timestamp', variable: false },
+  at: { value: 'TIME', help: 'as of this time, such as 2026-11-23T04:00:00Z', variable: false },
+} as const satisfies Flags
+
+type Reader<Name extends string> = Pick<FlagReader<Name>, 'optional' | 'isSet' | 'positionals'>
+
+/** The bytes of an argument. @throws UsageError */
+export function bytesOf(given: Given, flags: Pick<FlagReader<'base64'>, 'isSet'>): Uint8Array {
+  const { text, from } = given
+  if (!flags.isSet('base64')) {
+    // Node reads bytes that are not UTF-8 so. A key that really has it can be given in base64.
+    if (text.includes('\ufffd')) throw new UsageError(`${from} is not UTF-8: give it with --base64`)
+    return Buffer.from(text)
+  }
+  const bytes = bytesOfBase64(text)
+  if (bytes === undefined) throw new UsageError(`${from} is not base64, with padding`)
+  return bytes
+}
+
+/** The operand KEY. @throws UsageError */
+export function keyOf(flags: Reader<'base64'>): Uint8Array {
+  return bytesOf({ text: notEmpty({ text: flags.positionals[0] ?? '', from: 'KEY' }), from: 'KEY' }, flags)
+}
+
+export interface GivenRange {
+  readonly prefix?: Uint8Array
+  readonly start?: Uint8Array
+  readonly end?: Uint8Array
+}
+
+/** @throws UsageError */
+export function rangeOf(flags: Reader<'prefix' | 'start' | 'end' | 'base64'>) {
+  const bound = (name: 'prefix' | 'start' | 'end'): Uint8Array | undefined => {
+    const given = flags.optional(name)
+    return given && bytesOf(given, flags)
+  }
+  const [prefix, start, end] = [bound('prefix'), bound('start'), bound('end')]
+  if (prefix === undefined) return { start, end }
+  if (start !== undefined || end !== undefined) throw new UsageError('--prefix does not go with --start and --end')
+  return { prefix }
+}
+
+/** Of writes. */
+export const ONCE_FLAG = {
+  'idempotency-key': {
+    value: 'TEXT',
+    help: 'with the same text again nothing more is written, for ten minutes',
+    variable: false,
+  },
+} as const satisfies Flags
+
+/** @throws UsageError */
+export function idempotencyKeyOf(flags: Reader<'idempotency-key'>): string | undefined {
+  return checked(flags.optional('idempotency-key')?.text, requireIdempotencyKey)
+}
+
+/** @throws UsageError */
+export function nameOf(of: 'observer' | 'consumer', name: string | undefined): string | undefined {
+  return checked(name, (name) => requireName(of, name))
+}
+
+/** The text, where the client accepts it. */
+function checked(text: string | undefined, require: (text: string) => unknown): string | undefined {
+  try {
+    if (text !== undefined) require(text)
+    return text
+  } catch (error) {
+    throw error instanceof TypeError ? new UsageError(error.message) : error
+  }
+}
+
+/** @throws UsageError */
+export function countOf(given: Given | undefined): number | undefined {
+  return given && integer(given, 1, Number.MAX_SAFE_INTEGER)
+}
+
+/** @throws UsageError */
+export function timestampOf(given: Given | undefined): Timestamp | undefined {
+  return given && integer(given, 1, Number.MAX_SAFE_INTEGER)
+}
+
+const INSTANT = /^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?([Zz]|[+-]\d\d:\d\d)$/
+
+/** @throws UsageError */
+export function readAtOf(flags: Reader<'ts' | 'at'>) {
+  const ts = timestampOf(flags.optional('ts'))
+  const given = flags.optional('at')
+  if (given === undefined) return { ts }
+  if (ts !== undefined) throw new UsageError('--ts does not go with --at')
+  const at = new Date(INSTANT.test(given.text) ? given.text : Number.NaN)
+  if (Number.isNaN(at.getTime()) || at.getTime() <= 0)
+    throw new UsageError(`${given.from} must be a time such as 2026-11-23T04:00:00Z, not "${given.text}"`)
+  return { at }
+}
+
+/** All of stdin. @throws RangeError beyond so many bytes. */
+export async function allOf(stdin: AsyncIterable<Uint8Array>, bytesMax: number): Promise<Buffer> {
+  const chunks: Uint8Array[] = []
+  let length = 0
+  for await (const chunk of stdin) {
+    chunks.push(chunk)
+    length += chunk.length
+    if (length > bytesMax) throw new RangeError(`stdin has over ${bytesMax} bytes`)
+  }
+  return Buffer.concat(chunks)
+}

@@ -1,0 +1,96 @@
+import type { ChangedKey, ChangedTxn } from '../../client/index.js'
+import { integer, UsageError } from '../../server/flags.js'
+import { BASE64_FLAG, nameOf, RANGE_FLAGS, rangeOf } from './arguments.js'
+import { clientCommand } from './client-command.js'
+import type { Screen } from './screen.js'
+import { shown } from './shown.js'
+import type { Table } from './table.js'
+
+type Txn = ChangedTxn<'bytes', boolean, boolean>
+type Changed = ChangedKey<'bytes', boolean, boolean>
+
+export const changes = clientCommand({
+  flags: {
+    ...RANGE_FLAGS,
+    since: { value: 'TS', help: 'everything that was committed after it; default: from now on', variable: false },
+    snapshot: { help: 'first the pairs that exist', variable: false },
+    consumer: { value: 'NAME', help: 'from the position of a consumer, in its range', variable: false },
+    'keys-only': { help: 'no values', variable: false },
+    'old-values': { help: 'with the version before each change', variable: false },
+    resolved: { help: 'also up to where everything has been printed', variable: false },
+    once: { help: 'ends when it has caught up, instead of waiting for more', variable: false },
+    ...BASE64_FLAG,
+  },
+  about: `Prints what is committed in a range, transaction by transaction in the order of their commits, each once, until Ctrl-C. A server
+that goes away is waited for.`,
+  example: `$ perkv changes --prefix fruit/
+{"type":"txn","commit_ts":3677245337305090,"start_ts":3677245337305089,"changes":[{"key":"fruit/kiwi","op":"put","value":"green"}]}`,
+  isEndless: true,
+
+  async run({ db, flags, screen, signal, note }) {
+    const range = rangeOf(flags)
+    const since = flags.optional('since')
+    const sinceTs = since && integer(since, 1, Number.MAX_SAFE_INTEGER)
+    const snapshot = flags.isSet('snapshot')
+    const consumer = nameOf('consumer', flags.optional('consumer')?.text)
+    if (snapshot && sinceTs !== undefined) throw new UsageError('--snapshot does not go with --since')
+    const hasRange = Object.values(range).some((bound) => bound !== undefined)
+    if (consumer !== undefined && hasRange) throw new UsageError('--consumer has its own range: give no other')
+    const caughtUp = new AbortController()
+    const stop = (): void => caughtUp.abort()
+    signal.addEventListener('abort', stop, { once: true })
+    const untilTs = flags.isSet('once') ? (await db.snapshot()).ts : undefined
+    const table = screen.table(['commit_ts', 'op', 'key', 'value'], { isLive: true })
+    const options = {
+      ...(consumer === undefined ? range : { consumer }),
+      sinceTs,
+      snapshot,
+      keysOnly: flags.isSet('keys-only'),
+      oldValues: flags.isSet('old-values'),
+      as: 'bytes' as const,
+      signal: caughtUp.signal,
+      ...(untilTs !== undefined && { heartbeatMs: 100 }),
+      onError: (error: unknown) => note(`${error instanceof Error ? error.message : error}; trying again`),
+      onResolved: async (resolvedTs: number) => {
+        if (flags.isSet('resolved') && screen.form === 'lines') await screen.line({ type: 'resolved', resolvedTs })
+        if (untilTs !== undefined && resolvedTs >= untilTs) caughtUp.abort()
+      },
+    }
+    for await (const txn of db.changes<'bytes', boolean, boolean>(options)) await print(txn, screen, table)
+    signal.removeEventListener('abort', stop)
+    return undefined
+  },
+})
+
+/** The lines are those of `GET /v1/changes` as NDJSON. */
+async function print(txn: Txn, screen: Screen, table: Table): Promise<void> {
+  const { commitTs, startTs, part, isLast } = txn
+  if (screen.form === 'table') {
+    for (const change of txn.changes) await screen.write(table.add(rowOf(change)))
+  } else if (txn.isSnapshot) {
+    for (const { commitTs, ...change } of txn.changes)
+      if (change.op === 'put') await screen.line({ type: 'pair', key: change.key, value: change.value, commitTs })
+    if (isLast) await screen.line({ type: 'snapshot_end', ts: commitTs })
+  } else {
+    const parts = part > 0 || !isLast ? { part, isLast } : {}
+    await screen.line({ type: 'txn', commitTs, startTs, changes: txn.changes.map(wireOf), ...parts })
+  }
+}
+
+function wireOf(change: Changed): object {
+  const { commitTs: _same, ...rest } = change
+  if (rest.op !== 'delete_range') {
+    const { key, op, ...others } = rest
+    return { key, op, ...others }
+  }
+  const { start, end, op } = rest
+  return { key: start, op, end }
+}
+
+function rowOf(change: Changed): string[] {
+  const { op, commitTs } = change
+  if (op === 'delete_range') return [String(commitTs), op, shown(change.start), `up to ${shown(change.end)}`]
+  const value = op === 'put' && change.value !== undefined ? shown(change.value) : ''
+  const old = change.old === undefined ? '' : ` (before: ${change.old === null ? 'absent' : shown(change.old.value)})`
+  return [String(commitTs), op, shown(change.key), `${value}${old}`]
+}

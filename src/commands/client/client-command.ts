@@ -1,0 +1,133 @@
+import { type Connection, ConnectionError, connect, KvError, type OpenTxn, ServerError } from '../../client/index.js'
+import { type FlagReader, type Flags, flagsHelp, readFlags, UsageError } from '../../server/flags.js'
+import type { Command } from '../command.js'
+import { SERVER_FLAGS, serverAddress } from '../server-flags.js'
+import { Screen } from './screen.js'
+import { shownText } from './shown.js'
+
+/** A server that has not answered by then counts as unreachable. */
+const CONNECT_MS_MAX = 2000
+
+export interface Call<Name extends string = string> {
+  readonly db: Connection
+  /** The open transaction of a shell. */
+  readonly txn?: OpenTxn | undefined
+  readonly flags: FlagReader<Name>
+  readonly screen: Screen
+  readonly stdin: AsyncIterable<Uint8Array>
+  /** Ends a command that goes on until it is told to stop. */
+  readonly signal: AbortSignal
+  /** Prints a line about the run beside the results. */
+  note(text: string): void
+}
+
+/** A command that is a call or two of the client library. It runs by itself, or in a shell. */
+export interface ClientCommand {
+  readonly operands: readonly string[]
+  readonly flags: Flags
+  readonly about: string
+  /** Lines that begin with `$`, and what they print. */
+  readonly example: string
+  /** Goes on until SIGINT, which is its proper end. */
+  readonly isEndless: boolean
+  /** @returns `absent` for the exit code 1 without a message. */
+  run(call: Call): Promise<'absent' | undefined>
+}
+
+/** Checks the names of the flags that the command reads. */
+export function clientCommand<const F extends Flags>(command: {
+  readonly operands?: readonly string[]
+  readonly flags?: F
+  readonly about: string
+  readonly example: string
+  readonly isEndless?: boolean
+  run(call: Call<keyof F & string>): Promise<'absent' | undefined>
+}): ClientCommand {
+  return { operands: [], isEndless: false, flags: {}, ...command }
+}
+
+const FORM_FLAGS = {
+  json: { help: 'lines of JSON on a terminal too', variable: false },
+} as const satisfies Flags
+
+export function usageOf(name: string, { operands, flags }: ClientCommand): string {
+  const hasFlags = Object.keys(flags).length > 0
+  return [name, ...(hasFlags ? ['[flags]'] : []), ...operands].join(' ')
+}
+
+/** The command of the command line. */
+export function commandOf(name: string, command: ClientCommand): Command {
+  const flags = { ...command.flags, ...FORM_FLAGS, ...SERVER_FLAGS }
+  const own = { ...command.flags, ...FORM_FLAGS }
+  return {
+    flags,
+    operands: command.operands,
+    help: `Usage: perkv ${[name, '[flags]', ...command.operands].join(' ')}
+
+${command.about}
+
+Flags:
+${flagsHelp(own, 22)}${flagsHelp(SERVER_FLAGS, 22)}
+Example:
+${command.example.replace(/^/gm, '  ')}
+`,
+    async run(args, env) {
+      const reader = readFlags(flags, args, env, command.operands)
+      const { url, token, ca } = serverAddress(reader, env)
+      const db = connect(url.href, { token, ca, connectTimeoutMs: CONNECT_MS_MAX })
+      const { isTTY } = process.stdout
+      const screen = new Screen(process.stdout, formOf(reader, isTTY))
+      const stop = new AbortController()
+      if (command.isEndless) process.once('SIGINT', () => stop.abort())
+      process.stdout.on('error', endQuietly)
+      const note = (text: string): void => void process.stderr.write(`perkv: ${shownText(text)}\n`)
+      try {
+        const outcome = await command.run({
+          db,
+          flags: reader,
+          screen,
+          stdin: process.stdin,
+          signal: stop.signal,
+          note,
+        })
+        await screen.flush()
+        if (outcome !== 'absent') return
+        process.exitCode = 1
+        if (isTTY) note('there is no such key')
+      } catch (error) {
+        await screen.flush()
+        throw failureOf(error)
+      } finally {
+        await db.close()
+      }
+    },
+  }
+}
+
+/** @throws UsageError for two forms at a time. */
+export function formOf(flags: FlagReader<'json' | 'raw'> | FlagReader<'json'>, isTerminal: boolean): Screen['form'] {
+  const isRaw = (flags as FlagReader<'raw'>).isSet('raw')
+  if (isRaw && flags.isSet('json')) throw new UsageError('--raw does not go with --json')
+  if (isRaw) return 'raw'
+  return isTerminal && !flags.isSet('json') ? 'table' : 'lines'
+}
+
+/** The reader of a pipe has what it wanted. */
+function endQuietly(error: NodeJS.ErrnoException): void {
+  if (error.code === 'EPIPE') process.exit()
+  process.stderr.write(`perkv: stdout: ${error.message}\n`)
+  process.exit(1)
+}
+
+/** An error in one line, as cli.ts prints it. Others are defects, and keep their stack. */
+class Failure extends Error {
+  readonly code = 'failed'
+}
+
+export function failureOf(error: unknown): unknown {
+  if (error instanceof KvError || error instanceof ServerError)
+    return new Failure(shownText(`${error.code}: ${error.message}`), { cause: error })
+  if (error instanceof RangeError || error instanceof ConnectionError)
+    return new Failure(shownText(error.message), { cause: error })
+  return error
+}

@@ -1,0 +1,28 @@
+import { changes } from './changes.js'
+import type { ClientCommand } from './client-command.js'
+import { count } from './count.js'
+import { del } from './del.js'
+import { get } from './get.js'
+import { locks } from './locks.js'
+import { mvcc } from './mvcc.js'
+import { observers } from './observers.js'
+import { put } from './put.js'
+import { scan } from './scan.js'
+import { status } from './status.js'
+import { txn } from './txn.js'
+import { watch } from './watch.js'
+
+export const CLIENT_COMMANDS = {
+  get,
+  put,
+  del,
+  scan,
+  count,
+  txn,
+  watch,
+  changes,
+  status,
+  locks,
+  mvcc,
+  observers,
+} as const satisfies Readonly<Record<string, ClientCommand>>

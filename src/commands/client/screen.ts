@@ -1,0 +1,71 @@
+import { once } from 'node:events'
+import { Table } from './table.js'
+import { wireJson } from './wire-json.js'
+
+/** `table` for people, `lines` of JSON for programs, `raw` bytes. */
+export type Form = 'table' | 'lines' | 'raw'
+
+/** Bytes that are collected before they are written, at the latest when the event loop is free. */
+const PENDING_MAX = 64 * 1024
+const COLUMNS_DEFAULT = 100
+
+export interface Sink {
+  write(bytes: Uint8Array): boolean
+  readonly columns?: number
+}
+
+/** Where a command prints its results. */
+export class Screen {
+  readonly form: Form
+  readonly #sink: Sink & NodeJS.EventEmitter
+  #pending: Buffer[] = []
+  #bytes = 0
+  #isScheduled = false
+
+  constructor(sink: Sink & NodeJS.EventEmitter, form: Form) {
+    this.#sink = sink
+    this.form = form
+  }
+
+  /** Columns of the terminal. */
+  get columns(): number {
+    return this.#sink.columns ?? COLUMNS_DEFAULT
+  }
+
+  table(header: readonly string[], options: { readonly isLive?: boolean } = {}): Table {
+    return new Table(header, this.columns, options)
+  }
+
+  /** Prints one line of JSON. */
+  line(value: object): Promise<void> {
+    return this.write(`${wireJson(value)}\n`)
+  }
+
+  /** Rows of names and values. */
+  record(fields: readonly (readonly [name: string, value: string])[]): Promise<void> {
+    const width = Math.max(...fields.map(([name]) => name.length))
+    return this.write(fields.map(([name, value]) => `${name.padEnd(width)}  ${value}\n`).join(''))
+  }
+
+  async write(text: string | Uint8Array): Promise<void> {
+    if (text.length === 0) return
+    const bytes = typeof text === 'string' ? Buffer.from(text) : Buffer.from(text.buffer, text.byteOffset, text.length)
+    this.#pending.push(bytes)
+    this.#bytes += bytes.length
+    if (this.#bytes >= PENDING_MAX) return this.flush()
+    if (this.#isScheduled) return
+    this.#isScheduled = true
+    setImmediate(() => {
+      this.#isScheduled = false
+      void this.flush()
+    })
+  }
+
+  async flush(): Promise<void> {
+    if (this.#pending.length === 0) return
+    const bytes = Buffer.concat(this.#pending)
+    this.#pending = []
+    this.#bytes = 0
+    if (!this.#sink.write(bytes)) await once(this.#sink, 'drain')
+  }
+}

@@ -1,0 +1,48 @@
+import { isUtf8 } from 'node:buffer'
+
+/** Control characters, and those that change the direction or the lines of a terminal. */
+const UNSHOWN = /[\p{Cc}\p{Cs}\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu
+const ESCAPES: Readonly<Record<string, string>> = { '\n': '\\n', '\r': '\\r', '\t': '\\t' }
+
+/** Bytes for a terminal: text on one line, without anything that the terminal would obey; hex where it is not UTF-8. */
+export function shown(bytes: Uint8Array): string {
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  return isUtf8(buffer) ? shownText(buffer.toString()) : `0x${buffer.toString('hex')}`
+}
+
+export function shownText(text: string): string {
+  return text.replace(UNSHOWN, (character) => {
+    const code = character.codePointAt(0) ?? 0
+    return ESCAPES[character] ?? (code < 256 ? `\\x${code.toString(16).padStart(2, '0')}` : `\\u{${code.toString(16)}}`)
+  })
+}
+
+const graphemes = new Intl.Segmenter('en')
+const WIDE =
+  /^(?:\p{Emoji_Presentation}|[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}])/u
+const ASCII = /^[\x20-\x7e]*$/
+
+/** Columns of a terminal that the text takes. */
+export function widthOf(text: string): number {
+  if (ASCII.test(text)) return text.length
+  let width = 0
+  for (const { segment } of graphemes.segment(text)) width += WIDE.test(segment) ? 2 : 1
+  return width
+}
+
+/** UTF-16 units that a column of a terminal takes at most: more are cut, so that a long text costs no more than a short one. */
+const UNITS_PER_COLUMN = 16
+
+/** @returns the text, cut to so many columns with an ellipsis. */
+export function cutTo(text: string, width: number): string {
+  let used = 0
+  let all = ''
+  let kept = ''
+  for (const { segment } of graphemes.segment(text.slice(0, width * UNITS_PER_COLUMN))) {
+    used += widthOf(segment)
+    if (used > width) break
+    all += segment
+    if (used < width) kept = all
+  }
+  return all.length === text.length ? text : `${kept}…`
+}

@@ -1,0 +1,44 @@
+import { isUtf8 } from 'node:buffer'
+import { camelCase, snakeCase } from '../../bytes/field-names.js'
+
+/** JSON as the HTTP API writes it: snake_case names, and bytes as text or, where they are not UTF-8, as base64. */
+export function wireJson(value: unknown): string {
+  return JSON.stringify(toWire(value))
+}
+
+/** The same over several lines, for people. */
+export function wireJsonLines(value: unknown): string {
+  return JSON.stringify(toWire(value), null, 2)
+}
+
+/**
+ * The opposite: a message for the client of JSON that was written for the API.
+ * @throws SyntaxError
+ */
+export function fromWireJson(text: string): unknown {
+  return fromWire(JSON.parse(text))
+}
+
+function toWire(value: unknown): unknown {
+  if (value instanceof Uint8Array) {
+    const bytes = Buffer.from(value.buffer, value.byteOffset, value.byteLength)
+    return isUtf8(bytes) ? bytes.toString() : { base64: bytes.toString('base64') }
+  }
+  if (Array.isArray(value)) return value.map(toWire)
+  if (typeof value !== 'object' || value === null || value instanceof Date) return value
+  return Object.fromEntries(Object.entries(value).map(([name, field]) => [snakeCase(name), toWire(field)]))
+}
+
+function fromWire(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(fromWire)
+  if (typeof value !== 'object' || value === null) return value
+  const { base64, ...others } = value as Record<string, unknown>
+  if (typeof base64 === 'string' && Object.keys(others).length === 0) return bytesOfBase64(base64) ?? value
+  return Object.fromEntries(Object.entries(value).map(([name, field]) => [camelCase(name), fromWire(field)]))
+}
+
+/** @returns undefined for text that is not base64 of the standard alphabet, padded. */
+export function bytesOfBase64(text: string): Buffer | undefined {
+  const bytes = Buffer.from(text, 'base64')
+  return bytes.toString('base64') === text ? bytes : undefined
+}

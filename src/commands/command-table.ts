@@ -1,0 +1,65 @@
+import type { Command } from './command.js'
+
+export interface CommandEntry {
+  readonly does: string
+  /** Loads the command when it is asked for. */
+  load(): Promise<Command>
+}
+
+/** Every command by its purpose. */
+export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, CommandEntry>>>> = {
+  'Read and write': {
+    get: client('get', 'prints the value of a key'),
+    put: client('put', 'writes a key'),
+    del: client('del', 'deletes a key'),
+    scan: client('scan', 'prints the pairs of a range'),
+    count: client('count', 'counts the keys of a range'),
+    txn: client('txn', 'runs a transaction of checks and ops'),
+  },
+  Follow: {
+    watch: client('watch', 'prints the versions of a key as they come'),
+    changes: client('changes', 'prints what is committed, whole transactions in order'),
+  },
+  'Look inside': {
+    status: client('status', 'prints the state of the server'),
+    locks: client('locks', 'prints the locks that stand'),
+    mvcc: client('mvcc', 'prints all records of a key, as Percolator keeps them'),
+    observers: client('observers', 'prints the observers with their queues'),
+  },
+  'Move data': {
+    backup: {
+      does: 'writes all pairs of a server to a file',
+      load: async () => (await import('./backup.js')).backup,
+    },
+    restore: {
+      does: 'fills an empty server from such a file',
+      load: async () => (await import('./restore.js')).restore,
+    },
+    dump: { does: 'writes pairs as lines of JSON', load: async () => (await import('./dump.js')).dump },
+    load: { does: 'puts pairs from lines of JSON', load: async () => (await import('./load.js')).load },
+  },
+  'Run a server': {
+    serve: { does: 'runs the server', load: async () => (await import('./serve.js')).serve },
+    check: { does: 'verifies a database', load: async () => (await import('./check.js')).check },
+    repair: { does: 'mends a damaged one', load: async () => (await import('./repair.js')).repair },
+  },
+}
+
+export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map(
+  Object.values(COMMAND_GROUPS).flatMap((group) => Object.entries(group)),
+)
+
+type ClientCommandName = keyof typeof import('./client/client-commands.js')['CLIENT_COMMANDS']
+
+function client(name: ClientCommandName, does: string): CommandEntry {
+  return {
+    does,
+    async load() {
+      const [{ commandOf }, { CLIENT_COMMANDS }] = await Promise.all([
+        import('./client/client-command.js'),
+        import('./client/client-commands.js'),
+      ])
+      return commandOf(name, CLIENT_COMMANDS[name])
+    },
+  }
+}

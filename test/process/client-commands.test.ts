@@ -1,0 +1,207 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { writeFile } from 'node:fs/promises'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import {
+  CLI,
+  ENV,
+  type Finished,
+  killAll,
+  runCli,
+  type ServerProcess,
+  startProcess,
+  withTempDir,
+} from './server-process.js'
+
+let server: ServerProcess
+let end: () => void
+let ended: Promise<void>
+
+/** One server for all. */
+beforeAll(async () => {
+  await new Promise<void>((ready) => {
+    ended = withTempDir(async (directory) => {
+      server = await startProcess(join(directory, 'data'))
+      await new Promise<void>((done) => {
+        end = done
+        ready()
+      })
+      await server.stop('SIGTERM')
+    })
+  })
+})
+afterAll(async () => {
+  end()
+  await ended
+  killAll()
+})
+
+const perkv = (...args: string[]): Promise<Finished> => runCli(args, { PERKV_SERVER: server.url })
+
+/** Runs a line of bash, in which `perkv` is the program. */
+async function bash(script: string): Promise<Finished> {
+  const child = spawn('bash', ['-c', `perkv() { '${process.execPath}' '${CLI}' "$@"; }\n${script}`], {
+    env: { ...ENV, PERKV_SERVER: server.url },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  let stdout = ''
+  let stderr = ''
+  child.stdout.on('data', (chunk) => {
+    stdout += chunk
+  })
+  child.stderr.on('data', (chunk) => {
+    stderr += chunk
+  })
+  const [code] = await once(child, 'close')
+  return { code: code as number | null, stdout, stderr }
+}
+
+describe('exit codes', () => {
+  test('0 found or done, 1 absent without a word', async () => {
+    expect(await perkv('put', 'k', 'v')).toMatchObject({ code: 0, stderr: '' })
+    expect(await perkv('get', 'k', '--raw')).toEqual({ code: 0, stdout: 'v', stderr: '' })
+    expect(await perkv('del', 'k')).toMatchObject({ code: 0, stderr: '' })
+    expect(await perkv('get', 'k')).toEqual({ code: 1, stdout: '', stderr: '' })
+  })
+
+  test.each([
+    [['put', 'k', 'v', '--if-match', '5'], 1, /^perkv: precondition_failed: .*\n$/],
+    [['observers', 'a\nb'], 2, /^perkv: the name of an observer must .*\n$/],
+    [['put', 'k', 'v', '--idempotency-key', 'a\nb'], 2, /^perkv: idempotencyKey must .*\n$/],
+    [['txn', '/dev/null', '--idempotency-key', ''], 2, /^perkv: idempotencyKey must .*\n$/],
+    [['txn', '/no such file'], 1, /^perkv: ENOENT: .*\n$/],
+    [['get'], 2, /^perkv: KEY is missing .*\n$/],
+    [['get', 'a', 'b'], 2, /^perkv: one argument too many: "b" .*\n$/],
+    [['get', '--nope', 'k'], 2, /^perkv: Unknown option '--nope'.*\n$/],
+    [['scan', '--limit', '-1'], 2, /^perkv: .*--limit.*\n$/],
+    [['get', 'k', '--server', 'ftp://x'], 2, /^perkv: --server must be an http or https URL.*\n$/],
+  ])('%j ends with %i and one line', async (args, code, line) => {
+    const finished = await perkv(...args)
+    expect(finished).toMatchObject({ code, stdout: '' })
+    expect(finished.stderr).toMatch(line)
+  })
+
+  test('a key may begin with a dash, and be called --help, after two of them', async () => {
+    expect((await perkv('put', '--', '--help', '-5')).code).toBe(0)
+    expect((await perkv('get', '--raw', '--', '--help')).stdout).toBe('-5')
+  })
+})
+
+describe('a server that is not there', () => {
+  async function portOf(listener: (socket: Socket) => void, run: (port: number) => Promise<void>): Promise<void> {
+    const silent = createServer(listener).listen(0, '127.0.0.1')
+    await once(silent, 'listening')
+    await run((silent.address() as AddressInfo).port)
+    silent.close()
+  }
+
+  test.each([['get', 'k'], ['put', 'k', 'v'], ['scan'], ['watch', 'k'], ['changes'], ['status'], ['locks']])(
+    'perkv %s %s: nobody listens',
+    async (...args) => {
+      const finished = await runCli([...args, '--server', 'http://127.0.0.1:1'])
+      expect(finished).toMatchObject({ code: 1, stdout: '' })
+      expect(finished.stderr).toMatch(/^perkv: no server was reached at http:\/\/127\.0\.0\.1:1, .*ECONNREFUSED.*\n$/)
+    },
+  )
+
+  test('nobody answers; another server answers', async () => {
+    await portOf(
+      () => {},
+      async (port) => {
+        const finished = await runCli(['get', 'k', '--server', `http://127.0.0.1:${port}`])
+        expect(finished).toMatchObject({ code: 1, stdout: '' })
+        expect(finished.stderr).toMatch(/^perkv: no server was reached at .*\n$/)
+      },
+    )
+    await portOf(
+      (socket) => socket.end('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi'),
+      async (port) => {
+        const finished = await runCli(['get', 'k', '--server', `http://127.0.0.1:${port}`])
+        expect(finished).toMatchObject({ code: 1, stdout: '' })
+        expect(finished.stderr).toMatch(/^perkv: .*does a proxy remove it\?.*\n$/)
+      },
+    )
+  })
+})
+
+describe('pipes', () => {
+  test('bytes of any kind go in by stdin and come out raw', async () => {
+    const { stdout } = await bash(`
+      head -c 70000 /dev/urandom > "$0.$$"
+      perkv put blob - < "$0.$$" > /dev/null && perkv get blob --raw | cmp - "$0.$$" && echo same
+      rm "$0.$$"`)
+    expect(stdout).toBe('same\n')
+  })
+
+  test('a reader that stops early ends the command quietly', async () => {
+    const lines = Array.from({ length: 20_000 }, (_, i) => `{"key":"many/${i}","value":"${'x'.repeat(50)}"}\n`).join('')
+    await withTempDir(async (directory) => {
+      await writeFile(join(directory, 'lines'), lines)
+      expect((await perkv('load', '--quiet', join(directory, 'lines'))).code).toBe(0)
+    })
+    const finished = await bash('set -o pipefail; perkv scan --prefix many/ | head -1')
+    expect(finished).toMatchObject({ code: 0, stderr: '' })
+    expect(finished.stdout.split('\n')).toHaveLength(2)
+    expect((await bash('perkv scan --prefix many/ | wc -l')).stdout.trim()).toBe('20000')
+  })
+
+  test('a transaction from stdin', async () => {
+    const finished = await bash(`echo '{"ops": [{"op": "increment", "key": "sold"}]}' | perkv txn -`)
+    expect(finished).toMatchObject({ code: 0, stderr: '' })
+    expect(JSON.parse(finished.stdout)).toMatchObject({ results: [{ value: '1' }] })
+  })
+
+  test.each([
+    ['watch', 'w'],
+    ['changes', '--prefix', 'w', '--snapshot'],
+  ])('%s goes on until SIGINT, which ends it with 0', async (...args) => {
+    await perkv('put', 'w', '1')
+    const child = spawn(process.execPath, [CLI, ...args, '--server', server.url], {
+      env: ENV,
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
+    const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
+    expect((await lines.next()).value).toContain('"value":"1"')
+    await perkv('put', 'w', '2')
+    for (;;) if (String((await lines.next()).value).includes('"value":"2"')) break
+    child.kill('SIGINT')
+    expect(await once(child, 'exit')).toEqual([0, null])
+  })
+})
+
+test('the token is in a file, or in the environment', () =>
+  withTempDir(async (directory) => {
+    const token = 'a-token-of-the-clients'
+    const [list, alone] = [join(directory, 'tokens'), join(directory, 'token')]
+    await writeFile(list, `rw ${token}\n`, { mode: 0o600 })
+    await writeFile(alone, `${token}\n`)
+    const guarded = await startProcess(join(directory, 'data'), ['--token-file', list])
+    const put = (args: readonly string[], env: Record<string, string>) =>
+      runCli(['put', 'k', 'v', '--server', guarded.url, ...args], env)
+    expect(await put([], {})).toMatchObject({ code: 1, stderr: expect.stringMatching(/^perkv: unauthorized: .*\n$/) })
+    expect((await put(['--token-file', alone], {})).code).toBe(0)
+    expect((await put([], { PERKV_CLIENT_TOKEN_FILE: alone })).code).toBe(0)
+    expect((await put([], { PERKV_TOKEN: token })).code).toBe(0)
+    expect((await put([], { PERKV_TOKEN_FILE: alone })).code).toBe(0)
+    // The server's own list is no token of a client.
+    expect((await put([], { PERKV_TOKEN_FILE: list })).code).toBe(1)
+    expect((await put([], { PERKV_TOKEN_FILE: list, PERKV_TOKEN: token })).code).toBe(0)
+    expect((await put(['--token-file', list], {})).code).toBe(2)
+    await guarded.stop('SIGTERM')
+  }))
+
+test('every command has a help of one screen with an example', async () => {
+  const { stdout: help } = await runCli(['help'])
+  const names = [...help.matchAll(/^ {2}perkv (\w+)/gm)].map(([, name]) => String(name))
+  expect(names.length).toBeGreaterThan(15)
+  for (const name of names) {
+    const { stdout, stderr, code } = await runCli(['help', name])
+    expect({ stderr, code }).toEqual({ stderr: '', code: 0 })
+    expect(stdout).toMatch(new RegExp(`^Usage: perkv ${name}\\b`))
+    if (name !== 'serve') expect(stdout.split('\n').length).toBeLessThan(30)
+  }
+  expect(await runCli(['help', 'nope'])).toMatchObject({ code: 2 })
+})
