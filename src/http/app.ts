@@ -21,6 +21,7 @@ import type { AppContext } from './routes/context.js'
 import { interactiveRoutes } from './routes/interactive.js'
 import { kvRoutes } from './routes/kv.js'
 import { observerRoutes } from './routes/observers.js'
+import { openApiRoutes } from './routes/openapi.js'
 import { percolatorRoutes } from './routes/percolator.js'
 import { collectRoutes, refuseUnroutable } from './routes/route-list.js'
 import { scanRoutes } from './routes/scan.js'
@@ -108,6 +109,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   changeRoutes(app, context)
   adminRoutes(app, context)
   backupRoutes(app, context)
+  openApiRoutes(app, { ...context, needsTokens: authenticate !== undefined })
   await app.ready()
   paceRequests(app.server, pacing)
   return app

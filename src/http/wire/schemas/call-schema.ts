@@ -10,6 +10,8 @@ export interface AnswerBody {
   readonly events?: Readonly<Record<string, Schema>>
   /** Raw bytes, which no schema describes. */
   readonly octets?: true
+  /** Media type of a text, which no schema describes. */
+  readonly text?: string
 }
 
 export type Answers = Readonly<Record<number, AnswerBody>>
