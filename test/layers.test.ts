@@ -38,7 +38,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['http/wire'],
   ['http/connections'],
   ['http/admission'],
-  ['http/metrics'],
+  ['http/metrics', 'http/openapi'],
   ['http/routes', 'http/fast-lane'],
   ['http'],
   ['server'],

@@ -24,6 +24,7 @@ import { interactiveRoutes } from './routes/interactive.js'
 import { kvRoutes } from './routes/kv.js'
 import { metricsRoute } from './routes/metrics.js'
 import { observerRoutes } from './routes/observers.js'
+import { openApiRoutes } from './routes/openapi.js'
 import { percolatorRoutes } from './routes/percolator.js'
 import { collectRoutes, refuseUnroutable } from './routes/route-list.js'
 import { scanRoutes } from './routes/scan.js'
@@ -114,6 +115,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   changeRoutes(app, context)
   adminRoutes(app, context)
   backupRoutes(app, context)
+  openApiRoutes(app, { ...context, needsTokens: authenticate !== undefined })
   await app.ready()
   paceRequests(app.server, pacing)
   return app

@@ -1,6 +1,9 @@
 import { Ajv, type ValidateFunction } from 'ajv'
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, RouteOptions } from 'fastify'
 import { expect } from 'vitest'
+import { describedRoutes } from '../../src/http/openapi/described-route.js'
+import type { Code } from '../../src/http/openapi/operation.js'
+import { problemCodes } from '../../src/http/openapi/problems.js'
 import { routesOf } from '../../src/http/routes/route-list.js'
 import { isWireBytes } from '../../src/http/wire/bytes.js'
 import { splitTarget } from '../../src/http/wire/key-url.js'
@@ -67,10 +70,10 @@ export function describedAnswer(
     const schema = PROBLEMS.get(problem.code)
     if (schema === undefined) expect.fail(`${method} ${target}: no schema for ${body}`)
     expectValid(schema, problem, `${method} ${target}`)
+    expectDocumented(routeAt(app, method, target), method, problem.code as Code)
     return undefined
   }
-  const [sent = ''] = target.split('#', 1) // `inject` leaves the fragment out, as browsers do.
-  const route = routesOf(app).find((one) => one.method === method && isAt(one.url, splitPath(method, sent)))
+  const route = routeAt(app, method, target)
   const described: AnswerBody | undefined = route?.schema?.answers?.[status]
   const name = `${method} ${route?.url} ${status} ${format}`
   if (described === undefined || (format !== 'none' && described[format] === undefined))
@@ -81,6 +84,21 @@ export function describedAnswer(
   const values = texts.map((text): unknown => JSON.parse(text))
   for (const value of values) expectValid(schema, value, name)
   return { name, schema, values }
+}
+
+function routeAt(app: FastifyInstance, method: Method, target: string): RouteOptions | undefined {
+  const [sent = ''] = target.split('#', 1) // `inject` leaves the fragment out, as browsers do.
+  return routesOf(app).find((one) => one.method === method && isAt(one.url, splitPath(method, sent)))
+}
+
+/** The document at /openapi.json tells which problems each call may answer. */
+function expectDocumented(route: RouteOptions | undefined, method: Method, code: Code): void {
+  const [described] = route === undefined ? [] : describedRoutes([route])
+  if (described === undefined) return
+  if (code === 'not_found' && described.path.endsWith('{key}')) return // Of a URL that names no key.
+  const codes = problemCodes(described.operation, described)
+  if (!codes.includes(code))
+    expect.fail(`${method} ${described.path} answers ${code}: add it to its entry in src/http/openapi/operations/`)
 }
 
 /** Checks an event of a stream, in whatever format it came. */
@@ -100,8 +118,8 @@ function formatOf(contentType: string | undefined): keyof AnswerBody | 'msgpack'
   if (contentType === undefined) return 'none'
   if (contentType.startsWith('application/x-ndjson')) return 'ndjson'
   if (contentType === 'application/msgpack') return 'msgpack'
-  if (contentType.startsWith('text/plain')) return 'text'
-  return contentType === 'application/octet-stream' ? 'octets' : 'json'
+  if (contentType === 'application/octet-stream') return 'octets'
+  return contentType.startsWith('text/') ? 'text' : 'json'
 }
 
 /** Of a POST no part of the path is a key. */

@@ -77,6 +77,7 @@ test('a server is loaded from its bundle alone, with few packages, whatever it i
       expect((await fetch(`${server.url}/v1/txn`, { method: 'POST', headers, body })).status).toBe(status)
     expect((await fetch(`${server.url}/v1/kv/a`)).status).toBe(200)
     expect((await fetch(`${server.url}/v1/kv`)).status).toBe(200)
+    expect((await fetch(`${server.url}/openapi.json`)).status).toBe(200)
     expect(await server.stop('SIGTERM')).toEqual({ code: 0, signal: null })
 
     const loaded: string[] = JSON.parse(await readFile(list, 'utf8'))

@@ -39,7 +39,7 @@ describe('every route', () => {
     expect(routes.length).toBeGreaterThan(30)
     for (const { method, url, config } of routes) {
       expect(config?.access, `${method} ${url}`).toBeDefined()
-      if (config?.access === 'open') expect(['/livez', '/readyz']).toContain(url)
+      if (config?.access === 'open') expect(['/livez', '/readyz', '/openapi.json', '/docs']).toContain(url)
       if (url.startsWith('/v1/admin/')) expect(['admin', 'read_all']).toContain(config?.access)
     }
   })

@@ -186,6 +186,8 @@ class Tour {
     await this.#post('/v1/admin/compact')
     await this.#send('GET', '/livez')
     await this.#send('GET', '/readyz')
+    const { headers } = await this.server.get('/openapi.json')
+    await this.#send('GET', '/openapi.json', { 'if-none-match': String(headers['etag']) })
   }
 
   /** On an empty server. */

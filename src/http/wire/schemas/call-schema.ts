@@ -10,7 +10,7 @@ export interface AnswerBody {
   readonly events?: Readonly<Record<string, Schema>>
   /** Raw bytes, which no schema describes. */
   readonly octets?: true
-  /** Media type of a text that no schema describes. */
+  /** Media type of a text, which no schema describes. */
   readonly text?: string
 }
 

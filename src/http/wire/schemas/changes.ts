@@ -1,20 +1,26 @@
 import { Problem } from './problem.js'
 import { type Fields, Type } from './schema.js'
-import { Count, Key, oneOf, optional, Timestamp, TimestampOrZero, Value } from './values.js'
+import { Count, described, Key, oneOf, optional, Timestamp, TimestampOrZero, Value } from './values.js'
 
-const Old = Type.Union([Type.Object({ value: Value, commit_ts: Timestamp }), Type.Null()])
+const Old = described(
+  Type.Union([Type.Object({ value: Value, commit_ts: Timestamp }), Type.Null()]),
+  'With `old_values`: the version before; null when there was none.',
+)
 
 const txn = {
   commit_ts: Timestamp,
   start_ts: Timestamp,
-  part: optional(Count),
-  is_last: optional(Type.Boolean()),
+  part: described(optional(Count), 'A long transaction may come in parts: 0, 1, ... Absent: it comes whole.'),
+  is_last: described(optional(Type.Boolean()), 'True in the last of several parts.'),
   changes: Type.Array(
     Type.Object({
-      key: Key,
-      op: oneOf(['put', 'delete', 'expire', 'delete_range']),
-      end: optional(Key),
-      value: optional(Value),
+      key: described(Key, 'Of a `delete_range`: the first key of the range.'),
+      op: described(
+        oneOf(['put', 'delete', 'expire', 'delete_range']),
+        '`delete_range`: all versions of the keys from `key` to before `end` are gone; cut to the range of the feed.',
+      ),
+      end: described(optional(Key), 'Of a `delete_range`.'),
+      value: described(optional(Value), 'Of a `put`, unless only keys were asked for.'),
       old: Type.Optional(Old),
       expire_ts: optional(Timestamp),
     }),
@@ -23,7 +29,7 @@ const txn = {
 
 const EVENTS: Readonly<Record<string, Fields>> = {
   txn,
-  resolved: { resolved_ts: TimestampOrZero },
+  resolved: { resolved_ts: described(TimestampOrZero, 'Nothing at or below it comes any more.') },
   pair: { key: Key, value: optional(Value), commit_ts: Timestamp },
   snapshot_end: { ts: Timestamp },
 }
@@ -34,7 +40,11 @@ const lines = Object.entries(EVENTS).map(([name, fields]) => Type.Object({ type:
 export const changes = {
   answers: {
     200: {
-      json: Type.Object({ txns: Type.Array(Type.Object(txn)), resolved_ts: TimestampOrZero, next_ts: TimestampOrZero }),
+      json: Type.Object({
+        txns: described(Type.Array(Type.Object(txn)), 'In order of `commit_ts`; changes of one in order of keys.'),
+        resolved_ts: described(TimestampOrZero, 'Nothing at or below it comes any more.'),
+        next_ts: described(TimestampOrZero, 'The `since_ts` of the next page.'),
+      }),
       ndjson: Type.Union([...lines, Type.Object({ type: oneOf(['error']) })]),
       events: { ...events, error: Problem },
     },

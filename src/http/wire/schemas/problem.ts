@@ -30,8 +30,8 @@ function fieldsOf({ fields = {}, optional: known = {} }: ErrorRow): Record<strin
 const rows: readonly (readonly [code: string, row: ErrorRow])[] = Object.entries(ERRORS)
 
 /** One entry per failed key. */
-const Entries = Type.Array(
-  Type.Union(rows.map(([code, row]) => Type.Object({ code: oneOf([code]), ...fieldsOf(row) }))),
+export const ProblemEntry = Type.Union(
+  rows.map(([code, row]) => Type.Object({ code: oneOf([code]), ...fieldsOf(row) })),
 )
 
 /** Schema of the problem (RFC 9457) of each code, made from the registry of errors. Every call may answer with any of them. */
@@ -47,7 +47,7 @@ export const PROBLEMS: ReadonlyMap<string, Schema> = new Map(
       ...(row.retryable !== undefined && {
         retryable: row.optional?.['retryable'] ? Type.Boolean() : Type.Literal(row.retryable),
       }),
-      errors: optional(Entries), // Only in answers to a prewrite.
+      errors: optional(Type.Array(ProblemEntry)), // Only in answers to a prewrite.
     }),
   ]),
 )

@@ -1,7 +1,7 @@
 import { ACKS_MAX, POSITIONS_MAX } from '../../../limits.js'
 import { NAME } from '../../../percolator/name.js'
 import { type Static, Type } from './schema.js'
-import { Key, object, optional, Timestamp, TimestampOrZero } from './values.js'
+import { described, Key, object, optional, Timestamp, TimestampOrZero } from './values.js'
 
 export const ObserverName = Type.String({
   pattern: NAME.pattern,
@@ -12,16 +12,34 @@ export const ConsumerName = ObserverName
 
 /** The fields of riders in the body of a transaction. */
 export const riders = {
-  acks: optional(Type.Array(object({ observer: ObserverName, key: Key, fence: Timestamp }), { maxItems: ACKS_MAX })),
-  notify: optional(
-    Type.Array(object({ observer: ObserverName, keys: Type.Array(Key, { minItems: 1, atMost: 'requestKeysMax' }) }), {
-      atMost: 'requestKeysMax',
-    }),
+  acks: described(
+    optional(
+      Type.Array(object({ observer: ObserverName, key: Key, fence: described(Timestamp, 'As the claim told it.') }), {
+        maxItems: ACKS_MAX,
+      }),
+    ),
+    'Runs of observers that this transaction completes. Both are written, or neither. Each key of an observer once.',
   ),
-  positions: optional(
-    Type.Array(object({ consumer: ConsumerName, from: TimestampOrZero, ts: TimestampOrZero }), {
-      maxItems: POSITIONS_MAX,
-    }),
+  notify: described(
+    optional(
+      Type.Array(object({ observer: ObserverName, keys: Type.Array(Key, { minItems: 1, atMost: 'requestKeysMax' }) }), {
+        atMost: 'requestKeysMax',
+      }),
+    ),
+    'Marks keys for observers at the commit, without writing them and without a conflict.',
+  ),
+  positions: described(
+    optional(
+      Type.Array(
+        object({
+          consumer: ConsumerName,
+          from: described(TimestampOrZero, 'The position from which the program has read.'),
+          ts: described(TimestampOrZero, 'The position that it has come to.'),
+        }),
+        { maxItems: POSITIONS_MAX },
+      ),
+    ),
+    'Positions of consumers that this transaction moves: it has applied the changes above `from`, up to `ts`. Both are written, or neither. Each consumer once.',
   ),
 }
 

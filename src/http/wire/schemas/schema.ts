@@ -25,6 +25,8 @@ export interface Schema<T = unknown> {
   /** `title` says it in words: a text must ... */
   readonly pattern?: string
   readonly title?: string
+  /** For readers of the document at /openapi.json; in Markdown. */
+  readonly description?: string
   /** The limit that bounds an integer, or the length of a list. */
   readonly atMost?: keyof Limits
   /** Bytes in a request: see bytes.ts. An empty `bound` counts as absent, an empty `prefix` is that of every key. */

@@ -1,65 +1,99 @@
 import { HeldBackBy, Restore } from './admin.js'
 import { answering } from './call-schema.js'
 import { Type } from './schema.js'
-import { Count, LockInfo, Milliseconds, oneOf, optional, TimestampOrZero } from './values.js'
+import { Count, described, LockInfo, Milliseconds, oneOf, optional, TimestampOrZero } from './values.js'
 
 export const alive = answering(Type.Object({ status: oneOf(['ok']) }))
 export const ready = answering(Type.Object({ status: oneOf(['ready']) }))
 
-export const metrics = { answers: { 200: { text: 'text/plain; version=0.0.4; charset=utf-8' } } } as const
+export const metrics = { answers: { 200: { text: 'text/plain' } } } as const
 
 export const serverStatus = answering(
   Type.Object({
-    version: Type.String(),
+    version: described(Type.String(), 'Of the server.'),
     store: Type.String(),
     capabilities: Type.Object({
-      one_phase_commit: Type.Boolean(),
-      async_commit: Type.Boolean(),
-      atomic_requests: Type.Boolean(),
-      deadlocks: oneOf(['detected', 'timeout']),
-      restore: Type.Boolean(),
-      compact: Type.Boolean(),
-      lock_count: Type.Boolean(),
+      one_phase_commit: described(
+        Type.Boolean(),
+        '`try_one_pc` of a prewrite can be granted; otherwise it falls back to two phases.',
+      ),
+      async_commit: described(
+        Type.Boolean(),
+        '`use_async_commit` of a prewrite can be granted; otherwise it falls back to two phases.',
+      ),
+      atomic_requests: described(
+        Type.Boolean(),
+        'All that a request changes is written at once. Otherwise its primary decides, and whoever meets the other keys finishes them.',
+      ),
+      deadlocks: described(
+        oneOf(['detected', 'timeout']),
+        '`detected`: a deadlock is found at once. `timeout`: its waits run out.',
+      ),
+      restore: described(Type.Boolean(), 'There is `POST /v1/admin/restore`.'),
+      compact: described(Type.Boolean(), 'There is `POST /v1/admin/compact`.'),
+      lock_count: described(Type.Boolean(), 'Locks are counted, and bounded: `counts.locks`, `overload.locks`.'),
     }),
-    durability: oneOf(['sync', 'async']),
-    uptime_ms: Milliseconds,
-    writable: Type.Boolean(),
+    durability: described(oneOf(['sync', 'async']), '`async` answers without an fsync.'),
+    uptime_ms: described(Milliseconds, 'Since the start.'),
+    writable: described(Type.Boolean(), 'False: writes are refused, and `fault` says why.'),
     fault: optional(Type.String()),
-    safe_point: TimestampOrZero,
-    restoring: optional(Restore),
-    observers: Type.Object({ count: Count, pending: Count, parked: Count, lag_ms: Milliseconds }),
-    /** `resolved_ts`: 0 while nobody reads the feed. */
-    feed: Type.Object({
-      resolved_ts: TimestampOrZero,
-      lag_ms: Milliseconds,
-      held_back_by: Type.Array(LockInfo),
-      live: Count,
-      behind: Count,
+    safe_point: described(TimestampOrZero, 'Reads below it are 410; 0: nothing was collected yet.'),
+    restoring: described(optional(Restore), 'While a restore is not complete: what was stored so far.'),
+    observers: Type.Object({
+      count: Count,
+      pending: described(Count, 'Cells to run.'),
+      parked: described(Count, 'Cells that nobody runs any more.'),
+      lag_ms: described(
+        Milliseconds,
+        'Age of the oldest change that is known to be uncovered. High for long: there are too few workers, or they fail.',
+      ),
     }),
-    consumers: Type.Object({ count: Count, lost: Count, lag_ms: Milliseconds }),
-    /** Streams, and requests that wait. */
-    watches: Count,
-    counts: Type.Object({ locks: optional(Count), open_transactions: Count }),
+    feed: Type.Object({
+      resolved_ts: described(TimestampOrZero, '0 while nobody reads the feed.'),
+      lag_ms: described(Milliseconds, 'How far the feed is behind because locks hold it back.'),
+      held_back_by: described(Type.Array(LockInfo), 'Locks of transactions that live, and hold the feed back.'),
+      live: described(Count, 'Streams that have caught up.'),
+      behind: described(Count, 'Streams that read the log.'),
+    }),
+    consumers: Type.Object({
+      count: Count,
+      lost: described(Count, 'Consumers whose position a collection has passed.'),
+      lag_ms: described(
+        Milliseconds,
+        'The longest of the others. High for long: one is not read, and holds old versions.',
+      ),
+    }),
+    watches: described(Count, 'Streams of changes, and requests that wait for a change or a claim.'),
+    counts: Type.Object({
+      locks: described(
+        optional(Count),
+        'Stored, pessimistic and of requests in flight; absent where the store does not count them.',
+      ),
+      open_transactions: described(Count, 'Interactive ones.'),
+    }),
     overload: Type.Object({
-      requests: Count,
-      receiving: Count,
-      body_bytes: Count,
-      answer_bytes: Count,
-      locks: optional(Count),
-      queued_batches: optional(Count),
+      requests: described(Count, 'Requests in flight, with all of their bodies.'),
+      receiving: described(Count, 'Requests whose bodies are still arriving.'),
+      body_bytes: described(Count, 'Of the bodies of both, as far as they have arrived.'),
+      answer_bytes: described(Count, 'Read, and not taken yet by clients.'),
+      locks: described(
+        optional(Count),
+        'Stored, pessimistic and of requests in flight; absent where the store does not count them.',
+      ),
+      queued_batches: described(optional(Count), 'Waiting for the disk. High for long: the disk is too slow.'),
       queued_bytes: optional(Count),
-      loop_delay_ms: Milliseconds,
-      streams: Count,
+      loop_delay_ms: described(Milliseconds, 'Of the event loop. High for long: the processor is too slow.'),
+      streams: described(Count, 'NDJSON scans and backups in flight.'),
       watches: Count,
-      shed: Count,
-      transaction_bytes: Count,
-      outcome_bytes: Count,
+      shed: described(Count, 'Requests that were turned away since the start.'),
+      transaction_bytes: described(Count, 'Held by open interactive transactions.'),
+      outcome_bytes: described(Count, 'Stored for repeats of requests with an `Idempotency-Key`.'),
     }),
     gc: Type.Object({
       life_time_ms: Milliseconds,
       interval_ms: Milliseconds,
-      is_running: Type.Boolean(),
-      pins: Count,
+      is_running: described(Type.Boolean(), 'A collection is under way.'),
+      pins: described(Count, 'Snapshots that are pinned.'),
       last_run: optional(
         Type.Object({
           safe_point: TimestampOrZero,

@@ -4,6 +4,7 @@ import { riders } from './riders.js'
 import { type Static, Type } from './schema.js'
 import {
   Count,
+  described,
   Flag,
   Key,
   Milliseconds,
@@ -19,68 +20,122 @@ import {
 } from './values.js'
 
 const by = Type.Integer({ minimum: Number.MIN_SAFE_INTEGER, maximum: Number.MAX_SAFE_INTEGER })
-const Isolation = oneOf(['snapshot', 'serializable'])
-const Mode = oneOf(['optimistic', 'pessimistic'])
+const Isolation = described(
+  oneOf(['snapshot', 'serializable']),
+  '`snapshot` (default), or `serializable`: everything that the transaction read, ranges included, is still so when it commits; otherwise a write conflict.',
+)
+const Mode = described(
+  oneOf(['optimistic', 'pessimistic']),
+  '`optimistic`: conflicts show at the commit. `pessimistic`: a write locks its key at once, and waits for other transactions.',
+)
 
 /** One schema for all ops. `opOf` checks which fields belong to which op, because it can name the op in the error. */
-const TxnOp = object({
-  op: oneOf(['get', 'put', 'delete', 'insert', 'increment', 'scan']),
-  key: optional(Key),
-  value: optional(Value),
-  by: optional(by),
-  ...range,
-  limit: optional(Type.Integer({ minimum: 1, atMost: 'scanLimitMax' })),
-  reverse: Flag,
-  keys_only: Flag,
+export const TxnOp = object({
+  op: described(
+    oneOf(['get', 'put', 'delete', 'insert', 'increment', 'scan']),
+    '`insert` puts where there is no value; otherwise 409 `already_exists`. `increment` takes values as decimal text of at most 64 bits; absent is 0.',
+  ),
+  key: described(optional(Key), 'Of every op but `scan`.'),
+  value: described(optional(Value), 'Of `put` and `insert`.'),
+  by: described(optional(by), 'Of `increment`. Default: 1.'),
+  prefix: described(range.prefix, 'Of `scan`: all keys that begin with it. Does not go with `start` or `end`.'),
+  start: described(range.start, 'Of `scan`: first key of the range.'),
+  end: described(range.end, 'Of `scan`: the range ends before this key.'),
+  limit: described(optional(Type.Integer({ minimum: 1, atMost: 'scanLimitMax' })), 'Of `scan`. Default: 100.'),
+  reverse: described(Flag, 'Of `scan`: from the end of the range.'),
+  keys_only: described(Flag, 'Of `scan`: no values.'),
 })
 export type TxnOp = Static<typeof TxnOp>
-const Ops = Type.Array(TxnOp, { atMost: 'requestKeysMax' })
+const Ops = described(
+  Type.Array(TxnOp, { atMost: 'requestKeysMax' }),
+  'In order; each sees the snapshot and the writes of the ops before it.',
+)
 
 /** One result per op, in their order. A value without `commit_ts` is a write of this transaction. */
-const Results = Type.Array(
-  Type.Union([
-    Type.Object({ found: Type.Boolean(), value: optional(Value), commit_ts: optional(Timestamp) }, { title: 'get' }),
-    Type.Object({ pairs: Type.Array(Pair) }, { title: 'scan' }),
-    Type.Object({ value: Value }, { title: 'increment' }),
-    Type.Object({}, { title: 'put, delete, insert' }),
-  ]),
+export const Results = described(
+  Type.Array(
+    Type.Union([
+      Type.Object(
+        {
+          found: Type.Boolean(),
+          value: optional(Value),
+          commit_ts: described(optional(Timestamp), 'Absent for a write of this transaction.'),
+        },
+        { title: 'get' },
+      ),
+      Type.Object({ pairs: Type.Array(Pair) }, { title: 'scan' }),
+      Type.Object({ value: described(Value, 'The new value, as decimal text.') }, { title: 'increment' }),
+      Type.Object({}, { title: 'put, delete, insert' }),
+    ]),
+  ),
+  'One per op, in their order.',
 )
 
 export const oneShot = {
   body: object({
-    checks: optional(
-      Type.Array(
-        object({
-          key: Key,
-          exists: optional(Type.Boolean()),
-          value: optional(Value),
-          commit_ts: optional(TimestampOrZero),
-        }),
-        { atMost: 'requestKeysMax' },
+    checks: described(
+      optional(
+        Type.Array(
+          object({
+            key: Key,
+            exists: described(optional(Type.Boolean()), 'Whether the key has a value.'),
+            value: described(optional(Value), 'The value that the key has.'),
+            commit_ts: described(optional(TimestampOrZero), 'The version that the key has; 0: absent.'),
+          }),
+          { atMost: 'requestKeysMax' },
+        ),
       ),
+      'Conditions on the snapshot. Each has at least one of `exists`, `value` and `commit_ts`, and all that are given must hold; otherwise 412 `precondition_failed`.',
     ),
     ops: optional(Ops),
     isolation: optional(Isolation),
-    max_retries: optional(Type.Integer({ minimum: 0, maximum: MAX_RETRIES_MAX })),
+    max_retries: described(
+      optional(Type.Integer({ minimum: 0, maximum: MAX_RETRIES_MAX })),
+      'New starts after a write conflict. Default: 10.',
+    ),
     ...riders,
   }),
-  ...answering(Type.Object({ start_ts: Timestamp, commit_ts: optional(Timestamp), results: Results })),
+  ...answering(
+    Type.Object({
+      start_ts: described(Timestamp, 'The snapshot that was read.'),
+      commit_ts: described(
+        optional(Timestamp),
+        'Absent when nothing was written, acknowledged or notified, and no position moved.',
+      ),
+      results: Results,
+    }),
+  ),
 }
 
 export const begin = {
   body: object({
     mode: optional(Mode),
     isolation: optional(Isolation),
-    ttl_ms: optional(Type.Integer({ minimum: 1, maximum: TXN_TTL_MS_MAX })),
+    ttl_ms: described(
+      optional(Type.Integer({ minimum: 1, maximum: TXN_TTL_MS_MAX })),
+      'How long the transaction lives without a request. Default: 60 000.',
+    ),
   }),
-  answers: { 201: { json: Type.Object({ txn: Type.String(), start_ts: Timestamp }) } },
+  answers: {
+    201: {
+      json: Type.Object({
+        txn: described(Type.String(), 'Names the transaction in the URLs of its other calls.'),
+        start_ts: described(Timestamp, 'The snapshot that it reads.'),
+      }),
+    },
+  },
 }
 
 export const writeKeyInTxn = answering(Nothing)
 
 export const runOps = { body: object({ ops: Ops }), ...answering(Type.Object({ results: Results })) }
 
-export const commit = { body: object(riders), ...answering(Type.Object({ commit_ts: Timestamp })) }
+export const commit = {
+  body: object(riders),
+  ...answering(
+    Type.Object({ commit_ts: described(Timestamp, 'Of a transaction that wrote nothing: its `start_ts`.') }),
+  ),
+}
 
 export const rollback = { body: object({}), ...answering(Nothing) }
 
@@ -89,8 +144,11 @@ export const state = answering(
     txn: Type.String(),
     start_ts: Timestamp,
     mode: Mode,
-    state: oneOf(['open', 'committing', 'undetermined', 'committed', 'rolled_back']),
-    writes: Count,
-    expires_in_ms: Milliseconds,
+    state: described(
+      oneOf(['open', 'committing', 'undetermined', 'committed', 'rolled_back']),
+      '`undetermined`: the storage failed while it committed, and another commit tells what became of it.',
+    ),
+    writes: described(Count, 'Keys written.'),
+    expires_in_ms: described(Milliseconds, 'Counted from the last request.'),
   }),
 )

@@ -1,10 +1,12 @@
-import { type Fields, Type } from './schema.js'
+import { type Fields, type Schema, Type } from './schema.js'
 
 /** Schemas that requests and answers share. */
 
 /** An object in a request. Unknown fields are refused, so that a misspelt option is never ignored. */
 export const object = <P extends Fields>(properties: P) => Type.Object(properties, { additionalProperties: false })
 export const optional = Type.Optional
+/** The same schema, with a description for the document at /openapi.json. */
+export const described = <S extends Schema>(schema: S, description: string): S => ({ ...schema, description })
 export const oneOf = Type.Enum
 
 /** unix_ms * 2^11 + counter: a safe integer, so plain JSON numbers carry it exactly. */
@@ -21,25 +23,42 @@ export const Flag = optional(Type.Boolean())
 export const Key = Type.Bytes('key')
 export const Value = Type.Bytes('value')
 export const Bound = optional(Type.Bytes('bound'))
-export const range = { prefix: Bound, start: Bound, end: Bound }
+export const range = {
+  prefix: described(Bound, 'All keys that begin with it. Does not go with `start` or `end`.'),
+  start: described(Bound, 'First key of the range. Absent or empty: no bound.'),
+  end: described(Bound, 'The range ends before this key. Absent or empty: no bound.'),
+}
 /** A range as it was given, which is shown again. An empty prefix is every key. */
-export const givenRange = { prefix: optional(Type.Bytes('prefix')), start: Bound, end: Bound }
+export const givenRange = {
+  ...range,
+  prefix: described(
+    optional(Type.Bytes('prefix')),
+    'All keys that begin with it; empty: every key. Does not go with `start` or `end`.',
+  ),
+}
 
 export const Nothing = Type.Object({})
 
 /** `value` is absent when only keys were asked for, `commit_ts` in a transaction's own writes. */
-export const Pair = Type.Object({ key: Key, value: optional(Value), commit_ts: optional(Timestamp) })
+export const Pair = Type.Object({
+  key: Key,
+  value: described(optional(Value), 'Absent when only keys were asked for.'),
+  commit_ts: described(optional(Timestamp), 'Absent in a transaction’s own writes.'),
+})
 
 /** Keys that the caller's token does not reach are empty. `for_update_ts` and `min_commit_ts` are 0 when the lock has none. */
 export const LockInfo = Type.Object({
   key: Key,
   primary: Key,
   start_ts: Timestamp,
-  ttl: Milliseconds,
+  ttl: described(
+    Milliseconds,
+    'From the time in `start_ts`. Longer by the jump where the clock of the server has jumped forward since.',
+  ),
   type: oneOf(['put', 'delete', 'lock', 'pessimistic']),
-  txn_size: Count,
-  for_update_ts: TimestampOrZero,
-  min_commit_ts: TimestampOrZero,
+  txn_size: described(Count, 'As its prewrite said.'),
+  for_update_ts: described(TimestampOrZero, '0: the lock has none.'),
+  min_commit_ts: described(TimestampOrZero, '0: the lock has none.'),
   use_async_commit: Type.Boolean(),
-  secondaries: Type.Array(Key),
+  secondaries: described(Type.Array(Key), 'The other keys of the transaction, in the primary of an async commit.'),
 })

@@ -1,0 +1,45 @@
+import type { ERRORS } from '../../errors/registry.js'
+import type { Limits } from '../../limits.js'
+import type { Schema } from '../wire/schemas/schema.js'
+
+export type Tag = 'Keys' | 'Transactions' | 'Observers' | 'Change feed' | 'Percolator' | 'Administration' | 'Server'
+
+export type Code = keyof typeof ERRORS
+
+export interface Parameter {
+  readonly description: string
+  /** `limits` are those of the server. */
+  readonly schema: Schema | ((limits: Limits) => Schema)
+}
+
+export type RequestHeader = 'If-Match' | 'If-None-Match' | 'Idempotency-Key' | 'Last-Event-ID'
+export type AnswerHeader = 'ETag' | 'Idempotency-Replayed' | 'Content-Disposition'
+
+/**
+ * What the schemas of a route do not say. Descriptions are Markdown: paragraphs, lists, code, bold text and links to `#operationId`.
+ * Path, parameters of the query, schemas, and the token that is needed come from the route itself.
+ */
+export interface Operation {
+  /** `operationId`: stable, because generated clients name their functions by it. */
+  readonly id: string
+  readonly tag: Tag
+  /** A few words, as in a table of contents. */
+  readonly summary: string
+  readonly description: string
+  /** Parameters of the query whose meaning here is another than in parameters.ts. */
+  readonly query?: Readonly<Record<string, Parameter>>
+  readonly headers?: readonly RequestHeader[]
+  /** What the raw bytes of the request are, where no schema describes the body. */
+  readonly bytes?: string
+  /** Codes beside those that every call of its kind may answer: see `problemCodes`. */
+  readonly problems?: readonly Code[]
+  /** By status. */
+  readonly answers?: Readonly<
+    Record<number, { readonly description?: string; readonly headers?: readonly AnswerHeader[] }>
+  >
+  /** Also listed: what HEAD answers. Every GET has a HEAD, but few have a use for it. */
+  readonly head?: { readonly id: string; readonly summary: string }
+}
+
+/** By method and path, as docs/api.md writes them. */
+export type Operations = Readonly<Record<string, Operation>>

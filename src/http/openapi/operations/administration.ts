@@ -1,0 +1,76 @@
+import type { Operations } from '../operation.js'
+
+export const administration: Operations = {
+  'POST /v1/admin/gc': {
+    id: 'collectGarbage',
+    tag: 'Administration',
+    summary: 'Collect old versions now',
+    description: 'The server does so by itself every ten minutes. Answers when it is done.',
+  },
+  'POST /v1/admin/compact': {
+    id: 'compact',
+    tag: 'Administration',
+    summary: 'Compact the table files',
+    description:
+      'Rewrites the table files of a range, or of everything, without what was deleted and overwritten. Answers when it is done.',
+  },
+  'GET /v1/admin/pins': {
+    id: 'listPins',
+    tag: 'Administration',
+    summary: 'List the pins',
+    description: 'Snapshots that stay readable.',
+  },
+  'POST /v1/admin/pins': {
+    id: 'createPin',
+    tag: 'Administration',
+    summary: 'Pin a snapshot',
+    description: 'Keeps it readable for a time, over restarts too. There are at most 1000 pins.',
+    problems: ['ts_below_safe_point'],
+  },
+  'PUT /v1/admin/pins/{pin}': {
+    id: 'renewPin',
+    tag: 'Administration',
+    summary: 'Restart the time of a pin',
+    description: 'It lasts for `ttl_ms` from now on.',
+    problems: ['not_found'],
+  },
+  'DELETE /v1/admin/pins/{pin}': {
+    id: 'deletePin',
+    tag: 'Administration',
+    summary: 'Remove a pin',
+    description: 'The next collection may take its snapshot.',
+    problems: ['not_found'],
+  },
+  'GET /v1/admin/backup': {
+    id: 'backUp',
+    tag: 'Administration',
+    summary: 'Stream a backup',
+    description:
+      'Every pair of one snapshot. A failure after the first pairs cuts the connection: a whole backup has an end.',
+    query: {
+      ts: {
+        description: 'The snapshot. Default: the newest; one in the future is refused.',
+        schema: { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER },
+      },
+      start: {
+        description: 'Leaves out the keys before it: with the same `ts`, the rest of a backup that was cut off.',
+        schema: { type: 'string' },
+      },
+      lock_wait_ms: {
+        description: 'How long to wait for each lock of another transaction. Default: 60 000.',
+        schema: { type: 'integer', minimum: 0, maximum: 3_600_000 },
+      },
+    },
+    problems: ['key_locked', 'payload_too_large', 'ts_below_safe_point'],
+    answers: { 200: { description: 'The backup.', headers: ['Content-Disposition'] } },
+  },
+  'POST /v1/admin/restore': {
+    id: 'restore',
+    tag: 'Administration',
+    summary: 'Restore a backup into an empty store',
+    description:
+      'Each pair keeps its `commit_ts`. From the first block to the last other calls are 503, also after a crash; the same call with the same backup goes on where it stopped. A store that has any record is left alone: 412 `precondition_failed`. Limits of bodies and of time do not apply, but where nothing arrives for `--stalled-ms-max` it is cut off.',
+    bytes: 'The backup.',
+    problems: ['precondition_failed', 'payload_too_large', 'unsupported_media_type'],
+  },
+}

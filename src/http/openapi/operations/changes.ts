@@ -1,0 +1,80 @@
+import type { Operations } from '../operation.js'
+
+const FORMS = `By \`Accept\`: \`application/json\` or \`application/msgpack\` is a page; \`text/event-stream\` and \`application/x-ndjson\` are streams. A stream begins with what was asked for and goes on until the client hangs up, unless \`wait_ms\` ends it. The \`id\` of an event is the timestamp up to which everything has been sent; in a snapshot \`s.<ts>.<last key, base64url>\`. A client that connects again with \`Last-Event-ID\` goes on there, whatever the query says.
+
+410 \`ts_below_safe_point\`: changes were collected. Its \`resync\`, and a header \`Link\` with \`rel="resync"\`, have the path that begins again with a snapshot. A feed never leaves anything out instead.`
+
+export const changes: Operations = {
+  'GET /v1/changes': {
+    id: 'readChanges',
+    tag: 'Change feed',
+    summary: 'Read the change feed',
+    description: `What is committed, in whole transactions, in the order of \`commit_ts\`. Each change of the selection with \`since_ts\` < \`commit_ts\` <= \`resolved_ts\` comes exactly once, and after \`resolved_ts\` nothing at or below it.
+
+${FORMS}`,
+    query: {
+      prefix: {
+        description:
+          'All keys that begin with one of these. 100 with those of `key`; does not go with `start` or `end`.',
+        schema: { type: 'array', items: { type: 'string' }, maxItems: 100 },
+      },
+    },
+    headers: ['Last-Event-ID'],
+    problems: ['payload_too_large', 'ts_below_safe_point'],
+    answers: { 200: { description: 'A page, or a stream.' } },
+  },
+  'GET /v1/consumers': {
+    id: 'listConsumers',
+    tag: 'Change feed',
+    summary: 'List the consumers',
+    description: 'Only those whose whole range the token reaches.',
+  },
+  'PUT /v1/consumers/{name}': {
+    id: 'putConsumer',
+    tag: 'Change feed',
+    summary: 'Register a consumer',
+    description: `A consumer is a name, a range and a position that the server keeps: everything at or below it is done. Without \`prefix\`, \`start\` and \`end\` its range is every key. One that exists stays where it is, and gets the \`hold_ms\`.`,
+    problems: ['already_exists', 'ts_below_safe_point'],
+    answers: { 200: { description: 'It exists.' }, 201: { description: 'It is new.' } },
+  },
+  'GET /v1/consumers/{name}': {
+    id: 'readConsumer',
+    tag: 'Change feed',
+    summary: 'State of a consumer',
+    description: 'Its range and position.',
+    problems: ['not_found'],
+  },
+  'DELETE /v1/consumers/{name}': {
+    id: 'deleteConsumer',
+    tag: 'Change feed',
+    summary: 'Delete a consumer',
+    description: 'Its position holds nothing back any more.',
+    problems: ['not_found'],
+  },
+  'GET /v1/consumers/{name}/changes': {
+    id: 'readConsumerChanges',
+    tag: 'Change feed',
+    summary: 'Read the feed of a consumer',
+    description: `The change feed of its range. It begins at the position, unless \`Last-Event-ID\`, \`since_ts\`, \`since_at\` or \`snapshot\` says otherwise. Reading moves no position.
+
+${FORMS}`,
+    headers: ['Last-Event-ID'],
+    problems: ['not_found', 'ts_below_safe_point'],
+    answers: { 200: { description: 'A page, or a stream.' } },
+  },
+  'POST /v1/consumers/{name}/ack': {
+    id: 'acknowledgeChanges',
+    tag: 'Change feed',
+    summary: 'Move a position forward',
+    description:
+      'For effects outside of the database. For effects in it, move the position in [a transaction](#transact).',
+    problems: ['not_found'],
+  },
+  'POST /v1/consumers/{name}/reset': {
+    id: 'resetConsumer',
+    tag: 'Change feed',
+    summary: 'Set a position',
+    description: 'Up or down.',
+    problems: ['not_found', 'ts_below_safe_point'],
+  },
+}

@@ -1,0 +1,79 @@
+import type { Operations } from '../operation.js'
+
+const CONDITIONAL = 'Conditional by `If-Match` and `If-None-Match`, and exactly once under an `Idempotency-Key`.'
+
+export const keys: Operations = {
+  'GET /v1/kv/{key}': {
+    id: 'readKey',
+    tag: 'Keys',
+    summary: 'Read a key',
+    description: `The bytes of the value, and its version as \`ETag\`. Reads the latest committed version, or a snapshot of the past with \`ts\` or \`at\`. Waits for locks of other transactions.
+
+With \`wait_ms\` and \`If-None-Match\`, an answer that would be 304 waits until the key has another version, or none. Without \`If-None-Match\`, an answer that would be 404 waits until there is a value. When the time is over, it is answered as it stands. \`wait_ms\` does not go with \`ts\`, \`at\` and \`If-Match\`.
+
+With \`Accept: text/event-stream\` the present state comes first, and then the latest whenever it is another, until the client hangs up. A comment comes every 20 seconds in which nothing else does.`,
+    query: {
+      wait_ms: {
+        description: 'How long to wait for another version. Default: 0.',
+        schema: { type: 'integer', minimum: 0, maximum: 60_000 },
+      },
+    },
+    headers: ['If-None-Match', 'If-Match', 'Last-Event-ID'],
+    problems: ['not_found', 'key_locked', 'precondition_failed', 'payload_too_large', 'ts_below_safe_point'],
+    answers: {
+      200: { description: 'The value, or a stream of its versions.', headers: ['ETag'] },
+      304: { description: 'The key has the version that `If-None-Match` names.', headers: ['ETag'] },
+    },
+    head: { id: 'headKey', summary: 'Version and length of a key’s value' },
+  },
+  'PUT /v1/kv/{key}': {
+    id: 'putKey',
+    tag: 'Keys',
+    summary: 'Write a key',
+    description: `A transaction of its own. ${CONDITIONAL}`,
+    headers: ['If-Match', 'If-None-Match', 'Idempotency-Key'],
+    bytes: 'The value, as it is, of any content type.',
+    problems: [
+      'key_locked',
+      'write_conflict',
+      'precondition_failed',
+      'payload_too_large',
+      'idempotency_mismatch',
+      'ts_below_safe_point',
+    ],
+    answers: { 200: { headers: ['Idempotency-Replayed'] } },
+  },
+  'DELETE /v1/kv/{key}': {
+    id: 'deleteKey',
+    tag: 'Keys',
+    summary: 'Delete a key',
+    description: `A transaction of its own. Deleting an absent key succeeds. ${CONDITIONAL}`,
+    headers: ['If-Match', 'If-None-Match', 'Idempotency-Key'],
+    problems: [
+      'key_locked',
+      'write_conflict',
+      'precondition_failed',
+      'payload_too_large',
+      'idempotency_mismatch',
+      'ts_below_safe_point',
+    ],
+    answers: { 200: { headers: ['Idempotency-Replayed'] } },
+  },
+  'GET /v1/kv': {
+    id: 'scanKeys',
+    tag: 'Keys',
+    summary: 'Scan or count a range',
+    description: `A page of pairs of one snapshot. A page that is not the last has a \`cursor\`, which holds the range, the order, the snapshot and the limit, and survives a restart. A page ends early, with a cursor, at 8 MiB of keys and values (\`--page-bytes-max\`).
+
+With \`Accept: application/x-ndjson\` the pairs come one per line, in a stream, all of them unless \`limit\` is given. A failure after the first line cuts the connection: without a final chunk the stream is not whole.`,
+    problems: ['key_locked', 'payload_too_large', 'ts_below_safe_point'],
+    answers: { 200: { description: 'A page, a count, or a stream of pairs.' } },
+  },
+  'POST /v1/kv/batch_get': {
+    id: 'batchGet',
+    tag: 'Keys',
+    summary: 'Read many keys',
+    description: 'Reads keys of one snapshot.',
+    problems: ['key_locked', 'ts_below_safe_point'],
+  },
+}
