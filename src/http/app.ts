@@ -16,6 +16,7 @@ import { openFastLane } from './fast-lane/fast-lane.js'
 import { adminRoutes } from './routes/admin.js'
 import { backupRoutes } from './routes/backup.js'
 import { changeRoutes } from './routes/changes.js'
+import { consoleRoutes } from './routes/console.js'
 import { consumerRoutes } from './routes/consumers.js'
 import type { AppContext } from './routes/context.js'
 import { interactiveRoutes } from './routes/interactive.js'
@@ -108,6 +109,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   changeRoutes(app, context)
   adminRoutes(app, context)
   backupRoutes(app, context)
+  consoleRoutes(app)
   await app.ready()
   paceRequests(app.server, pacing)
   return app

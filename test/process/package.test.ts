@@ -70,9 +70,11 @@ test(
         'dist/index.d.ts',
         'dist/client/index.js',
         'dist/client/index.d.ts',
+        'dist/console/index.html',
+        'dist/console/app.js',
       ])
         expect(paths).toContain(path)
-      expect(paths.filter((path) => !/\.(js|d\.ts|md|json|svg|sh|mjs)$|^LICENSE$/.test(path))).toEqual([])
+      expect(paths.filter((path) => !/\.(js|d\.ts|md|json|svg|png|sh|mjs|html|css)$|^LICENSE$/.test(path))).toEqual([])
 
       const project = join(directory, 'project')
       await mkdir(project)

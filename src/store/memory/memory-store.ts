@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { KvError } from '../../errors/kv-error.js'
+import type { WaitForEntry } from '../../errors/registry.js'
 import { DEFAULT_LIMITS } from '../../limits.js'
 import { Clock, type ClockOptions } from '../../oracle/clock.js'
 import { type Timestamp, timestampFromMs } from '../../timestamp.js'
@@ -83,6 +84,9 @@ class MemoryStore implements CompleteStore {
   }
   get lockCount(): number {
     return this.#rows.lockCount
+  }
+  lockWaits(limit: number): readonly WaitForEntry[] {
+    return this.#rows.waits.edges(limit)
   }
   get fault(): string | undefined {
     return this.#rows.isClosed ? 'closed' : undefined

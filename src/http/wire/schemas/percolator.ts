@@ -1,4 +1,4 @@
-import { LOCK_WAIT_MS_MAX, TSO_COUNT_MAX } from '../../../limits.js'
+import { LOCK_WAIT_MS_MAX, LOCK_WAITS_SHOWN_MAX, TSO_COUNT_MAX } from '../../../limits.js'
 import { TIMESTAMP_MAX } from '../../../timestamp.js'
 import { answering } from './call-schema.js'
 import { riders } from './riders.js'
@@ -211,6 +211,13 @@ export const scanLock = {
     limit: optional(Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })),
   }),
   ...answering(Type.Object({ locks: Locks })),
+}
+
+export const getLockWaitInfo = {
+  body: object({ limit: optional(Type.Integer({ minimum: 1, maximum: LOCK_WAITS_SHOWN_MAX })) }),
+  ...answering(
+    Type.Object({ entries: Type.Array(Type.Object({ txn: Timestamp, wait_for_txn: Timestamp, key: Key })) }),
+  ),
 }
 
 export const gc = {
