@@ -6,6 +6,13 @@ import type { Schema } from '../wire/schemas/schema.js'
 import type { Operation } from './operation.js'
 import { OPERATIONS } from './operations/all.js'
 
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** The route answers a file of a page for people, and is no call of the API. */
+    isOfPage?: boolean
+  }
+}
+
 /** A route as fastify registered it, with its entry. */
 export interface DescribedRoute {
   readonly method: string
@@ -35,7 +42,7 @@ export function describedRoutes(routes: readonly RouteOptions[]): DescribedRoute
   const described: DescribedRoute[] = []
   for (const { method, url, schema, config } of routes)
     for (const one of [method].flat()) {
-      if (one === 'HEAD') continue
+      if (one === 'HEAD' || config?.isOfPage) continue
       const name = routeName(one, url)
       const operation = OPERATIONS[name]
       if (operation === undefined)

@@ -80,9 +80,9 @@ test('each route is in the document and in docs/api.md, and none besides', async
   skipOthers('offers every route')
   const server = await start()
   const described = operationsOf(await documentOf(server)).map(([name]) => name)
-  const registered = routesOf(server.app).flatMap(({ method, url }) =>
-    [method].flat().map((one) => routeName(one, url)),
-  )
+  const registered = routesOf(server.app)
+    .filter(({ config }) => config?.isOfPage !== true)
+    .flatMap(({ method, url }) => [method].flat().map((one) => routeName(one, url)))
   const isListed = (name: string): boolean => !name.startsWith('HEAD ') || described.includes(name)
   expect(registered.filter(isListed).sort(), 'src/http/openapi/operations/ and the routes').toEqual(described.sort())
   expect(

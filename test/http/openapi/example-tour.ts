@@ -170,6 +170,7 @@ async function percolator(call: Call): Promise<void> {
     body: { start_ts: 12, primary: 'b', mutations: [{ op: 'delete', key: 'b' }] },
   })
   await call('percolatorGet', 'A key that is locked', { body: { key: 'b', ts: 25 } })
+  await call('percolatorGetLockWaitInfo', 'Nobody waits', { body: {} })
   await call('percolatorScanLock', 'Old locks', { body: { max_ts: 100, limit: 1 } })
   await call('percolatorTxnHeartBeat', 'Two minutes', {
     body: { primary: 'a', start_ts: 10, advise_lock_ttl: 120_000 },

@@ -118,6 +118,12 @@ A repeat after the commit locks nothing and answers the real commit_ts. \`max_co
     summary: 'List locks',
     description: 'In order of keys.',
   },
+  'POST /v1/percolator/get_lock_wait_info': {
+    id: 'percolatorGetLockWaitInfo',
+    tag: 'Percolator',
+    summary: 'List who waits for whom',
+    description: 'The requests that wait for pessimistic locks at this moment.',
+  },
   'POST /v1/percolator/cleanup': {
     id: 'percolatorCleanup',
     tag: 'Percolator',

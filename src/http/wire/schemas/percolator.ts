@@ -1,4 +1,4 @@
-import { LOCK_WAIT_MS_MAX, TSO_COUNT_MAX } from '../../../limits.js'
+import { LOCK_WAIT_MS_MAX, LOCK_WAITS_SHOWN_MAX, TSO_COUNT_MAX } from '../../../limits.js'
 import { TIMESTAMP_MAX } from '../../../timestamp.js'
 import { answering } from './call-schema.js'
 import { riders } from './riders.js'
@@ -340,6 +340,15 @@ export const scanLock = {
     ),
   }),
   ...answering(Type.Object({ locks: described(Locks, 'In order of keys, pessimistic ones too.') })),
+}
+
+export const getLockWaitInfo = {
+  body: object({
+    limit: optional(described(Type.Integer({ minimum: 1, maximum: LOCK_WAITS_SHOWN_MAX }), 'Entries at most.')),
+  }),
+  ...answering(
+    Type.Object({ entries: Type.Array(Type.Object({ txn: Timestamp, wait_for_txn: Timestamp, key: Key })) }),
+  ),
 }
 
 export const gc = {

@@ -1,7 +1,7 @@
 import { HeldBackBy, Restore } from './admin.js'
 import { answering } from './call-schema.js'
 import { Type } from './schema.js'
-import { Count, described, LockInfo, Milliseconds, oneOf, optional, TimestampOrZero } from './values.js'
+import { Count, described, Key, LockInfo, Milliseconds, oneOf, optional, TimestampOrZero } from './values.js'
 
 export const alive = answering(Type.Object({ status: oneOf(['ok']) }))
 export const ready = answering(Type.Object({ status: oneOf(['ready']) }))
@@ -104,5 +104,7 @@ export const serverStatus = answering(
         }),
       ),
     }),
+    /** Rights of the caller's token. `prefixes` is absent where it reaches every key. */
+    access: Type.Object({ may_write: Type.Boolean(), prefixes: optional(Type.Array(Key)) }),
   }),
 )
