@@ -9,6 +9,7 @@ const LONG = [
   'test/console/**/*.test.ts',
   'test/examples/*.test.ts',
   'test/http/answer-memory.test.ts',
+  'test/http/metrics/promtool.test.ts',
   'test/process/**/*.test.ts',
   'test/store/leveldb/directory/move-system-records.test.ts',
   'test/store/leveldb/directory/newest-records.test.ts',

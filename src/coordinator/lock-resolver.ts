@@ -1,7 +1,8 @@
 import { keyText } from '../bytes/key-text.js'
 import { isKvError, type KvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
-import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
+import { type LateSignal, signalOf, stagesOf } from '../event-loop/late-signal.js'
+import { timed } from '../event-loop/stages.js'
 import type { PercolatorApi, TxnStatus } from '../percolator/api.js'
 import { isExpired } from '../percolator/lock.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
@@ -50,12 +51,17 @@ export class LockResolver {
         if (!isKvError(error, 'key_locked') || isLastTry) throw error
         isLastTry = performance.now() >= deadline
         signal ??= signalOf(late)
-        if (await this.resolve(locksOf(error), await this.#api.now())) continue
+        const stages = stagesOf(late)
+        if (await timed(stages, 'lockMs', this.#resolveNow(locksOf(error)))) continue
         if (isLastTry) throw error
         backoff ??= new Backoff()
-        await backoff.wait(Math.max(0, deadline - performance.now()), signal)
+        await timed(stages, 'lockMs', backoff.wait(Math.max(0, deadline - performance.now()), signal))
       }
     }
+  }
+
+  async #resolveNow(locks: readonly LockInfo[]): Promise<boolean> {
+    return this.resolve(locks, await this.#api.now())
   }
 
   /**

@@ -1,5 +1,6 @@
 import type { KeyRange } from '../bytes/key-range.js'
-import { eitherSignal, type LateSignal } from '../event-loop/late-signal.js'
+import { eitherSignal, type LateSignal, stagesOf } from '../event-loop/late-signal.js'
+import { timed } from '../event-loop/stages.js'
 import type { GetAnswer, Pair, PercolatorApi, ScanAnswer, Version } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Resolver } from './lock-resolver.js'
@@ -43,6 +44,7 @@ export class SnapshotReader {
   }
 
   #resolving<T>(body: () => Promise<T>, lockWaitMs = this.options.lockWaitMs, signal?: LateSignal): Promise<T> {
-    return this.resolver.resolving(lockWaitMs, body, eitherSignal(this.options.signal, signal))
+    const read = () => timed(stagesOf(signal), 'readMs', body())
+    return this.resolver.resolving(lockWaitMs, read, eitherSignal(this.options.signal, signal))
   }
 }

@@ -9,7 +9,9 @@ import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import { Coordinator } from '../coordinator/coordinator.js'
 import type { MergedPair, MergedScan } from '../coordinator/write-buffer.js'
 import { invalid, KvError } from '../errors/kv-error.js'
+import { stagesOf } from '../event-loop/late-signal.js'
 import { primed } from '../event-loop/primed.js'
+import { timed } from '../event-loop/stages.js'
 import { type Collected, collectGarbage } from '../gc/collect-garbage.js'
 import { type GcOptions, type GcRun, type GcStatus, GcWorker } from '../gc/gc-worker.js'
 import { type Pin, Pins } from '../gc/pins.js'
@@ -174,7 +176,8 @@ export class Database {
 
   /** Reads the latest version when `ts` is absent. */
   get({ key, ts, lockWaitMs, signal }: GetRequest & Waiting): Promise<GetAnswer> {
-    return this.coordinator.resolver.resolving(lockWaitMs, () => this.store.get({ key, ts }), signal)
+    const read = () => timed(stagesOf(signal), 'readMs', this.store.get({ key, ts }))
+    return this.coordinator.resolver.resolving(lockWaitMs, read, signal)
   }
 
   /** Reads at the present time when `ts` is absent. @returns the pairs that exist, all from one snapshot. */
@@ -184,7 +187,7 @@ export class Database {
     const keys = [...new Map(request.keys.map((key) => [keyText(key), key])).values()]
     const { resolver } = this.coordinator
     return this.#atSnapshot(request.ts, async (ts) => {
-      const read = () => this.store.batchGet({ keys, ts })
+      const read = () => timed(stagesOf(request.signal), 'readMs', this.store.batchGet({ keys, ts }))
       const { pairs } = await resolver.resolving(request.lockWaitMs, read, request.signal)
       return { pairs, ts }
     })

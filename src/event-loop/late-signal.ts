@@ -1,15 +1,28 @@
-/** A signal, or a function that makes it on the first wait. Most calls never wait and never pay for a signal. */
-export type LateSignal = AbortSignal | (() => AbortSignal)
+import type { Stages } from './stages.js'
+
+/** Makes a signal on the first wait. Most calls never wait and never pay for a signal. */
+export interface SignalSource {
+  (): AbortSignal
+  /** Where the waits of the call count. */
+  readonly stages?: Stages | undefined
+}
+
+export type LateSignal = AbortSignal | SignalSource
 
 export function signalOf(signal: LateSignal | undefined): AbortSignal | undefined {
   return typeof signal === 'function' ? signal() : signal
 }
 
+export function stagesOf(signal: LateSignal | undefined): Stages | undefined {
+  return typeof signal === 'function' ? signal.stages : undefined
+}
+
 export function eitherSignal(one: AbortSignal | undefined, other: LateSignal | undefined): LateSignal | undefined {
   if (one === undefined || other === undefined) return one ?? other
   let either: AbortSignal | undefined
-  return () => {
+  const make = (): AbortSignal => {
     either ??= AbortSignal.any([one, signalOf(other) as AbortSignal])
     return either
   }
+  return Object.assign(make, { stages: stagesOf(other) })
 }

@@ -13,6 +13,7 @@ import { closeConnections } from './connections/closing.js'
 import { Heartbeats } from './connections/heartbeats.js'
 import { measureRequests } from './connections/measure-requests.js'
 import { logRequests } from './connections/request-log.js'
+import { SlowRequests, watchSlowRequests } from './connections/slow-requests.js'
 import { type TlsFiles, withTls } from './connections/tls.js'
 import { openFastLane } from './fast-lane/fast-lane.js'
 import { adminRoutes } from './routes/admin.js'
@@ -47,6 +48,8 @@ export interface AppOptions extends Omit<AppContext, 'traffic' | 'heartbeats' | 
   readonly tls?: TlsFiles | undefined
   /** Default: true. */
   readonly fastLane?: boolean | undefined
+  /** Requests that take this many milliseconds are logged. Default: 0, none. */
+  readonly slowMs?: number | undefined
 }
 
 /** The HTTP server of a database. It does not listen yet. Closing it drains the database but does not close it. */
@@ -78,6 +81,9 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   collectRoutes(app)
   logRequests(app, log)
   measureRequests(app, meters)
+  const { slowMs = 0 } = options
+  const slow = slowMs > 0 && log.isLevelEnabled('warn') ? new SlowRequests(log, slowMs) : undefined
+  watchSlowRequests(app, slow)
   guardFromBrowsers(app, options.browserGuard)
   guardRoutes(app, options.authenticate)
   refuseUnroutable(app, answerError)
@@ -99,7 +105,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   // At level `debug` the hooks of fastify log each request.
   if (fastLane && !log.isLevelEnabled('debug'))
     openFastLane(app, options.tls !== undefined, {
-      ...{ database, limits, traffic, pacing, report, meters, authenticate, browserGuard, used },
+      ...{ database, limits, traffic, pacing, report, meters, slow, authenticate, browserGuard, used },
     })
   app.addHook('preClose', () => database.drain())
 

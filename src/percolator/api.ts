@@ -1,6 +1,7 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import type { LockInfo } from '../errors/lock-info.js'
 import type { LateSignal } from '../event-loop/late-signal.js'
+import type { Stages } from '../event-loop/stages.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Reaches } from './reach.js'
 import type { Riders } from './riders.js'
@@ -86,6 +87,8 @@ export interface LockingRequest {
    * transaction with other keys only as its primary says; else `forbidden`.
    */
   readonly reaches?: Reaches | undefined
+  /** In process only: where the waits of the request count. */
+  readonly stages?: Stages | undefined
 }
 
 export type MutationOp = 'put' | 'delete' | 'lock' | 'insert' | 'check_not_exists'

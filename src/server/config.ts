@@ -29,6 +29,8 @@ export interface Config {
   /** Allows any address without tokens: everybody who reaches the port may do anything. */
   readonly insecure: boolean
   readonly fastLane: boolean
+  /** 0: slow requests are not logged. */
+  readonly slowMs: number
 }
 
 const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
@@ -67,6 +69,11 @@ export const SERVE_FLAGS = {
     help: 'off: every request goes through node:http, which is slower; answers are the same',
     default: 'on',
   },
+  'slow-ms': {
+    value: 'MS',
+    help: 'requests that take this long are logged, with the places where their time went; 0: none',
+    default: '1000',
+  },
   insecure: { help: 'listen on any address without tokens' },
   ...limitFlags,
 } as const satisfies Flags
@@ -90,6 +97,7 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     tls: tlsPaths(path('tls-cert-file'), path('tls-key-file')),
     insecure,
     fastLane: oneOf(required('fast-lane'), ['on', 'off']) === 'on',
+    slowMs: integer(required('slow-ms'), 0, TIMER_MS_MAX),
     port: integer(required('port'), 0, 65_535),
     data: notEmpty(required('data')),
     durability: oneOf(required('durability'), ['sync', 'async']),

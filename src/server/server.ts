@@ -34,7 +34,7 @@ export interface RunningServer {
  * @throws UnusableFile (tokens, certificates); UnusableAddress; DataDirectoryError.
  */
 export async function startServer(config: Config, version: string, log: Logger): Promise<RunningServer> {
-  const { data, durability, cacheBytesMax, tuning, limits, gc, host, port, fastLane } = config
+  const { data, durability, cacheBytesMax, tuning, limits, gc, host, port, fastLane, slowMs } = config
   const secrets = readSecrets(config, log)
   await requireFree(host, port)
   const made = await makeDirectory(data)
@@ -66,6 +66,7 @@ export async function startServer(config: Config, version: string, log: Logger):
       browserGuard: config.tokenFile === undefined ? { loopbackNamesOnly: !config.insecure } : undefined,
       tls: secrets.tls,
       fastLane,
+      slowMs,
     })
     await listen(app, host, port)
     const running = { app, database }

@@ -6,6 +6,7 @@ import { Undetermined } from '../coordinator/undetermined.js'
 import type { MergedScan, ScanOrder } from '../coordinator/write-buffer.js'
 import { KvError } from '../errors/kv-error.js'
 import type { LateSignal } from '../event-loop/late-signal.js'
+import type { Stages } from '../event-loop/stages.js'
 import { type Limits, LOCK_WAIT_MS_DEFAULT, TXN_REMEMBERED_MS, TXNS_REMEMBERED_MAX } from '../limits.js'
 import { alreadyCommitted, belowSafePoint } from '../percolator/errors.js'
 import type { Riders } from '../percolator/riders.js'
@@ -206,7 +207,12 @@ export class InteractiveTransactions {
    * @throws KvError `txn_not_found`; the errors of `Outcomes.once`, which leave the transaction open; the errors of
    *   `Transaction.commit`, which roll it back; `storage_unavailable`, after which a repeat finds out the outcome.
    */
-  commit(id: string, idempotency: Idempotency | undefined, riders?: Riders): Promise<Once<{ commitTs: Timestamp }>> {
+  commit(
+    id: string,
+    idempotency: Idempotency | undefined,
+    riders?: Riders,
+    stages?: Stages,
+  ): Promise<Once<{ commitTs: Timestamp }>> {
     this.#open.get(id)?.touch()
     // The outcome of an empty transaction is stored too, because it could not run again after a restart.
     return this.#outcomes.once(idempotency, idempotency?.mayWrite ? 'all' : 'nothing', async (beside) => {
@@ -220,7 +226,7 @@ export class InteractiveTransactions {
             open.txn.commit(
               (request) =>
                 this.#store.prewrite(
-                  request,
+                  { ...request, stages },
                   beside && (({ onePcCommitTs: commitTs }) => (commitTs === undefined ? [] : beside({ commitTs }))),
                 ),
               riders,

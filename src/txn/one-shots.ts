@@ -8,8 +8,9 @@ import type { Resolver } from '../coordinator/lock-resolver.js'
 import { Transaction, type TransactionOptions } from '../coordinator/transaction.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import { isKvError } from '../errors/kv-error.js'
-import type { LateSignal } from '../event-loop/late-signal.js'
+import { type LateSignal, stagesOf } from '../event-loop/late-signal.js'
 import { inSlices } from '../event-loop/slices.js'
+import { timed } from '../event-loop/stages.js'
 import type { PrewriteRequest } from '../percolator/api.js'
 import type { Riders } from '../percolator/riders.js'
 import type { Store } from '../store/store.js'
@@ -79,10 +80,14 @@ export class OneShots {
    *   `lockWaitMs`; the errors of riders (`PrewriteRequest.riders`); the errors of `Outcomes.once`.
    */
   run(request: OneShot): Promise<Once<OneShotAnswer>> {
+    const stages = stagesOf(request.signal)
+    const beganMs = stages === undefined ? 0 : performance.now()
     return new Promise((resolve, reject) => {
-      const isTaken = this.runNow(request, (error, answer) =>
-        answer === undefined ? reject(error) : resolve({ answer, isReplayed: false }),
-      )
+      const isTaken = this.runNow(request, (error, answer) => {
+        stages?.since('writeMs', beganMs)
+        if (answer === undefined) reject(error)
+        else resolve({ answer, isReplayed: false })
+      })
       if (!isTaken) resolve(this.runInTurns(request))
     })
   }
@@ -101,6 +106,7 @@ export class OneShots {
   }
 
   #runPlanned(request: OneShot, { keys, claim }: Plan): Promise<Once<OneShotAnswer>> {
+    const stages = stagesOf(request.signal)
     const isReading = keys.read.size > 0 || request.ops.some(({ op }) => op === 'scan')
     return this.#outcomes.once(request.idempotency, keys.written.size > 0 ? 'written' : 'nothing', async (beside) => {
       let backoff: Backoff | undefined
@@ -109,14 +115,17 @@ export class OneShots {
         try {
           return await this.#home.resolver.resolving(
             request.lockWaitMs,
-            () =>
-              claim === undefined || this.#store.exclusive === undefined
-                ? this.#tryCounted(request, keys, this.#store.prewrite, beside)
-                : this.#store.exclusive(claim, (prewrite) =>
-                    isReading
-                      ? this.#tryCounted(request, keys, prewrite, beside)
-                      : this.#try(request, keys, undefined, prewrite, beside),
-                  ),
+            () => {
+              if (claim === undefined || this.#store.exclusive === undefined)
+                return this.#tryCounted(request, keys, this.#store.prewrite, beside)
+              const beganMs = stages === undefined ? 0 : performance.now()
+              return this.#store.exclusive(claim, (prewrite) => {
+                stages?.since('latchMs', beganMs)
+                return isReading
+                  ? this.#tryCounted(request, keys, prewrite, beside)
+                  : this.#try(request, keys, undefined, prewrite, beside)
+              })
+            },
             request.signal,
           )
         } catch (error) {
@@ -157,12 +166,13 @@ export class OneShots {
 
   /** @param counted undefined when the transaction reads nothing. */
   async #try(
-    { checks, ops, isolation = 'snapshot', riders }: OneShot,
+    { checks, ops, isolation = 'snapshot', riders, signal }: OneShot,
     keys: OneShotKeys,
     counted: CountedReads | undefined,
     prewrite: Store['prewrite'],
     beside: Beside,
   ): Promise<OneShotAnswer> {
+    const stages = stagesOf(signal)
     const ts = keys.written.size === 0 ? this.#store.readTs() : this.#store.tso(1)
     let startTs = typeof ts === 'number' ? ts : await ts
     const mayStartAhead = isolation === 'snapshot' && riders === undefined && !ops.some(isScan)
@@ -170,17 +180,17 @@ export class OneShots {
       startTs = startAbove(await this.#store.newestAhead(allKeys(checks, ops)), startTs)
     const txn = new Transaction(this.#tryHome, startTs, OPTIONS[isolation])
     if (keys.read.size > 0) {
-      const found = await txn.prefetch([...keys.read.values()])
+      const found = await timed(stages, 'readMs', txn.prefetch([...keys.read.values()]))
       for (const version of found.values())
         counted?.prefetched.grow(version === undefined ? ENTRY_BYTES : entryCost(version.value))
       requireChecks(checks, (key) => found.get(keyText(key)))
     }
     const ran = runOps(txn, ops, counted?.answer)
-    const results = ran instanceof Promise ? await ran : ran
+    const results = ran instanceof Promise ? await timed(stages, 'readMs', ran) : ran
     if (keys.written.size === 0) return { startTs, results }
     const answerAt = (commitTs: Timestamp): OneShotAnswer => ({ startTs, commitTs, results })
     const onePhase = (request: PrewriteRequest) =>
-      prewrite(request, beside && (({ onePcCommitTs }) => beside(answerAt(requireOnePc(onePcCommitTs)))))
+      prewrite({ ...request, stages }, beside && (({ onePcCommitTs }) => beside(answerAt(requireOnePc(onePcCommitTs)))))
     try {
       if (this.#isOnePhase) return answerAt(await txn.commit(onePhase, seeingFence(riders)))
       beside?.(answerAt(TIMESTAMP_MAX)) // Refuses an outcome that is too long before anything is written.

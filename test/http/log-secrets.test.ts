@@ -71,7 +71,7 @@ interface Logged {
 async function startLogged(openEngine?: TappedEngine['open']): Promise<Logged> {
   const lines: string[] = []
   const log = createLog('trace', (line) => void lines.push(line))
-  const server = await start({ log, tokens: `rw ${TOKEN}\n`, ...(openEngine && { openEngine }) })
+  const server = await start({ log, slowMs: 1e-9, tokens: `rw ${TOKEN}\n`, ...(openEngine && { openEngine }) })
   return { server, port: await server.listen(), lines, secrets: new Secrets() }
 }
 

@@ -34,6 +34,7 @@ export interface StartOptions {
   /** The text of a token file. */
   readonly tokens?: string
   readonly browserGuard?: AppOptions['browserGuard']
+  readonly slowMs?: number
   /** Tests put one in whose writes they hold back. */
   readonly openEngine?: (directory: string) => Promise<Engine>
   /** One of these that was closed, to go on with. */
@@ -167,7 +168,16 @@ export function testServers(): (options?: StartOptions) => Promise<TestServer> {
 }
 
 export async function startServer(options: StartOptions = {}): Promise<TestServer> {
-  const { limits: given, now, monotonicNow, log = createLog('silent'), openEngine, tokens, browserGuard } = options
+  const {
+    limits: given,
+    now,
+    monotonicNow,
+    log = createLog('silent'),
+    openEngine,
+    tokens,
+    browserGuard,
+    slowMs,
+  } = options
   // However busy the machine is with other tests: nothing is shed for it, unless a test is about that.
   const limits = { ...DEFAULT_LIMITS, loopDelayMsMax: 0, ...given }
   const answers = new AnswerBudget(limits)
@@ -178,7 +188,7 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
   const store = await open(directory, { ...clock, ...tapped, answers, locksMax: limits.locksMax })
   const known = tokens === undefined ? undefined : parseTokens(tokens)
   const authenticate = known && ((token: string) => known.grantOf(token))
-  return serve(store, directory, { limits, log, authenticate, browserGuard })
+  return serve(store, directory, { limits, log, authenticate, browserGuard, slowMs })
 }
 
 /** A server on a store that is open. */

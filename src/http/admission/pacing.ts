@@ -63,6 +63,9 @@ export function paceRequests(server: Server, pacing: Pacing): void {
   server.on('connection', () => pacing.accepted())
   server.on('request', (request, response) => {
     if (request.url === LIVE || pacing.mayStart()) start(request, response)
-    else pacing.wait(() => start(request, response))
+    else {
+      request.arrivedMs = performance.now()
+      pacing.wait(() => start(request, response))
+    }
   })
 }

@@ -142,6 +142,7 @@ export class Traffic implements Load, BodyRoom {
   openWatch(request: FastifyRequest, reply: FastifyReply, options: WatchOptions = {}): Watch {
     if (this.#watches.size >= this.#limits.watchesMax) throw this.#refusal('too many requests wait for changes')
     request.flight?.end()
+    request.raw.progress = undefined
     return this.#watches.open(request, reply, options)
   }
 
@@ -201,7 +202,12 @@ export class Traffic implements Load, BodyRoom {
   readBody(request: FastifyRequest, bytesMax: number, done: BodyDone): void {
     request.flight ??= this.#inFlight.begin(true) // Routes that are never shed have no flight yet.
     const { work = 'writing' } = request.routeOptions.config
-    new BodyReader({ message: request.raw, bytesMax, work, flight: request.flight, room: this, done }).start()
+    const { progress } = request.raw
+    const received: BodyDone = (...outcome) => {
+      progress?.received()
+      done(...outcome)
+    }
+    new BodyReader({ message: request.raw, bytesMax, work, flight: request.flight, room: this, done: received }).start()
   }
 
   /** Makes room for another piece of a long body: stalled bodies are refused first, then this one. */

@@ -1,6 +1,7 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { KvError } from '../../errors/kv-error.js'
+import type { SignalSource } from '../../event-loop/late-signal.js'
 
 /** Calls `over` once: when the message is sent or received as a whole, when its client hangs up, or now if that is past. */
 export function whenOver(message: IncomingMessage | ServerResponse, over: () => void): void {
@@ -9,12 +10,13 @@ export function whenOver(message: IncomingMessage | ServerResponse, over: () => 
 }
 
 /** Aborts when the client hangs up before its answer has ended. Made at the first call, as most requests never need it. */
-export function hangUp(answer: ServerResponse): () => AbortSignal {
+export function hangUp(answer: ServerResponse): SignalSource {
   let signal: AbortSignal | undefined
-  return () => {
+  const make = (): AbortSignal => {
     signal ??= hangUpSignal(answer)
     return signal
   }
+  return Object.assign(make, { stages: answer.req.progress?.stages })
 }
 
 export function hangUpSignal(answer: ServerResponse): AbortSignal {

@@ -1,5 +1,7 @@
 import type { Grant } from '../../access/grant.js'
 import { KvError } from '../../errors/kv-error.js'
+import type { SignalSource } from '../../event-loop/late-signal.js'
+import { Stages } from '../../event-loop/stages.js'
 import type { RouteMeter } from '../../meters/http-meters.js'
 import type { AnswerLease } from '../../store/answer-budget.js'
 import type { Flight } from '../admission/in-flight.js'
@@ -24,9 +26,17 @@ export class Call {
   /** Counts a long answer. */
   lease: AnswerLease | undefined
   isGone = false
-  readonly beganMs = performance.now()
   /** Set before it is admitted. */
   meter: RouteMeter | undefined
+  /** In its problem, and in the log. */
+  id: string | undefined
+  /** Milliseconds by `performance.now()`. */
+  readonly beganMs = performance.now()
+  /** Later than `beganMs` when it had to wait for a turn of the event loop. */
+  startedMs = this.beganMs
+  endedMs = 0
+  /** Set when it has to wait for more than the disk. */
+  stages: Stages | undefined
   #isAborted = false
   #abort: AbortController | undefined
 
@@ -38,11 +48,15 @@ export class Call {
     readonly caller: Caller,
   ) {}
 
-  /** Aborts when the client hangs up. Made at the first call, as most requests never wait. */
-  readonly signal = (): AbortSignal => {
-    this.#abort ??= new AbortController()
-    if (this.#isAborted) this.stopWaiting()
-    return this.#abort.signal
+  /** Aborts when the client hangs up. */
+  get signal(): SignalSource {
+    this.stages ??= new Stages()
+    const make = (): AbortSignal => {
+      this.#abort ??= new AbortController()
+      if (this.#isAborted) this.stopWaiting()
+      return this.#abort.signal
+    }
+    return Object.assign(make, { stages: this.stages })
   }
 
   /** Ends its waits for locks, present and future ones. */
@@ -62,7 +76,8 @@ export class Call {
     if (this.answer !== undefined) return
     this.flight?.end()
     this.answer = answer
-    this.meter?.answered(answer.status, (performance.now() - this.beganMs) / 1000)
+    this.endedMs = performance.now()
+    this.meter?.answered(answer.status, (this.endedMs - this.beganMs) / 1000)
     this.caller.answered(this)
   }
 }

@@ -8,12 +8,14 @@ import type { Authenticate } from '../admission/access.js'
 import type { Pacing } from '../admission/pacing.js'
 import type { Traffic } from '../admission/traffic.js'
 import type { BrowserGuard } from '../connections/browser-safety.js'
+import type { SlowRequests } from '../connections/slow-requests.js'
 import type { Report } from '../wire/error-handler.js'
 import { type Ask, asker } from './asked.js'
 import type { Call } from './call.js'
 import type { HeaderBlock } from './header-block.js'
 import { type Lane, LaneConnection } from './lane-connection.js'
 import { runner } from './run-call.js'
+import { logSlowCall } from './slow-call.js'
 
 export interface FastLaneOptions {
   readonly database: Database
@@ -22,6 +24,7 @@ export interface FastLaneOptions {
   readonly pacing: Pacing
   readonly report: Report
   readonly meters: HttpMeters
+  readonly slow: SlowRequests | undefined
   readonly authenticate: Authenticate | undefined
   readonly browserGuard: BrowserGuard | undefined
   /** Called with a connection when its first request comes. */
@@ -116,8 +119,14 @@ class OpenLane implements Lane {
     if (pacing.mayStart()) this.#run(call)
     else
       pacing.wait(() => {
+        call.startedMs = performance.now()
         if (!call.isGone) this.#run(call)
       })
+  }
+
+  answered(call: Call): void {
+    const { slow } = this.#options
+    if (slow !== undefined) logSlowCall(slow, call)
   }
 
   lastLines(isClosing: boolean): string {

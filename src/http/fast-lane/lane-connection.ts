@@ -21,6 +21,8 @@ export interface Lane {
   grantOf(headers: HeaderBlock): Grant | undefined
   /** Runs a call, now or in a later turn of the event loop. */
   start(call: Call): void
+  /** A call has its answer. */
+  answered(call: Call): void
   /** The lines of a head that depend on the second and on the connection. */
   lastLines(isClosing: boolean): string
   /** The first request of a connection has come. */
@@ -159,6 +161,7 @@ export class LaneConnection implements Caller {
   // ---- Answers
 
   answered(call: Call): void {
+    this.#lane.answered(call)
     const bytes = bodyBytes(call)
     this.#answerBytes += bytes
     if (bytes >= LONG_ANSWER_BYTES && !this.#hasLeft) {

@@ -30,7 +30,8 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
   }
 
   function fail(call: Call, error: unknown): void {
-    const problem = report(error, `fast-${++problems}`)
+    call.id = `fast-${++problems}`
+    const problem = report(error, call.id)
     call.end(problemText(problem, call.headers.problemFormat, call.grant))
   }
 

@@ -125,7 +125,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
       requireReached(riders, request.grant, database)
       if (transactions.isOpen(id)) requireObserved(riders, database)
     }
-    const outcome = await transactions.commit(id, idempotency, riders)
+    const outcome = await transactions.commit(id, idempotency, riders, request.raw.progress?.stages)
     return answerOutcome(request, reply, outcome, outcome.answer)
   })
 

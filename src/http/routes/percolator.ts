@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { invalid } from '../../errors/kv-error.js'
+import { timed } from '../../event-loop/stages.js'
 import { LOCK_TTL_MS_DEFAULT, LOCK_WAITS_SHOWN_DEFAULT } from '../../limits.js'
 import type {
   AcquirePessimisticLockRequest,
@@ -40,7 +41,11 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
       const { reach } = request.grant
       // For every call at once, so that none can be forgotten.
       if (reach !== undefined) Object.assign(body, { reaches: reach })
-      return answer(request, reply, await handle(body, request, reply))
+      const stages = request.raw.progress?.stages
+      if (stages !== undefined) Object.assign(body, { stages })
+      const answered = handle(body, request, reply)
+      const isRead = access === 'read' && answered instanceof Promise
+      return answer(request, reply, await (isRead ? timed(stages, 'readMs', answered) : answered))
     })
   }
 

@@ -1,6 +1,7 @@
 import { isKvError, KvError } from '../../errors/kv-error.js'
 import type { LockInfo } from '../../errors/lock-info.js'
-import { signalOf } from '../../event-loop/late-signal.js'
+import { signalOf, stagesOf } from '../../event-loop/late-signal.js'
+import { timed } from '../../event-loop/stages.js'
 import { ACQUIRE_WAIT_MS_DEFAULT } from '../../limits.js'
 import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../percolator/api.js'
 import { lockWaitTimeout } from '../../percolator/errors.js'
@@ -99,6 +100,7 @@ export class PessimisticLocks {
   /** @throws KvError `deadlock` */
   #enqueue(key: Uint8Array, { startTs, signal }: AcquirePessimisticLockRequest, deadline: number): Waiting {
     const timeoutMs = Math.max(0, deadline - performance.now())
-    return { wait: this.#rows.waits.enqueue(key, startTs, { timeoutMs, signal: signalOf(signal) }) }
+    const wait = this.#rows.waits.enqueue(key, startTs, { timeoutMs, signal: signalOf(signal) })
+    return { wait: timed(stagesOf(signal), 'lockMs', wait) }
   }
 }

@@ -37,6 +37,7 @@ export function prewriteChange(
     decide: (found) => decide(rows, validateReads, request, beside, riders, found),
     readTs: countsAsRead(request) ? startTs : undefined,
     reaches: request.reaches,
+    stages: request.stages,
     isExclusive,
   }
 }

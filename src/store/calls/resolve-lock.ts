@@ -27,7 +27,7 @@ async function resolve(
   rows: RowAccess,
   keys: readonly Uint8Array[],
   { startTs, commitTs }: DecidedTxn,
-  { keys: named, isDecided = false, reaches }: ResolveLockRequest,
+  { keys: named, isDecided = false, reaches, stages }: ResolveLockRequest,
 ): Promise<number> {
   await rows.observe(commitTs)
   const decide = (found: readonly RowView[]) => {
@@ -41,7 +41,7 @@ async function resolve(
     }
     return done(resolved, mutations)
   }
-  const resolved = await rows.update({ keys, startTs, depth: 'txn', decide, reaches })
+  const resolved = await rows.update({ keys, startTs, depth: 'txn', decide, reaches, stages })
   rows.meters.resolvedLocks[commitTs > 0 ? 'committed' : 'rolledBack'] += resolved
   return resolved
 }

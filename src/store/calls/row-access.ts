@@ -1,3 +1,4 @@
+import type { Stages } from '../../event-loop/stages.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
 import type { PrewriteRequest } from '../../percolator/api.js'
 import type { Lock } from '../../percolator/lock.js'
@@ -101,6 +102,8 @@ export interface Change<T> {
   readonly preparation?: Preparation | undefined
   /** See `LockingRequest`. */
   readonly reaches?: Reaches | undefined
+  /** See `LockingRequest`. */
+  readonly stages?: Stages | undefined
   /** The caller runs inside `exclusive` and holds the latches of the keys already. */
   readonly isExclusive?: boolean
 }

@@ -61,7 +61,7 @@ export class WriteCalls {
   }
 
   async commit(request: CommitRequest): Promise<CommitAnswer> {
-    const { startTs, keys, reaches } = request
+    const { startTs, keys, reaches, stages } = request
     const depth: DepthOf = (_, lock) => (lock?.startTs === startTs ? 'none' : 'txn')
     await this.#rows.observe(request.commitTs) // Transactions that start later must see this commit.
     let primary: Lock | undefined
@@ -71,7 +71,7 @@ export class WriteCalls {
       return commitAll(rows, request)
     }
     try {
-      const answer = await this.#rows.update({ keys, startTs, depth, decide, reaches })
+      const answer = await this.#rows.update({ keys, startTs, depth, decide, reaches, stages })
       if (primary !== undefined) this.#rows.meters.commits[primary.useAsyncCommit ? 'async' : 'twoPhase']++
       return answer
     } catch (error) {
@@ -84,7 +84,7 @@ export class WriteCalls {
     return error
   }
 
-  rollback({ keys, startTs, reaches }: RollbackRequest): Promise<void> {
+  rollback({ keys, startTs, reaches, stages }: RollbackRequest): Promise<void> {
     const decide = (rows: readonly RowView[]) => {
       const mutations: Mutation[] = []
       for (const row of rows) {
@@ -94,12 +94,12 @@ export class WriteCalls {
       }
       return done(undefined, mutations)
     }
-    return this.#rows.update({ keys, startTs, depth: 'txn', decide, reaches }).then(() => {
+    return this.#rows.update({ keys, startTs, depth: 'txn', decide, reaches, stages }).then(() => {
       this.#rows.meters.rolledBackKeys += keys.length
     })
   }
 
-  pessimisticRollback({ keys, startTs, forUpdateTs, reaches }: PessimisticRollbackRequest): Promise<void> {
+  pessimisticRollback({ keys, startTs, forUpdateTs, reaches, stages }: PessimisticRollbackRequest): Promise<void> {
     const decide = (rows: readonly RowView[]) => {
       const mutations: Mutation[] = []
       for (const row of rows) {
@@ -108,24 +108,29 @@ export class WriteCalls {
       }
       return done(undefined, mutations)
     }
-    return this.#rows.update({ keys, startTs, depth: 'none', decide, reaches })
+    return this.#rows.update({ keys, startTs, depth: 'none', decide, reaches, stages })
   }
 
-  cleanup({ key, startTs, currentTs, reaches }: CleanupRequest): Promise<void> {
+  cleanup({ key, startTs, currentTs, reaches, stages }: CleanupRequest): Promise<void> {
     const decide = ([row]: readonly RowView[]) => cleanup(row as RowView, startTs, this.#notInFuture(currentTs))
     // `readTs`: a calculated commit_ts must not equal the timestamp of the protected Rollback record.
-    return this.#rows.update({ keys: [key], startTs, depth: 'txn', readTs: startTs, decide, reaches })
+    return this.#rows.update({ keys: [key], startTs, depth: 'txn', readTs: startTs, decide, reaches, stages })
   }
 
   async checkTxnStatus(request: CheckTxnStatusRequest): Promise<TxnStatus> {
-    const { primary, lockTs, callerStartTs, currentTs, reaches } = request
+    const { primary, lockTs, callerStartTs, currentTs, reaches, stages } = request
     for (const ts of [lockTs, callerStartTs, currentTs]) if (ts !== TIMESTAMP_MAX) await this.#rows.observeRead(ts)
     const decide = ([row]: readonly RowView[]) =>
       checkTxnStatus(row as RowView, { ...request, currentTs: this.#notInFuture(currentTs) })
-    return this.#rows.update({ keys: [primary], startTs: lockTs, depth: 'txn', decide, reaches })
+    return this.#rows.update({ keys: [primary], startTs: lockTs, depth: 'txn', decide, reaches, stages })
   }
 
-  checkSecondaryLocks({ keys, startTs, reaches }: CheckSecondaryLocksRequest): Promise<CheckSecondaryLocksAnswer> {
+  checkSecondaryLocks({
+    keys,
+    startTs,
+    reaches,
+    stages,
+  }: CheckSecondaryLocksRequest): Promise<CheckSecondaryLocksAnswer> {
     const decide = (rows: readonly RowView[]) => {
       const locks: LockInfo[] = []
       const mutations: Mutation[] = []
@@ -142,16 +147,16 @@ export class WriteCalls {
       }
       return done({ locks, commitTs: 0 }, mutations)
     }
-    return this.#rows.update({ keys, startTs, depth: 'txn', readTs: startTs, decide, reaches })
+    return this.#rows.update({ keys, startTs, depth: 'txn', readTs: startTs, decide, reaches, stages })
   }
 
   txnHeartBeat(request: TxnHeartBeatRequest): Promise<TxnHeartBeatAnswer> {
-    const { primary, startTs, reaches } = request
+    const { primary, startTs, reaches, stages } = request
     const decide = ([row]: readonly RowView[]) => {
       const adviseLockTtl = request.adviseLockTtl + this.#rows.jumpedSince(startTs)
       return txnHeartBeat(row as RowView, { ...request, adviseLockTtl })
     }
-    return this.#rows.update({ keys: [primary], startTs, depth: 'none', decide, reaches })
+    return this.#rows.update({ keys: [primary], startTs, depth: 'none', decide, reaches, stages })
   }
 
   resolveLock(request: ResolveLockRequest): Promise<ResolveLockAnswer> {

@@ -1,4 +1,6 @@
 import { keyText } from '../../../bytes/key-text.js'
+import { stagesOf } from '../../../event-loop/late-signal.js'
+import { timed } from '../../../event-loop/stages.js'
 import type { StoreMeters } from '../../../meters/store-meters.js'
 import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../../percolator/api.js'
 import type { Timestamp } from '../../../timestamp.js'
@@ -42,7 +44,14 @@ export class LevelDbLockingRows implements LockingRows {
 
   lock<T>(request: AcquirePessimisticLockRequest, isClaimed: IsClaimed, onBusy: OnBusy<T>) {
     const keys = request.keys.map(keyText)
-    return guard(() => this.#rows.latches.hold(keys, () => this.#lockLatched(request, isClaimed, onBusy)))
+    const stages = stagesOf(request.signal)
+    const beganMs = stages === undefined ? 0 : performance.now()
+    return guard(() =>
+      this.#rows.latches.hold(keys, () => {
+        stages?.since('latchMs', beganMs)
+        return this.#lockLatched(request, isClaimed, onBusy)
+      }),
+    )
   }
 
   async #lockLatched<T>(
@@ -52,7 +61,11 @@ export class LevelDbLockingRows implements LockingRows {
   ): Promise<AcquirePessimisticLockAnswer | T> {
     const { keys, startTs, reaches } = request
     const requireReach = reaches && (await reachGuard(this.#rows, keys, startTs, reaches))
-    const rows = await this.#rows.readRows(keys, lockingDepthTs(request), 'data')
+    const rows = await timed(
+      stagesOf(request.signal),
+      'readMs',
+      this.#rows.readRows(keys, lockingDepthTs(request), 'data'),
+    )
     // One turn of the event loop from here to the published locks, or to the place in the queue of waiters.
     const locking = lockKeys(this.#rows, rows, request, isClaimed)
     if (locking.kind === 'busy') return onBusy(locking.key, locking.error)

@@ -2,6 +2,7 @@ import { keyText } from '../../../bytes/key-text.js'
 import { KvError } from '../../../errors/kv-error.js'
 import type { LockInfo } from '../../../errors/lock-info.js'
 import { atOnce, inSlices, laterTurn, Slices } from '../../../event-loop/slices.js'
+import { timed } from '../../../event-loop/stages.js'
 import { KEYS_PER_TURN, SHORT_VALUE_BYTES_MAX, SLICE_ITEMS } from '../../../limits.js'
 import { StoreMeters } from '../../../meters/store-meters.js'
 import type { Clock } from '../../../oracle/clock.js'
@@ -182,10 +183,19 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     if (change.isExclusive) return this.#updateLatched(change)
     const texts = change.keys.map(keyText)
     if (change.latches !== undefined) texts.push(...change.latches)
+    const { stages } = change
+    const beganMs = stages === undefined ? 0 : performance.now()
     return new Promise((resolve, reject) => {
-      const done: Done<T> = (error, value) => (error === undefined ? resolve(value as T) : reject(error))
-      if (!this.#tryNow(change, texts, done))
-        resolve(guard(() => this.latches.hold(texts, () => this.#updateLatched(change))))
+      const done: Done<T> = (error, value) => {
+        stages?.since('writeMs', beganMs)
+        if (error === undefined) resolve(value as T)
+        else reject(error)
+      }
+      const inTurns = (): Promise<T> => {
+        stages?.since('latchMs', beganMs)
+        return this.#updateLatched(change)
+      }
+      if (!this.#tryNow(change, texts, done)) resolve(guard(() => this.latches.hold(texts, inTurns)))
     })
   }
 
@@ -207,17 +217,17 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   }
 
   async #updateLatched<T>(change: RowChange<T>): Promise<T> {
-    const { keys, startTs, depth, depthTs = startTs, readTs, decide, preparation, reaches } = change
+    const { keys, startTs, depth, depthTs = startTs, readTs, decide, preparation, reaches, stages } = change
     const observed = readTs === undefined ? undefined : this.observeRead(readTs)
     if (observed !== undefined) await observed
     const requireReach = reaches && (await reachGuard(this, keys, startTs, reaches))
-    if (preparation !== undefined) await preparation.inTurns()
-    const rows = await this.readRows(keys, depthTs, depth)
+    if (preparation !== undefined) await timed(stages, 'readMs', preparation.inTurns())
+    const rows = await timed(stages, 'readMs', this.readRows(keys, depthTs, depth))
     // One turn of the event loop from here to the published locks: see `Reads.get`.
     const decision = decide(rows)
     if (!decision.ok) throw decision.error
     requireReach?.(decision.mutations, rows)
-    await this.apply(decision.mutations, decision)
+    await timed(stages, 'writeMs', this.apply(decision.mutations, decision))
     this.waits.acquired(startTs)
     if (decision.observed !== undefined) await decision.observed
     return decision.value
