@@ -122,7 +122,8 @@ A repeat after the commit locks nothing and answers the real commit_ts. \`max_co
     id: 'percolatorGetLockWaitInfo',
     tag: 'Percolator',
     summary: 'List who waits for whom',
-    description: 'The requests that wait for pessimistic locks at this moment.',
+    description:
+      'Requests that wait for pessimistic locks now. Readers and writers that wait for a prewrite lock ask again from time to time, and are not among them.',
   },
   'POST /v1/percolator/cleanup': {
     id: 'percolatorCleanup',

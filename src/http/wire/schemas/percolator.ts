@@ -344,10 +344,21 @@ export const scanLock = {
 
 export const getLockWaitInfo = {
   body: object({
-    limit: optional(described(Type.Integer({ minimum: 1, maximum: LOCK_WAITS_SHOWN_MAX }), 'Entries at most.')),
+    limit: described(
+      optional(Type.Integer({ minimum: 1, maximum: LOCK_WAITS_SHOWN_MAX })),
+      'Most entries, 1000 by default.',
+    ),
   }),
   ...answering(
-    Type.Object({ entries: Type.Array(Type.Object({ txn: Timestamp, wait_for_txn: Timestamp, key: Key })) }),
+    Type.Object({
+      entries: Type.Array(
+        Type.Object({
+          txn: described(Timestamp, 'start_ts of the transaction that waits.'),
+          wait_for_txn: described(Timestamp, 'start_ts of the one that holds the lock.'),
+          key: Key,
+        }),
+      ),
+    }),
   ),
 }
 

@@ -104,7 +104,9 @@ export const serverStatus = answering(
         }),
       ),
     }),
-    /** Rights of the caller's token. `prefixes` is absent where it reaches every key. */
-    access: Type.Object({ may_write: Type.Boolean(), prefixes: optional(Type.Array(Key)) }),
+    access: Type.Object({
+      may_write: described(Type.Boolean(), "Whether the caller's token may write."),
+      prefixes: described(optional(Type.Array(Key)), 'Prefixes of the keys that it reaches; absent: every key.'),
+    }),
   }),
 )
