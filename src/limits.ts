@@ -176,6 +176,9 @@ export const LOCK_TTL_MS_DEFAULT = 3000
 /** How long a call waits for the locks of other transactions. */
 export const LOCK_WAIT_MS_DEFAULT = 3000
 export const LOCK_WAIT_MS_MAX = 60 * 60 * 1000
+/** Entries of `get_lock_wait_info`. */
+export const LOCK_WAITS_SHOWN_DEFAULT = 1000
+export const LOCK_WAITS_SHOWN_MAX = 10_000
 /** How long `acquire_pessimistic_lock` waits for a lock; TiKV's `pessimistic-txn.wait-for-lock-timeout`. */
 export const ACQUIRE_WAIT_MS_DEFAULT = 1000
 export const MAX_RETRIES_DEFAULT = 10

@@ -36,6 +36,11 @@ export class Grant {
     this.identity = identity
   }
 
+  /** undefined: every key. */
+  get prefixes(): readonly Uint8Array[] | undefined {
+    return this.#prefixes
+  }
+
   requireWrite(): void {
     if (!this.mayWrite) throw forbidden('this token is read-only')
   }

@@ -18,6 +18,7 @@ import { openFastLane } from './fast-lane/fast-lane.js'
 import { adminRoutes } from './routes/admin.js'
 import { backupRoutes } from './routes/backup.js'
 import { changeRoutes } from './routes/changes.js'
+import { consoleRoutes } from './routes/console.js'
 import { consumerRoutes } from './routes/consumers.js'
 import type { AppContext } from './routes/context.js'
 import { interactiveRoutes } from './routes/interactive.js'
@@ -116,6 +117,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   adminRoutes(app, context)
   backupRoutes(app, context)
   openApiRoutes(app, { ...context, needsTokens: authenticate !== undefined })
+  consoleRoutes(app)
   await app.ready()
   paceRequests(app.server, pacing)
   return app

@@ -154,6 +154,20 @@ export class LockWaits {
     }
   }
 
+  /** Who waits for whom now, at most `limit` edges. A waiter for a key that nobody holds is about to be woken: no edge. */
+  edges(limit: number): WaitForEntry[] {
+    const edges: WaitForEntry[] = []
+    for (const { key, waiters } of this.#queues.values()) {
+      const waitForTxn = this.#holderOf(key)
+      if (waitForTxn === undefined) continue
+      for (const { startTs: txn } of waiters) {
+        if (edges.length >= limit) return edges
+        if (txn !== waitForTxn) edges.push({ txn, waitForTxn, key })
+      }
+    }
+    return edges
+  }
+
   /** Ends all present and later waits with `error`. Open turns can still be ended. */
   close(error: Error): void {
     this.#closedWith ??= error

@@ -1,3 +1,4 @@
+import type { WaitForEntry } from '../errors/registry.js'
 import type { StoreMeters } from '../meters/store-meters.js'
 import type {
   GetAnswer,
@@ -79,6 +80,8 @@ export interface Store extends PercolatorApi {
   readonly safePoint: Timestamp
   /** Number of present locks, including those of requests in flight. Requires the capability `lockCount`. */
   readonly lockCount?: number
+  /** Transactions that wait for pessimistic locks, at most `limit` of the waits. Absent where nobody waits in the store. */
+  lockWaits?(limit: number): readonly WaitForEntry[]
   /** Batches that wait for the disk, including those being written. */
   readonly writeQueue?: { readonly batches: number; readonly bytes: number }
   readonly meters: StoreMeters

@@ -106,6 +106,8 @@ test(
         'dist/index.d.ts',
         'dist/client/index.js',
         'dist/client/index.d.ts',
+        'dist/console/index.html',
+        'dist/console/app.js',
       ])
         expect(paths).toContain(path)
       expect(paths.filter((path) => !SHIPPED.test(path)).sort()).toEqual([

@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { invalid } from '../../errors/kv-error.js'
-import { LOCK_TTL_MS_DEFAULT } from '../../limits.js'
+import { LOCK_TTL_MS_DEFAULT, LOCK_WAITS_SHOWN_DEFAULT } from '../../limits.js'
 import type {
   AcquirePessimisticLockRequest,
   LockingRequest,
@@ -99,6 +99,9 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
       lease.end()
     }
   })
+  call('get_lock_wait_info', 'read_all', schemas.getLockWaitInfo, ({ limit = LOCK_WAITS_SHOWN_DEFAULT }) => ({
+    entries: store.lockWaits?.(limit) ?? [],
+  }))
   call('gc', 'admin', schemas.gc, ({ safePoint }) => database.gc(safePoint))
   call('mvcc_get_by_key', 'read', schemas.mvccGetByKey, (body) => store.mvccGetByKey(body))
   call('mvcc_get_by_start_ts', 'read', schemas.mvccGetByStartTs, (body) => store.mvccGetByStartTs(body))

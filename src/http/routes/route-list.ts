@@ -3,6 +3,13 @@ import { invalid, KvError } from '../../errors/kv-error.js'
 import type { ErrorHandler } from '../wire/error-handler.js'
 import { splitTarget } from '../wire/key-url.js'
 
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** A file for browsers, which neither the description of the API nor its schemas know. */
+    isPage?: true
+  }
+}
+
 const lists = new WeakMap<FastifyInstance, RouteOptions[]>()
 
 /** Must be called before the first route. */
@@ -12,7 +19,12 @@ export function collectRoutes(app: FastifyInstance): void {
   app.addHook('onRoute', (route) => void routes.push(route))
 }
 
+/** The routes of the API, without pages. */
 export function routesOf(app: FastifyInstance): readonly RouteOptions[] {
+  return allOf(app).filter(({ config }) => config?.isPage !== true)
+}
+
+function allOf(app: FastifyInstance): readonly RouteOptions[] {
   return lists.get(app) ?? []
 }
 
@@ -37,7 +49,7 @@ function unroutable(app: FastifyInstance, method: string, target: string): KvErr
 /** @param paths readings of one path: `/v1/kv/batch_get` is a key for GET and a call for POST. */
 function methodsAt(app: FastifyInstance, ...paths: readonly string[]): readonly string[] {
   const asked = paths.map((path) => path.split('/'))
-  const methods = routesOf(app).flatMap(({ url, method }) => {
+  const methods = allOf(app).flatMap(({ url, method }) => {
     const pattern = url.split('/')
     return asked.some((segments) => matches(pattern, segments)) ? method : []
   })

@@ -36,6 +36,7 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
     const { count, pending, parked, lagMs } = database.observers.summary()
     const consumers = database.changes.consumers.summary()
     const { resolvedTs, lagMs: feedLagMs, heldBackBy, live, behind } = feed
+    const { mayWrite, prefixes } = request.grant
     return answer(request, reply, {
       version,
       store,
@@ -53,6 +54,7 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
       counts: { locks, openTransactions },
       overload: { ...traffic.status, ...held },
       gc,
+      access: { mayWrite, prefixes },
     })
   })
 }

@@ -1,3 +1,4 @@
+import type { WaitForEntry } from '../../errors/registry.js'
 import { CACHE_BYTES_DEFAULT, CLOCK_MS_MAX, DEFAULT_LIMITS } from '../../limits.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
 import { Clock } from '../../oracle/clock.js'
@@ -217,6 +218,9 @@ class LevelDbStore implements CompleteStore {
   }
   get lockCount(): number {
     return this.#rows.locks.size
+  }
+  lockWaits(limit: number): readonly WaitForEntry[] {
+    return this.#rows.waits.edges(limit)
   }
   get fault(): string | undefined {
     return this.#rows.health.fault

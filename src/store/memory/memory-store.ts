@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { KvError } from '../../errors/kv-error.js'
+import type { WaitForEntry } from '../../errors/registry.js'
 import { DEFAULT_LIMITS } from '../../limits.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
 import { Clock, type ClockOptions } from '../../oracle/clock.js'
@@ -92,6 +93,9 @@ class MemoryStore implements CompleteStore {
   }
   get waiting(): number {
     return this.#rows.waits.size
+  }
+  lockWaits(limit: number): readonly WaitForEntry[] {
+    return this.#rows.waits.edges(limit)
   }
   get fault(): string | undefined {
     return this.#rows.isClosed ? 'closed' : undefined

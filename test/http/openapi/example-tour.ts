@@ -208,6 +208,7 @@ async function percolator(call: Call): Promise<void> {
     body: { ...lock, start_ts: 32, for_update_ts: 32, wait_timeout: 10 },
   })
   const { start_ts, for_update_ts } = lock
+  await call('percolatorGetLockWaitInfo', 'Nobody waits', { body: { limit: 10 } })
   await call('percolatorPessimisticRollback', 'Two keys', { body: { keys: lock.keys, start_ts, for_update_ts } })
   await call('percolatorValidateReads', 'Two keys', { body: { start_ts: 35, commit_ts: 60, keys: ['a', 'nobody'] } })
   await call('percolatorMvccGetByKey', 'A key', { body: { key: 'a' } })

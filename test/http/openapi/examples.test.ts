@@ -88,7 +88,13 @@ function answerOf({ statusCode: status, headers: all, body }: Sent): Example['an
 function shortened(id: string, answer: Example['answer']): Example['answer'] {
   const { body, ...rest } = answer
   if (id === 'backUp' || id === 'readReference') return rest
-  if (id === 'readMetrics') return { ...rest, body: String(body).match(/^.*perkv_commits_total.*\n/gm)?.join('') }
+  if (id === 'readMetrics')
+    return {
+      ...rest,
+      body: String(body)
+        .match(/^.*perkv_commits_total.*\n/gm)
+        ?.join(''),
+    }
   if (id === 'readDescription') {
     const { openapi, info } = body as Json
     return { ...rest, body: { openapi, info: { title: (info as Json)['title'] }, paths: {} } }

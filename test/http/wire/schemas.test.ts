@@ -3,12 +3,15 @@ import { routesOf } from '../../../src/http/routes/route-list.js'
 import type { Schema } from '../../../src/http/wire/schemas/schema.js'
 import { LockInfo } from '../../../src/http/wire/schemas/values.js'
 import { type Described, unseenFields } from '../described.js'
-import { type Headers, type Json, type Method, numberOf, type TestServer, testServers } from '../support.js'
+import { type Headers, type Json, listOf, type Method, numberOf, type TestServer, testServers } from '../support.js'
 
 const start = testServers()
 
 /** Answers of a server that has nothing wrong lack these; `test/http/routes/` has tests with them. */
 const OF_TROUBLE = ['GET /v1/status 200 json.fault', 'GET /v1/status 200 json.restoring']
+
+/** The tour has no token with prefixes. */
+const OF_SCOPED = ['GET /v1/status 200 json.access.prefixes']
 
 /** Parts of long transactions, expiries, failures in the middle of a stream, and locks that hold the feed back have tests of their own. */
 const OF_FEEDS = [
@@ -143,7 +146,16 @@ class Tour {
     await server.ok('validate_reads', { start_ts: 31, commit_ts: 32, keys: ['t'] })
     const wanted = { keys: ['t'], primary: 't', start_ts: 25, for_update_ts: 25, return_values: true }
     await server.ok('acquire_pessimistic_lock', { ...wanted, wake_up_mode: 'force_lock' })
+    const waiting = server.ok('acquire_pessimistic_lock', {
+      ...wanted,
+      start_ts: 26,
+      for_update_ts: 31,
+      wait_timeout: 60_000,
+    })
+    await expect.poll(async () => listOf(await server.ok('get_lock_wait_info', {}), 'entries')).toHaveLength(1)
     await server.ok('pessimistic_rollback', { keys: ['t'], start_ts: 25, for_update_ts: 30 })
+    await waiting
+    await server.ok('pessimistic_rollback', { keys: ['t'], start_ts: 26, for_update_ts: 31 })
     await server.lock(40, ['u'])
     await server.ok('rollback', { keys: ['u'], start_ts: 40 })
     await server.ok('mvcc_get_by_start_ts', { start_ts: 40 })
@@ -228,5 +240,5 @@ test('every answer of every route has a schema, and every field of the schemas i
     })
   expect([...seen.keys()].sort()).toEqual(described.sort())
   const unseen = [...seen].flatMap(([name, { schema, values }]) => (schema ? unseenFields(schema, values, name) : []))
-  expect(unseen.sort()).toEqual([...OF_OTHERS, ...OF_TROUBLE, ...OF_FEEDS].sort())
+  expect(unseen.sort()).toEqual([...OF_OTHERS, ...OF_TROUBLE, ...OF_SCOPED, ...OF_FEEDS].sort())
 })

@@ -118,6 +118,13 @@ A repeat after the commit locks nothing and answers the real commit_ts. \`max_co
     summary: 'List locks',
     description: 'In order of keys.',
   },
+  'POST /v1/percolator/get_lock_wait_info': {
+    id: 'percolatorGetLockWaitInfo',
+    tag: 'Percolator',
+    summary: 'List who waits for whom',
+    description:
+      'Requests that wait for pessimistic locks now. Readers and writers that wait for a prewrite lock ask again from time to time, and are not among them.',
+  },
   'POST /v1/percolator/cleanup': {
     id: 'percolatorCleanup',
     tag: 'Percolator',

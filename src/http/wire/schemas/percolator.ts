@@ -1,4 +1,4 @@
-import { LOCK_WAIT_MS_MAX, TSO_COUNT_MAX } from '../../../limits.js'
+import { LOCK_WAIT_MS_MAX, LOCK_WAITS_SHOWN_MAX, TSO_COUNT_MAX } from '../../../limits.js'
 import { TIMESTAMP_MAX } from '../../../timestamp.js'
 import { answering } from './call-schema.js'
 import { riders } from './riders.js'
@@ -340,6 +340,26 @@ export const scanLock = {
     ),
   }),
   ...answering(Type.Object({ locks: described(Locks, 'In order of keys, pessimistic ones too.') })),
+}
+
+export const getLockWaitInfo = {
+  body: object({
+    limit: described(
+      optional(Type.Integer({ minimum: 1, maximum: LOCK_WAITS_SHOWN_MAX })),
+      'Most entries, 1000 by default.',
+    ),
+  }),
+  ...answering(
+    Type.Object({
+      entries: Type.Array(
+        Type.Object({
+          txn: described(Timestamp, 'start_ts of the transaction that waits.'),
+          wait_for_txn: described(Timestamp, 'start_ts of the one that holds the lock.'),
+          key: Key,
+        }),
+      ),
+    }),
+  ),
 }
 
 export const gc = {

@@ -1,7 +1,7 @@
 import { HeldBackBy, Restore } from './admin.js'
 import { answering } from './call-schema.js'
 import { Type } from './schema.js'
-import { Count, described, LockInfo, Milliseconds, oneOf, optional, TimestampOrZero } from './values.js'
+import { Count, described, Key, LockInfo, Milliseconds, oneOf, optional, TimestampOrZero } from './values.js'
 
 export const alive = answering(Type.Object({ status: oneOf(['ok']) }))
 export const ready = answering(Type.Object({ status: oneOf(['ready']) }))
@@ -103,6 +103,10 @@ export const serverStatus = answering(
           duration_ms: Milliseconds,
         }),
       ),
+    }),
+    access: Type.Object({
+      may_write: described(Type.Boolean(), "Whether the caller's token may write."),
+      prefixes: described(optional(Type.Array(Key)), 'Prefixes of the keys that it reaches; absent: every key.'),
     }),
   }),
 )

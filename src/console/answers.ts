@@ -1,0 +1,67 @@
+import type { WireBytes } from './wire-bytes.js'
+
+/** Answers of the HTTP API, as far as the console looks at them. */
+
+export interface LockInfo {
+  readonly key: WireBytes
+  readonly primary: WireBytes
+  readonly start_ts: number
+  readonly ttl: number
+  readonly type: 'put' | 'delete' | 'lock' | 'pessimistic'
+  readonly min_commit_ts: number
+  readonly use_async_commit: boolean
+}
+
+export interface WriteInfo {
+  readonly type: 'put' | 'delete' | 'lock' | 'rollback'
+  readonly start_ts: number
+  readonly commit_ts: number
+  readonly short_value?: WireBytes
+  readonly expire_ts?: number
+}
+
+/** Everything stored of a key, newest first. */
+export interface History {
+  readonly lock: LockInfo | null
+  readonly writes: readonly WriteInfo[]
+  readonly values: readonly { readonly start_ts: number; readonly value: WireBytes }[]
+}
+
+export interface Pair {
+  readonly key: WireBytes
+  readonly value?: WireBytes
+  readonly commit_ts: number
+}
+
+export interface Wait {
+  readonly txn: number
+  readonly wait_for_txn: number
+  readonly key: WireBytes
+}
+
+export interface TxnStatus {
+  readonly status: 'locked' | 'committed' | 'rolled_back'
+  readonly lock_ttl: number
+  readonly commit_ts: number
+  readonly action: string
+}
+
+export interface Access {
+  readonly may_write: boolean
+  readonly prefixes?: readonly WireBytes[]
+}
+
+export interface Status {
+  readonly version: string
+  readonly store: string
+  readonly durability: string
+  readonly uptime_ms: number
+  readonly writable: boolean
+  readonly safe_point: number
+  readonly access: Access
+  readonly observers: { readonly pending: number; readonly parked: number; readonly lag_ms: number }
+  readonly feed: { readonly lag_ms: number }
+  readonly counts: { readonly locks?: number; readonly open_transactions: number }
+  readonly overload: { readonly requests: number; readonly loop_delay_ms: number; readonly queued_bytes?: number }
+  readonly gc: { readonly life_time_ms: number }
+}

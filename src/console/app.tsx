@@ -1,0 +1,110 @@
+import type { JSX } from 'preact'
+import { useEffect, useMemo, useState } from 'preact/hooks'
+import type { Access, Status } from './answers.js'
+import { BrowseView } from './browse-view.js'
+import { KeyView } from './key-view.js'
+import { Empty, Failure } from './parts.js'
+import { readableMs } from './readable-time.js'
+import { addressOf, type Route, useRoute, type View } from './route.js'
+import { Refused, Server } from './server.js'
+import { SessionProvider } from './session.js'
+import { TimeSlider } from './time-slider.js'
+import { storedToken, TokenField } from './token-field.js'
+import { useLoaded } from './use-loaded.js'
+import { idOf, shown } from './wire-bytes.js'
+
+const LINKS: readonly (readonly [View, string])[] = [['browse', 'Browse']]
+
+const STATUS_EVERY_MS = 5000
+/** Before the server has said what the token may do. */
+const NOTHING: Access = { may_write: false }
+
+export function App(): JSX.Element {
+  const route = useRoute()
+  const [token, setToken] = useState(storedToken)
+  const [at, setAt] = useState<number>()
+  const server = useMemo(() => new Server(token), [token])
+  useEffect(() => () => server.close(), [server])
+  const { value: status, error } = useLoaded(
+    (signal) => server.get<Status>('/v1/status', signal),
+    [server],
+    STATUS_EVERY_MS,
+  )
+  const access = status?.access ?? NOTHING
+  const session = useMemo(() => ({ server, access, at }), [server, access.may_write, at])
+  const needsToken = error instanceof Refused && error.status === 401
+
+  return (
+    <SessionProvider value={session}>
+      <a class="skip" href="#main">
+        Skip to content
+      </a>
+      <header class="top">
+        <a class="name" href={addressOf('browse')}>
+          Per<b>KV</b>
+        </a>
+        <nav class="views" aria-label="Views">
+          {LINKS.map(([view, label]) => (
+            <a key={view} href={addressOf(view)} aria-current={isCurrent(view, route) ? 'page' : undefined}>
+              {label}
+            </a>
+          ))}
+        </nav>
+        <div class="rights">
+          {status !== undefined && !needsToken && (
+            <span class={`badge ${access.may_write ? 'writes' : ''}`}>
+              {access.may_write ? 'read and write' : 'read only'}
+            </span>
+          )}
+          {(token !== undefined || needsToken || status?.access.may_write === false) && (
+            <TokenField token={token} onChange={setToken} />
+          )}
+        </div>
+      </header>
+      {status !== undefined && (route.view === 'browse' || route.view === 'key') && (
+        <TimeSlider status={status} at={at} onChange={setAt} />
+      )}
+      <main id="main" tabIndex={-1}>
+        {needsToken && <h1>Token needed</h1>}
+        {needsToken && <Empty>This server asks for a token. It is kept in this tab only.</Empty>}
+        {!needsToken && <Failure error={error} />}
+        {status !== undefined && !needsToken && <ViewOf route={route} />}
+      </main>
+      {status !== undefined && <Foot status={status} />}
+    </SessionProvider>
+  )
+}
+
+function isCurrent(view: View, route: Route): boolean {
+  return view === route.view || (view === 'browse' && route.view === 'key')
+}
+
+function ViewOf({ route }: { readonly route: Route }): JSX.Element {
+  const { view, argument } = route
+  useEffect(() => {
+    const name = view === 'browse' || view === 'key' ? shown(argument) : view
+    document.title = name === '' ? 'PerKV' : `${name} · PerKV`
+  }, [view, argument])
+  switch (view) {
+    case 'key':
+      return <KeyView key={idOf(argument)} name={argument} />
+    default:
+      return <BrowseView key={idOf(argument)} prefix={argument} />
+  }
+}
+
+function Foot({ status }: { readonly status: Status }): JSX.Element {
+  const { version, store, durability, uptime_ms, counts, writable, access } = status
+  return (
+    <footer class="foot">
+      <span>
+        PerKV {version} on {store}, {durability}
+      </span>
+      <span>up {readableMs(uptime_ms)}</span>
+      {counts.locks !== undefined && <span>{counts.locks} locks</span>}
+      <span>{counts.open_transactions} open transactions</span>
+      {!writable && <strong>writes are refused</strong>}
+      {access.prefixes !== undefined && <span>token reaches {access.prefixes.map(shown).join(', ')}</span>}
+    </footer>
+  )
+}

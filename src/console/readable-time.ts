@@ -1,0 +1,34 @@
+/** Counter values per millisecond in a timestamp. */
+export const PER_MS = 2048
+/** The year 2001: below it a timestamp was chosen by a client, and is no time. */
+const CLOCK_MIN = 1e12 * PER_MS
+
+export function msOf(ts: number): number {
+  return Math.floor(ts / PER_MS)
+}
+
+/** undefined for timestamps that are no times. */
+export function timeOf(ts: number): string | undefined {
+  if (ts < CLOCK_MIN) return undefined
+  const date = new Date(msOf(ts))
+  if (Number.isNaN(date.getTime())) return undefined
+  const clock = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${String(date.getMilliseconds()).padStart(3, '0')}`
+  return isToday(date) ? clock : `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock}`
+}
+
+function two(value: number): string {
+  return String(value).padStart(2, '0')
+}
+
+function isToday(date: Date): boolean {
+  return date.toDateString() === new Date().toDateString()
+}
+
+export function readableMs(ms: number): string {
+  if (ms < 0) return `−${readableMs(-ms)}`
+  if (ms < 1000) return `${Math.round(ms)} ms`
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`
+  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min ${Math.floor((ms % 60_000) / 1000)} s`
+  if (ms < 172_800_000) return `${Math.floor(ms / 3_600_000)} h ${Math.floor((ms % 3_600_000) / 60_000)} min`
+  return `${Math.floor(ms / 86_400_000)} d`
+}

@@ -1,0 +1,85 @@
+import { connect, type Db } from '../client/index.js'
+
+/** Where the page was loaded from, without its own name: a proxy may have put the server below a path. */
+const BASE = location.href.replace(/[?#].*$/, '').replace(/\/console\/?$/, '')
+
+/** A failed request. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    detail: string,
+    readonly problem: Readonly<Record<string, unknown>>,
+  ) {
+    super(detail)
+  }
+}
+
+/** The server that the page came from, as the holder of one token sees it. */
+export class Server {
+  readonly db: Db
+
+  constructor(readonly token: string | undefined) {
+    this.db = connect(BASE, { retryMs: 0, ...(token !== undefined && { token }) })
+  }
+
+  get<T>(path: string, signal?: AbortSignal): Promise<T> {
+    return this.#send(path, { ...(signal && { signal }) })
+  }
+
+  async text(path: string, signal?: AbortSignal): Promise<string> {
+    const response = await fetch(BASE + path, {
+      headers: this.#headers(),
+      cache: 'no-store',
+      ...(signal && { signal }),
+    })
+    if (!response.ok) throw await refusedBy(response)
+    return response.text()
+  }
+
+  post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
+    const content = { method: 'POST', body: JSON.stringify(body), headers: { 'content-type': 'application/json' } }
+    return this.#send(path, { ...content, ...(signal && { signal }) })
+  }
+
+  /** A call of the protocol, which answers 423 instead of waiting, and ends no other transaction. */
+  percolator<T>(call: string, body: unknown, signal?: AbortSignal): Promise<T> {
+    return this.post(`/v1/percolator/${call}`, body, signal)
+  }
+
+  async tso(signal?: AbortSignal): Promise<number> {
+    return (await this.percolator<{ ts: number }>('tso', {}, signal)).ts
+  }
+
+  close(): void {
+    void this.db.close()
+  }
+
+  async #send<T>(path: string, init: RequestInit & { headers?: Record<string, string> }): Promise<T> {
+    const headers = { accept: 'application/json', ...this.#headers(), ...init.headers }
+    const response = await fetch(BASE + path, { ...init, headers, cache: 'no-store' })
+    if (!response.ok) throw await refusedBy(response)
+    return (await response.json()) as T
+  }
+
+  #headers(): Record<string, string> {
+    return this.token === undefined ? {} : { authorization: `Bearer ${this.token}` }
+  }
+}
+
+async function refusedBy(response: Response): Promise<Refused> {
+  const problem = (await response.json().catch(() => ({}))) as Record<string, unknown>
+  const { code = 'unexpected_answer', detail = `HTTP ${response.status}` } = problem
+  return new Refused(response.status, String(code), String(detail), problem)
+}
+
+/** One line about any failure. */
+export function reasonOf(error: unknown): string {
+  if (error instanceof TypeError && /fetch/i.test(error.message)) return 'The server cannot be reached.'
+  if (error instanceof Error) return error.message
+  return String(error)
+}
+
+export function isAbort(error: unknown): boolean {
+  return error instanceof DOMException && error.name === 'AbortError'
+}

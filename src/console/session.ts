@@ -1,0 +1,24 @@
+import { createContext } from 'preact'
+import { useContext } from 'preact/hooks'
+import type { Access } from './answers.js'
+import { Server } from './server.js'
+
+/** What all views share. */
+export interface Session {
+  readonly server: Server
+  readonly access: Access
+  /** Reads are of this timestamp; undefined: of now. */
+  readonly at: number | undefined
+}
+
+const SessionContext = createContext<Session>({
+  server: new Server(undefined),
+  access: { may_write: false },
+  at: undefined,
+})
+
+export const SessionProvider = SessionContext.Provider
+
+export function useSession(): Session {
+  return useContext(SessionContext)
+}
