@@ -8,6 +8,7 @@ export interface LockInfo {
   readonly start_ts: number
   readonly ttl: number
   readonly type: 'put' | 'delete' | 'lock' | 'pessimistic'
+  readonly for_update_ts: number
   readonly min_commit_ts: number
   readonly use_async_commit: boolean
 }

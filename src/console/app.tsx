@@ -2,18 +2,30 @@ import type { JSX } from 'preact'
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import type { Access, Status } from './answers.js'
 import { BrowseView } from './browse-view.js'
+import { FeedView } from './feed-view.js'
 import { KeyView } from './key-view.js'
+import { LiveView } from './live-view.js'
+import { LocksView } from './locks-view.js'
+import { ObserversView } from './observers-view.js'
 import { Empty, Failure } from './parts.js'
 import { readableMs } from './readable-time.js'
 import { addressOf, type Route, useRoute, type View } from './route.js'
 import { Refused, Server } from './server.js'
 import { SessionProvider } from './session.js'
+import { StepView } from './step-view.js'
 import { TimeSlider } from './time-slider.js'
 import { storedToken, TokenField } from './token-field.js'
 import { useLoaded } from './use-loaded.js'
 import { idOf, shown } from './wire-bytes.js'
 
-const LINKS: readonly (readonly [View, string])[] = [['browse', 'Browse']]
+const LINKS: readonly (readonly [View, string])[] = [
+  ['browse', 'Browse'],
+  ['step', 'Step'],
+  ['locks', 'Locks'],
+  ['live', 'Live'],
+  ['observers', 'Observers'],
+  ['feed', 'Feed'],
+]
 
 const STATUS_EVERY_MS = 5000
 /** Before the server has said what the token may do. */
@@ -88,6 +100,16 @@ function ViewOf({ route }: { readonly route: Route }): JSX.Element {
   switch (view) {
     case 'key':
       return <KeyView key={idOf(argument)} name={argument} />
+    case 'locks':
+      return <LocksView />
+    case 'live':
+      return <LiveView />
+    case 'observers':
+      return <ObserversView />
+    case 'feed':
+      return <FeedView />
+    case 'step':
+      return <StepView />
     default:
       return <BrowseView key={idOf(argument)} prefix={argument} />
   }

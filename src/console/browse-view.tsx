@@ -30,6 +30,16 @@ export function BrowseView({ prefix }: { readonly prefix: WireBytes }): JSX.Elem
         <PrefixForm key={idOf(prefix)} prefix={prefix} mayCreate={access.may_write && at === undefined} />
       </header>
       <Failure error={page.error} />
+      {page.error !== undefined && access.prefixes !== undefined && (
+        <p>
+          This token reaches{' '}
+          {access.prefixes.map((reached) => (
+            <a key={idOf(reached)} class="item" href={addressOf('browse', reached)}>
+              <KeyText of={reached} />
+            </a>
+          ))}
+        </p>
+      )}
       {page.value?.isBeforeLock && (
         <p class="note">
           A transaction holds locks here. This is the state before it, as of <Ts ts={page.value.ts} />.

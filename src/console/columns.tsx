@@ -108,7 +108,7 @@ export function Columns(props: {
               <th scope="row">
                 <Ts ts={ts} />
                 {names?.get(ts) !== undefined && <span class="tag">{names.get(ts)}</span>}
-                {ts === seen && <span class="tag reads">read here</span>}
+                {ts === seen && <span class="tag reads">{at === undefined ? 'latest' : 'read here'}</span>}
               </th>
               <td class={`data ${value === undefined ? '' : mark(`data ${ts}`)}`}>
                 {value === 'in the lock' && <span class="quiet">short, kept in the lock</span>}

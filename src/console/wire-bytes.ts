@@ -75,6 +75,16 @@ export function preview(wire: WireBytes, charactersMax: number): string {
   return line.length > charactersMax ? `${line.slice(0, charactersMax)}…` : line
 }
 
+/** The beginning of a long byte string, cut between characters where it is text. */
+export function beginningOf(bytes: Uint8Array, bytesMax: number): WireBytes {
+  if (bytes.length <= bytesMax) return wireOf(bytes)
+  for (let cut = bytesMax; cut > bytesMax - 4; cut--) {
+    const text = textOf(bytes.subarray(0, cut))
+    if (text !== undefined) return text
+  }
+  return wireOf(bytes.subarray(0, bytesMax))
+}
+
 /** Lines of 16 bytes: offset, hex, and ASCII. */
 export function hexDump(bytes: Uint8Array): string {
   const lines: string[] = []

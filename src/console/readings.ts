@@ -1,0 +1,145 @@
+import type { Status } from './answers.js'
+import { bucketsOf, maxOf, parseMetrics, quantileBetween, type Samples, sumOf } from './metrics-text.js'
+import { Refused, type Server } from './server.js'
+
+/** One look at the server. */
+export interface Reading {
+  /** Unix seconds. */
+  readonly at: number
+  readonly status: Status
+  /** undefined where the server has no /metrics, or the token may not see them. */
+  readonly metrics: Samples | undefined
+  /** From here to the server and back. */
+  readonly tripMs: number
+}
+
+export async function takeReading(server: Server, hasMetrics: boolean, signal: AbortSignal): Promise<Reading> {
+  const begun = performance.now()
+  const status = await server.get<Status>('/v1/status', signal)
+  const tripMs = performance.now() - begun
+  const text = hasMetrics ? await metricsOf(server, signal) : undefined
+  return { at: Date.now() / 1000, status, metrics: text === undefined ? undefined : parseMetrics(text), tripMs }
+}
+
+async function metricsOf(server: Server, signal: AbortSignal): Promise<string | undefined> {
+  try {
+    return await server.text('/metrics', signal)
+  } catch (error) {
+    if (error instanceof Refused) return undefined
+    throw error
+  }
+}
+
+/** A line of a chart: its value between two readings; undefined: nothing to draw. */
+interface Line {
+  readonly label: string
+  /** It comes from /metrics alone. */
+  readonly isMetric?: true
+  readonly of: (before: Reading, now: Reading) => number | undefined
+}
+
+export interface ChartPlan {
+  readonly title: string
+  readonly unit: 'ms' | '/s' | ''
+  readonly lines: readonly Line[]
+}
+
+const DURATION = 'perkv_http_request_duration_seconds'
+
+function rate(name: string, labels?: Readonly<Record<string, string>>): Line['of'] {
+  return (before, now) => {
+    const [from, to] = [before, now].map(({ metrics }) => metrics && sumOf(metrics, name, labels))
+    return from === undefined || to === undefined ? undefined : Math.max(0, to - from) / (now.at - before.at)
+  }
+}
+
+function latencyMs(quantile: number): Line['of'] {
+  return (before, now) => {
+    if (before.metrics === undefined || now.metrics === undefined) return undefined
+    const seconds = quantileBetween(bucketsOf(before.metrics, DURATION), bucketsOf(now.metrics, DURATION), quantile)
+    return seconds === undefined ? undefined : seconds * 1000
+  }
+}
+
+/** By /metrics. */
+const RATES: readonly ChartPlan[] = [
+  {
+    title: 'Requests',
+    unit: '/s',
+    lines: [
+      { label: 'answered', of: rate(`${DURATION}_count`) },
+      { label: 'problems', of: rate('perkv_http_problems_total') },
+    ],
+  },
+  {
+    title: 'Commits',
+    unit: '/s',
+    lines: [
+      { label: 'one phase', of: rate('perkv_commits_total', { kind: '1pc' }) },
+      { label: 'two phases', of: rate('perkv_commits_total', { kind: '2pc' }) },
+      { label: 'async', of: rate('perkv_commits_total', { kind: 'async' }) },
+      { label: 'conflicts', of: rate('perkv_write_conflicts_total') },
+    ],
+  },
+  {
+    title: 'Latency',
+    unit: 'ms',
+    lines: [
+      { label: 'median', of: latencyMs(0.5) },
+      { label: '99 %', of: latencyMs(0.99) },
+    ],
+  },
+]
+
+/** By /v1/status. */
+const STATES: readonly ChartPlan[] = [
+  {
+    title: 'Event loop',
+    unit: 'ms',
+    lines: [
+      { label: 'delay', of: (_, { status }) => status.overload.loop_delay_ms },
+      { label: 'round trip', of: (_, { tripMs }) => tripMs },
+    ],
+  },
+  {
+    title: 'Locks',
+    unit: '',
+    lines: [
+      { label: 'locks', of: (_, { status }) => status.counts.locks },
+      { label: 'waiting', isMetric: true, of: (_, { metrics }) => metrics && sumOf(metrics, 'perkv_lock_waiters') },
+      { label: 'open transactions', of: (_, { status }) => status.counts.open_transactions },
+    ],
+  },
+  {
+    title: 'Lag',
+    unit: 'ms',
+    lines: [
+      { label: 'feed', of: (_, { status }) => status.feed.lag_ms },
+      { label: 'observers', of: (_, { status }) => status.observers.lag_ms },
+      {
+        label: 'consumers',
+        isMetric: true,
+        of: (_, { metrics }) => {
+          const seconds = metrics && maxOf(metrics, 'perkv_consumer_lag_seconds')
+          return seconds === undefined ? undefined : seconds * 1000
+        },
+      },
+    ],
+  },
+  { title: 'In flight', unit: '', lines: [{ label: 'requests', of: (_, { status }) => status.overload.requests }] },
+]
+
+export function plansFor(reading: Reading): readonly ChartPlan[] {
+  const hasCounts = reading.metrics?.has(`${DURATION}_count`) || reading.metrics?.has('perkv_commits_total')
+  if (hasCounts) return [...RATES, ...STATES]
+  return STATES.map((plan) => ({ ...plan, lines: plan.lines.filter(({ isMetric }) => isMetric !== true) }))
+}
+
+/** Columns of a chart: times, then one per line. Lines without a value come as gaps. */
+export function columnsOf({ lines }: ChartPlan, readings: readonly Reading[]): (number | null)[][] {
+  const pairs = readings.slice(1).map((now, i) => [readings[i] as Reading, now] as const)
+  return [
+    pairs.map(([, { at }]) => at),
+    ...lines.map(({ of }) => pairs.map(([before, now]) => of(before, now) ?? null)),
+  ]
+}
