@@ -1,6 +1,7 @@
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { History } from './answers.js'
+import { openBank } from './bank.js'
 import { CallLogPanel, useCallLog } from './call-log.js'
 import { Columns, cellsOf } from './columns.js'
 import { MutationEditor } from './mutation-editor.js'
@@ -55,8 +56,13 @@ export function StepView(): JSX.Element {
       await look(keysOf(mutations)).catch(() => {})
     }
     setBusy(false)
-    next.current?.focus() // It was disabled while the call was on its way.
   }
+  /** The button was disabled while a call was on its way, and has lost the focus. */
+  const wasBusy = useRef(false)
+  useEffect(() => {
+    if (wasBusy.current && !isBusy) next.current?.focus()
+    wasBusy.current = isBusy
+  }, [isBusy])
 
   const call = <T,>(name: string, body: unknown): Promise<T> => log.send<T>(server, 'coordinator', name, body)
   const primary = mutations[0]?.key ?? ''
@@ -92,8 +98,7 @@ export function StepView(): JSX.Element {
     await look(keysOf(mutations))
   })
   const bank = act(async () => {
-    const ops = BANK.before.map((pair) => ({ op: 'put', ...pair }))
-    await server.post('/v1/txn', { ops })
+    await openBank(server)
     setMutations(BANK.transfer)
     setProgress(NOTHING_DONE)
     setWatched([])

@@ -30,7 +30,7 @@ export function TimeSlider({ status, at, onChange }: Props): JSX.Element {
   }
   const label = at === undefined ? 'now' : `${timeOf(at)}, ${readableMs(nowMs - value)} ago`
   return (
-    <div class={at === undefined ? 'time' : 'time past'}>
+    <section class={at === undefined ? 'time' : 'time past'} aria-label="Time travel">
       <label for="time">Time</label>
       <input
         id="time"
@@ -48,6 +48,6 @@ export function TimeSlider({ status, at, onChange }: Props): JSX.Element {
           Back to now
         </button>
       )}
-    </div>
+    </section>
   )
 }

@@ -76,7 +76,9 @@ describe.skipIf(!hasBrowser)('browsing', () => {
       await page.getByRole('cell', { name: 'primary @ other' }).waitFor()
       expect(await rows.count()).toBe(6) // The head, the lock, and a data and a write cell of each version.
       await page.locator('pre', { hasText: 'second' }).waitFor()
-      await page.getByLabel('Time').fill(await page.getByLabel('Time').getAttribute('min').then(String))
+      await page
+        .getByRole('slider', { name: 'Time' })
+        .fill(await page.getByRole('slider', { name: 'Time' }).getAttribute('min').then(String))
       await page.getByText('absent at that time').waitFor()
       expect(await page.getByRole('button', { name: 'Put a value' }).count()).toBe(0)
       await page.getByRole('button', { name: 'Back to now' }).click()
