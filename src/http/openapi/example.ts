@@ -24,7 +24,7 @@ export interface Example {
 export type Examples = Readonly<Record<string, readonly Example[]>>
 
 /** @param path with parameters as `{key}`. */
-export function targetOf(path: string, example: Example): string {
+export function targetOf(path: string, example: Pick<Example, 'path' | 'query'>): string {
   const filled = path.replace(/\{(\w+)\}/g, (_, name: string) => escaped(example.path?.[name] ?? name))
   const query = Object.entries(example.query ?? {}).map(([name, value]) =>
     value === '' ? name : `${name}=${encodeURIComponent(value).replaceAll('%2F', '/')}`,

@@ -17,11 +17,11 @@ interface DescribedApp extends Pick<AppContext, 'limits' | 'version'> {
   readonly needsTokens: boolean
 }
 
-/** `/openapi.json`: the description of the API. Its code is loaded at the first request, so that a start does not pay for it. */
+/** `/openapi.json` and `/docs`: the description of the API. Its code is loaded at the first request, so that a start does not pay for it. */
 export function openApiRoutes(app: FastifyInstance, context: DescribedApp): void {
   const config = { access: 'open', work: 'reading' } as const
 
-  async function document(): Promise<object> {
+  async function document(): Promise<Readonly<Record<string, unknown>>> {
     const { openApiDocument } = await import('../openapi/document.js')
     const { default: examples } = await import('../openapi/examples.json', { with: { type: 'json' } })
     return openApiDocument(routesOf(app), { ...context, examples })
@@ -32,6 +32,18 @@ export function openApiRoutes(app: FastifyInstance, context: DescribedApp): void
   })
   app.get('/openapi.json', { schema: schemas.description, config }, async (request, reply) =>
     answerMade(request, reply, await description()),
+  )
+
+  const reference = once(async () => {
+    const { referencePage, contentSecurityPolicy } = await import('../openapi/reference-page.js')
+    const page = referencePage(await document())
+    return made(page, {
+      'content-type': 'text/html; charset=utf-8',
+      'content-security-policy': contentSecurityPolicy(),
+    })
+  })
+  app.get('/docs', { schema: schemas.reference, config }, async (request, reply) =>
+    answerMade(request, reply, await reference()),
   )
 }
 

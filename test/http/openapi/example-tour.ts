@@ -6,9 +6,14 @@ export type Asked = Omit<Example, 'name' | 'answer'>
 
 /**
  * Sends one request and notes it, with its answer, as an example of the operation.
+ * @param name undefined: only prepares what follows.
  * @returns the JSON of the answer, or its ETag.
  */
-export type Call = (operationId: string, name: string, asked?: Asked) => Promise<{ body: Json; etag: string }>
+export type Call = (
+  operationId: string,
+  name: string | undefined,
+  asked?: Asked,
+) => Promise<{ body: Json; etag: string }>
 
 /** Calls every operation, in an order in which a reader could try them. The first example of each is shown first. */
 export async function exampleTour(call: Call, elsewhere: Call): Promise<void> {
@@ -31,7 +36,7 @@ async function keys(call: Call): Promise<void> {
   await call('putKey', 'Exactly once', order)
   await call('putKey', 'The same again', order)
   await call('putKey', 'Another request under that Idempotency-Key', { ...order, body: 'unpaid' })
-  await call('putKey', 'Bytes as a key', { path: { key: 'fruit/pear' }, body: 'green' })
+  await call('putKey', undefined, { path: { key: 'fruit/pear' }, body: 'green' })
   const { etag } = await call('readKey', 'The latest value', apple)
   await call('readKey', 'A value of the past', { ...apple, query: { ts } })
   await call('readKey', 'Only if it has changed', { ...apple, headers: { 'if-none-match': etag } })
@@ -96,8 +101,8 @@ async function transactions(call: Call): Promise<void> {
 
   const { body: late } = await call('beginTransaction', 'Serializable', { body: { isolation: 'serializable' } })
   const slow = { txn: String(late['txn']), key: 'fruits' }
-  await call('putKeyInTransaction', 'Another value', { path: slow, body: '10' })
-  await call('putKey', 'A value in between', { path: { key: 'fruits' }, body: '11' })
+  await call('putKeyInTransaction', undefined, { path: slow, body: '10' })
+  await call('putKey', undefined, { path: { key: 'fruits' }, body: '11' })
   await call('commitTransaction', 'Too late', { path: { txn: slow.txn }, body: {} })
 }
 
@@ -106,8 +111,7 @@ async function observers(call: Call): Promise<void> {
   await call('putObserver', 'A new observer', { path, body: { prefix: 'doc/', max_attempts: 2 } })
   await call('putObserver', 'Other options', { path, body: { prefix: 'doc/', max_attempts: 1 } })
   await call('putObserver', 'Another range', { path, body: { prefix: 'text/' } })
-  for (const key of ['doc/1', 'doc/2'])
-    await call('putKey', `The key ${key}`, { path: { key }, body: 'to be or not to be' })
+  for (const key of ['doc/1', 'doc/2']) await call('putKey', undefined, { path: { key }, body: 'to be or not to be' })
   const claim = { worker: 'host-7', limit: 2, wait_ms: 1000, values: true }
   const { body: claimed } = await call('claimCells', 'Two cells', { path, body: claim })
   const [one, two] = (claimed['notifications'] as Json[]).map(({ key, fence }) => ({ key, fence }))
@@ -130,7 +134,7 @@ async function observers(call: Call): Promise<void> {
 }
 
 async function changes(call: Call): Promise<void> {
-  const { body: lock } = await call('putKey', 'A fruit', { path: { key: 'fruit/kiwi' }, body: 'green' })
+  const { body: lock } = await call('putKey', undefined, { path: { key: 'fruit/kiwi' }, body: 'green' })
   const since = String(Number(lock['commit_ts']) - 1)
   const query = { prefix: 'fruit/', since_ts: since }
   await call('readChanges', 'A page', { query })
@@ -236,4 +240,5 @@ async function server(call: Call): Promise<void> {
   await call('readMetrics', 'As Prometheus asks')
   await call('readStatus', 'A server without load')
   await call('readDescription', 'This document')
+  await call('readReference', 'This document, for people')
 }

@@ -198,8 +198,11 @@ class Tour {
     await this.#post('/v1/admin/compact')
     await this.#send('GET', '/livez')
     await this.#send('GET', '/readyz')
-    const { headers } = await this.server.get('/openapi.json')
-    await this.#send('GET', '/openapi.json', { 'if-none-match': String(headers['etag']) })
+    await this.#send('GET', '/metrics')
+    for (const url of ['/openapi.json', '/docs']) {
+      const { headers } = await this.server.get(url)
+      await this.#send('GET', url, { 'if-none-match': String(headers['etag']) })
+    }
   }
 
   /** On an empty server. */

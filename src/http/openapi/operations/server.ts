@@ -36,4 +36,12 @@ export const server: Operations = {
     headers: ['If-None-Match'],
     answers: { 200: { headers: ['ETag'] }, 304: { description: 'It has not changed.', headers: ['ETag'] } },
   },
+  'GET /docs': {
+    id: 'readReference',
+    tag: 'Server',
+    summary: 'This document as a page',
+    description: 'For people. It loads nothing from elsewhere.',
+    headers: ['If-None-Match'],
+    answers: { 200: { headers: ['ETag'] }, 304: { description: 'It has not changed.', headers: ['ETag'] } },
+  },
 }

@@ -1,0 +1,86 @@
+import type { Json } from './schema-writer.js'
+
+/** One field of a body, as the reference shows it. */
+export interface Field {
+  /** `mutations[].key`; empty: the body itself. */
+  readonly path: string
+  readonly type: string
+  readonly isRequired: boolean
+  readonly description: string
+}
+
+type Schemas = Readonly<Record<string, Json>>
+
+/** Components whose type says enough. */
+const ATOMS: Readonly<Record<string, string>> = {
+  Key: 'bytes',
+  Value: 'bytes',
+  Bound: 'bytes',
+  Prefix: 'bytes',
+  Timestamp: 'timestamp',
+  Problem: 'problem',
+  ProblemEntry: 'code, with the fields of that code',
+}
+
+/** The fields of a schema, those of nested objects and lists after their own. */
+export function fieldsOf(schema: Json, schemas: Schemas, path = ''): Field[] {
+  const { properties, required, items, anyOf } = resolved(schema, schemas)
+  if (atomOf(schema) !== undefined) return []
+  if (items !== undefined) return fieldsOf(items as Json, schemas, `${path}[]`)
+  if (anyOf !== undefined)
+    return (anyOf as readonly Json[]).flatMap((one) => {
+      const { title } = resolved(one, schemas)
+      const fields = fieldsOf(one, schemas, path)
+      return typeof title === 'string' && fields.length > 0
+        ? fields.map((field) => ({ ...field, description: `(${title}) ${field.description}`.trim() }))
+        : fields
+    })
+  return Object.entries((properties ?? {}) as Record<string, Json>).flatMap(([name, property]) => {
+    const own = path === '' ? name : `${path}.${name}`
+    const common = atomOf(property) === undefined ? resolved(property, schemas)['description'] : undefined
+    const description = property['description'] ?? common ?? ''
+    const isRequired = ((required ?? []) as readonly string[]).includes(name)
+    const field = { path: own, type: typeOf(property, schemas), isRequired, description: String(description) }
+    return [field, ...fieldsOf(property, schemas, own)]
+  })
+}
+
+/** In words: `integer, 1 to 100`, `list of bytes`. */
+export function typeOf(schema: Json, schemas: Schemas): string {
+  const atom = atomOf(schema)
+  if (atom !== undefined) return atom
+  const { type, enum: names, items, anyOf, const: value, format, maxItems, minItems } = resolved(schema, schemas)
+  if (value !== undefined) return JSON.stringify(value)
+  if (names !== undefined) return (names as readonly string[]).map((name) => `"${name}"`).join(', ')
+  if (anyOf !== undefined)
+    return [...new Set((anyOf as readonly Json[]).map((one) => typeOf(one, schemas)))].join(' or ')
+  if (items !== undefined) return `list of ${typeOf(items as Json, schemas)}${bounds(minItems, maxItems, 'items')}`
+  if (type === 'integer') {
+    const { minimum, maximum } = resolved(schema, schemas)
+    return `integer${bounds(minimum, maximum === Number.MAX_SAFE_INTEGER ? undefined : maximum)}`
+  }
+  if (format === 'date-time') return 'RFC 3339 time'
+  return typeof type === 'string' ? type : 'any'
+}
+
+function bounds(least: unknown, most: unknown, unit = ''): string {
+  const words = unit === '' ? '' : ` ${unit}`
+  if (typeof most === 'number')
+    return `, ${typeof least === 'number' ? `${shown(least)} to ` : 'up to '}${shown(most)}${words}`
+  return typeof least === 'number' && least !== 0 && unit === '' ? `, at least ${shown(least)}` : ''
+}
+
+function shown(value: number): string {
+  return value.toLocaleString('en').replaceAll(',', ' ')
+}
+
+function atomOf(schema: Json): string | undefined {
+  const ref = schema['$ref']
+  return typeof ref === 'string' ? ATOMS[ref.slice(ref.lastIndexOf('/') + 1)] : undefined
+}
+
+export function resolved(schema: Json, schemas: Schemas): Json {
+  const ref = schema['$ref']
+  if (typeof ref !== 'string') return schema
+  return schemas[ref.slice(ref.lastIndexOf('/') + 1)] ?? {}
+}

@@ -1,0 +1,26 @@
+const ENTITIES: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' }
+
+export function escapeHtml(text: string): string {
+  return text.replace(/[&<>"]/g, (character) => ENTITIES[character] ?? character)
+}
+
+/** The HTML of a text with code, bold words and links. */
+export function inlineHtml(text: string): string {
+  return text
+    .split(/(`[^`]+`)/)
+    .map((part) => {
+      if (part.startsWith('`') && part.length > 2) return `<code>${escapeHtml(part.slice(1, -1))}</code>`
+      return escapeHtml(part)
+        .replace(/\*\*([^*]+)\*\*/g, '<strong>$1</strong>')
+        .replace(/\[([^\]]+)\]\((#[\w-]+)\)/g, '<a href="$2">$1</a>')
+    })
+    .join('')
+}
+
+/** The HTML of the Markdown that descriptions are written in: paragraphs. */
+export function blockHtml(text: string): string {
+  return text
+    .split('\n\n')
+    .map((paragraph) => `<p>${inlineHtml(paragraph)}</p>`)
+    .join('\n')
+}
