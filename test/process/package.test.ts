@@ -69,7 +69,7 @@ const TSCONFIGS = {
 /** Shipped beside LICENSE, README.md, CHANGELOG.md, package.json and the licences of packages that are bundled. */
 const SHIPPED = /^dist\/.*\.(js|d\.ts|css|html|svg)$|^docs\/.*\.(md|json|svg|png|sh|mjs|yaml|yml|service)$/
 /** Routes whose modules the server loads on their first request. */
-const LOADED_LATE = ['/openapi.json', '/metrics']
+const LOADED_LATE = ['/openapi.json', '/metrics', '/console']
 /** With screenshots; it was 3.0 MB without. */
 const UNPACKED_BYTES_MAX = 8_000_000
 
