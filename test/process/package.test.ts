@@ -68,6 +68,8 @@ const TSCONFIGS = {
 
 /** Shipped beside LICENSE, README.md, CHANGELOG.md, package.json and the licences of packages that are bundled. */
 const SHIPPED = /^dist\/.*\.(js|d\.ts|css|html|svg)$|^docs\/.*\.(md|json|svg|png|sh|mjs|yaml|yml|service)$/
+/** Routes whose modules the server loads on their first request. */
+const LOADED_LATE = ['/openapi.json', '/metrics', '/console']
 /** With screenshots; it was 3.0 MB without. */
 const UNPACKED_BYTES_MAX = 8_000_000
 
@@ -130,6 +132,7 @@ test(
         const put = await fetch(`${served.url}/v1/kv/hello`, { method: 'PUT', body: 'world' })
         expect(put.status).toBe(200)
         expect(await (await fetch(`${served.url}/v1/kv/hello`)).text()).toBe('world')
+        for (const path of LOADED_LATE) expect((await fetch(served.url + path)).status, path).toBe(200)
       } finally {
         await served.stop()
       }
