@@ -176,6 +176,8 @@ export const LOCK_TTL_MS_DEFAULT = 3000
 /** How long a call waits for the locks of other transactions. */
 export const LOCK_WAIT_MS_DEFAULT = 3000
 export const LOCK_WAIT_MS_MAX = 60 * 60 * 1000
+/** Of `timeout_ms`. */
+export const TIMEOUT_MS_MAX = 10 * 60 * 1000
 /** Entries of `get_lock_wait_info`. */
 export const LOCK_WAITS_SHOWN_DEFAULT = 1000
 export const LOCK_WAITS_SHOWN_MAX = 10_000

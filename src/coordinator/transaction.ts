@@ -2,7 +2,7 @@ import type { KeyRange } from '../bytes/key-range.js'
 import { afterKey } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { KvError } from '../errors/kv-error.js'
-import type { LateSignal } from '../event-loop/late-signal.js'
+import { eitherSignal, type LateSignal, signalOf } from '../event-loop/late-signal.js'
 import type { PercolatorApi, PrewriteMutation, ReadSet, Version } from '../percolator/api.js'
 import { alreadyCommitted, alreadyExists } from '../percolator/errors.js'
 import { primaryOf, type Riders } from '../percolator/riders.js'
@@ -222,8 +222,8 @@ export class Transaction {
   }
 
   /** @throws KvError `already_exists`. */
-  async insert(key: Uint8Array, value: Uint8Array, lockWaitMs?: number): Promise<void> {
-    const found = await this.getToWrite(key, lockWaitMs)
+  async insert(key: Uint8Array, value: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<void> {
+    const found = await this.getToWrite(key, lockWaitMs, signal)
     if (found !== undefined) throw alreadyExists(key)
     await this.put(key, value)
   }
@@ -238,11 +238,12 @@ export class Transaction {
   /**
    * @param prewrite replaces the api's `prewrite`, so that a server can write more in the same request.
    * @param riders travel on the commit, which then takes one request, whatever its size. They count as something written.
+   * @param signal ends waits of the commit, as the signal of the transaction does, which is rolled back then.
    * @returns the commit_ts, or `startTs` when nothing was written. A second call after success returns the same.
    * @throws Undetermined when the outcome is unknown; KvError `write_conflict`, `key_locked` and others when the
    *   transaction did not commit and never will.
    */
-  async commit(prewrite?: PercolatorApi['prewrite'], riders?: Riders): Promise<Timestamp> {
+  async commit(prewrite?: PercolatorApi['prewrite'], riders?: Riders, signal?: AbortSignal): Promise<Timestamp> {
     if (this.#state.name === 'committed') return this.#state.commitTs
     if (this.#state.name === 'undetermined')
       return this.#run(this.#state.committer, this.#state.committer.learnOutcome())
@@ -271,7 +272,7 @@ export class Transaction {
       reads,
       isFirst: this.#options.isFirst ?? false,
       lockWaitMs: this.#options.lockWaitMs,
-      signal: this.#options.signal,
+      signal: signalOf(eitherSignal(this.#options.signal, signal)),
     }
     const committer = new Committer(this.#home, plan, prewrite)
     return await this.#run(committer, committer.run())

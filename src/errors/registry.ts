@@ -186,6 +186,8 @@ export const ERRORS = {
     fields: { safePoint: 'timestamp' },
     optional: { resync: 'text' },
   },
+  // `timeout_ms` of the request has passed. Nothing was committed.
+  deadline_exceeded: { status: 504, title: 'Deadline exceeded', retryable: true },
   overloaded: { status: 503, title: 'Overloaded' },
   storage_unavailable: { status: 503, title: 'Storage unavailable', mayHaveTakenEffect: true },
   // A defect of the server: the only failure that is not a `KvError`. `requestId`: names the line in the server's log.

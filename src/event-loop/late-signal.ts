@@ -17,6 +17,11 @@ export function stagesOf(signal: LateSignal | undefined): Stages | undefined {
   return typeof signal === 'function' ? signal.stages : undefined
 }
 
+/** @throws the reason of a signal that is made already, and aborted. */
+export function requireWanted(signal: LateSignal | undefined): void {
+  if (typeof signal === 'object') signal.throwIfAborted()
+}
+
 export function eitherSignal(one: AbortSignal | undefined, other: LateSignal | undefined): LateSignal | undefined {
   if (one === undefined || other === undefined) return one ?? other
   let either: AbortSignal | undefined

@@ -5,7 +5,7 @@ import type { MergedVersion, Transaction } from '../coordinator/transaction.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import type { MergedScan, ScanOrder } from '../coordinator/write-buffer.js'
 import { KvError } from '../errors/kv-error.js'
-import type { LateSignal } from '../event-loop/late-signal.js'
+import { type LateSignal, requireWanted } from '../event-loop/late-signal.js'
 import type { Stages } from '../event-loop/stages.js'
 import { type Limits, LOCK_WAIT_MS_DEFAULT, TXN_REMEMBERED_MS, TXNS_REMEMBERED_MAX } from '../limits.js'
 import { alreadyCommitted, belowSafePoint } from '../percolator/errors.js'
@@ -128,7 +128,7 @@ export class InteractiveTransactions {
   }
 
   getForUpdate(id: string, { key, lockWaitMs, signal }: TxnKeyRequest): Promise<MergedVersion | undefined> {
-    return this.#write(id, (txn) => txn.getForUpdate(key, lockWaitMs, signal))
+    return this.#write(id, signal, (txn) => txn.getForUpdate(key, lockWaitMs, signal))
   }
 
   scan(id: string, request: ScanOrder & Waiting): Promise<MergedScan> {
@@ -137,7 +137,7 @@ export class InteractiveTransactions {
 
   /** @throws KvError `precondition_failed` */
   put(id: string, request: TxnWriteRequest & { readonly value: Uint8Array }): Promise<void> {
-    return this.#write(id, async (txn) => {
+    return this.#write(id, request.signal, async (txn) => {
       await requireConditions(txn, request)
       await txn.put(request.key, request.value, request.lockWaitMs, request.signal)
     })
@@ -145,17 +145,17 @@ export class InteractiveTransactions {
 
   /** @throws KvError `precondition_failed` */
   delete(id: string, request: TxnWriteRequest): Promise<void> {
-    return this.#write(id, async (txn) => {
+    return this.#write(id, request.signal, async (txn) => {
       await requireConditions(txn, request)
       await txn.delete(request.key, request.lockWaitMs, request.signal)
     })
   }
 
   /** Runs several ops. When one fails, the writes of all of them are undone. */
-  async run(id: string, ops: readonly Op[]): Promise<OpResult[]> {
+  async run(id: string, ops: readonly Op[], signal?: LateSignal): Promise<OpResult[]> {
     const read = this.#store.answers.lease()
     try {
-      return await this.#write(id, (txn) => txn.atomically(async () => runOps(txn, ops, read)))
+      return await this.#write(id, signal, (txn) => txn.atomically(async () => runOps(txn, ops, read, signal)))
     } finally {
       read.end()
     }
@@ -168,10 +168,11 @@ export class InteractiveTransactions {
   }
 
   /** Calls that write or lock run one after another, in order of arrival. */
-  #write<T>(id: string, body: (txn: Transaction) => Promise<T>): Promise<T> {
+  #write<T>(id: string, signal: LateSignal | undefined, body: (txn: Transaction) => Promise<T>): Promise<T> {
     const open = this.#find(id)
     return this.#counted(open, () =>
       open.inTurn(() => {
+        requireWanted(signal)
         this.#requireRoom()
         return body(open.txn)
       }),
@@ -203,6 +204,7 @@ export class InteractiveTransactions {
    * Commits. A repeat within `TXN_REMEMBERED_MS` gets the same answer.
    * @param idempotency if given, the answer is stored in the same batch as the writes, and a repeat after a restart
    *   gets it.
+   * @param signal ends the commit while it waits, and rolls the transaction back. An undetermined commit ignores it.
    * @param riders travel on the commit. Of a commit that is repeated they are ignored: those of the first one count.
    * @throws KvError `txn_not_found`; the errors of `Outcomes.once`, which leave the transaction open; the errors of
    *   `Transaction.commit`, which roll it back; `storage_unavailable`, after which a repeat finds out the outcome.
@@ -211,6 +213,7 @@ export class InteractiveTransactions {
     id: string,
     idempotency: Idempotency | undefined,
     riders?: Riders,
+    signal?: AbortSignal,
     stages?: Stages,
   ): Promise<Once<{ commitTs: Timestamp }>> {
     this.#open.get(id)?.touch()
@@ -222,16 +225,21 @@ export class InteractiveTransactions {
       const open = this.#find(id)
       const commitTs = await open
         .during(() =>
-          open.inTurn(() =>
-            open.txn.commit(
+          open.inTurn(async () => {
+            if (signal?.aborted && open.txn.state === 'open') {
+              await open.txn.rollback()
+              throw signal.reason
+            }
+            return open.txn.commit(
               (request) =>
                 this.#store.prewrite(
                   { ...request, stages },
                   beside && (({ onePcCommitTs: commitTs }) => (commitTs === undefined ? [] : beside({ commitTs }))),
                 ),
               riders,
-            ),
-          ),
+              signal,
+            )
+          }),
         )
         .catch((error: unknown) => {
           if (error instanceof Undetermined) throw error.cause

@@ -8,7 +8,7 @@ import type { Resolver } from '../coordinator/lock-resolver.js'
 import { Transaction, type TransactionOptions } from '../coordinator/transaction.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import { isKvError } from '../errors/kv-error.js'
-import { type LateSignal, stagesOf } from '../event-loop/late-signal.js'
+import { type LateSignal, requireWanted, signalOf, stagesOf } from '../event-loop/late-signal.js'
 import { inSlices } from '../event-loop/slices.js'
 import { timed } from '../event-loop/stages.js'
 import type { PrewriteRequest } from '../percolator/api.js'
@@ -36,10 +36,19 @@ export interface OneShot {
   readonly isolation?: 'snapshot' | 'serializable' | undefined
   /** The work was done before the transaction came. With riders it commits even if it writes nothing. */
   readonly riders?: Riders | undefined
-  /** Interrupts a wait for locks. */
+  /** Interrupts a wait for locks. Made already, it also ends the transaction between its steps, up to its commit. */
   readonly signal?: LateSignal | undefined
+  readonly handover?: Handover | undefined
   /** If given, the outcome is stored with the commit, and a repeat gets the same answer. */
   readonly idempotency?: Idempotency | undefined
+}
+
+/** Learns whether a transaction can still be given up. */
+export interface Handover {
+  /** The commit begins; from now on only its answer tells the outcome. @throws the reason why the request is given up. */
+  begin(): void
+  /** The transaction has not committed, and may be tried again. */
+  undo(): void
 }
 
 export interface OneShotAnswer {
@@ -83,12 +92,15 @@ export class OneShots {
     const stages = stagesOf(request.signal)
     const beganMs = stages === undefined ? 0 : performance.now()
     return new Promise((resolve, reject) => {
+      request.handover?.begin()
       const isTaken = this.runNow(request, (error, answer) => {
         stages?.since('writeMs', beganMs)
         if (answer === undefined) reject(error)
         else resolve({ answer, isReplayed: false })
       })
-      if (!isTaken) resolve(this.runInTurns(request))
+      if (isTaken) return
+      request.handover?.undo()
+      resolve(this.runInTurns(request))
     })
   }
 
@@ -138,7 +150,7 @@ export class OneShots {
           }
           if (retriesLeft <= 0) throw error
           backoff ??= new Backoff()
-          await backoff.wait()
+          await backoff.wait(Number.POSITIVE_INFINITY, signalOf(request.signal))
         }
       }
     })
@@ -166,13 +178,14 @@ export class OneShots {
 
   /** @param counted undefined when the transaction reads nothing. */
   async #try(
-    { checks, ops, isolation = 'snapshot', riders, signal }: OneShot,
+    { checks, ops, isolation = 'snapshot', riders, signal, handover }: OneShot,
     keys: OneShotKeys,
     counted: CountedReads | undefined,
     prewrite: Store['prewrite'],
     beside: Beside,
   ): Promise<OneShotAnswer> {
     const stages = stagesOf(signal)
+    requireWanted(signal)
     const ts = keys.written.size === 0 ? this.#store.readTs() : this.#store.tso(1)
     let startTs = typeof ts === 'number' ? ts : await ts
     const mayStartAhead = isolation === 'snapshot' && riders === undefined && !ops.some(isScan)
@@ -185,12 +198,13 @@ export class OneShots {
         counted?.prefetched.grow(version === undefined ? ENTRY_BYTES : entryCost(version.value))
       requireChecks(checks, (key) => found.get(keyText(key)))
     }
-    const ran = runOps(txn, ops, counted?.answer)
+    const ran = runOps(txn, ops, counted?.answer, signal)
     const results = ran instanceof Promise ? await timed(stages, 'readMs', ran) : ran
     if (keys.written.size === 0) return { startTs, results }
     const answerAt = (commitTs: Timestamp): OneShotAnswer => ({ startTs, commitTs, results })
     const onePhase = (request: PrewriteRequest) =>
       prewrite({ ...request, stages }, beside && (({ onePcCommitTs }) => beside(answerAt(requireOnePc(onePcCommitTs)))))
+    handover?.begin()
     try {
       if (this.#isOnePhase) return answerAt(await txn.commit(onePhase, seeingFence(riders)))
       beside?.(answerAt(TIMESTAMP_MAX)) // Refuses an outcome that is too long before anything is written.
@@ -199,6 +213,7 @@ export class OneShots {
       if (beside !== undefined) await this.#store.system.write(beside(answer))
       return answer
     } catch (error) {
+      handover?.undo()
       throw error instanceof Undetermined ? error.cause : error // Inside `exclusive`, which translates engine errors.
     }
   }

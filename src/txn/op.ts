@@ -4,6 +4,7 @@ import type { MergedVersion, Transaction } from '../coordinator/transaction.js'
 import type { MergedPair } from '../coordinator/write-buffer.js'
 import { invalid } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
+import { type LateSignal, requireWanted } from '../event-loop/late-signal.js'
 import { Slices } from '../event-loop/slices.js'
 import { SLICE_ITEMS } from '../limits.js'
 import type { PrewriteMutation, Version } from '../percolator/api.js'
@@ -38,6 +39,7 @@ const INT64_MIN = -(2n ** 63n)
 /**
  * Runs the ops in order; each sees the writes of the ops before it. Returns no promise when none of them has to wait.
  * @param answer counts the values read; undefined when no op reads.
+ * @param signal ends waits for locks. Made already, it ends the ops between two of them too.
  * @throws KvError `already_exists`, `invalid_argument` (increment of a value that is no number), `payload_too_large`;
  *   the errors of the transaction's reads and locks.
  */
@@ -45,14 +47,15 @@ export function runOps(
   txn: Transaction,
   ops: readonly Op[],
   answer: AnswerLease | undefined,
+  signal?: LateSignal,
 ): OpResult[] | Promise<OpResult[]> {
   const results: OpResult[] = []
   while (results.length < Math.min(ops.length, SLICE_ITEMS)) {
-    const result = runOp(txn, ops[results.length] as Op, results.length)
-    if (result instanceof Promise) return runRest(txn, ops, results, result, answer)
+    const result = runOp(txn, ops[results.length] as Op, results.length, signal)
+    if (result instanceof Promise) return runRest(txn, ops, results, result, answer, signal)
     results.push(result)
   }
-  return results.length === ops.length ? results : runRest(txn, ops, results, undefined, answer)
+  return results.length === ops.length ? results : runRest(txn, ops, results, undefined, answer, signal)
 }
 
 /**
@@ -65,10 +68,12 @@ async function runRest(
   results: OpResult[],
   running: Promise<OpResult> | undefined,
   answer: AnswerLease | undefined,
+  signal: LateSignal | undefined,
 ): Promise<OpResult[]> {
   const slices = new Slices()
   for (let step: OpResult | Promise<OpResult> | undefined = running; ; step = undefined) {
-    step ??= runOp(txn, ops[results.length] as Op, results.length)
+    requireWanted(signal)
+    step ??= runOp(txn, ops[results.length] as Op, results.length, signal)
     const result: OpResult = step instanceof Promise ? await step : step
     results.push(result)
     answer?.grow(costOf(result))
@@ -140,20 +145,20 @@ function runOpNow(op: Op, index: number, found: Found, writes: Map<string, Prewr
 const DONE: OpResult = {}
 
 /** Returns no promise when the op has nothing to wait for. */
-function runOp(txn: Transaction, op: Op, index: number): OpResult | Promise<OpResult> {
+function runOp(txn: Transaction, op: Op, index: number, signal: LateSignal | undefined): OpResult | Promise<OpResult> {
   switch (op.op) {
     case 'get':
-      return txn.get(op.key).then(gotten)
+      return txn.get(op.key, undefined, signal).then(gotten)
     case 'scan':
-      return txn.scan(op).then(({ pairs }) => ({ pairs }))
+      return txn.scan(op, undefined, signal).then(({ pairs }) => ({ pairs }))
     case 'put':
-      return whenDone(txn.put(op.key, op.value))
+      return whenDone(txn.put(op.key, op.value, undefined, signal))
     case 'delete':
-      return whenDone(txn.delete(op.key))
+      return whenDone(txn.delete(op.key, undefined, signal))
     case 'insert':
-      return whenDone(txn.insert(op.key, op.value))
+      return whenDone(txn.insert(op.key, op.value, undefined, signal))
     case 'increment':
-      return increment(txn, op, index)
+      return increment(txn, op, index, signal)
   }
 }
 
@@ -165,8 +170,13 @@ function whenDone(written: void | Promise<void>): OpResult | Promise<OpResult> {
   return written instanceof Promise ? written.then(() => DONE) : DONE
 }
 
-async function increment(txn: Transaction, op: Extract<Op, { op: 'increment' }>, index: number): Promise<OpResult> {
-  const value = Buffer.from(incremented(op, index, await txn.getToWrite(op.key)))
+async function increment(
+  txn: Transaction,
+  op: Extract<Op, { op: 'increment' }>,
+  index: number,
+  signal: LateSignal | undefined,
+): Promise<OpResult> {
+  const value = Buffer.from(incremented(op, index, await txn.getToWrite(op.key, undefined, signal)))
   await txn.put(op.key, value)
   return { value }
 }

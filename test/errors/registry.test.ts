@@ -12,7 +12,7 @@ test('docs/errors.md has a line per code, with its status', async () => {
 })
 
 /** docs/errors.md promises it by the status, so that a program need not know every code. */
-test('problems with status 409, 412 and 423 say whether they are retryable, and no others', () => {
+test('problems with status 409, 412, 423 and 504 say whether they are retryable, and no others', () => {
   for (const [code, { status, retryable }] of rows)
-    expect(retryable !== undefined, code).toBe([409, 412, 423].includes(status))
+    expect(retryable !== undefined, code).toBe([409, 412, 423, 504].includes(status))
 })

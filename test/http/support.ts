@@ -255,7 +255,7 @@ export function expectProblem(response: Sent, code: string, fields: Json = {}): 
   expect(response.statusCode).toBe(STATUS_OF_CODE.get(code))
   expect(typeof body['title']).toBe('string')
   expect(typeof body['detail']).toBe('string')
-  const isRace = [409, 412, 423].includes(response.statusCode)
+  const isRace = [409, 412, 423, 504].includes(response.statusCode)
   expect(typeof body['retryable']).toBe(isRace ? 'boolean' : 'undefined')
   expect(response.body).not.toMatch(/\bat .*\.(js|ts):\d+/)
   return body

@@ -1,5 +1,5 @@
 import { isUncertain } from '../../coordinator/uncertain.js'
-import { KvError } from '../../errors/kv-error.js'
+import { isKvError, KvError } from '../../errors/kv-error.js'
 import { errorRow } from '../../errors/registry.js'
 import { sleep } from '../../event-loop/sleep.js'
 import { TIMER_MS_MAX } from '../../limits.js'
@@ -227,7 +227,11 @@ export class HttpTransport {
       const { status, headers } = open.answer
       if (status >= 200 && status < 300) return { answer: await read(open) }
       const error = errorOf(status, headers.get('content-type'), await bodyOf(open))
-      return { error, isFinal: !RETRIED_STATUSES.has(status), retryAfter: headers.get('retry-after') }
+      return {
+        error,
+        isFinal: !RETRIED_STATUSES.has(status) || isKvError(error, 'deadline_exceeded'),
+        retryAfter: headers.get('retry-after'),
+      }
     } catch (error) {
       if (request.signal?.aborted) throw request.signal.reason
       return { error: connectionErrorOf(error), isFinal: false, retryAfter: null }
@@ -338,6 +342,7 @@ async function* chunksOf(
 /** Whether a request failed because the server cannot be reached, or cannot serve at present. */
 export function isAway(error: unknown): boolean {
   if (error instanceof ConnectionError) return true
+  if (isKvError(error, 'deadline_exceeded')) return false
   if (error instanceof KvError) return RETRIED_STATUSES.has(errorRow(error.code).status)
   return error instanceof ServerError && RETRIED_STATUSES.has(error.status)
 }

@@ -1,4 +1,4 @@
-import type { Limits } from '../../limits.js'
+import { type Limits, TIMEOUT_MS_MAX } from '../../limits.js'
 import type { Schema } from '../wire/schemas/schema.js'
 import type { AnswerHeader, Parameter, RequestHeader } from './operation.js'
 
@@ -19,6 +19,10 @@ export const QUERY: Readonly<Record<string, Parameter>> = {
   lock_wait_ms: {
     description: 'How long to wait for locks of other transactions. Default: 3000.',
     schema: { type: 'integer', minimum: 0, maximum: 3_600_000 },
+  },
+  timeout_ms: {
+    description: 'The request is given up after this time, unless its commit has begun. Default: never.',
+    schema: { type: 'integer', minimum: 1, maximum: TIMEOUT_MS_MAX },
   },
   for_update: { description: 'Reads in order to write.', schema: Flag },
   prefix: { description: 'All keys that begin with it. Does not go with `start` or `end`.', schema: Bytes },

@@ -31,12 +31,16 @@ export const MEANINGS: Readonly<Record<Code, string>> = {
   ts_below_safe_point: 'Older than the last collection: versions may be missing.',
   overloaded:
     'More than the server can do at this moment. Nothing was done; send it again after `Retry-After` seconds.',
+  deadline_exceeded: 'The `timeout_ms` of the request has passed. Nothing was committed, and nothing will be.',
   storage_unavailable: 'The engine failed, or a restore is not complete. **The change may have landed.**',
   internal: 'A defect of the server. Its log has more under `request_id`. The change may have landed.',
 }
 
 /** Every code that the operation may answer, in the order of their statuses. */
-export function problemCodes(operation: Operation, { access, work, takesJson, hasBody }: DescribedRoute): Code[] {
+export function problemCodes(
+  operation: Operation,
+  { access, work, query, takesJson, hasBody }: DescribedRoute,
+): Code[] {
   const codes = new Set<Code>([
     'invalid_argument',
     'forbidden',
@@ -46,6 +50,7 @@ export function problemCodes(operation: Operation, { access, work, takesJson, ha
   ])
   if (access !== 'open') codes.add('unauthorized')
   if (work !== 'watching') codes.add('overloaded')
+  if (query.includes('timeout_ms')) codes.add('deadline_exceeded')
   if (takesJson) codes.add('unsupported_media_type')
   if (hasBody) codes.add('payload_too_large')
   return [...codes].sort((a, b) => ERRORS[a].status - ERRORS[b].status || a.localeCompare(b))

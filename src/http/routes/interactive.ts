@@ -3,7 +3,7 @@ import { invalid } from '../../errors/kv-error.js'
 import { TXN_TTL_MS_DEFAULT } from '../../limits.js'
 import { conditionalWriteError } from '../../txn/failed-condition.js'
 import { rawBodies, rawValueOf } from '../admission/raw-bodies.js'
-import { hangUp } from '../connections/answer-end.js'
+import { timeoutSignal, untilDeadline, waitingSignal } from '../connections/deadline.js'
 import { answer } from '../wire/answer.js'
 import { answerVersion } from '../wire/answer-version.js'
 import { decoderOf } from '../wire/decode.js'
@@ -43,18 +43,19 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
 
   app.get(
     TXN_KEY_ROUTE,
-    { schema: readKeyInTxn, config: { access: 'read', query: ['for_update', 'lock_wait_ms'] } },
+    { schema: readKeyInTxn, config: { access: 'read', query: ['for_update', 'lock_wait_ms', 'timeout_ms'] } },
     async (request, reply) => {
       const query = request.query as RawQuery
       const key = keyOf(request, limits)
       const wait = lockWaitMs(query)
-      const signal = hangUp(reply.raw)
       const forUpdate = queryFlag(query, 'for_update') ?? false
       if (forUpdate) request.grant.requireWrite()
       preconditionsOf(request.headers) // Malformed conditions must be refused before the key is locked.
-      const read = { key, lockWaitMs: wait, signal }
+      const read = { key, lockWaitMs: wait }
       const id = txnOf(request)
-      const found = await (forUpdate ? transactions.getForUpdate(id, read) : transactions.get(id, read))
+      const found = forUpdate
+        ? await transactions.getForUpdate(id, { ...read, signal: waitingSignal(request, reply) })
+        : await untilDeadline(request, reply, (signal) => transactions.get(id, { ...read, signal }))
       return answerVersion(request, reply, key, found)
     },
   )
@@ -64,11 +65,10 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const id = txnOf(request)
     const asked = readScan(request, context)
     const wait = lockWaitMs(request.query as RawQuery)
-    const signal = hangUp(reply.raw)
     const { startTs } = transactions.state(id)
     if (asked.cursor !== undefined && asked.cursor.ts !== startTs)
       throw invalid('cursor', 'the cursor belongs to another snapshot than that of the transaction')
-    return answerScan(request, reply, context, asked, { txn: id, lockWaitMs: wait, signal })
+    return answerScan(request, reply, context, asked, { txn: id, lockWaitMs: wait })
   })
 
   /** Reads the transaction and the conditions of a PUT or DELETE. */
@@ -77,11 +77,11 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const id = txnOf(request)
     transactions.requireOpen(id) // This error goes before that of a malformed condition.
     const checks = checksOf(key, preconditionsOf(request.headers))
-    return { id, write: { key, checks, lockWaitMs: wait, signal: hangUp(reply.raw) } }
+    return { id, write: { key, checks, lockWaitMs: wait, signal: waitingSignal(request, reply) } }
   }
 
   rawBodies(app, context, (scope) => {
-    const config = { access: 'write', query: ['lock_wait_ms'], work: 'reading' } as const
+    const config = { access: 'write', query: ['lock_wait_ms', 'timeout_ms'], work: 'reading' } as const
     const writing = { schema: schemas.writeKeyInTxn, config } as const
     scope.put(TXN_KEY_ROUTE, writing, async (request, reply) => {
       const key = keyOf(request, limits)
@@ -107,25 +107,29 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
   })
 
   const decodeOps = decoderOf(schemas.runOps.body, limits)
-  const opsOptions = { schema: schemas.runOps, config: { access: 'read', work: 'reading' } } as const
+  const opsConfig = { access: 'read', query: ['timeout_ms'], work: 'reading' } as const
+  const opsOptions = { schema: schemas.runOps, config: opsConfig }
   app.post('/v1/txn/:txn/ops', opsOptions, async (request, reply) => {
+    const signal = waitingSignal(request, reply)
     const given = (await decodeOps(request)).ops
     if (given.some(isWrite)) request.grant.requireWrite()
     const ops = given.map(opOf)
-    return answer(request, reply, { results: await transactions.run(txnOf(request), ops) })
+    return answer(request, reply, { results: await transactions.run(txnOf(request), ops, signal) })
   })
 
   const decodeCommit = decoderOf(schemas.commit.body, limits)
   const ending = { access: 'read', bodyMayBeEmpty: true, work: 'ending' } as const
-  app.post('/v1/txn/:txn/commit', { schema: schemas.commit, config: ending }, async (request, reply) => {
+  const committing = { ...ending, query: ['timeout_ms'] } as const
+  app.post('/v1/txn/:txn/commit', { schema: schemas.commit, config: committing }, async (request, reply) => {
     const id = txnOf(request)
+    const signal = timeoutSignal(request, reply)
     const riders = ridersOf(await decodeCommit(request), request.grant, limits)
     const idempotency = await idempotencyOf(request, { commit: id, riders })
     if (riders !== undefined) {
       requireReached(riders, request.grant, database)
       if (transactions.isOpen(id)) requireObserved(riders, database)
     }
-    const outcome = await transactions.commit(id, idempotency, riders, request.raw.progress?.stages)
+    const outcome = await transactions.commit(id, idempotency, riders, signal, request.raw.progress?.stages)
     return answerOutcome(request, reply, outcome, outcome.answer)
   })
 

@@ -1,10 +1,11 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { invalid } from '../../errors/kv-error.js'
 import { MAX_RETRIES_DEFAULT } from '../../limits.js'
 import type { GetAnswer } from '../../percolator/api.js'
 import { conditionalWriteError } from '../../txn/failed-condition.js'
 import type { Op } from '../../txn/op.js'
 import { rawBodies, rawValueOf } from '../admission/raw-bodies.js'
-import { hangUp } from '../connections/answer-end.js'
+import { untilDeadline } from '../connections/deadline.js'
 import { answer } from '../wire/answer.js'
 import { answerVersion } from '../wire/answer-version.js'
 import { decoderOf } from '../wire/decode.js'
@@ -20,18 +21,21 @@ import { KeyWatching } from './key-watching.js'
 export function kvRoutes(app: FastifyInstance, context: AppContext): void {
   const { database, limits } = context
   const watching = new KeyWatching(context)
-  const reading = { access: 'read', query: ['ts', 'at', 'lock_wait_ms', 'wait_ms'] } as const
+  const reading = { access: 'read', query: ['ts', 'at', 'lock_wait_ms', 'wait_ms', 'timeout_ms'] } as const
   app.get(KEY_ROUTE, { schema: schemas.readKey, config: reading }, (request, reply) => {
     const query = request.query as RawQuery
     const key = keyOf(request, limits)
     const ts = queryTimestamp(query)
     const asked = { key, lockWaitMs: lockWaitMs(query) }
+    const isTimed = query['timeout_ms'] !== undefined
+    const isWatching = query['wait_ms'] !== undefined || wantsEvents(request.headers.accept)
+    if (isTimed && isWatching) throw invalid('timeout_ms', 'timeout_ms does not go with wait_ms or a stream of events')
     if (wantsEvents(request.headers.accept)) return watching.stream(request, reply, key)
     if (query['wait_ms'] !== undefined) return watching.wait(request, reply, asked)
     const send = (found: GetAnswer): FastifyReply => answerVersion(request, reply, key, found.found ? found : undefined)
-    const known = database.known({ key, ts })
+    const known = isTimed ? undefined : database.known({ key, ts })
     if (known !== undefined) return void send(known)
-    return database.get({ ...asked, ts, signal: hangUp(reply.raw) }).then(send)
+    return untilDeadline(request, reply, (signal) => database.get({ ...asked, ts, signal })).then(send)
   })
 
   async function write(request: FastifyRequest, reply: FastifyReply, key: Buffer, op: Op): Promise<FastifyReply> {
@@ -44,10 +48,11 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
       maxRetries: MAX_RETRIES_DEFAULT,
       lockWaitMs: wait,
       idempotency,
-      signal: hangUp(reply.raw),
     }
     try {
-      const outcome = await database.transact(txn)
+      const outcome = await untilDeadline(request, reply, (signal, handover) =>
+        database.transact({ ...txn, signal, handover }),
+      )
       return answerOutcome(request, reply, outcome, { commitTs: outcome.answer.commitTs })
     } catch (error) {
       throw conditionalWriteError(key, error)
@@ -55,7 +60,10 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
   }
 
   rawBodies(app, context, (scope) => {
-    const options = { schema: schemas.writeKey, config: { access: 'write', query: ['lock_wait_ms'] } } as const
+    const options = {
+      schema: schemas.writeKey,
+      config: { access: 'write', query: ['lock_wait_ms', 'timeout_ms'] },
+    } as const
     scope.delete(KEY_ROUTE, options, async (request, reply) => {
       const key = keyOf(request, limits)
       return write(request, reply, key, { op: 'delete', key })
@@ -69,11 +77,14 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
   const decodeBatchGet = decoderOf(schemas.batchGet.body, limits)
   const batchGetOptions = {
     schema: schemas.batchGet,
-    config: { access: 'read', query: ['lock_wait_ms'], work: 'reading' },
+    config: { access: 'read', query: ['lock_wait_ms', 'timeout_ms'], work: 'reading' },
   } as const
   app.post('/v1/kv/batch_get', batchGetOptions, async (request, reply) => {
     const { keys, ts } = await decodeBatchGet(request)
     const wait = lockWaitMs(request.query as RawQuery)
-    return answer(request, reply, await database.batchGet({ keys, ts, lockWaitMs: wait, signal: hangUp(reply.raw) }))
+    const read = await untilDeadline(request, reply, (signal) =>
+      database.batchGet({ keys, ts, lockWaitMs: wait, signal }),
+    )
+    return answer(request, reply, read)
   })
 }

@@ -13,7 +13,7 @@ import { primaryOf, type Riders } from '../../percolator/riders.js'
 import { sameKey } from '../../percolator/row.js'
 import type { Access } from '../admission/access.js'
 import type { Work } from '../admission/admission.js'
-import { hangUp } from '../connections/answer-end.js'
+import { untilDeadline, waitingSignal } from '../connections/deadline.js'
 import { answer } from '../wire/answer.js'
 import { type Decoded, decoderOf } from '../wire/decode.js'
 import { requireReached, ridersOf } from '../wire/riders.js'
@@ -35,7 +35,9 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
     handle: (body: Body<S>, request: FastifyRequest, reply: FastifyReply) => Plain | Promise<Plain>,
   ): void {
     const decode = decoderOf(schema.body, limits)
-    const config = { access, work: workOf(name) }
+    const mayGiveUp = access === 'read' // The others are short once they have begun, or end their waits themselves.
+    const query = mayGiveUp || name === 'acquire_pessimistic_lock' ? ['timeout_ms'] : []
+    const config = { access, work: workOf(name), query }
     app.post(`/v1/percolator/${name}`, { schema, config }, async (request, reply) => {
       const body = (await decode(request)) as Body<S>
       const { reach } = request.grant
@@ -43,9 +45,12 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
       if (reach !== undefined) Object.assign(body, { reaches: reach })
       const stages = request.raw.progress?.stages
       if (stages !== undefined) Object.assign(body, { stages })
-      const answered = handle(body, request, reply)
-      const isRead = access === 'read' && answered instanceof Promise
-      return answer(request, reply, await (isRead ? timed(stages, 'readMs', answered) : answered))
+      const handled = async (): Promise<Plain> => {
+        const answered = handle(body, request, reply)
+        const isRead = access === 'read' && answered instanceof Promise
+        return isRead ? timed(stages, 'readMs', answered) : answered
+      }
+      return answer(request, reply, await (mayGiveUp ? untilDeadline(request, reply, handled) : handled()))
     })
   }
 
@@ -79,8 +84,9 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
   call('check_txn_status', 'write', schemas.checkTxnStatus, (body) => store.checkTxnStatus(body))
   call('check_secondary_locks', 'write', schemas.checkSecondaryLocks, (body) => store.checkSecondaryLocks(body))
   call('txn_heart_beat', 'write', schemas.txnHeartBeat, (body) => store.txnHeartBeat(body))
-  call('acquire_pessimistic_lock', 'write', schemas.acquirePessimisticLock, async (body, _request, reply) => {
-    const { results } = await store.acquirePessimisticLock({ ...acquireRequest(body), signal: hangUp(reply.raw) })
+  call('acquire_pessimistic_lock', 'write', schemas.acquirePessimisticLock, async (body, request, reply) => {
+    const signal = waitingSignal(request, reply)
+    const { results } = await store.acquirePessimisticLock({ ...acquireRequest(body), signal })
     return { results: results.map(({ commitTs: _, ...result }) => result) }
   })
   call('pessimistic_rollback', 'write', schemas.pessimisticRollback, async (body) => {

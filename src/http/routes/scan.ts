@@ -4,7 +4,8 @@ import type { MergedPair } from '../../coordinator/write-buffer.js'
 import type { RangeRequest } from '../../database/database.js'
 import { invalid } from '../../errors/kv-error.js'
 import { SCAN_LIMIT_DEFAULT } from '../../limits.js'
-import { hangUp, whenOver } from '../connections/answer-end.js'
+import { whenOver } from '../connections/answer-end.js'
+import { untilDeadline, waitingSignal } from '../connections/deadline.js'
 import { answer } from '../wire/answer.js'
 import { type Cursor, decodeCursor, encodeCursor } from '../wire/cursor.js'
 import { acceptedFormats, CONTENT_TYPE } from '../wire/media-type.js'
@@ -33,6 +34,7 @@ export const SCAN_PARAMETERS: readonly string[] = [
   'count_only',
   'cursor',
   'lock_wait_ms',
+  'timeout_ms',
 ]
 
 const CHUNK_LENGTH = 64 * 1024
@@ -49,7 +51,6 @@ export function scanRoutes(app: FastifyInstance, context: AppContext): void {
     return answerScan(request, reply, context, asked, {
       ts: at,
       lockWaitMs: lockWaitMs(query),
-      signal: hangUp(reply.raw),
     })
   })
 }
@@ -106,20 +107,29 @@ export async function answerScan(
   reply: FastifyReply,
   { database, limits, traffic }: AppContext,
   asked: AskedScan,
-  where: Pick<RangeRequest, 'ts' | 'txn' | 'lockWaitMs' | 'signal'>,
+  where: Pick<RangeRequest, 'ts' | 'txn' | 'lockWaitMs'>,
 ): Promise<FastifyReply> {
   const { start, end, reverse, keyOnly, after } = asked
   const range = { start, end, reverse, keyOnly, after, ...where }
-  if (asked.isCount) return answer(request, reply, { ...(await database.count(range)) })
+  if (asked.isCount) {
+    const counted = await untilDeadline(request, reply, (signal) => database.count({ ...range, signal }))
+    return answer(request, reply, { ...counted })
+  }
   if (asked.isStream) {
     traffic.openStream(reply)
-    const { pages, release } = await database.stream({ ...range, limit: asked.limit ?? Number.POSITIVE_INFINITY })
+    const { pages, release } = await database.stream({
+      ...range,
+      signal: waitingSignal(request, reply), // Cuts the stream off, as every failure after its beginning does.
+      limit: asked.limit ?? Number.POSITIVE_INFINITY,
+    })
     whenOver(reply.raw, release)
     const stream = request.method === 'HEAD' ? [] : lines(pages) // fastify would read the whole stream and send nothing.
     return reply.header('content-type', CONTENT_TYPE.ndjson).send(Readable.from(stream))
   }
   const limit = asked.limit ?? asked.cursor?.limit ?? SCAN_LIMIT_DEFAULT
-  const { pairs, cutAfter, ts } = await database.scan({ ...range, limit: limit + 1, bytesMax: limits.pageBytesMax })
+  const { pairs, cutAfter, ts } = await untilDeadline(request, reply, (signal) =>
+    database.scan({ ...range, signal, limit: limit + 1, bytesMax: limits.pageBytesMax }),
+  )
   const isFull = pairs.length > limit
   const shown = isFull ? pairs.slice(0, limit) : pairs
   const last = isFull ? shown.at(-1)?.key : cutAfter

@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify'
-import { hangUp } from '../connections/answer-end.js'
+import { untilDeadline } from '../connections/deadline.js'
 import { decoderOf } from '../wire/decode.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { oneShotOf } from '../wire/one-shot.js'
@@ -9,14 +9,20 @@ import type { AppContext } from './context.js'
 
 export function txnRoutes(app: FastifyInstance, { database, limits }: AppContext): void {
   const decode = decoderOf(schemas.oneShot.body, limits)
-  app.post('/v1/txn', { schema: schemas.oneShot, config: { access: 'read' } }, async (request, reply) => {
-    const asked = oneShotOf(await decode(request), request.grant, limits)
-    const idempotency = await idempotencyOf(request, asked)
-    if (asked.riders !== undefined) {
-      requireReached(asked.riders, request.grant, database)
-      if (idempotency === undefined) requireObserved(asked.riders, database)
-    }
-    const outcome = await database.transact({ ...asked, idempotency, signal: hangUp(reply.raw) })
-    return answerOutcome(request, reply, outcome, outcome.answer)
-  })
+  app.post(
+    '/v1/txn',
+    { schema: schemas.oneShot, config: { access: 'read', query: ['timeout_ms'] } },
+    async (request, reply) => {
+      const asked = oneShotOf(await decode(request), request.grant, limits)
+      const idempotency = await idempotencyOf(request, asked)
+      if (asked.riders !== undefined) {
+        requireReached(asked.riders, request.grant, database)
+        if (idempotency === undefined) requireObserved(asked.riders, database)
+      }
+      const outcome = await untilDeadline(request, reply, (signal, handover) =>
+        database.transact({ ...asked, idempotency, signal, handover }),
+      )
+      return answerOutcome(request, reply, outcome, outcome.answer)
+    },
+  )
 }

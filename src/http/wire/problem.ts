@@ -37,7 +37,13 @@ export function problemOf(error: unknown, requestId: string): Problem {
     ...(retryable !== undefined && { retryable: isRetryable(known) }),
     ...(errors && { errors }),
   }
-  return { code, status, headers: headersOf(known), body, isServerFault: status >= 500 && code !== 'overloaded' }
+  return {
+    code,
+    status,
+    headers: headersOf(known),
+    body,
+    isServerFault: status >= 500 && code !== 'overloaded' && code !== 'deadline_exceeded',
+  }
 }
 
 function headersOf(error: KvError): Readonly<Record<string, string>> {

@@ -1,7 +1,7 @@
 import { parse } from 'node:querystring'
 import { tooLarge } from '../../bytes/byte-limits.js'
 import { invalid, type KvError } from '../../errors/kv-error.js'
-import { LOCK_WAIT_MS_DEFAULT, LOCK_WAIT_MS_MAX } from '../../limits.js'
+import { LOCK_WAIT_MS_DEFAULT, LOCK_WAIT_MS_MAX, TIMEOUT_MS_MAX } from '../../limits.js'
 import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../../timestamp.js'
 
 /** Query parameters, still percent-encoded: keys are bytes and other parameters are text, so each reader decodes its own. */
@@ -74,6 +74,11 @@ export function queryInteger(query: RawQuery, name: string, min: number, max: nu
 
 export function lockWaitMs(query: RawQuery): number {
   return queryInteger(query, 'lock_wait_ms', 0, LOCK_WAIT_MS_MAX) ?? LOCK_WAIT_MS_DEFAULT
+}
+
+/** The time after which the request is given up. undefined: none. */
+export function timeoutMs(query: RawQuery): number | undefined {
+  return queryInteger(query, 'timeout_ms', 1, TIMEOUT_MS_MAX)
 }
 
 /** `?reverse`, `?reverse=true` and `?reverse=1` are true. */

@@ -96,6 +96,7 @@ async function transactions(call: Call): Promise<void> {
   const path = { txn: String(other['txn']), key: 'seat/1' }
   await call('putKeyInTransaction', 'A value, locked at once', { path, body: 'Ann' })
   await call('putKey', 'A key that is locked', { path: { key: 'seat/1' }, query: { lock_wait_ms: '0' }, body: 'Ben' })
+  await call('putKey', 'A deadline', { path: { key: 'seat/1' }, query: { timeout_ms: '20' }, body: 'Ben' })
   await call('rollbackTransaction', 'A rollback', { path: { txn: path.txn }, body: {} })
   await call('commitTransaction', 'After a rollback', { path: { txn: path.txn }, body: {} })
 

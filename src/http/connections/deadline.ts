@@ -1,0 +1,87 @@
+import type { ServerResponse } from 'node:http'
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import { KvError } from '../../errors/kv-error.js'
+import type { LateSignal } from '../../event-loop/late-signal.js'
+import type { Handover } from '../../txn/one-shots.js'
+import { type RawQuery, timeoutMs } from '../wire/query.js'
+import { hangUp, whenOver } from './answer-end.js'
+
+/**
+ * Runs the work of a request, and answers when its `timeout_ms` has passed, unless a commit has begun by then: its outcome is
+ * waited for. Work that is given up ends at its next step; until then the request counts as in flight.
+ * @throws KvError `deadline_exceeded`, `invalid_argument`; the errors of `work`.
+ */
+export function untilDeadline<T>(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  work: (signal: LateSignal, handover?: Handover) => Promise<T>,
+): Promise<T> {
+  const afterMs = timeoutMs(request.query as RawQuery)
+  if (afterMs === undefined) return work(hangUp(reply.raw))
+  const deadline = new Deadline(reply.raw, afterMs)
+  const { signal } = deadline
+  return new Promise((resolve, reject) => {
+    const giveUp = (): void => {
+      if (deadline.isHandedOver) return
+      const { flight } = request
+      request.flight = undefined // The answer must not end it.
+      working.finally(() => flight?.end()).catch(() => {})
+      reject(signal.reason)
+    }
+    const working = work(signal, deadline).finally(() => signal.removeEventListener('abort', giveUp))
+    working.then(resolve, reject)
+    signal.addEventListener('abort', giveUp, { once: true })
+  })
+}
+
+/**
+ * The signal of a call that must answer itself, because it may have taken a lock. It ends the call's waits when the client
+ * hangs up, and when `timeout_ms` has passed.
+ * @throws KvError `invalid_argument`
+ */
+export function waitingSignal(request: FastifyRequest, reply: FastifyReply): LateSignal {
+  const afterMs = timeoutMs(request.query as RawQuery)
+  return afterMs === undefined ? hangUp(reply.raw) : new Deadline(reply.raw, afterMs).signal
+}
+
+/**
+ * The signal of a call that goes on when its client hangs up. undefined without `timeout_ms`.
+ * @throws KvError `invalid_argument`
+ */
+export function timeoutSignal(request: FastifyRequest, reply: FastifyReply): AbortSignal | undefined {
+  const afterMs = timeoutMs(request.query as RawQuery)
+  if (afterMs === undefined) return undefined
+  const abort = new AbortController()
+  abortAfter(abort, reply.raw, afterMs)
+  return abort.signal
+}
+
+class Deadline implements Handover {
+  readonly signal: AbortSignal
+  isHandedOver = false
+
+  constructor(answer: ServerResponse, afterMs: number) {
+    const abort = new AbortController()
+    this.signal = abort.signal
+    abortAfter(abort, answer, afterMs)
+    whenOver(answer, () => {
+      if (!answer.writableEnded) abort.abort(new KvError('txn_not_found', 'the client has gone', {}))
+    })
+  }
+
+  begin(): void {
+    this.signal.throwIfAborted()
+    this.isHandedOver = true
+  }
+
+  undo(): void {
+    this.isHandedOver = false
+  }
+}
+
+function abortAfter(abort: AbortController, answer: ServerResponse, afterMs: number): void {
+  const end = (): void => abort.abort(new KvError('deadline_exceeded', `no answer within ${afterMs} ms`, {}))
+  const timer = setTimeout(end, afterMs)
+  timer.unref()
+  whenOver(answer, () => clearTimeout(timer))
+}
