@@ -256,7 +256,7 @@ function fieldList(fields: readonly Field[]): string {
   if (fields.length === 0) return ''
   const entries = fields.map(
     ({ path, type, isRequired, description }) =>
-      `<dt><code>${escapeHtml(path)}</code> <i>${escapeHtml(type)}</i>${isRequired ? '' : ' <i class="optional">optional</i>'}</dt><dd>${inlineHtml(description)}</dd>`,
+      `<dt><code>${escapeHtml(path)}</code> <i>${escapeHtml(type)}${isRequired ? '' : '; optional'}</i></dt><dd>${inlineHtml(description)}</dd>`,
   )
   return `<dl>${entries.join('\n')}</dl>`
 }

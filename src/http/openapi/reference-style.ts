@@ -80,7 +80,6 @@ dt, dd { margin: 0; padding: 0.4rem 0; border-top: 1px solid var(--line); overfl
 dt { padding-right: 1rem; }
 dt code { font-weight: 600; }
 dt i { display: block; color: var(--dim); font-size: 0.8rem; font-style: normal; }
-dt i.optional { display: inline; font-style: italic; }
 .codes { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: 0.3rem 1rem; }
 .codes b { color: var(--dim); }
 .problem { border-top: 1px solid var(--line); padding: 0.25rem 0; }

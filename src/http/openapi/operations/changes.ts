@@ -1,4 +1,9 @@
-import type { Operations } from '../operation.js'
+import type { Operations, Parameter } from '../operation.js'
+
+const LIMIT: Parameter = {
+  description: 'Pages: transactions. Those of one `commit_ts` are never cut. Default: 100.',
+  schema: { type: 'integer', minimum: 1, maximum: 10_000 },
+}
 
 const FORMS = `By \`Accept\`: \`application/json\` or \`application/msgpack\` is a page; \`text/event-stream\` and \`application/x-ndjson\` are streams. A stream begins with what was asked for and goes on until the client hangs up, unless \`wait_ms\` ends it. The \`id\` of an event is the timestamp up to which everything has been sent; in a snapshot \`s.<ts>.<last key, base64url>\`. A client that connects again with \`Last-Event-ID\` goes on there, whatever the query says.
 
@@ -13,6 +18,7 @@ export const changes: Operations = {
 
 ${FORMS}`,
     query: {
+      limit: LIMIT,
       prefix: {
         description:
           'All keys that begin with one of these. 100 with those of `key`; does not go with `start` or `end`.',
@@ -58,6 +64,7 @@ ${FORMS}`,
     description: `The change feed of its range. It begins at the position, unless \`Last-Event-ID\`, \`since_ts\`, \`since_at\` or \`snapshot\` says otherwise. Reading moves no position.
 
 ${FORMS}`,
+    query: { limit: LIMIT },
     headers: ['Last-Event-ID'],
     problems: ['not_found', 'ts_below_safe_point'],
     answers: { 200: { description: 'A page, or a stream.' } },

@@ -136,7 +136,7 @@ export const prewrite = {
     ),
     riders: described(
       optional(object(riders)),
-      'Extension, with `try_one_pc` and without `max_commit_ts`. The run has seen `start_ts`. Refused where an earlier prewrite of the transaction has left a lock.',
+      'Extension, with `try_one_pc` and without `max_commit_ts`. The run has seen `start_ts`, and `mutations` may be empty. Refused where an earlier prewrite of the transaction has left a lock.',
     ),
   }),
   ...answering(

@@ -33,7 +33,7 @@ const Mode = described(
 export const TxnOp = object({
   op: described(
     oneOf(['get', 'put', 'delete', 'insert', 'increment', 'scan']),
-    '`insert` puts where there is no value; otherwise 409 `already_exists`. `increment` takes values as decimal text of at most 64 bits; absent is 0.',
+    '`insert` puts where there is no value; otherwise 409 `already_exists`. `increment` takes values as decimal text of at most 64 bits; absent is 0, and anything else is refused.',
   ),
   key: described(optional(Key), 'Of every op but `scan`.'),
   value: described(optional(Value), 'Of `put` and `insert`.'),
