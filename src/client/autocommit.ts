@@ -7,6 +7,8 @@ export interface CallOptions {
   /** Longest wait for other transactions' locks. */
   readonly lockWaitMs: number
   readonly signal: AbortSignal | undefined
+  /** Of a write the server measures it, because only the server knows whether the write can still be given up. */
+  readonly timeoutMs?: number | undefined
 }
 
 /** Calls that are one transaction each. */

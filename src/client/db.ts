@@ -11,6 +11,7 @@ import { type ChangesOptions, changesOptions, originOf } from './changes/changes
 import { Consumers } from './changes/consumers.js'
 import { type Watched, type WatchOptions, watchOf, watchOptions } from './changes/watch.js'
 import type { DbHome } from './db-home.js'
+import { withDeadline } from './deadline.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { requireName } from './name.js'
 import type { Observation } from './observers/observation.js'
@@ -26,6 +27,8 @@ import { Snapshot, type Versioned } from './snapshot.js'
 import {
   BEGIN_KINDS,
   type BeginOptions,
+  TIMEOUT_KINDS,
+  type TimeoutOptions,
   TRANSACTION_KINDS,
   type TransactionOptions,
   WAIT_KINDS,
@@ -35,13 +38,15 @@ import { OpenTxn, type Txn } from './txn.js'
 import { type OnceOptions, type VersionCondition, type Write, type WriteConditions, writeOf } from './write.js'
 
 export type ReadOptions<A extends As = As> = WaitOptions &
+  TimeoutOptions &
   ReadAt & {
     /** The type in which values are returned. Default `text`. */
     readonly as?: A | undefined
   }
 
-export type PutOptions = WaitOptions & OnceOptions & WriteConditions
+export type PutOptions = WaitOptions & TimeoutOptions & OnceOptions & WriteConditions
 export type DeleteOptions = WaitOptions &
+  TimeoutOptions &
   OnceOptions &
   (Pick<VersionCondition, 'ifMatch'> | { readonly ifMatch?: Absent })
 
@@ -52,6 +57,7 @@ export interface Written {
 const READ_KINDS = { ...WAIT_KINDS, ...READ_AT_KINDS }
 const DELETE_KINDS: Kinds<DeleteOptions> = {
   ...WAIT_KINDS,
+  ...TIMEOUT_KINDS,
   ifMatch: {
     ...TIMESTAMP,
     expected: "a version's commitTs (ifAbsent: true asks for an absent key)",
@@ -59,11 +65,12 @@ const DELETE_KINDS: Kinds<DeleteOptions> = {
   },
   idempotencyKey: TEXT,
 }
-const readOptions = optionsOf<ReadOptions>('a read', { ...READ_KINDS, as: AS })
+const readOptions = optionsOf<ReadOptions>('a read', { ...READ_KINDS, ...TIMEOUT_KINDS, as: AS })
 const putOptions = optionsOf<PutOptions>('put', { ...DELETE_KINDS, ifAbsent: { ...BOOLEAN, isCondition: true } })
 const deleteOptions = optionsOf<DeleteOptions>('delete', DELETE_KINDS)
 const scanOptions = optionsOf<ScanOptions & WaitOptions & ReadAt>('scan', { ...SCAN_KINDS, ...READ_KINDS })
-const countOptions = optionsOf<RangeOptions & WaitOptions & ReadAt>('count', { ...RANGE_KINDS, ...READ_KINDS })
+type CountOptions = RangeOptions & WaitOptions & TimeoutOptions & ReadAt
+const countOptions = optionsOf<CountOptions>('count', { ...RANGE_KINDS, ...READ_KINDS, ...TIMEOUT_KINDS })
 const snapshotOptions = optionsOf<WaitOptions>('snapshot', WAIT_KINDS)
 const beginOptions = optionsOf<BeginOptions>('begin', BEGIN_KINDS)
 const transactionOptions = optionsOf<TransactionOptions>('transaction', TRANSACTION_KINDS)
@@ -72,6 +79,7 @@ const transactionOptions = optionsOf<TransactionOptions>('transaction', TRANSACT
 export class Db {
   readonly #home: DbHome
   readonly #lockWaitMs: number
+  readonly #timeoutMs: number | undefined
   readonly #observations = new Map<Observation<As>, Promise<void>>()
   /** Ends the loops of `changes` and `watch`. */
   readonly #loops = new Set<AbortController>()
@@ -82,9 +90,10 @@ export class Db {
   readonly consumers: Consumers
 
   /** @internal */
-  constructor(home: DbHome, lockWaitMs = LOCK_WAIT_MS_DEFAULT) {
+  constructor(home: DbHome, lockWaitMs = LOCK_WAIT_MS_DEFAULT, timeoutMs?: number) {
     this.#home = home
     this.#lockWaitMs = lockWaitMs
+    this.#timeoutMs = timeoutMs
     this.observers = new Observers((call) => this.call({}, () => call(home.observers)))
     this.consumers = new Consumers((call) => this.call({}, () => call(home.changes.consumers)))
   }
@@ -100,7 +109,7 @@ export class Db {
   async getVersion<A extends As = 'text'>(key: Bytes, options: ReadOptions<A> = {}): Promise<Versioned<A> | undefined> {
     readOptions(options)
     const bytes = toKey(key)
-    const found = await this.call(options, (call) => this.#home.autocommit.get(bytes, timestampOf(options), call))
+    const found = await this.#timed(options, (call) => this.#home.autocommit.get(bytes, timestampOf(options), call))
     return found && { value: readValue(found.value, options.as ?? ('text' as A), bytes), commitTs: found.commitTs }
   }
 
@@ -131,10 +140,12 @@ export class Db {
   ): Promise<(Read<A> | undefined)[]> {
     readOptions(options)
     const asked = toKeys(keys)
-    return this.#readAt(options, (ts, call) => {
-      const reader = this.#home.coordinator.snapshot(ts, call)
-      return batchGetValues(asked, options.as ?? ('text' as A), (some) => reader.batchGet(some))
-    })
+    return this.#timed(options, ({ signal }) =>
+      this.#readAt({ ...options, signal }, (ts, call) => {
+        const reader = this.#home.coordinator.snapshot(ts, call)
+        return batchGetValues(asked, options.as ?? ('text' as A), (some) => reader.batchGet(some))
+      }),
+    )
   }
 
   /** The pairs of a range in the order of their keys, all from one snapshot. They are fetched in pages. */
@@ -149,10 +160,10 @@ export class Db {
   }
 
   /** The number of keys in a range. No pairs are sent. */
-  async count(options: RangeOptions & WaitOptions & ReadAt = {}): Promise<number> {
+  async count(options: CountOptions = {}): Promise<number> {
     countOptions(options)
     const range = keyRangeOf(options)
-    return this.call(options, (call) => this.#home.autocommit.count(range, timestampOf(options), call))
+    return this.#timed(options, (call) => this.#home.autocommit.count(range, timestampOf(options), call))
   }
 
   /** The database at a timestamp or an instant. Default: now. */
@@ -179,9 +190,9 @@ export class Db {
    *   transaction committed.
    */
   async transaction<T>(run: (txn: Txn) => T | Promise<T>, options: TransactionOptions = {}): Promise<T> {
-    const { retries = MAX_RETRIES_DEFAULT, signal } = transactionOptions(options)
+    const { retries = MAX_RETRIES_DEFAULT } = transactionOptions(options)
     if (typeof run !== 'function') throw new TypeError('the first argument of transaction must be a function')
-    return this.call(options, (call) => runTransaction(() => this.#begin(options, call), run, retries, signal))
+    return this.#timed(options, (call) => runTransaction(() => this.#begin(options, call), run, retries, call.signal))
   }
 
   /** Begins a transaction that the caller must commit or roll back. It is not retried. */
@@ -196,7 +207,11 @@ export class Db {
       acks: acks.map(({ observer, key, fence }) => ({ observer, key: toKey(key), fence })),
       positions: positions.map(({ consumer, from, ts }) => ({ consumer, from, ts })),
     }
-    return new OpenTxn(await coordinator.begin({ mode, isolation, ...call }), during, riders)
+    return new OpenTxn(
+      await coordinator.begin({ mode, isolation, lockWaitMs: call.lockWaitMs, signal: call.signal }),
+      during,
+      riders,
+    )
   }
 
   // ---- Observers
@@ -310,8 +325,10 @@ export class Db {
     await this.#home.close()
   }
 
-  async #write(write: Write, options: WaitOptions): Promise<Written> {
-    return { commitTs: await this.call(options, (call) => this.#home.autocommit.write(write, call)) }
+  async #write(write: Write, options: WaitOptions & TimeoutOptions): Promise<Written> {
+    const { timeoutMs = this.#timeoutMs } = options
+    const commitTs = await this.call(options, (call) => this.#home.autocommit.write(write, { ...call, timeoutMs }))
+    return { commitTs }
   }
 
   /** Reads at the given timestamp, or at a new one; if a collection makes the new one too old, reads again. */
@@ -321,6 +338,14 @@ export class Db {
       if (asked !== undefined) return read(asked, call)
       return aboveSafePoint(async () => read(await this.#home.readTs(call.signal), call))
     })
+  }
+
+  /** Runs a call that may be given up at any time, or ends by itself where it may not. */
+  #timed<T>(options: WaitOptions & TimeoutOptions, call: (options: CallOptions) => Promise<T>): Promise<T> {
+    const { timeoutMs = this.#timeoutMs } = options
+    return withDeadline(timeoutMs, options.signal, (signal) =>
+      this.call({ ...options, signal }, (given) => call({ ...given, timeoutMs })),
+    )
   }
 
   /** @internal */

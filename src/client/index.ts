@@ -29,5 +29,12 @@ export type { RegistrationOptions } from './observers/registration-options.js'
 export type { ReadAt } from './read-at.js'
 export type { ScanOptions, ScanPair } from './scan.js'
 export type { Snapshot, SnapshotReadOptions, Versioned } from './snapshot.js'
-export type { Ack, BeginOptions, Position, TransactionOptions, WaitOptions } from './transaction-options.js'
+export type {
+  Ack,
+  BeginOptions,
+  Position,
+  TimeoutOptions,
+  TransactionOptions,
+  WaitOptions,
+} from './transaction-options.js'
 export type { OpenTxn, Txn, TxnReadOptions } from './txn.js'

@@ -1,12 +1,21 @@
+import { TIMEOUT_MS_MAX } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Bytes } from './bytes.js'
-import { COUNT, type Kinds, kind, oneOf, SIGNAL, WAIT_MS } from './options.js'
+import { COUNT, type Kinds, kind, oneOf, SIGNAL, WAIT_MS, wholeUpTo } from './options.js'
 
 export interface WaitOptions {
   /** Longest wait for the locks of other transactions. */
   readonly lockWaitMs?: number | undefined
   /** Ends the call, which rejects with the signal's reason. A write may still have taken effect. */
   readonly signal?: AbortSignal | undefined
+}
+
+export interface TimeoutOptions {
+  /**
+   * Time after which the call rejects with `deadline_exceeded`, from 1 to 600 000. A write that may have been decided by then is waited
+   * for. Default: none.
+   */
+  readonly timeoutMs?: number | undefined
 }
 
 /** One claim of an observer. Results of `db.observers.claim` can be given as they are. */
@@ -44,12 +53,13 @@ export interface Position {
   readonly ts: Timestamp
 }
 
-export interface TransactionOptions extends BeginOptions {
+export interface TransactionOptions extends BeginOptions, TimeoutOptions {
   /** Further runs of the function after lost races. Default 10. */
   readonly retries?: number | undefined
 }
 
 export const WAIT_KINDS: Kinds<WaitOptions> = { lockWaitMs: WAIT_MS, signal: SIGNAL }
+export const TIMEOUT_KINDS: Kinds<TimeoutOptions> = { timeoutMs: wholeUpTo(1, TIMEOUT_MS_MAX) }
 /** How the transaction of a run is made. */
 export const MODE_KINDS: Kinds<Pick<BeginOptions, 'mode' | 'isolation'>> = {
   mode: oneOf('optimistic', 'pessimistic'),
@@ -61,7 +71,7 @@ export const BEGIN_KINDS: Kinds<BeginOptions> = {
   acks: kind('an array of { observer, key, fence }', isAcks),
   positions: kind('an array of { consumer, from, ts }', isPositions),
 }
-export const TRANSACTION_KINDS: Kinds<TransactionOptions> = { ...BEGIN_KINDS, retries: COUNT }
+export const TRANSACTION_KINDS: Kinds<TransactionOptions> = { ...BEGIN_KINDS, ...TIMEOUT_KINDS, retries: COUNT }
 
 function isPositions(value: unknown): boolean {
   return Array.isArray(value) && value.every(isPosition)

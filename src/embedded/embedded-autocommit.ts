@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { requireKey, requireValue } from '../bytes/byte-limits.js'
 import type { KeyRange } from '../bytes/key-range.js'
 import type { Autocommit, CallOptions } from '../client/autocommit.js'
+import { withDeadline } from '../client/deadline.js'
 import type { Write } from '../client/write.js'
 import type { Database } from '../database/database.js'
 import { MAX_RETRIES_DEFAULT } from '../limits.js'
@@ -33,13 +34,16 @@ export class EmbeddedAutocommit implements Autocommit {
     requireKey(key, 'key', this.#limits.keyBytesMax)
     if (value !== undefined) requireValue(value, 'value', this.#limits.valueBytesMax)
     try {
-      const { answer } = await this.#database.transact({
-        checks: checksOf(write),
-        ops: [value === undefined ? { op: 'delete', key } : { op: 'put', key, value }],
-        maxRetries: MAX_RETRIES_DEFAULT,
-        idempotency: idempotencyOf(write),
-        ...options,
-      })
+      const { answer } = await withDeadline(options.timeoutMs, options.signal, (signal) =>
+        this.#database.transact({
+          checks: checksOf(write),
+          ops: [value === undefined ? { op: 'delete', key } : { op: 'put', key, value }],
+          maxRetries: MAX_RETRIES_DEFAULT,
+          idempotency: idempotencyOf(write),
+          lockWaitMs: options.lockWaitMs,
+          signal,
+        }),
+      )
       return answer.commitTs ?? answer.startTs
     } catch (error) {
       throw conditionalWriteError(key, error)

@@ -44,6 +44,7 @@ interface Call {
 }
 
 const WAIT = ['lockWaitMs', 'signal']
+const TIMED = [...WAIT, 'timeoutMs']
 const AT = ['ts', 'at']
 const RANGE = ['prefix', 'start', 'end']
 const SCAN = [...RANGE, 'as', 'limit', 'reverse', 'keysOnly']
@@ -55,20 +56,29 @@ const WORDS = { prefix: 'words/' }
 const CALLS: Readonly<Record<string, Call>> = {
   connect: {
     call: (given) => client.connect('http://kv.test', given),
-    options: ['fetch', 'token', 'headers', 'requestTimeoutMs', 'connectTimeoutMs', 'retryMs', 'lockWaitMs'],
+    options: [
+      'fetch',
+      'token',
+      'headers',
+      'requestTimeoutMs',
+      'connectTimeoutMs',
+      'retryMs',
+      'lockWaitMs',
+      'timeoutMs',
+    ],
   },
-  'Db.get': { call: (given) => db.get('k', given), options: [...WAIT, ...AT, 'as'] },
-  'Db.getVersion': { call: (given) => db.getVersion('k', given), options: [...WAIT, ...AT, 'as'] },
+  'Db.get': { call: (given) => db.get('k', given), options: [...TIMED, ...AT, 'as'] },
+  'Db.getVersion': { call: (given) => db.getVersion('k', given), options: [...TIMED, ...AT, 'as'] },
   'Db.put': {
     call: (given) => db.put('k', 'v', given),
-    options: [...WAIT, 'ifMatch', 'ifAbsent', 'idempotencyKey'],
+    options: [...TIMED, 'ifMatch', 'ifAbsent', 'idempotencyKey'],
   },
-  'Db.delete': { call: (given) => db.delete('k', given), options: [...WAIT, 'ifMatch', 'idempotencyKey'] },
-  'Db.batchGet': { call: (given) => db.batchGet(['k'], given), options: [...WAIT, ...AT, 'as'] },
+  'Db.delete': { call: (given) => db.delete('k', given), options: [...TIMED, 'ifMatch', 'idempotencyKey'] },
+  'Db.batchGet': { call: (given) => db.batchGet(['k'], given), options: [...TIMED, ...AT, 'as'] },
   'Db.scan': { call: (given) => collect(db.scan(given)), options: [...WAIT, ...AT, ...SCAN] },
-  'Db.count': { call: (given) => db.count(given), options: [...WAIT, ...AT, ...RANGE] },
+  'Db.count': { call: (given) => db.count(given), options: [...TIMED, ...AT, ...RANGE] },
   'Db.snapshot': { call: (given) => db.snapshot(undefined, given), options: WAIT },
-  'Db.transaction': { call: (given) => db.transaction(() => 7, given), options: [...BEGIN, 'retries'] },
+  'Db.transaction': { call: (given) => db.transaction(() => 7, given), options: [...BEGIN, 'retries', 'timeoutMs'] },
   'Db.begin': { call: (given) => db.begin(given), options: BEGIN },
   'Db.observe': {
     // It does not end by itself.

@@ -1,6 +1,7 @@
 import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../coordinator/coordinator.js'
 import type { DbHome } from '../db-home.js'
 import { optionsOf, WAIT_MS } from '../options.js'
+import { TIMEOUT_KINDS } from '../transaction-options.js'
 import { Connection } from './connection.js'
 import { HttpApi } from './http-api.js'
 import { HttpAutocommit } from './http-autocommit.js'
@@ -11,9 +12,15 @@ import { HttpTransport, isAway, TRANSPORT_KINDS, type TransportOptions } from '.
 export interface ConnectOptions extends TransportOptions {
   /** Longest wait of a call for the locks of other transactions, unless the call sets its own. Default 3000. */
   readonly lockWaitMs?: number | undefined
+  /** Of `get`, `getVersion`, `batchGet`, `count`, `put`, `delete` and `transaction`, unless the call sets its own. Default: none. */
+  readonly timeoutMs?: number | undefined
 }
 
-const connectOptions = optionsOf<ConnectOptions>('connect', { ...TRANSPORT_KINDS, lockWaitMs: WAIT_MS })
+const connectOptions = optionsOf<ConnectOptions>('connect', {
+  ...TRANSPORT_KINDS,
+  ...TIMEOUT_KINDS,
+  lockWaitMs: WAIT_MS,
+})
 
 /** A transaction up to this size commits in one request, because another round trip would cost more than the bytes. */
 const BATCH_BYTES = 1024 * 1024
@@ -29,7 +36,7 @@ export function connect(url: string, options: ConnectOptions = {}): Connection {
     throw new TypeError(`"${url}" must be an http or https URL without user, query and fragment`)
   const transport = new HttpTransport(href.replace(/\/+$/, ''), options)
   const api = new HttpApi(transport)
-  return new Connection(homeAt(transport, api), transport, api, options.lockWaitMs)
+  return new Connection(homeAt(transport, api), transport, api, options.lockWaitMs, options.timeoutMs)
 }
 
 function parseUrl(url: string): URL {

@@ -63,8 +63,8 @@ export class Connection extends Db {
   readonly #api: HttpApi
 
   /** @internal */
-  constructor(home: DbHome, transport: HttpTransport, api: HttpApi, lockWaitMs: number | undefined) {
-    super(home, lockWaitMs)
+  constructor(home: DbHome, transport: HttpTransport, api: HttpApi, lockWaitMs?: number, timeoutMs?: number) {
+    super(home, lockWaitMs, timeoutMs)
     this.#transport = transport
     this.#api = api
   }

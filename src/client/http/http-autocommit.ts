@@ -25,7 +25,7 @@ export class HttpAutocommit implements Autocommit {
     const { lockWaitMs: waitMs, signal } = options
     const path = keyPath(key)
     if (path === undefined) return this.#getByBody(key, ts, options)
-    const query = `?lock_wait_ms=${waitMs}${ts === undefined ? '' : `&ts=${ts}`}`
+    const query = `${waits(options)}${ts === undefined ? '' : `&ts=${ts}`}`
     try {
       const { headers, body } = await this.#transport.send({ method: 'GET', path: path + query, waitMs, signal })
       return { value: body, commitTs: versionOf(headers.get('etag')) }
@@ -37,7 +37,7 @@ export class HttpAutocommit implements Autocommit {
   }
 
   async #getByBody(key: Uint8Array, ts: Timestamp | undefined, options: CallOptions): Promise<Version | undefined> {
-    const path = `/v1/kv/batch_get?lock_wait_ms=${options.lockWaitMs}`
+    const path = `/v1/kv/batch_get${waits(options)}`
     const { pairs } = await this.#post<{ pairs: readonly Pair[] }>(path, { keys: [key], ts }, {}, options)
     const [pair] = pairs
     return pair?.value === undefined ? undefined : { value: pair.value, commitTs: pair.commitTs }
@@ -55,11 +55,13 @@ export class HttpAutocommit implements Autocommit {
         ...(ifAbsent ? [{ key, exists: false }] : []),
       ]
       const ops = [value === undefined ? { op: 'delete', key } : { op: 'put', key, value }]
-      return (await this.#post<{ commitTs: Timestamp }>('/v1/txn', { checks, ops }, once, options)).commitTs
+      return (
+        await this.#post<{ commitTs: Timestamp }>(`/v1/txn${deadline('?', options)}`, { checks, ops }, once, options)
+      ).commitTs
     }
     const { headers, body } = await this.#transport.send({
       method: value === undefined ? 'DELETE' : 'PUT',
-      path: `${path}?lock_wait_ms=${waitMs}`,
+      path: path + waits(options),
       headers: {
         ...once,
         ...(ifMatch === undefined ? {} : { 'if-match': `"${ifMatch}"` }),
@@ -81,7 +83,7 @@ export class HttpAutocommit implements Autocommit {
       ...(end === undefined ? [] : [`end=${percentEncode(end)}`]),
       ...(ts === undefined ? [] : [`ts=${ts}`]),
     ]
-    const path = `/v1/kv?${query.join('&')}`
+    const path = `/v1/kv?${query.join('&')}${deadline('&', options)}`
     const { headers, body } = await this.#transport.send({
       method: 'GET',
       path,
@@ -102,6 +104,14 @@ export class HttpAutocommit implements Autocommit {
     })
     return messageOf<T>(body, headers.get('content-type'))
   }
+}
+
+function waits(options: CallOptions): string {
+  return `?lock_wait_ms=${options.lockWaitMs}${deadline('&', options)}`
+}
+
+function deadline(separator: string, { timeoutMs }: CallOptions): string {
+  return timeoutMs === undefined ? '' : `${separator}timeout_ms=${timeoutMs}`
 }
 
 function versionOf(etag: string | null): Timestamp {
