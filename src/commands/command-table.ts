@@ -26,6 +26,13 @@ export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, Com
     mvcc: client('mvcc', 'prints all records of a key, as Percolator keeps them'),
     observers: client('observers', 'prints the observers with their queues'),
   },
+  'By hand': {
+    shell: { does: 'runs these commands line by line', load: async () => (await import('./shell/shell.js')).shell },
+    completion: {
+      does: 'prints a script that completes commands and flags by Tab',
+      load: async () => (await import('./completion.js')).completion,
+    },
+  },
   'Move data': {
     backup: {
       does: 'writes all pairs of a server to a file',

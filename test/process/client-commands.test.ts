@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
@@ -204,4 +204,84 @@ test('every command has a help of one screen with an example', async () => {
     if (name !== 'serve') expect(stdout.split('\n').length).toBeLessThan(30)
   }
   expect(await runCli(['help', 'nope'])).toMatchObject({ code: 2 })
+})
+
+describe('shell', () => {
+  test('runs lines from a pipe, with a transaction', async () => {
+    const { stdout, stderr, code } = await bash(
+      `printf '%s\\n' "put 's 1' 'a b'" '# a comment' begin "put s2 x" "get s2" commit "get s2" exit "get nix" | perkv shell`,
+    )
+    expect({ stderr, code }).toEqual({ stderr: '', code: 0 })
+    const lines = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+    expect(lines).toMatchObject([{}, {}, {}, { key: 's2', value: 'x' }, {}, { key: 's2', value: 'x' }])
+    expect(lines[4].commit_ts).toBe(lines[5].commit_ts)
+    expect((await perkv('get', '--raw', 's 1')).stdout).toBe('a b')
+  })
+
+  test('goes on after a line that fails, and ends with 1; an open transaction is rolled back', async () => {
+    const finished = await bash(
+      `printf '%s\\n' nope "get 'x" "get" "put k -" commit begin begin count "put lost 1" | perkv shell`,
+    )
+    expect(finished.stderr.trimEnd().split('\n')).toEqual([
+      'unknown command "nope": help lists them',
+      "the quote ' is not closed",
+      'KEY is missing',
+      'a shell has no stdin for a command: give the value, or a file',
+      'there is no open transaction: begin one',
+      'a transaction is open: commit or rollback',
+      'count does not see the transaction: end it first',
+      'the open transaction is rolled back',
+    ])
+    expect(finished.code).toBe(1)
+    expect((await perkv('get', 'lost')).code).toBe(1)
+  })
+})
+
+describe('completion', () => {
+  const has = (program: string): boolean => spawnSync(program, ['--version']).error === undefined
+  const shells = ['bash', 'zsh', 'fish'] as const
+
+  for (const shell of shells) {
+    if (!has(shell)) console.warn(`${shell} is not there: its completion script is not tried`)
+    test.skipIf(!has(shell))(`the script for ${shell} is one`, async () => {
+      await withTempDir(async (directory) => {
+        const path = join(directory, 'script')
+        await writeFile(path, (await runCli(['completion', shell])).stdout)
+        const { status, stderr } = spawnSync(shell, ['-n', path], { encoding: 'utf8' })
+        expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+      })
+    })
+  }
+
+  const TABLE: readonly (readonly [string, readonly string[]])[] = [
+    ['sc', ['scan']],
+    ['scan --pre', ['--prefix']],
+    ['scan --limit ', []],
+    ['completion z', ['zsh']],
+    ['serve --key-b', ['--key-bytes-max']],
+    ['help wat', ['watch']],
+    ['restore some', ['some file']],
+    ['get --token-file some', ['some file']],
+    ['get some', []],
+  ]
+
+  test.each(TABLE)('bash completes "perkv %s"', async (line, want) => {
+    await withTempDir(async (directory) => {
+      await writeFile(join(directory, 'some file'), '')
+      const words = line.split(' ').map((word) => `'${word}'`)
+      const { stdout, stderr } = await bash(`source <(perkv completion bash); cd '${directory}'
+        COMP_WORDS=(perkv ${words.join(' ')}); COMP_CWORD=${words.length}; _perkv
+        printf '%s\\n' "\${COMPREPLY[@]}"`)
+      expect({ stderr, words: stdout.split('\n').filter(Boolean) }).toEqual({ stderr: '', words: want })
+    })
+  })
+
+  test.skipIf(!has('fish'))('fish completes', async () => {
+    const { stdout } = await bash(`script=$(mktemp); perkv completion fish > $script
+      fish -c "source $script; complete -C 'perkv sc'; complete -C 'perkv scan --pre'; complete -C 'perkv completion z'"; rm $script`)
+    expect(stdout.split('\n').map((line) => line.split('\t')[0])).toEqual(['scan', '--prefix', 'zsh', ''])
+  })
 })

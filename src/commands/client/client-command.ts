@@ -6,7 +6,7 @@ import { Screen } from './screen.js'
 import { shownText } from './shown.js'
 
 /** A server that has not answered by then counts as unreachable. */
-const CONNECT_MS_MAX = 2000
+export const CONNECT_MS_MAX = 2000
 
 export interface Call<Name extends string = string> {
   readonly db: Connection
@@ -46,7 +46,7 @@ export function clientCommand<const F extends Flags>(command: {
   return { operands: [], isEndless: false, flags: {}, ...command }
 }
 
-const FORM_FLAGS = {
+export const FORM_FLAGS = {
   json: { help: 'lines of JSON on a terminal too', variable: false },
 } as const satisfies Flags
 

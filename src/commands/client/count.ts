@@ -1,3 +1,4 @@
+import { UsageError } from '../../server/flags.js'
 import { AT_FLAGS, BASE64_FLAG, RANGE_FLAGS, rangeOf, readAtOf } from './arguments.js'
 import { clientCommand } from './client-command.js'
 
@@ -7,7 +8,8 @@ export const count = clientCommand({
   example: `$ perkv count --prefix city/
 {"count":171075}`,
 
-  async run({ db, flags, screen }) {
+  async run({ db, txn, flags, screen }) {
+    if (txn !== undefined) throw new UsageError('count does not see the transaction: end it first')
     const counted = await db.count({ ...rangeOf(flags), ...readAtOf(flags) })
     if (screen.form === 'lines') await screen.line({ count: counted })
     else await screen.write(`${counted}\n`)

@@ -21,6 +21,7 @@ export class Screen {
   #pending: Buffer[] = []
   #bytes = 0
   #isScheduled = false
+  #isClosed = false
 
   constructor(sink: Sink & NodeJS.EventEmitter, form: Form) {
     this.#sink = sink
@@ -48,6 +49,7 @@ export class Screen {
   }
 
   async write(text: string | Uint8Array): Promise<void> {
+    if (this.#isClosed) throw new Error('interrupted')
     if (text.length === 0) return
     const bytes = typeof text === 'string' ? Buffer.from(text) : Buffer.from(text.buffer, text.byteOffset, text.length)
     this.#pending.push(bytes)
@@ -59,6 +61,13 @@ export class Screen {
       this.#isScheduled = false
       void this.flush()
     })
+  }
+
+  /** Prints nothing more: a command that goes on fails. */
+  close(): void {
+    this.#isClosed = true
+    this.#pending = []
+    this.#bytes = 0
   }
 
   async flush(): Promise<void> {

@@ -1,4 +1,5 @@
-import { open } from 'node:fs/promises'
+import { open as openFile } from 'node:fs/promises'
+import { UsageError } from '../../server/flags.js'
 import { allOf, idempotencyKeyOf, ONCE_FLAG } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { fromWireJson, wireJsonLines } from './wire-json.js'
@@ -17,7 +18,8 @@ prints the answer. When a check does not hold nothing is written, and the exit c
     "ops": [{"op": "put", "key": "seat/1", "value": "Ann"}, {"op": "increment", "key": "sold"}]}' | perkv txn -
 {"start_ts":3677245337305088,"commit_ts":3677245337305089,"results":[{},{"value":"1"}]}`,
 
-  async run({ db, flags, screen, stdin }) {
+  async run({ db, txn: open, flags, screen, stdin }) {
+    if (open !== undefined) throw new UsageError('another transaction is open: end it first')
     const path = flags.positionals[0] ?? '-'
     const idempotencyKey = idempotencyKeyOf(flags)
     const body = await bodyOf(path, stdin)
@@ -30,7 +32,7 @@ prints the answer. When a check does not hold nothing is written, and the exit c
 
 /** The server checks what is in it. */
 async function bodyOf(path: string, stdin: AsyncIterable<Uint8Array>): Promise<object> {
-  const file = path === '-' ? undefined : await open(path)
+  const file = path === '-' ? undefined : await openFile(path)
   try {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(
       await allOf(file?.createReadStream({ autoClose: false }) ?? stdin, BODY_BYTES_MAX),
