@@ -198,6 +198,7 @@ class Tour {
     await this.#post('/v1/admin/compact')
     await this.#send('GET', '/livez')
     await this.#send('GET', '/readyz')
+    await this.#send('GET', '/metrics')
     const { headers } = await this.server.get('/openapi.json')
     await this.#send('GET', '/openapi.json', { 'if-none-match': String(headers['etag']) })
   }
