@@ -26,6 +26,12 @@ function readable(value: number, unit: Props['unit']): string {
   return unit === 'ms' ? readableMs(value) : `${readableNumber(value)}${unit}`
 }
 
+/** One unit per number, so that it fits. */
+function onAxis(value: number, unit: Props['unit']): string {
+  if (unit !== 'ms' || value < 1000) return readable(value, unit)
+  return value < 120_000 ? `${readableNumber(value / 1000)} s` : `${readableNumber(value / 60_000)} min`
+}
+
 /** Lines over time. The numbers of the last moment stand beside the title, as text. */
 export function Chart({ title, unit, labels, columns, span }: Props): JSX.Element {
   const box = useRef<HTMLDivElement>(null)
@@ -104,7 +110,7 @@ function optionsOf(
         ticks: { show: false },
         font,
         size: 54,
-        values: (_, all) => all.map((value) => readable(value, unit)),
+        values: (_, all) => all.map((value) => onAxis(value, unit)),
       },
     ],
     series: [

@@ -48,8 +48,10 @@ const DURATION = 'perkv_http_request_duration_seconds'
 
 function rate(name: string, labels?: Readonly<Record<string, string>>): Line['of'] {
   return (before, now) => {
-    const [from, to] = [before, now].map(({ metrics }) => metrics && sumOf(metrics, name, labels))
-    return from === undefined || to === undefined ? undefined : Math.max(0, to - from) / (now.at - before.at)
+    if (before.metrics === undefined || now.metrics === undefined) return undefined
+    // What has not happened yet has no line.
+    const [from = 0, to = 0] = [before.metrics, now.metrics].map((metrics) => sumOf(metrics, name, labels))
+    return Math.max(0, to - from) / (now.at - before.at)
   }
 }
 
@@ -102,9 +104,10 @@ const STATES: readonly ChartPlan[] = [
     ],
   },
   {
-    title: 'Locks',
+    title: 'Work',
     unit: '',
     lines: [
+      { label: 'in flight', of: (_, { status }) => status.overload.requests },
       { label: 'locks', of: (_, { status }) => status.counts.locks },
       { label: 'waiting', isMetric: true, of: (_, { metrics }) => metrics && sumOf(metrics, 'perkv_lock_waiters') },
       { label: 'open transactions', of: (_, { status }) => status.counts.open_transactions },
@@ -126,7 +129,6 @@ const STATES: readonly ChartPlan[] = [
       },
     ],
   },
-  { title: 'In flight', unit: '', lines: [{ label: 'requests', of: (_, { status }) => status.overload.requests }] },
 ]
 
 export function plansFor(reading: Reading): readonly ChartPlan[] {
