@@ -7,6 +7,7 @@ const LONG = [
   'test/anomalies/**/*.test.ts',
   'test/client/http/senders.test.ts',
   'test/console/**/*.test.ts',
+  'test/docs/console.test.ts',
   'test/examples/*.test.ts',
   'test/http/answer-memory.test.ts',
   'test/http/metrics/promtool.test.ts',
