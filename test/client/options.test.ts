@@ -65,6 +65,7 @@ const CALLS: Readonly<Record<string, Call>> = {
       'retryMs',
       'lockWaitMs',
       'timeoutMs',
+      'ca',
     ],
   },
   'Db.get': { call: (given) => db.get('k', given), options: [...TIMED, ...AT, 'as'] },
@@ -144,7 +145,7 @@ const WITHOUT_OPTIONS = [
   ...['Db.close', 'OpenTxn.commit', 'OpenTxn.rollback', 'Observers.notify', 'Txn.notify'],
 ]
 
-const INTERNAL: ReadonlySet<string> = new Set(['constructor', 'requireAwaited', 'notified'])
+const INTERNAL: ReadonlySet<string> = new Set(['constructor', 'requireAwaited', 'notified', 'call'])
 
 function methodsOf(type: { readonly name: string; readonly prototype: object }): string[] {
   return Object.entries(Object.getOwnPropertyDescriptors(type.prototype))

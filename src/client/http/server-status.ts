@@ -38,4 +38,6 @@ export interface ServerStatus {
     readonly pins: number
     readonly lastRun?: Readonly<Record<string, unknown>>
   }
+  /** Rights of the caller. */
+  readonly access: { readonly mayWrite: boolean; readonly prefixes?: readonly Uint8Array[] }
 }
