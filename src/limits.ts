@@ -176,6 +176,8 @@ export const LOCK_TTL_MS_DEFAULT = 3000
 /** How long a call waits for the locks of other transactions. */
 export const LOCK_WAIT_MS_DEFAULT = 3000
 export const LOCK_WAIT_MS_MAX = 60 * 60 * 1000
+/** Keys that one `delete_range` deletes, unless it says otherwise. */
+export const DELETE_RANGE_LIMIT_DEFAULT = 1000
 /** Of `timeout_ms`. */
 export const TIMEOUT_MS_MAX = 10 * 60 * 1000
 /** Entries of `get_lock_wait_info`. */

@@ -34,7 +34,7 @@ import {
   WAIT_KINDS,
   type WaitOptions,
 } from './transaction-options.js'
-import { OpenTxn, type Txn } from './txn.js'
+import { DELETE_RANGE_KINDS, type DeleteRangeOptions, OpenTxn, type Txn } from './txn.js'
 import { type OnceOptions, type VersionCondition, type Write, type WriteConditions, writeOf } from './write.js'
 
 export type ReadOptions<A extends As = As> = WaitOptions &
@@ -74,6 +74,13 @@ const countOptions = optionsOf<CountOptions>('count', { ...RANGE_KINDS, ...READ_
 const snapshotOptions = optionsOf<WaitOptions>('snapshot', WAIT_KINDS)
 const beginOptions = optionsOf<BeginOptions>('begin', BEGIN_KINDS)
 const transactionOptions = optionsOf<TransactionOptions>('transaction', TRANSACTION_KINDS)
+
+type TransactionWaits = WaitOptions & TimeoutOptions
+const deleteRangeOptions = optionsOf<DeleteRangeOptions & TransactionWaits>('deleteRange', {
+  ...DELETE_RANGE_KINDS,
+  ...WAIT_KINDS,
+  ...TIMEOUT_KINDS,
+})
 
 /** A transactional key-value store, on a server (`connect`) or in this process (`open`). */
 export class Db {
@@ -193,6 +200,17 @@ export class Db {
     const { retries = MAX_RETRIES_DEFAULT } = transactionOptions(options)
     if (typeof run !== 'function') throw new TypeError('the first argument of transaction must be a function')
     return this.#timed(options, (call) => runTransaction(() => this.#begin(options, call), run, retries, call.signal))
+  }
+
+  /**
+   * Deletes the first keys of a range that are present, in one transaction.
+   * @returns how many, and whether there are more: then a further call goes on.
+   */
+  async deleteRange(
+    options: DeleteRangeOptions & TransactionWaits,
+  ): Promise<{ readonly deleted: number; readonly more: boolean }> {
+    const { lockWaitMs, signal, timeoutMs, ...range } = deleteRangeOptions(options)
+    return this.transaction((txn) => txn.deleteRange(range as DeleteRangeOptions), { lockWaitMs, signal, timeoutMs })
   }
 
   /** Begins a transaction that the caller must commit or roll back. It is not retried. */

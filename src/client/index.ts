@@ -37,4 +37,4 @@ export type {
   TransactionOptions,
   WaitOptions,
 } from './transaction-options.js'
-export type { OpenTxn, Txn, TxnReadOptions } from './txn.js'
+export type { DeleteRangeOptions, OpenTxn, Txn, TxnReadOptions } from './txn.js'

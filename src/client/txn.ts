@@ -1,13 +1,15 @@
 import { keyText } from '../bytes/key-text.js'
 import type { Transaction } from '../coordinator/transaction.js'
+import { DELETE_RANGE_LIMIT_DEFAULT } from '../limits.js'
 import type { NotifyRider, Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
 import { incremented, requireSafeInteger } from './counter.js'
 import type { During } from './db-home.js'
+import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { requireName } from './name.js'
-import { optionsOf, requireNoOptions } from './options.js'
+import { type Kinds, optionsOf, requireNoOptions, wholeUpTo } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 
 export interface TxnReadOptions<A extends As = As> {
@@ -15,6 +17,13 @@ export interface TxnReadOptions<A extends As = As> {
   readonly as?: A | undefined
 }
 
+export type DeleteRangeOptions = RangeOptions & {
+  /** Keys that are deleted at most, from 1. Default 1000. */
+  readonly limit?: number | undefined
+}
+
+export const DELETE_RANGE_KINDS: Kinds<DeleteRangeOptions> = { ...RANGE_KINDS, limit: wholeUpTo(1, 100_000) }
+const deleteRangeOptions = optionsOf<DeleteRangeOptions>('deleteRange of a transaction', DELETE_RANGE_KINDS)
 const readOptions = optionsOf<TxnReadOptions>('a read of a transaction', { as: AS })
 const scanOptions = optionsOf<ScanOptions>('scan of a transaction', SCAN_KINDS)
 
@@ -103,6 +112,24 @@ export class Txn {
     return this.#run(async () => {
       requireNoOptions('delete of a transaction', none)
       return this.transaction.delete(toKey(key))
+    })
+  }
+
+  /**
+   * Deletes the first keys of a range that are present.
+   * @returns how many, and whether there are more.
+   */
+  deleteRange(options: DeleteRangeOptions): Promise<{ readonly deleted: number; readonly more: boolean }> {
+    return this.#run(async () => {
+      const { limit = DELETE_RANGE_LIMIT_DEFAULT } = deleteRangeOptions(options)
+      const range = keyRangeOf(options)
+      if (range.start === undefined && range.end === undefined)
+        throw new TypeError('deleteRange needs prefix, start or end')
+      const keys: Uint8Array[] = []
+      const order = { ...options, limit: limit + 1, as: 'bytes', keysOnly: true } as const
+      for await (const { key } of scanPages(order, (page) => this.transaction.scan(page))) keys.push(key)
+      for (const key of keys.slice(0, limit)) await this.transaction.delete(key)
+      return { deleted: Math.min(keys.length, limit), more: keys.length > limit }
     })
   }
 

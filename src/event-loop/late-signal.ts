@@ -14,7 +14,7 @@ export function signalOf(signal: LateSignal | undefined): AbortSignal | undefine
 }
 
 export function stagesOf(signal: LateSignal | undefined): Stages | undefined {
-  return typeof signal === 'function' ? signal.stages : undefined
+  return (signal as { readonly stages?: Stages | undefined } | undefined)?.stages
 }
 
 /** @throws the reason of a signal that is made already, and aborted. */

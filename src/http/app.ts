@@ -29,7 +29,7 @@ import { observerRoutes } from './routes/observers.js'
 import { openApiRoutes } from './routes/openapi.js'
 import { percolatorRoutes } from './routes/percolator.js'
 import { collectRoutes, refuseUnroutable } from './routes/route-list.js'
-import { scanRoutes } from './routes/scan.js'
+import { deleteRangeRoute, scanRoutes } from './routes/scan.js'
 import { statusRoutes } from './routes/status.js'
 import { txnRoutes } from './routes/txn.js'
 import { errorHandler, reportTo } from './wire/error-handler.js'
@@ -114,6 +114,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   metricsRoute(app, context)
   kvRoutes(app, context)
   scanRoutes(app, context)
+  deleteRangeRoute(app, context)
   txnRoutes(app, context)
   interactiveRoutes(app, context)
   percolatorRoutes(app, context)

@@ -20,7 +20,7 @@ import { type Check, requireChecks } from './check.js'
 import { CountedReads } from './counted-reads.js'
 import type { Idempotency, Once } from './idempotency.js'
 import { OneTurn } from './one-turn.js'
-import { type Op, type OpResult, runOps } from './op.js'
+import { isRangeOp, type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 import { type OneShotKeys, type Plan, planOf } from './plan.js'
 import { seeingFence } from './riders.js'
@@ -119,8 +119,8 @@ export class OneShots {
 
   #runPlanned(request: OneShot, { keys, claim }: Plan): Promise<Once<OneShotAnswer>> {
     const stages = stagesOf(request.signal)
-    const isReading = keys.read.size > 0 || request.ops.some(({ op }) => op === 'scan')
-    return this.#outcomes.once(request.idempotency, keys.written.size > 0 ? 'written' : 'nothing', async (beside) => {
+    const isReading = keys.read.size > 0 || request.ops.some(isRangeOp)
+    return this.#outcomes.once(request.idempotency, mayWrite(keys) ? 'written' : 'nothing', async (beside) => {
       let backoff: Backoff | undefined
       let passed = 0
       for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
@@ -186,12 +186,14 @@ export class OneShots {
   ): Promise<OneShotAnswer> {
     const stages = stagesOf(signal)
     requireWanted(signal)
-    const ts = keys.written.size === 0 ? this.#store.readTs() : this.#store.tso(1)
+    const ts = mayWrite(keys) ? this.#store.tso(1) : this.#store.readTs()
     let startTs = typeof ts === 'number' ? ts : await ts
-    const mayStartAhead = isolation === 'snapshot' && riders === undefined && !ops.some(isScan)
+    const mayStartAhead = isolation === 'snapshot' && riders === undefined && !ops.some(isRangeOp)
     if (this.#store.isWrittenAhead && this.#isOnePhase && mayStartAhead)
       startTs = startAbove(await this.#store.newestAhead(allKeys(checks, ops)), startTs)
-    const txn = new Transaction(this.#tryHome, startTs, OPTIONS[isolation])
+    // Without latches only validation keeps the checks true until the commit.
+    const isValidated = keys.deletesRange && checks.length > 0
+    const txn = new Transaction(this.#tryHome, startTs, OPTIONS[isValidated ? 'serializable' : isolation])
     if (keys.read.size > 0) {
       const found = await timed(stages, 'readMs', txn.prefetch([...keys.read.values()]))
       for (const version of found.values())
@@ -200,7 +202,7 @@ export class OneShots {
     }
     const ran = runOps(txn, ops, counted?.answer, signal)
     const results = ran instanceof Promise ? await timed(stages, 'readMs', ran) : ran
-    if (keys.written.size === 0) return { startTs, results }
+    if (txn.writes === 0 && (riders === undefined || keys.written.size === 0)) return { startTs, results }
     const answerAt = (commitTs: Timestamp): OneShotAnswer => ({ startTs, commitTs, results })
     const onePhase = (request: PrewriteRequest) =>
       prewrite({ ...request, stages }, beside && (({ onePcCommitTs }) => beside(answerAt(requireOnePc(onePcCommitTs)))))
@@ -219,13 +221,13 @@ export class OneShots {
   }
 }
 
-function isScan({ op }: Op): boolean {
-  return op === 'scan'
+function mayWrite({ written, deletesRange }: OneShotKeys): boolean {
+  return written.size > 0 || deletesRange
 }
 
 function* allKeys(checks: readonly Check[], ops: readonly Op[]): Generator<Uint8Array> {
   for (const { key } of checks) yield key
-  for (const op of ops) if (op.op !== 'scan') yield op.key
+  for (const op of ops) if (!isRangeOp(op)) yield op.key
 }
 
 /**

@@ -10,7 +10,7 @@ import type { Timestamp } from '../timestamp.js'
 import { requireChecks } from './check.js'
 import { CountedReads } from './counted-reads.js'
 import type { OneShot, OneShotDone } from './one-shots.js'
-import { type Found, isRead, type OpsDone, runOpsNow } from './op.js'
+import { type Found, isRangeOp, isRead, type OpsDone, runOpsNow } from './op.js'
 import { planOf } from './plan.js'
 import { riderClaims, riderCount, seeingFence } from './riders.js'
 
@@ -58,7 +58,7 @@ export class OneTurn {
   #readAndWrite(request: OneShot, done: OneShotDone): boolean {
     const { checks, ops, isolation, riders } = request
     // Validation of other reads takes turns, and a scan a snapshot.
-    if (isolation === 'serializable' || ops.some(({ op }) => op === 'scan')) return false
+    if (isolation === 'serializable' || ops.some(isRangeOp)) return false
     const { keys, claim } = atOnce(planOf(request))
     if (claim === undefined || keys.read.size > READS_MAX) return false
     const counted = new CountedReads(this.#store.answers)

@@ -6,7 +6,7 @@ import { invalid } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import { type LateSignal, requireWanted } from '../event-loop/late-signal.js'
 import { Slices } from '../event-loop/slices.js'
-import { SLICE_ITEMS } from '../limits.js'
+import { SLICE_ITEMS, STREAM_PAGE_BYTES } from '../limits.js'
 import type { PrewriteMutation, Version } from '../percolator/api.js'
 import { alreadyExists } from '../percolator/errors.js'
 import type { AnswerLease } from '../store/answer-budget.js'
@@ -26,12 +26,28 @@ export type Op =
       readonly reverse: boolean
       readonly keyOnly: boolean
     }
+  | {
+      /** Deletes the first keys of the range that are present. */
+      readonly op: 'delete_range'
+      readonly start: Uint8Array | undefined
+      readonly end: Uint8Array | undefined
+      readonly limit: number
+    }
+
+export type RangeOp = Extract<Op, { op: 'scan' | 'delete_range' }>
+
+/** Whether the keys of the op are known only when it has run. */
+export function isRangeOp(op: Op): op is RangeOp {
+  return op.op === 'scan' || op.op === 'delete_range'
+}
 
 export type OpResult =
   | Record<never, never>
   | { readonly found: boolean; readonly value?: Uint8Array; readonly commitTs?: Timestamp | undefined }
   | { readonly pairs: readonly MergedPair[] }
   | { readonly value: Uint8Array }
+  /** `last`: the last key that was deleted, where there may be more after it. */
+  | { readonly deleted: number; readonly more: boolean; readonly last?: Uint8Array }
 
 const INT64_MAX = 2n ** 63n - 1n
 const INT64_MIN = -(2n ** 63n)
@@ -98,7 +114,7 @@ export function isRead({ op }: Op): boolean {
 
 /**
  * Runs the ops like `runOps`, without a transaction, in one turn of the event loop.
- * @param ops without scans.
+ * @param ops without ranges.
  * @param found has the keys of all ops that read.
  */
 export function runOpsNow(ops: readonly Op[], found: Found, answer?: AnswerLease): OpsDone {
@@ -112,7 +128,7 @@ export function runOpsNow(ops: readonly Op[], found: Found, answer?: AnswerLease
 }
 
 function runOpNow(op: Op, index: number, found: Found, writes: Map<string, PrewriteMutation>): OpResult {
-  if (op.op === 'scan') throw new Error('a scan takes several turns of the event loop')
+  if (isRangeOp(op)) throw new Error('a range takes several turns of the event loop')
   const { key } = op
   const text = keyText(key)
   const put = (value: Uint8Array): OpResult => {
@@ -159,6 +175,8 @@ function runOp(txn: Transaction, op: Op, index: number, signal: LateSignal | und
       return whenDone(txn.insert(op.key, op.value, undefined, signal))
     case 'increment':
       return increment(txn, op, index, signal)
+    case 'delete_range':
+      return deleteRange(txn, op, signal)
   }
 }
 
@@ -179,6 +197,21 @@ async function increment(
   const value = Buffer.from(incremented(op, index, await txn.getToWrite(op.key, undefined, signal)))
   await txn.put(op.key, value)
   return { value }
+}
+
+/** A page of keys that is full of bytes ends the op early. */
+async function deleteRange(
+  txn: Transaction,
+  { start, end, limit }: Extract<Op, { op: 'delete_range' }>,
+  signal: LateSignal | undefined,
+): Promise<OpResult> {
+  const order = { start, end, limit: limit + 1, reverse: false, keyOnly: true, bytesMax: STREAM_PAGE_BYTES }
+  const { pairs, cutAfter } = await txn.scan(order, undefined, signal)
+  const found = pairs.slice(0, limit)
+  for (const { key } of found) await txn.delete(key, undefined, signal)
+  const last = found.at(-1)?.key
+  const more = last !== undefined && (pairs.length > limit || cutAfter !== undefined)
+  return { deleted: found.length, more, ...(more ? { last } : {}) }
 }
 
 function costOf(result: OpResult): number {

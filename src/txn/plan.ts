@@ -2,6 +2,7 @@ import { keyText } from '../bytes/key-text.js'
 import { SLICE_ITEMS } from '../limits.js'
 import type { Claim } from '../store/claim.js'
 import type { OneShot } from './one-shots.js'
+import { isRangeOp } from './op.js'
 import { riderClaims } from './riders.js'
 
 /** By `keyText`. A key may be in both. */
@@ -10,12 +11,15 @@ export interface OneShotKeys {
   readonly written: ReadonlySet<string>
   /** Keys of checks and of ops that read. Without the keys of scanned ranges. */
   readonly read: ReadonlyMap<string, Uint8Array>
+  /** Keys are written that are not in `written`, because only the range of them is known. */
+  readonly deletesRange: boolean
 }
 
 export interface Plan {
   readonly keys: OneShotKeys
   /**
-   * undefined when nothing is written: reads of one snapshot need no latches, and must not make other requests wait.
+   * undefined when nothing is written: reads of one snapshot need no latches, and must not make other requests wait. Also
+   * undefined when ranges are deleted, whose keys are not known: the prewrite takes the latches, and conflicts are found there.
    */
   readonly claim: Claim | undefined
 }
@@ -39,7 +43,7 @@ export function* planOf({ checks, ops, isolation, riders }: OneShot): Generator<
   }
   for (const op of ops) {
     if (isTime()) yield
-    if (op.op === 'scan') continue
+    if (isRangeOp(op)) continue
     const text = keyText(op.key)
     if (op.op !== 'get') written.add(text)
     if (op.op !== 'put' && op.op !== 'delete') read.set(text, op.key)
@@ -51,11 +55,12 @@ export function* planOf({ checks, ops, isolation, riders }: OneShot): Generator<
       written.add(text)
       if (isTime()) yield
     }
-  const keys = { written, read }
-  if (written.size === 0) return { keys, claim: undefined }
+  const deletesRange = ops.some(({ op }) => op === 'delete_range')
+  const keys = { written, read, deletesRange }
+  if (written.size === 0 || deletesRange) return { keys, claim: undefined }
   const onlyRead: string[] = []
   for (const text of held) if (!written.has(text)) onlyRead.push(text)
   // Of several serializable transactions that scan each other's writes, only one could commit.
-  const isAlone = isolation === 'serializable' && ops.some(({ op }) => op === 'scan')
+  const isAlone = isolation === 'serializable' && ops.some(isRangeOp)
   return { keys, claim: { written: [...written], read: onlyRead, isAlone } }
 }

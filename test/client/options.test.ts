@@ -44,6 +44,13 @@ interface Call {
 }
 
 const WAIT = ['lockWaitMs', 'signal']
+/** Options of a call that needs a range. */
+function withPrefix(given: Given): Given {
+  const { prefix, start, end } = (given ?? {}) as Readonly<Record<string, unknown>>
+  const isWithout = prefix === undefined && start === undefined && end === undefined
+  return isWithout && typeof given === 'object' && !Array.isArray(given) ? Object.assign(given, { prefix: 'k' }) : given
+}
+
 const TIMED = [...WAIT, 'timeoutMs']
 const AT = ['ts', 'at']
 const RANGE = ['prefix', 'start', 'end']
@@ -80,6 +87,10 @@ const CALLS: Readonly<Record<string, Call>> = {
   'Db.count': { call: (given) => db.count(given), options: [...TIMED, ...AT, ...RANGE] },
   'Db.snapshot': { call: (given) => db.snapshot(undefined, given), options: WAIT },
   'Db.transaction': { call: (given) => db.transaction(() => 7, given), options: [...BEGIN, 'retries', 'timeoutMs'] },
+  'Db.deleteRange': {
+    call: (given) => db.deleteRange(withPrefix(given)),
+    options: [...TIMED, ...RANGE, 'limit'],
+  },
   'Db.begin': { call: (given) => db.begin(given), options: BEGIN },
   'Db.observe': {
     // It does not end by itself.
@@ -130,6 +141,7 @@ const CALLS: Readonly<Record<string, Call>> = {
   'Txn.get': { call: (given) => txn.get('k', given), options: ['as'] },
   'Txn.getForUpdate': { call: (given) => txn.getForUpdate('k', given), options: ['as'] },
   'Txn.batchGet': { call: (given) => txn.batchGet(['k'], given), options: ['as'] },
+  'Txn.deleteRange': { call: (given) => txn.deleteRange(withPrefix(given)), options: [...RANGE, 'limit'] },
   'Txn.scan': { call: (given) => collect(txn.scan(given)), options: SCAN },
   // They take none, and their namesakes of Db do: a condition must not be dropped without a word.
   'Txn.put': { call: (...given: []) => txn.put('k', 'v', ...given), options: [] },

@@ -62,7 +62,7 @@ class Deadline implements Handover {
 
   constructor(answer: ServerResponse, afterMs: number) {
     const abort = new AbortController()
-    this.signal = abort.signal
+    this.signal = Object.assign(abort.signal, { stages: answer.req.progress?.stages })
     abortAfter(abort, answer, afterMs)
     whenOver(answer, () => {
       if (!answer.writableEnded) abort.abort(new KvError('txn_not_found', 'the client has gone', {}))

@@ -14,7 +14,7 @@ import { lockWaitMs, queryFlag, type RawQuery } from '../wire/query.js'
 import { requireObserved, requireReached, ridersOf } from '../wire/riders.js'
 import { readKeyInTxn, scanKeys } from '../wire/schemas/kv.js'
 import * as schemas from '../wire/schemas/txn.js'
-import { isWrite, opOf } from '../wire/wire-op.js'
+import { isWrite, opOf, requireFewKeys } from '../wire/wire-op.js'
 import type { AppContext } from './context.js'
 import { answerScan, readScan, SCAN_PARAMETERS } from './scan.js'
 
@@ -114,6 +114,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const given = (await decodeOps(request)).ops
     if (given.some(isWrite)) request.grant.requireWrite()
     const ops = given.map(opOf)
+    requireFewKeys(ops, limits)
     return answer(request, reply, { results: await transactions.run(txnOf(request), ops, signal) })
   })
 

@@ -1,13 +1,15 @@
 import { Readable } from 'node:stream'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { afterKey } from '../../bytes/key-range.js'
 import type { MergedPair } from '../../coordinator/write-buffer.js'
 import type { RangeRequest } from '../../database/database.js'
 import { invalid } from '../../errors/kv-error.js'
-import { SCAN_LIMIT_DEFAULT } from '../../limits.js'
+import { DELETE_RANGE_LIMIT_DEFAULT, MAX_RETRIES_DEFAULT, SCAN_LIMIT_DEFAULT } from '../../limits.js'
 import { whenOver } from '../connections/answer-end.js'
 import { untilDeadline, waitingSignal } from '../connections/deadline.js'
 import { answer } from '../wire/answer.js'
 import { type Cursor, decodeCursor, encodeCursor } from '../wire/cursor.js'
+import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { acceptedFormats, CONTENT_TYPE } from '../wire/media-type.js'
 import {
   lockWaitMs,
@@ -19,7 +21,7 @@ import {
   type RawQuery,
 } from '../wire/query.js'
 import { rangeOf } from '../wire/range.js'
-import { scanKeys } from '../wire/schemas/kv.js'
+import { deleteRange, scanKeys } from '../wire/schemas/kv.js'
 import { pairToJson } from '../wire/wire.js'
 import type { AppContext } from './context.js'
 
@@ -52,6 +54,31 @@ export function scanRoutes(app: FastifyInstance, context: AppContext): void {
       ts: at,
       lockWaitMs: lockWaitMs(query),
     })
+  })
+}
+
+/** `DELETE /v1/kv`: deletes the first keys of a range, in one transaction. */
+export function deleteRangeRoute(app: FastifyInstance, context: AppContext): void {
+  const { database, limits } = context
+  const query = ['prefix', 'start', 'end', 'limit', 'cursor', 'lock_wait_ms', 'timeout_ms']
+  const config = { access: 'write', query } as const
+  app.delete('/v1/kv', { schema: deleteRange, config }, async (request, reply) => {
+    const wait = lockWaitMs(request.query as RawQuery)
+    const { start, end, after, cursor, limit: given } = readScan(request, context)
+    if (start === undefined && end === undefined) throw invalid('prefix', 'give prefix, start or end')
+    if (cursor?.reverse) throw invalid('cursor', 'the cursor is one of a scan in reverse')
+    const limit = Math.min(given ?? cursor?.limit ?? DELETE_RANGE_LIMIT_DEFAULT, limits.scanLimitMax)
+    const op = { op: 'delete_range', start: after === undefined ? start : afterKey(after), end, limit } as const
+    const idempotency = await idempotencyOf(request, op)
+    const txn = { checks: [], ops: [op], maxRetries: MAX_RETRIES_DEFAULT, lockWaitMs: wait, idempotency }
+    const outcome = await untilDeadline(request, reply, (signal, handover) =>
+      database.transact({ ...txn, signal, handover }),
+    )
+    const { startTs: ts, commitTs, results } = outcome.answer
+    const { deleted, last } = results[0] as { readonly deleted: number; readonly last?: Uint8Array }
+    const order = { ts, start, end, reverse: false, keyOnly: true, limit }
+    const next = last && encodeCursor({ ...order, after: last }, database.store.cursorSecret)
+    return answerOutcome(request, reply, outcome, { deleted, commitTs, cursor: next })
   })
 }
 

@@ -181,11 +181,13 @@ function compileObject<D>(properties: Fields, limits: Limits, compileField: (sch
     (property) => property?.bytes === 'bound' || property?.bytes === 'prefix',
   )
   const check = (decoded: Record<string, unknown>, grant: Grant, path: string | undefined): void => {
-    // All ops share one schema, but only `scan` has a range.
-    if (isRange && (decoded['op'] ?? 'scan') === 'scan') requireRange(decoded, grant, path ?? '')
+    // All ops share one schema, but only some have a range.
+    if (isRange && RANGED.has(decoded['op'])) requireRange(decoded, grant, path ?? '')
   }
   return { fields, check }
 }
+
+const RANGED: ReadonlySet<unknown> = new Set([undefined, 'scan', 'delete_range'])
 
 function requireRange(given: KeyRange & { readonly prefix?: Uint8Array }, grant: Grant, path: string): void {
   if (grant.isScoped) grant.requireRange(rangeOf(given, path), path || 'start')

@@ -7,7 +7,7 @@ import type { Decoded } from './decode.js'
 import { ridersOf } from './riders.js'
 import type { Static } from './schemas/schema.js'
 import type { oneShot } from './schemas/txn.js'
-import { isWrite, opOf } from './wire-op.js'
+import { isWrite, opOf, requireFewKeys } from './wire-op.js'
 
 /**
  * The transaction of a body of `POST /v1/txn`.
@@ -18,7 +18,9 @@ export function oneShotOf(body: Decoded<Static<typeof oneShot.body>>, grant: Gra
   checks.forEach(requireCondition)
   if (ops.some(isWrite)) grant.requireWrite()
   const riders = ridersOf(body, grant, limits)
-  return { checks, ops: ops.map(opOf), isolation, riders, maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
+  const asked = ops.map(opOf)
+  requireFewKeys(asked, limits)
+  return { checks, ops: asked, isolation, riders, maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
 }
 
 function requireCondition(check: Check, index: number): void {

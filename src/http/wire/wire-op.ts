@@ -1,6 +1,6 @@
 import { snakeCase } from '../../bytes/field-names.js'
-import { invalid } from '../../errors/kv-error.js'
-import { SCAN_LIMIT_DEFAULT } from '../../limits.js'
+import { invalid, KvError } from '../../errors/kv-error.js'
+import { DELETE_RANGE_LIMIT_DEFAULT, type Limits, SCAN_LIMIT_DEFAULT } from '../../limits.js'
 import type { Op } from '../../txn/op.js'
 import type { Decoded } from './decode.js'
 import { rangeOf } from './range.js'
@@ -15,10 +15,19 @@ const FIELDS: Readonly<Record<Op['op'], readonly (keyof WireOp)[]>> = {
   insert: ['op', 'key', 'value'],
   increment: ['op', 'key', 'by'],
   scan: ['op', 'prefix', 'start', 'end', 'limit', 'reverse', 'keysOnly'],
+  delete_range: ['op', 'prefix', 'start', 'end', 'limit'],
 }
 
 export function isWrite({ op }: Pick<WireOp, 'op'>): boolean {
   return op !== 'get' && op !== 'scan'
+}
+
+/** @throws KvError `payload_too_large` when the ops could write more keys than a request may name. */
+export function requireFewKeys(ops: readonly Op[], { requestKeysMax: limit }: Pick<Limits, 'requestKeysMax'>): void {
+  const keys = ops.reduce((sum, op) => sum + (op.op === 'delete_range' ? op.limit : 1), 0)
+  if (keys <= limit) return
+  const detail = `the ops could delete more than ${limit} keys: give a lower limit to delete_range`
+  throw new KvError('payload_too_large', detail, { field: 'ops', limit })
 }
 
 /** @throws KvError `invalid_argument` for a field that is missing or does not belong to the op. */
@@ -47,6 +56,12 @@ export function opOf(given: WireOp, index: number): Op {
       const { start, end } = rangeOf(given, `ops[${index}].prefix`)
       const { limit = SCAN_LIMIT_DEFAULT, reverse = false, keysOnly: keyOnly = false } = given
       return { op: 'scan', start, end, limit, reverse, keyOnly }
+    }
+    case 'delete_range': {
+      const { start, end } = rangeOf(given, `ops[${index}].prefix`)
+      const field = `ops[${index}].prefix`
+      if (start === undefined && end === undefined) throw invalid(field, 'delete_range needs prefix, start or end')
+      return { op: 'delete_range', start, end, limit: given.limit ?? DELETE_RANGE_LIMIT_DEFAULT }
     }
   }
 }

@@ -79,6 +79,10 @@ async function transactions(call: Call): Promise<void> {
   })
   await call('transact', 'An insert of what is there', { body: { ops: [{ op: 'insert', key: 'fruits', value: '1' }] } })
 
+  for (const key of ['old/1', 'old/2', 'old/3']) await call('putKey', `A value at ${key}`, { path: { key }, body: 'x' })
+  await call('deleteRange', 'Two of three', { query: { prefix: 'old/', limit: '2' } })
+  await call('transact', 'A range', { body: { ops: [{ op: 'delete_range', prefix: 'old/' }] } })
+
   const { body: begun } = await call('beginTransaction', 'Optimistic', { body: {} })
   const txn = String(begun['txn'])
   await call('putKeyInTransaction', 'A value', { path: { txn, key: 'fruit/fig' }, body: 'purple' })

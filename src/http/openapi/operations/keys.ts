@@ -69,6 +69,21 @@ With \`Accept: application/x-ndjson\` the pairs come one per line, in a stream, 
     problems: ['key_locked', 'payload_too_large', 'ts_below_safe_point'],
     answers: { 200: { description: 'A page, a count, or a stream of pairs.' } },
   },
+  'DELETE /v1/kv': {
+    id: 'deleteRange',
+    tag: 'Keys',
+    summary: 'Delete the keys of a range',
+    description: `Deletes the first \`limit\` keys of the range that are present, in one transaction at one snapshot. A \`cursor\` in the answer means that there were more: the same request with it goes on after the last key. Each request is a transaction of its own. Exactly once under an \`Idempotency-Key\`. Other than \`delete_range\` of the Percolator calls, it keeps the older versions, and observers and feeds see it.`,
+    headers: ['Idempotency-Key'],
+    query: {
+      limit: {
+        description: 'Keys that are deleted at most. Default: 1000.',
+        schema: ({ scanLimitMax }) => ({ type: 'integer', minimum: 1, maximum: scanLimitMax }),
+      },
+    },
+    problems: ['key_locked', 'write_conflict', 'payload_too_large', 'idempotency_mismatch', 'ts_below_safe_point'],
+    answers: { 200: { headers: ['Idempotency-Replayed'] } },
+  },
   'POST /v1/kv/batch_get': {
     id: 'batchGet',
     tag: 'Keys',

@@ -60,6 +60,10 @@ export const scanKeys = {
   },
 } as const
 
+export const deleteRange = answering(
+  Type.Object({ deleted: Count, commit_ts: optional(Timestamp), cursor: optional(Type.String()) }),
+)
+
 export const batchGet = {
   body: object({
     keys: Type.Array(Key, { minItems: 1, atMost: 'requestKeysMax' }),

@@ -32,16 +32,19 @@ const Mode = described(
 /** One schema for all ops. `opOf` checks which fields belong to which op, because it can name the op in the error. */
 export const TxnOp = object({
   op: described(
-    oneOf(['get', 'put', 'delete', 'insert', 'increment', 'scan']),
+    oneOf(['get', 'put', 'delete', 'insert', 'increment', 'scan', 'delete_range']),
     '`insert` puts where there is no value; otherwise 409 `already_exists`. `increment` takes values as decimal text of at most 64 bits; absent is 0, and anything else is refused.',
   ),
-  key: described(optional(Key), 'Of every op but `scan`.'),
+  key: described(optional(Key), 'Of every op but `scan` and `delete_range`.'),
   value: described(optional(Value), 'Of `put` and `insert`.'),
   by: described(optional(by), 'Of `increment`. Default: 1.'),
   prefix: described(range.prefix, 'Of `scan`: all keys that begin with it. Does not go with `start` or `end`.'),
   start: described(range.start, 'Of `scan`: first key of the range.'),
   end: described(range.end, 'Of `scan`: the range ends before this key.'),
-  limit: described(optional(Type.Integer({ minimum: 1, atMost: 'scanLimitMax' })), 'Of `scan`. Default: 100.'),
+  limit: described(
+    optional(Type.Integer({ minimum: 1, atMost: 'scanLimitMax' })),
+    'Of `scan`, default 100, and of `delete_range`, default 1000.',
+  ),
   reverse: described(Flag, 'Of `scan`: from the end of the range.'),
   keys_only: described(Flag, 'Of `scan`: no values.'),
 })
@@ -64,6 +67,7 @@ export const Results = described(
         { title: 'get' },
       ),
       Type.Object({ pairs: Type.Array(Pair) }, { title: 'scan' }),
+      Type.Object({ deleted: Count, more: Type.Boolean(), last: optional(Key) }, { title: 'delete_range' }),
       Type.Object({ value: described(Value, 'The new value, as decimal text.') }, { title: 'increment' }),
       Type.Object({}, { title: 'put, delete, insert' }),
     ]),
