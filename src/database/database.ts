@@ -133,7 +133,7 @@ export class Database {
     const onFeedError = (error: unknown): void => onError('the change feed failed', error)
     this.changes = new Changes(store, { limits, consumers, resolver: this.coordinator.resolver, onError: onFeedError })
     this.#outcomes = new Outcomes(store, limits)
-    this.#oneShots = new OneShots(store, this.coordinator, this.#outcomes)
+    this.#oneShots = new OneShots(store, this.coordinator, this.#outcomes, limits)
     this.transactions = new InteractiveTransactions(store, this.coordinator, this.#outcomes, limits)
     const sources = {
       store,

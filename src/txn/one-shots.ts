@@ -11,6 +11,7 @@ import { isKvError } from '../errors/kv-error.js'
 import { type LateSignal, requireWanted, signalOf, stagesOf } from '../event-loop/late-signal.js'
 import { inSlices } from '../event-loop/slices.js'
 import { timed } from '../event-loop/stages.js'
+import { DEFAULT_LIMITS, type Limits } from '../limits.js'
 import type { PrewriteRequest } from '../percolator/api.js'
 import type { Riders } from '../percolator/riders.js'
 import type { Store } from '../store/store.js'
@@ -69,8 +70,16 @@ export class OneShots {
   readonly #isOnePhase: boolean
   readonly #outcomes: Outcomes
   readonly #oneTurn: OneTurn
+  readonly #bytesMax: number
 
-  constructor(store: Store, home: TransactionHome, outcomes: Outcomes) {
+  /** @param limits those of interactive transactions hold where a request can write more than it says itself. */
+  constructor(
+    store: Store,
+    home: TransactionHome,
+    outcomes: Outcomes,
+    limits: Pick<Limits, 'txnBytesMax'> = DEFAULT_LIMITS,
+  ) {
+    this.#bytesMax = limits.txnBytesMax
     this.#store = store
     this.#outcomes = outcomes
     this.#home = home
@@ -193,7 +202,9 @@ export class OneShots {
       startTs = startAbove(await this.#store.newestAhead(allKeys(checks, ops)), startTs)
     // Without latches only validation keeps the checks true until the commit.
     const isValidated = keys.deletesRange && checks.length > 0
-    const txn = new Transaction(this.#tryHome, startTs, OPTIONS[isValidated ? 'serializable' : isolation])
+    const options = OPTIONS[isValidated ? 'serializable' : isolation]
+    const bound = keys.deletesRange ? { ...options, bytesMax: this.#bytesMax } : options
+    const txn = new Transaction(this.#tryHome, startTs, bound)
     if (keys.read.size > 0) {
       const found = await timed(stages, 'readMs', txn.prefetch([...keys.read.values()]))
       for (const version of found.values())

@@ -162,4 +162,14 @@ describe('the op delete_range', () => {
     expect((await server.get('/v1/kv/sum')).body).toBe('30')
     expect((await server.get('/v1/kv/runs')).body).toBe('10')
   })
+
+  test('many of long keys: refused when they are more than a transaction may write, and nothing is deleted', async () => {
+    const server = await prepare({ limits: { txnBytesMax: 3000 } })
+    const long = (i: number): string => `long/${i}/`.padEnd(1000, 'x')
+    for (let i = 0; i < 4; i++) await server.put(long(i), '')
+    const ops = Array.from({ length: 4 }, (_, i) => ({ op: 'delete_range', prefix: `long/${i}/` }))
+    expectProblem(await server.post('/v1/txn', { ops }), 'payload_too_large', { limit: 3000 })
+    expect((await keysOf(server)).length).toBe(11)
+    expect((await server.txn({ ops: ops.slice(0, 2) }))['results']).toMatchObject([{ deleted: 1 }, { deleted: 1 }])
+  })
 })
