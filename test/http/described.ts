@@ -74,6 +74,7 @@ export function describedAnswer(
     return undefined
   }
   const route = routeAt(app, method, target)
+  if (route?.config?.isOfPage) return undefined
   const described: AnswerBody | undefined = route?.schema?.answers?.[status]
   const name = `${method} ${route?.url} ${status} ${format}`
   if (described === undefined || (format !== 'none' && described[format] === undefined))
