@@ -34,9 +34,9 @@ ${Object.entries(COMMAND_GROUPS)
     const lines = Object.entries(commands).map(([name, { does }]) => `  perkv ${name.padEnd(10)} ${does}\n`)
     return `${purpose}\n${lines.join('')}`
   })
-  .join('\n')}
-perkv COMMAND --help has the flags of a command, and an example; perkv serve --help all variables and limits of the server.
-Commands that talk to a server take --server URL, or PERKV_SERVER: http://127.0.0.1:7400 unless given.
+  .join('')}
+perkv COMMAND --help has the flags of a command, and an example.
+Commands talk to --server URL, or PERKV_SERVER; default http://127.0.0.1:7400.
 `
 
 /** Errors whose message is one line that says all. */
