@@ -52,6 +52,11 @@ class Tour {
     await this.#readKey('/v1/kv/a')
     await this.#readKeys('/v1/kv')
     await this.#post('/v1/kv/batch_get', { keys: ['a'] })
+    for (const key of ['of/1', 'of/2']) await this.#send('PUT', `/v1/kv/${key}`, {}, '1')
+    await this.#send('DELETE', '/v1/kv?prefix=of/&limit=1')
+    const range = { op: 'delete_range', prefix: 'of/', limit: 1 }
+    await this.#send('PUT', '/v1/kv/of/3', {}, '1')
+    await this.#post('/v1/txn', { ops: [range] })
   }
 
   async transactions(): Promise<void> {
