@@ -54,9 +54,6 @@ class Tour {
     await this.#post('/v1/kv/batch_get', { keys: ['a'] })
     for (const key of ['of/1', 'of/2']) await this.#send('PUT', `/v1/kv/${key}`, {}, '1')
     await this.#send('DELETE', '/v1/kv?prefix=of/&limit=1')
-    const range = { op: 'delete_range', prefix: 'of/', limit: 1 }
-    await this.#send('PUT', '/v1/kv/of/3', {}, '1')
-    await this.#post('/v1/txn', { ops: [range] })
   }
 
   async transactions(): Promise<void> {
@@ -65,7 +62,9 @@ class Tour {
       { op: 'put', key: 'c', value: '3' },
       { op: 'scan', prefix: '' },
       { op: 'increment', key: 'n' },
+      { op: 'delete_range', prefix: 'of/', limit: 1 },
     ]
+    for (const key of ['of/1', 'of/2', 'of/3', 'of/4', 'of/5']) await this.#send('PUT', `/v1/kv/${key}`, {}, '1')
     await this.#post('/v1/txn', { ops })
     const txn = `/v1/txn/${(await this.#post('/v1/txn/begin'))['txn']}`
     await this.#send('PUT', `${txn}/kv/d`, {}, '4')
