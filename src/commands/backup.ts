@@ -1,3 +1,4 @@
+import { realpath } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { decodeBackup } from '../backup/backup-decoder.js'
@@ -53,6 +54,8 @@ ${flagsHelp(BACKUP_FLAGS)}`,
     if (since !== undefined && ts !== undefined) throw new UsageError('--ts does not go with --since')
     const consumer = flags.optional('consumer')?.text
     const base = since && (await headerOf(notEmpty(since)))
+    if (since !== undefined && (await isSameFile(since.text, path)))
+      throw new UsageError('the increment must not replace its own base: give it another FILE')
     const server = await remoteServer(flags, env)
     const progress = new Progress('backup', 'key', { isQuiet: flags.isSet('quiet') })
     const file = path === '-' ? undefined : await PartFile.open(path)
@@ -71,6 +74,10 @@ ${flagsHelp(BACKUP_FLAGS)}`,
       server.close()
     }
   },
+}
+
+async function isSameFile(present: string, other: string): Promise<boolean> {
+  return (await realpath(present)) === (await realpath(other).catch(() => undefined))
 }
 
 /** Transfer of one backup, over as many connections as it takes. */

@@ -8,7 +8,7 @@ import { decodeMessage, MSGPACK } from '../client/http/http-message.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Output } from './output.js'
 import type { Progress } from './progress.js'
-import { BREAKS_MAX, isPassing, pauseAfterBreak, Refused, type RemoteServer } from './remote-server.js'
+import { BREAKS_MAX, isPassing, pauseAfterBreak, Refused, type RemoteServer, unexpected } from './remote-server.js'
 
 /** Changes in memory. More go to files. */
 const RUN_BYTES = 64 * 1024 * 1024
@@ -162,7 +162,17 @@ async function pageOf(server: RemoteServer, path: string): Promise<Page> {
   const response = await server.send('GET', path, { headers: { accept: ACCEPT } })
   const chunks: Uint8Array[] = []
   for await (const chunk of server.bytesOf(response)) chunks.push(chunk)
-  return decodeMessage(Buffer.concat(chunks), MSGPACK) as Page
+  const page = decoded(Buffer.concat(chunks))
+  if (!Array.isArray(page?.txns) || !Number.isSafeInteger(page.nextTs)) throw unexpected(response.statusCode ?? 0)
+  return page as Page
+}
+
+function decoded(bytes: Uint8Array): Partial<Page> | undefined {
+  try {
+    return decodeMessage(bytes, MSGPACK) as Partial<Page> | undefined
+  } catch {
+    return undefined
+  }
 }
 
 function isGone(ts: Timestamp, consumer: string | undefined): BackupError {

@@ -4,6 +4,7 @@ import { pipeline, Readable } from 'node:stream'
 import { setTimeout as pause } from 'node:timers/promises'
 import { retryAfterMs } from '../client/http/retry-after.js'
 import type { FlagReader, Flags } from '../server/flags.js'
+import { shownText } from './client/shown.js'
 import { SERVER_FLAGS, serverAddress } from './server-flags.js'
 
 /** Flags of the commands that transfer data. */
@@ -29,7 +30,7 @@ export class Refused extends Error {
     readonly fields: Readonly<Record<string, unknown>>,
     readonly retryAfterMs: number,
   ) {
-    super(`the server answered ${status} ${code}: ${detail}`)
+    super(shownText(`the server answered ${status} ${code}: ${detail}`))
   }
 
   /** The same request may succeed later. */
@@ -110,8 +111,11 @@ export class RemoteServer {
   async json(method: string, path: string, body?: unknown): Promise<Record<string, unknown>> {
     const sent = body === undefined ? {} : { headers: { 'content-type': 'application/json' }, body: jsonBytes(body) }
     const chunks: Uint8Array[] = []
-    for await (const chunk of this.bytesOf(await this.send(method, path, sent))) chunks.push(chunk)
-    return JSON.parse(Buffer.concat(chunks).toString('utf8')) as Record<string, unknown>
+    const response = await this.send(method, path, sent)
+    for await (const chunk of this.bytesOf(response)) chunks.push(chunk)
+    const answer = parsed(Buffer.concat(chunks))
+    if (answer === undefined) throw unexpected(response.statusCode ?? 0)
+    return answer
   }
 
   /** Yields the body of an answer. @throws Unreachable when the connection breaks. */
@@ -175,9 +179,22 @@ async function refusalOf(response: IncomingMessage): Promise<Refused> {
     if (length > PROBLEM_BYTES_MAX) break
   }
   const retryMs = retryAfterMs(response.headers['retry-after'] ?? null)
-  try {
-    const { code, detail, ...fields } = JSON.parse(Buffer.concat(chunks).toString('utf8')) as Record<string, unknown>
-    if (typeof code === 'string') return new Refused(status, code, String(detail), fields, retryMs)
-  } catch {}
+  const { code, detail, ...fields } = parsed(Buffer.concat(chunks)) ?? {}
+  return typeof code === 'string'
+    ? new Refused(status, code, String(detail), fields, retryMs)
+    : unexpected(status, retryMs)
+}
+
+export function unexpected(status: number, retryMs = 0): Refused {
   return new Refused(status, 'unexpected_answer', 'this is no PerKV server, or something stands before it', {}, retryMs)
+}
+
+/** @returns undefined when it is no JSON object. */
+function parsed(json: Buffer): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(json.toString('utf8'))
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined
+  } catch {
+    return undefined
+  }
 }

@@ -89,7 +89,7 @@ async function verifyChain(paths: readonly string[], isQuiet: boolean): Promise<
       )
     if (before !== undefined && base === undefined)
       throw new BackupError('unsupported', `${path}: this is a full backup: it needs none before it`)
-    if (before !== undefined && base?.id !== before.header.id)
+    if (before !== undefined && (base?.id !== before.header.id || base.ts !== before.header.ts))
       throw new BackupError(
         'unsupported',
         `${path}: this increment goes on from a backup of ts ${base?.ts}, and the one before it is of ts ${before.header.ts}`,

@@ -22,7 +22,7 @@ import { CountedReads } from './counted-reads.js'
 import type { Idempotency, Once } from './idempotency.js'
 import { OneTurn } from './one-turn.js'
 import { isRangeOp, type Op, type OpResult, runOps } from './op.js'
-import type { Outcomes } from './outcomes.js'
+import type { Outcomes, Stores } from './outcomes.js'
 import { type OneShotKeys, type Plan, planOf } from './plan.js'
 import { seeingFence } from './riders.js'
 
@@ -129,7 +129,7 @@ export class OneShots {
   #runPlanned(request: OneShot, { keys, claim }: Plan): Promise<Once<OneShotAnswer>> {
     const stages = stagesOf(request.signal)
     const isReading = keys.read.size > 0 || request.ops.some(isRangeOp)
-    return this.#outcomes.once(request.idempotency, mayWrite(keys) ? 'written' : 'nothing', async (beside) => {
+    return this.#outcomes.once(request.idempotency, storesOf(keys), async (beside) => {
       let backoff: Backoff | undefined
       let passed = 0
       for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
@@ -234,6 +234,12 @@ export class OneShots {
 
 function mayWrite({ written, deletesRange }: OneShotKeys): boolean {
   return written.size > 0 || deletesRange
+}
+
+/** A range that had nothing to delete may have something at the repeat, which must not delete it. */
+function storesOf(keys: OneShotKeys): Stores {
+  if (keys.deletesRange) return 'all'
+  return keys.written.size > 0 ? 'written' : 'nothing'
 }
 
 function* allKeys(checks: readonly Check[], ops: readonly Op[]): Generator<Uint8Array> {

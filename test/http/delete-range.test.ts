@@ -39,6 +39,16 @@ describe('DELETE /v1/kv', () => {
     expect(await keysOf(server)).toEqual(['a', 'p/1', 'p/4', 'p/5', 'q'])
   })
 
+  test('a repeat of one that found nothing deletes nothing, though there is something now', async () => {
+    const server = await prepare()
+    const once = { 'idempotency-key': 'once' }
+    const first = await server.send('DELETE', '/v1/kv?prefix=x/', once)
+    expect(okBody(first)).toEqual({ deleted: 0 })
+    await server.put('x/1', 'later')
+    expect(okBody(await server.send('DELETE', '/v1/kv?prefix=x/', once))).toEqual({ deleted: 0 })
+    expect((await server.get('/v1/kv/x%2F1')).statusCode).toBe(200)
+  })
+
   test('needs a range, and takes no reverse cursor and no limit above that of scans', async () => {
     const server = await prepare()
     for (const query of ['', '?limit=5', '?prefix=']) {

@@ -60,6 +60,11 @@ test('a full backup and two increments make the server as it was; what does not 
     const atEnd = await pairs(server)
     await perkv(server, 'backup', '--since', one, two)
 
+    const kept = await readFile(one)
+    const onto = await runCli(['backup', '--since', one, `${directory}/./one`, '--server', server.url])
+    expect([onto.code, onto.stderr]).toEqual([2, expect.stringMatching(/must not replace its own base/)])
+    expect(await readFile(one)).toEqual(kept)
+
     const to = await startProcess(join(directory, 'to'))
     expect(await refused(to, 'restore', one)).toMatch(/this is an increment: the full backup .* must come first/)
     expect(await refused(to, 'restore', full, two)).toMatch(/this increment goes on from a backup of ts/)

@@ -77,6 +77,23 @@ test('a dump whose server dies in the middle of the answer fails in one line, an
     expect((await readdir(directory)).filter((name) => name !== 'dumped.part')).toEqual([])
   }))
 
+test.each([
+  [200, '<html>\n</html>', '200 unexpected_answer: this is no PerKV server, or something stands before it'],
+  [200, 'null', '200 unexpected_answer: this is no PerKV server, or something stands before it'],
+  [400, '{"code":"a\\u001b[31m","detail":"b\\nc"}', String.raw`400 a\x1b[31m: b\nc`],
+])('an answer that is not of PerKV, %i %s: one line, which the terminal does not obey', (status, body, said) =>
+  withTempDir(async (directory) => {
+    const server = createHttpServer((_request, response) => {
+      response.writeHead(status, { 'content-type': 'application/json' }).end(body)
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    const finished = await runCli(['backup', '--server', url, join(directory, 'new.backup')])
+    server.close()
+    expect(finished).toEqual({ code: 1, stdout: '', stderr: `perkv: the server answered ${said}\n` })
+  }),
+)
+
 test('the bar of a load shows what is stored, not what was read; a wait is said once', () =>
   withTempDir(async (directory) => {
     const file = join(directory, 'lines')
