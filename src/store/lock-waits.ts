@@ -9,6 +9,9 @@ import type { Timestamp } from '../timestamp.js'
 /** TiKV's default of `pessimistic-txn.wake-up-delay-duration`. */
 const WAKE_UP_DELAY_MS = 20
 
+/** Bytes of the keys of edges that are shown: they are made and answered in one turn of the event loop. */
+const EDGE_BYTES_MAX = 256 * 1024
+
 /** The right to try for a key. Only one waiter per key has it. Its owner must end it in a `finally`. */
 export interface Turn {
   /**
@@ -154,15 +157,18 @@ export class LockWaits {
     }
   }
 
-  /** Who waits for whom now, at most `limit` edges. A waiter for a key that nobody holds is about to be woken: no edge. */
+  /** Who waits for whom now, at most `limit` edges, and fewer where their keys are long. A waiter for a key that nobody holds is about to be woken: no edge. */
   edges(limit: number): WaitForEntry[] {
     const edges: WaitForEntry[] = []
+    let bytes = 0
     for (const { key, waiters } of this.#queues.values()) {
       const waitForTxn = this.#holderOf(key)
       if (waitForTxn === undefined) continue
       for (const { startTs: txn } of waiters) {
-        if (edges.length >= limit) return edges
-        if (txn !== waitForTxn) edges.push({ txn, waitForTxn, key })
+        if (edges.length >= limit || bytes >= EDGE_BYTES_MAX) return edges
+        if (txn === waitForTxn) continue
+        edges.push({ txn, waitForTxn, key })
+        bytes += key.length
       }
     }
     return edges

@@ -1003,3 +1003,13 @@ describe('property', () => {
     expect(deadlocks).toBeGreaterThan(100) // The steps are such that there are some.
   })
 })
+
+test('edges of long keys are fewer than asked for', async () => {
+  const waits = new LockWaits(() => 1)
+  const key = (i: number): Buffer => Buffer.alloc(8192, i)
+  const waiting = Array.from({ length: 100 }, (_, i) => waits.enqueue(key(i), i + 2, { timeoutMs: 60_000 }))
+  expect(waits.edges(100)).toHaveLength(32)
+  expect(waits.edges(5)).toHaveLength(5)
+  waits.close(new Error('closed'))
+  await Promise.allSettled(waiting)
+})

@@ -55,9 +55,7 @@ export class HttpAutocommit implements Autocommit {
         ...(ifAbsent ? [{ key, exists: false }] : []),
       ]
       const ops = [value === undefined ? { op: 'delete', key } : { op: 'put', key, value }]
-      return (
-        await this.#post<{ commitTs: Timestamp }>(`/v1/txn${deadline('?', options)}`, { checks, ops }, once, options)
-      ).commitTs
+      return commitTsIn(await this.#post(`/v1/txn${deadline('?', options)}`, { checks, ops }, once, options))
     }
     const { headers, body } = await this.#transport.send({
       method: value === undefined ? 'DELETE' : 'PUT',
@@ -72,7 +70,7 @@ export class HttpAutocommit implements Autocommit {
       waitMs,
       signal,
     })
-    return messageOf<{ commitTs: Timestamp }>(body, headers.get('content-type')).commitTs
+    return commitTsIn(messageOf(body, headers.get('content-type')))
   }
 
   async count({ start, end }: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<number> {
@@ -90,7 +88,7 @@ export class HttpAutocommit implements Autocommit {
       waitMs: COUNT_MS_MAX,
       signal: options.signal,
     })
-    return messageOf<{ count: number }>(body, headers.get('content-type')).count
+    return integerIn(messageOf(body, headers.get('content-type')), 'count')
   }
 
   async #post<T>(path: string, message: object, extra: Record<string, string>, options: CallOptions): Promise<T> {
@@ -104,6 +102,17 @@ export class HttpAutocommit implements Autocommit {
     })
     return messageOf<T>(body, headers.get('content-type'))
   }
+}
+
+/** A write counts as done only when the server says at which timestamp. @throws ServerError */
+function commitTsIn(message: unknown): Timestamp {
+  return integerIn(message, 'commitTs')
+}
+
+function integerIn(message: unknown, name: string): number {
+  const value = (Object(message) as Record<string, unknown>)[name]
+  if (Number.isSafeInteger(value)) return value as number
+  throw new ServerError('unexpected_answer', `the answer has no ${name}: it is not from a PerKV server`, 200)
 }
 
 function waits(options: CallOptions): string {

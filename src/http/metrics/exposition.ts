@@ -14,7 +14,10 @@ export interface Exposition {
 
 /** The metrics in Prometheus' text format 0.0.4. */
 export async function exposition(measured: Measured): Promise<Exposition> {
-  loading ??= load()
+  loading ??= load().catch((error) => {
+    loading = undefined // The next scrape tries again.
+    throw error
+  })
   const ofProcess = await loading
   const { Registry } = (await import('prom-client')).default
   const registry = new Registry()
