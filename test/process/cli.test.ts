@@ -18,7 +18,7 @@ describe('perkv', () => {
   test('--help and --version', async () => {
     const help = await runCli(['--help'])
     expect(help.code).toBe(0)
-    expect(help.stdout).toContain('perkv serve --help')
+    expect(help.stdout).toContain('perkv COMMAND --help')
     const version = await runCli(['--version'])
     expect(version.code).toBe(0)
     expect(version.stdout).toMatch(/^\d+\.\d+\.\d+\n$/)
