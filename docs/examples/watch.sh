@@ -29,6 +29,7 @@ trap 'exit 1' HUP INT TERM
 
 command -v curl >/dev/null 2>&1 || fail 'curl is missing; install it and run this again'
 DIR=$(mktemp -d)
+: >"$DIR/stream" # It is looked into before curl has begun to write.
 
 # --- Requests ---------------------------------------------------------------------------------------------------------
 
