@@ -160,9 +160,9 @@ class Ledger {
         this.#isRemoving = false
         return
       case 'collect': {
-        const oldest = Math.min(...this.#open.map(({ startTs }) => startTs))
-        const ts = Math.min(oldest, this.#entries.at(-1 - step.back)?.commitTs ?? 0)
-        if (ts > store.safePoint && this.#open.length === 0) await unlessRefused(store.collect(ts))
+        // It must not pass a transaction whose locks nobody has ended, nor one whose commit is under way.
+        const ts = this.#entries.at(-1 - step.back)?.commitTs ?? 0
+        if (ts > store.safePoint && this.#twoPhase === 0) await unlessRefused(store.collect(ts))
         return
       }
       case 'rest':
