@@ -3,15 +3,20 @@ import {
   BACKUP_VERSION,
   type BackupEntry,
   type BackupHeader,
+  BLOCK_BYTES,
   type BlockType,
   INCREMENT_VERSION,
   PREAMBLE_BYTES,
 } from './backup-format.js'
-import { encodePairs } from './pair-records.js'
+import { encodePairs, recordBytes } from './pair-records.js'
 import { RunningSums } from './running-sums.js'
 
-/** Encodes a backup. Call `begin`, then `data` for each block of pairs, then `end`. */
+/** Encodes a backup. Call `begin`, then `add` for each entry, or `data` for each block of entries, then `end`. */
 export class BackupEncoder {
+  /** Entries of the block that is not complete. */
+  #entries: BackupEntry[] = []
+  #bytes = 0
+
   /** @param sums of an earlier run that is continued; skip `begin` then. */
   constructor(readonly sums = new RunningSums()) {}
 
@@ -29,9 +34,25 @@ export class BackupEncoder {
     return this.#block('data', body)
   }
 
+  /** @returns the block that the entry completes. */
+  add(entry: BackupEntry): Buffer | undefined {
+    this.#entries.push(entry)
+    this.#bytes += recordBytes(entry)
+    return this.#bytes < BLOCK_BYTES ? undefined : this.#rest()
+  }
+
   end(): Buffer {
+    const rest = this.#entries.length > 0 ? [this.#rest()] : []
     const { pairs, bytes } = this.sums
-    return this.#block('end', Buffer.from(JSON.stringify({ pairs, bytes, sha256: this.sums.digest() })), false)
+    const totals = Buffer.from(JSON.stringify({ pairs, bytes, sha256: this.sums.digest() }))
+    return Buffer.concat([...rest, this.#block('end', totals, false)])
+  }
+
+  #rest(): Buffer {
+    const entries = this.#entries
+    this.#entries = []
+    this.#bytes = 0
+    return this.data(entries)
   }
 
   #block(type: BlockType, body: Buffer, isSummed = true): Buffer {

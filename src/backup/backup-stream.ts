@@ -3,8 +3,7 @@ import { afterKey } from '../bytes/key-range.js'
 import type { Pair, ScanAnswer } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import { BackupEncoder } from './backup-encoder.js'
-import { type BackupHeader, type BackupPair, BLOCK_BYTES } from './backup-format.js'
-import { recordBytes } from './pair-records.js'
+import type { BackupHeader, BackupPair } from './backup-format.js'
 
 /** @param from start of the page; undefined: the first key. */
 export type ReadPage = (from: Uint8Array | undefined) => Promise<ScanAnswer>
@@ -28,8 +27,6 @@ export async function* backupStream(header: BackupHeader, readPage: ReadPage): A
     return reading
   }
   let next: Promise<ScanAnswer> | undefined = page(header.start)
-  let block: BackupPair[] = []
-  let size = 0
   let isBegun = false
   while (next !== undefined) {
     const { pairs }: ScanAnswer = await next
@@ -38,15 +35,10 @@ export async function* backupStream(header: BackupHeader, readPage: ReadPage): A
     if (!isBegun) yield encoder.begin(header) // After the first page, so that an early failure precedes the first byte.
     isBegun = true
     for (const pair of pairs) {
-      block.push(withValue(pair))
-      size += recordBytes(withValue(pair))
-      if (size < BLOCK_BYTES) continue
-      yield encoder.data(block)
-      block = []
-      size = 0
+      const block = encoder.add(withValue(pair))
+      if (block !== undefined) yield block
     }
   }
-  if (block.length > 0) yield encoder.data(block)
   yield encoder.end()
 }
 

@@ -8,30 +8,34 @@ export interface MergedPart {
 }
 
 /**
- * The newest entry of each key, in order of the keys, deletions too. Holds one entry of each part.
+ * The newest entry of each key, in order of the keys, deletions too. Holds one entry of each part, and ends the parts when it ends.
  * @param parts oldest first: a version in a later one is newer.
  */
 export async function* mergedEntries(parts: readonly MergedPart[]): AsyncGenerator<BackupEntry, void, undefined> {
-  const heads: (BackupEntry | undefined)[] = []
-  for (const { entries } of parts) heads.push(await next(entries))
-  for (;;) {
-    let newest = -1
-    let first: Uint8Array | undefined
-    for (const [i, head] of heads.entries()) {
-      if (head === undefined) continue
-      const order = first === undefined ? -1 : Buffer.compare(head.key, first)
-      if (order > 0) continue
-      first = head.key
-      newest = i // Of equal keys the one in the latest part.
+  try {
+    const heads: (BackupEntry | undefined)[] = []
+    for (const { entries } of parts) heads.push(await next(entries))
+    for (;;) {
+      let newest = -1
+      let first: Uint8Array | undefined
+      for (const [i, head] of heads.entries()) {
+        if (head === undefined) continue
+        const order = first === undefined ? -1 : Buffer.compare(head.key, first)
+        if (order > 0) continue
+        first = head.key
+        newest = i // Of equal keys the one in the latest part.
+      }
+      const entry = heads[newest]
+      if (entry === undefined) return
+      const isRemoved = parts.slice(newest).some(({ removed }) => removed.some((range) => takes(range, entry)))
+      if (!isRemoved) yield entry
+      for (const [i, head] of heads.entries()) {
+        const { entries } = parts[i] as MergedPart
+        if (head !== undefined && Buffer.compare(head.key, entry.key) === 0) heads[i] = await next(entries)
+      }
     }
-    const entry = heads[newest]
-    if (entry === undefined) return
-    const isRemoved = parts.slice(newest).some(({ removed }) => removed.some((range) => takes(range, entry)))
-    if (!isRemoved) yield entry
-    for (const [i, head] of heads.entries()) {
-      const { entries } = parts[i] as MergedPart
-      if (head !== undefined && Buffer.compare(head.key, entry.key) === 0) heads[i] = await next(entries)
-    }
+  } finally {
+    for (const { entries } of parts) await entries.return?.()
   }
 }
 

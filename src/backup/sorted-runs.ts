@@ -5,7 +5,6 @@ import { keyText } from '../bytes/key-text.js'
 import { decodeBackup } from './backup-decoder.js'
 import { BackupEncoder } from './backup-encoder.js'
 import type { BackupEntry, BackupHeader, RemovedRange } from './backup-format.js'
-import { entryBlocks } from './entry-blocks.js'
 import { type MergedPart, mergedEntries } from './merged-entries.js'
 import { recordBytes } from './pair-records.js'
 
@@ -62,7 +61,10 @@ export class SortedRuns {
     try {
       const encoder = new BackupEncoder()
       await file.appendFile(encoder.begin(OF_A_RUN))
-      for await (const block of entryBlocks(encoder, this.#sorted())) await file.appendFile(block)
+      for (const entry of this.#sorted()) {
+        const block = encoder.add(entry)
+        if (block !== undefined) await file.appendFile(block)
+      }
       await file.appendFile(encoder.end())
     } finally {
       await file.close()

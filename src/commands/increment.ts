@@ -2,7 +2,6 @@ import { createReadStream } from 'node:fs'
 import { decodeBackup } from '../backup/backup-decoder.js'
 import { BackupEncoder } from '../backup/backup-encoder.js'
 import { BackupError, type BackupHeader } from '../backup/backup-format.js'
-import { entryBlocks } from '../backup/entry-blocks.js'
 import { SortedRuns } from '../backup/sorted-runs.js'
 import { decodeMessage, MSGPACK } from '../client/http/http-message.js'
 import type { Timestamp } from '../timestamp.js'
@@ -18,6 +17,8 @@ const REMOVED_MAX = 100
 const WAIT_MS = 250
 /** Locks may hold the changes back for this long. */
 const HELD_MS_MAX = 10 * 60_000
+
+const NO_BYTES = new Uint8Array()
 
 /** Problems are JSON then. */
 const ACCEPT = `${MSGPACK}, application/json;q=0.5`
@@ -46,11 +47,20 @@ export interface IncrementOrder {
 /** @throws BackupError */
 export async function headerOf(path: string): Promise<BackupHeader> {
   try {
-    for await (const block of decodeBackup(createReadStream(path))) if (block.type === 'header') return block.header
-    throw new BackupError('cut_off', 'the backup has no header')
+    return await headerIn(createReadStream(path))
   } catch (error) {
-    throw error instanceof BackupError ? new BackupError(error.reason, `${path}: ${error.message}`) : error
+    throw inFile(path, error)
   }
+}
+
+async function headerIn(source: AsyncIterable<Uint8Array>): Promise<BackupHeader> {
+  for await (const block of decodeBackup(source)) if (block.type === 'header') return block.header
+  throw new BackupError('cut_off', 'the backup has no header')
+}
+
+/** The error with the name of the file that it is about. */
+export function inFile(path: string, error: unknown): unknown {
+  return error instanceof BackupError ? new BackupError(error.reason, `${path}: ${error.message}`) : error
 }
 
 /** Writes what the feed tells of the time since `base`: the newest version of each changed key. */
@@ -75,7 +85,10 @@ export async function writeIncrement(
     const { removed } = runs
     const encoder = new BackupEncoder()
     await output.write(encoder.begin({ ...now, base: { id: base.id, ts: base.ts }, removed }))
-    for await (const block of entryBlocks(encoder, runs.entries())) await output.write(block)
+    for await (const entry of runs.entries()) {
+      const block = encoder.add(entry)
+      if (block !== undefined) await output.write(block)
+    }
     await output.write(encoder.end())
     await output.finish()
     progress.items = encoder.sums.pairs
@@ -102,13 +115,9 @@ async function headerNow(server: RemoteServer): Promise<BackupHeader> {
   const abort = new AbortController()
   const response = await server.send('GET', '/v1/admin/backup', { signal: abort.signal })
   try {
-    for await (const block of decodeBackup(server.bytesOf(response)))
-      if (block.type === 'header') {
-        response.on('error', () => {}) // The rest of the answer is not wanted.
-        return block.header
-      }
-    throw new BackupError('cut_off', 'the backup has no header')
+    return await headerIn(server.bytesOf(response))
   } finally {
+    response.on('error', () => {}) // The rest of the answer is not wanted.
     abort.abort()
   }
 }
@@ -135,13 +144,13 @@ async function collect(
       await pauseAfterBreak(breaks++)
       continue
     }
-    for (const { commitTs, changes } of page.txns)
-      if (commitTs <= upTo)
-        for (const { op, key, value, end } of changes) {
-          if (op === 'delete_range') runs.removed.push({ start: key, end: end ?? new Uint8Array(), ts: commitTs })
-          else await runs.add(op === 'put' ? { key, value: value ?? new Uint8Array(), commitTs } : { key, commitTs })
-          progress.add(1, key.length + (value?.length ?? 0))
-        }
+    for (const { commitTs, changes } of page.txns) {
+      if (commitTs > upTo) break
+      for (const change of changes) {
+        await addTo(runs, change, commitTs)
+        progress.add(1, change.key.length + (change.value?.length ?? 0))
+      }
+    }
     if (runs.removed.length > REMOVED_MAX)
       throw new BackupError(
         'unsupported',
@@ -156,6 +165,15 @@ async function collect(
       )
     since = page.nextTs
   }
+}
+
+async function addTo(
+  runs: SortedRuns,
+  { op, key, value = NO_BYTES, end = NO_BYTES }: PageChange,
+  commitTs: Timestamp,
+): Promise<void> {
+  if (op === 'delete_range') runs.removed.push({ start: key, end, ts: commitTs })
+  else await runs.add(op === 'put' ? { key, value, commitTs } : { key, commitTs })
 }
 
 async function pageOf(server: RemoteServer, path: string): Promise<Page> {

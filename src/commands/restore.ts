@@ -3,13 +3,12 @@ import { stat } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { decodeBackup } from '../backup/backup-decoder.js'
 import { BackupEncoder } from '../backup/backup-encoder.js'
-import { type BackupEntry, BackupError, type BackupHeader, type BackupTotals } from '../backup/backup-format.js'
-import { entryBlocks } from '../backup/entry-blocks.js'
+import { BackupError, type BackupHeader, type BackupTotals } from '../backup/backup-format.js'
 import { mergedEntries } from '../backup/merged-entries.js'
 import { entriesOf } from '../backup/sorted-runs.js'
 import { type Flags, flagsHelp, readFlags, UsageError } from '../server/flags.js'
 import type { Command } from './command.js'
-import { headerOf } from './increment.js'
+import { inFile } from './increment.js'
 import { Progress } from './progress.js'
 import { BREAKS_MAX, isPassing, pauseAfterBreak, remoteServer, TRANSFER_FLAGS } from './remote-server.js'
 
@@ -39,7 +38,7 @@ ${flagsHelp(RESTORE_FLAGS)}`,
     if (path !== '-') for (const file of flags.positionals) totalBytes = (totalBytes ?? 0) + (await stat(file)).size
     const server = await remoteServer(flags, env)
     const isQuiet = flags.isSet('quiet')
-    const totals = path === '-' ? undefined : await verifyChain(flags.positionals, isQuiet)
+    const chain = path === '-' ? undefined : await verifyChain(flags.positionals, isQuiet)
     const progress = new Progress('restore', 'key', {
       isQuiet,
       totalBytes,
@@ -48,7 +47,7 @@ ${flagsHelp(RESTORE_FLAGS)}`,
     try {
       for (let breaks = 0; ; breaks++) {
         progress.bytes = 0
-        const source = increments.length > 0 ? joined(flags.positionals) : path === '-' ? process.stdin : reading(path)
+        const source = increments.length > 0 ? joined(chain ?? []) : path === '-' ? process.stdin : reading(path)
         const restart = flags.isSet('restart') && breaks === 0 ? '?restart=true' : ''
         try {
           const body = Readable.from(counted(source, progress))
@@ -56,12 +55,12 @@ ${flagsHelp(RESTORE_FLAGS)}`,
           await server.drain(await server.send('POST', `/v1/admin/restore${restart}`, { headers, body }))
           break
         } catch (error) {
-          if (totals === undefined || !isPassing(error) || breaks >= BREAKS_MAX) throw error
+          if (chain === undefined || !isPassing(error) || breaks >= BREAKS_MAX) throw error
           progress.note(`${(error as Error).message}; trying again`)
           await pauseAfterBreak(breaks)
         }
       }
-      if (increments.length === 0) progress.items = totals?.pairs
+      if (increments.length === 0) progress.items = chain?.[0]?.totals.pairs
       progress.finish()
     } finally {
       progress.stop()
@@ -71,17 +70,18 @@ ${flagsHelp(RESTORE_FLAGS)}`,
 }
 
 interface Verified {
+  readonly path: string
   readonly header: BackupHeader
   readonly totals: BackupTotals
 }
 
-/** @returns the totals of the first. @throws BackupError */
-async function verifyChain(paths: readonly string[], isQuiet: boolean): Promise<BackupTotals | undefined> {
-  let before: Verified | undefined
-  let totals: BackupTotals | undefined
+/** @throws BackupError for a damaged file, and for one that does not go on from the one before it. */
+async function verifyChain(paths: readonly string[], isQuiet: boolean): Promise<Verified[]> {
+  const chain: Verified[] = []
   for (const path of paths) {
     const verified = await verify(path, isQuiet)
     const { base } = verified.header
+    const before = chain.at(-1)
     if (before === undefined && base !== undefined)
       throw new BackupError(
         'unsupported',
@@ -94,10 +94,9 @@ async function verifyChain(paths: readonly string[], isQuiet: boolean): Promise<
         'unsupported',
         `${path}: this increment goes on from a backup of ts ${base?.ts}, and the one before it is of ts ${before.header.ts}`,
       )
-    totals ??= verified.totals
-    before = verified
+    chain.push(verified)
   }
-  return totals
+  return chain
 }
 
 /** @throws BackupError */
@@ -110,32 +109,29 @@ async function verify(path: string, isQuiet: boolean): Promise<Verified> {
       if (block.type === 'header' && block.header.start !== undefined)
         throw new BackupError('unsupported', 'this file continues another backup, and cannot be restored by itself')
       if (block.type === 'data') progress.add(block.pairs.length, 0)
-      if (block.type === 'end' && header !== undefined) return { header, totals: block.totals }
+      if (block.type === 'end' && header !== undefined) return { path, header, totals: block.totals }
     }
     throw new BackupError('cut_off', 'the backup has no end')
   } catch (error) {
-    throw error instanceof BackupError ? new BackupError(error.reason, `${path}: ${error.message}`) : error
+    throw inFile(path, error)
   } finally {
     progress.stop()
   }
 }
 
 /** The full backup that would have been made instead of the last increment. */
-async function* joined(paths: readonly string[]): AsyncGenerator<Buffer, void, undefined> {
-  const headers: BackupHeader[] = []
-  for (const path of paths) headers.push(await headerOf(path))
-  const last = headers.at(-1)
+async function* joined(chain: readonly Verified[]): AsyncGenerator<Buffer, void, undefined> {
+  const last = chain.at(-1)
   if (last === undefined) return
-  const { id, ts, perkv, store } = last
-  const parts = paths.map((path, i) => ({ entries: entriesOf(path), removed: headers[i]?.removed ?? [] }))
+  const { id, ts, perkv, store } = last.header
+  const parts = chain.map(({ path, header }) => ({ entries: entriesOf(path), removed: header.removed ?? [] }))
   const encoder = new BackupEncoder()
   yield encoder.begin({ id, ts, perkv, store })
-  yield* entryBlocks(encoder, present(mergedEntries(parts)))
+  for await (const entry of mergedEntries(parts)) {
+    const block = entry.value === undefined ? undefined : encoder.add(entry)
+    if (block !== undefined) yield block
+  }
   yield encoder.end()
-}
-
-async function* present(entries: AsyncIterable<BackupEntry>): AsyncGenerator<BackupEntry, void, undefined> {
-  for await (const entry of entries) if (entry.value !== undefined) yield entry
 }
 
 function reading(path: string): ReadStream {

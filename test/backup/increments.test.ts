@@ -6,7 +6,6 @@ import { expect, test } from 'vitest'
 import { decodeBackup } from '../../src/backup/backup-decoder.js'
 import { BackupEncoder } from '../../src/backup/backup-encoder.js'
 import type { BackupEntry, BackupHeader, RemovedRange } from '../../src/backup/backup-format.js'
-import { entryBlocks } from '../../src/backup/entry-blocks.js'
 import { mergedEntries } from '../../src/backup/merged-entries.js'
 import { SortedRuns } from '../../src/backup/sorted-runs.js'
 
@@ -86,7 +85,10 @@ async function fileOf(
 ): Promise<Buffer> {
   const encoder = new BackupEncoder()
   const pieces = [encoder.begin(header)]
-  for await (const block of entryBlocks(encoder, entries)) pieces.push(block)
+  for await (const entry of entries) {
+    const block = encoder.add(entry)
+    if (block !== undefined) pieces.push(block)
+  }
   return Buffer.concat([...pieces, encoder.end()])
 }
 
