@@ -17,10 +17,6 @@ export class Histogram {
     ;(this.counts[at] as number)++
     this.sum += value
   }
-
-  get count(): number {
-    return this.counts.reduce((sum, count) => sum + count, 0)
-  }
 }
 
 /** Of waits and requests, in seconds. */

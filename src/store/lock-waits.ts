@@ -157,7 +157,10 @@ export class LockWaits {
     }
   }
 
-  /** Who waits for whom now, at most `limit` edges, and fewer where their keys are long. A waiter for a key that nobody holds is about to be woken: no edge. */
+  /**
+   * Who waits for whom now: at most `limit` edges, and fewer where their keys are long. A waiter for a key that nobody holds is
+   * about to be woken, and has no edge.
+   */
   edges(limit: number): WaitForEntry[] {
     const edges: WaitForEntry[] = []
     let bytes = 0

@@ -1,4 +1,4 @@
-import { isKvError, KvError } from '../../errors/kv-error.js'
+import { KvError } from '../../errors/kv-error.js'
 import type { LockInfo } from '../../errors/lock-info.js'
 import { signalOf, stagesOf } from '../../event-loop/late-signal.js'
 import { timed } from '../../event-loop/stages.js'
@@ -7,6 +7,7 @@ import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from
 import { lockWaitTimeout } from '../../percolator/errors.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { LockWaits, Turn } from '../lock-waits.js'
+import { countedRefusal } from './counted-refusal.js'
 import type { RowAccess } from './row-access.js'
 
 export interface LockingRows extends Pick<RowAccess, 'observeRead' | 'meters'> {
@@ -62,9 +63,7 @@ export class PessimisticLocks {
         turn = await tried.wait
       }
     } catch (error) {
-      if (error instanceof KvError)
-        this.#rows.meters.refused(error.code, isKvError(error, 'write_conflict') ? error.fields.reason : undefined)
-      throw error
+      throw countedRefusal(this.#rows.meters, error)
     } finally {
       turn?.done()
     }

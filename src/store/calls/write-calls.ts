@@ -1,4 +1,3 @@
-import { isKvError, KvError } from '../../errors/kv-error.js'
 import type { LockInfo } from '../../errors/lock-info.js'
 import { checkSecondaryLock } from '../../percolator/actions/check-secondary-locks.js'
 import { checkTxnStatus } from '../../percolator/actions/check-txn-status.js'
@@ -29,6 +28,7 @@ import type { Lock } from '../../percolator/lock.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { Beside } from '../system-records.js'
+import { countedRefusal } from './counted-refusal.js'
 import { prewriteChange, type ValidateReads } from './prewrite.js'
 import { resolveLock } from './resolve-lock.js'
 import type { Change, DepthOf, RowAccess } from './row-access.js'
@@ -51,7 +51,7 @@ export class WriteCalls {
       if (answer.onePcCommitTs !== undefined) this.#rows.meters.commits.onePhase++
       return answer
     } catch (error) {
-      throw this.#counted(error)
+      throw countedRefusal(this.#rows.meters, error)
     }
   }
 
@@ -75,13 +75,8 @@ export class WriteCalls {
       if (primary !== undefined) this.#rows.meters.commits[primary.useAsyncCommit ? 'async' : 'twoPhase']++
       return answer
     } catch (error) {
-      throw this.#counted(error)
+      throw countedRefusal(this.#rows.meters, error)
     }
-  }
-
-  #counted(error: unknown): unknown {
-    if (error instanceof KvError) this.#rows.meters.refused(error.code, reasonOf(error))
-    return error
   }
 
   rollback({ keys, startTs, reaches, stages }: RollbackRequest): Promise<void> {
@@ -167,8 +162,4 @@ export class WriteCalls {
   #notInFuture(currentTs: Timestamp): Timestamp {
     return currentTs === TIMESTAMP_MAX ? currentTs : Math.min(currentTs, this.#rows.now())
   }
-}
-
-function reasonOf(error: KvError): string | undefined {
-  return isKvError(error, 'write_conflict') ? error.fields.reason : undefined
 }

@@ -10,7 +10,7 @@ import type { Engine, EngineOp } from './engine.js'
  */
 export type Answered = (error: unknown) => void
 
-type GroupMeters = Pick<StoreMeters, 'writes' | 'groupBatches' | 'groupBytes'> & { failedWrites: number }
+type GroupMeters = Pick<StoreMeters, 'writes' | 'groupBatches' | 'groupBytes' | 'failedWrites'>
 
 interface Batch {
   readonly ops: readonly EngineOp[]

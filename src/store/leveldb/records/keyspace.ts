@@ -86,7 +86,7 @@ export const META_MARK = metaKey('oracle/mark')
 export const META_SAFE_POINT = metaKey('gc/safe_point')
 /** The log of changes has none at or below this timestamp. Absent: it has all. */
 export const META_LOG_START = metaKey('log/start')
-/** There once resolved_ts was asked for: later runs then begin with one that is not below any that was told. */
+/** The record is there once somebody has asked for resolved_ts. Later runs then begin with one that is not below any that was told. */
 export const META_LOG_READ = metaKey('log/read')
 export const META_RESTORE = metaKey('restore')
 export const META_CURSOR_SECRET = metaKey('cursor/secret')

@@ -256,10 +256,13 @@ class RecordsRepair {
     else this.#lose({ message: `changes of the past: ${moved}, because its beginning may be lost`, of: 'log' })
   }
 
-  /** Somebody may have asked for resolved_ts where the record that says so may be lost. */
+  /**
+   * Somebody may have asked for resolved_ts where the record that says so may be lost.
+   * @param read 0 when there is no record, undefined when it is damaged.
+   */
   async #mendLogRead(read: number | undefined): Promise<void> {
-    const isLost = read === undefined || this.#options.lost.some((one) => mayHold(one, META_LOG_READ))
-    if (!isLost || read === 1) return
+    const mayBeLost = read === 0 && this.#options.lost.some((one) => mayHold(one, META_LOG_READ))
+    if (read !== undefined && !mayBeLost) return
     this.#findings++
     await this.#sealed.write([{ type: 'put', key: META_LOG_READ, value: packRecord([1]) }], true)
     this.#done('restored', 'the record that feeds have been read')

@@ -101,7 +101,7 @@ export class RangeDeletion {
       () => {
         this.#unfinished.push(...holds)
         if (reopenings !== this.#rows.health.reopenings) this.#resumeSoon()
-        else setTimeout(() => this.#resumeSoon(), RETRY_MS).unref() // A read failed, which opens nothing again.
+        else setTimeout(() => this.#resumeSoon(), RETRY_MS).unref() // After a failed read nothing else tries again.
       },
     )
   }
