@@ -21,10 +21,19 @@ export function hangUp(answer: ServerResponse): SignalSource {
 
 export function hangUpSignal(answer: ServerResponse): AbortSignal {
   const abort = new AbortController()
-  whenOver(answer, () => {
-    if (!answer.writableEnded) abort.abort(new KvError('txn_not_found', 'the client has gone', {}))
-  })
+  abortOnHangUp(abort, answer)
   return abort.signal
+}
+
+export function abortOnHangUp(abort: AbortController, answer: ServerResponse): void {
+  whenOver(answer, () => {
+    if (!answer.writableEnded) abort.abort(clientGone())
+  })
+}
+
+/** Ends the waits of a request that nobody waits for. No client sees it. */
+export function clientGone(): KvError {
+  return new KvError('txn_not_found', 'the client has gone', {})
 }
 
 /**

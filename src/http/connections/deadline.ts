@@ -4,7 +4,7 @@ import { KvError } from '../../errors/kv-error.js'
 import type { LateSignal } from '../../event-loop/late-signal.js'
 import type { Handover } from '../../txn/one-shots.js'
 import { type RawQuery, timeoutMs } from '../wire/query.js'
-import { hangUp, whenOver } from './answer-end.js'
+import { abortOnHangUp, hangUp, whenOver } from './answer-end.js'
 
 /**
  * Runs the work of a request, and answers when its `timeout_ms` has passed, unless a commit has begun by then: its outcome is
@@ -64,9 +64,7 @@ class Deadline implements Handover {
     const abort = new AbortController()
     this.signal = Object.assign(abort.signal, { stages: answer.req.progress?.stages })
     abortAfter(abort, answer, afterMs)
-    whenOver(answer, () => {
-      if (!answer.writableEnded) abort.abort(new KvError('txn_not_found', 'the client has gone', {}))
-    })
+    abortOnHangUp(abort, answer)
   }
 
   begin(): void {

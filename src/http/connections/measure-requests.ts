@@ -1,4 +1,4 @@
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyReply } from 'fastify'
 import type { HttpMeters } from '../../meters/http-meters.js'
 
 const STREAMS = /^(text\/event-stream|application\/x-ndjson|application\/octet-stream)/
@@ -9,13 +9,12 @@ export function measureRequests(app: FastifyInstance, meters: HttpMeters): void 
   app.addHook('onResponse', (request, reply, done) => {
     const { url } = request.routeOptions
     const meter = request.is404 || url === undefined ? unrouted : meters.of(request.method, url)
-    const isStream = reply.sent && STREAMS.test(String(reply.getHeader('content-type'))) && isLong(reply)
-    meter.answered(reply.statusCode, reply.elapsedTime / 1000, isStream)
+    meter.answered(reply.statusCode, reply.elapsedTime / 1000, isStream(reply))
     done()
   })
 }
 
-/** A value of a key has the type of a stream, and a length. */
-function isLong(reply: { getHeader(name: string): unknown }): boolean {
-  return reply.getHeader('content-length') === undefined
+/** A value of a key has the type of a backup, but a length too. */
+function isStream(reply: FastifyReply): boolean {
+  return reply.getHeader('content-length') === undefined && STREAMS.test(String(reply.getHeader('content-type')))
 }

@@ -1,10 +1,10 @@
 import type { Grant } from '../../access/grant.js'
-import { KvError } from '../../errors/kv-error.js'
 import type { SignalSource } from '../../event-loop/late-signal.js'
 import { Stages } from '../../event-loop/stages.js'
 import type { RouteMeter } from '../../meters/http-meters.js'
 import type { AnswerLease } from '../../store/answer-budget.js'
 import type { Flight } from '../admission/in-flight.js'
+import { clientGone } from '../connections/answer-end.js'
 import type { AnswerText } from './answer-text.js'
 import type { Asked } from './asked.js'
 import type { HeaderBlock } from './header-block.js'
@@ -62,7 +62,7 @@ export class Call {
   /** Ends its waits for locks, present and future ones. */
   stopWaiting(): void {
     this.#isAborted = true
-    this.#abort?.abort(new KvError('txn_not_found', 'the client has gone', {}))
+    this.#abort?.abort(clientGone())
   }
 
   hangUp(): void {

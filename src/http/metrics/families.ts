@@ -1,4 +1,4 @@
-import type { Database } from '../../database/database.js'
+import type { Database, DatabaseStatus } from '../../database/database.js'
 import type { Histogram } from '../../meters/histogram.js'
 import type { HttpMeters, RouteMeter } from '../../meters/http-meters.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
@@ -19,15 +19,16 @@ export interface Measured {
 export async function families(measured: Measured): Promise<Family[]> {
   const { database, version, durability } = measured
   const observers = await database.observers.list()
+  const status = database.status()
   return [
     gauge('perkv_build_info', 'The version of the server, its store and its durability. Always 1.', [
       [{ version, store: database.store.name, durability }, 1],
     ]),
     ...ofHttp(measured),
     ...ofTransactions(database.store.meters),
-    ...ofLocks(database),
-    ...ofStorage(database),
-    ...ofFeeds(database),
+    ...ofLocks(database, status),
+    ...ofStorage(database, status),
+    ...ofFeeds(database, status),
     ...ofObservers(observers),
   ]
 }
@@ -102,8 +103,8 @@ function byCode(refused: readonly (readonly [readonly [string, string], number])
   return [...sums].map(([code, count]) => [{ code }, count])
 }
 
-function ofLocks(database: Database): Family[] {
-  const { locks, openTransactions, transactionBytes, outcomeBytes } = database.status()
+function ofLocks(database: Database, status: DatabaseStatus): Family[] {
+  const { locks, openTransactions, transactionBytes, outcomeBytes } = status
   return [
     ...(locks === undefined ? [] : [gauge('perkv_locks', 'Locks on keys now.', locks)]),
     gauge('perkv_lock_waiters', 'Requests in the queues of locks now.', database.store.waiting),
@@ -113,10 +114,8 @@ function ofLocks(database: Database): Family[] {
   ]
 }
 
-function ofStorage(database: Database): Family[] {
-  const { store } = database
+function ofStorage({ store }: Database, { gc, safePoint, fault, restoring }: DatabaseStatus): Family[] {
   const { cache, groupBatches, groupBytes, writes, failedWrites } = store.meters
-  const { gc, safePoint, fault, restoring } = database.status()
   const { lastRun } = gc
   const levels = store.levels?.() ?? []
   const writable = fault === undefined && restoring === undefined ? 1 : 0
@@ -168,8 +167,8 @@ function ofStorage(database: Database): Family[] {
   ]
 }
 
-function ofFeeds(database: Database): Family[] {
-  const { lagMs, heldBackBy, live, behind } = database.changes.status
+function ofFeeds(database: Database, { feed }: DatabaseStatus): Family[] {
+  const { lagMs, heldBackBy, live, behind } = feed
   const consumers = database.changes.consumers.summary()
   return [
     gauge('perkv_feed_lag_seconds', 'How far resolved_ts is behind because locks hold it back.', lagMs / 1000),

@@ -222,15 +222,13 @@ class OperationWriter {
 
   #body(): Json | undefined {
     const { body, bodyMayBeEmpty, operation } = this.#route
-    if (body !== undefined) {
-      const examples = examplesOf(this.#examples.map(({ name, body }) => [name, body]))
+    const examples = examplesOf(this.#examples.map(({ name, body }) => [name, body]))
+    if (body !== undefined)
       return {
         required: !bodyMayBeEmpty,
         content: { 'application/json': { schema: this.#writer.write(body), ...examples }, 'application/msgpack': {} },
       }
-    }
     if (operation.bytes === undefined) return undefined
-    const examples = examplesOf(this.#examples.map(({ name, body }) => [name, body]))
     return {
       description: operation.bytes,
       required: true,

@@ -36,6 +36,16 @@ export const MEANINGS: Readonly<Record<Code, string>> = {
   internal: 'A defect of the server. Its log has more under `request_id`. The change may have landed.',
 }
 
+/** Of calls that may wait for the lock of another transaction, and take it. */
+export const LOCKING: readonly Code[] = [
+  'key_locked',
+  'lock_wait_timeout',
+  'write_conflict',
+  'deadlock',
+  'pessimistic_lock_rolled_back',
+  'ts_below_safe_point',
+]
+
 /** Every code that the operation may answer, in the order of their statuses. */
 export function problemCodes(
   operation: Operation,

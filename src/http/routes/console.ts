@@ -1,9 +1,10 @@
-import { createHash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyInstance } from 'fastify'
 import { KvError } from '../../errors/kv-error.js'
+import { once } from '../../event-loop/once.js'
+import { answerMade, type MadeAnswer, madeAnswer } from '../wire/made-answer.js'
 
 /** The files of the page, which `npm run build` makes of `src/console/`. */
 const TYPES = {
@@ -21,47 +22,28 @@ const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-interface File {
-  readonly bytes: Buffer
-  readonly gzipped: Buffer
-  readonly etag: string
-}
-
 /**
  * `/console`, `/console/app.js`, `/console/style.css`: a page without data, so it needs no token. Its files are read on first use, and
  * kept.
  */
 export function consoleRoutes(app: FastifyInstance): void {
-  const files = new Map<Name, File>()
   const config = { access: 'open', work: 'watching', isOfPage: true } as const
-
-  async function send(request: FastifyRequest, reply: FastifyReply, name: Name): Promise<FastifyReply> {
-    const file = files.get(name) ?? (await readPart(name))
-    files.set(name, file)
-    reply.headers({
-      'content-security-policy': POLICY,
-      'cache-control': 'no-cache', // The browser asks each time, and is told 304.
-      etag: file.etag,
-      vary: 'accept-encoding',
-    })
-    if (request.headers['if-none-match'] === file.etag) return reply.status(304).send()
-    reply.header('content-type', TYPES[name])
-    if (!/\bgzip\b/.test(request.headers['accept-encoding'] ?? '')) return reply.send(file.bytes)
-    return reply.header('content-encoding', 'gzip').send(file.gzipped)
+  const serve = (url: string, name: Name): void => {
+    const part = once(() => readPart(name))
+    app.get(url, { config }, async (request, reply) => answerMade(request, reply, await part()))
   }
-
-  app.get('/console', { config }, (request, reply) => send(request, reply, 'index.html'))
-  app.get('/console/app.js', { config }, (request, reply) => send(request, reply, 'app.js'))
-  app.get('/console/style.css', { config }, (request, reply) => send(request, reply, 'style.css'))
+  serve('/console', 'index.html')
+  serve('/console/app.js', 'app.js')
+  serve('/console/style.css', 'style.css')
 }
 
 /** @throws KvError `not_found` when the page was not built. */
-async function readPart(name: Name): Promise<File> {
+async function readPart(name: Name): Promise<MadeAnswer> {
   for (const folder of FOLDERS) {
     const bytes = await readFile(new URL(folder + name, import.meta.url)).catch(() => undefined)
     if (bytes === undefined) continue
-    const etag = `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`
-    return { bytes, gzipped: await promisify(gzip)(bytes), etag }
+    const headers = { 'content-type': TYPES[name], 'content-security-policy': POLICY }
+    return madeAnswer(bytes, headers, await promisify(gzip)(bytes))
   }
   throw new KvError('not_found', 'the console was not built: run npm run build', {})
 }

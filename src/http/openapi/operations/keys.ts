@@ -1,6 +1,20 @@
-import type { Operations } from '../operation.js'
+import type { Operation, Operations } from '../operation.js'
 
 const CONDITIONAL = 'Conditional by `If-Match` and `If-None-Match`, and exactly once under an `Idempotency-Key`.'
+
+/** What both writes of one key have. */
+const WRITE = {
+  headers: ['If-Match', 'If-None-Match', 'Idempotency-Key'],
+  problems: [
+    'key_locked',
+    'write_conflict',
+    'precondition_failed',
+    'payload_too_large',
+    'idempotency_mismatch',
+    'ts_below_safe_point',
+  ],
+  answers: { 200: { headers: ['Idempotency-Replayed'] } },
+} as const satisfies Partial<Operation>
 
 export const keys: Operations = {
   'GET /v1/kv/{key}': {
@@ -31,33 +45,15 @@ With \`Accept: text/event-stream\` the present state comes first, and then the l
     tag: 'Keys',
     summary: 'Write a key',
     description: `A transaction of its own. ${CONDITIONAL}`,
-    headers: ['If-Match', 'If-None-Match', 'Idempotency-Key'],
     bytes: 'The value, as it is, of any content type.',
-    problems: [
-      'key_locked',
-      'write_conflict',
-      'precondition_failed',
-      'payload_too_large',
-      'idempotency_mismatch',
-      'ts_below_safe_point',
-    ],
-    answers: { 200: { headers: ['Idempotency-Replayed'] } },
+    ...WRITE,
   },
   'DELETE /v1/kv/{key}': {
     id: 'deleteKey',
     tag: 'Keys',
     summary: 'Delete a key',
     description: `A transaction of its own. Deleting an absent key succeeds. ${CONDITIONAL}`,
-    headers: ['If-Match', 'If-None-Match', 'Idempotency-Key'],
-    problems: [
-      'key_locked',
-      'write_conflict',
-      'precondition_failed',
-      'payload_too_large',
-      'idempotency_mismatch',
-      'ts_below_safe_point',
-    ],
-    answers: { 200: { headers: ['Idempotency-Replayed'] } },
+    ...WRITE,
   },
   'GET /v1/kv': {
     id: 'scanKeys',
@@ -73,7 +69,7 @@ With \`Accept: application/x-ndjson\` the pairs come one per line, in a stream, 
     id: 'deleteRange',
     tag: 'Keys',
     summary: 'Delete the keys of a range',
-    description: `Deletes the first \`limit\` keys of the range that are present, in one transaction at one snapshot. A \`cursor\` in the answer means that there were more: the same request with it goes on after the last key. Each request is a transaction of its own. Exactly once under an \`Idempotency-Key\`. Other than \`delete_range\` of the Percolator calls, it keeps the older versions, and observers and feeds see it.`,
+    description: `Deletes the first \`limit\` keys of the range that are present, in one transaction at one snapshot. A \`cursor\` in the answer means that there were more: the same request with it goes on after the last key. Each request is a transaction of its own. Exactly once under an \`Idempotency-Key\`. Unlike Percolator's \`delete_range\`, it keeps the older versions, and observers and feeds see it.`,
     headers: ['Idempotency-Key'],
     query: {
       limit: {

@@ -1,4 +1,5 @@
 import type { Code, Operations } from '../operation.js'
+import { LOCKING } from '../problems.js'
 
 const RANGE_LOCKS: readonly Code[] = ['key_locked', 'ts_below_safe_point']
 
@@ -89,15 +90,7 @@ A repeat after the commit locks nothing and answers the real commit_ts. \`max_co
     tag: 'Percolator',
     summary: 'Lock keys before their values are known',
     description: `All of a request or none of it. A pessimistic lock keeps other writers away and blocks no read. Asking again for a lock that stands succeeds, and raises its \`for_update_ts\` and TTL. A client that hangs up ends its wait. The locks live in memory: a restart drops them.`,
-    problems: [
-      'key_locked',
-      'lock_wait_timeout',
-      'write_conflict',
-      'already_exists',
-      'deadlock',
-      'pessimistic_lock_rolled_back',
-      'ts_below_safe_point',
-    ],
+    problems: [...LOCKING, 'already_exists'],
   },
   'POST /v1/percolator/pessimistic_rollback': {
     id: 'percolatorPessimisticRollback',

@@ -1,4 +1,5 @@
 import type { Operations } from '../operation.js'
+import { LOCKING } from '../problems.js'
 
 export const transactions: Operations = {
   'POST /v1/txn': {
@@ -68,17 +69,7 @@ With \`for_update\`, a pessimistic transaction locks the key and reads its lates
       'In a pessimistic transaction it locks the key at its latest version, and waits for other transactions. May be repeated.',
     headers: ['If-Match', 'If-None-Match'],
     bytes: 'The value, as it is, of any content type.',
-    problems: [
-      'txn_not_found',
-      'key_locked',
-      'lock_wait_timeout',
-      'write_conflict',
-      'deadlock',
-      'pessimistic_lock_rolled_back',
-      'precondition_failed',
-      'payload_too_large',
-      'ts_below_safe_point',
-    ],
+    problems: ['txn_not_found', ...LOCKING, 'precondition_failed', 'payload_too_large'],
   },
   'DELETE /v1/txn/{txn}/kv/{key}': {
     id: 'deleteKeyInTransaction',
@@ -86,17 +77,7 @@ With \`for_update\`, a pessimistic transaction locks the key and reads its lates
     summary: 'Delete a key in a transaction',
     description: 'As a write. Deleting an absent key succeeds.',
     headers: ['If-Match', 'If-None-Match'],
-    problems: [
-      'txn_not_found',
-      'key_locked',
-      'lock_wait_timeout',
-      'write_conflict',
-      'deadlock',
-      'pessimistic_lock_rolled_back',
-      'precondition_failed',
-      'payload_too_large',
-      'ts_below_safe_point',
-    ],
+    problems: ['txn_not_found', ...LOCKING, 'precondition_failed', 'payload_too_large'],
   },
   'GET /v1/txn/{txn}/kv': {
     id: 'scanKeysInTransaction',
@@ -112,16 +93,7 @@ With \`for_update\`, a pessimistic transaction locks the key and reads its lates
     tag: 'Transactions',
     summary: 'Run ops in a transaction',
     description: 'Where one fails, no write of the list is kept, and the transaction goes on.',
-    problems: [
-      'txn_not_found',
-      'key_locked',
-      'lock_wait_timeout',
-      'write_conflict',
-      'already_exists',
-      'deadlock',
-      'pessimistic_lock_rolled_back',
-      'ts_below_safe_point',
-    ],
+    problems: ['txn_not_found', ...LOCKING, 'already_exists'],
   },
   'POST /v1/txn/{txn}/commit': {
     id: 'commitTransaction',
