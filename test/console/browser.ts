@@ -1,23 +1,9 @@
-import { existsSync } from 'node:fs'
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 import { afterAll } from 'vitest'
+import { CHROMIUM, CHROMIUM_FLAGS, hasChromium } from '../process/chromium.js'
 import { killAll, type ServerProcess, startProcess, withTempDir } from '../process/server-process.js'
 
-/** Debian's package `chromium`. */
-const CHROMIUM = process.env['PERKV_TEST_CHROMIUM'] ?? '/usr/bin/chromium'
-export const hasBrowser = existsSync(CHROMIUM)
-if (!hasBrowser) console.warn(`The console is not tested: there is no ${CHROMIUM}; apt-get install chromium`)
-
-/** Nothing beyond this machine is asked for. */
-const ARGS = [
-  '--no-sandbox',
-  '--disable-gpu',
-  '--disable-quic',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-component-update',
-  '--disable-sync',
-]
+export const hasBrowser = hasChromium('/console')
 
 let browser: Promise<Browser> | undefined
 afterAll(async () => {
@@ -35,7 +21,7 @@ export interface OpenPage {
 }
 
 export async function openConsole(url: string, hash = '', options: BrowserContextOptions = {}): Promise<OpenPage> {
-  browser ??= chromium.launch({ executablePath: CHROMIUM, args: ARGS })
+  browser ??= chromium.launch({ executablePath: CHROMIUM, args: CHROMIUM_FLAGS })
   const context = await (await browser).newContext(options)
   const page = await context.newPage()
   page.setDefaultTimeout(20_000)

@@ -9,6 +9,7 @@ import {
   CLI,
   ENV,
   type Finished,
+  finish,
   killAll,
   runCli,
   type ServerProcess,
@@ -47,16 +48,7 @@ async function bash(script: string): Promise<Finished> {
     env: { ...ENV, PERKV_SERVER: server.url },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
-  let stdout = ''
-  let stderr = ''
-  child.stdout.on('data', (chunk) => {
-    stdout += chunk
-  })
-  child.stderr.on('data', (chunk) => {
-    stderr += chunk
-  })
-  const [code] = await once(child, 'close')
-  return { code: code as number | null, stdout, stderr }
+  return finish(child)
 }
 
 describe('exit codes', () => {

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { existsSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -11,15 +11,13 @@ import { gzipSync } from 'node:zlib'
 import { chromium } from 'playwright-core'
 import { rolldown } from 'rolldown'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { CHROMIUM, CHROMIUM_FLAGS, hasChromium } from './chromium.js'
 import { ENV, killAll, type ServerProcess, startProcess } from './server-process.js'
 
 /** The package that `npm run pack:client` makes of the build, installed into an empty folder. */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
-const CHROMIUM = process.env['PERKV_TEST_CHROMIUM'] ?? '/usr/bin/chromium'
-const hasChromium = existsSync(CHROMIUM)
-if (!hasChromium)
-  console.warn(`perkv-client is not tested in a browser: there is no ${CHROMIUM}; apt-get install chromium`)
+const isThere = hasChromium('perkv-client')
 /** Of the module; it was 214 KB, and 51 KB by gzip. */
 const MODULE_BYTES_MAX = 300_000
 const run = promisify(execFile)
@@ -210,7 +208,7 @@ async function serveBeside(url: string, files: ReadonlyMap<string, string | Buff
   return front.address() as AddressInfo
 }
 
-test.skipIf(!hasChromium)('runs in Chromium from a static file, unbundled', async () => {
+test.skipIf(!isThere)('runs in Chromium from a static file, unbundled', async () => {
   const bare = PROGRAM.replace("'perkv-client'", "'/perkv-client/index.js'")
   const { port } = await serveBeside(
     server.url,
@@ -226,8 +224,7 @@ test.skipIf(!hasChromium)('runs in Chromium from a static file, unbundled', asyn
       ],
     ]),
   )
-  const flags = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--disable-background-networking', '--disable-sync']
-  const browser = await chromium.launch({ executablePath: CHROMIUM, args: flags })
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args: CHROMIUM_FLAGS })
   try {
     const page = await browser.newPage()
     const complaints: string[] = []

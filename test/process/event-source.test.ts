@@ -1,5 +1,4 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { existsSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer, request, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -7,24 +6,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { afterAll, expect, test } from 'vitest'
+import { CHROMIUM, CHROMIUM_FLAGS, hasChromium } from './chromium.js'
 import { killAll, startProcess, withTempDir } from './server-process.js'
 
-/** Debian's package `chromium`. */
-const CHROMIUM = process.env['PERKV_TEST_CHROMIUM'] ?? '/usr/bin/chromium'
-const isThere = existsSync(CHROMIUM)
-if (!isThere) console.warn(`EventSource is not tested in a browser: there is no ${CHROMIUM}; apt-get install chromium`)
-
-/** Nothing beyond this machine is asked for. */
-const FLAGS = [
-  '--headless',
-  '--no-sandbox',
-  '--disable-gpu',
-  '--disable-quic',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-component-update',
-  '--disable-sync',
-]
+const isThere = hasChromium('EventSource')
 /** Before `snapshot_end`, in the midst, and in the midst again: bytes of the connection after which it is cut. */
 const CUTS = [700, 3000, 1500]
 const BEFORE = 20
@@ -122,9 +107,13 @@ test.skipIf(!isThere)('an EventSource of Chromium keeps a copy, over connections
     const front = await serve(perkv.url, (each) => onReport(each), resumed)
     const profile = await mkdtemp(join(tmpdir(), 'perkv-chromium-'))
     const page = `http://127.0.0.1:${(front.address() as AddressInfo).port}/`
-    browser = spawn(CHROMIUM, [...FLAGS, `--user-data-dir=${profile}`, '--remote-debugging-port=0', page], {
-      stdio: 'ignore',
-    })
+    browser = spawn(
+      CHROMIUM,
+      ['--headless', ...CHROMIUM_FLAGS, `--user-data-dir=${profile}`, '--remote-debugging-port=0', page],
+      {
+        stdio: 'ignore',
+      },
+    )
     const ended = new Promise((resolve) => browser?.once('exit', resolve))
     try {
       for (let i = BEFORE; resumed.length <= CUTS.length || i < BEFORE + AFTER; i++) await write(i, i + 1)

@@ -1,24 +1,10 @@
-import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { type Browser, chromium, type Page } from 'playwright-core'
 import { afterAll, expect, test } from 'vitest'
+import { CHROMIUM, CHROMIUM_FLAGS, hasChromium } from './chromium.js'
 import { killAll, startProcess, withTempDir } from './server-process.js'
 
-/** Debian's package `chromium`. */
-const CHROMIUM = process.env['PERKV_TEST_CHROMIUM'] ?? '/usr/bin/chromium'
-const isThere = existsSync(CHROMIUM)
-if (!isThere) console.warn(`/docs is not tested in a browser: there is no ${CHROMIUM}; apt-get install chromium`)
-
-/** Nothing beyond this machine is asked for. */
-const ARGS = [
-  '--no-sandbox',
-  '--disable-gpu',
-  '--disable-quic',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-component-update',
-  '--disable-sync',
-]
+const isThere = hasChromium('/docs')
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js')
 
 let browser: Browser | undefined
@@ -39,7 +25,7 @@ const VIEWS = [
 test.skipIf(!isThere)('/docs in a browser: links, filter and keys, in both colours, wide and narrow', () =>
   withTempDir(async (directory) => {
     const server = await startProcess(directory)
-    browser = await chromium.launch({ executablePath: CHROMIUM, args: ARGS })
+    browser = await chromium.launch({ executablePath: CHROMIUM, args: CHROMIUM_FLAGS })
     for (const view of VIEWS) {
       const page = await (await browser.newContext({ ...view, bypassCSP: false })).newPage()
       const faults: string[] = []
@@ -75,7 +61,7 @@ async function filterBy(page: Page, words: string): Promise<void> {
 test.skipIf(!isThere)('/docs has no fault of accessibility that axe finds', () =>
   withTempDir(async (directory) => {
     const server = await startProcess(directory)
-    browser ??= await chromium.launch({ executablePath: CHROMIUM, args: ARGS })
+    browser ??= await chromium.launch({ executablePath: CHROMIUM, args: CHROMIUM_FLAGS })
     for (const view of VIEWS) {
       // The policy of the page would refuse axe's script.
       const page = await (await browser.newContext({ ...view, bypassCSP: true })).newPage()

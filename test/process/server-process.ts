@@ -1,9 +1,10 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, type ChildProcessByStdio, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import type { Readable, Writable } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 
 /** The built command; `npm test` builds it first. */
@@ -65,6 +66,13 @@ export async function runCli(
 ): Promise<Finished> {
   const child = spawn(process.execPath, [CLI, ...args], { env: { ...ENV, ...env }, ...(uid !== undefined && { uid }) })
   running.add(child)
+  const finished = await finish(child)
+  running.delete(child)
+  return finished
+}
+
+/** Collects what a child prints until its end. */
+export async function finish(child: ChildProcessByStdio<Writable | null, Readable, Readable>): Promise<Finished> {
   let stdout = ''
   let stderr = ''
   child.stdout.on('data', (chunk) => {
@@ -74,7 +82,6 @@ export async function runCli(
     stderr += chunk
   })
   const [code] = await once(child, 'close')
-  running.delete(child)
   return { code: code as number | null, stdout, stderr }
 }
 
