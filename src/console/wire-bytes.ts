@@ -1,13 +1,11 @@
-/** A byte string as the API's JSON has it: text where it is UTF-8. */
-export type WireBytes = string | { readonly base64: string }
+import { bytesOf, type JsonBytes } from '../client/http/json-bytes.js'
+
+export { bytesOf }
+/** A byte string as the API's JSON has it. */
+export type WireBytes = JsonBytes
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-
-export function bytesOf(wire: WireBytes): Uint8Array {
-  if (typeof wire === 'string') return encoder.encode(wire)
-  return Uint8Array.from(atob(wire.base64), (character) => character.charCodeAt(0))
-}
 
 /** undefined for bytes that are not UTF-8. */
 export function textOf(bytes: Uint8Array): string | undefined {

@@ -1,4 +1,5 @@
 import { connect } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { describe, expect, test, vi } from 'vitest'
 import { Grant } from '../../src/access/grant.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
@@ -332,6 +333,15 @@ describe('a stream', () => {
       const { id } = await stream.expect('error', { code: 'overloaded', status: 503 })
       expect([id, await stream.next(), stream.answer.complete]).toEqual([undefined, undefined, true])
     }
+  })
+
+  test('that came without a connection ends with an error too', async () => {
+    const server = await start()
+    const headers = { accept: 'application/x-ndjson' }
+    const answer = await server.app.inject({ url: '/v1/changes', headers, payloadAsStream: true })
+    const lines = text(answer.stream())
+    await server.app.close()
+    expect(await lines).toMatch(/"type":"error".*\n$/)
   })
 
   test('is no request in flight, and there are so many at most', async () => {

@@ -117,7 +117,11 @@ async function beginFor(who: Caller, mode: string): Promise<string> {
 
 async function send({ method, url, headers, body }: WildRequest, who: Caller, txn: string) {
   const { type, payload } = payloadOf(body)
-  return server.send(method, url.replace(':txn', txn), { ...type, ...headers, ...as(who) }, payload)
+  const named = url.replace(':txn', txn)
+  const isEndless =
+    headers['accept'] === 'application/x-ndjson' && /\/changes(\?|$)/.test(url) && !url.includes('wait_ms')
+  const path = isEndless ? `${named}${named.includes('?') ? '&' : '?'}wait_ms=0` : named
+  return server.send(method, path, { ...type, ...headers, ...as(who) }, payload)
 }
 
 test('no request makes the server fail; a refused one changes nothing; no token reaches beyond what it may', async () => {

@@ -1,7 +1,6 @@
 import { requireIdempotencyKey } from '../../client/idempotency-key.js'
 import { requireName } from '../../client/name.js'
 import { type FlagReader, type Flags, type Given, integer, notEmpty, UsageError } from '../../server/flags.js'
-import type { Timestamp } from '../../timestamp.js'
 import { bytesOfBase64 } from './wire-json.js'
 
 /** Of commands with keys or values among their arguments. */
@@ -91,13 +90,8 @@ function checked(text: string | undefined, require: (text: string) => unknown): 
   }
 }
 
-/** @throws UsageError */
-export function countOf(given: Given | undefined): number | undefined {
-  return given && integer(given, 1, Number.MAX_SAFE_INTEGER)
-}
-
-/** @throws UsageError */
-export function timestampOf(given: Given | undefined): Timestamp | undefined {
+/** A count, or a timestamp. @throws UsageError */
+export function positiveOf(given: Given | undefined): number | undefined {
   return given && integer(given, 1, Number.MAX_SAFE_INTEGER)
 }
 
@@ -105,7 +99,7 @@ const INSTANT = /^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?([Zz]|[+-]\d\d:\d
 
 /** @throws UsageError */
 export function readAtOf(flags: Reader<'ts' | 'at'>) {
-  const ts = timestampOf(flags.optional('ts'))
+  const ts = positiveOf(flags.optional('ts'))
   const given = flags.optional('at')
   if (given === undefined) return { ts }
   if (ts !== undefined) throw new UsageError('--ts does not go with --at')

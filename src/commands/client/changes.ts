@@ -12,7 +12,11 @@ type Changed = ChangedKey<'bytes', boolean, boolean>
 export const changes = clientCommand({
   flags: {
     ...RANGE_FLAGS,
-    since: { value: 'TS', help: 'everything that was committed after it; default: from now on', variable: false },
+    since: {
+      value: 'TS',
+      help: 'everything that was committed after it, 0: since the beginning; default: from now on',
+      variable: false,
+    },
     snapshot: { help: 'first the pairs that exist', variable: false },
     consumer: { value: 'NAME', help: 'from the position of a consumer, in its range', variable: false },
     'keys-only': { help: 'no values', variable: false },
@@ -30,7 +34,7 @@ that goes away is waited for.`,
   async run({ db, flags, screen, signal, note }) {
     const range = rangeOf(flags)
     const since = flags.optional('since')
-    const sinceTs = since && integer(since, 1, Number.MAX_SAFE_INTEGER)
+    const sinceTs = since && integer(since, 0, Number.MAX_SAFE_INTEGER)
     const snapshot = flags.isSet('snapshot')
     const consumer = nameOf('consumer', flags.optional('consumer')?.text)
     if (snapshot && sinceTs !== undefined) throw new UsageError('--snapshot does not go with --since')

@@ -1,5 +1,5 @@
 import { UsageError } from '../../server/flags.js'
-import { BASE64_FLAG, idempotencyKeyOf, keyOf, ONCE_FLAG, timestampOf } from './arguments.js'
+import { BASE64_FLAG, idempotencyKeyOf, keyOf, ONCE_FLAG, positiveOf } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { printWritten } from './written.js'
 
@@ -16,7 +16,7 @@ export const del = clientCommand({
 
   async run({ db, txn, flags, screen }) {
     const key = keyOf(flags)
-    const ifMatch = timestampOf(flags.optional('if-match'))
+    const ifMatch = positiveOf(flags.optional('if-match'))
     const idempotencyKey = idempotencyKeyOf(flags)
     if (txn !== undefined && (ifMatch ?? idempotencyKey) !== undefined)
       throw new UsageError('conditions do not go with a transaction, whose commit checks what it has read')

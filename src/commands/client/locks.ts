@@ -1,4 +1,4 @@
-import { BASE64_FLAG, countOf, RANGE_FLAGS, rangeOf, timestampOf } from './arguments.js'
+import { BASE64_FLAG, positiveOf, RANGE_FLAGS, rangeOf } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { shown } from './shown.js'
 import { timeOf } from './time-of.js'
@@ -16,8 +16,8 @@ export const locks = clientCommand({
 {"locks":[{"key":"seat/1","primary":"seat/1","start_ts":3677245337305088,"ttl":3000,"type":"put", ...}]}`,
 
   async run({ db, flags, screen }) {
-    const limit = countOf(flags.optional('limit'))
-    const maxTs = timestampOf(flags.optional('max-ts'))
+    const limit = positiveOf(flags.optional('limit'))
+    const maxTs = positiveOf(flags.optional('max-ts'))
     const standing = db.locks({ ...rangeOf(flags), limit, maxTs, as: 'bytes' })
     if (screen.form === 'table') {
       const table = screen.table(['key', 'type', 'start_ts', 'began', 'ttl_ms', 'primary'])

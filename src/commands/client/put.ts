@@ -1,5 +1,5 @@
 import { UsageError } from '../../server/flags.js'
-import { allOf, BASE64_FLAG, bytesOf, idempotencyKeyOf, keyOf, ONCE_FLAG, timestampOf } from './arguments.js'
+import { allOf, BASE64_FLAG, bytesOf, idempotencyKeyOf, keyOf, ONCE_FLAG, positiveOf } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { printWritten } from './written.js'
 
@@ -24,7 +24,7 @@ $ perkv put photo - < photo.jpg
   async run({ db, txn, flags, screen, stdin }) {
     const key = keyOf(flags)
     const text = flags.positionals[1] ?? ''
-    const ifMatch = timestampOf(flags.optional('if-match'))
+    const ifMatch = positiveOf(flags.optional('if-match'))
     const ifAbsent = flags.isSet('if-absent')
     const idempotencyKey = idempotencyKeyOf(flags)
     if (ifAbsent && ifMatch !== undefined) throw new UsageError('--if-match does not go with --if-absent')

@@ -1,5 +1,5 @@
 import { UsageError } from '../../server/flags.js'
-import { AT_FLAGS, BASE64_FLAG, countOf, RANGE_FLAGS, rangeOf, readAtOf } from './arguments.js'
+import { AT_FLAGS, BASE64_FLAG, positiveOf, RANGE_FLAGS, rangeOf, readAtOf } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { shown } from './shown.js'
 
@@ -20,7 +20,7 @@ export const scan = clientCommand({
 
   async run({ db, txn, flags, screen }) {
     const keysOnly = flags.isSet('keys-only')
-    const limit = countOf(flags.optional('limit'))
+    const limit = positiveOf(flags.optional('limit'))
     const options = { ...rangeOf(flags), limit, reverse: flags.isSet('reverse'), keysOnly, as: 'bytes' as const }
     const at = readAtOf(flags)
     if (txn !== undefined && (at.ts ?? at.at) !== undefined)

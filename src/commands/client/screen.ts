@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { asBuffer } from '../../bytes/key-text.js'
 import { Table } from './table.js'
 import { wireJson } from './wire-json.js'
 
@@ -51,7 +52,7 @@ export class Screen {
   async write(text: string | Uint8Array): Promise<void> {
     if (this.#isClosed) throw new Error('interrupted')
     if (text.length === 0) return
-    const bytes = typeof text === 'string' ? Buffer.from(text) : Buffer.from(text.buffer, text.byteOffset, text.length)
+    const bytes = typeof text === 'string' ? Buffer.from(text) : asBuffer(text)
     this.#pending.push(bytes)
     this.#bytes += bytes.length
     if (this.#bytes >= PENDING_MAX) return this.flush()

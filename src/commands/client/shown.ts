@@ -1,4 +1,5 @@
 import { isUtf8 } from 'node:buffer'
+import { asBuffer } from '../../bytes/key-text.js'
 
 /** Control characters, and those that change the direction or the lines of a terminal. */
 const UNSHOWN = /[\p{Cc}\p{Cs}\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu
@@ -6,7 +7,7 @@ const ESCAPES: Readonly<Record<string, string>> = { '\n': '\\n', '\r': '\\r', '\
 
 /** Bytes for a terminal: text on one line, without anything that the terminal would obey; hex where it is not UTF-8. */
 export function shown(bytes: Uint8Array): string {
-  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const buffer = asBuffer(bytes)
   return isUtf8(buffer) ? shownText(buffer.toString()) : `0x${buffer.toString('hex')}`
 }
 

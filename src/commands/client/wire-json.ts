@@ -1,4 +1,4 @@
-import { isUtf8 } from 'node:buffer'
+import { bytesAsJson } from '../../bytes/bytes-as-json.js'
 import { camelCase, snakeCase } from '../../bytes/field-names.js'
 
 /** JSON as the HTTP API writes it: snake_case names, and bytes as text or, where they are not UTF-8, as base64. */
@@ -20,10 +20,7 @@ export function fromWireJson(text: string): unknown {
 }
 
 function toWire(value: unknown): unknown {
-  if (value instanceof Uint8Array) {
-    const bytes = Buffer.from(value.buffer, value.byteOffset, value.byteLength)
-    return isUtf8(bytes) ? bytes.toString() : { base64: bytes.toString('base64') }
-  }
+  if (value instanceof Uint8Array) return bytesAsJson(value)
   if (Array.isArray(value)) return value.map(toWire)
   if (typeof value !== 'object' || value === null || value instanceof Date) return value
   return Object.fromEntries(Object.entries(value).map(([name, field]) => [snakeCase(name), toWire(field)]))

@@ -1,4 +1,5 @@
 import type { ServerResponse } from 'node:http'
+import { Socket } from 'node:net'
 import type { FastifyReply } from 'fastify'
 import { sleep } from '../../event-loop/sleep.js'
 import { LONG_ANSWER_BYTES } from '../../limits.js'
@@ -110,10 +111,10 @@ export class EventStream {
     if (this.#isOver) return
     this.#closed()
     const raw = this.#raw
-    if (last === undefined) return void raw.end()
-    const { socket } = raw // Node takes it away at the end.
+    const { socket } = raw // Node takes it away at the end. That of a request by `inject` is none.
+    if (last === undefined || !(socket instanceof Socket)) return void raw.end(last)
     raw.setTimeout(LINGER_MS)
-    raw.end(last, () => socket?.destroySoon())
+    raw.end(last, () => socket.destroySoon())
   }
 
   readonly #onDrain = (): void => {

@@ -1,6 +1,6 @@
-import { isUtf8 } from 'node:buffer'
 import { addExtension, Packr } from 'msgpackr/pack'
 import { ENTRY_BYTES } from '../../bytes/answer-size.js'
+import { bytesAsJson } from '../../bytes/bytes-as-json.js'
 import { snakeCase } from '../../bytes/field-names.js'
 import { asBuffer } from '../../bytes/key-text.js'
 import type { Timestamp } from '../../timestamp.js'
@@ -90,17 +90,12 @@ export function pairToJson({ key, value, commitTs }: EncodedPair): string {
 
 /** The same text as `toJson(value)`. */
 export function bytesToJson(value: Uint8Array): string {
-  return JSON.stringify(jsonBytes(value))
-}
-
-function jsonBytes(value: Uint8Array): string | { readonly base64: string } {
-  const bytes = asBuffer(value)
-  return isUtf8(bytes) ? bytes.toString('utf8') : { base64: bytes.toString('base64') }
+  return JSON.stringify(bytesAsJson(value))
 }
 
 function jsonValue(value: Plain): unknown {
   if (typeof value !== 'object' || value === null) return value
-  return value instanceof Uint8Array ? jsonBytes(value) : mapObject(value, jsonValue)
+  return value instanceof Uint8Array ? bytesAsJson(value) : mapObject(value, jsonValue)
 }
 
 function msgpackValue(value: Plain): unknown {
