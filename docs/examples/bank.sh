@@ -2,12 +2,12 @@
 # The bank transfer of Percolator's paper (Peng and Dabek, OSDI 2010, figure 4), one request at a time, and what readers
 # do when its coordinator dies halfway. Needs bash, curl and jq. It writes a few keys below bank/, new ones in each run.
 #
-#   bash docs/examples/bank.sh [URL]      URL, or PERKV_URL: where PerKV serves, default http://127.0.0.1:7400
+#   bash docs/examples/bank.sh [URL]      URL, or PERKV_SERVER: where PerKV serves, default http://127.0.0.1:7400
 #
 # Exit code 0 when every balance comes out right, 1 when anything is off.
 set -euo pipefail
 
-URL=${1:-${PERKV_URL:-http://127.0.0.1:7400}}
+URL=${1:-${PERKV_SERVER:-http://127.0.0.1:7400}}
 URL=${URL%/}
 LOGICAL_PER_MS=2048 # A timestamp is Unix milliseconds times 2^11, plus a counter.
 

@@ -2,12 +2,12 @@
 # A worker in shell: it counts the words of documents as they change, each change exactly once, although workers die, runs
 # fail and documents change meanwhile. Needs curl. It writes a few small keys below observe/, new ones in each run.
 #
-#   sh docs/examples/observe.sh [URL]      URL, or PERKV_URL: where PerKV serves, default http://127.0.0.1:7400
+#   sh docs/examples/observe.sh [URL]      URL, or PERKV_SERVER: where PerKV serves, default http://127.0.0.1:7400
 #
 # Exit code 0 when every count comes out right, 1 when anything is off.
 set -eu
 
-URL=${1:-${PERKV_URL:-http://127.0.0.1:7400}}
+URL=${1:-${PERKV_SERVER:-http://127.0.0.1:7400}}
 URL=${URL%/}
 RUN=$(date +%s)-$$
 DOCS=observe/$RUN/doc

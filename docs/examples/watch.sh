@@ -2,12 +2,12 @@
 # Configuration and changes that arrive by themselves: a key that is watched, and a feed that is read on from where it stopped, by
 # curl alone. It writes a few small keys below watch/, new ones in each run.
 #
-#   sh docs/examples/watch.sh [URL]      URL, or PERKV_URL: where PerKV serves, default http://127.0.0.1:7400
+#   sh docs/examples/watch.sh [URL]      URL, or PERKV_SERVER: where PerKV serves, default http://127.0.0.1:7400
 #
 # Exit code 0 when everything that changed was seen, 1 when anything is off.
 set -eu
 
-URL=${1:-${PERKV_URL:-http://127.0.0.1:7400}}
+URL=${1:-${PERKV_SERVER:-http://127.0.0.1:7400}}
 URL=${URL%/}
 RUN=$(date +%s)-$$
 KEY=watch/$RUN/config

@@ -56,7 +56,7 @@ export class Shell {
       return ['localhost', '127.0.0.1'].map((host) => `--connect-to ${host}:${PORTS[i]}:${to}`)
     })
     await this.run(`servers=(${connects.join(' ')})
-      export PERKV_URL=${urls[0] ?? ''} PERKV_SERVER=${urls[0] ?? ''}`)
+      export PERKV_SERVER=${urls[0] ?? ''}`)
   }
 
   /** Runs the command in the foreground. @returns all that has been printed since the last one. */

@@ -67,7 +67,7 @@ describe.skipIf(missing.length > 0)(
   `bank.sh${missing.map((name) => ` (skipped: ${name} is missing)`).join('')}`,
   () => {
     test('tells its three stories, to two at once on the same server', async () => {
-      const runs = [run('bash', [BANK, `${url}/`]), run('bash', [BANK], { PERKV_URL: url })]
+      const runs = [run('bash', [BANK, `${url}/`]), run('bash', [BANK], { PERKV_SERVER: url })]
       for (const { code, stdout, stderr } of await Promise.all(runs)) {
         expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
         const lines = stdout.split('\n')
@@ -116,7 +116,7 @@ describe.skipIf(missing.length > 0)(
 
 describe.skipIf(missing.includes('curl'))('observe.sh', () => {
   test('counts every change once, in two workers at once on the same server', async () => {
-    const runs = [run('sh', [OBSERVE, `${url}/`]), run('sh', [OBSERVE], { PERKV_URL: url })]
+    const runs = [run('sh', [OBSERVE, `${url}/`]), run('sh', [OBSERVE], { PERKV_SERVER: url })]
     for (const { code, stdout, stderr } of await Promise.all(runs)) {
       expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
       const lines = stdout.trimEnd().split('\n')
@@ -143,7 +143,7 @@ describe.skipIf(missing.includes('curl'))('observe.sh', () => {
 
 describe.skipIf(missing.includes('curl'))('watch.sh', () => {
   test('sees every change, in two runs at once on the same server', async () => {
-    const runs = [run('sh', [WATCH, `${url}/`]), run('sh', [WATCH], { PERKV_URL: url })]
+    const runs = [run('sh', [WATCH, `${url}/`]), run('sh', [WATCH], { PERKV_SERVER: url })]
     for (const { code, stdout, stderr } of await Promise.all(runs)) {
       expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
       const lines = stdout.trimEnd().split('\n')

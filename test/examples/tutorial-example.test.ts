@@ -25,7 +25,7 @@ interface Program {
 }
 
 function start(url: string, name: string, ...args: string[]): Program {
-  const env = { ...ENV, PERKV_URL: url }
+  const env = { ...ENV, PERKV_SERVER: url }
   const child = spawn(process.execPath, [join(DIRECTORY, name), ...args], { env, cwd: ROOT, stdio: 'pipe' })
   children.push(child)
   const lines: string[] = []

@@ -373,7 +373,7 @@ function readArgs() {
   if (positionals.length > 1) throw new Failure(`one URL, not ${positionals.length}`)
   if (limit !== '' && !/^[1-9]\d{0,8}$/.test(limit))
     throw new Failure(`--limit must be a number from 1, not "${limit}"`)
-  const url = positionals[0] ?? process.env['PERKV_URL'] ?? 'http://127.0.0.1:7400'
+  const url = positionals[0] ?? process.env['PERKV_SERVER'] ?? 'http://127.0.0.1:7400'
   if (!URL.canParse(url)) throw new Failure(`"${url}" is not a URL`)
   return { url: url.replace(/\/+$/, ''), limit: limit === '' ? Number.POSITIVE_INFINITY : Number(limit) }
 }

@@ -10,7 +10,7 @@
  */
 import { connect } from 'perkv/client'
 
-const url = process.argv[2] ?? process.env['PERKV_URL'] ?? 'http://127.0.0.1:7400'
+const url = process.argv[2] ?? process.env['PERKV_SERVER'] ?? 'http://127.0.0.1:7400'
 const JOBS = 60
 const WORKERS = 5
 /** Workers pick among the first so many, so that they rarely want the same one. */

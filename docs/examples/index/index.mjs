@@ -7,7 +7,7 @@
  *   node docs/examples/index/index.mjs work [URL]
  *       Indexes what anybody puts below `doc/`, until Ctrl-C. Start as many as you like.
  *
- * URL, or PERKV_URL: default http://127.0.0.1:7400. Everything below `doc/` and the prefixes of the index (README.md) belongs
+ * URL, or PERKV_SERVER: default http://127.0.0.1:7400. Everything below `doc/` and the prefixes of the index (README.md) belongs
  * to this example. Exit codes: 0 the index is right, 1 it is not, or something failed, 2 used wrongly.
  */
 import { fileURLToPath } from 'node:url'
@@ -218,7 +218,7 @@ function readArgs() {
     throw new Failure(`--limit must be a number from 1, not "${limit}"`)
   if (kind !== 'packages' && kind !== 'speeches')
     throw new Failure(`--documents must be packages or speeches, not "${kind}"`)
-  const url = urls[0] ?? process.env['PERKV_URL'] ?? 'http://127.0.0.1:7400'
+  const url = urls[0] ?? process.env['PERKV_SERVER'] ?? 'http://127.0.0.1:7400'
   if (!URL.canParse(url)) throw new Failure(`"${url}" is not a URL`)
   const max = limit === '' ? Number.POSITIVE_INFINITY : Number(limit)
   return { command: command ?? 'run', url: url.replace(/\/+$/, ''), limit: max, kind }

@@ -4,7 +4,7 @@
  *
  *   node docs/examples/tutorial/letters.mjs      until Ctrl-C; start as many as you like
  *
- * The server is at http://127.0.0.1:7400, or where PERKV_URL says. Exit codes: 0 stopped, 1 failed.
+ * The server is at http://127.0.0.1:7400, or where PERKV_SERVER says. Exit codes: 0 stopped, 1 failed.
  */
 import { connect } from 'perkv/client'
 import { BOOKINGS, LAST_LETTER, LETTERS } from './theatre.mjs'
@@ -25,7 +25,7 @@ async function writeLetter(txn, { key, value }) {
 
 const stop = new AbortController()
 for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) process.once(signal, () => stop.abort())
-const db = connect(process.env['PERKV_URL'] ?? 'http://127.0.0.1:7400')
+const db = connect(process.env['PERKV_SERVER'] ?? 'http://127.0.0.1:7400')
 console.log('writes letters until Ctrl-C')
 try {
   await db.observe('letters', { prefix: BOOKINGS }, writeLetter, {

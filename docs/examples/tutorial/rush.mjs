@@ -5,7 +5,7 @@
  *
  *   node docs/examples/tutorial/rush.mjs      needs seats on sale, and letters.mjs running
  *
- * The server is at http://127.0.0.1:7400, or where PERKV_URL says. Exit codes: 0 all is right, 1 it is not, or something failed.
+ * The server is at http://127.0.0.1:7400, or where PERKV_SERVER says. Exit codes: 0 all is right, 1 it is not, or something failed.
  */
 import { connect } from 'perkv/client'
 import { BOOKINGS, book, FREE, LAST_LETTER, LETTERS, Refused, readPlan } from './theatre.mjs'
@@ -54,7 +54,7 @@ async function check(db) {
   return unwritten
 }
 
-const db = connect(process.env['PERKV_URL'] ?? 'http://127.0.0.1:7400')
+const db = connect(process.env['PERKV_SERVER'] ?? 'http://127.0.0.1:7400')
 try {
   const results = await Promise.all(Array.from({ length: CUSTOMERS }, (_, customer) => buy(db, customer)))
   const happy = results.filter((hasSeats) => hasSeats).length

@@ -4,7 +4,7 @@
  *
  *   node docs/examples/tutorial/screen.mjs      until Ctrl-C
  *
- * The server is at http://127.0.0.1:7400, or where PERKV_URL says. Exit codes: 0 stopped, 1 failed.
+ * The server is at http://127.0.0.1:7400, or where PERKV_SERVER says. Exit codes: 0 stopped, 1 failed.
  */
 import { connect, isKvError } from 'perkv/client'
 import { drawPlan, SEATS } from './theatre.mjs'
@@ -22,7 +22,7 @@ async function follow(db) {
   }
 }
 
-const db = connect(process.env['PERKV_URL'] ?? 'http://127.0.0.1:7400')
+const db = connect(process.env['PERKV_SERVER'] ?? 'http://127.0.0.1:7400')
 try {
   while (!stop.signal.aborted)
     await follow(db).catch((error) => {

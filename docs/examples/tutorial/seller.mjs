@@ -7,7 +7,7 @@
  *   node docs/examples/tutorial/seller.mjs cancel ORDER
  *   node docs/examples/tutorial/seller.mjs plan
  *
- * The server is at http://127.0.0.1:7400, or where PERKV_URL says. Exit codes: 0 done, 1 refused or failed, 2 used wrongly.
+ * The server is at http://127.0.0.1:7400, or where PERKV_SERVER says. Exit codes: 0 done, 1 refused or failed, 2 used wrongly.
  */
 import { connect, isKvError } from 'perkv/client'
 import { book, cancel, drawPlan, open, Refused, readPlan } from './theatre.mjs'
@@ -15,7 +15,7 @@ import { book, cancel, drawPlan, open, Refused, readPlan } from './theatre.mjs'
 const USAGE = 'use: open | book ORDER NAME SEAT... | cancel ORDER | plan'
 
 const [command, order = '', name = '', ...seats] = process.argv.slice(2)
-const db = connect(process.env['PERKV_URL'] ?? 'http://127.0.0.1:7400')
+const db = connect(process.env['PERKV_SERVER'] ?? 'http://127.0.0.1:7400')
 try {
   if (command === 'open') await open(db)
   else if (command === 'book' && seats.length > 0) await book(db, order, name, [...new Set(seats)])
