@@ -2,7 +2,7 @@ import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import type { ConsumerState, ObserverState, ParkedKey } from '../client/index.js'
 import { Empty, Failure, KeyText, Panel, Scroll, Ts } from './parts.js'
-import { readableMs } from './readable-time.js'
+import { readableMs, readableTime } from './readable-time.js'
 import { addressOf } from './route.js'
 import { reasonOf, type Server } from './server.js'
 import { useSession } from './session.js'
@@ -160,7 +160,7 @@ function Parked(props: { readonly name: string; readonly count: number; readonly
               </th>
               <td>{preview(error, 200)}</td>
               <td>{attempts}</td>
-              <td class="nowrap">{parkedAt.toLocaleTimeString()}</td>
+              <td class="nowrap">{readableTime(parkedAt)}</td>
               {access.may_write && (
                 <td>
                   <button type="button" class="small" onClick={() => retry(key).catch(() => onChange())}>
