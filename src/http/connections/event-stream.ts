@@ -31,6 +31,8 @@ export interface StreamOptions {
  */
 export class EventStream {
   readonly #raw: ServerResponse
+  /** undefined in a request by `inject`. Node takes it away from the answer at its end. */
+  readonly #socket: Socket | undefined
   readonly #options: StreamOptions
   #lease: AnswerLease | undefined
   #isFull = false
@@ -41,6 +43,7 @@ export class EventStream {
   constructor(reply: FastifyReply, options: StreamOptions) {
     this.#options = options
     this.#raw = reply.raw
+    if (reply.raw.socket instanceof Socket) this.#socket = reply.raw.socket
     reply.hijack()
     if (this.#raw.destroyed) {
       this.#isOver = true
@@ -76,7 +79,10 @@ export class EventStream {
   write(piece: string | Uint8Array): boolean {
     if (this.#isOver) return false
     this.#options.heartbeats?.moved(this)
-    if (this.#raw.write(piece)) return true
+    this.#socket?.cork() // Or node:http does, and sends at the end of the turn: thousands of streams at once, whatever slices they were in.
+    const isTaken = this.#raw.write(piece)
+    this.#socket?.uncork()
+    if (isTaken) return true
     if (this.#isFull) return false
     this.#isFull = true
     const bytes = this.#raw.writableLength
@@ -111,8 +117,8 @@ export class EventStream {
     if (this.#isOver) return
     this.#closed()
     const raw = this.#raw
-    const { socket } = raw // Node takes it away at the end. That of a request by `inject` is none.
-    if (last === undefined || !(socket instanceof Socket)) return void raw.end(last)
+    const socket = this.#socket
+    if (last === undefined || socket === undefined) return void raw.end(last)
     raw.setTimeout(LINGER_MS)
     raw.end(last, () => socket.destroySoon())
   }
