@@ -132,10 +132,9 @@ function Parked(props: { readonly name: string; readonly count: number; readonly
   const { name, count, onChange } = props
   const { server, access } = useSession()
   const parked = useLoaded(() => parkedOf(server, name), [server, name, count])
-  const retry = async (key: Uint8Array): Promise<void> => {
-    await server.db.observers.retry(name, [key])
-    parked.reload()
-    onChange()
+  const end = (key: Uint8Array, by: 'retry' | 'skip') => (): void => {
+    const done = server.db.observers[by](name, [key])
+    done.then(parked.reload, () => {}).finally(onChange)
   }
   return (
     <Scroll label={`Parked keys of ${name}`}>
@@ -147,7 +146,7 @@ function Parked(props: { readonly name: string; readonly count: number; readonly
             <th scope="col">error</th>
             <th scope="col">attempts</th>
             <th scope="col">parked</th>
-            {access.may_write && <th scope="col">again</th>}
+            {access.may_write && <th scope="col">then</th>}
           </tr>
         </thead>
         <tbody>
@@ -162,9 +161,12 @@ function Parked(props: { readonly name: string; readonly count: number; readonly
               <td>{attempts}</td>
               <td class="nowrap">{readableTime(parkedAt)}</td>
               {access.may_write && (
-                <td>
-                  <button type="button" class="small" onClick={() => retry(key).catch(() => onChange())}>
+                <td class="nowrap">
+                  <button type="button" class="small" onClick={end(key, 'retry')}>
                     Retry
+                  </button>{' '}
+                  <button type="button" class="small" onClick={end(key, 'skip')}>
+                    Skip
                   </button>
                 </td>
               )}

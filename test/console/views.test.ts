@@ -163,7 +163,7 @@ describe.skipIf(!hasBrowser)('watching', () => {
       expect(errors).toEqual([])
     }))
 
-  test('observers with their parked keys, which are retried; consumers', () =>
+  test('observers with their parked keys, which are retried or skipped; consumers', () =>
     withServer(async ({ url }) => {
       const register = (path: string, body: object) =>
         fetch(url + path, {
@@ -173,18 +173,23 @@ describe.skipIf(!hasBrowser)('watching', () => {
         })
       await register('/v1/observers/bill', { prefix: 'order/', max_attempts: 1, backoff_ms: 10 })
       await register('/v1/consumers/copy', { prefix: 'order/' })
-      await put(url, 'order%2F7', 'not an order')
-      const { notifications } = (await post(url, '/v1/observers/bill/claim', { worker: 'me', wait_ms: 10_000 })) as {
+      for (const key of ['order%2F7', 'order%2F8']) await put(url, key, 'not an order')
+      const { notifications } = (await post(url, '/v1/observers/bill/claim', { worker: 'me', limit: 2 })) as {
         notifications: { key: string; fence: number }[]
       }
       const claims = notifications.map(({ key, fence }) => ({ key, fence, error: '<b>no price</b>' }))
       await post(url, '/v1/observers/bill/release', { claims })
       const { page, errors } = await openConsole(url, '#/observers')
       await page.getByRole('link', { name: 'order/7' }).waitFor()
-      await page.getByText('<b>no price</b>').waitFor()
+      await page.getByText('<b>no price</b>').first().waitFor()
       await page.getByRole('rowheader', { name: 'copy' }).waitFor()
-      await page.getByRole('button', { name: 'Retry', exact: true }).click()
-      await expect.poll(() => page.getByRole('link', { name: 'order/7' }).count()).toBe(0)
+      const rowOf = (name: string) => page.getByRole('row').filter({ has: page.getByRole('link', { name }) })
+      await rowOf('order/7').getByRole('button', { name: 'Retry' }).click()
+      await expect.poll(() => rowOf('order/7').count()).toBe(0)
+      await rowOf('order/8').getByRole('button', { name: 'Skip' }).click()
+      await expect.poll(() => rowOf('order/8').count()).toBe(0)
+      const state = (await (await fetch(`${url}/v1/observers/bill`)).json()) as { pending: number; parked: number }
+      expect(state).toMatchObject({ pending: 1, parked: 0 })
       await page.getByRole('button', { name: 'Pause' }).click()
       await page.getByText('paused').waitFor()
       await page.getByRole('button', { name: 'Resume' }).click()
