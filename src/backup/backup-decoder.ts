@@ -1,3 +1,4 @@
+import { asBuffer } from '../bytes/key-text.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import {
   BACKUP_MAGIC,
@@ -196,7 +197,7 @@ class ByteReader {
       const { done, value } = await this.#source.next()
       if (done) return false
       if (value.length === 0) continue
-      this.#chunks.push(Buffer.from(value.buffer, value.byteOffset, value.byteLength))
+      this.#chunks.push(asBuffer(value))
       this.#length += value.length
       return true
     }

@@ -1,3 +1,5 @@
+import { asBuffer } from '../bytes/key-text.js'
+
 const NEWLINE = 0x0a
 /** Room for the longest value in base64, and its key. */
 const LINE_BYTES_MAX = 400 * 1024 * 1024
@@ -7,7 +9,7 @@ export async function* linesOf(source: AsyncIterable<Uint8Array>): AsyncGenerato
   let parts: Buffer[] = []
   let length = 0
   for await (const given of source) {
-    const chunk = Buffer.from(given.buffer, given.byteOffset, given.byteLength)
+    const chunk = asBuffer(given)
     let from = 0
     for (let at = chunk.indexOf(NEWLINE); at !== -1; at = chunk.indexOf(NEWLINE, from)) {
       parts.push(chunk.subarray(from, at))

@@ -1,6 +1,7 @@
 import type { FastifyRequest } from 'fastify'
 import type { Grant } from '../../access/grant.js'
 import { requireKey } from '../../bytes/byte-limits.js'
+import { asBuffer } from '../../bytes/key-text.js'
 import { invalid } from '../../errors/kv-error.js'
 import {
   FEED_LIMIT_MAX,
@@ -125,7 +126,7 @@ function sinceOf(query: RawQuery): Timestamp | undefined {
 
 /** The text of `feedPositionText` for a position in a snapshot, made by Node: a stream has one per pair. */
 export function snapshotId(ts: Timestamp, key: Uint8Array): string {
-  return `s.${ts}.${Buffer.from(key.buffer, key.byteOffset, key.byteLength).toString('base64url')}`
+  return `s.${ts}.${asBuffer(key).toString('base64url')}`
 }
 
 /** @returns undefined when there is none. @throws KvError `invalid_argument` for an id that no stream has given. */
