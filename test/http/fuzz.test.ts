@@ -118,6 +118,7 @@ async function beginFor(who: Caller, mode: string): Promise<string> {
 async function send({ method, url, headers, body }: WildRequest, who: Caller, txn: string) {
   const { type, payload } = payloadOf(body)
   const named = url.replace(':txn', txn)
+  // A stream ends only when it is told how long to wait.
   const isEndless =
     headers['accept'] === 'application/x-ndjson' && /\/changes(\?|$)/.test(url) && !url.includes('wait_ms')
   const path = isEndless ? `${named}${named.includes('?') ? '&' : '?'}wait_ms=0` : named

@@ -31,7 +31,7 @@ export interface StreamOptions {
  */
 export class EventStream {
   readonly #raw: ServerResponse
-  /** undefined in a request by `inject`. Node takes it away from the answer at its end. */
+  /** Kept, because Node takes it away from the answer at its end. A request by `inject` has none. */
   readonly #socket: Socket | undefined
   readonly #options: StreamOptions
   #lease: AnswerLease | undefined
@@ -79,7 +79,9 @@ export class EventStream {
   write(piece: string | Uint8Array): boolean {
     if (this.#isOver) return false
     this.#options.heartbeats?.moved(this)
-    this.#socket?.cork() // Or node:http does, and sends at the end of the turn: thousands of streams at once, whatever slices they were in.
+    // Without this node:http collects what is written, and sends it at the end of the turn: a slice that wrote to thousands of
+    // streams would be followed by all of their system calls.
+    this.#socket?.cork()
     const isTaken = this.#raw.write(piece)
     this.#socket?.uncork()
     if (isTaken) return true
