@@ -9,14 +9,15 @@ import { type Body, KEYS, OBSERVERS, requestOf, type WildRequest } from './wild-
 
 /**
  * Every route that the server has, with requests that are nearly right, under every kind of token. The everyday run stops
- * after a few seconds; a long one takes as many as it is told, from a seed:
+ * after a few seconds and begins with the same requests each time: a rare one that fails is found by whoever looks for it,
+ * and not by whoever changes something else. A long one takes as many as it is told, from a seed:
  *
  *   PERKV_TEST_RUNS=100000 PERKV_TEST_SEED=1 npx vitest run test/http/fuzz.test.ts --test-timeout=7200000
  */
 const RUNS = process.env['PERKV_TEST_RUNS']
 const SEED = process.env['PERKV_TEST_SEED']
 const PARAMETERS = {
-  ...(SEED !== undefined && { seed: Number(SEED) }),
+  seed: Number(SEED ?? 1),
   ...(RUNS === undefined
     ? { numRuns: 5000, interruptAfterTimeLimit: 2500, markInterruptAsFailure: false }
     : { numRuns: Number(RUNS) }),
@@ -99,8 +100,8 @@ function payloadOf(body: Body): { type: Record<string, string>; payload?: Buffer
 function requireSound(answer: Sent, what: string, method: string): string | undefined {
   expect(answer.statusCode, `${what}: ${answer.body}`).toBeLessThan(500)
   expect(answer.headers['x-content-type-options'], what).toBe('nosniff')
-  if (!what.includes(': GET /docs') || answer.statusCode >= 400)
-    expect(String(answer.headers['content-type'] ?? ''), what).not.toMatch(/html|script|xml|image|multipart/)
+  const isPage = /: (?:GET|HEAD) \/docs/.test(what) && answer.statusCode < 400
+  if (!isPage) expect(String(answer.headers['content-type'] ?? ''), what).not.toMatch(/html|script|xml|image|multipart/)
   if (answer.statusCode < 400 || method === 'HEAD') return undefined
   const isPacked = answer.headers['content-type'] === 'application/msgpack'
   if (!isPacked) expect(answer.headers['content-type'], what).toMatch(/^application\/problem\+json/)
