@@ -2,6 +2,7 @@ import { pairBytes } from '../bytes/answer-size.js'
 import { keyText } from '../bytes/key-text.js'
 import { isKvError, type KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
+import type { CommitKind, Stages } from '../event-loop/stages.js'
 import type { PercolatorApi, PrewriteAnswer, PrewriteMutation, ReadSet } from '../percolator/api.js'
 import { writeConflict } from '../percolator/errors.js'
 import type { Riders } from '../percolator/riders.js'
@@ -59,6 +60,8 @@ export interface CommitPlan {
   readonly lockWaitMs: number
   /** Obeyed only until the transaction may have committed. */
   readonly signal: AbortSignal | undefined
+  /** In process only: where the second phase counts, and what is known of the commit. */
+  readonly stages?: Stages | undefined
 }
 
 /** client-go's `config.AsyncCommit.TotalKeySizeLimit`. */
@@ -102,7 +105,7 @@ export class Committer {
     const { startTs, primary, mutations, reads, riders } = this.plan
     try {
       const { onePcCommitTs } = await this.prewrite(onePhaseRequest(startTs, primary, mutations, reads, riders))
-      if (onePcCommitTs !== undefined) return onePcCommitTs
+      if (onePcCommitTs !== undefined) return this.#committed('1pc', onePcCommitTs)
     } catch (error) {
       throw isUncertain(error) ? new Undetermined(startTs, error) : error
     }
@@ -129,12 +132,12 @@ export class Committer {
       }
       const answers = await this.#prewriteAll(batches, kind)
       const onePcCommitTs = answers[0]?.onePcCommitTs
-      if (onePcCommitTs !== undefined) return onePcCommitTs
+      if (onePcCommitTs !== undefined) return this.#committed('1pc', onePcCommitTs)
       this.#mayHoldLocks = true
       const asyncCommitTs = commitTsOf(answers)
       if (kind === 'async' && asyncCommitTs !== undefined) {
         this.home.inBackground(this.#commitRest(batches, asyncCommitTs))
-        return asyncCommitTs
+        return this.#committed('async', asyncCommitTs)
       }
       return await this.#commitLocked(batches)
     } catch (error) {
@@ -264,7 +267,8 @@ export class Committer {
   }
 
   async #commitPrimary(batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
-    const { startTs, primary, reads, lockWaitMs, signal } = this.plan
+    const { startTs, primary, reads, lockWaitMs, signal, stages } = this.plan
+    const counted = stages && { stages }
     const backoff = new Backoff()
     for (let tries = 0; ; tries++) {
       signal?.throwIfAborted()
@@ -275,15 +279,23 @@ export class Committer {
       }
       try {
         const keys = (batches[0] ?? []).map(({ key }) => key)
-        const committed = await this.#surviving(true, () => this.home.api.commit({ keys, startTs, commitTs, primary }))
+        const committed = await this.#surviving(true, () =>
+          this.home.api.commit({ keys, startTs, commitTs, primary, ...counted }),
+        )
         this.home.inBackground(this.#commitRest(batches.slice(1), committed.commitTs))
-        return committed.commitTs
+        return this.#committed('2pc', committed.commitTs)
       } catch (error) {
         // A reader has raised the lock's min_commit_ts; a read in the future raises it above the clock.
         if (!isKvError(error, 'commit_ts_expired')) throw error
         if (tries > 0) await backoff.wait(Number.POSITIVE_INFINITY, signal)
       }
     }
+  }
+
+  #committed(kind: CommitKind, commitTs: Timestamp): Timestamp {
+    const { stages, startTs } = this.plan
+    if (stages !== undefined) stages.txn = { startTs, commitTs, kind }
+    return commitTs
   }
 
   /**

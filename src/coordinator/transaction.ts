@@ -3,6 +3,7 @@ import { afterKey } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { KvError } from '../errors/kv-error.js'
 import { eitherSignal, type LateSignal, signalOf } from '../event-loop/late-signal.js'
+import type { Stages } from '../event-loop/stages.js'
 import type { PercolatorApi, PrewriteMutation, ReadSet, Version } from '../percolator/api.js'
 import { alreadyCommitted, alreadyExists } from '../percolator/errors.js'
 import { primaryOf, type Riders } from '../percolator/riders.js'
@@ -243,7 +244,12 @@ export class Transaction {
    * @throws Undetermined when the outcome is unknown; KvError `write_conflict`, `key_locked` and others when the
    *   transaction did not commit and never will.
    */
-  async commit(prewrite?: PercolatorApi['prewrite'], riders?: Riders, signal?: AbortSignal): Promise<Timestamp> {
+  async commit(
+    prewrite?: PercolatorApi['prewrite'],
+    riders?: Riders,
+    signal?: AbortSignal,
+    stages?: Stages,
+  ): Promise<Timestamp> {
     if (this.#state.name === 'committed') return this.#state.commitTs
     if (this.#state.name === 'undetermined')
       return this.#run(this.#state.committer, this.#state.committer.learnOutcome())
@@ -273,6 +279,7 @@ export class Transaction {
       isFirst: this.#options.isFirst ?? false,
       lockWaitMs: this.#options.lockWaitMs,
       signal: signalOf(eitherSignal(this.#options.signal, signal)),
+      stages,
     }
     const committer = new Committer(this.#home, plan, prewrite)
     return await this.#run(committer, committer.run())

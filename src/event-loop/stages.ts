@@ -11,14 +11,47 @@ export class Stages {
   readMs = 0
   /** Until its write was done: for the group of its batch, and the fsync. */
   writeMs = 0
+  /** Each of these times, in the order of their ends, up to `INTERVALS_MAX`. undefined unless the request is traced. */
+  readonly intervals: Interval[] | undefined
+  intervalsOmitted = 0
+  /** What a trace says of the request's transaction. */
+  txn: TxnFacts | undefined
+
+  constructor(isTraced = false) {
+    this.intervals = isTraced ? [] : undefined
+  }
 
   /** @param beganMs by `performance.now()`. */
   since(stage: Stage, beganMs: number): void {
-    this[stage] += performance.now() - beganMs
+    const endedMs = performance.now()
+    this[stage] += endedMs - beganMs
+    if (this.intervals === undefined) return
+    if (this.intervals.length < INTERVALS_MAX) this.intervals.push({ stage, beganMs, endedMs })
+    else this.intervalsOmitted++
   }
 }
 
+/** A request that finds one lock after the other, or writes thousands of batches, makes no larger trace than this. */
+const INTERVALS_MAX = 64
+
 export type Stage = 'latchMs' | 'lockMs' | 'readMs' | 'writeMs'
+
+/** By `performance.now()`. */
+export interface Interval {
+  readonly stage: Stage
+  readonly beganMs: number
+  readonly endedMs: number
+}
+
+export interface TxnFacts {
+  readonly startTs: number
+  /** Absent when it has not committed, or wrote nothing. */
+  readonly commitTs?: number | undefined
+  readonly kind?: CommitKind | undefined
+}
+
+/** As the metric `perkv_commits_total` names them. */
+export type CommitKind = '1pc' | '2pc' | 'async'
 
 /** Counts the time until `work` is settled. Without stages: `work` itself. */
 export function timed<T>(stages: Stages | undefined, stage: Stage, work: Promise<T>): Promise<T> {

@@ -13,8 +13,10 @@ import { closeConnections } from './connections/closing.js'
 import { Heartbeats } from './connections/heartbeats.js'
 import { measureRequests } from './connections/measure-requests.js'
 import { logRequests } from './connections/request-log.js'
+import { followRequests } from './connections/request-progress.js'
 import { SlowRequests, watchSlowRequests } from './connections/slow-requests.js'
 import { type TlsFiles, withTls } from './connections/tls.js'
+import { type RequestTraces, traceRequests } from './connections/traced-requests.js'
 import { openFastLane } from './fast-lane/fast-lane.js'
 import { adminRoutes } from './routes/admin.js'
 import { backupRoutes } from './routes/backup.js'
@@ -50,6 +52,8 @@ export interface AppOptions extends Omit<AppContext, 'traffic' | 'heartbeats' | 
   readonly fastLane?: boolean | undefined
   /** Requests that take this many milliseconds are logged. Default: 0, none. */
   readonly slowMs?: number | undefined
+  /** Absent: requests are not traced. */
+  readonly traces?: RequestTraces | undefined
 }
 
 /** The HTTP server of a database. It does not listen yet. Closing it drains the database but does not close it. */
@@ -81,9 +85,11 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   collectRoutes(app)
   logRequests(app, log)
   measureRequests(app, meters)
-  const { slowMs = 0 } = options
+  const { slowMs = 0, traces } = options
   const slow = slowMs > 0 && log.isLevelEnabled('warn') ? new SlowRequests(log, slowMs) : undefined
+  if (slow !== undefined || traces !== undefined) followRequests(app, traces !== undefined)
   watchSlowRequests(app, slow)
+  traceRequests(app, traces)
   guardFromBrowsers(app, options.browserGuard)
   guardRoutes(app, options.authenticate)
   refuseUnroutable(app, answerError)
@@ -105,7 +111,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   // At level `debug` the hooks of fastify log each request.
   if (fastLane && !log.isLevelEnabled('debug'))
     openFastLane(app, options.tls !== undefined, {
-      ...{ database, limits, traffic, pacing, report, meters, slow, authenticate, browserGuard, used },
+      ...{ database, limits, traffic, pacing, report, meters, slow, traces, authenticate, browserGuard, used },
     })
   app.addHook('preClose', () => database.drain())
 

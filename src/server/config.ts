@@ -11,6 +11,7 @@ import type { LevelTuning } from '../store/leveldb/engine/level-engine.js'
 import { durationMs, type Flags, integer, notEmpty, oneOf, readFlags, UsageError } from './flags.js'
 import { limitFlags, readLimits } from './limit-flags.js'
 import type { TlsPaths } from './secret-files.js'
+import { tracesUrl } from './traces-url.js'
 
 export interface Config {
   readonly host: string
@@ -31,6 +32,8 @@ export interface Config {
   readonly fastLane: boolean
   /** 0: slow requests are not logged. */
   readonly slowMs: number
+  /** Where spans are posted. undefined: requests are not traced. */
+  readonly tracesUrl: string | undefined
 }
 
 const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
@@ -74,6 +77,10 @@ export const SERVE_FLAGS = {
     help: 'requests that take this long are logged, with the places where their time went; 0: none',
     default: '1000',
   },
+  'otlp-endpoint': {
+    value: 'URL',
+    help: 'collector that traces are sent to by OTLP over HTTP, or by the standard OTEL_* variables; absent: none are made',
+  },
   insecure: { help: 'listen on any address without tokens' },
   ...limitFlags,
 } as const satisfies Flags
@@ -98,6 +105,7 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     insecure,
     fastLane: oneOf(required('fast-lane'), ['on', 'off']) === 'on',
     slowMs: integer(required('slow-ms'), 0, TIMER_MS_MAX),
+    tracesUrl: tracesUrl(optional('otlp-endpoint'), env),
     port: integer(required('port'), 0, 65_535),
     data: notEmpty(required('data')),
     durability: oneOf(required('durability'), ['sync', 'async']),

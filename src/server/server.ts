@@ -13,6 +13,7 @@ import { type OpenedDatabase, openLevelDbStore } from '../store/leveldb/leveldb-
 import type { Store } from '../store/store.js'
 import type { Config } from './config.js'
 import { requireFree, unusableAddress } from './listen-address.js'
+import type { OtlpTraces } from './otlp-traces.js'
 import { isSelfSigned, reachableName } from './reachable-name.js'
 import { readTls, readTokens } from './secret-files.js'
 
@@ -34,7 +35,7 @@ export interface RunningServer {
  * @throws UnusableFile (tokens, certificates); UnusableAddress; DataDirectoryError.
  */
 export async function startServer(config: Config, version: string, log: Logger): Promise<RunningServer> {
-  const { data, durability, cacheBytesMax, tuning, limits, gc, host, port, fastLane, slowMs } = config
+  const { data, durability, cacheBytesMax, tuning, limits, gc, host, port, fastLane, slowMs, tracesUrl } = config
   const secrets = readSecrets(config, log)
   await requireFree(host, port)
   const made = await makeDirectory(data)
@@ -59,6 +60,7 @@ export async function startServer(config: Config, version: string, log: Logger):
       locksMax: limits.locksMax,
     })
     database = await Database.open(store, { limits, gc, onError: (message, err) => log.error({ err }, message) })
+    const traces = tracesUrl === undefined ? undefined : await openTraces(tracesUrl, version, config, log)
     app = await createApp({
       ...{ database, limits, version, durability, log },
       authenticate: secrets.tokens && ((token) => secrets.tokens?.grantOf(token)),
@@ -67,9 +69,10 @@ export async function startServer(config: Config, version: string, log: Logger):
       tls: secrets.tls,
       fastLane,
       slowMs,
+      traces,
     })
     await listen(app, host, port)
-    const running = { app, database }
+    const running = { app, database, traces }
     const url = urlOf(app, secrets.tls)
     return {
       url,
@@ -145,11 +148,23 @@ function reloader(config: Config, secrets: Secrets, app: FastifyInstance, log: L
   }
 }
 
-async function shutDown({ app, database }: { app: FastifyInstance; database: Database }): Promise<void> {
+/** Loaded only when traces are sent. */
+async function openTraces(url: string, version: string, { tls }: Config, log: Logger): Promise<OtlpTraces> {
+  const { OtlpTraces } = await import('./otlp-traces.js')
+  return new OtlpTraces({ url, version, scheme: tls === undefined ? 'http' : 'https', log })
+}
+
+interface Running {
+  readonly app: FastifyInstance
+  readonly database: Database
+  readonly traces: OtlpTraces | undefined
+}
+
+async function shutDown({ app, database, traces }: Running): Promise<void> {
   const cutOff = setTimeout(() => app.server.closeAllConnections(), SHUTDOWN_GRACE_MS)
   await app.close()
   clearTimeout(cutOff)
-  await database.close()
+  await Promise.all([database.close(), traces?.close()])
 }
 
 function urlOf(app: FastifyInstance, tls: TlsFiles | undefined): string {

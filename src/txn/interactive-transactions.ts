@@ -238,6 +238,7 @@ export class InteractiveTransactions {
                 ),
               riders,
               signal,
+              stages,
             )
           }),
         )

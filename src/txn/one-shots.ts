@@ -104,6 +104,9 @@ export class OneShots {
       request.handover?.begin()
       const isTaken = this.runNow(request, (error, answer) => {
         stages?.since('writeMs', beganMs)
+        const { startTs, commitTs } = answer ?? {}
+        if (stages !== undefined && startTs !== undefined && commitTs !== undefined)
+          stages.txn = { startTs, commitTs, kind: '1pc' }
         if (answer === undefined) reject(error)
         else resolve({ answer, isReplayed: false })
       })
@@ -215,13 +218,14 @@ export class OneShots {
     const results = ran instanceof Promise ? await timed(stages, 'readMs', ran) : ran
     if (txn.writes === 0 && (riders === undefined || keys.written.size === 0)) return { startTs, results }
     const answerAt = (commitTs: Timestamp): OneShotAnswer => ({ startTs, commitTs, results })
+    const timedPrewrite = (request: PrewriteRequest) => prewrite({ ...request, stages })
     const onePhase = (request: PrewriteRequest) =>
       prewrite({ ...request, stages }, beside && (({ onePcCommitTs }) => beside(answerAt(requireOnePc(onePcCommitTs)))))
     handover?.begin()
     try {
-      if (this.#isOnePhase) return answerAt(await txn.commit(onePhase, seeingFence(riders)))
+      if (this.#isOnePhase) return answerAt(await txn.commit(onePhase, seeingFence(riders), undefined, stages))
       beside?.(answerAt(TIMESTAMP_MAX)) // Refuses an outcome that is too long before anything is written.
-      const answer = answerAt(await txn.commit(prewrite, seeingFence(riders)))
+      const answer = answerAt(await txn.commit(timedPrewrite, seeingFence(riders), undefined, stages))
       // TODO: after a crash here a repeat runs again, until outcomes can be written as rows of their transaction.
       if (beside !== undefined) await this.#store.system.write(beside(answer))
       return answer

@@ -35,6 +35,7 @@ export interface StartOptions {
   readonly tokens?: string
   readonly browserGuard?: AppOptions['browserGuard']
   readonly slowMs?: number
+  readonly traces?: AppOptions['traces']
   /** Tests put one in whose writes they hold back. */
   readonly openEngine?: (directory: string) => Promise<Engine>
   /** One of these that was closed, to go on with. */
@@ -177,6 +178,7 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
     tokens,
     browserGuard,
     slowMs,
+    traces,
   } = options
   // However busy the machine is with other tests: nothing is shed for it, unless a test is about that.
   const limits = { ...DEFAULT_LIMITS, loopDelayMsMax: 0, ...given }
@@ -188,7 +190,7 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
   const store = await open(directory, { ...clock, ...tapped, answers, locksMax: limits.locksMax })
   const known = tokens === undefined ? undefined : parseTokens(tokens)
   const authenticate = known && ((token: string) => known.grantOf(token))
-  return serve(store, directory, { limits, log, authenticate, browserGuard, slowMs })
+  return serve(store, directory, { limits, log, authenticate, browserGuard, slowMs, traces })
 }
 
 /** A server on a store that is open. */

@@ -1,10 +1,11 @@
 import { expect, test, vi } from 'vitest'
 import { Coordinator } from '../../src/coordinator/coordinator.js'
+import type { TracedRequest } from '../../src/http/connections/traced-requests.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { OneShots } from '../../src/txn/one-shots.js'
 import { Outcomes } from '../../src/txn/outcomes.js'
-import { testServers } from '../http/support.js'
+import { sendTo, testServers } from '../http/support.js'
 import { read, testStores, utf8 } from '../store/support.js'
 import { inTwoPhases } from '../store/two-phases.js'
 
@@ -41,6 +42,29 @@ test('what the store does not offer is not there', async () => {
   for (const path of ['/v1/admin/compact', '/v1/admin/restore'])
     expect((await server.send('POST', path)).statusCode).toBe(404)
   expect((await server.get('/readyz')).statusCode).toBe(200)
+})
+
+test('the second phase of a commit counts as writing', async () => {
+  const ended: TracedRequest[] = []
+  const server = await start({ traces: { ended: (request) => void ended.push(request) } })
+  const port = await server.listen()
+  const begun = await sendTo({ port }, 'POST', '/v1/txn/begin', { 'content-type': 'application/json' }, '{}')
+  const txn = `/v1/txn/${JSON.parse(begun.body).txn}`
+  await sendTo({ port }, 'PUT', `${txn}/kv/a`, {}, 'value')
+  const { commit_ts: commitTs } = JSON.parse((await sendTo({ port }, 'POST', `${txn}/commit`, {})).body)
+  await sendTo({ port }, 'PUT', '/v1/kv/b', {}, 'value')
+  for (const route of ['/v1/txn/:txn/commit', '/v1/kv/:key']) {
+    const { stages } = await vi.waitFor(() => {
+      const found = ended.find((request) => request.route === route)
+      if (found === undefined) throw new Error(`no ${route} has ended`)
+      return found
+    })
+    expect(stages?.txn, route).toMatchObject({ kind: '2pc', ...(route.endsWith('commit') && { commitTs }) })
+    expect(
+      stages?.intervals?.filter(({ stage }) => stage === 'writeMs'),
+      route,
+    ).toHaveLength(2)
+  }
 })
 
 test('without latches increments of one key lose to each other, and none is lost', async () => {

@@ -20,8 +20,11 @@ export interface TransportOptions {
   readonly token?: Token | undefined
   /** Certificates to trust, as PEM, of a server with a CA of its own. Only where node:https sends the requests. */
   readonly ca?: string | undefined
-  /** Sent with every request. */
-  readonly headers?: Readonly<Record<string, string>> | undefined
+  /**
+   * Sent with every request. A function is asked before each, repetitions included, within the caller's async context: so
+   * tracing libraries add `traceparent`.
+   */
+  readonly headers?: ExtraHeaders | undefined
   /** Longest time of one request, from sending it to the last byte of its answer. Default 10 000. */
   readonly requestTimeoutMs?: number | undefined
   /** Longest wait for a server that has never answered. Default 3000. */
@@ -30,6 +33,7 @@ export interface TransportOptions {
   readonly retryMs?: number | undefined
 }
 
+export type ExtraHeaders = Readonly<Record<string, string>> | (() => Readonly<Record<string, string>>)
 export type Token = string | (() => string | Promise<string>)
 
 const TIMEOUT_MS = kind<number>('a number of milliseconds above 0', (value) => typeof value === 'number' && value > 0)
@@ -40,8 +44,8 @@ export const TRANSPORT_KINDS: Kinds<TransportOptions> = {
   token: kind('a string, or a function that gives one', (value) => typeof value === 'string' || isFunction(value)),
   ca: TEXT,
   headers: kind(
-    'an object of names and values',
-    (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+    'an object of names and values, or a function that gives one',
+    (value) => isFunction(value) || (typeof value === 'object' && value !== null && !Array.isArray(value)),
   ),
   requestTimeoutMs: TIMEOUT_MS,
   connectTimeoutMs: TIMEOUT_MS,
@@ -126,7 +130,7 @@ type Attempt<T> =
 export class HttpTransport {
   readonly #url: string
   readonly #sender: Sender
-  readonly #headers: Readonly<Record<string, string>>
+  readonly #headers: () => Readonly<Record<string, string>>
   readonly #token: Token | undefined
   readonly #requestTimeoutMs: number
   readonly #connectTimeoutMs: number
@@ -143,7 +147,9 @@ export class HttpTransport {
     if (sender === undefined && options.ca !== undefined)
       throw new TypeError('connect: ca goes only with node:https, and not with fetch, browsers or Node before 20.16')
     this.#sender = sender ?? fetchSender(url, fetch)
-    this.#headers = options.headers === undefined ? {} : Object.fromEntries(new Headers(options.headers))
+    const { headers } = options
+    const fixed = typeof headers === 'function' ? {} : normalized(headers)
+    this.#headers = typeof headers === 'function' ? () => normalized(headers()) : () => fixed
     this.#token = typeof options.token === 'string' ? requireToken(options.token) : options.token
     this.#requestTimeoutMs = options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS_DEFAULT
     this.#connectTimeoutMs = options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS_DEFAULT
@@ -216,14 +222,14 @@ export class HttpTransport {
     startedAt: number,
     read: (open: OpenAnswer) => Promise<T>,
   ): Promise<Attempt<T>> {
-    let authorization: Authorization
+    let given: Readonly<Record<string, string>>
     try {
-      authorization = await this.#authorization()
+      given = { ...this.#headers(), ...(await this.#authorization()) }
     } catch (error) {
       return { error: error instanceof Error ? error : new Error(String(error)), isFinal: true, retryAfter: null }
     }
     try {
-      const open = await this.#open(request, authorization, startedAt)
+      const open = await this.#open(request, given, startedAt)
       const { status, headers } = open.answer
       if (status >= 200 && status < 300) return { answer: await read(open) }
       const error = errorOf(status, headers.get('content-type'), await bodyOf(open))
@@ -239,7 +245,7 @@ export class HttpTransport {
   }
 
   /** Sends one request. Fulfilled when the status of its answer is known. */
-  async #open(request: HttpRequest, authorization: Authorization, startedAt: number): Promise<OpenAnswer> {
+  async #open(request: HttpRequest, given: Readonly<Record<string, string>>, startedAt: number): Promise<OpenAnswer> {
     const { method, path, headers, body, waitMs = 0, signal } = request
     signal?.throwIfAborted() // The abort event may have fired already, and it fires only once.
     // Not AbortSignal.any: in Node 20 its result stays in memory as long as the caller's signal.
@@ -256,7 +262,7 @@ export class HttpTransport {
     try {
       const init = {
         method,
-        headers: { ...this.#headers, ...authorization, accept: MSGPACK, ...headers },
+        headers: { ...given, accept: MSGPACK, ...headers },
         signal: controller.signal,
         ...(body === undefined ? {} : { body: body as Uint8Array<ArrayBuffer> }),
       }
@@ -286,7 +292,7 @@ export class HttpTransport {
         Math.min(leftMs / 2, TIMER_MS_MAX),
       )
       try {
-        const init = { method: 'GET', headers: this.#headers, signal: probe.signal }
+        const init = { method: 'GET', headers: this.#headers(), signal: probe.signal }
         const response = await this.#sender.send('/healthz', init)
         this.#wasReached = true
         clearTimeout(timer)
@@ -378,4 +384,9 @@ function connectionErrorOf(error: unknown): ConnectionError {
 function messageOf(error: unknown): string {
   if (error instanceof AggregateError) return error.errors.map(messageOf).join(', ')
   return error instanceof Error ? error.message : ''
+}
+
+/** @throws TypeError for names and values that no header may have. */
+function normalized(headers: Readonly<Record<string, string>> | undefined): Readonly<Record<string, string>> {
+  return headers === undefined ? {} : Object.fromEntries(new Headers(headers))
 }

@@ -1,37 +1,10 @@
 import type { FastifyInstance } from 'fastify'
-import { Stages } from '../../event-loop/stages.js'
+import type { Stages } from '../../event-loop/stages.js'
 import type { Logger } from '../../logger.js'
-
-declare module 'node:http' {
-  interface IncomingMessage {
-    /** Milliseconds by `performance.now()`. Set when the request had to wait before it was started. */
-    arrivedMs?: number
-    /** undefined when slow requests are not logged, and for requests that wait because they asked to. */
-    progress?: RequestProgress | undefined
-  }
-}
 
 /** At most so many lines in so many milliseconds: clients can make many requests slow at once. */
 const LINES_MAX = 20
 const LINES_MS = 10_000
-
-/** The times of one request, by `performance.now()`. */
-export class RequestProgress {
-  readonly startedMs = performance.now()
-  readonly arrivedMs: number
-  /** For how long its body has arrived. */
-  receivedMs = 0
-  readonly stages = new Stages()
-
-  /** @param arrivedMs default: now. */
-  constructor(arrivedMs: number | undefined) {
-    this.arrivedMs = arrivedMs ?? this.startedMs
-  }
-
-  received(): void {
-    this.receivedMs = performance.now() - this.startedMs
-  }
-}
 
 export interface SlowRequest {
   /** Of the fast lane only requests with a problem have one. */
@@ -53,6 +26,7 @@ export class SlowRequests {
   #windowEndMs = 0
   #lines = 0
   #omitted = 0
+  #closing: NodeJS.Timeout | undefined
 
   constructor(
     log: Logger,
@@ -64,11 +38,13 @@ export class SlowRequests {
   write({ reqId, method, route, status, totalMs, queueMs, receiveMs, stages }: SlowRequest): void {
     const nowMs = performance.now()
     if (nowMs >= this.#windowEndMs) {
+      this.writeOmitted()
       this.#windowEndMs = nowMs + LINES_MS
       this.#lines = 0
     }
     if (this.#lines >= LINES_MAX) {
       this.#omitted++
+      this.#closing ??= setTimeout(() => this.writeOmitted(), this.#windowEndMs - nowMs).unref()
       return
     }
     this.#lines++
@@ -77,24 +53,26 @@ export class SlowRequests {
     const otherMs = Math.max(0, totalMs - Object.values(known).reduce((sum, ms) => sum + ms))
     const times = { totalMs, receiveMs, ...known, otherMs }
     const rounded = Object.fromEntries(Object.entries(times).map(([name, ms]) => [name, Math.round(ms)]))
-    const omitted = this.#omitted === 0 ? {} : { omitted: this.#omitted }
-    this.#omitted = 0
     this.#log.warn(
-      { reqId, method, route, status, ...rounded, ...omitted },
+      { reqId, method, route, status, ...rounded },
       `slow request: ${method} ${route} took ${rounded['totalMs']} ms`,
     )
+  }
+
+  /** Says how many requests got no line since the last lines: at the end of their time, and when the server stops. */
+  writeOmitted(): void {
+    clearTimeout(this.#closing)
+    this.#closing = undefined
+    if (this.#omitted === 0) return
+    const omitted = this.#omitted
+    this.#omitted = 0
+    this.#log.warn({ omitted }, `${omitted} more slow requests, without lines of their own`)
   }
 }
 
 /** For the requests of fastify. Those of the fast lane are measured there. */
 export function watchSlowRequests(app: FastifyInstance, slow: SlowRequests | undefined): void {
   if (slow === undefined) return
-  app.addHook('onRequest', (request, _reply, done) => {
-    const { raw, routeOptions } = request
-    // The body of a restore arrives for as long as the work takes.
-    if (routeOptions.config?.bodyIsStream !== true) raw.progress = new RequestProgress(raw.arrivedMs)
-    done()
-  })
   app.addHook('onSend', (request, reply, payload, done) => {
     const { progress } = request.raw
     if (progress !== undefined) {
@@ -109,4 +87,5 @@ export function watchSlowRequests(app: FastifyInstance, slow: SlowRequests | und
     }
     done(null, payload)
   })
+  app.addHook('onClose', async () => slow.writeOmitted())
 }

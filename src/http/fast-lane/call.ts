@@ -3,6 +3,7 @@ import type { SignalSource } from '../../event-loop/late-signal.js'
 import { Stages } from '../../event-loop/stages.js'
 import type { RouteMeter } from '../../meters/http-meters.js'
 import type { AnswerLease } from '../../store/answer-budget.js'
+import type { OneShotAnswer } from '../../txn/one-shots.js'
 import type { Flight } from '../admission/in-flight.js'
 import { clientGone } from '../connections/answer-end.js'
 import type { AnswerText } from './answer-text.js'
@@ -11,6 +12,7 @@ import type { HeaderBlock } from './header-block.js'
 
 /** The connection on which a call came. */
 export interface Caller {
+  readonly isTraced: boolean
   answered(call: Call): void
   /** The call is refused because of overload. */
   shed(): void
@@ -30,6 +32,10 @@ export class Call {
   meter: RouteMeter | undefined
   /** In its problem, and in the log. */
   id: string | undefined
+  /** Of its problem. */
+  errorCode: string | undefined
+  /** The answer of a write. */
+  committed: OneShotAnswer | undefined
   /** Milliseconds by `performance.now()`. */
   readonly beganMs = performance.now()
   /** Later than `beganMs` when it had to wait for a turn of the event loop. */
@@ -50,7 +56,7 @@ export class Call {
 
   /** Aborts when the client hangs up. */
   get signal(): SignalSource {
-    this.stages ??= new Stages()
+    this.stages ??= new Stages(this.caller.isTraced)
     const make = (): AbortSignal => {
       this.#abort ??= new AbortController()
       if (this.#isAborted) this.stopWaiting()

@@ -9,6 +9,7 @@ import type { Pacing } from '../admission/pacing.js'
 import type { Traffic } from '../admission/traffic.js'
 import type { BrowserGuard } from '../connections/browser-safety.js'
 import type { SlowRequests } from '../connections/slow-requests.js'
+import type { RequestTraces } from '../connections/traced-requests.js'
 import type { Report } from '../wire/error-handler.js'
 import { type Ask, asker } from './asked.js'
 import type { Call } from './call.js'
@@ -16,6 +17,7 @@ import type { HeaderBlock } from './header-block.js'
 import { type Lane, LaneConnection } from './lane-connection.js'
 import { runner } from './run-call.js'
 import { logSlowCall } from './slow-call.js'
+import { traceCall } from './traced-call.js'
 
 export interface FastLaneOptions {
   readonly database: Database
@@ -25,6 +27,7 @@ export interface FastLaneOptions {
   readonly report: Report
   readonly meters: HttpMeters
   readonly slow: SlowRequests | undefined
+  readonly traces: RequestTraces | undefined
   readonly authenticate: Authenticate | undefined
   readonly browserGuard: BrowserGuard | undefined
   /** Called with a connection when its first request comes. */
@@ -60,6 +63,7 @@ class OpenLane implements Lane {
   readonly limits: Limits
   readonly answers: Lane['answers']
   readonly browserGuard: BrowserGuard | undefined
+  readonly isTraced: boolean
   readonly used: Lane['used']
   readonly serveByNode: Lane['serveByNode']
   readonly #app: FastifyInstance
@@ -74,12 +78,13 @@ class OpenLane implements Lane {
   #dateEndMs = 0
 
   constructor(app: FastifyInstance, options: FastLaneOptions, serveByNode: Lane['serveByNode']) {
-    const { limits, database, browserGuard, used } = options
+    const { limits, database, browserGuard, traces, used } = options
     this.#app = app
     this.#options = options
     this.limits = limits
     this.answers = database.store.answers
     this.browserGuard = browserGuard
+    this.isTraced = traces !== undefined
     this.used = used
     this.serveByNode = serveByNode
     this.#run = runner(options)
@@ -125,8 +130,9 @@ class OpenLane implements Lane {
   }
 
   answered(call: Call): void {
-    const { slow } = this.#options
+    const { slow, traces } = this.#options
     if (slow !== undefined) logSlowCall(slow, call)
+    if (traces !== undefined) traceCall(traces, call)
   }
 
   lastLines(isClosing: boolean): string {

@@ -13,10 +13,23 @@ export interface HeaderBlock {
   /** The format of an answer that is data. */
   readonly answerFormat: 'json' | 'msgpack'
   readonly problemFormat: 'json' | 'msgpack'
+  /** As they came: anything may stand in them. */
+  readonly traceparent: string | undefined
+  readonly tracestate: string | undefined
 }
 
 /** Headers that mean something to the server. */
-const READ = ['host', 'connection', 'content-length', 'content-type', 'authorization', 'accept', 'user-agent']
+const READ = [
+  'host',
+  'connection',
+  'content-length',
+  'content-type',
+  'authorization',
+  'accept',
+  'user-agent',
+  'traceparent',
+  'tracestate',
+]
 /** Headers that clients and proxies often send, and that change nothing about the requests of the fast lane. */
 const INERT = [
   'accept-encoding',
@@ -27,8 +40,6 @@ const INERT = [
   'pragma',
   'priority',
   'sec-fetch-mode',
-  'traceparent',
-  'tracestate',
   'via',
   'x-forwarded-for',
   'x-forwarded-host',
@@ -72,5 +83,7 @@ export function readHeaderBlock(text: string, guard: BrowserGuard | undefined): 
     token: bearerToken(found.get('authorization')),
     answerFormat: answerFormat(accept),
     problemFormat: problemFormat(accept),
+    traceparent: found.get('traceparent'),
+    tracestate: found.get('tracestate'),
   }
 }

@@ -17,6 +17,7 @@ export interface Lane {
   readonly answers: AnswerBudget
   readonly browserGuard: BrowserGuard | undefined
   readonly ask: Ask
+  readonly isTraced: boolean
   /** @returns undefined for headers that node:http has to judge. */
   grantOf(headers: HeaderBlock): Grant | undefined
   /** Runs a call, now or in a later turn of the event loop. */
@@ -78,6 +79,10 @@ export class LaneConnection implements Caller {
     this.#reader = new RequestReader(lane.limits, lane.browserGuard)
     socket.on('data', this.#onData).on('end', this.#onEnd).on('drain', this.#onDrain)
     socket.on('timeout', this.#onTimeout).on('close', this.#onClose).on('error', ignore)
+  }
+
+  get isTraced(): boolean {
+    return this.#lane.isTraced
   }
 
   // ---- Requests

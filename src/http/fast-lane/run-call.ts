@@ -32,6 +32,7 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
   function fail(call: Call, error: unknown): void {
     call.id = `fast-${++problems}`
     const problem = report(error, call.id)
+    call.errorCode = problem.code
     call.end(problemText(problem, call.headers.problemFormat, call.grant))
   }
 
@@ -54,6 +55,7 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
     const done = (error: unknown, answer: OneShotAnswer | undefined): void => {
       try {
         if (answer === undefined) throw error
+        call.committed = answer
         const shown = isOneWrite ? { commitTs: answer.commitTs } : answer
         call.end(dataText(shown, call.headers.answerFormat, call.grant))
       } catch (problem) {

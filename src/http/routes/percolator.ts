@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { invalid } from '../../errors/kv-error.js'
-import { timed } from '../../event-loop/stages.js'
+import { type Stages, timed } from '../../event-loop/stages.js'
 import { LOCK_TTL_MS_DEFAULT, LOCK_WAITS_SHOWN_DEFAULT } from '../../limits.js'
 import type {
   AcquirePessimisticLockRequest,
@@ -50,7 +50,9 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
         const isRead = access === 'read' && answered instanceof Promise
         return isRead ? timed(stages, 'readMs', answered) : answered
       }
-      return answer(request, reply, await (mayGiveUp ? untilDeadline(request, reply, handled) : handled()))
+      const data = await (mayGiveUp ? untilDeadline(request, reply, handled) : handled())
+      if (stages?.intervals !== undefined) noteTxn(stages, name, 'startTs' in body ? body.startTs : undefined, data)
+      return answer(request, reply, data)
     })
   }
 
@@ -199,4 +201,13 @@ function resolveLockRequest(body: Body<typeof schemas.resolveLock.body>): Resolv
   if (commitTs === undefined) throw invalid('commit_ts', 'commit_ts is missing')
   if (commitTs !== 0) requireAfterStart(startTs, commitTs, 'commit_ts')
   return { txns: [{ startTs, commitTs }], keys, reaches }
+}
+
+/** For the trace of a call that succeeded. The last phase of async commit is a `commit` too, which does not say so. */
+function noteTxn(stages: Stages, name: string, startTs: unknown, answer: Plain): void {
+  if (typeof startTs !== 'number') return
+  const { onePcCommitTs, commitTs } = answer as { readonly onePcCommitTs?: unknown; readonly commitTs?: unknown }
+  if (typeof onePcCommitTs === 'number') stages.txn = { startTs, commitTs: onePcCommitTs, kind: '1pc' }
+  else if (name === 'commit' && typeof commitTs === 'number') stages.txn = { startTs, commitTs }
+  else stages.txn = { startTs }
 }

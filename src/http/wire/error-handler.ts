@@ -33,6 +33,7 @@ export function reportTo(log: Logger, meters: HttpMeters): Report {
 export function errorHandler(report: Report): ErrorHandler {
   return (error, request, reply) => {
     const problem = isUnheard(error, reply) ? problemOf(error, request.id) : report(error, request.id)
+    request.raw.problemCode = problem.code
     answerProblem(request, reply, problem)
   }
 }

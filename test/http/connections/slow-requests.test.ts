@@ -152,8 +152,10 @@ test('the time in which a body arrives is its client’s', async () => {
   expect(numberOf(line, 'receiveMs') + numberOf(line, 'totalMs')).toBeLessThanOrEqual(takenMs + 2)
 })
 
-test('many slow requests make few lines', async () => {
-  const { port, slow } = await startSlow(1e-9)
+test('many slow requests make few lines, and the others are counted', async () => {
+  const { server, port, slow } = await startSlow(1e-9)
   for (let i = 0; i < 50; i++) await sendTo({ port }, 'GET', '/v1/kv/key')
   expect(slow).toHaveLength(20)
+  await server.app.close()
+  expect(slow.slice(20)).toMatchObject([{ omitted: 30, msg: '30 more slow requests, without lines of their own' }])
 })
