@@ -79,7 +79,7 @@ export const SERVE_FLAGS = {
   },
   'otlp-endpoint': {
     value: 'URL',
-    help: 'collector that traces are sent to by OTLP over HTTP, or by the standard OTEL_* variables; absent: none are made',
+    help: 'collector that traces are sent to; the standard OTEL_* variables do it too',
   },
   insecure: { help: 'listen on any address without tokens' },
   ...limitFlags,

@@ -86,6 +86,14 @@ describe('is repeated until it is answered', () => {
     expect(seen).toHaveLength(1)
   })
 
+  test('headers by a function, asked each time', async () => {
+    let asked = 0
+    const { transport, seen } = scripted([RESET, OK], { headers: () => ({ Traceparent: `trace-${++asked}` }) })
+    await transport.send(REQUEST)
+    const sent = seen.map(({ init }) => new Headers(init.headers).get('traceparent'))
+    expect(sent).toEqual(['trace-1', 'trace-2'])
+  })
+
   test('the same bytes and headers each time', async () => {
     const { transport, seen } = scripted([RESET, OK], { headers: { Authorization: 'Bearer x' } })
     await transport.send({ ...REQUEST, headers: { 'idempotency-key': 'k' }, body: new Uint8Array([1]) })
@@ -341,6 +349,15 @@ describe('an AbortSignal', () => {
     expect((await failureOf(transport.send({ ...REQUEST, signal }))).name).toBe('AbortError')
     expect(seen).toHaveLength(0)
   })
+})
+
+test.each([
+  ['that throws', () => JSON.parse('{')],
+  ['that gives an invalid name', () => ({ 'a b': 'c' })],
+])('a function for headers %s fails the call before anything is sent', async (_, headers) => {
+  const { transport, seen } = scripted([OK], { headers })
+  expect(await failureOf(transport.send(REQUEST))).not.toBeInstanceOf(ConnectionError)
+  expect(seen).toEqual([])
 })
 
 test('whatever is no definite answer is uncertain', () => {
