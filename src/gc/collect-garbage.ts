@@ -30,6 +30,7 @@ export async function collectGarbage(store: Store, safePoint: Timestamp, pace?: 
     isLeft = locks.length > 0
   }
   const versionsRemoved = await store.collect(safePoint, pace)
+  store.meters.collections.removedVersions += versionsRemoved
   return { safePoint: store.safePoint, versionsRemoved }
 }
 

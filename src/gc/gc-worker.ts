@@ -95,6 +95,20 @@ export class GcWorker {
   }
 
   async #run(wanted: Timestamp, leading: AbortSignal): Promise<GcRun> {
+    const { collections } = this.#sources.store.meters
+    const begin = performance.now()
+    collections.runs++
+    try {
+      return await this.#collect(wanted, leading)
+    } catch (error) {
+      collections.failures++
+      throw error
+    } finally {
+      collections.seconds += (performance.now() - begin) / 1000
+    }
+  }
+
+  async #collect(wanted: Timestamp, leading: AbortSignal): Promise<GcRun> {
     const { store, pins, registry, holders: others, afterwards } = this.#sources
     const startedAtMs = Date.now()
     const begin = performance.now()

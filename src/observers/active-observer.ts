@@ -521,6 +521,10 @@ export class ActiveObserver {
     }
   }
 
+  get counts(): ObserverSummary & Pick<ObserverState, 'acks' | 'conflicts'> {
+    return { ...this.summary, acks: this.#acks, conflicts: this.#conflicts }
+  }
+
   /** Counts entries on disk for the next summaries, unless it was done lately. Never rejects. */
   countPending(): Promise<void> {
     return this.#walk.run()
@@ -538,9 +542,7 @@ export class ActiveObserver {
       ...options,
       sinceTs,
       state: isPaused ? 'paused' : this.backfill.isWanted ? 'backfilling' : 'running',
-      ...this.summary,
-      acks: this.#acks,
-      conflicts: this.#conflicts,
+      ...this.counts,
       workers: this.#workers.list(this.#dispatcher.claimedBy, this.#nowMs()),
     }
   }

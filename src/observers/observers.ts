@@ -67,6 +67,8 @@ export interface ObserversOptions {
   readonly sizes?: DispatcherSizes | undefined
 }
 
+export type ObserverCounts = ObserverSummary & Pick<ObserverState, 'name' | 'acks' | 'conflicts'>
+
 export interface ObserversSummary extends ObserverSummary {
   /** Registered observers. */
   readonly count: number
@@ -316,6 +318,17 @@ export class Observers implements ObserversApi {
       if (state !== undefined) states.push(state)
     }
     return states
+  }
+
+  /** What each observer counts, without waiting and without its workers. */
+  *counts(): Generator<ObserverCounts, void> {
+    let isExact = true
+    for (const [name, observer] of this.#byName) {
+      const { counts } = observer
+      isExact &&= counts.pendingIsExact
+      yield { name, ...counts }
+    }
+    if (!isExact) this.#counting ??= this.#countPending()
   }
 
   /** The totals of all observers, without waiting. */

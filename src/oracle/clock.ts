@@ -1,4 +1,5 @@
 import { CLOCK_MS_MAX, DOWNTIME_MS_MAX } from '../limits.js'
+import { OracleMeters } from '../meters/oracle-meters.js'
 
 /** Jump of the clock forward by `ms`, from `atMs`, while hardly any time passed. */
 export interface Jump {
@@ -38,6 +39,8 @@ const JUMPS_MAX = 64
  * remembered, and ages leave it out. So does a start whose saved clock is ahead of the wall clock, or days behind it.
  */
 export class Clock {
+  /** Of the oracle that has this clock, too. */
+  readonly meters = new OracleMeters()
   readonly #now: () => number
   readonly #monotonicNow: () => number
   readonly #onStep: (message: string) => void
@@ -97,10 +100,12 @@ export class Clock {
       this.#ms = Math.max(wallMs, this.#ms + SLOW * elapsedMs)
     }
     const isBehind = this.#ms - wallMs >= STEP_MS_MIN
-    if (isBehind && !this.#isBehind)
+    if (isBehind && !this.#isBehind) {
+      this.meters.clockSteps.back++
       this.#onStep(
         `the clock stepped back by ${inWords(this.#ms - wallMs)}: timestamps go on, a little slower than time`,
       )
+    }
     this.#isBehind = isBehind
     this.#reading = Math.floor(this.#ms)
     return this.#reading
@@ -108,6 +113,7 @@ export class Clock {
 
   #follow(fromMs: number, toMs: number): void {
     this.#addJump({ atMs: fromMs, ms: toMs - fromMs })
+    this.meters.clockSteps.forward++
     this.#onStep(`the clock jumped forward by ${inWords(toMs - fromMs)}: timestamps follow, ages leave it out`)
   }
 

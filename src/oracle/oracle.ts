@@ -1,5 +1,6 @@
 import { KvError } from '../errors/kv-error.js'
 import { MARK_AHEAD_MS, TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
+import type { OracleMeters } from '../meters/oracle-meters.js'
 import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import type { Clock } from './clock.js'
 import type { TimestampSource } from './timestamp-source.js'
@@ -18,6 +19,14 @@ export interface OracleOptions {
   /** Resolves once the mark is on disk. */
   readonly save: (mark: Timestamp) => Promise<void>
   readonly clock: Clock
+}
+
+export interface OracleState {
+  readonly meters: OracleMeters
+  /** By how much the newest timestamp is ahead of the clock. */
+  readonly aheadMs: number
+  /** By how much the clock is ahead of the wall clock. */
+  readonly clockAheadMs: number
 }
 
 /**
@@ -47,6 +56,15 @@ export class Oracle implements TimestampSource {
     return this.#last
   }
 
+  get state(): OracleState {
+    const nowMs = this.#clock.now()
+    return {
+      meters: this.#clock.meters,
+      aheadMs: Math.max(0, physicalMs(this.#last) - nowMs),
+      clockAheadMs: this.#clock.aheadMs,
+    }
+  }
+
   clock(): Timestamp {
     return Math.max(this.#last, this.now())
   }
@@ -58,8 +76,9 @@ export class Oracle implements TimestampSource {
   /** A promise only when the mark has to be saved first; it rejects with what `save` rejects with. */
   next(count = 1): Timestamp | Promise<Timestamp> {
     const last = this.#lastOf(count)
-    if (last >= this.#mark) return this.#raiseMark(last).then(() => this.next(count))
+    if (last >= this.#mark) return this.#waitForMark(last).then(() => this.next(count))
     this.#last = last
+    this.#clock.meters.timestamps += count
     if (last >= this.#refreshAt) this.#raiseMark(last).catch(() => {})
     return last
   }
@@ -75,12 +94,13 @@ export class Oracle implements TimestampSource {
    */
   async nextForClient(count: number): Promise<Timestamp> {
     const aheadMsMax = count === 1 ? TSO_AHEAD_MS_MAX : TSO_BULK_AHEAD_MS_MAX
+    const { aheadWaits } = this.#clock.meters
     for (let waitedMs = 0; ; ) {
       const last = this.#lastOf(count)
       const tooEarlyMs = physicalMs(last) - aheadMsMax - this.#clock.now()
       if (tooEarlyMs <= 0 && last < this.#mark) return this.next(count)
       if (tooEarlyMs <= 0) {
-        await this.#raiseMark(last) // Other calls may have taken timestamps meanwhile.
+        await this.#waitForMark(last) // Other calls may have taken timestamps meanwhile.
         continue
       }
       if (waitedMs >= TSO_WAIT_MS_MAX)
@@ -88,6 +108,7 @@ export class Oracle implements TimestampSource {
       const waitMs = Math.min(tooEarlyMs, TSO_WAIT_MS_MAX - waitedMs)
       await new Promise((resolve) => setTimeout(resolve, waitMs))
       waitedMs += waitMs
+      aheadWaits.observe(waitMs / 1000)
     }
   }
 
@@ -95,7 +116,7 @@ export class Oracle implements TimestampSource {
   observe(ts: Timestamp): undefined | Promise<void> {
     if (ts <= this.#last) return undefined
     const seen = ts === this.#last + 1 ? ts : Math.min(ts, this.clock())
-    if (seen >= this.#mark) return this.#raiseMark(seen).then(() => this.observe(seen))
+    if (seen >= this.#mark) return this.#waitForMark(seen).then(() => this.observe(seen))
     this.#last = Math.max(this.#last, seen)
     return undefined
   }
@@ -111,6 +132,15 @@ export class Oracle implements TimestampSource {
   async close(): Promise<void> {
     await this.#saving?.catch(() => {})
     await this.#save(this.#last + 1)
+  }
+
+  async #waitForMark(ts: Timestamp): Promise<void> {
+    const beganMs = performance.now()
+    try {
+      await this.#raiseMark(ts)
+    } finally {
+      this.#clock.meters.markWaits.observe((performance.now() - beganMs) / 1000)
+    }
   }
 
   /** Runs one save at a time. A caller whose timestamp the new mark does not cover calls again. */

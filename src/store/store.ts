@@ -1,5 +1,6 @@
 import type { WaitForEntry } from '../errors/registry.js'
 import type { StoreMeters } from '../meters/store-meters.js'
+import type { OracleState } from '../oracle/oracle.js'
 import type {
   GetAnswer,
   GetRequest,
@@ -71,6 +72,12 @@ export type PrewriteNow = (
   done: (error: unknown, answer: PrewriteAnswer | undefined) => void,
 ) => boolean
 
+export interface DiskSpace {
+  /** For this process, which may have less than the system. */
+  readonly freeBytes: number
+  readonly bytes: number
+}
+
 /** A store: the Percolator calls, and the calls that the server itself needs. Optional members depend on the store. */
 export interface Store extends PercolatorApi {
   /** Shown by `/v1/status`. */
@@ -85,6 +92,8 @@ export interface Store extends PercolatorApi {
   /** Batches that wait for the disk, including those being written. */
   readonly writeQueue?: { readonly batches: number; readonly bytes: number }
   readonly meters: StoreMeters
+  /** Of the timestamps that this store hands out. */
+  readonly oracleState: OracleState
   /** Requests that wait in the queues of locks. */
   readonly waiting: number
   /** Tables on disk per level. Absent: the store has none. */
@@ -189,6 +198,10 @@ export interface Store extends PercolatorApi {
   compact?(range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined }): Promise<void>
   /** Approximate size of all files of the store. */
   diskBytes?(): Promise<number>
+  /** Of the file system that holds the store. */
+  diskSpace?(): Promise<DiskSpace>
+  /** What the cache of versions holds. */
+  readonly versionCache?: { readonly bytes: number }
 
   /**
    * Set from the first pair of a restore until its last one, across restarts. Meanwhile all other calls throw
@@ -213,4 +226,5 @@ export interface Store extends PercolatorApi {
   close(): Promise<void>
 }
 
-export type CompleteStore = Store & Required<Omit<Store, keyof PercolatorApi | 'exclusiveNow'>>
+export type CompleteStore = Store &
+  Required<Omit<Store, keyof PercolatorApi | 'exclusiveNow' | 'diskSpace' | 'versionCache'>>

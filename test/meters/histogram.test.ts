@@ -8,7 +8,7 @@ test('a value is in the first bucket whose bound it does not exceed; buckets of 
   expect([...values.counts]).toEqual([2, 1, 1, 2])
   const finite = new Histogram([1, 2])
   for (const value of [0.5, 1.5, 7]) finite.observe(value)
-  const samples = histogram('waits', 'Waits.', finite).values.map(({ metricName, labels, value }) => [
+  const samples = [...histogram('waits', 'Waits.', finite).values].map(({ metricName, labels, value }) => [
     metricName,
     labels['le'],
     value,

@@ -2,7 +2,8 @@ import type { Database, DatabaseStatus } from '../../database/database.js'
 import type { Histogram } from '../../meters/histogram.js'
 import type { HttpMeters, RouteMeter } from '../../meters/http-meters.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
-import type { ObserverState } from '../../percolator/observers-api.js'
+import type { ObserverCounts } from '../../observers/observers.js'
+import type { DiskSpace } from '../../store/store.js'
 import { physicalMs } from '../../timestamp.js'
 import type { Traffic } from '../admission/traffic.js'
 import { counter, type Family, gauge, histogram, type Labels } from './family.js'
@@ -15,25 +16,32 @@ export interface Measured {
   readonly durability: string
 }
 
-/** All of PerKV's own metrics, as of now. docs/monitoring/README.md explains each. */
-export async function families(measured: Measured): Promise<Family[]> {
-  const { database, version, durability } = measured
-  const observers = await database.observers.list()
-  const status = database.status()
-  return [
-    gauge('perkv_build_info', 'The version of the server, its store and its durability. Always 1.', [
-      [{ version, store: database.store.name, durability }, 1],
-    ]),
-    ...ofHttp(measured),
-    ...ofTransactions(database.store.meters),
-    ...ofLocks(database, status),
-    ...ofStorage(database, status),
-    ...ofFeeds(database, status),
-    ...ofObservers(observers),
-  ]
+/** What the system has to be asked for. */
+export interface Asked {
+  readonly connections: number
+  /** undefined: the store has no files, or cannot tell at present. */
+  readonly storeBytes: number | undefined
+  readonly diskSpace: DiskSpace | undefined
 }
 
-function ofHttp({ traffic, meters }: Measured): Family[] {
+/** All of PerKV's own metrics. docs/monitoring/README.md explains each. */
+export function* families(measured: Measured, asked: Asked): Generator<Family, void> {
+  const { database, version, durability } = measured
+  yield gauge('perkv_build_info', 'The version of the server, its store and its durability. Always 1.', [
+    [{ version, store: database.store.name, durability }, 1],
+  ])
+  yield* ofHttp(measured, asked)
+  yield* ofTransactions(database.store.meters)
+  const status = database.status()
+  yield* ofLocks(database, status)
+  yield* ofOracle(database)
+  yield* ofStorage(database, status, asked)
+  yield* ofCollection(database, status)
+  yield* ofFeeds(database, status)
+  yield* ofObservers([...database.observers.counts()])
+}
+
+function ofHttp({ traffic, meters }: Measured, { connections }: Asked): Family[] {
   const { requests, answerBytes, bodyBytes, streams, watches, shed } = traffic.status
   return [
     histogram(
@@ -51,6 +59,7 @@ function ofHttp({ traffic, meters }: Measured): Family[] {
       'Problems by their code.',
       [...meters.problems].map(([code, count]) => [{ code }, count]),
     ),
+    gauge('perkv_http_connections', 'Open connections.', connections),
     gauge('perkv_http_requests_in_flight', 'Requests that are admitted and not answered.', requests),
     counter('perkv_http_requests_shed_total', 'Requests that were refused because of overload.', shed),
     gauge('perkv_http_body_bytes', 'Bytes of request bodies in memory.', bodyBytes),
@@ -114,9 +123,29 @@ function ofLocks(database: Database, status: DatabaseStatus): Family[] {
   ]
 }
 
-function ofStorage({ store }: Database, { gc, safePoint, fault, restoring }: DatabaseStatus): Family[] {
+function ofOracle({ store }: Database): Family[] {
+  const { meters, aheadMs, clockAheadMs } = store.oracleState
+  return [
+    counter('perkv_oracle_timestamps_total', 'Timestamps that were handed out.', meters.timestamps),
+    histogram('perkv_oracle_wait_seconds', 'Waits for timestamps: for the mark on disk, or for the clock.', [
+      [{ reason: 'mark' }, meters.markWaits],
+      [{ reason: 'ahead' }, meters.aheadWaits],
+    ]),
+    gauge('perkv_oracle_ahead_seconds', 'By how much timestamps are ahead of the clock.', aheadMs / 1000),
+    gauge('perkv_clock_ahead_seconds', 'By how much the clock is ahead of the system clock.', clockAheadMs / 1000),
+    counter('perkv_clock_steps_total', 'Steps of the system clock by more than a second.', [
+      [{ direction: 'forward' }, meters.clockSteps.forward],
+      [{ direction: 'back' }, meters.clockSteps.back],
+    ]),
+  ]
+}
+
+function ofStorage(
+  { store }: Database,
+  { fault, restoring }: DatabaseStatus,
+  { storeBytes, diskSpace }: Asked,
+): Family[] {
   const { cache, groupBatches, groupBytes, writes, failedWrites } = store.meters
-  const { lastRun } = gc
   const levels = store.levels?.() ?? []
   const writable = fault === undefined && restoring === undefined ? 1 : 0
   return [
@@ -133,6 +162,18 @@ function ofStorage({ store }: Database, { gc, safePoint, fault, restoring }: Dat
         ]),
     counter('perkv_version_cache_hits_total', 'Reads of a key that memory has answered.', cache.hits),
     counter('perkv_version_cache_misses_total', 'Reads of a key that went to the engine.', cache.misses),
+    ...(store.versionCache === undefined
+      ? []
+      : [gauge('perkv_version_cache_bytes', 'Bytes that the version cache holds.', store.versionCache.bytes)]),
+    ...(storeBytes === undefined
+      ? []
+      : [gauge('perkv_store_bytes', 'Bytes of the tables on disk, about.', storeBytes)]),
+    ...(diskSpace === undefined
+      ? []
+      : [
+          gauge('perkv_disk_free_bytes', 'Free bytes of the file system of the data directory.', diskSpace.freeBytes),
+          gauge('perkv_disk_size_bytes', 'All bytes of that file system.', diskSpace.bytes),
+        ]),
     gauge(
       'perkv_leveldb_level_files',
       'Tables per level.',
@@ -143,12 +184,23 @@ function ofStorage({ store }: Database, { gc, safePoint, fault, restoring }: Dat
       'Bytes of the tables per level, to the MiB.',
       levels.map(({ level, bytes }) => [{ level }, bytes]),
     ),
+  ]
+}
+
+function ofCollection({ store }: Database, { gc, safePoint }: DatabaseStatus): Family[] {
+  const { lastRun } = gc
+  const { runs, failures, removedVersions, seconds } = store.meters.collections
+  return [
     gauge(
       'perkv_safe_point_age_seconds',
       'Age of the safe point; 0 before the first collection.',
       safePoint === 0 ? 0 : secondsSince(store.now(), safePoint),
     ),
     gauge('perkv_pins', 'Pins of snapshots.', gc.pins),
+    counter('perkv_collections_total', 'Collections of old versions that have begun.', runs),
+    counter('perkv_collection_failures_total', 'Those that failed.', failures),
+    counter('perkv_collection_seconds_total', 'How long they have run.', seconds),
+    counter('perkv_collection_removed_versions_total', 'Versions that collections have removed.', removedVersions),
     gauge('perkv_collection_running', '1 while old versions are collected.', gc.isRunning ? 1 : 0),
     ...(lastRun === undefined
       ? []
@@ -183,8 +235,8 @@ function ofFeeds(database: Database, { feed }: DatabaseStatus): Family[] {
   ]
 }
 
-function ofObservers(all: readonly ObserverState[]): Family[] {
-  const per = (of: (state: ObserverState) => number) =>
+function ofObservers(all: readonly ObserverCounts[]): Family[] {
+  const per = (of: (state: ObserverCounts) => number) =>
     all.map((state) => [{ observer: state.name }, of(state)] as const)
   return [
     gauge(

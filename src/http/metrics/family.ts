@@ -14,11 +14,12 @@ export interface Family {
   readonly name: string
   readonly help: string
   readonly type: 'counter' | 'gauge' | 'histogram'
-  readonly values: readonly Sample[]
+  /** Made while they are written out. Those of one histogram belong to one moment. */
+  readonly values: Iterable<Sample>
 }
 
 /** A value, or one value per set of labels. */
-type Values = number | readonly (readonly [Labels, number])[]
+type Values = number | Iterable<readonly [Labels, number]>
 
 const NONE: Labels = {}
 
@@ -30,24 +31,30 @@ export function gauge(name: string, help: string, values: Values): Family {
   return { name, help, type: 'gauge', values: samplesOf(values) }
 }
 
-function samplesOf(values: Values): Sample[] {
-  if (typeof values === 'number') return [{ labels: NONE, value: values }]
-  return values.map(([labels, value]) => ({ labels, value }))
+function* samplesOf(values: Values): Generator<Sample, void> {
+  if (typeof values === 'number') return yield { labels: NONE, value: values }
+  for (const [labels, value] of values) yield { labels, value }
 }
 
 export function histogram(name: string, help: string, all: Histogram | Iterable<readonly [Labels, Histogram]>): Family {
-  const values: Sample[] = []
   const each = Symbol.iterator in all ? all : [[NONE, all] as const]
-  for (const [labels, { bounds, counts, sum }] of each) {
-    let count = 0
-    for (const [i, bound] of bounds.entries()) {
-      count += counts[i] ?? 0
-      values.push({ metricName: `${name}_bucket`, labels: { ...labels, le: bound }, value: count })
-    }
-    count += counts[bounds.length] ?? 0
-    values.push({ metricName: `${name}_bucket`, labels: { ...labels, le: '+Inf' }, value: count })
-    values.push({ metricName: `${name}_sum`, labels, value: sum })
-    values.push({ metricName: `${name}_count`, labels, value: count })
+  return { name, help, type: 'histogram', values: samplesOfAll(name, each) }
+}
+
+function* samplesOfAll(name: string, all: Iterable<readonly [Labels, Histogram]>): Generator<Sample, void> {
+  for (const [labels, of] of all) yield* histogramSamples(name, labels, of)
+}
+
+function histogramSamples(name: string, labels: Labels, { bounds, counts, sum }: Histogram): Sample[] {
+  const samples: Sample[] = []
+  let count = 0
+  for (const [i, bound] of bounds.entries()) {
+    count += counts[i] ?? 0
+    samples.push({ metricName: `${name}_bucket`, labels: { ...labels, le: bound }, value: count })
   }
-  return { name, help, type: 'histogram', values }
+  count += counts[bounds.length] ?? 0
+  samples.push({ metricName: `${name}_bucket`, labels: { ...labels, le: '+Inf' }, value: count })
+  samples.push({ metricName: `${name}_sum`, labels, value: sum })
+  samples.push({ metricName: `${name}_count`, labels, value: count })
+  return samples
 }

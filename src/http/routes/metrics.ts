@@ -1,5 +1,6 @@
+import { promisify } from 'node:util'
 import type { FastifyInstance } from 'fastify'
-import { exposition } from '../metrics/exposition.js'
+import { type Exposition, exposition } from '../metrics/exposition.js'
 import * as schemas from '../wire/schemas/status.js'
 import type { AppContext } from './context.js'
 
@@ -7,8 +8,19 @@ import type { AppContext } from './context.js'
 const WATCHING = { access: 'read_all', work: 'watching' } as const
 
 export function metricsRoute(app: FastifyInstance, context: AppContext): void {
+  const connections = promisify(app.server.getConnections.bind(app.server))
+  /** Scrapes at the same time share it. */
+  let pending: Promise<Exposition> | undefined
+  const scrape = (): Promise<Exposition> => {
+    pending ??= connections()
+      .then((count) => exposition(context, count))
+      .finally(() => {
+        pending = undefined
+      })
+    return pending
+  }
   app.get('/metrics', { schema: schemas.metrics, config: WATCHING }, async (_request, reply) => {
-    const { type, text } = await exposition(context)
+    const { type, text } = await scrape()
     return reply.type(type).send(text)
   })
 }

@@ -2,7 +2,7 @@ import type { WaitForEntry } from '../../errors/registry.js'
 import { CACHE_BYTES_DEFAULT, CLOCK_MS_MAX, DEFAULT_LIMITS } from '../../limits.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
 import { Clock } from '../../oracle/clock.js'
-import { Oracle } from '../../oracle/oracle.js'
+import { Oracle, type OracleState } from '../../oracle/oracle.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import { CellCalls } from '../calls/cell-calls.js'
@@ -12,12 +12,12 @@ import type { Cells } from '../cells.js'
 import type { ChangeLog } from '../change-log.js'
 import { exclusiveLatches } from '../claim.js'
 import type { ConsumerMoves } from '../consumers.js'
-import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
+import type { Capabilities, CompleteStore, DiskSpace, RestoreProgress, Store } from '../store.js'
 import { DataDirectoryError } from './data-directory-error.js'
 import { cursorSecretOf, FORMAT_VERSION, openDataDirectory, unusable } from './directory/data-directory.js'
 import { openVerified } from './directory/open-verified.js'
 import { OwnFiles, ownedEngine } from './directory/own-files.js'
-import { logBytesOf } from './engine/disk-space.js'
+import { diskSpaceOf, logBytesOf } from './engine/disk-space.js'
 import type { Engine } from './engine/engine.js'
 import type { LevelTuning } from './engine/level-engine.js'
 import { readMetaNumber } from './engine/meta-number.js'
@@ -126,7 +126,18 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Co
       durationMs: Math.round(performance.now() - beganAtMs),
     })
     const stopScrub = (): void => scrub?.stop()
-    return new LevelDbStore({ rows, rangeDeletion, oracle, clock, answers, locksMax, cursorSecret, stopScrub })
+    const diskSpace = () => diskSpaceOf(directory)
+    return new LevelDbStore({
+      rows,
+      rangeDeletion,
+      oracle,
+      clock,
+      answers,
+      locksMax,
+      cursorSecret,
+      stopScrub,
+      diskSpace,
+    })
   } catch (error) {
     await engine.close()
     throw unusable(directory, error)
@@ -159,6 +170,7 @@ interface Parts {
   readonly locksMax: number
   readonly cursorSecret: Uint8Array
   readonly stopScrub: () => void
+  readonly diskSpace: () => Promise<DiskSpace>
 }
 
 class LevelDbStore implements CompleteStore {
@@ -184,7 +196,10 @@ class LevelDbStore implements CompleteStore {
   readonly #stopScrub: () => void
   readonly #restoration: Restoration
 
-  constructor({ rows, rangeDeletion, oracle, clock, answers, locksMax, cursorSecret, stopScrub }: Parts) {
+  readonly diskSpace: () => Promise<DiskSpace>
+
+  constructor({ rows, rangeDeletion, oracle, clock, answers, locksMax, cursorSecret, stopScrub, diskSpace }: Parts) {
+    this.diskSpace = diskSpace
     this.answers = answers
     this.meters = rows.meters
     this.cursorSecret = cursorSecret
@@ -272,6 +287,12 @@ class LevelDbStore implements CompleteStore {
   readonly validateReads: Store['validateReads'] = (request) => guard(() => this.#validation.validate(request))
 
   readonly prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(request, beside)
+  get oracleState(): OracleState {
+    return this.#oracle.state
+  }
+  get versionCache(): { readonly bytes: number } {
+    return this.#rows.cache
+  }
   get waiting(): number {
     return this.#rows.waits.size
   }

@@ -4,6 +4,7 @@ import type { WaitForEntry } from '../../errors/registry.js'
 import { DEFAULT_LIMITS } from '../../limits.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
 import { Clock, type ClockOptions } from '../../oracle/clock.js'
+import type { OracleState } from '../../oracle/oracle.js'
 import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import { CellCalls } from '../calls/cell-calls.js'
@@ -90,6 +91,9 @@ class MemoryStore implements CompleteStore {
   }
   levels(): undefined {
     return undefined
+  }
+  get oracleState(): OracleState {
+    return this.#rows.oracle.state
   }
   get waiting(): number {
     return this.#rows.waits.size

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { open, statfs, unlink } from 'node:fs/promises'
 import { join } from 'node:path'
+import type { DiskSpace } from '../../store.js'
 import { sizesOf } from '../files/verify-files.js'
 
 /** LevelDB writes a manifest, a new log and the start of a table when it is opened, beside the tables made of its logs. */
@@ -15,11 +16,9 @@ const CHUNK = randomBytes(1024 * 1024) // Random, so that no file system can com
  */
 export async function requireRoom(directory: string): Promise<void> {
   const needed = (await logBytesOf(directory)) + OPENING_BYTES
-  const { bavail, bsize } = await statfs(directory)
-  if (bavail * bsize < needed + COMPACTION_BYTES)
-    throw new Error(
-      `${directory} has ${mebibytes(bavail * bsize)} free; ${mebibytes(needed + COMPACTION_BYTES)} are needed`,
-    )
+  const { freeBytes } = await diskSpaceOf(directory)
+  if (freeBytes < needed + COMPACTION_BYTES)
+    throw new Error(`${directory} has ${mebibytes(freeBytes)} free; ${mebibytes(needed + COMPACTION_BYTES)} are needed`)
   const path = join(directory, 'perkv-room')
   const file = await open(path, 'w')
   try {
@@ -29,6 +28,12 @@ export async function requireRoom(directory: string): Promise<void> {
   } finally {
     await file.close()
   }
+}
+
+/** @throws the system's error. */
+export async function diskSpaceOf(directory: string): Promise<DiskSpace> {
+  const { bavail, blocks, bsize } = await statfs(directory)
+  return { freeBytes: bavail * bsize, bytes: blocks * bsize }
 }
 
 /** LevelDB turns its logs into tables when it is opened. @returns 0 when there is no directory. */

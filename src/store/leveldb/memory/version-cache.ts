@@ -29,9 +29,14 @@ export class VersionCache {
   #young = new Map<string, Slot>()
   #old = new Map<string, Slot>()
   #youngBytes = 0
+  #oldBytes = 0
   readonly #fills = new Map<string, symbol>()
 
   constructor(readonly bytesMax: number) {}
+
+  get bytes(): number {
+    return this.#youngBytes + this.#oldBytes
+  }
 
   get(key: Uint8Array): CachedVersion | undefined {
     return this.#slot(keyText(key))?.version
@@ -93,7 +98,7 @@ export class VersionCache {
   clear(): void {
     this.#young.clear()
     this.#old.clear()
-    this.#youngBytes = 0
+    this.#youngBytes = this.#oldBytes = 0
     this.#fills.clear()
   }
 
@@ -101,7 +106,9 @@ export class VersionCache {
     const young = this.#young.get(text)
     if (young !== undefined) return young
     const old = this.#old.get(text)
-    if (old !== undefined) this.#add(text, old)
+    if (old === undefined) return undefined
+    this.#removeOld(text, old)
+    this.#add(text, old)
     return old
   }
 
@@ -112,10 +119,10 @@ export class VersionCache {
 
   /** Adds to the younger generation, unless the entry is larger than half of the cache. */
   #add(text: string, slot: Slot): void {
-    this.#old.delete(text)
     if (2 * slot.bytes > this.bytesMax) return
     if (2 * (this.#youngBytes + slot.bytes) > this.bytesMax) {
       this.#old = this.#young
+      this.#oldBytes = this.#youngBytes
       this.#young = new Map()
       this.#youngBytes = 0
     }
@@ -124,10 +131,16 @@ export class VersionCache {
   }
 
   #remove(text: string): void {
-    this.#old.delete(text)
+    const old = this.#old.get(text)
+    if (old !== undefined) this.#removeOld(text, old)
     const slot = this.#young.get(text)
     if (slot === undefined) return
     this.#young.delete(text)
     this.#youngBytes -= slot.bytes
+  }
+
+  #removeOld(text: string, slot: Slot): void {
+    this.#old.delete(text)
+    this.#oldBytes -= slot.bytes
   }
 }

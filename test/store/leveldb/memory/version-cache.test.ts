@@ -60,6 +60,7 @@ describe('entries', () => {
           recent = [...recent.filter((other) => other !== n), n].slice(-Math.floor(room / 2) || recent.length + 1)
           const kept = Array.from({ length: 10 }, (_, key) => key).filter((key) => cache.has(keyOf(key)))
           expect(kept.length).toBeLessThanOrEqual(room)
+          expect(cache.bytes).toBe(kept.length * size)
         }
       }),
       { examples: [[[3, 2, 6, 4, 2, 6, 0, 2].map((n): [boolean, number] => [false, n]), 6]] },
