@@ -10,8 +10,10 @@ import { newIdempotencyKey, requireIdempotencyKey } from '../idempotency-key.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from '../key-range.js'
 import { COUNT, optionsOf, SIGNAL, TEXT, TIMESTAMP } from '../options.js'
 import { type Readable, readableOf } from '../readable.js'
-import { type HttpApi, messageOf } from './http-api.js'
-import { encodeMessage, MSGPACK } from './http-message.js'
+import type { Shape } from './answer-shape.js'
+import { SERVER_STATUS, TXN_DONE } from './call-answers.js'
+import type { HttpApi } from './http-api.js'
+import { encodeMessage, MSGPACK, messageOf } from './http-message.js'
 import type { HttpRequest, HttpTransport } from './http-transport.js'
 import type { OneShot, OneShotAnswer } from './one-shot.js'
 import type { ServerStatus } from './server-status.js'
@@ -78,7 +80,7 @@ export class Connection extends Db {
     const { as = 'text' as A, idempotencyKey = newIdempotencyKey() } = atomicOptions(options)
     requireIdempotencyKey(idempotencyKey)
     return this.call(options, async ({ signal }) => {
-      const answer = await this.#send<OneShotAnswer>({
+      const answer = await this.#send<OneShotAnswer>(TXN_DONE, {
         method: 'POST',
         path: '/v1/txn',
         headers: { 'content-type': MSGPACK, 'idempotency-key': idempotencyKey },
@@ -93,7 +95,9 @@ export class Connection extends Db {
   /** The state of the server. */
   async status(options: SignalOption = {}): Promise<ServerStatus> {
     const { signal } = statusOptions(options)
-    return this.call(options, () => this.#send<ServerStatus>({ method: 'GET', path: '/v1/status', signal }))
+    return this.call(options, () =>
+      this.#send<ServerStatus>(SERVER_STATUS, { method: 'GET', path: '/v1/status', signal }),
+    )
   }
 
   /** The locks of a range in the order of their keys, read in pages. They come and go meanwhile. */
@@ -121,8 +125,7 @@ export class Connection extends Db {
     return readableOf(await this.call(options, () => api.mvccGetByKey({ key: bytes })), as)
   }
 
-  async #send<T>(request: HttpRequest): Promise<T> {
-    const { headers, body } = await this.#transport.send(request)
-    return messageOf<T>(body, headers.get('content-type'))
+  async #send<T>(shape: Shape, request: HttpRequest): Promise<T> {
+    return messageOf<T>(await this.#transport.send(request), shape)
   }
 }

@@ -1,4 +1,5 @@
-import type { Sender } from './sender.js'
+import { joined } from './joined.js'
+import { AnswerTooLong, type Sender } from './sender.js'
 
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>
 
@@ -9,10 +10,22 @@ export function fetchSender(url: string, fetch: Fetch): Sender {
     async send(path, request) {
       const response = await fetch(`${url}${path}`, { ...request, ...always })
       const { status, headers } = response
-      return { status, headers, arrayBuffer: () => response.arrayBuffer(), chunks: () => chunksOf(response) }
+      return { status, headers, arrayBuffer: (bytesMax) => allOf(response, bytesMax), chunks: () => chunksOf(response) }
     },
     close() {}, // The platform closes the connections of fetch.
   }
+}
+
+/** `response.arrayBuffer()` has no bound. */
+async function allOf(response: Response, bytesMax: number): Promise<ArrayBuffer> {
+  const chunks: Uint8Array[] = []
+  let bytes = 0
+  for await (const chunk of chunksOf(response)) {
+    bytes += chunk.length
+    if (bytes > bytesMax) throw new AnswerTooLong(bytesMax)
+    chunks.push(chunk)
+  }
+  return joined(chunks)
 }
 
 /** Browsers cannot iterate over a body. */

@@ -32,9 +32,9 @@ import type {
   ValidateReadsRequest,
 } from '../../percolator/api.js'
 import type { Timestamp } from '../../timestamp.js'
-import { decodeMessage, encodeMessage, MSGPACK } from './http-message.js'
+import { CALL_ANSWERS } from './call-answers.js'
+import { encodeMessage, MSGPACK, messageOf } from './http-message.js'
 import type { HttpTransport } from './http-transport.js'
-import { ServerError } from './server-error.js'
 
 /** The Percolator calls over HTTP: `POST /v1/percolator/{call}`. */
 export class HttpApi implements PercolatorApi {
@@ -139,17 +139,17 @@ export class HttpApi implements PercolatorApi {
   }
 
   /** A call that an abort interrupts. */
-  #ask<T>(call: string, message: object): Promise<T> {
+  #ask<T>(call: CallName, message: object): Promise<T> {
     return this.#call(call, message, this.#signal)
   }
 
   /** A call that an abort does not interrupt. */
-  #tell<T>(call: string, message: object): Promise<T> {
+  #tell<T>(call: CallName, message: object): Promise<T> {
     return this.#call(call, message, undefined)
   }
 
-  async #call<T>(call: string, message: object, signal: AbortSignal | undefined, waitMs?: number): Promise<T> {
-    const { headers, body } = await this.#transport.send({
+  async #call<T>(call: CallName, message: object, signal: AbortSignal | undefined, waitMs?: number): Promise<T> {
+    const answer = await this.#transport.send({
       method: 'POST',
       path: `/v1/percolator/${call}`,
       headers: { 'content-type': MSGPACK },
@@ -157,15 +157,8 @@ export class HttpApi implements PercolatorApi {
       waitMs,
       signal,
     })
-    return messageOf<T>(body, headers.get('content-type'))
+    return messageOf<T>(answer, CALL_ANSWERS[call])
   }
 }
 
-/** Decodes the body of a success. @throws ServerError when it is not an answer of PerKV. */
-export function messageOf<T>(body: Uint8Array, contentType: string | null): T {
-  try {
-    const message = decodeMessage(body, contentType)
-    if (typeof message === 'object' && message !== null) return message as T
-  } catch {}
-  throw new ServerError('unexpected_answer', 'HTTP 200 with a body that is no answer of PerKV', 200)
-}
+type CallName = keyof typeof CALL_ANSWERS

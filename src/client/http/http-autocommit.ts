@@ -5,11 +5,12 @@ import type { Timestamp } from '../../timestamp.js'
 import type { Autocommit, CallOptions } from '../autocommit.js'
 import { newIdempotencyKey } from '../idempotency-key.js'
 import type { Write } from '../write.js'
-import { messageOf } from './http-api.js'
-import { encodeMessage, MSGPACK } from './http-message.js'
-import type { HttpTransport } from './http-transport.js'
+import { INTEGER, record, type Shape } from './answer-shape.js'
+import { PAIRS } from './call-answers.js'
+import { encodeMessage, MSGPACK, messageOf } from './http-message.js'
+import { type HttpAnswer, type HttpTransport, versionOf } from './http-transport.js'
 import { keyPath, percentEncode } from './key-path.js'
-import { ServerError } from './server-error.js'
+import { unexpectedAnswer } from './server-error.js'
 
 /** Long, because a count reads every key of its range, and the client does not know their number. */
 const COUNT_MS_MAX = 10 * 60 * 1000
@@ -27,8 +28,9 @@ export class HttpAutocommit implements Autocommit {
     if (path === undefined) return this.#getByBody(key, ts, options)
     const query = `${waits(options)}${ts === undefined ? '' : `&ts=${ts}`}`
     try {
-      const { headers, body } = await this.#transport.send({ method: 'GET', path: path + query, waitMs, signal })
-      return { value: body, commitTs: versionOf(headers.get('etag')) }
+      const asked = { method: 'GET', path: path + query, waitMs, signal, expects: 'value' } as const
+      const { headers, body } = await this.#transport.send(asked)
+      return { value: body, commitTs: versionIn(headers) }
     } catch (error) {
       // Without a key it means that the path does not exist, so the server is not PerKV.
       if (isKvError(error, 'not_found') && error.fields.key !== undefined) return undefined
@@ -38,7 +40,7 @@ export class HttpAutocommit implements Autocommit {
 
   async #getByBody(key: Uint8Array, ts: Timestamp | undefined, options: CallOptions): Promise<Version | undefined> {
     const path = `/v1/kv/batch_get${waits(options)}`
-    const { pairs } = await this.#post<{ pairs: readonly Pair[] }>(path, { keys: [key], ts }, {}, options)
+    const { pairs } = await this.#post<{ pairs: readonly Pair[] }>(path, PAIRS, { keys: [key], ts }, {}, options)
     const [pair] = pairs
     return pair?.value === undefined ? undefined : { value: pair.value, commitTs: pair.commitTs }
   }
@@ -55,9 +57,10 @@ export class HttpAutocommit implements Autocommit {
         ...(ifAbsent ? [{ key, exists: false }] : []),
       ]
       const ops = [value === undefined ? { op: 'delete', key } : { op: 'put', key, value }]
-      return commitTsIn(await this.#post(`/v1/txn${deadline('?', options)}`, { checks, ops }, once, options))
+      const url = `/v1/txn${deadline('?', options)}`
+      return (await this.#post<Committed>(url, COMMITTED, { checks, ops }, once, options)).commitTs
     }
-    const { headers, body } = await this.#transport.send({
+    const answer = await this.#transport.send({
       method: value === undefined ? 'DELETE' : 'PUT',
       path: path + waits(options),
       headers: {
@@ -70,7 +73,7 @@ export class HttpAutocommit implements Autocommit {
       waitMs,
       signal,
     })
-    return commitTsIn(messageOf(body, headers.get('content-type')))
+    return messageOf<Committed>(answer, COMMITTED).commitTs
   }
 
   async count({ start, end }: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<number> {
@@ -82,17 +85,23 @@ export class HttpAutocommit implements Autocommit {
       ...(ts === undefined ? [] : [`ts=${ts}`]),
     ]
     const path = `/v1/kv?${query.join('&')}${deadline('&', options)}`
-    const { headers, body } = await this.#transport.send({
+    const answer = await this.#transport.send({
       method: 'GET',
       path,
       waitMs: COUNT_MS_MAX,
       signal: options.signal,
     })
-    return integerIn(messageOf(body, headers.get('content-type')), 'count')
+    return messageOf<{ count: number }>(answer, COUNTED).count
   }
 
-  async #post<T>(path: string, message: object, extra: Record<string, string>, options: CallOptions): Promise<T> {
-    const { headers, body } = await this.#transport.send({
+  async #post<T>(
+    path: string,
+    shape: Shape,
+    message: object,
+    extra: Record<string, string>,
+    options: CallOptions,
+  ): Promise<T> {
+    const answer = await this.#transport.send({
       method: 'POST',
       path,
       headers: { 'content-type': MSGPACK, ...extra },
@@ -100,20 +109,17 @@ export class HttpAutocommit implements Autocommit {
       waitMs: options.lockWaitMs,
       signal: options.signal,
     })
-    return messageOf<T>(body, headers.get('content-type'))
+    return messageOf<T>(answer, shape)
   }
 }
 
-/** A write counts as done only when the server says at which timestamp. @throws ServerError */
-function commitTsIn(message: unknown): Timestamp {
-  return integerIn(message, 'commitTs')
+interface Committed {
+  readonly commitTs: Timestamp
 }
 
-function integerIn(message: unknown, name: string): number {
-  const value = (Object(message) as Record<string, unknown>)[name]
-  if (Number.isSafeInteger(value)) return value as number
-  throw new ServerError('unexpected_answer', `the answer has no ${name}: it is not from a PerKV server`, 200)
-}
+/** A write counts as done only when the server says at which timestamp. */
+const COMMITTED = record({ commitTs: INTEGER })
+const COUNTED = record({ count: INTEGER })
 
 function waits(options: CallOptions): string {
   return `?lock_wait_ms=${options.lockWaitMs}${deadline('&', options)}`
@@ -123,8 +129,8 @@ function deadline(separator: string, { timeoutMs }: CallOptions): string {
   return timeoutMs === undefined ? '' : `${separator}timeout_ms=${timeoutMs}`
 }
 
-function versionOf(etag: string | null): Timestamp {
-  const [, digits] = /^"(\d+)"$/.exec(etag ?? '') ?? []
-  if (digits !== undefined) return Number(digits)
-  throw new ServerError('unexpected_answer', 'HTTP 200 without the ETag of PerKV: does a proxy remove it?', 200)
+function versionIn(headers: HttpAnswer['headers']): Timestamp {
+  const version = versionOf(headers.get('etag'))
+  if (version === undefined) throw unexpectedAnswer(200, 'HTTP 200 without the ETag of a version')
+  return version
 }

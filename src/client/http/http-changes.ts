@@ -12,12 +12,13 @@ import type {
 } from '../../percolator/changes-api.js'
 import { feedPositionText, parseFeedPosition } from '../../percolator/feed-position.js'
 import type { Timestamp } from '../../timestamp.js'
+import { BOOLEAN, INTEGER, listOf, optional, orNull, record, type Shape, TEXT } from './answer-shape.js'
 import { HttpConsumers } from './http-consumers.js'
 import { errorOf } from './http-problem.js'
 import { type HttpTransport, isAway } from './http-transport.js'
-import { bytesOf, type JsonBytes } from './json-bytes.js'
+import { bytesOf, JSON_BYTES, type JsonBytes } from './json-bytes.js'
 import { keyPath, percentEncode } from './key-path.js'
-import { ServerError } from './server-error.js'
+import { type ServerError, unexpectedAnswer } from './server-error.js'
 import { type ServerSentEvent, serverSentEvents } from './server-sent-events.js'
 
 interface WireVersion {
@@ -47,6 +48,25 @@ interface WirePair {
   readonly value?: JsonBytes
   readonly commit_ts: Timestamp
 }
+
+const PAIR = record({ key: JSON_BYTES, value: optional(JSON_BYTES), commit_ts: INTEGER })
+const TXN = record({
+  commit_ts: INTEGER,
+  start_ts: INTEGER,
+  part: optional(INTEGER),
+  is_last: optional(BOOLEAN),
+  changes: listOf(
+    record({
+      key: JSON_BYTES,
+      op: TEXT,
+      value: optional(JSON_BYTES),
+      old: optional(orNull(record({ value: JSON_BYTES, commit_ts: INTEGER }))),
+      expire_ts: optional(INTEGER),
+      end: optional(JSON_BYTES),
+    }),
+  ),
+})
+const STATE = record({ value: optional(JSON_BYTES), commit_ts: optional(INTEGER) })
 
 /** A connection that is silent for so many heartbeats is dead. */
 const HEARTBEATS_MISSED_MAX = 3
@@ -100,7 +120,9 @@ export class HttpChanges implements Pick<ChangesApi, 'stream' | 'watch' | 'consu
   ): AsyncGenerator<readonly ServerSentEvent[], void> {
     const position = lastEventId === undefined ? {} : { 'last-event-id': lastEventId }
     const headers = { accept: 'text/event-stream', ...position }
-    const { chunks, close } = await this.#transport.stream({ method: 'GET', path, headers, silentMsMax, signal })
+    const { chunks, close } = await this.#transport.stream({
+      ...{ method: 'GET', path, headers, silentMsMax, signal, expects: 'events' },
+    })
     try {
       for await (const events of serverSentEvents(chunks)) {
         const failed = events.findIndex(({ event }) => event === 'error')
@@ -145,15 +167,19 @@ function positionOf({ sinceTs, snapshotAfter }: StreamRequest): string | undefin
 
 function feedEventOf({ event, data, id }: ServerSentEvent): FeedEvent {
   if (event === 'txn') {
-    const { commit_ts: commitTs, start_ts: startTs, changes, part, is_last: isLast } = parsed<WireTxn>(data)
+    const { commit_ts: commitTs, start_ts: startTs, changes, part, is_last: isLast } = parsed<WireTxn>(data, TXN)
     const parts = part === undefined ? {} : { part, isLast }
     return { type: 'txn', commitTs, startTs, changes: changes.map(changeOf), ...parts }
   }
   if (event === 'resolved')
-    return { type: 'resolved', resolvedTs: parsed<{ resolved_ts: Timestamp }>(data).resolved_ts }
-  if (event === 'snapshot_end') return { type: 'snapshot_end', ts: parsed<{ ts: Timestamp }>(data).ts }
+    return {
+      type: 'resolved',
+      resolvedTs: parsed<{ resolved_ts: Timestamp }>(data, record({ resolved_ts: INTEGER })).resolved_ts,
+    }
+  if (event === 'snapshot_end')
+    return { type: 'snapshot_end', ts: parsed<{ ts: Timestamp }>(data, record({ ts: INTEGER })).ts }
   if (event === 'pair') {
-    const { key, value, commit_ts: commitTs } = parsed<WirePair>(data)
+    const { key, value, commit_ts: commitTs } = parsed<WirePair>(data, PAIR)
     const ts = parseFeedPosition(id)?.ts
     if (ts !== undefined)
       return {
@@ -184,7 +210,7 @@ function versionOf({ value, commit_ts: commitTs }: WireVersion): Version {
 
 function keyStateOf({ event, data }: ServerSentEvent): KeyState {
   if (event !== 'value' && event !== 'absent') throw unexpected(event)
-  const { value, commit_ts: commitTs = 0 } = parsed<Partial<WirePair>>(data)
+  const { value, commit_ts: commitTs = 0 } = parsed<Partial<WirePair>>(data, STATE)
   return stateOf(value === undefined ? undefined : bytesOf(value), commitTs)
 }
 
@@ -192,19 +218,21 @@ function stateOf(value: Uint8Array | undefined, commitTs: Timestamp): KeyState {
   return value === undefined ? { found: false, commitTs } : { found: true, value, commitTs }
 }
 
-function parsed<T>(data: string): T {
+function parsed<T>(data: string, shape: Shape): T {
   try {
     const message: unknown = JSON.parse(data)
-    if (typeof message === 'object' && message !== null) return message as T
+    if (shape(message)) return message as T
   } catch {}
-  throw new ServerError('unexpected_answer', 'an event of a stream is no answer of PerKV', 200)
+  throw unexpectedAnswer(200, 'a stream with an event that cannot be read')
 }
 
 function problemIn({ data }: ServerSentEvent): Error {
-  const { status = 500 } = parsed<{ status?: number }>(data)
+  const { status = 500 } = parsed<{ status?: number }>(data, record({ status: optional(INTEGER) }))
   return errorOf(status, 'application/problem+json', new TextEncoder().encode(data))
 }
 
+const EVENT_NAME_SHOWN = 64
+
 function unexpected(event: string): ServerError {
-  return new ServerError('unexpected_answer', `a stream has an event "${event}", which this client does not know`, 200)
+  return unexpectedAnswer(200, `a stream with an unknown event "${event.slice(0, EVENT_NAME_SHOWN)}"`)
 }

@@ -1,10 +1,20 @@
 import type { ConsumerRegistration, ConsumerState, ConsumersApi } from '../../percolator/changes-api.js'
 import type { Timestamp } from '../../timestamp.js'
-import { HttpRegistry, rangeOfWire, type WireRange } from './http-registry.js'
+import { ANYTHING, BOOLEAN, INTEGER, listOf, record, TEXT } from './answer-shape.js'
+import { HttpRegistry, rangeOfWire, WIRE_RANGE, type WireRange } from './http-registry.js'
 import type { HttpTransport } from './http-transport.js'
 
 /** A consumer as the server shows it, with names in camelCase. */
 type WireState = Omit<ConsumerState, 'range'> & WireRange
+
+const STATE = record({
+  ...WIRE_RANGE,
+  name: TEXT,
+  position: INTEGER,
+  holdMs: INTEGER,
+  lagMs: INTEGER,
+  isLost: BOOLEAN,
+})
 
 /** The calls of consumers over HTTP: `/v1/consumers`. */
 export class HttpConsumers implements ConsumersApi {
@@ -18,7 +28,7 @@ export class HttpConsumers implements ConsumersApi {
     name: string,
     { range, ...options }: ConsumerRegistration,
   ): Promise<{ state: ConsumerState; isNew: boolean }> {
-    const { status, message } = await this.#registry.send<WireState>('PUT', this.#registry.pathOf(name), {
+    const { status, message } = await this.#registry.send<WireState>('PUT', this.#registry.pathOf(name), STATE, {
       ...range,
       ...options,
     })
@@ -26,25 +36,30 @@ export class HttpConsumers implements ConsumersApi {
   }
 
   async get(name: string): Promise<ConsumerState> {
-    return stateOf((await this.#registry.send<WireState>('GET', this.#registry.pathOf(name))).message)
+    return stateOf((await this.#registry.send<WireState>('GET', this.#registry.pathOf(name), STATE)).message)
   }
 
   async list(): Promise<ConsumerState[]> {
-    const { message } = await this.#registry.send<{ consumers: readonly WireState[] }>('GET', this.#registry.path)
+    const all = record({ consumers: listOf(STATE) })
+    const { path } = this.#registry
+    const { message } = await this.#registry.send<{ consumers: readonly WireState[] }>('GET', path, all)
     return message.consumers.map(stateOf)
   }
 
   async remove(name: string): Promise<void> {
-    await this.#registry.send('DELETE', this.#registry.pathOf(name))
+    await this.#registry.send('DELETE', this.#registry.pathOf(name), ANYTHING)
   }
 
   async ack(name: string, ts: Timestamp): Promise<ConsumerState> {
-    return stateOf((await this.#registry.send<WireState>('POST', `${this.#registry.pathOf(name)}/ack`, { ts })).message)
+    return stateOf(
+      (await this.#registry.send<WireState>('POST', `${this.#registry.pathOf(name)}/ack`, STATE, { ts })).message,
+    )
   }
 
   async reset(name: string, sinceTs?: Timestamp): Promise<ConsumerState> {
     return stateOf(
-      (await this.#registry.send<WireState>('POST', `${this.#registry.pathOf(name)}/reset`, { sinceTs })).message,
+      (await this.#registry.send<WireState>('POST', `${this.#registry.pathOf(name)}/reset`, STATE, { sinceTs }))
+        .message,
     )
   }
 }

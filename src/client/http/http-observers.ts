@@ -10,7 +10,8 @@ import type {
   Release,
 } from '../../percolator/observers-api.js'
 import type { Timestamp } from '../../timestamp.js'
-import { HttpRegistry, rangeOfWire, type WireRange } from './http-registry.js'
+import { ANYTHING, BYTES, INTEGER, listOf, optional, record, type Shape, TEXT } from './answer-shape.js'
+import { HttpRegistry, rangeOfWire, WIRE_RANGE, type WireRange } from './http-registry.js'
 import type { HttpRequest, HttpTransport } from './http-transport.js'
 
 /** An observer as the server shows it, with names in camelCase. */
@@ -19,6 +20,24 @@ interface WireState extends Omit<ObserverState, 'range' | 'workers'>, WireRange 
 }
 
 type WireParked = Omit<Parked, 'parkedAtMs'> & { readonly parkedAt: string }
+
+const STATE = record({
+  ...WIRE_RANGE,
+  name: TEXT,
+  state: TEXT,
+  pending: INTEGER,
+  parked: INTEGER,
+  lagMs: INTEGER,
+  workers: listOf(record({ worker: TEXT, claimed: INTEGER, seenAt: TEXT })),
+})
+const CLAIM = { key: BYTES, fence: INTEGER }
+const CLAIMED = record({
+  notifications: listOf(record({ ...CLAIM, commitTs: INTEGER, attempt: INTEGER, value: optional(BYTES) })),
+})
+const PARKED = record({
+  parked: listOf(record({ key: BYTES, commitTs: INTEGER, attempts: INTEGER, error: TEXT, parkedAt: TEXT })),
+  cursor: optional(TEXT),
+})
 
 /** The calls of observers over HTTP: `/v1/observers`. */
 export class HttpObservers implements ObserversApi {
@@ -29,7 +48,7 @@ export class HttpObservers implements ObserversApi {
   }
 
   async put(name: string, { range, ...options }: Registration): Promise<{ state: ObserverState; isNew: boolean }> {
-    const { status, message } = await this.#registry.send<WireState>('PUT', this.#registry.pathOf(name), {
+    const { status, message } = await this.#registry.send<WireState>('PUT', this.#registry.pathOf(name), STATE, {
       ...range,
       ...options,
     })
@@ -37,23 +56,25 @@ export class HttpObservers implements ObserversApi {
   }
 
   async get(name: string): Promise<ObserverState> {
-    return stateOf((await this.#registry.send<WireState>('GET', this.#registry.pathOf(name))).message)
+    return stateOf((await this.#registry.send<WireState>('GET', this.#registry.pathOf(name), STATE)).message)
   }
 
   async list(): Promise<ObserverState[]> {
-    const { message } = await this.#registry.send<{ observers: readonly WireState[] }>('GET', this.#registry.path)
+    const all = record({ observers: listOf(STATE) })
+    const { path } = this.#registry
+    const { message } = await this.#registry.send<{ observers: readonly WireState[] }>('GET', path, all)
     return message.observers.map(stateOf)
   }
 
   async remove(name: string): Promise<void> {
-    await this.#registry.send('DELETE', this.#registry.pathOf(name))
+    await this.#registry.send('DELETE', this.#registry.pathOf(name), ANYTHING)
   }
 
   async claim(name: string, { signal: late, ...request }: ClaimRequest): Promise<Notification[]> {
     const signal = signalOf(late)
     try {
       const rest = { waitMs: request.waitMs, signal }
-      return (await this.#post<{ notifications: Notification[] }>(name, 'claim', request, rest)).notifications
+      return (await this.#post<{ notifications: Notification[] }>(name, 'claim', CLAIMED, request, rest)).notifications
     } catch (error) {
       if (signal?.aborted) return []
       throw error
@@ -61,28 +82,33 @@ export class HttpObservers implements ObserversApi {
   }
 
   async extend(name: string, claims: readonly ClaimName[], leaseMs?: number): Promise<ClaimName[]> {
-    return (await this.#post<{ lost: ClaimName[] }>(name, 'extend', { claims: claims.map(nameOf), leaseMs })).lost
+    return (
+      await this.#post<{ lost: ClaimName[] }>(name, 'extend', record({ lost: listOf(record(CLAIM)) }), {
+        claims: claims.map(nameOf),
+        leaseMs,
+      })
+    ).lost
   }
 
   release(name: string, claims: readonly Release[]): Promise<{ released: number; parked: Uint8Array[] }> {
     const releases = claims.map(({ key, fence, error, retryAfterMs }) => ({ key, fence, error, retryAfterMs }))
-    return this.#post(name, 'release', { claims: releases })
+    return this.#post(name, 'release', record({ released: INTEGER, parked: listOf(BYTES) }), { claims: releases })
   }
 
   notify(name: string, keys: readonly Uint8Array[]): Promise<{ notified: number; ts: Timestamp }> {
-    return this.#post(name, 'notify', { keys })
+    return this.#post(name, 'notify', record({ notified: INTEGER, ts: INTEGER }), { keys })
   }
 
   async backfill(name: string): Promise<ObserverState> {
-    return stateOf(await this.#post<WireState>(name, 'backfill', {}))
+    return stateOf(await this.#post<WireState>(name, 'backfill', STATE, {}))
   }
 
   async pause(name: string): Promise<ObserverState> {
-    return stateOf(await this.#post<WireState>(name, 'pause', {}))
+    return stateOf(await this.#post<WireState>(name, 'pause', STATE, {}))
   }
 
   async resume(name: string): Promise<ObserverState> {
-    return stateOf(await this.#post<WireState>(name, 'resume', {}))
+    return stateOf(await this.#post<WireState>(name, 'resume', STATE, {}))
   }
 
   /** `next` and `after` are the bytes of the server's cursor. */
@@ -92,21 +118,32 @@ export class HttpObservers implements ObserversApi {
   ): Promise<{ parked: Parked[]; next?: Uint8Array }> {
     const cursor = after === undefined ? '' : `&cursor=${encodeURIComponent(decoder.decode(after))}`
     const path = `${this.#registry.pathOf(name)}/parked?limit=${limit}${cursor}`
-    const { message } = await this.#registry.send<{ parked: readonly WireParked[]; cursor?: string }>('GET', path)
+    const { message } = await this.#registry.send<{ parked: readonly WireParked[]; cursor?: string }>(
+      'GET',
+      path,
+      PARKED,
+    )
     const parked = message.parked.map(({ parkedAt, ...cell }) => ({ ...cell, parkedAtMs: Date.parse(parkedAt) }))
     return { parked, ...(message.cursor === undefined ? {} : { next: encoder.encode(message.cursor) }) }
   }
 
   async retry(name: string, keys?: readonly Uint8Array[]): Promise<number> {
-    return (await this.#post<{ retried: number }>(name, 'retry', { keys })).retried
+    return (await this.#post<{ retried: number }>(name, 'retry', record({ retried: INTEGER }), { keys })).retried
   }
 
   async skip(name: string, keys: readonly Uint8Array[]): Promise<number> {
-    return (await this.#post<{ skipped: number }>(name, 'skip', { keys })).skipped
+    return (await this.#post<{ skipped: number }>(name, 'skip', record({ skipped: INTEGER }), { keys })).skipped
   }
 
-  async #post<T>(name: string, call: string, message: object, rest: Partial<HttpRequest> = {}): Promise<T> {
-    return (await this.#registry.send<T>('POST', `${this.#registry.pathOf(name)}/${call}`, message, rest)).message
+  async #post<T>(
+    name: string,
+    call: string,
+    shape: Shape,
+    message: object,
+    rest: Partial<HttpRequest> = {},
+  ): Promise<T> {
+    return (await this.#registry.send<T>('POST', `${this.#registry.pathOf(name)}/${call}`, shape, message, rest))
+      .message
   }
 }
 

@@ -1,7 +1,7 @@
 import { KvError } from '../../errors/kv-error.js'
 import { type ErrorCode, type ErrorFields, isErrorCode } from '../../errors/registry.js'
 import { decodeMessage } from './http-message.js'
-import { ServerError } from './server-error.js'
+import { ServerError, unexpectedAnswer } from './server-error.js'
 
 interface Problem {
   readonly code: string
@@ -14,7 +14,7 @@ interface Problem {
 export function errorOf(status: number, contentType: string | null, body: Uint8Array): KvError | ServerError {
   const problem = problemOf(body, contentType)
   if (problem !== undefined) return toError(problem, status)
-  return new ServerError('unexpected_answer', `HTTP ${status} with a body that is no problem of PerKV`, status)
+  return unexpectedAnswer(status, `HTTP ${status} without a problem in its body`)
 }
 
 function problemOf(body: Uint8Array, contentType: string | null): Problem | undefined {

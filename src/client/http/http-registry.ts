@@ -1,6 +1,6 @@
 import type { GivenRange } from '../../percolator/given-range.js'
-import { messageOf } from './http-api.js'
-import { encodeMessage, MSGPACK } from './http-message.js'
+import { BYTES, optional, type Shape } from './answer-shape.js'
+import { encodeMessage, MSGPACK, messageOf } from './http-message.js'
 import type { HttpRequest, HttpTransport } from './http-transport.js'
 
 /** A range as the server shows it among the fields of what is registered for it. */
@@ -9,6 +9,8 @@ export interface WireRange {
   readonly start?: Uint8Array | undefined
   readonly end?: Uint8Array | undefined
 }
+
+export const WIRE_RANGE = { prefix: optional(BYTES), start: optional(BYTES), end: optional(BYTES) }
 
 export function rangeOfWire({ prefix, start, end }: WireRange): GivenRange {
   return prefix === undefined ? { start, end } : { prefix }
@@ -32,11 +34,12 @@ export class HttpRegistry {
   async send<T>(
     method: HttpRequest['method'],
     path: string,
+    shape: Shape,
     message?: object,
     rest: Partial<HttpRequest> = {},
   ): Promise<{ readonly status: number; readonly message: T }> {
     const content = message && { headers: { 'content-type': MSGPACK }, body: encodeMessage(message) }
-    const { status, headers, body } = await this.#transport.send({ method, path, ...content, ...rest })
-    return { status, message: messageOf<T>(body, headers.get('content-type')) }
+    const answer = await this.#transport.send({ method, path, ...content, ...rest })
+    return { status: answer.status, message: messageOf<T>(answer, shape) }
   }
 }

@@ -3,6 +3,7 @@ import { isKvError, KvError } from '../../errors/kv-error.js'
 import { errorRow } from '../../errors/registry.js'
 import { sleep } from '../../event-loop/sleep.js'
 import { TIMER_MS_MAX } from '../../limits.js'
+import type { Timestamp } from '../../timestamp.js'
 import { type Kinds, kind, TEXT, TIME_MS } from '../options.js'
 import { ConnectionError } from './connection-error.js'
 import { type Fetch, fetchSender } from './fetch-sender.js'
@@ -10,8 +11,8 @@ import { MSGPACK } from './http-message.js'
 import { errorOf } from './http-problem.js'
 import { nodeSender } from './node-sender.js'
 import { retryAfterMs } from './retry-after.js'
-import type { ReceivedAnswer, Sender } from './sender.js'
-import { ServerError } from './server-error.js'
+import { AnswerTooLong, type ReceivedAnswer, type Sender } from './sender.js'
+import { ServerError, unexpectedAnswer } from './server-error.js'
 
 export interface TransportOptions {
   /** Sends the requests. Default: node:http in Node, the global `fetch` elsewhere. */
@@ -62,6 +63,8 @@ export interface HttpRequest {
   /** Time that the server may spend waiting for other transactions, in addition to `requestTimeoutMs`. */
   readonly waitMs?: number | undefined
   readonly signal?: AbortSignal | undefined
+  /** What a success must look like by its headers, before its body is read. Default `message`. */
+  readonly expects?: 'message' | 'value' | 'events' | undefined
 }
 
 export interface HttpAnswer {
@@ -88,6 +91,11 @@ export interface HttpStream {
 const REQUEST_TIMEOUT_MS_DEFAULT = 10_000
 const CONNECT_TIMEOUT_MS_DEFAULT = 3000
 const RETRY_MS_DEFAULT = 10_000
+/** No server of PerKV takes longer bodies, or sends longer answers. */
+const ANSWER_BYTES_MAX = 512 * 1024 * 1024
+const PROBLEM_BYTES_MAX = 64 * 1024 * 1024
+/** Types of messages and problems. Others are read as MessagePack. */
+const MESSAGES = /^application\//i
 const PAUSE_MS_FIRST = 25
 const PAUSE_MS_MAX = 1000
 
@@ -116,8 +124,8 @@ interface OpenAnswer {
   readonly answer: ReceivedAnswer
   /** Ends the request, whose body rejects with the reason. */
   abort(reason: unknown): void
-  /** The whole answer need not arrive in the time of a request. */
-  endTimeout(): void
+  /** The rest of the answer has this time, where less is not left. Infinity: no end. */
+  limitRest(ms: number): void
   /** Must be called when the answer is read, or will not be. */
   close(): void
 }
@@ -164,7 +172,9 @@ export class HttpTransport {
   send(request: HttpRequest): Promise<HttpAnswer> {
     return this.#untilAnswered(request, async (open) => {
       const { status, headers } = open.answer
-      return { status, headers, body: await bodyOf(open) }
+      // The wait for other transactions is over.
+      open.limitRest(this.#requestTimeoutMs)
+      return { status, headers, body: await bodyOf(open, ANSWER_BYTES_MAX) }
     })
   }
 
@@ -173,7 +183,7 @@ export class HttpTransport {
    */
   stream(request: HttpStreamRequest): Promise<HttpStream> {
     return this.#untilAnswered(request, async (open) => {
-      open.endTimeout()
+      open.limitRest(Number.POSITIVE_INFINITY)
       const close = (): void => {
         open.close()
         open.abort(new Error('the answer is not wanted any more'))
@@ -231,8 +241,16 @@ export class HttpTransport {
     try {
       const open = await this.#open(request, given, startedAt)
       const { status, headers } = open.answer
-      if (status >= 200 && status < 300) return { answer: await read(open) }
-      const error = errorOf(status, headers.get('content-type'), await bodyOf(open))
+      const isSuccess = status >= 200 && status < 300
+      if (isSuccess && isExpected(headers, request.expects)) return { answer: await read(open) }
+      const type = headers.get('content-type')
+      if (isSuccess || (type !== null && !MESSAGES.test(type))) {
+        open.close()
+        open.abort(new Error('the answer is not read'))
+        const error = unexpectedAnswer(status, `HTTP ${status} with ${type ?? 'a body of no type'}`)
+        return { error, isFinal: !RETRIED_STATUSES.has(status), retryAfter: headers.get('retry-after') }
+      }
+      const error = errorOf(status, type, await bodyOf(open, PROBLEM_BYTES_MAX))
       return {
         error,
         isFinal: !RETRIED_STATUSES.has(status) || isKvError(error, 'deadline_exceeded'),
@@ -240,6 +258,8 @@ export class HttpTransport {
       }
     } catch (error) {
       if (request.signal?.aborted) throw request.signal.reason
+      if (error instanceof AnswerTooLong)
+        return { error: unexpectedAnswer(200, error.message), isFinal: true, retryAfter: null }
       return { error: connectionErrorOf(error), isFinal: false, retryAfter: null }
     }
   }
@@ -253,7 +273,13 @@ export class HttpTransport {
     const abort = (): void => controller.abort(signal?.reason)
     signal?.addEventListener('abort', abort, { once: true })
     const timeoutMs = Math.min(this.#requestTimeoutMs + waitMs, TIMER_MS_MAX)
-    const timer = setTimeout(() => controller.abort(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
+    const timeOut = (): void => controller.abort(new Error(`no answer within ${timeoutMs} ms`))
+    let timer = setTimeout(timeOut, timeoutMs)
+    const endsAt = performance.now() + timeoutMs
+    const limitRest = (ms: number): void => {
+      clearTimeout(timer)
+      if (ms !== Number.POSITIVE_INFINITY) timer = setTimeout(timeOut, Math.min(ms, endsAt - performance.now()))
+    }
     const stopWatching = this.#wasReached ? undefined : this.#watchConnecting(controller, startedAt)
     const close = (): void => {
       clearTimeout(timer)
@@ -268,7 +294,7 @@ export class HttpTransport {
       }
       const answer = await this.#sender.send(path, init)
       this.#wasReached = true
-      return { answer, abort: (reason) => controller.abort(reason), endTimeout: () => clearTimeout(timer), close }
+      return { answer, abort: (reason) => controller.abort(reason), limitRest, close }
     } catch (error) {
       close()
       throw error
@@ -296,7 +322,7 @@ export class HttpTransport {
         const response = await this.#sender.send('/healthz', init)
         this.#wasReached = true
         clearTimeout(timer)
-        await response.arrayBuffer()
+        await response.arrayBuffer(PROBLEM_BYTES_MAX)
       } catch {} // The request itself reports the reason.
     }
     let timer = setTimeout(() => void ask(), Math.min(leftMs / 2, TIMER_MS_MAX))
@@ -319,9 +345,25 @@ export class HttpTransport {
   }
 }
 
-async function bodyOf({ answer, close }: OpenAnswer): Promise<Uint8Array> {
+/** Whether it may be of PerKV. Without a look at its headers, all of a file or of an endless page would be read first. */
+function isExpected(headers: Pick<Headers, 'get'>, expects: HttpRequest['expects']): boolean {
+  if (expects === 'value') return versionOf(headers.get('etag')) !== undefined
+  const type = headers.get('content-type')
+  return expects === 'events' ? /^text\/event-stream\b/i.test(type ?? '') : type === null || MESSAGES.test(type)
+}
+
+/** The commit_ts in the ETag of a value. */
+export function versionOf(etag: string | null): Timestamp | undefined {
+  const [, digits] = /^"(\d+)"$/.exec(etag ?? '') ?? []
+  return digits === undefined ? undefined : Number(digits)
+}
+
+async function bodyOf({ answer, abort, close }: OpenAnswer, bytesMax: number): Promise<Uint8Array> {
   try {
-    return new Uint8Array(await answer.arrayBuffer())
+    return new Uint8Array(await answer.arrayBuffer(bytesMax))
+  } catch (error) {
+    abort(error)
+    throw error
   } finally {
     close()
   }

@@ -1,5 +1,18 @@
+import type { Shape } from './answer-shape.js'
+
 /** A byte string in JSON: text, or base64 where it is not UTF-8. */
 export type JsonBytes = string | { readonly base64: string }
+
+export const JSON_BYTES: Shape = (value) =>
+  typeof value === 'string' || (typeof value === 'object' && value !== null && isBase64((value as Base64).base64))
+
+interface Base64 {
+  readonly base64?: unknown
+}
+
+function isBase64(text: unknown): boolean {
+  return typeof text === 'string' && text.length % 4 === 0 && /^[A-Za-z0-9+/]*={0,2}$/.test(text)
+}
 
 const encoder = new TextEncoder()
 

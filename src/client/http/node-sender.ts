@@ -1,4 +1,5 @@
-import type { Sender } from './sender.js'
+import { joined } from './joined.js'
+import { AnswerTooLong, type Sender } from './sender.js'
 
 /** Shorter than the time after which servers and proxies close idle connections, so that few requests meet a closed one. */
 const IDLE_MS_MAX = 4000
@@ -33,12 +34,17 @@ export function nodeSender(url: string, ca?: string): Sender | undefined {
           const encoding = answer.headers['content-encoding'] ?? 'identity'
           if (encoding !== 'identity') return request.destroy(new Error(`the answer is compressed by ${encoding}`))
           const get = (name: string): string | null => answer.headers[name]?.toString() ?? null
-          const arrayBuffer = (): Promise<ArrayBuffer> =>
+          const arrayBuffer = (bytesMax: number): Promise<ArrayBuffer> =>
             new Promise((resolve, reject) => {
               const chunks: Uint8Array[] = []
               const fail = (error: Error): void => reject(signal.aborted ? signal.reason : error)
               if (answer.errored) return fail(answer.errored) // In the bytes that came with the headers.
-              answer.on('data', (chunk: Uint8Array) => chunks.push(chunk))
+              let bytes = 0
+              answer.on('data', (chunk: Uint8Array) => {
+                bytes += chunk.length
+                if (bytes > bytesMax) request.destroy(new AnswerTooLong(bytesMax))
+                else chunks.push(chunk)
+              })
               answer.on('end', () => resolve(joined(chunks)))
               answer.on('error', fail)
             })
@@ -53,14 +59,4 @@ export function nodeSender(url: string, ca?: string): Sender | undefined {
       for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy()
     },
   }
-}
-
-function joined(chunks: readonly Uint8Array[]): ArrayBuffer {
-  const bytes = new Uint8Array(chunks.reduce((sum, { length }) => sum + length, 0))
-  let at = 0
-  for (const chunk of chunks) {
-    bytes.set(chunk, at)
-    at += chunk.length
-  }
-  return bytes.buffer
 }

@@ -10,10 +10,16 @@ export interface SentRequest {
 export interface ReceivedAnswer {
   readonly status: number
   readonly headers: Pick<Headers, 'get'>
-  /** The whole body. Rejects when the answer is cut short. */
-  arrayBuffer(): Promise<ArrayBuffer>
+  /** The whole body. Rejects when the answer is cut short, and with AnswerTooLong. */
+  arrayBuffer(bytesMax: number): Promise<ArrayBuffer>
   /** The body as it arrives, read no faster than the caller asks. Throws when the answer is cut short. */
   chunks(): AsyncIterable<Uint8Array>
+}
+
+export class AnswerTooLong extends Error {
+  constructor(bytesMax: number) {
+    super(`an answer of over ${bytesMax} bytes`)
+  }
 }
 
 /** The way to one server. Sends each request once, and follows no redirects. */

@@ -1,3 +1,8 @@
+/** The error of an answer that PerKV does not send. @param what is wrong with it, as the beginning of a sentence. */
+export function unexpectedAnswer(status: number, what: string): ServerError {
+  return new ServerError('unexpected_answer', `${what}: this is no PerKV server, or something stands before it`, status)
+}
+
 /**
  * A failure whose code is not one of `KvError`'s in this version of the client: `internal`, or a code of a newer
  * server. `unexpected_answer` when the answer has no code, because it comes from another server or from a proxy.

@@ -1,0 +1,9 @@
+export function joined(chunks: readonly Uint8Array[]): ArrayBuffer {
+  const bytes = new Uint8Array(chunks.reduce((sum, { length }) => sum + length, 0))
+  let at = 0
+  for (const chunk of chunks) {
+    bytes.set(chunk, at)
+    at += chunk.length
+  }
+  return bytes.buffer
+}
