@@ -70,6 +70,7 @@ const CALLS: Readonly<Record<string, Call>> = {
       'requestTimeoutMs',
       'connectTimeoutMs',
       'retryMs',
+      'onRetry',
       'lockWaitMs',
       'timeoutMs',
       'ca',

@@ -5,6 +5,20 @@ import type { DbHome } from '../db-home.js'
 const PAUSE_MS_FIRST = 100
 const PAUSE_MS_MAX = 5000
 
+/** A connection that ends so soon after it was answered, with nothing in it, was cut. */
+const CUT_MS_MAX = 1000
+
+/** For `onError`: the server answers, but each stream ends at once. */
+export class StreamCut extends Error {
+  override readonly name = 'StreamCut'
+  readonly code = 'stream_cut'
+
+  /** @param times streams in a row. */
+  constructor(readonly times: number) {
+    super(`the stream was cut before anything arrived${times === 1 ? '' : `, ${times} times`}`)
+  }
+}
+
 export interface ReconnectOptions {
   readonly signal: AbortSignal
   readonly onError?: ((error: unknown) => void) | undefined
@@ -21,17 +35,26 @@ export async function* reconnecting<T>(
   { signal, onError }: ReconnectOptions,
 ): AsyncGenerator<T, void, undefined> {
   let pauses = new Backoff(PAUSE_MS_FIRST, PAUSE_MS_MAX)
+  let cuts = 0
   for (let wasReached = false; ; ) {
     const stream = open()
+    const openedAt = performance.now()
+    let isEmpty = true
     try {
       for (;;) {
         const { done, value } = await during(() => stream.next())
         if (signal.aborted) return
         wasReached = true
         if (done === true) break
-        pauses = new Backoff(PAUSE_MS_FIRST, PAUSE_MS_MAX)
+        const isHeartbeat = Array.isArray(value) && value.length === 0
+        if (!isHeartbeat || performance.now() - openedAt >= CUT_MS_MAX) {
+          pauses = new Backoff(PAUSE_MS_FIRST, PAUSE_MS_MAX)
+          isEmpty = false
+        }
         yield value
       }
+      cuts = isEmpty && performance.now() - openedAt < CUT_MS_MAX ? cuts + 1 : 0
+      if (cuts > 0) onError?.(new StreamCut(cuts))
     } catch (error) {
       if (signal.aborted) return
       if (!wasReached || !isAway(error)) throw error

@@ -16,8 +16,9 @@ export function fetchSender(url: string, fetch: Fetch): Sender {
   }
 }
 
-/** `response.arrayBuffer()` has no bound. */
+/** `response.arrayBuffer()` has no bound, but some platforms (React Native) have nothing else. */
 async function allOf(response: Response, bytesMax: number): Promise<ArrayBuffer> {
+  if (response.body?.getReader === undefined) return response.arrayBuffer()
   const chunks: Uint8Array[] = []
   let bytes = 0
   for await (const chunk of chunksOf(response)) {

@@ -32,6 +32,8 @@ export interface TransportOptions {
   readonly connectTimeoutMs?: number | undefined
   /** Time for which a request is repeated that got no answer, or a temporary error of the server. Default 10 000. */
   readonly retryMs?: number | undefined
+  /** Told why a request is about to be sent again, and how often it was sent. */
+  readonly onRetry?: ((error: Error, tries: number) => void) | undefined
 }
 
 export type ExtraHeaders = Readonly<Record<string, string>> | (() => Readonly<Record<string, string>>)
@@ -51,6 +53,7 @@ export const TRANSPORT_KINDS: Kinds<TransportOptions> = {
   requestTimeoutMs: TIMEOUT_MS,
   connectTimeoutMs: TIMEOUT_MS,
   retryMs: TIME_MS,
+  onRetry: kind('a function', isFunction),
 }
 
 /** Must be safe to repeat, whether or not the first request arrived. */
@@ -143,6 +146,7 @@ export class HttpTransport {
   readonly #requestTimeoutMs: number
   readonly #connectTimeoutMs: number
   readonly #retryMs: number
+  readonly #onRetry: TransportOptions['onRetry']
   /** The server has sent an answer of any kind. */
   #wasReached = false
 
@@ -162,6 +166,7 @@ export class HttpTransport {
     this.#requestTimeoutMs = options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS_DEFAULT
     this.#connectTimeoutMs = options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS_DEFAULT
     this.#retryMs = options.retryMs ?? RETRY_MS_DEFAULT
+    this.#onRetry = options.onRetry
   }
 
   /**
@@ -210,6 +215,7 @@ export class HttpTransport {
       const budgetMs = this.#wasReached ? this.#retryMs : Math.min(this.#retryMs, this.#connectTimeoutMs)
       if (performance.now() + waitMs > startedAt + budgetMs)
         throw this.#lastError(request, error, tries, mayHaveTakenEffect)
+      this.#onRetry?.(error, tries)
       await sleep(waitMs, request.signal)
       pauseMs = Math.min(PAUSE_MS_MAX, pauseMs * 2)
     }
@@ -273,12 +279,13 @@ export class HttpTransport {
     const abort = (): void => controller.abort(signal?.reason)
     signal?.addEventListener('abort', abort, { once: true })
     const timeoutMs = Math.min(this.#requestTimeoutMs + waitMs, TIMER_MS_MAX)
-    const timeOut = (): void => controller.abort(new Error(`no answer within ${timeoutMs} ms`))
-    let timer = setTimeout(timeOut, timeoutMs)
+    let timer = setTimeout(() => controller.abort(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
     const endsAt = performance.now() + timeoutMs
     const limitRest = (ms: number): void => {
+      if (performance.now() + ms >= endsAt && ms !== Number.POSITIVE_INFINITY) return
       clearTimeout(timer)
-      if (ms !== Number.POSITIVE_INFINITY) timer = setTimeout(timeOut, Math.min(ms, endsAt - performance.now()))
+      const end = (): void => controller.abort(new Error(`no end of the answer within ${ms} ms`))
+      if (ms !== Number.POSITIVE_INFINITY) timer = setTimeout(end, Math.min(ms, TIMER_MS_MAX))
     }
     const stopWatching = this.#wasReached ? undefined : this.#watchConnecting(controller, startedAt)
     const close = (): void => {

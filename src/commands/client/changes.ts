@@ -1,7 +1,7 @@
 import type { ChangedKey, ChangedTxn } from '../../client/index.js'
 import { integer, UsageError } from '../../server/flags.js'
 import { BASE64_FLAG, nameOf, RANGE_FLAGS, rangeOf } from './arguments.js'
-import { clientCommand } from './client-command.js'
+import { clientCommand, noteOfWait } from './client-command.js'
 import type { Screen } from './screen.js'
 import { shown } from './shown.js'
 import type { Table } from './table.js'
@@ -54,7 +54,7 @@ that goes away is waited for.`,
       as: 'bytes' as const,
       signal: caughtUp.signal,
       ...(untilTs !== undefined && { heartbeatMs: 100 }),
-      onError: (error: unknown) => note(`${error instanceof Error ? error.message : error}; trying again`),
+      onError: noteOfWait(note),
       onResolved: async (resolvedTs: number) => {
         if (flags.isSet('resolved') && screen.form === 'lines') await screen.line({ type: 'resolved', resolvedTs })
         if (untilTs !== undefined && resolvedTs >= untilTs) caughtUp.abort()

@@ -1,3 +1,4 @@
+import { StreamCut } from '../../client/changes/reconnecting.js'
 import { type Connection, ConnectionError, connect, KvError, type OpenTxn, ServerError } from '../../client/index.js'
 import { type FlagReader, type Flags, flagsHelp, readFlags, UsageError } from '../../server/flags.js'
 import type { Command } from '../command.js'
@@ -46,6 +47,26 @@ export function clientCommand<const F extends Flags>(command: {
   return { operands: [], isEndless: false, flags: {}, ...command }
 }
 
+/** A server that cuts so many streams in a row is not waited for. */
+const CUTS_MAX = 8
+
+/** For the loops of `db.changes`: says that the server is away and waited for. */
+export function noteOfWait(note: Call['note']): (error: unknown) => void {
+  return (error) => {
+    if (error instanceof StreamCut && error.times >= CUTS_MAX) throw error
+    note(`${error instanceof Error ? error.message : error}; trying again`)
+  }
+}
+
+/** Sent again so often, which takes about a second, a request is no longer repeated in silence. */
+const SILENT_TRIES = 5
+
+export function noteOfRetry(note: Call['note']): (error: Error, tries: number) => void {
+  return ({ message }, tries) => {
+    if (tries === SILENT_TRIES) note(`${message}; trying again`)
+  }
+}
+
 export const FORM_FLAGS = {
   json: { help: 'lines of JSON on a terminal too', variable: false },
 } as const satisfies Flags
@@ -74,13 +95,13 @@ ${command.example.replace(/^/gm, '  ')}
     async run(args, env) {
       const reader = readFlags(flags, args, env, command.operands)
       const { url, token, ca } = serverAddress(reader, env)
-      const db = connect(url.href, { token, ca, connectTimeoutMs: CONNECT_MS_MAX })
+      const note = (text: string): void => void process.stderr.write(`perkv: ${shownText(text)}\n`)
+      const db = connect(url.href, { token, ca, connectTimeoutMs: CONNECT_MS_MAX, onRetry: noteOfRetry(note) })
       const { isTTY } = process.stdout
       const screen = new Screen(process.stdout, formOf(reader, isTTY))
       const stop = new AbortController()
       if (command.isEndless) process.once('SIGINT', () => stop.abort())
       process.stdout.on('error', endQuietly)
-      const note = (text: string): void => void process.stderr.write(`perkv: ${shownText(text)}\n`)
       try {
         const outcome = await command.run({
           db,
@@ -127,7 +148,7 @@ class Failure extends Error {
 export function failureOf(error: unknown): unknown {
   if (error instanceof KvError || error instanceof ServerError)
     return new Failure(shownText(`${error.code}: ${error.message}`), { cause: error })
-  if (error instanceof RangeError || error instanceof ConnectionError)
+  if (error instanceof RangeError || error instanceof ConnectionError || error instanceof StreamCut)
     return new Failure(shownText(error.message), { cause: error })
   return error
 }

@@ -1,5 +1,5 @@
 import { BASE64_FLAG, keyOf } from './arguments.js'
-import { clientCommand } from './client-command.js'
+import { clientCommand, noteOfWait } from './client-command.js'
 import { shown } from './shown.js'
 import { timeOf } from './time-of.js'
 
@@ -16,7 +16,7 @@ A server that goes away is waited for.`,
   async run({ db, flags, screen, signal, note }) {
     const key = keyOf(flags)
     const table = screen.table(['commit_ts', 'time', 'value'], { isLive: true })
-    const onError = (error: unknown): void => note(`${error instanceof Error ? error.message : error}; trying again`)
+    const onError = noteOfWait(note)
     // The feed has every version. db.watch leaves out those that are over before they are seen.
     for await (const { changes } of db.changes({ keys: [key], snapshot: true, as: 'bytes', signal, onError }))
       for (const change of changes) {

@@ -8,6 +8,7 @@ import {
   FORM_FLAGS,
   failureOf,
   formOf,
+  noteOfRetry,
   usageOf,
 } from '../client/client-command.js'
 import { CLIENT_COMMANDS } from '../client/client-commands.js'
@@ -47,7 +48,8 @@ Example:
   async run(args, env) {
     const flags = readFlags(SHELL_FLAGS, args, env)
     const { url, token, ca } = serverAddress(flags, env)
-    const db = connect(url.href, { token, ca, connectTimeoutMs: CONNECT_MS_MAX })
+    const onRetry = noteOfRetry((text) => void process.stderr.write(`${shownText(text)}\n`))
+    const db = connect(url.href, { token, ca, connectTimeoutMs: CONNECT_MS_MAX, onRetry })
     const { stdin, stdout } = process
     const isTerminal = stdin.isTTY && stdout.isTTY
     const history = new HistoryFile(isTerminal && !flags.isSet('no-history') ? HistoryFile.pathOf(env) : undefined)

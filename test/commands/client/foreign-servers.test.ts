@@ -1,0 +1,130 @@
+import { once } from 'node:events'
+import { createServer, type RequestListener, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterEach, describe, expect, test } from 'vitest'
+import { type Connection, connect } from '../../../src/client/index.js'
+import { failureOf, noteOfRetry } from '../../../src/commands/client/client-command.js'
+import { runCommand } from './run-command.js'
+
+let server: Server
+let db: Connection
+afterEach(async () => {
+  await db.close()
+  server.closeAllConnections()
+  server.close()
+})
+
+const notes: string[] = []
+
+/** Waits are short, because some of these never answer. */
+async function connectTo(answer: RequestListener): Promise<void> {
+  server = createServer(answer).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const onRetry = noteOfRetry((text) => void notes.push(text))
+  notes.length = 0
+  db = connect(`http://127.0.0.1:${port}`, { requestTimeoutMs: 300, retryMs: 1500, onRetry })
+}
+
+const answering =
+  (status: number, type: string | undefined, body = ''): RequestListener =>
+  (_request, response) =>
+    void response.writeHead(status, type === undefined ? {} : { 'content-type': type }).end(body)
+
+/** Goes on until the client hangs up. */
+const endless =
+  (headers: Record<string, string>, pauseMs = 0): RequestListener =>
+  (_request, response) => {
+    response.writeHead(200, headers)
+    const piece = Buffer.alloc(pauseMs === 0 ? 65_536 : 1, 'x')
+    const write = (): void => {
+      if (response.destroyed) return
+      if (pauseMs > 0) setTimeout(write, pauseMs)
+      response.write(piece, pauseMs > 0 ? undefined : () => setImmediate(write))
+    }
+    write()
+  }
+
+const JSON_TYPE = 'application/json'
+const FOREIGN: Readonly<Record<string, RequestListener>> = {
+  'an object without fields': answering(200, JSON_TYPE, '{}'),
+  'a list': answering(200, JSON_TYPE, '[]'),
+  null: answering(200, JSON_TYPE, 'null'),
+  'fields of other types': answering(
+    200,
+    JSON_TYPE,
+    JSON.stringify({ ts: '1', pairs: {}, locks: [null], observers: 7, count: '1', found: 1, writes: 1, results: 5 }),
+  ),
+  'other items': answering(
+    200,
+    JSON_TYPE,
+    JSON.stringify({ ts: 5, pairs: [{}], locks: [{}], observers: [{}], writes: [1], values: [], results: [1] }),
+  ),
+  HTML: answering(200, 'text/html', '<p>Welcome</p>'),
+  'HTML as a stream of events': answering(200, 'text/event-stream', 'event: welcome\ndata: <p>\n\n'),
+  'MessagePack that is none': answering(200, 'application/msgpack', '\xc1\xc1'),
+  'no content': answering(204, undefined),
+  'a redirect': (_request, response) => void response.writeHead(302, { location: '/elsewhere' }).end(),
+  'not found': answering(404, 'text/html', '<p>404</p>'),
+  'an endless page': endless({ 'content-type': 'text/html' }),
+  'endless bytes': endless({ 'content-type': 'image/png' }),
+}
+
+const COMMANDS: readonly (readonly string[])[] = [
+  ['get', 'k'],
+  ['put', 'k', 'v'],
+  ['del', 'k'],
+  ['scan'],
+  ['count'],
+  ['status'],
+  ['locks'],
+  ['mvcc', 'k'],
+  ['observers'],
+  ['changes'],
+  ['changes', '--snapshot'],
+  ['watch', 'k'],
+  ['txn', '-'],
+]
+
+async function failure(args: readonly string[], isTerminal: boolean): Promise<Error & { code?: string }> {
+  const error = await runCommand(db, args, { isTerminal, stdin: '{"ops":[]}' }).then(
+    ({ output }) => new Error(`it succeeded: ${output}`),
+    (error: unknown) => error,
+  )
+  return failureOf(error) as Error
+}
+
+describe.each(Object.entries(FOREIGN))('a server that answers %s', (_name, answer) => {
+  test.each(COMMANDS)('perkv %s %s', async (...args) => {
+    await connectTo(answer)
+    for (const isTerminal of [false, true]) {
+      const failed = await failure(args, isTerminal)
+      expect(failed.message).toMatch(
+        /^unexpected_answer: [^\n]{1,200}: this is no PerKV server, or something stands before it$/,
+      )
+      expect(failed.code).toBe('failed')
+    }
+  })
+})
+
+test.each(COMMANDS)('an answer that never ends is given up: perkv %s %s', async (...args) => {
+  for (const type of ['application/msgpack', 'application/problem+json']) {
+    await connectTo(endless({ 'content-type': type, etag: '"5"' }, 20))
+    const failed = await failure(args, false)
+    expect(failed.message).toMatch(/no (answer|end of the answer) within 300 ms|this is no PerKV server/)
+    expect(failed.code).toBe('failed')
+    await db.close()
+    server.closeAllConnections()
+  }
+})
+
+test.each(COMMANDS)('a connection that is cut in every answer: perkv %s %s', async (...args) => {
+  await connectTo((_request, response) => {
+    response.writeHead(200, { 'content-type': 'application/msgpack', 'content-length': 100, etag: '"5"' })
+    response.write('x', () => response.destroy())
+  })
+  const failed = await failure(args, false)
+  expect(failed.message).toMatch(/^(POST|GET|PUT|DELETE) http:\S+ failed, tried \d+ times: |this is no PerKV server/)
+  expect(failed.code).toBe('failed')
+  if (failed.message.includes('tried')) expect(notes).toEqual([expect.stringMatching(/; trying again$/)])
+})
