@@ -11,7 +11,7 @@ import { type ChangesOptions, changesOptions, originOf } from './changes/changes
 import { Consumers } from './changes/consumers.js'
 import { type Watched, type WatchOptions, watchOf, watchOptions } from './changes/watch.js'
 import type { DbHome } from './db-home.js'
-import { withDeadline } from './deadline.js'
+import { deadlineOf, withDeadline } from './deadline.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { requireName } from './name.js'
 import type { Observation } from './observers/observation.js'
@@ -22,8 +22,8 @@ import { Observers } from './observers/observers.js'
 import { type Absent, BOOLEAN, type Kinds, optionsOf, TEXT, TIMESTAMP } from './options.js'
 import { READ_AT_KINDS, type ReadAt, timestampOf } from './read-at.js'
 import { runTransaction } from './run-transaction.js'
-import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
-import { Snapshot, type Versioned } from './snapshot.js'
+import { type PageRequest, SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
+import { Snapshot, type SnapshotRead, type Versioned } from './snapshot.js'
 import {
   BEGIN_KINDS,
   type BeginOptions,
@@ -68,11 +68,15 @@ const DELETE_KINDS: Kinds<DeleteOptions> = {
 const readOptions = optionsOf<ReadOptions>('a read', { ...READ_KINDS, ...TIMEOUT_KINDS, as: AS })
 const putOptions = optionsOf<PutOptions>('put', { ...DELETE_KINDS, ifAbsent: { ...BOOLEAN, isCondition: true } })
 const deleteOptions = optionsOf<DeleteOptions>('delete', DELETE_KINDS)
-const scanOptions = optionsOf<ScanOptions & WaitOptions & ReadAt>('scan', { ...SCAN_KINDS, ...READ_KINDS })
+const scanOptions = optionsOf<ScanOptions & TransactionWaits & ReadAt>('scan', {
+  ...SCAN_KINDS,
+  ...READ_KINDS,
+  ...TIMEOUT_KINDS,
+})
 type CountOptions = RangeOptions & WaitOptions & TimeoutOptions & ReadAt
 const countOptions = optionsOf<CountOptions>('count', { ...RANGE_KINDS, ...READ_KINDS, ...TIMEOUT_KINDS })
-const snapshotOptions = optionsOf<WaitOptions>('snapshot', WAIT_KINDS)
-const beginOptions = optionsOf<BeginOptions>('begin', BEGIN_KINDS)
+const snapshotOptions = optionsOf<TransactionWaits>('snapshot', { ...WAIT_KINDS, ...TIMEOUT_KINDS })
+const beginOptions = optionsOf<BeginOptions & TimeoutOptions>('begin', { ...BEGIN_KINDS, ...TIMEOUT_KINDS })
 const transactionOptions = optionsOf<TransactionOptions>('transaction', TRANSACTION_KINDS)
 
 type TransactionWaits = WaitOptions & TimeoutOptions
@@ -155,15 +159,24 @@ export class Db {
     )
   }
 
-  /** The pairs of a range in the order of their keys, all from one snapshot. They are fetched in pages. */
+  /**
+   * The pairs of a range in the order of their keys, all from one snapshot. They are fetched in pages. `timeoutMs` is that of a page, so
+   * the time that the caller takes does not count.
+   */
   async *scan<A extends As = 'text', K extends boolean = false>(
-    options: ScanOptions<A, K> & WaitOptions & ReadAt = {},
+    options: ScanOptions<A, K> & WaitOptions & TimeoutOptions & ReadAt = {},
   ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
     keyRangeOf(scanOptions(options)) // Refuses wrong options before a timestamp is requested.
-    yield* await this.#readAt(options, (ts, call) => {
-      const reader = this.#home.coordinator.snapshot(ts, call)
-      return primed(scanPages<A, K, Timestamp>(options, (page) => this.#home.during(() => reader.scan(page))))
-    })
+    const { timeoutMs = this.#timeoutMs } = options
+    yield* await this.#timed(options, ({ signal }) =>
+      this.#readAt({ ...options, signal }, (ts, call) => {
+        const readPage = (page: PageRequest) =>
+          withDeadline(timeoutMs, options.signal, (signal) =>
+            this.#home.during(() => this.#home.coordinator.snapshot(ts, { ...call, signal }).scan(page)),
+          )
+        return primed(scanPages<A, K, Timestamp>(options, readPage))
+      }),
+    )
   }
 
   /** The number of keys in a range. No pairs are sent. */
@@ -173,18 +186,19 @@ export class Db {
     return this.#timed(options, (call) => this.#home.autocommit.count(range, timestampOf(options), call))
   }
 
-  /** The database at a timestamp or an instant. Default: now. */
-  async snapshot(at?: Timestamp | Date, options: WaitOptions = {}): Promise<Snapshot> {
+  /** The database at a timestamp or an instant. Default: now. `timeoutMs` is that of the call, and of each of its reads. */
+  async snapshot(at?: Timestamp | Date, options: TransactionWaits = {}): Promise<Snapshot> {
     snapshotOptions(options)
+    const { timeoutMs = this.#timeoutMs } = options
     const asked = at instanceof Date ? timestampOf({ at }) : timestampOf({ ts: at })
-    const ts = asked ?? (await this.call(options, async ({ signal }) => this.#home.readTs(signal)))
-    const callOptions = (signal = options.signal): CallOptions => this.#callOptions({ ...options, signal })
-    return new Snapshot(
-      ts,
-      (signal) => this.#home.coordinator.snapshot(ts, callOptions(signal)),
-      (range, signal) => this.#home.autocommit.count(range, ts, callOptions(signal)),
-      this.#home.during,
-    )
+    const ts = asked ?? (await this.#timed(options, async ({ signal }) => this.#home.readTs(signal)))
+    const read: SnapshotRead = (given, call) => {
+      this.#callOptions({})
+      return withDeadline(timeoutMs, given ?? options.signal, (signal) =>
+        this.#home.during(() => call(this.#callOptions({ ...options, signal }))),
+      )
+    }
+    return new Snapshot(ts, read, this.#home)
   }
 
   // ---- Transactions
@@ -213,12 +227,22 @@ export class Db {
     return this.transaction((txn) => txn.deleteRange(range as DeleteRangeOptions), { lockWaitMs, signal, timeoutMs })
   }
 
-  /** Begins a transaction that the caller must commit or roll back. It is not retried. */
-  async begin(options: BeginOptions = {}): Promise<OpenTxn> {
-    return this.call(beginOptions(options), (call) => this.#begin(options, call))
+  /**
+   * Begins a transaction that the caller must commit or roll back. It is not retried. After `timeoutMs`, which has no default here, its calls
+   * throw `deadline_exceeded`, and a commit that has not begun is refused.
+   */
+  async begin(options: BeginOptions & TimeoutOptions = {}): Promise<OpenTxn> {
+    const { timeoutMs, signal: given } = beginOptions(options)
+    const { signal, end } = deadlineOf(timeoutMs, given)
+    try {
+      return await this.call({ ...options, signal }, (call) => this.#begin(options, call, end))
+    } catch (error) {
+      end()
+      throw error
+    }
   }
 
-  async #begin(options: BeginOptions, call: CallOptions): Promise<OpenTxn> {
+  async #begin(options: BeginOptions, call: CallOptions, onEnd?: () => void): Promise<OpenTxn> {
     const { mode = 'optimistic', isolation = 'snapshot', acks = [], positions = [] } = options
     const { coordinator, during } = this.#home
     const riders = {
@@ -229,6 +253,7 @@ export class Db {
       await coordinator.begin({ mode, isolation, lockWaitMs: call.lockWaitMs, signal: call.signal }),
       during,
       riders,
+      onEnd,
     )
   }
 

@@ -1,9 +1,9 @@
-import type { KeyRange } from '../bytes/key-range.js'
 import type { SnapshotReader } from '../coordinator/snapshot-reader.js'
 import type { Timestamp } from '../timestamp.js'
+import type { CallOptions } from './autocommit.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys } from './bytes.js'
-import type { During } from './db-home.js'
+import type { DbHome } from './db-home.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { optionsOf, SIGNAL } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
@@ -28,22 +28,25 @@ const readOptions = optionsOf<SnapshotReadOptions>('a read of a snapshot', { as:
 const scanOptions = optionsOf<ScanOptions & SignalOption>('scan', { ...SCAN_KINDS, signal: SIGNAL })
 const countOptions = optionsOf<RangeOptions & SignalOption>('count', { ...RANGE_KINDS, signal: SIGNAL })
 
+/** Runs a read, which ends with the signal, or with that of the snapshot where none is given. @throws TypeError once the `Db` is closed. */
+export type SnapshotRead = <T>(
+  signal: AbortSignal | undefined,
+  read: (options: CallOptions) => Promise<T>,
+) => Promise<T>
+
 /** The whole database at one timestamp. Later commits do not change its answers. */
 export class Snapshot {
-  readonly #readerOf: (signal: AbortSignal | undefined) => SnapshotReader
-  readonly #count: (range: KeyRange, signal: AbortSignal | undefined) => Promise<number>
-  readonly #during: During
+  readonly #read: SnapshotRead
+  readonly #home: Pick<DbHome, 'coordinator' | 'autocommit'>
 
   /** @internal */
   constructor(
     readonly ts: Timestamp,
-    readerOf: (signal: AbortSignal | undefined) => SnapshotReader,
-    count: (range: KeyRange, signal: AbortSignal | undefined) => Promise<number>,
-    during: During,
+    read: SnapshotRead,
+    home: Pick<DbHome, 'coordinator' | 'autocommit'>,
   ) {
-    this.#readerOf = readerOf
-    this.#count = count
-    this.#during = during
+    this.#read = read
+    this.#home = home
   }
 
   /** @returns undefined when the key was absent. */
@@ -58,7 +61,7 @@ export class Snapshot {
   ): Promise<Versioned<A> | undefined> {
     const { as = 'text' as A, signal } = readOptions(options)
     const bytes = toKey(key)
-    const found = await this.#during(() => this.#readerOf(signal).get(bytes))
+    const found = await this.#read(signal, (call) => this.#reader(call).get(bytes))
     return found && { value: readValue(found.value, as, bytes), commitTs: found.commitTs }
   }
 
@@ -68,21 +71,24 @@ export class Snapshot {
     options: SnapshotReadOptions<A> = {},
   ): Promise<(Read<A> | undefined)[]> {
     const { as = 'text' as A, signal } = readOptions(options)
-    const reader = this.#readerOf(signal)
-    return batchGetValues(toKeys(keys), as, (some) => this.#during(() => reader.batchGet(some)))
+    return batchGetValues(toKeys(keys), as, (some) => this.#read(signal, (call) => this.#reader(call).batchGet(some)))
   }
 
   /** The pairs of a range in the order of their keys. They are fetched in pages. */
   async *scan<A extends As = 'text', K extends boolean = false>(
     options: ScanOptions<A, K> & SignalOption = {},
   ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
-    const reader = this.#readerOf(scanOptions(options).signal)
-    yield* scanPages<A, K, Timestamp>(options, (page) => this.#during(() => reader.scan(page)))
+    const { signal } = scanOptions(options)
+    yield* scanPages<A, K, Timestamp>(options, (page) => this.#read(signal, (call) => this.#reader(call).scan(page)))
   }
 
   /** The number of keys in a range. No pairs are sent. */
   async count(options: RangeOptions & SignalOption = {}): Promise<number> {
     const range = keyRangeOf(countOptions(options))
-    return this.#during(() => this.#count(range, options.signal))
+    return this.#read(options.signal, (call) => this.#home.autocommit.count(range, this.ts, call))
+  }
+
+  #reader(call: CallOptions): SnapshotReader {
+    return this.#home.coordinator.snapshot(this.ts, call)
   }
 }

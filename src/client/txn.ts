@@ -1,6 +1,6 @@
 import { keyText } from '../bytes/key-text.js'
 import type { Transaction } from '../coordinator/transaction.js'
-import { DELETE_RANGE_LIMIT_DEFAULT } from '../limits.js'
+import { DELETE_RANGE_LIMIT_DEFAULT, STREAM_PAGE_BYTES } from '../limits.js'
 import type { NotifyRider, Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
@@ -116,7 +116,7 @@ export class Txn {
   }
 
   /**
-   * Deletes the first keys of a range that are present.
+   * Deletes the first keys of a range that are present, up to 1 MiB of keys.
    * @returns how many, and whether there are more.
    */
   deleteRange(options: DeleteRangeOptions): Promise<{ readonly deleted: number; readonly more: boolean }> {
@@ -126,10 +126,15 @@ export class Txn {
       if (range.start === undefined && range.end === undefined)
         throw new TypeError('deleteRange needs prefix, start or end')
       const keys: Uint8Array[] = []
+      let bytes = 0
       const order = { ...options, limit: limit + 1, as: 'bytes', keysOnly: true } as const
-      for await (const { key } of scanPages(order, (page) => this.transaction.scan(page))) keys.push(key)
+      for await (const { key } of scanPages(order, (page) => this.transaction.scan(page))) {
+        keys.push(key)
+        bytes += key.length
+        if (bytes >= STREAM_PAGE_BYTES) break
+      }
       for (const key of keys.slice(0, limit)) await this.transaction.delete(key)
-      return { deleted: Math.min(keys.length, limit), more: keys.length > limit }
+      return { deleted: Math.min(keys.length, limit), more: keys.length > limit || bytes >= STREAM_PAGE_BYTES }
     })
   }
 
@@ -195,11 +200,18 @@ export class Txn {
 /** A transaction that the caller must end. Until then it keeps its locks, and the versions that it can read. */
 export class OpenTxn extends Txn {
   readonly #riders: Pick<Riders, 'acks' | 'positions'>
+  readonly #onEnd: () => void
 
-  /** @internal */
-  constructor(transaction: Transaction, during: During, riders: Pick<Riders, 'acks' | 'positions'> = {}) {
+  /** @internal @param onEnd is called when nothing more can come of it. */
+  constructor(
+    transaction: Transaction,
+    during: During,
+    riders: Pick<Riders, 'acks' | 'positions'> = {},
+    onEnd: () => void = () => {},
+  ) {
     super(transaction, during)
     this.#riders = riders
+    this.#onEnd = onEnd
   }
 
   /**
@@ -209,11 +221,15 @@ export class OpenTxn extends Txn {
    */
   async commit(): Promise<Timestamp> {
     this.requireAwaited()
-    return this.during(() => this.transaction.commit(undefined, { ...this.#riders, notify: this.notified() }))
+    const commit = () => this.transaction.commit(undefined, { ...this.#riders, notify: this.notified() })
+    const committed = await this.during(commit)
+    this.#onEnd()
+    return committed
   }
 
   /** Drops the writes and releases the locks. Does nothing after the end. */
   async rollback(): Promise<void> {
+    this.#onEnd()
     if (this.transaction.state === 'open') await this.during(() => this.transaction.rollback())
   }
 }

@@ -7,6 +7,15 @@ import { HOMES, testDbs } from './homes.js'
 const TIMED = { lockWaitMs: 60_000, timeoutMs: 30 }
 const CALLS: Readonly<Record<string, (db: Db) => Promise<unknown>>> = {
   batchGet: (db) => db.batchGet(['b'], TIMED),
+  scan: async (db) => {
+    for await (const _ of db.scan({ prefix: 'b', ...TIMED }));
+  },
+  'scan of a snapshot': async (db) => {
+    for await (const _ of (await db.snapshot(undefined, TIMED)).scan({ prefix: 'b' }));
+  },
+  'get of a snapshot': async (db) => (await db.snapshot(undefined, TIMED)).get('b'),
+  'count of a snapshot': async (db) => (await db.snapshot(undefined, TIMED)).count({ prefix: 'b' }),
+  begin: async (db) => (await db.begin(TIMED)).get('b'),
   count: (db) => db.count({ prefix: 'b', ...TIMED }),
   put: (db) => db.put('b', 'late', TIMED),
   delete: (db) => db.delete('b', TIMED),
@@ -33,6 +42,19 @@ describe.each(HOMES)('timeoutMs, $home', ({ openDb }) => {
     await store.rollback({ keys: [key], startTs })
     expect(await db.get('b', { timeoutMs: 60_000 })).toBe('before')
     expect(await db.transaction((txn) => txn.get('b'), { timeoutMs: 60_000 })).toBe('before')
+  })
+
+  test('a transaction of begin is refused its commit when its time is over, and needs no more time when it is committed', async () => {
+    const { db } = await start()
+    const late = await db.begin({ timeoutMs: 20 })
+    await late.put('b', 'late')
+    await new Promise((resolve) => setTimeout(resolve, 40))
+    expect(await failureOf(late.get('c'))).toMatchObject({ code: 'deadline_exceeded' })
+    expect(await failureOf(late.commit())).toMatchObject({ code: 'deadline_exceeded' })
+    const soon = await db.begin({ timeoutMs: 60_000 })
+    await soon.put('b', 'soon')
+    await soon.commit()
+    expect(await db.get('b')).toBe('soon')
   })
 
   test('a value that no server would take is refused', async () => {

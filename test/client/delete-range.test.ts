@@ -17,6 +17,21 @@ describe.each(HOMES)('deleteRange, $home', ({ openDb }) => {
     })
     expect(inside).toEqual({ deleted: 5, more: false })
     expect((await collect(db.scan())).map(({ key }) => key)).toEqual(['q'])
+  })
+
+  test('it ends with the key that fills its bytes', async () => {
+    const { db } = await start()
+    const key = (i: number): string => `p/${String(i).padStart(3, '0')}`.padEnd(4096, 'x')
+    for (let from = 0; from < 300; from += 100)
+      await db.transaction(async (txn) => {
+        for (let i = from; i < from + 100; i++) await txn.put(key(i), '')
+      })
+    expect(await db.deleteRange({ prefix: 'p/', limit: 100_000 })).toEqual({ deleted: 256, more: true })
+    expect(await db.deleteRange({ prefix: 'p/', limit: 100_000 })).toEqual({ deleted: 44, more: false })
+  })
+
+  test('a range without bounds is refused', async () => {
+    const { db } = await start()
     expect(await failureOf(db.deleteRange({} as { prefix: string }))).toBeInstanceOf(TypeError)
   })
 })

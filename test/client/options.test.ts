@@ -84,15 +84,15 @@ const CALLS: Readonly<Record<string, Call>> = {
   },
   'Db.delete': { call: (given) => db.delete('k', given), options: [...TIMED, 'ifMatch', 'idempotencyKey'] },
   'Db.batchGet': { call: (given) => db.batchGet(['k'], given), options: [...TIMED, ...AT, 'as'] },
-  'Db.scan': { call: (given) => collect(db.scan(given)), options: [...WAIT, ...AT, ...SCAN] },
+  'Db.scan': { call: (given) => collect(db.scan(given)), options: [...TIMED, ...AT, ...SCAN] },
   'Db.count': { call: (given) => db.count(given), options: [...TIMED, ...AT, ...RANGE] },
-  'Db.snapshot': { call: (given) => db.snapshot(undefined, given), options: WAIT },
+  'Db.snapshot': { call: (given) => db.snapshot(undefined, given), options: TIMED },
   'Db.transaction': { call: (given) => db.transaction(() => 7, given), options: [...BEGIN, 'retries', 'timeoutMs'] },
   'Db.deleteRange': {
     call: (given) => db.deleteRange(withPrefix(given)),
     options: [...TIMED, ...RANGE, 'limit'],
   },
-  'Db.begin': { call: (given) => db.begin(given), options: BEGIN },
+  'Db.begin': { call: (given) => db.begin(given), options: [...BEGIN, 'timeoutMs'] },
   'Db.observe': {
     // It does not end by itself.
     call: (given) => Promise.race([db.observe('new', WORDS, () => {}, given), undefined]),

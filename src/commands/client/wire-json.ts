@@ -1,5 +1,6 @@
 import { bytesAsJson } from '../../bytes/bytes-as-json.js'
 import { camelCase, snakeCase } from '../../bytes/field-names.js'
+import { BODY_DEPTH_MAX } from '../../limits.js'
 
 /** JSON as the HTTP API writes it: snake_case names, and bytes as text or, where they are not UTF-8, as base64. */
 export function wireJson(value: unknown): string {
@@ -16,7 +17,7 @@ export function wireJsonLines(value: unknown): string {
  * @throws SyntaxError
  */
 export function fromWireJson(text: string): unknown {
-  return fromWire(JSON.parse(text))
+  return fromWire(JSON.parse(text), 0)
 }
 
 function toWire(value: unknown): unknown {
@@ -26,12 +27,14 @@ function toWire(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, field]) => [snakeCase(name), toWire(field)]))
 }
 
-function fromWire(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(fromWire)
+/** @param depth bounded as the server bounds it, because each level is a call. */
+function fromWire(value: unknown, depth: number): unknown {
+  if (depth > BODY_DEPTH_MAX) throw new SyntaxError(`it has more than ${BODY_DEPTH_MAX} levels`)
+  if (Array.isArray(value)) return value.map((item) => fromWire(item, depth + 1))
   if (typeof value !== 'object' || value === null) return value
   const { base64, ...others } = value as Record<string, unknown>
   if (typeof base64 === 'string' && Object.keys(others).length === 0) return bytesOfBase64(base64) ?? value
-  return Object.fromEntries(Object.entries(value).map(([name, field]) => [camelCase(name), fromWire(field)]))
+  return Object.fromEntries(Object.entries(value).map(([name, field]) => [camelCase(name), fromWire(field, depth + 1)]))
 }
 
 /** @returns undefined for text that is not base64 of the standard alphabet, padded. */

@@ -10,12 +10,17 @@ export interface MadeAnswer {
   readonly etag: string
 }
 
+/** Not `gzip;q=0`, by which a client refuses it. */
+const GZIP = /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/i
+
 export function madeAnswer(
   bytes: Buffer,
   headers: Readonly<Record<string, string>> & { readonly 'content-type': string },
   gzipped?: Buffer,
 ): MadeAnswer {
-  const etag = `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`
+  // Weak where two forms of the same have it.
+  const weak = gzipped === undefined ? '' : 'W/'
+  const etag = `${weak}"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`
   const varies = gzipped === undefined ? {} : { vary: 'accept-encoding' }
   // Browsers ask each time, and are told 304.
   return { bytes, gzipped, etag, headers: { ...headers, ...varies, etag, 'cache-control': 'no-cache' } }
@@ -26,7 +31,8 @@ export function answerMade(request: FastifyRequest, reply: FastifyReply, made: M
   const { 'if-none-match': noneMatch, 'accept-encoding': encodings = '' } = request.headers
   const known = noneMatch?.split(',').map((tag) => tag.trim().replace(/^W\//, '')) ?? []
   reply.headers(headers)
-  if (known.includes(etag) || known[0] === '*') return reply.status(304).removeHeader('content-type').send()
-  if (gzipped === undefined || !/\bgzip\b/.test(encodings)) return reply.send(bytes)
+  if (known.includes(etag.replace(/^W\//, '')) || known[0] === '*')
+    return reply.status(304).removeHeader('content-type').send()
+  if (gzipped === undefined || !GZIP.test(encodings)) return reply.send(bytes)
   return reply.header('content-encoding', 'gzip').send(gzipped)
 }

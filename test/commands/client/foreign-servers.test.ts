@@ -128,3 +128,30 @@ test.each(COMMANDS)('a connection that is cut in every answer: perkv %s %s', asy
   expect(failed.code).toBe('failed')
   if (failed.message.includes('tried')) expect(notes).toEqual([expect.stringMatching(/; trying again$/)])
 })
+
+test('JSON that is nested deeper than a server reads it is refused by the client', async () => {
+  await connectTo(answering(200, JSON_TYPE, '{}'))
+  for (const depth of [33, 100_000]) {
+    const stdin = `{"ops":${'['.repeat(depth)}${']'.repeat(depth)}}`
+    await expect(runCommand(db, ['txn', '-'], { stdin })).rejects.toThrow(
+      'stdin is not JSON: it has more than 32 levels',
+    )
+  }
+})
+
+test('a stream that is cut again and again is told of, and given up', { timeout: 30_000 }, async () => {
+  await connectTo((_request, response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    response.write(':\n', () => response.destroy())
+  })
+  const told: unknown[] = []
+  const onError = (error: unknown): void => {
+    told.push(error)
+    if (told.length === 3) throw error
+  }
+  const read = async (): Promise<void> => {
+    for await (const _ of db.watch('k', { onError }));
+  }
+  await expect(read()).rejects.toMatchObject({ code: 'stream_cut', times: 3 })
+  expect(told).toMatchObject([{ times: 1 }, { times: 2 }, { times: 3 }])
+})

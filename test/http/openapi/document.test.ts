@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises'
+import { gunzipSync } from 'node:zlib'
 import { Validator } from '@seriousme/openapi-schema-validator'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { expect, test } from 'vitest'
@@ -163,11 +164,28 @@ test('it is made once, and sent again only when it has changed', async () => {
   const first = await server.get('/openapi.json')
   expect(first.statusCode).toBe(200)
   expect(first.headers['cache-control']).toBe('no-cache')
-  const etag = String(first.headers['etag'])
+  const etag = String(first.headers['etag']).replace(/^W\//, '')
   for (const tag of [etag, `W/${etag}`, `"other", ${etag}`, '*']) {
     const again = await server.get('/openapi.json', { 'if-none-match': tag })
     expect([again.statusCode, again.body]).toEqual([304, ''])
   }
   expect((await server.get('/openapi.json', { 'if-none-match': '"other"' })).rawPayload).toEqual(first.rawPayload)
   expect(first.json()).toMatchObject({ security: [{ token: [] }] })
+})
+
+test.each(['/openapi.json', '/docs'])('%s is compressed for those who accept it', async (path) => {
+  const server = await start()
+  const { app } = server
+  const plain = await server.get(path)
+  expect([plain.headers['content-encoding'], plain.headers['vary']]).toEqual([undefined, 'accept-encoding'])
+  for (const accepted of ['gzip', 'br, GZIP;q=0.5', 'gzip;q=1.0']) {
+    const { headers, rawPayload } = await app.inject({ url: path, headers: { 'accept-encoding': accepted } })
+    expect([headers['content-encoding'], headers['etag']]).toEqual(['gzip', plain.headers['etag']])
+    expect(rawPayload.length).toBeLessThan(plain.rawPayload.length / 4)
+    expect(gunzipSync(rawPayload)).toEqual(plain.rawPayload)
+  }
+  for (const accepted of ['identity', 'br', 'gzip;q=0', 'gzip; q=0.000, br'])
+    expect(
+      (await app.inject({ url: path, headers: { 'accept-encoding': accepted } })).headers['content-encoding'],
+    ).toBe(undefined)
 })
