@@ -113,7 +113,7 @@ describe('a server that is not there', () => {
       async (port) => {
         const finished = await runCli(['get', 'k', '--server', `http://127.0.0.1:${port}`])
         expect(finished).toMatchObject({ code: 1, stdout: '' })
-        expect(finished.stderr).toMatch(/^perkv: .*does a proxy remove it\?.*\n$/)
+        expect(finished.stderr).toMatch(/^perkv: .*this is no PerKV server, or something stands before it\n$/)
       },
     )
   })

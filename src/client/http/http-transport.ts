@@ -32,7 +32,7 @@ export interface TransportOptions {
   readonly connectTimeoutMs?: number | undefined
   /** Time for which a request is repeated that got no answer, or a temporary error of the server. Default 10 000. */
   readonly retryMs?: number | undefined
-  /** Told why a request is about to be sent again, and how often it was sent. */
+  /** Told why a request is about to be sent again, and how often it was sent. Not while no server has ever been reached. */
   readonly onRetry?: ((error: Error, tries: number) => void) | undefined
 }
 
@@ -215,7 +215,7 @@ export class HttpTransport {
       const budgetMs = this.#wasReached ? this.#retryMs : Math.min(this.#retryMs, this.#connectTimeoutMs)
       if (performance.now() + waitMs > startedAt + budgetMs)
         throw this.#lastError(request, error, tries, mayHaveTakenEffect)
-      this.#onRetry?.(error, tries)
+      if (this.#wasReached) this.#onRetry?.(error, tries)
       await sleep(waitMs, request.signal)
       pauseMs = Math.min(PAUSE_MS_MAX, pauseMs * 2)
     }
