@@ -12,7 +12,7 @@ export interface WatchOptions<A extends As = As> {
   readonly as?: A | undefined
   /** Ends the loop. */
   readonly signal?: AbortSignal | undefined
-  /** Told of a server that cannot be reached, before the loop connects again. What it throws ends the loop. */
+  /** Told of a server that cannot be reached, or cuts each stream (`StreamCut`), before the loop connects again. What it throws ends the loop. */
   readonly onError?: ((error: unknown) => void) | undefined
 }
 
