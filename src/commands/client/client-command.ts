@@ -58,12 +58,15 @@ export function noteOfWait(note: Call['note']): (error: unknown) => void {
   }
 }
 
-/** Sent again so often, which takes about a second, a request is no longer repeated in silence. */
-const SILENT_TRIES = 5
-
+/** Says once per request that it is sent again, when that has gone on for as long as an unreachable server is waited for. */
 export function noteOfRetry(note: Call['note']): (error: Error, tries: number) => void {
+  let notedFrom = 0
   return ({ message }, tries) => {
-    if (tries === SILENT_TRIES) note(`${message}; trying again`)
+    const now = performance.now()
+    if (tries === 1) notedFrom = now + CONNECT_MS_MAX
+    if (now < notedFrom) return
+    notedFrom = Number.POSITIVE_INFINITY
+    note(`${message}; trying again`)
   }
 }
 

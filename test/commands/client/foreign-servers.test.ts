@@ -17,13 +17,13 @@ afterEach(async () => {
 const notes: string[] = []
 
 /** Waits are short, because some of these never answer. */
-async function connectTo(answer: RequestListener): Promise<void> {
+async function connectTo(answer: RequestListener, retryMs = 1500): Promise<void> {
   server = createServer(answer).listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
   const onRetry = noteOfRetry((text) => void notes.push(text))
   notes.length = 0
-  db = connect(`http://127.0.0.1:${port}`, { requestTimeoutMs: 300, retryMs: 1500, onRetry })
+  db = connect(`http://127.0.0.1:${port}`, { requestTimeoutMs: 300, retryMs, onRetry })
 }
 
 const answering =
@@ -122,7 +122,7 @@ test.each(COMMANDS)('a connection that is cut in every answer: perkv %s %s', asy
   await connectTo((_request, response) => {
     response.writeHead(200, { 'content-type': 'application/msgpack', 'content-length': 100, etag: '"5"' })
     response.write('x', () => response.destroy())
-  })
+  }, 4500)
   const failed = await failure(args, false)
   expect(failed.message).toMatch(/^(POST|GET|PUT|DELETE) http:\S+ failed, tried \d+ times: |this is no PerKV server/)
   expect(failed.code).toBe('failed')
