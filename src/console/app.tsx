@@ -1,5 +1,5 @@
 import type { JSX } from 'preact'
-import { useEffect, useMemo, useState } from 'preact/hooks'
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { Access, Status } from './answers.js'
 import { BrowseView } from './browse-view.js'
 import { FeedView } from './feed-view.js'
@@ -45,6 +45,9 @@ export function App(): JSX.Element {
   const access = status?.access ?? NOTHING
   const session = useMemo(() => ({ server, access, at }), [server, access.may_write, at])
   const needsToken = error instanceof Refused && error.status === 401
+  const takesToken = useRef(false)
+  // The field must not go away, with the text in it, while another token is tried.
+  if (token !== undefined || needsToken || status?.access.may_write === false) takesToken.current = true
 
   return (
     <SessionProvider value={session}>
@@ -68,9 +71,7 @@ export function App(): JSX.Element {
               {access.may_write ? 'read and write' : 'read only'}
             </span>
           )}
-          {(token !== undefined || needsToken || status?.access.may_write === false) && (
-            <TokenField token={token} onChange={setToken} />
-          )}
+          {takesToken.current && <TokenField token={token} onChange={setToken} />}
         </div>
       </header>
       {status !== undefined && (route.view === 'browse' || route.view === 'key') && (

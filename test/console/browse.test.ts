@@ -159,8 +159,14 @@ test.skipIf(!hasBrowser)('a token decides what is offered, and the server refuse
         }
         await use('nobody')
         await page.getByRole('heading', { name: 'Token needed' }).waitFor()
+        let answer = (): void => {}
+        const held = new Promise<void>((resolve) => (answer = resolve))
+        await page.route('**/v1/status', (route) => held.then(() => route.continue()))
         await page.getByRole('button', { name: 'Forget token' }).click()
-        await use('a-reader')
+        await page.getByLabel('Token').fill('token-of-a-reader') // Typed before the server has refused to answer without one.
+        answer()
+        await page.getByRole('heading', { name: 'Token needed' }).waitFor()
+        await page.getByRole('button', { name: 'Use' }).click()
         await page.locator('pre', { hasText: 'v' }).waitFor()
         await page.getByText('read only').waitFor()
         expect(await page.getByRole('button', { name: /Edit|Delete|Put|create/ }).count()).toBe(0)
