@@ -1,6 +1,4 @@
 import { readFile } from 'node:fs/promises'
-import { promisify } from 'node:util'
-import { gzip } from 'node:zlib'
 import type { FastifyInstance } from 'fastify'
 import { KvError } from '../../errors/kv-error.js'
 import { once } from '../../event-loop/once.js'
@@ -43,7 +41,7 @@ async function readPart(name: Name): Promise<MadeAnswer> {
     const bytes = await readFile(new URL(folder + name, import.meta.url)).catch(() => undefined)
     if (bytes === undefined) continue
     const headers = { 'content-type': TYPES[name], 'content-security-policy': POLICY }
-    return madeAnswer(bytes, headers, await promisify(gzip)(bytes))
+    return madeAnswer(bytes, headers)
   }
   throw new KvError('not_found', 'the console was not built: run npm run build', {})
 }

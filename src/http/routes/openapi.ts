@@ -1,5 +1,3 @@
-import { promisify } from 'node:util'
-import { gzip } from 'node:zlib'
 import type { FastifyInstance } from 'fastify'
 import { once } from '../../event-loop/once.js'
 import { answerMade, madeAnswer } from '../wire/made-answer.js'
@@ -24,8 +22,7 @@ export function openApiRoutes(app: FastifyInstance, context: DescribedApp): void
   }
 
   const description = once(async () => {
-    const bytes = Buffer.from(`${JSON.stringify(await document())}\n`)
-    return madeAnswer(bytes, { 'content-type': CONTENT_TYPE.json }, await promisify(gzip)(bytes))
+    return madeAnswer(Buffer.from(`${JSON.stringify(await document())}\n`), { 'content-type': CONTENT_TYPE.json })
   })
   app.get('/openapi.json', { schema: schemas.description, config }, async (request, reply) =>
     answerMade(request, reply, await description()),
@@ -33,10 +30,11 @@ export function openApiRoutes(app: FastifyInstance, context: DescribedApp): void
 
   const reference = once(async () => {
     const { referencePage, contentSecurityPolicy } = await import('../openapi/reference-page.js')
-    const page = Buffer.from(referencePage(await document()))
-    const type = { 'content-type': 'text/html; charset=utf-8' }
-    const headers = { ...type, 'content-security-policy': contentSecurityPolicy() }
-    return madeAnswer(page, headers, await promisify(gzip)(page))
+    const page = referencePage(await document())
+    return madeAnswer(Buffer.from(page), {
+      'content-type': 'text/html; charset=utf-8',
+      'content-security-policy': contentSecurityPolicy(),
+    })
   })
   app.get('/docs', { schema: schemas.reference, config }, async (request, reply) =>
     answerMade(request, reply, await reference()),

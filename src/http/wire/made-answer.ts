@@ -1,38 +1,37 @@
 import { createHash } from 'node:crypto'
+import { promisify } from 'node:util'
+import { gzip } from 'node:zlib'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 
 /** An answer that is made once, and kept as bytes. */
 export interface MadeAnswer {
   readonly bytes: Buffer
-  /** For clients that accept it. Absent: never sent. */
-  readonly gzipped?: Buffer | undefined
+  /** For clients that accept it. */
+  readonly gzipped: Buffer
   readonly headers: Readonly<Record<string, string>>
-  readonly etag: string
+  /** The ETag without the `W/` of a weak one. */
+  readonly tag: string
 }
 
 /** Not `gzip;q=0`, by which a client refuses it. */
 const GZIP = /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/i
 
-export function madeAnswer(
+export async function madeAnswer(
   bytes: Buffer,
   headers: Readonly<Record<string, string>> & { readonly 'content-type': string },
-  gzipped?: Buffer,
-): MadeAnswer {
-  // Weak where two forms of the same have it.
-  const weak = gzipped === undefined ? '' : 'W/'
-  const etag = `${weak}"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`
-  const varies = gzipped === undefined ? {} : { vary: 'accept-encoding' }
-  // Browsers ask each time, and are told 304.
-  return { bytes, gzipped, etag, headers: { ...headers, ...varies, etag, 'cache-control': 'no-cache' } }
+): Promise<MadeAnswer> {
+  const tag = `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`
+  // The ETag is weak, because both forms have it. By `no-cache` browsers ask each time, and are told 304.
+  const kept = { vary: 'accept-encoding', etag: `W/${tag}`, 'cache-control': 'no-cache' }
+  return { bytes, gzipped: await promisify(gzip)(bytes), tag, headers: { ...headers, ...kept } }
 }
 
 export function answerMade(request: FastifyRequest, reply: FastifyReply, made: MadeAnswer): FastifyReply {
-  const { bytes, gzipped, headers, etag } = made
+  const { bytes, gzipped, headers, tag } = made
   const { 'if-none-match': noneMatch, 'accept-encoding': encodings = '' } = request.headers
   const known = noneMatch?.split(',').map((tag) => tag.trim().replace(/^W\//, '')) ?? []
   reply.headers(headers)
-  if (known.includes(etag.replace(/^W\//, '')) || known[0] === '*')
-    return reply.status(304).removeHeader('content-type').send()
-  if (gzipped === undefined || !GZIP.test(encodings)) return reply.send(bytes)
+  if (known.includes(tag) || known[0] === '*') return reply.status(304).removeHeader('content-type').send()
+  if (!GZIP.test(encodings)) return reply.send(bytes)
   return reply.header('content-encoding', 'gzip').send(gzipped)
 }
