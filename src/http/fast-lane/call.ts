@@ -1,9 +1,8 @@
 import type { Grant } from '../../access/grant.js'
 import type { SignalSource } from '../../event-loop/late-signal.js'
-import { Stages } from '../../event-loop/stages.js'
+import { Stages, type TxnFacts } from '../../event-loop/stages.js'
 import type { RouteMeter } from '../../meters/http-meters.js'
 import type { AnswerLease } from '../../store/answer-budget.js'
-import type { OneShotAnswer } from '../../txn/one-shots.js'
 import type { Flight } from '../admission/in-flight.js'
 import { clientGone } from '../connections/answer-end.js'
 import type { AnswerText } from './answer-text.js'
@@ -34,8 +33,8 @@ export class Call {
   id: string | undefined
   /** Of its problem. */
   errorCode: string | undefined
-  /** The answer of a write. */
-  committed: OneShotAnswer | undefined
+  /** For the trace of a write. */
+  committed: TxnFacts | undefined
   /** Milliseconds by `performance.now()`. */
   readonly beganMs = performance.now()
   /** Later than `beganMs` when it had to wait for a turn of the event loop. */

@@ -55,8 +55,9 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
     const done = (error: unknown, answer: OneShotAnswer | undefined): void => {
       try {
         if (answer === undefined) throw error
-        call.committed = answer
-        const shown = isOneWrite ? { commitTs: answer.commitTs } : answer
+        const { startTs, commitTs } = answer
+        if (call.caller.isTraced) call.committed = { startTs, commitTs } // The rest may be long.
+        const shown = isOneWrite ? { commitTs } : answer
         call.end(dataText(shown, call.headers.answerFormat, call.grant))
       } catch (problem) {
         fail(call, problem)
