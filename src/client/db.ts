@@ -192,12 +192,11 @@ export class Db {
     const { timeoutMs = this.#timeoutMs } = options
     const asked = at instanceof Date ? timestampOf({ at }) : timestampOf({ ts: at })
     const ts = asked ?? (await this.#timed(options, async ({ signal }) => this.#home.readTs(signal)))
-    const read: SnapshotRead = (given, call) => {
-      this.#callOptions({})
-      return withDeadline(timeoutMs, given ?? options.signal, (signal) =>
-        this.#home.during(() => call(this.#callOptions({ ...options, signal }))),
-      )
-    }
+    const read: SnapshotRead = (given, call) =>
+      withDeadline(timeoutMs, given ?? options.signal, async (signal) => {
+        const callOptions = this.#callOptions({ ...options, signal })
+        return this.#home.during(() => call(callOptions))
+      })
     return new Snapshot(ts, read, this.#home)
   }
 

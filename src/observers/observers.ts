@@ -334,15 +334,14 @@ export class Observers implements ObserversApi {
   /** The totals of all observers, without waiting. */
   summary(): ObserversSummary {
     const total = { pending: 0, pendingIsExact: true, claimed: 0, delayed: 0, parked: 0, lagMs: 0 }
-    for (const { summary } of this.#byName.values()) {
-      total.pending += summary.pending
-      total.pendingIsExact &&= summary.pendingIsExact
-      total.claimed += summary.claimed
-      total.delayed += summary.delayed
-      total.parked += summary.parked
-      total.lagMs = Math.max(total.lagMs, summary.lagMs)
+    for (const counts of this.counts()) {
+      total.pending += counts.pending
+      total.pendingIsExact &&= counts.pendingIsExact
+      total.claimed += counts.claimed
+      total.delayed += counts.delayed
+      total.parked += counts.parked
+      total.lagMs = Math.max(total.lagMs, counts.lagMs)
     }
-    if (!total.pendingIsExact) this.#counting ??= this.#countPending()
     return { count: this.#byName.size, ...total }
   }
 
