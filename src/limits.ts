@@ -164,6 +164,9 @@ export const STREAM_PAGE_BYTES = MIB
 
 // Transactions and locks.
 
+/** Of versions. 69 years: with the timestamp that it counts from, the sum is a timestamp for a long time to come. */
+export const TTL_MS_MAX = 2 ** 41
+
 export const TXN_TTL_MS_DEFAULT = 60_000
 export const TXN_TTL_MS_MAX = 24 * 60 * 60 * 1000
 /** How long a commit or rollback of a transaction that has ended is answered again. */

@@ -13,6 +13,8 @@ import { isUncertain } from './uncertain.js'
 export interface LockedVersion {
   readonly value: Uint8Array
   readonly commitTs?: Timestamp | undefined
+  /** Only where there is one. */
+  readonly expireTs?: Timestamp | undefined
 }
 
 export interface LockOptions {
@@ -126,12 +128,12 @@ export class TransactionLocks {
           wakeUpMode: 'force_lock',
           signal,
         })
-        const { value, commitTs, lockedWithConflictTs = 0 } = results[0] ?? {}
+        const { value, commitTs, expireTs, lockedWithConflictTs = 0 } = results[0] ?? {}
         this.#primary ??= key
         const grantedAt = Math.max(this.#forUpdateTs, lockedWithConflictTs)
         this.#forUpdateTs = grantedAt
         this.#keepAlive(this.#primary)
-        const version = value && { value, commitTs }
+        const version = value && { value, commitTs, ...(expireTs === undefined ? {} : { expireTs }) }
         this.#locked.set(text, { key, isHeld: true, grantedAt, isRead: returnValues, version })
         return version
       } catch (error) {

@@ -63,6 +63,8 @@ export class Transaction {
   #readForUpdate: Map<string, Uint8Array> | undefined
   /** Serializable: keys read from the snapshot. */
   #keysRead: Map<string, Uint8Array> | undefined
+  /** Those of them whose versions expire some time. */
+  #expiring: Set<string> | undefined
   readonly #rangesRead: KeyRange[] = []
   #readBytes = 0
   /** The snapshot's versions of keys that have been read already. */
@@ -76,7 +78,7 @@ export class Transaction {
   ) {
     this.#home = home
     this.#options = options
-    this.#buffer = new WriteBuffer(options.bytesMax, options.keysMax)
+    this.#buffer = new WriteBuffer(startTs, options.bytesMax, options.keysMax)
     const { api, resolver, commitOptions } = home
     const { signal } = options
     const waiting = withSignal(api, signal)
@@ -111,11 +113,13 @@ export class Transaction {
   async get(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<MergedVersion | undefined> {
     this.requireOpen()
     const own = this.#buffer.get(key)
-    if (own !== undefined) return versionOf(own.value)
+    if (own !== undefined) return own ?? undefined
     this.#recordKey(key)
     const text = this.#known === undefined ? '' : keyText(key)
     if (this.#known?.has(text)) return this.#known.get(text)
-    return this.#reader.get(key, lockWaitMs, signal)
+    const version = await this.#reader.get(key, lockWaitMs, signal)
+    this.#recordExpiry(key, version)
+    return version
   }
 
   /**
@@ -126,8 +130,12 @@ export class Transaction {
   async prefetch(keys: readonly Uint8Array[]): Promise<ReadonlyMap<string, Version | undefined>> {
     for (const key of keys) this.#recordKey(key)
     const prefetched = new Map<string, Version | undefined>(keys.map((key) => [keyText(key), undefined]))
-    for (const { key, value, commitTs } of await this.#reader.batchGet(keys))
-      if (value !== undefined) prefetched.set(keyText(key), { value, commitTs })
+    for (const { key, value, commitTs, expireTs } of await this.#reader.batchGet(keys)) {
+      if (value === undefined) continue
+      const version = expireTs === undefined ? { value, commitTs } : { value, commitTs, expireTs }
+      prefetched.set(keyText(key), version)
+      this.#recordExpiry(key, version)
+    }
     this.#known = prefetched
     return prefetched
   }
@@ -135,6 +143,7 @@ export class Transaction {
   /** Adds a version that the caller has read at `startTs`. Later reads of the key are answered with it. */
   preload(key: Uint8Array, version: LockedVersion | undefined): void {
     this.#recordKey(key)
+    this.#recordExpiry(key, version)
     this.#known ??= new Map()
     this.#known.set(keyText(key), version)
   }
@@ -145,10 +154,14 @@ export class Transaction {
     const own = keys.map((key) => this.#buffer.get(key))
     const others = keys.filter((_, i) => own[i] === undefined)
     for (const key of others) this.#recordKey(key)
-    const read = new Map((await this.#reader.batchGet(others)).map((pair) => [keyText(pair.key), pair]))
+    const read = new Map<string, MergedPair>()
+    for (const pair of await this.#reader.batchGet(others)) {
+      read.set(keyText(pair.key), pair)
+      this.#recordExpiry(pair.key, pair)
+    }
     return keys.flatMap((key, i): MergedPair[] => {
       const written = own[i]
-      if (written !== undefined) return written.value === undefined ? [] : [{ key, value: written.value }]
+      if (written !== undefined) return written === null ? [] : [{ key, ...written }]
       const pair = read.get(keyText(key))
       return pair === undefined ? [] : [pair]
     })
@@ -184,7 +197,7 @@ export class Transaction {
       return this.get(key, lockWaitMs, signal)
     }
     const own = this.#buffer.get(key)
-    if (own !== undefined) return versionOf(own.value)
+    if (own !== undefined) return own ?? undefined
     this.#charge(key)
     this.#requireRoom(this.#locks.size)
     const { lockWaitMs: usualMs } = this.#options
@@ -198,11 +211,20 @@ export class Transaction {
 
   // ---- Writes
 
-  /** Synchronous in an optimistic transaction, which saves a promise per write. */
-  put(key: Uint8Array, value: Uint8Array, lockWaitMs?: number, signal?: LateSignal): void | Promise<void> {
+  /**
+   * Synchronous in an optimistic transaction, which saves a promise per write.
+   * @param expireTs the version is absent from then on; 0: it does not expire.
+   */
+  put(
+    key: Uint8Array,
+    value: Uint8Array,
+    expireTs: Timestamp = 0,
+    lockWaitMs?: number,
+    signal?: LateSignal,
+  ): void | Promise<void> {
     this.requireOpen()
-    if (this.#locks === undefined) return this.#buffer.put(key, value)
-    return this.#lockToWrite(this.#locks, key, lockWaitMs, signal).then(() => this.#buffer.put(key, value))
+    if (this.#locks === undefined) return this.#buffer.put(key, value, expireTs)
+    return this.#lockToWrite(this.#locks, key, lockWaitMs, signal).then(() => this.#buffer.put(key, value, expireTs))
   }
 
   /** Synchronous in an optimistic transaction. */
@@ -223,10 +245,16 @@ export class Transaction {
   }
 
   /** @throws KvError `already_exists`. */
-  async insert(key: Uint8Array, value: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<void> {
+  async insert(
+    key: Uint8Array,
+    value: Uint8Array,
+    expireTs?: Timestamp,
+    lockWaitMs?: number,
+    signal?: LateSignal,
+  ): Promise<void> {
     const found = await this.getToWrite(key, lockWaitMs, signal)
     if (found !== undefined) throw alreadyExists(key)
-    await this.put(key, value)
+    await this.put(key, value, expireTs)
   }
 
   /** Undoes the writes of `body` when it throws. The locks that it took stay. Must not be nested. */
@@ -319,17 +347,22 @@ export class Transaction {
     const mutations = this.#buffer.mutations()
     if (this.#locks === undefined && this.#readForUpdate === undefined) return mutations
     for (const key of [...(this.#locks?.keys ?? []), ...(this.#readForUpdate?.values() ?? [])])
-      if (this.#buffer.get(key) === undefined) mutations.push({ op: 'lock', key })
+      if (!this.#buffer.has(key)) mutations.push({ op: 'lock', key })
     return mutations
   }
 
   /**
-   * The reads to validate. Without the keys that an optimistic transaction writes, because the prewrite checks them.
+   * The reads to validate. Without the keys that an optimistic transaction writes, because the prewrite checks them, except those
+   * whose versions may expire before the commit.
    */
   #readSet(mutations: readonly PrewriteMutation[]): ReadSet | undefined {
     if (this.#options.isolation === 'snapshot') return undefined
     const keys = new Map(this.#keysRead)
-    if (this.#locks === undefined) for (const { key } of mutations) keys.delete(keyText(key))
+    if (this.#locks === undefined)
+      for (const { key } of mutations) {
+        const text = keyText(key)
+        if (!this.#expiring?.has(text)) keys.delete(text)
+      }
     if (keys.size === 0 && this.#rangesRead.length === 0) return undefined
     return { keys: [...keys.values()], ranges: this.#rangesRead }
   }
@@ -339,6 +372,12 @@ export class Transaction {
     this.#charge(key)
     this.#keysRead ??= new Map()
     this.#keysRead.set(keyText(key), key)
+  }
+
+  #recordExpiry(key: Uint8Array, version: Pick<Version, 'expireTs'> | undefined): void {
+    if (version?.expireTs === undefined || this.#options.isolation !== 'serializable') return
+    this.#expiring ??= new Set()
+    this.#expiring.add(keyText(key))
   }
 
   /** The recorded reads have the same limit as the writes. @throws KvError `payload_too_large` */
@@ -363,8 +402,4 @@ export class Transaction {
     const detail = `the transaction at ${this.startTs} is ${this.#state.name.replace('_', ' ')}`
     throw new KvError('txn_not_found', detail, { startTs: this.startTs })
   }
-}
-
-function versionOf(value: Uint8Array | undefined): MergedVersion | undefined {
-  return value === undefined ? undefined : { value }
 }

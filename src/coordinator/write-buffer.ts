@@ -4,14 +4,19 @@ import { afterKey } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { OrderedKeys } from '../bytes/ordered-keys.js'
 import { KvError } from '../errors/kv-error.js'
-import type { Pair, PrewriteMutation, ScanAnswer } from '../percolator/api.js'
+import type { Pair, PrewriteMutation, ScanAnswer, Version } from '../percolator/api.js'
+import { hasExpired } from '../percolator/write.js'
 import type { Timestamp } from '../timestamp.js'
 
 interface BufferedWrite {
   readonly key: Uint8Array
   /** undefined: deleted. */
   readonly value: Uint8Array | undefined
+  /** 0: none. */
+  readonly expireTs: Timestamp
 }
+
+type OwnVersion = Pick<Version, 'value' | 'expireTs'>
 
 /** `commitTs` is absent for the transaction's own write. */
 export type MergedPair = Omit<Pair, 'commitTs'> & { readonly commitTs?: Timestamp }
@@ -40,8 +45,12 @@ export class WriteBuffer {
   /** While `atomically` runs: the previous write of each key that it changed. */
   #undo: Map<string, BufferedWrite | undefined> | undefined
 
-  /** @param bytesMax limit on the bytes of keys and values. */
+  /**
+   * @param startTs where the transaction reads: its own writes are judged there too.
+   * @param bytesMax limit on the bytes of keys and values.
+   */
   constructor(
+    readonly startTs: Timestamp,
     readonly bytesMax = Number.POSITIVE_INFINITY,
     readonly keysMax = Number.POSITIVE_INFINITY,
   ) {}
@@ -55,16 +64,28 @@ export class WriteBuffer {
     return this.#bytes
   }
 
-  get(key: Uint8Array): BufferedWrite | undefined {
-    return this.#writes.size === 0 ? undefined : this.#writes.get(keyText(key))
+  has(key: Uint8Array): boolean {
+    return this.#writes.size > 0 && this.#writes.has(keyText(key))
   }
 
-  put(key: Uint8Array, value: Uint8Array): void {
-    this.#set({ key, value })
+  /** The version that this transaction has written; null when it has deleted the key, or the version has expired already. */
+  get(key: Uint8Array): OwnVersion | null | undefined {
+    const write = this.#writes.size === 0 ? undefined : this.#writes.get(keyText(key))
+    return write && this.#versionOf(write)
+  }
+
+  #versionOf({ value, expireTs }: BufferedWrite): OwnVersion | null {
+    if (value === undefined || hasExpired(expireTs, this.startTs)) return null
+    return expireTs === 0 ? { value } : { value, expireTs }
+  }
+
+  /** @param expireTs 0: none. */
+  put(key: Uint8Array, value: Uint8Array, expireTs: Timestamp = 0): void {
+    this.#set({ key, value, expireTs })
   }
 
   delete(key: Uint8Array): void {
-    this.#set({ key, value: undefined })
+    this.#set({ key, value: undefined, expireTs: 0 })
   }
 
   /** Undoes the writes of `body` when it throws. Must not be nested. */
@@ -106,9 +127,10 @@ export class WriteBuffer {
   }
 
   mutations(): PrewriteMutation[] {
-    return [...this.#writes.values()].map(({ key, value }) =>
-      value === undefined ? { op: 'delete', key } : { op: 'put', key, value },
-    )
+    return [...this.#writes.values()].map(({ key, value, expireTs }) => {
+      if (value === undefined) return { op: 'delete', key }
+      return expireTs === 0 ? { op: 'put', key, value } : { op: 'put', key, value, expireTs }
+    })
   }
 
   /**
@@ -161,8 +183,11 @@ export class WriteBuffer {
         if (pairText === text || pairText > text !== reverse) break
         yield pair
       }
-      const { key, value } = this.#writes.get(text) as BufferedWrite
-      if (value !== undefined) yield keyOnly ? { key } : { key, value }
+      const write = this.#writes.get(text) as BufferedWrite
+      const own = this.#versionOf(write)
+      if (own === null) continue
+      const { value, ...rest } = own
+      yield keyOnly ? { key: write.key, ...rest } : { key: write.key, ...own }
     }
     yield* page.slice(next)
   }

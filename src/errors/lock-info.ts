@@ -14,4 +14,6 @@ export interface LockInfo {
   readonly minCommitTs: Timestamp
   readonly useAsyncCommit: boolean
   readonly secondaries: readonly Uint8Array[]
+  /** Of the version that the transaction writes, if it has one. */
+  readonly expireTs?: Timestamp | undefined
 }

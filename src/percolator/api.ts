@@ -48,9 +48,11 @@ export interface GetRequest {
 export interface Version {
   readonly value: Uint8Array
   readonly commitTs: Timestamp
+  /** The version is absent from this timestamp on; only where there is one. */
+  readonly expireTs?: Timestamp | undefined
 }
 export type GetAnswer =
-  /** `deletedTs`, in process only: commit_ts of the Delete that was found. */
+  /** `deletedTs`, in process only: commit_ts of the Delete that was found, or from when on the Put is absent. */
   { readonly found: false; readonly deletedTs?: Timestamp } | ({ readonly found: true } & Version)
 
 export interface BatchGetRequest {
@@ -62,7 +64,10 @@ export interface Pair {
   readonly key: Uint8Array
   readonly value?: Uint8Array
   readonly commitTs: Timestamp
+  /** Only where there is one. */
+  readonly expireTs?: Timestamp | undefined
 }
+export type ValuedPair = Pair & { readonly value: Uint8Array }
 export interface PairsAnswer {
   readonly pairs: readonly Pair[]
 }
@@ -104,6 +109,8 @@ export interface PrewriteMutation {
   readonly key: Uint8Array
   /** For put and insert. */
   readonly value?: Uint8Array | undefined
+  /** Of a put or an insert: the version is absent from this timestamp on. 0 or absent: it does not expire. */
+  readonly expireTs?: Timestamp | undefined
   readonly assertion?: Assertion | undefined
 }
 
@@ -249,6 +256,8 @@ export interface PessimisticLockResult {
   readonly value?: Uint8Array
   /** In process only: commit timestamp of the version in `found` and `value`. */
   readonly commitTs?: Timestamp
+  /** Of the version in `value`, if it has one. */
+  readonly expireTs?: Timestamp
   /** `force_lock`: the newest commit_ts of the key, above the `forUpdateTs` asked for; the lock stands at it. */
   readonly lockedWithConflictTs?: Timestamp
 }
@@ -313,6 +322,8 @@ export interface MvccWrite {
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
   readonly shortValue?: Uint8Array
+  /** Only where there is one. */
+  readonly expireTs?: Timestamp
   readonly protected?: boolean
   readonly overlappedRollback?: boolean
 }

@@ -13,5 +13,6 @@ export function lockInfo(key: Uint8Array, lock: Lock): LockInfo {
     minCommitTs: lock.minCommitTs,
     useAsyncCommit: lock.useAsyncCommit,
     secondaries: lock.secondaries,
+    ...(lock.expireTs === 0 ? {} : { expireTs: lock.expireTs }),
   }
 }

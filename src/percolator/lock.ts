@@ -11,6 +11,8 @@ export interface Lock {
   readonly ttlMs: number
   /** Value of a put, when it is short. A longer one stands in CF_DEFAULT at `startTs`. */
   readonly shortValue: Uint8Array | undefined
+  /** Of the version that the lock of a put becomes; 0: none. */
+  readonly expireTs: Timestamp
   /** 0 in an optimistic transaction. */
   readonly forUpdateTs: Timestamp
   readonly txnSize: number

@@ -1,7 +1,7 @@
 import type { KvError } from '../errors/kv-error.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Lock } from './lock.js'
-import { isData, type WriteRecord } from './write.js'
+import { expiryTs, isData, type WriteRecord } from './write.js'
 
 /**
  * How much of a key's history an action may look at. A store reads records newest first and stops as soon as the
@@ -40,13 +40,24 @@ export type Mutation =
       /** The record stands already and only gets its flag: this is no commit. */
       readonly isFlag?: true
     }
-  | { readonly type: 'delete-write'; readonly key: Uint8Array; readonly commitTs: Timestamp }
+  | {
+      readonly type: 'delete-write'
+      readonly key: Uint8Array
+      readonly commitTs: Timestamp
+      /** `expiryTs` of a version that had one. */
+      readonly expiryTs?: Timestamp
+    }
   | { readonly type: 'put-value'; readonly key: Uint8Array; readonly startTs: Timestamp; readonly value: Uint8Array }
   | { readonly type: 'delete-value'; readonly key: Uint8Array; readonly startTs: Timestamp }
 
 export type Outcome<T, E = KvError> =
   | { readonly ok: true; readonly value: T; readonly mutations: readonly Mutation[] }
   | { readonly ok: false; readonly error: E }
+
+export function deleteWrite(key: Uint8Array, write: WriteRecord): Mutation {
+  const { commitTs } = write
+  return { type: 'delete-write', key, commitTs, ...(write.expireTs === 0 ? {} : { expiryTs: expiryTs(write) }) }
+}
 
 export function done<T>(value: T, mutations: readonly Mutation[] = []): Outcome<T, never> {
   return { ok: true, value, mutations }

@@ -4,12 +4,12 @@ import type { OracleState } from '../oracle/oracle.js'
 import type {
   GetAnswer,
   GetRequest,
-  Pair,
   PercolatorApi,
   PrewriteAnswer,
   PrewriteRequest,
   ScanLockAnswer,
   ScanLockRequest,
+  ValuedPair,
 } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { AnswerBudget, AnswerLease } from './answer-budget.js'
@@ -219,7 +219,7 @@ export interface Store extends PercolatorApi {
    */
   restore?(
     source: RestoreSource,
-    blocks: AsyncIterable<readonly Required<Pair>[]>,
+    blocks: AsyncIterable<readonly ValuedPair[]>,
     isAnew: boolean,
   ): Promise<RestoreProgress>
 

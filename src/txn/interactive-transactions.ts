@@ -13,6 +13,7 @@ import type { Riders } from '../percolator/riders.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { type Check, requireChecks } from './check.js'
+import { type Expiry, expireTsOf } from './expiry.js'
 import type { Idempotency, Once } from './idempotency.js'
 import { type BeginOptions, InteractiveTransaction, type TxnState } from './interactive-transaction.js'
 import { type Op, type OpResult, runOps } from './op.js'
@@ -33,6 +34,11 @@ export interface TxnKeyRequest extends Waiting {
 export interface TxnWriteRequest extends TxnKeyRequest {
   /** Conditions on the version of the key that the transaction sees. */
   readonly checks?: readonly Check[] | undefined
+}
+
+export interface TxnPutRequest extends TxnWriteRequest {
+  readonly value: Uint8Array
+  readonly expiry?: Expiry | undefined
 }
 
 type TransactionLimits = Pick<Limits, 'txnBytesMax' | 'txnsBytesMax' | 'txnsMax' | 'requestKeysMax'>
@@ -136,10 +142,11 @@ export class InteractiveTransactions {
   }
 
   /** @throws KvError `precondition_failed` */
-  put(id: string, request: TxnWriteRequest & { readonly value: Uint8Array }): Promise<void> {
+  put(id: string, request: TxnPutRequest): Promise<void> {
     return this.#write(id, request.signal, async (txn) => {
       await requireConditions(txn, request)
-      await txn.put(request.key, request.value, request.lockWaitMs, request.signal)
+      const { key, value, expiry, lockWaitMs, signal } = request
+      await txn.put(key, value, expireTsOf(expiry, this.#store.clock()), lockWaitMs, signal)
     })
   }
 
@@ -155,7 +162,9 @@ export class InteractiveTransactions {
   async run(id: string, ops: readonly Op[], signal?: LateSignal): Promise<OpResult[]> {
     const read = this.#store.answers.lease()
     try {
-      return await this.#write(id, signal, (txn) => txn.atomically(async () => runOps(txn, ops, read, signal)))
+      return await this.#write(id, signal, (txn) =>
+        txn.atomically(async () => runOps(txn, ops, this.#store.clock(), read, signal)),
+      )
     } finally {
       read.end()
     }

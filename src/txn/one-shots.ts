@@ -214,7 +214,7 @@ export class OneShots {
         counted?.prefetched.grow(version === undefined ? ENTRY_BYTES : entryCost(version.value))
       requireChecks(checks, (key) => found.get(keyText(key)))
     }
-    const ran = runOps(txn, ops, counted?.answer, signal)
+    const ran = runOps(txn, ops, startTs, counted?.answer, signal)
     const results = ran instanceof Promise ? await timed(stages, 'readMs', ran) : ran
     if (txn.writes === 0 && (riders === undefined || keys.written.size === 0)) return { startTs, results }
     const answerAt = (commitTs: Timestamp): OneShotAnswer => ({ startTs, commitTs, results })
@@ -240,9 +240,9 @@ function mayWrite({ written, deletesRange }: OneShotKeys): boolean {
   return written.size > 0 || deletesRange
 }
 
-/** A range that had nothing to delete may have something at the repeat, which must not delete it. */
+/** A range that had nothing to delete, or a key that was absent, may be there at the repeat, which must leave it alone. */
 function storesOf(keys: OneShotKeys): Stores {
-  if (keys.deletesRange) return 'all'
+  if (keys.deletesRange || keys.touches) return 'all'
   return keys.written.size > 0 ? 'written' : 'nothing'
 }
 

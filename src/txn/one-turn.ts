@@ -10,7 +10,7 @@ import type { Timestamp } from '../timestamp.js'
 import { requireChecks } from './check.js'
 import { CountedReads } from './counted-reads.js'
 import type { OneShot, OneShotDone } from './one-shots.js'
-import { type Found, isRangeOp, isRead, type OpsDone, runOpsNow } from './op.js'
+import { type Found, isRangeOp, isRead, type Op, type OpsDone, runOpsNow } from './op.js'
 import { planOf } from './plan.js'
 import { riderClaims, riderCount, seeingFence } from './riders.js'
 
@@ -47,11 +47,11 @@ export class OneTurn {
   }
 
   #write({ ops, riders }: OneShot, done: OneShotDone): boolean {
-    const ran = runOpsNow(ops, NOTHING_READ)
-    const claim = { written: writtenBy(ran, riders), read: [], isAlone: false }
+    const claim = { written: writtenBy(ops, riders), read: [], isAlone: false }
     return this.#exclusive(claim, (prewrite) => {
       const startTs = this.#startTs()
-      return startTs !== undefined && commit(prewrite, startTs, ran, riders, done)
+      if (startTs === undefined) return false
+      return commit(prewrite, startTs, runOpsNow(ops, NOTHING_READ, startTs), riders, done)
     })
   }
 
@@ -66,10 +66,12 @@ export class OneTurn {
     try {
       isTaken = this.#exclusive(claim, (prewrite) => {
         const startTs = this.#startTs()
-        const found = startTs && this.#read(keys.read, startTs, counted)
-        if (!found) return false
+        const found = startTs === undefined ? undefined : this.#read(keys.read, startTs, counted)
+        if (startTs === undefined || found === undefined) return false
         requireChecks(checks, (key) => found.get(keyText(key)))
-        return commit(prewrite, startTs, runOpsNow(ops, found, counted.answer), riders, (error, answer) => {
+        const ran = runOpsNow(ops, found, startTs, counted.answer)
+        if (ran.writes.size === 0 && riders === undefined) return false // It only touches keys that are absent.
+        return commit(prewrite, startTs, ran, riders, (error, answer) => {
           counted.end()
           done(error, answer)
         })
@@ -104,10 +106,13 @@ export class OneTurn {
   }
 }
 
-function writtenBy({ writes }: OpsDone, riders: Riders | undefined): readonly string[] {
-  if (riders === undefined) return [...writes.keys()]
-  const written = new Set(writes.keys())
-  for (const text of riderClaims(riders)) written.add(text)
+/** @param ops writes of single keys. */
+function writtenBy(ops: readonly Op[], riders: Riders | undefined): readonly string[] {
+  const [first] = ops
+  if (ops.length === 1 && first !== undefined && !isRangeOp(first) && riders === undefined) return [keyText(first.key)]
+  const written = new Set<string>()
+  for (const op of ops) if (!isRangeOp(op)) written.add(keyText(op.key))
+  for (const text of riderClaims(riders ?? {})) written.add(text)
   return [...written]
 }
 

@@ -9,15 +9,25 @@ import { Slices } from '../event-loop/slices.js'
 import { SLICE_ITEMS, STREAM_PAGE_BYTES } from '../limits.js'
 import type { PrewriteMutation, Version } from '../percolator/api.js'
 import { alreadyExists } from '../percolator/errors.js'
+import { hasExpired } from '../percolator/write.js'
 import type { AnswerLease } from '../store/answer-budget.js'
 import type { Timestamp } from '../timestamp.js'
+import { type Expiry, expireTsOf } from './expiry.js'
 
 export type Op =
   | { readonly op: 'get'; readonly key: Uint8Array }
-  | { readonly op: 'put'; readonly key: Uint8Array; readonly value: Uint8Array }
+  | { readonly op: 'put'; readonly key: Uint8Array; readonly value: Uint8Array; readonly expiry?: Expiry | undefined }
   | { readonly op: 'delete'; readonly key: Uint8Array }
-  | { readonly op: 'insert'; readonly key: Uint8Array; readonly value: Uint8Array }
-  | { readonly op: 'increment'; readonly key: Uint8Array; readonly by: number }
+  | {
+      readonly op: 'insert'
+      readonly key: Uint8Array
+      readonly value: Uint8Array
+      readonly expiry?: Expiry | undefined
+    }
+  /** Without `expiry` the key expires when it would have. */
+  | { readonly op: 'increment'; readonly key: Uint8Array; readonly by: number; readonly expiry?: Expiry | undefined }
+  /** Writes the value of a key that is present anew. */
+  | { readonly op: 'touch'; readonly key: Uint8Array; readonly expiry: Expiry }
   | {
       readonly op: 'scan'
       readonly start: Uint8Array | undefined
@@ -43,7 +53,12 @@ export function isRangeOp(op: Op): op is RangeOp {
 
 export type OpResult =
   | Record<never, never>
-  | { readonly found: boolean; readonly value?: Uint8Array; readonly commitTs?: Timestamp | undefined }
+  | {
+      readonly found: boolean
+      readonly value?: Uint8Array
+      readonly commitTs?: Timestamp | undefined
+      readonly expireTs?: Timestamp | undefined
+    }
   | { readonly pairs: readonly MergedPair[] }
   | { readonly value: Uint8Array }
   /** `last`: the last key that was deleted, where there may be more after it. */
@@ -54,6 +69,7 @@ const INT64_MIN = -(2n ** 63n)
 
 /**
  * Runs the ops in order; each sees the writes of the ops before it. Returns no promise when none of them has to wait.
+ * @param nowTs times to live count from it.
  * @param answer counts the values read; undefined when no op reads.
  * @param signal ends waits for locks. Made already, it ends the ops between two of them too.
  * @throws KvError `already_exists`, `invalid_argument` (increment of a value that is no number), `payload_too_large`;
@@ -62,34 +78,41 @@ const INT64_MIN = -(2n ** 63n)
 export function runOps(
   txn: Transaction,
   ops: readonly Op[],
+  nowTs: Timestamp,
   answer: AnswerLease | undefined,
   signal?: LateSignal,
 ): OpResult[] | Promise<OpResult[]> {
+  const running: Running = { txn, nowTs, signal }
   const results: OpResult[] = []
   while (results.length < Math.min(ops.length, SLICE_ITEMS)) {
-    const result = runOp(txn, ops[results.length] as Op, results.length, signal)
-    if (result instanceof Promise) return runRest(txn, ops, results, result, answer, signal)
+    const result = runOp(running, ops[results.length] as Op, results.length)
+    if (result instanceof Promise) return runRest(running, ops, results, result, answer)
     results.push(result)
   }
-  return results.length === ops.length ? results : runRest(txn, ops, results, undefined, answer, signal)
+  return results.length === ops.length ? results : runRest(running, ops, results, undefined, answer)
+}
+
+interface Running {
+  readonly txn: Transaction
+  readonly nowTs: Timestamp
+  readonly signal: LateSignal | undefined
 }
 
 /**
  * Runs the ops from the first one that waits, or after `SLICE_ITEMS` of them. Only results of ops that wait hold bytes.
- * @param running the next op, if it has begun.
+ * @param begun the next op, if it has begun.
  */
 async function runRest(
-  txn: Transaction,
+  running: Running,
   ops: readonly Op[],
   results: OpResult[],
-  running: Promise<OpResult> | undefined,
+  begun: Promise<OpResult> | undefined,
   answer: AnswerLease | undefined,
-  signal: LateSignal | undefined,
 ): Promise<OpResult[]> {
   const slices = new Slices()
-  for (let step: OpResult | Promise<OpResult> | undefined = running; ; step = undefined) {
-    requireWanted(signal)
-    step ??= runOp(txn, ops[results.length] as Op, results.length, signal)
+  for (let step: OpResult | Promise<OpResult> | undefined = begun; ; step = undefined) {
+    requireWanted(running.signal)
+    step ??= runOp(running, ops[results.length] as Op, results.length)
     const result: OpResult = step instanceof Promise ? await step : step
     results.push(result)
     answer?.grow(costOf(result))
@@ -116,72 +139,101 @@ export function isRead({ op }: Op): boolean {
  * Runs the ops like `runOps`, without a transaction, in one turn of the event loop.
  * @param ops without ranges.
  * @param found has the keys of all ops that read.
+ * @param startTs of the transaction: it reads there, and times to live count from it.
  */
-export function runOpsNow(ops: readonly Op[], found: Found, answer?: AnswerLease): OpsDone {
+export function runOpsNow(ops: readonly Op[], found: Found, startTs: Timestamp, answer?: AnswerLease): OpsDone {
   const writes = new Map<string, PrewriteMutation>()
   const results = ops.map((op, index) => {
-    const result = runOpNow(op, index, found, writes)
+    const result = runOpNow(op, index, { found, startTs, writes })
     answer?.grow(costOf(result))
     return result
   })
   return { results, writes }
 }
 
-function runOpNow(op: Op, index: number, found: Found, writes: Map<string, PrewriteMutation>): OpResult {
+interface RunningNow {
+  readonly found: Found
+  readonly startTs: Timestamp
+  readonly writes: Map<string, PrewriteMutation>
+}
+
+function runOpNow(op: Op, index: number, { found, startTs, writes }: RunningNow): OpResult {
   if (isRangeOp(op)) throw new Error('a range takes several turns of the event loop')
   const { key } = op
   const text = keyText(key)
-  const put = (value: Uint8Array): OpResult => {
-    writes.set(text, { op: 'put', key, value })
+  const put = (value: Uint8Array, expireTs: Timestamp): OpResult => {
+    writes.set(text, expireTs === 0 ? { op: 'put', key, value } : { op: 'put', key, value, expireTs })
     return DONE
   }
   switch (op.op) {
     case 'put':
-      return put(op.value)
+      return put(op.value, expireTsOf(op.expiry, startTs))
     case 'delete':
       writes.set(text, { op: 'delete', key })
       return DONE
   }
   const own = writes.get(text)
-  const current: MergedVersion | undefined = own === undefined ? found.get(text) : own.value && { value: own.value }
+  const current = own === undefined ? found.get(text) : ownVersion(own, startTs)
   switch (op.op) {
     case 'get':
       return gotten(current)
     case 'insert':
       if (current !== undefined) throw alreadyExists(key)
-      return put(op.value)
+      return put(op.value, expireTsOf(op.expiry, startTs))
     case 'increment': {
       const value = Buffer.from(incremented(op, index, current))
-      put(value)
+      put(value, expireTsAfter(op, current, startTs))
       return { value }
     }
+    case 'touch':
+      if (current !== undefined) put(current.value, expireTsOf(op.expiry, startTs))
+      return { found: current !== undefined }
   }
+}
+
+/** A version that has expired at the start of its own transaction was never there. */
+function ownVersion({ value, expireTs = 0 }: PrewriteMutation, startTs: Timestamp): MergedVersion | undefined {
+  if (value === undefined || hasExpired(expireTs, startTs)) return undefined
+  return expireTs === 0 ? { value } : { value, expireTs }
+}
+
+function expireTsAfter(
+  { expiry }: Extract<Op, { op: 'increment' }>,
+  current: MergedVersion | undefined,
+  nowTs: Timestamp,
+): Timestamp {
+  return expiry === undefined ? (current?.expireTs ?? 0) : expireTsOf(expiry, nowTs)
 }
 
 const DONE: OpResult = {}
 
 /** Returns no promise when the op has nothing to wait for. */
-function runOp(txn: Transaction, op: Op, index: number, signal: LateSignal | undefined): OpResult | Promise<OpResult> {
+function runOp(running: Running, op: Op, index: number): OpResult | Promise<OpResult> {
+  const { txn, nowTs, signal } = running
   switch (op.op) {
     case 'get':
       return txn.get(op.key, undefined, signal).then(gotten)
     case 'scan':
       return txn.scan(op, undefined, signal).then(({ pairs }) => ({ pairs }))
     case 'put':
-      return whenDone(txn.put(op.key, op.value, undefined, signal))
+      return whenDone(txn.put(op.key, op.value, expireTsOf(op.expiry, nowTs), undefined, signal))
     case 'delete':
       return whenDone(txn.delete(op.key, undefined, signal))
     case 'insert':
-      return whenDone(txn.insert(op.key, op.value, undefined, signal))
+      return whenDone(txn.insert(op.key, op.value, expireTsOf(op.expiry, nowTs), undefined, signal))
     case 'increment':
-      return increment(txn, op, index, signal)
+      return increment(running, op, index)
+    case 'touch':
+      return touch(running, op)
     case 'delete_range':
       return deleteRange(txn, op, signal)
   }
 }
 
 function gotten(found: MergedVersion | undefined): OpResult {
-  return found === undefined ? { found: false } : { found: true, value: found.value, commitTs: found.commitTs }
+  if (found === undefined) return { found: false }
+  const { value, commitTs, expireTs } = found
+  return expireTs === undefined ? { found: true, value, commitTs } : { found: true, value, commitTs, expireTs }
 }
 
 function whenDone(written: void | Promise<void>): OpResult | Promise<OpResult> {
@@ -189,14 +241,20 @@ function whenDone(written: void | Promise<void>): OpResult | Promise<OpResult> {
 }
 
 async function increment(
-  txn: Transaction,
+  { txn, nowTs, signal }: Running,
   op: Extract<Op, { op: 'increment' }>,
   index: number,
-  signal: LateSignal | undefined,
 ): Promise<OpResult> {
-  const value = Buffer.from(incremented(op, index, await txn.getToWrite(op.key, undefined, signal)))
-  await txn.put(op.key, value)
+  const current = await txn.getToWrite(op.key, undefined, signal)
+  const value = Buffer.from(incremented(op, index, current))
+  await txn.put(op.key, value, expireTsAfter(op, current, nowTs))
   return { value }
+}
+
+async function touch({ txn, nowTs, signal }: Running, op: Extract<Op, { op: 'touch' }>): Promise<OpResult> {
+  const current = await txn.getToWrite(op.key, undefined, signal)
+  if (current !== undefined) await txn.put(op.key, current.value, expireTsOf(op.expiry, nowTs))
+  return { found: current !== undefined }
 }
 
 /** A page of keys that is full of bytes ends the op early. */

@@ -13,6 +13,8 @@ export interface OneShotKeys {
   readonly read: ReadonlyMap<string, Uint8Array>
   /** Keys are written that are not in `written`, because only the range of them is known. */
   readonly deletesRange: boolean
+  /** Keys in `written` may be left alone, because they are absent. */
+  readonly touches: boolean
 }
 
 export interface Plan {
@@ -56,7 +58,8 @@ export function* planOf({ checks, ops, isolation, riders }: OneShot): Generator<
       if (isTime()) yield
     }
   const deletesRange = ops.some(({ op }) => op === 'delete_range')
-  const keys = { written, read, deletesRange }
+  const touches = ops.some(({ op }) => op === 'touch')
+  const keys = { written, read, deletesRange, touches }
   if (written.size === 0 || deletesRange) return { keys, claim: undefined }
   const onlyRead: string[] = []
   for (const text of held) if (!written.has(text)) onlyRead.push(text)

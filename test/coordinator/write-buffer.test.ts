@@ -83,7 +83,7 @@ describe('mergeScan', () => {
     await fc.assert(
       fc.asyncProperty(snapshot, writes, request, async (stored, written, asked) => {
         const { limit, reverse, keyOnly, cutAt } = asked
-        const buffer = new WriteBuffer()
+        const buffer = new WriteBuffer(1)
         for (const write of written) apply(buffer, write)
         const order: ScanOrder = {
           start: asked.start === undefined ? undefined : utf8(asked.start),
@@ -129,7 +129,7 @@ describe('mergeScan', () => {
     await fc.assert(
       fc.asyncProperty(snapshot, writes, request, async (stored, written, asked) => {
         const { limit, reverse } = asked
-        const buffer = new WriteBuffer()
+        const buffer = new WriteBuffer(1)
         for (const write of written) apply(buffer, write)
         const merged = new Map<string, string | undefined>(stored.map(({ key, value }) => [key, value]))
         for (const { key, value } of written) {
@@ -161,7 +161,7 @@ describe('mergeScan', () => {
   })
 
   test.each([false, true])('cut at a key that it wrote: its own value (reverse: %s)', async (reverse) => {
-    const buffer = new WriteBuffer()
+    const buffer = new WriteBuffer(1)
     for (const key of ['a', 'b']) buffer.put(utf8(key), utf8('mine'))
     const order = { limit: 10, reverse, keyOnly: false }
     const key = utf8(reverse ? 'b' : 'a')
@@ -176,7 +176,7 @@ describe('mergeScan', () => {
 test.each([false, true])(
   'thousands of own deletions in the way cost some pages, not thousands (reverse: %s)',
   async (reverse) => {
-    const buffer = new WriteBuffer()
+    const buffer = new WriteBuffer(1)
     const keys = Array.from({ length: 3000 }, (_, i) => String(i).padStart(5, '0'))
     const left = reverse ? '00050' : '02950'
     for (const key of keys) if (key !== left) buffer.delete(utf8(key))
@@ -198,7 +198,7 @@ describe('bytes', () => {
   test('property: keys and values of the last write of each key', () => {
     fc.assert(
       fc.property(writes, (written) => {
-        const buffer = new WriteBuffer()
+        const buffer = new WriteBuffer(1)
         const model = new Map<string, string | undefined>()
         for (const write of written) {
           apply(buffer, write)
@@ -217,7 +217,7 @@ describe('bytes', () => {
   })
 
   test('a write over the bound is refused, and changes nothing', async () => {
-    const buffer = new WriteBuffer(10)
+    const buffer = new WriteBuffer(1, 10)
     buffer.put(utf8('a'), utf8('12345'))
     buffer.put(utf8('b'), utf8('123'))
     expect(buffer.bytes).toBe(10)
@@ -245,8 +245,8 @@ describe('atomically', () => {
   test('property: all of it or none of it', async () => {
     await fc.assert(
       fc.asyncProperty(writes, writes, writes, fc.boolean(), async (before, inside, after, fails) => {
-        const buffer = new WriteBuffer()
-        const model = new WriteBuffer()
+        const buffer = new WriteBuffer(1)
+        const model = new WriteBuffer(1)
         for (const write of before) for (const each of [buffer, model]) apply(each, write)
         const failure = new Error('no')
         const run = buffer.atomically(async () => {
@@ -271,7 +271,7 @@ describe('atomically', () => {
   })
 
   test('a write that is refused for its size takes those before it back', async () => {
-    const buffer = new WriteBuffer(6)
+    const buffer = new WriteBuffer(1, 6)
     buffer.put(utf8('a'), utf8('old'))
     const run = buffer.atomically(async () => {
       buffer.delete(utf8('a'))

@@ -8,6 +8,7 @@ import { answer } from '../wire/answer.js'
 import { answerVersion } from '../wire/answer-version.js'
 import { decoderOf } from '../wire/decode.js'
 import { checksOf, preconditionsOf } from '../wire/etag.js'
+import { EXPIRY_PARAMETERS, queryExpiry } from '../wire/expiry.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { keyOf, TXN_KEY_ROUTE } from '../wire/key-url.js'
 import { lockWaitMs, queryFlag, type RawQuery } from '../wire/query.js'
@@ -83,12 +84,14 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
   rawBodies(app, context, (scope) => {
     const config = { access: 'write', query: ['lock_wait_ms', 'timeout_ms'], work: 'reading' } as const
     const writing = { schema: schemas.writeKeyInTxn, config } as const
-    scope.put(TXN_KEY_ROUTE, writing, async (request, reply) => {
+    const putting = { ...writing, config: { ...config, query: [...config.query, ...EXPIRY_PARAMETERS] } } as const
+    scope.put(TXN_KEY_ROUTE, putting, async (request, reply) => {
       const key = keyOf(request, limits)
+      const expiry = queryExpiry(request.query as RawQuery)
       const value = rawValueOf(request, limits)
       const { id, write } = writeOf(request, reply, key)
       try {
-        await transactions.put(id, { ...write, value })
+        await transactions.put(id, { ...write, value, expiry })
       } catch (error) {
         throw conditionalWriteError(key, error)
       }

@@ -10,6 +10,7 @@ import { answer } from '../wire/answer.js'
 import { answerVersion } from '../wire/answer-version.js'
 import { decoderOf } from '../wire/decode.js'
 import { checksOf, preconditionsOf } from '../wire/etag.js'
+import { EXPIRY_PARAMETERS, queryExpiry } from '../wire/expiry.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { KEY_ROUTE, keyOf } from '../wire/key-url.js'
 import { wantsEvents } from '../wire/media-type.js'
@@ -64,13 +65,18 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
       schema: schemas.writeKey,
       config: { access: 'write', query: ['lock_wait_ms', 'timeout_ms'] },
     } as const
+    const putting = {
+      schema: schemas.writeKey,
+      config: { access: 'write', query: ['lock_wait_ms', 'timeout_ms', ...EXPIRY_PARAMETERS] },
+    } as const
     scope.delete(KEY_ROUTE, options, async (request, reply) => {
       const key = keyOf(request, limits)
       return write(request, reply, key, { op: 'delete', key })
     })
-    scope.put(KEY_ROUTE, options, async (request, reply) => {
+    scope.put(KEY_ROUTE, putting, async (request, reply) => {
       const key = keyOf(request, limits)
-      return write(request, reply, key, { op: 'put', key, value: rawValueOf(request, limits) })
+      const expiry = queryExpiry(request.query as RawQuery)
+      return write(request, reply, key, { op: 'put', key, value: rawValueOf(request, limits), expiry })
     })
   })
 

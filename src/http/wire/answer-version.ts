@@ -24,10 +24,11 @@ export function answerVersion(
   const preconditions = preconditionsOf(request.headers)
   if (found === undefined && preconditions.ifMatch !== undefined) throw preconditionFailed(key, 0)
   if (found === undefined) throw noSuchKey(key)
-  const { value, commitTs } = found
+  const { value, commitTs, expireTs } = found
   const status = readCondition(preconditions, commitTs ?? 0)
   if (status === 412) throw preconditionFailed(key, commitTs ?? 0, true)
   if (commitTs !== undefined) reply.header('etag', etagOf(commitTs)).header('cache-control', CACHE_VERSION)
+  if (expireTs !== undefined) reply.header('expire-ts', String(expireTs))
   if (status === 304) return reply.status(304).send()
   return reply.header('content-type', 'application/octet-stream').send(asBuffer(value))
 }

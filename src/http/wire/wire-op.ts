@@ -1,8 +1,10 @@
 import { snakeCase } from '../../bytes/field-names.js'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { DELETE_RANGE_LIMIT_DEFAULT, type Limits, SCAN_LIMIT_DEFAULT } from '../../limits.js'
+import { type Expiry, NEVER } from '../../txn/expiry.js'
 import type { Op } from '../../txn/op.js'
 import type { Decoded } from './decode.js'
+import { expiryOf } from './expiry.js'
 import { rangeOf } from './range.js'
 import type { TxnOp } from './schemas/txn.js'
 
@@ -10,10 +12,11 @@ type WireOp = Decoded<TxnOp>
 
 const FIELDS: Readonly<Record<Op['op'], readonly (keyof WireOp)[]>> = {
   get: ['op', 'key'],
-  put: ['op', 'key', 'value'],
+  put: ['op', 'key', 'value', 'ttlMs', 'expireTs'],
   delete: ['op', 'key'],
-  insert: ['op', 'key', 'value'],
-  increment: ['op', 'key', 'by'],
+  insert: ['op', 'key', 'value', 'ttlMs', 'expireTs'],
+  increment: ['op', 'key', 'by', 'ttlMs', 'expireTs'],
+  touch: ['op', 'key', 'ttlMs', 'expireTs', 'persist'],
   scan: ['op', 'prefix', 'start', 'end', 'limit', 'reverse', 'keysOnly'],
   delete_range: ['op', 'prefix', 'start', 'end', 'limit'],
 }
@@ -49,9 +52,11 @@ export function opOf(given: WireOp, index: number): Op {
       return { op: given.op, key: need('key') }
     case 'put':
     case 'insert':
-      return { op: given.op, key: need('key'), value: need('value') }
+      return { op: given.op, key: need('key'), value: need('value'), expiry: expiryOf(given, `ops[${index}].`) }
     case 'increment':
-      return { op: 'increment', key: need('key'), by: given.by ?? 1 }
+      return { op: 'increment', key: need('key'), by: given.by ?? 1, expiry: expiryOf(given, `ops[${index}].`) }
+    case 'touch':
+      return { op: 'touch', key: need('key'), expiry: expiryOfTouch(given, index) }
     case 'scan': {
       const { start, end } = rangeOf(given, `ops[${index}].prefix`)
       const { limit = SCAN_LIMIT_DEFAULT, reverse = false, keysOnly: keyOnly = false } = given
@@ -64,4 +69,16 @@ export function opOf(given: WireOp, index: number): Op {
       return { op: 'delete_range', start, end, limit: given.limit ?? DELETE_RANGE_LIMIT_DEFAULT }
     }
   }
+}
+
+/** @throws KvError `invalid_argument` unless exactly one of the three fields is given. */
+function expiryOfTouch(given: WireOp, index: number): Expiry {
+  const { persist } = given
+  const expiry = expiryOf(given, `ops[${index}].`)
+  const field = `ops[${index}].persist`
+  if (persist === false) throw invalid(field, `${field} must be true`)
+  if (persist && expiry !== undefined) throw invalid(field, `${field} does not go with ttl_ms or expire_ts`)
+  if (persist) return NEVER
+  if (expiry === undefined) throw invalid(`ops[${index}].ttl_ms`, 'touch needs ttl_ms, expire_ts or persist')
+  return expiry
 }

@@ -6,7 +6,7 @@ import { alreadyExists, keyLocked, writeConflict } from '../errors.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
 import { done, type Outcome, type RowView, refused, rollbackOf, txnRecord } from '../row.js'
-import { isData, type WriteRecord } from '../write.js'
+import { isData, isVisible, type WriteRecord } from '../write.js'
 
 /** One key of a request, after the request's mutations are written. */
 export interface AcquiredKey {
@@ -56,7 +56,7 @@ function lockFree(row: RowView, request: AcquirePessimisticLockRequest): Outcome
   // The request comes late. A lock beside its commit would make the transaction look alive.
   if (own.kind === 'record') return refused(newer(key, request, own.write))
 
-  const version = newestPut(writes, TIMESTAMP_MAX)
+  const version = newestPut(writes, TIMESTAMP_MAX, conflict?.commitTs ?? request.forUpdateTs)
   if (request.insert && version !== undefined)
     return refused(conflict === undefined ? alreadyExists(key) : newer(key, request, conflict))
   if (request.lockOnlyIfExists && version === undefined) {
@@ -71,6 +71,7 @@ function lockFree(row: RowView, request: AcquirePessimisticLockRequest): Outcome
     startTs: request.startTs,
     ttlMs: request.lockTtl,
     shortValue: undefined,
+    expireTs: 0,
     forUpdateTs: conflict?.commitTs ?? request.forUpdateTs,
     txnSize: 0,
     minCommitTs: 0,
@@ -86,7 +87,8 @@ function lockAgain(row: RowView, lock: Lock, request: AcquirePessimisticLockRequ
   const { key } = row
   const { forUpdateTs } = request
   const isForced = request.wakeUpMode === 'force_lock' && forUpdateTs < lock.forUpdateTs
-  const version = newestPut(row.writes, isForced ? lock.forUpdateTs : forUpdateTs)
+  const readTs = isForced ? lock.forUpdateTs : forUpdateTs
+  const version = newestPut(row.writes, readTs, readTs)
   if (request.insert && version !== undefined)
     return refused(version.commitTs > forUpdateTs ? newer(key, request, version) : alreadyExists(key))
   const raised: Lock = {
@@ -106,9 +108,10 @@ function acquired(version: WriteRecord | undefined, lockedWithConflictTs: Timest
   return { version, isLocked: true, ...(lockedWithConflictTs === undefined ? {} : { lockedWithConflictTs }) }
 }
 
-function newestPut(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord | undefined {
+/** @param at where its expiry is judged. */
+function newestPut(writes: readonly WriteRecord[], ts: Timestamp, at: Timestamp): WriteRecord | undefined {
   const newest = writes.find((write) => write.commitTs <= ts && isData(write))
-  return newest?.type === 'put' ? newest : undefined
+  return newest !== undefined && isVisible(newest, at) ? newest : undefined
 }
 
 function newer(key: Uint8Array, request: AcquirePessimisticLockRequest, write: WriteRecord): KvError {

@@ -43,6 +43,7 @@ export function commit(row: RowView, request: CommitKey): Outcome<{ commitTs: Ti
     startTs,
     commitTs,
     shortValue: lock.shortValue,
+    expireTs: lock.expireTs,
     isProtected: false,
     hasOverlappedRollback: lock.rollbackTs.includes(commitTs),
   }

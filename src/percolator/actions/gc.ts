@@ -1,6 +1,6 @@
 import type { Timestamp } from '../../timestamp.js'
-import type { Mutation, RowView } from '../row.js'
-import { isData, type WriteRecord } from '../write.js'
+import { deleteWrite, type Mutation, type RowView } from '../row.js'
+import { isData, isVisible, type WriteRecord } from '../write.js'
 
 /** Position in a long history that is collected in parts, newest first. */
 export interface GcPart {
@@ -20,9 +20,9 @@ export interface GcAnswer {
 
 /**
  * Decides which records below the safe point are removed. Every reader from the safe point on sees the newest Put at or below
- * it, or nothing when that is a Delete. No reader sees older records, or Lock and Rollback records. A transaction that started
- * exactly at the safe point may still prewrite, so its Rollback record stays. A Delete is removed after all older records:
- * in between, readers must not see what it deleted.
+ * it, or nothing when that is a Delete or has expired. No reader sees older records, or Lock and Rollback records. A transaction that started
+ * exactly at the safe point may still prewrite, so its Rollback record stays. A Delete or an expired Put is removed after all older
+ * records: in between, readers must not see what it deleted or replaced.
  * @param row the whole history, or the part that `part` describes.
  * @see TiKV `actions/gc.rs`.
  */
@@ -34,7 +34,7 @@ export function gc(
   const mutations: Mutation[] = []
   let removed = 0
   const remove = (write: WriteRecord): void => {
-    mutations.push({ type: 'delete-write', key: row.key, commitTs: write.commitTs })
+    mutations.push(deleteWrite(row.key, write))
     if (write.type === 'put' && write.shortValue === undefined)
       mutations.push({ type: 'delete-value', key: row.key, startTs: write.startTs })
     removed++
@@ -49,7 +49,7 @@ export function gc(
   // A record of an earlier part may have got a flag since.
   const stands =
     base !== undefined && (base === part.base ? base.commitTs === safePoint : standsForRollback(base, safePoint))
-  if (part.isLast && base?.type === 'delete' && !stands) remove(base)
+  if (part.isLast && base !== undefined && !isVisible(base, safePoint) && !stands) remove(base)
   return { mutations, removed, base }
 }
 

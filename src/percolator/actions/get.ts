@@ -1,7 +1,7 @@
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { Lock } from '../lock.js'
 import { sameKey } from '../row.js'
-import { isData, type WriteRecord } from '../write.js'
+import { isData, isVisible, type WriteRecord } from '../write.js'
 
 /**
  * True when a read at `ts` has to respect this lock: its transaction may commit at or below `ts`, or has done so.
@@ -23,7 +23,7 @@ export function blocksRead(lock: Lock, key: Uint8Array, ts: Timestamp): boolean 
  */
 export function get(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord | 'absent' | 'older' {
   for (const write of writes) {
-    if (write.commitTs <= ts && isData(write)) return write.type === 'put' ? write : 'absent'
+    if (write.commitTs <= ts && isData(write)) return isVisible(write, ts) ? write : 'absent'
   }
   return 'older'
 }

@@ -19,6 +19,7 @@ function describeWrite(write: WriteRecord): MvccWrite {
     startTs: write.startTs,
     commitTs: write.commitTs,
     ...(write.shortValue === undefined ? {} : { shortValue: write.shortValue }),
+    ...(write.expireTs === 0 ? {} : { expireTs: write.expireTs }),
     ...(write.isProtected ? { protected: true } : {}),
     ...(write.hasOverlappedRollback ? { overlappedRollback: true } : {}),
   }

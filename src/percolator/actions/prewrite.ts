@@ -16,7 +16,7 @@ import {
   sameKey,
   txnRecord,
 } from '../row.js'
-import { isData, type WriteRecord } from '../write.js'
+import { isData, isVisible, type WriteRecord } from '../write.js'
 
 /** State of the store that the decision needs. */
 export interface PrewriteContext {
@@ -267,7 +267,7 @@ function checkNewerVersion(
       return refused(pessimisticLockNotFound(row.key, request.startTs))
     }
     const mustBeAbsent = mutation.op === 'insert' || mutation.op === 'check_not_exists'
-    if (mustBeAbsent && newestData(row.writes, write.commitTs)?.type === 'put') return refused(alreadyExists(row.key))
+    if (mustBeAbsent && exists(newestData(row.writes, write.commitTs), request)) return refused(alreadyExists(row.key))
     return done(undefined)
   }
   return done(undefined)
@@ -282,7 +282,7 @@ function checkAssertion(
 ): Outcome<void> {
   if (mutation.assertion === undefined) return done(undefined)
   const newest = newestData(row.writes, Number.MAX_SAFE_INTEGER)
-  if ((newest?.type === 'put') === (mutation.assertion === 'exist')) return done(undefined)
+  if (exists(newest, request) === (mutation.assertion === 'exist')) return done(undefined)
   const conflict = checkNewerVersion(row, mutation, request, action)
   if (!conflict.ok) return conflict
   const detail = `key ${printKey(row.key)} was asserted to ${mutation.assertion === 'exist' ? 'exist' : 'be absent'}`
@@ -295,6 +295,11 @@ function checkAssertion(
       existingCommitTs: newest?.commitTs ?? 0,
     }),
   )
+}
+
+/** A pessimistic transaction has seen the key when it locked it. */
+function exists(newest: WriteRecord | undefined, { startTs, forUpdateTs = 0 }: PrewriteRequest): boolean {
+  return newest !== undefined && isVisible(newest, Math.max(startTs, forUpdateTs))
 }
 
 function newestData(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord | undefined {
@@ -351,6 +356,7 @@ function lockKey(
     startTs: request.startTs,
     ttlMs: status.ttlMs,
     shortValue: isShort ? value : undefined,
+    expireTs: mutation.expireTs ?? 0,
     forUpdateTs: status.forUpdateTs,
     txnSize: request.txnSize ?? 0,
     minCommitTs: status.minCommitTs,
@@ -379,6 +385,7 @@ function writeNow(
     startTs: request.startTs,
     commitTs,
     shortValue: isShort ? value : undefined,
+    expireTs: mutation.expireTs ?? 0,
     isProtected: false,
     hasOverlappedRollback: false,
   }

@@ -2,7 +2,7 @@ import { afterKey } from '../../bytes/key-range.js'
 import { WRITE_AHEAD_MS_MAX } from '../../limits.js'
 import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import type { RangeChange } from '../change.js'
-import type { Mutation, RowView } from '../row.js'
+import { deleteWrite, type Mutation, type RowView } from '../row.js'
 import { isData } from '../write.js'
 
 export interface Removal {
@@ -30,7 +30,7 @@ export function removeVersions(
   const kept = new Set(writes.flatMap(({ commitTs, startTs }) => (isGone(commitTs) ? [] : [startTs])))
   if (lock !== undefined && !isUnlocked) kept.add(lock.startTs)
   const mutations: Mutation[] = isUnlocked ? [{ type: 'delete-lock', key }] : []
-  for (const { commitTs } of writes) if (isGone(commitTs)) mutations.push({ type: 'delete-write', key, commitTs })
+  for (const write of writes) if (isGone(write.commitTs)) mutations.push(deleteWrite(key, write))
   for (const { startTs } of values) if (!kept.has(startTs)) mutations.push({ type: 'delete-value', key, startTs })
   const ahead = writes.flatMap((write): RangeChange[] => {
     const { commitTs } = write

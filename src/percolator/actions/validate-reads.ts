@@ -4,7 +4,7 @@ import type { Timestamp } from '../../timestamp.js'
 import type { ReadSet, ValidateReadsRequest } from '../api.js'
 import { writeConflict } from '../errors.js'
 import type { Lock } from '../lock.js'
-import { isData, type WriteRecord } from '../write.js'
+import { hasExpired, isData, type WriteRecord } from '../write.js'
 import { blocksRead } from './get.js'
 
 type Span = Omit<ValidateReadsRequest, keyof ReadSet>
@@ -24,13 +24,31 @@ export function isNewer(write: WriteRecord, { startTs, commitTs }: Span): boolea
   return isData(write) && write.startTs !== startTs && write.commitTs > startTs && write.commitTs <= commitTs
 }
 
-/** @param conflictCommitTs 0: not committed yet. */
+/**
+ * True when a read at `commitTs` finds the version expired that the transaction has seen.
+ * @param seen the Put or Delete that a read at `startTs` sees.
+ */
+export function hasExpiredSince(seen: WriteRecord, { startTs, commitTs }: Span): boolean {
+  const { type, expireTs } = seen
+  if (type !== 'put' || seen.commitTs > startTs) return false
+  return !hasExpired(expireTs, startTs) && hasExpired(expireTs, commitTs)
+}
+
+/** @param conflict its `commitTs` is 0 where it is not committed yet. A version from before `startTs` has expired since. */
 export function readChanged(
   key: Uint8Array,
   startTs: Timestamp,
-  conflict: { readonly startTs: Timestamp; readonly commitTs: Timestamp; readonly primary?: Uint8Array },
+  conflict: {
+    readonly startTs: Timestamp
+    readonly commitTs: Timestamp
+    readonly primary?: Uint8Array
+    readonly expireTs?: Timestamp
+  },
 ): KvError<'write_conflict'> {
-  const when = conflict.commitTs === 0 ? 'is being written' : `was written at ${conflict.commitTs}`
+  const { commitTs, expireTs } = conflict
+  const isNewer = commitTs > startTs
+  const when =
+    commitTs === 0 ? 'is being written' : isNewer ? `was written at ${commitTs}` : `has expired at ${expireTs}`
   const detail = `key ${printKey(key)}, read by the transaction at ${startTs}, ${when}`
   return writeConflict(key, { startTs, primary: conflict.primary ?? key }, conflict, 'serializable_read', detail)
 }

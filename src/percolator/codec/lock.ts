@@ -8,10 +8,10 @@ const LOCK = 'lock'
 
 /**
  * [type, primary, start_ts, ttl_ms, short_value | nil, for_update_ts, txn_size, min_commit_ts, use_async_commit,
- * secondaries, rollback_ts]
+ * secondaries, rollback_ts], and expire_ts where there is one
  */
 export function encodeLock(lock: Lock): Buffer {
-  return packRecord([
+  const fields = [
     TYPES.indexOf(lock.type),
     lock.primary,
     lock.startTs,
@@ -23,7 +23,8 @@ export function encodeLock(lock: Lock): Buffer {
     lock.useAsyncCommit ? 1 : 0,
     lock.secondaries,
     lock.rollbackTs,
-  ])
+  ]
+  return packRecord(lock.expireTs === 0 ? fields : [...fields, lock.expireTs])
 }
 
 export function decodeLock(bytes: Uint8Array): Lock {
@@ -40,5 +41,6 @@ export function decodeLock(bytes: Uint8Array): Lock {
     useAsyncCommit: fields[8] === 1,
     secondaries: asList(fields[9], LOCK, asBytes),
     rollbackTs: asList(fields[10], LOCK, asInteger),
+    expireTs: fields.length > 11 ? asInteger(fields[11], LOCK) : 0,
   }
 }

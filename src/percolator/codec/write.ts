@@ -8,10 +8,12 @@ const WRITE = 'write'
 const PROTECTED = 1
 const OVERLAPPED_ROLLBACK = 2
 
-/** [type, start_ts, short_value | nil, flags]; commit_ts is in the key. */
+/** [type, start_ts, short_value | nil, flags], and expire_ts where there is one; commit_ts is in the key. */
 export function encodeWrite(write: WriteRecord): Buffer {
   const flags = (write.isProtected ? PROTECTED : 0) | (write.hasOverlappedRollback ? OVERLAPPED_ROLLBACK : 0)
-  return packRecord([TYPES.indexOf(write.type), write.startTs, write.shortValue ?? null, flags])
+  const type = TYPES.indexOf(write.type)
+  const { startTs, shortValue = null, expireTs } = write
+  return packRecord(expireTs === 0 ? [type, startTs, shortValue, flags] : [type, startTs, shortValue, flags, expireTs])
 }
 
 /** @param commitTs from the record's key. */
@@ -23,6 +25,7 @@ export function decodeWrite(bytes: Uint8Array, commitTs: Timestamp): WriteRecord
     startTs: asInteger(fields[1], WRITE),
     commitTs,
     shortValue: asOptionalBytes(fields[2], WRITE),
+    expireTs: fields.length > 4 ? asInteger(fields[4], WRITE) : 0,
     isProtected: (flags & PROTECTED) !== 0,
     hasOverlappedRollback: (flags & OVERLAPPED_ROLLBACK) !== 0,
   }

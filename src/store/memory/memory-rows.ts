@@ -249,6 +249,7 @@ export class MemoryRows implements RowAccess, LockingRows {
         key,
         value: valueOfPut(this.table.get(key), write),
         commitTs: write.commitTs,
+        ...(write.expireTs === 0 ? {} : { expireTs: write.expireTs }),
       }))
       return lockingAnswer(locking.keys, read, request)
     })

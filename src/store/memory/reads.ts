@@ -1,28 +1,29 @@
 import { ENTRY_BYTES, entryCost, lockCost, pairBytes, pairCost } from '../../bytes/answer-size.js'
 import { mergedRanges } from '../../bytes/key-range.js'
 import type { LockInfo } from '../../errors/lock-info.js'
-import { blocksRead, get } from '../../percolator/actions/get.js'
+import { blocksRead } from '../../percolator/actions/get.js'
 import { mvccGet } from '../../percolator/actions/mvcc-get.js'
 import { scanLock } from '../../percolator/actions/scan-lock.js'
-import { isNewer, judgeLock, readChanged } from '../../percolator/actions/validate-reads.js'
+import { hasExpiredSince, isNewer, judgeLock, readChanged } from '../../percolator/actions/validate-reads.js'
 import type {
   BatchGetRequest,
   GetAnswer,
   GetRequest,
   MvccGetByStartTsRequest,
   MvccInfo,
-  Pair,
   PairsAnswer,
   ScanAnswer,
   ScanLockAnswer,
   ScanLockRequest,
   ScanRequest,
   ValidateReadsRequest,
+  ValuedPair,
 } from '../../percolator/api.js'
 import { belowSafePoint, keyLocked, keysLocked } from '../../percolator/errors.js'
-import { isData } from '../../percolator/write.js'
+import { expiryTs, isData, type WriteRecord } from '../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { AnswerBudget, AnswerLease } from '../answer-budget.js'
+import { Visibility } from '../visibility.js'
 import type { MemoryRows } from './memory-rows.js'
 import { type Row, valueOfPut } from './row-table.js'
 
@@ -43,10 +44,15 @@ export class Reads {
     const row = this.#rows.table.get(key)
     const lock = row && this.#blocking(row, ts)
     if (lock !== undefined) throw keyLocked(lock)
-    const pair = row && pairAt(row, ts)
-    if (pair !== undefined) return { found: true, value: pair.value, commitTs: pair.commitTs }
-    const deleted = row?.writes.find((write) => write.commitTs <= ts && isData(write))
-    return deleted === undefined ? { found: false } : { found: false, deletedTs: deleted.commitTs }
+    const visibility = new Visibility(this.#rows, ts)
+    const pair = row && pairAt(row, ts, visibility)
+    await visibility.settled()
+    if (pair !== undefined) {
+      const { value, commitTs, expireTs } = pair
+      return expireTs === undefined ? { found: true, value, commitTs } : { found: true, value, commitTs, expireTs }
+    }
+    const gone = row && versionAt(row, ts)
+    return gone === undefined ? { found: false } : { found: false, deletedTs: expiryTs(gone) }
   }
 
   async batchGet({ keys, ts = TIMESTAMP_MAX }: BatchGetRequest): Promise<PairsAnswer> {
@@ -55,25 +61,29 @@ export class Reads {
     const rows = keys.flatMap((key) => this.#rows.table.get(key) ?? [])
     const locks = rows.flatMap((row) => this.#blocking(row, ts) ?? [])
     if (locks.length > 0) throw keysLocked(inKeyOrder(locks))
-    return this.#counted((lease) => {
-      const pairs = rows.flatMap((row) => pairAt(row, ts) ?? [])
+    const visibility = new Visibility(this.#rows, ts)
+    const answer = this.#counted((lease) => {
+      const pairs = rows.flatMap((row) => pairAt(row, ts, visibility) ?? [])
       for (const pair of pairs) lease.grow(pairCost(pair))
       return { pairs }
     })
+    await visibility.settled()
+    return answer
   }
 
   async scan({ start, end, limit, ts, reverse, keyOnly, bytesMax }: ScanRequest): Promise<ScanAnswer> {
     this.#answers.requireRoom()
     await this.#rows.admitRead(ts)
     const locks: LockInfo[] = []
-    const pairs: Required<Pair>[] = []
+    const pairs: ValuedPair[] = []
     let bytes = 0
     let isCut = false
-    return this.#counted((lease) => {
+    const visibility = new Visibility(this.#rows, ts)
+    const found = this.#counted((lease) => {
       for (const row of this.#rows.table.range({ start, end }, reverse)) {
         if (pairs.length + locks.length >= limit) break
         const lock = this.#blocking(row, ts)
-        const pair = lock === undefined ? pairAt(row, ts) : undefined
+        const pair = lock === undefined ? pairAt(row, ts, visibility) : undefined
         if (lock === undefined && pair === undefined) continue
         isCut = bytesMax !== undefined && bytes >= bytesMax
         if (isCut) break
@@ -84,9 +94,11 @@ export class Reads {
         lease.grow(pairCost(pair))
       }
       if (locks.length > 0) throw keysLocked(inKeyOrder(locks))
-      const answer = keyOnly ? pairs.map(({ key, commitTs }) => ({ key, commitTs })) : pairs
+      const answer = keyOnly ? pairs.map(({ value: _, ...pair }) => pair) : pairs
       return isCut ? { pairs: answer, isCut } : { pairs: answer }
     })
+    await visibility.settled()
+    return found
   }
 
   async scanLock(request: ScanLockRequest, lease?: AnswerLease): Promise<ScanLockAnswer> {
@@ -146,9 +158,12 @@ export class Reads {
       if (lock !== undefined && judged === 'wait') younger.set(row, this.#rows.infoOf(key, lock))
     }
     if (younger.size > 0) throw keysLocked(inKeyOrder([...younger.values()]))
-    for (const { key, writes } of rows) {
+    for (const row of rows) {
+      const { key, writes } = row
       const newer = writes.find((write) => isNewer(write, request))
-      if (newer !== undefined) throw readChanged(key, startTs, newer)
+      const seen = versionAt(row, startTs)
+      const change = newer ?? (seen !== undefined && hasExpiredSince(seen, request) ? seen : undefined)
+      if (change !== undefined) throw readChanged(key, startTs, change)
     }
   }
 
@@ -166,10 +181,16 @@ export class Reads {
   }
 }
 
-function pairAt(row: Row, ts: Timestamp): Required<Pair> | undefined {
-  const write = get(row.writes, ts)
-  if (write === 'absent' || write === 'older') return undefined
-  return { key: row.key, value: valueOfPut(row, write), commitTs: write.commitTs }
+function versionAt({ writes }: Row, ts: Timestamp): WriteRecord | undefined {
+  return writes.find((write) => write.commitTs <= ts && isData(write))
+}
+
+function pairAt(row: Row, ts: Timestamp, visibility: Visibility): ValuedPair | undefined {
+  const write = versionAt(row, ts)
+  if (write === undefined || !visibility.sees(write)) return undefined
+  const { commitTs, expireTs } = write
+  const pair = { key: row.key, value: valueOfPut(row, write), commitTs }
+  return expireTs === 0 ? pair : { ...pair, expireTs }
 }
 
 function inKeyOrder(locks: LockInfo[]): LockInfo[] {

@@ -2,7 +2,7 @@ import { pairBytes } from '../../bytes/answer-size.js'
 import { KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import { SHORT_VALUE_BYTES_MAX } from '../../limits.js'
-import type { Pair } from '../../percolator/api.js'
+import type { ValuedPair } from '../../percolator/api.js'
 import type { Mutation } from '../../percolator/row.js'
 import { isData } from '../../percolator/write.js'
 import type { CompleteStore, RestoreProgress, RestoreSource } from '../store.js'
@@ -54,7 +54,7 @@ export class Restoration {
     return this.#rows.restoring
   }
 
-  #put(pairs: readonly Required<Pair>[], progress: RestoreProgress): RestoreProgress {
+  #put(pairs: readonly ValuedPair[], progress: RestoreProgress): RestoreProgress {
     const { lastKey } = progress
     const fresh = lastKey === undefined ? pairs : pairs.filter(({ key }) => Buffer.compare(key, lastKey) > 0)
     if (fresh.length === 0) return progress
@@ -75,7 +75,7 @@ function notEmpty({ key, writes }: Row, left?: RestoreProgress): KvError<'precon
 }
 
 /** The records that a commit would write. The start_ts is unknown, so it is `commitTs - 1`. */
-function mutationsOf({ key, value, commitTs }: Required<Pair>): Mutation[] {
+function mutationsOf({ key, value, commitTs, expireTs = 0 }: ValuedPair): Mutation[] {
   const startTs = commitTs - 1
   const isShort = value.length <= SHORT_VALUE_BYTES_MAX
   const shortValue = isShort ? value : undefined
@@ -84,6 +84,7 @@ function mutationsOf({ key, value, commitTs }: Required<Pair>): Mutation[] {
     startTs,
     commitTs,
     shortValue,
+    expireTs,
     isProtected: false,
     hasOverlappedRollback: false,
   } as const

@@ -388,6 +388,7 @@ describe('the lock that is written', () => {
       startTs: 10,
       ttlMs: 3000,
       shortValue: undefined,
+      expireTs: 0,
       forUpdateTs: 20,
       txnSize: 0,
       minCommitTs: 0,

@@ -35,6 +35,7 @@ const lock: fc.Arbitrary<Lock> = fc.record({
   startTs: ts,
   ttlMs: ts,
   shortValue: fc.option(someBytes, { nil: undefined }),
+  expireTs: ts,
   forUpdateTs: ts,
   txnSize: ts,
   minCommitTs: ts,
@@ -47,6 +48,7 @@ const write: fc.Arbitrary<WriteRecord> = fc.record({
   startTs: ts,
   commitTs: ts,
   shortValue: fc.option(someBytes, { nil: undefined }),
+  expireTs: ts,
   isProtected: fc.boolean(),
   hasOverlappedRollback: fc.boolean(),
 })

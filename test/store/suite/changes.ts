@@ -1,6 +1,6 @@
 import { expect } from 'vitest'
 import { invalid } from '../../../src/errors/kv-error.js'
-import type { Pair, PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
+import type { PrewriteMutation, PrewriteRequest, ValuedPair } from '../../../src/percolator/api.js'
 import type { ChangeListener } from '../../../src/store/change-log.js'
 import type { Store } from '../../../src/store/store.js'
 import { LOGICAL_PER_MS, type Timestamp } from '../../../src/timestamp.js'
@@ -572,7 +572,7 @@ export function changeCases(contract: Contract): void {
     store.changes.listen({ settled: () => {}, reloaded: () => reloads++ })
     const before = await store.tso(1)
     const source = { id: 'ab'.repeat(16), ts: await store.tso(1) }
-    async function* blocks(isCut: boolean): AsyncGenerator<readonly Required<Pair>[]> {
+    async function* blocks(isCut: boolean): AsyncGenerator<readonly ValuedPair[]> {
       yield [{ key: utf8('a'), value: utf8('1'), commitTs: before }]
       if (isCut) throw invalid('body', 'it was cut off')
       yield [{ key: utf8('b'), value: utf8('2'), commitTs: source.ts }]

@@ -1,6 +1,6 @@
 import { beforeEach, expect } from 'vitest'
 import { invalid } from '../../../src/errors/kv-error.js'
-import type { Pair } from '../../../src/percolator/api.js'
+import type { ValuedPair } from '../../../src/percolator/api.js'
 import type { CompleteStore } from '../../../src/store/store.js'
 import { codeOf, del, failureOf, put, read, TestClock, utf8, write } from '../support.js'
 import { LONG } from './contents.js'
@@ -8,16 +8,16 @@ import type { Contract } from './contract.js'
 
 const SOURCE = { id: 'ab'.repeat(16), ts: new TestClock().ts() }
 
-const pair = (key: string, value: string, commitTs = 50): Required<Pair> => ({
+const pair = (key: string, value: string, commitTs = 50): ValuedPair => ({
   key: utf8(key),
   value: utf8(value),
   commitTs,
 })
 
-async function* blocks(...all: readonly (readonly Required<Pair>[])[]): AsyncGenerator<readonly Required<Pair>[]> {
+async function* blocks(...all: readonly (readonly ValuedPair[])[]): AsyncGenerator<readonly ValuedPair[]> {
   yield* all
 }
-async function* cutOff(...all: readonly (readonly Required<Pair>[])[]): AsyncGenerator<readonly Required<Pair>[]> {
+async function* cutOff(...all: readonly (readonly ValuedPair[])[]): AsyncGenerator<readonly ValuedPair[]> {
   yield* all
   throw invalid('body', 'it was cut off')
 }

@@ -7,6 +7,7 @@ import {
   Bound,
   Count,
   described,
+  ExpireTs,
   Flag,
   Key,
   LockInfo,
@@ -53,7 +54,9 @@ export const tso = {
 
 export const get = {
   body: object({ key: Key, ts: ReadTimestamp }),
-  ...answering(Type.Object({ found: Type.Boolean(), value: optional(Value), commit_ts: optional(Timestamp) })),
+  ...answering(
+    Type.Object({ found: Type.Boolean(), value: optional(Value), commit_ts: optional(Timestamp), expire_ts: ExpireTs }),
+  ),
 }
 
 export const batchGet = {
@@ -91,6 +94,10 @@ export const prewrite = {
         ),
         key: Key,
         value: described(optional(Value), 'Of `put` and `insert`.'),
+        expire_ts: described(
+          OptionalTimestamp,
+          'Of `put` and `insert`: the version is absent from this timestamp on. Default: it does not expire.',
+        ),
         assertion: described(optional(oneOf(['exist', 'not_exist'])), 'Always checked: 409 `assertion_failed`.'),
       }),
       { atMost: 'requestKeysMax', distinct: 'key' },
@@ -280,6 +287,7 @@ export const acquirePessimisticLock = {
           Type.Object({
             found: Flag,
             value: optional(Value),
+            expire_ts: ExpireTs,
             locked_with_conflict_ts: described(
               optional(Timestamp),
               'With `force_lock`: the commit_ts of the newest version, which was written after `for_update_ts`. The `for_update_ts` of the transaction must be at least this from here on.',
@@ -384,6 +392,7 @@ const history = {
         start_ts: Timestamp,
         commit_ts: described(Timestamp, 'Of a rollback: its `start_ts`.'),
         short_value: described(optional(Value), 'A value of up to 255 bytes.'),
+        expire_ts: ExpireTs,
         protected: described(Flag, 'Of a rollback: no other record may take its place.'),
         overlapped_rollback: described(Flag, 'The transaction that started at `commit_ts` is rolled back on this key.'),
       }),

@@ -5,6 +5,8 @@ import { type Static, Type } from './schema.js'
 import {
   Count,
   described,
+  ExpireTs,
+  ExpireTsToSet,
   Flag,
   Key,
   Milliseconds,
@@ -16,6 +18,7 @@ import {
   range,
   Timestamp,
   TimestampOrZero,
+  TtlMs,
   Value,
 } from './values.js'
 
@@ -32,12 +35,15 @@ const Mode = described(
 /** One schema for all ops. `opOf` checks which fields belong to which op, because it can name the op in the error. */
 export const TxnOp = object({
   op: described(
-    oneOf(['get', 'put', 'delete', 'insert', 'increment', 'scan', 'delete_range']),
-    '`insert` puts where there is no value; otherwise 409 `already_exists`. `increment` takes values as decimal text of at most 64 bits; absent is 0, and anything else is refused.',
+    oneOf(['get', 'put', 'delete', 'insert', 'increment', 'touch', 'scan', 'delete_range']),
+    '`insert` puts where there is no value; otherwise 409 `already_exists`. `increment` takes values as decimal text of at most 64 bits; absent is 0, and anything else is refused. It keeps the expiry of the key unless it is given one. `touch` writes the present value of a key anew, with another expiry, and answers whether there is one.',
   ),
   key: described(optional(Key), 'Of every op but `scan` and `delete_range`.'),
   value: described(optional(Value), 'Of `put` and `insert`.'),
   by: described(optional(by), 'Of `increment`. Default: 1.'),
+  ttl_ms: TtlMs,
+  expire_ts: ExpireTsToSet,
+  persist: described(Flag, 'Of `touch`: true, for a version that does not expire.'),
   prefix: described(range.prefix, 'Of `scan`: all keys that begin with it. Does not go with `start` or `end`.'),
   start: described(range.start, 'Of `scan`: first key of the range.'),
   end: described(range.end, 'Of `scan`: the range ends before this key.'),
@@ -63,8 +69,9 @@ export const Results = described(
           found: Type.Boolean(),
           value: optional(Value),
           commit_ts: described(optional(Timestamp), 'Absent for a write of this transaction.'),
+          expire_ts: ExpireTs,
         },
-        { title: 'get' },
+        { title: 'get, touch' },
       ),
       Type.Object({ pairs: Type.Array(Pair) }, { title: 'scan' }),
       Type.Object({ deleted: Count, more: Type.Boolean(), last: optional(Key) }, { title: 'delete_range' }),

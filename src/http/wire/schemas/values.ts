@@ -1,3 +1,4 @@
+import { TTL_MS_MAX } from '../../../limits.js'
 import { type Fields, type Schema, Type } from './schema.js'
 
 /** Schemas that requests and answers share. */
@@ -19,6 +20,22 @@ export const OptionalTimestamp = optional(
 export const Milliseconds = Type.Integer({ minimum: 0, maximum: 2 ** 41 })
 export const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 export const Flag = optional(Type.Boolean())
+
+/** Of a version that is written. `expire_ts` does not go with it. */
+export const TtlMs = described(
+  optional(Type.Integer({ minimum: 1, maximum: TTL_MS_MAX })),
+  'The version is absent so many milliseconds later. Absent, like `expire_ts`: it does not expire.',
+)
+/** Of a version that is written. */
+export const ExpireTsToSet = described(
+  optional(Timestamp),
+  'The version is absent from this timestamp on, at every snapshot. Does not go with `ttl_ms`.',
+)
+/** Of a version that was read. */
+export const ExpireTs = described(
+  optional(Timestamp),
+  'The version is absent from this timestamp on. Absent: it does not expire.',
+)
 
 export const Key = Type.Bytes('key')
 export const Value = Type.Bytes('value')
@@ -44,6 +61,7 @@ export const Pair = Type.Object({
   key: Key,
   value: described(optional(Value), 'Absent when only keys were asked for.'),
   commit_ts: described(optional(Timestamp), 'Absent in a transaction’s own writes.'),
+  expire_ts: ExpireTs,
 })
 
 /** Keys that the caller's token does not reach are empty. `for_update_ts` and `min_commit_ts` are 0 when the lock has none. */
@@ -61,4 +79,5 @@ export const LockInfo = Type.Object({
   min_commit_ts: described(TimestampOrZero, '0: the lock has none.'),
   use_async_commit: Type.Boolean(),
   secondaries: described(Type.Array(Key), 'The other keys of the transaction, in the primary of an async commit.'),
+  expire_ts: described(optional(Timestamp), 'Of the version that the transaction writes, if it expires.'),
 })

@@ -14,7 +14,10 @@ import { buildNewest } from './newest-records.js'
 import { sealRecords } from './seal-records.js'
 
 /** Format that this version writes. A database of a higher one is refused. */
-export const FORMAT_VERSION = 6
+export const FORMAT_VERSION = 7
+
+/** The first format with a log of changes. */
+const LOG_FORMAT = 6
 
 /**
  * Opens the LevelDB of a directory, makes one where there is none, and checks that it is PerKV's and not too new.
@@ -74,7 +77,11 @@ export async function convertFormat(engine: Engine, directory: string): Promise<
   }
   if (format < 3) await sealRecords(engine, formatOp(3))
   // First: a version of PerKV that reads format 3 would miss outcomes and pins in a directory of which half is moved.
-  if (format < FORMAT_VERSION) await engine.write([formatOp(FORMAT_VERSION), ...(await beginLog(engine))], true)
+  // A version of PerKV that reads format 6 would find versions that have expired.
+  if (format < FORMAT_VERSION) {
+    const log = format < LOG_FORMAT ? await beginLog(engine) : []
+    await engine.write([formatOp(FORMAT_VERSION), ...log], true)
+  }
   await moveSystemRecords(engine)
 }
 

@@ -1,11 +1,13 @@
 import { keyText } from '../../../bytes/key-text.js'
 import type { Timestamp } from '../../../timestamp.js'
 
-/** Newest value of a key, or its absence. Answers every read at or above `commitTs`. */
+/** Newest value of a key, or its absence. Answers every read at or above `commitTs`, by `expireTs`. */
 export interface CachedVersion {
   readonly value: Uint8Array | undefined
   /** Of the Put or Delete; 0 for a key that was never written. */
   readonly commitTs: Timestamp
+  /** 0: none. */
+  readonly expireTs: Timestamp
 }
 
 /** Cost of an entry beside its key and value: Map slot, objects, Buffer header. Measured and rounded up. */

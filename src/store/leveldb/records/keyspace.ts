@@ -1,7 +1,14 @@
 import { afterPrefix } from '../../../bytes/key-range.js'
 import { asBuffer } from '../../../bytes/key-text.js'
 import type { Change } from '../../../percolator/change.js'
-import { CorruptRecord, encodeKey, encodeKeyAt, encodeKeyEnd } from '../../../percolator/codec/key.js'
+import {
+  CorruptRecord,
+  decodeKey,
+  decodeKeyTs,
+  encodeKey,
+  encodeKeyAt,
+  encodeKeyEnd,
+} from '../../../percolator/codec/key.js'
 import { readTs, writeTs } from '../../../percolator/codec/timestamp.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { SystemName } from '../../system-records.js'
@@ -12,6 +19,7 @@ export const CF_LOCK = 0x6c // l
 export const CF_NEWEST = 0x6e // n
 export const CF_WRITE = 0x77 // w
 export const CF_LOG = 0x67 // g
+export const CF_EXPIRY = 0x65 // e
 export const META = 0x6d // m
 export const CF_SYSTEM = 0x73 // s
 export const AHEAD = 0x61 // a
@@ -58,6 +66,40 @@ export function logBound(commitTs: Timestamp): Buffer {
 export function firstCommitTs(stored: Buffer): Timestamp {
   if (stored.length <= LOG_HEAD_BYTES) throw new CorruptRecord('the key of a change record is cut short')
   return readTs(stored, 1, 'change')
+}
+
+const EXPIRY_HEAD_BYTES = 1 + 8
+
+/** The entry of a version that expires: by `expiryTs` ascending, then by key, newest first. */
+export function expiryKey(expiryTs: Timestamp, key: Uint8Array, commitTs: Timestamp): Buffer {
+  const version = encodeKeyAt(CF_EXPIRY, key, commitTs)
+  const out = Buffer.allocUnsafe(EXPIRY_HEAD_BYTES + version.length - 1)
+  out.set(expiryBound(expiryTs))
+  out.set(version.subarray(1), EXPIRY_HEAD_BYTES)
+  return out
+}
+
+/** Below the entries of versions that expire at `expiryTs` or later, and above the others. */
+export function expiryBound(expiryTs: Timestamp): Buffer {
+  const out = Buffer.allocUnsafe(EXPIRY_HEAD_BYTES)
+  out[0] = CF_EXPIRY
+  writeTs(out, expiryTs, 1)
+  return out
+}
+
+export const EXPIRY_RANGE = { gte: Buffer.of(CF_EXPIRY), lt: Buffer.of(CF_EXPIRY + 1) }
+
+/** Inverse of `expiryKey`. @throws CorruptRecord */
+export function decodeExpiryKey(stored: Buffer): ExpiryEntry {
+  if (stored.length <= EXPIRY_HEAD_BYTES) throw new CorruptRecord('the key of an expiry entry is cut short')
+  const version = stored.subarray(EXPIRY_HEAD_BYTES - 1) // The byte before the key stands for the column family's.
+  return { expiryTs: readTs(stored, 1, 'expiry'), key: decodeKey(version), commitTs: decodeKeyTs(version) }
+}
+
+export interface ExpiryEntry {
+  readonly expiryTs: Timestamp
+  readonly key: Buffer
+  readonly commitTs: Timestamp
 }
 
 export const systemKey = (name: string): Buffer => Buffer.from(`${CF_SYSTEM_TEXT}${name}`, 'latin1')

@@ -7,11 +7,13 @@ import type { SystemKind, SystemName } from '../../system-records.js'
 import {
   AHEAD,
   CF_DEFAULT,
+  CF_EXPIRY,
   CF_LOCK,
   CF_LOG,
   CF_NEWEST,
   CF_SYSTEM,
   CF_WRITE,
+  decodeExpiryKey,
   firstCommitTs,
   META,
   nameOfSystem,
@@ -28,6 +30,10 @@ export function recordName(stored: Buffer): string {
         return `the value of ${printKey(decodeKey(stored))} written at ${decodeKeyTs(stored)}`
       case CF_LOCK:
         return `the lock of ${printKey(decodeKey(stored))}`
+      case CF_EXPIRY: {
+        const { expiryTs, key, commitTs } = decodeExpiryKey(stored)
+        return `the expiry at ${expiryTs} of ${printKey(key)} written at ${commitTs}`
+      }
       case CF_LOG:
         return `the record of changes from ${firstCommitTs(stored)} on`
       case CF_NEWEST:
@@ -70,6 +76,7 @@ export function recordKind(stored: Buffer): string {
 const FAMILY_NAMES: Readonly<Record<number, string>> = {
   [AHEAD]: 'ahead',
   [CF_DEFAULT]: 'value',
+  [CF_EXPIRY]: 'expiry',
   [CF_LOCK]: 'lock',
   [CF_LOG]: 'change',
   [META]: 'meta',
@@ -89,7 +96,7 @@ export function placeName(bound: Buffer): string {
     if (kind !== undefined && cell !== undefined)
       return `${SYSTEM_KINDS[kind].all} near ${printKey(cell.key)} for the observer ${cell.id}`
   }
-  if (family === 'change') return placeOfChange(bound)
+  if (family === 'change' || family === 'expiry') return placeOfTs(bound, family)
   if (family === 'meta' || family === 'system') return `${family} records near ${printKey(bound.subarray(1))}`
   const parts: Buffer[] = []
   for (let at = 1; at < bound.length; at += 9) {
@@ -100,11 +107,11 @@ export function placeName(bound: Buffer): string {
   return `${family} records near ${printKey(Buffer.concat(parts))}`
 }
 
-function placeOfChange(bound: Buffer): string {
+function placeOfTs(bound: Buffer, family: 'change' | 'expiry'): string {
   try {
     const padded = Buffer.concat([bound, Buffer.alloc(TS_BYTES)])
-    return `change records near ${readTs(padded, 1, 'change')}`
+    return `${family} records near ${readTs(padded, 1, family)}`
   } catch {
-    return 'change records'
+    return `${family} records`
   }
 }

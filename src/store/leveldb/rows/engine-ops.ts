@@ -3,12 +3,14 @@ import { SLICE_ITEMS } from '../../../limits.js'
 import { encodeLock } from '../../../percolator/codec/lock.js'
 import { encodeWrite } from '../../../percolator/codec/write.js'
 import { type Mutation, sameKey } from '../../../percolator/row.js'
-import { isData } from '../../../percolator/write.js'
+import { expiryTs, isData } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { SystemWrite } from '../../system-records.js'
 import type { EngineOp } from '../engine/engine.js'
-import { lockKey, newestKey, systemKey, valueKey, writeKey } from '../records/keyspace.js'
+import { expiryKey, lockKey, newestKey, systemKey, valueKey, writeKey } from '../records/keyspace.js'
 import { encodeNewest } from '../records/newest-record.js'
+
+const NOTHING = Buffer.alloc(0)
 
 /** Facts about a key's Puts and Deletes that need no read of CF_WRITE. */
 export interface NewestKnown {
@@ -19,7 +21,8 @@ export interface NewestKnown {
 }
 
 /**
- * Turns mutations into operations of LevelDB: one record per mutation, and a copy of each key's newest Put or Delete in CF_NEWEST.
+ * Turns mutations into operations of LevelDB: one record per mutation, a copy of each key's newest Put or Delete in CF_NEWEST, and an
+ * entry in CF_EXPIRY per version that expires.
  * A caller that removes the newest must remove all Puts and Deletes of the key: `gc` removes a newest Delete only after all
  * older versions.
  */
@@ -45,17 +48,21 @@ export function* engineOps(
         ops.push({ type: 'del', key: lockKey(key) })
         break
       case 'put-write': {
-        const { commitTs, type } = mutation.write
+        const { commitTs, type, expireTs } = mutation.write
         // Unchecked prewrites may lead two transactions to one commit_ts. A Lock record must not replace a Put then.
         if (type === 'lock' && commitTs <= bound(key) && storedTs(key) === commitTs) break
         const value = encodeWrite(mutation.write)
         ops.push({ type: 'put', key: writeKey(key, commitTs), value })
         if (isData(mutation.write) && (commitTs > bound(key) || commitTs >= (storedTs(key) ?? 0)))
           ops.push({ type: 'put', key: newestKey(key), value: encodeNewest(commitTs, value) })
+        if (expireTs !== 0)
+          ops.push({ type: 'put', key: expiryKey(expiryTs(mutation.write), key, commitTs), value: NOTHING })
         break
       }
       case 'delete-write':
         ops.push({ type: 'del', key: writeKey(key, mutation.commitTs) })
+        if (mutation.expiryTs !== undefined)
+          ops.push({ type: 'del', key: expiryKey(mutation.expiryTs, key, mutation.commitTs) })
         if (storedTs(key) === mutation.commitTs) ops.push({ type: 'del', key: newestKey(key) })
         break
       case 'put-value':

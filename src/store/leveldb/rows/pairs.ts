@@ -1,7 +1,8 @@
 import { entryCost, pairBytes } from '../../../bytes/answer-size.js'
 import { printKey } from '../../../errors/print-key.js'
-import type { Pair } from '../../../percolator/api.js'
+import type { Pair, ValuedPair } from '../../../percolator/api.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
+import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { AnswerLease } from '../../answer-budget.js'
 import type { EngineReader } from '../engine/engine.js'
@@ -55,13 +56,18 @@ export function longValueCost({ value }: Pair, { write }: Version): number {
   return write.shortValue === undefined && value !== undefined ? entryCost(value) : 0
 }
 
-export async function readPairs(engine: EngineReader, found: readonly Version[]): Promise<Pair[]> {
+export async function readPairs(engine: EngineReader, found: readonly Version[]): Promise<ValuedPair[]> {
   const values = await readValues(engine, found)
   return found.map(({ key, write }, i) => {
     const value = values[i]
     if (value === undefined) throw lostValue(key, write.startTs)
-    return { key, value, commitTs: write.commitTs }
+    return pairOf(key, value, write)
   })
+}
+
+/** Most pairs have no `expireTs`, and no field for it. */
+function pairOf(key: Uint8Array, value: Uint8Array, { commitTs, expireTs }: WriteRecord): ValuedPair {
+  return expireTs === 0 ? { key, value, commitTs } : { key, value, commitTs, expireTs }
 }
 
 export function lostValue(key: Uint8Array, startTs: Timestamp): CorruptRecord {

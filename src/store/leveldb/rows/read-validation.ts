@@ -1,8 +1,9 @@
 import { mergedRanges } from '../../../bytes/key-range.js'
 import { inSlices } from '../../../event-loop/slices.js'
-import { isNewer, judgeLock, readChanged } from '../../../percolator/actions/validate-reads.js'
+import { hasExpiredSince, isNewer, judgeLock, readChanged } from '../../../percolator/actions/validate-reads.js'
 import type { ValidateReadsRequest } from '../../../percolator/api.js'
 import { belowSafePoint } from '../../../percolator/errors.js'
+import type { WriteRecord } from '../../../percolator/write.js'
 import type { LockEntry } from '../memory/lock-table.js'
 import { KEYS_AT_A_TIME } from './batch-sizes.js'
 import { findVersion, readVersions } from './row-reader.js'
@@ -53,11 +54,14 @@ export class ReadValidation {
         const newest = await readVersions(snapshot, chunk, commitTs)
         chunk.forEach((key, i) => {
           const write = newest[i]
-          if (write !== undefined && isNewer(write, request)) throw readChanged(key, startTs, write)
+          if (write !== undefined && (isNewer(write, request) || hasExpiredSince(write, request)))
+            throw readChanged(key, startTs, write)
         })
       }
       for (const range of ranges) {
-        const found = await findVersion(snapshot, range, (write) => isNewer(write, request))
+        const isChange = (write: WriteRecord, isSeen: boolean): boolean =>
+          isNewer(write, request) || (isSeen && hasExpiredSince(write, request))
+        const found = await findVersion(snapshot, range, startTs, isChange)
         if (found !== undefined) throw readChanged(found.key, startTs, found.write)
       }
     } finally {

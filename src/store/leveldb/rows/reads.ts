@@ -11,10 +11,13 @@ import type {
   PairsAnswer,
   ScanAnswer,
   ScanRequest,
+  Version,
 } from '../../../percolator/api.js'
 import { keyLocked, keysLocked } from '../../../percolator/errors.js'
+import { expiryTs, type WriteRecord } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import type { AnswerBudget } from '../../answer-budget.js'
+import { Visibility } from '../../visibility.js'
 import type { LockEntry } from '../memory/lock-table.js'
 import type { CachedVersion } from '../memory/version-cache.js'
 import { newestKey, valueKey } from '../records/keyspace.js'
@@ -24,7 +27,7 @@ import { guard } from './guard.js'
 import type { LongReads } from './long-reads.js'
 import { readOlderVersion } from './older-versions.js'
 import { longValueCost, lostValue, readPairsInto } from './pairs.js'
-import { readVersions, scanVersions } from './row-reader.js'
+import { readVersions, type ScannedVersion, scanVersions } from './row-reader.js'
 import { inKeyOrder, type RowStore } from './row-store.js'
 
 const NOT_FOUND: GetAnswer = { found: false }
@@ -85,8 +88,9 @@ export class Reads {
     const { cache, meters } = this.#rows
     const cached = cache.get(key)
     if (cached === undefined || ts < cached.commitTs) return undefined
-    meters.cache.hits++
-    return answerOf(cached)
+    const answer = this.#answerOf(cached, ts)
+    if (answer !== undefined) meters.cache.hits++
+    return answer
   }
 
   /**
@@ -107,10 +111,10 @@ export class Reads {
         value = valueLookUps.getNow(valueKey(key, newest.startTs))
         if (value === undefined) return undefined
       }
-      const version = { value, commitTs: newest?.commitTs ?? 0 }
+      const version = versionOf(newest, value)
       if (isUnlocked) cache.fill(key, version)
       this.#rows.meters.cache.misses++
-      return answerOf(version)
+      return this.#answerOf(version, ts)
     } catch {
       return undefined
     }
@@ -132,11 +136,33 @@ export class Reads {
       if (isPut && write.shortValue === undefined) this.#answers.requireRoom() // Long values of many requests add up.
       this.#rows.requireReadable(ts)
       if (isPut && value === undefined) return { missing: write.startTs }
-      if (isSeen && fill !== undefined) cache.endFill(key, fill, { value, commitTs: write?.commitTs ?? 0 })
-      return answerOf({ value, commitTs: write?.commitTs ?? 0 })
+      const version = versionOf(write, value)
+      if (isSeen && fill !== undefined) cache.endFill(key, fill, version)
+      const answer = this.#answerOf(version, ts)
+      if (answer !== undefined) return answer
+      // The latest version has expired, and the oracle has to save its mark before it can pass that.
+      await this.#rows.observe(version.expireTs)
+      return absentOf(version)
     } finally {
       if (fill !== undefined) cache.cancelFill(key, fill)
     }
+  }
+
+  /**
+   * A later read must not find a version again that has expired for the latest one, though the clock be set back. So later
+   * timestamps go above its expiry.
+   * @returns undefined when the oracle has to save its mark first.
+   */
+  #answerOf(version: CachedVersion, ts: Timestamp): GetAnswer | undefined {
+    const { value, expireTs } = version
+    if (value === undefined) return absentOf(version)
+    if (expireTs === 0) return foundOf(version, value)
+    const visibility = new Visibility(this.#rows, ts)
+    if (visibility.sees({ type: 'put', expireTs })) return foundOf(version, value)
+    const settled = visibility.settled()
+    if (settled === undefined) return absentOf(version)
+    settled.catch(() => {}) // `#lookUp` waits for it again.
+    return undefined
   }
 
   batchGet({ keys, ts = TIMESTAMP_MAX }: BatchGetRequest): Promise<PairsAnswer> {
@@ -158,16 +184,18 @@ export class Reads {
         const lease = this.#answers.lease()
         const snapshot = this.#rows.engine.snapshot()
         try {
+          const visibility = new Visibility(this.#rows, ts)
           const pairs: Pair[] = []
           for (let from = 0; from < keys.length; from += KEYS_AT_A_TIME) {
             const chunk = keys.slice(from, from + KEYS_AT_A_TIME)
             const writes = await readVersions(snapshot, chunk, ts)
             const found = chunk.flatMap((key, i) => {
               const write = writes[i]
-              return write?.type === 'put' ? [{ key, write }] : []
+              return write !== undefined && visibility.sees(write) ? [{ key, write }] : []
             })
             await readPairsInto(pairs, snapshot, found, pairCost, lease)
           }
+          await visibility.settled()
           return { pairs }
         } finally {
           lease.end()
@@ -188,7 +216,7 @@ export class Reads {
     const pairs: Pair[] = []
     for (const [i, answer] of answers.entries()) {
       if ('missing' in answer) return undefined
-      if (answer.found) pairs.push({ key: keys[i] as Uint8Array, value: answer.value, commitTs: answer.commitTs })
+      if (answer.found) pairs.push(pairOf(keys[i] as Uint8Array, answer))
     }
     return pairs
   }
@@ -198,7 +226,7 @@ export class Reads {
     for (const key of keys) {
       const cached = this.#cached(key, ts)
       if (cached === undefined) return undefined
-      if (cached.found) pairs.push({ key, value: cached.value, commitTs: cached.commitTs })
+      if (cached.found) pairs.push(pairOf(key, cached))
     }
     return pairs
   }
@@ -231,7 +259,10 @@ export class Reads {
         const snapshot = this.#rows.engine.snapshot()
         try {
           const grow = (bytes: number): void => lease.grow(bytes)
-          const found = await scanVersions(snapshot, { start, end }, ts, limit, reverse, grow)
+          const visibility = new Visibility(this.#rows, ts)
+          const isSeen = (write: WriteRecord): boolean => visibility.sees(write)
+          const found = await scanVersions(snapshot, { start, end }, ts, limit, reverse, isSeen, grow)
+          await visibility.settled()
           if (blocking.length > 0) {
             const met = new Set(locksWithinLimit(found, infos, limit, reverse).map((lock) => keyText(lock.key)))
             const pending = blocking.flatMap((entry, i) => (met.has(keyText(entry.key)) ? [pendingBefore[i]] : []))
@@ -242,7 +273,7 @@ export class Reads {
             const locks = infos.filter((lock) => met.has(keyText(lock.key)))
             if (locks.length > 0) throw keysLocked(inKeyOrder(locks))
           }
-          if (keyOnly) return { pairs: found.map(({ key, write }) => ({ key, commitTs: write.commitTs })) }
+          if (keyOnly) return { pairs: found.map(keyOf) }
           const pairs: Pair[] = []
           const isCut = await readPairsInto(pairs, snapshot, found, longValueCost, lease, bytesMax)
           return isCut ? { pairs, isCut } : { pairs }
@@ -266,9 +297,26 @@ export class Reads {
   }
 }
 
-function answerOf({ value, commitTs }: CachedVersion): GetAnswer {
-  if (value !== undefined) return { found: true, value, commitTs }
-  return commitTs === 0 ? NOT_FOUND : { found: false, deletedTs: commitTs }
+function versionOf(write: WriteRecord | undefined, value: Uint8Array | undefined): CachedVersion {
+  return { value, commitTs: write?.commitTs ?? 0, expireTs: write?.expireTs ?? 0 }
+}
+
+function pairOf(key: Uint8Array, { value, commitTs, expireTs }: Version): Pair {
+  return expireTs === undefined ? { key, value, commitTs } : { key, value, commitTs, expireTs }
+}
+
+function keyOf({ key, write: { commitTs, expireTs } }: ScannedVersion): Pair {
+  return expireTs === 0 ? { key, commitTs } : { key, commitTs, expireTs }
+}
+
+/** Most versions have no `expireTs`, and no field for it. */
+function foundOf({ commitTs, expireTs }: CachedVersion, value: Uint8Array): GetAnswer {
+  return expireTs === 0 ? { found: true, value, commitTs } : { found: true, value, commitTs, expireTs }
+}
+
+function absentOf(version: CachedVersion): GetAnswer {
+  const deletedTs = version.value === undefined ? version.commitTs : expiryTs(version)
+  return deletedTs === 0 ? NOT_FOUND : { found: false, deletedTs }
 }
 
 /** Reads of the latest version ignore primary locks, whose transactions have not committed, but not a lock in doubt. */

@@ -4,16 +4,19 @@ import { KvError } from '../../../errors/kv-error.js'
 import { printKey } from '../../../errors/print-key.js'
 import { SHORT_VALUE_BYTES_MAX } from '../../../limits.js'
 import type { Oracle } from '../../../oracle/oracle.js'
-import type { Pair } from '../../../percolator/api.js'
+import type { ValuedPair } from '../../../percolator/api.js'
 import { decodeKey } from '../../../percolator/codec/key.js'
 import { packRecord } from '../../../percolator/codec/record.js'
 import { encodeWrite } from '../../../percolator/codec/write.js'
+import { expiryTs } from '../../../percolator/write.js'
 import type { CompleteStore, RestoreProgress, RestoreSource } from '../../store.js'
 import { type EngineOp, pagesOf, readPage } from '../engine/engine.js'
 import {
   CF_DEFAULT,
   CF_NEWEST,
   CF_WRITE,
+  EXPIRY_RANGE,
+  expiryKey,
   keyRange,
   META_LOG_START,
   META_RESTORE,
@@ -27,6 +30,7 @@ import { guard } from './guard.js'
 import { NOBODY, putRestoreProgress, readRestoreProgress } from './restore-progress.js'
 import type { RowStore } from './row-store.js'
 
+const NOTHING = Buffer.alloc(0)
 /** Records removed per batch. */
 const REMOVED_AT_A_TIME = 10_000
 
@@ -104,7 +108,7 @@ export class Restoration {
     else this.#rows.health.shutOut(found)
   }
 
-  async #put(pairs: readonly Required<Pair>[], progress: RestoreProgress): Promise<RestoreProgress> {
+  async #put(pairs: readonly ValuedPair[], progress: RestoreProgress): Promise<RestoreProgress> {
     const { lastKey } = progress
     const fresh = lastKey === undefined ? pairs : pairs.filter(({ key }) => Buffer.compare(key, lastKey) > 0)
     if (fresh.length === 0) return progress
@@ -162,15 +166,15 @@ export class Restoration {
     const { engine } = this.#rows
     if (left.lastKey === undefined) return left
     await this.#rows.submit([putRestoreProgress({ ...left, id: NOBODY })])
-    for (const cf of [CF_WRITE, CF_DEFAULT, CF_NEWEST] as const)
-      for await (const page of pagesOf(engine, { ...keyRange(cf), values: false }, REMOVED_AT_A_TIME))
+    for (const range of [keyRange(CF_WRITE), keyRange(CF_DEFAULT), keyRange(CF_NEWEST), EXPIRY_RANGE])
+      for await (const page of pagesOf(engine, { ...range, values: false }, REMOVED_AT_A_TIME))
         await this.#rows.submit(page.map(([key]) => ({ type: 'del', key })))
     return { ...left, id: NOBODY, lastKey: undefined, pairs: 0, bytes: 0 }
   }
 }
 
 /** The records that a commit would write. The start_ts is unknown, so it is `commitTs - 1`. */
-function recordsOf({ key, value, commitTs }: Required<Pair>): EngineOp[] {
+function recordsOf({ key, value, commitTs, expireTs = 0 }: ValuedPair): EngineOp[] {
   const startTs = commitTs - 1
   const isShort = value.length <= SHORT_VALUE_BYTES_MAX
   const write = encodeWrite({
@@ -178,6 +182,7 @@ function recordsOf({ key, value, commitTs }: Required<Pair>): EngineOp[] {
     startTs,
     commitTs,
     shortValue: isShort ? value : undefined,
+    expireTs,
     isProtected: false,
     hasOverlappedRollback: false,
   })
@@ -185,6 +190,8 @@ function recordsOf({ key, value, commitTs }: Required<Pair>): EngineOp[] {
     { type: 'put', key: writeKey(key, commitTs), value: write },
     { type: 'put', key: newestKey(key), value: encodeNewest(commitTs, write) },
   ]
+  if (expireTs !== 0)
+    records.push({ type: 'put', key: expiryKey(expiryTs({ expireTs, commitTs }), key, commitTs), value: NOTHING })
   if (!isShort) records.push({ type: 'put', key: valueKey(key, startTs), value: asBuffer(value) })
   return records
 }

@@ -1,9 +1,10 @@
 import { pairCost } from '../../../bytes/answer-size.js'
 import { keyText } from '../../../bytes/key-text.js'
 import { decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
+import { TS_BYTES } from '../../../percolator/codec/timestamp.js'
 import { decodeWrite } from '../../../percolator/codec/write.js'
 import { endsHistory, type HistoryDepth, sameKey } from '../../../percolator/row.js'
-import type { WriteRecord } from '../../../percolator/write.js'
+import { isData, type WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { type EngineReader, pagesOf } from '../engine/engine.js'
 import { CF_DEFAULT, CF_NEWEST, CF_WRITE, keyRange, newestKey, valueKey, versionRange } from '../records/keyspace.js'
@@ -63,7 +64,8 @@ export interface ScannedVersion {
 
 /**
  * @param grow called per page with the cost of its versions in memory; ends the scan by throwing.
- * @returns the Puts that a read at `ts` sees in a range, in scan order, at most `limit`.
+ * @param isSeen whether the version of a key is one that the read finds.
+ * @returns the versions that a read at `ts` sees in a range, in scan order, at most `limit`.
  */
 export async function scanVersions(
   engine: EngineReader,
@@ -71,6 +73,7 @@ export async function scanVersions(
   ts: Timestamp,
   limit: number,
   reverse: boolean,
+  isSeen: (write: WriteRecord) => boolean,
   grow: (bytes: number) => void,
 ): Promise<ScannedVersion[]> {
   const iterator = engine.iterator({ ...keyRange(CF_NEWEST, range.start, range.end), reverse })
@@ -89,7 +92,7 @@ export async function scanVersions(
       for (const { key, write: newestWrite } of newest) {
         if (found.length >= limit) break
         const write = isAbove(newestWrite, ts) ? older.get(keyText(key)) : newestWrite
-        if (write?.type !== 'put') continue
+        if (write === undefined || !isSeen(write)) continue
         found.push({ key, write })
         cost += pairCost({ key, value: write.shortValue })
       }
@@ -101,18 +104,30 @@ export async function scanVersions(
   }
 }
 
+/** @param isWanted is told whether the record is the Put or Delete that a read at `ts` sees. */
 export async function findVersion(
   engine: EngineReader,
   range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined },
-  isWanted: (write: WriteRecord) => boolean,
+  ts: Timestamp,
+  isWanted: (write: WriteRecord, isSeen: boolean) => boolean,
 ): Promise<ScannedVersion | undefined> {
+  let seen: Buffer | undefined
   for await (const page of pagesOf(engine, keyRange(CF_WRITE, range.start, range.end), SCAN_READ)) {
     for (const [recordKey, bytes] of page) {
       const write = decodeWrite(bytes, decodeKeyTs(recordKey))
-      if (isWanted(write)) return { key: decodeKey(recordKey), write }
+      const isOld = write.commitTs <= ts && isData(write)
+      const isSeen = isOld && (seen === undefined || !isOfSameKey(seen, recordKey))
+      if (isOld) seen = recordKey
+      if (isWanted(write, isSeen)) return { key: decodeKey(recordKey), write }
     }
   }
   return undefined
+}
+
+/** Whether two records of one column family differ in nothing but their timestamps. */
+function isOfSameKey(a: Buffer, b: Buffer): boolean {
+  const length = a.length - TS_BYTES
+  return a.length === b.length && a.compare(b, 0, length, 0, length) === 0
 }
 
 /**

@@ -500,7 +500,7 @@ class World {
 }
 
 function lockOf(info: LockInfo): Lock {
-  return { ...info, ttlMs: info.ttl, shortValue: undefined, rollbackTs: [] }
+  return { ...info, ttlMs: info.ttl, shortValue: undefined, rollbackTs: [], expireTs: info.expireTs ?? 0 }
 }
 
 test.each(Object.keys(SCALES) as (keyof typeof SCALES)[])(

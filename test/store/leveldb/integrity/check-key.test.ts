@@ -21,6 +21,7 @@ const written = (type: 'put' | 'delete' | 'lock', startTs: number, commitTs: num
   startTs,
   commitTs,
   shortValue: value === undefined ? undefined : utf8(value),
+  expireTs: 0,
   isProtected: false,
   hasOverlappedRollback: false,
 })
@@ -30,6 +31,7 @@ const lockAt = (startTs: number, rest: Partial<Lock> = {}): Lock => ({
   startTs,
   ttlMs: 3000,
   shortValue: utf8('v'),
+  expireTs: 0,
   forUpdateTs: 0,
   txnSize: 1,
   minCommitTs: 0,

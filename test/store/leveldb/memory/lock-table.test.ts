@@ -10,6 +10,7 @@ const lockAt = (startTs: number): Lock => ({
   startTs,
   ttlMs: 3000,
   shortValue: undefined,
+  expireTs: 0,
   forUpdateTs: 0,
   txnSize: 0,
   minCommitTs: 0,

@@ -27,6 +27,7 @@ const LONG = 'x'.repeat(300)
 const version = (value: string | undefined, commitTs: number): CachedVersion => ({
   value: value === undefined ? undefined : utf8(value),
   commitTs,
+  expireTs: 0,
 })
 
 describe('entries', () => {

@@ -1,0 +1,39 @@
+import { hasExpired, isVisible, type WriteRecord } from '../percolator/write.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
+
+export interface VisibilitySource {
+  /** The newest timestamp that is not in the future. */
+  readonly oracle: { clock(): Timestamp }
+  /** See `RowAccess`. */
+  observe(ts: Timestamp): undefined | Promise<void>
+}
+
+/**
+ * Which versions one read finds. A read at a timestamp judges their expiry there, so it has one answer for ever. A read of the
+ * latest versions judges it by the clock; what it has found expired must not come back, though the clock be set back.
+ */
+export class Visibility {
+  readonly #source: VisibilitySource
+  readonly #at: Timestamp
+  readonly #isLatest: boolean
+  /** The highest expiry of a version that was passed over. */
+  #expired: Timestamp = 0
+
+  constructor(source: VisibilitySource, ts: Timestamp) {
+    this.#source = source
+    this.#isLatest = ts === TIMESTAMP_MAX
+    this.#at = this.#isLatest ? source.oracle.clock() : ts
+  }
+
+  /** @param write the newest Put or Delete at or below the timestamp of the read. */
+  sees(write: Pick<WriteRecord, 'type' | 'expireTs'>): boolean {
+    if (isVisible(write, this.#at)) return true
+    if (this.#isLatest && hasExpired(write.expireTs, this.#at)) this.#expired = Math.max(this.#expired, write.expireTs)
+    return false
+  }
+
+  /** To be fulfilled before the answer: every timestamp handed out from then on is above what this read has found expired. */
+  settled(): undefined | Promise<void> {
+    return this.#expired === 0 ? undefined : this.#source.observe(this.#expired)
+  }
+}

@@ -1,0 +1,14 @@
+import { TTL_MS_MAX } from '../limits.js'
+import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../timestamp.js'
+
+/** When a version that is written expires: a time after its write, or a timestamp; 0: never. */
+export type Expiry = { readonly ttlMs: number } | { readonly expireTs: Timestamp }
+
+export const NEVER: Expiry = { expireTs: 0 }
+
+/** @param nowTs the timestamp that a time to live counts from. */
+export function expireTsOf(expiry: Expiry | undefined, nowTs: Timestamp): Timestamp {
+  if (expiry === undefined) return 0
+  if ('expireTs' in expiry) return expiry.expireTs
+  return Math.min(nowTs + timestampFromMs(Math.min(expiry.ttlMs, TTL_MS_MAX)), TIMESTAMP_MAX)
+}
