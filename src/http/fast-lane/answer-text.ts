@@ -1,7 +1,7 @@
 import { STATUS_CODES } from 'node:http'
 import type { Grant } from '../../access/grant.js'
 import { asBuffer } from '../../bytes/key-text.js'
-import type { Timestamp } from '../../timestamp.js'
+import type { Version } from '../../percolator/api.js'
 import { SAFE_HEADERS } from '../connections/browser-safety.js'
 import { problemType } from '../wire/answer.js'
 import { CACHE_VERSION } from '../wire/answer-version.js'
@@ -33,9 +33,10 @@ const DATA_HEAD: Readonly<Record<Format, string>> = {
   msgpack: okHead({ 'content-type': CONTENT_TYPE.msgpack }),
 }
 
-export function valueText(value: Uint8Array, commitTs: Timestamp): AnswerText {
+export function valueText({ value, commitTs, expireTs }: Version): AnswerText {
   const bytes = asBuffer(value)
-  const head = `${VALUE_HEAD}etag: ${etagOf(commitTs)}\r\ncontent-type: application/octet-stream\r\n`
+  const expiry = expireTs === undefined ? '' : `expire-ts: ${expireTs}\r\n`
+  const head = `${VALUE_HEAD}etag: ${etagOf(commitTs)}\r\n${expiry}content-type: application/octet-stream\r\n`
   return { status: 200, head: `${head}content-length: ${bytes.length}\r\n`, body: bodyOf(bytes) }
 }
 

@@ -6,8 +6,9 @@ import { type Limits, LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT, SLICE_ITEMS } f
 import type { OneShot } from '../../txn/one-shots.js'
 import type { Op } from '../../txn/op.js'
 import { decoderOf } from '../wire/decode.js'
+import { queryExpiry } from '../wire/expiry.js'
 import { oneShotOf } from '../wire/one-shot.js'
-import { percentDecode } from '../wire/query.js'
+import { parseRawQuery, percentDecode } from '../wire/query.js'
 import { oneShot } from '../wire/schemas/txn.js'
 import type { FastRequest } from './request-reader.js'
 
@@ -43,7 +44,7 @@ export function asker(app: FastifyInstance, limits: Limits): Ask {
     return { kind: 'txn', txn: oneShotOf(decoded, grant, limits) }
   }
 
-  return ({ method, key: escaped, bodyAt, end }, bytes, grant) => {
+  return ({ method, key: escaped, query, bodyAt, end }, bytes, grant) => {
     try {
       if (method === 'POST') return askTxn(bytes.subarray(bodyAt, end), grant)
       const key = percentDecode(escaped, 'key')
@@ -53,7 +54,7 @@ export function asker(app: FastifyInstance, limits: Limits): Ask {
       if (method === 'DELETE') return writeOf({ op: 'delete', key })
       const value = Buffer.from(bytes.subarray(bodyAt, end)) // A view would keep all in memory that arrived with it.
       requireValue(value, 'body', limits.valueBytesMax)
-      return writeOf({ op: 'put', key, value })
+      return writeOf({ op: 'put', key, value, expiry: query === '' ? undefined : queryExpiry(parseRawQuery(query)) })
     } catch {
       return undefined
     }

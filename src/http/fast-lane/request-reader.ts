@@ -9,6 +9,8 @@ export interface FastRequest {
   readonly method: Method
   /** The key, percent-encoded; '' for POST. */
   readonly key: string
+  /** Without the question mark. Only PUT has one, of `EXPIRY_QUERY`. */
+  readonly query: string
   readonly headers: HeaderBlock
   /** Offsets of the body. The next request begins at `end`, which may not have arrived. */
   readonly bodyAt: number
@@ -30,6 +32,8 @@ const KEY_STARTS: readonly (readonly [Method, string])[] = [
 ]
 const TXN_LINE = 'POST /v1/txn HTTP/1.1'
 const VERSION = ' HTTP/1.1'
+
+const EXPIRY_QUERY = /^(?:ttl_ms|expire_ts)=\d{1,16}$/
 
 /** Characters of a path by RFC 3986. Among the others are the question mark of a query, and everything that must be escaped. */
 const PLAIN_KEY = /^[\w\-.~!$&'()*+,;=:@/%]+$/
@@ -64,12 +68,19 @@ export class RequestReader {
     const lineEnd = text.indexOf('\r\n', at)
     if (lineEnd === -1) return text.includes('\n', at) ? 'outside' : this.#incomplete(text, at)
     let key = ''
+    let query = ''
     if (method === 'POST') {
       if (lineEnd - at !== start.length) return 'outside'
     } else {
       if (!text.endsWith(VERSION, lineEnd)) return 'outside'
       key = text.slice(at + start.length, lineEnd - VERSION.length)
-      if (!PLAIN_KEY.test(key)) return 'outside'
+      if (!PLAIN_KEY.test(key)) {
+        const queryAt = method === 'PUT' ? key.indexOf('?') : -1
+        if (queryAt === -1) return 'outside'
+        query = key.slice(queryAt + 1)
+        key = key.slice(0, queryAt)
+        if (!EXPIRY_QUERY.test(query) || !PLAIN_KEY.test(key)) return 'outside'
+      }
     }
     const blockAt = lineEnd + 2
     if (this.#block === undefined || !text.startsWith(this.#text, blockAt)) {
@@ -85,7 +96,7 @@ export class RequestReader {
     const isBodyless = method === 'GET' || method === 'DELETE'
     const { contentLength = isBodyless ? 0 : Number.POSITIVE_INFINITY } = headers
     if (contentLength > this.#bodyBytesMax[method] || (method === 'POST' && !headers.isJson)) return 'outside'
-    return { method, key, headers, bodyAt, end: bodyAt + contentLength }
+    return { method, key, query, headers, bodyAt, end: bodyAt + contentLength }
   }
 
   #incomplete(text: string, at: number): 'partial' | 'outside' {

@@ -38,7 +38,7 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
 
   function get(call: Call, key: Buffer): void {
     const found = (answer: GetAnswer): void => {
-      if (answer.found) call.end(valueText(answer.value, answer.commitTs))
+      if (answer.found) call.end(valueText(answer))
       else fail(call, noSuchKey(key))
     }
     const known = database.known({ key })

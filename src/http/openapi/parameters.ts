@@ -1,4 +1,4 @@
-import { type Limits, TIMEOUT_MS_MAX } from '../../limits.js'
+import { type Limits, TIMEOUT_MS_MAX, TTL_MS_MAX } from '../../limits.js'
 import type { Schema } from '../wire/schemas/schema.js'
 import type { AnswerHeader, Parameter, RequestHeader } from './operation.js'
 
@@ -23,6 +23,14 @@ export const QUERY: Readonly<Record<string, Parameter>> = {
   timeout_ms: {
     description: 'The request is given up after this time, unless its commit has begun. Default: never.',
     schema: { type: 'integer', minimum: 1, maximum: TIMEOUT_MS_MAX },
+  },
+  ttl_ms: {
+    description: 'The version is absent so many milliseconds later. Default: it does not expire.',
+    schema: { type: 'integer', minimum: 1, maximum: TTL_MS_MAX },
+  },
+  expire_ts: {
+    description: 'The version is absent from this timestamp on, at every snapshot. Does not go with `ttl_ms`.',
+    schema: { type: 'integer', minimum: 1, maximum: Number.MAX_SAFE_INTEGER },
   },
   for_update: { description: 'Reads in order to write.', schema: Flag },
   prefix: { description: 'All keys that begin with it. Does not go with `start` or `end`.', schema: Bytes },
@@ -101,6 +109,10 @@ export const REQUEST_HEADERS: Readonly<Record<RequestHeader, Parameter>> = {
 
 export const ANSWER_HEADERS: Readonly<Record<AnswerHeader, Parameter>> = {
   ETag: { description: 'The version, in quotes.', schema: { type: 'string' } },
+  'Expire-Ts': {
+    description: 'The version is absent from this timestamp on. Absent: it does not expire.',
+    schema: { type: 'integer' },
+  },
   'Idempotency-Replayed': {
     description: 'This is the answer of an earlier request under the same `Idempotency-Key`.',
     schema: { type: 'string', enum: ['true'] },

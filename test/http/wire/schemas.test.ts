@@ -47,7 +47,7 @@ class Tour {
   }
 
   async keys(): Promise<void> {
-    for (const key of ['a', 'b', 'gone']) await this.#send('PUT', `/v1/kv/${key}`, {}, '1')
+    for (const key of ['a', 'b', 'gone']) await this.#send('PUT', `/v1/kv/${key}?ttl_ms=600000`, {}, '1')
     await this.#send('DELETE', '/v1/kv/gone')
     await this.#readKey('/v1/kv/a')
     await this.#readKeys('/v1/kv')
@@ -62,6 +62,7 @@ class Tour {
       { op: 'put', key: 'c', value: '3' },
       { op: 'scan', prefix: '' },
       { op: 'increment', key: 'n' },
+      { op: 'touch', key: 'c', ttl_ms: 600_000 },
       { op: 'delete_range', prefix: 'of/', limit: 1 },
     ]
     for (const key of ['of/1', 'of/2', 'of/3', 'of/4', 'of/5']) await this.#send('PUT', `/v1/kv/${key}`, {}, '1')
@@ -123,7 +124,9 @@ class Tour {
     const { server } = this
     await server.ok('tso', {})
     await server.ok('gc', { safe_point: 5 })
-    await server.lock(10, ['p', 'q'], { use_async_commit: true, secondaries: ['q'], lock_ttl: 3000 })
+    const mutations = ['p', 'q'].map((key) => ({ op: 'put', key, value: '1', expire_ts: 2 ** 52 }))
+    const locks = { use_async_commit: true, secondaries: ['q'], lock_ttl: 3000 }
+    await server.ok('prewrite', { mutations, primary: 'p', start_ts: 10, ...locks })
     await server.ok('scan_lock', { max_ts: 10 })
     await server.ok('check_secondary_locks', { keys: ['q'], start_ts: 10 })
     await server.ok('txn_heart_beat', { primary: 'p', start_ts: 10, advise_lock_ttl: 4000 })
@@ -142,7 +145,10 @@ class Tour {
     await server.ok('mvcc_get_by_start_ts', { start_ts: 14 })
     await server.ok('cleanup', { key: 's', start_ts: 14, current_ts: 0 })
     await server.mvcc('s')
-    await server.write(20, 30, ['t'])
+    const expiring = { op: 'put', key: 't', value: '1', expire_ts: 2 ** 52 }
+    await server.ok('prewrite', { mutations: [expiring], primary: 't', start_ts: 20 })
+    await server.ok('mvcc_get_by_start_ts', { start_ts: 20 })
+    await server.ok('commit', { keys: ['t'], start_ts: 20, commit_ts: 30 })
     const asked = { primary: 't', lock_ts: 30, caller_start_ts: 31, current_ts: 31, rollback_if_not_exist: true }
     await server.ok('check_txn_status', asked) // Its Rollback record would stand where the commit does.
     await server.mvcc('t')

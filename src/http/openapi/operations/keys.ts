@@ -35,8 +35,8 @@ With \`Accept: text/event-stream\` the present state comes first, and then the l
     headers: ['If-None-Match', 'If-Match', 'Last-Event-ID'],
     problems: ['not_found', 'key_locked', 'precondition_failed', 'payload_too_large', 'ts_below_safe_point'],
     answers: {
-      200: { description: 'The value, or a stream of its versions.', headers: ['ETag'] },
-      304: { description: 'The key has the version that `If-None-Match` names.', headers: ['ETag'] },
+      200: { description: 'The value, or a stream of its versions.', headers: ['ETag', 'Expire-Ts'] },
+      304: { description: 'The key has the version that `If-None-Match` names.', headers: ['ETag', 'Expire-Ts'] },
     },
     head: { id: 'headKey', summary: 'Version and length of a key’s value' },
   },
@@ -44,7 +44,9 @@ With \`Accept: text/event-stream\` the present state comes first, and then the l
     id: 'putKey',
     tag: 'Keys',
     summary: 'Write a key',
-    description: `A transaction of its own. ${CONDITIONAL}`,
+    description: `A transaction of its own. ${CONDITIONAL}
+
+With \`ttl_ms\` or \`expire_ts\` the version expires: reads at or above that timestamp find no key, and those below it find the value for ever. No clock is asked, so reads repeat. A later write without either does not expire.`,
     bytes: 'The value, as it is, of any content type.',
     ...WRITE,
   },

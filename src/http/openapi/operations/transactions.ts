@@ -56,8 +56,8 @@ With \`for_update\`, a pessimistic transaction locks the key and reads its lates
       'ts_below_safe_point',
     ],
     answers: {
-      200: { description: 'The value.', headers: ['ETag'] },
-      304: { description: 'The key has the version that `If-None-Match` names.', headers: ['ETag'] },
+      200: { description: 'The value.', headers: ['ETag', 'Expire-Ts'] },
+      304: { description: 'The key has the version that `If-None-Match` names.', headers: ['ETag', 'Expire-Ts'] },
     },
     head: { id: 'headKeyInTransaction', summary: 'Version and length of a key’s value in a transaction' },
   },
