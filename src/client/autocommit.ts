@@ -1,7 +1,7 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import type { Version } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
-import type { Write } from './write.js'
+import type { Touch, Write } from './write.js'
 
 export interface CallOptions {
   /** Longest wait for other transactions' locks. */
@@ -17,6 +17,8 @@ export interface Autocommit {
   get(key: Uint8Array, ts: Timestamp | undefined, options: CallOptions): Promise<Version | undefined>
   /** Takes effect exactly once. @returns the commit_ts. @throws KvError `precondition_failed` */
   write(write: Write, options: CallOptions): Promise<Timestamp>
+  /** Takes effect exactly once. @returns the commit_ts; undefined when the key is absent. */
+  touch(touch: Touch, options: CallOptions): Promise<Timestamp | undefined>
   /** @param ts default: now. */
   count(range: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<number>
 }

@@ -4,7 +4,7 @@ import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 import type { CallOptions } from './autocommit.js'
 import { batchGetValues } from './batch-get.js'
-import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
+import { AS, type As, type Bytes, type Read, toKey, toKeys, toValue } from './bytes.js'
 import type { ChangedTxn } from './changes/changed-txn.js'
 import { changesOf } from './changes/changes.js'
 import { type ChangesOptions, changesOptions, originOf } from './changes/changes-options.js'
@@ -12,6 +12,8 @@ import { Consumers } from './changes/consumers.js'
 import { type Watched, type WatchOptions, watchOf, watchOptions } from './changes/watch.js'
 import type { DbHome } from './db-home.js'
 import { deadlineOf, withDeadline } from './deadline.js'
+import { EXPIRY_KINDS, type ExpiryOptions, expiryOfTouch, TOUCH_KINDS, type TouchOptions } from './expiry.js'
+import { requireIdempotencyKey } from './idempotency-key.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { requireName } from './name.js'
 import type { Observation } from './observers/observation.js'
@@ -23,7 +25,7 @@ import { type Absent, BOOLEAN, type Kinds, optionsOf, TEXT, TIMESTAMP } from './
 import { READ_AT_KINDS, type ReadAt, timestampOf } from './read-at.js'
 import { runTransaction } from './run-transaction.js'
 import { type PageRequest, SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
-import { Snapshot, type SnapshotRead, type Versioned } from './snapshot.js'
+import { Snapshot, type SnapshotRead, type Versioned, versioned } from './snapshot.js'
 import {
   BEGIN_KINDS,
   type BeginOptions,
@@ -44,7 +46,7 @@ export type ReadOptions<A extends As = As> = WaitOptions &
     readonly as?: A | undefined
   }
 
-export type PutOptions = WaitOptions & TimeoutOptions & OnceOptions & WriteConditions
+export type PutOptions = WaitOptions & TimeoutOptions & OnceOptions & ExpiryOptions & WriteConditions
 export type DeleteOptions = WaitOptions &
   TimeoutOptions &
   OnceOptions &
@@ -66,7 +68,17 @@ const DELETE_KINDS: Kinds<DeleteOptions> = {
   idempotencyKey: TEXT,
 }
 const readOptions = optionsOf<ReadOptions>('a read', { ...READ_KINDS, ...TIMEOUT_KINDS, as: AS })
-const putOptions = optionsOf<PutOptions>('put', { ...DELETE_KINDS, ifAbsent: { ...BOOLEAN, isCondition: true } })
+const putOptions = optionsOf<PutOptions>('put', {
+  ...DELETE_KINDS,
+  ...EXPIRY_KINDS,
+  ifAbsent: { ...BOOLEAN, isCondition: true },
+})
+const touchOptions = optionsOf<TouchOptions & WaitOptions & TimeoutOptions & OnceOptions>('touch', {
+  ...TOUCH_KINDS,
+  ...WAIT_KINDS,
+  ...TIMEOUT_KINDS,
+  idempotencyKey: TEXT,
+})
 const deleteOptions = optionsOf<DeleteOptions>('delete', DELETE_KINDS)
 const scanOptions = optionsOf<ScanOptions & TransactionWaits & ReadAt>('scan', {
   ...SCAN_KINDS,
@@ -116,12 +128,12 @@ export class Db {
     return (await this.getVersion(key, options))?.value
   }
 
-  /** Like `get`, with the `commitTs` of the version, which a later write can pass as `ifMatch`. */
+  /** Like `get`, with the `commitTs` of the version, which a later write can pass as `ifMatch`, and when it expires. */
   async getVersion<A extends As = 'text'>(key: Bytes, options: ReadOptions<A> = {}): Promise<Versioned<A> | undefined> {
     readOptions(options)
     const bytes = toKey(key)
     const found = await this.#timed(options, (call) => this.#home.autocommit.get(bytes, timestampOf(options), call))
-    return found && { value: readValue(found.value, options.as ?? ('text' as A), bytes), commitTs: found.commitTs }
+    return found && versioned(found, options.as ?? ('text' as A), bytes)
   }
 
   /**
@@ -140,6 +152,24 @@ export class Db {
   async delete(key: Bytes, options: DeleteOptions = {}): Promise<Written> {
     deleteOptions(options)
     return this.#write(writeOf(toKey(key), undefined, options), options)
+  }
+
+  /**
+   * Writes the present value of a key anew, with another expiry: a new version, as after a `put`. Takes effect exactly once.
+   * @returns undefined when the key is absent, and then nothing is written.
+   */
+  async touch(
+    key: Bytes,
+    options: TouchOptions & WaitOptions & TimeoutOptions & OnceOptions,
+  ): Promise<Written | undefined> {
+    const { idempotencyKey, timeoutMs = this.#timeoutMs, ...given } = touchOptions(options)
+    const { lockWaitMs, signal, ...expiry } = given
+    if (idempotencyKey !== undefined) requireIdempotencyKey(idempotencyKey)
+    const touch = { key: toKey(key), expiry: expiryOfTouch(expiry), idempotencyKey }
+    const commitTs = await this.call({ lockWaitMs, signal }, (call) =>
+      this.#home.autocommit.touch(touch, { ...call, timeoutMs }),
+    )
+    return commitTs === undefined ? undefined : { commitTs }
   }
 
   // ---- Many keys, of one snapshot

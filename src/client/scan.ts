@@ -4,6 +4,7 @@ import type { MergedPair } from '../coordinator/write-buffer.js'
 import type { Timestamp } from '../timestamp.js'
 import { isAnswerTooLarge } from './answer-too-large.js'
 import { AS, type As, type Read, readKey, readValue } from './bytes.js'
+import { type Expiring, expiringOf } from './expiry.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions, rangeAfter } from './key-range.js'
 import { BOOLEAN, COUNT, type Kinds } from './options.js'
 
@@ -28,8 +29,8 @@ export const SCAN_KINDS: Kinds<ScanOptions> = {
 
 /** @typeParam Ts includes undefined in a transaction, whose own writes have no `commitTs` yet. */
 export type ScanPair<A extends As, K extends boolean, Ts = Timestamp> = K extends true
-  ? { readonly key: Read<A>; readonly commitTs: Ts }
-  : { readonly key: Read<A>; readonly value: Read<A>; readonly commitTs: Ts }
+  ? { readonly key: Read<A>; readonly commitTs: Ts } & Expiring
+  : { readonly key: Read<A>; readonly value: Read<A>; readonly commitTs: Ts } & Expiring
 
 export interface PageRequest extends KeyRange {
   readonly limit: number
@@ -63,8 +64,9 @@ export async function* scanPages<A extends As, K extends boolean, Ts extends Tim
       size = Math.ceil(asked / 8)
       continue
     }
-    for (const { key, value, commitTs } of pairs) {
-      const read = { key: readKey(key, as), commitTs, ...(value && { value: readValue(value, as, key) }) }
+    for (const { key, value, commitTs, expireTs } of pairs) {
+      const version = { commitTs, ...(value && { value: readValue(value, as, key) }) }
+      const read = { key: readKey(key, as), ...version, ...expiringOf(expireTs) }
       yield read as unknown as ScanPair<A, K, Ts>
     }
     const last = pairs.at(-1)

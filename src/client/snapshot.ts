@@ -1,17 +1,23 @@
 import type { SnapshotReader } from '../coordinator/snapshot-reader.js'
+import type { Version } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { CallOptions } from './autocommit.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys } from './bytes.js'
 import type { DbHome } from './db-home.js'
+import { type Expiring, expiringOf } from './expiry.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { optionsOf, SIGNAL } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 
-export interface Versioned<A extends As> {
+export interface Versioned<A extends As> extends Expiring {
   readonly value: Read<A>
   /** A write can pass it as `ifMatch`. */
   readonly commitTs: Timestamp
+}
+
+export function versioned<A extends As>({ value, commitTs, expireTs }: Version, as: A, key: Uint8Array): Versioned<A> {
+  return { value: readValue(value, as, key), commitTs, ...expiringOf(expireTs) }
 }
 
 export interface SnapshotReadOptions<A extends As = As> {
@@ -54,7 +60,7 @@ export class Snapshot {
     return (await this.getVersion(key, options))?.value
   }
 
-  /** Like `get`, with the `commitTs` of the version. */
+  /** Like `get`, with the `commitTs` of the version, and when it expires. */
   async getVersion<A extends As = 'text'>(
     key: Bytes,
     options: SnapshotReadOptions<A> = {},
@@ -62,7 +68,7 @@ export class Snapshot {
     const { as = 'text' as A, signal } = readOptions(options)
     const bytes = toKey(key)
     const found = await this.#read(signal, (call) => this.#reader(call).get(bytes))
-    return found && { value: readValue(found.value, as, bytes), commitTs: found.commitTs }
+    return found && versioned(found, as, bytes)
   }
 
   /** @returns the values in the order of the keys, undefined for absent keys. */

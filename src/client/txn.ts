@@ -1,12 +1,14 @@
 import { keyText } from '../bytes/key-text.js'
 import type { Transaction } from '../coordinator/transaction.js'
 import { DELETE_RANGE_LIMIT_DEFAULT, STREAM_PAGE_BYTES } from '../limits.js'
+import { expireTsOf } from '../percolator/expiry.js'
 import type { NotifyRider, Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
 import { incremented, requireSafeInteger } from './counter.js'
 import type { During } from './db-home.js'
+import { EXPIRY_KINDS, type ExpiryOptions, expiryOf, expiryOfTouch, TOUCH_KINDS, type TouchOptions } from './expiry.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { requireName } from './name.js'
 import { type Kinds, optionsOf, requireNoOptions, wholeUpTo } from './options.js'
@@ -26,6 +28,10 @@ export const DELETE_RANGE_KINDS: Kinds<DeleteRangeOptions> = { ...RANGE_KINDS, l
 const deleteRangeOptions = optionsOf<DeleteRangeOptions>('deleteRange of a transaction', DELETE_RANGE_KINDS)
 const readOptions = optionsOf<TxnReadOptions>('a read of a transaction', { as: AS })
 const scanOptions = optionsOf<ScanOptions>('scan of a transaction', SCAN_KINDS)
+const putOptions = optionsOf<ExpiryOptions>('put of a transaction', EXPIRY_KINDS)
+const insertOptions = optionsOf<ExpiryOptions>('insert', EXPIRY_KINDS)
+const incrementOptions = optionsOf<ExpiryOptions>('increment', EXPIRY_KINDS)
+const touchOptions = optionsOf<TouchOptions>('touch of a transaction', TOUCH_KINDS)
 
 /**
  * The transaction that `db.transaction` passes to its function. Reads see the snapshot at `startTs` and the
@@ -100,10 +106,26 @@ export class Txn {
     )
   }
 
-  put(key: Bytes, value: Bytes, ...none: []): Promise<void> {
+  /** A `ttl` counts from the start of the transaction. */
+  put(key: Bytes, value: Bytes, options: ExpiryOptions = {}): Promise<void> {
     return this.#run(async () => {
-      requireNoOptions('put of a transaction', none)
-      return this.transaction.put(toKey(key), toValue(value))
+      const expiry = expiryOf(putOptions(options))
+      return this.transaction.put(toKey(key), toValue(value), expireTsOf(expiry, this.startTs))
+    })
+  }
+
+  /**
+   * Writes the present value of a key anew, with another expiry.
+   * @returns false when the key is absent, and then nothing is written.
+   */
+  touch(key: Bytes, options: TouchOptions): Promise<boolean> {
+    return this.#run(async () => {
+      const expiry = expiryOfTouch(touchOptions(options))
+      const bytes = toKey(key)
+      const found = await this.transaction.getToWrite(bytes)
+      if (found === undefined) return false
+      await this.transaction.put(bytes, found.value, expireTsOf(expiry, this.startTs))
+      return true
     })
   }
 
@@ -139,25 +161,27 @@ export class Txn {
   }
 
   /** Writes a key that must be absent. @throws KvError `already_exists`, here or at commit. */
-  insert(key: Bytes, value: Bytes, ...none: []): Promise<void> {
+  insert(key: Bytes, value: Bytes, options: ExpiryOptions = {}): Promise<void> {
     return this.#run(async () => {
-      requireNoOptions('insert', none)
-      return this.transaction.insert(toKey(key), toValue(value))
+      const expiry = expiryOf(insertOptions(options))
+      return this.transaction.insert(toKey(key), toValue(value), expireTsOf(expiry, this.startTs))
     })
   }
 
   /**
-   * Adds to a counter, which is decimal text. An absent counter is 0.
+   * Adds to a counter, which is decimal text. An absent counter is 0. Without an expiry it expires when it would have.
    * @returns the sum.
    * @throws TypeError when the value is not an integer; RangeError when the sum is not a safe integer.
    */
-  increment(key: Bytes, by = 1, ...none: []): Promise<number> {
+  increment(key: Bytes, by = 1, options: ExpiryOptions = {}): Promise<number> {
     return this.#run(async () => {
-      requireNoOptions('increment', none)
+      const expiry = expiryOf(incrementOptions(options))
       requireSafeInteger(by)
       const bytes = toKey(key)
-      const sum = incremented((await this.transaction.getForUpdate(bytes))?.value, by, bytes)
-      await this.transaction.put(bytes, toValue(String(sum)))
+      const found = await this.transaction.getForUpdate(bytes)
+      const sum = incremented(found?.value, by, bytes)
+      const expireTs = expiry === undefined ? found?.expireTs : expireTsOf(expiry, this.startTs)
+      await this.transaction.put(bytes, toValue(String(sum)), expireTs)
       return sum
     })
   }

@@ -1,4 +1,6 @@
+import type { Expiry } from '../percolator/expiry.js'
 import type { Timestamp } from '../timestamp.js'
+import { type ExpiryOptions, expiryOf } from './expiry.js'
 import { requireIdempotencyKey } from './idempotency-key.js'
 import type { Absent } from './options.js'
 
@@ -30,16 +32,24 @@ export interface Write {
   readonly value: Uint8Array | undefined
   readonly ifMatch: Timestamp | undefined
   readonly ifAbsent: boolean
+  readonly expiry: Expiry | undefined
   readonly idempotencyKey: string | undefined
 }
 
-/** @throws TypeError for both conditions together, and for an idempotency key that the server would refuse. */
+/** @throws TypeError for both conditions or both expiries together, and for an idempotency key that the server would refuse. */
 export function writeOf(
   key: Uint8Array,
   value: Uint8Array | undefined,
-  { ifMatch, ifAbsent = false, idempotencyKey }: WriteConditions & OnceOptions,
+  { ifMatch, ifAbsent = false, idempotencyKey, ...expiry }: WriteConditions & OnceOptions & ExpiryOptions,
 ): Write {
   if (ifMatch !== undefined && ifAbsent) throw new TypeError('give ifMatch or ifAbsent, not both')
   if (idempotencyKey !== undefined) requireIdempotencyKey(idempotencyKey)
-  return { key, value, ifMatch: ifMatch as Timestamp | undefined, ifAbsent, idempotencyKey }
+  return { key, value, ifMatch: ifMatch as Timestamp | undefined, ifAbsent, expiry: expiryOf(expiry), idempotencyKey }
+}
+
+/** Gives a key that is present another expiry. */
+export interface Touch {
+  readonly key: Uint8Array
+  readonly expiry: Expiry
+  readonly idempotencyKey: string | undefined
 }

@@ -3,7 +3,7 @@ import { requireKey, requireValue } from '../bytes/byte-limits.js'
 import type { KeyRange } from '../bytes/key-range.js'
 import type { Autocommit, CallOptions } from '../client/autocommit.js'
 import { withDeadline } from '../client/deadline.js'
-import type { Write } from '../client/write.js'
+import type { Touch, Write } from '../client/write.js'
 import type { Database } from '../database/database.js'
 import { MAX_RETRIES_DEFAULT } from '../limits.js'
 import type { Version } from '../percolator/api.js'
@@ -30,14 +30,14 @@ export class EmbeddedAutocommit implements Autocommit {
   }
 
   async write(write: Write, options: CallOptions): Promise<Timestamp> {
-    const { key, value } = write
+    const { key, value, expiry } = write
     requireKey(key, 'key', this.#limits.keyBytesMax)
     if (value !== undefined) requireValue(value, 'value', this.#limits.valueBytesMax)
     try {
       const { answer } = await withDeadline(options.timeoutMs, options.signal, (signal) =>
         this.#database.transact({
           checks: checksOf(write),
-          ops: [value === undefined ? { op: 'delete', key } : { op: 'put', key, value }],
+          ops: [value === undefined ? { op: 'delete', key } : { op: 'put', key, value, expiry }],
           maxRetries: MAX_RETRIES_DEFAULT,
           idempotency: idempotencyOf(write),
           lockWaitMs: options.lockWaitMs,
@@ -48,6 +48,22 @@ export class EmbeddedAutocommit implements Autocommit {
     } catch (error) {
       throw conditionalWriteError(key, error)
     }
+  }
+
+  async touch(touch: Touch, options: CallOptions): Promise<Timestamp | undefined> {
+    const { key, expiry } = touch
+    requireKey(key, 'key', this.#limits.keyBytesMax)
+    const { answer } = await withDeadline(options.timeoutMs, options.signal, (signal) =>
+      this.#database.transact({
+        checks: [],
+        ops: [{ op: 'touch', key, expiry }],
+        maxRetries: MAX_RETRIES_DEFAULT,
+        idempotency: idempotencyOfTouch(touch),
+        lockWaitMs: options.lockWaitMs,
+        signal,
+      }),
+    )
+    return answer.commitTs
   }
 
   async count({ start, end }: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<number> {
@@ -62,9 +78,18 @@ function checksOf({ key, ifMatch, ifAbsent }: Write): Check[] {
   return ifAbsent ? [{ key, exists: false }] : []
 }
 
-function idempotencyOf({ key, value, ifMatch, ifAbsent, idempotencyKey }: Write): Idempotency | undefined {
+function idempotencyOfTouch({ key, expiry, idempotencyKey }: Touch): Idempotency | undefined {
   if (idempotencyKey === undefined) return undefined
-  const hash = createHash('sha256').update(JSON.stringify([value?.length, key.length, ifMatch, ifAbsent]))
+  const fingerprint = createHash('sha256')
+    .update(JSON.stringify(['touch', expiry]))
+    .update(key)
+    .digest()
+  return { key: Buffer.from(idempotencyKey, 'latin1'), mayWrite: true, fingerprint }
+}
+
+function idempotencyOf({ key, value, ifMatch, ifAbsent, expiry, idempotencyKey }: Write): Idempotency | undefined {
+  if (idempotencyKey === undefined) return undefined
+  const hash = createHash('sha256').update(JSON.stringify([value?.length, key.length, ifMatch, ifAbsent, expiry]))
   const fingerprint = hash
     .update(key)
     .update(value ?? new Uint8Array())

@@ -9,10 +9,10 @@ import { Slices } from '../event-loop/slices.js'
 import { SLICE_ITEMS, STREAM_PAGE_BYTES } from '../limits.js'
 import type { PrewriteMutation, Version } from '../percolator/api.js'
 import { alreadyExists } from '../percolator/errors.js'
+import { type Expiry, expireTsOf } from '../percolator/expiry.js'
 import { hasExpired } from '../percolator/write.js'
 import type { AnswerLease } from '../store/answer-budget.js'
 import type { Timestamp } from '../timestamp.js'
-import { type Expiry, expireTsOf } from './expiry.js'
 
 export type Op =
   | { readonly op: 'get'; readonly key: Uint8Array }

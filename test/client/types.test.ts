@@ -3,6 +3,7 @@ import type {
   Change,
   ChangedTxn,
   Claim,
+  Expiring,
   ObserverState,
   ScanPair,
   Snapshot,
@@ -43,9 +44,11 @@ test('values are text, and bytes where asked', () => {
 test('pairs of a scan have what was asked for', () => {
   const types = async (): Promise<void> => {
     for await (const pair of db.scan({ prefix: 'k' }))
-      expectTypeOf(pair).toEqualTypeOf<{ readonly key: string; readonly value: string; readonly commitTs: Timestamp }>()
+      expectTypeOf(pair).toEqualTypeOf<
+        { readonly key: string; readonly value: string; readonly commitTs: Timestamp } & Expiring
+      >()
     for await (const pair of db.scan({ keysOnly: true }))
-      expectTypeOf(pair).toEqualTypeOf<{ readonly key: string; readonly commitTs: Timestamp }>()
+      expectTypeOf(pair).toEqualTypeOf<{ readonly key: string; readonly commitTs: Timestamp } & Expiring>()
     for await (const pair of snapshot.scan({ as: 'bytes' }))
       expectTypeOf(pair).toEqualTypeOf<ScanPair<'bytes', false>>()
     for await (const { commitTs } of txn.scan()) expectTypeOf(commitTs).toEqualTypeOf<Timestamp | undefined>()

@@ -10,18 +10,29 @@ const LOCK = record({
   forUpdateTs: INTEGER,
   minCommitTs: INTEGER,
   secondaries: listOf(BYTES),
+  expireTs: optional(INTEGER),
 })
-export const PAIRS = record({ pairs: listOf(record({ key: BYTES, value: optional(BYTES), commitTs: INTEGER })) })
+export const PAIRS = record({
+  pairs: listOf(record({ key: BYTES, value: optional(BYTES), commitTs: INTEGER, expireTs: optional(INTEGER) })),
+})
 const RECORDS = record({
   lock: orNull(LOCK),
-  writes: listOf(record({ type: TEXT, startTs: INTEGER, commitTs: INTEGER, shortValue: optional(BYTES) })),
+  writes: listOf(
+    record({
+      type: TEXT,
+      startTs: INTEGER,
+      commitTs: INTEGER,
+      shortValue: optional(BYTES),
+      expireTs: optional(INTEGER),
+    }),
+  ),
   values: listOf(record({ startTs: INTEGER, value: BYTES })),
 })
 
 /** Answers of the Percolator calls. */
 export const CALL_ANSWERS = {
   tso: record({ ts: INTEGER, now: optional(INTEGER) }),
-  get: record({ found: BOOLEAN, value: optional(BYTES), commitTs: optional(INTEGER) }),
+  get: record({ found: BOOLEAN, value: optional(BYTES), commitTs: optional(INTEGER), expireTs: optional(INTEGER) }),
   batch_get: PAIRS,
   scan: PAIRS,
   prewrite: record({ minCommitTs: optional(INTEGER), onePcCommitTs: optional(INTEGER) }),
@@ -33,7 +44,12 @@ export const CALL_ANSWERS = {
   txn_heart_beat: record({ lockTtl: INTEGER }),
   acquire_pessimistic_lock: record({
     results: listOf(
-      record({ found: optional(BOOLEAN), value: optional(BYTES), lockedWithConflictTs: optional(INTEGER) }),
+      record({
+        found: optional(BOOLEAN),
+        value: optional(BYTES),
+        expireTs: optional(INTEGER),
+        lockedWithConflictTs: optional(INTEGER),
+      }),
     ),
   }),
   pessimistic_rollback: ANYTHING,

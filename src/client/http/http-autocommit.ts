@@ -1,11 +1,12 @@
 import type { KeyRange } from '../../bytes/key-range.js'
 import { isKvError } from '../../errors/kv-error.js'
 import type { Pair, Version } from '../../percolator/api.js'
+import type { Expiry } from '../../percolator/expiry.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { Autocommit, CallOptions } from '../autocommit.js'
 import { newIdempotencyKey } from '../idempotency-key.js'
-import type { Write } from '../write.js'
-import { INTEGER, record, type Shape } from './answer-shape.js'
+import type { Touch, Write } from '../write.js'
+import { INTEGER, optional, record, type Shape } from './answer-shape.js'
 import { PAIRS } from './call-answers.js'
 import { encodeMessage, MSGPACK, messageOf } from './http-message.js'
 import { type HttpAnswer, type HttpTransport, versionOf } from './http-transport.js'
@@ -30,7 +31,8 @@ export class HttpAutocommit implements Autocommit {
     try {
       const asked = { method: 'GET', path: path + query, waitMs, signal, expects: 'value' } as const
       const { headers, body } = await this.#transport.send(asked)
-      return { value: body, commitTs: versionIn(headers) }
+      const expireTs = expireTsIn(headers)
+      return { value: body, commitTs: versionIn(headers), ...(expireTs === undefined ? {} : { expireTs }) }
     } catch (error) {
       // Without a key it means that the path does not exist, so the server is not PerKV.
       if (isKvError(error, 'not_found') && error.fields.key !== undefined) return undefined
@@ -42,12 +44,14 @@ export class HttpAutocommit implements Autocommit {
     const path = `/v1/kv/batch_get${waits(options)}`
     const { pairs } = await this.#post<{ pairs: readonly Pair[] }>(path, PAIRS, { keys: [key], ts }, {}, options)
     const [pair] = pairs
-    return pair?.value === undefined ? undefined : { value: pair.value, commitTs: pair.commitTs }
+    if (pair?.value === undefined) return undefined
+    const { value, commitTs, expireTs } = pair
+    return { value, commitTs, expireTs }
   }
 
   /** Sends an Idempotency-Key, so that repeated requests take effect once. */
   async write(write: Write, options: CallOptions): Promise<Timestamp> {
-    const { key, value, ifMatch, ifAbsent, idempotencyKey = newIdempotencyKey() } = write
+    const { key, value, ifMatch, ifAbsent, expiry, idempotencyKey = newIdempotencyKey() } = write
     const once = { 'idempotency-key': idempotencyKey }
     const { lockWaitMs: waitMs, signal } = options
     const path = keyPath(key)
@@ -56,13 +60,13 @@ export class HttpAutocommit implements Autocommit {
         ...(ifMatch === undefined ? [] : [{ key, commitTs: ifMatch }]),
         ...(ifAbsent ? [{ key, exists: false }] : []),
       ]
-      const ops = [value === undefined ? { op: 'delete', key } : { op: 'put', key, value }]
+      const ops = [value === undefined ? { op: 'delete', key } : { op: 'put', key, value, ...expiry }]
       const url = `/v1/txn${deadline('?', options)}`
       return (await this.#post<Committed>(url, COMMITTED, { checks, ops }, once, options)).commitTs
     }
     const answer = await this.#transport.send({
       method: value === undefined ? 'DELETE' : 'PUT',
-      path: path + waits(options),
+      path: path + waits(options) + expires(expiry),
       headers: {
         ...once,
         ...(ifMatch === undefined ? {} : { 'if-match': `"${ifMatch}"` }),
@@ -74,6 +78,15 @@ export class HttpAutocommit implements Autocommit {
       signal,
     })
     return messageOf<Committed>(answer, COMMITTED).commitTs
+  }
+
+  async touch({ key, expiry, idempotencyKey = newIdempotencyKey() }: Touch, options: CallOptions) {
+    const isPersisted = 'expireTs' in expiry && expiry.expireTs === 0
+    const op = { op: 'touch', key, ...(isPersisted ? { persist: true } : expiry) }
+    const url = `/v1/txn${deadline('?', options)}`
+    const once = { 'idempotency-key': idempotencyKey }
+    const { commitTs } = await this.#post<Partial<Committed>>(url, TOUCHED, { ops: [op] }, once, options)
+    return commitTs
   }
 
   async count({ start, end }: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<number> {
@@ -119,6 +132,8 @@ interface Committed {
 
 /** A write counts as done only when the server says at which timestamp. */
 const COMMITTED = record({ commitTs: INTEGER })
+/** Without a `commitTs` the key is absent. */
+const TOUCHED = record({ startTs: INTEGER, commitTs: optional(INTEGER) })
 const COUNTED = record({ count: INTEGER })
 
 function waits(options: CallOptions): string {
@@ -127,6 +142,19 @@ function waits(options: CallOptions): string {
 
 function deadline(separator: string, { timeoutMs }: CallOptions): string {
   return timeoutMs === undefined ? '' : `${separator}timeout_ms=${timeoutMs}`
+}
+
+function expires(expiry: Expiry | undefined): string {
+  if (expiry === undefined) return ''
+  return 'ttlMs' in expiry ? `&ttl_ms=${expiry.ttlMs}` : `&expire_ts=${expiry.expireTs}`
+}
+
+function expireTsIn(headers: HttpAnswer['headers']): Timestamp | undefined {
+  const text = headers.get('expire-ts')
+  if (text === null || text === undefined) return undefined
+  const expireTs = Number(text)
+  if (!Number.isSafeInteger(expireTs)) throw unexpectedAnswer(200, 'an Expire-Ts that is no timestamp')
+  return expireTs
 }
 
 function versionIn(headers: HttpAnswer['headers']): Timestamp {

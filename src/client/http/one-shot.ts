@@ -11,10 +11,18 @@ export interface Check {
   readonly commitTs?: Timestamp | undefined
 }
 
+/** One of them, or neither. */
+interface OpExpiry {
+  /** Milliseconds from the start_ts of the transaction. */
+  readonly ttlMs?: number | undefined
+  readonly expireTs?: Timestamp | undefined
+}
+
 export type Op =
   | { readonly op: 'get' | 'delete'; readonly key: Bytes }
-  | { readonly op: 'put' | 'insert'; readonly key: Bytes; readonly value: Bytes }
-  | { readonly op: 'increment'; readonly key: Bytes; readonly by?: number | undefined }
+  | ({ readonly op: 'put' | 'insert'; readonly key: Bytes; readonly value: Bytes } & OpExpiry)
+  | ({ readonly op: 'increment'; readonly key: Bytes; readonly by?: number | undefined } & OpExpiry)
+  | ({ readonly op: 'touch'; readonly key: Bytes; readonly persist?: boolean | undefined } & OpExpiry)
   | ({
       readonly op: 'scan'
       readonly limit?: number | undefined
@@ -32,12 +40,18 @@ export interface OneShot extends Pick<TransactionOptions, 'acks' | 'positions' |
   readonly maxRetries?: number | undefined
 }
 
-/** One per op: of get `found`, `value`, `commitTs`; of scan `pairs`; of increment the new `value`. */
+/** One per op: of get `found`, `value`, `commitTs`, `expireTs`; of touch `found`; of scan `pairs`; of increment the new `value`. */
 export interface OpResult {
   readonly found?: boolean
   readonly value?: Uint8Array
   readonly commitTs?: Timestamp
-  readonly pairs?: readonly { readonly key: Uint8Array; readonly value?: Uint8Array; readonly commitTs?: Timestamp }[]
+  readonly expireTs?: Timestamp
+  readonly pairs?: readonly {
+    readonly key: Uint8Array
+    readonly value?: Uint8Array
+    readonly commitTs?: Timestamp
+    readonly expireTs?: Timestamp
+  }[]
 }
 
 export interface OneShotAnswer {

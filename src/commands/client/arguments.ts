@@ -1,5 +1,7 @@
+import { durationMs, type ExpiryOptions } from '../../client/expiry.js'
 import { requireIdempotencyKey } from '../../client/idempotency-key.js'
 import { requireName } from '../../client/name.js'
+import { CLOCK_MS_MAX } from '../../limits.js'
 import { type FlagReader, type Flags, type Given, integer, notEmpty, UsageError } from '../../server/flags.js'
 import { bytesOfBase64 } from './wire-json.js'
 
@@ -21,6 +23,12 @@ export const RANGE_FLAGS = {
 export const AT_FLAGS = {
   ts: { value: 'TS', help: 'as of this timestamp', variable: false },
   at: { value: 'TIME', help: 'as of this time, such as 2026-11-23T04:00:00Z', variable: false },
+} as const satisfies Flags
+
+/** Of writes. */
+export const EXPIRY_FLAGS = {
+  ttl: { value: 'TIME', help: 'how long the version is there, such as 500ms, 30s, 10m, 2h or 7d', variable: false },
+  'expire-at': { value: 'TIME', help: 'when it goes, such as 2026-11-23T04:00:00Z', variable: false },
 } as const satisfies Flags
 
 type Reader<Name extends string> = Pick<FlagReader<Name>, 'optional' | 'isSet' | 'positionals'>
@@ -103,10 +111,26 @@ export function readAtOf(flags: Reader<'ts' | 'at'>) {
   const given = flags.optional('at')
   if (given === undefined) return { ts }
   if (ts !== undefined) throw new UsageError('--ts does not go with --at')
-  const at = new Date(INSTANT.test(given.text) ? given.text : Number.NaN)
-  if (Number.isNaN(at.getTime()) || at.getTime() <= 0)
-    throw new UsageError(`${given.from} must be a time such as 2026-11-23T04:00:00Z, not "${given.text}"`)
-  return { at }
+  return { at: instantOf(given) }
+}
+
+/** @throws UsageError also for an instant that has no timestamp. */
+function instantOf({ text, from }: Given): Date {
+  const instant = new Date(INSTANT.test(text) ? text : Number.NaN)
+  if (instant.getTime() > 0 && instant.getTime() <= CLOCK_MS_MAX) return instant
+  throw new UsageError(`${from} must be a time such as 2026-11-23T04:00:00Z, not "${text}"`)
+}
+
+/** @throws UsageError */
+export function expiryOf(flags: Reader<'ttl' | 'expire-at'>): ExpiryOptions | undefined {
+  const ttl = flags.optional('ttl')
+  const expireAt = flags.optional('expire-at')
+  if (ttl !== undefined && expireAt !== undefined) throw new UsageError('--ttl does not go with --expire-at')
+  if (expireAt !== undefined) return { expireAt: instantOf(expireAt) }
+  if (ttl === undefined) return undefined
+  const ttlMs = durationMs(ttl.text)
+  if (ttlMs === undefined) throw new UsageError(`${ttl.from} must be a time such as 30s, 10m or 7d, not "${ttl.text}"`)
+  return { ttl: ttlMs }
 }
 
 /** All of stdin. @throws RangeError beyond so many bytes. */

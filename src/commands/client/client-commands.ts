@@ -9,6 +9,7 @@ import { observers } from './observers.js'
 import { put } from './put.js'
 import { scan } from './scan.js'
 import { status } from './status.js'
+import { touch } from './touch.js'
 import { txn } from './txn.js'
 import { watch } from './watch.js'
 
@@ -16,6 +17,7 @@ export const CLIENT_COMMANDS = {
   get,
   put,
   del,
+  touch,
   scan,
   count,
   txn,

@@ -20,12 +20,15 @@ export const get = clientCommand({
     const found = txn === undefined ? await db.getVersion(key, { as: 'bytes', ...at }) : value && { value }
     if (found === undefined) return 'absent'
     if (screen.form === 'raw') await screen.write(found.value)
-    else if (screen.form === 'lines') await screen.line({ key, ...found })
+    else if (screen.form === 'lines') await screen.line({ key, ...found, expireAt: undefined })
     else
       await screen.record([
         ['key', shown(key)],
         ['value', shown(found.value)],
         ...('commitTs' in found ? ([['commit_ts', `${found.commitTs}  ${timeOf(found.commitTs)}`]] as const) : []),
+        ...('expireTs' in found && found.expireTs !== undefined
+          ? ([['expire_ts', `${found.expireTs}  ${timeOf(found.expireTs)}`]] as const)
+          : []),
       ])
     return undefined
   },

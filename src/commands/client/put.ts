@@ -1,5 +1,15 @@
 import { UsageError } from '../../server/flags.js'
-import { allOf, BASE64_FLAG, bytesOf, idempotencyKeyOf, keyOf, ONCE_FLAG, positiveOf } from './arguments.js'
+import {
+  allOf,
+  BASE64_FLAG,
+  bytesOf,
+  EXPIRY_FLAGS,
+  expiryOf,
+  idempotencyKeyOf,
+  keyOf,
+  ONCE_FLAG,
+  positiveOf,
+} from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { printWritten } from './written.js'
 
@@ -11,11 +21,13 @@ export const put = clientCommand({
   flags: {
     'if-match': { value: 'TS', help: 'only over the version with this commit_ts', variable: false },
     'if-absent': { help: 'only where there is nothing', variable: false },
+    ...EXPIRY_FLAGS,
     ...ONCE_FLAG,
     ...BASE64_FLAG,
   },
   about: `Writes VALUE at KEY. With - the value is all of stdin, byte by byte, a newline at its end included. Put -- before a key or a
-value that begins with a dash. A condition that does not hold is precondition_failed, and the exit code is 1.`,
+value that begins with a dash. A condition that does not hold is precondition_failed, and the exit code is 1. With --ttl or
+--expire-at the key is absent from then on, unless it is written again.`,
   example: `$ perkv put hello world
 {"commit_ts":3677245337305090}
 $ perkv put photo - < photo.jpg
@@ -31,8 +43,9 @@ $ perkv put photo - < photo.jpg
     if (txn !== undefined && (ifAbsent || (ifMatch ?? idempotencyKey) !== undefined))
       throw new UsageError('conditions do not go with a transaction, whose commit checks what it has read')
     const value = text === '-' ? await allOf(stdin, VALUE_BYTES_MAX) : bytesOf({ text, from: 'VALUE' }, flags)
-    if (txn !== undefined) return printWritten(screen, (await txn.put(key, value)) ?? undefined)
+    const expiry = expiryOf(flags)
+    if (txn !== undefined) return printWritten(screen, (await txn.put(key, value, expiry)) ?? undefined)
     const condition = ifAbsent ? { ifAbsent } : ifMatch !== undefined ? { ifMatch } : {}
-    return printWritten(screen, (await db.put(key, value, { ...condition, idempotencyKey })).commitTs)
+    return printWritten(screen, (await db.put(key, value, { ...condition, ...expiry, idempotencyKey })).commitTs)
   },
 })

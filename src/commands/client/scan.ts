@@ -28,9 +28,9 @@ export const scan = clientCommand({
     const pairs =
       txn === undefined ? db.scan<'bytes', boolean>({ ...options, ...at }) : txn.scan<'bytes', boolean>(options)
     const table = screen.table(keysOnly ? ['key', 'commit_ts'] : ['key', 'commit_ts', 'value'])
-    for await (const { key, commitTs, ...pair } of pairs) {
+    for await (const { key, commitTs, expireTs, ...pair } of pairs) {
       const value = 'value' in pair ? pair.value : undefined
-      if (screen.form === 'lines') await screen.line({ key, value, commitTs })
+      if (screen.form === 'lines') await screen.line({ key, value, commitTs, expireTs })
       else if (screen.form === 'raw')
         await screen.write(Buffer.concat([key, ...(value === undefined ? [] : [TAB, value]), NEWLINE]))
       else

@@ -1,7 +1,7 @@
 import { invalid } from '../../errors/kv-error.js'
 import { TTL_MS_MAX } from '../../limits.js'
+import type { Expiry } from '../../percolator/expiry.js'
 import type { Timestamp } from '../../timestamp.js'
-import type { Expiry } from '../../txn/expiry.js'
 import { queryInteger, type RawQuery } from './query.js'
 
 /** The query parameters of a PUT that expires. */

@@ -1,7 +1,7 @@
 import { snakeCase } from '../../bytes/field-names.js'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { DELETE_RANGE_LIMIT_DEFAULT, type Limits, SCAN_LIMIT_DEFAULT } from '../../limits.js'
-import { type Expiry, NEVER } from '../../txn/expiry.js'
+import { type Expiry, NEVER } from '../../percolator/expiry.js'
 import type { Op } from '../../txn/op.js'
 import type { Decoded } from './decode.js'
 import { expiryOf } from './expiry.js'
