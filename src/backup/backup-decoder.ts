@@ -12,6 +12,8 @@ import {
   BLOCK_HEAD_BYTES,
   BLOCK_TYPE_BYTE,
   INCREMENT_VERSION,
+  OLD_BACKUP_VERSION,
+  OLD_INCREMENT_VERSION,
   PREAMBLE_BYTES,
   type RemovedRange,
 } from './backup-format.js'
@@ -19,7 +21,8 @@ import { decodePairs } from './pair-records.js'
 import { RunningSums } from './running-sums.js'
 
 export type BackupBlock =
-  | { readonly type: 'header'; readonly header: BackupHeader }
+  /** `isCurrent`: it has the version that is written today. */
+  | { readonly type: 'header'; readonly header: BackupHeader; readonly isCurrent: boolean }
   | { readonly type: 'data'; readonly pairs: readonly BackupEntry[]; readonly body: Buffer }
   | { readonly type: 'end'; readonly totals: BackupTotals }
 
@@ -46,7 +49,8 @@ export async function* decodeBackup(
     sums.preamble(preamble)
     const { body } = await readBlock(bytes, sums, blockBytesMax, ['header'])
     const header = parseHeader(body, version, damagedAt(0))
-    yield { type: 'header', header }
+    const isCurrent = version === BACKUP_VERSION || version === INCREMENT_VERSION
+    yield { type: 'header', header, isCurrent }
     for (;;) {
       const damaged = damagedAt(sums.length)
       const { type, head, body } = await readBlock(bytes, sums, blockBytesMax, ['data', 'end'])
@@ -55,7 +59,7 @@ export async function* decodeBackup(
         if (!(await bytes.isAtEnd())) throw damaged('bytes follow after the end')
         return yield { type: 'end', totals }
       }
-      const pairs = decodePairs(body, sums.lastKey, header.ts, header.base?.ts)
+      const pairs = decodePairs(body, sums.lastKey, { ts: header.ts, baseTs: header.base?.ts, mayExpire: isCurrent })
       if (pairs === undefined) throw damaged('the pairs make no sense')
       sums.block(head, body)
       sums.counted(pairs)
@@ -76,8 +80,8 @@ function versionIn(preamble: Buffer): number {
   if (preamble.toString('latin1', 0, BACKUP_MAGIC.length) !== BACKUP_MAGIC)
     throw new BackupError('damaged', 'this is no PerKV backup')
   const version = preamble.readUInt32BE(BACKUP_MAGIC.length)
-  if (version === BACKUP_VERSION || version === INCREMENT_VERSION) return version
-  const detail = `the backup has version ${version}; this PerKV reads versions ${BACKUP_VERSION} and ${INCREMENT_VERSION}`
+  if (version >= OLD_BACKUP_VERSION && version <= INCREMENT_VERSION) return version
+  const detail = `the backup has version ${version}; this PerKV reads versions ${OLD_BACKUP_VERSION} to ${INCREMENT_VERSION}`
   throw new BackupError('unsupported', detail)
 }
 
@@ -111,7 +115,7 @@ function parseHeader(body: Buffer, version: number, damaged: Damaged): BackupHea
   if (start !== undefined && typeof start !== 'string') throw damaged('the header has a bad start')
   if (store !== undefined && !isId(store)) throw damaged('the header has a bad store')
   const header = { id, ts, perkv: String(perkv), ...(store && { store }) }
-  if (version !== INCREMENT_VERSION)
+  if (version !== INCREMENT_VERSION && version !== OLD_INCREMENT_VERSION)
     return start === undefined ? header : { ...header, start: Buffer.from(start, 'base64') }
   const parsed = parseBase(base)
   if (parsed === undefined || parsed.ts > ts) throw damaged('the header has no base')

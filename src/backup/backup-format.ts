@@ -2,9 +2,12 @@ import type { Timestamp } from '../timestamp.js'
 
 /** docs/backup-format.md describes every byte of a backup. */
 export const BACKUP_MAGIC = 'PerKVbak'
-export const BACKUP_VERSION = 1
+export const BACKUP_VERSION = 3
 /** Of an increment. */
-export const INCREMENT_VERSION = 2
+export const INCREMENT_VERSION = 4
+/** The same before pairs could expire. They are read too. */
+export const OLD_BACKUP_VERSION = 1
+export const OLD_INCREMENT_VERSION = 2
 export const PREAMBLE_BYTES = 12
 export const BLOCK_HEAD_BYTES = 9
 /** A data block ends with the pair that brings it to this many bytes. */
@@ -51,6 +54,8 @@ export interface BackupEntry {
   /** Absent: the key was deleted. Only in increments. */
   readonly value?: Uint8Array | undefined
   readonly commitTs: Timestamp
+  /** Only where there is one. */
+  readonly expireTs?: Timestamp | undefined
 }
 
 export type BackupPair = BackupEntry & { readonly value: Uint8Array }

@@ -42,7 +42,7 @@ export async function* backupStream(header: BackupHeader, readPage: ReadPage): A
   yield encoder.end()
 }
 
-function withValue({ key, value, commitTs }: Pair): BackupPair {
+function withValue({ key, value, commitTs, expireTs }: Pair): BackupPair {
   if (value === undefined) throw new TypeError('a backup needs values')
-  return { key, value, commitTs }
+  return { key, value, commitTs, expireTs }
 }

@@ -95,15 +95,16 @@ class Transfer {
   /** Keeps the complete blocks of an earlier run, if they belong to the requested snapshot. */
   async goOnFrom(file: PartFile, ts: Timestamp | undefined): Promise<void> {
     const sums = new RunningSums()
+    let isCurrent = false
     try {
       for await (const block of decodeBackup(file.leftover(), { sums }))
-        if (block.type === 'header') this.#header = block.header
+        if (block.type === 'header') ({ header: this.#header, isCurrent } = block)
     } catch (error) {
       if (!(error instanceof BackupError)) throw error // The blocks before it are good.
     }
     const isWanted = this.#header !== undefined && (ts === undefined || this.#header.ts === ts)
-    // Closed sums mean that the backup is complete: nothing is left to continue.
-    if (!isWanted || sums.isClosed) return this.#startOver(file)
+    // Closed sums mean that the backup is complete: nothing is left to continue. A file of an older version has no room for expiries.
+    if (!isWanted || !isCurrent || sums.isClosed) return this.#startOver(file)
     await file.keep(sums.length)
     this.#encoder = new BackupEncoder(sums)
     if (sums.pairs > 0) this.progress.note(`going on after ${amount(sums.pairs, 'key')} of ts ${this.#header?.ts}`)

@@ -30,9 +30,10 @@ interface Page {
 }
 
 interface PageChange {
-  readonly op: 'put' | 'delete' | 'delete_range'
+  readonly op: 'put' | 'delete' | 'delete_range' | 'expire'
   readonly key: Uint8Array
   readonly value?: Uint8Array
+  readonly expireTs?: Timestamp
   readonly end?: Uint8Array
 }
 
@@ -169,11 +170,12 @@ async function collect(
 
 async function addTo(
   runs: SortedRuns,
-  { op, key, value = NO_BYTES, end = NO_BYTES }: PageChange,
+  { op, key, value = NO_BYTES, expireTs, end = NO_BYTES }: PageChange,
   commitTs: Timestamp,
 ): Promise<void> {
   if (op === 'delete_range') runs.removed.push({ start: key, end, ts: commitTs })
-  else await runs.add(op === 'put' ? { key, value, commitTs } : { key, commitTs })
+  else if (op === 'put') await runs.add({ key, value, commitTs, expireTs })
+  else if (op === 'delete') await runs.add({ key, commitTs }) // An expiry is known from its put.
 }
 
 async function pageOf(server: RemoteServer, path: string): Promise<Page> {

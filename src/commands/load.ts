@@ -27,7 +27,7 @@ export const load: Command = {
   help: `Usage: perkv load [flags] FILE|-
 
 Puts the pairs of FILE, or of stdin: a line of JSON each, {"key", "value"}, where bytes that are not UTF-8 are {"base64"}.
-commit_ts is passed over, so the lines of perkv dump will do. Of lines with the same key the last one counts. Each batch of
+expire_ts is kept; a pair that has expired since is absent. commit_ts is passed over, so the lines of perkv dump will do. Of lines with the same key the last one counts. Each batch of
 lines is a transaction; where it stops, it says up to which line all is stored.
 
 Flags:
@@ -67,6 +67,12 @@ class LoadError extends Error {
 }
 
 type WireBytes = string | { readonly base64: string }
+
+interface WirePair {
+  readonly key: WireBytes
+  readonly value: WireBytes
+  readonly expire_ts?: number
+}
 
 interface Batch {
   /** Number of the first line, from 1. */
@@ -131,7 +137,7 @@ class Loading {
     if (typeof pair === 'string') throw new LoadError(`line ${this.#line}: ${pair}`)
     if (pair === undefined) return
     batch.lines.push(this.#line)
-    batch.ops.push({ op: 'put', key: pair.key, value: pair.value })
+    batch.ops.push({ op: 'put', ...pair })
     batch.keys.add(keyTextOf(pair.key))
     batch.bytes += line.length
   }
@@ -209,7 +215,7 @@ function located(error: unknown, { lines }: Batch): unknown {
 }
 
 /** @returns undefined for an empty line; a text that says what is wrong with the line. */
-function pairOf(line: Buffer): { readonly key: WireBytes; readonly value: WireBytes } | undefined | string {
+function pairOf(line: Buffer): WirePair | undefined | string {
   if (!isUtf8(line)) return 'is not UTF-8'
   const text = line.toString('utf8')
   if (text.trim() === '') return undefined
@@ -220,12 +226,15 @@ function pairOf(line: Buffer): { readonly key: WireBytes; readonly value: WireBy
     return 'is not JSON'
   }
   if (typeof pair !== 'object' || pair === null || Array.isArray(pair)) return 'is no JSON object'
-  const { key, value, commit_ts: _, ...rest } = pair as Record<string, unknown>
+  const { key, value, commit_ts: _, expire_ts, ...rest } = pair as Record<string, unknown>
   const [unknown] = Object.keys(rest)
   if (unknown !== undefined) return `has an unknown field ${JSON.stringify(unknown)}`
   if (!isBytes(key) || key === '') return 'needs a key: text, or {"base64"}'
   if (!isBytes(value)) return 'needs a value: text, or {"base64"}'
-  return { key, value }
+  if (expire_ts === undefined) return { key, value }
+  return Number.isSafeInteger(expire_ts) && Number(expire_ts) > 0
+    ? { key, value, expire_ts: Number(expire_ts) }
+    : 'has an expire_ts that is no timestamp'
 }
 
 function isBytes(value: unknown): value is WireBytes {

@@ -6,6 +6,7 @@ import { BackupEncoder } from '../backup/backup-encoder.js'
 import { BackupError, type BackupHeader, type BackupTotals } from '../backup/backup-format.js'
 import { mergedEntries } from '../backup/merged-entries.js'
 import { entriesOf } from '../backup/sorted-runs.js'
+import { hasExpired } from '../percolator/write.js'
 import { type Flags, flagsHelp, readFlags, UsageError } from '../server/flags.js'
 import type { Command } from './command.js'
 import { inFile } from './increment.js'
@@ -128,7 +129,8 @@ async function* joined(chain: readonly Verified[]): AsyncGenerator<Buffer, void,
   const encoder = new BackupEncoder()
   yield encoder.begin({ id, ts, perkv, store })
   for await (const entry of mergedEntries(parts)) {
-    const block = entry.value === undefined ? undefined : encoder.add(entry)
+    const isGone = entry.value === undefined || hasExpired(entry.expireTs ?? 0, ts)
+    const block = isGone ? undefined : encoder.add(entry)
     if (block !== undefined) yield block
   }
   yield encoder.end()

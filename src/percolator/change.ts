@@ -8,6 +8,8 @@ export interface KeyChange {
   readonly startTs: Timestamp
   /** Of a put. Absent where it was not asked for, or is not known yet. */
   readonly value?: Uint8Array | undefined
+  /** Of a put that has one. It comes with the value. */
+  readonly expireTs?: Timestamp | undefined
 }
 
 /** All versions in `[key, end)` at or below `commitTs` were removed. `startTs` is `commitTs`. */

@@ -9,12 +9,15 @@ import { isData } from './write.js'
 export function committedChange(mutations: readonly Mutation[], i: number): KeyChange | undefined {
   const mutation = mutations[i]
   if (mutation?.type !== 'put-write' || mutation.isFlag || !isData(mutation.write)) return undefined
-  const { type, startTs, commitTs, shortValue } = mutation.write
+  const { type, startTs, commitTs, shortValue, expireTs } = mutation.write
   const { key } = mutation
   if (type === 'delete') return { type, key, commitTs, startTs }
   const next = mutations[i + 1]
   const isLong = shortValue === undefined && next?.type === 'put-value' && next.key === key
-  return { type: 'put', key, commitTs, startTs, value: isLong ? next.value : shortValue }
+  const value = isLong ? next.value : shortValue
+  return expireTs === 0
+    ? { type: 'put', key, commitTs, startTs, value }
+    : { type: 'put', key, commitTs, startTs, value, expireTs }
 }
 
 /** All changes that the mutations commit. */

@@ -150,7 +150,9 @@ export class MemoryChangeLog implements ChangeLog {
         ({ commitTs, startTs }) => commitTs === change.commitTs && startTs === change.startTs,
       )
       if (write === undefined) return []
-      return [change.type === 'put' ? { ...change, value: valueOfPut(row, write) } : change]
+      if (change.type !== 'put') return [change]
+      const value = valueOfPut(row, write)
+      return [write.expireTs === 0 ? { ...change, value } : { ...change, value, expireTs: write.expireTs }]
     })
   }
 }

@@ -224,7 +224,8 @@ export class LevelDbChangeLog implements ChangeLog {
         long++
         longBytes += value.length
       }
-      filled.push({ ...change, value })
+      const { expireTs } = write
+      filled.push(expireTs === 0 ? { ...change, value } : { ...change, value, expireTs })
     }
     return { changes: filled, used: changes.length }
   }
