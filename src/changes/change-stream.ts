@@ -321,8 +321,9 @@ export class ChangeStream implements Follower, FeedUser {
       isOver: () => this.#isOver,
     }
     for await (const pairs of reads.pages(this.#pairs(ts, after), reading))
-      yield pairs.map(({ key, value, commitTs }): FeedEvent => {
-        return { type: 'pair', ts, key, ...(value === undefined ? {} : { value }), commitTs }
+      yield pairs.map(({ key, value, commitTs, expireTs }): FeedEvent => {
+        const expiring = expireTs === undefined ? {} : { expireTs }
+        return { type: 'pair', ts, key, ...(value === undefined ? {} : { value }), commitTs, ...expiring }
       })
     if (this.#isOver) return
     yield [{ type: 'snapshot_end', ts }, this.#told(ts)]

@@ -5,7 +5,7 @@ import { isKvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
 import { Slices } from '../event-loop/slices.js'
 import type { Limits } from '../limits.js'
-import { type Change, isSameTxn } from '../percolator/change.js'
+import { type Change, isSameTxn, type LoggedChange } from '../percolator/change.js'
 import type { FeedEvent } from '../percolator/changes-api.js'
 import { RangeIndex } from '../percolator/range-index.js'
 import type { ChangeListener } from '../store/change-log.js'
@@ -156,12 +156,13 @@ export class Feed {
     }
   }
 
-  #copyOf(change: Change): Change {
+  #copyOf(change: LoggedChange): LoggedChange {
     const { commitTs, startTs } = change
     const key = this.#slabs.copyOf(change.key)
     if (change.type === 'delete_range')
       return { type: change.type, key, end: this.#slabs.copyOf(change.end), commitTs, startTs }
-    return { type: change.type, key, commitTs, startTs, value: change.value && this.#slabs.copyOf(change.value) }
+    const value = change.value && this.#slabs.copyOf(change.value)
+    return { type: change.type, key, commitTs, startTs, value, expireTs: change.expireTs }
   }
 
   /** The changes up to the newest one are read from the log. */
@@ -187,7 +188,10 @@ export class Feed {
     this.#tick = undefined
     if (!this.isRunning) return
     this.#schedule()
-    this.#run(this.advance())
+    const { store } = this.#sources
+    // Nobody may take a timestamp when a version expires.
+    const isExpiring = this.#resolved < store.clock() && store.changes.mayExpire(this.#resolved, store.clock())
+    this.#run(isExpiring ? this.refresh() : this.advance())
     const asked = this.#locks.ask(() => this.isRunning)
     if (asked !== undefined) this.#run(asked.then(() => (this.isRunning ? this.advance() : undefined)))
     const due = this.#wakes.takeDue(performance.now())
@@ -270,6 +274,7 @@ export class Feed {
 
   /** @returns false when the log has to be read. */
   async #fromPending(upTo: Timestamp, epoch: number): Promise<boolean> {
+    if (!(await this.#addExpiries(upTo, epoch))) return false
     for (const slices = new Slices(1); ; await slices.next()) {
       if (epoch !== this.#epoch) return true
       if (this.#resolved < this.#uncovered) return false
@@ -290,6 +295,21 @@ export class Feed {
       await this.#endUpTo(last.commitTs)
     }
     this.#setResolved(upTo)
+    return true
+  }
+
+  /** @returns false when they are too many to be kept. */
+  async #addExpiries(upTo: Timestamp, epoch: number): Promise<boolean> {
+    const { store, limits } = this.#sources
+    if (!store.changes.mayExpire(this.#resolved, upTo)) return true
+    for await (const page of store.changes.expiries(this.#resolved, upTo))
+      for (const change of page) {
+        if (epoch !== this.#epoch) return true
+        this.#pending.add(change)
+        if (this.#pending.bytes <= limits.feedBytesMax) continue
+        this.#fallBackOnLog()
+        return false
+      }
     return true
   }
 

@@ -63,7 +63,8 @@ async function readAt(
     if (source.type === 'delete_range') return { source, change, bytes: bytesOf(source) }
     const pair = found.get(keyText(source.key))
     if (pair?.value === undefined) return { source, change: { ...change, old: null }, bytes: bytesOf(source) }
-    const { value, commitTs } = pair
-    return { source, change: { ...change, old: { value, commitTs } }, bytes: bytesOf(source) + value.length }
+    const { value, commitTs, expireTs } = pair
+    const old = expireTs === undefined ? { value, commitTs } : { value, commitTs, expireTs }
+    return { source, change: { ...change, old }, bytes: bytesOf(source) + value.length }
   })
 }

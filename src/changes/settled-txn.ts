@@ -18,13 +18,17 @@ export function memoryOf(change: Change): number {
 /** About the length of a change in an answer. */
 export function bytesOf(change: Change): number {
   if (change.type === 'delete_range') return CHANGE_BYTES + change.key.length + change.end.length
+  if (change.type === 'expire') return CHANGE_BYTES + change.key.length
   return CHANGE_BYTES + change.key.length + (change.value?.length ?? 0)
 }
 
 export function feedChangeOf(change: Change, keysOnly: boolean): FeedChange {
   const { type: op, key } = change
   if (change.type === 'delete_range') return { key, op, end: change.end }
-  return change.value === undefined || keysOnly ? { key, op } : { key, op, value: change.value }
+  if (change.type === 'expire') return { key, op, expireTs: change.expireTs }
+  const { value, expireTs } = change
+  if (value === undefined || keysOnly) return { key, op }
+  return expireTs === undefined ? { key, op, value } : { key, op, value, expireTs }
 }
 
 /**

@@ -1,16 +1,20 @@
 import { keyText } from '../bytes/key-text.js'
+import { MinHeap, type Ranked } from '../bytes/min-heap.js'
 import { isKvError } from '../errors/kv-error.js'
 import { signalOf } from '../event-loop/late-signal.js'
 import { sleep } from '../event-loop/sleep.js'
 import { Slices } from '../event-loop/slices.js'
 import type { GetAnswer, GetRequest } from '../percolator/api.js'
-import type { Change, RangeChange } from '../percolator/change.js'
+import type { LoggedChange, RangeChange } from '../percolator/change.js'
 import type { KeyState, WatchRequest } from '../percolator/changes-api.js'
+import { expiryTs } from '../percolator/write.js'
 import type { Store } from '../store/store.js'
-import type { Timestamp } from '../timestamp.js'
+import { physicalMs, type Timestamp } from '../timestamp.js'
 
 /** `full`: no more until `Watcher.resume`. `later`: the state was not taken, and is read again at `Watcher.resume`. */
 export type Taken = 'taken' | 'full' | 'later'
+
+type WatchedStore = Pick<Store, 'known' | 'changes' | 'clock'>
 
 /** Must not throw. */
 export interface WatchListener {
@@ -22,14 +26,18 @@ export interface WatchListener {
 
 /** Keys that are read at once, where a read has to wait for the disk. As many locked keys are tried again at a time. */
 const READS_MAX = 64
+/** The clock is looked at so often, at least, while versions of watched keys expire. */
+const EXPIRY_LOOK_MS = 1000
 /** How often locked keys are tried again. */
 const LOCKED_MS = 100
 /** Of a watcher that has to read, whatever it has seen. */
 const UNSEEN: Timestamp = Number.POSITIVE_INFINITY
 const FRESH: Timestamp = 0
 
-/** A key and its watchers. One read serves all of them. */
-class WatchedKey {
+/** A key and its watchers. One read serves all of them. Ranked by when its version expires. */
+class WatchedKey implements Ranked {
+  rank = 0
+  place = -1
   readonly watchers = new Set<Watcher>()
   /** Of the newest removal by `delete_range`. */
   removedTs: Timestamp = 0
@@ -115,19 +123,22 @@ export class Watcher {
  * watchers; then each key is read once for all its watchers, in slices, so that many of them hold up nobody.
  */
 export class Watches {
-  readonly #store: Pick<Store, 'known' | 'changes'>
+  readonly #store: WatchedStore
   readonly #get: (request: GetRequest) => Promise<GetAnswer>
   readonly #byKey = new Map<string, WatchedKey>()
   readonly #due = new Map<WatchedKey, Set<Watcher>>()
   /** Keys whose locks live, the one that has waited longest first. Waits take no place of other reads. */
   readonly #locked = new Set<WatchedKey>()
+  /** Those whose versions expire. */
+  readonly #expiring = new MinHeap<WatchedKey>()
+  #expiryTimer: NodeJS.Timeout | undefined
   #unlisten: (() => void) | undefined
   #isReading = false
   #isRetrying = false
   #reads = 0
 
   /** @param get reads the latest version. It resolves the locks that it meets, and throws `key_locked` at once when they live. */
-  constructor(store: Pick<Store, 'known' | 'changes'>, get: (request: GetRequest) => Promise<GetAnswer>) {
+  constructor(store: WatchedStore, get: (request: GetRequest) => Promise<GetAnswer>) {
     this.#store = store
     this.#get = get
   }
@@ -189,7 +200,7 @@ export class Watches {
 
   // ---- Changes
 
-  settled(changes: readonly Change[]): void {
+  settled(changes: readonly LoggedChange[]): void {
     for (const change of changes) {
       if (change.type === 'delete_range') this.#removed(change)
       else {
@@ -245,7 +256,10 @@ export class Watches {
     this.#byKey.delete(watched.text)
     this.#due.delete(watched)
     this.#locked.delete(watched)
+    this.#expiring.delete(watched)
     if (this.#byKey.size > 0) return
+    clearTimeout(this.#expiryTimer)
+    this.#expiryTimer = undefined
     this.#unlisten?.()
     this.#unlisten = undefined
   }
@@ -258,16 +272,42 @@ export class Watches {
       for (const watcher of due) watcher.beginRead()
       const known = this.#store.known?.({ key: watched.key })
       if (known === undefined) void this.#read(watched, due)
-      else await showAll(due, stateOf(known, watched.removedTs), slices)
+      else await this.#show(watched, due, known, slices)
     }
     this.#isReading = false
+  }
+
+  async #show(watched: WatchedKey, due: ReadonlySet<Watcher>, answer: GetAnswer, slices: Slices): Promise<void> {
+    if (answer.found && answer.expireTs !== undefined && watched.watchers.size > 0) {
+      this.#expiring.set(watched, expiryTs({ ...answer, expireTs: answer.expireTs }))
+      this.#awaitExpiry()
+    } else this.#expiring.delete(watched)
+    await showAll(due, stateOf(answer, watched.removedTs), slices)
+  }
+
+  /** The clock may be set meanwhile, so it is looked at now and then. */
+  #awaitExpiry(): void {
+    const first = this.#expiring.first
+    if (first === undefined) return
+    const inMs = Math.max(1, physicalMs(first.rank) - physicalMs(this.#store.clock()))
+    clearTimeout(this.#expiryTimer)
+    this.#expiryTimer = setTimeout(() => this.#onExpiry(), Math.min(inMs, EXPIRY_LOOK_MS)).unref()
+  }
+
+  #onExpiry(): void {
+    const now = this.#store.clock()
+    for (let first = this.#expiring.first; first !== undefined && first.rank <= now; first = this.#expiring.first) {
+      this.#expiring.delete(first)
+      this.#changed(first, first.rank)
+    }
+    this.#awaitExpiry()
   }
 
   async #read(watched: WatchedKey, due: ReadonlySet<Watcher>): Promise<void> {
     this.#reads++
     try {
       const answer = await this.#get({ key: watched.key })
-      await showAll(due, stateOf(answer, watched.removedTs), new Slices())
+      await this.#show(watched, due, answer, new Slices())
     } catch (error) {
       if (isKvError(error, 'key_locked')) this.#wait(watched, due)
       else for (const watcher of due) watcher.end(error)
@@ -310,6 +350,9 @@ async function showAll(due: ReadonlySet<Watcher>, state: KeyState, slices: Slice
 }
 
 function stateOf(answer: GetAnswer, removedTs: Timestamp): KeyState {
-  if (answer.found) return { found: true, value: answer.value, commitTs: answer.commitTs } // A new one: listeners may keep notes on it.
+  if (answer.found) {
+    const { value, commitTs, expireTs } = answer // A new one: listeners may keep notes on it.
+    return expireTs === undefined ? { found: true, value, commitTs } : { found: true, value, commitTs, expireTs }
+  }
   return { found: false, commitTs: Math.max(answer.deletedTs ?? 0, removedTs) }
 }

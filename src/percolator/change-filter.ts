@@ -28,10 +28,16 @@ export class ChangeFilter {
   /** Whether the change is in the ranges; a delete_range: whether it touches them. */
   has(change: Change): boolean {
     if (this.#parts === undefined) return true
-    const from = keyText(change.key)
-    const part = this.#parts[this.#firstEndingAfter(from)]
-    if (part === undefined) return false
-    return change.type === 'delete_range' ? part.from < keyText(change.end) : part.from <= from
+    if (change.type !== 'delete_range') return this.hasKey(change.key)
+    const part = this.#parts[this.#firstEndingAfter(keyText(change.key))]
+    return part !== undefined && part.from < keyText(change.end)
+  }
+
+  hasKey(key: Uint8Array): boolean {
+    if (this.#parts === undefined) return true
+    const text = keyText(key)
+    const part = this.#parts[this.#firstEndingAfter(text)]
+    return part !== undefined && part.from <= text
   }
 
   /** The parts of a delete_range that are in the ranges, ascending. */

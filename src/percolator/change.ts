@@ -21,7 +21,21 @@ export interface RangeChange {
   readonly startTs: Timestamp
 }
 
-export type Change = KeyChange | RangeChange
+/** A version is absent from `expireTs` on. Nothing is written then: the change stands in no log, and follows from the versions. */
+export interface ExpiryChange {
+  readonly type: 'expire'
+  readonly key: Uint8Array
+  /** `expiryTs` of the version: transactions of this commit_ts come before it. */
+  readonly commitTs: Timestamp
+  /** The same. */
+  readonly startTs: Timestamp
+  readonly expireTs: Timestamp
+}
+
+/** A change that the log has a record of. */
+export type LoggedChange = KeyChange | RangeChange
+
+export type Change = LoggedChange | ExpiryChange
 
 /** The order of a feed: by commit_ts, start_ts, key. */
 export function compareChanges(a: Change, b: Change): number {

@@ -52,7 +52,7 @@ export interface FeedChange {
   readonly value?: Uint8Array | undefined
   /** With `oldValues`: null when there was none. */
   readonly old?: Version | null | undefined
-  /** Of `expire`, and of puts that have one. */
+  /** Of `expire`, and of puts that have one and come with their values. */
   readonly expireTs?: Timestamp | undefined
   /** Of `delete_range`. */
   readonly end?: Uint8Array | undefined
@@ -85,6 +85,7 @@ export type FeedEvent =
       readonly key: Uint8Array
       readonly value?: Uint8Array | undefined
       readonly commitTs: Timestamp
+      readonly expireTs?: Timestamp | undefined
     }
   | { readonly type: 'snapshot_end'; readonly ts: Timestamp }
 
@@ -98,7 +99,7 @@ export interface FeedPage {
 /** The present version of a key. */
 export type KeyState =
   | ({ readonly found: true } & Version)
-  /** `commitTs` is that of the deletion; 0 when none is known. */
+  /** `commitTs` is that of the deletion, or when it expired; 0 when none is known. */
   | { readonly found: false; readonly commitTs: Timestamp }
 
 export interface WatchRequest {

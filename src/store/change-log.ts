@@ -1,6 +1,6 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import type { LockInfo } from '../errors/lock-info.js'
-import type { Change } from '../percolator/change.js'
+import type { Change, ExpiryChange, LoggedChange } from '../percolator/change.js'
 import type { Timestamp } from '../timestamp.js'
 
 export interface ChangesRequest {
@@ -22,7 +22,7 @@ export interface ChangePage {
   readonly upTo: Timestamp
 }
 
-/** Every Put and Delete that a store has committed above `start`, by commit_ts. */
+/** Every Put and Delete that a store has committed above `start`, and every version that has expired, by commit_ts. */
 export interface ChangeLog {
   /** The log has no changes at or below it: it begins there, or they were collected. A feed may begin at it, not below. */
   readonly start: Timestamp
@@ -52,6 +52,16 @@ export interface ChangeLog {
    */
   read(request: ChangesRequest): AsyncGenerator<ChangePage, void>
 
+  /** False when no version expires in `(since, upTo]`. True may mean that nobody has looked. */
+  mayExpire(since: Timestamp, upTo: Timestamp): boolean
+  /**
+   * The versions that expire in `(since, upTo]`, and that no newer Put or Delete of their keys has replaced by then, in order, page by
+   * page.
+   * @param upTo at or below a timestamp that `resolve` has returned.
+   * @throws as `read`
+   */
+  expiries(since: Timestamp, upTo: Timestamp): AsyncGenerator<readonly ExpiryChange[], void>
+
   /** Adds the values of puts that lack them, page by page. Leaves keys out that a delete_range took. @throws as `read` */
   withValues(changes: readonly Change[]): AsyncGenerator<readonly Change[], void>
 
@@ -66,7 +76,7 @@ export interface ChangeListener {
    * calls; the order is any. resolved_ts is below them until this was called. Values that are not at hand are absent.
    * The bytes may be views of a request: copy what is kept.
    */
-  settled(changes: readonly Change[]): void
+  settled(changes: readonly LoggedChange[]): void
   /** The database was opened again after a failed write: changes that nobody was told of may have landed. */
   reloaded(): void
 }

@@ -1,7 +1,7 @@
 import type { FeedChange } from '../../percolator/changes-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { type As, type Read, readKey, readValue } from '../bytes.js'
-import type { Versioned } from '../snapshot.js'
+import { type Versioned, versioned } from '../snapshot.js'
 
 /**
  * A committed transaction: its changes of the keys that were asked for, or a part of them. A snapshot comes as transactions too, whose
@@ -33,7 +33,7 @@ export interface PutKey<A extends As, K extends boolean, O extends boolean> {
   readonly key: Read<A>
   readonly value: K extends false ? Read<A> : K extends true ? undefined : Read<A> | undefined
   readonly commitTs: Timestamp
-  /** When it expires, if it does. */
+  /** When it expires, if it does. Not where only keys were asked for. */
   readonly expireTs: Timestamp | undefined
   readonly old: Old<A, O>
 }
@@ -63,7 +63,7 @@ export function changedKeyOf<A extends As, K extends boolean, O extends boolean>
   as: A,
 ): ChangedKey<A, K, O> {
   if (op === 'delete_range') return { op, start: key, end: end ?? key, commitTs }
-  const before = { old: (old && { value: readValue(old.value, as, key), commitTs: old.commitTs }) as Old<A, O> }
+  const before = { old: (old && versioned(old, as, key)) as Old<A, O> }
   if (op !== 'put') return { op, key: readKey(key, as), commitTs, ...before }
   const put = { op, key: readKey(key, as), value: value && readValue(value, as, key), commitTs, expireTs, ...before }
   return put as PutKey<A, K, O>

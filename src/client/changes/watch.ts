@@ -1,6 +1,7 @@
 import type { KeyState } from '../../percolator/changes-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { AS, type As, type Read, readValue } from '../bytes.js'
+import { type Expiring, expiringOf } from '../expiry.js'
 import { type Kinds, kind, optionsOf, SIGNAL } from '../options.js'
 import type { ChangesHome } from './changes.js'
 import { reconnecting } from './reconnecting.js'
@@ -17,10 +18,10 @@ export interface WatchOptions<A extends As = As> {
 }
 
 /** The state of a key. */
-export interface Watched<A extends As = 'text'> {
+export interface Watched<A extends As = 'text'> extends Expiring {
   /** undefined when the key is absent. */
   readonly value: Read<A> | undefined
-  /** Of the value or, where the key is absent, of its deletion; 0 when none is known. */
+  /** Of the value or, where the key is absent, of its deletion or expiry; 0 when none is known. */
   readonly commitTs: Timestamp
 }
 
@@ -43,7 +44,9 @@ export async function* watchOf<A extends As>(
   for await (const state of reconnecting(home, open, { signal, onError })) {
     if (seen === undefined ? state.commitTs === seenTs : isSame(state, seen)) continue // A new connection shows it again.
     seen = state
-    yield { value: state.found ? readValue(state.value, as, key) : undefined, commitTs: state.commitTs }
+    const { commitTs } = state
+    if (state.found) yield { value: readValue(state.value, as, key), commitTs, ...expiringOf(state.expireTs) }
+    else yield { value: undefined, commitTs }
     if (signal.aborted) return
   }
 }

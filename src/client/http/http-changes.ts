@@ -24,6 +24,7 @@ import { type ServerSentEvent, serverSentEvents } from './server-sent-events.js'
 interface WireVersion {
   readonly value: JsonBytes
   readonly commit_ts: Timestamp
+  readonly expire_ts?: Timestamp
 }
 
 interface WireChange {
@@ -47,9 +48,15 @@ interface WirePair {
   readonly key: JsonBytes
   readonly value?: JsonBytes
   readonly commit_ts: Timestamp
+  readonly expire_ts?: Timestamp
 }
 
-const PAIR = record({ key: JSON_BYTES, value: optional(JSON_BYTES), commit_ts: INTEGER })
+const PAIR = record({
+  key: JSON_BYTES,
+  value: optional(JSON_BYTES),
+  commit_ts: INTEGER,
+  expire_ts: optional(INTEGER),
+})
 const TXN = record({
   commit_ts: INTEGER,
   start_ts: INTEGER,
@@ -105,8 +112,9 @@ export class HttpChanges implements Pick<ChangesApi, 'stream' | 'watch' | 'consu
     let state: KeyState = { found: false, commitTs: 0 }
     for await (const events of this.stream({ keys: [key], snapshot: true, signal }))
       for (const event of events) {
-        if (event.type === 'pair') state = stateOf(event.value, event.commitTs)
-        else if (event.type === 'txn') yield stateOf(event.changes.at(-1)?.value, event.commitTs)
+        if (event.type === 'pair') state = stateOf(event.value, event.commitTs, event.expireTs)
+        else if (event.type === 'txn')
+          yield stateOf(event.changes.at(-1)?.value, event.commitTs, event.changes.at(-1)?.expireTs)
         else if (event.type === 'snapshot_end') yield state
       }
   }
@@ -179,7 +187,7 @@ function feedEventOf({ event, data, id }: ServerSentEvent): FeedEvent {
   if (event === 'snapshot_end')
     return { type: 'snapshot_end', ts: parsed<{ ts: Timestamp }>(data, record({ ts: INTEGER })).ts }
   if (event === 'pair') {
-    const { key, value, commit_ts: commitTs } = parsed<WirePair>(data, PAIR)
+    const { key, value, commit_ts: commitTs, expire_ts: expireTs } = parsed<WirePair>(data, PAIR)
     const ts = parseFeedPosition(id)?.ts
     if (ts !== undefined)
       return {
@@ -188,6 +196,7 @@ function feedEventOf({ event, data, id }: ServerSentEvent): FeedEvent {
         key: bytesOf(key),
         commitTs,
         ...(value === undefined ? {} : { value: bytesOf(value) }),
+        ...(expireTs === undefined ? {} : { expireTs }),
       }
   }
   throw unexpected(event)
@@ -204,18 +213,19 @@ function changeOf({ key, op, value, old, expire_ts: expireTs, end }: WireChange)
   }
 }
 
-function versionOf({ value, commit_ts: commitTs }: WireVersion): Version {
-  return { value: bytesOf(value), commitTs }
+function versionOf({ value, commit_ts: commitTs, expire_ts: expireTs }: WireVersion): Version {
+  return { value: bytesOf(value), commitTs, ...(expireTs === undefined ? {} : { expireTs }) }
 }
 
 function keyStateOf({ event, data }: ServerSentEvent): KeyState {
   if (event !== 'value' && event !== 'absent') throw unexpected(event)
-  const { value, commit_ts: commitTs = 0 } = parsed<Partial<WirePair>>(data, STATE)
-  return stateOf(value === undefined ? undefined : bytesOf(value), commitTs)
+  const { value, commit_ts: commitTs = 0, expire_ts: expireTs } = parsed<Partial<WirePair>>(data, STATE)
+  return stateOf(value === undefined ? undefined : bytesOf(value), commitTs, expireTs)
 }
 
-function stateOf(value: Uint8Array | undefined, commitTs: Timestamp): KeyState {
-  return value === undefined ? { found: false, commitTs } : { found: true, value, commitTs }
+function stateOf(value: Uint8Array | undefined, commitTs: Timestamp, expireTs?: Timestamp): KeyState {
+  if (value === undefined) return { found: false, commitTs }
+  return expireTs === undefined ? { found: true, value, commitTs } : { found: true, value, commitTs, expireTs }
 }
 
 function parsed<T>(data: string, shape: Shape): T {

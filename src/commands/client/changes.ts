@@ -72,8 +72,11 @@ async function print(txn: Txn, screen: Screen, table: Table): Promise<void> {
   if (screen.form === 'table') {
     for (const change of txn.changes) await screen.write(table.add(rowOf(change)))
   } else if (txn.isSnapshot) {
-    for (const { commitTs, ...change } of txn.changes)
-      if (change.op === 'put') await screen.line({ type: 'pair', key: change.key, value: change.value, commitTs })
+    for (const { commitTs, ...change } of txn.changes) {
+      if (change.op !== 'put') continue
+      const { key, value, expireTs } = change
+      await screen.line({ type: 'pair', key, value, commitTs, expireTs })
+    }
     if (isLast) await screen.line({ type: 'snapshot_end', ts: commitTs })
   } else {
     const parts = part > 0 || !isLast ? { part, isLast } : {}

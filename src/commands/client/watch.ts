@@ -22,7 +22,8 @@ A server that goes away is waited for.`,
       for (const change of changes) {
         const value = change.op === 'put' ? (change.value ?? null) : null
         const { commitTs } = change
-        if (screen.form === 'lines') await screen.line({ key, value, commitTs })
+        const expireTs = change.op === 'put' ? change.expireTs : undefined
+        if (screen.form === 'lines') await screen.line({ key, value, commitTs, expireTs })
         else if (screen.form === 'raw')
           await screen.write(value === null ? '' : Buffer.concat([value, Buffer.from('\n')]))
         else

@@ -22,5 +22,5 @@ export function errorText(format: 'events' | 'ndjson', problem: Plain): string {
 export function stateText(key: Uint8Array, state: KeyState): string {
   const { commitTs } = state
   if (!state.found) return eventText('absent', pairToJson({ key, commitTs }), commitTs)
-  return eventText('value', pairToJson({ key, value: state.value, commitTs }), commitTs)
+  return eventText('value', pairToJson({ key, value: state.value, commitTs, expireTs: state.expireTs }), commitTs)
 }

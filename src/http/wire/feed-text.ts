@@ -46,7 +46,10 @@ function changeJson({ key, op, value, old, expireTs, end }: FeedChange): string 
   if (end !== undefined) json += `,"end":${bytesToJson(end)}`
   if (value !== undefined) json += `,"value":${bytesToJson(value)}`
   if (old === null) json += ',"old":null'
-  else if (old !== undefined) json += `,"old":{"value":${bytesToJson(old.value)},"commit_ts":${old.commitTs}}`
+  else if (old !== undefined) {
+    const expiring = old.expireTs === undefined ? '' : `,"expire_ts":${old.expireTs}`
+    json += `,"old":{"value":${bytesToJson(old.value)},"commit_ts":${old.commitTs}${expiring}}`
+  }
   if (expireTs !== undefined) json += `,"expire_ts":${expireTs}`
   return `${json}}`
 }

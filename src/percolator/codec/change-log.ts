@@ -1,15 +1,15 @@
-import type { Change } from '../change.js'
+import type { LoggedChange } from '../change.js'
 import { CorruptRecord } from './key.js'
 import { readTs, TS_BYTES, writeTs } from './timestamp.js'
 
-const TYPES: readonly Change['type'][] = ['put', 'delete', 'delete_range']
+const TYPES: readonly LoggedChange['type'][] = ['put', 'delete', 'delete_range']
 const CHANGE = 'change'
 const LENGTH_BYTES = 2
 /** Type, commit_ts, start_ts, length of the key. */
 const HEAD_BYTES = 1 + 2 * TS_BYTES + LENGTH_BYTES
 
 /** Bytes of one change in a record of the log. */
-export function changeBytes(change: Change): number {
+export function changeBytes(change: LoggedChange): number {
   const end = change.type === 'delete_range' ? LENGTH_BYTES + change.end.length : 0
   return HEAD_BYTES + change.key.length + end
 }
@@ -18,7 +18,7 @@ export function changeBytes(change: Change): number {
  * Each change: its type (1 byte: 0 put, 1 delete, 2 delete_range), commit_ts and start_ts (8 bytes each, big endian), the length of the
  * key (2 bytes) and the key; then for a delete_range length and bytes of its end. Values stand in CF_WRITE and CF_DEFAULT.
  */
-export function encodeChanges(changes: readonly Change[]): Buffer {
+export function encodeChanges(changes: readonly LoggedChange[]): Buffer {
   let length = 0
   for (const change of changes) length += changeBytes(change)
   const out = Buffer.allocUnsafe(length)
@@ -34,8 +34,8 @@ export function encodeChanges(changes: readonly Change[]): Buffer {
 }
 
 /** Keys are views of `bytes`. @throws CorruptRecord */
-export function decodeChanges(bytes: Buffer): Change[] {
-  const changes: Change[] = []
+export function decodeChanges(bytes: Buffer): LoggedChange[] {
+  const changes: LoggedChange[] = []
   for (let at = 0; at < bytes.length; ) {
     const type = TYPES[bytes[at] as number]
     if (type === undefined) throw new CorruptRecord('a change record holds a change of an unknown type')

@@ -1,8 +1,9 @@
 import type { LockInfo } from '../../errors/lock-info.js'
-import { type Change, compareChanges } from '../../percolator/change.js'
+import { type Change, compareChanges, type ExpiryChange, type LoggedChange } from '../../percolator/change.js'
 import { ChangeFilter } from '../../percolator/change-filter.js'
 import { belowSafePoint } from '../../percolator/errors.js'
 import { resolvedBelow } from '../../percolator/resolved.js'
+import { expiryTs, isData } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { ChangeListener, ChangeLog, ChangePage, ChangesRequest } from '../change-log.js'
 import type { MemoryRows } from './memory-rows.js'
@@ -13,7 +14,7 @@ const PAGE = 256
 /** The changes in a sorted list. */
 export class MemoryChangeLog implements ChangeLog {
   readonly #rows: MemoryRows
-  #changes: Change[] = []
+  #changes: LoggedChange[] = []
   readonly #listeners = new Set<ChangeListener>()
   /** Timestamps of changes that are decided, and not made yet. */
   readonly #holds = new Set<Timestamp>()
@@ -51,7 +52,7 @@ export class MemoryChangeLog implements ChangeLog {
     }
   }
 
-  add(changes: readonly Change[]): void {
+  add(changes: readonly LoggedChange[]): void {
     const [first, ...others] = changes
       .map((change) => ({ ...change, key: Buffer.from(change.key) }))
       .sort(compareChanges)
@@ -62,11 +63,11 @@ export class MemoryChangeLog implements ChangeLog {
   }
 
   /** Index of the first change behind this one. */
-  #firstAbove(change: Change): number {
+  #firstAbove(change: LoggedChange): number {
     let [low, high] = [0, this.#changes.length]
     while (low < high) {
       const middle = (low + high) >>> 1
-      if (compareChanges(this.#changes[middle] as Change, change) > 0) high = middle
+      if (compareChanges(this.#changes[middle] as LoggedChange, change) > 0) high = middle
       else low = middle + 1
     }
     return low
@@ -103,26 +104,53 @@ export class MemoryChangeLog implements ChangeLog {
 
   async *read({ since, upTo, ranges, keysOnly, signal }: ChangesRequest): AsyncGenerator<ChangePage, void> {
     const filter = new ChangeFilter(ranges)
-    let after = { type: 'put', key: END, commitTs: since, startTs: Number.MAX_SAFE_INTEGER } as Change
+    let after = { type: 'put', key: END, commitTs: since, startTs: Number.MAX_SAFE_INTEGER } as LoggedChange
+    const expired = this.#expired(since, upTo).filter((change) => filter.has(change))
     while (!signal?.aborted) {
       this.#requireLogged(since)
-      const page: Change[] = []
-      let last: Change | undefined
+      const page: LoggedChange[] = []
+      let last: LoggedChange | undefined
       for (let i = this.#firstAbove(after); i < this.#changes.length; i++) {
-        const change = this.#changes[i] as Change
+        const change = this.#changes[i] as LoggedChange
         if (change.commitTs > upTo) break
         last = change
         if (filter.has(change)) page.push(change)
         if (page.length === PAGE) break
       }
       const isEnd = page.length < PAGE || last === undefined
+      const end = isEnd ? expired.length : expired.findIndex((change) => compareChanges(change, last as Change) > 0)
+      const changes = [...page, ...expired.splice(0, end === -1 ? expired.length : end)].sort(compareChanges)
       yield {
-        changes: keysOnly ? page.map(withoutValue) : this.#filled(page),
+        changes: keysOnly ? changes.map(withoutValue) : this.#filled(changes),
         upTo: isEnd ? upTo : (last as Change).commitTs - 1,
       }
       if (isEnd) return
-      after = last as Change
+      after = last as LoggedChange
     }
+  }
+
+  mayExpire(since: Timestamp, upTo: Timestamp): boolean {
+    return this.#expired(since, upTo).length > 0
+  }
+
+  async *expiries(since: Timestamp, upTo: Timestamp): AsyncGenerator<readonly ExpiryChange[], void> {
+    this.#requireLogged(since)
+    const expired = this.#expired(since, upTo)
+    for (let from = 0; from < expired.length; from += PAGE) yield expired.slice(from, from + PAGE)
+  }
+
+  #expired(since: Timestamp, upTo: Timestamp): ExpiryChange[] {
+    const expired: ExpiryChange[] = []
+    for (const { key, writes } of this.#rows.table.expiring) {
+      let replacedTs = Number.POSITIVE_INFINITY
+      for (const write of writes.filter(isData)) {
+        const at = expiryTs(write)
+        const isExpiring = write.expireTs !== 0 && at > since && at <= upTo && at < replacedTs
+        if (isExpiring) expired.push({ type: 'expire', key, commitTs: at, startTs: at, expireTs: write.expireTs })
+        replacedTs = write.commitTs
+      }
+    }
+    return expired.sort(compareChanges)
   }
 
   async *withValues(changes: readonly Change[]): AsyncGenerator<readonly Change[], void> {
@@ -144,7 +172,7 @@ export class MemoryChangeLog implements ChangeLog {
 
   #filled(changes: readonly Change[]): Change[] {
     return changes.flatMap((change): Change[] => {
-      if (change.type === 'delete_range') return [change]
+      if (change.type === 'delete_range' || change.type === 'expire') return [change]
       const row = this.#rows.table.get(change.key)
       const write = row?.writes.find(
         ({ commitTs, startTs }) => commitTs === change.commitTs && startTs === change.startTs,

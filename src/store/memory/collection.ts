@@ -1,6 +1,6 @@
 import { gc } from '../../percolator/actions/gc.js'
 import { removeVersions } from '../../percolator/actions/remove-versions.js'
-import type { Change } from '../../percolator/change.js'
+import type { RangeChange } from '../../percolator/change.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { Pace } from '../store.js'
 import type { MemoryRows } from './memory-rows.js'
@@ -56,7 +56,7 @@ export class Collection {
       const commitTs = await oracle.next()
       await this.#rows.admitRead(commitTs) // No commit that is calculated from now on is at or below it.
       if (changes.resolved > 0) this.#rows.removedTs = commitTs
-      const ahead: Change[] = []
+      const ahead: RangeChange[] = []
       for (const { key, values } of [...table.range({ start, end })]) {
         const held = [...values.keys()].map((startTs) => ({ startTs }))
         const removal = removeVersions(this.#rows.viewOf(key), held, commitTs, this.#rows.lastTs)

@@ -26,6 +26,7 @@ export class RowTable {
   readonly #rows = new Map<string, StoredRow>()
   readonly #order = new OrderedKeys()
   readonly #locked = new Set<StoredRow>()
+  readonly #expiring = new Set<StoredRow>()
 
   get isEmpty(): boolean {
     return this.#rows.size === 0
@@ -36,6 +37,11 @@ export class RowTable {
   /** Rows with a lock, in any order. */
   get locked(): Iterable<Row> {
     return this.#locked
+  }
+
+  /** Rows that had a version that expires, in any order. */
+  get expiring(): Iterable<Row> {
+    return this.#expiring
   }
 
   get(key: Uint8Array): Row | undefined {
@@ -60,6 +66,7 @@ export class RowTable {
     const text = keyText(key)
     const row = this.#rows.get(text)
     if (row !== undefined) this.#locked.delete(row)
+    if (row !== undefined) this.#expiring.delete(row)
     if (this.#rows.delete(text)) this.#order.delete(text)
   }
 
@@ -67,6 +74,7 @@ export class RowTable {
     this.#rows.clear()
     this.#order.clear()
     this.#locked.clear()
+    this.#expiring.clear()
   }
 
   #row(key: Uint8Array): StoredRow {
@@ -91,7 +99,8 @@ export class RowTable {
         row.lock = undefined
         break
       case 'put-write': {
-        const { shortValue } = mutation.write
+        const { shortValue, expireTs } = mutation.write
+        if (expireTs !== 0) this.#expiring.add(row)
         const write = shortValue === undefined ? mutation.write : { ...mutation.write, shortValue: copyOf(shortValue) }
         const at = row.writes.findIndex(({ commitTs }) => commitTs <= write.commitTs)
         const isReplaced = row.writes[at]?.commitTs === write.commitTs

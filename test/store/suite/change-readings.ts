@@ -13,13 +13,16 @@ export interface ReadChange {
   readonly value?: string
   readonly commitTs: Timestamp
   readonly startTs: Timestamp
+  readonly expireTs?: Timestamp
 }
 
 export function asText(change: Change): ReadChange {
   const { type, commitTs, startTs } = change
   const read = { type, key: text(change.key), commitTs, startTs }
   if (change.type === 'delete_range') return { ...read, end: text(change.end) }
-  return change.value === undefined ? read : { ...read, value: text(change.value) }
+  if (change.type === 'expire') return { ...read, expireTs: change.expireTs }
+  const expiring = change.expireTs === undefined ? read : { ...read, expireTs: change.expireTs }
+  return change.value === undefined ? expiring : { ...expiring, value: text(change.value) }
 }
 
 /** Everything that `request` reads, up to the newest resolved_ts unless it says otherwise. Checks what every page promises. */

@@ -1,9 +1,9 @@
 import { Problem } from './problem.js'
 import { type Fields, Type } from './schema.js'
-import { Count, described, Key, oneOf, optional, Timestamp, TimestampOrZero, Value } from './values.js'
+import { Count, described, ExpireTs, Key, oneOf, optional, Timestamp, TimestampOrZero, Value } from './values.js'
 
 const Old = described(
-  Type.Union([Type.Object({ value: Value, commit_ts: Timestamp }), Type.Null()]),
+  Type.Union([Type.Object({ value: Value, commit_ts: Timestamp, expire_ts: ExpireTs }), Type.Null()]),
   'With `old_values`: the version before; null when there was none.',
 )
 
@@ -17,12 +17,15 @@ const txn = {
       key: described(Key, 'Of a `delete_range`: the first key of the range.'),
       op: described(
         oneOf(['put', 'delete', 'expire', 'delete_range']),
-        '`delete_range`: all versions of the keys from `key` to before `end` are gone; cut to the range of the feed.',
+        '`expire`: the version has expired; `commit_ts` is its `expire_ts`, or its own where that is later. `delete_range`: all versions of the keys from `key` to before `end` are gone; cut to the range of the feed.',
       ),
       end: described(optional(Key), 'Of a `delete_range`.'),
       value: described(optional(Value), 'Of a `put`, unless only keys were asked for.'),
       old: Type.Optional(Old),
-      expire_ts: optional(Timestamp),
+      expire_ts: described(
+        optional(Timestamp),
+        'Of `expire`, and of a `put` that has one and comes with its value: the key is absent from this timestamp on.',
+      ),
     }),
   ),
 }
@@ -30,7 +33,7 @@ const txn = {
 const EVENTS: Readonly<Record<string, Fields>> = {
   txn,
   resolved: { resolved_ts: described(TimestampOrZero, 'Nothing at or below it comes any more.') },
-  pair: { key: Key, value: optional(Value), commit_ts: Timestamp },
+  pair: { key: Key, value: optional(Value), commit_ts: Timestamp, expire_ts: ExpireTs },
   snapshot_end: { ts: Timestamp },
 }
 

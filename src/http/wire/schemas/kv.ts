@@ -4,6 +4,7 @@ import { Type } from './schema.js'
 import {
   Count,
   described,
+  ExpireTs,
   Key,
   OptionalTimestamp,
   object,
@@ -26,7 +27,11 @@ export const readKey = {
   answers: {
     200: {
       octets: true,
-      events: { value: Type.Object({ ...State, value: Value }), absent: Type.Object(State), error: Problem },
+      events: {
+        value: Type.Object({ ...State, value: Value, expire_ts: ExpireTs }),
+        absent: Type.Object(State),
+        error: Problem,
+      },
     },
     304: {},
   },

@@ -1,6 +1,6 @@
 import { KvError } from '../../../errors/kv-error.js'
 import { StoreMeters } from '../../../meters/store-meters.js'
-import type { Change } from '../../../percolator/change.js'
+import type { LoggedChange } from '../../../percolator/change.js'
 import type { Engine, EngineOp } from './engine.js'
 
 /**
@@ -16,7 +16,7 @@ interface Batch {
   readonly ops: readonly EngineOp[]
   readonly bytes: number
   readonly answered: Answered
-  readonly changes: readonly Change[] | undefined
+  readonly changes: readonly LoggedChange[] | undefined
 }
 
 /** Batches that share one write. */
@@ -63,12 +63,12 @@ export class GroupCommit {
     /** Called after a failed write, before its batches are rejected. Must not reject. */
     readonly recover: (error: unknown) => Promise<void>,
     /** Makes the log records of the changes of one group, which land or fail with it. */
-    readonly logOf: (changes: Change[]) => EngineOp[] = () => [],
+    readonly logOf: (changes: LoggedChange[]) => EngineOp[] = () => [],
     readonly meters: GroupMeters = new StoreMeters(),
   ) {}
 
   /** Fulfilled or rejected as `Answered` says. */
-  submit(ops: readonly EngineOp[], changes?: readonly Change[]): Promise<void> {
+  submit(ops: readonly EngineOp[], changes?: readonly LoggedChange[]): Promise<void> {
     return new Promise((resolve, reject) => {
       this.enqueue(ops, (error) => (error === undefined ? resolve() : reject(error)), changes)
     })
@@ -78,7 +78,7 @@ export class GroupCommit {
    * `submit` without a promise.
    * @param changes committed by the batch, for the log; few, because a group takes one turn of the event loop for them.
    */
-  enqueue(ops: readonly EngineOp[], answered: Answered, changes?: readonly Change[]): void {
+  enqueue(ops: readonly EngineOp[], answered: Answered, changes?: readonly LoggedChange[]): void {
     const bytes = bytesOf(ops)
     this.queue.batches++
     this.queue.bytes += bytes
@@ -121,7 +121,7 @@ export class GroupCommit {
     const [only] = batches
     if (batches.length === 1 && only?.changes === undefined) return (only as Batch).ops
     const ops: EngineOp[] = []
-    const changes: Change[] = []
+    const changes: LoggedChange[] = []
     for (const batch of batches) {
       for (const op of batch.ops) ops.push(op)
       if (batch.changes !== undefined) for (const change of batch.changes) changes.push(change)

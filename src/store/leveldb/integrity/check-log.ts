@@ -1,6 +1,6 @@
 import { keyText } from '../../../bytes/key-text.js'
 import { printKey } from '../../../errors/print-key.js'
-import { type Change, compareChanges, type KeyChange, type RangeChange } from '../../../percolator/change.js'
+import { compareChanges, type KeyChange, type LoggedChange, type RangeChange } from '../../../percolator/change.js'
 import { decodeChanges, encodeChanges } from '../../../percolator/codec/change-log.js'
 import { CorruptRecord, decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
 import { decodeWrite } from '../../../percolator/codec/write.js'
@@ -140,7 +140,7 @@ class LogCheck {
       const records = page.map(({ stored, sealed }) => ({ stored, changes: soundChanges(stored, sealed) }))
       const asked = records.flatMap(({ changes }) => changes.filter(isOfKey)).filter((each) => this.#isAbove(each))
       const found = await this.#engine.getMany(asked.map(({ key, commitTs }) => writeKey(key, commitTs)))
-      const lost = new Set<Change>()
+      const lost = new Set<LoggedChange>()
       for (const [i, change] of asked.entries()) {
         const sealed = found[i]
         if (sealed === undefined) {
@@ -165,7 +165,7 @@ class LogCheck {
     }
   }
 
-  async #tellLost(stored: Buffer, changes: readonly Change[], lost: ReadonlySet<Change>): Promise<void> {
+  async #tellLost(stored: Buffer, changes: readonly LoggedChange[], lost: ReadonlySet<LoggedChange>): Promise<void> {
     const kept = changes.filter((change) => !lost.has(change))
     if (kept.length === changes.length) return
     let ops: EngineOp[] = [
@@ -182,7 +182,7 @@ class LogCheck {
   async #findMissing(written: number): Promise<void> {
     const parts = Math.ceil(Math.max(1, this.#logged.count, written) / this.#inMemory)
     for (let part = 0; part < parts; part++) {
-      const isInPart = ({ key }: Change): boolean => parts === 1 || crc32c(key) % parts === part
+      const isInPart = ({ key }: LoggedChange): boolean => parts === 1 || crc32c(key) % parts === part
       const logged = new Set<string>()
       for await (const page of this.#records())
         for (const { stored, sealed } of page)
@@ -198,7 +198,7 @@ class LogCheck {
     }
   }
 
-  #isAbove({ commitTs }: Change): boolean {
+  #isAbove({ commitTs }: LoggedChange): boolean {
     return commitTs > this.#bound
   }
 }
@@ -221,9 +221,10 @@ class Fingerprint {
   }
 }
 
-const isOfKey = (change: Change): change is KeyChange => change.type !== 'delete_range'
+const isOfKey = (change: LoggedChange): change is KeyChange => change.type !== 'delete_range'
 
-const nameOf = ({ type, key, commitTs, startTs }: Change): string => `${type} ${commitTs} ${startTs} ${keyText(key)}`
+const nameOf = ({ type, key, commitTs, startTs }: LoggedChange): string =>
+  `${type} ${commitTs} ${startTs} ${keyText(key)}`
 
 function isOf(change: KeyChange, written: KeyChange | undefined): boolean {
   return written?.startTs === change.startTs && written.type === change.type
@@ -245,7 +246,7 @@ function changeIn(stored: Buffer, sealed: Buffer): KeyChange | undefined {
 }
 
 /** @returns the reason why the record cannot be used, else its changes. */
-function changesIn(stored: Buffer, sealed: Buffer): Change[] | string {
+function changesIn(stored: Buffer, sealed: Buffer): LoggedChange[] | string {
   const value = opened(stored, sealed)
   if (value === undefined) return 'fails its checksum'
   try {
@@ -253,7 +254,9 @@ function changesIn(stored: Buffer, sealed: Buffer): Change[] | string {
     const changes = decodeChanges(value)
     // A reader begins one span below its position.
     const isInPlace = changes.every(({ commitTs }) => commitTs >= from && commitTs - from <= RECORD_SPAN)
-    const isInOrder = changes.every((change, i) => i === 0 || compareChanges(changes[i - 1] as Change, change) <= 0)
+    const isInOrder = changes.every(
+      (change, i) => i === 0 || compareChanges(changes[i - 1] as LoggedChange, change) <= 0,
+    )
     return isInPlace && isInOrder ? changes : 'is out of order'
   } catch (error) {
     if (error instanceof CorruptRecord) return 'does not decode'
@@ -261,7 +264,7 @@ function changesIn(stored: Buffer, sealed: Buffer): Change[] | string {
   }
 }
 
-function soundChanges(stored: Buffer, sealed: Buffer): Change[] {
+function soundChanges(stored: Buffer, sealed: Buffer): LoggedChange[] {
   const changes = changesIn(stored, sealed)
   return typeof changes === 'string' ? [] : changes
 }

@@ -1,7 +1,7 @@
 import type { LockInfo } from '../../../errors/lock-info.js'
 import { Slices } from '../../../event-loop/slices.js'
 import { SLICE_ITEMS } from '../../../limits.js'
-import type { Change } from '../../../percolator/change.js'
+import type { Change, ExpiryChange, LoggedChange } from '../../../percolator/change.js'
 import { ChangeFilter } from '../../../percolator/change-filter.js'
 import { decodeChanges } from '../../../percolator/codec/change-log.js'
 import { packRecord } from '../../../percolator/codec/record.js'
@@ -12,12 +12,14 @@ import type { Timestamp } from '../../../timestamp.js'
 import type { ChangeListener, ChangeLog, ChangePage, ChangesRequest } from '../../change-log.js'
 import { logBound, META_LOG_READ, valueKey, writeKey } from '../records/keyspace.js'
 import { RECORD_SPAN } from './change-records.js'
+import { Expiries } from './expiries.js'
 import { guard, guarded } from './guard.js'
 import { logRecords } from './log-records.js'
 import { MergedChanges } from './merged-changes.js'
 import { lostValue } from './pairs.js'
 import { ResolvedTs } from './resolved-ts.js'
 import type { RowStore } from './row-store.js'
+import { WithExpiries } from './with-expiries.js'
 
 /** Changes in a page. */
 const PAGE = 256
@@ -33,6 +35,7 @@ const LONG_VALUES_MAX = 32
  */
 export class LevelDbChangeLog implements ChangeLog {
   readonly resolved: ResolvedTs
+  readonly #expiries: Expiries
   readonly #rows: RowStore
   readonly #listeners = new Set<ChangeListener>()
   /** See META_LOG_START. */
@@ -47,6 +50,7 @@ export class LevelDbChangeLog implements ChangeLog {
     this.#begin = begin
     this.#isRead = isRead
     this.resolved = new ResolvedTs(rows)
+    this.#expiries = new Expiries(() => rows.engine)
   }
 
   get start(): Timestamp {
@@ -81,7 +85,12 @@ export class LevelDbChangeLog implements ChangeLog {
   }
 
   /** To be called when the changes are on disk, while their locks stand. */
-  *settled(changes: readonly Change[]): Generator<void, void, void> {
+  noteExpiries(changes: readonly LoggedChange[]): void {
+    this.#expiries.note(changes)
+  }
+
+  /** The same. */
+  *settled(changes: readonly LoggedChange[]): Generator<void, void, void> {
     for (let from = 0; from < changes.length; from += SLICE_ITEMS) {
       if (from > 0) yield
       const some = changes.length <= SLICE_ITEMS ? changes : changes.slice(from, from + SLICE_ITEMS)
@@ -90,6 +99,7 @@ export class LevelDbChangeLog implements ChangeLog {
   }
 
   reloaded(): void {
+    this.#expiries.forget()
     for (const listener of this.#listeners) listener.reloaded()
   }
 
@@ -104,6 +114,24 @@ export class LevelDbChangeLog implements ChangeLog {
     this.reloaded()
   }
 
+  // ---- Expiries
+
+  mayExpire(since: Timestamp, upTo: Timestamp): boolean {
+    return this.#expiries.mayExpire(since, upTo)
+  }
+
+  async *expiries(since: Timestamp, upTo: Timestamp): AsyncGenerator<readonly ExpiryChange[], void> {
+    try {
+      this.#requireLogged(since)
+      for await (const page of this.#expiries.read(since, upTo)) {
+        this.#requireLogged(since)
+        yield page
+      }
+    } catch (error) {
+      throw guarded(error)
+    }
+  }
+
   // ---- Reading
 
   async *read(request: ChangesRequest): AsyncGenerator<ChangePage, void> {
@@ -116,9 +144,10 @@ export class LevelDbChangeLog implements ChangeLog {
 
   async *#read({ since, upTo, ranges, keysOnly, signal }: ChangesRequest): AsyncGenerator<ChangePage, void> {
     const filter = new ChangeFilter(ranges)
-    const isWanted = (change: Change): boolean =>
+    const isWanted = (change: LoggedChange): boolean =>
       change.commitTs > since && change.commitTs <= upTo && filter.has(change)
     const merged = new MergedChanges()
+    const expiries = new WithExpiries(this.#expiries.read(since, upTo, (key) => filter.hasKey(key)))
     const slices = new Slices(1)
     const range = { gte: logBound(Math.max(0, since - RECORD_SPAN)), lt: logBound(upTo + 1) }
     let position = since
@@ -131,20 +160,28 @@ export class LevelDbChangeLog implements ChangeLog {
         const changes = decodeChanges(record)
         if (merged.size >= PAGE || i === records.length - 1) {
           // This record and the later ones have no change before its first one.
-          const [first] = changes as [Change]
+          const [first] = changes as [LoggedChange]
           const ready = merged.takeBefore(first)
           if (ready.length > 0 || first.commitTs - 1 > position) {
-            for await (const page of this.#pages(ready, position, first.commitTs - 1, keysOnly)) {
-              position = page.upTo
-              yield page
-              if (signal?.aborted) return
-            }
+            for await (const portion of expiries.merged(ready, first.commitTs - 1))
+              for await (const page of this.#pages(portion.changes, position, portion.upTo, keysOnly)) {
+                position = page.upTo
+                yield page
+                if (signal?.aborted) return
+              }
           }
         }
         merged.add(changes.filter(isWanted))
       }
     }
-    if (!signal?.aborted) yield* this.#pages(merged.takeBefore(), position, upTo, keysOnly)
+    for await (const portion of expiries.merged(merged.takeBefore(), upTo)) {
+      if (signal?.aborted) return
+      for await (const page of this.#pages(portion.changes, position, portion.upTo, keysOnly)) {
+        position = page.upTo
+        yield page
+        if (signal?.aborted) return
+      }
+    }
   }
 
   /** @param changes all that are left to return up to `upTo`, in order; the transaction of the last one may go on. */

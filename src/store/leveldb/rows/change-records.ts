@@ -1,5 +1,5 @@
 import { asBuffer } from '../../../bytes/key-text.js'
-import { type Change, compareChanges } from '../../../percolator/change.js'
+import { compareChanges, type LoggedChange } from '../../../percolator/change.js'
 import { changeBytes, encodeChanges } from '../../../percolator/codec/change-log.js'
 import { LOGICAL_PER_MS } from '../../../timestamp.js'
 import type { EngineOp } from '../engine/engine.js'
@@ -12,15 +12,15 @@ const RECORD_BYTES_MAX = 64 * 1024
 export const RECORD_SPAN = 1000 * LOGICAL_PER_MS
 
 /** The records of CF_LOG for some changes. Sorts the array. */
-export function changeRecords(changes: Change[]): EngineOp[] {
+export function changeRecords(changes: LoggedChange[]): EngineOp[] {
   if (changes.length > 1) changes.sort(compareChanges)
   const records: EngineOp[] = []
   for (let from = 0; from < changes.length; ) {
-    const first = changes[from] as Change
+    const first = changes[from] as LoggedChange
     let to = from
     let bytes = 0
     for (; to < changes.length && to - from < RECORD_CHANGES_MAX; to++) {
-      const change = changes[to] as Change
+      const change = changes[to] as LoggedChange
       bytes += changeBytes(change)
       if (to > from && (bytes > RECORD_BYTES_MAX || change.commitTs - first.commitTs > RECORD_SPAN)) break
     }

@@ -1,15 +1,15 @@
-import { type Change, compareChanges } from '../../../percolator/change.js'
+import { compareChanges, type LoggedChange } from '../../../percolator/change.js'
 
 /** Changes of several records, in order. */
 export class MergedChanges {
-  #changes: Change[] = []
+  #changes: LoggedChange[] = []
 
   get size(): number {
     return this.#changes.length
   }
 
   /** @param changes in order. */
-  add(changes: readonly Change[]): void {
+  add(changes: readonly LoggedChange[]): void {
     const [first] = changes
     const last = this.#changes.at(-1)
     if (first === undefined) return
@@ -18,7 +18,7 @@ export class MergedChanges {
   }
 
   /** Removes the changes before `next`. Absent: all. */
-  takeBefore(next?: Change): Change[] {
+  takeBefore(next?: LoggedChange): LoggedChange[] {
     const all = this.#changes
     const end = next === undefined ? all.length : all.findIndex((change) => compareChanges(change, next) >= 0)
     if (end === 0) return []
@@ -27,13 +27,13 @@ export class MergedChanges {
   }
 }
 
-function merge(a: readonly Change[], b: readonly Change[]): Change[] {
-  const merged: Change[] = []
+function merge(a: readonly LoggedChange[], b: readonly LoggedChange[]): LoggedChange[] {
+  const merged: LoggedChange[] = []
   let at = 0
   for (const change of b) {
-    while (at < a.length && compareChanges(a[at] as Change, change) <= 0) merged.push(a[at++] as Change)
+    while (at < a.length && compareChanges(a[at] as LoggedChange, change) <= 0) merged.push(a[at++] as LoggedChange)
     merged.push(change)
   }
-  while (at < a.length) merged.push(a[at++] as Change)
+  while (at < a.length) merged.push(a[at++] as LoggedChange)
   return merged
 }

@@ -8,7 +8,7 @@ import { StoreMeters } from '../../../meters/store-meters.js'
 import type { Clock } from '../../../oracle/clock.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import type { Entry } from '../../../percolator/cell.js'
-import type { Change, RangeChange } from '../../../percolator/change.js'
+import type { LoggedChange, RangeChange } from '../../../percolator/change.js'
 import { decodeEntry, decodeUncovered } from '../../../percolator/codec/cell.js'
 import { committedChange } from '../../../percolator/committed-changes.js'
 import type { Consumer } from '../../../percolator/consumer.js'
@@ -351,7 +351,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const published = new PublishedLocks(this, mutations, onePc)
     const { reopenings } = this.health
     const effects = this.#effects(stored, ridden)
-    const changes: Change[] = [...events]
+    const changes: LoggedChange[] = [...events]
     let isAsked = false
     try {
       const encoded = inSlices(this.#encode(stored, mutations, options, effects, changes))
@@ -363,6 +363,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       isAsked = true
       if (ops.length > 0 || events.length > 0)
         await this.submit(ops, changes.length > CHANGES_TOGETHER_MAX ? undefined : changes)
+      this.changes.noteExpiries(changes)
       const heard = this.changes.isHeard && inSlices(this.changes.settled(changes))
       if (heard instanceof Promise) await heard
       const settled = inSlices(published.settle())
@@ -386,11 +387,12 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const published = new PublishedLocks(this, mutations, onePc, this.group.nextIsOver)
     const { reopenings } = this.health
     const effects = this.#effects(stored, ridden)
-    const changes: Change[] = []
+    const changes: LoggedChange[] = []
     try {
       const ops = atOnce(this.#encode(stored, mutations, options, effects, changes))
       const answered: Answered = (error) => {
         if (error === undefined) {
+          this.changes.noteExpiries(changes)
           if (this.changes.isHeard) atOnce(this.changes.settled(changes))
           atOnce(published.settle())
           if (effects !== undefined) atOnce(this.observed.tell(effects))
@@ -426,7 +428,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     mutations: readonly Mutation[],
     { onePc, beside = NO_RECORDS, ridden }: WriteOptions,
     effects: CellEffect[] | undefined,
-    changes: Change[],
+    changes: LoggedChange[],
   ): Generator<void, EngineOp[], void> {
     const ops = yield* engineOps(stored, this.#newestKnown)
     let count = 0
@@ -486,7 +488,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   }
 
   /** Refuses to write while LevelDB's log may end in half a record, because a later record would be lost with it. */
-  async submit(ops: readonly EngineOp[], changes?: readonly Change[]): Promise<void> {
+  async submit(ops: readonly EngineOp[], changes?: readonly LoggedChange[]): Promise<void> {
     this.health.requireWritableEngine()
     await this.group.submit(ops, changes)
   }

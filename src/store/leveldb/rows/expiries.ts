@@ -1,0 +1,102 @@
+import type { ExpiryChange, LoggedChange } from '../../../percolator/change.js'
+import { expiryTs } from '../../../percolator/write.js'
+import type { Timestamp } from '../../../timestamp.js'
+import { type Engine, readPage } from '../engine/engine.js'
+import { decodeExpiryKey, EXPIRY_RANGE, type ExpiryEntry, expiryBound, newestKey } from '../records/keyspace.js'
+import { decodeNewest } from '../records/newest-record.js'
+import { readOlderVersion } from './older-versions.js'
+
+const PAGE = 256
+const NEVER: Timestamp = Number.MAX_SAFE_INTEGER
+
+/** CF_EXPIRY: the versions that expire, by time. An entry may have outlived its version, so each is compared with the versions. */
+export class Expiries {
+  readonly #engine: () => Engine
+  /** No version expires above `#floor` and below `#next`. */
+  #floor: Timestamp = 0
+  #next: Timestamp = 0
+  /** Those that are reading. */
+  readonly #looks = new Set<{ least: Timestamp }>()
+
+  constructor(engine: () => Engine) {
+    this.#engine = engine
+  }
+
+  /** To be called when the changes are on disk, while their locks stand. */
+  note(changes: readonly LoggedChange[]): void {
+    for (const change of changes) {
+      if (change.type !== 'put' || change.expireTs === undefined) continue
+      const at = expiryTs({ expireTs: change.expireTs, commitTs: change.commitTs })
+      this.#next = Math.min(this.#next, at)
+      for (const look of this.#looks) look.least = Math.min(look.least, at)
+    }
+  }
+
+  /** Whatever is on disk is not known any more. */
+  forget(): void {
+    this.#floor = 0
+    this.#next = 0
+    for (const look of this.#looks) look.least = 0
+  }
+
+  mayExpire(since: Timestamp, upTo: Timestamp): boolean {
+    return since < upTo && (since < this.#floor || upTo >= this.#next)
+  }
+
+  /**
+   * See `ChangeLog.expiries`. Its reader may rest as long as it likes, because no iterator of the engine is open then.
+   * @param isWanted the others are not compared with their versions.
+   */
+  async *read(
+    since: Timestamp,
+    upTo: Timestamp,
+    isWanted: (key: Uint8Array) => boolean = () => true,
+  ): AsyncGenerator<readonly ExpiryChange[], void> {
+    if (!this.mayExpire(since, upTo)) return
+    const look = { least: NEVER }
+    this.#looks.add(look)
+    let next = NEVER
+    try {
+      let gte = expiryBound(since + 1)
+      for (let isEnd = false, size = 1; !isEnd; size = PAGE) {
+        const page = await readPage(this.#engine(), { gte, lt: EXPIRY_RANGE.lt, values: false }, size)
+        const isLast = page.length < size
+        const entries: ExpiryEntry[] = []
+        for (const [stored] of page) {
+          const entry = decodeExpiryKey(stored)
+          gte = Buffer.concat([stored, Buffer.of(0)])
+          isEnd = entry.expiryTs > upTo
+          if (!isEnd) {
+            if (isWanted(entry.key)) entries.push(entry)
+            continue
+          }
+          next = entry.expiryTs
+          break
+        }
+        isEnd ||= isLast
+        const valid = entries.length === 0 ? [] : await this.#valid(entries)
+        if (valid.length > 0) yield valid
+      }
+      this.#floor = upTo
+      this.#next = Math.min(next, look.least)
+    } finally {
+      this.#looks.delete(look)
+    }
+  }
+
+  /** The version of an entry expires if it is the one that a read at that time finds. */
+  async #valid(entries: readonly ExpiryEntry[]): Promise<ExpiryChange[]> {
+    const engine = this.#engine()
+    const newest = await engine.getMany(entries.map(({ key }) => newestKey(key)))
+    const valid: ExpiryChange[] = []
+    for (const [i, { key, commitTs, expiryTs: at }] of entries.entries()) {
+      const bytes = newest[i]
+      let write = bytes && decodeNewest(bytes)
+      if (write !== undefined && write.commitTs > at) write = await readOlderVersion(engine, key, at)
+      if (write?.type !== 'put' || write.commitTs !== commitTs || write.expireTs === 0) continue
+      if (expiryTs(write) === at)
+        valid.push({ type: 'expire', key, commitTs: at, startTs: at, expireTs: write.expireTs })
+    }
+    return valid
+  }
+}
