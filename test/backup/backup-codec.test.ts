@@ -13,6 +13,7 @@ const pairs = fc
       key: fc.uint8Array({ minLength: 1, maxLength: 9 }),
       value: fc.uint8Array({ maxLength: 20 }),
       commitTs: fc.integer({ min: 2, max: HEADER.ts }),
+      expireTs: fc.option(fc.integer({ min: 1, max: Number.MAX_SAFE_INTEGER }), { nil: undefined }),
     }),
     { selector: ({ key }) => Buffer.from(key).toString('hex'), maxLength: 12 },
   )
@@ -44,10 +45,11 @@ async function decoded(file: Buffer, size = 64): Promise<BackupBlock[]> {
 function pairsOf(blocks: readonly BackupBlock[]): BackupPair[] {
   return blocks.flatMap((block) => (block.type === 'data' ? block.pairs : [])).map(plain)
 }
-const plain = ({ key, value, commitTs }: BackupEntry): BackupPair => ({
+const plain = ({ key, value, commitTs, expireTs }: BackupEntry): BackupPair => ({
   key: new Uint8Array(key),
   value: new Uint8Array(value ?? []),
   commitTs,
+  expireTs,
 })
 
 /** Why it is refused; undefined when it is not. */
@@ -66,7 +68,7 @@ describe('a backup', () => {
     await fc.assert(
       fc.asyncProperty(pairs, perBlock, chunkBytes, async (some, blockPairs, size) => {
         const blocks = await decoded(encoded(some, blockPairs).file, size)
-        expect(blocks[0]).toEqual({ type: 'header', header: HEADER })
+        expect(blocks[0]).toEqual({ type: 'header', header: HEADER, isCurrent: true })
         expect(pairsOf(blocks)).toEqual(some)
         const bytes = some.reduce((sum, { key, value }) => sum + key.length + value.length, 0)
         expect(blocks.at(-1)).toEqual({ type: 'end', totals: { pairs: some.length, bytes } })
@@ -157,7 +159,7 @@ describe('a backup', () => {
 
   test('of another version, and what is no backup', async () => {
     const { file } = encoded([], 1)
-    file.writeUInt32BE(3, 8)
+    file.writeUInt32BE(5, 8)
     expect(await refusal(file)).toBe('unsupported')
     expect(await refusal(Buffer.from('{"key": "a", "value": "b"}\n'))).toBe('damaged')
   })
@@ -171,8 +173,21 @@ describe('a backup', () => {
   })
 
   test('of one pair has the documented bytes', async () => {
-    const header = { id: HEADER.id, ts: 3676652170995713, perkv: '0.1.0' }
+    const header = { id: HEADER.id, ts: 3676652170995713, perkv: '0.3.0' }
     const pair = { key: Buffer.from('hello'), value: Buffer.from('world'), commitTs: 3676652170915841 }
+    const [headerBody, endBody] = [
+      '{"id":"0123456789abcdef0123456789abcdef","ts":3676652170995713,"perkv":"0.3.0"}',
+      '{"pairs":1,"bytes":10,"sha256":"68eb3d321e4a99975433223c512f8ef681616f419b3813dfd8704ad83fcdbd9c"}',
+    ].map((text) => Buffer.from(text).toString('hex'))
+    const hex = `5065724b5662616b 00000003
+      48 0000004f 827a8961 ${headerBody}
+      44 00000020 8429e191 800d0fe54a9c3001 0005 00000005 000d1001e6d43001 68656c6c6f 776f726c64
+      45 00000062 0589305d ${endBody}`
+    const { file } = encoded([{ ...pair, expireTs: 3676775050915841 }], 1, header)
+    expect(file.toString('hex')).toBe(hex.replaceAll(/\s/g, ''))
+  })
+
+  test('of version 1, before pairs could expire, is still read', async () => {
     const [headerBody, endBody] = [
       '{"id":"0123456789abcdef0123456789abcdef","ts":3676652170995713,"perkv":"0.1.0"}',
       '{"pairs":1,"bytes":10,"sha256":"d3970fe5a2fb9a776b4857974c3cf908fc223ddd0ca6de15af4d71b1460fb97c"}',
@@ -181,6 +196,16 @@ describe('a backup', () => {
       48 0000004f efb96303 ${headerBody}
       44 00000018 da3468e0 000d0fe54a9c3001 0005 00000005 68656c6c6f 776f726c64
       45 00000062 8326e0a9 ${endBody}`
-    expect(encoded([pair], 1, header).file.toString('hex')).toBe(hex.replaceAll(/\s/g, ''))
+    const blocks = await decoded(Buffer.from(hex.replaceAll(/\s/g, ''), 'hex'))
+    expect(blocks[0]).toMatchObject({ isCurrent: false })
+    const pair = { key: Buffer.from('hello'), value: Buffer.from('world'), commitTs: 3676652170915841 }
+    expect(pairsOf(blocks)).toEqual([plain(pair)])
+  })
+
+  test('of version 1 whose pair has the mark of an expiry', async () => {
+    const { file } = encoded([{ key: Buffer.of(1), value: Buffer.of(), commitTs: 5, expireTs: 9 }], 1)
+    const old = Buffer.from(file)
+    old.writeUInt32BE(1, 8)
+    expect(await refusal(old)).toBe('damaged')
   })
 })

@@ -51,8 +51,18 @@ function withPrefix(given: Given): Given {
   return isWithout && typeof given === 'object' && !Array.isArray(given) ? Object.assign(given, { prefix: 'k' }) : given
 }
 
+/** Options of a call that needs an expiry. */
+function withExpiry(given: Given): Given {
+  const { ttl, expireAt, persist } = (given ?? {}) as Readonly<Record<string, unknown>>
+  const isWithout = ttl === undefined && expireAt === undefined && persist === undefined
+  return isWithout && typeof given === 'object' && !Array.isArray(given)
+    ? Object.assign(given, { persist: true })
+    : given
+}
+
 const TIMED = [...WAIT, 'timeoutMs']
 const AT = ['ts', 'at']
+const EXPIRY = ['ttl', 'expireAt']
 const RANGE = ['prefix', 'start', 'end']
 const SCAN = [...RANGE, 'as', 'limit', 'reverse', 'keysOnly']
 const BEGIN = [...WAIT, 'mode', 'isolation', 'acks', 'positions']
@@ -80,7 +90,11 @@ const CALLS: Readonly<Record<string, Call>> = {
   'Db.getVersion': { call: (given) => db.getVersion('k', given), options: [...TIMED, ...AT, 'as'] },
   'Db.put': {
     call: (given) => db.put('k', 'v', given),
-    options: [...TIMED, 'ifMatch', 'ifAbsent', 'idempotencyKey'],
+    options: [...TIMED, ...EXPIRY, 'ifMatch', 'ifAbsent', 'idempotencyKey'],
+  },
+  'Db.touch': {
+    call: (given) => db.touch('k', withExpiry(given)),
+    options: [...TIMED, ...EXPIRY, 'persist', 'idempotencyKey'],
   },
   'Db.delete': { call: (given) => db.delete('k', given), options: [...TIMED, 'ifMatch', 'idempotencyKey'] },
   'Db.batchGet': { call: (given) => db.batchGet(['k'], given), options: [...TIMED, ...AT, 'as'] },
@@ -144,11 +158,15 @@ const CALLS: Readonly<Record<string, Call>> = {
   'Txn.batchGet': { call: (given) => txn.batchGet(['k'], given), options: ['as'] },
   'Txn.deleteRange': { call: (given) => txn.deleteRange(withPrefix(given)), options: [...RANGE, 'limit'] },
   'Txn.scan': { call: (given) => collect(txn.scan(given)), options: SCAN },
-  // They take none, and their namesakes of Db do: a condition must not be dropped without a word.
-  'Txn.put': { call: (...given: []) => txn.put('k', 'v', ...given), options: [] },
+  // They take no conditions, and their namesakes of Db do: a condition must not be dropped without a word.
+  'Txn.put': { call: (given) => txn.put('k', 'v', given), options: EXPIRY },
   'Txn.delete': { call: (...given: []) => txn.delete('k', ...given), options: [] },
-  'Txn.insert': { call: (...given: []) => txn.insert('new', 'v', ...given), options: [] },
-  'Txn.increment': { call: (...given: []) => txn.increment('k', 1, ...given), options: [] },
+  'Txn.insert': { call: (given) => txn.insert(`new ${Math.random()}`, 'v', given), options: EXPIRY },
+  'Txn.increment': { call: (given) => txn.increment('k', 1, given), options: EXPIRY },
+  'Txn.touch': {
+    call: (given) => txn.touch('k', withExpiry(given)),
+    options: [...EXPIRY, 'persist'],
+  },
 }
 
 /** Those that have no options, and no namesake that has. */
