@@ -7,6 +7,7 @@ import { collectionCases } from './suite/collection.js'
 import { consumerCases } from './suite/consumers.js'
 import { Contract, type StoreKind } from './suite/contract.js'
 import { exclusiveCases } from './suite/exclusive.js'
+import { expiryCases } from './suite/expiry.js'
 import { inspectionCases } from './suite/inspection.js'
 import { lockCases } from './suite/locks.js'
 import { pessimisticCases } from './suite/pessimistic.js'
@@ -29,6 +30,7 @@ const CASES: Readonly<Record<string, (contract: Contract) => void>> = {
   validation: validationCases,
   inspection: inspectionCases,
   collection: collectionCases,
+  expiry: expiryCases,
   timestamps: timestampCases,
   'records of the server': recordCases,
   'cells of observers': cellCases,

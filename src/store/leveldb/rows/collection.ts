@@ -8,7 +8,15 @@ import type { WriteRecord } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import type { Pace } from '../../store.js'
 import { readPage } from '../engine/engine.js'
-import { CF_WRITE, keyRange, logBound, META_SAFE_POINT, versionRange, writeKey } from '../records/keyspace.js'
+import {
+  CF_WRITE,
+  expiryBound,
+  keyRange,
+  logBound,
+  META_SAFE_POINT,
+  versionRange,
+  writeKey,
+} from '../records/keyspace.js'
 import { RECORD_SPAN } from './change-records.js'
 import { Compaction, type Walked } from './compaction.js'
 import { guard } from './guard.js'
@@ -26,6 +34,8 @@ export class Collection {
   #collectedTo: Timestamp = -1
   /** The log has no record below this key. */
   #trimmedTo = logBound(0)
+  /** CF_EXPIRY has no entry below this key. */
+  #expiriesTrimmedTo = expiryBound(0)
 
   constructor(rows: RowStore) {
     this.#rows = rows
@@ -33,19 +43,34 @@ export class Collection {
 
   /** Removes the records of CF_LOG that no feed can need, because all of their changes are at or below the safe point. */
   async #trimLog(safePoint: Timestamp, pace?: Pace): Promise<void> {
-    const lt = logBound(Math.max(0, safePoint - RECORD_SPAN))
-    for (let gte = this.#trimmedTo, isEnd = false; !isEnd && !pace?.signal?.aborted; ) {
+    this.#trimmedTo = await this.#trim(this.#trimmedTo, logBound(Math.max(0, safePoint - RECORD_SPAN)), pace)
+  }
+
+  async #hasExpired(safePoint: Timestamp): Promise<boolean> {
+    const range = { gte: this.#expiriesTrimmedTo, lt: expiryBound(safePoint + 1), values: false }
+    return (await readPage(this.#rows.engine, range, 1)).length > 0
+  }
+
+  /** Removes the entries of CF_EXPIRY at or below the safe point: the versions are gone, and no feed tells of them any more. */
+  async #trimExpiries(safePoint: Timestamp, pace?: Pace): Promise<void> {
+    this.#expiriesTrimmedTo = await this.#trim(this.#expiriesTrimmedTo, expiryBound(safePoint + 1), pace)
+  }
+
+  /** @returns where the next trim begins: behind the deleted records, over which LevelDB would have to walk. */
+  async #trim(from: Buffer, lt: Buffer, pace?: Pace): Promise<Buffer> {
+    let gte = from
+    for (let isEnd = false; !isEnd && !pace?.signal?.aborted; ) {
       const begin = performance.now()
       this.#rows.health.requireWritable()
       const page = await readPage(this.#rows.engine, { gte, lt, values: false }, STEP_RECORDS)
       isEnd = page.length < STEP_RECORDS
       const last = page.at(-1)
-      if (last === undefined) return
+      if (last === undefined) break
       await this.#rows.submit(page.map(([key]) => ({ type: 'del', key })))
-      gte = last[0] // Begins behind the deleted records, over which LevelDB would have to walk.
-      this.#trimmedTo = gte
+      gte = last[0]
       await pace?.pause(performance.now() - begin)
     }
+    return gte
   }
 
   raiseSafePoint(safePoint: Timestamp): Promise<Timestamp> {
@@ -63,7 +88,8 @@ export class Collection {
   collect(safePoint: Timestamp, pace?: Pace): Promise<number> {
     return guard(async () => {
       await this.raiseSafePoint(safePoint)
-      if (this.#rows.written.newest < this.#collectedTo) return 0 // No record is newer than the last collection.
+      // No record is newer than the last collection, and none has expired since.
+      if (this.#rows.written.newest < this.#collectedTo && !(await this.#hasExpired(safePoint))) return 0
       await this.#trimLog(safePoint, pace)
       const compaction = new Compaction(this.#rows.engine)
       let removed = 0
@@ -87,7 +113,9 @@ export class Collection {
         if (compaction.isDue || isEnd) await compaction.settle()
         await pace?.pause(performance.now() - begin)
       }
-      if (!pace?.signal?.aborted) this.#collectedTo = Math.max(this.#collectedTo, safePoint)
+      if (pace?.signal?.aborted) return removed
+      await this.#trimExpiries(safePoint, pace)
+      this.#collectedTo = Math.max(this.#collectedTo, safePoint)
       return removed
     })
   }
