@@ -51,6 +51,7 @@ export type FindingKind =
   | 'bad_lock'
   | 'wrong_newest'
   | 'missing_change'
+  | 'missing_expiry'
   | 'lost_version'
   | 'above_mark'
 

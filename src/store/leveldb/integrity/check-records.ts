@@ -10,6 +10,7 @@ import { type Engine, type EngineRange, pagesOf } from '../engine/engine.js'
 import {
   AHEAD,
   CF_DEFAULT,
+  CF_EXPIRY,
   CF_LOCK,
   CF_LOG,
   CF_NEWEST,
@@ -30,6 +31,7 @@ import {
 import { recordName } from '../records/record-name.js'
 import { kindOf, requireSound } from '../records/system-kinds.js'
 import { putUnknownRestore } from '../rows/restore-progress.js'
+import { checkExpiries } from './check-expiries.js'
 import { checkKey, type DamagedRecord, type Finding, type KeyRecords, type Suspects } from './check-key.js'
 import { checkLog } from './check-log.js'
 import type { DamagedRanges } from './damaged-ranges.js'
@@ -41,6 +43,7 @@ const VALUES_AT_A_TIME = 16
 const FAMILIES = {
   [AHEAD]: 'ahead',
   [CF_DEFAULT]: 'default',
+  [CF_EXPIRY]: 'expiry',
   [CF_LOG]: 'log',
   [CF_LOCK]: 'lock',
   [META]: 'meta',
@@ -72,8 +75,8 @@ export interface CheckOptions {
   readonly onProgress?: (keys: number) => void
   /** Ranges in which damaged files lost records before this check. */
   readonly damaged?: DamagedRanges
-  /** False: leaves the log of changes to a check of its own, after the records of keys are mended. */
-  readonly hasLog?: boolean
+  /** False: leaves the log of changes and the expiries to checks of their own, after the records of keys are mended. */
+  readonly hasDerived?: boolean
   /** Called with the records of each key. */
   readonly onKey?: (records: KeyRecords) => void
   /** Unix milliseconds. */
@@ -128,7 +131,9 @@ class Check {
     await this.#checkSystem()
     await this.#checkGaps()
     await this.#checkKeys(mark)
-    if (this.#options.hasLog !== false) await this.#checkLog()
+    if (this.#options.hasDerived === false) return
+    await this.#checkLog()
+    this.families.expiry = await checkExpiries(this.#engine, (finding) => this.#found(finding))
   }
 
   async #checkLog(): Promise<void> {

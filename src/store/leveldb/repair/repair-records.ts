@@ -15,6 +15,7 @@ import { type Engine, type EngineOp, pagesOf } from '../engine/engine.js'
 import { readMetaNumber } from '../engine/meta-number.js'
 import type { LostRecords, StoredRange } from '../files/lost-records.js'
 import { progressOf } from '../integrity/check-directory.js'
+import { checkExpiries } from '../integrity/check-expiries.js'
 import { type Finding, MARK_MAX } from '../integrity/check-key.js'
 import { checkLog } from '../integrity/check-log.js'
 import { checkRecords } from '../integrity/check-records.js'
@@ -130,7 +131,8 @@ class RecordsRepair {
     await this.#mendSafePoint(safePoint, inForce)
     await this.#mendLogStart(logStart, inForce)
     await this.#mendLogRead(logRead)
-    await this.#mendLog()
+    await this.#mend((onFinding) => checkLog(this.#engine, onFinding))
+    await this.#mend((onFinding) => checkExpiries(this.#engine, onFinding))
     await this.#mournTransactions()
     const { restored, removed, lost: losses } = this.#counts
     const repaired = { findings: this.#findings, restored, removed, losses }
@@ -158,7 +160,7 @@ class RecordsRepair {
     let ops: EngineOp[] = []
     const checked = await checkRecords(this.#engine, {
       damaged: this.#damaged,
-      hasLog: false,
+      hasDerived: false,
       onKey: (records) => newest.note(records),
       onFinding: async (finding) => {
         const isAbove = finding.kind === 'above_mark' && (finding.ts ?? 0) <= MARK_MAX
@@ -268,10 +270,10 @@ class RecordsRepair {
     this.#done('restored', 'the record that feeds have been read')
   }
 
-  /** Makes the log of changes agree with the records in CF_WRITE, which are mended already. */
-  async #mendLog(): Promise<void> {
+  /** Makes records agree with those in CF_WRITE, which are mended already. */
+  async #mend(check: (onFinding: (finding: Finding) => Promise<void>) => Promise<unknown>): Promise<void> {
     const ops: EngineOp[] = []
-    await checkLog(this.#engine, async (finding) => {
+    await check(async (finding) => {
       this.#findings++
       this.#tell(finding)
       ops.push(...finding.ops)
