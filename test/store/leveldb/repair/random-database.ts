@@ -4,7 +4,7 @@ import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-
 import { openLevelDbStore } from '../../../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../../../src/store/store.js'
 import type { SystemName } from '../../../../src/store/system-records.js'
-import type { Timestamp } from '../../../../src/timestamp.js'
+import { type Timestamp, timestampFromMs } from '../../../../src/timestamp.js'
 import type { Random } from '../../../anomalies/random.js'
 import { del, prewriteOf, put, START_MS, text, utf8 } from '../../support.js'
 
@@ -61,6 +61,9 @@ export class Model {
   }
 }
 
+/** Versions that expire then are there in all tests. */
+const FAR_TS = timestampFromMs(START_MS + 1e12)
+
 export interface RandomDatabase {
   readonly model: Model
   /** As it was after each of the last batches, whose end the log may lose. */
@@ -76,7 +79,7 @@ export interface RandomDatabaseOptions {
 }
 
 /**
- * Writes a database with a history: puts, deletions, values short and long, rollbacks, locks that stay, outcomes, pins,
+ * Writes a database with a history: puts, some of which expire one day, deletions, values short and long, rollbacks, locks that stay, outcomes, pins,
  * collections, ranges that are deleted; observers whose cells are dirty, acknowledged, failed and parked; in tables on some levels, compressed or not, and in a log.
  */
 export async function writeRandomDatabase(
@@ -125,7 +128,10 @@ async function step(store: Store, model: Model, random: Random, keys: readonly s
     return random.chance(0.1) ? value.repeat(10 + random.below(60)) : value
   }
   const written = new Map(chosen.map((key) => [key, random.chance(0.15) ? undefined : valueFor(key)]))
-  const mutations = [...written].map(([key, value]) => (value === undefined ? del(key) : put(key, value)))
+  const mutations = [...written].map(([key, value]) => {
+    if (value === undefined) return del(key)
+    return random.chance(0.3) ? { ...put(key, value), expireTs: FAR_TS + random.below(1000) } : put(key, value)
+  })
   const dice = random.below(20)
   if (dice === 0) return store.rollback({ keys: chosen.map(utf8), startTs }).then(() => {})
   if (dice === 1) {
