@@ -70,7 +70,12 @@ export class SocketRequests {
 }
 
 function isInSubset(method: Method, path: string, headers: Headers, body: Buffer | undefined): boolean {
-  if (path.includes('?') || !Object.keys(headers).every((name) => PLAIN_HEADERS.has(name.toLowerCase()))) return false
+  const isExpiring = method === 'PUT' && /^[^?]*\?(ttl_ms|expire_ts)=\d+$/.test(path)
+  if (
+    (path.includes('?') && !isExpiring) ||
+    !Object.keys(headers).every((name) => PLAIN_HEADERS.has(name.toLowerCase()))
+  )
+    return false
   if (path.length + Object.values(headers).join('').length > HEAD_BYTES_MAX) return false
   if (method === 'GET' || method === 'DELETE') return body === undefined
   const isShort = (body?.length ?? 0) <= BODY_BYTES_MAX
