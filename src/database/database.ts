@@ -141,6 +141,7 @@ export class Database {
       registry,
       openTransactions: () => this.transactions.startTs(),
       holders: () => this.changes.holders(),
+      beforehand: (safePoint: Timestamp) => observers.expiryMarks.passTo(safePoint),
       afterwards: (safePoint: Timestamp, pace: Pace) => observers.collect(safePoint, pace),
       onError: (error: unknown) => onError('garbage collection failed', error),
     }
@@ -337,7 +338,8 @@ export class Database {
   /** The Percolator call `gc`: collects up to `safePoint` even if older snapshots are in use. @throws as `collect` */
   async gc(safePoint: Timestamp): Promise<Collected> {
     this.#requireNotAhead(safePoint)
-    const collected = await collectGarbage(this.store, safePoint)
+    const beforehand = (ts: Timestamp): Promise<void> => this.observers.expiryMarks.passTo(ts)
+    const collected = await collectGarbage(this.store, safePoint, { beforehand })
     await this.observers.collect(collected.safePoint)
     return collected
   }

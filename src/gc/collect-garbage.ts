@@ -12,13 +12,23 @@ export interface Collected {
   readonly versionsRemoved: number
 }
 
+export interface CollectionOptions {
+  readonly pace?: Pace | undefined
+  /** Awaited when no lock below the safe point is left, before any version is removed. If it rejects, none is. */
+  readonly beforehand?: ((safePoint: Timestamp) => Promise<void>) | undefined
+}
+
 /**
  * Raises the safe point, so that no older transaction can lock a key. Ends the older transactions that still hold
  * locks, even if they are alive, as TiDB's GC worker does. Then removes the records that no reader at or above the safe
  * point can see. Does nothing if `safePoint` is below the present one.
  * @param safePoint must not be above the store's clock.
  */
-export async function collectGarbage(store: Store, safePoint: Timestamp, pace?: Pace): Promise<Collected> {
+export async function collectGarbage(
+  store: Store,
+  safePoint: Timestamp,
+  { pace, beforehand }: CollectionOptions = {},
+): Promise<Collected> {
   const inForce = await store.raiseSafePoint(safePoint)
   if (safePoint < inForce) return { safePoint: inForce, versionsRemoved: 0 }
   const resolver = new LockResolver(store)
@@ -29,6 +39,7 @@ export async function collectGarbage(store: Store, safePoint: Timestamp, pace?: 
     before = locks
     isLeft = locks.length > 0
   }
+  if (!pace?.signal?.aborted) await beforehand?.(safePoint)
   const versionsRemoved = await store.collect(safePoint, pace)
   store.meters.collections.removedVersions += versionsRemoved
   return { safePoint: store.safePoint, versionsRemoved }

@@ -33,6 +33,8 @@ export interface GcSources {
   readonly openTransactions: () => Iterable<Timestamp>
   /** Further readers of old versions. */
   readonly holders?: (() => Iterable<Holder>) | undefined
+  /** See `CollectionOptions`. */
+  readonly beforehand?: ((safePoint: Timestamp) => Promise<void>) | undefined
   /** Called after a collection, to collect what else no reader at or above the safe point needs. */
   readonly afterwards?: ((safePoint: Timestamp, pace: Pace) => Promise<void>) | undefined
   readonly onError: (error: unknown) => void
@@ -109,7 +111,7 @@ export class GcWorker {
   }
 
   async #collect(wanted: Timestamp, leading: AbortSignal): Promise<GcRun> {
-    const { store, pins, registry, holders: others, afterwards } = this.#sources
+    const { store, pins, registry, holders: others, beforehand, afterwards } = this.#sources
     const startedAtMs = Date.now()
     const begin = performance.now()
     await resolveLocks(store, this.#resolver, wanted, store.now())
@@ -132,7 +134,9 @@ export class GcWorker {
       holders.filter(({ ts }) => ts >= store.safePoint),
     )
     const pace = this.#paceUntil(leading)
-    const collected = await pins.refusingBelow(decided.safePoint, () => collectGarbage(store, decided.safePoint, pace))
+    const collected = await pins.refusingBelow(decided.safePoint, () =>
+      collectGarbage(store, decided.safePoint, { pace, beforehand }),
+    )
     await afterwards?.(collected.safePoint, pace)
     this.#lastRun = { ...decided, ...collected, startedAtMs, durationMs: Math.round(performance.now() - begin) }
     return this.#lastRun

@@ -1,5 +1,6 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
+import { LockResolver } from '../coordinator/lock-resolver.js'
 import { integerOf } from '../errors/integer-of.js'
 import { KvError } from '../errors/kv-error.js'
 import { rest } from '../event-loop/rest.js'
@@ -36,6 +37,7 @@ import { ActiveObserver, CHANGES_AT_A_TIME, type ObserverSources, type ObserverS
 import { CellBudget } from './cell-budget.js'
 import { collectAcks } from './collect-acks.js'
 import type { DispatcherSizes } from './dispatcher.js'
+import { ExpiryMarks } from './expiry-marks.js'
 import { isParked, retried, skipped } from './failed-run.js'
 import {
   decodeBackfill,
@@ -99,12 +101,15 @@ export class Observers implements ObserversApi {
   /** Never rejects. */
   #counting: Promise<void> | undefined
   readonly #end = new AbortController()
+  /** Marks what expires. */
+  readonly expiryMarks: ExpiryMarks
 
   private constructor(store: Store, options: ObserversOptions) {
     const { limits, onError, random = Math.random, sizes } = options
     this.#store = store
     this.#options = options
     this.#sources = { store, budget: new CellBudget(limits.claimsMax), sizes, random, onError }
+    this.expiryMarks = new ExpiryMarks({ store, resolver: new LockResolver(store), onError })
   }
 
   /** Call this before anything is committed: commits mark the cells of registered observers only. */
@@ -145,6 +150,7 @@ export class Observers implements ObserversApi {
     const range = keyRangeOf(stored.range)
     const { id, name, options } = stored
     this.#store.cells.register({ id, name, range, maxDepth: options.maxDepth })
+    this.expiryMarks.run()
     const observer = new ActiveObserver(this.#sources, stored, range)
     this.#byName.set(name, observer)
     this.#byId.set(id, observer)
@@ -188,6 +194,7 @@ export class Observers implements ObserversApi {
   async close(): Promise<void> {
     this.#end.abort()
     await Promise.all([...this.#byName.values()].map((observer) => observer.end()))
+    await this.expiryMarks.close()
     await this.#sweeping
   }
 
@@ -222,6 +229,7 @@ export class Observers implements ObserversApi {
     try {
       const id = await this.#store.tso(1)
       this.#store.cells.register({ id, name, range: keyRange, maxDepth: options.maxDepth })
+      this.expiryMarks.run()
       const sinceTs = await this.#sinceTs(id)
       const stored: StoredObserver = { id, name, range, options, sinceTs, isPaused: false }
       await this.#write(name, recordsOf(stored, backfill)) // When it has failed, cells are marked until that is settled.

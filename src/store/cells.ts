@@ -1,4 +1,5 @@
 import type { Ack, Cell, CellChange, Entry, Failure } from '../percolator/cell.js'
+import type { ExpiryChange } from '../percolator/change.js'
 import type { Observer } from '../percolator/observer.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Pace } from './store.js'
@@ -21,6 +22,10 @@ export interface Cells {
   unregister(id: Timestamp): void
   /** @returns undefined when no observer of this name is registered. */
   named(name: string): Observer | undefined
+  /** The lowest id of the registered observers; undefined: there are none. */
+  readonly oldest: Timestamp | undefined
+  /** Whether the key is in the range of a registered observer. */
+  observes(key: Uint8Array): boolean
   /** There is one listener at most. */
   listen(listener: CellListener): void
 
@@ -45,6 +50,15 @@ export interface Cells {
     keys: readonly Uint8Array[],
     decide: (cells: readonly Cell[], ts: Timestamp) => CellDecision<T>,
   ): Promise<T>
+
+  /**
+   * Marks the cells of all observers whose keys have expired, but for those that are covered already. May be called again with the
+   * same expiries.
+   * @param expiries at or below a timestamp at which nothing commits any more.
+   * @param beside written in the batch of the last mark.
+   * @throws KvError `storage_unavailable`
+   */
+  markExpired(expiries: readonly ExpiryChange[], beside: readonly SystemWrite[]): Promise<void>
 
   /** Removes records of observers that are not registered, in steps. They have no bound. @throws KvError `storage_unavailable` */
   sweep(pace?: Pace): Promise<void>

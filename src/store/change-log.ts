@@ -15,6 +15,13 @@ export interface ChangesRequest {
   readonly signal?: AbortSignal | undefined
 }
 
+export interface ExpiriesOptions {
+  /** Absent: all keys. */
+  readonly isWanted?: ((key: Uint8Array) => boolean) | undefined
+  /** Below the safe point too: what no collection has removed yet. */
+  readonly isLenient?: boolean | undefined
+}
+
 /** The next changes, in the order of `compareChanges`. A transaction may go on in the next page. */
 export interface ChangePage {
   readonly changes: readonly Change[]
@@ -60,7 +67,11 @@ export interface ChangeLog {
    * @param upTo at or below a timestamp that `resolve` has returned.
    * @throws as `read`
    */
-  expiries(since: Timestamp, upTo: Timestamp): AsyncGenerator<readonly ExpiryChange[], void>
+  expiries(
+    since: Timestamp,
+    upTo: Timestamp,
+    options?: ExpiriesOptions,
+  ): AsyncGenerator<readonly ExpiryChange[], void>
 
   /** Adds the values of puts that lack them, page by page. Leaves keys out that a delete_range took. @throws as `read` */
   withValues(changes: readonly Change[]): AsyncGenerator<readonly Change[], void>

@@ -85,6 +85,18 @@ export class Observed {
     return observer !== undefined && text >= observer.from && (observer.to === undefined || text < observer.to)
   }
 
+  /** Those of the ranges that contain the key. */
+  at(key: Uint8Array): readonly Observer[] {
+    return this.#index.at(keyText(key))
+  }
+
+  /** The lowest id; undefined: none is registered. */
+  get oldest(): Timestamp | undefined {
+    let oldest: Timestamp | undefined
+    for (const id of this.#byId.keys()) if (oldest === undefined || id < oldest) oldest = id
+    return oldest
+  }
+
   withId(id: Timestamp): Observer | undefined {
     return this.#byId.get(id)
   }

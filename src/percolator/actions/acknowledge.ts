@@ -22,7 +22,7 @@ export interface AckContext {
   readonly newestFence: Timestamp
   /** The observer's id: changes at or below it were not marked. */
   readonly observedSince: Timestamp
-  /** commit_ts of the newest Put or Delete at or below `seen`; 0: none. Asked only when the entry is newer than `seen`. */
+  /** Timestamp of the newest Put, Delete or expiry at or below `seen`; 0: none. Asked only when the entry is newer than `seen`. */
   readonly newestSeen: () => Timestamp
 }
 

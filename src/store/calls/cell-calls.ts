@@ -1,17 +1,20 @@
 import { keyText } from '../../bytes/key-text.js'
 import type { Ack, Cell, CellChange, Entry, Failure } from '../../percolator/cell.js'
-import { decodeAck, decodeEntry, decodeFailure } from '../../percolator/codec/cell.js'
+import type { ExpiryChange } from '../../percolator/change.js'
+import { decodeAck, decodeEntry, decodeFailure, decodeUncovered } from '../../percolator/codec/cell.js'
 import type { Observer } from '../../percolator/observer.js'
 import type { Timestamp } from '../../timestamp.js'
 import { CELL_KINDS, type CellKind, cellEnd, cellName, cellPrefix, idOfCell, keyOfCell } from '../cell-names.js'
 import type { CellDecision, CellListener, CellPage, Cells } from '../cells.js'
-import type { CellEffect, Ridden } from '../observed.js'
+import { type CellEffect, markedChange, type Ridden } from '../observed.js'
 import type { Pace } from '../store.js'
-import type { SystemName, SystemRecords } from '../system-records.js'
+import type { SystemName, SystemRecords, SystemWrite } from '../system-records.js'
 import type { RowAccess } from './row-access.js'
 
 /** Cells that one read asks for. */
 const CELLS_AT_A_TIME = 256
+/** Cells that one batch marks as expired. */
+const EXPIRED_AT_A_TIME = 512
 /** Records of unregistered observers that one write removes. */
 const SWEPT_AT_A_TIME = 512
 
@@ -35,6 +38,12 @@ export class CellCalls implements Cells {
   }
   named(name: string): Observer | undefined {
     return this.#rows.observed.named(name)
+  }
+  get oldest(): Timestamp | undefined {
+    return this.#rows.observed.oldest
+  }
+  observes(key: Uint8Array): boolean {
+    return this.#rows.observed.at(key).length > 0
   }
   listen(listener: CellListener): void {
     this.#rows.observed.listen(listener)
@@ -110,6 +119,58 @@ export class CellCalls implements Cells {
     })
   }
 
+  async markExpired(expiries: readonly ExpiryChange[], beside: readonly SystemWrite[]): Promise<void> {
+    const marks = new Map<SystemName, ExpiredCell>()
+    for (const { key, commitTs } of expiries)
+      for (const { id } of this.#rows.observed.at(key))
+        if (commitTs > id) marks.set(cellName('notify', id, key), { id, key, commitTs }) // The last one covers those before.
+    const cells = [...marks.values()]
+    for (let from = 0; ; from += EXPIRED_AT_A_TIME) {
+      const isLast = from + EXPIRED_AT_A_TIME >= cells.length
+      await this.#markSome(cells.slice(from, from + EXPIRED_AT_A_TIME), isLast ? beside : [])
+      if (isLast) return
+    }
+  }
+
+  #markSome(cells: readonly ExpiredCell[], beside: readonly SystemWrite[]): Promise<void> {
+    let records: readonly (Uint8Array | undefined)[] = []
+    return this.#rows.update({
+      keys: [],
+      latches: [...new Set(cells.map(({ key }) => keyText(key)))],
+      startTs: 0,
+      depth: 'none',
+      preparation: {
+        inTurns: async () => {
+          records = await this.#rows.records.many(
+            cells.flatMap(({ id, key }) => CELL_KINDS.map((kind) => cellName(kind, id, key))),
+          )
+        },
+        now: () => false,
+      },
+      decide: () => {
+        const effects = cells.flatMap((cell, i): CellEffect[] => {
+          const [entry, ack, failure] = records.slice(3 * i, 3 * i + 3)
+          const change = this.#expiredChange(cell, decodeUncovered(entry, failure), ack && decodeAck(ack))
+          return change === undefined ? [] : [{ id: cell.id, change }]
+        })
+        const ridden = { effects, depth: 0, acknowledged: NO_CELL_IS_ACKNOWLEDGED }
+        return { ok: true, value: undefined, mutations: [], beside, ridden: effects.length === 0 ? undefined : ridden }
+      },
+    })
+  }
+
+  /** @returns undefined when a mark would tell nothing new. */
+  #expiredChange(
+    { id, key, commitTs }: ExpiredCell,
+    present: Entry | undefined,
+    ack: Ack | undefined,
+  ): CellChange | undefined {
+    const observer = this.#rows.observed.withId(id)
+    if (observer === undefined || (ack !== undefined && ack.ackTs >= commitTs)) return undefined
+    if (present !== undefined && present.changeTs >= commitTs) return undefined
+    return markedChange(observer, key, { changeTs: commitTs, kind: 'expired', depth: 0 }, present)
+  }
+
   async sweep(pace?: Pace): Promise<void> {
     for (const kind of CELL_KINDS) {
       const end = `${kind}0` as SystemName // The character after the slash.
@@ -132,6 +193,12 @@ export class CellCalls implements Cells {
     await this.#system.write(gone.map((name) => ({ name, value: undefined })))
     return `${gone.at(-1) as SystemName}\0`
   }
+}
+
+interface ExpiredCell {
+  readonly id: Timestamp
+  readonly key: Uint8Array
+  readonly commitTs: Timestamp
 }
 
 function riddenBy(id: Timestamp, cells: readonly Cell[], changes: readonly CellChange[]): Ridden {

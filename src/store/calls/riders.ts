@@ -11,7 +11,7 @@ import { type Consumer, noSuchConsumer } from '../../percolator/consumer.js'
 import { withEntries, writeConflict } from '../../percolator/errors.js'
 import { noSuchObserver, type Observer } from '../../percolator/observer.js'
 import type { AckRider, PositionRider, Riders } from '../../percolator/riders.js'
-import { isData } from '../../percolator/write.js'
+import { expiryTs, hasExpired, isData } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
 import { cellName } from '../cell-names.js'
 import { nameOfConsumer } from '../consumers.js'
@@ -214,10 +214,12 @@ export class PrewriteRiders implements Preparation {
     else one.consumer = decodeConsumer(consumer, record)
   }
 
-  /** commit_ts of the newest Put or Delete at or below `ts`; 0: none. */
+  /** Of the newest Put, Delete or expiry at or below `ts`; 0: none. */
   async #newestAt(key: Uint8Array, ts: Timestamp): Promise<Timestamp> {
     const writes = await this.#rows.historyOf(key, ts + 1, 'data')
-    return writes.find((write) => write.commitTs <= ts && isData(write))?.commitTs ?? 0
+    const newest = writes.find((write) => write.commitTs <= ts && isData(write))
+    if (newest === undefined) return 0
+    return hasExpired(newest.expireTs, ts) ? expiryTs(newest) : newest.commitTs
   }
 
   /** The commit_ts will be above every timestamp handed out, and so above every entry. */

@@ -5,7 +5,7 @@ import { belowSafePoint } from '../../percolator/errors.js'
 import { resolvedBelow } from '../../percolator/resolved.js'
 import { expiryTs, isData } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
-import type { ChangeListener, ChangeLog, ChangePage, ChangesRequest } from '../change-log.js'
+import type { ChangeListener, ChangeLog, ChangePage, ChangesRequest, ExpiriesOptions } from '../change-log.js'
 import type { MemoryRows } from './memory-rows.js'
 import { valueOfPut } from './row-table.js'
 
@@ -133,9 +133,14 @@ export class MemoryChangeLog implements ChangeLog {
     return this.#expired(since, upTo).length > 0
   }
 
-  async *expiries(since: Timestamp, upTo: Timestamp): AsyncGenerator<readonly ExpiryChange[], void> {
-    this.#requireLogged(since)
-    const expired = this.#expired(since, upTo)
+  async *expiries(
+    since: Timestamp,
+    upTo: Timestamp,
+    { isWanted = () => true, isLenient = false }: ExpiriesOptions = {},
+  ): AsyncGenerator<readonly ExpiryChange[], void> {
+    this.#rows.requireAvailable()
+    if (!isLenient) this.#requireLogged(since)
+    const expired = this.#expired(since, upTo).filter(({ key }) => isWanted(key))
     for (let from = 0; from < expired.length; from += PAGE) yield expired.slice(from, from + PAGE)
   }
 

@@ -54,6 +54,11 @@ export const SYSTEM_KINDS: Readonly<Record<SystemKind, SystemKindRules>> = {
       return [parkedTs, changeTs]
     },
   },
+  expiry: {
+    one: 'progress of the expiries that observers are told of',
+    all: 'progress of the expiries that observers are told of',
+    timestampsIn: (value) => [asInteger(unpackRecord(value, 'expiry', 1)[0], 'expiry')],
+  },
 }
 
 interface SystemKindRules {

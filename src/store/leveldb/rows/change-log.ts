@@ -9,7 +9,7 @@ import { decodeWrite } from '../../../percolator/codec/write.js'
 import { belowSafePoint } from '../../../percolator/errors.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
-import type { ChangeListener, ChangeLog, ChangePage, ChangesRequest } from '../../change-log.js'
+import type { ChangeListener, ChangeLog, ChangePage, ChangesRequest, ExpiriesOptions } from '../../change-log.js'
 import { logBound, META_LOG_READ, valueKey, writeKey } from '../records/keyspace.js'
 import { RECORD_SPAN } from './change-records.js'
 import { Expiries } from './expiries.js'
@@ -116,15 +116,26 @@ export class LevelDbChangeLog implements ChangeLog {
 
   // ---- Expiries
 
+  /** Before anything is committed. */
+  loadExpiries(): Promise<void> {
+    return this.#expiries.load()
+  }
+
   mayExpire(since: Timestamp, upTo: Timestamp): boolean {
     return this.#expiries.mayExpire(since, upTo)
   }
 
-  async *expiries(since: Timestamp, upTo: Timestamp): AsyncGenerator<readonly ExpiryChange[], void> {
+  async *expiries(
+    since: Timestamp,
+    upTo: Timestamp,
+    { isWanted, isLenient = false }: ExpiriesOptions = {},
+  ): AsyncGenerator<readonly ExpiryChange[], void> {
+    const requireSound = (): void =>
+      isLenient ? this.#rows.health.requireAvailable() : this.#requireLogged(since)
     try {
-      this.#requireLogged(since)
-      for await (const page of this.#expiries.read(since, upTo)) {
-        this.#requireLogged(since)
+      requireSound()
+      for await (const page of this.#expiries.read(since, upTo, isWanted)) {
+        requireSound()
         yield page
       }
     } catch (error) {
@@ -135,19 +146,26 @@ export class LevelDbChangeLog implements ChangeLog {
   // ---- Reading
 
   async *read(request: ChangesRequest): AsyncGenerator<ChangePage, void> {
+    const { since, upTo, ranges } = request
+    const filter = new ChangeFilter(ranges)
+    const expiries = new WithExpiries(this.#expiries.read(since, upTo, (key) => filter.hasKey(key)))
     try {
-      yield* this.#read(request)
+      yield* this.#read(request, filter, expiries)
     } catch (error) {
       throw guarded(error)
+    } finally {
+      await expiries.close()
     }
   }
 
-  async *#read({ since, upTo, ranges, keysOnly, signal }: ChangesRequest): AsyncGenerator<ChangePage, void> {
-    const filter = new ChangeFilter(ranges)
+  async *#read(
+    { since, upTo, keysOnly, signal }: ChangesRequest,
+    filter: ChangeFilter,
+    expiries: WithExpiries,
+  ): AsyncGenerator<ChangePage, void> {
     const isWanted = (change: LoggedChange): boolean =>
       change.commitTs > since && change.commitTs <= upTo && filter.has(change)
     const merged = new MergedChanges()
-    const expiries = new WithExpiries(this.#expiries.read(since, upTo, (key) => filter.hasKey(key)))
     const slices = new Slices(1)
     const range = { gte: logBound(Math.max(0, since - RECORD_SPAN)), lt: logBound(upTo + 1) }
     let position = since

@@ -12,7 +12,7 @@ const NEVER: Timestamp = Number.MAX_SAFE_INTEGER
 /** CF_EXPIRY: the versions that expire, by time. An entry may have outlived its version, so each is compared with the versions. */
 export class Expiries {
   readonly #engine: () => Engine
-  /** No version expires above `#floor` and below `#next`. */
+  /** No version expires above `#floor` and below `#next`. Unknown at first. */
   #floor: Timestamp = 0
   #next: Timestamp = 0
   /** Those that are reading. */
@@ -20,6 +20,12 @@ export class Expiries {
 
   constructor(engine: () => Engine) {
     this.#engine = engine
+  }
+
+  /** Before anything is committed: looks at the first entry, so that readers need not as long as nothing expires. */
+  async load(): Promise<void> {
+    const [entry] = await readPage(this.#engine(), { ...EXPIRY_RANGE, values: false }, 1)
+    this.#next = entry === undefined ? NEVER : decodeExpiryKey(entry[0]).expiryTs
   }
 
   /** To be called when the changes are on disk, while their locks stand. */
@@ -56,6 +62,7 @@ export class Expiries {
     const look = { least: NEVER }
     this.#looks.add(look)
     let next = NEVER
+    let last = since
     try {
       let gte = expiryBound(since + 1)
       for (let isEnd = false, size = 1; !isEnd; size = PAGE) {
@@ -67,6 +74,7 @@ export class Expiries {
           gte = Buffer.concat([stored, Buffer.of(0)])
           isEnd = entry.expiryTs > upTo
           if (!isEnd) {
+            last = entry.expiryTs
             if (isWanted(entry.key)) entries.push(entry)
             continue
           }
@@ -77,11 +85,16 @@ export class Expiries {
         const valid = entries.length === 0 ? [] : await this.#valid(entries)
         if (valid.length > 0) yield valid
       }
-      this.#floor = upTo
-      this.#next = Math.min(next, look.least)
+      this.#know(last, Math.min(next, look.least))
     } finally {
       this.#looks.delete(look)
     }
+  }
+
+  /** No version expires between the two. Readers at other positions have found out more, which stays known where it borders on this. */
+  #know(floor: Timestamp, next: Timestamp): void {
+    this.#floor = this.#floor <= floor && floor < this.#next ? this.#floor : floor
+    this.#next = next
   }
 
   /** The version of an entry expires if it is the one that a read at that time finds. */

@@ -130,6 +130,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   async start(): Promise<void> {
     await loadLocks(this.engine, this.locks)
     await this.written.load(this.group.sync)
+    await this.changes.loadExpiries()
     await this.oracle.next()
     await this.health.start()
   }

@@ -18,6 +18,11 @@ export class WithExpiries {
     this.#pages = pages
   }
 
+  /** No call of `merged` may follow. */
+  async close(): Promise<void> {
+    await this.#pages.return()
+  }
+
   /** @param changes all that the log has up to `upTo` and that no earlier call was given, in order. */
   async *merged(changes: readonly LoggedChange[], upTo: Timestamp): AsyncGenerator<Portion, void> {
     let from = 0

@@ -1,0 +1,169 @@
+import type { Resolver } from '../coordinator/lock-resolver.js'
+import { KvError } from '../errors/kv-error.js'
+import { sleep } from '../event-loop/sleep.js'
+import { asInteger, packRecord, unpackRecord } from '../percolator/codec/record.js'
+import type { Store } from '../store/store.js'
+import type { SystemName, SystemWrite } from '../store/system-records.js'
+import type { Timestamp } from '../timestamp.js'
+
+/** While an observer is registered, memory is asked so often whether a version has expired. */
+const LOOK_MS = 100
+/** Locks that have kept expiries from being marked for so long are resolved, if their transactions are over. */
+const HELD_MS = 1000
+const LOCKS_MAX = 256
+/** How long a collection waits for batches in flight. */
+const WAIT_MS_MAX = 3000
+const WAIT_MS = 10
+
+/** Everything that has expired at or below this timestamp is marked. */
+const CURSOR: SystemName = 'expiry/cursor'
+
+export interface ExpiryMarksSources {
+  readonly store: Pick<Store, 'cells' | 'changes' | 'system' | 'clock' | 'now' | 'readTs'>
+  readonly resolver: Pick<Resolver, 'resolve'>
+  /** Called with failures of background work. */
+  readonly onError: (error: unknown) => void
+}
+
+/**
+ * Marks the cells of observed keys whose versions have expired. Nothing is written when a version expires, so this follows the expiries up
+ * to resolved_ts, below which nobody can replace a version before it expires. It stands still while no observer is registered, and takes no
+ * resolved_ts while nothing expires.
+ */
+export class ExpiryMarks {
+  readonly #sources: ExpiryMarksSources
+  #timer: NodeJS.Timeout | undefined
+  #isLooking = false
+  /** Work runs one after the other. Never rejects. */
+  #last: Promise<void> = Promise.resolve()
+  /** undefined: as on disk. */
+  #cursor: Timestamp | undefined
+  #heldSinceMs: number | undefined
+  #isClosed = false
+
+  constructor(sources: ExpiryMarksSources) {
+    this.#sources = sources
+  }
+
+  /** An observer is registered. */
+  run(): void {
+    if (this.#timer !== undefined || this.#isClosed) return
+    this.#timer = setInterval(() => this.#look(), LOOK_MS)
+    this.#timer.unref()
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true
+    this.#rest()
+    await this.#last
+  }
+
+  #rest(): void {
+    clearInterval(this.#timer)
+    this.#timer = undefined
+  }
+
+  #look(): void {
+    const { store, onError } = this.#sources
+    const { oldest } = store.cells
+    if (oldest === undefined) return this.#rest()
+    if (this.#isLooking || !store.changes.mayExpire(Math.max(this.#cursor ?? 0, oldest), store.clock())) return
+    this.#isLooking = true
+    this.#alone(() => this.#advance())
+      .catch((error) => {
+        if (!this.#isClosed && !(error instanceof KvError)) onError(error)
+      })
+      .finally(() => {
+        this.#isLooking = false
+      })
+  }
+
+  #alone(work: () => Promise<void>): Promise<void> {
+    const done = this.#last.then(work)
+    this.#last = done.catch(() => {})
+    return done
+  }
+
+  /** Marks what has expired up to now, as far as no lock is in the way. @throws KvError `storage_unavailable` */
+  async #advance(): Promise<void> {
+    const { store } = this.#sources
+    const since = await this.#begin()
+    if (since === undefined) return
+    const now = store.clock()
+    await store.changes.begin()
+    await store.readTs()
+    await this.#markUpTo(since, store.changes.resolve(), () => this.#isClosed)
+    if (this.#isClosed) return
+    if (store.changes.mayExpire(this.#cursor ?? since, now)) await this.#resolveLocks()
+    else this.#heldSinceMs = undefined
+  }
+
+  /**
+   * Marks what has expired at or below `safePoint`, before a collection removes the versions. No transaction that could still commit there
+   * may have locks.
+   * @throws KvError `storage_unavailable`; `overloaded` when commits in flight do not end.
+   */
+  async passTo(safePoint: Timestamp): Promise<void> {
+    if (this.#sources.store.cells.oldest === undefined) return
+    await this.#alone(() => this.#passTo(safePoint))
+  }
+
+  async #passTo(safePoint: Timestamp): Promise<void> {
+    const { store } = this.#sources
+    const since = await this.#begin()
+    if (since === undefined || !store.changes.mayExpire(since, safePoint)) return
+    await store.changes.begin()
+    for (let waitedMs = 0; ; waitedMs += WAIT_MS) {
+      await store.readTs()
+      const resolved = store.changes.resolve()
+      // A transaction that began at the safe point commits above it.
+      if (resolved >= safePoint - 1) return this.#markUpTo(since, Math.max(resolved, safePoint))
+      if (waitedMs >= WAIT_MS_MAX)
+        throw new KvError('overloaded', 'commits in flight keep the expiries for observers from being marked', {})
+      await sleep(WAIT_MS)
+    }
+  }
+
+  /** @returns where the marks begin; undefined when no observer is registered any more. */
+  async #begin(): Promise<Timestamp | undefined> {
+    const { cells, system } = this.#sources.store
+    if (this.#cursor === undefined) {
+      const record = await system.get(CURSOR)
+      this.#cursor = record === undefined ? 0 : decodeCursor(record)
+    }
+    // Those that are registered now have no use for what expired before the first of them came.
+    return cells.oldest && Math.max(this.#cursor, cells.oldest)
+  }
+
+  /** @param upTo nothing commits at or below it any more. @param isOver ends it early. */
+  async #markUpTo(since: Timestamp, upTo: Timestamp, isOver = (): boolean => false): Promise<void> {
+    if (upTo <= since) return
+    const { cells, changes } = this.#sources.store
+    for await (const page of changes.expiries(since, upTo, { isWanted: (key) => cells.observes(key), isLenient: true })) {
+      if (isOver()) return
+      // More keys may expire at the last timestamp. After a crash they are all compared with their acknowledgements again.
+      const passed = (page.at(-1)?.commitTs ?? upTo) - 1
+      await cells.markExpired(page, [cursorAt(passed)])
+      this.#cursor = Math.max(this.#cursor ?? 0, passed)
+    }
+    this.#cursor = Math.max(this.#cursor ?? 0, upTo)
+  }
+
+  async #resolveLocks(): Promise<void> {
+    const { store, resolver } = this.#sources
+    const nowMs = performance.now()
+    this.#heldSinceMs ??= nowMs
+    if (nowMs < this.#heldSinceMs + HELD_MS) return
+    this.#heldSinceMs = nowMs
+    await resolver.resolve(store.changes.heldBackBy(LOCKS_MAX), store.now())
+  }
+}
+
+function cursorAt(ts: Timestamp): SystemWrite {
+  return { name: CURSOR, value: packRecord([ts]) }
+}
+
+/** @throws CorruptRecord */
+function decodeCursor(bytes: Uint8Array): Timestamp {
+  return asInteger(unpackRecord(bytes, 'expiry', 1)[0], 'expiry')
+}
