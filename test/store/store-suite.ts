@@ -7,6 +7,7 @@ import { collectionCases } from './suite/collection.js'
 import { consumerCases } from './suite/consumers.js'
 import { Contract, type StoreKind } from './suite/contract.js'
 import { exclusiveCases } from './suite/exclusive.js'
+import { expiredVersionCases } from './suite/expired-versions.js'
 import { expiryCases } from './suite/expiry.js'
 import { inspectionCases } from './suite/inspection.js'
 import { lockCases } from './suite/locks.js'
@@ -37,6 +38,7 @@ const CASES: Readonly<Record<string, (contract: Contract) => void>> = {
   changes: changeCases,
   'changes in random histories': changeHistoryCases,
   'consumers of changes': consumerCases,
+  'expired versions, for feeds and observers': expiredVersionCases,
   exclusive: exclusiveCases,
   'callers that reach some keys': reachCases,
   answers: answerCases,
