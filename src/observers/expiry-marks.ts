@@ -139,7 +139,10 @@ export class ExpiryMarks {
   async #markUpTo(since: Timestamp, upTo: Timestamp, isOver = (): boolean => false): Promise<void> {
     if (upTo <= since) return
     const { cells, changes } = this.#sources.store
-    for await (const page of changes.expiries(since, upTo, { isWanted: (key) => cells.observes(key), isLenient: true })) {
+    for await (const page of changes.expiries(since, upTo, {
+      isWanted: (key) => cells.observes(key),
+      isLenient: true,
+    })) {
       if (isOver()) return
       // More keys may expire at the last timestamp. After a crash they are all compared with their acknowledgements again.
       const passed = (page.at(-1)?.commitTs ?? upTo) - 1

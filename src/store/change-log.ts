@@ -67,11 +67,7 @@ export interface ChangeLog {
    * @param upTo at or below a timestamp that `resolve` has returned.
    * @throws as `read`
    */
-  expiries(
-    since: Timestamp,
-    upTo: Timestamp,
-    options?: ExpiriesOptions,
-  ): AsyncGenerator<readonly ExpiryChange[], void>
+  expiries(since: Timestamp, upTo: Timestamp, options?: ExpiriesOptions): AsyncGenerator<readonly ExpiryChange[], void>
 
   /** Adds the values of puts that lack them, page by page. Leaves keys out that a delete_range took. @throws as `read` */
   withValues(changes: readonly Change[]): AsyncGenerator<readonly Change[], void>

@@ -109,8 +109,7 @@ export function expiredVersionCases(contract: Contract): void {
     )
     for (let ts = 40; ts < 60; ts++) await write(store, ts - 1, ts, [put(`other ${ts}`)])
     const found = await changesOf(store, { since: 30, upTo: 60 })
-    const at = (from: number, to: number) =>
-      Array.from({ length: to - from }, (_, i) => `other ${from + i}`)
+    const at = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => `other ${from + i}`)
     expect(found.map(({ key }) => key)).toEqual([...at(40, 51), ...keys, ...at(51, 60)])
     expect(await expiriesOf(store, 60)).toHaveLength(1000)
   })

@@ -130,8 +130,7 @@ export class LevelDbChangeLog implements ChangeLog {
     upTo: Timestamp,
     { isWanted, isLenient = false }: ExpiriesOptions = {},
   ): AsyncGenerator<readonly ExpiryChange[], void> {
-    const requireSound = (): void =>
-      isLenient ? this.#rows.health.requireAvailable() : this.#requireLogged(since)
+    const requireSound = (): void => (isLenient ? this.#rows.health.requireAvailable() : this.#requireLogged(since))
     try {
       requireSound()
       for await (const page of this.#expiries.read(since, upTo, isWanted)) {
