@@ -66,7 +66,10 @@ export class ExpiryMarks {
   #look(): void {
     const { store, onError } = this.#sources
     const { oldest } = store.cells
-    if (oldest === undefined) return this.#rest()
+    if (oldest === undefined) {
+      this.#rest()
+      return
+    }
     if (this.#isLooking || !store.changes.mayExpire(Math.max(this.#cursor ?? 0, oldest), store.clock())) return
     this.#isLooking = true
     this.#alone(() => this.#advance())
