@@ -8,22 +8,38 @@ import { BackupEncoder } from '../../src/backup/backup-encoder.js'
 import type { BackupEntry, BackupHeader, RemovedRange } from '../../src/backup/backup-format.js'
 import { mergedEntries } from '../../src/backup/merged-entries.js'
 import { SortedRuns } from '../../src/backup/sorted-runs.js'
+import { hasExpired } from '../../src/percolator/write.js'
 
 const ID = '0123456789abcdef0123456789abcdef'
 const utf8 = (text: string): Uint8Array => Buffer.from(text)
 const key = fc.constantFrom('a', 'b', 'c', 'cc', 'd', 'e')
 const change = fc.oneof(
-  { weight: 6, arbitrary: fc.record({ op: fc.constant('put' as const), key, value: fc.string({ maxLength: 9 }) }) },
+  {
+    weight: 6,
+    arbitrary: fc.record({
+      op: fc.constant('put' as const),
+      key,
+      value: fc.string({ maxLength: 9 }),
+      /** After the put; none or less: the version is never visible. */
+      lasts: fc.option(fc.integer({ min: -2, max: 15 }), { nil: undefined }),
+    }),
+  },
   { weight: 3, arbitrary: fc.record({ op: fc.constant('delete' as const), key }) },
   { weight: 1, arbitrary: fc.record({ op: fc.constant('delete_range' as const), key, end: key }) },
   { weight: 2, arbitrary: fc.record({ op: fc.constant('backup' as const) }) },
 )
 
-test('a full backup and its increments are the state as of the last one, whether changes fit in memory or not', async () => {
+interface Version {
+  readonly value: string
+  readonly commitTs: number
+  readonly expireTs: number | undefined
+}
+
+test('a full backup and its increments are the state from the last one on, whether changes fit in memory or not', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'perkv-increments-'))
   await fc.assert(
     fc.asyncProperty(fc.array(change, { maxLength: 40 }), fc.constantFrom(0, 700, 1e6), async (changes, bytesMax) => {
-      const state = new Map<string, { value: string; commitTs: number }>()
+      const state = new Map<string, Version>()
       const files: Buffer[] = []
       let runs = new SortedRuns(join(directory, 'runs'), bytesMax)
       let isFull = true
@@ -32,8 +48,13 @@ test('a full backup and its increments are the state as of the last one, whether
       for (const one of [...changes, { op: 'backup' } as const]) {
         ts++
         if (one.op === 'put') {
-          state.set(one.key, { value: one.value, commitTs: ts })
-          await runs.add({ key: utf8(one.key), value: utf8(one.value), commitTs: ts })
+          const version = {
+            value: one.value,
+            commitTs: ts,
+            expireTs: one.lasts === undefined ? undefined : ts + one.lasts,
+          }
+          state.set(one.key, version)
+          await runs.add({ ...version, key: utf8(one.key), value: utf8(one.value) })
         } else if (one.op === 'delete') {
           state.delete(one.key)
           await runs.add({ key: utf8(one.key), commitTs: ts })
@@ -42,7 +63,7 @@ test('a full backup and its increments are the state as of the last one, whether
           runs.removed.push({ start: utf8(one.key), end: utf8(one.end), ts })
         } else {
           const base = isFull ? undefined : { id: ID, ts: baseTs }
-          const entries = isFull ? fullOf(state) : runs.entries()
+          const entries = isFull ? fullOf(state, ts) : runs.entries()
           files.push(await fileOf({ id: ID, ts, perkv: 'test', base, removed: runs.removed }, entries))
           await runs.close()
           runs = new SortedRuns(join(directory, 'runs'), bytesMax)
@@ -52,11 +73,12 @@ test('a full backup and its increments are the state as of the last one, whether
       }
       await runs.close()
       const parts = await Promise.all(files.map(partOf))
-      const found: [string, { value: string; commitTs: number }][] = []
-      for await (const { key, value, commitTs } of mergedEntries(parts))
+      const found: [string, Version][] = []
+      for await (const { key, value, commitTs, expireTs } of mergedEntries(parts))
         if (value !== undefined)
-          found.push([Buffer.from(key).toString(), { value: Buffer.from(value).toString(), commitTs }])
-      expect(found).toEqual([...state].sort(([a], [b]) => (a < b ? -1 : 1)))
+          found.push([Buffer.from(key).toString(), { value: Buffer.from(value).toString(), commitTs, expireTs }])
+      // With the same expire_ts it is also the same at each later timestamp.
+      expect(found.filter(isThere(ts))).toEqual(sorted(state).filter(isThere(ts)))
     }),
     { numRuns: 150 },
   )
@@ -73,10 +95,18 @@ test('a deletion in a full backup, a version that the base has, and a base above
   await expect(decoded(await fileOf(of(101), []))).rejects.toThrow(/no base/)
 })
 
-function fullOf(state: ReadonlyMap<string, { value: string; commitTs: number }>): BackupEntry[] {
-  return [...state]
-    .sort(([a], [b]) => (a < b ? -1 : 1))
-    .map(([key, { value, commitTs }]) => ({ key: utf8(key), value: utf8(value), commitTs }))
+function fullOf(state: ReadonlyMap<string, Version>, ts: number): BackupEntry[] {
+  return sorted(state)
+    .filter(isThere(ts))
+    .map(([key, version]) => ({ ...version, key: utf8(key), value: utf8(version.value) }))
+}
+
+function sorted(state: ReadonlyMap<string, Version>): [key: string, version: Version][] {
+  return [...state].sort(([a], [b]) => (a < b ? -1 : 1))
+}
+
+function isThere(ts: number): (one: readonly [key: string, version: Version]) => boolean {
+  return ([, { expireTs }]) => !hasExpired(expireTs ?? 0, ts)
 }
 
 async function fileOf(
@@ -104,10 +134,11 @@ async function partOf(
 async function decoded(file: Buffer): Promise<BackupEntry[]> {
   const entries: BackupEntry[] = []
   for await (const block of decodeBackup(each([file]))) if (block.type === 'data') entries.push(...block.pairs)
-  return entries.map(({ key, value, commitTs }) => ({
+  return entries.map(({ key, value, commitTs, expireTs }) => ({
     key: Buffer.from(key),
     ...(value && { value: Buffer.from(value) }),
     commitTs,
+    ...(expireTs !== undefined && { expireTs }),
   }))
 }
 

@@ -5,14 +5,16 @@ import { decodeKey, decodeKeyTs } from '../../src/percolator/codec/key.js'
 import { decodeLock } from '../../src/percolator/codec/lock.js'
 import { asInteger, unpackRecord } from '../../src/percolator/codec/record.js'
 import { decodeWrite } from '../../src/percolator/codec/write.js'
-import { isData } from '../../src/percolator/write.js'
+import { expiryTs, isData } from '../../src/percolator/write.js'
 import { unseal } from '../../src/store/leveldb/engine/checksum.js'
 import {
   CF_DEFAULT,
+  CF_EXPIRY,
   CF_LOCK,
   CF_LOG,
   CF_NEWEST,
   CF_WRITE,
+  expiryKey,
   firstCommitTs,
   META_LOG_START,
   META_SAFE_POINT,
@@ -107,6 +109,23 @@ export function checkChangeLog(state: SortedMap, violations: Violations): void {
       violations.add('log', `${name} is in CF_LOG, and not in CF_WRITE`)
   }
   for (const name of written) if (!logged.has(name)) violations.add('log', `${name} is in CF_WRITE, and not in CF_LOG`)
+}
+
+/** Whether each version that expires above the safe point has its entry in CF_EXPIRY, and all entries are intact. */
+export function checkExpiryEntries(state: SortedMap, violations: Violations): void {
+  const safePoint = metaNumber(state, META_SAFE_POINT)
+  const entries = new Set<string>()
+  for (const [stored] of records(state, CF_EXPIRY)) entries.add(stored.toString('latin1'))
+  for (const [stored, bytes] of records(state, CF_WRITE)) {
+    const write = decodeWrite(bytes, decodeKeyTs(stored))
+    if (write.type !== 'put' || write.expireTs === 0 || expiryTs(write) <= safePoint) continue
+    const key = decodeKey(stored)
+    if (!entries.has(expiryKey(expiryTs(write), key, write.commitTs).toString('latin1')))
+      violations.add(
+        'expiry',
+        `CF_EXPIRY lacks ${keyText(key)} at ${write.commitTs}, which expires at ${expiryTs(write)}`,
+      )
+  }
 }
 
 const nameOf = ({ type, key, commitTs, startTs }: Change): string =>

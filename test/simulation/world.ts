@@ -3,7 +3,7 @@ import type { Store } from '../../src/store/store.js'
 import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { Random } from '../anomalies/random.js'
 import { Disk } from './disk.js'
-import { checkChangeLog, checkCollected, checkColumnFamilies, lockedKeys } from './disk-checks.js'
+import { checkChangeLog, checkCollected, checkColumnFamilies, checkExpiryEntries, lockedKeys } from './disk-checks.js'
 import { drawProfile, Faults, type Profile } from './faults.js'
 import { History } from './history.js'
 import { Ledger } from './ledger.js'
@@ -187,6 +187,7 @@ class World {
     const isAnythingLost = server.kill(what)
     checkColumnFamilies(this.#disk.state, this.violations)
     checkChangeLog(this.#disk.state, this.violations)
+    checkExpiryEntries(this.#disk.state, this.violations)
     if (!isAnythingLost) return
     // Without an fsync an answer is no promise, and who goes on from one may leave half a transaction behind. So such a
     // crash takes everybody, and what is on its way.
@@ -250,6 +251,7 @@ class World {
       this.violations.add('lock', `${running.store.lockCount} locks stay in memory, on disk those of ${left}`)
     checkColumnFamilies(this.#disk.state, this.violations)
     checkChangeLog(this.#disk.state, this.violations)
+    checkExpiryEntries(this.#disk.state, this.violations)
     if (this.#faults.profile.store === 'leveldb')
       checkCollected(this.#disk.state, this.#ledger, running.store.safePoint, this.violations)
     await this.#whole(until, running.owner, 'reading all', () => this.#readAll(running.store))
