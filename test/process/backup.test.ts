@@ -16,12 +16,16 @@ afterAll(killAll)
 
 const BLOCKS = 12
 
-/** Short values, long ones, bytes that are no text: a dozen blocks. */
+/** In the year 2100. */
+const FAR_TS = Date.UTC(2100) * 2048
+
+/** Short values, long ones, bytes that are no text, some that expire one day: a dozen blocks. */
 async function fill({ url }: ServerProcess): Promise<void> {
   const ops = Array.from({ length: BLOCKS * 4 }, (_, i) => ({
     op: 'put',
     key: i % 5 === 0 ? { base64: Buffer.of(255, i).toString('base64') } : `key ${i}`,
     value: i % 7 === 0 ? { base64: Buffer.alloc(65_000, 200 + i).toString('base64') } : `${i}`.repeat(30_000),
+    ...(i % 6 === 0 && { expire_ts: FAR_TS + i }),
   }))
   await json(`${url}/v1/txn`, {
     method: 'POST',
@@ -180,6 +184,7 @@ describe('perkv dump and load', () => {
       from.stdout.pipe(into.stdin)
       expect(await Promise.all([codeOf(from), codeOf(into)])).toEqual([0, 0])
       expect(await scan(to)).toBe(await scan(server))
+      expect((await scan(to)).match(/"expire_ts":\d+/g)).toHaveLength(8)
 
       const file = join(directory, 'some.ndjson')
       expect(await failure(dump, '--server', server.url, '--prefix', 'key 1', file)).toBe('none')
@@ -205,7 +210,15 @@ describe('perkv dump and load', () => {
       expect((await json(`${third.url}/v1/kv?count_only`))['count']).toBe(43)
       expect(await fetch(`${third.url}/v1/kv/same`).then((r) => r.text())).toBe('round 39')
 
+      // What has expired since the dump hides what was there before it.
+      await writeFile(file, '{"key": "same", "value": "v", "commit_ts": 4, "expire_ts": 5}\n')
+      expect(await failure(load, '--server', third.url, file)).toBe('none')
+      expect((await fetch(`${third.url}/v1/kv/same`)).status).toBe(404)
+
       for (const [text, problem] of [
+        ['{"key": "k", "value": "v", "expire_ts": 0}', /line 2: has an expire_ts that is no timestamp/],
+        ['{"key": "k", "value": "v", "expire_ts": "5"}', /line 2: has an expire_ts that is no timestamp/],
+        ['{"key": "k", "value": "v", "expire_ts": 9007199254740993}', /line 2: has an expire_ts that is no timestamp/],
         ['{"key": "k"', /line 2: is not JSON/],
         ['[]', /line 2: is no JSON object/],
         ['{"value": "v"}', /line 2: needs a key/],

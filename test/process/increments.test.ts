@@ -20,6 +20,27 @@ async function write(server: ServerProcess, values: Readonly<Record<string, stri
   await call(server, '/v1/txn', { ops })
 }
 
+interface Expiring {
+  readonly value: string
+  readonly expire_ts?: number
+  readonly ttl_ms?: number
+}
+
+async function writeExpiring(server: ServerProcess, values: Readonly<Record<string, Expiring>>): Promise<void> {
+  const ops = Object.entries(values).map(([key, put]) => ({ op: 'put', key, ...put }))
+  await call(server, '/v1/txn', { ops })
+}
+
+/** Waits until the key is absent. */
+async function expired({ url }: ServerProcess, key: string): Promise<void> {
+  for (;;) {
+    const found = await fetch(`${url}/v1/kv/${key}`)
+    if (found.status === 404) return
+    const etag = found.headers.get('etag') ?? ''
+    await fetch(`${url}/v1/kv/${key}?wait_ms=20000`, { headers: { 'if-none-match': etag } })
+  }
+}
+
 async function pairs({ url }: ServerProcess): Promise<string> {
   return (await fetch(`${url}/v1/kv`, { headers: { accept: 'application/x-ndjson' } })).text()
 }
@@ -101,6 +122,46 @@ test('a full backup and two increments make the server as it was; what does not 
       /collected changes since ts \d+: make a full backup/,
     )
     for (const each of [server, to]) await each.stop('SIGKILL')
+  }))
+
+test('versions keep their expiries, and what has expired since the base is gone', () =>
+  withTempDir(async (directory) => {
+    const [full, one] = [join(directory, 'full'), join(directory, 'one')]
+    const far = Date.UTC(2100) * 2048
+    const server = await startProcess(join(directory, 'from'))
+    await write(server, { hidden: 'was there', renewed: 'was there' })
+    await writeExpiring(server, {
+      kept: { value: 'long', expire_ts: far },
+      lifted: { value: 'soon', ttl_ms: 4000 },
+      passing: { value: 'soon', ttl_ms: 4000 },
+    })
+    await perkv(server, 'backup', full)
+    await write(server, { lifted: 'for ever' })
+    await writeExpiring(server, {
+      hidden: { value: 'never seen', expire_ts: 5 },
+      renewed: { value: 'again', expire_ts: far + 1 },
+    })
+    await expired(server, 'passing')
+    // The keys that were written: an expiry is no write.
+    expect(await perkv(server, 'backup', '--since', full, one)).toMatch(/^perkv backup: 3 keys, /)
+
+    const to = await startProcess(join(directory, 'to'))
+    await perkv(to, 'restore', full, one)
+    const found = await pairs(to)
+    expect(found).toBe(await pairs(server))
+    expect(
+      found
+        .trimEnd()
+        .split('\n')
+        .map((line) => JSON.parse(line)),
+    ).toMatchObject([
+      { key: 'kept', value: 'long', expire_ts: far },
+      { key: 'lifted', value: 'for ever' },
+      { key: 'renewed', value: 'again', expire_ts: far + 1 },
+    ])
+    for (const each of [server, to]) expect((await each.stop('SIGTERM')).code).toBe(0)
+    const { code, stdout } = await runCli(['check', '--data', join(directory, 'to')])
+    expect([code, stdout]).toEqual([0, expect.stringMatching(/^expiry +2 records, /m)])
   }))
 
 /** As 0.1 wrote it. */
