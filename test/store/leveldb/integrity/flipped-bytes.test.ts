@@ -11,6 +11,7 @@ import { scrub } from '../../../../src/store/leveldb/integrity/scrub.js'
 import { lockKey, META_FORMAT, META_MARK, newestKey, valueKey } from '../../../../src/store/leveldb/records/keyspace.js'
 import { repairDirectory } from '../../../../src/store/leveldb/repair/repair-directory.js'
 import type { Store } from '../../../../src/store/store.js'
+import { timestampFromMs } from '../../../../src/timestamp.js'
 import { Random } from '../../../anomalies/random.js'
 import { serve } from '../../../http/support.js'
 import { codeOf, del, failureOf, makeDirectory, prewriteOf, put, testStores, text, utf8, write } from '../../support.js'
@@ -24,6 +25,8 @@ const SEED = Number(process.env['PERKV_FLIPS_SEED'] ?? 1)
 
 const KEYS = Array.from({ length: 120 }, (_, i) => `key/${String(i).padStart(3, '0')}`)
 const TIMES = [15, 25, 35, 45, 55]
+/** In the year 2100. */
+const FAR_TS = timestampFromMs(Date.UTC(2100))
 const ABSENT = '(absent)'
 
 /** What each key is at each of TIMES; `undefined` where a lock or damage stands in the way. */
@@ -50,14 +53,17 @@ const original = makeDirectory()
 let truth: Reads = new Map()
 afterAll(async () => rm(await original, { recursive: true }))
 
-/** Tables on two levels and a log; values short and long, deletions, rollbacks, locks, outcomes. */
+/** Tables on two levels and a log; values short and long, some that expire one day, deletions, rollbacks, locks, outcomes. */
 beforeAll(async () => {
   const directory = await original
   for (const [round, ts] of [10, 20, 30, 40, 50].entries()) {
     const store = await stores.open({ directory, openEngine: openLevelDb })
     const keys = KEYS.filter((_, i) => (i + round) % 3 !== 0)
     const value = (key: string): string => `${key} written at ${ts} `.repeat(key.endsWith('7') ? 30 : 2)
-    const mutations = keys.map((key, i) => (i % 7 === round ? del(key) : put(key, value(key))))
+    const mutations = keys.map((key, i) => {
+      if (i % 7 === round) return del(key)
+      return i % 5 === round ? { ...put(key, value(key)), expireTs: FAR_TS + ts } : put(key, value(key))
+    })
     for (let from = 0; from < mutations.length; from += 10)
       await write(store, ts - 2, ts, mutations.slice(from, from + 10))
     await store.rollback({ keys: KEYS.slice(0, 5).map(utf8), startTs: ts + 2 })
