@@ -11,6 +11,7 @@ export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, Com
   'Read and write': {
     get: client('get', 'prints the value of a key'),
     put: client('put', 'writes a key'),
+    touch: client('touch', 'gives a key another expiry'),
     del: client('del', 'deletes a key'),
     scan: client('scan', 'prints the pairs of a range'),
     count: client('count', 'counts the keys of a range'),
