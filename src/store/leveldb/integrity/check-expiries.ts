@@ -21,11 +21,12 @@ export interface CheckedExpiries {
 /**
  * Checks that each version that expires above the safe point has its entry in CF_EXPIRY, without which no feed, watch or observer learns
  * of it. Reads do not need the entries, so nothing is lost with one. An entry without its version says nothing: readers compare them.
- * @param engine without seals.
+ * @param engine without seals. @param mayExpire false: no version expires, which saves a walk over CF_WRITE.
  */
 export async function checkExpiries(
   engine: Engine,
   onFinding: (finding: Finding) => Promise<void> | void,
+  mayExpire = true,
 ): Promise<CheckedExpiries> {
   const counted = { records: 0, bytes: 0 }
   for await (const page of pagesOf(engine, EXPIRY_RANGE, RECORDS_AT_A_TIME))
@@ -41,6 +42,7 @@ export async function checkExpiries(
       const why = isRead ? 'fails its checksum' : 'does not decode'
       await onFinding({ kind: 'damaged_record', message: `${recordName(stored)} ${why}`, isLoss: false, ops })
     }
+  if (!mayExpire) return counted
   const bound = await safePointOf(engine)
   for await (const page of pagesOf(engine, keyRange(CF_WRITE), RECORDS_AT_A_TIME)) {
     const expiring = page.flatMap(([stored, sealed]) => {

@@ -120,6 +120,8 @@ class Check {
   readonly system: Partial<Record<SystemKind, number>> = {}
   keys = 0
   findings = 0
+  /** Whether a version expires. */
+  #mayExpire = false
 
   constructor(engine: Engine, options: CheckOptions) {
     this.#engine = engine
@@ -133,7 +135,7 @@ class Check {
     await this.#checkKeys(mark)
     if (this.#options.hasDerived === false) return
     await this.#checkLog()
-    this.families.expiry = await checkExpiries(this.#engine, (finding) => this.#found(finding))
+    this.families.expiry = await checkExpiries(this.#engine, (finding) => this.#found(finding), this.#mayExpire)
   }
 
   async #checkLog(): Promise<void> {
@@ -242,6 +244,7 @@ class Check {
         }
         const records = recordsOf(key, groups)
         for (const finding of checkKey(records, mark, this.#suspectsOf(key))) await this.#found(finding)
+        this.#mayExpire ||= records.writes.some(({ expireTs }) => expireTs !== 0)
         this.#options.onKey?.(records)
         this.keys++
         this.#options.onProgress?.(this.keys)

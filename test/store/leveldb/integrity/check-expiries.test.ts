@@ -82,6 +82,7 @@ test('missing, damaged and undecodable entries are found, and a repair makes the
       'damaged_record: the record under the damaged key 0x652073686f7274 does not decode',
       'missing_expiry: the put record of "a" at 51 has no entry of its expiry at 100',
     ])
+    expect((await checkRecords(raw, { onFinding: () => {} })).findings).toBe(3)
     return entries
   })
   const repaired = await repairDirectory(directory, { isDryRun: false, keepsCopy: false, say: () => {} })
@@ -102,4 +103,12 @@ test('an entry without its version is no finding, and no feed tells of it', asyn
   await store.tso(1)
   const expired = (await changesOf(store, { since: 45 })).filter(({ type }) => type === 'expire')
   expect(expired.map(({ key, commitTs }) => `${key} ${commitTs}`)).toEqual(['late 55', 'a 100', 'b 100'])
+})
+
+test('an entry that does not decode stops the start, and a repair removes it', async () => {
+  const directory = await written()
+  await withEngine(directory, (raw) => raw.write([{ type: 'put', key: Buffer.from('e\0'), value: NOTHING }], true))
+  await expect(stores.open({ directory, now: () => START_MS })).rejects.toThrow(/damaged/)
+  await repairDirectory(directory, { isDryRun: false, keepsCopy: false, say: () => {} })
+  await stores.open({ directory, now: () => START_MS })
 })
