@@ -1,5 +1,5 @@
 import { keyText } from '../bytes/key-text.js'
-import type { Change } from '../percolator/change.js'
+import type { Change, ExpiryChange, KeyChange } from '../percolator/change.js'
 import type { FeedChange } from '../percolator/changes-api.js'
 import type { Store } from '../store/store.js'
 import { bytesOf, feedChangeOf } from './settled-txn.js'
@@ -16,12 +16,15 @@ export interface WithOld {
   readonly bytes: number
 }
 
+type OldSources = Pick<Store, 'batchGet' | 'changes'>
+
 /**
- * Adds the version before each change: one read per commit_ts. At a timestamp below a resolved_ts a read meets no lock.
+ * Adds the version before each change: one read per commit_ts. At a timestamp below a resolved_ts a read meets no lock. The version before
+ * an expiry is the one that expires.
  * @returns in portions whose values are at hand together.
  */
 export async function* withOldValues(
-  store: Pick<Store, 'batchGet'>,
+  store: OldSources,
   changes: readonly Change[],
   keysOnly: boolean,
 ): AsyncGenerator<WithOld[], void> {
@@ -36,7 +39,7 @@ export async function* withOldValues(
   }
 }
 
-async function read(store: Pick<Store, 'batchGet'>, changes: readonly Change[], keysOnly: boolean): Promise<WithOld[]> {
+async function read(store: OldSources, changes: readonly Change[], keysOnly: boolean): Promise<WithOld[]> {
   const portions: Promise<WithOld[]>[] = []
   for (let from = 0; from < changes.length; ) {
     const ts = (changes[from] as Change).commitTs
@@ -49,22 +52,36 @@ async function read(store: Pick<Store, 'batchGet'>, changes: readonly Change[], 
 }
 
 /** @param changes of one commit_ts. */
-async function readAt(
-  store: Pick<Store, 'batchGet'>,
-  changes: readonly Change[],
-  keysOnly: boolean,
-): Promise<WithOld[]> {
+async function readAt(store: OldSources, changes: readonly Change[], keysOnly: boolean): Promise<WithOld[]> {
   const keys = changes.flatMap(({ type, key }) => (type === 'delete_range' ? [] : [key]))
   const ts = (changes[0] as Change).commitTs - 1
   const { pairs } = keys.length === 0 ? { pairs: [] } : await store.batchGet({ keys, ts })
   const found = new Map(pairs.map((pair) => [keyText(pair.key), pair]))
+  const unseen = await readUnseen(store, changes)
   return changes.map((source) => {
     const change = feedChangeOf(source, keysOnly)
     if (source.type === 'delete_range') return { source, change, bytes: bytesOf(source) }
-    const pair = found.get(keyText(source.key))
+    const pair = unseen.get(source) ?? found.get(keyText(source.key))
     if (pair?.value === undefined) return { source, change: { ...change, old: null }, bytes: bytesOf(source) }
     const { value, commitTs, expireTs } = pair
     const old = expireTs === undefined ? { value, commitTs } : { value, commitTs, expireTs }
     return { source, change: { ...change, old }, bytes: bytesOf(source) + value.length }
   })
+}
+
+/** The versions that had expired when they were committed, which no read sees. */
+async function readUnseen(store: OldSources, changes: readonly Change[]): Promise<Map<Change, KeyChange>> {
+  const found = new Map<Change, KeyChange>()
+  const unseen = changes.filter((change): change is ExpiryChange => {
+    return change.type === 'expire' && change.version.commitTs === change.commitTs
+  })
+  if (unseen.length === 0) return found
+  const byKey = new Map(unseen.map((change) => [keyText(change.key), change]))
+  const puts = unseen.map(({ key, version }): KeyChange => ({ type: 'put', key, ...version }))
+  for await (const page of store.changes.withValues(puts))
+    for (const put of page) {
+      const source = byKey.get(keyText(put.key))
+      if (source !== undefined && put.type === 'put') found.set(source, put)
+    }
+  return found
 }

@@ -9,6 +9,7 @@ export class TxnParts {
   #readyBytes = 0
   #commitTs: Timestamp = 0
   #startTs: Timestamp = 0
+  #isOfExpiries = false
   #changes: FeedChange[] = []
   #bytes = 0
   #part = 0
@@ -28,10 +29,13 @@ export class TxnParts {
   }
 
   add(commitTs: Timestamp, startTs: Timestamp, change: FeedChange, bytes: number): void {
-    if (commitTs !== this.#commitTs || startTs !== this.#startTs) this.#end()
+    const isOfExpiries = change.op === 'expire'
+    const isSame = commitTs === this.#commitTs && startTs === this.#startTs && isOfExpiries === this.#isOfExpiries
+    if (!isSame) this.#end()
     else if (this.#bytes + bytes > this.#partBytesMax && this.#changes.length > 0) this.#emit(false)
     this.#commitTs = commitTs
     this.#startTs = startTs
+    this.#isOfExpiries = isOfExpiries
     this.#changes.push(change)
     this.#bytes += bytes
   }

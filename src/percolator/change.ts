@@ -30,6 +30,8 @@ export interface ExpiryChange {
   /** The same. */
   readonly startTs: Timestamp
   readonly expireTs: Timestamp
+  /** The Put that expires. */
+  readonly version: { readonly commitTs: Timestamp; readonly startTs: Timestamp }
 }
 
 /** A change that the log has a record of. */
@@ -37,12 +39,17 @@ export type LoggedChange = KeyChange | RangeChange
 
 export type Change = LoggedChange | ExpiryChange
 
-/** The order of a feed: by commit_ts, start_ts, key. */
+/** The order of a feed: by commit_ts, start_ts, key; expiries come behind all that was committed at their timestamp. */
 export function compareChanges(a: Change, b: Change): number {
-  return a.commitTs - b.commitTs || a.startTs - b.startTs || Buffer.compare(a.key, b.key)
+  return a.commitTs - b.commitTs || a.startTs - b.startTs || rankOf(a) - rankOf(b) || Buffer.compare(a.key, b.key)
 }
 
-/** Whether both are of one transaction. */
+/** Whether both are of one transaction. The expiries of a timestamp are one, although nobody has committed it. */
 export function isSameTxn(a: Change, b: Change): boolean {
-  return a.commitTs === b.commitTs && a.startTs === b.startTs
+  return a.commitTs === b.commitTs && a.startTs === b.startTs && rankOf(a) === rankOf(b)
+}
+
+/** A delete_range may have the timestamp of expiries. */
+function rankOf({ type }: Change): 0 | 1 {
+  return type === 'expire' ? 1 : 0
 }

@@ -150,9 +150,11 @@ export class MemoryChangeLog implements ChangeLog {
       let replacedTs = Number.POSITIVE_INFINITY
       for (const write of writes.filter(isData)) {
         const at = expiryTs(write)
-        const isExpiring = write.expireTs !== 0 && at > since && at <= upTo && at < replacedTs
-        if (isExpiring) expired.push({ type: 'expire', key, commitTs: at, startTs: at, expireTs: write.expireTs })
-        replacedTs = write.commitTs
+        const { commitTs, startTs, expireTs } = write
+        const version = { commitTs, startTs }
+        const isExpiring = expireTs !== 0 && at > since && at <= upTo && at < replacedTs
+        if (isExpiring) expired.push({ type: 'expire', key, commitTs: at, startTs: at, expireTs, version })
+        replacedTs = commitTs
       }
     }
     return expired.sort(compareChanges)

@@ -202,6 +202,7 @@ export function expiredVersionCases(contract: Contract): void {
     commitTs: ts,
     startTs: ts,
     expireTs: ts,
+    version: { commitTs: 1, startTs: 0 },
   })
 
   async function entryOf(store: Store, id: Timestamp, key: string): Promise<Entry | undefined> {

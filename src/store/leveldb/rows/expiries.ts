@@ -107,8 +107,9 @@ export class Expiries {
       let write = bytes && decodeNewest(bytes)
       if (write !== undefined && write.commitTs > at) write = await readOlderVersion(engine, key, at)
       if (write?.type !== 'put' || write.commitTs !== commitTs || write.expireTs === 0) continue
-      if (expiryTs(write) === at)
-        valid.push({ type: 'expire', key, commitTs: at, startTs: at, expireTs: write.expireTs })
+      if (expiryTs(write) !== at) continue
+      const { expireTs, startTs } = write
+      valid.push({ type: 'expire', key, commitTs: at, startTs: at, expireTs, version: { commitTs, startTs } })
     }
     return valid
   }
