@@ -136,7 +136,8 @@ export class CopyingFollower {
     if (txn.commitTs <= this.#resolved) this.#breach(`a change at ${txn.commitTs} after resolved ${this.#resolved}`)
     if (this.#kept === undefined) this.#breach('a change within the snapshot')
     if (txn.changes.length === 0) this.#breach('a transaction without changes')
-    const isSame = last?.commitTs === txn.commitTs && last.startTs === txn.startTs
+    const isSame =
+      last?.commitTs === txn.commitTs && last.startTs === txn.startTs && isOfExpiries(last) === isOfExpiries(txn)
     const order = last === undefined ? -1 : last.commitTs - txn.commitTs || last.startTs - txn.startTs
     if (order > 0 || (isSame && (last?.isLast !== false || txn.part !== (last.part ?? 0) + 1)))
       this.#breach(
@@ -153,14 +154,13 @@ export class CopyingFollower {
         this.#breach(`the keys of ${txn.commitTs} are not in order`)
   }
 
-  #change({ key, op, value, end, old }: FeedTxn['changes'][number], { commitTs, startTs }: FeedTxn): void {
+  #change({ key, op, value, end, old }: FeedTxn['changes'][number], { commitTs }: FeedTxn): void {
     const name = text(key)
     if (op === 'delete_range') {
       for (const each of [...this.#pairs.keys()]) if (each >= name && each < text(end ?? key)) this.#pairs.delete(each)
       return
     }
-    if (op !== 'expire' && !this.#filter.has({ type: op, key, commitTs, startTs }))
-      this.#breach(`${name} was not asked for`)
+    if (!this.#filter.hasKey(key)) this.#breach(`${name} was not asked for`)
     if (this.#order.oldValues !== (old !== undefined)) this.#breach(`the old value of ${name} at ${commitTs}`)
     if (this.#order.oldValues && !this.#order.keysOnly) {
       const before = old === null || old === undefined ? undefined : text(old.value)
@@ -174,4 +174,8 @@ export class CopyingFollower {
   #breach(text: string): void {
     this.breaches.push(text)
   }
+}
+
+function isOfExpiries({ changes }: FeedTxn): boolean {
+  return changes[0]?.op === 'expire'
 }

@@ -5,8 +5,19 @@ import type { PrewriteMutation } from '../../src/percolator/api.js'
 import type { RangeChange } from '../../src/percolator/change.js'
 import { ChangeFilter } from '../../src/percolator/change-filter.js'
 import type { CompleteStore, Store } from '../../src/store/store.js'
-import type { Timestamp } from '../../src/timestamp.js'
-import { codeOf, del, memoryStores, prewriteOf, put, testStores, text, unlessRefused, utf8 } from '../store/support.js'
+import { LOGICAL_PER_MS, type Timestamp } from '../../src/timestamp.js'
+import {
+  codeOf,
+  del,
+  memoryStores,
+  prewriteOf,
+  put,
+  TestClock,
+  testStores,
+  text,
+  unlessRefused,
+  utf8,
+} from '../store/support.js'
 import { type Copy, CopyingFollower, type FollowerOrder } from './follower.js'
 import { openChanges } from './support.js'
 
@@ -18,11 +29,15 @@ const memory = memoryStores()
 
 const KEYS = ['a', 'ab', 'b', 'ba', 'c', 'd']
 const key = fc.constantFrom(...KEYS)
-const writes = fc.uniqueArray(fc.record({ key, kind: fc.constantFrom('short', 'short', 'long', 'delete', 'lock') }), {
-  minLength: 1,
-  maxLength: 4,
-  selector: (write) => write.key,
-})
+const writes = fc.uniqueArray(
+  fc.record({
+    key,
+    kind: fc.constantFrom('short', 'short', 'long', 'delete', 'lock'),
+    /** Of a put: milliseconds until it expires. Many are below 0 or the same. */
+    ttl: fc.option(fc.constantFrom(-5, 0, 1, 2, 5, 10, 10, 10, 20), { nil: undefined }),
+  }),
+  { minLength: 1, maxLength: 4, selector: (write) => write.key },
+)
 type Writes = typeof writes extends fc.Arbitrary<infer T> ? T : never
 
 const step = fc.oneof(
@@ -32,6 +47,7 @@ const step = fc.oneof(
   { weight: 1, arbitrary: fc.record({ type: fc.constant('delete range' as const), key }) },
   { weight: 1, arbitrary: fc.record({ type: fc.constant('collect' as const), back: fc.nat(30) }) },
   { weight: 3, arbitrary: fc.record({ type: fc.constant('rest' as const), turns: fc.nat(12) }) },
+  { weight: 3, arbitrary: fc.record({ type: fc.constant('time' as const), ms: fc.constantFrom(1, 2, 5, 10) }) },
 )
 type Step = typeof step extends fc.Arbitrary<infer T> ? T : never
 
@@ -62,18 +78,20 @@ const history = fc.record({
 })
 
 for (const [kind, open] of [
-  ['memory', () => memory.open()],
-  ['the chosen store', () => stores.open()],
+  ['memory', (now: () => number) => memory.open({ now })],
+  ['the chosen store', (now: () => number) => stores.open({ now })],
 ] as const)
   test(`random histories: a copy equals the keys at each resolved_ts (${kind})`, async () => {
     await fc.assert(
       fc.asyncProperty(history, async ({ rounds, followers: orders, feedBytesMax, pageBytesMax }) => {
-        const store = await open()
-        const ledger = new Ledger(store)
+        const clock = new TestClock()
+        const store = await open(clock.now)
+        const ledger = new Ledger(store, clock)
         const changes = openChanges(store, { feedBytesMax, pageBytesMax })
         const followers = orders.map((order) => new CopyingFollower(changes, order))
         for (const round of rounds) await Promise.all(round.map((each) => ledger.run(each)))
         await ledger.end()
+        clock.ms += 100 // Everything expires.
         const last = await store.tso(1)
         await Promise.all(followers.map((each) => each.endAt(last)))
         for (const [i, { copies, breaches, olds }] of followers.entries()) {
@@ -92,7 +110,11 @@ interface Entry {
   readonly key: string
   readonly value: string | undefined
   readonly commitTs: Timestamp
+  /** 0: it does not expire. */
+  readonly expireTs: Timestamp
 }
+
+const NOTHING: Entry = { key: '', value: undefined, commitTs: 0, expireTs: 0 }
 
 interface OpenTxn {
   readonly startTs: Timestamp
@@ -103,6 +125,7 @@ interface OpenTxn {
 /** Makes commits, and knows what was committed by the answers to them. */
 class Ledger {
   readonly #store: Store
+  readonly #clock: TestClock
   readonly #entries: Entry[] = []
   readonly #removals: RangeChange[] = []
   readonly #open: OpenTxn[] = []
@@ -111,8 +134,9 @@ class Ledger {
   #twoPhase = 0
   #isRemoving = false
 
-  constructor(store: CompleteStore) {
+  constructor(store: CompleteStore, clock: TestClock) {
     this.#store = store
+    this.#clock = clock
     store.changes.listen({
       settled: (changes) => {
         for (const change of changes)
@@ -165,6 +189,9 @@ class Ledger {
         if (ts > store.safePoint && this.#twoPhase === 0) await unlessRefused(store.collect(ts))
         return
       }
+      case 'time':
+        this.#clock.ms += step.ms
+        return
       case 'rest':
         for (let i = 0; i < step.turns; i++) await new Promise((go) => setImmediate(go))
     }
@@ -174,7 +201,10 @@ class Ledger {
     return asked.map((write): PrewriteMutation => {
       if (write.kind === 'delete') return del(write.key)
       if (write.kind === 'lock') return { op: 'lock', key: utf8(write.key) }
-      return put(write.key, `v${this.#values++}${write.kind === 'long' ? '.'.repeat(300) : ''}`)
+      const mutation = put(write.key, `v${this.#values++}${write.kind === 'long' ? '.'.repeat(300) : ''}`)
+      return write.ttl === undefined
+        ? mutation
+        : { ...mutation, expireTs: this.#clock.ts() + write.ttl * LOGICAL_PER_MS }
     })
   }
 
@@ -185,6 +215,7 @@ class Ledger {
           key: text(mutation.key),
           value: mutation.op === 'put' ? text(mutation.value ?? utf8('')) : undefined,
           commitTs,
+          expireTs: mutation.expireTs ?? 0,
         })
   }
 
@@ -231,9 +262,12 @@ class Ledger {
       const removedTs = Math.max(0, ...removals.filter((at) => at <= ts))
       const newest = this.#entries
         .filter((entry) => entry.key === name && entry.commitTs <= ts)
-        .reduce((a, b) => (b.commitTs > a.commitTs ? b : a), { key: name, value: undefined, commitTs: 0 } as Entry)
+        .reduce((a, b) => (b.commitTs > a.commitTs ? b : a), NOTHING)
+      const hasExpired = newest.expireTs !== 0 && newest.expireTs <= ts
       const isThere =
-        newest.commitTs > removedTs && filter.has({ type: 'put', key: utf8(name), commitTs: ts, startTs: 0 })
+        newest.commitTs > removedTs &&
+        !hasExpired &&
+        filter.has({ type: 'put', key: utf8(name), commitTs: ts, startTs: 0 })
       const value = isThere ? newest.value : undefined
       const expected = value !== undefined && order.keysOnly ? '' : value
       const mayLack = removals.some((at) => at > ts)
