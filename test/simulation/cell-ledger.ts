@@ -73,12 +73,15 @@ interface Touched {
 export class CellLedger {
   runs: Run[] = []
   readonly #violations: Violations
+  readonly #expiriesOf: (key: string) => readonly Timestamp[]
   #batches: Batch[] = []
   #observers = new Map<string, RegisteredObserver>()
   #cells = new Map<string, CellState>()
 
-  constructor(violations: Violations) {
+  /** @param expiriesOf when versions of a key have expired, and will. */
+  constructor(violations: Violations, expiriesOf: (key: string) => readonly Timestamp[]) {
     this.#violations = violations
+    this.#expiriesOf = expiriesOf
   }
 
   /** @param id names the batch to `lost`. */
@@ -111,6 +114,19 @@ export class CellLedger {
         if (uncovered.length === 0 && entry === undefined) return []
         return `${cell.slice(`${id} `.length)} for ${name} at ${uncovered}${failure ? `, which failed (${failure.error})` : ''}`
       }),
+    )
+  }
+
+  /** Cells whose keys have expired up to `ts`, and whose observers were not told. */
+  untold(ts: Timestamp, keys: readonly string[]): string[] {
+    return [...this.#observers.values()].flatMap(({ name, range, sinceTs }) =>
+      keys
+        .filter((key) => contains(range, Buffer.from(key, 'latin1')))
+        .flatMap((key) =>
+          this.#expiriesOf(key)
+            .filter((at) => at > sinceTs && at <= ts && at > this.coveredTo(name, key))
+            .map((at) => `${key} for ${name} at ${at}`),
+        ),
     )
   }
 
@@ -162,6 +178,15 @@ export class CellLedger {
     const none: CellState = { changes: [], entry: undefined, failure: undefined, lastTs: 0, coveredTo: 0 }
     const cell = this.#cells.get(name) ?? none
     this.#cells.set(name, cell)
+    // A run may cover what has expired before that is marked.
+    if (ack && ack.startTs > 0)
+      for (const ts of this.#expiriesOf(key))
+        if (
+          ts > Math.max(cell.coveredTo, observer?.id ?? 0) &&
+          ts <= ack.ackTs &&
+          !cell.changes.some((each) => each.ts === ts)
+        )
+          cell.changes.push({ ts, isCovered: false })
     if (ack) this.#acknowledge(cell, ack, { what, observer: observer?.name ?? '', key, violations })
     for (const { commitTs, startTs } of commits)
       if (ack?.startTs !== startTs) cell.changes.push({ ts: commitTs, isCovered: false })
@@ -172,6 +197,15 @@ export class CellLedger {
       const isOfRow = standing.kind === 'put' || standing.kind === 'delete'
       if (isOfRow && standing.changeTs > (observer?.sinceTs ?? 0))
         violations.add('mark', `${what} has a ${standing.kind} at ${standing.changeTs}, which nobody has committed`)
+      if (standing.kind === 'expired') {
+        if (!this.#expiriesOf(key).includes(standing.changeTs))
+          violations.add('mark', `${what} is marked as expired at ${standing.changeTs}; no version expired then`)
+        if (standing.changeTs <= cell.coveredTo)
+          violations.add(
+            'mark',
+            `${what} is marked as expired at ${standing.changeTs}, and is covered up to ${cell.coveredTo}`,
+          )
+      }
       cell.changes.push({ ts: standing.changeTs, isCovered: false })
     }
     this.#check(cell, what, violations)

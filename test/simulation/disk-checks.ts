@@ -5,7 +5,7 @@ import { decodeKey, decodeKeyTs } from '../../src/percolator/codec/key.js'
 import { decodeLock } from '../../src/percolator/codec/lock.js'
 import { asInteger, unpackRecord } from '../../src/percolator/codec/record.js'
 import { decodeWrite } from '../../src/percolator/codec/write.js'
-import { expiryTs, isData } from '../../src/percolator/write.js'
+import { expiryTs, hasExpired, isData } from '../../src/percolator/write.js'
 import { unseal } from '../../src/store/leveldb/engine/checksum.js'
 import {
   CF_DEFAULT,
@@ -153,7 +153,8 @@ export function checkCollected(state: SortedMap, ledger: Ledger, safePoint: Time
     const atSafePoint = data.findLast(({ commitTs }) => commitTs <= safePoint)
     for (const record of data) {
       if (ledger.changes.isRemoved(key, record.commitTs)) continue
-      const isNeeded = record.commitTs > safePoint || (record === atSafePoint && record.type === 'put')
+      const isVisible = record.type === 'put' && !hasExpired(record.expireTs, safePoint)
+      const isNeeded = record.commitTs > safePoint || (record === atSafePoint && isVisible)
       if (isNeeded && !stored.get(key)?.has(record.commitTs))
         violations.add('collected', `${key} at ${record.commitTs} is gone; the safe point is ${safePoint}`)
     }

@@ -51,6 +51,8 @@ export interface Profile {
     readonly readyMax: number
     readonly claimsMax: number
   }
+  /** Whether some puts expire. */
+  readonly expires: boolean
   /** Whether clients follow the changes, write by raw calls, and remove ranges. */
   readonly feeds: boolean
   readonly feed: {
@@ -117,6 +119,7 @@ export function drawProfile(random: Random, store: Profile['store']): Profile {
     },
     chances: store === 'memory' ? { ...chances, ...DEATHS_OF_THE_SERVER } : chances,
     feeds: random.chance(0.6),
+    expires: random.chance(0.6),
     feed: {
       feedBytesMax: random.pick([300, 3000, 4 * 1024 * 1024]),
       pageBytesMax: random.pick([100, 1000, 1024 * 1024]),

@@ -362,7 +362,6 @@ function fedOf(change: Change): FedChange {
 
 function fedIn({ commitTs, startTs, changes }: FeedTxn): FedChange[] {
   return changes.map(({ key, op, value, end }): FedChange => {
-    if (op === 'expire') throw new Error('nothing expires')
     return {
       type: op,
       key: keyText(key),

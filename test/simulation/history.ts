@@ -90,6 +90,8 @@ export class History {
   readonly notified: Notified[] = []
   /** Claims that were handed out, whatever became of them. */
   readonly claims: { readonly observer: string; readonly key: string; readonly fence: Timestamp }[] = []
+  /** Observers have been told of everything that expired up to here. */
+  passedTs: Timestamp = 0
   /** Of each key: a version that somebody knows of. Whoever begins to read later sees it or a newer one. */
   #floors = new Map<string, Timestamp>()
   /** Of all keys. Whoever begins later starts above it. */

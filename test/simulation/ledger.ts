@@ -4,7 +4,7 @@ import { decodeChanges } from '../../src/percolator/codec/change-log.js'
 import { decodeKey, decodeKeyTs } from '../../src/percolator/codec/key.js'
 import { decodeWrite } from '../../src/percolator/codec/write.js'
 import type { Mutation } from '../../src/percolator/row.js'
-import type { WriteRecord } from '../../src/percolator/write.js'
+import { expiryTs, hasExpired, type WriteRecord } from '../../src/percolator/write.js'
 import { unseal } from '../../src/store/leveldb/engine/checksum.js'
 import type { EngineOp } from '../../src/store/leveldb/engine/engine.js'
 import { CF_LOG, CF_SYSTEM, CF_WRITE, nameOfSystem, valueKey } from '../../src/store/leveldb/records/keyspace.js'
@@ -23,6 +23,8 @@ export interface Committed {
   readonly startTs: Timestamp
   readonly type: 'put' | 'delete' | 'lock'
   readonly value: string | undefined
+  /** 0: it does not expire. */
+  readonly expireTs: Timestamp
   /** See `Ledger.moment`. */
   readonly bornAt: number
   /** See `Ledger.timeline`. */
@@ -59,7 +61,7 @@ export class Ledger implements DiskListener {
 
   constructor(violations: Violations) {
     this.#violations = violations
-    this.cells = new CellLedger(violations)
+    this.cells = new CellLedger(violations, (key) => this.expiriesOf(key))
     this.changes = new ChangeLedger(violations)
   }
 
@@ -76,11 +78,15 @@ export class Ledger implements DiskListener {
     return (this.#byKey.get(key) ?? []).filter(({ lostIn }) => lostIn === undefined)
   }
 
-  /** The Put or Delete that a read sees. */
-  visible(
-    key: string,
-    { ts, timeline, without, moment = Number.POSITIVE_INFINITY }: SnapshotAt,
-  ): Committed | undefined {
+  /** The Put or Delete that a read sees; what has expired is a Delete to it. */
+  visible(key: string, at: SnapshotAt): Committed | undefined {
+    const record = this.newest(key, at)
+    if (record === undefined || !hasExpired(record.expireTs, at.ts)) return record
+    return { ...record, type: 'delete', value: undefined }
+  }
+
+  /** Whether it has expired or not. */
+  newest(key: string, { ts, timeline, without, moment = Number.POSITIVE_INFINITY }: SnapshotAt): Committed | undefined {
     const records = this.#byKey.get(key) ?? []
     for (let i = records.length - 1; i >= 0; i--) {
       const record = records[i] as Committed
@@ -101,9 +107,26 @@ export class Ledger implements DiskListener {
     for (const records of this.#byKey.values())
       for (const { type, key, commitTs, startTs, value, lostIn } of records)
         if (type !== 'lock' && lostIn === undefined) add({ type, key, commitTs, startTs, value, end: undefined })
+    for (const key of this.#byKey.keys())
+      for (const ts of this.expiriesOf(key))
+        add({ type: 'expire', key, commitTs: ts, startTs: ts, value: undefined, end: undefined })
     for (const { type, key, end, commitTs, startTs } of this.changes.removals)
       add({ type, key: keyText(key), commitTs, startTs, value: undefined, end: keyText(end) })
     return found.sort(compareFed)
+  }
+
+  /** When the versions of a key expire that no other has replaced by then, as far as is committed now. */
+  expiriesOf(key: string): Timestamp[] {
+    const data = this.of(key).filter(({ type }) => type !== 'lock')
+    return data.flatMap((record, i) => {
+      const at = expiryTs(record)
+      return record.expireTs !== 0 && (data[i + 1]?.commitTs ?? Number.POSITIVE_INFINITY) > at ? [at] : []
+    })
+  }
+
+  /** 0: nothing expires. */
+  get lastExpiry(): Timestamp {
+    return Math.max(0, ...this.keys.flatMap((key) => this.expiriesOf(key)))
   }
 
   /** The value that a read at `ts` finds; undefined: none. */
@@ -161,7 +184,7 @@ export class Ledger implements DiskListener {
   }
 
   /** @param stored the value, long or short. @returns the Put or Delete, when it is new. */
-  #note(key: string, { type, startTs, commitTs }: WriteRecord, stored: Uint8Array | undefined): DataCommit[] {
+  #note(key: string, { type, startTs, commitTs, expireTs }: WriteRecord, stored: Uint8Array | undefined): DataCommit[] {
     const records = this.#byKey.get(key) ?? []
     this.#byKey.set(key, records)
     const before = records.find((each) => each.commitTs === commitTs && each.lostIn === undefined)
@@ -175,7 +198,7 @@ export class Ledger implements DiskListener {
       this.#violations.add('no value', `the put of ${startTs} on ${key} at ${commitTs} has no value`)
     const value = type === 'put' && stored !== undefined ? Buffer.from(stored).toString() : undefined
     const born = { bornAt: this.moment, bornIn: this.timeline, lostIn: undefined }
-    const record: Committed = { key, commitTs, startTs, type, value, ...born }
+    const record: Committed = { key, commitTs, startTs, type, value, expireTs, ...born }
     const place = records.findLastIndex((each) => each.commitTs <= commitTs) + 1
     records.splice(place, 0, record)
     const own = this.byStart.get(startTs)

@@ -10,6 +10,8 @@ import type { Violations } from './violations.js'
 export function checkRuns(history: History, ledger: Ledger, violations: Violations): void {
   const { cells } = ledger
   for (const restless of cells.restless()) violations.add('at rest', `not all is covered: ${restless}`)
+  for (const untold of cells.untold(history.passedTs, ledger.keys))
+    violations.add('at rest', `no run has seen the expiry of ${untold}`)
   // What a crash took may have been acknowledged, and its timestamps are handed out again.
   if (ledger.timeline > 0) return
   const byStart = new Map<number, Run[]>()

@@ -97,6 +97,7 @@ export class Server {
           registry: new SingleServer(),
           openTransactions: () => [],
           holders: () => changes.holders(),
+          beforehand: (safePoint) => observers.expiryMarks.passTo(safePoint),
           afterwards: (safePoint, pace) => observers.collect(safePoint, pace),
           onError: () => {},
         },

@@ -38,7 +38,8 @@ function checkAtCommit(txn: TxnHistory, ledger: Ledger, violations: Violations):
   const at = { ts: commitTs, timeline, without: startTs }
   for (const read of txn.lockedReads) {
     const expected = ledger.visible(read.key, at)
-    if (!isSeen(expected, read))
+    // It was judged at its for_update_ts, and may have expired since.
+    if (!isSeen(expected, read) && !isSeen(ledger.newest(read.key, at), read))
       violations.add(
         'lock',
         `${txn.name} read ${read.value} of ${read.key} for update, and commits over ${print(expected)}`,
@@ -68,13 +69,14 @@ function checkLatest(read: LatestRead, ledger: Ledger, violations: Violations): 
   const { keys, found, floors, timeline } = read
   const isAt = (moment: number): boolean =>
     keys.every((key) => {
-      const record = ledger.visible(key, { ts: TIMESTAMP_MAX, timeline, moment })
+      const record = ledger.newest(key, { ts: TIMESTAMP_MAX, timeline, moment })
       const seen = found.get(key)
-      if (seen === undefined) return record?.type !== 'put'
+      // The server's clock says whether it has expired.
+      if (seen === undefined) return record?.type !== 'put' || record.expireTs !== 0
       return record?.commitTs === seen.commitTs && record.value === seen.value
     })
   const bornAt = (key: string, commitTs: Timestamp): number =>
-    ledger.visible(key, { ts: commitTs, timeline })?.bornAt ?? 0
+    ledger.newest(key, { ts: commitTs, timeline })?.bornAt ?? 0
   const since = Math.max(
     ...keys.map((key) => bornAt(key, Math.max(floors.get(key) ?? 0, found.get(key)?.commitTs ?? 0))),
   )

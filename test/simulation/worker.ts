@@ -289,8 +289,12 @@ export class Worker {
 
   /** Runs until every cell is at rest. Nobody else is at work, and nothing fails any more. */
   async finish(): Promise<void> {
-    const { call, world, sleep } = this.#host
+    const { call, world, sleep, coordinator } = this.#host
     const names = world.ledger.cells.observers
+    let now = await coordinator.api.tso(1)
+    for (const last = world.ledger.lastExpiry; now < last; now = await coordinator.api.tso(1)) await sleep(1000)
+    await call('pass expiries', false, (observers) => observers.expiryMarks.passTo(now))
+    world.history.passedTs = now
     for (const name of names) await call('resume', false, (observers) => observers.resume(name))
     for (let idle = 0; idle < names.length; ) {
       idle = 0

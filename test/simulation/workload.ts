@@ -192,6 +192,21 @@ export class Client {
     return this.#random.chance(0.2) ? value.padEnd(LONG_VALUE_BYTES, '.') : value
   }
 
+  /** Few at once, so that versions expire together with others, and within a run. */
+  #ttlMs(): number | undefined {
+    const random = this.#random
+    if (!this.#world.faults.profile.expires || !random.chance(0.4)) return undefined
+    return random.pick([1, 20, 200, 1000, 5000, 30_000])
+  }
+
+  /** Above its start_ts, so that it sees its own write; some have expired when they are committed. */
+  #expireTs({ startTs }: TxnHistory): Timestamp {
+    const ttlMs = this.#ttlMs()
+    if (ttlMs === undefined) return 0
+    const step = this.#random.pick([1, 500]) * LOGICAL_PER_MS
+    return Math.ceil((startTs + 1) / step) * step + ttlMs * LOGICAL_PER_MS
+  }
+
   // ---- Transactions of this client's coordinator
 
   async transaction(): Promise<void> {
@@ -282,7 +297,7 @@ export class Client {
     }
     if (draw < 80) {
       const value = this.#valueOf(seen)
-      await txn.put(bytes(key), bytes(value))
+      await txn.put(bytes(key), bytes(value), this.#expireTs(seen))
       seen.writes.set(key, value)
       return
     }
@@ -374,7 +389,10 @@ export class Client {
         seen.writes.set(key, undefined)
       } else {
         const value = this.#valueOf(seen)
-        ops.push({ op: !isBlind && random.chance(0.15) ? 'insert' : 'put', key: bytes(key), value: bytes(value) })
+        const op = !isBlind && random.chance(0.15) ? 'insert' : 'put'
+        const ttlMs = this.#ttlMs()
+        const expiry = ttlMs === undefined ? undefined : { ttlMs }
+        ops.push({ op, key: bytes(key), value: bytes(value), expiry })
         seen.writes.set(key, value)
       }
     }
@@ -518,7 +536,9 @@ export class Client {
     const isByHand = this.#world.faults.profile.collects === 'by hand'
     await this.#world.network.call<unknown>(this.owner, 'gc', true, async ({ store, gc, observers }) => {
       if (!isByHand) return gc.run(gc.wanted(behindMs))
-      const { safePoint } = await collectGarbage(store, Math.max(1, store.clock() - behindMs * LOGICAL_PER_MS))
+      const wanted = Math.max(1, store.clock() - behindMs * LOGICAL_PER_MS)
+      const beforehand = (ts: Timestamp): Promise<void> => observers.expiryMarks.passTo(ts)
+      const { safePoint } = await collectGarbage(store, wanted, { beforehand })
       return observers.collect(safePoint)
     })
   }
