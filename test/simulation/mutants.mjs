@@ -93,7 +93,7 @@ const MUTANTS = [
   [
     'gc removes the newest Put',
     'percolator/actions/gc',
-    "base?.type === 'delete' && !stands",
+    'base !== undefined && !isVisible(base, safePoint) && !stands',
     'base !== undefined && !stands',
   ],
   [
@@ -117,8 +117,8 @@ const MUTANTS = [
   [
     'a locking read sees the snapshot',
     'percolator/actions/acquire-pessimistic-lock',
-    'const version = newestPut(writes, TIMESTAMP_MAX);',
-    'const version = newestPut(writes, request.startTs);',
+    'const version = newestPut(writes, TIMESTAMP_MAX, ',
+    'const version = newestPut(writes, request.startTs, ',
   ],
   // Store
   ['latches let everybody in', 'store/latches', 'if (holder.waitingFor > 0)', 'if (false)'],
@@ -265,7 +265,7 @@ const MUTANTS = [
   [
     'own writes are not to be read',
     'coordinator/transaction',
-    'const own = this.#buffer.get(key);\n        if (own !== undefined)\n            return versionOf(own.value);\n        this.#recordKey(key);',
+    'const own = this.#buffer.get(key);\n        if (own !== undefined)\n            return own ?? undefined;\n        this.#recordKey(key);',
     'this.#recordKey(key);',
   ],
   // Collection
@@ -438,6 +438,61 @@ const MUTANTS = [
     'oracle/oracle',
     'ts === this.#last + 1 ? ts : Math.min(ts, this.clock())',
     'Math.min(ts, this.clock())',
+  ],
+  [
+    'a version that was replaced expires',
+    'store/leveldb/rows/expiries',
+    'let write = bytes && decodeNewest(bytes);',
+    'let write = bytes && (await readOlderVersion(engine, key, commitTs));',
+  ],
+  [
+    'expiry goes by the clock',
+    'store/visibility',
+    'if (isVisible(write, this.#at))',
+    'if (isVisible(write, this.#source.oracle.clock()))',
+  ],
+  [
+    'what has expired is visible',
+    'percolator/write',
+    'return expireTs !== 0 && expireTs <= ts;',
+    'return expireTs !== 0 && expireTs < ts - 2048;',
+  ],
+  [
+    'a serializable transaction may see what expires',
+    'percolator/actions/validate-reads',
+    'return !hasExpired(expireTs, startTs) && hasExpired(expireTs, commitTs);',
+    'return false;',
+  ],
+  [
+    'a collection does not wait for the marks of what has expired',
+    'observers/expiry-marks',
+    'await this.#alone(() => this.#passTo(safePoint));',
+    '',
+  ],
+  [
+    'the cursor of the expiries is ahead of their marks',
+    'observers/expiry-marks',
+    'const passed = (page.at(-1)?.commitTs ?? upTo) - 1;',
+    'const passed = upTo;',
+  ],
+  [
+    'expiries are marked up to the clock',
+    'observers/expiry-marks',
+    'await this.#markUpTo(since, store.changes.resolve(), ',
+    'await this.#markUpTo(since, store.clock(), ',
+  ],
+  ['what a run has seen is marked', 'store/calls/cell-calls', '(ack !== undefined && ack.ackTs >= commitTs)', 'false'],
+  [
+    'an acknowledgement does not count what expired',
+    'store/calls/riders',
+    'return hasExpired(newest.expireTs, ts) ? expiryTs(newest) : newest.commitTs;',
+    'return newest.commitTs;',
+  ],
+  [
+    'a live feed passes over what expires',
+    'changes/feed',
+    'if (!store.changes.mayExpire(this.#resolved, upTo))',
+    'if (true)',
   ],
 ]
 

@@ -195,8 +195,8 @@ export class Client {
   /** Few at once, so that versions expire together with others, and within a run. */
   #ttlMs(): number | undefined {
     const random = this.#random
-    if (!this.#world.faults.profile.expires || !random.chance(0.4)) return undefined
-    return random.pick([1, 20, 200, 1000, 5000, 30_000])
+    if (!this.#world.faults.profile.expires || !random.chance(0.6)) return undefined
+    return random.pick([1, 20, 100, 500, 2000, 10_000])
   }
 
   /** Above its start_ts, so that it sees its own write; some have expired when they are committed. */

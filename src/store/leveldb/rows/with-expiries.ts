@@ -7,11 +7,10 @@ export interface Portion {
   readonly upTo: Timestamp
 }
 
-/** Merges the expiries of a time into the changes of the log. Holds one page of them, however many expire together. */
+/** Merges the expiries of a time into the changes of the log. Holds two pages of them, however many expire together. */
 export class WithExpiries {
   readonly #pages: AsyncGenerator<readonly ExpiryChange[], void>
   #page: readonly ExpiryChange[] = []
-  #isEnd = false
 
   /** @param pages in order. */
   constructor(pages: AsyncGenerator<readonly ExpiryChange[], void>) {
@@ -27,24 +26,35 @@ export class WithExpiries {
   async *merged(changes: readonly LoggedChange[], upTo: Timestamp): AsyncGenerator<Portion, void> {
     let from = 0
     for (;;) {
-      if (this.#page.length === 0 && !this.#isEnd) {
-        const { value, done } = await this.#pages.next()
-        this.#isEnd = done === true
-        if (!done) this.#page = value
+      await this.#fill()
+      const expired = this.#takeUpTo(upTo)
+      if (this.#page.length === 0) await this.#fill()
+      const next = this.#page[0]
+      const last = expired.at(-1)
+      if (last === undefined || next === undefined || next.commitTs > upTo) {
+        const rest = from === 0 ? changes : changes.slice(from)
+        yield { changes: last === undefined ? rest : [...rest, ...expired].sort(compareChanges), upTo }
+        return
       }
-      const [first] = this.#page
-      if (first === undefined || first.commitTs > upTo) break
-      const end = this.#page.findIndex(({ commitTs }) => commitTs > upTo)
-      const expired = end === -1 ? this.#page : this.#page.slice(0, end)
-      this.#page = end === -1 ? [] : this.#page.slice(end)
-      const last = expired.at(-1) as ExpiryChange
       let to = from
       while (to < changes.length && compareChanges(changes[to] as Change, last) <= 0) to++
       const portion = [...changes.slice(from, to), ...expired].sort(compareChanges)
       from = to
-      // More may expire at the same timestamp, and so come later in the order than changes that are left.
-      yield { changes: portion, upTo: last.commitTs - 1 }
+      // A reader may end here, and begin behind the last timestamp of which it has everything.
+      yield { changes: portion, upTo: next.commitTs > last.commitTs ? last.commitTs : last.commitTs - 1 }
     }
-    yield { changes: from === 0 ? changes : changes.slice(from), upTo }
+  }
+
+  async #fill(): Promise<void> {
+    if (this.#page.length > 0) return
+    const { value, done } = await this.#pages.next()
+    if (!done) this.#page = value
+  }
+
+  #takeUpTo(upTo: Timestamp): readonly ExpiryChange[] {
+    const page = this.#page
+    const end = page.findIndex(({ commitTs }) => commitTs > upTo)
+    this.#page = end === -1 ? [] : page.slice(end)
+    return end === -1 ? page : page.slice(0, end)
   }
 }
