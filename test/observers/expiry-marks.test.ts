@@ -170,6 +170,49 @@ describe('over a restart', () => {
     await after.close()
   })
 
+  test('of many keys that expire together some were marked: all are run, each once', async () => {
+    const clock = new TestClock()
+    const tapped = new TappedEngine()
+    const directory = await stores.directory()
+    const first = await stores.open({ directory, openEngine: tapped.open, now: clock.now })
+    const before = await openObservers(first)
+    const keys = Array.from({ length: 600 }, (_, i) => `doc/${i}`)
+    const expireTs = clock.ts() + 50 * LOGICAL_PER_MS
+    for (let from = 0; from < keys.length; from += 100)
+      await commit(
+        first,
+        keys.slice(from, from + 100).map((key) => ({ ...put(key), expireTs })),
+      )
+    await before.put('words', prefix('doc/'))
+    let batches = 0
+    let cut = (): void => {}
+    const isCut = new Promise<void>((resolve) => (cut = resolve))
+    tapped.onWrite = async ({ ops }, land) => {
+      const isMark = ops.some(({ key }) => key.toString('latin1').startsWith('snotify/'))
+      if (!isMark || ++batches === 1) return land()
+      cut()
+      throw new EngineFailure('the machine is gone')
+    }
+    clock.ms += 60
+    await isCut
+    const some = await claimSome(before)
+    expect(some.length).toBeLessThan(keys.length)
+    await kill(before, first)
+
+    const again = await stores.open({ directory, now: clock.now })
+    const after = await openObservers(again)
+    const ran: string[] = []
+    while (ran.length < keys.length) {
+      const claims = await claimSome(after)
+      for (const one of claims) await runNow(again, 'words', one)
+      ran.push(...keysOf(claims))
+    }
+    expect(ran.sort()).toEqual([...keys].sort())
+    await commit(again, [put('doc/last')])
+    expect(keysOf(await claimSome(after))).toEqual(['doc/last'])
+    await after.close()
+  })
+
   test('marks that are written, and perhaps not, although their batch failed: each is run once', async () => {
     for (const lands of [true, false]) {
       const clock = new TestClock()
