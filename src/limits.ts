@@ -32,6 +32,8 @@ export interface Limits {
   /** Cells of all observers that are claimed or delayed. As many that are parked, or have failed before, are kept in memory beside them. */
   readonly claimsMax: number
   readonly consumersMax: number
+  /** Leases that are held. */
+  readonly leasesMax: number
   /** Changes that the feed keeps in memory for streams that have caught up. */
   readonly feedBytesMax: number
   /** For how long a consumer or an open stream may hold collection back. */
@@ -91,6 +93,7 @@ export const DEFAULT_LIMITS: Limits = {
   observersMax: 256,
   claimsMax: 100_000,
   consumersMax: 100,
+  leasesMax: 10_000,
   feedBytesMax: 16 * MIB,
   holdMsMax: 86_400_000,
 
@@ -163,6 +166,12 @@ export const SCAN_PAGE = 1000
 export const STREAM_PAGE_BYTES = MIB
 
 // Transactions and locks.
+
+export const LEASE_TTL_MS_MIN = 100
+export const LEASE_TTL_MS_MAX = 3_600_000
+export const LEASE_WAIT_MS_MAX = 60_000
+/** Lease checks of a transaction. */
+export const LEASE_CHECKS_MAX = 64
 
 /** Of versions. 69 years: with the timestamp that it counts from, the sum is a timestamp for a long time to come. */
 export const TTL_MS_MAX = 2 ** 41

@@ -300,7 +300,7 @@ export class Transaction {
       startedAt: this.#startedAt,
       primary,
       mutations,
-      riders: ridersPrimary === undefined ? undefined : riders,
+      riders: isRiding(riders) ? riders : undefined,
       forUpdateTs: this.#locks?.forUpdateTs,
       grantedAt: this.#locks && ((key: Uint8Array) => this.#locks?.grantedAt(key) ?? 0),
       reads,
@@ -402,4 +402,9 @@ export class Transaction {
     const detail = `the transaction at ${this.startTs} is ${this.#state.name.replace('_', ' ')}`
     throw new KvError('txn_not_found', detail, { startTs: this.startTs })
   }
+}
+
+/** An empty list of riders needs no commit in one phase. */
+function isRiding(riders: Riders | undefined): boolean {
+  return riders !== undefined && (primaryOf(riders) !== undefined || (riders.leases ?? []).length > 0)
 }

@@ -16,6 +16,7 @@ import { type Collected, collectGarbage } from '../gc/collect-garbage.js'
 import { type GcOptions, type GcRun, type GcStatus, GcWorker } from '../gc/gc-worker.js'
 import { type Pin, Pins } from '../gc/pins.js'
 import { IDEMPOTENCY_MS, type Limits, SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
+import { Leases } from '../leases/leases.js'
 import { Observers } from '../observers/observers.js'
 import type { GetAnswer, GetRequest, Pair } from '../percolator/api.js'
 import type { Pace, RestoreProgress, Store } from '../store/store.js'
@@ -41,6 +42,7 @@ export type DatabaseLimits = Pick<
   | 'observersMax'
   | 'claimsMax'
   | 'consumersMax'
+  | 'leasesMax'
   | 'feedBytesMax'
   | 'holdMsMax'
   | 'pageBytesMax'
@@ -53,8 +55,17 @@ export interface DatabaseOptions {
   readonly gc?: GcOptions | undefined
   /** If absent, this process has the store to itself. */
   readonly registry?: Registry | undefined
+  /** Milliseconds that pass as time does, for leases. Default: those of the process. */
+  readonly monotonicNow?: (() => number) | undefined
   /** Called with failures of background work, for which no caller waits. */
   readonly onError: (message: string, error: unknown) => void
+}
+
+interface Parts {
+  readonly pins: Pins
+  readonly observers: Observers
+  readonly consumers: Consumers
+  readonly leases: Leases
 }
 
 /** A read of a range: in the snapshot at `ts`, or in the interactive transaction `txn`, or by default as of now. */
@@ -115,6 +126,7 @@ export class Database {
   readonly observers: Observers
   /** The change feed. */
   readonly changes: Changes
+  readonly leases: Leases
   readonly #options: DatabaseOptions
   readonly #outcomes: Outcomes
   readonly #oneShots: OneShots
@@ -123,10 +135,12 @@ export class Database {
   readonly #outcomesTimer: NodeJS.Timeout | undefined
   #isDrained = false
 
-  private constructor(store: Store, pins: Pins, observers: Observers, consumers: Consumers, options: DatabaseOptions) {
+  private constructor(store: Store, parts: Parts, options: DatabaseOptions) {
+    const { pins, observers, consumers, leases } = parts
     const { limits, gc, registry = new SingleServer(), onError } = options
     this.store = store
     this.observers = observers
+    this.leases = leases
     this.#pins = pins
     this.#options = options
     this.coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
@@ -165,7 +179,9 @@ export class Database {
     const observers = await Observers.open(store, { limits, onError: onFailure })
     const onLateFailure = (error: unknown): void => onError('background work of consumers failed', error)
     const consumers = await Consumers.open(store, { limits, onError: onLateFailure })
-    return new Database(store, await Pins.open(store), observers, consumers, options)
+    const onLeaseFailure = (error: unknown): void => onError('background work of leases failed', error)
+    const leases = await Leases.open(store, { limits, onError: onLeaseFailure, monotonicNow: options.monotonicNow })
+    return new Database(store, { pins: await Pins.open(store), observers, consumers, leases }, options)
   }
 
   // ---- Reads and writes: each call is one transaction

@@ -8,13 +8,17 @@ export interface WaitForEntry {
   readonly key: Uint8Array
 }
 
-export interface FailedCheck {
-  readonly index: number
-  readonly key: Uint8Array
-  readonly exists: boolean
-  /** commit_ts of the present version; 0 when the key is absent. */
-  readonly commitTs: Timestamp
-}
+/** A check on a key, or on a lease. */
+export type FailedCheck =
+  | {
+      readonly index: number
+      readonly key: Uint8Array
+      readonly exists: boolean
+      /** commit_ts of the present version; 0 when the key is absent. */
+      readonly commitTs: Timestamp
+    }
+  /** `fence`: the present one; 0: the lease is free. */
+  | { readonly index: number; readonly lease: string; readonly fence: Timestamp }
 
 /** The TypeScript type of each kind of field. */
 interface FieldTypes {
@@ -70,6 +74,13 @@ export const ERRORS = {
     title: 'Key locked',
     retryable: true,
     optional: { key: 'bytes', lock: 'lock', locks: 'locks' },
+  },
+  // Another holder has the lease, for as long as was waited.
+  lease_held: {
+    status: 423,
+    title: 'Lease held',
+    retryable: true,
+    fields: { lease: 'text', holder: 'text', expiresAt: 'text' },
   },
   lock_wait_timeout: {
     status: 423,
@@ -163,13 +174,22 @@ export const ERRORS = {
     },
   },
   primary_mismatch: { status: 409, title: 'Primary mismatch', retryable: false, fields: { lock: 'lock' } },
-  // `commitTs`: of the present version; 0 when the key is absent. `index`, `failedChecks`: of the request's `checks`.
+  // `commitTs`: of the present version; 0 when the key is absent. `lease`, `fence` (0: free), `holder`, `expiresAt`: of a lease, in place of
+  // a key. `index`, `failedChecks`: of the request's `checks`.
   precondition_failed: {
     status: 412,
     title: 'Precondition failed',
     retryable: false,
-    fields: { key: 'bytes', commitTs: 'timestamp' },
-    optional: { index: 'count', failedChecks: 'failedChecks' },
+    optional: {
+      key: 'bytes',
+      commitTs: 'timestamp',
+      lease: 'text',
+      fence: 'timestamp',
+      holder: 'text',
+      expiresAt: 'text',
+      index: 'count',
+      failedChecks: 'failedChecks',
+    },
   },
   idempotency_mismatch: { status: 422, title: 'Idempotency key mismatch' },
   payload_too_large: {

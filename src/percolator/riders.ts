@@ -23,6 +23,14 @@ export interface PositionRider {
   readonly ts: Timestamp
 }
 
+/** A lease that must be held under this fence when the transaction commits. */
+export interface LeaseRider {
+  readonly lease: string
+  readonly fence: Timestamp
+  /** Of the check in the request. Default: its place in the list. */
+  readonly index?: number | undefined
+}
+
 /**
  * What travels on a transaction that commits in one phase: it is checked and written in the batch of the mutations, or the
  * transaction is refused. Names are those on the wire.
@@ -31,6 +39,7 @@ export interface Riders {
   readonly acks?: readonly AckRider[] | undefined
   readonly notify?: readonly NotifyRider[] | undefined
   readonly positions?: readonly PositionRider[] | undefined
+  readonly leases?: readonly LeaseRider[] | undefined
   /**
    * In process only: the work was done before the transaction began (`POST /v1/txn`), so each run has seen its fence and no
    * more. Otherwise it has seen the transaction's start_ts.
@@ -40,7 +49,7 @@ export interface Riders {
 
 /**
  * The primary of a transaction of riders alone. It leaves nothing behind at this key.
- * @returns undefined when there are no riders.
+ * @returns undefined when there are no riders that change anything: a lease is only checked.
  */
 export function primaryOf({ acks = [], notify = [], positions = [] }: Riders): Uint8Array | undefined {
   const [position] = positions

@@ -35,6 +35,7 @@ const LIMIT_FLAGS: Readonly<Record<keyof Limits, LimitFlag>> = {
   observersMax: count('observers', 1, 10_000),
   claimsMax: count('cells that are claimed or delayed', 1, 10_000_000),
   consumersMax: count('consumers of the change feed', 1, 10_000),
+  leasesMax: count('leases that are held', 1, 1_000_000),
   feedBytesMax: bytes('of changes that the feed keeps in memory', 1024),
   holdMsMax: ms('for which a consumer or a stream may hold collection back', 1000),
 

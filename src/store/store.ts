@@ -17,6 +17,7 @@ import type { Cells } from './cells.js'
 import type { ChangeLog } from './change-log.js'
 import type { Claim } from './claim.js'
 import type { ConsumerMoves } from './consumers.js'
+import type { HeldLeases } from './held-leases.js'
 import type { Beside, SystemRecords } from './system-records.js'
 
 /** Slows a garbage collection down so that it does not disturb other requests. */
@@ -174,6 +175,9 @@ export interface Store extends PercolatorApi {
 
   /** Tells where transactions have moved consumers. */
   readonly consumers: Pick<ConsumerMoves, 'listen'>
+
+  /** Leases, by which transactions are judged. */
+  readonly leases: HeldLeases
 
   /** Committed changes, by commit_ts. */
   readonly changes: ChangeLog

@@ -2,10 +2,13 @@ import type { MergedVersion } from '../coordinator/transaction.js'
 import { KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import type { FailedCheck } from '../errors/registry.js'
+import type { FailedLeaseCheck } from '../percolator/lease.js'
 import type { Timestamp } from '../timestamp.js'
 
 /** A condition on one key's version at the transaction's start. Every given field must hold. */
 export interface Check {
+  /** Of the check in the request. Default: its place in the list. */
+  readonly index?: number | undefined
   readonly key: Uint8Array
   readonly exists?: boolean | undefined
   readonly value?: Uint8Array | undefined
@@ -17,17 +20,24 @@ export interface Check {
 
 /**
  * @param found returns the version of a key, without `commitTs` if the transaction itself wrote it.
+ * @param lostLeases those that are lost at this moment: they are told together with checks of keys that do not hold.
  * @throws KvError `precondition_failed`.
  */
-export function requireChecks(checks: readonly Check[], found: (key: Uint8Array) => MergedVersion | undefined): void {
-  const failedChecks: FailedCheck[] = []
-  for (const [index, check] of checks.entries()) {
+export function requireChecks(
+  checks: readonly Check[],
+  found: (key: Uint8Array) => MergedVersion | undefined,
+  lostLeases: () => readonly FailedLeaseCheck[] = () => [],
+): void {
+  const failed: (FailedCheck & { readonly key: Uint8Array })[] = []
+  for (const [place, check] of checks.entries()) {
     const pair = found(check.key)
     if (holds(check, pair)) continue
-    failedChecks.push({ index, key: check.key, exists: pair !== undefined, commitTs: pair?.commitTs ?? 0 })
+    const { index = place, key } = check
+    failed.push({ index, key, exists: pair !== undefined, commitTs: pair?.commitTs ?? 0 })
   }
-  const [first] = failedChecks
+  const [first] = failed
   if (first === undefined) return
+  const failedChecks = [...failed, ...lostLeases()].sort((a, b) => a.index - b.index)
   const detail = `check ${first.index} on key ${printKey(first.key)} does not hold`
   const { key, commitTs, index } = first
   throw new KvError('precondition_failed', detail, { key, commitTs, index, failedChecks })

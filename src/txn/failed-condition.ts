@@ -5,8 +5,9 @@ import type { Timestamp } from '../timestamp.js'
 /** Rewords a failed check as a failed condition of the request; returns all other errors unchanged. */
 export function conditionalWriteError(key: Uint8Array, error: unknown): unknown {
   if (!isKvError(error, 'precondition_failed')) return error
-  const { commitTs, failedChecks } = error.fields
-  return preconditionFailed(key, commitTs, failedChecks?.[0]?.exists)
+  const { commitTs = 0, failedChecks = [] } = error.fields
+  const [first] = failedChecks
+  return preconditionFailed(key, commitTs, first !== undefined && 'exists' in first ? first.exists : undefined)
 }
 
 /** @param commitTs the key's current version; 0 when it is absent or written by this transaction. */

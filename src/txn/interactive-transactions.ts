@@ -18,6 +18,7 @@ import type { Idempotency, Once } from './idempotency.js'
 import { type BeginOptions, InteractiveTransaction, type TxnState } from './interactive-transaction.js'
 import { type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
+import { mayChange, requireLeases } from './riders.js'
 
 /** Options of calls that may meet locks of other transactions. */
 export interface Waiting {
@@ -238,6 +239,14 @@ export class InteractiveTransactions {
             if (signal?.aborted && open.txn.state === 'open') {
               await open.txn.rollback()
               throw signal.reason
+            }
+            if (open.txn.writes === 0 && riders !== undefined && !mayChange(riders)) {
+              try {
+                requireLeases(this.#store.leases, riders)
+              } catch (error) {
+                await open.txn.rollback()
+                throw error
+              }
             }
             return open.txn.commit(
               (request) =>

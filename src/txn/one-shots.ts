@@ -24,7 +24,7 @@ import { OneTurn } from './one-turn.js'
 import { isRangeOp, type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes, Stores } from './outcomes.js'
 import { type OneShotKeys, type Plan, planOf } from './plan.js'
-import { seeingFence } from './riders.js'
+import { mayChange, requireLeases, seeingFence } from './riders.js'
 
 export interface OneShot {
   readonly checks: readonly Check[]
@@ -212,11 +212,15 @@ export class OneShots {
       const found = await timed(stages, 'readMs', txn.prefetch([...keys.read.values()]))
       for (const version of found.values())
         counted?.prefetched.grow(version === undefined ? ENTRY_BYTES : entryCost(version.value))
-      requireChecks(checks, (key) => found.get(keyText(key)))
+      const version = (key: Uint8Array) => found.get(keyText(key))
+      requireChecks(checks, version, () => this.#store.leases.lost(riders?.leases ?? []))
     }
     const ran = runOps(txn, ops, startTs, counted?.answer, signal)
     const results = ran instanceof Promise ? await timed(stages, 'readMs', ran) : ran
-    if (txn.writes === 0 && (riders === undefined || keys.written.size === 0)) return { startTs, results }
+    if (txn.writes === 0 && !mayChange(riders ?? {})) {
+      requireLeases(this.#store.leases, riders ?? {})
+      return { startTs, results }
+    }
     const answerAt = (commitTs: Timestamp): OneShotAnswer => ({ startTs, commitTs, results })
     const timedPrewrite = (request: PrewriteRequest) => prewrite({ ...request, stages })
     const onePhase = (request: PrewriteRequest) =>

@@ -12,7 +12,7 @@ import { CountedReads } from './counted-reads.js'
 import type { OneShot, OneShotDone } from './one-shots.js'
 import { type Found, isRangeOp, isRead, type Op, type OpsDone, runOpsNow } from './op.js'
 import { planOf } from './plan.js'
-import { riderClaims, riderCount, seeingFence } from './riders.js'
+import { mayChange, riderClaims, riderCount, seeingFence } from './riders.js'
 
 /** Larger transactions take several turns. */
 const ITEMS_MAX = 64
@@ -43,6 +43,7 @@ export class OneTurn {
     if (idempotency !== undefined || ops.length + rides === 0) return false
     if (ops.length + checks.length + rides > ITEMS_MAX) return false
     if (typeof signal === 'object' && signal.aborted) return false
+    if (ops.length === 0 && !mayChange(riders ?? {})) return false // It commits nothing.
     return checks.length === 0 && !ops.some(isRead) ? this.#write(request, done) : this.#readAndWrite(request, done)
   }
 
@@ -68,9 +69,10 @@ export class OneTurn {
         const startTs = this.#startTs()
         const found = startTs === undefined ? undefined : this.#read(keys.read, startTs, counted)
         if (startTs === undefined || found === undefined) return false
-        requireChecks(checks, (key) => found.get(keyText(key)))
+        const version = (key: Uint8Array) => found.get(keyText(key))
+        requireChecks(checks, version, () => this.#store.leases.lost(riders?.leases ?? []))
         const ran = runOpsNow(ops, found, startTs, counted.answer)
-        if (ran.writes.size === 0 && riders === undefined) return false // It only touches keys that are absent.
+        if (ran.writes.size === 0 && !mayChange(riders ?? {})) return false // It only touches keys that are absent.
         return commit(prewrite, startTs, ran, riders, (error, answer) => {
           counted.end()
           done(error, answer)

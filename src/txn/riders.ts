@@ -1,5 +1,7 @@
 import { keyText } from '../bytes/key-text.js'
 import type { Riders } from '../percolator/riders.js'
+import { leaseLost } from '../percolator/lease.js'
+import type { HeldLeases } from '../store/held-leases.js'
 import { nameOfConsumer } from '../store/consumers.js'
 import { claimOf } from '../store/system-records.js'
 
@@ -13,8 +15,19 @@ export function* riderClaims({ acks = [], notify = [], positions = [] }: Riders)
   for (const { consumer } of positions) yield claimOf(nameOfConsumer(consumer))
 }
 
-export function riderCount({ acks = [], notify = [], positions = [] }: Riders): number {
-  return notify.reduce((sum, { keys }) => sum + keys.length, acks.length + positions.length)
+export function riderCount({ acks = [], notify = [], positions = [], leases = [] }: Riders): number {
+  return notify.reduce((sum, { keys }) => sum + keys.length, acks.length + positions.length + leases.length)
+}
+
+/** Whether a transaction that writes no key has to be committed because of them. */
+export function mayChange({ acks = [], notify = [], positions = [] }: Riders): boolean {
+  return acks.length + notify.length + positions.length > 0
+}
+
+/** For a transaction that commits nothing: it is judged now. @throws KvError `precondition_failed` */
+export function requireLeases(leases: HeldLeases, { leases: checked = [] }: Riders): void {
+  const lost = leases.lost(checked)
+  if (lost.length > 0) throw leaseLost(lost)
 }
 
 /** The run has taken place before its one-shot came, so it has seen its fence and nothing later. */

@@ -10,7 +10,8 @@ import { decodeConsumer } from '../../percolator/codec/consumer.js'
 import { type Consumer, noSuchConsumer } from '../../percolator/consumer.js'
 import { withEntries, writeConflict } from '../../percolator/errors.js'
 import { noSuchObserver, type Observer } from '../../percolator/observer.js'
-import type { AckRider, PositionRider, Riders } from '../../percolator/riders.js'
+import { leaseLost } from '../../percolator/lease.js'
+import type { AckRider, LeaseRider, PositionRider, Riders } from '../../percolator/riders.js'
 import { expiryTs, hasExpired, isData } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
 import { cellName } from '../cell-names.js'
@@ -56,6 +57,7 @@ export class PrewriteRiders implements Preparation {
   readonly #acks: AckToMake[] = []
   readonly #notify: NotifyToMake[] = []
   readonly #positions: PositionToMake[] = []
+  readonly #leases: readonly LeaseRider[]
   #refusal: KvError | undefined
   /** Of cells whose keys are not among the mutations, and of consumers. */
   readonly latches: readonly string[]
@@ -64,7 +66,8 @@ export class PrewriteRiders implements Preparation {
   constructor(rows: RowAccess, request: PrewriteRequest, riders: Riders) {
     this.#rows = rows
     this.#request = request
-    const { acks = [], notify = [], positions = [], seesFence } = riders
+    const { acks = [], notify = [], positions = [], leases = [], seesFence } = riders
+    this.#leases = leases
     if (!request.tryOnePc || request.maxCommitTs)
       throw invalid('riders', 'riders need try_one_pc, and no max_commit_ts')
     if (request.mutations.length + acks.length + notify.length + positions.length === 0)
@@ -232,11 +235,11 @@ export class PrewriteRiders implements Preparation {
 
   /**
    * @param hasWrites the transaction writes rows, which tell a repeat.
-   * @throws KvError `write_conflict` (`acknowledged`, `superseded`), `ts_below_safe_point`; `invalid_argument` for a commit ahead
+   * @throws KvError `write_conflict` (`acknowledged`, `superseded`), `precondition_failed` (a lease), `ts_below_safe_point`; `invalid_argument` for a commit ahead
    *   of the clock: later claims and notifications would be below it.
    */
   decide(commitTs: Timestamp, hasWrites: boolean): RidersDecision {
-    const { observed, safePoint, lastTs } = this.#rows
+    const { observed, safePoint, lastTs, leases } = this.#rows
     if (commitTs > lastTs + 1)
       throw invalid('riders', `the transaction would commit at ${commitTs}, ahead of the clock`)
     const { startTs, primary } = this.#request
@@ -282,6 +285,9 @@ export class PrewriteRiders implements Preparation {
       const mark = { changeTs: commitTs, kind: 'notified', depth } as const
       effects.push({ id: observer.id, change: markedChange(observer, key, mark, entry) })
     }
+    // After the others, which recognize a repeat of a transaction that has committed.
+    const lost = leases.lost(this.#leases)
+    if (lost.length > 0) throw withEntries([leaseLost(lost)])
     return { kind: 'ridden', ridden: { effects, depth, acknowledged, consumers } }
   }
 

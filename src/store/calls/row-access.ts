@@ -6,6 +6,7 @@ import type { Reaches } from '../../percolator/reach.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
+import type { HeldLeases } from '../held-leases.js'
 import type { Observed, Ridden } from '../observed.js'
 import type { SystemName, SystemWrite } from '../system-records.js'
 
@@ -27,6 +28,7 @@ export interface RowAccess {
   /** Values up to this many bytes are stored in the lock and the write record. */
   readonly shortValueBytesMax: number
   readonly observed: Observed
+  readonly leases: HeldLeases
   readonly meters: StoreMeters
   readonly records: RecordReads
 

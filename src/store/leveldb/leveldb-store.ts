@@ -12,6 +12,7 @@ import type { Cells } from '../cells.js'
 import type { ChangeLog } from '../change-log.js'
 import { exclusiveLatches } from '../claim.js'
 import type { ConsumerMoves } from '../consumers.js'
+import type { HeldLeases } from '../held-leases.js'
 import type { Capabilities, CompleteStore, DiskSpace, RestoreProgress, Store } from '../store.js'
 import { DataDirectoryError } from './data-directory-error.js'
 import { cursorSecretOf, FORMAT_VERSION, openDataDirectory, unusable } from './directory/data-directory.js'
@@ -179,6 +180,7 @@ class LevelDbStore implements CompleteStore {
   readonly system: Store['system']
   readonly cells: Cells
   readonly consumers: ConsumerMoves
+  readonly leases: HeldLeases
   readonly answers: AnswerBudget
   readonly meters: StoreMeters
   readonly cursorSecret: Uint8Array
@@ -219,6 +221,7 @@ class LevelDbStore implements CompleteStore {
     this.system = new SystemKeyspace(rows)
     this.cells = new CellCalls(rows, this.system)
     this.consumers = rows.consumers
+    this.leases = rows.leases
     this.#restoration = new Restoration(rows, oracle)
   }
 

@@ -22,6 +22,7 @@ import { reachGuard } from '../calls/reach-guard.js'
 import type { Change, RecordReads, RowAccess, WriteOptions } from '../calls/row-access.js'
 import { cellName } from '../cell-names.js'
 import { ConsumerMoves, consumerWrite } from '../consumers.js'
+import { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
 import { LockAges } from '../lock-ages.js'
 import { LockWaits } from '../lock-waits.js'
@@ -49,6 +50,7 @@ export class MemoryRows implements RowAccess, LockingRows {
   readonly ages: LockAges
   readonly observed = new Observed()
   readonly consumers = new ConsumerMoves()
+  readonly leases = new HeldLeases()
   readonly changes = new MemoryChangeLog(this)
   readonly oracle: Oracle
   maxTs: Timestamp = 0

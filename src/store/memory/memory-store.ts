@@ -14,6 +14,7 @@ import type { Cells } from '../cells.js'
 import type { ChangeLog } from '../change-log.js'
 import { exclusiveLatches } from '../claim.js'
 import type { ConsumerMoves } from '../consumers.js'
+import type { HeldLeases } from '../held-leases.js'
 import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import { Collection } from './collection.js'
@@ -56,6 +57,7 @@ class MemoryStore implements CompleteStore {
   readonly meters: StoreMeters
   readonly cells: Cells
   readonly consumers: ConsumerMoves
+  readonly leases: HeldLeases
   readonly changes: ChangeLog
   readonly #clock: Clock
   readonly #rows: MemoryRows
@@ -71,6 +73,7 @@ class MemoryStore implements CompleteStore {
     this.#rows = new MemoryRows(this.#clock, onChange)
     this.meters = this.#rows.meters
     this.consumers = this.#rows.consumers
+    this.leases = this.#rows.leases
     this.changes = this.#rows.changes
     this.#reads = new Reads(this.#rows, this.answers)
     this.#calls = new WriteCalls(this.#rows, (request) => this.#reads.validateNow(request))

@@ -13,7 +13,12 @@ const KINDS: Readonly<Record<Extract<FieldKind, string>, Schema>> = {
   lock: LockInfo,
   locks: Type.Array(LockInfo),
   waitChain: Type.Array(Type.Object({ txn: Timestamp, wait_for_txn: Timestamp, key: Key })),
-  failedChecks: Type.Array(Type.Object({ index: Count, key: Key, exists: Type.Boolean(), commit_ts: TimestampOrZero })),
+  failedChecks: Type.Array(
+    Type.Union([
+      Type.Object({ index: Count, key: Key, exists: Type.Boolean(), commit_ts: TimestampOrZero }),
+      Type.Object({ index: Count, lease: Type.String(), fence: TimestampOrZero }),
+    ]),
+  ),
 }
 
 function schemaOf(kind: FieldKind): Schema {

@@ -1,6 +1,7 @@
 import { decodeAck, decodeEntry, decodeFailure } from '../../../percolator/codec/cell.js'
 import { decodeConsumer } from '../../../percolator/codec/consumer.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
+import { decodeLease } from '../../../percolator/codec/lease.js'
 import { asInteger, unpackRecord } from '../../../percolator/codec/record.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { CELL_KINDS, type CellKind, idOfCell } from '../../cell-names.js'
@@ -53,6 +54,11 @@ export const SYSTEM_KINDS: Readonly<Record<SystemKind, SystemKindRules>> = {
       const { parkedTs, changeTs } = decodeFailure(value)
       return [parkedTs, changeTs]
     },
+  },
+  lease: {
+    one: 'lease',
+    all: 'leases',
+    timestampsIn: (value) => [decodeLease(value).fence],
   },
   expiry: {
     one: 'progress of the expiries that observers are told of',

@@ -22,6 +22,7 @@ import { isNewestCommit } from '../../calls/riders.js'
 import type { DepthOf, RecordReads, RowAccess, Change as RowChange, WriteOptions } from '../../calls/row-access.js'
 import { cellName } from '../../cell-names.js'
 import { ConsumerMoves, consumerWrite } from '../../consumers.js'
+import { HeldLeases } from '../../held-leases.js'
 import { Latches } from '../../latches.js'
 import { LockAges } from '../../lock-ages.js'
 import { LockWaits } from '../../lock-waits.js'
@@ -87,6 +88,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly group: GroupCommit
   readonly observed = new Observed()
   readonly consumers = new ConsumerMoves()
+  readonly leases = new HeldLeases()
   readonly changes: LevelDbChangeLog
   /** Called in the turn that allows writes again after a failed one. */
   onReloaded: () => void = () => {}
