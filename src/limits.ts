@@ -32,7 +32,7 @@ export interface Limits {
   /** Cells of all observers that are claimed or delayed. As many that are parked, or have failed before, are kept in memory beside them. */
   readonly claimsMax: number
   readonly consumersMax: number
-  /** Leases that are held. */
+  /** Leases that are held, and those that have just ended. */
   readonly leasesMax: number
   /** Changes that the feed keeps in memory for streams that have caught up. */
   readonly feedBytesMax: number
@@ -167,12 +167,6 @@ export const STREAM_PAGE_BYTES = MIB
 
 // Transactions and locks.
 
-export const LEASE_TTL_MS_MIN = 100
-export const LEASE_TTL_MS_MAX = 3_600_000
-export const LEASE_WAIT_MS_MAX = 60_000
-/** Lease checks of a transaction. */
-export const LEASE_CHECKS_MAX = 64
-
 /** Of versions. 69 years: with the timestamp that it counts from, the sum is a timestamp for a long time to come. */
 export const TTL_MS_MAX = 2 ** 41
 
@@ -222,6 +216,14 @@ export const BACKOFF_MS_MAX = 24 * 60 * 60 * 1000
 export const ATTEMPTS_MAX = 1_000_000
 export const DEPTH_MAX = 1_000_000
 export const PARKED_LIMIT_DEFAULT = 100
+
+// Leases.
+
+export const LEASE_TTL_MS_MIN = 100
+export const LEASE_TTL_MS_MAX = 3_600_000
+export const LEASE_WAIT_MS_MAX = 60_000
+/** Leases that one transaction checks. */
+export const LEASE_CHECKS_MAX = 1000
 
 // The change feed and watches.
 

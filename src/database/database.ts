@@ -15,8 +15,8 @@ import { timed } from '../event-loop/stages.js'
 import { type Collected, collectGarbage } from '../gc/collect-garbage.js'
 import { type GcOptions, type GcRun, type GcStatus, GcWorker } from '../gc/gc-worker.js'
 import { type Pin, Pins } from '../gc/pins.js'
-import { IDEMPOTENCY_MS, type Limits, SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
 import { Leases } from '../leases/leases.js'
+import { IDEMPOTENCY_MS, type Limits, SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
 import { Observers } from '../observers/observers.js'
 import type { GetAnswer, GetRequest, Pair } from '../percolator/api.js'
 import type { Pace, RestoreProgress, Store } from '../store/store.js'
@@ -55,8 +55,6 @@ export interface DatabaseOptions {
   readonly gc?: GcOptions | undefined
   /** If absent, this process has the store to itself. */
   readonly registry?: Registry | undefined
-  /** Milliseconds that pass as time does, for leases. Default: those of the process. */
-  readonly monotonicNow?: (() => number) | undefined
   /** Called with failures of background work, for which no caller waits. */
   readonly onError: (message: string, error: unknown) => void
 }
@@ -180,7 +178,7 @@ export class Database {
     const onLateFailure = (error: unknown): void => onError('background work of consumers failed', error)
     const consumers = await Consumers.open(store, { limits, onError: onLateFailure })
     const onLeaseFailure = (error: unknown): void => onError('background work of leases failed', error)
-    const leases = await Leases.open(store, { limits, onError: onLeaseFailure, monotonicNow: options.monotonicNow })
+    const leases = await Leases.open(store, { limits, onError: onLeaseFailure })
     return new Database(store, { pins: await Pins.open(store), observers, consumers, leases }, options)
   }
 
@@ -448,7 +446,8 @@ export class Database {
     this.#isDrained = true
     clearInterval(this.#outcomesTimer)
     this.changes.close()
-    await Promise.all([this.transactions.close(), this.observers.close(), this.changes.consumers.close()])
+    const { consumers } = this.changes
+    await Promise.all([this.transactions, this.observers, consumers, this.leases].map((one) => one.close()))
     await this.#gc.close()
   }
 

@@ -75,7 +75,7 @@ export const ERRORS = {
     retryable: true,
     optional: { key: 'bytes', lock: 'lock', locks: 'locks' },
   },
-  // Another holder has the lease, for as long as was waited.
+  // `expiresAt`: unless the holder renews it.
   lease_held: {
     status: 423,
     title: 'Lease held',

@@ -26,6 +26,7 @@ import { consumerRoutes } from './routes/consumers.js'
 import type { AppContext } from './routes/context.js'
 import { interactiveRoutes } from './routes/interactive.js'
 import { kvRoutes } from './routes/kv.js'
+import { leaseRoutes } from './routes/leases.js'
 import { metricsRoute } from './routes/metrics.js'
 import { observerRoutes } from './routes/observers.js'
 import { openApiRoutes } from './routes/openapi.js'
@@ -126,6 +127,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   percolatorRoutes(app, context)
   observerRoutes(app, context)
   consumerRoutes(app, context)
+  leaseRoutes(app, context)
   changeRoutes(app, context)
   adminRoutes(app, context)
   backupRoutes(app, context)

@@ -1,334 +1,453 @@
 import { MinHeap, type Ranked } from '../bytes/min-heap.js'
-import { invalid, KvError } from '../errors/kv-error.js'
-import { requireWanted, signalOf } from '../event-loop/late-signal.js'
+import { integerOf } from '../errors/integer-of.js'
+import { KvError } from '../errors/kv-error.js'
+import { requireWanted } from '../event-loop/late-signal.js'
 import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN, LEASE_WAIT_MS_MAX, type Limits } from '../limits.js'
+import { fenceInForce } from '../percolator/actions/check-lease.js'
 import { decodeLease, encodeLease } from '../percolator/codec/lease.js'
-import { isLeaseName, LEASE_NAME, type StoredLease } from '../percolator/lease.js'
+import { requireHolder, requireLeaseName, type StoredLease } from '../percolator/lease.js'
 import type { LeaseRequest, LeaseState, LeasesApi } from '../percolator/leases-api.js'
 import type { Store } from '../store/store.js'
-import type { SystemName, SystemWrite } from '../store/system-records.js'
+import type { SystemName } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
+import { judgePut } from './judge-put.js'
+import { type Asking, type Queue, type WaitingHolder, WaitingHolders } from './waiting-holders.js'
 
-const LEASES: SystemName = 'lease/'
-/** The end of a lease is noticed so soon, whatever timers do. */
-const LOOK_MS_MAX = 1000
-const HOLDER = /^[\x20-\x7e]{1,255}$/
-/** A removal of records that has failed is tried again. */
+const LEASES = 'lease/' satisfies SystemName
+/** Requests of all leases that wait. */
+const WAITING_MAX = 10_000
+/**
+ * A restart adds this to the terms, for clients that find the server again with a back-off. A lease then ends no later than a TTL and
+ * this after the server is back.
+ */
+const RESTART_MS = 2000
+/** Leases whose records are removed in one write. */
+const REMOVED_TOGETHER_MAX = 1000
+/** From a removal that has failed to the next one. */
 const REMOVE_AGAIN_MS = 1000
+/** The end of a lease is noticed so soon, where the clock of leases is not that of timers. */
+const LOOK_MS_MAX = 1000
 
 export interface LeasesOptions {
   readonly limits: Pick<Limits, 'leasesMax'>
-  /** Milliseconds that pass as time does. Default: those of the process. */
-  readonly monotonicNow?: (() => number) | undefined
+  /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
 }
 
-/** A lease that somebody holds. Ranked by when it ends, in monotonic milliseconds. */
-class HeldLease implements Ranked {
-  rank = 0
-  place = -1
-  constructor(
-    readonly name: string,
-    public stored: StoredLease,
-  ) {}
+export interface LeasesSummary {
+  readonly held: number
+  /** Requests that wait for a lease. */
+  readonly waiting: number
+  // Since the start:
+  readonly grants: number
+  readonly renewals: number
+  readonly ends: { readonly released: number; readonly ranOut: number }
 }
 
-interface Waiter {
-  readonly request: LeaseRequest
-  /** Tells that the lease is free, or held by the waiter's holder. */
-  readonly wake: () => void
+/** A name that is held, was held, or is about to be. Ranked by the end of its term. */
+class Slot implements Ranked {
+  rank = 0
+  place = -1
+  /** The last grant. It is in force until `rank`. */
+  lease: StoredLease | undefined
+  /** A record of it may stand on disk. */
+  hasRecord = false
+  /** `ttlMs` of that record; undefined: not known. */
+  storedTtlMs: number | undefined
+  /** Its record is being written or removed, and everything else waits for that. Never rejects. */
+  writing: Promise<void> | undefined
+  readonly queue: Queue = new Set()
+
+  constructor(readonly name: string) {}
 }
 
 /**
- * Leases under fences: one holder per name, for a time that it renews. A grant is on disk before it is answered. Renewals and the time are
- * in memory only: a restart counts as a renewal of every lease that was stored, so that no holder loses one by a crash. The time is that
- * of a clock that nobody sets.
+ * Leases: at most one holder per name, for a time that it renews, under a fence. Grants, releases and other TTLs are on disk before they are
+ * answered. Renewals are in memory, and a restart counts as a renewal of every lease, so that no holder loses one by a crash.
+ *
+ * Time is that of a clock that nobody can set. The disk has no part in it: a lease neither ends nor stays because a write is slow.
  */
 export class Leases implements LeasesApi {
   readonly #store: Store
   readonly #options: LeasesOptions
-  readonly #monotonicNow: () => number
-  readonly #held = new Map<string, HeldLease>()
-  readonly #byEnd = new MinHeap<HeldLease>()
-  /** Names of which a record is being written: nobody is granted them meanwhile. */
-  readonly #writing = new Set<string>()
-  readonly #waiting = new Map<string, Waiter[]>()
-  /** Records of leases that are over. */
-  readonly #over = new Set<string>()
-  #timer: NodeJS.Timeout | undefined
+  readonly #slots = new Map<string, Slot>()
+  /** Those whose terms run. */
+  readonly #byEnd = new MinHeap<Slot>()
+  readonly #waiting = new WaitingHolders()
+  /** Free ones whose records have to be removed. */
+  readonly #over = new Set<Slot>()
+  readonly #counts = { grants: 0, renewals: 0, released: 0, ranOut: 0 }
+  #removesAtMs = 0
+  /** Never rejects. */
   #removing: Promise<void> | undefined
+  #timer: NodeJS.Timeout | undefined
+  #timerAtMs = 0
   #isClosed = false
 
-  /** Knows of no leases until it is opened. */
   private constructor(store: Store, options: LeasesOptions) {
     this.#store = store
     this.#options = options
-    this.#monotonicNow = options.monotonicNow ?? (() => performance.now())
-    store.leases.listen({ fenceOf: (name) => this.#heldNow(name)?.stored.fence ?? 0 })
+    store.leases.listen({ fenceOf: (name) => this.#fenceOf(this.#slots.get(name)) })
   }
 
+  /** Call this before anything is committed: until then every lease counts as free. */
   static async open(store: Store, options: LeasesOptions): Promise<Leases> {
     const leases = new Leases(store, options)
-    for (const [record, value] of await store.system.list(LEASES))
-      leases.#hold(new HeldLease(record.slice(LEASES.length), decodeLease(value)))
+    for (const [record, value] of await store.system.list(LEASES)) {
+      const slot = leases.#open(record.slice(LEASES.length))
+      leases.#became(slot, decodeLease(value), RESTART_MS)
+    }
     leases.#schedule()
     return leases
   }
 
+  /** Ends the waits. Other calls go on. */
   async close(): Promise<void> {
     this.#isClosed = true
     clearTimeout(this.#timer)
-    for (const waiters of this.#waiting.values()) for (const waiter of [...waiters]) waiter.wake()
+    for (const { queue } of this.#slots.values())
+      for (const waiting of [...queue]) {
+        if (waiting.request.waitMs === undefined || waiting.request.waitMs === 0) continue
+        this.#waiting.remove(waiting)
+        waiting.reject(closing())
+      }
     await this.#removing
   }
 
-  /** Those that are held, and requests that wait for one. */
-  summary(): { readonly count: number; readonly waiting: number } {
-    let waiting = 0
-    for (const waiters of this.#waiting.values()) waiting += waiters.length
-    return { count: this.#held.size, waiting }
+  summary(): LeasesSummary {
+    let held = 0
+    for (const slot of this.#slots.values()) if (this.#heldOf(slot) !== undefined) held++
+    const { grants, renewals, released, ranOut } = this.#counts
+    return { held, waiting: this.#waiting.size, grants, renewals, ends: { released, ranOut } }
   }
 
   // ---- Calls
 
   async put(name: string, request: LeaseRequest): Promise<LeaseState> {
+    return this.renewNow(name, request) ?? this.#ask(name, request)
+  }
+
+  /**
+   * Renews in this turn of the event loop, if the caller holds the lease and nothing has to be written.
+   * @returns undefined when `put` has to be called.
+   */
+  renewNow(name: string, request: Omit<LeaseRequest, 'waitMs' | 'signal'>): LeaseState | undefined {
+    const slot = this.#slots.get(name)
+    if (slot === undefined || slot.writing !== undefined) return undefined
+    const held = this.#heldOf(slot)
+    if (judgePut(request, held, slot.storedTtlMs) !== 'renew') return undefined
+    return this.#renewed(slot)
+  }
+
+  #ask(name: string, request: LeaseRequest): Promise<LeaseState> {
+    this.#requireSound(name, request)
+    requireWanted(request.signal)
+    const slot = this.#slots.get(name)
+    if (slot === undefined && request.fence !== undefined) throw this.#otherFence(name, undefined)
+    return new Promise((resolve, reject) => {
+      this.#asked(slot ?? this.#openNew(name), { name, request, resolve, reject })
+    })
+  }
+
+  #requireSound(name: string, { holder, ttlMs, waitMs = 0 }: LeaseRequest): void {
     requireLeaseName(name)
-    this.#requireSound(request)
-    const { waitMs = 0, signal } = request
-    const deadlineMs = this.#monotonicNow() + waitMs
-    for (let isFirst = true; ; isFirst = false) {
-      requireWanted(signal)
-      if (this.#isClosed) throw new KvError('overloaded', 'the server is shutting down', {})
-      const state = await this.#tryPut(name, request, isFirst)
-      if (state !== undefined) return state
-      const leftMs = deadlineMs - this.#monotonicNow()
-      if (leftMs <= 0) throw this.#heldByAnother(name)
-      await this.#wait(name, request, leftMs)
-    }
-  }
-
-  #requireSound({ holder, ttlMs, waitMs = 0 }: LeaseRequest): void {
-    const { name, capabilities } = this.#store
+    requireHolder(holder)
+    integerOf('ttl_ms', ttlMs, LEASE_TTL_MS_MIN, LEASE_TTL_MS_MAX)
+    integerOf('wait_ms', waitMs, 0, LEASE_WAIT_MS_MAX)
+    const { name: store, capabilities } = this.#store
     if (!capabilities.onePhaseCommit)
-      throw new KvError('not_found', `the store ${name} has no leases, because it cannot commit in one phase`, {})
-    if (!HOLDER.test(holder)) throw invalid('holder', 'the holder must be 1 to 255 printable characters')
-    requireWithin('ttl_ms', ttlMs, LEASE_TTL_MS_MIN, LEASE_TTL_MS_MAX)
-    requireWithin('wait_ms', waitMs, 0, LEASE_WAIT_MS_MAX)
+      throw new KvError('not_found', `the store ${store} has no leases, because it cannot commit in one phase`, {})
   }
 
-  /** @param isFirst goes behind those that wait. @returns undefined when another holds it, or is about to. */
-  async #tryPut(name: string, request: LeaseRequest, isFirst: boolean): Promise<LeaseState | undefined> {
-    const { holder, ttlMs, fence } = request
-    const held = this.#heldNow(name)
-    if (fence !== undefined && held?.stored.fence !== fence) throw this.#otherFence(name, held)
-    if (held?.stored.holder === holder) return this.#renew(held, ttlMs)
-    const isTaken = held !== undefined || this.#writing.has(name)
-    if (isTaken || (isFirst && this.#waiting.has(name))) return undefined
-    if (this.#held.size + this.#writing.size >= this.#options.limits.leasesMax)
-      throw new KvError('overloaded', `there are ${this.#options.limits.leasesMax} leases already`, {})
-    return this.#grant(name, holder, ttlMs)
+  #open(name: string): Slot {
+    const slot = new Slot(name)
+    this.#slots.set(name, slot)
+    return slot
   }
 
-  async #renew(held: HeldLease, ttlMs: number): Promise<LeaseState> {
-    const { name, stored } = held
-    if (stored.ttlMs !== ttlMs && !this.#writing.has(name)) {
-      const renewed = { ...stored, ttlMs }
-      await this.#write(name, renewed)
-      if (this.#heldNow(name) !== held) throw this.#otherFence(name, this.#heldNow(name))
-      held.stored = renewed
-    }
-    this.#hold(held)
-    return this.#stateOf(held)
+  /** @throws KvError `overloaded` */
+  #openNew(name: string): Slot {
+    const { leasesMax } = this.#options.limits
+    if (this.#slots.size >= leasesMax) throw new KvError('overloaded', `there are ${leasesMax} leases already`, {})
+    return this.#open(name)
   }
 
-  async #grant(name: string, holder: string, ttlMs: number): Promise<LeaseState> {
-    this.#writing.add(name)
-    try {
-      const stored = { holder, ttlMs, fence: await this.#store.tso(1) }
-      await this.#store.system.write([recordOf(name, stored)])
-      this.#over.delete(name)
-      const held = new HeldLease(name, stored)
-      this.#hold(held)
-      return this.#stateOf(held)
-    } finally {
-      this.#writing.delete(name)
-      this.#wakeNext(name)
-    }
+  /** @throws KvError `lease_held`, `precondition_failed`, `overloaded` */
+  #asked(slot: Slot, asking: Asking): void {
+    const { holder, fence, waitMs = 0 } = asking.request
+    const held = this.#heldOf(slot)
+    // A renewal is one from the moment at which it comes, however long the disk takes.
+    const isHolder = held?.holder === holder && (fence ?? held.fence) === held.fence
+    if (isHolder) this.#extend(slot)
+    const isFirst = slot.queue.size === 0 || held !== undefined // A free lease is about to be that of the first who waits.
+    if (slot.writing === undefined && isFirst && this.#judged(slot, asking, waitMs === 0)) return
+    if (waitMs > 0 && this.#isClosed) throw closing()
+    if (this.#waiting.size >= WAITING_MAX)
+      throw new KvError('overloaded', `${WAITING_MAX} requests wait for leases already`, {})
+    this.#waiting.add(slot.queue, asking, this.#store.elapsedMs() + waitMs)
+    this.#advance(slot)
+    this.#schedule()
   }
 
-  async #write(name: string, stored: StoredLease): Promise<void> {
-    this.#writing.add(name)
-    try {
-      await this.#store.system.write([recordOf(name, stored)])
-    } finally {
-      this.#writing.delete(name)
-      this.#wakeNext(name)
+  /**
+   * Answers a request, or begins to write for it. Nothing of the lease may be being written.
+   * @param isOver it waits no longer.
+   * @returns false: it has to wait.
+   */
+  #judged(slot: Slot, asking: Asking, isOver: boolean): boolean {
+    const { request, resolve, reject } = asking
+    const held = this.#heldOf(slot)
+    switch (judgePut(request, held, slot.storedTtlMs)) {
+      case 'renew':
+        resolve(this.#renewed(slot))
+        return true
+      case 'other_fence':
+        reject(this.#otherFence(slot.name, held && slot))
+        return true
+      case 'held':
+        if (!isOver && request.fence === undefined) return false
+        reject(this.#heldByAnother(slot))
+        return true
+      case 'store':
+        void this.#storeTtl(slot, held as StoredLease, asking)
+        return true
+      case 'grant':
+        void this.#grant(slot, asking)
+        return true
     }
   }
 
   async get(name: string): Promise<LeaseState> {
     requireLeaseName(name)
-    const held = this.#heldNow(name)
-    if (held === undefined) throw new KvError('not_found', `nobody holds the lease ${name}`, {})
-    return this.#stateOf(held)
+    const slot = this.#slots.get(name)
+    if (slot === undefined || this.#heldOf(slot) === undefined)
+      throw new KvError('not_found', `nobody holds the lease ${name}`, {})
+    return this.#stateOf(slot)
   }
 
   async list(prefix = ''): Promise<readonly LeaseState[]> {
-    this.#endOver()
-    const held = [...this.#held.values()].filter(({ name }) => name.startsWith(prefix))
-    return held.sort((a, b) => (a.name < b.name ? -1 : 1)).map((lease) => this.#stateOf(lease))
+    const held: LeaseState[] = []
+    for (const slot of this.#slots.values())
+      if (slot.name.startsWith(prefix) && this.#heldOf(slot) !== undefined) held.push(this.#stateOf(slot))
+    return held.sort((a, b) => (a.name < b.name ? -1 : 1))
   }
 
   async remove(name: string, holder: string, fence?: Timestamp): Promise<void> {
     requireLeaseName(name)
-    const held = this.#heldNow(name)
-    if (held === undefined) return
-    if (held.stored.holder !== holder || (fence ?? held.stored.fence) !== held.stored.fence)
-      throw this.#otherFence(name, held)
-    this.#end(held) // From this turn on no transaction commits under its fence.
-    await this.#removeOver()
+    requireHolder(holder)
+    for (;;) {
+      const slot = this.#slots.get(name)
+      if (slot === undefined) return
+      if (slot.writing !== undefined) {
+        await slot.writing
+        continue
+      }
+      const held = this.#heldOf(slot)
+      if (held !== undefined && (held.holder !== holder || (fence ?? held.fence) !== held.fence))
+        throw this.#otherFence(name, slot)
+      this.#free(slot, 'released') // From this turn on no transaction commits under its fence.
+      return slot.hasRecord ? this.#erase([slot]) : this.#advance(slot)
+    }
+  }
+
+  // ---- Terms
+
+  #fenceOf(slot: Slot | undefined): Timestamp {
+    const lease = slot?.lease
+    return lease === undefined
+      ? 0
+      : fenceInForce({ fence: lease.fence, endsAtMs: slot?.rank ?? 0 }, this.#store.elapsedMs())
+  }
+
+  /** The grant in force. */
+  #heldOf(slot: Slot): StoredLease | undefined {
+    return this.#fenceOf(slot) === 0 ? undefined : slot.lease
+  }
+
+  /** The lease has a term from now on, and its record is on disk. */
+  #became(slot: Slot, lease: StoredLease, graceMs = 0): void {
+    slot.lease = lease
+    slot.hasRecord = true
+    slot.storedTtlMs = lease.ttlMs
+    this.#extend(slot, graceMs)
+  }
+
+  #extend(slot: Slot, graceMs = 0): void {
+    const endsAtMs = this.#store.elapsedMs() + (slot.lease?.ttlMs ?? 0) + graceMs
+    this.#byEnd.set(slot, slot.place === -1 ? endsAtMs : Math.max(endsAtMs, slot.rank))
+  }
+
+  #renewed(slot: Slot): LeaseState {
+    this.#counts.renewals++
+    this.#extend(slot)
+    return this.#stateOf(slot)
+  }
+
+  #free(slot: Slot, end: 'released' | 'ranOut' = 'ranOut'): void {
+    if (slot.lease !== undefined) this.#counts[end]++
+    slot.lease = undefined
+    this.#byEnd.delete(slot)
+  }
+
+  // ---- The disk
+
+  async #grant(slot: Slot, { request, resolve, reject }: Asking): Promise<void> {
+    const { holder, ttlMs } = request
+    this.#free(slot)
+    await this.#writing([slot], async () => {
+      // Above the commit_ts of every transaction under an earlier fence: those are fixed already.
+      const lease = { holder, ttlMs, fence: await this.#store.tso(1) }
+      await this.#record(slot, lease)
+      this.#became(slot, lease)
+      this.#counts.grants++
+      resolve(this.#stateOf(slot))
+    }).catch(reject)
+  }
+
+  /** A renewal by another TTL, or of a lease whose record is not known. */
+  async #storeTtl(slot: Slot, held: StoredLease, { request, resolve, reject }: Asking): Promise<void> {
+    await this.#writing([slot], async () => {
+      const lease = { ...held, ttlMs: request.ttlMs }
+      await this.#record(slot, lease)
+      // Even if its term has ended meanwhile: nobody else was granted the lease.
+      this.#byEnd.delete(slot)
+      this.#became(slot, lease)
+      resolve(this.#renewed(slot))
+    }).catch(reject)
+  }
+
+  async #record(slot: Slot, lease: StoredLease): Promise<void> {
+    slot.hasRecord = true // Perhaps so if this fails.
+    slot.storedTtlMs = undefined
+    await this.#store.system.write([{ name: `${LEASES}${slot.name}`, value: encodeLease(lease) }])
+  }
+
+  /** Removes the records of free leases. Until it is done nobody is granted them. */
+  #erase(slots: readonly Slot[]): Promise<void> {
+    for (const slot of slots) this.#over.delete(slot)
+    return this.#writing(slots, async () => {
+      await this.#store.system.write(slots.map(({ name }) => ({ name: `${LEASES}${name}`, value: undefined })))
+      for (const slot of slots) slot.hasRecord = false
+    })
+  }
+
+  async #writing(slots: readonly Slot[], write: () => Promise<void>): Promise<void> {
+    let done = (): void => {}
+    const writing = new Promise<void>((resolve) => {
+      done = resolve
+    })
+    for (const slot of slots) slot.writing = writing
+    try {
+      await write()
+    } finally {
+      for (const slot of slots) slot.writing = undefined
+      done()
+      for (const slot of slots) this.#advance(slot)
+      this.#schedule()
+    }
+  }
+
+  /** Goes through those that wait for the lease, after anything has changed about it. */
+  #advance(slot: Slot): void {
+    if (slot.writing !== undefined) return
+    for (const waiting of slot.queue) {
+      const isOver = waiting.isOver || (waiting.request.waitMs ?? 0) === 0
+      if (!this.#judged(slot, waiting, isOver)) continue
+      this.#waiting.remove(waiting)
+      if (slot.writing !== undefined) return
+    }
+    if (this.#heldOf(slot) !== undefined) return
+    this.#free(slot)
+    if (slot.hasRecord) this.#over.add(slot)
+    else this.#slots.delete(slot.name)
   }
 
   // ---- Time
 
-  #heldNow(name: string): HeldLease | undefined {
-    const held = this.#held.get(name)
-    if (held === undefined || held.rank > this.#monotonicNow()) return held
-    this.#end(held)
-    return undefined
-  }
-
-  #hold(held: HeldLease): void {
-    this.#held.set(held.name, held)
-    this.#byEnd.set(held, this.#monotonicNow() + held.stored.ttlMs)
+  /** Ends the terms and the waits that are over. Timers call it. */
+  look(): void {
+    const nowMs = this.#store.elapsedMs()
+    for (let first = this.#byEnd.first; first !== undefined && first.rank <= nowMs; first = this.#byEnd.first) {
+      this.#byEnd.delete(first)
+      this.#advance(first)
+    }
+    for (const waiting of this.#waiting.endedBy(nowMs)) this.#endWait(waiting)
+    if (this.#over.size > 0 && nowMs >= this.#removesAtMs) this.#removeOver()
     this.#schedule()
   }
 
-  #end(held: HeldLease): void {
-    this.#held.delete(held.name)
-    this.#byEnd.delete(held)
-    this.#over.add(held.name)
-    this.#wakeNext(held.name)
-    this.#schedule()
+  #endWait(waiting: WaitingHolder): void {
+    const slot = this.#slots.get(waiting.name)
+    if (slot === undefined || slot.writing !== undefined) return // It is judged after the write.
+    if (this.#judged(slot, waiting, true)) this.#waiting.remove(waiting)
   }
 
-  #schedule(): void {
-    if (this.#timer !== undefined || this.#isClosed) return
-    const first = this.#byEnd.first
-    if (first === undefined && this.#over.size === 0) return
-    const inMs = first === undefined ? REMOVE_AGAIN_MS : first.rank - this.#monotonicNow()
-    this.#timer = setTimeout(() => this.#onTime(), Math.min(LOOK_MS_MAX, Math.max(1, Math.ceil(inMs))))
-    this.#timer.unref()
-  }
-
-  #onTime(): void {
-    this.#timer = undefined
-    this.#endOver()
-    if (this.#over.size > 0)
-      this.#removeOver().catch((error) => {
+  #removeOver(): void {
+    if (this.#removing !== undefined) return
+    const slots: Slot[] = []
+    for (const slot of this.#over) if (slots.push(slot) === REMOVED_TOGETHER_MAX) break
+    this.#removing = this.#erase(slots)
+      .catch((error: unknown) => {
+        this.#removesAtMs = this.#store.elapsedMs() + REMOVE_AGAIN_MS
         if (!(error instanceof KvError)) this.#options.onError(error)
-      })
-    this.#schedule()
-  }
-
-  #endOver(): void {
-    const now = this.#monotonicNow()
-    for (let first = this.#byEnd.first; first !== undefined && first.rank <= now; first = this.#byEnd.first)
-      this.#end(first)
-  }
-
-  /** Removes the records of leases that are over. A grant that is being written has one of its own. */
-  async #removeOver(): Promise<void> {
-    while (this.#removing !== undefined) await this.#removing.catch(() => {})
-    const names = [...this.#over].filter((name) => !this.#held.has(name) && !this.#writing.has(name))
-    if (names.length === 0) return
-    for (const name of names) this.#writing.add(name)
-    this.#removing = this.#store.system
-      .write(names.map((name) => ({ name: `${LEASES}${name}` as const, value: undefined })))
-      .then(() => {
-        for (const name of names) this.#over.delete(name)
       })
       .finally(() => {
         this.#removing = undefined
-        for (const name of names) {
-          this.#writing.delete(name)
-          this.#wakeNext(name)
-        }
+        this.#schedule()
       })
-    await this.#removing
   }
 
-  // ---- Waiting, in the order of arrival
-
-  #wait(name: string, request: LeaseRequest, ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      const waiters = this.#waiting.get(name) ?? []
-      const signal = signalOf(request.signal)
-      const wake = (): void => {
-        clearTimeout(timer)
-        signal?.removeEventListener('abort', wake)
-        const at = waiters.indexOf(waiter)
-        if (at !== -1) waiters.splice(at, 1)
-        if (waiters.length === 0) this.#waiting.delete(name)
-        resolve()
-        // It may not want the lease any more.
-        if (at === 0) setImmediate(() => this.#wakeNext(name))
-      }
-      const waiter: Waiter = { request, wake }
-      const timer = setTimeout(wake, ms)
-      waiters.push(waiter)
-      this.#waiting.set(name, waiters)
-      signal?.addEventListener('abort', wake, { once: true })
-      if (signal?.aborted) wake()
-    })
-  }
-
-  #wakeNext(name: string): void {
-    const waiters = this.#waiting.get(name)
-    if (waiters === undefined || this.#writing.has(name)) return
-    const held = this.#held.get(name)
-    if (held === undefined) waiters[0]?.wake()
-    else for (const waiter of [...waiters]) if (waiter.request.holder === held.stored.holder) waiter.wake()
+  #schedule(): void {
+    if (this.#isClosed) return
+    const removesAtMs = this.#over.size > 0 && this.#removing === undefined ? this.#removesAtMs : undefined
+    const times = [this.#byEnd.first?.rank, this.#waiting.nextMs, removesAtMs].filter((ms) => ms !== undefined)
+    if (times.length === 0) return
+    const nowMs = this.#store.elapsedMs()
+    const atMs = Math.min(Math.max(Math.min(...times), nowMs), nowMs + LOOK_MS_MAX)
+    if (this.#timer !== undefined && this.#timerAtMs <= atMs) return
+    clearTimeout(this.#timer)
+    this.#timerAtMs = atMs
+    this.#timer = setTimeout(
+      () => {
+        this.#timer = undefined
+        this.look()
+      },
+      Math.max(1, Math.ceil(atMs - nowMs)),
+    )
+    this.#timer.unref()
   }
 
   // ---- Answers
 
-  #stateOf({ name, stored, rank }: HeldLease): LeaseState {
-    return { name, ...stored, expiresAtMs: this.#expiresAtMs(rank) }
+  #stateOf({ name, lease, rank }: Slot): LeaseState {
+    const { holder, fence, ttlMs } = lease as StoredLease
+    return { name, holder, fence, ttlMs, expiresAtMs: this.#expiresAtMs(rank) }
   }
 
+  /** Unix milliseconds by the present clock. They change when that is set. */
   #expiresAtMs(rank: number): number {
-    return Math.ceil(physicalMs(this.#store.now()) + rank - this.#monotonicNow())
+    return Math.ceil(physicalMs(this.#store.now()) + rank - this.#store.elapsedMs())
   }
 
-  #heldByAnother(name: string): KvError<'lease_held'> {
-    const held = this.#heldNow(name)
-    const holder = held?.stored.holder ?? ''
-    const expiresAt = new Date(this.#expiresAtMs(held?.rank ?? this.#monotonicNow())).toISOString()
-    const detail = held === undefined ? `others wait for the lease ${name}` : `the lease ${name} is held by ${holder}`
-    return new KvError('lease_held', detail, { lease: name, holder, expiresAt })
+  #heldByAnother(slot: Slot): KvError<'lease_held'> {
+    const { name, holder, expiresAtMs } = this.#stateOf(slot)
+    const fields = { lease: name, holder, expiresAt: momentOf(expiresAtMs) }
+    return new KvError('lease_held', `the lease ${name} is held by ${holder}`, fields)
   }
 
-  #otherFence(name: string, held: HeldLease | undefined): KvError<'precondition_failed'> {
-    if (held === undefined)
+  #otherFence(name: string, slot: Slot | undefined): KvError<'precondition_failed'> {
+    if (slot === undefined)
       return new KvError('precondition_failed', `nobody holds the lease ${name}`, { lease: name, fence: 0 })
-    const { holder, fence } = held.stored
+    const { holder, fence, expiresAtMs } = this.#stateOf(slot)
     const detail = `the lease ${name} is held by ${holder} under the fence ${fence}`
-    const expiresAt = new Date(this.#expiresAtMs(held.rank)).toISOString()
-    return new KvError('precondition_failed', detail, { lease: name, holder, fence, expiresAt })
+    return new KvError('precondition_failed', detail, { lease: name, holder, fence, expiresAt: momentOf(expiresAtMs) })
   }
 }
 
-/** @throws KvError `invalid_argument` */
-export function requireLeaseName(name: string): void {
-  if (!isLeaseName(name)) throw invalid('name', `the name of a lease must ${LEASE_NAME.rule}`)
+function momentOf(unixMs: number): string {
+  return new Date(unixMs).toISOString()
 }
 
-function requireWithin(field: string, value: number, min: number, max: number): void {
-  if (Number.isSafeInteger(value) && value >= min && value <= max) return
-  throw invalid(field, `${field} must be an integer from ${min} to ${max}`)
-}
-
-function recordOf(name: string, stored: StoredLease): SystemWrite {
-  return { name: `${LEASES}${name}`, value: encodeLease(stored) }
+function closing(): KvError<'overloaded'> {
+  return new KvError('overloaded', 'the server is shutting down', {})
 }

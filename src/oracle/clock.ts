@@ -133,6 +133,11 @@ export class Clock {
 
   // ---- Ages
 
+  /** Milliseconds from some moment on, of the monotonic clock alone: for what lives in memory. */
+  elapsedMs(): number {
+    return this.#monotonicNow()
+  }
+
   /** Unix milliseconds without the jumps: grows only with passing time, over restarts too. For storing when something ends. */
   steadyMs(): number {
     return this.now() - this.#jumpedMs

@@ -34,5 +34,5 @@ export interface LeasesApi {
   /** Those that are held, by name. */
   list(prefix?: string): Promise<readonly LeaseState[]>
   /** Does nothing when it is free. @throws KvError `precondition_failed` when another holds it, or a later grant is in force. */
-  remove(name: string, holder: string, fence?: Timestamp): Promise<void>
+  remove(name: string, holder: string, fence?: Timestamp, signal?: AbortSignal): Promise<void>
 }

@@ -121,6 +121,8 @@ export interface Store extends PercolatorApi {
   ago(ms: number): Timestamp
   /** Unix milliseconds that advance with real time only, across restarts too. Expiry times are kept in them. */
   steadyMs(): number
+  /** Milliseconds from some moment of this process on. They pass as time does, whatever happens to the wall clock. */
+  elapsedMs(): number
 
   /** `tso` for clients, which must not run far ahead of the clock. @throws KvError `overloaded`, after a wait. */
   tsoForClient(count: number): Promise<Timestamp>

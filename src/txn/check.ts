@@ -2,7 +2,7 @@ import type { MergedVersion } from '../coordinator/transaction.js'
 import { KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import type { FailedCheck } from '../errors/registry.js'
-import type { FailedLeaseCheck } from '../percolator/lease.js'
+import { type FailedLeaseCheck, leaseLost } from '../percolator/lease.js'
 import type { Timestamp } from '../timestamp.js'
 
 /** A condition on one key's version at the transaction's start. Every given field must hold. */
@@ -28,7 +28,7 @@ export function requireChecks(
   found: (key: Uint8Array) => MergedVersion | undefined,
   lostLeases: () => readonly FailedLeaseCheck[] = () => [],
 ): void {
-  const failed: (FailedCheck & { readonly key: Uint8Array })[] = []
+  const failed: Extract<FailedCheck, { readonly key: Uint8Array }>[] = []
   for (const [place, check] of checks.entries()) {
     const pair = found(check.key)
     if (holds(check, pair)) continue
@@ -37,7 +37,9 @@ export function requireChecks(
   }
   const [first] = failed
   if (first === undefined) return
-  const failedChecks = [...failed, ...lostLeases()].sort((a, b) => a.index - b.index)
+  const lost = lostLeases()
+  const failedChecks: FailedCheck[] = [...failed, ...lost].sort((a, b) => a.index - b.index)
+  if (failedChecks[0] !== first) throw leaseLost(lost, failedChecks)
   const detail = `check ${first.index} on key ${printKey(first.key)} does not hold`
   const { key, commitTs, index } = first
   throw new KvError('precondition_failed', detail, { key, commitTs, index, failedChecks })

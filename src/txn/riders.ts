@@ -1,8 +1,8 @@
 import { keyText } from '../bytes/key-text.js'
-import type { Riders } from '../percolator/riders.js'
 import { leaseLost } from '../percolator/lease.js'
-import type { HeldLeases } from '../store/held-leases.js'
+import type { Riders } from '../percolator/riders.js'
 import { nameOfConsumer } from '../store/consumers.js'
+import type { HeldLeases } from '../store/held-leases.js'
 import { claimOf } from '../store/system-records.js'
 
 /**

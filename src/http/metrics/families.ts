@@ -38,6 +38,7 @@ export function* families(measured: Measured, asked: Asked): Generator<Family, v
   yield* ofStorage(database, status, asked)
   yield* ofCollection(database, status)
   yield* ofFeeds(database, status)
+  yield* ofLeases(database)
   yield* ofObservers([...database.observers.counts()])
 }
 
@@ -232,6 +233,20 @@ function ofFeeds(database: Database, { feed }: DatabaseStatus): Family[] {
     gauge('perkv_consumers', 'Durable consumers.', consumers.count),
     gauge('perkv_consumers_lost', 'Those whose position a collection has passed.', consumers.lost),
     gauge('perkv_consumer_lag_seconds', 'Age of the oldest position of the others.', consumers.lagMs / 1000),
+  ]
+}
+
+function ofLeases({ leases }: Database): Family[] {
+  const { held, waiting, grants, renewals, ends } = leases.summary()
+  return [
+    gauge('perkv_leases', 'Leases that are held.', held),
+    gauge('perkv_lease_waits', 'Requests that wait for a lease.', waiting),
+    counter('perkv_lease_grants_total', 'Leases that were granted.', grants),
+    counter('perkv_lease_renewals_total', 'Renewals of leases.', renewals),
+    counter('perkv_lease_ends_total', 'Leases that were released, and that ran out.', [
+      [{ end: 'released' }, ends.released],
+      [{ end: 'ran_out' }, ends.ranOut],
+    ]),
   ]
 }
 

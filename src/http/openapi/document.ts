@@ -5,6 +5,7 @@ import type { Access } from '../admission/access.js'
 import * as admin from '../wire/schemas/admin.js'
 import type { AnswerBody } from '../wire/schemas/call-schema.js'
 import * as consumers from '../wire/schemas/consumers.js'
+import * as leases from '../wire/schemas/leases.js'
 import * as observers from '../wire/schemas/observers.js'
 import { PROBLEMS, ProblemEntry } from '../wire/schemas/problem.js'
 import { ObserverName } from '../wire/schemas/riders.js'
@@ -31,6 +32,7 @@ const TAGS: Readonly<Record<Tag, string>> = {
   Transactions: 'A transaction in one request, or over several.',
   Observers: 'Run code for what changes, its effects exactly once.',
   'Change feed': 'What is committed, whole and in order, each once.',
+  Leases: 'One holder at a time, for a while; transactions that commit only while it is the holder.',
   Percolator: 'The protocol, for clients that coordinate their own transactions. Names and meaning follow TiKV.',
   Administration: 'Collection, pins, compaction, back-up and restore.',
   Server: 'Health, state and description of the server.',
@@ -72,6 +74,7 @@ const NAMED: Readonly<Record<string, Schema>> = {
   Results: txn.Results,
   Observer: observers.get.answers[200]?.json ?? values.Nothing,
   Consumer: consumers.get.answers[200]?.json ?? values.Nothing,
+  Lease: leases.get.answers[200]?.json ?? values.Nothing,
   Pin: admin.Pin,
   ProblemEntry,
 }
@@ -188,7 +191,9 @@ class OperationWriter {
     const { path, query, queryLists, operation } = this.#route
     const inPath = [...path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name)
     return [
-      ...inPath.map((name) => this.#parameter('path', name, PATH[name], this.#exampleOf('path', name))),
+      ...inPath.map((name) =>
+        this.#parameter('path', name, operation.path?.[name] ?? PATH[name], this.#exampleOf('path', name)),
+      ),
       ...query.map((name) => ({
         ...this.#parameter('query', name, operation.query?.[name] ?? QUERY[name], this.#exampleOf('query', name)),
         ...(queryLists.includes(name) && { explode: true }),

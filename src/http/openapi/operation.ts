@@ -2,7 +2,15 @@ import type { ERRORS } from '../../errors/registry.js'
 import type { Limits } from '../../limits.js'
 import type { Schema } from '../wire/schemas/schema.js'
 
-export type Tag = 'Keys' | 'Transactions' | 'Observers' | 'Change feed' | 'Percolator' | 'Administration' | 'Server'
+export type Tag =
+  | 'Keys'
+  | 'Transactions'
+  | 'Observers'
+  | 'Change feed'
+  | 'Leases'
+  | 'Percolator'
+  | 'Administration'
+  | 'Server'
 
 export type Code = keyof typeof ERRORS
 
@@ -26,6 +34,8 @@ export interface Operation {
   /** A few words, as in a table of contents. */
   readonly summary: string
   readonly description: string
+  /** Parameters of the path whose meaning here is another than in parameters.ts. */
+  readonly path?: Readonly<Record<string, Parameter>>
   /** Parameters of the query whose meaning here is another than in parameters.ts. */
   readonly query?: Readonly<Record<string, Parameter>>
   readonly headers?: readonly RequestHeader[]

@@ -7,11 +7,12 @@ export const MEANINGS: Readonly<Record<Code, string>> = {
   invalid_argument: 'Malformed or out of range: `field` names the part.',
   unauthorized: 'No token, or none that the server knows.',
   forbidden: 'The token may not do this, or does not reach this key or range; or a page of another site has asked.',
-  not_found: 'No such key, path, observer, consumer or pin, or none that the token reaches.',
+  not_found: 'No such key, path, observer, consumer, lease or pin, or none that the token reaches.',
   txn_not_found:
     'No open transaction of that name: it expired, has ended, or the server was started anew. Of Percolator calls: the key holds no lock and no record of that transaction.',
   method_not_allowed: 'The path does not have this method: `allow`, and the header `Allow`, have those that it has.',
   key_locked: 'The lock of another transaction is in the way.',
+  lease_held: 'Another holder has the lease, and had it for as long as was asked to wait.',
   lock_wait_timeout: 'The lock of another transaction stood as long as was asked to wait.',
   write_conflict: 'Another transaction was faster. `reason` says where: the whole transaction may run again.',
   already_exists: 'There is a value; or an observer or a consumer of that name has another range.',
@@ -24,7 +25,7 @@ export const MEANINGS: Readonly<Record<Code, string>> = {
   assertion_failed: 'The key is, or is not, there against the assertion.',
   primary_mismatch: 'The key is not the primary of its lock: ask `lock.primary`.',
   precondition_failed:
-    'A condition does not hold. `commit_ts` is the present version (0: absent); `failed_checks` are all that failed.',
+    'A condition does not hold. `commit_ts` is the present version (0: absent); `failed_checks` are all that failed. Of a lease: the `fence` in force (0: it is free), with its `holder`.',
   idempotency_mismatch: 'The `Idempotency-Key` was used for another request within ten minutes.',
   payload_too_large: 'A body, key, value, list, transaction or answer is over its `limit`.',
   unsupported_media_type: 'The body has another media type than those listed.',

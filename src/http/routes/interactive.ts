@@ -12,7 +12,7 @@ import { EXPIRY_PARAMETERS, queryExpiry } from '../wire/expiry.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { keyOf, TXN_KEY_ROUTE } from '../wire/key-url.js'
 import { lockWaitMs, queryFlag, type RawQuery } from '../wire/query.js'
-import { requireObserved, requireReached, ridersOf } from '../wire/riders.js'
+import { leaseChecksOf, requireObserved, requireReached, ridersOf } from '../wire/riders.js'
 import { readKeyInTxn, scanKeys } from '../wire/schemas/kv.js'
 import * as schemas from '../wire/schemas/txn.js'
 import { isWrite, opOf, requireFewKeys } from '../wire/wire-op.js'
@@ -127,7 +127,8 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
   app.post('/v1/txn/:txn/commit', { schema: schemas.commit, config: committing }, async (request, reply) => {
     const id = txnOf(request)
     const signal = timeoutSignal(request, reply)
-    const riders = ridersOf(await decodeCommit(request), request.grant, limits)
+    const { checks = [], ...body } = await decodeCommit(request)
+    const riders = ridersOf({ ...body, leases: leaseChecksOf(checks) }, request.grant, limits)
     const idempotency = await idempotencyOf(request, { commit: id, riders })
     if (riders !== undefined) {
       requireReached(riders, request.grant, database)

@@ -35,6 +35,7 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
       database.status()
     const { count, pending, parked, lagMs } = database.observers.summary()
     const consumers = database.changes.consumers.summary()
+    const leases = database.leases.summary()
     const { resolvedTs, lagMs: feedLagMs, heldBackBy, live, behind } = feed
     const { mayWrite, prefixes } = request.grant
     return answer(request, reply, {
@@ -50,6 +51,7 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
       observers: { count, pending, parked, lagMs },
       feed: { resolvedTs, lagMs: Math.round(feedLagMs), heldBackBy, live, behind },
       consumers: { ...consumers, lagMs: Math.round(consumers.lagMs) },
+      leases: { held: leases.held, waiting: leases.waiting },
       watches: traffic.status.watches,
       counts: { locks, openTransactions },
       overload: { ...traffic.status, ...held },

@@ -8,15 +8,18 @@ import { percentDecode } from './query.js'
 /** Requests for one key are routed without the key: see `routedUrl`. */
 export const KEY_ROUTE = '/v1/kv/:key'
 export const TXN_KEY_ROUTE = '/v1/txn/:txn/kv/:key'
+/** The name of a lease may have slashes, as a key may. */
+export const LEASE_ROUTE = '/v1/leases/:name'
 
 declare module 'node:http' {
   interface IncomingMessage {
-    /** The percent-encoded key of the URL; undefined when it has none. Set by `routedUrl`. */
+    /** The percent-encoded key of the URL, or name of a lease; undefined when it has none. Set by `routedUrl`. */
     keyInUrl?: string
   }
 }
 
 const KV = '/v1/kv/'
+const LEASES = '/v1/leases/'
 const TXN = '/v1/txn/'
 const TXN_KV = /^\/v1\/txn\/[^/]*\/kv\//
 
@@ -75,9 +78,10 @@ export function keyOf({ raw, grant }: Pick<FastifyRequest, 'raw' | 'grant'>, lim
   return key
 }
 
-/** @returns the index of the key in a path; -1 when it has none. */
+/** @returns the index of the key, or of the name of a lease, in a path; -1 when it has none. */
 function keyStart(path: string): number {
   if (path.startsWith(KV)) return KV.length
+  if (path.startsWith(LEASES)) return LEASES.length
   return path.startsWith(TXN) ? (TXN_KV.exec(path)?.[0].length ?? -1) : -1
 }
 

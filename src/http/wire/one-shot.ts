@@ -1,6 +1,7 @@
 import type { Grant } from '../../access/grant.js'
-import { invalid } from '../../errors/kv-error.js'
-import { type Limits, LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../../limits.js'
+import { invalid, KvError } from '../../errors/kv-error.js'
+import { LEASE_CHECKS_MAX, type Limits, LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../../limits.js'
+import type { LeaseRider } from '../../percolator/riders.js'
 import type { Check } from '../../txn/check.js'
 import type { OneShot } from '../../txn/one-shots.js'
 import type { Decoded } from './decode.js'
@@ -15,15 +16,45 @@ import { isWrite, opOf, requireFewKeys } from './wire-op.js'
  */
 export function oneShotOf(body: Decoded<Static<typeof oneShot.body>>, grant: Grant, limits: Limits): OneShot {
   const { checks = [], ops = [], isolation, maxRetries = MAX_RETRIES_DEFAULT } = body
-  checks.forEach(requireCondition)
+  const { keyChecks, leases } = splitChecks(checks)
   if (ops.some(isWrite)) grant.requireWrite()
-  const riders = ridersOf(body, grant, limits)
+  const riders = ridersOf({ ...body, leases }, grant, limits)
   const asked = ops.map(opOf)
   requireFewKeys(asked, limits)
-  return { checks, ops: asked, isolation, riders, maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
+  return { checks: keyChecks, ops: asked, isolation, riders, maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
 }
 
-function requireCondition(check: Check, index: number): void {
-  if (check.exists === undefined && check.value === undefined && check.commitTs === undefined)
-    throw invalid(`checks[${index}]`, `checks[${index}] needs exists, value or commit_ts`)
+type WireCheck = NonNullable<Decoded<Static<typeof oneShot.body>>['checks']>[number]
+
+/** @throws KvError `invalid_argument`; `payload_too_large` for too many leases. */
+function splitChecks(checks: readonly WireCheck[]): { keyChecks: Check[]; leases: LeaseRider[] } {
+  const keyChecks: Check[] = []
+  const leases: LeaseRider[] = []
+  for (const [index, check] of checks.entries()) {
+    const { key, exists, value, commitTs, lease, fence } = check
+    const isOnKey = exists !== undefined || value !== undefined || commitTs !== undefined
+    if (lease !== undefined) {
+      if (key !== undefined || isOnKey)
+        throw invalid(`checks[${index}].lease`, `checks[${index}] has a lease beside conditions on a key`)
+      if (fence === undefined) throw invalid(`checks[${index}].fence`, `checks[${index}].fence is missing`)
+      leases.push({ lease, fence, index })
+    } else {
+      if (fence !== undefined) throw invalid(`checks[${index}].lease`, `checks[${index}].lease is missing`)
+      if (key === undefined) throw invalid(`checks[${index}].key`, `checks[${index}].key is missing`)
+      if (!isOnKey) throw invalid(`checks[${index}]`, `checks[${index}] needs exists, value or commit_ts`)
+      keyChecks.push({ ...check, key })
+    }
+  }
+  if (leases.length > LEASE_CHECKS_MAX) {
+    const detail = `checks has over ${LEASE_CHECKS_MAX} leases`
+    throw new KvError('payload_too_large', detail, { field: 'checks', limit: LEASE_CHECKS_MAX })
+  }
+  // Only then is the place of a check another than in its list.
+  return { keyChecks: leases.length === 0 ? keyChecks : withPlaces(checks, keyChecks), leases }
+}
+
+function withPlaces(all: readonly WireCheck[], keyChecks: readonly Check[]): Check[] {
+  const places: number[] = []
+  for (const [index, { lease }] of all.entries()) if (lease === undefined) places.push(index)
+  return keyChecks.map((check, i) => ({ ...check, index: places[i] }))
 }

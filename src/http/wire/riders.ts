@@ -6,10 +6,13 @@ import { printKey } from '../../errors/print-key.js'
 import type { Limits } from '../../limits.js'
 import { noSuchConsumer } from '../../percolator/consumer.js'
 import { noSuchObserver, type Observer, requireInRange } from '../../percolator/observer.js'
-import type { Riders } from '../../percolator/riders.js'
+import type { LeaseRider, Riders } from '../../percolator/riders.js'
 import type { Store } from '../../store/store.js'
 import type { Decoded } from './decode.js'
 import type { Riders as WireRiders } from './schemas/riders.js'
+
+/** The riders of a body, and the leases among its checks. */
+type RidersToCheck = Omit<Decoded<WireRiders>, 'leases'> & { readonly leases?: readonly LeaseRider[] | undefined }
 
 /** Where observers and consumers are known, and the present time. */
 type Observing = Pick<Database, 'store' | 'changes'>
@@ -19,19 +22,19 @@ type Observing = Pick<Database, 'store' | 'changes'>
  * @param path of the object that has the fields of riders, for errors.
  * @returns undefined when there are none.
  * @throws KvError `invalid_argument` when one cell or consumer is acknowledged twice; `payload_too_large`; `forbidden` when the caller may
- *   not write.
+ *   not write, or its token does not reach a lease.
  */
 export function ridersOf(
-  { acks = [], notify = [], positions = [] }: Decoded<WireRiders>,
+  { acks = [], notify = [], positions = [], leases = [] }: RidersToCheck,
   grant: Grant,
   { requestKeysMax: limit }: Pick<Limits, 'requestKeysMax'>,
   path = '',
 ): Riders | undefined {
   const notified = notify.reduce((sum, { keys }) => sum + keys.length, 0)
-  if (acks.length + notified + positions.length === 0) return undefined
+  if (acks.length + notified + positions.length + leases.length === 0) return undefined
   if (notified > limit)
     throw new KvError('payload_too_large', `${path}notify has over ${limit} keys`, { field: `${path}notify`, limit })
-  grant.requireWrite()
+  if (acks.length + notified + positions.length > 0) grant.requireWrite()
   const acked = new Set<string>()
   for (const [index, { observer, key }] of acks.entries()) {
     const cell = `${observer} ${keyText(key)}`
@@ -46,7 +49,17 @@ export function ridersOf(
     if (from > ts) throw invalid(`${field}.from`, `${field}.from is above ts: a position never falls`)
     consumers.add(consumer)
   }
-  return { acks, notify, positions }
+  for (const [place, { lease, index }] of leases.entries())
+    grant.requireKey(
+      Buffer.from(lease),
+      index === undefined ? `${path}leases[${place}].lease` : `checks[${index}].lease`,
+    )
+  return leases.length === 0 ? { acks, notify, positions } : { acks, notify, positions, leases }
+}
+
+/** The checks of leases among those of a transaction, with their places there. */
+export function leaseChecksOf(checks: readonly { readonly lease: string; readonly fence: number }[]): LeaseRider[] {
+  return checks.map(({ lease, fence }, index) => ({ lease, fence, index }))
 }
 
 /**

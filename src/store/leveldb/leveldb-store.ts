@@ -262,6 +262,9 @@ class LevelDbStore implements CompleteStore {
   steadyMs(): number {
     return this.#clock.steadyMs()
   }
+  elapsedMs(): number {
+    return this.#clock.elapsedMs()
+  }
   ago(ms: number): Timestamp {
     return timestampFromMs(this.#clock.ago(ms))
   }

@@ -126,6 +126,9 @@ class MemoryStore implements CompleteStore {
   steadyMs(): number {
     return this.#clock.steadyMs()
   }
+  elapsedMs(): number {
+    return this.#clock.elapsedMs()
+  }
   tso(count: number): Timestamp | Promise<Timestamp> {
     return this.#rows.oracle.next(count)
   }

@@ -2,6 +2,7 @@ import type { Operations } from '../operation.js'
 import { administration } from './administration.js'
 import { changes } from './changes.js'
 import { keys } from './keys.js'
+import { leases } from './leases.js'
 import { observers } from './observers.js'
 import { percolator } from './percolator.js'
 import { server } from './server.js'
@@ -13,6 +14,7 @@ export const OPERATIONS: Operations = {
   ...transactions,
   ...observers,
   ...changes,
+  ...leases,
   ...percolator,
   ...administration,
   ...server,

@@ -1,7 +1,7 @@
 import { LOCK_WAIT_MS_MAX, LOCK_WAITS_SHOWN_MAX, TSO_COUNT_MAX } from '../../../limits.js'
 import { TIMESTAMP_MAX } from '../../../timestamp.js'
 import { answering } from './call-schema.js'
-import { riders } from './riders.js'
+import { prewriteRiders } from './riders.js'
 import { Type } from './schema.js'
 import {
   Bound,
@@ -142,7 +142,7 @@ export const prewrite = {
       'Extension, with `try_one_pc`: the keys and ranges that the transaction read, which nobody else may have changed since.',
     ),
     riders: described(
-      optional(object(riders)),
+      optional(object(prewriteRiders)),
       'Extension, with `try_one_pc` and without `max_commit_ts`. The run has seen `start_ts`, and `mutations` may be empty. Refused where an earlier prewrite of the transaction has left a lock.',
     ),
   }),

@@ -1,4 +1,5 @@
-import { ACKS_MAX, POSITIONS_MAX } from '../../../limits.js'
+import { ACKS_MAX, LEASE_CHECKS_MAX, POSITIONS_MAX } from '../../../limits.js'
+import { LEASE_NAME } from '../../../percolator/lease.js'
 import { NAME } from '../../../percolator/name.js'
 import { type Static, Type } from './schema.js'
 import { described, Key, object, optional, Timestamp, TimestampOrZero } from './values.js'
@@ -43,5 +44,20 @@ export const riders = {
   ),
 }
 
-const Riders = object(riders)
+export const LeaseName = Type.String({ pattern: LEASE_NAME.pattern, title: LEASE_NAME.rule })
+export const leaseCheck = {
+  lease: LeaseName,
+  fence: described(Timestamp, 'As the grant told it. The lease must be held under it when the transaction commits.'),
+}
+
+/** The riders of a prewrite. Other transactions have the leases among their `checks`. */
+export const prewriteRiders = {
+  ...riders,
+  leases: described(
+    optional(Type.Array(object(leaseCheck), { maxItems: LEASE_CHECKS_MAX })),
+    'Leases that must be held when the transaction commits; otherwise 412 `precondition_failed`. `index` there is the place in this list.',
+  ),
+}
+
+const Riders = object(prewriteRiders)
 export type Riders = Static<typeof Riders>

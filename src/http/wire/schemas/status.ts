@@ -63,7 +63,11 @@ export const serverStatus = answering(
         'The longest of the others. High for long: one is not read, and holds old versions.',
       ),
     }),
-    watches: described(Count, 'Streams of changes, and requests that wait for a change or a claim.'),
+    leases: Type.Object({
+      held: Count,
+      waiting: described(Count, 'Requests that wait for a lease.'),
+    }),
+    watches: described(Count, 'Streams of changes, and requests that wait for a change, a claim or a lease.'),
     counts: Type.Object({
       locks: described(
         optional(Count),

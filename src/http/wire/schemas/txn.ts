@@ -1,6 +1,6 @@
-import { MAX_RETRIES_MAX, TXN_TTL_MS_MAX } from '../../../limits.js'
+import { LEASE_CHECKS_MAX, MAX_RETRIES_MAX, TXN_TTL_MS_MAX } from '../../../limits.js'
 import { answering } from './call-schema.js'
-import { riders } from './riders.js'
+import { LeaseName, leaseCheck, riders } from './riders.js'
 import { type Static, Type } from './schema.js'
 import {
   Count,
@@ -88,15 +88,20 @@ export const oneShot = {
       optional(
         Type.Array(
           object({
-            key: Key,
+            key: described(optional(Key), 'Of every check but that of a lease.'),
             exists: described(optional(Type.Boolean()), 'Whether the key has a value.'),
             value: described(optional(Value), 'The value that the key has.'),
             commit_ts: described(optional(TimestampOrZero), 'The version that the key has; 0: absent.'),
+            lease: described(optional(LeaseName), 'In place of `key`: a lease, with its `fence`. 1000 at most.'),
+            fence: described(
+              optional(Timestamp),
+              'As the grant told it. The lease must be held under it at the commit.',
+            ),
           }),
           { atMost: 'requestKeysMax' },
         ),
       ),
-      'Conditions on the snapshot. Each has at least one of `exists`, `value` and `commit_ts`, and all that are given must hold; otherwise 412 `precondition_failed`.',
+      'Conditions. One on a key has at least one of `exists`, `value` and `commit_ts`, which must hold in the snapshot. One on a lease has `lease` and `fence`, and must hold when the transaction commits. If one does not hold: 412 `precondition_failed`.',
     ),
     ops: optional(Ops),
     isolation: optional(Isolation),
@@ -142,7 +147,13 @@ export const writeKeyInTxn = answering(Nothing)
 export const runOps = { body: object({ ops: Ops }), ...answering(Type.Object({ results: Results })) }
 
 export const commit = {
-  body: object(riders),
+  body: object({
+    checks: described(
+      optional(Type.Array(object(leaseCheck), { maxItems: LEASE_CHECKS_MAX })),
+      'Leases that must be held when the transaction commits; otherwise 412 `precondition_failed`, and the transaction is rolled back.',
+    ),
+    ...riders,
+  }),
   ...answering(
     Type.Object({ commit_ts: described(Timestamp, 'Of a transaction that wrote nothing: its `start_ts`.') }),
   ),

@@ -1,0 +1,84 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { invalid } from '../../errors/kv-error.js'
+import { requireLeaseName } from '../../percolator/lease.js'
+import type { LeaseState } from '../../percolator/leases-api.js'
+import type { Watch } from '../admission/open-watches.js'
+import { answer } from '../wire/answer.js'
+import { decoderOf } from '../wire/decode.js'
+import { LEASE_ROUTE } from '../wire/key-url.js'
+import { percentDecode, queryInteger, queryText, type RawQuery } from '../wire/query.js'
+import * as schemas from '../wire/schemas/leases.js'
+import type { AppContext } from './context.js'
+
+/** The name of a lease is reached as a key is, and a slash in it need not be escaped. */
+export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }: AppContext): void {
+  const { leases } = database
+
+  /** @throws KvError `invalid_argument`, `forbidden` */
+  function nameOf({ raw, grant }: FastifyRequest): string {
+    const name = percentDecode(raw.keyInUrl ?? '', 'name').toString('latin1') // A name that is no ASCII is refused below.
+    requireLeaseName(name)
+    grant.requireKey(Buffer.from(name), 'name')
+    return name
+  }
+
+  /** A request that waits counts as a watch from then on. */
+  async function waiting<T>(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    name: string,
+    call: (signal: () => AbortSignal) => Promise<T>,
+  ): Promise<T> {
+    const key = Buffer.from(name)
+    let watch: Watch | undefined
+    try {
+      return await call(() => {
+        watch ??= traffic.openWatch(request, reply, {
+          requires: (grant) => {
+            grant.requireWrite()
+            grant.requireKey(key, 'name')
+          },
+        })
+        return watch.signal
+      })
+    } finally {
+      watch?.end()
+    }
+  }
+
+  const decodePut = decoderOf(schemas.put.body, limits)
+  const putting = { schema: schemas.put, config: { access: 'write', work: 'ending' } } as const
+  app.put(LEASE_ROUTE, putting, async (request, reply) => {
+    const name = nameOf(request)
+    const asked = await decodePut(request)
+    const state = await waiting(request, reply, name, (signal) => leases.put(name, { ...asked, signal }))
+    return answer(request, reply, shown(state))
+  })
+
+  const listing = { schema: schemas.list, config: { access: 'read', work: 'reading', query: ['prefix'] } } as const
+  app.get('/v1/leases', listing, async (request, reply) => {
+    const all = await leases.list(queryText(request.query as RawQuery, 'prefix'))
+    const reached = request.grant.isScoped ? all.filter(({ name }) => request.grant.reaches(Buffer.from(name))) : all
+    return answer(request, reply, { leases: reached.map(shown) })
+  })
+
+  const reading = { schema: schemas.get, config: { access: 'read', work: 'reading' } } as const
+  app.get(LEASE_ROUTE, reading, async (request, reply) =>
+    answer(request, reply, shown(await leases.get(nameOf(request)))),
+  )
+
+  const config = { access: 'write', bodyMayBeEmpty: true, work: 'ending', query: ['holder', 'fence'] } as const
+  app.delete(LEASE_ROUTE, { schema: schemas.remove, config }, async (request, reply) => {
+    const name = nameOf(request)
+    const query = request.query as RawQuery
+    const holder = queryText(query, 'holder')
+    if (holder === undefined) throw invalid('holder', 'holder is missing')
+    const fence = queryInteger(query, 'fence', 1, Number.MAX_SAFE_INTEGER)
+    await leases.remove(name, holder, fence)
+    return answer(request, reply, {})
+  })
+}
+
+function shown({ name, holder, fence, ttlMs, expiresAtMs }: LeaseState) {
+  return { name, holder, fence, ttlMs, expiresAt: new Date(expiresAtMs).toISOString() }
+}

@@ -1,0 +1,76 @@
+import { MinHeap, type Ranked } from '../bytes/min-heap.js'
+import { signalOf } from '../event-loop/late-signal.js'
+import type { LeaseRequest, LeaseState } from '../percolator/leases-api.js'
+
+/** A request for a lease, and where its answer goes. */
+export interface Asking {
+  /** Of the lease. */
+  readonly name: string
+  readonly request: LeaseRequest
+  readonly resolve: (state: LeaseState) => void
+  readonly reject: (error: unknown) => void
+}
+
+/** Those that wait for one lease, in order of arrival. */
+export type Queue = Set<WaitingHolder>
+
+/** Ranked by the end of its wait. */
+export interface WaitingHolder extends Asking, Ranked {
+  readonly queue: Queue
+  /** Its wait is over: it is answered as soon as the lease can be judged. */
+  isOver: boolean
+  stopListening?: () => void
+}
+
+/** Requests that wait: for leases that others hold, or for the disk. */
+export class WaitingHolders {
+  readonly #byEnd = new MinHeap<WaitingHolder>()
+  #size = 0
+
+  get size(): number {
+    return this.#size
+  }
+
+  /** When the next wait ends. */
+  get nextMs(): number | undefined {
+    return this.#byEnd.first?.rank
+  }
+
+  /** @throws what asking for the signal throws: the server lets no more requests wait. */
+  add(queue: Queue, asking: Asking, endsAtMs: number): void {
+    const { name, request, resolve, reject } = asking
+    // A wait for the disk alone is as long as that of any write.
+    const signal = (request.waitMs ?? 0) > 0 ? signalOf(request.signal) : undefined
+    if (signal?.aborted) throw signal.reason
+    const waiting: WaitingHolder = { name, request, resolve, reject, queue, isOver: false, rank: 0, place: -1 }
+    queue.add(waiting)
+    this.#size++
+    this.#byEnd.set(waiting, endsAtMs)
+    if (signal === undefined) return
+    const leave = (): void => {
+      this.remove(waiting)
+      reject(signal.reason)
+    }
+    signal.addEventListener('abort', leave, { once: true })
+    waiting.stopListening = () => signal.removeEventListener('abort', leave)
+  }
+
+  /** Whoever calls this answers it. */
+  remove(waiting: WaitingHolder): void {
+    if (!waiting.queue.delete(waiting)) return
+    this.#size--
+    this.#byEnd.delete(waiting)
+    waiting.stopListening?.()
+  }
+
+  /** Those whose waits have ended since the last call. They stay in their queues. */
+  endedBy(nowMs: number): WaitingHolder[] {
+    const ended: WaitingHolder[] = []
+    for (let first = this.#byEnd.first; first !== undefined && first.rank <= nowMs; first = this.#byEnd.first) {
+      this.#byEnd.delete(first)
+      first.isOver = true
+      ended.push(first)
+    }
+    return ended
+  }
+}
