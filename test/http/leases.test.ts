@@ -500,9 +500,9 @@ describe('a prewrite', () => {
 
 describe('a token', () => {
   const tokens = [
-    'all read-write everything-token-1234567',
-    'some read-write app-token-123456789012 app/',
-    'looks read read-token-1234567890 app/',
+    'rw everything-token-1234567',
+    'rw app-token-123456789012 prefix=app/',
+    'ro read-token-1234567890 prefix=app/',
   ].join('\n')
 
   test('reaches leases by their names, as it does keys', async () => {

@@ -25,6 +25,7 @@ A repeat after the commit locks nothing and answers the real commit_ts. \`max_co
       'already_exists',
       'assertion_failed',
       'pessimistic_lock_not_found',
+      'precondition_failed',
       'ts_below_safe_point',
     ],
   },

@@ -99,7 +99,7 @@ With \`for_update\`, a pessimistic transaction locks the key and reads its lates
     id: 'commitTransaction',
     tag: 'Transactions',
     summary: 'Commit a transaction',
-    description: `A commit that fails with 409, 410 or 423 has rolled the transaction back: begin again, and read again. After 503 \`storage_unavailable\`, or without an answer, commit the same transaction again. A commit that is repeated within 90 s answers the same; under an \`Idempotency-Key\` it does so for ten minutes, over restarts too, unless the token is read-only.`,
+    description: `A commit that fails with 409, 410, 412 or 423 has rolled the transaction back: begin again, and read again. After 503 \`storage_unavailable\`, or without an answer, commit the same transaction again. A commit that is repeated within 90 s answers the same; under an \`Idempotency-Key\` it does so for ten minutes, over restarts too, unless the token is read-only.`,
     headers: ['Idempotency-Key'],
     problems: [
       'not_found',
@@ -108,6 +108,7 @@ With \`for_update\`, a pessimistic transaction locks the key and reads its lates
       'write_conflict',
       'already_exists',
       'pessimistic_lock_not_found',
+      'precondition_failed',
       'ts_below_safe_point',
       'idempotency_mismatch',
     ],
