@@ -28,7 +28,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['store/leveldb/integrity'],
   ['store/leveldb/repair'],
   ['store/leveldb'],
-  ['txn', 'gc', 'observers', 'changes'],
+  ['txn', 'gc', 'observers', 'changes', 'leases'],
   ['database'],
   ['client'],
   ['client/http'],
@@ -51,11 +51,11 @@ const LAYERS: readonly (readonly string[])[] = [
 const APART: readonly { readonly folder: string; readonly from: readonly string[] }[] = [
   {
     folder: 'client',
-    from: ['oracle', 'backup', 'access', 'cluster', 'store', 'txn', 'gc', 'observers', 'changes', 'database'],
+    from: ['oracle', 'backup', 'access', 'cluster', 'store', 'txn', 'gc', 'observers', 'changes', 'leases', 'database'],
   },
   {
     folder: 'console',
-    from: ['oracle', 'backup', 'access', 'cluster', 'store', 'txn', 'gc', 'observers', 'changes', 'database'],
+    from: ['oracle', 'backup', 'access', 'cluster', 'store', 'txn', 'gc', 'observers', 'changes', 'leases', 'database'],
   },
   { folder: 'http', from: ['client', 'console', 'embedded', 'store/calls', 'store/leveldb', 'store/memory'] },
   { folder: 'embedded', from: ['client/http'] },
@@ -64,6 +64,7 @@ const APART: readonly { readonly folder: string; readonly from: readonly string[
   { folder: 'gc', from: ['store/calls', 'store/leveldb', 'store/memory'] },
   { folder: 'observers', from: ['store/calls', 'store/leveldb', 'store/memory'] },
   { folder: 'changes', from: ['store/calls', 'store/leveldb', 'store/memory'] },
+  { folder: 'leases', from: ['store/calls', 'store/leveldb', 'store/memory'] },
 ]
 
 function isIn(file: string, folder: string): boolean {

@@ -22,6 +22,7 @@ export async function exampleTour(call: Call, elsewhere: Call): Promise<void> {
   await percolator(call) // Before the feed, which pushes the commit timestamps of locks.
   await observers(call)
   await changes(call)
+  await leases(call)
   await administration(call, elsewhere)
   await server(call)
 }
@@ -223,6 +224,22 @@ async function percolator(call: Call): Promise<void> {
   await call('percolatorMvccGetByKey', 'A key', { body: { key: 'a' } })
   await call('percolatorMvccGetByStartTs', 'A transaction', { body: { start_ts: 10 } })
   await call('percolatorDeleteRange', 'A prefix', { body: { start: 'gone/', end: 'gone0' } })
+}
+
+async function leases(call: Call): Promise<void> {
+  const path = { name: 'jobs/nightly' }
+  const { body } = await call('putLease', 'A free lease', { path, body: { holder: 'ann', ttl_ms: 10_000 } })
+  const fence = Number(body['fence'])
+  await call('putLease', 'A renewal', { path, body: { holder: 'ann', ttl_ms: 10_000, fence } })
+  await call('putLease', 'A lease of another', { path, body: { holder: 'bob', ttl_ms: 10_000, wait_ms: 10 } })
+  await call('putLease', 'A grant that is over', { path, body: { holder: 'ann', ttl_ms: 10_000, fence: fence - 1 } })
+  await call('readLease', 'A lease that is held', { path })
+  await call('listLeases', 'All', {})
+  const ops = [{ op: 'increment', key: 'reports' }]
+  await call('transact', 'Under a lease', { body: { checks: [{ lease: 'jobs/nightly', fence }], ops } })
+  await call('releaseLease', 'By its holder', { path, query: { holder: 'ann', fence: String(fence) } })
+  await call('transact', 'Under a lease that is lost', { body: { checks: [{ lease: 'jobs/nightly', fence }], ops } })
+  await call('readLease', 'A lease that is free', { path })
 }
 
 async function administration(call: Call, elsewhere: Call): Promise<void> {

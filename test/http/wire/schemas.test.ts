@@ -94,6 +94,14 @@ class Tour {
     await this.#send('GET', '/v1/changes?snapshot&wait_ms=0', { accept: 'application/x-ndjson' })
   }
 
+  async leases(): Promise<void> {
+    const body = JSON.stringify({ holder: 'h', ttl_ms: 10_000 })
+    await this.#send('PUT', '/v1/leases/jobs/1', { 'content-type': 'application/json' }, body)
+    await this.#send('GET', '/v1/leases/jobs/1')
+    await this.#send('GET', '/v1/leases?prefix=jobs%2F')
+    await this.#send('DELETE', '/v1/leases/jobs/1?holder=h')
+  }
+
   async consumers(): Promise<void> {
     const ranges = { range: { start: 'fed/', end: 'fed0', since_ts: 5 }, fed: { prefix: 'fed/', since_ts: 5 } }
     for (const [name, body] of Object.entries(ranges)) {
@@ -236,6 +244,7 @@ test('every answer of every route has a schema, and every field of the schemas i
   await tour.observers()
   await tour.changes()
   await tour.consumers()
+  await tour.leases()
   await tour.administration()
   await new Tour(empty).restore(server)
 
