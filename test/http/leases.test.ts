@@ -298,6 +298,7 @@ describe('a transaction', () => {
       failed_checks: [{ index: 0, lease: 'leader', fence: 0 }],
     })
     expect(lost).toMatchObject({ index: 0, lease: 'leader', fence: 0, retryable: false })
+    expect(lost).not.toHaveProperty('errors')
     const second = await leasing.fence('leader', 'b')
     expectProblem(await leasing.write('leader', first, 'late'), 'precondition_failed', {
       failed_checks: [{ index: 0, lease: 'leader', fence: second }],

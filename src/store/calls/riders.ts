@@ -9,7 +9,7 @@ import { decodeAck, decodeEntry, decodeUncovered } from '../../percolator/codec/
 import { decodeConsumer } from '../../percolator/codec/consumer.js'
 import { type Consumer, noSuchConsumer } from '../../percolator/consumer.js'
 import { withEntries, writeConflict } from '../../percolator/errors.js'
-import { leaseLost } from '../../percolator/lease.js'
+import { type FailedLeaseCheck, leaseLost } from '../../percolator/lease.js'
 import { noSuchObserver, type Observer } from '../../percolator/observer.js'
 import type { AckRider, LeaseRider, PositionRider, Riders } from '../../percolator/riders.js'
 import { expiryTs, hasExpired, isData } from '../../percolator/write.js'
@@ -287,8 +287,14 @@ export class PrewriteRiders implements Preparation {
     }
     // After the others, which recognize a repeat of a transaction that has committed.
     const lost = leases.lost(this.#leases)
-    if (lost.length > 0) throw withEntries([leaseLost(lost)])
+    if (lost.length > 0) throw this.#lostLeases(lost)
     return { kind: 'ridden', ridden: { effects, depth, acknowledged, consumers } }
+  }
+
+  /** Only the problem of a prewrite has entries. Leases with an index are checks of a transaction. */
+  #lostLeases(lost: readonly FailedLeaseCheck[]): KvError {
+    const error = leaseLost(lost)
+    return this.#leases.some(({ index }) => index !== undefined) ? error : withEntries([error])
   }
 
   #usedStartTs(key: Uint8Array, commitTs: Timestamp): KvError<'write_conflict'> {
