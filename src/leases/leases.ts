@@ -294,6 +294,7 @@ export class Leases implements LeasesApi {
   async #grant(slot: Slot, { request, resolve, reject }: Asking): Promise<void> {
     const { holder, ttlMs } = request
     this.#free(slot)
+    this.#over.delete(slot)
     await this.#writing([slot], async () => {
       // Above the commit_ts of every transaction under an earlier fence: those are fixed already.
       const lease = { holder, ttlMs, fence: await this.#store.tso(1) }
