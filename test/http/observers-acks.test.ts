@@ -436,7 +436,7 @@ describe('a prewrite', () => {
   test.each<[string, Json, string]>([
     ['without try_one_pc', { try_one_pc: false }, 'riders'],
     ['with max_commit_ts', { max_commit_ts: 2 ** 52 }, 'riders'],
-    ['with leases', { riders: { leases: [] } }, 'riders.leases'],
+    ['with a rider that is not known', { riders: { locks: [] } }, 'riders.locks'],
     ['without anything', { riders: {}, mutations: [] }, 'mutations'],
     ['without anything in its lists', { riders: { acks: [], notify: [], positions: [] }, mutations: [] }, 'mutations'],
     [
