@@ -62,6 +62,8 @@ export interface Profile {
     /** Ranges of more keys than one batch removes. */
     readonly isBulky: boolean
   }
+  /** Whether clients work under leases. */
+  readonly holdsLeases: boolean
   /** The worker leaves pins readable; whoever collects by hand does not. */
   readonly collects: 'worker' | 'by hand'
   /** Per call, per engine operation or per step, as the fault is. */
@@ -125,6 +127,8 @@ export function drawProfile(random: Random, store: Profile['store']): Profile {
       pageBytesMax: random.pick([100, 1000, 1024 * 1024]),
       isBulky: random.chance(0.2),
     },
+    // Without an fsync a crash takes grants with it.
+    holdsLeases: random.chance(0.5) && durability === 'sync',
   }
 }
 

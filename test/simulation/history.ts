@@ -49,6 +49,8 @@ export class TxnHistory {
   readonly checks: { readonly key: string; readonly commitTs: Timestamp }[] = []
   /** Cells that it acknowledges, as a run. */
   readonly acks: { readonly observer: string; readonly key: string; readonly fence: Timestamp }[] = []
+  /** Under which it was to be committed. */
+  readonly leases: { readonly lease: string; readonly fence: Timestamp }[] = []
   readonly notifies: { readonly observer: string; readonly key: string }[] = []
 
   constructor(

@@ -6,6 +6,7 @@ import type { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import { KvError } from '../../src/errors/kv-error.js'
 import { GcWorker } from '../../src/gc/gc-worker.js'
 import { Pins } from '../../src/gc/pins.js'
+import { Leases } from '../../src/leases/leases.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { Observers } from '../../src/observers/observers.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
@@ -16,6 +17,7 @@ import { OneShots } from '../../src/txn/one-shots.js'
 import { Outcomes } from '../../src/txn/outcomes.js'
 import type { Disk } from './disk.js'
 import type { Faults } from './faults.js'
+import type { LeaseLedger } from './lease-ledger.js'
 import type { Ledger } from './ledger.js'
 import { MemoryEngine } from './memory-engine.js'
 import { Owner, type Scheduler } from './scheduler.js'
@@ -31,6 +33,7 @@ export interface RunningServer {
   readonly gc: GcWorker
   readonly observers: Observers
   readonly changes: Changes
+  readonly leases: Leases | undefined
 }
 
 /** A call that the server has not answered. */
@@ -43,6 +46,7 @@ export interface ServerWorld {
   readonly faults: Faults
   readonly disk: Disk
   readonly ledger: Ledger
+  readonly leases: LeaseLedger
   readonly violations: Violations
   readonly wallMs: () => number
   /** The world's own: what no crash takes. */
@@ -89,6 +93,7 @@ export class Server {
       const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
       const observers = await this.#openObservers(store)
       const pins = await Pins.open(store)
+      const leases = await this.#openLeases(store)
       const changes = this.#changesOf(store, coordinator.resolver)
       const gc = new GcWorker(
         {
@@ -112,6 +117,7 @@ export class Server {
         gc,
         observers,
         changes,
+        leases,
       }
     } catch (error) {
       if (!isDiskFailure(error)) this.#world.violations.add('start', `the server did not start: ${String(error)}`)
@@ -127,6 +133,17 @@ export class Server {
     }
     const sizes = { fifo: readyMax, fifoBytes: 1000, found: readyMax }
     return Observers.open(store, { limits: { observersMax: 8, claimsMax }, sizes, onError })
+  }
+
+  async #openLeases(store: Store): Promise<Leases | undefined> {
+    const { faults, violations, leases, scheduler } = this.#world
+    if (!faults.profile.holdsLeases) return undefined
+    const onError = (error: unknown): void => {
+      if (!isEngineError(error)) violations.add('defect', `background work of leases failed with ${String(error)}`)
+    }
+    const opened = await Leases.open(store, { limits: { leasesMax: 8 }, onError })
+    leases.restarted(scheduler.nowMs)
+    return opened
   }
 
   #changesOf(store: Store, resolver: LockResolver): Changes {
@@ -211,11 +228,14 @@ export class Server {
     const { scheduler } = this.#world
     this.#isStopping = true
     running.changes.close()
+    const leasesClosed = running.leases?.close()
     const graceEndsAt = scheduler.nowMs + 8000
     const closeWhenIdle = (): void => {
       if (this.#inFlight.size > 0 && scheduler.nowMs < graceEndsAt)
         return void scheduler.schedule(running.owner, 50, 'waits for calls', closeWhenIdle)
-      const closed = Promise.all([running.observers.close(), running.gc.close()]).then(() => running.store.close())
+      const closed = Promise.all([running.observers.close(), running.gc.close(), leasesClosed]).then(() =>
+        running.store.close(),
+      )
       void closed.then(() => {
         if (running.owner.isAlive) this.kill('process')
       })

@@ -16,12 +16,14 @@ import type { Random } from '../anomalies/random.js'
 import type { Faults } from './faults.js'
 import { Feeder } from './feeder.js'
 import type { History, TxnHistory } from './history.js'
+import { isLeaseLost, LeaseHolder } from './lease-holder.js'
+import type { LeaseLedger } from './lease-ledger.js'
 import type { Ledger } from './ledger.js'
 import type { Network } from './network.js'
 import { RawClient, REMOVED } from './raw-client.js'
 import type { Owner, Scheduler } from './scheduler.js'
 import type { Violations } from './violations.js'
-import { Worker } from './worker.js'
+import { Worker, type WorkerHost } from './worker.js'
 
 export interface ClientWorld {
   readonly scheduler: Scheduler
@@ -29,6 +31,7 @@ export interface ClientWorld {
   readonly network: Network
   readonly history: History
   readonly ledger: Ledger
+  readonly leases: LeaseLedger
   readonly violations: Violations
   /** Begin nothing new. */
   readonly isEnding: () => boolean
@@ -76,6 +79,9 @@ const FEEDING: typeof PROGRAMS = [
   [2, 'gc', (client) => client.collect()],
 ]
 
+/** Where there are leases. */
+const HOLDING: typeof PROGRAMS = [[40, 'hold_lease', (client) => client.leaseHolder.hold()]]
+
 /** Keys that hold numbers, for increments. */
 const COUNTERS = ['n0', 'n1']
 const LONG_VALUE_BYTES = 300
@@ -93,6 +99,7 @@ export class Client {
   isDone = false
   readonly worker: Worker
   readonly raw: RawClient
+  readonly leaseHolder: LeaseHolder
   readonly #feeders: readonly Feeder[]
   readonly #world: ClientWorld
   readonly #random: Random
@@ -108,6 +115,7 @@ export class Client {
     const { batchBytes, asyncCommitKeysMax, keys } = world.faults.profile
     this.#coordinator = new Coordinator(this.#api, { ...COMMIT_OPTIONS_DEFAULT, batchBytes, asyncCommitKeysMax })
     this.worker = this.#newWorker()
+    this.leaseHolder = this.#newLeaseHolder()
     const host = { world, owner, random: this.#random, sleep: (ms: number) => this.#sleep(ms) }
     this.raw = new RawClient({ ...host, api: this.#api, think: () => this.#think() })
     this.#feeders = [new Feeder('log', host), new Feeder('service', host)]
@@ -125,9 +133,30 @@ export class Client {
   }
 
   #newWorker(): Worker {
-    const world = this.#world
+    const { network } = this.#world
     return new Worker({
-      world,
+      ...this.#host(),
+      call: (label, isRepeatable, run) =>
+        network.call(this.owner, label, isRepeatable, ({ observers }) => run(observers)),
+      // A copy is refused: what it acknowledges is acknowledged already.
+      oneShot: async (request) =>
+        (await network.call(this.owner, 'one_shot', true, ({ oneShots }) => oneShots.run(request), request)).answer,
+    })
+  }
+
+  #newLeaseHolder(): LeaseHolder {
+    const { network, leases } = this.#world
+    return new LeaseHolder({
+      ...this.#host(),
+      holder: this.owner.name,
+      ledger: leases,
+      call: (label, isRepeatable, run) => network.call(this.owner, label, isRepeatable, run),
+    })
+  }
+
+  #host(): Omit<WorkerHost, 'call' | 'oneShot'> {
+    return {
+      world: this.#world,
       random: this.#random,
       coordinator: this.#coordinator,
       key: () => this.#key(),
@@ -136,19 +165,13 @@ export class Client {
       read: (txn, key, value) => this.#read(txn, key, value),
       sleep: (ms) => this.#sleep(ms),
       think: () => this.#think(),
-      call: (label, isRepeatable, run) =>
-        world.network.call(this.owner, label, isRepeatable, ({ observers }) => run(observers)),
-      // A copy is refused: what it acknowledges is acknowledged already.
-      oneShot: async (request) =>
-        (await world.network.call(this.owner, 'one_shot', true, ({ oneShots }) => oneShots.run(request), request))
-          .answer,
       commit: (txn, seen, riders) => this.#commit(txn, seen, riders),
-    })
+    }
   }
 
   async #runOne(): Promise<string> {
-    const { observes, feeds } = this.#world.faults.profile
-    const programs = [...(observes ? OBSERVING : PROGRAMS), ...(feeds ? FEEDING : [])]
+    const { observes, feeds, holdsLeases } = this.#world.faults.profile
+    const programs = [...(observes ? OBSERVING : PROGRAMS), ...(feeds ? FEEDING : []), ...(holdsLeases ? HOLDING : [])]
     let place = this.#random.below(programs.reduce((sum, [weight]) => sum + weight, 0))
     for (const [weight, name, run] of programs) {
       place -= weight
@@ -245,7 +268,7 @@ export class Client {
     } catch (error) {
       this.#requireKnown(error)
       if (error instanceof Undetermined) return this.#learn(txn, seen)
-      history.ended(seen, this.#mayHideCopy(error) ? 'unknown' : 'aborted')
+      history.ended(seen, this.#mayHideCopy(error, seen) ? 'unknown' : 'aborted')
     }
   }
 
@@ -253,8 +276,11 @@ export class Client {
    * Where the network copies a request unasked, one copy may commit before a collection that has the other refused; see
    * README.md.
    */
-  #mayHideCopy(error: unknown): boolean {
-    const isRefused = isKvError(error, 'ts_below_safe_point') || (isKvError(error, 'write_conflict') && isAck(error))
+  #mayHideCopy(error: unknown, seen: TxnHistory): boolean {
+    const isRefused =
+      isKvError(error, 'ts_below_safe_point') ||
+      (isKvError(error, 'write_conflict') && isAck(error)) ||
+      isLeaseLost(error, seen)
     return isRefused && this.#world.faults.profile.chances.call_duplicated > 0
   }
 

@@ -6,6 +6,8 @@ import { Disk } from './disk.js'
 import { checkChangeLog, checkCollected, checkColumnFamilies, checkExpiryEntries, lockedKeys } from './disk-checks.js'
 import { drawProfile, Faults, type Profile } from './faults.js'
 import { History } from './history.js'
+import { checkLeases } from './lease-checks.js'
+import { LeaseLedger } from './lease-ledger.js'
 import { Ledger } from './ledger.js'
 import { Network } from './network.js'
 import { checkRuns } from './run-checks.js'
@@ -73,6 +75,7 @@ class World {
   readonly #faults: Faults
   readonly #nature: Owner
   readonly #ledger = new Ledger(this.violations)
+  readonly #leases = new LeaseLedger(this.violations)
   readonly #disk = new Disk(this.#ledger)
   readonly #history: History
   readonly #counts = new Map<string, number>()
@@ -99,6 +102,7 @@ class World {
       scheduler: this.#scheduler,
       faults: this.#faults,
       ledger: this.#ledger,
+      leases: this.#leases,
       violations: this.violations,
     }
     const server = new Server({ ...parts, disk: this.#disk, wallMs: this.wallMs, nature: this.#nature })
@@ -116,6 +120,7 @@ class World {
     checkReads(this.#history, this.#ledger, this.violations)
     checkWrites(this.#history, this.#ledger, isDurable, this.violations)
     checkRuns(this.#history, this.#ledger, this.violations)
+    checkLeases(this.#history, this.#ledger, this.#leases, this.violations)
   }
 
   counts(): Record<string, number> {
@@ -127,6 +132,7 @@ class World {
     add('calls', this.#network?.calls)
     add('server_starts', this.#server?.starts)
     add('runs', this.#ledger.cells.runs.length)
+    add('grants', this.#leases.grants)
     add('virtual_seconds', Math.round(this.#scheduler.nowMs / 1000))
     for (const [name, count] of this.#faults.counts) add(`fault ${name}`, count)
     for (const [name, count] of this.#counts) add(`program ${name}`, count)
@@ -149,6 +155,7 @@ class World {
       network,
       history: this.#history,
       ledger: this.#ledger,
+      leases: this.#leases,
       violations: this.violations,
       isEnding: () => this.#isEnding,
       count: (program) => this.#counts.set(program, (this.#counts.get(program) ?? 0) + 1),
@@ -246,6 +253,8 @@ class World {
     const last = this.#newClient()
     if (last !== undefined)
       await this.#whole(until, last.owner, 'running all that is not covered', () => last.worker.finish())
+    if (last !== undefined && this.#faults.profile.holdsLeases)
+      await this.#whole(until, last.owner, 'taking every lease', () => last.leaseHolder.finish())
     const left = lockedKeys(this.#disk.state)
     if (left.length > 0 || running.store.lockCount !== 0)
       this.violations.add('lock', `${running.store.lockCount} locks stay in memory, on disk those of ${left}`)

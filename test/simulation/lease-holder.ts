@@ -1,0 +1,172 @@
+import type { Transaction } from '../../src/coordinator/transaction.js'
+import { isUncertain } from '../../src/coordinator/uncertain.js'
+import { isKvError } from '../../src/errors/kv-error.js'
+import type { LeaseState } from '../../src/percolator/leases-api.js'
+import type { Timestamp } from '../../src/timestamp.js'
+import type { OneShot, OneShotAnswer } from '../../src/txn/one-shots.js'
+import type { Op } from '../../src/txn/op.js'
+import type { TxnHistory } from './history.js'
+import { type LeaseLedger, TTL_MS_MAX } from './lease-ledger.js'
+import type { RunningServer } from './server.js'
+import type { WorkerHost } from './worker.js'
+
+export const LEASES = ['a', 'b/c']
+const TTLS_MS = [100, 400, TTL_MS_MAX]
+/** Keys that are written under a lease alone. No observer has them. */
+const KEY = 'z-'
+
+export interface LeaseHost extends Omit<WorkerHost, 'call' | 'oneShot'> {
+  /** A process of its own has a name of its own. */
+  readonly holder: string
+  readonly ledger: LeaseLedger
+  call<A>(label: string, isRepeatable: boolean, run: (server: RunningServer) => Promise<A>): Promise<A>
+}
+
+const bytes = (text: string): Buffer => Buffer.from(text)
+
+/** Takes a lease and works under it: in time, or after a pause in which it may have been granted to another. */
+export class LeaseHolder {
+  readonly #host: LeaseHost
+
+  constructor(host: LeaseHost) {
+    this.#host = host
+  }
+
+  async hold(): Promise<void> {
+    const { random } = this.#host
+    const lease = random.pick(LEASES)
+    const { fence, ttlMs } = await this.#put(lease, {
+      ttlMs: random.pick(TTLS_MS),
+      waitMs: random.pick([0, 300, 5000]),
+    })
+    for (let left = 1 + random.below(6); left > 0; left--) {
+      const dice = random.below(100)
+      if (dice < 25) await this.#renew(lease, fence, random.chance(0.8) ? ttlMs : random.pick(TTLS_MS))
+      else if (dice < 60) await this.#runOneShot(lease, fence)
+      else if (dice < 80) await this.#runTransaction(lease, fence)
+      else await this.#host.sleep(1.5 * ttlMs * random.next())
+    }
+    if (random.chance(0.5)) await this.#release(lease, fence)
+  }
+
+  async #put(
+    lease: string,
+    request: { readonly ttlMs: number; readonly waitMs: number; readonly fence?: Timestamp },
+  ): Promise<LeaseState> {
+    const { call, ledger, world, holder } = this.#host
+    const { scheduler } = world
+    return call('lease', true, async ({ leases }) => {
+      ledger.asked(lease, holder, scheduler.nowMs)
+      const state = await requireLeases(leases).put(lease, { holder, ...request })
+      ledger.answered(state, scheduler.nowMs)
+      if (request.fence !== undefined && request.fence !== state.fence)
+        world.violations.add('lease', `${lease} was renewed by ${request.fence}, and has ${state.fence}`)
+      return state
+    })
+  }
+
+  async #renew(lease: string, fence: Timestamp, ttlMs: number): Promise<void> {
+    await this.#put(lease, { ttlMs, waitMs: 0, fence })
+  }
+
+  async #release(lease: string, fence: Timestamp): Promise<void> {
+    const { call, ledger, world, holder } = this.#host
+    await call('release', true, async ({ leases }) => {
+      ledger.releasing(lease, fence, world.scheduler.nowMs)
+      await requireLeases(leases).remove(lease, holder, fence)
+      ledger.released(lease, fence, world.scheduler.nowMs)
+    })
+  }
+
+  // ---- Work under the lease
+
+  async #runOneShot(lease: string, fence: Timestamp): Promise<void> {
+    const { random, world, call, requireKnown, sleep, newValue, ledger } = this.#host
+    const { history } = world
+    const seen = history.begin('one_shot', 'snapshot', world.ledger.timeline)
+    seen.leases.push({ lease, fence })
+    const ops: Op[] = []
+    if (random.chance(0.3)) ops.push({ op: 'get', key: bytes(`${KEY}${lease}`) })
+    for (const key of this.#keysOf(lease)) {
+      const value = newValue(seen)
+      ops.push({ op: 'put', key: bytes(key), value: bytes(value) })
+      seen.writes.set(key, value)
+    }
+    const request: OneShot = {
+      ...{ checks: [], ops, maxRetries: random.below(3), lockWaitMs: random.pick([0, 50, 4000]) },
+      riders: { leases: [{ lease, fence }] },
+    }
+    const { floor } = history
+    seen.outcome = 'unknown'
+    try {
+      const answer = await call('one_shot', false, async ({ oneShots }): Promise<OneShotAnswer> => {
+        const arrivedMs = world.scheduler.nowMs
+        const { answer } = await oneShots.run(request)
+        ledger.letIn(lease, fence, arrivedMs)
+        return answer
+      })
+      history.started(seen, answer.startTs, floor)
+      if (answer.commitTs !== undefined) history.committed(seen, answer.commitTs)
+    } catch (error) {
+      requireKnown(error)
+      if (!isUncertain(error)) history.ended(seen, 'aborted')
+    }
+    await sleep(10 * random.next())
+  }
+
+  async #runTransaction(lease: string, fence: Timestamp): Promise<void> {
+    const { random, world, coordinator, newValue, think } = this.#host
+    const { history, ledger } = world
+    const mode = random.chance(0.7) ? 'optimistic' : 'pessimistic'
+    const seen = history.begin(mode, 'snapshot', ledger.timeline)
+    seen.leases.push({ lease, fence })
+    const { floor } = history
+    const txn: Transaction = await coordinator.begin({
+      mode,
+      isolation: 'snapshot',
+      lockWaitMs: random.pick([0, 20, 2000]),
+    })
+    history.started(seen, txn.startTs, floor)
+    try {
+      for (const key of this.#keysOf(lease)) {
+        const value = newValue(seen)
+        await txn.put(bytes(key), bytes(value))
+        seen.writes.set(key, value)
+        if (random.chance(0.3)) await think()
+      }
+    } catch (error) {
+      this.#host.requireKnown(error)
+      history.ended(seen, 'aborted')
+      return await txn.rollback()
+    }
+    await this.#host.commit(txn, seen, { leases: [{ lease, fence }] })
+  }
+
+  #keysOf(lease: string): string[] {
+    const { random } = this.#host
+    return random.chance(0.5) ? [`${KEY}${lease}`] : [`${KEY}${lease}`, `${KEY}${lease}-${random.below(2)}`]
+  }
+
+  /** Nothing fails any more, and nobody renews: each lease can be had again. */
+  async finish(): Promise<void> {
+    const { world } = this.#host
+    for (const lease of LEASES)
+      try {
+        const { fence } = await this.#put(lease, { ttlMs: TTL_MS_MAX, waitMs: TTL_MS_MAX + 4000 })
+        await this.#release(lease, fence)
+      } catch (error) {
+        if (!isKvError(error, 'lease_held')) throw error
+        world.violations.add('lease', `${lease} does not end`)
+      }
+  }
+}
+
+function requireLeases(leases: RunningServer['leases']): NonNullable<RunningServer['leases']> {
+  if (leases === undefined) throw new Error('this world has no leases')
+  return leases
+}
+
+/** Whether a transaction was refused because of its lease. */
+export function isLeaseLost(error: unknown, { leases }: TxnHistory): boolean {
+  return leases.length > 0 && isKvError(error, 'precondition_failed')
+}
