@@ -1,5 +1,6 @@
 import type { Coordinator } from '../coordinator/coordinator.js'
 import type { ChangesApi } from '../percolator/changes-api.js'
+import type { LeasesApi } from '../percolator/leases-api.js'
 import type { ObserversApi } from '../percolator/observers-api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Autocommit } from './autocommit.js'
@@ -17,6 +18,7 @@ export interface DbHome {
   readonly coordinator: Coordinator
   readonly observers: ObserversApi
   readonly changes: Pick<ChangesApi, 'stream' | 'watch' | 'consumers'>
+  readonly leases: LeasesApi
   /** Every call of a `Db`, its snapshots and its transactions must run inside. */
   readonly during: During
   /** Whether the database cannot be reached, or cannot serve at present, so that the same call may succeed later. */

@@ -15,7 +15,11 @@ import { deadlineOf, withDeadline } from './deadline.js'
 import { EXPIRY_KINDS, type ExpiryOptions, expiryOfTouch, TOUCH_KINDS, type TouchOptions } from './expiry.js'
 import { requireIdempotencyKey } from './idempotency-key.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
-import { requireName } from './name.js'
+import { HeldLeases } from './leases/held-leases.js'
+import type { Lease } from './leases/lease.js'
+import { type LeaseOptions, leaseOptions } from './leases/lease-options.js'
+import { Leases } from './leases/leases.js'
+import { requireLeaseName, requireName } from './name.js'
 import type { Observation } from './observers/observation.js'
 import { observationOf, register } from './observers/observe.js'
 import { type ObserveBatch, type ObserveOne, type ObserveOptions, observeOptions } from './observers/observe-options.js'
@@ -111,6 +115,10 @@ export class Db {
   readonly observers: Observers
   /** Durable positions in the changes of ranges, for loops over `changes` with `consumer`. */
   readonly consumers: Consumers
+  /** Who holds which lease. */
+  readonly leases: Leases
+  /** @internal */
+  protected readonly held: HeldLeases
 
   /** @internal */
   constructor(home: DbHome, lockWaitMs = LOCK_WAIT_MS_DEFAULT, timeoutMs?: number) {
@@ -119,6 +127,10 @@ export class Db {
     this.#timeoutMs = timeoutMs
     this.observers = new Observers((call) => this.call({}, () => call(home.observers)))
     this.consumers = new Consumers((call) => this.call({}, () => call(home.changes.consumers)))
+    this.leases = new Leases((call) => this.call({}, () => call(home.leases)))
+    const { leases, during } = home
+    const isAway = (error: unknown): boolean => home.isAway(error)
+    this.held = new HeldLeases({ leases, during, isAway, now: () => performance.now() })
   }
 
   // ---- One key
@@ -272,18 +284,32 @@ export class Db {
   }
 
   async #begin(options: BeginOptions, call: CallOptions, onEnd?: () => void): Promise<OpenTxn> {
-    const { mode = 'optimistic', isolation = 'snapshot', acks = [], positions = [] } = options
+    const { mode = 'optimistic', isolation = 'snapshot', acks = [], positions = [], leases = [] } = options
     const { coordinator, during } = this.#home
+    for (const { signal } of leases) signal?.throwIfAborted()
     const riders = {
       acks: acks.map(({ observer, key, fence }) => ({ observer, key: toKey(key), fence })),
       positions: positions.map(({ consumer, from, ts }) => ({ consumer, from, ts })),
+      leases: leases.map(({ name, fence }) => ({ lease: name, fence })),
     }
-    return new OpenTxn(
-      await coordinator.begin({ mode, isolation, lockWaitMs: call.lockWaitMs, signal: call.signal }),
-      during,
-      riders,
-      onEnd,
-    )
+    const begun = await coordinator.begin({ mode, isolation, lockWaitMs: call.lockWaitMs, signal: call.signal })
+    const onFailure = (error: unknown): void => this.held.refused(error, riders.leases)
+    return new OpenTxn(begun, during, { riders, onEnd, onFailure })
+  }
+
+  // ---- Leases
+
+  /**
+   * Acquires a lease: nobody else is granted it until it is released, or its holder has not renewed it for `ttlMs`. It is renewed in the
+   * background. Give it to the transactions of the work (`leases`): they commit only while it lives.
+   * @throws KvError `lease_held` when another holds it, after `waitMs`; ConnectionError when the server was never reached. A server that
+   *   goes away during the wait is waited for.
+   */
+  async lease(name: string, options: LeaseOptions): Promise<Lease> {
+    leaseOptions(options)
+    requireLeaseName(name)
+    this.#callOptions({})
+    return this.held.acquire(name, options)
   }
 
   // ---- Observers
@@ -385,8 +411,8 @@ export class Db {
   }
 
   /**
-   * Ends the loops of `changes` and `watch`, stops observing, and waits until what runs there has ended and the background work of committed transactions is done. Later
-   * calls throw. A database in this process
+   * Ends the loops of `changes` and `watch`, stops observing, and waits until what runs there has ended and the background work of committed transactions is done. Then
+   * it releases leases, and waits a second at most for a server that does not answer. Later calls throw. A database in this process
    * also waits for all calls in flight, rolls back open transactions, and releases its directory for other processes.
    */
   async close(): Promise<void> {
@@ -394,6 +420,7 @@ export class Db {
     for (const loop of this.#loops) loop.abort()
     for (const observation of this.#observations.keys()) observation.stop()
     await Promise.allSettled(this.#observations.values())
+    await this.held.close(new TypeError(`${this.#home.name} is closed`))
     await this.#home.close()
   }
 

@@ -1,6 +1,7 @@
 import { TIMEOUT_MS_MAX } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Bytes } from './bytes.js'
+import type { LeaseCheck } from './leases/lease-options.js'
 import { COUNT, type Kinds, kind, oneOf, SIGNAL, WAIT_MS, wholeUpTo } from './options.js'
 
 export interface WaitOptions {
@@ -44,6 +45,11 @@ export interface BeginOptions extends WaitOptions {
    * with `write_conflict` (`acknowledged`) and not run again.
    */
   readonly positions?: readonly Position[] | undefined
+  /**
+   * Leases that must be held when the transaction commits, such as `db.lease` gives. Otherwise it is refused with `precondition_failed` and
+   * not run again, and the signal of the lease is aborted.
+   */
+  readonly leases?: readonly LeaseCheck[] | undefined
 }
 
 /** A step of a consumer. `from` is where it stood, `ts` up to where everything is done. */
@@ -70,8 +76,19 @@ export const BEGIN_KINDS: Kinds<BeginOptions> = {
   ...MODE_KINDS,
   acks: kind('an array of { observer, key, fence }', isAcks),
   positions: kind('an array of { consumer, from, ts }', isPositions),
+  leases: kind('an array of leases', isLeases),
 }
 export const TRANSACTION_KINDS: Kinds<TransactionOptions> = { ...BEGIN_KINDS, ...TIMEOUT_KINDS, retries: COUNT }
+
+function isLeases(value: unknown): boolean {
+  return Array.isArray(value) && value.every(isLease)
+}
+
+function isLease(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  const { name, fence } = value as Readonly<Record<string, unknown>>
+  return typeof name === 'string' && Number.isSafeInteger(fence) && Number(fence) > 0
+}
 
 function isPositions(value: unknown): boolean {
   return Array.isArray(value) && value.every(isPosition)

@@ -221,21 +221,23 @@ export class Txn {
   }
 }
 
+/** What an open transaction has besides its writes. */
+export interface OpenTxnParts {
+  readonly riders?: Pick<Riders, 'acks' | 'positions' | 'leases'> | undefined
+  /** Called when nothing more can come of it. */
+  readonly onEnd?: (() => void) | undefined
+  /** Called with the error of a commit. */
+  readonly onFailure?: ((error: unknown) => void) | undefined
+}
+
 /** A transaction that the caller must end. Until then it keeps its locks, and the versions that it can read. */
 export class OpenTxn extends Txn {
-  readonly #riders: Pick<Riders, 'acks' | 'positions'>
-  readonly #onEnd: () => void
+  readonly #parts: OpenTxnParts
 
-  /** @internal @param onEnd is called when nothing more can come of it. */
-  constructor(
-    transaction: Transaction,
-    during: During,
-    riders: Pick<Riders, 'acks' | 'positions'> = {},
-    onEnd: () => void = () => {},
-  ) {
+  /** @internal */
+  constructor(transaction: Transaction, during: During, parts: OpenTxnParts = {}) {
     super(transaction, during)
-    this.#riders = riders
-    this.#onEnd = onEnd
+    this.#parts = parts
   }
 
   /**
@@ -245,15 +247,21 @@ export class OpenTxn extends Txn {
    */
   async commit(): Promise<Timestamp> {
     this.requireAwaited()
-    const commit = () => this.transaction.commit(undefined, { ...this.#riders, notify: this.notified() })
-    const committed = await this.during(commit)
-    this.#onEnd()
-    return committed
+    const { riders, onEnd, onFailure } = this.#parts
+    const commit = () => this.transaction.commit(undefined, { ...riders, notify: this.notified() })
+    try {
+      const committed = await this.during(commit)
+      onEnd?.()
+      return committed
+    } catch (error) {
+      onFailure?.(error)
+      throw error
+    }
   }
 
   /** Drops the writes and releases the locks. Does nothing after the end. */
   async rollback(): Promise<void> {
-    this.#onEnd()
+    this.#parts.onEnd?.()
     if (this.transaction.state === 'open') await this.during(() => this.transaction.rollback())
   }
 }

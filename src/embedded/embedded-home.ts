@@ -3,6 +3,7 @@ import type { Database } from '../database/database.js'
 import { KvError } from '../errors/kv-error.js'
 import { errorRow } from '../errors/registry.js'
 import type { ChangesApi } from '../percolator/changes-api.js'
+import type { LeasesApi } from '../percolator/leases-api.js'
 import type { ObserversApi } from '../percolator/observers-api.js'
 import type { Timestamp } from '../timestamp.js'
 import { EmbeddedAutocommit } from './embedded-autocommit.js'
@@ -15,6 +16,7 @@ export class EmbeddedHome implements DbHome {
   readonly coordinator: EmbeddedCoordinator
   readonly observers: ObserversApi
   readonly changes: ChangesApi
+  readonly leases: LeasesApi
   readonly database: Database
   readonly #onClosed: () => void
   #inFlight = 0
@@ -27,6 +29,7 @@ export class EmbeddedHome implements DbHome {
     this.#onClosed = onClosed
     this.observers = database.observers
     this.changes = database.changes
+    this.leases = database.leases
     this.autocommit = new EmbeddedAutocommit(database, limits)
     this.coordinator = new EmbeddedCoordinator(new LimitedApi(database.store, limits), database.store.capabilities)
   }

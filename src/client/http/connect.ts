@@ -6,6 +6,7 @@ import { Connection } from './connection.js'
 import { HttpApi } from './http-api.js'
 import { HttpAutocommit } from './http-autocommit.js'
 import { HttpChanges } from './http-changes.js'
+import { HttpLeases } from './http-leases.js'
 import { HttpObservers } from './http-observers.js'
 import { HttpTransport, isAway, TRANSPORT_KINDS, type TransportOptions } from './http-transport.js'
 
@@ -56,6 +57,7 @@ function homeAt(transport: HttpTransport, api: HttpApi): DbHome {
     coordinator,
     observers: new HttpObservers(transport),
     changes: new HttpChanges(transport),
+    leases: new HttpLeases(transport),
     isAway,
     during: (call) => call(),
     readTs: (signal) => api.withSignal(signal).tso(1),

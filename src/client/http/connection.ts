@@ -15,7 +15,7 @@ import { SERVER_STATUS, TXN_DONE } from './call-answers.js'
 import type { HttpApi } from './http-api.js'
 import { encodeMessage, MSGPACK, messageOf } from './http-message.js'
 import type { HttpRequest, HttpTransport } from './http-transport.js'
-import type { OneShot, OneShotAnswer } from './one-shot.js'
+import { leasesOf, type OneShot, type OneShotAnswer } from './one-shot.js'
 import type { ServerStatus } from './server-status.js'
 
 interface SignalOption {
@@ -87,6 +87,9 @@ export class Connection extends Db {
         body: encodeMessage(body),
         waitMs: LOCK_WAIT_MS_DEFAULT,
         signal,
+      }).catch((error: unknown) => {
+        this.held.refused(error, leasesOf(body))
+        throw error
       })
       return readableOf(answer, as)
     })

@@ -4,7 +4,7 @@ import type { RangeOptions } from '../key-range.js'
 import type { TransactionOptions } from '../transaction-options.js'
 
 /** Must hold at the snapshot of the transaction. `commitTs: 0` means absent, as `exists: false` does. */
-export interface Check {
+export interface KeyCheck {
   readonly key: Bytes
   readonly exists?: boolean | undefined
   readonly value?: Bytes | undefined
@@ -17,6 +17,14 @@ interface OpExpiry {
   readonly ttlMs?: number | undefined
   readonly expireTs?: Timestamp | undefined
 }
+
+/** The lease with this name must be held under this fence when the transaction commits. */
+export interface HeldCheck {
+  readonly lease: string
+  readonly fence: Timestamp
+}
+
+export type Check = KeyCheck | HeldCheck
 
 export type Op =
   | { readonly op: 'get' | 'delete'; readonly key: Bytes }
@@ -59,4 +67,9 @@ export interface OneShotAnswer {
   /** Absent when nothing was written. */
   readonly commitTs?: Timestamp
   readonly results: readonly OpResult[]
+}
+
+/** The checks of leases. */
+export function leasesOf({ checks = [] }: OneShot): HeldCheck[] {
+  return checks.filter((check) => 'lease' in check)
 }

@@ -285,7 +285,7 @@ export class Observation<A extends As> {
     const { coordinator, during } = this.#home
     const transaction = await during(() => coordinator.begin(options, startTs))
     const acks = claims.map(({ key, fence }) => ({ observer: name, key, fence }))
-    await runOnce(new OpenTxn(transaction, during, { acks }), async (txn) => {
+    await runOnce(new OpenTxn(transaction, during, { riders: { acks } }), async (txn) => {
       const values = await this.#values(transaction, claims, startTs !== undefined)
       return run(
         txn,

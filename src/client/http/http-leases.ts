@@ -1,0 +1,46 @@
+import { signalOf } from '../../event-loop/late-signal.js'
+import type { LeaseRequest, LeaseState, LeasesApi } from '../../percolator/leases-api.js'
+import type { Timestamp } from '../../timestamp.js'
+import { ANYTHING, INTEGER, listOf, record, TEXT } from './answer-shape.js'
+import { HttpRegistry } from './http-registry.js'
+import type { HttpTransport } from './http-transport.js'
+
+/** A lease as the server shows it, with names in camelCase. */
+type WireLease = Omit<LeaseState, 'expiresAtMs'> & { readonly expiresAt: string }
+
+const LEASE = record({ name: TEXT, holder: TEXT, fence: INTEGER, ttlMs: INTEGER, expiresAt: TEXT })
+
+/** The calls of leases over HTTP: `/v1/leases`. */
+export class HttpLeases implements LeasesApi {
+  readonly #registry: HttpRegistry
+
+  constructor(transport: HttpTransport) {
+    this.#registry = new HttpRegistry(transport, '/v1/leases')
+  }
+
+  async put(name: string, { signal, ...request }: LeaseRequest): Promise<LeaseState> {
+    const rest = { waitMs: request.waitMs, signal: signalOf(signal) }
+    const path = this.#registry.pathOf(name)
+    return stateOf((await this.#registry.send<WireLease>('PUT', path, LEASE, request, rest)).message)
+  }
+
+  async get(name: string): Promise<LeaseState> {
+    return stateOf((await this.#registry.send<WireLease>('GET', this.#registry.pathOf(name), LEASE)).message)
+  }
+
+  async list(prefix?: string): Promise<LeaseState[]> {
+    const path = `${this.#registry.path}${prefix === undefined ? '' : `?prefix=${encodeURIComponent(prefix)}`}`
+    const all = record({ leases: listOf(LEASE) })
+    const { message } = await this.#registry.send<{ leases: readonly WireLease[] }>('GET', path, all)
+    return message.leases.map(stateOf)
+  }
+
+  async remove(name: string, holder: string, fence?: Timestamp, signal?: AbortSignal): Promise<void> {
+    const query = `holder=${encodeURIComponent(holder)}${fence === undefined ? '' : `&fence=${fence}`}`
+    await this.#registry.send('DELETE', `${this.#registry.pathOf(name)}?${query}`, ANYTHING, undefined, { signal })
+  }
+}
+
+function stateOf({ name, holder, fence, ttlMs, expiresAt }: WireLease): LeaseState {
+  return { name, holder, fence, ttlMs, expiresAtMs: Date.parse(expiresAt) }
+}

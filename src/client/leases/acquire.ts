@@ -1,0 +1,98 @@
+import { Backoff } from '../../coordinator/backoff.js'
+import { isUncertain } from '../../coordinator/uncertain.js'
+import { isKvError, KvError } from '../../errors/kv-error.js'
+import { backgroundTimer } from '../../event-loop/background-timer.js'
+import { LEASE_WAIT_MS_MAX } from '../../limits.js'
+import { newHolderName } from './holder-name.js'
+import type { Grant, LeaseHome } from './lease.js'
+import type { LeaseOptions } from './lease-options.js'
+import { termOf } from './lease-term.js'
+
+export interface AcquireHome extends LeaseHome {
+  isAway(error: unknown): boolean
+}
+
+/** Pauses while the database is away, or does not let anybody wait. */
+const PAUSE_MS_FIRST = 100
+const PAUSE_MS_MAX = 5000
+/** Longest time for giving back what may have been granted to a caller who does not want it any more. */
+export const GIVE_BACK_MS_MAX = 1000
+
+/**
+ * Waits for a lease. @throws KvError `lease_held` when the time is over; the signal's reason; ConnectionError when the server was never reached.
+ */
+export async function acquire(
+  home: AcquireHome,
+  name: string,
+  { ttlMs, waitMs = 0, holder }: LeaseOptions,
+  signal: AbortSignal,
+): Promise<Grant> {
+  const own = holder ?? newHolderName()
+  try {
+    return await waitFor(home, name, { holder: own, ttlMs, endsAtMs: home.now() + waitMs, signal })
+  } catch (error) {
+    // It may have been granted a moment ago. A holder who has a name may have it from another call, which goes on with it.
+    const isLeft = isUncertain(error) || isKvError(error, 'deadline_exceeded')
+    if (holder === undefined && isLeft) await giveBack(home, name, own)
+    throw error
+  }
+}
+
+interface Wish {
+  readonly holder: string
+  readonly ttlMs: number
+  /** By `now` of the home. */
+  readonly endsAtMs: number
+  readonly signal: AbortSignal
+}
+
+async function waitFor(home: AcquireHome, name: string, wish: Wish): Promise<Grant> {
+  const { endsAtMs, signal } = wish
+  const pauses = new Backoff(PAUSE_MS_FIRST, PAUSE_MS_MAX)
+  for (let wasReached = false; ; ) {
+    signal.throwIfAborted()
+    const sentAtMs = home.now()
+    const waitMs = Math.ceil(Math.min(LEASE_WAIT_MS_MAX, Math.max(0, endsAtMs - sentAtMs)))
+    try {
+      return await renewedIfOld(home, name, wish, await put(home, name, wish, { waitMs }))
+    } catch (error) {
+      if (signal.aborted) throw signal.reason
+      const isOver = home.now() >= endsAtMs
+      const isTaken = isKvError(error, 'lease_held') || isKvError(error, 'precondition_failed')
+      if (isOver || !(isTaken || (home.isAway(error) && (wasReached || isUncertain(error))))) throw error
+      wasReached = true
+      // It was let wait as long as it has asked for.
+      if (isTaken && home.now() - sentAtMs >= waitMs / 2) continue
+    }
+    await pauses.wait(Math.max(0, endsAtMs - home.now()), signal)
+  }
+}
+
+/**
+ * A grant counts from its request, and the wait was part of that. @throws KvError `precondition_failed` when it is over already;
+ * `deadline_exceeded` when answers take longer than the lease lives.
+ */
+async function renewedIfOld(home: AcquireHome, name: string, wish: Wish, grant: Grant): Promise<Grant> {
+  const { ttlMs } = wish
+  if (home.now() < termOf(grant.sentAtMs, ttlMs).renewAtMs) return grant
+  const renewed = await put(home, name, wish, { fence: grant.state.fence })
+  if (home.now() < termOf(renewed.sentAtMs, ttlMs).endsAtMs) return renewed
+  throw new KvError('deadline_exceeded', `the lease ${name} ends before the answers of the server arrive`, {})
+}
+
+async function put(
+  { leases, during, now }: AcquireHome,
+  name: string,
+  { holder, ttlMs, signal }: Wish,
+  rest: { readonly waitMs?: number; readonly fence?: number },
+): Promise<Grant> {
+  const sentAtMs = now()
+  return { state: await during(() => leases.put(name, { holder, ttlMs, signal, ...rest })), sentAtMs }
+}
+
+async function giveBack({ leases, during }: AcquireHome, name: string, holder: string): Promise<void> {
+  const stop = new AbortController()
+  const end = backgroundTimer(GIVE_BACK_MS_MAX, () => stop.abort())
+  await during(() => leases.remove(name, holder, undefined, stop.signal)).catch(() => {})
+  end()
+}

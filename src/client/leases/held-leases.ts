@@ -1,0 +1,65 @@
+import { isKvError } from '../../errors/kv-error.js'
+import { backgroundTimer } from '../../event-loop/background-timer.js'
+import type { Timestamp } from '../../timestamp.js'
+import { type AcquireHome, acquire, GIVE_BACK_MS_MAX } from './acquire.js'
+import { Lease } from './lease.js'
+import type { LeaseOptions } from './lease-options.js'
+
+/** The leases that a `Db` holds or waits for. */
+export class HeldLeases {
+  readonly #home: AcquireHome
+  readonly #held = new Set<Lease>()
+  readonly #waiting = new Map<AbortController, Promise<unknown>>()
+
+  constructor(home: AcquireHome) {
+    this.#home = home
+  }
+
+  async acquire(name: string, options: LeaseOptions): Promise<Lease> {
+    const { signal } = options
+    signal?.throwIfAborted()
+    const stop = new AbortController()
+    const abort = (): void => stop.abort(signal?.reason)
+    signal?.addEventListener('abort', abort, { once: true })
+    const granting = acquire(this.#home, name, options, stop.signal).then((grant) => {
+      const lease = new Lease(this.#home, grant, (lease) => this.#held.delete(lease))
+      if (!lease.signal.aborted) this.#held.add(lease)
+      return lease
+    })
+    this.#waiting.set(stop, granting)
+    try {
+      return await granting
+    } finally {
+      this.#waiting.delete(stop)
+      signal?.removeEventListener('abort', abort)
+    }
+  }
+
+  /**
+   * Ends those of which the server has said that they are lost.
+   * @param error of a transaction. @param checked what the transaction was held to.
+   */
+  refused(error: unknown, checked: readonly { readonly lease: string; readonly fence: Timestamp }[]): void {
+    if (!isKvError(error, 'precondition_failed')) return
+    for (const failed of error.fields.failedChecks ?? []) {
+      if (!('lease' in failed)) continue
+      const isLost = ({ name, fence }: Lease): boolean =>
+        name === failed.lease &&
+        fence !== failed.fence &&
+        checked.some((check) => check.lease === name && check.fence === fence)
+      for (const lease of [...this.#held].filter(isLost)) lease.lose(error)
+    }
+  }
+
+  /** Gives all back. It waits no longer than a second for a server that does not answer. @param reason for those who wait. */
+  async close(reason: Error): Promise<void> {
+    for (const stop of this.#waiting.keys()) stop.abort(reason)
+    await Promise.allSettled(this.#waiting.values())
+    const held = [...this.#held]
+    const end = backgroundTimer(GIVE_BACK_MS_MAX, () => {
+      for (const lease of held) lease.abandon()
+    })
+    await Promise.allSettled(held.map((lease) => lease.release()))
+    end()
+  }
+}

@@ -1,0 +1,56 @@
+import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN } from '../../limits.js'
+import type { LeaseState } from '../../percolator/leases-api.js'
+import type { Timestamp } from '../../timestamp.js'
+import { COUNT, optionsOf, SIGNAL, TEXT, wholeUpTo } from '../options.js'
+
+export interface LeaseOptions {
+  /**
+   * How long the lease lives after each renewal, in milliseconds from 100 to 3 600 000. It is renewed at a third of that. When the holder
+   * dies without `release`, others wait so long.
+   */
+  readonly ttlMs: number
+  /** Longest wait for the lease of another holder, or Infinity. Default 0. */
+  readonly waitMs?: number | undefined
+  /**
+   * Who holds the lease: 1 to 255 printable characters of ASCII. Who asks under the name of the present holder gets the same lease, under
+   * the same fence. Default: a random name.
+   */
+  readonly holder?: string | undefined
+  /** Ends the wait. It does not end a lease that is held. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/** A lease as the server shows it. */
+export interface LeaseInfo {
+  readonly name: string
+  readonly holder: string
+  /** Timestamp of the grant. */
+  readonly fence: Timestamp
+  readonly ttlMs: number
+  /** By the server's clock, if nobody renews it. */
+  readonly expiresAt: Date
+}
+
+/** A lease that must be held when a transaction commits. A `Lease` is one. */
+export interface LeaseCheck {
+  readonly name: string
+  readonly fence: Timestamp
+  /** When it is aborted, no transaction begins. */
+  readonly signal?: AbortSignal | undefined
+}
+
+const known = optionsOf<LeaseOptions>('lease', {
+  ttlMs: wholeUpTo(LEASE_TTL_MS_MIN, LEASE_TTL_MS_MAX),
+  waitMs: COUNT,
+  holder: TEXT,
+  signal: SIGNAL,
+})
+
+export function leaseOptions(given: LeaseOptions): LeaseOptions {
+  if (known(given).ttlMs === undefined) throw new TypeError('lease needs ttlMs')
+  return given
+}
+
+export function infoOf({ expiresAtMs, ...state }: LeaseState): LeaseInfo {
+  return { ...state, expiresAt: new Date(expiresAtMs) }
+}

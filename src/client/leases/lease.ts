@@ -1,0 +1,175 @@
+import { isKvError, KvError } from '../../errors/kv-error.js'
+import { backgroundTimer } from '../../event-loop/background-timer.js'
+import { once } from '../../event-loop/once.js'
+import type { LeaseState, LeasesApi } from '../../percolator/leases-api.js'
+import type { Timestamp } from '../../timestamp.js'
+import { termOf } from './lease-term.js'
+
+/** What a lease needs of its database. */
+export interface LeaseHome {
+  readonly leases: Pick<LeasesApi, 'put' | 'remove'>
+  during<T>(call: () => Promise<T>): Promise<T>
+  /** Milliseconds of a clock that nobody sets. */
+  now(): number
+}
+
+/** The answer to a grant or a renewal. */
+export interface Grant {
+  readonly state: LeaseState
+  /** When its request was sent, by `now` of the home. */
+  readonly sentAtMs: number
+}
+
+/** Parts of the TTL. */
+const PAUSE_FIRST = 1 / 60
+const PAUSE_MAX = 1 / 6
+const TRY = 1 / 3
+
+/**
+ * A lease that this program holds, from `db.lease`. It is renewed in the background until it is released or lost. Transactions that are
+ * held to it (`leases`) commit only while it lives.
+ */
+export class Lease {
+  readonly name: string
+  readonly holder: string
+  /** Timestamp of the grant. Later holders have later fences. */
+  readonly fence: Timestamp
+  readonly ttlMs: number
+  readonly #home: LeaseHome
+  readonly #onEnd: (lease: Lease) => void
+  readonly #abort = new AbortController()
+  readonly #abandon = new AbortController()
+  #expiresAtMs: number
+  #endsAtMs = 0
+  #stopEnd: () => void = () => {}
+  #stopRenewal: () => void = () => {}
+  #pauseMs = 0
+  /** Why the last try to renew it has failed. */
+  #failure: unknown
+  /** The server has said that the lease is not this one any more. */
+  #isGone = false
+
+  /** @internal @param onEnd is called once, when it cannot be relied on any more. */
+  constructor(home: LeaseHome, { state, sentAtMs }: Grant, onEnd: (lease: Lease) => void) {
+    const { name, holder, fence, ttlMs, expiresAtMs } = state
+    this.name = name
+    this.holder = holder
+    this.fence = fence
+    this.ttlMs = ttlMs
+    this.#expiresAtMs = expiresAtMs
+    this.#home = home
+    this.#onEnd = onEnd
+    this.#holdFrom(sentAtMs)
+  }
+
+  /** By the server's clock, if it is not renewed any more. */
+  get expiresAt(): Date {
+    return new Date(this.#expiresAtMs)
+  }
+
+  /**
+   * Aborted before the lease may be another's, and when it is released. The reason is a KvError `precondition_failed`. A program that was
+   * stopped for a while may see that late, so what it writes must be held to the lease.
+   */
+  get signal(): AbortSignal {
+    this.#judge()
+    return this.#abort.signal
+  }
+
+  /**
+   * Gives the lease back, and aborts its signal. Fulfilled when the server has it, or others have the lease already. Further calls do nothing more.
+   * @throws the error of the request; then the lease runs out by itself, or a further call gives it back.
+   */
+  async release(): Promise<void> {
+    this.#end(new KvError('precondition_failed', `the lease ${this.name} was released`, { lease: this.name }))
+    await this.#giveBack()
+  }
+
+  /** @internal Ends the request of `release`, which is not waited for any more. */
+  abandon(): void {
+    this.#abandon.abort(new KvError('deadline_exceeded', `the lease ${this.name} could not be released in time`, {}))
+  }
+
+  readonly #giveBack = once(async (): Promise<void> => {
+    if (this.#isGone) return
+    const { name, holder, fence } = this
+    try {
+      await this.#home.during(() => this.#home.leases.remove(name, holder, fence, this.#abandon.signal))
+    } catch (error) {
+      if (!isKvError(error, 'precondition_failed')) throw error
+    }
+    this.#isGone = true
+  })
+
+  /** @internal A transaction was refused, or a renewal: the lease is another's, or free. */
+  lose(error: unknown): void {
+    this.#isGone = true
+    this.#end(error)
+  }
+
+  #holdFrom(sentAtMs: number): void {
+    const { renewAtMs, endsAtMs } = termOf(sentAtMs, this.ttlMs)
+    this.#endsAtMs = endsAtMs
+    this.#failure = undefined
+    this.#pauseMs = this.ttlMs * PAUSE_FIRST
+    this.#stopEnd()
+    this.#stopEnd = this.#at(endsAtMs, () => this.#judge())
+    this.#renewAt(renewAtMs)
+  }
+
+  #at(ms: number, call: () => void): () => void {
+    return backgroundTimer(Math.max(0, Math.ceil(ms - this.#home.now())), call)
+  }
+
+  /** Ends the lease if its time is over. */
+  #judge(): void {
+    if (this.#abort.signal.aborted) return
+    if (this.#home.now() < this.#endsAtMs) return
+    const why = this.#failure instanceof Error ? `: ${this.#failure.message}` : ''
+    const detail = `the lease ${this.name} was not renewed in time${why}`
+    this.#end(new KvError('precondition_failed', detail, { lease: this.name }, { cause: this.#failure }))
+  }
+
+  #end(reason: unknown): void {
+    if (this.#abort.signal.aborted) return
+    this.#stopEnd()
+    this.#stopRenewal()
+    this.#abort.abort(reason)
+    this.#onEnd(this)
+  }
+
+  // ---- Renewals, one at a time
+
+  #renewAt(ms: number): void {
+    this.#stopRenewal()
+    this.#stopRenewal = this.#at(ms, () => void this.#renew())
+  }
+
+  async #renew(): Promise<void> {
+    const { name, holder, fence, ttlMs } = this
+    const sentAtMs = this.#home.now()
+    const stop = new AbortController()
+    const { signal } = stop
+    const endTry = backgroundTimer(ttlMs * TRY, () => stop.abort(new Error(`no answer within ${ttlMs * TRY} ms`)))
+    this.#stopRenewal = () => {
+      endTry()
+      stop.abort()
+    }
+    try {
+      const request = { holder, ttlMs, fence, signal }
+      const { expiresAtMs } = await this.#home.during(() => this.#home.leases.put(name, request))
+      endTry()
+      this.#judge()
+      if (this.#abort.signal.aborted) return
+      this.#expiresAtMs = expiresAtMs
+      this.#holdFrom(sentAtMs)
+    } catch (error) {
+      endTry()
+      if (this.#abort.signal.aborted) return
+      if (isKvError(error, 'precondition_failed') || isKvError(error, 'lease_held')) return this.lose(error)
+      this.#failure = error
+      this.#renewAt(this.#home.now() + this.#pauseMs * (0.5 + Math.random() / 2))
+      this.#pauseMs = Math.min(this.#pauseMs * 2, ttlMs * PAUSE_MAX)
+    }
+  }
+}

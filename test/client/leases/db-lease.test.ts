@@ -1,0 +1,153 @@
+import { describe, expect, test } from 'vitest'
+import { HOMES, testDbs } from '../homes.js'
+
+const TTL = { ttlMs: 60_000 }
+
+describe.each(HOMES)('leases $home', ({ openDb }) => {
+  const open = testDbs(openDb)
+
+  test('one holder at a time, by ascending fences', async () => {
+    const { db, another } = await open()
+    const other = await another()
+    const lease = await db.lease('jobs/leader', TTL)
+    expect(lease).toMatchObject({ name: 'jobs/leader', ttlMs: 60_000, holder: expect.stringMatching(/^holder-/) })
+    expect(lease.expiresAt.getTime()).toBeGreaterThan(Date.now())
+    await expect(other.lease('jobs/leader', TTL)).rejects.toMatchObject({
+      code: 'lease_held',
+      fields: { lease: 'jobs/leader', holder: lease.holder },
+    })
+    const waiting = other.lease('jobs/leader', { ...TTL, waitMs: 60_000 })
+    await lease.release()
+    expect(lease.signal.aborted).toBe(true)
+    const next = await waiting
+    expect(next.fence).toBeGreaterThan(lease.fence)
+    await lease.release() // It takes nothing from the next one.
+    expect(await db.leases.get('jobs/leader')).toMatchObject({ holder: next.holder, fence: next.fence })
+    await next.release()
+    await expect(db.leases.get('jobs/leader')).rejects.toMatchObject({ code: 'not_found' })
+  })
+
+  test('the holder who asks again under its name gets the same lease', async () => {
+    const { db } = await open()
+    const one = await db.lease('leader', { ...TTL, holder: 'a b&c' })
+    const two = await db.lease('leader', { ...TTL, holder: 'a b&c' })
+    expect(two.fence).toBe(one.fence)
+    await two.release()
+    expect(await db.leases.list()).toEqual([])
+  })
+
+  test('those that are held are listed by their names', async () => {
+    const { db } = await open()
+    for (const name of ['b/2', 'a', 'b/1']) await db.lease(name, { ...TTL, holder: 'me' })
+    expect((await db.leases.list()).map(({ name }) => name)).toEqual(['a', 'b/1', 'b/2'])
+    expect(await db.leases.list({ prefix: 'b/' })).toEqual([
+      { ...{ name: 'b/1', holder: 'me', ttlMs: 60_000 }, fence: expect.any(Number), expiresAt: expect.any(Date) },
+      { ...{ name: 'b/2', holder: 'me', ttlMs: 60_000 }, fence: expect.any(Number), expiresAt: expect.any(Date) },
+    ])
+  })
+
+  test('a transaction commits while its lease is held', async () => {
+    const { db } = await open()
+    const lease = await db.lease('leader', TTL)
+    await db.transaction((txn) => txn.put('k', '1'), { leases: [lease] })
+    expect(await db.transaction((txn) => txn.get('k'), { leases: [lease] })).toBe('1')
+    const txn = await db.begin({ leases: [lease], mode: 'pessimistic' })
+    await txn.put('k', '2')
+    await txn.commit()
+    expect(await db.get('k')).toBe('2')
+    expect(lease.signal.aborted).toBe(false)
+  })
+
+  test.each(['write', 'read'] as const)(
+    'a transaction that only %ss is refused after the lease is lost, is not run again, and ends the lease',
+    async (does) => {
+      const { db, another } = await open()
+      const other = await another()
+      const lease = await db.lease('leader', { ...TTL, holder: 'a' })
+      let runs = 0
+      const refused = db.transaction(
+        async (txn) => {
+          runs++
+          // Somebody gives it back under its name, and another holder is granted it.
+          await (await other.lease('leader', { ...TTL, holder: 'a' })).release()
+          await other.lease('leader', TTL)
+          return does === 'write' ? txn.put('k', '1') : txn.get('k')
+        },
+        { leases: [lease] },
+      )
+      await expect(refused).rejects.toMatchObject({
+        code: 'precondition_failed',
+        fields: { failedChecks: [{ index: 0, lease: 'leader', fence: (await other.leases.get('leader')).fence }] },
+      })
+      expect(runs).toBe(1)
+      expect(await db.get('k')).toBeUndefined()
+      expect(lease.signal.aborted).toBe(true)
+      await expect(db.transaction(() => runs++, { leases: [lease] })).rejects.toBe(lease.signal.reason)
+      expect(runs).toBe(1)
+    },
+  )
+
+  test('a transaction can be held to a lease of which only name and fence are known', async () => {
+    const { db } = await open()
+    const { name, fence, release } = await db.lease('leader', TTL).then((lease) => ({
+      ...{ name: lease.name, fence: lease.fence },
+      release: () => lease.release(),
+    }))
+    await db.transaction((txn) => txn.put('k', '1'), { leases: [{ name, fence }] })
+    await release()
+    await expect(db.transaction((txn) => txn.put('k', '2'), { leases: [{ name, fence }] })).rejects.toMatchObject({
+      code: 'precondition_failed',
+    })
+    expect(await db.get('k')).toBe('1')
+  })
+
+  test('it is renewed for as long as it is held', async () => {
+    const { db } = await open()
+    const lease = await db.lease('leader', { ttlMs: 300 })
+    const { expiresAt } = lease
+    const until = performance.now() + 1000
+    while (performance.now() < until) await db.transaction((txn) => txn.put('k', '1'), { leases: [lease] })
+    expect(lease.signal.aborted).toBe(false)
+    expect(lease.expiresAt.getTime()).toBeGreaterThan(expiresAt.getTime())
+  })
+
+  test('the end of the database gives leases back, and ends waits', async () => {
+    const { db, another } = await open()
+    const other = await another()
+    const lease = await other.lease('leader', TTL)
+    const waiting = other.lease('leader', { ...TTL, waitMs: Number.POSITIVE_INFINITY })
+    const ended = expect(waiting).rejects.toThrow('is closed')
+    if (other !== db) await other.close()
+    await ended
+    expect(lease.signal.aborted).toBe(true)
+    await expect(other.lease('leader', TTL)).rejects.toThrow('is closed')
+  })
+})
+
+describe.each(HOMES)('wrong calls $home', ({ openDb }) => {
+  const open = testDbs(openDb)
+
+  test.each([
+    { name: 'a b', options: TTL, says: 'the name of a lease must be 1 to 128 letters' },
+    { name: '..', options: TTL, says: 'the name of a lease must' },
+    { name: 'a', options: {}, says: 'lease needs ttlMs' },
+    { name: 'a', options: { ttlMs: 99 }, says: 'ttlMs must be a whole number from 100 to 3600000' },
+    { name: 'a', options: { ...TTL, waitMs: -1 }, says: 'waitMs must be' },
+    { name: 'a', options: { ...TTL, ttl: 1 }, says: 'lease has no option "ttl"' },
+  ])('$says', async ({ name, options, says }) => {
+    const { db } = await open()
+    await expect(db.lease(name, options as typeof TTL)).rejects.toThrow(says)
+  })
+
+  test('a holder that no server takes is refused by it', async () => {
+    const { db } = await open()
+    await expect(db.lease('a', { ...TTL, holder: 'ä' })).rejects.toMatchObject({ code: 'invalid_argument' })
+  })
+
+  test.each([[1], [{ name: 'a' }], [{ name: 'a', fence: 0 }], 'a'])('leases: %j', async (leases) => {
+    const { db } = await open()
+    await expect(db.transaction(() => {}, { leases: leases as never })).rejects.toThrow(
+      'transaction: leases must be an array of leases',
+    )
+  })
+})
