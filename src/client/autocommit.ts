@@ -1,5 +1,6 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import type { Version } from '../percolator/api.js'
+import type { LeaseRider } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Touch, Write } from './write.js'
 
@@ -19,6 +20,8 @@ export interface Autocommit {
   write(write: Write, options: CallOptions): Promise<Timestamp>
   /** Takes effect exactly once. @returns the commit_ts; undefined when the key is absent. */
   touch(touch: Touch, options: CallOptions): Promise<Timestamp | undefined>
+  /** A transaction that reads and writes nothing. @throws KvError `precondition_failed` when one of them is not held. */
+  requireLeases(leases: readonly LeaseRider[], options: CallOptions): Promise<void>
   /** @param ts default: now. */
   count(range: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<number>
 }

@@ -293,8 +293,13 @@ export class Db {
       leases: leases.map(({ name, fence }) => ({ lease: name, fence })),
     }
     const begun = await coordinator.begin({ mode, isolation, lockWaitMs: call.lockWaitMs, signal: call.signal })
-    const onFailure = (error: unknown): void => this.held.refused(error, riders.leases)
-    return new OpenTxn(begun, during, { riders, onEnd, onFailure })
+    const requireLeases = () => during(() => this.#home.autocommit.requireLeases(riders.leases, call))
+    return new OpenTxn(begun, during, {
+      riders,
+      requireLeases: leases.length === 0 ? undefined : requireLeases,
+      onEnd,
+      onFailure: (error) => this.held.refused(error, riders.leases),
+    })
   }
 
   // ---- Leases

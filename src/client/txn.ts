@@ -224,6 +224,8 @@ export class Txn {
 /** What an open transaction has besides its writes. */
 export interface OpenTxnParts {
   readonly riders?: Pick<Riders, 'acks' | 'positions' | 'leases'> | undefined
+  /** Called after a commit that wrote nothing: no request has judged its leases then. */
+  readonly requireLeases?: (() => Promise<void>) | undefined
   /** Called when nothing more can come of it. */
   readonly onEnd?: (() => void) | undefined
   /** Called with the error of a commit. */
@@ -247,10 +249,11 @@ export class OpenTxn extends Txn {
    */
   async commit(): Promise<Timestamp> {
     this.requireAwaited()
-    const { riders, onEnd, onFailure } = this.#parts
+    const { riders, requireLeases, onEnd, onFailure } = this.#parts
     const commit = () => this.transaction.commit(undefined, { ...riders, notify: this.notified() })
     try {
       const committed = await this.during(commit)
+      if (committed === this.startTs) await requireLeases?.()
       onEnd?.()
       return committed
     } catch (error) {

@@ -7,6 +7,7 @@ import type { Touch, Write } from '../client/write.js'
 import type { Database } from '../database/database.js'
 import { MAX_RETRIES_DEFAULT } from '../limits.js'
 import type { Version } from '../percolator/api.js'
+import type { LeaseRider } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Check } from '../txn/check.js'
 import { conditionalWriteError } from '../txn/failed-condition.js'
@@ -64,6 +65,10 @@ export class EmbeddedAutocommit implements Autocommit {
       }),
     )
     return answer.commitTs
+  }
+
+  async requireLeases(leases: readonly LeaseRider[], { lockWaitMs, signal }: CallOptions): Promise<void> {
+    await this.#database.transact({ checks: [], ops: [], riders: { leases }, maxRetries: 0, lockWaitMs, signal })
   }
 
   async count({ start, end }: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<number> {

@@ -2,12 +2,13 @@ import type { KeyRange } from '../../bytes/key-range.js'
 import { isKvError } from '../../errors/kv-error.js'
 import type { Pair, Version } from '../../percolator/api.js'
 import type { Expiry } from '../../percolator/expiry.js'
+import type { LeaseRider } from '../../percolator/riders.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { Autocommit, CallOptions } from '../autocommit.js'
 import { newIdempotencyKey } from '../idempotency-key.js'
 import type { Touch, Write } from '../write.js'
 import { INTEGER, optional, record, type Shape } from './answer-shape.js'
-import { PAIRS } from './call-answers.js'
+import { PAIRS, TXN_DONE } from './call-answers.js'
 import { encodeMessage, MSGPACK, messageOf } from './http-message.js'
 import { type HttpAnswer, type HttpTransport, versionOf } from './http-transport.js'
 import { keyPath, percentEncode } from './key-path.js'
@@ -87,6 +88,10 @@ export class HttpAutocommit implements Autocommit {
     const once = { 'idempotency-key': idempotencyKey }
     const { commitTs } = await this.#post<Partial<Committed>>(url, TOUCHED, { ops: [op] }, once, options)
     return commitTs
+  }
+
+  async requireLeases(leases: readonly LeaseRider[], options: CallOptions): Promise<void> {
+    await this.#post('/v1/txn', TXN_DONE, { checks: leases, ops: [] }, {}, options)
   }
 
   async count({ start, end }: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<number> {
