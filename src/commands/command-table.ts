@@ -26,6 +26,7 @@ export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, Com
     locks: client('locks', 'prints the locks that stand'),
     mvcc: client('mvcc', 'prints all records of a key, as Percolator keeps them'),
     observers: client('observers', 'prints the observers with their queues'),
+    leases: client('leases', 'prints who holds which lease'),
   },
   'By hand': {
     shell: { does: 'runs these commands line by line', load: async () => (await import('./shell/shell.js')).shell },

@@ -1,6 +1,6 @@
 import { durationMs, type ExpiryOptions } from '../../client/expiry.js'
 import { requireIdempotencyKey } from '../../client/idempotency-key.js'
-import { requireName } from '../../client/name.js'
+import { requireLeaseName, requireName } from '../../client/name.js'
 import { CLOCK_MS_MAX } from '../../limits.js'
 import { type FlagReader, type Flags, type Given, integer, notEmpty, UsageError } from '../../server/flags.js'
 import { bytesOfBase64 } from './wire-json.js'
@@ -86,6 +86,11 @@ export function idempotencyKeyOf(flags: Reader<'idempotency-key'>): string | und
 /** @throws UsageError */
 export function nameOf(of: 'observer' | 'consumer', name: string | undefined): string | undefined {
   return checked(name, (name) => requireName(of, name))
+}
+
+/** @throws UsageError */
+export function leaseNameOf(name: string | undefined): string | undefined {
+  return checked(name, requireLeaseName)
 }
 
 /** The text, where the client accepts it. */

@@ -3,6 +3,7 @@ import type { ClientCommand } from './client-command.js'
 import { count } from './count.js'
 import { del } from './del.js'
 import { get } from './get.js'
+import { leases } from './leases.js'
 import { locks } from './locks.js'
 import { mvcc } from './mvcc.js'
 import { observers } from './observers.js'
@@ -27,4 +28,5 @@ export const CLIENT_COMMANDS = {
   locks,
   mvcc,
   observers,
+  leases,
 } as const satisfies Readonly<Record<string, ClientCommand>>

@@ -183,6 +183,25 @@ describe('in a pipe', () => {
     await expect(runCommand(db, ['observers', 'nix'])).rejects.toMatchObject({ code: 'not_found' })
   })
 
+  test('leases prints who holds what, as the routes answer', async () => {
+    for (const name of ['jobs/2', 'jobs/1', 'leader']) await db.lease(name, { ttlMs: 60_000, holder: 'me' })
+    // Expiries are of a time that passes.
+    const held = async (url: string) => (await server.get(url)).json()
+    const [all] = await linesOf(db, ['leases'])
+    const { leases } = await held('/v1/leases')
+    expect(all).toEqual({ leases: leases.map((one: Json) => ({ ...one, expires_at: expect.any(String) })) })
+    expect(leases.map(({ name }: Json) => name)).toEqual(['jobs/1', 'jobs/2', 'leader'])
+    expect(await linesOf(db, ['leases', '--prefix', 'jobs/'])).toMatchObject([
+      { leases: [{ name: 'jobs/1' }, { name: 'jobs/2' }] },
+    ])
+    const one = { ...(await held('/v1/leases/jobs%2F1')), expires_at: expect.any(String) }
+    expect(await linesOf(db, ['leases', 'jobs/1'])).toEqual([one])
+    await expect(runCommand(db, ['leases', 'nix'])).rejects.toMatchObject({ code: 'not_found' })
+    expect(await shownOn(100, 'leases')).toMatch(
+      /^name {4}fence {12}ttl_ms {2}expires_at {16}holder\njobs\/1 {2}\d+ {2}60000 {3}20\S+Z {2}me\n/,
+    )
+  })
+
   test('observers NAME --parked has a line per key', async () => {
     await db.observers.put('words', { prefix: 'doc/' }, { maxAttempts: 1 })
     await db.put('doc/1', 'x')
@@ -282,6 +301,8 @@ test.each([
   [['changes', '--since', '1', '--snapshot'], /--snapshot does not go with --since/],
   [['changes', '--consumer', 'c', '--prefix', 'p'], /--consumer has its own range/],
   [['observers', '--parked'], /--parked needs the NAME/],
+  [['leases', 'a', '--prefix', 'a'], /--prefix does not go with NAME/],
+  [['leases', 'a b'], /the name of a lease must/],
 ])('%j is used wrongly', async (args, message) => {
   const run = async () => runCommand(db, args)
   await expect(run()).rejects.toThrow(UsageError)

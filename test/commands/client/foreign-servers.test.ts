@@ -53,12 +53,12 @@ const FOREIGN: Readonly<Record<string, RequestListener>> = {
   'fields of other types': answering(
     200,
     JSON_TYPE,
-    JSON.stringify({ ts: '1', pairs: {}, locks: [null], observers: 7, count: '1', found: 1, writes: 1, results: 5 }),
+    JSON.stringify({ ts: '1', pairs: {}, locks: [null], observers: 7, leases: '', count: '1', found: 1, writes: 1, results: 5 }),
   ),
   'other items': answering(
     200,
     JSON_TYPE,
-    JSON.stringify({ ts: 5, pairs: [{}], locks: [{}], observers: [{}], writes: [1], values: [], results: [1] }),
+    JSON.stringify({ ts: 5, pairs: [{}], locks: [{}], observers: [{}], leases: [{ name: 'a', expires_at: 5 }], writes: [1], values: [], results: [1] }),
   ),
   HTML: answering(200, 'text/html', '<p>Welcome</p>'),
   'HTML as a stream of events': answering(200, 'text/event-stream', 'event: welcome\ndata: <p>\n\n'),
@@ -80,6 +80,8 @@ const COMMANDS: readonly (readonly string[])[] = [
   ['locks'],
   ['mvcc', 'k'],
   ['observers'],
+  ['leases'],
+  ['leases', 'a'],
   ['changes'],
   ['changes', '--snapshot'],
   ['watch', 'k'],
