@@ -12,6 +12,7 @@ import { ENV, killAll, type ServerProcess, startProcess } from '../process/serve
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const BANK = join(ROOT, 'docs/examples/bank.sh')
 const OBSERVE = join(ROOT, 'docs/examples/observe.sh')
+const LEADER = join(ROOT, 'docs/examples/leader.sh')
 const WATCH = join(ROOT, 'docs/examples/watch.sh')
 const CITIES = join(ROOT, 'docs/examples/cities/cities.mjs')
 /** Nothing listens on the discard port. */
@@ -161,6 +162,33 @@ describe.skipIf(missing.includes('curl'))('watch.sh', () => {
     const { code, stdout, stderr } = await run('sh', [WATCH, NOBODY])
     expect({ code, stdout }).toEqual({ code: 1, stdout: '== A reader waits for a key that is not there yet\n' })
     expect(stderr).toMatch(/^watch\.sh: no PerKV server answers at http:\/\/127\.0\.0\.1:9 \(curl: .*\)\n/)
+  })
+})
+
+describe.skipIf(missing.includes('curl'))('leader.sh', () => {
+  test('has one leader at a time, in two runs at once on the same server', async () => {
+    const runs = [run('sh', [LEADER, `${url}/`]), run('sh', [LEADER], { PERKV_SERVER: url })]
+    for (const { code, stdout, stderr } of await Promise.all(runs)) {
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+      const lines = stdout.trimEnd().split('\n')
+      expect(lines.filter((line) => !line.startsWith('== '))).toEqual([
+        ...Array.from({ length: 4 }, () => '  ann did a step'),
+        '  ben leads',
+        '  ben did a step',
+        '  cleo leads',
+        '  cleo did a step',
+        '  ben was refused, and stops',
+        'Each step was done by the leader of its time.',
+      ])
+    }
+    expect(await count('leader/')).toBe(2 * 3)
+    expect(await (await fetch(`${url}/v1/leases`)).json()).toEqual({ leases: [] })
+  })
+
+  test('says in one line that no server answers', async () => {
+    const { code, stdout, stderr } = await run('sh', [LEADER, NOBODY])
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '== Ann leads, and Ben waits for his turn\n' })
+    expect(stderr).toMatch(/^leader\.sh: no PerKV server answers at http:\/\/127\.0\.0\.1:9 \(curl: .*\)\n$/)
   })
 })
 

@@ -37,6 +37,10 @@ async function documentsWith(word: string): Promise<string[]> {
   return pairs.map(({ key }) => key.slice(`word/${word}/`.length))
 }
 
+async function report(): Promise<string> {
+  return (await fetch(`${server.url}/v1/kv/report/index`)).text()
+}
+
 async function put(name: string, text: string): Promise<void> {
   expect((await fetch(`${server.url}/v1/kv/doc/${name}`, { method: 'PUT', body: text })).status).toBe(200)
 }
@@ -58,6 +62,8 @@ test('workers follow what anybody puts, also where one of them is killed', async
     if (i === 10) killed.kill('SIGKILL')
   }
   while ((await documentsWith('xylophone')).length < 20) await sleep(20)
+  // One of them reports. If it is the one that was killed, the other one does once its lease is over.
+  while (!(await report()).includes('"documents":45')) await sleep(20)
   const ended = once(other, 'exit')
   other.kill('SIGTERM')
   expect(await ended).toEqual([0, null])

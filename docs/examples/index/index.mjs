@@ -18,6 +18,7 @@ import { packageDocuments, some, speechDocuments } from './documents.mjs'
 import { keepIndex, pending, register } from './observers.mjs'
 import { progressBar } from './progress.mjs'
 import { differences, rebuild } from './rebuild.mjs'
+import { keepReporting } from './report.mjs'
 
 /** @typedef {import('perkv/client').Db} Db */
 
@@ -197,11 +198,11 @@ async function work(url) {
   await register(db)
   const stop = new AbortController()
   for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) process.once(signal, () => stop.abort())
+  const onError = (/** @type {unknown} */ error) => print(`  ${error instanceof Error ? error.message : error}`)
+  const reporting = keepReporting(db, { signal: stop.signal, onError })
   print(`indexing doc/ of ${url} until Ctrl-C`)
-  await keepIndex(db, {
-    signal: stop.signal,
-    onError: (error) => print(`  ${error instanceof Error ? error.message : error}`),
-  })
+  await keepIndex(db, { signal: stop.signal, onError })
+  await reporting
   await db.close()
 }
 
