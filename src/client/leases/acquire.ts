@@ -87,7 +87,8 @@ async function put(
   rest: { readonly waitMs?: number; readonly fence?: number },
 ): Promise<Grant> {
   const sentAtMs = now()
-  return { state: await during(() => leases.put(name, { holder, ttlMs, signal, ...rest })), sentAtMs }
+  const state = await during(() => leases.put(name, { holder, ttlMs, signal, ...rest }))
+  return { state: { ...state, ttlMs }, sentAtMs }
 }
 
 async function giveBack({ leases, during }: AcquireHome, name: string, holder: string): Promise<void> {

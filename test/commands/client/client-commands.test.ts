@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import type { Connection } from '../../../src/client/index.js'
 import { UsageError } from '../../../src/server/flags.js'
 import { connectTo } from '../../coordinator/support.js'
-import { type TestServer, testServers } from '../../http/support.js'
+import { type Json, type TestServer, testServers } from '../../http/support.js'
 import { linesOf, parsed, runCommand } from './run-command.js'
 
 const start = testServers()
