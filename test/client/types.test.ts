@@ -4,6 +4,8 @@ import type {
   ChangedTxn,
   Claim,
   Expiring,
+  Lease,
+  LeaseInfo,
   ObserverState,
   ScanPair,
   Snapshot,
@@ -168,4 +170,30 @@ test('an error’s code decides its fields', () => {
   }
   expectTypeOf(types).toBeFunction()
   expectTypeOf<KvError['code']>().toEqualTypeOf<ErrorCode>()
+})
+
+test('a lease has a fence and a signal, and transactions are held to it', () => {
+  const types = async (): Promise<void> => {
+    const lease = await db.lease('leader', { ttlMs: 10_000, waitMs: 1000 })
+    expectTypeOf(lease).toEqualTypeOf<Lease>()
+    expectTypeOf(lease.fence).toEqualTypeOf<Timestamp>()
+    expectTypeOf(lease.signal).toEqualTypeOf<AbortSignal>()
+    expectTypeOf(lease.expiresAt).toEqualTypeOf<Date>()
+    expectTypeOf(lease.release()).resolves.toEqualTypeOf<void>()
+    expectTypeOf(db.leases.list({ prefix: 'jobs/' })).resolves.toEqualTypeOf<LeaseInfo[]>()
+    expectTypeOf(db.leases.get('leader')).resolves.toEqualTypeOf<LeaseInfo>()
+    expectTypeOf(db.transaction(() => 1, { leases: [lease] })).resolves.toEqualTypeOf<number>()
+    await db.begin({ leases: [{ name: lease.name, fence: lease.fence }] })
+    await db.atomic({
+      checks: [
+        { lease: lease.name, fence: lease.fence },
+        { key: 'k', exists: true },
+      ],
+    })
+    // @ts-expect-error a lease needs its ttlMs
+    await db.lease('leader', { waitMs: 1000 })
+    // @ts-expect-error
+    await db.atomic({ checks: [{ lease: lease.name }] })
+  }
+  expectTypeOf(types).toBeFunction()
 })
