@@ -287,18 +287,19 @@ export class Db {
     const { mode = 'optimistic', isolation = 'snapshot', acks = [], positions = [], leases = [] } = options
     const { coordinator, during } = this.#home
     for (const { signal } of leases) signal?.throwIfAborted()
+    const held = leases.map(({ name, fence }) => ({ lease: name, fence }))
     const riders = {
       acks: acks.map(({ observer, key, fence }) => ({ observer, key: toKey(key), fence })),
       positions: positions.map(({ consumer, from, ts }) => ({ consumer, from, ts })),
-      leases: leases.map(({ name, fence }) => ({ lease: name, fence })),
+      leases: held.length === 0 ? undefined : held, // Older servers do not know the field.
     }
     const begun = await coordinator.begin({ mode, isolation, lockWaitMs: call.lockWaitMs, signal: call.signal })
-    const requireLeases = () => during(() => this.#home.autocommit.requireLeases(riders.leases, call))
+    const requireLeases = () => during(() => this.#home.autocommit.requireLeases(held, call))
     return new OpenTxn(begun, during, {
       riders,
-      requireLeases: leases.length === 0 ? undefined : requireLeases,
+      requireLeases: held.length === 0 ? undefined : requireLeases,
       onEnd,
-      onFailure: (error) => this.held.refused(error, riders.leases),
+      onFailure: (error) => this.held.refused(error, held),
     })
   }
 
