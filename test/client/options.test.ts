@@ -3,6 +3,7 @@ import { Consumers } from '../../src/client/changes/consumers.js'
 import { Db } from '../../src/client/db.js'
 import type { Fetch } from '../../src/client/http/fetch-sender.js'
 import * as client from '../../src/client/index.js'
+import { Leases } from '../../src/client/leases/leases.js'
 import { Observers } from '../../src/client/observers/observers.js'
 import { Snapshot } from '../../src/client/snapshot.js'
 import { OpenTxn, Txn } from '../../src/client/txn.js'
@@ -60,12 +61,20 @@ function withExpiry(given: Given): Given {
     : given
 }
 
+/** Options of a lease, which nobody else holds. */
+function withTtl(given: Given): Given {
+  const { ttlMs } = (given ?? {}) as Readonly<Record<string, unknown>>
+  return ttlMs === undefined && typeof given === 'object' && !Array.isArray(given)
+    ? Object.assign(given, { ttlMs: 60_000 })
+    : given
+}
+
 const TIMED = [...WAIT, 'timeoutMs']
 const AT = ['ts', 'at']
 const EXPIRY = ['ttl', 'expireAt']
 const RANGE = ['prefix', 'start', 'end']
 const SCAN = [...RANGE, 'as', 'limit', 'reverse', 'keysOnly']
-const BEGIN = [...WAIT, 'mode', 'isolation', 'acks', 'positions']
+const BEGIN = [...WAIT, 'mode', 'isolation', 'acks', 'positions', 'leases']
 const REGISTRATION = ['backfill', 'maxAttempts', 'backoffMs', 'backoffMaxMs', 'maxDepth']
 const WORDS = { prefix: 'words/' }
 
@@ -126,6 +135,12 @@ const CALLS: Readonly<Record<string, Call>> = {
     call: (given) => Promise.race([db.watch('k', given).next(), undefined]),
     options: ['seenTs', 'as', 'signal', 'onError'],
   },
+  'Db.lease': {
+    call: (given) => db.lease(`new-${Math.random()}`, withTtl(given)),
+    options: ['ttlMs', 'waitMs', 'holder', 'signal'],
+  },
+  'Leases.list': { call: (given) => db.leases.list(given), options: ['prefix'] },
+  'Leases.get': { call: (...given: []) => db.leases.get('leader', ...given), options: [] },
   'Observers.put': { call: (given) => db.observers.put('words', WORDS, given), options: [...REGISTRATION, 'as'] },
   'Observers.get': { call: (given) => db.observers.get('words', given), options: ['as'] },
   'Consumers.put': { call: (given) => db.consumers.put('copy', {}, given), options: ['sinceTs', 'holdMs', 'as'] },
@@ -195,7 +210,7 @@ test('every function of the package is known here', () => {
   const exported = Object.entries(client).filter(([, value]) => typeof value === 'function')
   const all = [
     ...exported.map(([name]) => name),
-    ...[Db, Consumers, Observers, Snapshot, Txn, OpenTxn].flatMap(methodsOf),
+    ...[Db, Consumers, Leases, Observers, Snapshot, Txn, OpenTxn].flatMap(methodsOf),
   ]
   expect([...Object.keys(CALLS), ...WITHOUT_OPTIONS].toSorted()).toEqual(all.toSorted())
 })
@@ -218,7 +233,12 @@ describe.each(Object.entries(CALLS))('%s', (_, { call, options }) => {
 
   test('refuses values of the wrong type, and says what is right', async () => {
     for (const name of options)
-      for (const wrong of [null, Symbol('wrong'), name === 'acks' || name === 'positions' ? [7] : [], Number.NaN])
+      for (const wrong of [
+        null,
+        Symbol('wrong'),
+        ['acks', 'positions', 'leases'].includes(name) ? [7] : [],
+        Number.NaN,
+      ])
         expect((await refusalOf(call, { [name]: wrong })).message, name).toMatch(new RegExp(`\\b${name} must be `))
   })
 
@@ -254,6 +274,14 @@ describe('values', () => {
     ['a prefix and a bound', (given) => collect(db.scan(given)), { prefix: 'a', start: 'b' }],
     ['a prefix and a bound, counted', (given) => snapshot.count(given), { prefix: 'a', start: 'b' }],
     ['an isolation that there is not', (given) => db.transaction(() => 7, given), { isolation: 'serialisable' }],
+    ['a lease without its fence', (given) => db.transaction(() => 7, given), { leases: [{ name: 'a' }] }],
+    ['a lease under no fence', (given) => db.begin(given), { leases: [{ name: 'a', fence: 0 }] }],
+    ['a lease for a moment', (given) => db.lease('a', given), { ttlMs: 99 }],
+    ['a lease for ever', (given) => db.lease('a', given), { ttlMs: Number.POSITIVE_INFINITY }],
+    ['a lease for no time', (given) => db.lease('a', given), {}],
+    ['a lease without a name', (given) => db.lease('', given), { ttlMs: 1000 }],
+    ['a lease whose name is a path', (given) => db.lease('..', given), { ttlMs: 1000 }],
+    ['a lease whose name has a blank', (given) => db.lease('a b', given), { ttlMs: 1000 }],
     ['retries as text', (given) => db.transaction(() => 7, given), { retries: '3' }],
     ['fewer retries than none', (given) => db.transaction(() => 7, given), { retries: -1 }],
     ['retries of begin', (given) => db.begin(given), { retries: 3 }],

@@ -106,10 +106,9 @@ describe.each(HOMES)('leases $home', ({ openDb }) => {
 
   test('it is renewed for as long as it is held', async () => {
     const { db } = await open()
-    const lease = await db.lease('leader', { ttlMs: 300 })
+    const lease = await db.lease('leader', { ttlMs: 1500 })
     const { expiresAt } = lease
-    const until = performance.now() + 1000
-    while (performance.now() < until) {
+    while (lease.expiresAt.getTime() === expiresAt.getTime()) {
       await db.transaction((txn) => txn.put('k', '1'), { leases: [lease] })
       await setImmediate() // In memory nothing waits for a disk, and the timers of the renewal have to run.
     }
@@ -128,32 +127,9 @@ describe.each(HOMES)('leases $home', ({ openDb }) => {
     expect(lease.signal.aborted).toBe(true)
     await expect(other.lease('leader', TTL)).rejects.toThrow('is closed')
   })
-})
-
-describe.each(HOMES)('wrong calls $home', ({ openDb }) => {
-  const open = testDbs(openDb)
-
-  test.each([
-    { name: 'a b', options: TTL, says: 'the name of a lease must be 1 to 128 letters' },
-    { name: '..', options: TTL, says: 'the name of a lease must' },
-    { name: 'a', options: {}, says: 'lease needs ttlMs' },
-    { name: 'a', options: { ttlMs: 99 }, says: 'ttlMs must be a whole number from 100 to 3600000' },
-    { name: 'a', options: { ...TTL, waitMs: -1 }, says: 'waitMs must be' },
-    { name: 'a', options: { ...TTL, ttl: 1 }, says: 'lease has no option "ttl"' },
-  ])('$says', async ({ name, options, says }) => {
-    const { db } = await open()
-    await expect(db.lease(name, options as typeof TTL)).rejects.toThrow(says)
-  })
 
   test('a holder that no server takes is refused by it', async () => {
     const { db } = await open()
     await expect(db.lease('a', { ...TTL, holder: 'ä' })).rejects.toMatchObject({ code: 'invalid_argument' })
-  })
-
-  test.each([[1], [{ name: 'a' }], [{ name: 'a', fence: 0 }], 'a'])('leases: %j', async (leases) => {
-    const { db } = await open()
-    await expect(db.transaction(() => {}, { leases: leases as never })).rejects.toThrow(
-      'transaction: leases must be an array of leases',
-    )
   })
 })
