@@ -198,7 +198,7 @@ describe('in a pipe', () => {
     expect(await linesOf(db, ['leases', 'jobs/1'])).toEqual([one])
     await expect(runCommand(db, ['leases', 'nix'])).rejects.toMatchObject({ code: 'not_found' })
     expect(await shownOn(100, 'leases')).toMatch(
-      /^name {4}fence {12}ttl_ms {2}expires_at {16}holder\njobs\/1 {2}\d+ {2}60000 {3}20\S+Z {2}me\n/,
+      /^name {4}fence {13}ttl_ms {2}expires_at {16}holder\njobs\/1 {2}\d+ {2}60000 {3}20\S+Z {2}me\n/,
     )
   })
 
