@@ -1,5 +1,7 @@
 import { beforeEach, describe, expect, test } from 'vitest'
 import type { Connection } from '../../../src/client/index.js'
+import { CLIENT_COMMANDS } from '../../../src/commands/client/client-commands.js'
+import { COMMANDS } from '../../../src/commands/command-table.js'
 import { UsageError } from '../../../src/server/flags.js'
 import { connectTo } from '../../coordinator/support.js'
 import { type Json, type TestServer, testServers } from '../../http/support.js'
@@ -17,6 +19,10 @@ beforeEach(async () => {
 
 const shownOn = async (columns: number, ...args: readonly string[]): Promise<string> =>
   (await runCommand(db, args, { isTerminal: true, columns })).output.toString()
+
+test('every command of a shell is one of the command line', () => {
+  expect([...COMMANDS.keys()]).toEqual(expect.arrayContaining(Object.keys(CLIENT_COMMANDS)))
+})
 
 describe('in a pipe', () => {
   test('put, get and del', async () => {
