@@ -112,9 +112,16 @@ export class Lease {
     this.#endsAtMs = endsAtMs
     this.#failure = undefined
     this.#pauseMs = this.ttlMs * PAUSE_FIRST
-    this.#stopEnd()
-    this.#stopEnd = this.#at(endsAtMs, () => this.#judge())
+    this.#watchEnd()
     this.#renewAt(renewAtMs)
+  }
+
+  #watchEnd(): void {
+    this.#stopEnd()
+    this.#stopEnd = this.#at(this.#endsAtMs, () => {
+      this.#judge()
+      if (!this.#abort.signal.aborted) this.#watchEnd() // Timers may be early by a part of a millisecond.
+    })
   }
 
   #at(ms: number, call: () => void): () => void {
@@ -146,11 +153,14 @@ export class Lease {
   }
 
   async #renew(): Promise<void> {
+    this.#judge()
+    if (this.#abort.signal.aborted) return
     const { name, holder, fence, ttlMs } = this
     const sentAtMs = this.#home.now()
     const stop = new AbortController()
     const { signal } = stop
-    const endTry = backgroundTimer(ttlMs * TRY, () => stop.abort(new Error(`no answer within ${ttlMs * TRY} ms`)))
+    const tryMs = Math.ceil(ttlMs * TRY)
+    const endTry = backgroundTimer(tryMs, () => stop.abort(new Error(`no answer within ${tryMs} ms`)))
     this.#stopRenewal = () => {
       endTry()
       stop.abort()

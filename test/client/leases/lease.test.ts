@@ -166,6 +166,29 @@ test('an answer that was read after a stop of the process does not revive the le
   expect(lease.signal.aborted).toBe(true)
 })
 
+test('timers that are early, and those of a process that was stopped, end the lease when it is over', async () => {
+  const early = await held()
+  home.jumpedMs = -0.5
+  let reason: unknown
+  early.signal.addEventListener('abort', () => {
+    reason = early.signal.reason
+  })
+  await pass(TTL_MS * 0.9)
+  expect(reason).toBeUndefined()
+  await pass(1)
+  expect(reason).toMatchObject({ code: 'precondition_failed' })
+
+  const stopped = await held()
+  stopped.signal.addEventListener('abort', () => {
+    reason = stopped.signal.reason
+  })
+  const { length } = home.asked
+  home.jumpedMs += TTL_MS
+  await pass(TTL_MS / 3) // The timer of the renewal is the first to run.
+  expect(reason).toBe(stopped.signal.reason)
+  expect(home.asked).toHaveLength(length)
+})
+
 test('a release aborts the signal, ends the renewals, and is one request', async () => {
   const lease = await held()
   await pass(TTL_MS / 3)
