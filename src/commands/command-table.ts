@@ -13,7 +13,6 @@ export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, Com
     put: client('put', 'writes a key'),
     touch: client('touch', 'gives a key another expiry'),
     del: client('del', 'deletes a key'),
-    touch: client('touch', 'gives a key another expiry'),
     scan: client('scan', 'prints the pairs of a range'),
     count: client('count', 'counts the keys of a range'),
     txn: client('txn', 'runs a transaction of checks and ops'),
