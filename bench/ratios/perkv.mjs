@@ -17,6 +17,7 @@ export const operations = {
   getHot: { template: get(`/v1/kv/${keyOf(0)}`) },
   getUniform: (keys, prefix = '') => ({ template: get(`/v1/kv/${prefix}<old>`), keys }),
   put: { template: put('/v1/kv/<new1>', '<value>') },
+  putTtl: { template: put('/v1/kv/<new1>?ttl_ms=86400000', '<value>') },
   txn: { template: postJson('/v1/txn', { checks: [{ key: '<new1>', exists: false }], ...twoNew }) },
   txnOfOld: (keys) => ({
     template: postJson('/v1/txn', { checks: [{ key: '<old>', exists: true }], ...twoNew }),

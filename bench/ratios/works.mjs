@@ -75,6 +75,18 @@ export const works = [
     },
   },
   {
+    name: 'put_ttl',
+    unit: 'requests',
+    ratios: [{ of: ['perkv, TTL'], over: 'perkv', goal: 0.9, floor: 0.5 }],
+    async contenders(stage) {
+      const [perkv, expiring] = await Promise.all([stage.perkv(), stage.perkv()])
+      return {
+        perkv: stage.single(perkv, operations.put),
+        'perkv, TTL': stage.single(expiring, operations.putTtl),
+      }
+    },
+  },
+  {
     name: 'txn',
     unit: 'transactions',
     ratios: [

@@ -61,7 +61,8 @@ export function bytesOf(raw: string, name: string, bytesMax: number): Buffer {
 
 export function queryText(query: RawQuery, name: string): string | undefined {
   const raw = query[name]
-  return typeof raw === 'string' ? percentDecode(raw, name).toString('utf8') : undefined
+  if (typeof raw !== 'string') return undefined
+  return raw.includes('%') ? percentDecode(raw, name).toString('utf8') : raw
 }
 
 export function queryInteger(query: RawQuery, name: string, min: number, max: number): number | undefined {
