@@ -6,7 +6,7 @@ import { createInterface, type Interface } from 'node:readline'
 import { CLI, ENV } from '../process/server-process.js'
 
 /** No command of a document takes so long. */
-const COMMAND_MS_MAX = 30_000
+const COMMAND_MS_MAX = 90_000
 /** Where documents say that servers listen, and where theirs do. */
 const PORTS = [7400, 7401] as const
 
