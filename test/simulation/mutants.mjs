@@ -158,7 +158,12 @@ const MUTANTS = [
     'if (error !== undefined)\n                return done(guarded(error), undefined);',
     '',
   ],
-  ['a check in one turn is not made', 'txn/one-turn', 'requireChecks(checks, (key) => found.get(keyText(key)));', ''],
+  [
+    'a check in one turn is not made',
+    'txn/one-turn',
+    'requireChecks(checks, version, () => this.#store.leases.lost(riders?.leases ?? []));',
+    '',
+  ],
   [
     'a calculated commit_ts is not observed',
     'store/calls/prewrite',
