@@ -224,6 +224,8 @@ export const LEASE_TTL_MS_MAX = 3_600_000
 export const LEASE_WAIT_MS_MAX = 60_000
 /** Leases that one transaction checks. */
 export const LEASE_CHECKS_MAX = 1000
+/** Keys that are attached to one lease. */
+export const ATTACHED_MAX = 10_000
 
 // The change feed and watches.
 

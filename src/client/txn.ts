@@ -1,7 +1,9 @@
 import { keyText } from '../bytes/key-text.js'
 import type { Transaction } from '../coordinator/transaction.js'
+import type { PutOptions } from '../coordinator/write-buffer.js'
 import { DELETE_RANGE_LIMIT_DEFAULT, STREAM_PAGE_BYTES } from '../limits.js'
 import { expireTsOf } from '../percolator/expiry.js'
+import { isLeaseName } from '../percolator/lease.js'
 import type { NotifyRider, Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
@@ -11,7 +13,7 @@ import type { During } from './db-home.js'
 import { EXPIRY_KINDS, type ExpiryOptions, expiryOf, expiryOfTouch, TOUCH_KINDS, type TouchOptions } from './expiry.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { requireName } from './name.js'
-import { type Kinds, optionsOf, requireNoOptions, wholeUpTo } from './options.js'
+import { type Kinds, kind, optionsOf, requireNoOptions, wholeUpTo } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 
 export interface TxnReadOptions<A extends As = As> {
@@ -28,10 +30,22 @@ export const DELETE_RANGE_KINDS: Kinds<DeleteRangeOptions> = { ...RANGE_KINDS, l
 const deleteRangeOptions = optionsOf<DeleteRangeOptions>('deleteRange of a transaction', DELETE_RANGE_KINDS)
 const readOptions = optionsOf<TxnReadOptions>('a read of a transaction', { as: AS })
 const scanOptions = optionsOf<ScanOptions>('scan of a transaction', SCAN_KINDS)
-const putOptions = optionsOf<ExpiryOptions>('put of a transaction', EXPIRY_KINDS)
-const insertOptions = optionsOf<ExpiryOptions>('insert', EXPIRY_KINDS)
 const incrementOptions = optionsOf<ExpiryOptions>('increment', EXPIRY_KINDS)
 const touchOptions = optionsOf<TouchOptions>('touch of a transaction', TOUCH_KINDS)
+
+export interface TxnPutOptions extends ExpiryOptions {
+  /** The end of this lease deletes the key. The transaction must have the lease among its `leases`. */
+  readonly lease?: string | { readonly name: string } | undefined
+}
+
+const PUT_KINDS: Kinds<TxnPutOptions> = { ...EXPIRY_KINDS, lease: kind('a lease, or its name', isLeaseOrName) }
+const putOptions = optionsOf<TxnPutOptions>('put of a transaction', PUT_KINDS)
+const insertOptions = optionsOf<TxnPutOptions>('insert', PUT_KINDS)
+
+function isLeaseOrName(value: unknown): boolean {
+  const name = typeof value === 'object' && value !== null && 'name' in value ? value.name : value
+  return typeof name === 'string' && isLeaseName(name)
+}
 
 /**
  * The transaction that `db.transaction` passes to its function. Reads see the snapshot at `startTs` and the
@@ -107,10 +121,10 @@ export class Txn {
   }
 
   /** A `ttl` counts from the start of the transaction. */
-  put(key: Bytes, value: Bytes, options: ExpiryOptions = {}): Promise<void> {
+  put(key: Bytes, value: Bytes, options: TxnPutOptions = {}): Promise<void> {
     return this.#run(async () => {
-      const expiry = expiryOf(putOptions(options))
-      return this.transaction.put(toKey(key), toValue(value), expireTsOf(expiry, this.startTs))
+      const how = this.#optionsOf(putOptions(options))
+      return this.transaction.put(toKey(key), toValue(value), how)
     })
   }
 
@@ -124,7 +138,7 @@ export class Txn {
       const bytes = toKey(key)
       const found = await this.transaction.getToWrite(bytes)
       if (found === undefined) return false
-      await this.transaction.put(bytes, found.value, expireTsOf(expiry, this.startTs))
+      await this.transaction.put(bytes, found.value, { expireTs: expireTsOf(expiry, this.startTs), keeps: found })
       return true
     })
   }
@@ -161,10 +175,10 @@ export class Txn {
   }
 
   /** Writes a key that must be absent. @throws KvError `already_exists`, here or at commit. */
-  insert(key: Bytes, value: Bytes, options: ExpiryOptions = {}): Promise<void> {
+  insert(key: Bytes, value: Bytes, options: TxnPutOptions = {}): Promise<void> {
     return this.#run(async () => {
-      const expiry = expiryOf(insertOptions(options))
-      return this.transaction.insert(toKey(key), toValue(value), expireTsOf(expiry, this.startTs))
+      const how = this.#optionsOf(insertOptions(options))
+      return this.transaction.insert(toKey(key), toValue(value), how)
     })
   }
 
@@ -181,7 +195,7 @@ export class Txn {
       const found = await this.transaction.getForUpdate(bytes)
       const sum = incremented(found?.value, by, bytes)
       const expireTs = expiry === undefined ? found?.expireTs : expireTsOf(expiry, this.startTs)
-      await this.transaction.put(bytes, toValue(String(sum)), expireTs)
+      await this.transaction.put(bytes, toValue(String(sum)), { expireTs, keeps: found })
       return sum
     })
   }
@@ -209,6 +223,11 @@ export class Txn {
   protected requireAwaited(): void {
     if (this.#pending > 0)
       throw new TypeError('a call of the transaction is not finished: await each before the commit')
+  }
+
+  #optionsOf({ lease, ...expiry }: TxnPutOptions): PutOptions {
+    const name = typeof lease === 'object' ? lease.name : lease
+    return { expireTs: expireTsOf(expiryOf(expiry), this.startTs), lease: name }
   }
 
   async #run<T>(call: () => Promise<T>): Promise<T> {

@@ -3,6 +3,7 @@ import { isKvError } from '../errors/kv-error.js'
 import { eitherSignal, type LateSignal } from '../event-loop/late-signal.js'
 import type { PercolatorApi } from '../percolator/api.js'
 import { lockWaitTimeout } from '../percolator/errors.js'
+import { type VersionEnd, withEnd } from '../percolator/version-end.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { Heartbeat } from './heartbeat.js'
 import type { Resolver } from './lock-resolver.js'
@@ -10,11 +11,9 @@ import { MANAGED_LOCK_TTL_MS } from './lock-ttl.js'
 import { isUncertain } from './uncertain.js'
 
 /** `commitTs` is present if the server sent it. */
-export interface LockedVersion {
+export interface LockedVersion extends VersionEnd {
   readonly value: Uint8Array
   readonly commitTs?: Timestamp | undefined
-  /** Only where there is one. */
-  readonly expireTs?: Timestamp | undefined
 }
 
 export interface LockOptions {
@@ -128,12 +127,12 @@ export class TransactionLocks {
           wakeUpMode: 'force_lock',
           signal,
         })
-        const { value, commitTs, expireTs, lockedWithConflictTs = 0 } = results[0] ?? {}
+        const { value, commitTs, lockedWithConflictTs = 0, ...rest } = results[0] ?? {}
         this.#primary ??= key
         const grantedAt = Math.max(this.#forUpdateTs, lockedWithConflictTs)
         this.#forUpdateTs = grantedAt
         this.#keepAlive(this.#primary)
-        const version = value && { value, commitTs, ...(expireTs === undefined ? {} : { expireTs }) }
+        const version = value && withEnd({ value, commitTs }, rest)
         this.#locked.set(text, { key, isHeld: true, grantedAt, isRead: returnValues, version })
         return version
       } catch (error) {

@@ -13,7 +13,14 @@ import { SnapshotReader } from './snapshot-reader.js'
 import { type LockedVersion, TransactionLocks } from './transaction-locks.js'
 import { Undetermined } from './undetermined.js'
 import { withSignal } from './with-signal.js'
-import { type MergedPair, type MergedScan, type ScanOrder, tooManyKeys, WriteBuffer } from './write-buffer.js'
+import {
+  type MergedPair,
+  type MergedScan,
+  type PutOptions,
+  type ScanOrder,
+  tooManyKeys,
+  WriteBuffer,
+} from './write-buffer.js'
 
 export interface TransactionOptions {
   /** `pessimistic`: locks each key before it writes it, and waits for the locks of other transactions. */
@@ -130,9 +137,9 @@ export class Transaction {
   async prefetch(keys: readonly Uint8Array[]): Promise<ReadonlyMap<string, Version | undefined>> {
     for (const key of keys) this.#recordKey(key)
     const prefetched = new Map<string, Version | undefined>(keys.map((key) => [keyText(key), undefined]))
-    for (const { key, value, commitTs, expireTs } of await this.#reader.batchGet(keys)) {
+    for (const { key, value, ...rest } of await this.#reader.batchGet(keys)) {
       if (value === undefined) continue
-      const version = expireTs === undefined ? { value, commitTs } : { value, commitTs, expireTs }
+      const version = { value, ...rest }
       prefetched.set(keyText(key), version)
       this.#recordExpiry(key, version)
     }
@@ -211,20 +218,17 @@ export class Transaction {
 
   // ---- Writes
 
-  /**
-   * Synchronous in an optimistic transaction, which saves a promise per write.
-   * @param expireTs the version is absent from then on; 0: it does not expire.
-   */
+  /** Synchronous in an optimistic transaction, which saves a promise per write. */
   put(
     key: Uint8Array,
     value: Uint8Array,
-    expireTs: Timestamp = 0,
+    options?: PutOptions,
     lockWaitMs?: number,
     signal?: LateSignal,
   ): void | Promise<void> {
     this.requireOpen()
-    if (this.#locks === undefined) return this.#buffer.put(key, value, expireTs)
-    return this.#lockToWrite(this.#locks, key, lockWaitMs, signal).then(() => this.#buffer.put(key, value, expireTs))
+    if (this.#locks === undefined) return this.#buffer.put(key, value, options)
+    return this.#lockToWrite(this.#locks, key, lockWaitMs, signal).then(() => this.#buffer.put(key, value, options))
   }
 
   /** Synchronous in an optimistic transaction. */
@@ -248,13 +252,13 @@ export class Transaction {
   async insert(
     key: Uint8Array,
     value: Uint8Array,
-    expireTs?: Timestamp,
+    options?: PutOptions,
     lockWaitMs?: number,
     signal?: LateSignal,
   ): Promise<void> {
     const found = await this.getToWrite(key, lockWaitMs, signal)
     if (found !== undefined) throw alreadyExists(key)
-    await this.put(key, value, expireTs)
+    await this.put(key, value, options)
   }
 
   /** Undoes the writes of `body` when it throws. The locks that it took stay. Must not be nested. */
@@ -269,8 +273,8 @@ export class Transaction {
    * @param riders travel on the commit, which then takes one request, whatever its size. They count as something written.
    * @param signal ends waits of the commit, as the signal of the transaction does, which is rolled back then.
    * @returns the commit_ts, or `startTs` when nothing was written. A second call after success returns the same.
-   * @throws Undetermined when the outcome is unknown; KvError `write_conflict`, `key_locked` and others when the
-   *   transaction did not commit and never will.
+   * @throws Undetermined when the outcome is unknown; KvError `invalid_argument` for a key that is attached to a lease which is not among the
+   *   riders, and the transaction stays open; `write_conflict`, `key_locked` and others when it did not commit and never will.
    */
   async commit(
     prewrite?: PercolatorApi['prewrite'],
@@ -282,9 +286,10 @@ export class Transaction {
     if (this.#state.name === 'undetermined')
       return this.#run(this.#state.committer, this.#state.committer.learnOutcome())
     this.requireOpen()
+    const mutations = this.#buffer.mutations(riders?.leases)
     this.#state = { name: 'committing' }
     if (this.#locks !== undefined) await this.#locks.settled()
-    const mutations = this.#mutations()
+    this.#addLocks(mutations)
     const reads = this.#readSet(mutations)
     const ridersPrimary = riders && primaryOf(riders)
     const primary = this.#locks?.primary ?? mutations[0]?.key ?? ridersPrimary
@@ -342,13 +347,11 @@ export class Transaction {
     await this.#locks?.release()
   }
 
-  /** The writes, and a Lock record for each key that was read for update or locked, and not written. */
-  #mutations(): PrewriteMutation[] {
-    const mutations = this.#buffer.mutations()
-    if (this.#locks === undefined && this.#readForUpdate === undefined) return mutations
+  /** Adds a Lock record for each key that was read for update or locked, and not written. */
+  #addLocks(mutations: PrewriteMutation[]): void {
+    if (this.#locks === undefined && this.#readForUpdate === undefined) return
     for (const key of [...(this.#locks?.keys ?? []), ...(this.#readForUpdate?.values() ?? [])])
       if (!this.#buffer.has(key)) mutations.push({ op: 'lock', key })
-    return mutations
   }
 
   /**

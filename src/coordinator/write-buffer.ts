@@ -3,10 +3,21 @@ import type { KeyRange } from '../bytes/key-range.js'
 import { afterKey } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { OrderedKeys } from '../bytes/ordered-keys.js'
-import { KvError } from '../errors/kv-error.js'
+import { invalid, KvError } from '../errors/kv-error.js'
 import type { Pair, PrewriteMutation, ScanAnswer, Version } from '../percolator/api.js'
+import type { LeaseRider } from '../percolator/riders.js'
 import { hasExpired } from '../percolator/write.js'
 import type { Timestamp } from '../timestamp.js'
+
+/** What ends the version, beside the next one. */
+export interface PutOptions {
+  /** The version is absent from then on; 0 or absent: it does not expire. */
+  readonly expireTs?: Timestamp | undefined
+  /** The end of this lease deletes the key. */
+  readonly lease?: string | undefined
+  /** The version that is replaced, as the transaction has read it. If that one is attached to a lease, this one is too. */
+  readonly keeps?: Pick<Version, 'leaseFence'> | undefined
+}
 
 interface BufferedWrite {
   readonly key: Uint8Array
@@ -14,6 +25,8 @@ interface BufferedWrite {
   readonly value: Uint8Array | undefined
   /** 0: none. */
   readonly expireTs: Timestamp
+  readonly lease: string | undefined
+  readonly keepsLease: boolean
 }
 
 type OwnVersion = Pick<Version, 'value' | 'expireTs'>
@@ -37,6 +50,7 @@ export interface ScanOrder extends KeyRange {
 
 /** Limit on the growth of a scan's pages when own deletions hide pairs of the snapshot. */
 const PAGE_MAX = 1000
+const NO_OPTIONS: PutOptions = {}
 
 export class WriteBuffer {
   readonly #writes = new Map<string, BufferedWrite>()
@@ -79,13 +93,14 @@ export class WriteBuffer {
     return expireTs === 0 ? { value } : { value, expireTs }
   }
 
-  /** @param expireTs 0: none. */
-  put(key: Uint8Array, value: Uint8Array, expireTs: Timestamp = 0): void {
-    this.#set({ key, value, expireTs })
+  put(key: Uint8Array, value: Uint8Array, { expireTs = 0, lease, keeps }: PutOptions = NO_OPTIONS): void {
+    const own = keeps === undefined || this.#writes.size === 0 ? undefined : this.#writes.get(keyText(key))
+    if (own !== undefined) this.#set({ key, value, expireTs, lease: own.lease, keepsLease: own.keepsLease })
+    else this.#set({ key, value, expireTs, lease, keepsLease: keeps?.leaseFence !== undefined })
   }
 
   delete(key: Uint8Array): void {
-    this.#set({ key, value: undefined, expireTs: 0 })
+    this.#set({ key, value: undefined, expireTs: 0, lease: undefined, keepsLease: false })
   }
 
   /** Undoes the writes of `body` when it throws. Must not be nested. */
@@ -126,9 +141,15 @@ export class WriteBuffer {
     }
   }
 
-  mutations(): PrewriteMutation[] {
-    return [...this.#writes.values()].map(({ key, value, expireTs }) => {
+  /**
+   * @param leases those that the transaction checks.
+   * @throws KvError `invalid_argument` for a key that is attached to another one.
+   */
+  mutations(leases: readonly LeaseRider[] = []): PrewriteMutation[] {
+    return [...this.#writes.values()].map(({ key, value, expireTs, lease, keepsLease }) => {
       if (value === undefined) return { op: 'delete', key }
+      if (lease !== undefined) return { op: 'put', key, value, expireTs, leaseFence: fenceOf(lease, leases) }
+      if (keepsLease) return { op: 'put', key, value, expireTs, keepsLease }
       return expireTs === 0 ? { op: 'put', key, value } : { op: 'put', key, value, expireTs }
     })
   }
@@ -200,6 +221,12 @@ export class WriteBuffer {
     }
     return this.#order
   }
+}
+
+function fenceOf(name: string, leases: readonly LeaseRider[]): Timestamp {
+  const checked = leases.find(({ lease }) => lease === name)
+  if (checked === undefined) throw invalid('lease', `the transaction does not check the lease ${name}`)
+  return checked.fence
 }
 
 export function tooManyKeys(keysMax: number): KvError<'payload_too_large'> {

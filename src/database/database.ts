@@ -61,6 +61,7 @@ export interface DatabaseOptions {
 
 interface Parts {
   readonly pins: Pins
+  readonly coordinator: Coordinator
   readonly observers: Observers
   readonly consumers: Consumers
   readonly leases: Leases
@@ -134,14 +135,14 @@ export class Database {
   #isDrained = false
 
   private constructor(store: Store, parts: Parts, options: DatabaseOptions) {
-    const { pins, observers, consumers, leases } = parts
+    const { pins, coordinator, observers, consumers, leases } = parts
     const { limits, gc, registry = new SingleServer(), onError } = options
     this.store = store
     this.observers = observers
     this.leases = leases
     this.#pins = pins
     this.#options = options
-    this.coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
+    this.coordinator = coordinator
     const onFeedError = (error: unknown): void => onError('the change feed failed', error)
     this.changes = new Changes(store, { limits, consumers, resolver: this.coordinator.resolver, onError: onFeedError })
     this.#outcomes = new Outcomes(store, limits)
@@ -178,8 +179,9 @@ export class Database {
     const onLateFailure = (error: unknown): void => onError('background work of consumers failed', error)
     const consumers = await Consumers.open(store, { limits, onError: onLateFailure })
     const onLeaseFailure = (error: unknown): void => onError('background work of leases failed', error)
-    const leases = await Leases.open(store, { limits, onError: onLeaseFailure })
-    return new Database(store, { pins: await Pins.open(store), observers, consumers, leases }, options)
+    const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
+    const leases = await Leases.open(store, { limits, resolver: coordinator.resolver, onError: onLeaseFailure })
+    return new Database(store, { pins: await Pins.open(store), coordinator, observers, consumers, leases }, options)
   }
 
   // ---- Reads and writes: each call is one transaction

@@ -16,4 +16,6 @@ export interface LockInfo {
   readonly secondaries: readonly Uint8Array[]
   /** Of the version that the transaction writes, if it has one. */
   readonly expireTs?: Timestamp | undefined
+  /** Of the same version, if it is attached to a lease. */
+  readonly leaseFence?: Timestamp | undefined
 }

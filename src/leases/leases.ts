@@ -1,6 +1,7 @@
 import { MinHeap, type Ranked } from '../bytes/min-heap.js'
+import type { Resolver } from '../coordinator/lock-resolver.js'
 import { integerOf } from '../errors/integer-of.js'
-import { KvError } from '../errors/kv-error.js'
+import { isKvError, KvError } from '../errors/kv-error.js'
 import { requireWanted } from '../event-loop/late-signal.js'
 import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN, LEASE_WAIT_MS_MAX, type Limits } from '../limits.js'
 import { fenceInForce } from '../percolator/actions/check-lease.js'
@@ -8,12 +9,14 @@ import { decodeLease, encodeLease } from '../percolator/codec/lease.js'
 import { requireHolder, requireLeaseName, type StoredLease } from '../percolator/lease.js'
 import type { LeaseRequest, LeaseState, LeasesApi } from '../percolator/leases-api.js'
 import type { Store } from '../store/store.js'
-import type { SystemName } from '../store/system-records.js'
+import type { SystemName, SystemWrite } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { judgePut } from './judge-put.js'
 import { type Asking, type Queue, type WaitingHolder, WaitingHolders } from './waiting-holders.js'
 
 const LEASES = 'lease/' satisfies SystemName
+/** `ttlMs` in the record of a lease that was released while keys of it were locked. */
+const RELEASED = 0
 /** Requests of all leases that wait. */
 const WAITING_MAX = 10_000
 /**
@@ -25,11 +28,17 @@ const RESTART_MS = 2000
 const REMOVED_TOGETHER_MAX = 1000
 /** From a removal that has failed to the next one. */
 const REMOVE_AGAIN_MS = 1000
+/** How long the end of a lease waits for locks on its keys, before the answer to a release says so. */
+const KEYS_LOCKED_MS = 3000
+/** Leases whose keys are being deleted in the background. */
+const ENDING_MAX = 64
 /** The end of a lease is noticed so soon, where the clock of leases is not that of timers. */
 const LOOK_MS_MAX = 1000
 
 export interface LeasesOptions {
   readonly limits: Pick<Limits, 'leasesMax'>
+  /** For locks on keys that end with a lease. */
+  readonly resolver: Pick<Resolver, 'resolving'>
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
 }
@@ -50,6 +59,10 @@ class Slot implements Ranked {
   place = -1
   /** The last grant. It is in force until `rank`. */
   lease: StoredLease | undefined
+  /** The last grant, if it is over and keys that were attached to it are still to be deleted. Nobody is granted the lease before that. */
+  ended: StoredLease | undefined
+  /** They were locked: the next try. */
+  endsAgainAtMs = Number.NEGATIVE_INFINITY
   /** A record of it may stand on disk. */
   hasRecord = false
   /** `ttlMs` of that record; undefined: not known. */
@@ -74,9 +87,14 @@ export class Leases implements LeasesApi {
   /** Those whose terms run. */
   readonly #byEnd = new MinHeap<Slot>()
   readonly #waiting = new WaitingHolders()
-  /** Free ones whose records have to be removed. */
+  /** Free ones whose records have to be removed, and no keys. */
   readonly #over = new Set<Slot>()
   readonly #counts = { grants: 0, renewals: 0, released: 0, ranOut: 0 }
+  /** Free ones whose keys have to be deleted. */
+  readonly #toEnd = new Set<Slot>()
+  readonly #stop = new AbortController()
+  /** Never reject. */
+  readonly #ending = new Set<Promise<void>>()
   #removesAtMs = 0
   /** Never rejects. */
   #removing: Promise<void> | undefined
@@ -93,10 +111,16 @@ export class Leases implements LeasesApi {
   /** Call this before anything is committed: until then every lease counts as free. */
   static async open(store: Store, options: LeasesOptions): Promise<Leases> {
     const leases = new Leases(store, options)
+    const orphans = new Set(store.restoring === undefined ? await store.attachments.load() : [])
     for (const [record, value] of await store.system.list(LEASES)) {
       const slot = leases.#open(record.slice(LEASES.length))
-      leases.#became(slot, decodeLease(value), RESTART_MS)
+      const lease = decodeLease(value)
+      orphans.delete(lease.fence)
+      if (lease.ttlMs === RELEASED) leases.#wasReleased(slot, lease)
+      else leases.#became(slot, lease, RESTART_MS)
     }
+    // A repair may have lost the record of a lease.
+    for (const fence of orphans) leases.#inBackground(leases.#deleteKeys(fence, []))
     leases.#schedule()
     return leases
   }
@@ -111,7 +135,9 @@ export class Leases implements LeasesApi {
         this.#waiting.remove(waiting)
         waiting.reject(closing())
       }
+    this.#stop.abort(closing())
     await this.#removing
+    await Promise.all(this.#ending)
   }
 
   summary(): LeasesSummary {
@@ -212,9 +238,24 @@ export class Leases implements LeasesApi {
         void this.#storeTtl(slot, held as StoredLease, asking)
         return true
       case 'grant':
+        this.#free(slot)
+        if (slot.ended !== undefined) return this.#isRefused(slot, slot.ended, asking, isOver)
         void this.#grant(slot, asking)
         return true
     }
+  }
+
+  /** The keys of the last grant come first. @returns false: the request has to wait for their end. */
+  #isRefused(slot: Slot, ended: StoredLease, { reject }: Asking, isOver: boolean): boolean {
+    if (this.#store.elapsedMs() >= slot.endsAgainAtMs) this.#inBackground(this.#end(slot, ended))
+    else if (isOver) {
+      const { name } = slot
+      const detail = `keys of the last holder of the lease ${name} are locked, and have to be deleted first`
+      const expiresAt = momentOf(physicalMs(this.#store.now()))
+      reject(new KvError('lease_held', detail, { lease: name, holder: ended.holder, expiresAt }))
+      return true
+    }
+    return false
   }
 
   async get(name: string): Promise<LeaseState> {
@@ -232,12 +273,12 @@ export class Leases implements LeasesApi {
     return held.sort((a, b) => (a.name < b.name ? -1 : 1))
   }
 
-  async remove(name: string, holder: string, fence?: Timestamp): Promise<void> {
+  async remove(name: string, holder: string, fence?: Timestamp): Promise<{ readonly deleting: boolean }> {
     requireLeaseName(name)
     requireHolder(holder)
     for (;;) {
       const slot = this.#slots.get(name)
-      if (slot === undefined) return
+      if (slot === undefined) return { deleting: false }
       if (slot.writing !== undefined) {
         await slot.writing
         continue
@@ -246,7 +287,10 @@ export class Leases implements LeasesApi {
       if (held !== undefined && (held.holder !== holder || (fence ?? held.fence) !== held.fence))
         throw this.#otherFence(name, slot)
       this.#free(slot, 'released') // From this turn on no transaction commits under its fence.
-      return slot.hasRecord ? this.#erase([slot]) : this.#advance(slot)
+      if (slot.ended !== undefined) return { deleting: !(await this.#end(slot, slot.ended, 'released')) }
+      if (slot.hasRecord) await this.#erase([slot])
+      else this.#advance(slot)
+      return { deleting: false }
     }
   }
 
@@ -283,8 +327,12 @@ export class Leases implements LeasesApi {
     return this.#stateOf(slot)
   }
 
+  /** From this turn on its fence is not in force. */
   #free(slot: Slot, end: 'released' | 'ranOut' = 'ranOut'): void {
-    if (slot.lease !== undefined) this.#counts[end]++
+    if (slot.lease !== undefined) {
+      this.#counts[end]++
+      if (this.#store.attachments.has(slot.lease.fence)) slot.ended = slot.lease
+    }
     slot.lease = undefined
     this.#byEnd.delete(slot)
   }
@@ -293,7 +341,6 @@ export class Leases implements LeasesApi {
 
   async #grant(slot: Slot, { request, resolve, reject }: Asking): Promise<void> {
     const { holder, ttlMs } = request
-    this.#free(slot)
     this.#over.delete(slot)
     await this.#writing([slot], async () => {
       // Above the commit_ts of every transaction under an earlier fence: those are fixed already.
@@ -332,6 +379,56 @@ export class Leases implements LeasesApi {
     })
   }
 
+  /**
+   * Deletes the keys that are attached to a grant which is over, and its record with them.
+   * @returns false: they are locked, and another try comes later. That the lease was released is on disk then.
+   */
+  async #end(slot: Slot, ended: StoredLease, how: 'released' | 'ranOut' = 'ranOut'): Promise<boolean> {
+    const record = `${LEASES}${slot.name}` as const
+    let isDone = false
+    this.#toEnd.delete(slot)
+    await this.#writing([slot], async () => {
+      try {
+        await this.#deleteKeys(ended.fence, [{ name: record, value: undefined }])
+        slot.ended = undefined
+        slot.endsAgainAtMs = Number.NEGATIVE_INFINITY
+        slot.hasRecord = false
+        isDone = true
+      } catch (error) {
+        slot.endsAgainAtMs = this.#store.elapsedMs() + REMOVE_AGAIN_MS
+        if (!isKvError(error, 'key_locked') && !isKvError(error, 'write_conflict')) throw error
+        if (how === 'released')
+          await this.#store.system.write([{ name: record, value: encodeLease({ ...ended, ttlMs: RELEASED }) }])
+      }
+    })
+    return isDone
+  }
+
+  #deleteKeys(fence: Timestamp, beside: readonly SystemWrite[]): Promise<void> {
+    const { attachments } = this.#store
+    return this.#options.resolver.resolving(KEYS_LOCKED_MS, () => attachments.end(fence, beside), this.#stop.signal)
+  }
+
+  #inBackground(work: Promise<unknown>): void {
+    const ending = work
+      .then(() => {})
+      .catch((error: unknown) => {
+        if (!(error instanceof KvError)) this.#options.onError(error)
+      })
+      .finally(() => {
+        this.#ending.delete(ending)
+        this.#endSome()
+      })
+    this.#ending.add(ending)
+  }
+
+  /** The server was stopped before the keys of the lease could be deleted. */
+  #wasReleased(slot: Slot, lease: StoredLease): void {
+    slot.hasRecord = true
+    if (this.#store.attachments.has(lease.fence)) slot.ended = lease
+    this.#advance(slot)
+  }
+
   async #writing(slots: readonly Slot[], write: () => Promise<void>): Promise<void> {
     let done = (): void => {}
     const writing = new Promise<void>((resolve) => {
@@ -353,13 +450,13 @@ export class Leases implements LeasesApi {
     if (slot.writing !== undefined) return
     for (const waiting of slot.queue) {
       const isOver = waiting.isOver || (waiting.request.waitMs ?? 0) === 0
-      if (!this.#judged(slot, waiting, isOver)) continue
-      this.#waiting.remove(waiting)
+      if (this.#judged(slot, waiting, isOver)) this.#waiting.remove(waiting)
       if (slot.writing !== undefined) return
     }
     if (this.#heldOf(slot) !== undefined) return
     this.#free(slot)
-    if (slot.hasRecord) this.#over.add(slot)
+    if (slot.ended !== undefined) this.#toEnd.add(slot)
+    else if (slot.hasRecord) this.#over.add(slot)
     else this.#slots.delete(slot.name)
   }
 
@@ -373,6 +470,7 @@ export class Leases implements LeasesApi {
       this.#advance(first)
     }
     for (const waiting of this.#waiting.endedBy(nowMs)) this.#endWait(waiting)
+    this.#endSome()
     if (this.#over.size > 0 && nowMs >= this.#removesAtMs) this.#removeOver()
     this.#schedule()
   }
@@ -381,6 +479,25 @@ export class Leases implements LeasesApi {
     const slot = this.#slots.get(waiting.name)
     if (slot === undefined || slot.writing !== undefined) return // It is judged after the write.
     if (this.#judged(slot, waiting, true)) this.#waiting.remove(waiting)
+  }
+
+  /** Each on its own, so that none waits for the locks of another. */
+  #endSome(): void {
+    if (this.#isClosed) return
+    const nowMs = this.#store.elapsedMs()
+    for (const slot of this.#toEnd) {
+      if (this.#ending.size >= ENDING_MAX) return
+      if (slot.ended === undefined) this.#toEnd.delete(slot)
+      else if (nowMs >= slot.endsAgainAtMs) this.#inBackground(this.#end(slot, slot.ended))
+    }
+  }
+
+  /** When the next one of them is due; undefined: one that is being ended makes room first, or there is none. */
+  #endsAtMs(): number | undefined {
+    if (this.#toEnd.size === 0 || this.#ending.size >= ENDING_MAX) return undefined
+    let first = Number.POSITIVE_INFINITY
+    for (const { endsAgainAtMs } of this.#toEnd) first = Math.min(first, endsAgainAtMs)
+    return first
   }
 
   #removeOver(): void {
@@ -401,7 +518,9 @@ export class Leases implements LeasesApi {
   #schedule(): void {
     if (this.#isClosed) return
     const removesAtMs = this.#over.size > 0 && this.#removing === undefined ? this.#removesAtMs : undefined
-    const times = [this.#byEnd.first?.rank, this.#waiting.nextMs, removesAtMs].filter((ms) => ms !== undefined)
+    const times = [this.#byEnd.first?.rank, this.#waiting.nextMs, removesAtMs, this.#endsAtMs()].filter(
+      (ms) => ms !== undefined,
+    )
     if (times.length === 0) return
     const nowMs = this.#store.elapsedMs()
     const atMs = Math.min(Math.max(Math.min(...times), nowMs), nowMs + LOOK_MS_MAX)

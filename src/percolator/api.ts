@@ -50,6 +50,8 @@ export interface Version {
   readonly commitTs: Timestamp
   /** The version is absent from this timestamp on; only where there is one. */
   readonly expireTs?: Timestamp | undefined
+  /** The fence of the lease to which the version is attached; only where there is one. */
+  readonly leaseFence?: Timestamp | undefined
 }
 export type GetAnswer =
   /** `deletedTs`, in process only: commit_ts of the Delete that was found, or from when on the Put is absent. */
@@ -64,8 +66,9 @@ export interface Pair {
   readonly key: Uint8Array
   readonly value?: Uint8Array
   readonly commitTs: Timestamp
-  /** Only where there is one. */
+  /** Only where there is one, as in `Version`. */
   readonly expireTs?: Timestamp | undefined
+  readonly leaseFence?: Timestamp | undefined
 }
 export type ValuedPair = Pair & { readonly value: Uint8Array }
 export interface PairsAnswer {
@@ -111,6 +114,12 @@ export interface PrewriteMutation {
   readonly value?: Uint8Array | undefined
   /** Of a put or an insert: the version is absent from this timestamp on. 0 or absent: it does not expire. */
   readonly expireTs?: Timestamp | undefined
+  /** Of a put or an insert: the end of the lease that has this fence deletes the key. `riders.leases` must have it. */
+  readonly leaseFence?: Timestamp | undefined
+  /** Of a put: the version that it replaces stays attached to its lease, if it is. `leaseFence` does not go with it. */
+  readonly keepsLease?: boolean | undefined
+  /** In process only, of a delete: nothing is written unless the present version is attached to the lease of this fence. */
+  readonly attachedTo?: Timestamp | undefined
   readonly assertion?: Assertion | undefined
 }
 
@@ -258,6 +267,7 @@ export interface PessimisticLockResult {
   readonly commitTs?: Timestamp
   /** Of the version in `value`, if it has one. */
   readonly expireTs?: Timestamp
+  readonly leaseFence?: Timestamp
   /** `force_lock`: the newest commit_ts of the key, above the `forUpdateTs` asked for; the lock stands at it. */
   readonly lockedWithConflictTs?: Timestamp
 }
@@ -324,6 +334,8 @@ export interface MvccWrite {
   readonly shortValue?: Uint8Array
   /** Only where there is one. */
   readonly expireTs?: Timestamp
+  /** Only where it is attached to a lease. */
+  readonly leaseFence?: Timestamp
   readonly protected?: boolean
   readonly overlappedRollback?: boolean
 }

@@ -33,6 +33,10 @@ export interface LeasesApi {
   get(name: string): Promise<LeaseState>
   /** Those that are held, by name. */
   list(prefix?: string): Promise<readonly LeaseState[]>
-  /** Does nothing when it is free. @throws KvError `precondition_failed` when another holds it, or a later grant is in force. */
-  remove(name: string, holder: string, fence?: Timestamp, signal?: AbortSignal): Promise<void>
+  /**
+   * Does nothing when it is free.
+   * @returns `deleting`: other transactions have locked keys that are attached to the lease. They are deleted before it is granted again.
+   * @throws KvError `precondition_failed` when another holds it, or a later grant is in force.
+   */
+  remove(name: string, holder: string, fence?: Timestamp, signal?: AbortSignal): Promise<{ readonly deleting: boolean }>
 }

@@ -14,5 +14,6 @@ export function lockInfo(key: Uint8Array, lock: Lock): LockInfo {
     useAsyncCommit: lock.useAsyncCommit,
     secondaries: lock.secondaries,
     ...(lock.expireTs === 0 ? {} : { expireTs: lock.expireTs }),
+    ...(lock.leaseFence === 0 ? {} : { leaseFence: lock.leaseFence }),
   }
 }

@@ -13,6 +13,8 @@ export interface Lock {
   readonly shortValue: Uint8Array | undefined
   /** Of the version that the lock of a put becomes; 0: none. */
   readonly expireTs: Timestamp
+  /** Of the same version: see `WriteRecord`. */
+  readonly leaseFence: Timestamp
   /** 0 in an optimistic transaction. */
   readonly forUpdateTs: Timestamp
   readonly txnSize: number

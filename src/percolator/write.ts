@@ -12,10 +12,17 @@ export interface WriteRecord {
   readonly shortValue: Uint8Array | undefined
   /** Of a put: readers at or above it find no value; 0: none. It may be at or below `commitTs`. */
   readonly expireTs: Timestamp
+  /** Of a put that is attached to a lease, whose end deletes the key: the fence of that grant; 0: none. */
+  readonly leaseFence: Timestamp
   /** Rollback only: the record must not be collapsed, because a late prewrite of this transaction could still arrive. */
   readonly isProtected: boolean
   /** A transaction whose startTs equals this record's commitTs was rolled back on this key. */
   readonly hasOverlappedRollback: boolean
+}
+
+/** @param writes newest first. @returns the lease to which the newest version is attached, expired or not; 0: none. */
+export function attachedFence(writes: readonly WriteRecord[]): Timestamp {
+  return writes.find(isData)?.leaseFence ?? 0
 }
 
 /** Put and Delete change what readers see; Lock and Rollback do not, and readers skip them. */
@@ -45,6 +52,7 @@ export function rollbackRecord(startTs: Timestamp, isProtected: boolean): WriteR
     commitTs: startTs,
     shortValue: undefined,
     expireTs: 0,
+    leaseFence: 0,
     isProtected,
     hasOverlappedRollback: false,
   }

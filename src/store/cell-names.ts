@@ -1,12 +1,11 @@
 import { keyText } from '../bytes/key-text.js'
 import type { Timestamp } from '../timestamp.js'
+import { ID_BYTES, idIn, idText } from './id-text.js'
 import type { SystemName } from './system-records.js'
 
 /** The three records of a cell. */
 export type CellKind = 'notify' | 'ack' | 'failure'
 export const CELL_KINDS: readonly CellKind[] = ['notify', 'ack', 'failure']
-
-const ID_BYTES = 8
 
 /** `KIND/`, the id of the observer as 8 bytes big endian, and the key: so the cells of an observer are in order of their keys. */
 export function cellName(kind: CellKind, id: Timestamp, key: Uint8Array): SystemName {
@@ -29,19 +28,5 @@ export function keyOfCell(kind: CellKind, name: SystemName): Buffer {
 
 /** @returns undefined when the name is too short to have an id. */
 export function idOfCell(kind: CellKind, name: SystemName): Timestamp | undefined {
-  const id = Buffer.from(name.slice(kind.length + 1, kind.length + 1 + ID_BYTES), 'latin1')
-  return id.length === ID_BYTES ? Number(id.readBigUInt64BE()) : undefined
-}
-
-let lastId = -1
-let lastIdText = ''
-
-/** A transaction marks many cells of few observers. */
-function idText(id: Timestamp): string {
-  if (id === lastId) return lastIdText
-  const bytes = Buffer.alloc(ID_BYTES)
-  bytes.writeBigUInt64BE(BigInt(id))
-  lastIdText = bytes.toString('latin1')
-  lastId = id
-  return lastIdText
+  return idIn(name, kind.length + 1)
 }

@@ -13,6 +13,7 @@ import type {
 } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { AnswerBudget, AnswerLease } from './answer-budget.js'
+import type { Attachments } from './attachments.js'
 import type { Cells } from './cells.js'
 import type { ChangeLog } from './change-log.js'
 import type { Claim } from './claim.js'
@@ -180,6 +181,9 @@ export interface Store extends PercolatorApi {
 
   /** Leases, by which transactions are judged. */
   readonly leases: HeldLeases
+
+  /** Keys that end with leases. */
+  readonly attachments: Attachments
 
   /** Committed changes, by commit_ts. */
   readonly changes: ChangeLog

@@ -1,7 +1,17 @@
 import type { PrewriteAnswer } from '../percolator/api.js'
 
 /** Each kind has a row in docs/storage-format.md. */
-export type SystemKind = 'outcome' | 'pin' | 'consumer' | 'observer' | 'notify' | 'ack' | 'failure' | 'expiry' | 'lease'
+export type SystemKind =
+  | 'outcome'
+  | 'pin'
+  | 'consumer'
+  | 'observer'
+  | 'notify'
+  | 'ack'
+  | 'failure'
+  | 'expiry'
+  | 'lease'
+  | 'attached'
 
 /** The part after the slash has one character per byte, as `keyText` makes it. */
 export type SystemName = `${SystemKind}/${string}`

@@ -147,7 +147,7 @@ export class InteractiveTransactions {
     return this.#write(id, request.signal, async (txn) => {
       await requireConditions(txn, request)
       const { key, value, expiry, lockWaitMs, signal } = request
-      await txn.put(key, value, expireTsOf(expiry, this.#store.clock()), lockWaitMs, signal)
+      await txn.put(key, value, { expireTs: expireTsOf(expiry, this.#store.clock()) }, lockWaitMs, signal)
     })
   }
 
@@ -217,7 +217,7 @@ export class InteractiveTransactions {
    * @param signal ends the commit while it waits, and rolls the transaction back. An undetermined commit ignores it.
    * @param riders travel on the commit. Of a commit that is repeated they are ignored: those of the first one count.
    * @throws KvError `txn_not_found`; the errors of `Outcomes.once`, which leave the transaction open; the errors of
-   *   `Transaction.commit`, which roll it back; `storage_unavailable`, after which a repeat finds out the outcome.
+   *   `Transaction.commit`, which roll it back, but for `invalid_argument`; `storage_unavailable`, after which a repeat finds out the outcome.
    */
   commit(
     id: string,
@@ -262,7 +262,7 @@ export class InteractiveTransactions {
         )
         .catch((error: unknown) => {
           if (error instanceof Undetermined) throw error.cause
-          this.#end(open, error)
+          if (open.txn.state !== 'open') this.#end(open, error)
           throw error
         })
       this.#end(open)

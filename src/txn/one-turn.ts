@@ -10,7 +10,7 @@ import type { Timestamp } from '../timestamp.js'
 import { requireChecks } from './check.js'
 import { CountedReads } from './counted-reads.js'
 import type { OneShot, OneShotDone } from './one-shots.js'
-import { type Found, isRangeOp, isRead, type Op, type OpsDone, runOpsNow } from './op.js'
+import { type Found, isAttaching, isRangeOp, isRead, type Op, type OpsDone, runOpsNow } from './op.js'
 import { planOf } from './plan.js'
 import { mayChange, riderClaims, riderCount, seeingFence } from './riders.js'
 
@@ -43,6 +43,7 @@ export class OneTurn {
     if (idempotency !== undefined || ops.length + rides === 0) return false
     if (ops.length + checks.length + rides > ITEMS_MAX) return false
     if (typeof signal === 'object' && signal.aborted) return false
+    if (ops.some(isAttaching)) return false // The keys of the lease may have to be counted.
     if (ops.length === 0 && !mayChange(riders ?? {})) return false // It commits nothing.
     return checks.length === 0 && !ops.some(isRead) ? this.#write(request, done) : this.#readAndWrite(request, done)
   }
@@ -114,7 +115,7 @@ function writtenBy(ops: readonly Op[], riders: Riders | undefined): readonly str
   if (ops.length === 1 && first !== undefined && !isRangeOp(first) && riders === undefined) return [keyText(first.key)]
   const written = new Set<string>()
   for (const op of ops) if (!isRangeOp(op)) written.add(keyText(op.key))
-  for (const text of riderClaims(riders ?? {})) written.add(text)
+  for (const text of riderClaims(riders ?? {}, ops)) written.add(text)
   return [...written]
 }
 

@@ -1,7 +1,7 @@
 import { ENTRY_BYTES, entryCost, pairCost } from '../bytes/answer-size.js'
 import { asBuffer, keyText } from '../bytes/key-text.js'
 import type { MergedVersion, Transaction } from '../coordinator/transaction.js'
-import type { MergedPair } from '../coordinator/write-buffer.js'
+import type { MergedPair, PutOptions } from '../coordinator/write-buffer.js'
 import { invalid } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import { type LateSignal, requireWanted } from '../event-loop/late-signal.js'
@@ -10,19 +10,28 @@ import { SLICE_ITEMS, STREAM_PAGE_BYTES } from '../limits.js'
 import type { PrewriteMutation, Version } from '../percolator/api.js'
 import { alreadyExists } from '../percolator/errors.js'
 import { type Expiry, expireTsOf } from '../percolator/expiry.js'
+import { type VersionEnd, withEnd } from '../percolator/version-end.js'
 import { hasExpired } from '../percolator/write.js'
 import type { AnswerLease } from '../store/answer-budget.js'
 import type { Timestamp } from '../timestamp.js'
 
 export type Op =
   | { readonly op: 'get'; readonly key: Uint8Array }
-  | { readonly op: 'put'; readonly key: Uint8Array; readonly value: Uint8Array; readonly expiry?: Expiry | undefined }
+  | {
+      readonly op: 'put'
+      readonly key: Uint8Array
+      readonly value: Uint8Array
+      readonly expiry?: Expiry | undefined
+      /** Its end deletes the key. The transaction must check this lease. */
+      readonly lease?: string | undefined
+    }
   | { readonly op: 'delete'; readonly key: Uint8Array }
   | {
       readonly op: 'insert'
       readonly key: Uint8Array
       readonly value: Uint8Array
       readonly expiry?: Expiry | undefined
+      readonly lease?: string | undefined
     }
   /** Without `expiry` the key expires when it would have. */
   | { readonly op: 'increment'; readonly key: Uint8Array; readonly by: number; readonly expiry?: Expiry | undefined }
@@ -51,14 +60,13 @@ export function isRangeOp(op: Op): op is RangeOp {
   return op.op === 'scan' || op.op === 'delete_range'
 }
 
+export function isAttaching(op: Op): boolean {
+  return (op.op === 'put' || op.op === 'insert') && op.lease !== undefined
+}
+
 export type OpResult =
   | Record<never, never>
-  | {
-      readonly found: boolean
-      readonly value?: Uint8Array
-      readonly commitTs?: Timestamp | undefined
-      readonly expireTs?: Timestamp | undefined
-    }
+  | ({ readonly found: boolean; readonly value?: Uint8Array; readonly commitTs?: Timestamp | undefined } & VersionEnd)
   | { readonly pairs: readonly MergedPair[] }
   | { readonly value: Uint8Array }
   /** `last`: the last key that was deleted, where there may be more after it. */
@@ -174,6 +182,12 @@ function runOpNow(op: Op, index: number, { found, startTs, writes }: RunningNow)
   }
   const own = writes.get(text)
   const current = own === undefined ? found.get(text) : ownVersion(own, startTs)
+  /** It stays attached to a lease, if it is. */
+  const putAnew = (value: Uint8Array, expireTs: Timestamp): OpResult => {
+    if (current?.leaseFence === undefined) return put(value, expireTs)
+    writes.set(text, { op: 'put', key, value, expireTs, keepsLease: true })
+    return DONE
+  }
   switch (op.op) {
     case 'get':
       return gotten(current)
@@ -182,11 +196,11 @@ function runOpNow(op: Op, index: number, { found, startTs, writes }: RunningNow)
       return put(op.value, expireTsOf(op.expiry, startTs))
     case 'increment': {
       const value = Buffer.from(incremented(op, index, current))
-      put(value, expireTsAfter(op, current, startTs))
+      putAnew(value, expireTsAfter(op, current, startTs))
       return { value }
     }
     case 'touch':
-      if (current !== undefined) put(current.value, expireTsOf(op.expiry, startTs))
+      if (current !== undefined) putAnew(current.value, expireTsOf(op.expiry, startTs))
       return { found: current !== undefined }
   }
 }
@@ -195,6 +209,12 @@ function runOpNow(op: Op, index: number, { found, startTs, writes }: RunningNow)
 function ownVersion({ value, expireTs = 0 }: PrewriteMutation, startTs: Timestamp): MergedVersion | undefined {
   if (value === undefined || hasExpired(expireTs, startTs)) return undefined
   return expireTs === 0 ? { value } : { value, expireTs }
+}
+
+/** The version that an op writes. A touched or incremented key stays attached to its lease. */
+function endOf({ expiry, lease }: Extract<Op, { op: 'put' | 'insert' }>, nowTs: Timestamp): PutOptions | undefined {
+  if (expiry === undefined && lease === undefined) return undefined
+  return { expireTs: expireTsOf(expiry, nowTs), lease }
 }
 
 function expireTsAfter(
@@ -216,11 +236,11 @@ function runOp(running: Running, op: Op, index: number): OpResult | Promise<OpRe
     case 'scan':
       return txn.scan(op, undefined, signal).then(({ pairs }) => ({ pairs }))
     case 'put':
-      return whenDone(txn.put(op.key, op.value, expireTsOf(op.expiry, nowTs), undefined, signal))
+      return whenDone(txn.put(op.key, op.value, endOf(op, nowTs), undefined, signal))
     case 'delete':
       return whenDone(txn.delete(op.key, undefined, signal))
     case 'insert':
-      return whenDone(txn.insert(op.key, op.value, expireTsOf(op.expiry, nowTs), undefined, signal))
+      return whenDone(txn.insert(op.key, op.value, endOf(op, nowTs), undefined, signal))
     case 'increment':
       return increment(running, op, index)
     case 'touch':
@@ -232,8 +252,8 @@ function runOp(running: Running, op: Op, index: number): OpResult | Promise<OpRe
 
 function gotten(found: MergedVersion | undefined): OpResult {
   if (found === undefined) return { found: false }
-  const { value, commitTs, expireTs } = found
-  return expireTs === undefined ? { found: true, value, commitTs } : { found: true, value, commitTs, expireTs }
+  const { value, commitTs } = found
+  return withEnd({ found: true, value, commitTs }, found)
 }
 
 function whenDone(written: void | Promise<void>): OpResult | Promise<OpResult> {
@@ -247,13 +267,14 @@ async function increment(
 ): Promise<OpResult> {
   const current = await txn.getToWrite(op.key, undefined, signal)
   const value = Buffer.from(incremented(op, index, current))
-  await txn.put(op.key, value, expireTsAfter(op, current, nowTs))
+  await txn.put(op.key, value, { expireTs: expireTsAfter(op, current, nowTs), keeps: current })
   return { value }
 }
 
 async function touch({ txn, nowTs, signal }: Running, op: Extract<Op, { op: 'touch' }>): Promise<OpResult> {
   const current = await txn.getToWrite(op.key, undefined, signal)
-  if (current !== undefined) await txn.put(op.key, current.value, expireTsOf(op.expiry, nowTs))
+  if (current !== undefined)
+    await txn.put(op.key, current.value, { expireTs: expireTsOf(op.expiry, nowTs), keeps: current })
   return { found: current !== undefined }
 }
 

@@ -53,7 +53,7 @@ export function* planOf({ checks, ops, isolation, riders }: OneShot): Generator<
     if (op.op === 'get' && isolation === 'serializable') held.add(text)
   }
   if (riders !== undefined)
-    for (const text of riderClaims(riders)) {
+    for (const text of riderClaims(riders, ops)) {
       written.add(text)
       if (isTime()) yield
     }

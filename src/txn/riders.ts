@@ -1,18 +1,26 @@
 import { keyText } from '../bytes/key-text.js'
 import { leaseLost } from '../percolator/lease.js'
 import type { Riders } from '../percolator/riders.js'
+import { attachedPrefix } from '../store/attached-names.js'
 import { nameOfConsumer } from '../store/consumers.js'
 import type { HeldLeases } from '../store/held-leases.js'
 import { claimOf } from '../store/system-records.js'
+import type { Op } from './op.js'
 
 /**
- * The texts of a `Claim` for what the riders change: the rows of cells, and the records of consumers. A transaction claims them as it
- * does the keys that it writes.
+ * The texts of a `Claim` for what the riders change: the rows of cells, and the records of consumers and of the keys that `ops` attach to leases.
+ * A transaction claims them as it does the keys that it writes.
  */
-export function* riderClaims({ acks = [], notify = [], positions = [] }: Riders): Generator<string, void, void> {
+export function* riderClaims(
+  { acks = [], notify = [], positions = [], leases = [] }: Riders,
+  ops: readonly Op[],
+): Generator<string, void, void> {
   for (const { key } of acks) yield keyText(key)
   for (const { keys } of notify) for (const key of keys) yield keyText(key)
   for (const { consumer } of positions) yield claimOf(nameOfConsumer(consumer))
+  if (leases.length === 0) return
+  const attachedTo = new Set(ops.map((op) => ('lease' in op ? op.lease : undefined)))
+  for (const { lease, fence } of leases) if (attachedTo.has(lease)) yield claimOf(attachedPrefix(fence))
 }
 
 export function riderCount({ acks = [], notify = [], positions = [], leases = [] }: Riders): number {

@@ -1,4 +1,5 @@
 import { expect } from 'vitest'
+import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../src/coordinator/coordinator.js'
 import { Leases } from '../../src/leases/leases.js'
 import { DEFAULT_LIMITS, type Limits } from '../../src/limits.js'
 import type { LeaseState } from '../../src/percolator/leases-api.js'
@@ -45,7 +46,8 @@ export class Leasing {
   async restart(): Promise<void> {
     await this.leases?.close()
     const limits = { ...DEFAULT_LIMITS, ...this.limits }
-    this.leases = await Leases.open(this.store, { limits, onError: (error) => this.errors.push(error) })
+    const { resolver } = new Coordinator(this.store, COMMIT_OPTIONS_DEFAULT)
+    this.leases = await Leases.open(this.store, { limits, resolver, onError: (error) => this.errors.push(error) })
   }
 
   pass(ms: number): void {

@@ -93,7 +93,7 @@ export class Server {
       const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
       const observers = await this.#openObservers(store)
       const pins = await Pins.open(store)
-      const leases = await this.#openLeases(store)
+      const leases = await this.#openLeases(store, coordinator.resolver)
       const changes = this.#changesOf(store, coordinator.resolver)
       const gc = new GcWorker(
         {
@@ -135,13 +135,13 @@ export class Server {
     return Observers.open(store, { limits: { observersMax: 8, claimsMax }, sizes, onError })
   }
 
-  async #openLeases(store: Store): Promise<Leases | undefined> {
+  async #openLeases(store: Store, resolver: LockResolver): Promise<Leases | undefined> {
     const { faults, violations, leases, scheduler } = this.#world
     if (!faults.profile.holdsLeases) return undefined
     const onError = (error: unknown): void => {
       if (!isEngineError(error)) violations.add('defect', `background work of leases failed with ${String(error)}`)
     }
-    const opened = await Leases.open(store, { limits: { leasesMax: 8 }, onError })
+    const opened = await Leases.open(store, { limits: { leasesMax: 8 }, resolver, onError })
     leases.restarted(scheduler.nowMs)
     return opened
   }

@@ -323,7 +323,7 @@ export class Client {
     }
     if (draw < 80) {
       const value = this.#valueOf(seen)
-      await txn.put(bytes(key), bytes(value), this.#expireTs(seen))
+      await txn.put(bytes(key), bytes(value), { expireTs: this.#expireTs(seen) })
       seen.writes.set(key, value)
       return
     }

@@ -11,9 +11,18 @@ const LOCK = record({
   minCommitTs: INTEGER,
   secondaries: listOf(BYTES),
   expireTs: optional(INTEGER),
+  leaseFence: optional(INTEGER),
 })
 export const PAIRS = record({
-  pairs: listOf(record({ key: BYTES, value: optional(BYTES), commitTs: INTEGER, expireTs: optional(INTEGER) })),
+  pairs: listOf(
+    record({
+      key: BYTES,
+      value: optional(BYTES),
+      commitTs: INTEGER,
+      expireTs: optional(INTEGER),
+      leaseFence: optional(INTEGER),
+    }),
+  ),
 })
 const RECORDS = record({
   lock: orNull(LOCK),
@@ -24,6 +33,7 @@ const RECORDS = record({
       commitTs: INTEGER,
       shortValue: optional(BYTES),
       expireTs: optional(INTEGER),
+      leaseFence: optional(INTEGER),
     }),
   ),
   values: listOf(record({ startTs: INTEGER, value: BYTES })),
@@ -32,7 +42,13 @@ const RECORDS = record({
 /** Answers of the Percolator calls. */
 export const CALL_ANSWERS = {
   tso: record({ ts: INTEGER, now: optional(INTEGER) }),
-  get: record({ found: BOOLEAN, value: optional(BYTES), commitTs: optional(INTEGER), expireTs: optional(INTEGER) }),
+  get: record({
+    found: BOOLEAN,
+    value: optional(BYTES),
+    commitTs: optional(INTEGER),
+    expireTs: optional(INTEGER),
+    leaseFence: optional(INTEGER),
+  }),
   batch_get: PAIRS,
   scan: PAIRS,
   prewrite: record({ minCommitTs: optional(INTEGER), onePcCommitTs: optional(INTEGER) }),
@@ -48,6 +64,7 @@ export const CALL_ANSWERS = {
         found: optional(BOOLEAN),
         value: optional(BYTES),
         expireTs: optional(INTEGER),
+        leaseFence: optional(INTEGER),
         lockedWithConflictTs: optional(INTEGER),
       }),
     ),

@@ -1,7 +1,7 @@
 import { signalOf } from '../../event-loop/late-signal.js'
 import type { LeaseRequest, LeaseState, LeasesApi } from '../../percolator/leases-api.js'
 import type { Timestamp } from '../../timestamp.js'
-import { ANYTHING, INTEGER, listOf, record, TEXT } from './answer-shape.js'
+import { BOOLEAN, INTEGER, listOf, optional, record, TEXT } from './answer-shape.js'
 import { HttpRegistry } from './http-registry.js'
 import type { HttpTransport } from './http-transport.js'
 
@@ -9,6 +9,12 @@ import type { HttpTransport } from './http-transport.js'
 type WireLease = Omit<LeaseState, 'expiresAtMs'> & { readonly expiresAt: string }
 
 const LEASE = record({ name: TEXT, holder: TEXT, fence: INTEGER, ttlMs: INTEGER, expiresAt: TEXT })
+
+/** Servers before attached keys answer `{}`. */
+interface WireRemoval {
+  readonly deleting?: boolean
+}
+const REMOVAL = record({ deleting: optional(BOOLEAN) })
 
 /** The calls of leases over HTTP: `/v1/leases`. */
 export class HttpLeases implements LeasesApi {
@@ -35,9 +41,11 @@ export class HttpLeases implements LeasesApi {
     return message.leases.map(stateOf)
   }
 
-  async remove(name: string, holder: string, fence?: Timestamp, signal?: AbortSignal): Promise<void> {
+  async remove(name: string, holder: string, fence?: Timestamp, signal?: AbortSignal): Promise<{ deleting: boolean }> {
     const query = `holder=${encodeURIComponent(holder)}${fence === undefined ? '' : `&fence=${fence}`}`
-    await this.#registry.send('DELETE', `${this.#registry.pathOf(name)}?${query}`, ANYTHING, undefined, { signal })
+    const path = `${this.#registry.pathOf(name)}?${query}`
+    const { message } = await this.#registry.send<WireRemoval>('DELETE', path, REMOVAL, undefined, { signal })
+    return { deleting: message.deleting === true }
   }
 }
 

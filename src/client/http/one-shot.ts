@@ -28,7 +28,13 @@ export type Check = KeyCheck | HeldCheck
 
 export type Op =
   | { readonly op: 'get' | 'delete'; readonly key: Bytes }
-  | ({ readonly op: 'put' | 'insert'; readonly key: Bytes; readonly value: Bytes } & OpExpiry)
+  | ({
+      readonly op: 'put' | 'insert'
+      readonly key: Bytes
+      readonly value: Bytes
+      /** The end of this lease deletes the key. The lease must be among the checks. */
+      readonly lease?: string | undefined
+    } & OpExpiry)
   | ({ readonly op: 'increment'; readonly key: Bytes; readonly by?: number | undefined } & OpExpiry)
   | ({ readonly op: 'touch'; readonly key: Bytes; readonly persist?: boolean | undefined } & OpExpiry)
   | ({

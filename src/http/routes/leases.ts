@@ -74,8 +74,8 @@ export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }:
     const holder = queryText(query, 'holder')
     if (holder === undefined) throw invalid('holder', 'holder is missing')
     const fence = queryInteger(query, 'fence', 1, Number.MAX_SAFE_INTEGER)
-    await leases.remove(name, holder, fence)
-    return answer(request, reply, {})
+    const { deleting } = await leases.remove(name, holder, fence)
+    return answer(request, reply, deleting ? { deleting } : {})
   })
 }
 

@@ -149,12 +149,19 @@ function requireAfterStart(startTs: number, commitTs: number, field: string): vo
 /** @throws KvError `invalid_argument` for combinations of fields that the schema cannot express. */
 function prewriteRequest(body: Body<typeof schemas.prewrite.body>, riders: Riders | undefined): PrewriteRequest {
   const { mutations, forUpdateTs, pessimisticActions, tryOnePc } = body
-  for (const [index, { op, value, expireTs }] of mutations.entries()) {
+  for (const [index, { op, value, expireTs, leaseFence, keepsLease }] of mutations.entries()) {
     const field = `mutations[${index}].value`
     if ((op === 'put' || op === 'insert') !== (value !== undefined))
       throw invalid(field, value === undefined ? `${field} is missing` : `${field} does not go with ${op}`)
     if (expireTs !== undefined && value === undefined)
       throw invalid(`mutations[${index}].expire_ts`, `mutations[${index}].expire_ts does not go with ${op}`)
+    if (leaseFence !== undefined && value === undefined)
+      throw invalid(`mutations[${index}].lease_fence`, `mutations[${index}].lease_fence does not go with ${op}`)
+    if (keepsLease && (op !== 'put' || leaseFence !== undefined))
+      throw invalid(
+        `mutations[${index}].keeps_lease`,
+        `mutations[${index}].keeps_lease goes with put, and not with lease_fence`,
+      )
     if (op === 'check_not_exists' && forUpdateTs !== undefined)
       throw invalid(`mutations[${index}].op`, 'check_not_exists does not go with for_update_ts')
   }

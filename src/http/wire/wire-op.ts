@@ -12,9 +12,9 @@ type WireOp = Decoded<TxnOp>
 
 const FIELDS: Readonly<Record<Op['op'], readonly (keyof WireOp)[]>> = {
   get: ['op', 'key'],
-  put: ['op', 'key', 'value', 'ttlMs', 'expireTs'],
+  put: ['op', 'key', 'value', 'ttlMs', 'expireTs', 'lease'],
   delete: ['op', 'key'],
-  insert: ['op', 'key', 'value', 'ttlMs', 'expireTs'],
+  insert: ['op', 'key', 'value', 'ttlMs', 'expireTs', 'lease'],
   increment: ['op', 'key', 'by', 'ttlMs', 'expireTs'],
   touch: ['op', 'key', 'ttlMs', 'expireTs', 'persist'],
   scan: ['op', 'prefix', 'start', 'end', 'limit', 'reverse', 'keysOnly'],
@@ -52,7 +52,13 @@ export function opOf(given: WireOp, index: number): Op {
       return { op: given.op, key: need('key') }
     case 'put':
     case 'insert':
-      return { op: given.op, key: need('key'), value: need('value'), expiry: expiryOf(given, `ops[${index}].`) }
+      return {
+        op: given.op,
+        key: need('key'),
+        value: need('value'),
+        expiry: expiryOf(given, `ops[${index}].`),
+        lease: given.lease,
+      }
     case 'increment':
       return { op: 'increment', key: need('key'), by: given.by ?? 1, expiry: expiryOf(given, `ops[${index}].`) }
     case 'touch':

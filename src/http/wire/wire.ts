@@ -79,14 +79,16 @@ interface EncodedPair {
   readonly value?: Uint8Array | undefined
   readonly commitTs?: Timestamp | undefined
   readonly expireTs?: Timestamp | undefined
+  readonly leaseFence?: Timestamp | undefined
 }
 
 /** The same text as `toJson(pair)` in a third of the time, for streams of millions of pairs. */
-export function pairToJson({ key, value, commitTs, expireTs }: EncodedPair): string {
+export function pairToJson({ key, value, commitTs, expireTs, leaseFence }: EncodedPair): string {
   let json = `{"key":${bytesToJson(key)}`
   if (value !== undefined) json += `,"value":${bytesToJson(value)}`
   if (commitTs !== undefined) json += `,"commit_ts":${commitTs}`
   if (expireTs !== undefined) json += `,"expire_ts":${expireTs}`
+  if (leaseFence !== undefined) json += `,"lease_fence":${leaseFence}`
   return `${json}}`
 }
 

@@ -72,6 +72,7 @@ function lockFree(row: RowView, request: AcquirePessimisticLockRequest): Outcome
     ttlMs: request.lockTtl,
     shortValue: undefined,
     expireTs: 0,
+    leaseFence: 0,
     forUpdateTs: conflict?.commitTs ?? request.forUpdateTs,
     txnSize: 0,
     minCommitTs: 0,

@@ -44,6 +44,7 @@ export function commit(row: RowView, request: CommitKey): Outcome<{ commitTs: Ti
     commitTs,
     shortValue: lock.shortValue,
     expireTs: lock.expireTs,
+    leaseFence: lock.leaseFence,
     isProtected: false,
     hasOverlappedRollback: lock.rollbackTs.includes(commitTs),
   }

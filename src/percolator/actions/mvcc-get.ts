@@ -20,6 +20,7 @@ function describeWrite(write: WriteRecord): MvccWrite {
     commitTs: write.commitTs,
     ...(write.shortValue === undefined ? {} : { shortValue: write.shortValue }),
     ...(write.expireTs === 0 ? {} : { expireTs: write.expireTs }),
+    ...(write.leaseFence === 0 ? {} : { leaseFence: write.leaseFence }),
     ...(write.isProtected ? { protected: true } : {}),
     ...(write.hasOverlappedRollback ? { overlappedRollback: true } : {}),
   }

@@ -16,7 +16,7 @@ import {
   sameKey,
   txnRecord,
 } from '../row.js'
-import { isData, isVisible, type WriteRecord } from '../write.js'
+import { attachedFence, isData, isVisible, type WriteRecord } from '../write.js'
 
 /** State of the store that the decision needs. */
 export interface PrewriteContext {
@@ -47,7 +47,9 @@ interface ToLock {
  * How much history prewriting this mutation needs. A plain put or delete asks only whether anybody wrote since `startTs`.
  */
 export function prewriteDepth(mutation: PrewriteMutation): HistoryDepth {
-  const needsValue = mutation.op === 'insert' || mutation.op === 'check_not_exists' || mutation.assertion !== undefined
+  const { op, assertion, leaseFence = 0, keepsLease = false, attachedTo } = mutation
+  const asksForLease = leaseFence !== 0 || keepsLease || attachedTo !== undefined
+  const needsValue = op === 'insert' || op === 'check_not_exists' || assertion !== undefined || asksForLease
   return needsValue ? 'data' : 'since'
 }
 
@@ -86,6 +88,9 @@ export function prewrite(
   for (let i = 0; i < rows.length; i++) {
     const row = rows[i] as RowView
     const mutation = request.mutations[i] as PrewriteMutation
+    const ahead =
+      mutation.attachedTo === undefined ? undefined : row.writes.find((write) => write.commitTs >= calculated)
+    if (ahead !== undefined) return refused(withEntries([conflictWith(row.key, request, ahead, 'optimistic')]))
     const checked = checkKey(row, mutation, request, request.pessimisticActions?.[i], request.forUpdateTsMax?.[i])
     if (!checked.ok) {
       const { error } = checked
@@ -96,7 +101,7 @@ export function prewrite(
     }
     const status = checked.value
     if (status.kind === 'locked') locked.push(status.lock)
-    else if (mutation.op !== 'check_not_exists') toLock.push({ row, mutation, status })
+    else if (isWritten(row, mutation)) toLock.push({ row, mutation, status })
   }
   if (failedAssertion !== undefined) return refused(withEntries([failedAssertion]))
   if (locksMet.length > 0) return refused(withEntries(locksMet))
@@ -126,6 +131,17 @@ export function prewrite(
     mutations.push(...lockKey(row, mutation, request, { ...status, minCommitTs: keyMinCommitTs }, kind, context))
   }
   return done(kind === 'async' ? { minCommitTs } : {}, mutations)
+}
+
+/** @see PrewriteMutation.attachedTo */
+function isWritten({ writes }: RowView, { op, attachedTo }: PrewriteMutation): boolean {
+  return op !== 'check_not_exists' && (attachedTo === undefined || attachedFence(writes) === attachedTo)
+}
+
+function leaseFenceOf({ writes }: RowView, mutation: PrewriteMutation, request: PrewriteRequest): Timestamp {
+  if (!mutation.keepsLease) return mutation.leaseFence ?? 0
+  const replaced = newestData(writes, Number.MAX_SAFE_INTEGER)
+  return exists(replaced, request) ? attachedFence(writes) : 0
 }
 
 /**
@@ -196,6 +212,8 @@ function checkKey(
   forUpdateTsMax = Number.POSITIVE_INFINITY,
 ): Outcome<KeyStatus> {
   const { lock } = row
+  if (mutation.leaseFence && !request.riders?.leases?.some(({ fence }) => fence === mutation.leaseFence))
+    return refused(invalid('lease_fence', `no lease among the riders has the fence ${mutation.leaseFence}`))
   const isPessimistic = request.forUpdateTs !== undefined && request.forUpdateTs !== 0
   const free = { ttlMs: request.lockTtl, minCommitTs: request.minCommitTs ?? 0, forUpdateTs: request.forUpdateTs ?? 0 }
 
@@ -357,6 +375,7 @@ function lockKey(
     ttlMs: status.ttlMs,
     shortValue: isShort ? value : undefined,
     expireTs: mutation.expireTs ?? 0,
+    leaseFence: leaseFenceOf(row, mutation, request),
     forUpdateTs: status.forUpdateTs,
     txnSize: request.txnSize ?? 0,
     minCommitTs: status.minCommitTs,
@@ -386,6 +405,7 @@ function writeNow(
     commitTs,
     shortValue: isShort ? value : undefined,
     expireTs: mutation.expireTs ?? 0,
+    leaseFence: leaseFenceOf(row, mutation, request),
     isProtected: false,
     hasOverlappedRollback: false,
   }

@@ -8,7 +8,7 @@ const LOCK = 'lock'
 
 /**
  * [type, primary, start_ts, ttl_ms, short_value | nil, for_update_ts, txn_size, min_commit_ts, use_async_commit,
- * secondaries, rollback_ts], and expire_ts where there is one
+ * secondaries, rollback_ts], then expire_ts and lease_fence, up to the last one that is not 0
  */
 export function encodeLock(lock: Lock): Buffer {
   const fields = [
@@ -24,6 +24,7 @@ export function encodeLock(lock: Lock): Buffer {
     lock.secondaries,
     lock.rollbackTs,
   ]
+  if (lock.leaseFence !== 0) return packRecord([...fields, lock.expireTs, lock.leaseFence])
   return packRecord(lock.expireTs === 0 ? fields : [...fields, lock.expireTs])
 }
 
@@ -42,5 +43,6 @@ export function decodeLock(bytes: Uint8Array): Lock {
     secondaries: asList(fields[9], LOCK, asBytes),
     rollbackTs: asList(fields[10], LOCK, asInteger),
     expireTs: fields.length > 11 ? asInteger(fields[11], LOCK) : 0,
+    leaseFence: fields.length > 12 ? asInteger(fields[12], LOCK) : 0,
   }
 }

@@ -8,11 +8,12 @@ const WRITE = 'write'
 const PROTECTED = 1
 const OVERLAPPED_ROLLBACK = 2
 
-/** [type, start_ts, short_value | nil, flags], and expire_ts where there is one; commit_ts is in the key. */
+/** [type, start_ts, short_value | nil, flags], then expire_ts and lease_fence, up to the last one that is not 0; commit_ts is in the key. */
 export function encodeWrite(write: WriteRecord): Buffer {
   const flags = (write.isProtected ? PROTECTED : 0) | (write.hasOverlappedRollback ? OVERLAPPED_ROLLBACK : 0)
   const type = TYPES.indexOf(write.type)
-  const { startTs, shortValue = null, expireTs } = write
+  const { startTs, shortValue = null, expireTs, leaseFence } = write
+  if (leaseFence !== 0) return packRecord([type, startTs, shortValue, flags, expireTs, leaseFence])
   return packRecord(expireTs === 0 ? [type, startTs, shortValue, flags] : [type, startTs, shortValue, flags, expireTs])
 }
 
@@ -26,6 +27,7 @@ export function decodeWrite(bytes: Uint8Array, commitTs: Timestamp): WriteRecord
     commitTs,
     shortValue: asOptionalBytes(fields[2], WRITE),
     expireTs: fields.length > 4 ? asInteger(fields[4], WRITE) : 0,
+    leaseFence: fields.length > 5 ? asInteger(fields[5], WRITE) : 0,
     isProtected: (flags & PROTECTED) !== 0,
     hasOverlappedRollback: (flags & OVERLAPPED_ROLLBACK) !== 0,
   }

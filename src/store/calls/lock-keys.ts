@@ -70,13 +70,14 @@ export function lockingAnswer(
 ): AcquirePessimisticLockAnswer {
   const pairs = new Map(read.map((pair) => [keyText(pair.key), pair]))
   const results = keys.map(({ key, version, lockedWithConflictTs }): PessimisticLockResult => {
-    const { value, commitTs, expireTs } = pairs.get(keyText(key)) ?? {}
+    const { value, commitTs, expireTs, leaseFence } = pairs.get(keyText(key)) ?? {}
     const isTold = returnValues || checkExistence || lockedWithConflictTs !== undefined
     return {
       ...(isTold ? { found: version !== undefined } : {}),
       ...(value === undefined ? {} : { value }),
       ...(commitTs === undefined ? {} : { commitTs }),
       ...(expireTs === undefined ? {} : { expireTs }),
+      ...(leaseFence === undefined ? {} : { leaseFence }),
       ...(lockedWithConflictTs === undefined ? {} : { lockedWithConflictTs }),
     }
   })

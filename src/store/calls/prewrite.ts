@@ -4,7 +4,7 @@ import type { PrewriteAnswer, PrewriteRequest, ValidateReadsRequest } from '../.
 import { belowSafePoint, keyLocked, withEntries } from '../../percolator/errors.js'
 import type { RowView } from '../../percolator/row.js'
 import type { Ridden } from '../observed.js'
-import type { Beside } from '../system-records.js'
+import type { Beside, SystemWrite } from '../system-records.js'
 import { PrewriteRiders } from './riders.js'
 import type { Change, Decision, RowAccess } from './row-access.js'
 
@@ -78,12 +78,14 @@ function decide(
   const { value, mutations } = decided
   const { onePcCommitTs: commitTs } = value
   let ridden: Ridden | undefined
+  let attached: readonly SystemWrite[] = []
   if (riders !== undefined && !isRepeat) {
     if (commitTs === undefined)
       throw invalid('riders', 'riders need one-phase commit, and an earlier request of the transaction has left locks')
-    const outcome = riders.decide(commitTs, hasWrites)
+    const outcome = riders.decide(commitTs, hasWrites, found)
     if (outcome.kind === 'repeat') return { ok: true, value: { onePcCommitTs: outcome.commitTs }, mutations: [] }
     ridden = outcome.ridden
+    attached = outcome.attached
   }
   // Every timestamp handed out from now on must be above a calculated one.
   const observed = rows.observe(commitTs ?? value.minCommitTs ?? 0)
@@ -93,7 +95,7 @@ function decide(
     value,
     mutations,
     onePc: request,
-    beside: beside?.(value),
+    beside: attached.length === 0 ? beside?.(value) : [...attached, ...(beside?.(value) ?? [])],
     ridden,
     // Only for a request that commits now.
     validate:

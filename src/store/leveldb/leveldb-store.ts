@@ -5,6 +5,8 @@ import { Clock } from '../../oracle/clock.js'
 import { Oracle, type OracleState } from '../../oracle/oracle.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
+import type { Attachments } from '../attachments.js'
+import { AttachmentCalls } from '../calls/attachment-calls.js'
 import { CellCalls } from '../calls/cell-calls.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
@@ -181,6 +183,7 @@ class LevelDbStore implements CompleteStore {
   readonly cells: Cells
   readonly consumers: ConsumerMoves
   readonly leases: HeldLeases
+  readonly attachments: Attachments
   readonly answers: AnswerBudget
   readonly meters: StoreMeters
   readonly cursorSecret: Uint8Array
@@ -220,6 +223,7 @@ class LevelDbStore implements CompleteStore {
     this.#rangeDeletion = rangeDeletion
     this.system = new SystemKeyspace(rows)
     this.cells = new CellCalls(rows, this.system)
+    this.attachments = new AttachmentCalls(rows, this.system, this.prewrite)
     this.consumers = rows.consumers
     this.leases = rows.leases
     this.#restoration = new Restoration(rows, oracle)

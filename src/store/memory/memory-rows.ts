@@ -14,8 +14,10 @@ import { belowSafePoint } from '../../percolator/errors.js'
 import type { Lock } from '../../percolator/lock.js'
 import { lockInfo } from '../../percolator/lock-info.js'
 import type { Mutation, RowView } from '../../percolator/row.js'
+import { withEnd } from '../../percolator/version-end.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
+import { AttachedKeys } from '../attached-keys.js'
 import { lockingAnswer, lockKeys, versionsToRead } from '../calls/lock-keys.js'
 import type { IsClaimed, LockingRows, OnBusy } from '../calls/pessimistic-locks.js'
 import { reachGuard } from '../calls/reach-guard.js'
@@ -51,6 +53,7 @@ export class MemoryRows implements RowAccess, LockingRows {
   readonly observed = new Observed()
   readonly consumers = new ConsumerMoves()
   readonly leases = new HeldLeases()
+  readonly attached = new AttachedKeys()
   readonly changes = new MemoryChangeLog(this)
   readonly oracle: Oracle
   maxTs: Timestamp = 0
@@ -247,12 +250,9 @@ export class MemoryRows implements RowAccess, LockingRows {
       requireReach?.(locking.mutations, rows)
       this.apply(locking.mutations)
       this.waits.acquired(startTs)
-      const read = versionsToRead(locking.keys, request).map(({ key, write }) => ({
-        key,
-        value: valueOfPut(this.table.get(key), write),
-        commitTs: write.commitTs,
-        ...(write.expireTs === 0 ? {} : { expireTs: write.expireTs }),
-      }))
+      const read = versionsToRead(locking.keys, request).map(({ key, write }) =>
+        withEnd({ key, value: valueOfPut(this.table.get(key), write), commitTs: write.commitTs }, write),
+      )
       return lockingAnswer(locking.keys, read, request)
     })
   }

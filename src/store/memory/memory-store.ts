@@ -7,6 +7,8 @@ import { Clock, type ClockOptions } from '../../oracle/clock.js'
 import type { OracleState } from '../../oracle/oracle.js'
 import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
+import type { Attachments } from '../attachments.js'
+import { AttachmentCalls } from '../calls/attachment-calls.js'
 import { CellCalls } from '../calls/cell-calls.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
@@ -58,6 +60,7 @@ class MemoryStore implements CompleteStore {
   readonly cells: Cells
   readonly consumers: ConsumerMoves
   readonly leases: HeldLeases
+  readonly attachments: Attachments
   readonly changes: ChangeLog
   readonly #clock: Clock
   readonly #rows: MemoryRows
@@ -81,6 +84,7 @@ class MemoryStore implements CompleteStore {
     this.#collection = new Collection(this.#rows)
     this.#restoration = new Restoration(this.#rows)
     this.cells = new CellCalls(this.#rows, this.#rows.system)
+    this.attachments = new AttachmentCalls(this.#rows, this.#rows.system, this.prewrite)
   }
 
   get safePoint(): Timestamp {

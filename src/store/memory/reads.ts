@@ -20,6 +20,7 @@ import type {
   ValuedPair,
 } from '../../percolator/api.js'
 import { belowSafePoint, keyLocked, keysLocked } from '../../percolator/errors.js'
+import { withEnd } from '../../percolator/version-end.js'
 import { expiryTs, isData, type WriteRecord } from '../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { AnswerBudget, AnswerLease } from '../answer-budget.js'
@@ -48,8 +49,8 @@ export class Reads {
     const pair = row && pairAt(row, ts, visibility)
     await visibility.settled()
     if (pair !== undefined) {
-      const { value, commitTs, expireTs } = pair
-      return expireTs === undefined ? { found: true, value, commitTs } : { found: true, value, commitTs, expireTs }
+      const { key: _, ...version } = pair
+      return { found: true, ...version }
     }
     const gone = row && versionAt(row, ts)
     return gone === undefined ? { found: false } : { found: false, deletedTs: expiryTs(gone) }
@@ -188,9 +189,7 @@ function versionAt({ writes }: Row, ts: Timestamp): WriteRecord | undefined {
 function pairAt(row: Row, ts: Timestamp, visibility: Visibility): ValuedPair | undefined {
   const write = versionAt(row, ts)
   if (write === undefined || !visibility.sees(write)) return undefined
-  const { commitTs, expireTs } = write
-  const pair = { key: row.key, value: valueOfPut(row, write), commitTs }
-  return expireTs === 0 ? pair : { ...pair, expireTs }
+  return withEnd({ key: row.key, value: valueOfPut(row, write), commitTs: write.commitTs }, write)
 }
 
 function inKeyOrder(locks: LockInfo[]): LockInfo[] {

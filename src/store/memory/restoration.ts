@@ -85,6 +85,7 @@ function mutationsOf({ key, value, commitTs, expireTs = 0 }: ValuedPair): Mutati
     commitTs,
     shortValue,
     expireTs,
+    leaseFence: 0,
     isProtected: false,
     hasOverlappedRollback: false,
   } as const

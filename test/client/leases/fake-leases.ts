@@ -46,9 +46,10 @@ export class FakeLeases implements AcquireHome {
           },
         })
       }),
-    remove: (_: string, holder: string, fence?: number, signal?: AbortSignal): Promise<void> => {
+    remove: async (_: string, holder: string, fence?: number, signal?: AbortSignal) => {
       this.removed.push({ holder, fence })
-      return this.onRemove(signal)
+      await this.onRemove(signal)
+      return { deleting: false }
     },
   }
 

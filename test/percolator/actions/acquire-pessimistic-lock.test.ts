@@ -389,6 +389,7 @@ describe('the lock that is written', () => {
       ttlMs: 3000,
       shortValue: undefined,
       expireTs: 0,
+      leaseFence: 0,
       forUpdateTs: 20,
       txnSize: 0,
       minCommitTs: 0,

@@ -36,6 +36,7 @@ const lock: fc.Arbitrary<Lock> = fc.record({
   ttlMs: ts,
   shortValue: fc.option(someBytes, { nil: undefined }),
   expireTs: ts,
+  leaseFence: ts,
   forUpdateTs: ts,
   txnSize: ts,
   minCommitTs: ts,
@@ -49,6 +50,7 @@ const write: fc.Arbitrary<WriteRecord> = fc.record({
   commitTs: ts,
   shortValue: fc.option(someBytes, { nil: undefined }),
   expireTs: ts,
+  leaseFence: ts,
   isProtected: fc.boolean(),
   hasOverlappedRollback: fc.boolean(),
 })

@@ -3,7 +3,7 @@ import { LEASE_HOLDER } from '../../../percolator/lease.js'
 import { answering } from './call-schema.js'
 import { LeaseName } from './riders.js'
 import { Type } from './schema.js'
-import { described, Nothing, object, optional, Timestamp } from './values.js'
+import { described, object, optional, Timestamp } from './values.js'
 
 const Holder = Type.String({ pattern: LEASE_HOLDER.pattern, title: LEASE_HOLDER.rule })
 const Ttl = Type.Integer({ minimum: LEASE_TTL_MS_MIN, maximum: LEASE_TTL_MS_MAX })
@@ -34,4 +34,11 @@ export const put = {
 
 export const list = answering(Type.Object({ leases: described(Type.Array(State), 'In order of names.') }))
 export const get = answering(State)
-export const remove = answering(Nothing)
+export const remove = answering(
+  Type.Object({
+    deleting: described(
+      optional(Type.Boolean()),
+      'Other transactions have locked keys that are attached to the lease. They are deleted before the lease is granted again.',
+    ),
+  }),
+)

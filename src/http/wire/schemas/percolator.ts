@@ -10,6 +10,7 @@ import {
   ExpireTs,
   Flag,
   Key,
+  LeaseFence,
   LockInfo,
   Milliseconds,
   Nothing,
@@ -55,7 +56,13 @@ export const tso = {
 export const get = {
   body: object({ key: Key, ts: ReadTimestamp }),
   ...answering(
-    Type.Object({ found: Type.Boolean(), value: optional(Value), commit_ts: optional(Timestamp), expire_ts: ExpireTs }),
+    Type.Object({
+      found: Type.Boolean(),
+      value: optional(Value),
+      commit_ts: optional(Timestamp),
+      expire_ts: ExpireTs,
+      lease_fence: LeaseFence,
+    }),
   ),
 }
 
@@ -97,6 +104,14 @@ export const prewrite = {
         expire_ts: described(
           OptionalTimestamp,
           'Of `put` and `insert`: the version is absent from this timestamp on. Default: it does not expire.',
+        ),
+        lease_fence: described(
+          OptionalTimestamp,
+          'Of `put` and `insert`: the end of the lease that has this fence deletes the key. It must be among `leases`.',
+        ),
+        keeps_lease: described(
+          Flag,
+          'Of `put`: if the version that it replaces is attached to a lease, this one is too. Does not go with `lease_fence`.',
         ),
         assertion: described(optional(oneOf(['exist', 'not_exist'])), 'Always checked: 409 `assertion_failed`.'),
       }),
@@ -288,6 +303,7 @@ export const acquirePessimisticLock = {
             found: Flag,
             value: optional(Value),
             expire_ts: ExpireTs,
+            lease_fence: LeaseFence,
             locked_with_conflict_ts: described(
               optional(Timestamp),
               'With `force_lock`: the commit_ts of the newest version, which was written after `for_update_ts`. The `for_update_ts` of the transaction must be at least this from here on.',
@@ -393,6 +409,7 @@ const history = {
         commit_ts: described(Timestamp, 'Of a rollback: its `start_ts`.'),
         short_value: described(optional(Value), 'A value of up to 255 bytes.'),
         expire_ts: ExpireTs,
+        lease_fence: LeaseFence,
         protected: described(Flag, 'Of a rollback: no other record may take its place.'),
         overlapped_rollback: described(Flag, 'The transaction that started at `commit_ts` is rolled back on this key.'),
       }),

@@ -37,6 +37,12 @@ export const ExpireTs = described(
   'The version is absent from this timestamp on. Absent: it does not expire.',
 )
 
+/** Of a version that was read. */
+export const LeaseFence = described(
+  optional(Timestamp),
+  'The version is attached to the lease that has this fence: the end of that lease deletes the key. Absent: it is attached to none.',
+)
+
 export const Key = Type.Bytes('key')
 export const Value = Type.Bytes('value')
 export const Bound = optional(Type.Bytes('bound'))
@@ -62,6 +68,7 @@ export const Pair = Type.Object({
   value: described(optional(Value), 'Absent when only keys were asked for.'),
   commit_ts: described(optional(Timestamp), 'Absent in a transaction’s own writes.'),
   expire_ts: ExpireTs,
+  lease_fence: LeaseFence,
 })
 
 /** Keys that the caller's token does not reach are empty. `for_update_ts` and `min_commit_ts` are 0 when the lock has none. */
@@ -80,4 +87,5 @@ export const LockInfo = Type.Object({
   use_async_commit: Type.Boolean(),
   secondaries: described(Type.Array(Key), 'The other keys of the transaction, in the primary of an async commit.'),
   expire_ts: described(optional(Timestamp), 'Of the version that the transaction writes, if it expires.'),
+  lease_fence: described(optional(Timestamp), 'Of the same version, if it is attached to a lease.'),
 })

@@ -8,6 +8,8 @@ export interface CachedVersion {
   readonly commitTs: Timestamp
   /** 0: none. */
   readonly expireTs: Timestamp
+  /** 0: none. */
+  readonly leaseFence: Timestamp
 }
 
 /** Cost of an entry beside its key and value: Map slot, objects, Buffer header. Measured and rounded up. */

@@ -2,7 +2,7 @@ import { entryCost, pairBytes } from '../../../bytes/answer-size.js'
 import { printKey } from '../../../errors/print-key.js'
 import type { Pair, ValuedPair } from '../../../percolator/api.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
-import type { WriteRecord } from '../../../percolator/write.js'
+import { withEnd } from '../../../percolator/version-end.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { AnswerLease } from '../../answer-budget.js'
 import type { EngineReader } from '../engine/engine.js'
@@ -61,13 +61,8 @@ export async function readPairs(engine: EngineReader, found: readonly Version[])
   return found.map(({ key, write }, i) => {
     const value = values[i]
     if (value === undefined) throw lostValue(key, write.startTs)
-    return pairOf(key, value, write)
+    return withEnd({ key, value, commitTs: write.commitTs }, write)
   })
-}
-
-/** Most pairs have no `expireTs`, and no field for it. */
-function pairOf(key: Uint8Array, value: Uint8Array, { commitTs, expireTs }: WriteRecord): ValuedPair {
-  return expireTs === 0 ? { key, value, commitTs } : { key, value, commitTs, expireTs }
 }
 
 export function lostValue(key: Uint8Array, startTs: Timestamp): CorruptRecord {

@@ -87,12 +87,12 @@ export class PublishedLocks {
     }
   }
 
-  #renew(key: Uint8Array, { type, commitTs, shortValue, expireTs }: WriteRecord): void {
+  #renew(key: Uint8Array, { type, commitTs, shortValue, expireTs, leaseFence }: WriteRecord): void {
     const { cache, recent } = this.#memory
     if (!cache.has(key)) return
     const isKnown = type === 'delete' || (type === 'put' && shortValue !== undefined)
     if (!isKnown || recent.newest(key) !== commitTs) cache.forget(key)
-    else cache.renew(key, { value: shortValue && copyOf(shortValue), commitTs, expireTs })
+    else cache.renew(key, { value: shortValue && copyOf(shortValue), commitTs, expireTs, leaseFence })
   }
 
   #unlock(key: Uint8Array): void {
@@ -144,6 +144,7 @@ function inFlightLock(key: Uint8Array, request: PrewriteRequest, commitTs: Times
     ttlMs: request.lockTtl,
     shortValue: undefined,
     expireTs: 0,
+    leaseFence: 0,
     forUpdateTs: 0,
     txnSize: IN_FLIGHT,
     minCommitTs: commitTs,

@@ -14,6 +14,7 @@ import type {
   Version,
 } from '../../../percolator/api.js'
 import { keyLocked, keysLocked } from '../../../percolator/errors.js'
+import { withEnd } from '../../../percolator/version-end.js'
 import { expiryTs, type WriteRecord } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import type { AnswerBudget } from '../../answer-budget.js'
@@ -298,20 +299,21 @@ export class Reads {
 }
 
 function versionOf(write: WriteRecord | undefined, value: Uint8Array | undefined): CachedVersion {
-  return { value, commitTs: write?.commitTs ?? 0, expireTs: write?.expireTs ?? 0 }
+  const { commitTs = 0, expireTs = 0, leaseFence = 0 } = write ?? {}
+  return { value, commitTs, expireTs, leaseFence }
 }
 
-function pairOf(key: Uint8Array, { value, commitTs, expireTs }: Version): Pair {
-  return expireTs === undefined ? { key, value, commitTs } : { key, value, commitTs, expireTs }
+function pairOf(key: Uint8Array, version: Version): Pair {
+  const { value, commitTs } = version
+  return withEnd({ key, value, commitTs }, version)
 }
 
-function keyOf({ key, write: { commitTs, expireTs } }: ScannedVersion): Pair {
-  return expireTs === 0 ? { key, commitTs } : { key, commitTs, expireTs }
+function keyOf({ key, write }: ScannedVersion): Pair {
+  return withEnd({ key, commitTs: write.commitTs }, write)
 }
 
-/** Most versions have no `expireTs`, and no field for it. */
-function foundOf({ commitTs, expireTs }: CachedVersion, value: Uint8Array): GetAnswer {
-  return expireTs === 0 ? { found: true, value, commitTs } : { found: true, value, commitTs, expireTs }
+function foundOf(version: CachedVersion, value: Uint8Array): GetAnswer {
+  return withEnd({ found: true, value, commitTs: version.commitTs } as const, version)
 }
 
 function absentOf(version: CachedVersion): GetAnswer {

@@ -183,6 +183,7 @@ function recordsOf({ key, value, commitTs, expireTs = 0 }: ValuedPair): EngineOp
     commitTs,
     shortValue: isShort ? value : undefined,
     expireTs,
+    leaseFence: 0,
     isProtected: false,
     hasOverlappedRollback: false,
   })

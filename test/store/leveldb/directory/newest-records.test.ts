@@ -500,7 +500,8 @@ class World {
 }
 
 function lockOf(info: LockInfo): Lock {
-  return { ...info, ttlMs: info.ttl, shortValue: undefined, rollbackTs: [], expireTs: info.expireTs ?? 0 }
+  const { expireTs = 0, leaseFence = 0 } = info
+  return { ...info, ttlMs: info.ttl, shortValue: undefined, rollbackTs: [], expireTs, leaseFence }
 }
 
 test.each(Object.keys(SCALES) as (keyof typeof SCALES)[])(

@@ -22,6 +22,7 @@ const written = (type: 'put' | 'delete' | 'lock', startTs: number, commitTs: num
   commitTs,
   shortValue: value === undefined ? undefined : utf8(value),
   expireTs: 0,
+  leaseFence: 0,
   isProtected: false,
   hasOverlappedRollback: false,
 })
@@ -32,6 +33,7 @@ const lockAt = (startTs: number, rest: Partial<Lock> = {}): Lock => ({
   ttlMs: 3000,
   shortValue: utf8('v'),
   expireTs: 0,
+  leaseFence: 0,
   forUpdateTs: 0,
   txnSize: 1,
   minCommitTs: 0,

@@ -11,6 +11,7 @@ const lockAt = (startTs: number): Lock => ({
   ttlMs: 3000,
   shortValue: undefined,
   expireTs: 0,
+  leaseFence: 0,
   forUpdateTs: 0,
   txnSize: 0,
   minCommitTs: 0,

@@ -28,6 +28,7 @@ const version = (value: string | undefined, commitTs: number): CachedVersion => 
   value: value === undefined ? undefined : utf8(value),
   commitTs,
   expireTs: 0,
+  leaseFence: 0,
 })
 
 describe('entries', () => {

@@ -23,7 +23,7 @@ import {
 
 const stores = testStores()
 const a = utf8('a')
-const one = { value: utf8('1'), commitTs: 5, expireTs: 0 }
+const one = { value: utf8('1'), commitTs: 5, expireTs: 0, leaseFence: 0 }
 
 describe('entries', () => {
   test('a fill that nothing disturbed stays', () => {
@@ -53,11 +53,16 @@ describe('entries', () => {
         let recent: number[] = []
         for (const [isRead, n] of steps) {
           const found = cache.get(keyOf(n))
-          if (found !== undefined) expect(found).toEqual({ value: undefined, commitTs: n, expireTs: 0 })
+          if (found !== undefined) expect(found).toEqual({ value: undefined, commitTs: n, expireTs: 0, leaseFence: 0 })
           if (recent.includes(n)) expect(found).toBeDefined()
           if (isRead && found === undefined) continue
           if (!isRead)
-            cache.endFill(keyOf(n), cache.beginFill(keyOf(n)), { value: undefined, commitTs: n, expireTs: 0 })
+            cache.endFill(keyOf(n), cache.beginFill(keyOf(n)), {
+              value: undefined,
+              commitTs: n,
+              expireTs: 0,
+              leaseFence: 0,
+            })
           recent = [...recent.filter((other) => other !== n), n].slice(-Math.floor(room / 2) || recent.length + 1)
           const kept = Array.from({ length: 10 }, (_, key) => key).filter((key) => cache.has(keyOf(key)))
           expect(kept.length).toBeLessThanOrEqual(room)

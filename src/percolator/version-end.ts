@@ -1,0 +1,15 @@
+import type { Timestamp } from '../timestamp.js'
+
+/** What ends a version, beside the next one. Most versions have neither. */
+export interface VersionEnd {
+  /** The version is absent from this timestamp on; 0 or absent: it does not expire. */
+  readonly expireTs?: Timestamp | undefined
+  /** The end of the lease with this fence deletes the key; 0 or absent: it is attached to none. */
+  readonly leaseFence?: Timestamp | undefined
+}
+
+/** Adds the fields of those that there are. */
+export function withEnd<T extends object>(version: T, { expireTs = 0, leaseFence = 0 }: VersionEnd): T & VersionEnd {
+  if (leaseFence === 0) return expireTs === 0 ? version : { ...version, expireTs }
+  return expireTs === 0 ? { ...version, leaseFence } : { ...version, expireTs, leaseFence }
+}

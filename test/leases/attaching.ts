@@ -1,0 +1,104 @@
+import { afterEach } from 'vitest'
+import { Database } from '../../src/database/database.js'
+import { DEFAULT_LIMITS } from '../../src/limits.js'
+import type { LeaseRider } from '../../src/percolator/riders.js'
+import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
+import { openMemoryStore } from '../../src/store/memory/memory-store.js'
+import type { CompleteStore } from '../../src/store/store.js'
+import type { Timestamp } from '../../src/timestamp.js'
+import type { Op } from '../../src/txn/op.js'
+import { makeDirectory, type TappedEngine, text, utf8 } from '../store/support.js'
+import { TwoClocks } from './support.js'
+
+export const STORES = ['leveldb', 'memory'] as const
+export type StoreName = (typeof STORES)[number]
+
+/** A database with leases and keys that are attached to them, and clocks that stand still. */
+export class Attaching {
+  readonly clocks = new TwoClocks()
+  readonly errors: unknown[] = []
+  database!: Database
+
+  private constructor(
+    readonly kind: StoreName,
+    readonly directory: string | undefined,
+    readonly tapped: TappedEngine | undefined,
+  ) {}
+
+  static async open(kind: StoreName, tapped?: TappedEngine): Promise<Attaching> {
+    const attaching = new Attaching(kind, kind === 'leveldb' ? await makeDirectory() : undefined, tapped)
+    await attaching.start()
+    opened.push(attaching)
+    return attaching
+  }
+
+  async start(): Promise<void> {
+    const onError = (_: string, error: unknown): void => void this.errors.push(error)
+    this.database = await Database.open(await this.#openStore(), { limits: DEFAULT_LIMITS, onError })
+  }
+
+  /** On LevelDB alone. */
+  async restart(): Promise<void> {
+    await this.database.close()
+    await this.start()
+  }
+
+  #openStore(): Promise<CompleteStore> {
+    const { now, monotonicNow } = this.clocks
+    if (this.directory === undefined) return openMemoryStore({ now, monotonicNow })
+    const { tapped, directory } = this
+    return openLevelDbStore({
+      directory,
+      durability: 'async',
+      now,
+      monotonicNow,
+      ...(tapped && { openEngine: tapped.open, lookUpSlowMs: 0 }),
+    })
+  }
+
+  async grant(name: string, ttlMs = 1000): Promise<Timestamp> {
+    return (await this.database.leases.put(name, { holder: 'me', ttlMs, waitMs: 0 })).fence
+  }
+
+  pass(ms: number): void {
+    this.clocks.pass(ms)
+    this.database.leases.look()
+  }
+
+  /** One transaction. @returns its commit_ts. */
+  async run(ops: readonly Op[], leases: readonly LeaseRider[] = []): Promise<Timestamp> {
+    const riders = leases.length === 0 ? undefined : { leases }
+    const request = { checks: [], ops, riders, maxRetries: 0, lockWaitMs: 0 }
+    return (await this.database.transact(request)).answer.commitTs ?? 0
+  }
+
+  attach(key: string, lease: string, fence: Timestamp, value = 'attached'): Promise<Timestamp> {
+    return this.run([{ op: 'put', key: utf8(key), value: utf8(value), lease }], [{ lease, fence }])
+  }
+
+  put(key: string, value = 'plain'): Promise<Timestamp> {
+    return this.run([{ op: 'put', key: utf8(key), value: utf8(value) }])
+  }
+
+  async keys(): Promise<string[]> {
+    const range = { start: undefined, end: undefined, reverse: false, keyOnly: true, lockWaitMs: 0 }
+    const { pairs } = await this.database.scan({ ...range, limit: 20_000, bytesMax: 2 ** 30 })
+    return pairs.map(({ key }) => text(key))
+  }
+
+  /** The fence that the present version of a key is attached to. */
+  async fenceOf(key: string): Promise<Timestamp | undefined> {
+    const found = await this.database.store.get({ key: utf8(key) })
+    return found.found ? found.leaseFence : undefined
+  }
+
+  /** Records of attached keys. */
+  async records(): Promise<number> {
+    return (await this.database.store.system.list('attached/')).size
+  }
+}
+
+const opened: Attaching[] = []
+afterEach(async () => {
+  for (const { database } of opened.splice(0)) await database.close()
+})
