@@ -47,6 +47,8 @@ export interface LeasesSummary {
   readonly held: number
   /** Requests that wait for a lease. */
   readonly waiting: number
+  /** Leases that are over, whose keys are still to be deleted. */
+  readonly ending: number
   // Since the start:
   readonly grants: number
   readonly renewals: number
@@ -144,7 +146,14 @@ export class Leases implements LeasesApi {
     let held = 0
     for (const slot of this.#slots.values()) if (this.#heldOf(slot) !== undefined) held++
     const { grants, renewals, released, ranOut } = this.#counts
-    return { held, waiting: this.#waiting.size, grants, renewals, ends: { released, ranOut } }
+    return {
+      held,
+      waiting: this.#waiting.size,
+      ending: this.#toEnd.size + this.#ending.size,
+      grants,
+      renewals,
+      ends: { released, ranOut },
+    }
   }
 
   // ---- Calls

@@ -1,3 +1,4 @@
+import { rm } from 'node:fs/promises'
 import { afterEach } from 'vitest'
 import { Database } from '../../src/database/database.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
@@ -35,6 +36,12 @@ export class Attaching {
   async start(): Promise<void> {
     const onError = (_: string, error: unknown): void => void this.errors.push(error)
     this.database = await Database.open(await this.#openStore(), { limits: DEFAULT_LIMITS, onError })
+  }
+
+  async close(): Promise<void> {
+    await this.database.close()
+    opened.splice(opened.indexOf(this), 1)
+    if (this.directory !== undefined) await rm(this.directory, { recursive: true, force: true })
   }
 
   /** On LevelDB alone. */
@@ -100,5 +107,5 @@ export class Attaching {
 
 const opened: Attaching[] = []
 afterEach(async () => {
-  for (const { database } of opened.splice(0)) await database.close()
+  for (const attaching of [...opened]) await attaching.close()
 })
