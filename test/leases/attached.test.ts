@@ -284,20 +284,34 @@ describe('over a restart', () => {
   })
 })
 
-test('a commit that was on its way when the lease ended is deleted with the others', async () => {
-  const tapped = new TappedEngine()
-  const attaching = await Attaching.open('leveldb', tapped)
-  const fence = await attaching.grant('a')
-  let land = (): void => {}
-  tapped.onWrite = (_, write) => new Promise((resolve, reject) => (land = () => void write().then(resolve, reject)))
-  const attached = attaching.attach('1', 'a', fence)
-  while (tapped.writes.every(({ ops }) => !ops.some(({ key }) => Buffer.from(key).includes('attached/')))) await turn()
-  const released = attaching.database.leases.remove('a', 'me', fence)
-  for (let i = 0; i < 20; i++) await turn()
-  tapped.onWrite = (_, write) => write()
-  land()
-  const commitTs = await attached
-  expect(await released).toEqual({ deleting: false })
-  expect(await attaching.keys()).toEqual([])
-  expect(await deletedAt(attaching, '1')).toBeGreaterThan(commitTs)
-})
+test.each(['at once', 'open', 'raw'])(
+  'a commit that was on its way (%s) when the lease ended is deleted with the others',
+  async (how) => {
+    const tapped = new TappedEngine()
+    const attaching = await Attaching.open('leveldb', tapped)
+    const { transactions, leases, store } = attaching.database
+    const fence = await attaching.grant('a')
+    const { txn } = await transactions.begin({ mode: 'optimistic', isolation: 'snapshot', ttlMs: MINUTE })
+    await transactions.run(txn, [{ op: 'put', key: utf8('1'), value: utf8('1'), lease: 'a' }])
+    const startTs = await store.tso(1)
+    let land = (): void => {}
+    tapped.onWrite = (_, write) => new Promise((resolve, reject) => (land = () => void write().then(resolve, reject)))
+    const riders = { leases: [{ lease: 'a', fence }] }
+    const mutation = { ...put('1'), leaseFence: fence }
+    const attached =
+      how === 'at once'
+        ? attaching.attach('1', 'a', fence)
+        : how === 'open'
+          ? transactions.commit(txn, undefined, riders)
+          : store.prewrite(prewriteOf(startTs, [mutation], { tryOnePc: true, linearizable: true, riders }))
+    while (!tapped.writes.some(({ ops }) => ops.some(({ key }) => Buffer.from(key).includes('attached/')))) await turn()
+    const released = leases.remove('a', 'me', fence)
+    for (let i = 0; i < 20; i++) await turn()
+    tapped.onWrite = (_, write) => write()
+    land()
+    await attached
+    expect(await released).toEqual({ deleting: false })
+    expect(await attaching.keys()).toEqual([])
+    expect(await attaching.records()).toBe(0)
+  },
+)

@@ -8,7 +8,11 @@ import { type Headers, type Json, listOf, type Method, numberOf, type TestServer
 const start = testServers()
 
 /** Answers of a server that has nothing wrong lack these; `test/http/routes/` has tests with them. */
-const OF_TROUBLE = ['GET /v1/status 200 json.fault', 'GET /v1/status 200 json.restoring']
+const OF_TROUBLE = [
+  'GET /v1/status 200 json.fault',
+  'GET /v1/status 200 json.restoring',
+  'DELETE /v1/leases/:name 200 json.deleting',
+]
 
 /** The tour has no token with prefixes. */
 const OF_SCOPED = ['GET /v1/status 200 json.access.prefixes']
@@ -100,6 +104,51 @@ class Tour {
     await this.#send('GET', '/v1/leases/jobs/1')
     await this.#send('GET', '/v1/leases?prefix=jobs%2F')
     await this.#send('DELETE', '/v1/leases/jobs/1?holder=h')
+  }
+
+  /** The end of the lease deletes the key. */
+  async attachedKeys(): Promise<void> {
+    const { server } = this
+    const type = { 'content-type': 'application/json' }
+    const grant = { holder: 'h', ttl_ms: 10_000 }
+    const { fence } = await this.#send('PUT', '/v1/leases/up', type, JSON.stringify(grant))
+    const ops = [
+      { op: 'get', key: 'attached' },
+      { op: 'scan', prefix: 'attached' },
+    ]
+    const put = { op: 'put', key: 'attached', value: '1', lease: 'up' }
+    await this.#post('/v1/txn', { checks: [{ lease: 'up', fence }], ops: [put] })
+    await this.#post('/v1/txn', { ops })
+    await this.#readKeys('/v1/kv')
+    await this.#send('GET', '/v1/kv?prefix=attached')
+    await this.#post('/v1/kv/batch_get', { keys: ['attached'] })
+    const txn = `/v1/txn/${(await this.#post('/v1/txn/begin'))['txn']}`
+    await this.#readKeys(`${txn}/kv`)
+    await this.#send('GET', `${txn}/kv?prefix=attached`)
+    await this.#post(`${txn}/ops`, { ops })
+    await this.#post(`${txn}/rollback`)
+    const key = 'attached'
+    await server.ok('get', { key })
+    await server.ok('batch_get', { keys: [key] })
+    const startTs = numberOf(await server.ok('tso', {}), 'ts')
+    await server.ok('scan', { start: key, limit: 1, ts: startTs })
+    const wanted = { keys: [key], primary: key, start_ts: startTs, for_update_ts: startTs, return_values: true }
+    await server.ok('acquire_pessimistic_lock', wanted)
+    await server.ok('pessimistic_rollback', { keys: [key], start_ts: startTs, for_update_ts: startTs })
+    const mutations = [{ op: 'put', key, value: '2', keeps_lease: true }]
+    await server.ok('prewrite', { mutations, primary: key, start_ts: startTs, lock_ttl: 60_000 })
+    await server.ok('scan_lock', { max_ts: startTs })
+    await server.ok('check_secondary_locks', { keys: [key], start_ts: startTs })
+    const asked = { primary: key, lock_ts: startTs, caller_start_ts: startTs + 1, current_ts: startTs + 1 }
+    await server.ok('check_txn_status', asked)
+    await server.mvcc(key)
+    await server.ok('mvcc_get_by_start_ts', { start_ts: startTs })
+    const commitTs = numberOf(await server.ok('tso', {}), 'ts')
+    await server.ok('commit', { keys: [key], start_ts: startTs, commit_ts: commitTs })
+    await server.mvcc(key)
+    await server.ok('mvcc_get_by_start_ts', { start_ts: startTs })
+    await this.#send('DELETE', '/v1/leases/up?holder=h')
+    expect((await this.#send('GET', '/v1/kv?prefix=attached'))['pairs']).toEqual([])
   }
 
   async consumers(): Promise<void> {
@@ -245,6 +294,7 @@ test('every answer of every route has a schema, and every field of the schemas i
   await tour.changes()
   await tour.consumers()
   await tour.leases()
+  await tour.attachedKeys()
   await tour.administration()
   await new Tour(empty).restore(server)
 

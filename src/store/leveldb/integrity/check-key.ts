@@ -52,6 +52,7 @@ export type FindingKind =
   | 'wrong_newest'
   | 'missing_change'
   | 'missing_expiry'
+  | 'missing_attachment'
   | 'lost_version'
   | 'above_mark'
 

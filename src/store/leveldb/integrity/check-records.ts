@@ -35,6 +35,7 @@ import { checkExpiries } from './check-expiries.js'
 import { checkKey, type DamagedRecord, type Finding, type KeyRecords, type Suspects } from './check-key.js'
 import { checkLog } from './check-log.js'
 import type { DamagedRanges } from './damaged-ranges.js'
+import { missingAttachment } from './missing-attachment.js'
 
 const RECORDS_AT_A_TIME = 1000
 /** Long values may have many MiB each. */
@@ -177,8 +178,24 @@ class Check {
   async *#sound(prefix: typeof META | typeof CF_SYSTEM): AsyncGenerator<Entry, void> {
     for await (const { stored, value } of this.#entries(prefix)) {
       if (value !== undefined) yield { stored, value }
+      else if (prefix === CF_SYSTEM && kindOf(nameOfSystem(stored)) === 'attached')
+        await this.#damagedAttachment(stored)
       else await this.#damaged(stored, FAILS, prefix === CF_SYSTEM || isPromise(stored))
     }
+  }
+
+  /** The name says all that there is to say. */
+  async #damagedAttachment(stored: Buffer): Promise<void> {
+    const isName = decodes(() => requireSound('attached', nameOfSystem(stored), NOTHING))
+    const op = isName
+      ? ({ type: 'put', key: stored, value: NOTHING } as const)
+      : ({ type: 'del', key: stored } as const)
+    await this.#found({
+      kind: 'damaged_record',
+      message: `${recordName(stored)} ${FAILS}`,
+      isLoss: false,
+      ops: [op],
+    })
   }
 
   /** @returns the oracle's mark. */
@@ -244,6 +261,8 @@ class Check {
         }
         const records = recordsOf(key, groups)
         for (const finding of checkKey(records, mark, this.#suspectsOf(key))) await this.#found(finding)
+        const missing = await missingAttachment(this.#engine, records)
+        if (missing !== undefined) await this.#found(missing)
         this.#mayExpire ||= records.writes.some(({ expireTs }) => expireTs !== 0)
         this.#options.onKey?.(records)
         this.keys++
