@@ -184,6 +184,11 @@ test('a lease has a fence and a signal, and transactions are held to it', () => 
     expectTypeOf(db.leases.get('leader')).resolves.toEqualTypeOf<LeaseInfo>()
     expectTypeOf(db.transaction(() => 1, { leases: [lease] })).resolves.toEqualTypeOf<number>()
     await db.begin({ leases: [{ name: lease.name, fence: lease.fence }] })
+    await db.transaction((txn) => txn.put('k', 'v', { lease, ttl: '1h' }), { leases: [lease] })
+    await db.transaction((txn) => txn.insert('k', 'v', { lease: 'leader' }), { leases: [lease] })
+    await db.atomic({ ops: [{ op: 'put', key: 'k', value: 'v', lease: 'leader' }] })
+    // @ts-expect-error a put outside of a transaction checks no lease
+    await db.put('k', 'v', { lease })
     await db.atomic({
       checks: [
         { lease: lease.name, fence: lease.fence },

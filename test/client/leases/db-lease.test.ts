@@ -1,5 +1,6 @@
 import { setImmediate } from 'node:timers/promises'
 import { describe, expect, test } from 'vitest'
+import type { Lease } from '../../../src/client/leases/lease.js'
 import { HOMES, testDbs } from '../homes.js'
 
 const TTL = { ttlMs: 60_000 }
@@ -57,6 +58,32 @@ describe.each(HOMES)('leases $home', ({ openDb }) => {
     await txn.commit()
     expect(await db.get('k')).toBe('2')
     expect(lease.signal.aborted).toBe(false)
+  })
+
+  test('keys that are attached to a lease are deleted with it', async () => {
+    const { db } = await open()
+    const lease = await db.lease('up', TTL)
+    const put = async (
+      key: string,
+      options: { lease?: string | Lease; ttl?: '1h' },
+      mode: 'optimistic' | 'pessimistic',
+    ) => db.transaction((txn) => txn.put(key, '1', options), { leases: [lease], mode })
+    await put('a', { lease }, 'optimistic')
+    await put('b', { lease: 'up', ttl: '1h' }, 'pessimistic')
+    await put('c', {}, 'optimistic')
+    await db.transaction((txn) => txn.insert('d', '1', { lease }), { leases: [lease] })
+    await expect(db.transaction((txn) => txn.put('e', '1', { lease }))).rejects.toMatchObject({
+      code: 'invalid_argument',
+    })
+    // They keep it, without knowing of it.
+    await db.transaction((txn) => txn.touch('a', { ttl: '1h' }))
+    await db.transaction(async (txn) => void (await txn.increment('b')), { mode: 'pessimistic' })
+    await db.transaction((txn) => txn.put('d', '2'))
+    expect(await db.count()).toBe(4)
+    await lease.release()
+    const left: string[] = []
+    for await (const { key } of db.scan({ keysOnly: true })) left.push(key)
+    expect(left).toEqual(['c', 'd'])
   })
 
   test.each(['write', 'read'] as const)(
