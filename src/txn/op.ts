@@ -184,7 +184,8 @@ function runOpNow(op: Op, index: number, { found, startTs, writes }: RunningNow)
   const current = own === undefined ? found.get(text) : ownVersion(own, startTs)
   /** It stays attached to a lease, if it is. */
   const putAnew = (value: Uint8Array, expireTs: Timestamp): OpResult => {
-    if (current?.leaseFence === undefined) return put(value, expireTs)
+    const keepsLease = own === undefined ? current?.leaseFence !== undefined : current !== undefined && own.keepsLease
+    if (!keepsLease) return put(value, expireTs)
     writes.set(text, { op: 'put', key, value, expireTs, keepsLease: true })
     return DONE
   }

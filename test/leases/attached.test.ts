@@ -83,7 +83,7 @@ describe.each(STORES)('on %s', (kind) => {
     }
     const touch = (key: string): Op => ({ op: 'touch', key: utf8(key), expiry: { ttlMs: MINUTE } })
     const increment = (key: string): Op => ({ op: 'increment', key: utf8(key), by: 1 })
-    await attaching.run([touch('1'), touch('plain')])
+    await attaching.run([touch('1'), touch('1'), increment('1'), touch('plain')])
     await attaching.run([increment('2'), increment('plain'), increment('new')])
     for (const mode of ['optimistic', 'pessimistic'] as const) {
       const { txn } = await transactions.begin({ mode, isolation: 'snapshot', ttlMs: MINUTE })

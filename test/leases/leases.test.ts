@@ -277,7 +277,7 @@ test('without leases nothing is timed, and every fence is lost', async () => {
   expect(await codeOf(leasing.commit('a', 1))).toBe('precondition_failed')
   await leasing.leases.remove('a', 'x')
   expect(leasing.leases.summary()).toEqual({
-    ...{ held: 0, waiting: 0, grants: 0, renewals: 0 },
+    ...{ held: 0, waiting: 0, ending: 0, grants: 0, renewals: 0 },
     ends: { released: 0, ranOut: 0 },
   })
 })
