@@ -519,6 +519,14 @@ const MUTANTS = [
     'fenceOf: (name) => this.#slots.get(name)?.lease?.fence ?? 0',
   ],
   [
+    'a transaction that writes nothing needs no lease',
+    'txn/one-shots',
+    'requireLeases(this.#store.leases, riders ?? {});',
+    '',
+    'requireChecks(checks, version, () => this.#store.leases.lost(riders?.leases ?? []));',
+    'requireChecks(checks, version);',
+  ],
+  [
     'a restart renews no lease',
     'leases/leases',
     'leases.#became(slot, decodeLease(value), RESTART_MS);',
@@ -526,6 +534,12 @@ const MUTANTS = [
   ],
   [
     'a renewal revives a lease after the next grant',
+    'leases/leases',
+    "case 'other_fence':\n",
+    "case 'other_fence':\nif (request.fence < held?.fence) {\nvoid this.#storeTtl(slot, request, asking);\nreturn true;\n}\n",
+  ],
+  [
+    'a lease may end while another TTL is written for it',
     'leases/leases',
     'async #storeTtl(slot, held, { request, resolve, reject }) {\n        await this.#writing([slot],',
     'async #storeTtl(slot, held, { request, resolve, reject }) {\n        await this.#writing([],',
