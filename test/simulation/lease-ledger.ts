@@ -54,8 +54,7 @@ export class LeaseLedger {
     const term = this.#newest(asked.lease)
     if (term?.holder !== asked.holder) return
     term.mayHoldAgain = true
-    if (!term.isReleased)
-      term.endsByMs = Math.max(term.endsByMs, nowMs + (term.isTtlKnown ? term.ttlMs : TTL_MS_MAX))
+    if (!term.isReleased) term.endsByMs = Math.max(term.endsByMs, nowMs + (term.isTtlKnown ? term.ttlMs : TTL_MS_MAX))
   }
 
   answered(asked: Asked, { name, holder, fence, ttlMs }: LeaseState, nowMs: number): void {
@@ -68,7 +67,16 @@ export class LeaseLedger {
       // The grant may be one that a kill left without an answer.
       const endsByMs = Math.max(livesUntilMs, this.#restartedAtMs + TTL_MS_MAX + LATE_MS_MAX)
       const known = { failedTtlsMs: new Set<number>(), isTtlKnown: true, releases: 0, isReleased: false }
-      const term = { holder, fence, ttlMs, livesUntilMs, endsByMs, ...known, mayHoldAgain: false, overTs: TIMESTAMP_MAX }
+      const term = {
+        holder,
+        fence,
+        ttlMs,
+        livesUntilMs,
+        endsByMs,
+        ...known,
+        mayHoldAgain: false,
+        overTs: TIMESTAMP_MAX,
+      }
       this.#terms.set(name, [...(this.#terms.get(name) ?? []), term])
       return
     }
@@ -149,8 +157,7 @@ export class LeaseLedger {
     if (nowMs < term.livesUntilMs && !isSame)
       this.#violations.add('lease', `${holder} has lost ${lease} under ${fence} by a restart`)
     if (found === undefined || found.fence > fence) return
-    if (!isSame)
-      this.#violations.add('lease', `${lease} came back under ${found.fence}, though ${fence} has followed`)
+    if (!isSame) this.#violations.add('lease', `${lease} came back under ${found.fence}, though ${fence} has followed`)
     else if (term.isReleased)
       this.#violations.add('lease', `${lease} came back under ${fence}, though ${holder} had released it`)
     else if (term.isTtlKnown && !this.#ttlsOf(lease, term).has(found.ttlMs))
