@@ -64,6 +64,8 @@ export interface Profile {
   }
   /** Whether clients work under leases. */
   readonly holdsLeases: boolean
+  /** Where there are leases, in a busy process: by so much at most. */
+  readonly timersLateMsMax: number
   /** The worker leaves pins readable; whoever collects by hand does not. */
   readonly collects: 'worker' | 'by hand'
   /** Per call, per engine operation or per step, as the fault is. */
@@ -129,6 +131,7 @@ export function drawProfile(random: Random, store: Profile['store']): Profile {
     },
     // Without an fsync a crash takes grants with it.
     holdsLeases: random.chance(0.5) && durability === 'sync',
+    timersLateMsMax: random.pick([0, 0, 500]),
   }
 }
 
@@ -152,6 +155,12 @@ export class Faults {
     if (this.#isHealed || chance === 0 || !this.random.chance(chance)) return false
     this.counts.set(kind, (this.counts.get(kind) ?? 0) + 1)
     return true
+  }
+
+  /** By so much a timer comes too late. */
+  timerLateMs(): number {
+    const { holdsLeases, timersLateMsMax } = this.profile
+    return holdsLeases && timersLateMsMax > 0 && !this.#isHealed ? timersLateMsMax * this.random.next() ** 2 : 0
   }
 
   /** Of one hop of a call: short mostly, and now and then long. */

@@ -39,14 +39,33 @@ export class LeaseHolder {
       ttlMs: random.pick(TTLS_MS),
       waitMs: random.pick([0, 300, 5000]),
     })
-    for (let left = 1 + random.below(6); left > 0; left--) {
-      const dice = random.below(100)
-      if (dice < 25) await this.#renew(lease, fence, random.chance(0.8) ? ttlMs : random.pick(TTLS_MS))
-      else if (dice < 60) await this.#runOneShot(lease, fence)
-      else if (dice < 80) await this.#runTransaction(lease, fence)
-      else await this.#host.sleep(1.5 * ttlMs * random.next())
-    }
-    if (random.chance(0.5)) await this.#release(lease, fence)
+    for (let left = 1 + random.below(6); left > 0; left--) await this.#step(lease, fence, ttlMs)
+    if (random.chance(0.5)) return
+    if (random.chance(0.4)) {
+      await this.#release(lease, fence)
+      if (random.chance(0.5)) await this.#step(lease, fence, ttlMs)
+    } else await this.#together([this.#release(lease, fence), ...this.#steps(lease, fence, ttlMs)])
+  }
+
+  async #step(lease: string, fence: Timestamp, ttlMs: number): Promise<void> {
+    const { random } = this.#host
+    const dice = random.below(100)
+    if (dice < 25) await this.#renew(lease, fence, random.chance(0.8) ? ttlMs : random.pick(TTLS_MS))
+    else if (dice < 50) await this.#runOneShot(lease, fence)
+    else if (dice < 55) await this.#look(lease, fence)
+    else if (dice < 75) await this.#runTransaction(lease, fence)
+    else if (dice < 90) await this.#host.sleep(1.5 * ttlMs * random.next())
+    else await this.#together(this.#steps(lease, fence, ttlMs))
+  }
+
+  /** What a process does at once knows nothing of each other. */
+  #steps(lease: string, fence: Timestamp, ttlMs: number): Promise<void>[] {
+    return Array.from({ length: 1 + this.#host.random.below(3) }, () => this.#step(lease, fence, ttlMs))
+  }
+
+  /** Ends when all have. */
+  async #together(steps: readonly Promise<void>[]): Promise<void> {
+    for (const outcome of await Promise.allSettled(steps)) if (outcome.status === 'rejected') throw outcome.reason
   }
 
   async #put(
@@ -56,9 +75,15 @@ export class LeaseHolder {
     const { call, ledger, world, holder } = this.#host
     const { scheduler } = world
     return call('lease', true, async ({ leases }) => {
-      ledger.asked(lease, holder, scheduler.nowMs)
-      const state = await requireLeases(leases).put(lease, { holder, ...request })
-      ledger.answered(state, scheduler.nowMs)
+      const asked = { lease, holder, ttlMs: request.ttlMs }
+      ledger.asked(asked, scheduler.nowMs)
+      const state = await requireLeases(leases)
+        .put(lease, { holder, ...request })
+        .catch((error: unknown) => {
+          ledger.refused(asked, isKvError(error, 'lease_held') ? error.fields.holder : undefined)
+          throw error
+        })
+      ledger.answered(asked, state, scheduler.nowMs)
       if (request.fence !== undefined && request.fence !== state.fence)
         world.violations.add('lease', `${lease} was renewed by ${request.fence}, and has ${state.fence}`)
       return state
@@ -71,10 +96,16 @@ export class LeaseHolder {
 
   async #release(lease: string, fence: Timestamp): Promise<void> {
     const { call, ledger, world, holder } = this.#host
-    await call('release', true, async ({ leases }) => {
+    await call('release', true, async ({ leases, store }) => {
       ledger.releasing(lease, fence, world.scheduler.nowMs)
-      await requireLeases(leases).remove(lease, holder, fence)
+      await requireLeases(leases)
+        .remove(lease, holder, fence)
+        .catch((error: unknown) => {
+          ledger.notReleased(lease, fence)
+          throw error
+        })
       ledger.released(lease, fence, world.scheduler.nowMs)
+      ledger.over(lease, fence, await store.tso(1))
     })
   }
 
@@ -112,6 +143,24 @@ export class LeaseHolder {
       if (!isUncertain(error)) history.ended(seen, 'aborted')
     }
     await sleep(10 * random.next())
+  }
+
+  /** A transaction that writes nothing. */
+  async #look(lease: string, fence: Timestamp): Promise<void> {
+    const { call, world, ledger, requireKnown } = this.#host
+    const request: OneShot = {
+      ...{ checks: [], ops: [{ op: 'get', key: bytes(`${KEY}${lease}`) }], maxRetries: 0, lockWaitMs: 0 },
+      riders: { leases: [{ lease, fence }] },
+    }
+    try {
+      await call('look', false, async ({ oneShots }) => {
+        const arrivedMs = world.scheduler.nowMs
+        await oneShots.run(request)
+        ledger.letIn(lease, fence, arrivedMs)
+      })
+    } catch (error) {
+      requireKnown(error)
+    }
   }
 
   async #runTransaction(lease: string, fence: Timestamp): Promise<void> {

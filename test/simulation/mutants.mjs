@@ -3,7 +3,7 @@
  *
  *   npm run sim:mutants -- [--seeds N] [--steps N] [--jobs N] [--only REGEXP] [--texts]
  *
- * Each is one replacement in the compiled source, which has to be there exactly once. Exits 1 when one is not found
+ * Each replaces texts of one compiled file, which have to be there exactly once. Exits 1 when one is not found
  * within --seeds that is not expected to survive. With --texts nothing runs but the search for the texts, which a rename
  * breaks.
  */
@@ -15,7 +15,7 @@ import { parseArgs } from 'node:util'
 
 const build = fileURLToPath(new URL('.build/', import.meta.url))
 
-/** [what is wrong, file, text, replacement] */
+/** [what is wrong, file, text, replacement, another text, its replacement, ...] */
 const MUTANTS = [
   // Actions
   [
@@ -499,6 +499,83 @@ const MUTANTS = [
     'if (!store.changes.mayExpire(this.#resolved, upTo))',
     'if (true)',
   ],
+  // Leases
+  [
+    'a lease is checked at start_ts',
+    'store/calls/riders',
+    'const lost = leases.lost(this.#leases);',
+    'const lost = leases.lost(this.#leases).filter(({ fence }) => fence === 0 || fence < startTs);',
+  ],
+  [
+    'a lease is checked when the prewrite comes',
+    'store/calls/riders',
+    'this.#leases = leases;',
+    'this.#leases = rows.leases.lost(leases).length > 0 ? leases : [];',
+  ],
+  [
+    'a lease that has run out passes the check',
+    'leases/leases',
+    'fenceOf: (name) => this.#fenceOf(this.#slots.get(name))',
+    'fenceOf: (name) => this.#slots.get(name)?.lease?.fence ?? 0',
+  ],
+  [
+    'a transaction that writes nothing needs no lease',
+    'txn/one-shots',
+    'requireLeases(this.#store.leases, riders ?? {});',
+    '',
+    'requireChecks(checks, version, () => this.#store.leases.lost(riders?.leases ?? []));',
+    'requireChecks(checks, version);',
+  ],
+  [
+    'a restart renews no lease',
+    'leases/leases',
+    'leases.#became(slot, decodeLease(value), RESTART_MS);',
+    'const lease = decodeLease(value);\nleases.#became(slot, lease, physicalMs(lease.fence) - physicalMs(store.now()));',
+  ],
+  [
+    'a renewal revives a lease after the next grant',
+    'leases/leases',
+    "case 'other_fence':\n",
+    "case 'other_fence':\nif (request.fence < held?.fence) {\nvoid this.#storeTtl(slot, request, asking);\nreturn true;\n}\n",
+  ],
+  [
+    'a lease may end while another TTL is written for it',
+    'leases/leases',
+    'async #storeTtl(slot, held, { request, resolve, reject }) {\n        await this.#writing([slot],',
+    'async #storeTtl(slot, held, { request, resolve, reject }) {\n        await this.#writing([],',
+  ],
+  [
+    'a record is removed after the next grant',
+    'leases/leases',
+    'this.#free(slot);\n        this.#over.delete(slot);',
+    'this.#free(slot);',
+  ],
+  [
+    'a fence is taken when the wait for it begins',
+    'leases/leases',
+    'if (!isOver && request.fence === undefined)\n                    return false;',
+    'if (!isOver && request.fence === undefined) {\nrequest.early ??= this.#store.tso(1);\nreturn false;\n}',
+    'fence: await this.#store.tso(1)',
+    'fence: (await request.early) ?? (await this.#store.tso(1))',
+  ],
+  [
+    'a grant is answered before it is on disk',
+    'leases/leases',
+    'fence: await this.#store.tso(1) };\n            await this.#record(slot, lease);',
+    'fence: await this.#store.tso(1) };\n            void this.#record(slot, lease).catch(() => { });',
+  ],
+  [
+    'a release is answered before it is on disk',
+    'leases/leases',
+    'return slot.hasRecord ? this.#erase([slot]) : this.#advance(slot);',
+    'return slot.hasRecord ? void this.#erase([slot]).catch(() => { }) : this.#advance(slot);',
+  ],
+  [
+    'another TTL is answered before it is on disk',
+    'leases/leases',
+    'ttlMs: request.ttlMs };\n            await this.#record(slot, lease);',
+    'ttlMs: request.ttlMs };\n            void this.#record(slot, lease).catch(() => { });',
+  ],
 ]
 
 const { values } = parseArgs({
@@ -524,18 +601,26 @@ function firstFailure(directory) {
   })
 }
 
-/** A compiled copy with one defect. */
-function mutate(directory, [, file, text, replacement]) {
-  rmSync(directory, { recursive: true, force: true })
-  for (const part of ['src', 'test']) cpSync(`${build}${part}`, `${directory}${part}`, { recursive: true })
-  const path = `${directory}src/${file}.js`
-  writeFileSync(path, readFileSync(path, 'utf8').split(text).join(replacement))
+function* replacementsOf([, , ...texts]) {
+  for (let at = 0; at < texts.length; at += 2) yield [texts[at], texts[at + 1]]
 }
 
-for (const [what, file, text] of MUTANTS) {
-  const places = readFileSync(`${build}src/${file}.js`, 'utf8').split(text).length - 1
-  if (places !== 1) throw new Error(`${file}: ${places} places for "${what}"`)
+/** A compiled copy with one defect. */
+function mutate(directory, mutant) {
+  rmSync(directory, { recursive: true, force: true })
+  for (const part of ['src', 'test']) cpSync(`${build}${part}`, `${directory}${part}`, { recursive: true })
+  const path = `${directory}src/${mutant[1]}.js`
+  let source = readFileSync(path, 'utf8')
+  for (const [text, replacement] of replacementsOf(mutant)) source = source.split(text).join(replacement)
+  writeFileSync(path, source)
 }
+
+for (const mutant of MUTANTS)
+  for (const [text] of replacementsOf(mutant)) {
+    const [what, file] = mutant
+    const places = readFileSync(`${build}src/${file}.js`, 'utf8').split(text).length - 1
+    if (places !== 1) throw new Error(`${file}: ${places} places for "${what}"`)
+  }
 if (values.texts) process.exit()
 
 const wanted = MUTANTS.filter(([what]) => new RegExp(values.only).test(what))

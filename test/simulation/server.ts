@@ -142,7 +142,7 @@ export class Server {
       if (!isEngineError(error)) violations.add('defect', `background work of leases failed with ${String(error)}`)
     }
     const opened = await Leases.open(store, { limits: { leasesMax: 8 }, resolver, onError })
-    leases.restarted(scheduler.nowMs)
+    leases.restarted(await opened.list(), scheduler.nowMs)
     return opened
   }
 

@@ -17,9 +17,15 @@ interface VirtualTimer {
  * All processes of a world share the queue for slices of long work (`slices.ts`), and so do all worlds. A process that dies passes its
  * turn on: nothing that its code schedules after that is run.
  * @param wallMs Unix milliseconds of the simulated clock.
+ * @param lateMs by so much the next timer comes too late.
  * @returns puts the real ones back.
  */
-export function installVirtualGlobals(scheduler: Scheduler, random: Random, wallMs: () => number): () => Promise<void> {
+export function installVirtualGlobals(
+  scheduler: Scheduler,
+  random: Random,
+  wallMs: () => number,
+  lateMs: () => number,
+): () => Promise<void> {
   const turns = new Owner('turns')
   const turnsLeft = new Set<ScheduledEvent>()
   const passOn = (run: () => void): ScheduledEvent => {
@@ -52,7 +58,7 @@ export function installVirtualGlobals(scheduler: Scheduler, random: Random, wall
   }
   // As Node's: at least a millisecond.
   const virtual = {
-    setTimeout: (run: () => void, delayMs = 0) => later(Math.max(1, delayMs), 'timer', run),
+    setTimeout: (run: () => void, delayMs = 0) => later(Math.max(1, delayMs) + lateMs(), 'timer', run),
     setInterval: (run: () => void, delayMs = 0) => repeat(Math.max(1, delayMs), run),
     setImmediate: (run: () => void) => (run.name === 'passOn' ? passOn(run) : later(0, 'immediate', run)),
     clearTimeout: clear,

@@ -55,7 +55,7 @@ export async function simulate({ seed, steps, store = 'leveldb', trace }: Option
   const nature = new Owner('nature')
   const scheduler = new Scheduler(random.below(2 ** 31), nature, trace)
   const world = new World(scheduler, faults, nature)
-  const restore = installVirtualGlobals(scheduler, random.fork(), world.wallMs)
+  const restore = installVirtualGlobals(scheduler, random.fork(), world.wallMs, () => faults.timerLateMs())
   const onRejection = (error: unknown): void =>
     world.violations.add('defect', `nobody awaits ${error instanceof Error ? error.stack : String(error)}`)
   process.on('unhandledRejection', onRejection)
