@@ -13,11 +13,13 @@ import {
   CF_LOCK,
   CF_LOG,
   CF_NEWEST,
+  CF_SYSTEM,
   CF_WRITE,
   expiryKey,
   firstCommitTs,
   META_LOG_START,
   META_SAFE_POINT,
+  nameOfSystem,
 } from '../../src/store/leveldb/records/keyspace.js'
 import { decodeNewest } from '../../src/store/leveldb/records/newest-record.js'
 import { RECORD_SPAN } from '../../src/store/leveldb/rows/change-records.js'
@@ -163,4 +165,13 @@ export function checkCollected(state: SortedMap, ledger: Ledger, safePoint: Time
 
 export function lockedKeys(state: SortedMap): string[] {
   return [...records(state, CF_LOCK)].map(([key]) => keyText(decodeKey(key)))
+}
+
+/** Whether the records of attached keys went with their leases, of which none is left. */
+export function checkNoneAttached(state: SortedMap, violations: Violations): void {
+  for (const [key] of records(state, CF_SYSTEM)) {
+    const name = nameOfSystem(key)
+    if (name.startsWith('attached/') || name.startsWith('lease/'))
+      violations.add('attached', `the record ${JSON.stringify(name)} is left`)
+  }
 }

@@ -51,6 +51,10 @@ export class TxnHistory {
   readonly acks: { readonly observer: string; readonly key: string; readonly fence: Timestamp }[] = []
   /** Under which it was to be committed. */
   readonly leases: { readonly lease: string; readonly fence: Timestamp }[] = []
+  /** Keys that it attaches to a lease, by its fence. */
+  readonly attached = new Map<string, Timestamp>()
+  /** Keys that it leaves attached as it has found them. */
+  readonly kept = new Set<string>()
   readonly notifies: { readonly observer: string; readonly key: string }[] = []
 
   constructor(

@@ -12,8 +12,8 @@ import type { WorkerHost } from './worker.js'
 
 export const LEASES = ['a', 'b/c']
 const TTLS_MS = [100, 400, TTL_MS_MAX]
-/** Keys that are written under a lease alone. No observer has them. */
-const KEY = 'z-'
+/** Keys that are written by holders of leases alone, some of them attached. No observer has them. */
+export const KEY = 'z-'
 
 export interface LeaseHost extends Omit<WorkerHost, 'call' | 'oneShot'> {
   /** A process of its own has a name of its own. */
@@ -98,14 +98,14 @@ export class LeaseHolder {
     const { call, ledger, world, holder } = this.#host
     await call('release', true, async ({ leases, store }) => {
       ledger.releasing(lease, fence, world.scheduler.nowMs)
-      await requireLeases(leases)
+      const { deleting } = await requireLeases(leases)
         .remove(lease, holder, fence)
         .catch((error: unknown) => {
           ledger.notReleased(lease, fence)
           throw error
         })
-      ledger.released(lease, fence, world.scheduler.nowMs)
-      ledger.over(lease, fence, await store.tso(1))
+      ledger.released(lease, fence, world.scheduler.nowMs, deleting)
+      ledger.over(lease, fence, await store.tso(1), !deleting)
     })
   }
 
@@ -120,8 +120,10 @@ export class LeaseHolder {
     if (random.chance(0.3)) ops.push({ op: 'get', key: bytes(`${KEY}${lease}`) })
     for (const key of this.#keysOf(lease)) {
       const value = newValue(seen)
-      ops.push({ op: 'put', key: bytes(key), value: bytes(value) })
+      const isAttached = random.chance(0.5)
+      ops.push({ op: 'put', key: bytes(key), value: bytes(value), lease: isAttached ? lease : undefined })
       seen.writes.set(key, value)
+      if (isAttached) seen.attached.set(key, fence)
     }
     const request: OneShot = {
       ...{ checks: [], ops, maxRetries: random.below(3), lockWaitMs: random.pick([0, 50, 4000]) },
@@ -179,7 +181,16 @@ export class LeaseHolder {
     try {
       for (const key of this.#keysOf(lease)) {
         const value = newValue(seen)
-        await txn.put(bytes(key), bytes(value))
+        const draw = random.below(10)
+        if (draw < 3) {
+          seen.attached.set(key, fence)
+          await txn.put(bytes(key), bytes(value), { lease })
+        } else if (draw < 6) {
+          seen.kept.add(key)
+          const keeps = await txn.getToWrite(bytes(key))
+          if (random.chance(0.3)) await think()
+          await txn.put(bytes(key), bytes(value), { keeps })
+        } else await txn.put(bytes(key), bytes(value))
         seen.writes.set(key, value)
         if (random.chance(0.3)) await think()
       }
@@ -188,12 +199,17 @@ export class LeaseHolder {
       history.ended(seen, 'aborted')
       return await txn.rollback()
     }
-    await this.#host.commit(txn, seen, { leases: [{ lease, fence }] })
+    const isHeld = seen.attached.size > 0 || random.chance(0.7)
+    if (!isHeld) seen.leases.splice(0)
+    await this.#host.commit(txn, seen, isHeld ? { leases: [{ lease, fence }] } : {})
   }
 
   #keysOf(lease: string): string[] {
     const { random } = this.#host
-    return random.chance(0.5) ? [`${KEY}${lease}`] : [`${KEY}${lease}`, `${KEY}${lease}-${random.below(2)}`]
+    const keys = [`${KEY}${lease}`]
+    if (random.chance(0.5)) keys.push(`${KEY}${lease}-${random.below(2)}`)
+    if (random.chance(0.3)) keys.push(`${KEY}of-both`) // It may move from one lease to the other.
+    return keys
   }
 
   /** Nothing fails any more, and nobody renews: each lease can be had again. */

@@ -34,6 +34,8 @@ interface Term {
   mayHoldAgain: boolean
   /** A timestamp that was handed out when it was over. */
   overTs: Timestamp
+  /** One by which the keys that were attached to it had been deleted. */
+  deletedTs: Timestamp
 }
 
 /** The grants of all leases, held against each other as the server answers them. */
@@ -76,6 +78,7 @@ export class LeaseLedger {
         ...known,
         mayHoldAgain: false,
         overTs: TIMESTAMP_MAX,
+        deletedTs: TIMESTAMP_MAX,
       }
       this.#terms.set(name, [...(this.#terms.get(name) ?? []), term])
       return
@@ -110,12 +113,13 @@ export class LeaseLedger {
     term.livesUntilMs = Math.min(term.livesUntilMs, nowMs)
   }
 
-  released(lease: string, fence: Timestamp, nowMs: number): void {
+  /** @param isDeleting the lease has keys that are locked: others are refused until they are deleted. */
+  released(lease: string, fence: Timestamp, nowMs: number, isDeleting: boolean): void {
     const term = this.#term(lease, fence)
     if (term === undefined) return
     term.releases--
     term.isReleased = true
-    term.mayHoldAgain = this.#mayAsk(lease, term.holder)
+    term.mayHoldAgain = isDeleting || this.#mayAsk(lease, term.holder)
     term.endsByMs = Math.min(term.endsByMs, nowMs)
   }
 
@@ -124,10 +128,15 @@ export class LeaseLedger {
     if (term !== undefined) term.releases--
   }
 
-  /** @param ts was handed out after a release: what is committed later under the fence was not judged. */
-  over(lease: string, fence: Timestamp, ts: Timestamp): void {
+  /**
+   * @param ts was handed out after a release: what is committed later under the fence was not judged.
+   * @param areKeysDeleted those that were attached.
+   */
+  over(lease: string, fence: Timestamp, ts: Timestamp, areKeysDeleted: boolean): void {
     const term = this.#term(lease, fence)
-    if (term !== undefined) term.overTs = Math.min(term.overTs, ts)
+    if (term === undefined) return
+    term.overTs = Math.min(term.overTs, ts)
+    if (areKeysDeleted) term.deletedTs = Math.min(term.deletedTs, ts)
   }
 
   /** A new process has loaded the leases. @param found those that are in force. */
@@ -187,7 +196,7 @@ export class LeaseLedger {
   }
 
   /** In their order. What is committed under a fence is below `overTs`. */
-  termsOf(lease: string): readonly { readonly fence: Timestamp; readonly overTs: Timestamp }[] {
+  termsOf(lease: string): readonly Pick<Term, 'fence' | 'overTs' | 'deletedTs'>[] {
     return this.#terms.get(lease) ?? []
   }
 

@@ -25,6 +25,8 @@ export interface Committed {
   readonly value: string | undefined
   /** 0: it does not expire. */
   readonly expireTs: Timestamp
+  /** 0: it is attached to no lease. */
+  readonly leaseFence: Timestamp
   /** See `Ledger.moment`. */
   readonly bornAt: number
   /** See `Ledger.timeline`. */
@@ -184,7 +186,8 @@ export class Ledger implements DiskListener {
   }
 
   /** @param stored the value, long or short. @returns the Put or Delete, when it is new. */
-  #note(key: string, { type, startTs, commitTs, expireTs }: WriteRecord, stored: Uint8Array | undefined): DataCommit[] {
+  #note(key: string, write: WriteRecord, stored: Uint8Array | undefined): DataCommit[] {
+    const { type, startTs, commitTs, expireTs, leaseFence } = write
     const records = this.#byKey.get(key) ?? []
     this.#byKey.set(key, records)
     const before = records.find((each) => each.commitTs === commitTs && each.lostIn === undefined)
@@ -198,7 +201,7 @@ export class Ledger implements DiskListener {
       this.#violations.add('no value', `the put of ${startTs} on ${key} at ${commitTs} has no value`)
     const value = type === 'put' && stored !== undefined ? Buffer.from(stored).toString() : undefined
     const born = { bornAt: this.moment, bornIn: this.timeline, lostIn: undefined }
-    const record: Committed = { key, commitTs, startTs, type, value, expireTs, ...born }
+    const record: Committed = { key, commitTs, startTs, type, value, expireTs, leaseFence, ...born }
     const place = records.findLastIndex((each) => each.commitTs <= commitTs) + 1
     records.splice(place, 0, record)
     const own = this.byStart.get(startTs)

@@ -225,7 +225,12 @@ const MUTANTS = [
     'if (storedTs(key) === mutation.commitTs)',
     'if (false)',
   ],
-  ['an outcome is not stored with its commit', 'store/calls/prewrite', 'beside: beside?.(value)', 'beside: undefined'],
+  [
+    'an outcome is not stored with its commit',
+    'store/calls/prewrite',
+    'attached.length === 0 ? beside?.(value) :',
+    'attached.length === 0 ? undefined :',
+  ],
   [
     'a look-up on the event loop passes locks',
     'store/leveldb/rows/reads',
@@ -529,8 +534,8 @@ const MUTANTS = [
   [
     'a restart renews no lease',
     'leases/leases',
-    'leases.#became(slot, decodeLease(value), RESTART_MS);',
-    'const lease = decodeLease(value);\nleases.#became(slot, lease, physicalMs(lease.fence) - physicalMs(store.now()));',
+    'leases.#became(slot, lease, RESTART_MS);',
+    'leases.#became(slot, lease, physicalMs(lease.fence) - physicalMs(store.now()));',
   ],
   [
     'a renewal revives a lease after the next grant',
@@ -547,8 +552,8 @@ const MUTANTS = [
   [
     'a record is removed after the next grant',
     'leases/leases',
-    'this.#free(slot);\n        this.#over.delete(slot);',
-    'this.#free(slot);',
+    'const { holder, ttlMs } = request;\n        this.#over.delete(slot);',
+    'const { holder, ttlMs } = request;',
   ],
   [
     'a fence is taken when the wait for it begins',
@@ -567,14 +572,60 @@ const MUTANTS = [
   [
     'a release is answered before it is on disk',
     'leases/leases',
-    'return slot.hasRecord ? this.#erase([slot]) : this.#advance(slot);',
-    'return slot.hasRecord ? void this.#erase([slot]).catch(() => { }) : this.#advance(slot);',
+    'await this.#erase([slot]);',
+    'void this.#erase([slot]).catch(() => { });',
   ],
   [
     'another TTL is answered before it is on disk',
     'leases/leases',
     'ttlMs: request.ttlMs };\n            await this.#record(slot, lease);',
     'ttlMs: request.ttlMs };\n            void this.#record(slot, lease).catch(() => { });',
+  ],
+  // Keys that are attached to leases
+  [
+    'what is attached is not kept attached',
+    'percolator/actions/prewrite',
+    'return exists(replaced, request) ? attachedFence(writes) : 0;',
+    'return 0;',
+  ],
+  ['a lock loses the lease', 'percolator/actions/commit', 'leaseFence: lock.leaseFence', 'leaseFence: 0'],
+  [
+    'the end of a lease deletes what is attached no more',
+    'percolator/actions/prewrite',
+    '(attachedTo === undefined || attachedFence(writes) === attachedTo)',
+    'true',
+  ],
+  [
+    'a lease is granted before its keys are deleted',
+    'leases/leases',
+    'return this.#isRefused(slot, slot.ended, asking, isOver);',
+    'this.#inBackground(this.#end(slot, slot.ended));',
+  ],
+  [
+    'the end of a lease passes commits on their way',
+    'store/calls/attachment-calls',
+    'await this.#system.hold([attachedPrefix(fence)], async () => { });',
+    '',
+  ],
+  [
+    'a commit holds nothing while it attaches',
+    'store/calls/riders',
+    'latches.add(claimOf(attachedPrefix(fence)));',
+    ';',
+  ],
+  ['a one-shot claims nothing when it attaches', 'txn/riders', 'yield claimOf(attachedPrefix(fence));', ';'],
+  ['a restart does not know what is attached', 'leases/leases', 'await store.attachments.load()', '[]'],
+  [
+    'the record of a lease goes before its keys',
+    'leases/leases',
+    '() => attachments.end(fence, beside)',
+    'async () => { await this.#store.system.write(beside);\nawait attachments.end(fence, []); }',
+  ],
+  [
+    'a key that moves to another lease has no record there',
+    'store/calls/riders',
+    'attachedFence(rows[i]?.writes ?? []) === leaseFence',
+    'attachedFence(rows[i]?.writes ?? []) !== 0',
   ],
 ]
 

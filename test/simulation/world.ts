@@ -2,8 +2,16 @@ import { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import type { Store } from '../../src/store/store.js'
 import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { Random } from '../anomalies/random.js'
+import { checkAttached } from './attached-checks.js'
 import { Disk } from './disk.js'
-import { checkChangeLog, checkCollected, checkColumnFamilies, checkExpiryEntries, lockedKeys } from './disk-checks.js'
+import {
+  checkChangeLog,
+  checkCollected,
+  checkColumnFamilies,
+  checkExpiryEntries,
+  checkNoneAttached,
+  lockedKeys,
+} from './disk-checks.js'
 import { drawProfile, Faults, type Profile } from './faults.js'
 import { History } from './history.js'
 import { checkLeases } from './lease-checks.js'
@@ -121,6 +129,7 @@ class World {
     checkWrites(this.#history, this.#ledger, isDurable, this.violations)
     checkRuns(this.#history, this.#ledger, this.violations)
     checkLeases(this.#history, this.#ledger, this.#leases, this.violations)
+    checkAttached(this.#history, this.#ledger, this.#leases, this.violations)
   }
 
   counts(): Record<string, number> {
@@ -261,6 +270,7 @@ class World {
     checkColumnFamilies(this.#disk.state, this.violations)
     checkChangeLog(this.#disk.state, this.violations)
     checkExpiryEntries(this.#disk.state, this.violations)
+    if (last !== undefined && this.#faults.profile.holdsLeases) checkNoneAttached(this.#disk.state, this.violations)
     if (this.#faults.profile.store === 'leveldb')
       checkCollected(this.#disk.state, this.#ledger, running.store.safePoint, this.violations)
     await this.#whole(until, running.owner, 'reading all', () => this.#readAll(running.store))

@@ -104,7 +104,9 @@ function checkOrder(
       violations.add('commit_ts', `${record.startTs} is committed on ${key} at ${record.commitTs}`)
     // A pessimistic one takes its locks at a later moment than its start, and is held to what it read then.
     const isPessimistic = txns.get(record.startTs)?.kind === 'pessimistic'
-    if (before !== undefined && !isPessimistic && before.commitTs >= record.startTs)
+    // The end of a lease deletes whatever version is attached to it.
+    const isEnd = record.type === 'delete' && !txns.has(record.startTs)
+    if (before !== undefined && !isPessimistic && !isEnd && before.commitTs >= record.startTs)
       violations.add(
         'conflict',
         `${record.startTs} wrote ${key}, and so did ${before.startTs}, committed at ${before.commitTs}`,
