@@ -225,7 +225,12 @@ const MUTANTS = [
     'if (storedTs(key) === mutation.commitTs)',
     'if (false)',
   ],
-  ['an outcome is not stored with its commit', 'store/calls/prewrite', 'beside: beside?.(value)', 'beside: undefined'],
+  [
+    'an outcome is not stored with its commit',
+    'store/calls/prewrite',
+    'beside: attached.length === 0 ? beside?.(value) : [...attached, ...(beside?.(value) ?? [])]',
+    'beside: attached',
+  ],
   [
     'a look-up on the event loop passes locks',
     'store/leveldb/rows/reads',
@@ -529,8 +534,8 @@ const MUTANTS = [
   [
     'a restart renews no lease',
     'leases/leases',
-    'leases.#became(slot, decodeLease(value), RESTART_MS);',
-    'const lease = decodeLease(value);\nleases.#became(slot, lease, physicalMs(lease.fence) - physicalMs(store.now()));',
+    'leases.#became(slot, lease, RESTART_MS);',
+    'leases.#became(slot, lease, physicalMs(lease.fence) - physicalMs(store.now()));',
   ],
   [
     'a renewal revives a lease after the next grant',
@@ -547,8 +552,8 @@ const MUTANTS = [
   [
     'a record is removed after the next grant',
     'leases/leases',
-    'this.#free(slot);\n        this.#over.delete(slot);',
-    'this.#free(slot);',
+    'const { holder, ttlMs } = request;\n        this.#over.delete(slot);',
+    'const { holder, ttlMs } = request;',
   ],
   [
     'a fence is taken when the wait for it begins',
@@ -567,8 +572,8 @@ const MUTANTS = [
   [
     'a release is answered before it is on disk',
     'leases/leases',
-    'return slot.hasRecord ? this.#erase([slot]) : this.#advance(slot);',
-    'return slot.hasRecord ? void this.#erase([slot]).catch(() => { }) : this.#advance(slot);',
+    'await this.#erase([slot]);',
+    'void this.#erase([slot]).catch(() => { });',
   ],
   [
     'another TTL is answered before it is on disk',
