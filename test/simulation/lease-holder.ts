@@ -54,7 +54,8 @@ export class LeaseHolder {
     else if (dice < 50) await this.#runOneShot(lease, fence)
     else if (dice < 55) await this.#look(lease, fence)
     else if (dice < 75) await this.#runTransaction(lease, fence)
-    else if (dice < 85) await this.#host.sleep(1.5 * ttlMs * random.next())
+    else if (dice < 85)
+      await this.#host.sleep(ttlMs * (random.chance(0.5) ? 1.5 * random.next() : 1 + 0.2 * random.next()))
     else await this.#together(this.#steps(lease, fence, ttlMs))
   }
 
