@@ -40,8 +40,8 @@ export class LeaseHolder {
       waitMs: random.pick([0, 300, 5000]),
     })
     for (let left = 1 + random.below(6); left > 0; left--) await this.#step(lease, fence, ttlMs)
-    if (random.chance(0.5)) return
-    if (random.chance(0.4)) {
+    if (random.chance(0.3)) return
+    if (random.chance(0.3)) {
       await this.#release(lease, fence)
       if (random.chance(0.5)) await this.#step(lease, fence, ttlMs)
     } else await this.#together([this.#release(lease, fence), ...this.#steps(lease, fence, ttlMs)])
@@ -54,13 +54,14 @@ export class LeaseHolder {
     else if (dice < 50) await this.#runOneShot(lease, fence)
     else if (dice < 55) await this.#look(lease, fence)
     else if (dice < 75) await this.#runTransaction(lease, fence)
-    else if (dice < 90) await this.#host.sleep(1.5 * ttlMs * random.next())
+    else if (dice < 85)
+      await this.#host.sleep(ttlMs * (random.chance(0.5) ? 1.5 * random.next() : 1 + 0.2 * random.next()))
     else await this.#together(this.#steps(lease, fence, ttlMs))
   }
 
   /** What a process does at once knows nothing of each other. */
   #steps(lease: string, fence: Timestamp, ttlMs: number): Promise<void>[] {
-    return Array.from({ length: 1 + this.#host.random.below(3) }, () => this.#step(lease, fence, ttlMs))
+    return Array.from({ length: 1 + this.#host.random.below(5) }, () => this.#step(lease, fence, ttlMs))
   }
 
   /** Ends when all have. */

@@ -559,7 +559,7 @@ const MUTANTS = [
     'a fence is taken when the wait for it begins',
     'leases/leases',
     'if (!isOver && request.fence === undefined)\n                    return false;',
-    'if (!isOver && request.fence === undefined) {\nrequest.early ??= this.#store.tso(1);\nreturn false;\n}',
+    'if (!isOver && request.fence === undefined) {\nrequest.early ??= Promise.resolve(this.#store.tso(1)).catch(() => undefined);\nreturn false;\n}',
     'fence: await this.#store.tso(1)',
     'fence: (await request.early) ?? (await this.#store.tso(1))',
   ],
