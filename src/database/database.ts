@@ -155,7 +155,7 @@ export class Database {
       openTransactions: () => this.transactions.startTs(),
       holders: () => this.changes.holders(),
       beforehand: (safePoint: Timestamp) => observers.expiryMarks.passTo(safePoint),
-      afterwards: (safePoint: Timestamp, pace: Pace) => observers.collect(safePoint, pace),
+      afterwards: (safePoint: Timestamp, pace?: Pace) => observers.collect(safePoint, pace),
       onError: (error: unknown) => onError('garbage collection failed', error),
     }
     this.#gc = new GcWorker(sources, gc ?? { lifeTimeMs: 0, intervalMs: 0 })
@@ -355,9 +355,8 @@ export class Database {
   async gc(safePoint: Timestamp): Promise<Collected> {
     this.#requireNotAhead(safePoint)
     const beforehand = (ts: Timestamp): Promise<void> => this.observers.expiryMarks.passTo(ts)
-    const collected = await collectGarbage(this.store, safePoint, { beforehand })
-    await this.observers.collect(collected.safePoint)
-    return collected
+    const afterwards = (ts: Timestamp): Promise<void> => this.observers.collect(ts)
+    return collectGarbage(this.store, safePoint, { beforehand, afterwards })
   }
 
   #requireNotAhead(safePoint: Timestamp): void {

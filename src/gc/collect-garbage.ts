@@ -16,6 +16,11 @@ export interface CollectionOptions {
   readonly pace?: Pace | undefined
   /** Awaited when no lock below the safe point is left, before any version is removed. If it rejects, none is. */
   readonly beforehand?: ((safePoint: Timestamp) => Promise<void>) | undefined
+  /**
+   * Collects whatever else no reader at or above the safe point needs. Not called for a collection that ended early, or found a higher safe
+   * point: versions are left then, and so must be what tells that they are dealt with.
+   */
+  readonly afterwards?: ((safePoint: Timestamp, pace?: Pace) => Promise<void>) | undefined
 }
 
 /**
@@ -27,7 +32,7 @@ export interface CollectionOptions {
 export async function collectGarbage(
   store: Store,
   safePoint: Timestamp,
-  { pace, beforehand }: CollectionOptions = {},
+  { pace, beforehand, afterwards }: CollectionOptions = {},
 ): Promise<Collected> {
   const inForce = await store.raiseSafePoint(safePoint)
   if (safePoint < inForce) return { safePoint: inForce, versionsRemoved: 0 }
@@ -42,6 +47,7 @@ export async function collectGarbage(
   if (!pace?.signal?.aborted) await beforehand?.(safePoint)
   const versionsRemoved = await store.collect(safePoint, pace)
   store.meters.collections.removedVersions += versionsRemoved
+  if (!pace?.signal?.aborted) await afterwards?.(safePoint, pace)
   return { safePoint: store.safePoint, versionsRemoved }
 }
 

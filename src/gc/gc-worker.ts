@@ -4,7 +4,7 @@ import { rest } from '../event-loop/rest.js'
 import { GC_LIFE_TIME_MS_DEFAULT, TXN_HOLDS_MS_MAX } from '../limits.js'
 import type { Pace, Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
-import { type Collected, collectGarbage, locksBelow, resolveLocks } from './collect-garbage.js'
+import { type Collected, type CollectionOptions, collectGarbage, locksBelow, resolveLocks } from './collect-garbage.js'
 import type { Pins } from './pins.js'
 import { type Holder, type SafePoint, safePointOf } from './safe-point.js'
 
@@ -34,9 +34,8 @@ export interface GcSources {
   /** Further readers of old versions. */
   readonly holders?: (() => Iterable<Holder>) | undefined
   /** See `CollectionOptions`. */
-  readonly beforehand?: ((safePoint: Timestamp) => Promise<void>) | undefined
-  /** Called after a collection, to collect what else no reader at or above the safe point needs. */
-  readonly afterwards?: ((safePoint: Timestamp, pace: Pace) => Promise<void>) | undefined
+  readonly beforehand?: CollectionOptions['beforehand']
+  readonly afterwards?: CollectionOptions['afterwards']
   readonly onError: (error: unknown) => void
 }
 
@@ -135,9 +134,8 @@ export class GcWorker {
     )
     const pace = this.#paceUntil(leading)
     const collected = await pins.refusingBelow(decided.safePoint, () =>
-      collectGarbage(store, decided.safePoint, { pace, beforehand }),
+      collectGarbage(store, decided.safePoint, { pace, beforehand, afterwards }),
     )
-    await afterwards?.(collected.safePoint, pace)
     this.#lastRun = { ...decided, ...collected, startedAtMs, durationMs: Math.round(performance.now() - begin) }
     return this.#lastRun
   }

@@ -1,5 +1,7 @@
 import { describe, expect, test } from 'vitest'
+import { Database, type DatabaseOptions } from '../../src/database/database.js'
 import { collectGarbage } from '../../src/gc/collect-garbage.js'
+import { DEFAULT_LIMITS } from '../../src/limits.js'
 import type { Observers } from '../../src/observers/observers.js'
 import type { PrewriteMutation } from '../../src/percolator/api.js'
 import type { Notification } from '../../src/percolator/observers-api.js'
@@ -9,6 +11,12 @@ import { EngineFailure, prewriteOf, put, TappedEngine, TestClock, testStores, ut
 import { commit, keysOf, openObservers, prefix, runNow } from './support.js'
 
 const stores = testStores()
+const DATABASE: DatabaseOptions = {
+  limits: DEFAULT_LIMITS,
+  onError: (message, error) => {
+    throw new Error(message, { cause: error })
+  },
+}
 
 const claim = (observers: Observers, name = 'words', values = false) =>
   observers.claim(name, { worker: 'w', limit: 100, values })
@@ -167,6 +175,28 @@ describe('over a restart', () => {
     const again = await stores.open({ directory, now: clock.now })
     const after = await openObservers(again)
     expect(keysOf(await claimSome(after))).toEqual(['doc/3'])
+    await after.close()
+  })
+
+  test('a collection that found a higher safe point leaves the acknowledgements of versions that are still there', async () => {
+    const clock = new TestClock()
+    const directory = await stores.directory()
+    const first = await Database.open(await stores.open({ directory, now: clock.now }), DATABASE)
+    await first.observers.put('words', prefix('doc/'))
+    await commit(first.store, [{ ...put('doc/1'), expireTs: clock.ts() + 50 * LOGICAL_PER_MS }])
+    for (const one of await claimSome(first.observers)) await runNow(first.store, 'words', one)
+    clock.ms += 60
+    const [expired] = await claimSome(first.observers)
+    expect(expired).toMatchObject({ kind: 'expired' })
+    if (expired !== undefined) await runNow(first.store, 'words', expired)
+    const safePoint = await first.store.tso(1)
+    await first.store.raiseSafePoint(safePoint) // As a collection that ends early leaves it.
+    await first.gc(safePoint - 1)
+    await first.close()
+
+    const after = await Database.open(await stores.open({ directory, now: clock.now }), DATABASE)
+    await after.observers.expiryMarks.passTo(safePoint)
+    expect(await after.observers.get('words')).toMatchObject({ pending: 0 })
     await after.close()
   })
 

@@ -564,8 +564,7 @@ export class Client {
       if (!isByHand) return gc.run(gc.wanted(behindMs))
       const wanted = Math.max(1, store.clock() - behindMs * LOGICAL_PER_MS)
       const beforehand = (ts: Timestamp): Promise<void> => observers.expiryMarks.passTo(ts)
-      const { safePoint } = await collectGarbage(store, wanted, { beforehand })
-      return observers.collect(safePoint)
+      await collectGarbage(store, wanted, { beforehand, afterwards: (safePoint) => observers.collect(safePoint) })
     })
   }
 
