@@ -18,9 +18,15 @@ export interface FedChange {
 /** `[start, end)`; undefined: every key. */
 export type FedRange = { readonly start: string; readonly end: string } | undefined
 
-/** Order of a feed. */
+/** Order of a feed: see `compareChanges`. */
 export function compareFed(a: FedChange, b: FedChange): number {
-  return a.commitTs - b.commitTs || a.startTs - b.startTs || (a.key < b.key ? -1 : a.key > b.key ? 1 : 0)
+  const byTs = a.commitTs - b.commitTs || a.startTs - b.startTs || rankOf(a) - rankOf(b)
+  return byTs || (a.key < b.key ? -1 : a.key > b.key ? 1 : 0)
+}
+
+/** A delete_range may have the timestamp of expiries. */
+function rankOf({ type }: Pick<FedChange, 'type'>): 0 | 1 {
+  return type === 'expire' ? 1 : 0
 }
 
 export function printFed({ type, key, commitTs, startTs, value }: FedChange): string {

@@ -1,10 +1,12 @@
+import { KvError } from '../../errors/kv-error.js'
 import { ATTACHED_MAX, LOCK_TTL_MS_DEFAULT } from '../../limits.js'
-import type { PrewriteAnswer, PrewriteRequest } from '../../percolator/api.js'
+import type { PrewriteRequest } from '../../percolator/api.js'
 import { attachedFence } from '../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import { ATTACHED_END, attachedPrefix, fenceOfAttached, keyOfAttached } from '../attached-names.js'
 import type { Attachments } from '../attachments.js'
-import type { Beside, SystemName, SystemRecords, SystemWrite } from '../system-records.js'
+import type { Store } from '../store.js'
+import type { SystemName, SystemRecords, SystemWrite } from '../system-records.js'
 import type { RowAccess } from './row-access.js'
 
 /** Records that one read asks for. */
@@ -12,18 +14,18 @@ const RECORDS_AT_A_TIME = 512
 /** From one count of the keys of a grant to the next. */
 const COUNT_AGAIN_MS = 1000
 
-type Prewrite = (request: PrewriteRequest, beside: Beside) => Promise<PrewriteAnswer>
-
 /** The attached keys of a store, by its system records. */
 export class AttachmentCalls implements Attachments {
   readonly #rows: RowAccess
   readonly #system: SystemRecords
-  readonly #prewrite: Prewrite
+  readonly #prewrite: Store['prewrite']
+  readonly #tso: Store['tso']
 
-  constructor(rows: RowAccess, system: SystemRecords, prewrite: Prewrite) {
+  constructor(rows: RowAccess, system: SystemRecords, { prewrite, tso }: Pick<Store, 'prewrite' | 'tso'>) {
     this.#rows = rows
     this.#system = system
     this.#prewrite = prewrite
+    this.#tso = tso
   }
 
   async load(): Promise<readonly Timestamp[]> {
@@ -45,6 +47,9 @@ export class AttachmentCalls implements Attachments {
   async end(fence: Timestamp, beside: readonly SystemWrite[]): Promise<void> {
     // Transactions that fixed their commit_ts under the fence hold this name until they are on disk.
     await this.#system.hold([attachedPrefix(fence)], async () => {})
+    if (!this.#rows.records.isSettled)
+      // One of them may have landed, and not be seen yet.
+      throw new KvError('storage_unavailable', 'the outcome of a write is not known yet', {})
     const mutations: { op: 'delete'; key: Uint8Array; attachedTo: Timestamp }[] = []
     const removals: SystemWrite[] = []
     for await (const page of recordsOf(this.#rows, fence))
@@ -58,7 +63,7 @@ export class AttachmentCalls implements Attachments {
       const request: PrewriteRequest = {
         mutations,
         primary: first.key,
-        startTs: await this.#rows.nextTs(),
+        startTs: await this.#tso(1),
         lockTtl: LOCK_TTL_MS_DEFAULT,
         tryOnePc: true,
         linearizable: true,
@@ -77,6 +82,7 @@ export class AttachmentCalls implements Attachments {
 export async function countAttached(rows: RowAccess, fence: Timestamp, more: number): Promise<void> {
   const known = rows.attached.atMost(fence)
   if (known !== undefined && known + more <= ATTACHED_MAX) return
+  if (!rows.records.isSettled) return // The write is going to be refused.
   if (known !== undefined && performance.now() - rows.attached.countedAtMs(fence) < COUNT_AGAIN_MS) return
   let count = 0
   for await (const page of recordsOf(rows, fence)) {

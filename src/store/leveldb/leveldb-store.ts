@@ -223,7 +223,10 @@ class LevelDbStore implements CompleteStore {
     this.#rangeDeletion = rangeDeletion
     this.system = new SystemKeyspace(rows)
     this.cells = new CellCalls(rows, this.system)
-    this.attachments = new AttachmentCalls(rows, this.system, this.prewrite)
+    this.attachments = new AttachmentCalls(rows, this.system, {
+      prewrite: this.prewrite,
+      tso: (count) => this.tso(count),
+    })
     this.consumers = rows.consumers
     this.leases = rows.leases
     this.#restoration = new Restoration(rows, oracle)

@@ -84,7 +84,10 @@ class MemoryStore implements CompleteStore {
     this.#collection = new Collection(this.#rows)
     this.#restoration = new Restoration(this.#rows)
     this.cells = new CellCalls(this.#rows, this.#rows.system)
-    this.attachments = new AttachmentCalls(this.#rows, this.#rows.system, this.prewrite)
+    this.attachments = new AttachmentCalls(this.#rows, this.#rows.system, {
+      prewrite: this.prewrite,
+      tso: (count) => this.tso(count),
+    })
   }
 
   get safePoint(): Timestamp {
