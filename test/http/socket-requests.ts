@@ -8,6 +8,7 @@ const HOST = 'localhost:80'
 const PLAIN_HEADERS: ReadonlySet<string> = new Set(['accept', 'authorization', 'content-type'])
 const HEAD_BYTES_MAX = 4 * 1024
 const BODY_BYTES_MAX = 16 * 1024
+const LEASE_BODY_BYTES_MAX = 1024
 /** Refusals of the request as such are worded by the routes, and so is everything about overload. */
 const ANSWERED_BY_LANE: ReadonlySet<number> = new Set([200, 404, 409, 412, 423])
 
@@ -31,6 +32,7 @@ export class SocketRequests {
   /** Whether a request is for a route that the fast lane serves too. */
   static mayBeFast(method: Method, url: string): boolean {
     if (method === 'POST') return url === '/v1/txn'
+    if (isLease(url)) return method === 'PUT'
     return (method === 'GET' || method === 'PUT' || method === 'DELETE') && url.startsWith('/v1/kv/')
   }
 
@@ -69,6 +71,10 @@ export class SocketRequests {
   }
 }
 
+function isLease(path: string): boolean {
+  return path.startsWith('/v1/leases/')
+}
+
 function isInSubset(method: Method, path: string, headers: Headers, body: Buffer | undefined): boolean {
   const isExpiring = method === 'PUT' && /^[^?]*\?(ttl_ms|expire_ts)=\d+$/.test(path)
   if (
@@ -78,8 +84,9 @@ function isInSubset(method: Method, path: string, headers: Headers, body: Buffer
     return false
   if (path.length + Object.values(headers).join('').length > HEAD_BYTES_MAX) return false
   if (method === 'GET' || method === 'DELETE') return body === undefined
-  const isShort = (body?.length ?? 0) <= BODY_BYTES_MAX
-  return isShort && (method === 'PUT' || headers['content-type'] === 'application/json')
+  const isShort = (body?.length ?? 0) <= (isLease(path) ? LEASE_BODY_BYTES_MAX : BODY_BYTES_MAX)
+  if (!isShort || (isLease(path) && body?.includes('"wait_ms":'))) return false
+  return (method === 'PUT' && !isLease(path)) || headers['content-type'] === 'application/json'
 }
 
 function sentOf({ statusCode = 0, headers }: IncomingMessage, rawPayload: Buffer): Sent {

@@ -3,29 +3,33 @@ import type { FastifyInstance } from 'fastify'
 import type { Grant } from '../../access/grant.js'
 import { requireKey, requireValue } from '../../bytes/byte-limits.js'
 import { type Limits, LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT, SLICE_ITEMS } from '../../limits.js'
+import type { LeaseRequest } from '../../percolator/leases-api.js'
 import type { OneShot } from '../../txn/one-shots.js'
 import type { Op } from '../../txn/op.js'
-import { decoderOf } from '../wire/decode.js'
+import { type Decoded, decoderOf } from '../wire/decode.js'
 import { queryExpiry } from '../wire/expiry.js'
+import { LEASE_ROUTE, leaseNameOf } from '../wire/key-url.js'
 import { oneShotOf } from '../wire/one-shot.js'
 import { parseRawQuery, percentDecode } from '../wire/query.js'
+import { put as leasePut } from '../wire/schemas/leases.js'
+import type { Schema, Static } from '../wire/schemas/schema.js'
 import { oneShot } from '../wire/schemas/txn.js'
 import type { FastRequest } from './request-reader.js'
 
-/** The latest value of a key, or a write of one key, or a transaction. */
+/** The latest value of a key, or a write of one key, or a transaction, or a lease that nobody waits for. */
 export type Asked =
   | { readonly kind: 'get'; readonly key: Buffer }
   | { readonly kind: 'write' | 'txn'; readonly txn: OneShot }
+  | { readonly kind: 'lease'; readonly name: string; readonly request: LeaseRequest }
 
-/** @returns undefined for a request that node:http has to judge: it is invalid, not allowed, or has long lists. */
+/** @returns undefined for a request that node:http has to judge: it is invalid, not allowed, has long lists, or may wait for a lease. */
 export type Ask = (request: FastRequest, bytes: Buffer, grant: Grant) => Asked | undefined
 
 /** @param app must be ready: it has the compiler of schemas then. */
 export function asker(app: FastifyInstance, limits: Limits): Ask {
   const parse = app.getDefaultJsonParser('error', 'error')
-  const schema = oneShot.body
-  const validate = app.validatorCompiler?.({ schema, method: 'POST', url: '/v1/txn', httpPart: 'body' })
-  const decode = decoderOf(schema, limits)
+  const txnOf = bodiesOf(oneShot.body, 'POST', '/v1/txn')
+  const leaseOf = bodiesOf(leasePut.body, 'PUT', LEASE_ROUTE)
 
   function json(bytes: Buffer): unknown {
     let value: unknown
@@ -36,22 +40,40 @@ export function asker(app: FastifyInstance, limits: Limits): Ask {
     return value
   }
 
-  function askTxn(bytes: Buffer, grant: Grant): Asked | undefined {
-    const body = json(bytes)
-    if (typeof body !== 'object' || body === null || hasLongList(body) || validate?.(body) !== true) return undefined
-    const decoded = decode({ body, grant })
-    if (decoded instanceof Promise) throw new Error('a short body was decoded in slices')
-    return { kind: 'txn', txn: oneShotOf(decoded, grant, limits) }
+  /** @returns a function that reads bodies, and returns undefined for one that is invalid. */
+  function bodiesOf<S extends Schema>(schema: S, method: string, url: string) {
+    const validate = app.validatorCompiler?.({ schema, method, url, httpPart: 'body' })
+    const decode = decoderOf(schema, limits)
+    return (bytes: Buffer, grant: Grant): Decoded<Static<S>> | undefined => {
+      const body = json(bytes)
+      if (typeof body !== 'object' || body === null || hasLongList(body) || validate?.(body) !== true) return undefined
+      const decoded = decode({ body, grant })
+      if (decoded instanceof Promise) throw new Error('a short body was decoded in slices')
+      return decoded
+    }
   }
 
-  return ({ method, key: escaped, query, bodyAt, end }, bytes, grant) => {
+  function askTxn(bytes: Buffer, grant: Grant): Asked | undefined {
+    const body = txnOf(bytes, grant)
+    return body && { kind: 'txn', txn: oneShotOf(body, grant, limits) }
+  }
+
+  /** Requests that wait for the lease of another count as watches, which are node:http's. */
+  function askLease(escaped: string, bytes: Buffer, grant: Grant): Asked | undefined {
+    const name = leaseNameOf(escaped, grant)
+    const request = leaseOf(bytes, grant)
+    return request === undefined || (request.waitMs ?? 0) > 0 ? undefined : { kind: 'lease', name, request }
+  }
+
+  return ({ kind, key: escaped, query, bodyAt, end }, bytes, grant) => {
     try {
-      if (method === 'POST') return askTxn(bytes.subarray(bodyAt, end), grant)
+      if (kind === 'txn') return askTxn(bytes.subarray(bodyAt, end), grant)
+      if (kind === 'lease') return askLease(escaped, bytes.subarray(bodyAt, end), grant)
       const key = percentDecode(escaped, 'key')
       requireKey(key, 'key', limits.keyBytesMax)
       grant.requireKey(key, 'key')
-      if (method === 'GET') return { kind: 'get', key }
-      if (method === 'DELETE') return writeOf({ op: 'delete', key })
+      if (kind === 'get') return { kind: 'get', key }
+      if (kind === 'delete') return writeOf({ op: 'delete', key })
       const value = Buffer.from(bytes.subarray(bodyAt, end)) // A view would keep all in memory that arrived with it.
       requireValue(value, 'body', limits.valueBytesMax)
       return writeOf({ op: 'put', key, value, expiry: query === '' ? undefined : queryExpiry(parseRawQuery(query)) })

@@ -38,7 +38,7 @@ const TICK_MS_MAX = 1000
 const TICKS_PER_TIMEOUT = 4
 
 /**
- * Serves GET, PUT and DELETE of `/v1/kv/{key}` and `POST /v1/txn` without node:http and fastify, which take more time than the
+ * Serves GET, PUT and DELETE of `/v1/kv/{key}`, `POST /v1/txn` and PUT of `/v1/leases/{name}` without node:http and fastify, which take more time than the
  * requests themselves. A connection is given to node:http, with the bytes of the request, at its first request of another kind.
  * @param app must not be ready yet, and must be a server of its own.
  */

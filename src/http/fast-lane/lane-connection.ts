@@ -144,9 +144,9 @@ export class LaneConnection implements Caller {
 
   /** @returns the request, when it was begun. Nothing was done for one that is `outside`. */
   #begin(request: FastRequest): Read {
-    const { method, headers, bodyAt, end } = request
+    const { kind, headers, bodyAt, end } = request
     const grant = this.#lane.grantOf(headers)
-    if (grant === undefined || (method !== 'GET' && method !== 'POST' && !grant.mayWrite)) return 'outside'
+    if (grant === undefined || (kind !== 'get' && kind !== 'txn' && !grant.mayWrite)) return 'outside'
     if (end > this.#bytes.length) return 'partial'
     const asked = this.#lane.ask(request, this.#bytes, grant)
     if (asked === undefined) return 'outside'

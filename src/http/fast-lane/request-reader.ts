@@ -2,14 +2,14 @@ import { type Limits, SMALL_BODY_BYTES } from '../../limits.js'
 import type { BrowserGuard } from '../connections/browser-safety.js'
 import { type HeaderBlock, readHeaderBlock } from './header-block.js'
 
-export type Method = 'GET' | 'PUT' | 'DELETE' | 'POST'
+/** GET, PUT and DELETE of `/v1/kv/{key}`, `POST /v1/txn`, and PUT of `/v1/leases/{name}`. */
+export type Kind = 'get' | 'put' | 'delete' | 'txn' | 'lease'
 
 export interface FastRequest {
-  /** POST is always for `/v1/txn`, the others for `/v1/kv/{key}`. */
-  readonly method: Method
-  /** The key, percent-encoded; '' for POST. */
+  readonly kind: Kind
+  /** The key, or the name of the lease, percent-encoded; '' for a transaction. */
   readonly key: string
-  /** Without the question mark. Only PUT has one, of `EXPIRY_QUERY`. */
+  /** Without the question mark. Only `put` has one, of `EXPIRY_QUERY`. */
   readonly query: string
   readonly headers: HeaderBlock
   /** Offsets of the body. The next request begins at `end`, which may not have arrived. */
@@ -25,12 +25,18 @@ type ReaderLimits = Pick<Limits, 'headerBytesMax' | 'valueBytesMax' | 'bodyBytes
 /** Request line and headers; less where the server's limit is lower. */
 const HEAD_BYTES_MAX = 8 * 1024
 
-const KEY_STARTS: readonly (readonly [Method, string])[] = [
-  ['GET', 'GET /v1/kv/'],
-  ['PUT', 'PUT /v1/kv/'],
-  ['DELETE', 'DELETE /v1/kv/'],
+/** The fields of a lease fit in, in any spelling but one that escapes every character. */
+const LEASE_BODY_BYTES_MAX = 1024
+
+/** How their first lines begin; that of a transaction is whole. */
+const STARTS: readonly (readonly [Kind, string])[] = [
+  ['get', 'GET /v1/kv/'],
+  ['put', 'PUT /v1/kv/'],
+  ['delete', 'DELETE /v1/kv/'],
+  ['txn', 'POST /v1/txn HTTP/1.1'],
+  ['lease', 'PUT /v1/leases/'],
 ]
-const TXN_LINE = 'POST /v1/txn HTTP/1.1'
+const START_LENGTH_MAX = Math.max(...STARTS.map(([, { length }]) => length))
 const VERSION = ' HTTP/1.1'
 
 const EXPIRY_QUERY = /^(?:ttl_ms|expire_ts)=\d{1,16}$/
@@ -44,8 +50,7 @@ const PLAIN_KEY = /^[\w\-.~!$&'()*+,;=:@/%]+$/
  */
 export class RequestReader {
   readonly #headBytesMax: number
-  /** By method. */
-  readonly #bodyBytesMax: Readonly<Record<Method, number>>
+  readonly #bodyBytesMax: Readonly<Record<Kind, number>>
   readonly #guard: BrowserGuard | undefined
   #text = ''
   #block: HeaderBlock | undefined
@@ -54,28 +59,29 @@ export class RequestReader {
     this.#guard = guard
     this.#headBytesMax = Math.min(HEAD_BYTES_MAX, headerBytesMax)
     this.#bodyBytesMax = {
-      GET: 0,
-      DELETE: 0,
-      PUT: Math.min(SMALL_BODY_BYTES, valueBytesMax),
-      POST: Math.min(SMALL_BODY_BYTES, bodyBytesMax),
+      get: 0,
+      delete: 0,
+      put: Math.min(SMALL_BODY_BYTES, valueBytesMax),
+      txn: Math.min(SMALL_BODY_BYTES, bodyBytesMax),
+      lease: Math.min(LEASE_BODY_BYTES_MAX, bodyBytesMax),
     }
   }
 
   /** @param text what has arrived, as Latin-1. @param at where a request begins. */
   read(text: string, at: number): Read {
-    const [method, start] = startOf(text, at) ?? []
-    if (method === undefined || start === undefined) return mayBeStart(text, at) ? 'partial' : 'outside'
+    const [kind, start] = startOf(text, at) ?? []
+    if (kind === undefined || start === undefined) return mayBeStart(text, at) ? 'partial' : 'outside'
     const lineEnd = text.indexOf('\r\n', at)
     if (lineEnd === -1) return text.includes('\n', at) ? 'outside' : this.#incomplete(text, at)
     let key = ''
     let query = ''
-    if (method === 'POST') {
+    if (kind === 'txn') {
       if (lineEnd - at !== start.length) return 'outside'
     } else {
       if (!text.endsWith(VERSION, lineEnd)) return 'outside'
       key = text.slice(at + start.length, lineEnd - VERSION.length)
       if (!PLAIN_KEY.test(key)) {
-        const queryAt = method === 'PUT' ? key.indexOf('?') : -1
+        const queryAt = kind === 'put' ? key.indexOf('?') : -1
         if (queryAt === -1) return 'outside'
         query = key.slice(queryAt + 1)
         key = key.slice(0, queryAt)
@@ -93,10 +99,11 @@ export class RequestReader {
     const headers = this.#block
     const bodyAt = blockAt + this.#text.length
     if (bodyAt - at > this.#headBytesMax) return 'outside'
-    const isBodyless = method === 'GET' || method === 'DELETE'
+    const isBodyless = kind === 'get' || kind === 'delete'
     const { contentLength = isBodyless ? 0 : Number.POSITIVE_INFINITY } = headers
-    if (contentLength > this.#bodyBytesMax[method] || (method === 'POST' && !headers.isJson)) return 'outside'
-    return { method, key, query, headers, bodyAt, end: bodyAt + contentLength }
+    const needsJson = kind === 'txn' || kind === 'lease'
+    if (contentLength > this.#bodyBytesMax[kind] || (needsJson && !headers.isJson)) return 'outside'
+    return { kind, key, query, headers, bodyAt, end: bodyAt + contentLength }
   }
 
   #incomplete(text: string, at: number): 'partial' | 'outside' {
@@ -104,15 +111,15 @@ export class RequestReader {
   }
 }
 
-function startOf(text: string, at: number): readonly [Method, string] | undefined {
-  for (const start of KEY_STARTS) if (text.startsWith(start[1], at)) return start
-  return text.startsWith(TXN_LINE, at) ? ['POST', TXN_LINE] : undefined
+function startOf(text: string, at: number): readonly [Kind, string] | undefined {
+  for (const start of STARTS) if (text.startsWith(start[1], at)) return start
+  return undefined
 }
 
 /** Whether the rest of a text is the beginning of a start. */
 function mayBeStart(text: string, at: number): boolean {
-  const rest = text.slice(at, at + TXN_LINE.length)
-  return TXN_LINE.startsWith(rest) || KEY_STARTS.some(([, start]) => start.startsWith(rest))
+  const rest = text.slice(at, at + START_LENGTH_MAX)
+  return STARTS.some(([, start]) => start.startsWith(rest))
 }
 
 /** A copy: a slice would keep all that arrived with it in memory. */

@@ -2,15 +2,23 @@ import type { Database } from '../../database/database.js'
 import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
 import type { HttpMeters } from '../../meters/http-meters.js'
 import type { GetAnswer } from '../../percolator/api.js'
+import type { LeaseRequest, LeaseState } from '../../percolator/leases-api.js'
 import type { OneShot, OneShotAnswer } from '../../txn/one-shots.js'
+import type { Work } from '../admission/admission.js'
 import type { Traffic } from '../admission/traffic.js'
 import { noSuchKey } from '../wire/answer-version.js'
 import type { Report } from '../wire/error-handler.js'
+import { KEY_ROUTE, LEASE_ROUTE } from '../wire/key-url.js'
 import { requireObserved, requireReached } from '../wire/riders.js'
+import { shownLease } from '../wire/shown-lease.js'
 import { dataText, problemText, valueText } from './answer-text.js'
+import type { Asked } from './asked.js'
 import type { Call } from './call.js'
 
-const KEY_ROUTE = '/v1/kv/:key'
+const WORK = { get: 'reading', write: 'writing', txn: 'writing', lease: 'ending' } as const satisfies Record<
+  Asked['kind'],
+  Work
+>
 
 export interface Runs {
   readonly database: Database
@@ -27,6 +35,7 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
     put: meters.of('PUT', KEY_ROUTE),
     delete: meters.of('DELETE', KEY_ROUTE),
     txn: meters.of('POST', '/v1/txn'),
+    lease: meters.of('PUT', LEASE_ROUTE),
   }
 
   function fail(call: Call, error: unknown): void {
@@ -74,17 +83,30 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
     )
   }
 
+  function lease(call: Call, name: string, request: LeaseRequest): void {
+    const done = (state: LeaseState): void =>
+      call.end(dataText(shownLease(state), call.headers.answerFormat, call.grant))
+    const renewed = database.leases.renewNow(name, request)
+    if (renewed !== undefined) done(renewed)
+    else
+      database.leases
+        .put(name, request)
+        .then(done)
+        .catch((error) => fail(call, error))
+  }
+
   return (call) => {
     const { asked } = call
     call.meter = asked.kind === 'write' ? of[asked.txn.ops[0]?.op === 'delete' ? 'delete' : 'put'] : of[asked.kind]
     try {
-      call.flight = traffic.admitWhole(asked.kind === 'get' ? 'reading' : 'writing', call.bodyBytes)
+      call.flight = traffic.admitWhole(WORK[asked.kind], call.bodyBytes)
     } catch (error) {
       call.caller.shed()
       return fail(call, error)
     }
     try {
       if (asked.kind === 'get') get(call, asked.key)
+      else if (asked.kind === 'lease') lease(call, asked.name, asked.request)
       else transact(call, asked.txn, asked.kind === 'write')
     } catch (error) {
       fail(call, error)

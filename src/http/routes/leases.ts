@@ -1,26 +1,19 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { invalid } from '../../errors/kv-error.js'
-import { requireLeaseName } from '../../percolator/lease.js'
-import type { LeaseState } from '../../percolator/leases-api.js'
 import type { Watch } from '../admission/open-watches.js'
 import { answer } from '../wire/answer.js'
 import { decoderOf } from '../wire/decode.js'
-import { LEASE_ROUTE } from '../wire/key-url.js'
-import { percentDecode, queryInteger, queryText, type RawQuery } from '../wire/query.js'
+import { LEASE_ROUTE, leaseNameOf } from '../wire/key-url.js'
+import { queryInteger, queryText, type RawQuery } from '../wire/query.js'
 import * as schemas from '../wire/schemas/leases.js'
+import { shownLease } from '../wire/shown-lease.js'
 import type { AppContext } from './context.js'
 
-/** The name of a lease is reached as a key is, and a slash in it need not be escaped. */
+/** The name of a lease is reached as a key is. The fast lane serves PUTs that do not wait. */
 export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }: AppContext): void {
   const { leases } = database
 
-  /** @throws KvError `invalid_argument`, `forbidden` */
-  function nameOf({ raw, grant }: FastifyRequest): string {
-    const name = percentDecode(raw.keyInUrl ?? '', 'name').toString('latin1') // A name that is no ASCII is refused below.
-    requireLeaseName(name)
-    grant.requireKey(Buffer.from(name), 'name')
-    return name
-  }
+  const nameOf = ({ raw, grant }: FastifyRequest): string => leaseNameOf(raw.keyInUrl ?? '', grant)
 
   /** A request that waits counts as a watch from then on. */
   async function waiting<T>(
@@ -52,19 +45,19 @@ export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }:
     const name = nameOf(request)
     const asked = await decodePut(request)
     const state = await waiting(request, reply, name, (signal) => leases.put(name, { ...asked, signal }))
-    return answer(request, reply, shown(state))
+    return answer(request, reply, shownLease(state))
   })
 
   const listing = { schema: schemas.list, config: { access: 'read', work: 'reading', query: ['prefix'] } } as const
   app.get('/v1/leases', listing, async (request, reply) => {
     const all = await leases.list(queryText(request.query as RawQuery, 'prefix'))
     const reached = request.grant.isScoped ? all.filter(({ name }) => request.grant.reaches(Buffer.from(name))) : all
-    return answer(request, reply, { leases: reached.map(shown) })
+    return answer(request, reply, { leases: reached.map(shownLease) })
   })
 
   const reading = { schema: schemas.get, config: { access: 'read', work: 'reading' } } as const
   app.get(LEASE_ROUTE, reading, async (request, reply) =>
-    answer(request, reply, shown(await leases.get(nameOf(request)))),
+    answer(request, reply, shownLease(await leases.get(nameOf(request)))),
   )
 
   const config = { access: 'write', bodyMayBeEmpty: true, work: 'ending', query: ['holder', 'fence'] } as const
@@ -77,8 +70,4 @@ export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }:
     const { deleting } = await leases.remove(name, holder, fence)
     return answer(request, reply, deleting ? { deleting } : {})
   })
-}
-
-function shown({ name, holder, fence, ttlMs, expiresAtMs }: LeaseState) {
-  return { name, holder, fence, ttlMs, expiresAt: new Date(expiresAtMs).toISOString() }
 }

@@ -1,8 +1,10 @@
 import type { IncomingMessage } from 'node:http'
 import type { FastifyRequest } from 'fastify'
+import type { Grant } from '../../access/grant.js'
 import { requireKey } from '../../bytes/byte-limits.js'
 import { KvError } from '../../errors/kv-error.js'
 import type { Limits } from '../../limits.js'
+import { requireLeaseName } from '../../percolator/lease.js'
 import { percentDecode } from './query.js'
 
 /** Requests for one key are routed without the key: see `routedUrl`. */
@@ -76,6 +78,17 @@ export function keyOf({ raw, grant }: Pick<FastifyRequest, 'raw' | 'grant'>, lim
   requireKey(key, 'key', limits.keyBytesMax)
   grant.requireKey(key, 'key')
   return key
+}
+
+/**
+ * @param escaped what a URL has in the place of the name, percent-encoded. A slash in it need not be escaped.
+ * @throws KvError `invalid_argument` for a bad escape or a name that is none; `forbidden` when the grant does not reach it.
+ */
+export function leaseNameOf(escaped: string, grant: Grant): string {
+  const name = percentDecode(escaped, 'name').toString('latin1') // A name that is no ASCII is refused below.
+  requireLeaseName(name)
+  grant.requireKey(Buffer.from(name), 'name')
+  return name
 }
 
 /** @returns the index of the key, or of the name of a lease, in a path; -1 when it has none. */

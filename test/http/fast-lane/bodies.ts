@@ -1,8 +1,9 @@
 import type { Random } from '../../anomalies/random.js'
 import { OBSERVER, SEED_TS } from './lane.js'
 import { latin1 } from './latin1.js'
+import { fencePlaceholder, leaseBody } from './leases.js'
 import { mutated } from './mutations.js'
-import { keyOf } from './targets.js'
+import { isLease, keyOf } from './targets.js'
 
 const VALUES = [
   '',
@@ -20,7 +21,13 @@ const VALUES = [
 const LENGTHS = [200, 201, 255, 256, 400, 401, 4096, 16_383, 16_384, 16_385, 20_000, 70_000]
 
 /** @returns undefined for a request without one. */
-export function bodyOf(random: Random, method: string, slot: number, wildness: number): Buffer | undefined {
+export function bodyOf(
+  random: Random,
+  { method, target }: { readonly method: string; readonly target: string },
+  slot: number,
+  wildness: number,
+): Buffer | undefined {
+  if (method === 'PUT' && isLease(target)) return random.chance(0.05) ? undefined : leaseBody(random, slot, wildness)
   if (method === 'POST') return random.chance(wildness / 4) ? undefined : jsonBody(random, slot, wildness)
   if (method === 'PUT') return random.chance(0.05) ? undefined : rawValue(random, slot, wildness)
   return random.chance(0.02 + wildness / 3) ? rawValue(random, slot, wildness) : undefined
@@ -169,6 +176,8 @@ function bytesOf(random: Random, text: string): unknown {
 }
 
 function checkOf(random: Random, slot: number): object {
+  if (random.chance(0.2))
+    return { lease: keyOf(random, slot), fence: random.pick([fencePlaceholder(slot), fencePlaceholder(slot), 5]) }
   const key = bytesOf(random, keyOf(random, slot))
   const condition = random.pick([
     { exists: true },

@@ -142,7 +142,10 @@ function changesOf({ changes }: Pick<Outcome, 'changes'>): Buffer {
 }
 
 function undated(text: Buffer): string {
-  return text.toString('latin1').replace(/(date): \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT(?=\r\n)/gi, '$1: *')
+  return text
+    .toString('latin1')
+    .replace(/(date): \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT(?=\r\n)/gi, '$1: *')
+    .replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g, '*')
 }
 
 /** In JSON, in an ETag, in the changes; in MessagePack. */

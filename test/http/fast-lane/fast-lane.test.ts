@@ -59,6 +59,11 @@ const txn = (body: object): string => {
   return `POST /v1/txn HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${text.length}\r\n\r\n${text}`
 }
 
+const lease = (name: string, body: object): string => {
+  const text = JSON.stringify(body)
+  return `PUT /v1/leases/${name} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${text.length}\r\n\r\n${text}`
+}
+
 /** Counts the requests that come through node:http. */
 function countByNode(server: TestServer): () => number {
   let count = 0
@@ -83,6 +88,8 @@ describe('stays in the fast lane', () => {
       ['/kv/a', {}],
       ['/kv/a', { method: 'DELETE' }],
       ['/txn', { method: 'POST', headers, body }],
+      ['/leases/l', { method: 'PUT', headers, body: '{"holder":"h","ttl_ms":60000}' }],
+      ['/leases/l', { method: 'PUT', headers, body: '{"holder":"h","ttl_ms":60000}' }],
     ] as const) {
       const answer = await fetch(url + path, init)
       expect(answer.status).toBe(200)
@@ -100,6 +107,7 @@ describe('stays in the fast lane', () => {
       ['PUT', '/v1/kv/a', 'value', 'text/plain'],
       ['GET', '/v1/kv/a', undefined, undefined],
       ['POST', '/v1/txn', body, 'application/json'],
+      ['PUT', '/v1/leases/l', '{"holder":"h","ttl_ms":60000}', 'application/json'],
     ] as const) {
       const headers: Headers = type === undefined ? {} : { 'content-type': type }
       expect(await sendTo({ port, agent }, method, path, headers, text)).toMatchObject({ status: 200 })
@@ -107,6 +115,23 @@ describe('stays in the fast lane', () => {
     agent.destroy()
     expect(byNode()).toBe(0)
   })
+})
+
+test('a lease is granted, renewed and refused as by node:http, and counted', async () => {
+  const server = await start()
+  const byNode = countByNode(server)
+  const client = await Client.open(await server.listen())
+  const h = { holder: 'h', ttl_ms: 60_000 }
+  client.socket.write(lease('l', h))
+  await client.answers(1)
+  client.socket.write(lease('l', h) + lease('l', { holder: 'other', ttl_ms: 60_000 }) + lease('l', { ...h, fence: 5 }))
+  expect(await client.answers(4)).toEqual([200, 200, 423, 412])
+  expect(byNode()).toBe(0)
+  expect(server.database.leases.summary()).toMatchObject({ held: 1, grants: 1, renewals: 1 })
+  const { body } = await server.get('/metrics')
+  const counted = [...body.matchAll(/_duration_seconds_count\{(.*route="\/v1\/leases\/:name".*)\} (\d+)/g)]
+  const byStatus = counted.map(([, labels, count]) => [/(?:code|status)="(\d+)"/.exec(labels ?? '')?.[1], Number(count)])
+  expect(Object.fromEntries(byStatus)).toEqual({ 200: 2, 423: 1, 412: 1 })
 })
 
 describe('node:http gets a connection', () => {
@@ -133,6 +158,9 @@ describe('node:http gets a connection', () => {
     ['an unknown field', txn({ nope: 1 }), 400],
     ['a condition without one', txn({ checks: [{ key: 'a' }] }), 400],
     ['a name that means a prototype', txn({ ops: [] }).replace('{"ops":[]}', '{"__proto__":1}'.slice(0, 10)), 400],
+    ['a lease that is waited for', lease('l', { holder: 'h', ttl_ms: 60_000, wait_ms: 5 }), 200],
+    ['a lease for no time', lease('l', { holder: 'h', ttl_ms: 0 }), 400],
+    ['a name that no lease may have', lease('a%20b', { holder: 'h', ttl_ms: 60_000 }), 400],
     ['many ops', txn({ ops: Array.from({ length: 1100 }, () => ({})) }), 400],
   ])('with a request that it has to judge: %s', async (_, text, status) => {
     const server = await start()
@@ -150,21 +178,26 @@ describe('node:http gets a connection', () => {
     const byNode = countByNode(server)
     const as = (token: string, text: string) => text.replace('Host: a', `Host: a\r\nAuthorization: Bearer ${token}`)
     const writer = await Client.open(port)
+    const h = { holder: 'h', ttl_ms: 60_000 }
     writer.socket.write(as('qrstuvwxyzabcdef', put('mine/a', '1')) + as('qrstuvwxyzabcdef', get('mine/a')))
-    expect(await writer.answers(2)).toEqual([200, 404])
+    writer.socket.write(as('qrstuvwxyzabcdef', lease('mine/l', h)))
+    expect(await writer.answers(3)).toEqual([200, 404, 200])
     expect(byNode()).toBe(0)
     for (const [text, status] of [
       [get('a'), 401],
       [as('nobody-knows-this', get('a')), 401],
       [as('abcdefghijklmnop', put('a', '1')), 403],
       [as('qrstuvwxyzabcdef', get('yours/a')), 403],
+      [lease('mine/l', h), 401],
+      [as('abcdefghijklmnop', lease('mine/l', h)), 403],
+      [as('qrstuvwxyzabcdef', lease('yours/l', h)), 403],
       [as('qrstuvwxyzabcdef', txn({ ops: [{ op: 'put', key: 'yours/a', value: '' }] })), 403],
     ] as const) {
       const client = await Client.open(port)
       client.socket.write(text)
       expect(await client.answers(1)).toEqual([status])
     }
-    expect(byNode()).toBe(5)
+    expect(byNode()).toBe(8)
   })
 
   test('with a request in three pieces, and not in two', async () => {

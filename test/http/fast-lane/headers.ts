@@ -1,11 +1,13 @@
 import type { Random } from '../../anomalies/random.js'
 import { SEED_TS } from './lane.js'
+import { isLease } from './targets.js'
 import { TOKENS } from './variants.js'
 
 export type Header = readonly [name: string, value: string]
 
 export interface HeaderRequest {
   readonly method: string
+  readonly target: string
   readonly body: Buffer | undefined
   readonly isChunked: boolean
   readonly wildness: number
@@ -266,9 +268,9 @@ function oddLengths(length: number): string[] {
   return [...near, ...spelled, ...listed, ...wrong]
 }
 
-function types(random: Random, { method, body, wildness }: HeaderRequest): Header[] {
+function types(random: Random, { method, target, body, wildness }: HeaderRequest): Header[] {
   if (body === undefined) return []
-  const usual = method === 'POST' ? random.pick(JSON_TYPES) : random.pick(BODY_TYPES)
+  const usual = method === 'POST' || isLease(target) ? random.pick(JSON_TYPES) : random.pick(BODY_TYPES)
   const type = random.chance(wildness / 2) ? random.pick(ODD_TYPES) : usual
   return type === '' && !random.chance(wildness) ? [] : [['content-type', type]]
 }

@@ -3,6 +3,7 @@ import { connect as connectTcp, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect as connectTls } from 'node:tls'
+import { isDeepStrictEqual } from 'node:util'
 import { parseTokens } from '../../../src/access/tokens.js'
 import { DEFAULT_LIMITS } from '../../../src/limits.js'
 import { openLevelDbStore } from '../../../src/store/leveldb/leveldb-store.js'
@@ -11,6 +12,7 @@ import type { Store } from '../../../src/store/store.js'
 import { TappedEngine } from '../../store/support.js'
 import { serve, type TestServer } from '../support.js'
 import { converse, type Dialogue, type Transcript } from './dialogue.js'
+import { LEASE_HOLDER, LEASE_NAMES, LEASE_TTL_MS, withFences } from './leases.js'
 import { TOKENS, type Variant } from './variants.js'
 
 /** What each dialogue finds in the database, committed at `SEED_TS`. */
@@ -31,7 +33,7 @@ interface Changes {
 }
 
 export interface Outcome extends Transcript {
-  /** The difference that it makes to the database: one line per pair. */
+  /** The difference that it makes to the database: one line per pair, and per lease. */
   readonly changes: readonly string[]
   /** What node:http was given of the connection when the fast lane handed it over. */
   readonly handedOver: HandedOver | undefined
@@ -63,6 +65,10 @@ export class Lane {
   #read: { readonly changes: number; readonly contents: readonly string[] } = { changes: -1, contents: [] }
   #forgottenBytes = 0
   #seeded: readonly string[] | undefined
+  /** What `#leases` has returned then. */
+  #granted: readonly string[] = []
+  /** Of `LEASE_NAMES`. */
+  #fences: readonly number[] = []
 
   private constructor(
     server: TestServer,
@@ -159,24 +165,45 @@ export class Lane {
   async run(dialogue: Dialogue, isByData = false): Promise<Outcome> {
     this.#isByData = isByData
     await this.#forget()
+    if (!isDeepStrictEqual(await this.#leases(), this.#granted) || this.#granted.length === 0) await this.#grant()
     if ((await this.#contents()) !== this.#seeded) await this.#seed()
     this.#answering = 0
     this.#handedOver = undefined
     const client = await this.#connect()
     const { localPort = 0 } = client
-    const transcript = await converse(dialogue, client, {
+    const { leases } = this.#server.database
+    const transcript = await converse(this.#fenced(dialogue), client, {
       socket: () => this.#sockets.get(localPort),
-      isWorking: () => this.#engine.running > 0,
+      isWorking: () => this.#engine.running > 0 || leases.summary().waiting > 0,
       isAnswering: () => this.#answering > 0,
     })
-    const contents = await this.#contents()
-    const seeded = this.#seeded ?? []
+    const contents = [...(await this.#contents()), ...(await this.#leases())]
+    const seeded = [...(this.#seeded ?? []), ...this.#granted]
     const changed = contents.filter((line) => !seeded.includes(line))
     return {
       ...transcript,
       handedOver: this.#handedOver,
       changes: [...changed, ...seeded.filter((line) => !contents.includes(line)).map((line) => `no more: ${line}`)],
     }
+  }
+
+  #fenced({ prelude = [], segments, ...rest }: Dialogue): Dialogue {
+    const pieces = withFences([...prelude, ...segments], this.#fences)
+    return { ...rest, prelude: pieces.slice(0, prelude.length), segments: pieces.slice(prelude.length) }
+  }
+
+  async #leases(): Promise<readonly string[]> {
+    const all = await this.#server.database.leases.list()
+    return all.map(({ name, holder, ttlMs, fence }) => `lease ${name} of ${holder} for ${ttlMs} under ${fence}`)
+  }
+
+  async #grant(): Promise<void> {
+    const { leases } = this.#server.database
+    for (const { name, holder } of await leases.list()) await leases.remove(name, holder)
+    const request = { holder: LEASE_HOLDER, ttlMs: LEASE_TTL_MS }
+    const granted = await Promise.all(LEASE_NAMES.map((name) => leases.put(name, request)))
+    this.#fences = granted.map(({ fence }) => fence)
+    this.#granted = await this.#leases()
   }
 
   async #connect(): Promise<Socket> {

@@ -9,25 +9,29 @@ const HOST = 'Host: a\r\n'
 const get = (headers: string, target = '/v1/kv/k') => `GET ${target} HTTP/1.1\r\n${headers}\r\n`
 const put = (headers: string, body: string) => `PUT /v1/kv/k HTTP/1.1\r\n${HOST}${headers}\r\n${body}`
 const post = (headers: string, body: string) => `POST /v1/txn HTTP/1.1\r\n${HOST}${headers}\r\n${body}`
+const lease = (headers: string, body: string, target = '/v1/leases/l') =>
+  `PUT ${target} HTTP/1.1\r\n${HOST}${headers}\r\n${body}`
 const JSON_TYPE = 'Content-Type: application/json\r\n'
 
 describe('in the subset', () => {
   const cases: readonly (readonly [name: string, text: string, found: object])[] = [
-    ['a read', get(HOST), { method: 'GET', key: 'k' }],
-    ['a removal', 'DELETE /v1/kv/k HTTP/1.1\r\nHost: a\r\n\r\n', { method: 'DELETE', key: 'k' }],
+    ['a read', get(HOST), { kind: 'get', key: 'k' }],
+    ['a removal', 'DELETE /v1/kv/k HTTP/1.1\r\nHost: a\r\n\r\n', { kind: 'delete', key: 'k' }],
     ['an escaped key', get(HOST, '/v1/kv/a%2Fb/c'), { key: 'a%2Fb/c' }],
     ['a key that reads like a call', get(HOST, '/v1/kv/batch_get'), { key: 'batch_get' }],
-    ['names of headers in any case, and no space', get('hOST:a\r\nACCEPT:*/*\r\n'), { method: 'GET' }],
-    ['spaces around a value', get('Host:   a   \r\n'), { method: 'GET' }],
-    ['keep-alive', get(`${HOST}Connection: Keep-Alive\r\n`), { method: 'GET' }],
-    ['a write', put('Content-Length: 5\r\n', 'value'), { method: 'PUT', key: 'k' }],
-    ['an empty value', put('Content-Length: 0\r\n', ''), { method: 'PUT' }],
+    ['names of headers in any case, and no space', get('hOST:a\r\nACCEPT:*/*\r\n'), { kind: 'get' }],
+    ['spaces around a value', get('Host:   a   \r\n'), { kind: 'get' }],
+    ['keep-alive', get(`${HOST}Connection: Keep-Alive\r\n`), { kind: 'get' }],
+    ['a write', put('Content-Length: 5\r\n', 'value'), { kind: 'put', key: 'k' }],
+    ['an empty value', put('Content-Length: 0\r\n', ''), { kind: 'put' }],
     ['a removal with length 0', 'DELETE /v1/kv/k HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n', {}],
-    ['a transaction', post(`${JSON_TYPE}Content-Length: 2\r\n`, '{}'), { method: 'POST', key: '' }],
+    ['a lease', lease(`${JSON_TYPE}Content-Length: 2\r\n`, '{}'), { kind: 'lease', key: 'l' }],
+    ['an escaped name', lease(`${JSON_TYPE}Content-Length: 2\r\n`, '{}', '/v1/leases/a%2Fb/c'), { key: 'a%2Fb/c' }],
+    ['a transaction', post(`${JSON_TYPE}Content-Length: 2\r\n`, '{}'), { kind: 'txn', key: '' }],
     [
       'a charset',
       post('Content-Type: application/JSON; charset=UTF-8\r\nContent-Length: 2\r\n', '{}'),
-      { method: 'POST' },
+      { kind: 'txn' },
     ],
   ]
   test.each(cases)('%s', (_, text, found) => {
@@ -100,6 +104,14 @@ describe('outside of the subset', () => {
     ['a transaction in MessagePack', post('Content-Type: application/msgpack\r\nContent-Length: 1\r\n', '\x80')],
     ['a transaction without a type', post('Content-Length: 2\r\n', '{}')],
     ['another charset', post('Content-Type: application/json; charset=latin1\r\nContent-Length: 2\r\n', '{}')],
+    ['a lease in MessagePack', lease('Content-Type: application/msgpack\r\nContent-Length: 1\r\n', '\x80')],
+    ['a lease with a long body', lease(`${JSON_TYPE}Content-Length: 1025\r\n`, '{')],
+    ['a lease without a length', lease(JSON_TYPE, '')],
+    ['a lease with a query', lease(`${JSON_TYPE}Content-Length: 2\r\n`, '{}', '/v1/leases/l?ttl_ms=5')],
+    ['a lease without a name', lease(`${JSON_TYPE}Content-Length: 2\r\n`, '{}', '/v1/leases/')],
+    ['the list of leases', get(HOST, '/v1/leases')],
+    ['a look at a lease', get(HOST, '/v1/leases/l')],
+    ['the release of a lease', 'DELETE /v1/leases/l?holder=h HTTP/1.1\r\nHost: a\r\n\r\n'],
     ['a long head', get(`${HOST}Accept: ${'a'.repeat(8192)}\r\n`)],
     ['a long head that goes on', `GET /v1/kv/${'a'.repeat(9000)}`],
     ['long headers that go on', get(`${HOST}Accept: ${'a'.repeat(9000)}`).slice(0, -2)],
@@ -109,22 +121,23 @@ describe('outside of the subset', () => {
 
   test('a head that is longer than the server allows', () => {
     const reader = new RequestReader({ ...LIMITS, headerBytesMax: 100 }, undefined)
-    expect(reader.read(get(HOST), 0)).toMatchObject({ method: 'GET' })
+    expect(reader.read(get(HOST), 0)).toMatchObject({ kind: 'get' })
     expect(reader.read(get(HOST, `/v1/kv/${'k'.repeat(80)}`), 0)).toBe('outside')
   })
 
   test('a body that is longer than the server allows', () => {
     const reader = new RequestReader({ ...LIMITS, valueBytesMax: 4, bodyBytesMax: 1 }, undefined)
-    expect(reader.read(put('Content-Length: 4\r\n', 'v'), 0)).toMatchObject({ method: 'PUT' })
+    expect(reader.read(put('Content-Length: 4\r\n', 'v'), 0)).toMatchObject({ kind: 'put' })
     expect(reader.read(put('Content-Length: 5\r\n', 'v'), 0)).toBe('outside')
     expect(reader.read(post(`${JSON_TYPE}Content-Length: 2\r\n`, '{}'), 0)).toBe('outside')
+    expect(reader.read(lease(`${JSON_TYPE}Content-Length: 2\r\n`, '{}'), 0)).toBe('outside')
   })
 
   test('a browser that the guard refuses', () => {
     const reader = new RequestReader(LIMITS, { loopbackNamesOnly: true })
-    expect(reader.read(get('Host: localhost:7400\r\nAccept-Language: de\r\n'), 0)).toMatchObject({ method: 'GET' })
+    expect(reader.read(get('Host: localhost:7400\r\nAccept-Language: de\r\n'), 0)).toMatchObject({ kind: 'get' })
     expect(reader.read(get('Host: rebound.test\r\nAccept-Language: de\r\n'), 0)).toBe('outside')
-    expect(reader.read(get('Host: rebound.test\r\n'), 0)).toMatchObject({ method: 'GET' })
+    expect(reader.read(get('Host: rebound.test\r\n'), 0)).toMatchObject({ kind: 'get' })
   })
 })
 

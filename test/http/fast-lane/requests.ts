@@ -65,9 +65,9 @@ export function requestOf(random: Random, slot: number, wildness: number): Buffe
   const target = targetOf(random, method, slot, wildness)
   const space = odd(' ', SEPARATORS)
   const line = `${method}${space}${target}${odd(' ', SEPARATORS)}${odd('HTTP/1.1', VERSIONS)}`
-  const body = bodyOf(random, method, slot, wildness)
+  const body = bodyOf(random, { method, target }, slot, wildness)
   const isChunked = body !== undefined && random.chance(wildness / 2)
-  const headers = headersOf(random, { method, body, isChunked, wildness })
+  const headers = headersOf(random, { method, target, body, isChunked, wildness })
   const usualEnd = random.chance(wildness / 4) ? '\n' : '\r\n'
   const lineEnd = (): string => (random.chance(wildness / 20) ? random.pick(LINE_ENDS) : usualEnd)
   const head = [line, ...headers.map((header) => spelled(random, header, wildness))]

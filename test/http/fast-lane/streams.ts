@@ -1,6 +1,7 @@
 import type { Random } from '../../anomalies/random.js'
 import type { Dialogue } from './dialogue.js'
 import { latin1 } from './latin1.js'
+import { withShortWaits } from './leases.js'
 import { mutated } from './mutations.js'
 import { requestOf } from './requests.js'
 
@@ -36,7 +37,7 @@ export function drawDialogue(random: Random): Dialogue {
   const end = random.pick(END)
   if (isShared) return { segments: pieces, pacing: 'quiet', end }
   const whole = Buffer.concat(pieces)
-  const bytes = random.chance(0.25) ? mutated(random, whole) : whole
+  const bytes = random.chance(0.25) ? withShortWaits(mutated(random, whole)) : whole
   if (bytes.length < BYTEWISE_MAX && random.chance(0.01))
     return { segments: [...bytes].map((byte) => Buffer.of(byte)), pacing: 'read', end }
   return { segments: cut(random, bytes), pacing: random.pick(['none', 'read', 'read', 'quiet']), end }

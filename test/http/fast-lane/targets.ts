@@ -1,5 +1,6 @@
 import type { Random } from '../../anomalies/random.js'
 
+const LEASES = '/v1/leases/'
 const KEYS = ['e', 'long', 'bin', 'a/b', 'a%2Fb', 'a%2fb', 'none', 'none/none']
 
 /** Encoded as they are sent. */
@@ -99,6 +100,24 @@ const ODD_KEYS = [
 
 const ODD_PATHS = [
   ...[
+    '/v1/leases',
+    '/v1/leases?prefix=k',
+    '/v1/leases/',
+    '/v1/leases/k0?x=1',
+    '/v1/leases/k0?holder=h',
+    '/v1/leases/k%30',
+    '/v1/leases/k0%2F',
+    '/v1/leases/%zz',
+    '/v1/leases/\xe4',
+    '/v1/leases/%C3%A4',
+    '/v1/leases/k0#',
+    '/v1/leases/a b',
+    '/v1/lease/k0',
+    '/v1%2Fleases/k0',
+    `/v1/leases/k${'y'.repeat(127)}`,
+    `/v1/leases/k${'y'.repeat(128)}`,
+  ],
+  ...[
     '/v1/kv',
     '/v1/kv?limit=2&prefix=e',
     '/v1/kv?prefix=e&keys_only',
@@ -152,11 +171,19 @@ const ODD_PATHS = [
 ]
 
 export function targetOf(random: Random, method: string, slot: number, wildness: number): string {
-  if (random.chance(wildness / 2)) return random.pick(ODD_PATHS)
+  if (random.chance(wildness / 2)) return random.pick(ODD_PATHS).replaceAll('leases/k0', `leases/k${slot}`)
   if (method === 'POST') return '/v1/txn'
+  if (random.chance(method === 'PUT' ? 0.4 : 0.05)) {
+    const name = keyOf(random, slot)
+    return `${LEASES}${random.chance(0.15) ? escaped(random, name) : name}`
+  }
   if (random.chance(wildness)) return `/v1/kv/${random.pick(ODD_KEYS).replaceAll('k0', `k${slot}`)}`
   const key = random.chance(0.2) && method === 'GET' ? random.pick(KEYS) : keyOf(random, slot)
   return `/v1/kv/${random.chance(0.15) ? escaped(random, key) : key}`
+}
+
+export function isLease(target: string): boolean {
+  return target.startsWith(LEASES)
 }
 
 /** Absent ones too. */

@@ -1,0 +1,6 @@
+import type { LeaseState } from '../../percolator/leases-api.js'
+
+/** A lease as answers show it. */
+export function shownLease({ name, holder, fence, ttlMs, expiresAtMs }: LeaseState) {
+  return { name, holder, fence, ttlMs, expiresAt: new Date(expiresAtMs).toISOString() }
+}
