@@ -68,8 +68,10 @@ function checkEnd(
   violations: Violations,
 ): void {
   const fence = before?.leaseFence ?? 0
-  if (type !== 'delete' || fence === 0)
-    return violations.add('attached', `${startTs} wrote a ${type} of ${key} at ${commitTs}, where nothing was attached`)
+  if (type !== 'delete' || fence === 0) {
+    violations.add('attached', `${startTs} wrote a ${type} of ${key} at ${commitTs}, where nothing was attached`)
+    return
+  }
   const other = ends.get(fence)
   if (other !== undefined && other.commitTs !== commitTs)
     violations.add(

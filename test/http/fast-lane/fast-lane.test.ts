@@ -130,7 +130,10 @@ test('a lease is granted, renewed and refused as by node:http, and counted', asy
   expect(server.database.leases.summary()).toMatchObject({ held: 1, grants: 1, renewals: 1 })
   const { body } = await server.get('/metrics')
   const counted = [...body.matchAll(/_duration_seconds_count\{(.*route="\/v1\/leases\/:name".*)\} (\d+)/g)]
-  const byStatus = counted.map(([, labels, count]) => [/(?:code|status)="(\d+)"/.exec(labels ?? '')?.[1], Number(count)])
+  const byStatus = counted.map(([, labels, count]) => [
+    /(?:code|status)="(\d+)"/.exec(labels ?? '')?.[1],
+    Number(count),
+  ])
   expect(Object.fromEntries(byStatus)).toEqual({ 200: 2, 423: 1, 412: 1 })
 })
 
