@@ -5,6 +5,8 @@ import { Holders } from './told.mjs'
 
 const rest = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 const SETTLED_MS = 1500
+/** Connections are idle for long, and a server that has stood still looks busy to itself. */
+const FLAGS = ['--idle-ms-max', '600000', '--loop-delay-ms-max', '0']
 
 export async function turns({ leases, connections, waiters, profile }) {
   const directory = makeDirectory()
@@ -57,6 +59,7 @@ export async function turns({ leases, connections, waiters, profile }) {
     take()
     await run()
     rows.push({ name, ms: take() })
+    if (process.env.DBG) console.log(rows.at(-1), new Date())
   }
   /** The server stands still until all of it is due. */
   const measuredFromStill = async (name, ms, over) => {
@@ -71,14 +74,26 @@ export async function turns({ leases, connections, waiters, profile }) {
     await over()
     await settled()
     rows.push({ name, ms: take() })
+    if (process.env.DBG) console.log(rows.at(-1), new Date())
   }
   const settled = () => rest(SETTLED_MS)
   const release = (holder) => call('DELETE', `/v1/leases/wanted?holder=${holder}`)
+  const openConnections = async () => {
+    const text = await (await fetch(`${url}/metrics`)).text()
+    return Number(/^perkv_http_connections (\d+)/m.exec(text)[1])
+  }
+  const left = async () => {
+    await holders.do('leave')
+    while ((await openConnections()) > connections + 10) await rest(50)
+    await until(({ waiting }) => waiting === 0)
+  }
   /** @returns a function that waits for the answers to those that wait from now on. */
   const waiting = async (how) => {
     await call('PUT', '/v1/leases/wanted', { holder: 'first', ttl_ms: 60_000 })
+    if (process.env.DBG) console.log('wait', new Date())
     const { id } = await holders.do('wait', { count: waiters, waitMs: 60_000, ...how })
     await until(({ waiting }) => waiting === waiters)
+    if (process.env.DBG) console.log('waiting', new Date())
     await settled()
     return () => holders.result(`${id} answered`)
   }
@@ -103,16 +118,16 @@ export async function turns({ leases, connections, waiters, profile }) {
     await release('first')
     await settled()
   })
-  await holders.do('leave')
-  await until(({ waiting }) => waiting === 0)
+  await left()
   for (const { holder } of (await call('GET', '/v1/leases')).leases) await release(holder)
 
   const granted = await waiting({ sameHolder: true })
   await measured(`the same, and all ${waiters} are one holder`, async () => {
     await release('first')
     await granted()
+    await settled()
   })
-  await holders.do('leave')
+  await left()
   await release('they')
 
   const refused = await waiting({ waitMs: 20_000 })

@@ -30,6 +30,10 @@ const REMOVED_TOGETHER_MAX = 1000
 const REMOVE_AGAIN_MS = 1000
 /** How long the end of a lease waits for locks on its keys, before the answer to a release says so. */
 const KEYS_LOCKED_MS = 3000
+/** Requests that are answered in one turn of the event loop, because a lease has changed or their waits are over: some 10 ms of answers. */
+const ANSWERED_TOGETHER_MAX = 200
+/** Terms whose ends are noticed in one turn. */
+const ENDED_TOGETHER_MAX = 1000
 /** Leases whose keys are being deleted in the background. */
 const ENDING_MAX = 64
 /** The end of a lease is noticed so soon, where the clock of leases is not that of timers. */
@@ -219,8 +223,10 @@ export class Leases implements LeasesApi {
     if (waitMs > 0 && this.#isClosed) throw closing()
     if (this.#waiting.size >= WAITING_MAX)
       throw new KvError('overloaded', `${WAITING_MAX} requests wait for leases already`, {})
-    this.#waiting.add(slot.queue, asking, this.#store.elapsedMs() + waitMs)
-    this.#advance(slot)
+    const nowMs = this.#store.elapsedMs()
+    this.#waiting.add(slot.queue, asking, nowMs + waitMs)
+    // One more who waits changes nothing for the others. But nobody may have noticed yet that the lease is free.
+    if (this.#heldOf(slot) === undefined && nowMs >= slot.endsAgainAtMs) this.#advance(slot)
     this.#schedule()
   }
 
@@ -457,10 +463,15 @@ export class Leases implements LeasesApi {
   /** Goes through those that wait for the lease, after anything has changed about it. */
   #advance(slot: Slot): void {
     if (slot.writing !== undefined) return
+    let answered = 0
     for (const waiting of slot.queue) {
       const isOver = waiting.isOver || (waiting.request.waitMs ?? 0) === 0
-      if (this.#judged(slot, waiting, isOver)) this.#waiting.remove(waiting)
+      if (this.#judged(slot, waiting, isOver)) {
+        this.#waiting.remove(waiting)
+        answered++
+      }
       if (slot.writing !== undefined) return
+      if (answered === ANSWERED_TOGETHER_MAX) return void setImmediate(() => this.#advanceAgain(slot))
     }
     if (this.#heldOf(slot) !== undefined) return
     this.#free(slot)
@@ -469,16 +480,23 @@ export class Leases implements LeasesApi {
     else this.#slots.delete(slot.name)
   }
 
+  #advanceAgain(slot: Slot): void {
+    if (this.#slots.get(slot.name) === slot) this.#advance(slot)
+  }
+
   // ---- Time
 
   /** Ends the terms and the waits that are over. Timers call it. */
   look(): void {
     const nowMs = this.#store.elapsedMs()
-    for (let first = this.#byEnd.first; first !== undefined && first.rank <= nowMs; first = this.#byEnd.first) {
+    // What is left over comes in the next turn: the timer is set for what is due.
+    for (let ended = 0; ended < ENDED_TOGETHER_MAX; ended++) {
+      const { first } = this.#byEnd
+      if (first === undefined || first.rank > nowMs) break
       this.#byEnd.delete(first)
       this.#advance(first)
     }
-    for (const waiting of this.#waiting.endedBy(nowMs)) this.#endWait(waiting)
+    for (const waiting of this.#waiting.endedBy(nowMs, ANSWERED_TOGETHER_MAX)) this.#endWait(waiting)
     this.#endSome()
     if (this.#over.size > 0 && nowMs >= this.#removesAtMs) this.#removeOver()
     this.#schedule()

@@ -63,10 +63,12 @@ export class WaitingHolders {
     waiting.stopListening?.()
   }
 
-  /** Those whose waits have ended since the last call. They stay in their queues. */
-  endedBy(nowMs: number): WaitingHolder[] {
+  /** Up to `max` of those whose waits have ended, each once. They stay in their queues. */
+  endedBy(nowMs: number, max: number): WaitingHolder[] {
     const ended: WaitingHolder[] = []
-    for (let first = this.#byEnd.first; first !== undefined && first.rank <= nowMs; first = this.#byEnd.first) {
+    while (ended.length < max) {
+      const { first } = this.#byEnd
+      if (first === undefined || first.rank > nowMs) break
       this.#byEnd.delete(first)
       first.isOver = true
       ended.push(first)

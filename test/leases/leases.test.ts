@@ -245,6 +245,56 @@ describe('those that wait', () => {
     expect(leasing.leases.summary().waiting).toBe(0)
   })
 
+  test('cost as much each, however many wait', async () => {
+    const leasing = await start()
+    await leasing.put('a', 'x', { ttlMs: 60_000 })
+    const readings = async (count: number): Promise<number> => {
+      const before = leasing.clocks.readings
+      for (let i = 0; i < count; i++) void codeOf(leasing.put('a', `h${i}`, { waitMs: 500 }))
+      return leasing.clocks.readings - before
+    }
+    const first = await readings(1000)
+    await readings(3000)
+    expect(await readings(1000)).toBeLessThan(2 * first)
+    leasing.pass(500)
+    await leasing.waiting(0)
+  })
+
+  test('under one name are answered in several turns of the event loop, and others meanwhile', async () => {
+    const leasing = await start()
+    const first = await leasing.fence('a', 'x')
+    let answered = 0
+    const all = Array.from({ length: 3000 }, async () => {
+      const { fence } = await leasing.put('a', 'y', { waitMs: 60_000 })
+      answered++
+      return fence
+    })
+    await leasing.waiting(3000)
+    await leasing.leases.remove('a', 'x', first)
+    let most = 0
+    for (let before = 0; answered < 3000; before = answered) {
+      await turn()
+      most = Math.max(most, answered - before)
+    }
+    expect(most).toBeLessThan(1000)
+    expect(new Set(await Promise.all(all)).size).toBe(1)
+    expect(leasing.leases.summary()).toMatchObject({ held: 1, waiting: 0, grants: 2 })
+  })
+
+  test('under one name are not lost when the lease changes before all of them are answered', async () => {
+    const leasing = await start()
+    await leasing.put('a', 'x')
+    const all = Array.from({ length: 1000 }, () => leasing.put('a', 'y', { waitMs: 60_000 }))
+    await leasing.waiting(1000)
+    leasing.pass(1000)
+    const { fence } = (await all[0]) ?? expect.fail()
+    await leasing.leases.remove('a', 'y', fence)
+    const fences = (await Promise.all(all)).map((state) => state.fence)
+    expect(fences[0]).toBe(fence)
+    expect(fences.toSorted((a, b) => a - b)).toEqual(fences)
+    expect(leasing.leases.summary()).toMatchObject({ held: 1, waiting: 0 })
+  })
+
   test('are refused by a server that closes, which renews on', async () => {
     const leasing = await start()
     const { fence } = await leasing.put('a', 'x')
@@ -269,6 +319,15 @@ describe('those that wait', () => {
     await leasing.restart()
     expect(await leasing.leases.list()).toMatchObject([{ holder: 'y', fence: y.fence }])
   })
+})
+
+test('leases that run out together are all removed', async () => {
+  const leasing = await start()
+  await Promise.all(Array.from({ length: 2500 }, (_, i) => leasing.put(`l${i}`, 'x')))
+  leasing.pass(1000)
+  await expect.poll(() => leasing.stored(), { timeout: 30_000 }).toEqual([])
+  expect(leasing.leases.summary()).toMatchObject({ held: 0, ends: { ranOut: 2500 } })
+  await leasing.put('l0', 'y')
 })
 
 test('without leases nothing is timed, and every fence is lost', async () => {

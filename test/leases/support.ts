@@ -12,7 +12,12 @@ export class TwoClocks {
   #wallMs = START_MS
   #elapsedMs = 5000
   readonly now = (): number => this.#wallMs
-  readonly monotonicNow = (): number => this.#elapsedMs
+  readonly monotonicNow = (): number => {
+    this.readings++
+    return this.#elapsedMs
+  }
+  /** How often anybody has asked for the time that passes. */
+  readings = 0
   get elapsedMs(): number {
     return this.#elapsedMs
   }
