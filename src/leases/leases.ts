@@ -106,6 +106,8 @@ export class Leases implements LeasesApi {
   #removing: Promise<void> | undefined
   #timer: NodeJS.Timeout | undefined
   #timerAtMs = 0
+  /** The next turn looks for more that is over. */
+  #looksOn = false
   #isClosed = false
 
   private constructor(store: Store, options: LeasesOptions) {
@@ -489,17 +491,29 @@ export class Leases implements LeasesApi {
   /** Ends the terms and the waits that are over. Timers call it. */
   look(): void {
     const nowMs = this.#store.elapsedMs()
-    // What is left over comes in the next turn: the timer is set for what is due.
-    for (let ended = 0; ended < ENDED_TOGETHER_MAX; ended++) {
+    let ended = 0
+    for (; ended < ENDED_TOGETHER_MAX; ended++) {
       const { first } = this.#byEnd
       if (first === undefined || first.rank > nowMs) break
       this.#byEnd.delete(first)
       this.#advance(first)
     }
-    for (const waiting of this.#waiting.endedBy(nowMs, ANSWERED_TOGETHER_MAX)) this.#endWait(waiting)
+    const over = this.#waiting.endedBy(nowMs, ANSWERED_TOGETHER_MAX)
+    for (const waiting of over) this.#endWait(waiting)
+    if (ended === ENDED_TOGETHER_MAX || over.length === ANSWERED_TOGETHER_MAX) this.#lookOn()
     this.#endSome()
     if (this.#over.size > 0 && nowMs >= this.#removesAtMs) this.#removeOver()
     this.#schedule()
+  }
+
+  /** In the next turn. Node runs timers that are due by then in the same one. */
+  #lookOn(): void {
+    if (this.#looksOn) return
+    this.#looksOn = true
+    setImmediate(() => {
+      this.#looksOn = false
+      if (!this.#isClosed) this.look()
+    })
   }
 
   #endWait(waiting: WaitingHolder): void {
@@ -543,7 +557,7 @@ export class Leases implements LeasesApi {
   }
 
   #schedule(): void {
-    if (this.#isClosed) return
+    if (this.#isClosed || this.#looksOn) return
     const removesAtMs = this.#over.size > 0 && this.#removing === undefined ? this.#removesAtMs : undefined
     const times = [this.#byEnd.first?.rank, this.#waiting.nextMs, removesAtMs, this.#endsAtMs()].filter(
       (ms) => ms !== undefined,
