@@ -59,7 +59,6 @@ export async function turns({ leases, connections, waiters, profile }) {
     take()
     await run()
     rows.push({ name, ms: take() })
-    if (process.env.DBG) console.log(rows.at(-1), new Date())
   }
   /** The server stands still until all of it is due. */
   const measuredFromStill = async (name, ms, over) => {
@@ -74,7 +73,6 @@ export async function turns({ leases, connections, waiters, profile }) {
     await over()
     await settled()
     rows.push({ name, ms: take() })
-    if (process.env.DBG) console.log(rows.at(-1), new Date())
   }
   const settled = () => rest(SETTLED_MS)
   const release = (holder) => call('DELETE', `/v1/leases/wanted?holder=${holder}`)
@@ -90,10 +88,8 @@ export async function turns({ leases, connections, waiters, profile }) {
   /** @returns a function that waits for the answers to those that wait from now on. */
   const waiting = async (how) => {
     await call('PUT', '/v1/leases/wanted', { holder: 'first', ttl_ms: 60_000 })
-    if (process.env.DBG) console.log('wait', new Date())
     const { id } = await holders.do('wait', { count: waiters, waitMs: 60_000, ...how })
     await until(({ waiting }) => waiting === waiters)
-    if (process.env.DBG) console.log('waiting', new Date())
     await settled()
     return () => holders.result(`${id} answered`)
   }
@@ -102,6 +98,7 @@ export async function turns({ leases, connections, waiters, profile }) {
   ask()
   await settled()
   await measured('nothing', settled)
+  await measuredFromStill('nothing, after the server stood still', 6000, settled)
   for (let round = 0; round < 5; round++) await holders.do('list') // Compiled code, as it is on a server that runs.
   await measured(`GET of ${leases} leases`, async () => {
     for (let round = 0; round < 5; round++) {

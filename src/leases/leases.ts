@@ -31,7 +31,7 @@ const REMOVE_AGAIN_MS = 1000
 /** How long the end of a lease waits for locks on its keys, before the answer to a release says so. */
 const KEYS_LOCKED_MS = 3000
 /** Requests that are answered in one turn of the event loop, because a lease has changed or their waits are over: some 10 ms of answers. */
-const ANSWERED_TOGETHER_MAX = 200
+const ANSWERED_TOGETHER_MAX = 100
 /** Terms whose ends are noticed in one turn. */
 const ENDED_TOGETHER_MAX = 1000
 /** Leases whose keys are being deleted in the background. */
