@@ -10,19 +10,8 @@ const FLAGS = ['--idle-ms-max', '600000', '--loop-delay-ms-max', '0']
 
 export async function turns({ leases, connections, waiters, profile }) {
   const directory = makeDirectory()
-  const args = [
-    'dist/cli.js',
-    'serve',
-    '--port',
-    '0',
-    '--data',
-    directory,
-    '--leases-max',
-    `${leases + 1}`,
-    '--loop-delay-ms-max',
-    '0',
-  ]
-  const server = await start([...profile, ...args])
+  const cli = ['dist/cli.js', 'serve', '--port', '0', '--data', directory, '--leases-max', `${leases + 1}`]
+  const server = await start([...profile, ...cli, ...FLAGS])
   const { url } = server
   const holders = await Holders.open({ url, connections, leases, everyMs: 3000 })
   const call = async (method, path, body) => {
