@@ -1,5 +1,7 @@
+import { afterKey } from '../bytes/key-range.js'
 import { MinHeap, type Ranked } from '../bytes/min-heap.js'
-import type { Resolver } from '../coordinator/lock-resolver.js'
+import { Backoff } from '../coordinator/backoff.js'
+import { locksOf, type Resolver } from '../coordinator/lock-resolver.js'
 import { integerOf } from '../errors/integer-of.js'
 import { isKvError, KvError } from '../errors/kv-error.js'
 import { requireWanted } from '../event-loop/late-signal.js'
@@ -10,12 +12,12 @@ import { requireHolder, requireLeaseName, type StoredLease } from '../percolator
 import type { LeaseRequest, LeaseState, LeasesApi } from '../percolator/leases-api.js'
 import type { Store } from '../store/store.js'
 import type { SystemName, SystemWrite } from '../store/system-records.js'
-import { physicalMs, type Timestamp } from '../timestamp.js'
+import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { judgePut } from './judge-put.js'
 import { type Asking, type Queue, type WaitingHolder, WaitingHolders } from './waiting-holders.js'
 
 const LEASES = 'lease/' satisfies SystemName
-/** `ttlMs` in the record of a lease that was released while keys of it were locked. */
+/** `ttlMs` of a lease that was released while keys of it were locked, in its record too. */
 const RELEASED = 0
 /** Requests of all leases that wait. */
 const WAITING_MAX = 10_000
@@ -28,12 +30,15 @@ const RESTART_MS = 2000
 const REMOVED_TOGETHER_MAX = 1000
 /** From a removal that has failed to the next one. */
 const REMOVE_AGAIN_MS = 1000
-/** How long the end of a lease waits for locks on its keys, before the answer to a release says so. */
+/** How long a release waits for locks on the keys, before its answer says so. */
 const KEYS_LOCKED_MS = 3000
 /** Requests that are answered in one turn of the event loop, because a lease has changed or their waits are over: some 10 ms of answers. */
 const ANSWERED_TOGETHER_MAX = 100
 /** Terms whose ends are noticed in one turn. */
 const ENDED_TOGETHER_MAX = 1000
+/** From one try to delete the keys of a lease to the next one: doubled each time up to the second. */
+const END_AGAIN_MS_FIRST = 10
+const END_AGAIN_MS_MAX = 1000
 /** Leases whose keys are being deleted in the background. */
 const ENDING_MAX = 64
 /** The end of a lease is noticed so soon, where the clock of leases is not that of timers. */
@@ -42,7 +47,7 @@ const LOOK_MS_MAX = 1000
 export interface LeasesOptions {
   readonly limits: Pick<Limits, 'leasesMax'>
   /** For locks on keys that end with a lease. */
-  readonly resolver: Pick<Resolver, 'resolving'>
+  readonly resolver: Pick<Resolver, 'resolving' | 'resolve'>
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
 }
@@ -67,8 +72,11 @@ class Slot implements Ranked {
   lease: StoredLease | undefined
   /** The last grant, if it is over and keys that were attached to it are still to be deleted. Nobody is granted the lease before that. */
   ended: StoredLease | undefined
-  /** They were locked: the next try. */
+  /** One of them that was locked. */
+  lockedKey: Uint8Array | undefined
+  /** The next try, and the pause before it. */
   endsAgainAtMs = Number.NEGATIVE_INFINITY
+  endsAgainMs = 0
   /** A record of it may stand on disk. */
   hasRecord = false
   /** `ttlMs` of that record; undefined: not known. */
@@ -78,6 +86,14 @@ class Slot implements Ranked {
   readonly queue: Queue = new Set()
 
   constructor(readonly name: string) {}
+
+  /** The keys of the last grant are deleted, and its record with them. */
+  hasEnded(): void {
+    this.ended = undefined
+    this.endsAgainAtMs = Number.NEGATIVE_INFINITY
+    this.endsAgainMs = 0
+    this.hasRecord = false
+  }
 }
 
 /**
@@ -128,7 +144,7 @@ export class Leases implements LeasesApi {
       else leases.#became(slot, lease, RESTART_MS)
     }
     // A repair may have lost the record of a lease.
-    for (const fence of orphans) leases.#inBackground(leases.#deleteKeys(fence, []))
+    for (const fence of orphans) leases.#inBackground(leases.#deleteKeys(fence, [], Number.POSITIVE_INFINITY))
     leases.#schedule()
     return leases
   }
@@ -264,7 +280,7 @@ export class Leases implements LeasesApi {
 
   /** The keys of the last grant come first. @returns false: the request has to wait for their end. */
   #isRefused(slot: Slot, ended: StoredLease, { reject }: Asking, isOver: boolean): boolean {
-    if (this.#store.elapsedMs() >= slot.endsAgainAtMs) this.#inBackground(this.#end(slot, ended))
+    if (this.#store.elapsedMs() >= slot.endsAgainAtMs) this.#inBackground(this.#tryToEnd(slot, ended.fence))
     else if (isOver) {
       const { name } = slot
       const detail = `keys of the last holder of the lease ${name} are locked, and have to be deleted first`
@@ -304,7 +320,7 @@ export class Leases implements LeasesApi {
       if (held !== undefined && (held.holder !== holder || (fence ?? held.fence) !== held.fence))
         throw this.#otherFence(name, slot)
       this.#free(slot, 'released') // From this turn on no transaction commits under its fence.
-      if (slot.ended !== undefined) return { deleting: !(await this.#end(slot, slot.ended, 'released')) }
+      if (slot.ended !== undefined) return { deleting: !(await this.#release(slot, slot.ended)) }
       if (slot.hasRecord) await this.#erase([slot])
       else this.#advance(slot)
       return { deleting: false }
@@ -397,33 +413,68 @@ export class Leases implements LeasesApi {
   }
 
   /**
-   * Deletes the keys that are attached to a grant which is over, and its record with them.
-   * @returns false: they are locked, and another try comes later. That the lease was released is on disk then.
+   * Goes on until the keys of a released lease are deleted.
+   * @returns false: for long they were locked, and others go on. That the lease was released is on disk then.
    */
-  async #end(slot: Slot, ended: StoredLease, how: 'released' | 'ranOut' = 'ranOut'): Promise<boolean> {
-    const record = `${LEASES}${slot.name}` as const
-    let isDone = false
-    this.#toEnd.delete(slot)
-    await this.#writing([slot], async () => {
-      try {
-        await this.#deleteKeys(ended.fence, [{ name: record, value: undefined }])
-        slot.ended = undefined
-        slot.endsAgainAtMs = Number.NEGATIVE_INFINITY
-        slot.hasRecord = false
-        isDone = true
-      } catch (error) {
-        slot.endsAgainAtMs = this.#store.elapsedMs() + REMOVE_AGAIN_MS
-        if (!isKvError(error, 'key_locked') && !isKvError(error, 'write_conflict')) throw error
-        if (how === 'released')
-          await this.#store.system.write([{ name: record, value: encodeLease({ ...ended, ttlMs: RELEASED }) }])
-      }
-    })
-    return isDone
+  async #release(slot: Slot, ended: StoredLease): Promise<boolean> {
+    const { fence } = ended
+    const untilMs = performance.now() + KEYS_LOCKED_MS
+    const backoff = new Backoff()
+    slot.ended = { ...ended, ttlMs: RELEASED }
+    for (;;) {
+      await (slot.writing ?? this.#tryToEnd(slot, fence)) // One try is enough for all who wait for it.
+      if (slot.ended?.fence !== fence) return true
+      const leftMs = untilMs - performance.now()
+      if (leftMs > 0) await backoff.wait(leftMs, this.#stop.signal)
+      else if (slot.storedTtlMs === RELEASED) return false
+    }
   }
 
-  #deleteKeys(fence: Timestamp, beside: readonly SystemWrite[]): Promise<void> {
+  /**
+   * Deletes the keys that are attached to a grant which is over, and its record with them. Where other transactions have locked one, it
+   * changes nothing and waits for nobody: `Slot.ended` stays.
+   */
+  #tryToEnd(slot: Slot, fence: Timestamp): Promise<void> {
+    this.#toEnd.delete(slot)
+    return this.#writing([slot], async () => {
+      try {
+        if (await this.#isEnded(slot, fence)) slot.hasEnded()
+        else if (slot.ended?.ttlMs === RELEASED && slot.storedTtlMs !== RELEASED) {
+          await this.#record(slot, slot.ended)
+          slot.storedTtlMs = RELEASED
+        }
+      } finally {
+        if (slot.ended !== undefined) {
+          slot.endsAgainMs = Math.min(END_AGAIN_MS_MAX, Math.max(END_AGAIN_MS_FIRST, 2 * slot.endsAgainMs))
+          slot.endsAgainAtMs = this.#store.elapsedMs() + slot.endsAgainMs
+        }
+      }
+    })
+  }
+
+  async #isEnded(slot: Slot, fence: Timestamp): Promise<boolean> {
+    // To look at one key costs less than to try with all.
+    if (slot.lockedKey && (await this.#isLocked(slot.lockedKey))) return false
+    slot.lockedKey = undefined
+    try {
+      await this.#deleteKeys(fence, [{ name: `${LEASES}${slot.name}`, value: undefined }], 0)
+      return true
+    } catch (error) {
+      if (isKvError(error, 'key_locked')) slot.lockedKey = locksOf(error)[0]?.key
+      else if (!isKvError(error, 'write_conflict')) throw error
+      return false
+    }
+  }
+
+  /** Ends the transaction of the lock, if that is due. */
+  async #isLocked(key: Uint8Array): Promise<boolean> {
+    const { locks } = await this.#store.scanLock({ start: key, end: afterKey(key), maxTs: TIMESTAMP_MAX })
+    return !(await this.#options.resolver.resolve(locks, this.#store.now()))
+  }
+
+  #deleteKeys(fence: Timestamp, beside: readonly SystemWrite[], lockWaitMs: number): Promise<void> {
     const { attachments } = this.#store
-    return this.#options.resolver.resolving(KEYS_LOCKED_MS, () => attachments.end(fence, beside), this.#stop.signal)
+    return this.#options.resolver.resolving(lockWaitMs, () => attachments.end(fence, beside), this.#stop.signal)
   }
 
   #inBackground(work: Promise<unknown>): void {
@@ -442,6 +493,7 @@ export class Leases implements LeasesApi {
   /** The server was stopped before the keys of the lease could be deleted. */
   #wasReleased(slot: Slot, lease: StoredLease): void {
     slot.hasRecord = true
+    slot.storedTtlMs = lease.ttlMs
     if (this.#store.attachments.has(lease.fence)) slot.ended = lease
     this.#advance(slot)
   }
@@ -529,7 +581,7 @@ export class Leases implements LeasesApi {
     for (const slot of this.#toEnd) {
       if (this.#ending.size >= ENDING_MAX) return
       if (slot.ended === undefined) this.#toEnd.delete(slot)
-      else if (nowMs >= slot.endsAgainAtMs) this.#inBackground(this.#end(slot, slot.ended))
+      else if (nowMs >= slot.endsAgainAtMs) this.#inBackground(this.#tryToEnd(slot, slot.ended.fence))
     }
   }
 

@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { ATTACHED_MAX } from '../../src/limits.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import type { Op } from '../../src/txn/op.js'
@@ -179,6 +179,39 @@ describe.each(STORES)('on %s', (kind) => {
     expect(next).toBeGreaterThan(await deletedAt(attaching, '1'))
     expect(await attaching.records()).toBe(0)
   }, 20_000)
+
+  test('locked keys cost one look at a time, whoever waits for them, and nobody waits for longer than asked', async () => {
+    const attaching = await Attaching.open(kind)
+    const { store, leases } = attaching.database
+    const fence = await attaching.grant('a', MINUTE)
+    for (const key of ['1', '2']) await attaching.attach(key, 'a', fence)
+    const startTs = await store.tso(1)
+    await store.prewrite(prewriteOf(startTs, [put('2', 'later')], { lockTtl: MINUTE }))
+    const end = vi.spyOn(store.attachments, 'end')
+    const answers: unknown[] = []
+    const removing = Array.from({ length: 5 }, async () => answers.push(await leases.remove('a', 'me', fence)))
+    expect(await codeOf(attaching.grant('a'))).toBe('lease_held')
+    expect(answers).toEqual([])
+    await Promise.all(removing)
+    expect(answers).toEqual(Array(5).fill({ deleting: true }))
+    expect(end).toHaveBeenCalledTimes(1)
+    await store.rollback({ keys: [utf8('2')], startTs })
+    expect(await leases.remove('a', 'me', fence)).toEqual({ deleting: false })
+    expect(await attaching.keys()).toEqual([])
+  }, 20_000)
+
+  test('leases whose keys stay locked do not hold up the end of another', async () => {
+    const attaching = await Attaching.open(kind)
+    const { store } = attaching.database
+    const locked = Array.from({ length: 100 }, (_, i) => `locked-${i}`)
+    for (const name of locked) await attaching.attach(name, name, await attaching.grant(name))
+    const mutations = locked.map((key) => put(key, 'later'))
+    await store.prewrite(prewriteOf(await store.tso(1), mutations, { lockTtl: MINUTE }))
+    await attaching.attach('free', 'z', await attaching.grant('z', 1001))
+    attaching.pass(1000)
+    attaching.pass(1)
+    await expect.poll(async () => (await store.get({ key: utf8('free') })).found, { timeout: 2000 }).toBe(false)
+  })
 
   test(`a lease has ${ATTACHED_MAX} keys at most`, async () => {
     const attaching = await Attaching.open(kind)

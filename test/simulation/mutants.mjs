@@ -599,7 +599,7 @@ const MUTANTS = [
     'a lease is granted before its keys are deleted',
     'leases/leases',
     'return this.#isRefused(slot, slot.ended, asking, isOver);',
-    'this.#inBackground(this.#end(slot, slot.ended));',
+    'this.#inBackground(this.#tryToEnd(slot, slot.ended.fence));',
   ],
   [
     'the end of a lease passes commits on their way',
