@@ -22,7 +22,7 @@ export const dump: Command = {
   help: `Usage: perkv dump [flags] [FILE|-]
 
 Writes the pairs of one snapshot as lines of JSON, to stdout unless a FILE is given: {"key", "value", "commit_ts"}, with
-"expire_ts" where there is one; bytes that are not UTF-8 are {"base64"}. perkv load reads them. The file is FILE.part until it is complete.
+"expire_ts" and "lease_fence" where there is one; bytes that are not UTF-8 are {"base64"}. perkv load reads them. The file is FILE.part until it is complete.
 
 Flags:
 ${flagsHelp(DUMP_FLAGS)}`,

@@ -27,8 +27,8 @@ export const load: Command = {
   help: `Usage: perkv load [flags] FILE|-
 
 Puts the pairs of FILE, or of stdin: a line of JSON each, {"key", "value"}, where bytes that are not UTF-8 are {"base64"}.
-expire_ts is kept; a pair that has expired since is absent. commit_ts is passed over, so the lines of perkv dump will do. Of lines with the same key the last one counts. Each batch of
-lines is a transaction; where it stops, it says up to which line all is stored.
+expire_ts is kept; a pair that has expired since is absent. commit_ts and lease_fence are passed over, so the lines of perkv dump will do. Of lines with
+the same key the last one counts. Each batch of lines is a transaction; where it stops, it says up to which line all is stored.
 
 Flags:
 ${flagsHelp(LOAD_FLAGS)}`,
@@ -226,7 +226,7 @@ function pairOf(line: Buffer): WirePair | undefined | string {
     return 'is not JSON'
   }
   if (typeof pair !== 'object' || pair === null || Array.isArray(pair)) return 'is no JSON object'
-  const { key, value, commit_ts: _, expire_ts, ...rest } = pair as Record<string, unknown>
+  const { key, value, commit_ts: _, lease_fence: __, expire_ts, ...rest } = pair as Record<string, unknown>
   const [unknown] = Object.keys(rest)
   if (unknown !== undefined) return `has an unknown field ${JSON.stringify(unknown)}`
   if (!isBytes(key) || key === '') return 'needs a key: text, or {"base64"}'

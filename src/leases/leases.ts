@@ -160,7 +160,7 @@ export class Leases implements LeasesApi {
         waiting.reject(closing())
       }
     this.#stop.abort(closing())
-    await this.#removing
+    for (const { writing } of this.#slots.values()) await writing
     await Promise.all(this.#ending)
   }
 
@@ -424,8 +424,8 @@ export class Leases implements LeasesApi {
     for (;;) {
       await (slot.writing ?? this.#tryToEnd(slot, fence)) // One try is enough for all who wait for it.
       if (slot.ended?.fence !== fence) return true
-      const leftMs = untilMs - performance.now()
-      if (leftMs > 0) await backoff.wait(leftMs, this.#stop.signal)
+      const leftMs = this.#isClosed ? 0 : untilMs - performance.now()
+      if (leftMs > 0) await backoff.wait(leftMs, this.#stop.signal).catch(() => {})
       else if (slot.storedTtlMs === RELEASED) return false
     }
   }

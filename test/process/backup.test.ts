@@ -27,11 +27,11 @@ async function fill({ url }: ServerProcess): Promise<void> {
     value: i % 7 === 0 ? { base64: Buffer.alloc(65_000, 200 + i).toString('base64') } : `${i}`.repeat(30_000),
     ...(i % 6 === 0 && { expire_ts: FAR_TS + i }),
   }))
-  await json(`${url}/v1/txn`, {
-    method: 'POST',
-    body: JSON.stringify({ ops }),
-    headers: { 'content-type': 'application/json' },
-  })
+  await send(`${url}/v1/txn`, 'POST', { ops })
+}
+
+function send(url: string, method: string, body: object): Promise<Record<string, unknown>> {
+  return json(url, { method, body: JSON.stringify(body), headers: { 'content-type': 'application/json' } })
 }
 
 async function json(url: string, init: RequestInit = {}): Promise<Record<string, unknown>> {
@@ -178,12 +178,17 @@ describe('perkv dump and load', () => {
     withTempDir(async (directory) => {
       const server = await startProcess(join(directory, 'from'))
       await fill(server)
+      const { fence } = await send(`${server.url}/v1/leases/up`, 'PUT', { holder: 'h', ttl_ms: 600_000 })
+      await send(`${server.url}/v1/txn`, 'POST', {
+        checks: [{ lease: 'up', fence }],
+        ops: [{ op: 'put', key: 'attached', value: 'v', lease: 'up' }],
+      })
       const to = await startProcess(join(directory, 'to'))
       const from = spawn(process.execPath, [CLI, 'dump', '--quiet', '--server', server.url], { env: ENV })
       const into = spawn(process.execPath, [CLI, 'load', '-', '--batch', '5', '--server', to.url], { env: ENV })
       from.stdout.pipe(into.stdin)
       expect(await Promise.all([codeOf(from), codeOf(into)])).toEqual([0, 0])
-      expect(await scan(to)).toBe(await scan(server))
+      expect(await scan(to)).toBe(await scan(server, /,"(?:commit_ts|lease_fence)":\d+/g))
       expect((await scan(to)).match(/"expire_ts":\d+/g)).toHaveLength(8)
 
       const file = join(directory, 'some.ndjson')

@@ -311,8 +311,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return this.locks.get(key)?.lock
   }
 
-  historyOf(key: Uint8Array, startTs: Timestamp, depth: HistoryDepth = 'txn'): Promise<readonly WriteRecord[]> {
-    return readHistory(this.engine, key, startTs, depth)
+  async historyOf(key: Uint8Array, startTs: Timestamp, depth: HistoryDepth = 'txn'): Promise<readonly WriteRecord[]> {
+    return this.#history(key, startTs, depth)
   }
 
   /** Does not ask LevelDB when recent writes show that the key was not written since `startTs`. */
