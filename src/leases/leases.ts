@@ -1,5 +1,5 @@
 import { afterKey } from '../bytes/key-range.js'
-import { MinHeap, type Ranked } from '../bytes/min-heap.js'
+import { MinHeap } from '../bytes/min-heap.js'
 import { Backoff } from '../coordinator/backoff.js'
 import { locksOf, type Resolver } from '../coordinator/lock-resolver.js'
 import { integerOf } from '../errors/integer-of.js'
@@ -14,7 +14,8 @@ import type { Store } from '../store/store.js'
 import type { SystemName, SystemWrite } from '../store/system-records.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { judgePut } from './judge-put.js'
-import { type Asking, type Queue, type WaitingHolder, WaitingHolders } from './waiting-holders.js'
+import { Slot, type Try } from './slot.js'
+import { type Asking, type WaitingHolder, WaitingHolders } from './waiting-holders.js'
 
 const LEASES = 'lease/' satisfies SystemName
 /** `ttlMs` of a lease that was released while keys of it were locked, in its record too. */
@@ -64,38 +65,6 @@ export interface LeasesSummary {
   readonly ends: { readonly released: number; readonly ranOut: number }
 }
 
-/** A name that is held, was held, or is about to be. Ranked by the end of its term. */
-class Slot implements Ranked {
-  rank = 0
-  place = -1
-  /** The last grant. It is in force until `rank`. */
-  lease: StoredLease | undefined
-  /** The last grant, if it is over and keys that were attached to it are still to be deleted. Nobody is granted the lease before that. */
-  ended: StoredLease | undefined
-  /** One of them that was locked. */
-  lockedKey: Uint8Array | undefined
-  /** The next try, and the pause before it. */
-  endsAgainAtMs = Number.NEGATIVE_INFINITY
-  endsAgainMs = 0
-  /** A record of it may stand on disk. */
-  hasRecord = false
-  /** `ttlMs` of that record; undefined: not known. */
-  storedTtlMs: number | undefined
-  /** Its record is being written or removed, and everything else waits for that. Never rejects. */
-  writing: Promise<void> | undefined
-  readonly queue: Queue = new Set()
-
-  constructor(readonly name: string) {}
-
-  /** The keys of the last grant are deleted, and its record with them. */
-  hasEnded(): void {
-    this.ended = undefined
-    this.endsAgainAtMs = Number.NEGATIVE_INFINITY
-    this.endsAgainMs = 0
-    this.hasRecord = false
-  }
-}
-
 /**
  * Leases: at most one holder per name, for a time that it renews, under a fence. Grants, releases and other TTLs are on disk before they are
  * answered. Renewals are in memory, and a restart counts as a renewal of every lease, so that no holder loses one by a crash.
@@ -113,7 +82,7 @@ export class Leases implements LeasesApi {
   readonly #over = new Set<Slot>()
   readonly #counts = { grants: 0, renewals: 0, released: 0, ranOut: 0 }
   /** Free ones whose keys have to be deleted. */
-  readonly #toEnd = new Set<Slot>()
+  readonly #toEnd = new MinHeap<Try>()
   readonly #stop = new AbortController()
   /** Never reject. */
   readonly #ending = new Set<Promise<void>>()
@@ -166,12 +135,16 @@ export class Leases implements LeasesApi {
 
   summary(): LeasesSummary {
     let held = 0
-    for (const slot of this.#slots.values()) if (this.#heldOf(slot) !== undefined) held++
+    let ending = 0
+    for (const slot of this.#slots.values()) {
+      if (this.#heldOf(slot) !== undefined) held++
+      if (slot.ended !== undefined) ending++
+    }
     const { grants, renewals, released, ranOut } = this.#counts
     return {
       held,
       waiting: this.#waiting.size,
-      ending: this.#toEnd.size + this.#ending.size,
+      ending,
       grants,
       renewals,
       ends: { released, ranOut },
@@ -435,7 +408,7 @@ export class Leases implements LeasesApi {
    * changes nothing and waits for nobody: `Slot.ended` stays.
    */
   #tryToEnd(slot: Slot, fence: Timestamp): Promise<void> {
-    this.#toEnd.delete(slot)
+    this.#toEnd.delete(slot.nextTry)
     return this.#writing([slot], async () => {
       try {
         if (await this.#isEnded(slot, fence)) slot.hasEnded()
@@ -529,7 +502,7 @@ export class Leases implements LeasesApi {
     }
     if (this.#heldOf(slot) !== undefined) return
     this.#free(slot)
-    if (slot.ended !== undefined) this.#toEnd.add(slot)
+    if (slot.ended !== undefined) this.#toEnd.set(slot.nextTry, slot.endsAgainAtMs)
     else if (slot.hasRecord) this.#over.add(slot)
     else this.#slots.delete(slot.name)
   }
@@ -578,19 +551,13 @@ export class Leases implements LeasesApi {
   #endSome(): void {
     if (this.#isClosed) return
     const nowMs = this.#store.elapsedMs()
-    for (const slot of this.#toEnd) {
-      if (this.#ending.size >= ENDING_MAX) return
-      if (slot.ended === undefined) this.#toEnd.delete(slot)
-      else if (nowMs >= slot.endsAgainAtMs) this.#inBackground(this.#tryToEnd(slot, slot.ended.fence))
+    while (this.#ending.size < ENDING_MAX) {
+      const { first } = this.#toEnd
+      if (first === undefined || first.rank > nowMs) return
+      const { slot } = first
+      this.#toEnd.delete(first)
+      if (slot.ended !== undefined) this.#inBackground(this.#tryToEnd(slot, slot.ended.fence))
     }
-  }
-
-  /** When the next one of them is due; undefined: one that is being ended makes room first, or there is none. */
-  #endsAtMs(): number | undefined {
-    if (this.#toEnd.size === 0 || this.#ending.size >= ENDING_MAX) return undefined
-    let first = Number.POSITIVE_INFINITY
-    for (const { endsAgainAtMs } of this.#toEnd) first = Math.min(first, endsAgainAtMs)
-    return first
   }
 
   #removeOver(): void {
@@ -611,7 +578,8 @@ export class Leases implements LeasesApi {
   #schedule(): void {
     if (this.#isClosed || this.#looksOn) return
     const removesAtMs = this.#over.size > 0 && this.#removing === undefined ? this.#removesAtMs : undefined
-    const times = [this.#byEnd.first?.rank, this.#waiting.nextMs, removesAtMs, this.#endsAtMs()].filter(
+    const endsAtMs = this.#ending.size < ENDING_MAX ? this.#toEnd.first?.rank : undefined
+    const times = [this.#byEnd.first?.rank, this.#waiting.nextMs, removesAtMs, endsAtMs].filter(
       (ms) => ms !== undefined,
     )
     if (times.length === 0) return

@@ -1,0 +1,44 @@
+import type { Ranked } from '../bytes/min-heap.js'
+import type { StoredLease } from '../percolator/lease.js'
+import type { Queue } from './waiting-holders.js'
+
+/** A name that is held, was held, or is about to be. Ranked by the end of its term. */
+export class Slot implements Ranked {
+  rank = 0
+  place = -1
+  /** The last grant. It is in force until `rank`. */
+  lease: StoredLease | undefined
+  /** The last grant, if it is over and keys that were attached to it are still to be deleted. Nobody is granted the lease before that. */
+  ended: StoredLease | undefined
+  /** One of them that was locked. */
+  lockedKey: Uint8Array | undefined
+  /** The next try, and the pause before it. */
+  endsAgainAtMs = Number.NEGATIVE_INFINITY
+  endsAgainMs = 0
+  readonly nextTry = new Try(this)
+  /** A record of it may stand on disk. */
+  hasRecord = false
+  /** `ttlMs` of that record; undefined: not known. */
+  storedTtlMs: number | undefined
+  /** Its record is being written or removed, and everything else waits for that. Never rejects. */
+  writing: Promise<void> | undefined
+  readonly queue: Queue = new Set()
+
+  constructor(readonly name: string) {}
+
+  /** The keys of the last grant are deleted, and its record with them. */
+  hasEnded(): void {
+    this.ended = undefined
+    this.endsAgainAtMs = Number.NEGATIVE_INFINITY
+    this.endsAgainMs = 0
+    this.hasRecord = false
+  }
+}
+
+/** A place among the next tries to delete the keys of leases. Ranked by `endsAgainAtMs`. */
+export class Try implements Ranked {
+  rank = 0
+  place = -1
+
+  constructor(readonly slot: Slot) {}
+}
