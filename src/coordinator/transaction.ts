@@ -286,10 +286,15 @@ export class Transaction {
     if (this.#state.name === 'undetermined')
       return this.#run(this.#state.committer, this.#state.committer.learnOutcome())
     this.requireOpen()
-    const mutations = this.#buffer.mutations(riders?.leases)
     this.#state = { name: 'committing' }
     if (this.#locks !== undefined) await this.#locks.settled()
-    this.#addLocks(mutations)
+    let mutations: PrewriteMutation[]
+    try {
+      mutations = this.#mutations(riders?.leases)
+    } catch (error) {
+      this.#state = { name: 'open' }
+      throw error
+    }
     const reads = this.#readSet(mutations)
     const ridersPrimary = riders && primaryOf(riders)
     const primary = this.#locks?.primary ?? mutations[0]?.key ?? ridersPrimary
@@ -347,11 +352,13 @@ export class Transaction {
     await this.#locks?.release()
   }
 
-  /** Adds a Lock record for each key that was read for update or locked, and not written. */
-  #addLocks(mutations: PrewriteMutation[]): void {
-    if (this.#locks === undefined && this.#readForUpdate === undefined) return
+  /** The writes, and a Lock record for each key that was read for update or locked, and not written. */
+  #mutations(leases: Riders['leases']): PrewriteMutation[] {
+    const mutations = this.#buffer.mutations(leases)
+    if (this.#locks === undefined && this.#readForUpdate === undefined) return mutations
     for (const key of [...(this.#locks?.keys ?? []), ...(this.#readForUpdate?.values() ?? [])])
       if (!this.#buffer.has(key)) mutations.push({ op: 'lock', key })
+    return mutations
   }
 
   /**
