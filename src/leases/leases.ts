@@ -1,9 +1,8 @@
-import { afterKey } from '../bytes/key-range.js'
 import { MinHeap } from '../bytes/min-heap.js'
 import { Backoff } from '../coordinator/backoff.js'
-import { locksOf, type Resolver } from '../coordinator/lock-resolver.js'
+import type { Resolver } from '../coordinator/lock-resolver.js'
 import { integerOf } from '../errors/integer-of.js'
-import { isKvError, KvError } from '../errors/kv-error.js'
+import { KvError } from '../errors/kv-error.js'
 import { requireWanted } from '../event-loop/late-signal.js'
 import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN, LEASE_WAIT_MS_MAX, type Limits } from '../limits.js'
 import { fenceInForce } from '../percolator/actions/check-lease.js'
@@ -11,9 +10,10 @@ import { decodeLease, encodeLease } from '../percolator/codec/lease.js'
 import { requireHolder, requireLeaseName, type StoredLease } from '../percolator/lease.js'
 import type { LeaseRequest, LeaseState, LeasesApi } from '../percolator/leases-api.js'
 import type { Store } from '../store/store.js'
-import type { SystemName, SystemWrite } from '../store/system-records.js'
-import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
+import type { SystemName } from '../store/system-records.js'
+import { physicalMs, type Timestamp } from '../timestamp.js'
 import { judgePut } from './judge-put.js'
+import { KeyDeletion } from './key-deletion.js'
 import { Slot, type Try } from './slot.js'
 import { type Asking, type WaitingHolder, WaitingHolders } from './waiting-holders.js'
 
@@ -84,6 +84,7 @@ export class Leases implements LeasesApi {
   /** Free ones whose keys have to be deleted. */
   readonly #toEnd = new MinHeap<Try>()
   readonly #stop = new AbortController()
+  readonly #deletion: KeyDeletion
   /** Never reject. */
   readonly #ending = new Set<Promise<void>>()
   #removesAtMs = 0
@@ -98,6 +99,7 @@ export class Leases implements LeasesApi {
   private constructor(store: Store, options: LeasesOptions) {
     this.#store = store
     this.#options = options
+    this.#deletion = new KeyDeletion(store, options.resolver, this.#stop.signal)
     store.leases.listen({ fenceOf: (name) => this.#fenceOf(this.#slots.get(name)) })
   }
 
@@ -113,7 +115,7 @@ export class Leases implements LeasesApi {
       else leases.#became(slot, lease, RESTART_MS)
     }
     // A repair may have lost the record of a lease.
-    for (const fence of orphans) leases.#inBackground(leases.#deleteKeys(fence, [], Number.POSITIVE_INFINITY))
+    for (const fence of orphans) leases.#inBackground(leases.#deletion.finish(fence))
     leases.#schedule()
     return leases
   }
@@ -411,7 +413,10 @@ export class Leases implements LeasesApi {
     this.#toEnd.delete(slot.nextTry)
     return this.#writing([slot], async () => {
       try {
-        if (await this.#isEnded(slot, fence)) slot.hasEnded()
+        const record = { name: `${LEASES}${slot.name}`, value: undefined } as const
+        const tried = await this.#deletion.try(fence, [record], slot.lockedKey)
+        slot.lockedKey = tried.isDone ? undefined : tried.lockedKey
+        if (tried.isDone) slot.hasEnded()
         else if (slot.ended?.ttlMs === RELEASED && slot.storedTtlMs !== RELEASED) {
           await this.#record(slot, slot.ended)
           slot.storedTtlMs = RELEASED
@@ -423,31 +428,6 @@ export class Leases implements LeasesApi {
         }
       }
     })
-  }
-
-  async #isEnded(slot: Slot, fence: Timestamp): Promise<boolean> {
-    // To look at one key costs less than to try with all.
-    if (slot.lockedKey && (await this.#isLocked(slot.lockedKey))) return false
-    slot.lockedKey = undefined
-    try {
-      await this.#deleteKeys(fence, [{ name: `${LEASES}${slot.name}`, value: undefined }], 0)
-      return true
-    } catch (error) {
-      if (isKvError(error, 'key_locked')) slot.lockedKey = locksOf(error)[0]?.key
-      else if (!isKvError(error, 'write_conflict')) throw error
-      return false
-    }
-  }
-
-  /** Ends the transaction of the lock, if that is due. */
-  async #isLocked(key: Uint8Array): Promise<boolean> {
-    const { locks } = await this.#store.scanLock({ start: key, end: afterKey(key), maxTs: TIMESTAMP_MAX })
-    return !(await this.#options.resolver.resolve(locks, this.#store.now()))
-  }
-
-  #deleteKeys(fence: Timestamp, beside: readonly SystemWrite[], lockWaitMs: number): Promise<void> {
-    const { attachments } = this.#store
-    return this.#options.resolver.resolving(lockWaitMs, () => attachments.end(fence, beside), this.#stop.signal)
   }
 
   #inBackground(work: Promise<unknown>): void {

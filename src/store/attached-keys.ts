@@ -4,7 +4,7 @@ import type { Timestamp } from '../timestamp.js'
 interface Count {
   /** Upper bound of them; undefined: not known since the start. */
   atMost: number | undefined
-  /** In milliseconds of `Store.elapsedMs`. */
+  /** By `performance.now()`. */
   countedAtMs: number
 }
 

@@ -365,3 +365,17 @@ test.each(['at once', 'open', 'raw'])(
     expect(await attaching.records()).toBe(0)
   },
 )
+
+test('the keys go in one batch with their records and that of the lease', async () => {
+  const tapped = new TappedEngine()
+  const attaching = await Attaching.open('leveldb', tapped)
+  const fence = await attaching.grant('a')
+  for (const key of ['1', '2']) await attaching.attach(key, 'a', fence)
+  const before = tapped.writes.length
+  await attaching.database.leases.remove('a', 'me', fence)
+  const removals = tapped.writes.slice(before).map(({ ops }) => {
+    const removed = ops.filter(({ type }) => type === 'del').map(({ key }) => Buffer.from(key).toString('latin1'))
+    return ['lease/', 'attached/'].map((name) => removed.filter((key) => key.includes(name)).length)
+  })
+  expect(removals.filter(([leases = 0, attached = 0]) => leases + attached > 0)).toEqual([[1, 2]])
+})

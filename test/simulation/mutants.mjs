@@ -617,9 +617,9 @@ const MUTANTS = [
   ['a restart does not know what is attached', 'leases/leases', 'await store.attachments.load()', '[]'],
   [
     'the record of a lease goes before its keys',
-    'leases/leases',
-    '() => attachments.end(fence, beside)',
-    'async () => { await this.#store.system.write(beside);\nawait attachments.end(fence, []); }',
+    'leases/key-deletion',
+    'const end = () => this.#store.attachments.end(fence, beside);',
+    'const end = async () => { await this.#store.system.write(beside);\nawait this.#store.attachments.end(fence, []); };',
   ],
   [
     'a key that moves to another lease has no record there',
