@@ -6,6 +6,7 @@ import { configDefaults, defineConfig } from 'vitest/config'
 const LONG = [
   'test/anomalies/**/*.test.ts',
   'test/client/http/senders.test.ts',
+  'test/commands/client/foreign-servers.test.ts',
   'test/console/**/*.test.ts',
   'test/docs/console.test.ts',
   'test/examples/*.test.ts',
