@@ -264,6 +264,26 @@ describe('clients that give up', () => {
     await vi.waitFor(async () => expect(await counters(server)).toMatchObject({ requests: 0, streams: 0 }), 10_000)
   })
 
+  test('streams that begin once malformed bytes behind them have ended the connection are cut off soon', async () => {
+    const server = await start()
+    const port = await server.listen()
+    await server.put('k', Buffer.alloc(20 * KIB, 'v'))
+    const keep = (text: string): string => text.replace('Connection: close\r\n', '')
+    const stream = keep(rawText('GET /v1/kv', ['Accept: application/x-ndjson']))
+    const behind = keep(rawText('GET /v1/kv/k')) + keep(rawText('POST /nothing', [], 'b'.repeat(60 * KIB)))
+    for (const later of [1, 2, 3, 5, 10, 20]) {
+      const socket = connectSocket(port, '127.0.0.1').on('error', () => {})
+      socket.resume().write(`${stream}${behind}no HTTP\r\n\r\n`)
+      await turns(later)
+      socket.destroy()
+    }
+    // A client that receives nothing would have a minute.
+    await vi.waitFor(
+      async () => expect(await counters(server)).toMatchObject({ requests: 0, streams: 0, answer_bytes: 0 }),
+      { timeout: 20_000 },
+    )
+  })
+
   test('scans that are broken off after 4 ms leave nothing behind, and the server ready', {
     timeout: 60_000,
   }, async () => {

@@ -124,7 +124,9 @@ class Run {
         if (before === undefined) expect(fence).toBeGreaterThan(this.fences.get(name) ?? 0)
         else expect(fence).toBe(before.fence)
         this.fences.set(name, fence)
-        model.terms.set(name, { fence, ttlMs, endsAtMs: attaching.clocks.elapsedMs + ttlMs })
+        // A renewal takes away nothing of the time that a restart has added.
+        const notBeforeMs = before?.ttlMs === ttlMs ? before.endsAtMs : 0
+        model.terms.set(name, { fence, ttlMs, endsAtMs: Math.max(attaching.clocks.elapsedMs + ttlMs, notBeforeMs) })
         return
       }
       case 'release':

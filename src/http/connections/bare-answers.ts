@@ -63,7 +63,9 @@ function endWithProblem(socket: Socket, error: KvError): void {
 
 /** @param problem JSON text; empty when the status says everything. */
 function endWith(socket: Socket, status: number, problem = ''): void {
-  socket.setTimeout(LINGER_MS, () => socket.destroy())
+  // Not the timer of the socket: answers that are still to be written on it set that one.
+  const cut = setTimeout(() => socket.destroy(), LINGER_MS)
+  socket.once('close', () => clearTimeout(cut))
   const type = problem === '' ? '' : `content-type: ${CONTENT_TYPE.problem}\r\n`
   const length = `content-length: ${Buffer.byteLength(problem)}\r\n`
   const date = `date: ${new Date().toUTCString()}\r\n`
