@@ -130,7 +130,8 @@ export class MemoryChangeLog implements ChangeLog {
   }
 
   mayExpire(since: Timestamp, upTo: Timestamp): boolean {
-    return this.#expired(since, upTo).length > 0
+    // What a collection has removed is not known any more: `expiries` refuses it.
+    return since < this.start || this.#expired(since, upTo).length > 0
   }
 
   async *expiries(

@@ -153,6 +153,16 @@ export function expiredVersionCases(contract: Contract): void {
 
   // ---- Collection
 
+  test('whoever has not seen a version expire that is collected is sent to read, and is refused there', async () => {
+    const store = await open()
+    await write(store, 5, 6, [expiring('a', 20)])
+    await store.tso(1)
+    store.changes.resolve()
+    await store.collect(30)
+    expect(store.changes.mayExpire(10, 25)).toBe(true)
+    await expect(store.changes.expiries(10, 25).next()).rejects.toMatchObject({ code: 'ts_below_safe_point' })
+  })
+
   test('a collection removes what has expired, also when nothing was written since the last one', async () => {
     const store = await open()
     const now = await store.tso(1)
