@@ -46,9 +46,9 @@ describe.each(HOMES)('timeoutMs, $home', ({ openDb }) => {
 
   test('a transaction of begin is refused its commit when its time is over, and needs no more time when it is committed', async () => {
     const { db } = await start()
-    const late = await db.begin({ timeoutMs: 20 })
+    const late = await db.begin({ timeoutMs: 2000 })
     await late.put('b', 'late')
-    await new Promise((resolve) => setTimeout(resolve, 40))
+    await new Promise((resolve) => setTimeout(resolve, 2050))
     expect(await failureOf(late.get('c'))).toMatchObject({ code: 'deadline_exceeded' })
     expect(await failureOf(late.commit())).toMatchObject({ code: 'deadline_exceeded' })
     const soon = await db.begin({ timeoutMs: 60_000 })
