@@ -1,0 +1,103 @@
+import type { RecordReads } from '../calls/row-access.js'
+import { Latches } from '../latches.js'
+import { claimOf, type SystemName, type SystemRecords, type SystemWrite } from '../system-records.js'
+import { RECORD } from './layout.js'
+import { rowKeyOfSystem, systemNameOf } from './row-keys.js'
+import type { ColumnRange, ColumnWrite, Table, TableRow } from './table.js'
+import type { TableScan } from './table-scan.js'
+
+const COLUMNS: readonly ColumnRange[] = [{ family: 'o' }]
+
+/**
+ * Records of the server itself: one row each. Several are not written together, so whoever writes several must be able to
+ * do with some of them.
+ */
+export class SystemRows implements SystemRecords, RecordReads {
+  readonly isSettled = true
+  readonly #table: Table
+  readonly #scan: TableScan
+  /** Of this process alone. */
+  readonly #latches = new Latches()
+
+  constructor(table: Table, scan: TableScan) {
+    this.#table = table
+    this.#scan = scan
+  }
+
+  hold<T>(names: readonly SystemName[], body: () => Promise<T>): Promise<T> {
+    return this.#latches.hold(names.map(claimOf), body)
+  }
+
+  async get(name: SystemName): Promise<Uint8Array | undefined> {
+    const [row] = await this.#table.rows({ keys: [rowKeyOfSystem(name)], columns: COLUMNS })
+    return row && valueOf(row)
+  }
+
+  /** Nothing is at hand. */
+  now(): null {
+    return null
+  }
+
+  async many(names: readonly SystemName[]): Promise<(Uint8Array | undefined)[]> {
+    const keys = names.map((name) => rowKeyOfSystem(name))
+    const found = new Map<string, Uint8Array | undefined>()
+    for (const row of await this.#table.rows({ keys, columns: COLUMNS })) found.set(systemNameOf(row.key), valueOf(row))
+    return names.map((name) => found.get(name))
+  }
+
+  async list(prefix: SystemName): Promise<ReadonlyMap<SystemName, Uint8Array>> {
+    const found = new Map<SystemName, Uint8Array>()
+    for await (const rows of this.#pagesOf(prefix))
+      for (const row of rows) {
+        const value = valueOf(row)
+        if (value !== undefined) found.set(systemNameOf(row.key), value)
+      }
+    return found
+  }
+
+  async page(from: SystemName, to: SystemName, limit: number): Promise<[SystemName, Uint8Array][]> {
+    const found: [SystemName, Uint8Array][] = []
+    const range = { start: rowKeyOfSystem(from), end: rowKeyOfSystem(to) }
+    for await (const rows of this.#scan.rowPages(range, COLUMNS, { firstRows: limit }))
+      for (const row of rows) {
+        const value = valueOf(row)
+        if (found.length === limit) return found
+        if (value !== undefined) found.push([systemNameOf(row.key), value])
+      }
+    return found
+  }
+
+  async write(writes: readonly SystemWrite[]): Promise<void> {
+    await Promise.all(writes.map(({ name, value }) => this.#table.put(rowKeyOfSystem(name), [recordWrite(value)])))
+  }
+
+  async sweep(prefix: SystemName, isOver: (value: Uint8Array) => boolean): Promise<number> {
+    let bytesLeft = 0
+    for await (const rows of this.#pagesOf(prefix))
+      for (const row of rows) {
+        const value = valueOf(row)
+        if (value === undefined) continue
+        const name = systemNameOf(row.key)
+        if (!isOver(value)) bytesLeft += name.length - prefix.length + value.length
+        // Another process may write it anew at this moment.
+        else if (this.#latches.isFree(claimOf(name)))
+          await this.#table.change(row.key, { family: 'o', qualifier: RECORD, value }, [recordWrite(undefined)])
+      }
+    return bytesLeft
+  }
+
+  #pagesOf(prefix: SystemName): AsyncGenerator<readonly TableRow[], void> {
+    const start = rowKeyOfSystem(prefix)
+    // All names of one kind begin with the kind and a slash, which is not the last of the bytes.
+    const end = Buffer.concat([start.subarray(0, -1), Buffer.of((start.at(-1) ?? 0) + 1)])
+    return this.#scan.rowPages({ start, end }, COLUMNS)
+  }
+}
+
+function valueOf({ cells }: TableRow): Buffer | undefined {
+  return cells.find(({ qualifier }) => qualifier.equals(RECORD))?.value
+}
+
+function recordWrite(value: Uint8Array | undefined): ColumnWrite {
+  return { family: 'o', qualifier: RECORD, value: value && Buffer.from(value) }
+}
