@@ -9,7 +9,7 @@ import type { WriteRecord } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
 import { AttachedKeys } from '../attached-keys.js'
 import { type ReachGuard, reachGuard } from '../calls/reach-guard.js'
-import type { Change, Decided, RecordReads, RowAccess } from '../calls/row-access.js'
+import type { Change, Decided, Decision, RecordReads, RowAccess } from '../calls/row-access.js'
 import { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
 import { Observed } from '../observed.js'
@@ -81,9 +81,9 @@ export class BigtableRows implements RowAccess {
   observe(ts: Timestamp): undefined | Promise<void> {
     return this.#source.observe(ts)
   }
-  /** commit_ts is taken after all locks stand, so it is above every read that has met none of them. */
-  observeRead(): undefined {
-    return undefined
+  /** commit_ts is taken after all locks stand, so it is above every timestamp that a reader has observed. */
+  observeRead(ts: Timestamp): undefined | Promise<void> {
+    return this.#source.observe(ts)
   }
   resolve(): Timestamp {
     throw new Error('there is no resolved_ts on Bigtable')
@@ -115,7 +115,8 @@ export class BigtableRows implements RowAccess {
   }
 
   async #update<T>(change: Change<T>): Promise<T> {
-    const { keys, startTs, depthTs = startTs, reaches } = change
+    const { keys, startTs, depthTs = startTs, readTs, reaches } = change
+    if (readTs !== undefined) await this.observeRead(readTs)
     const depth = deepest(change)
     const held: Held[] = keys.map((key) => {
       const row = this.#table.guess(key, depth, depthTs)
@@ -127,7 +128,7 @@ export class BigtableRows implements RowAccess {
     for (;;) {
       const rows = await this.#complete(keys, held, depth, depthTs)
       const guard = reaches && (await this.#guardOf(change, rows))
-      const decision = change.decide(rows.map(viewOf), isRepeat)
+      const decision = decided(change, rows, isRepeat)
       if (!decision.ok) {
         if (forgetGuesses(held, () => true)) continue
         await this.#takeBack(held)
@@ -259,6 +260,16 @@ export class BigtableRows implements RowAccess {
     const lockOf = (key: Uint8Array): Lock | undefined => known.get(keyText(key))?.lock
     const historyOf = (key: Uint8Array) => this.historyOf(key, startTs)
     return reachGuard({ lockOf, historyOf }, keys, startTs, reaches)
+  }
+}
+
+/** A refusal that is thrown may rest on a guess as well. */
+function decided<T>({ decide }: Change<T>, rows: readonly KnownRow[], isRepeat: boolean): Decision<T> {
+  try {
+    return decide(rows.map(viewOf), isRepeat)
+  } catch (error) {
+    if (error instanceof KvError) return { ok: false, error }
+    throw error
   }
 }
 

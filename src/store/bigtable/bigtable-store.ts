@@ -37,6 +37,8 @@ export const BIGTABLE_CAPABILITIES: Capabilities = {
   restore: false,
   compact: false,
   lockCount: false,
+  changes: false,
+  collection: false,
 }
 
 /** Where timestamps come from, as far as the store needs it. */
@@ -82,7 +84,7 @@ export class BigtableStore implements Store {
   readonly #reads: Reads
   readonly #calls: WriteCalls
   readonly #pessimistic: PollingLocks
-  /** Of whole transactions. They hold them while they call everything else, which takes latches of its own. */
+  /** Of whole transactions and of system records. Transactions hold them while they call everything else, which takes latches of its own. */
   readonly #claims = new Latches()
 
   constructor({ table, oracle, clock, answers, cursorSecret, cacheBytesMax }: BigtableStoreOptions) {
@@ -93,7 +95,7 @@ export class BigtableStore implements Store {
     this.cursorSecret = cursorSecret
     this.#scan = new TableScan(table)
     this.#rowTable = new RowTable(table, new RowCache(cacheBytesMax))
-    const system = new SystemRows(table, this.#scan)
+    const system = new SystemRows(table, this.#scan, this.#claims)
     this.system = system
     this.#rows = new BigtableRows(this.#rowTable, this.#scan, oracle, system)
     this.#reads = new Reads(table, this.#rowTable, this.#scan, oracle, answers)
@@ -196,6 +198,7 @@ export class BigtableStore implements Store {
   }
 
   async close(): Promise<void> {
+    this.#pessimistic.close()
     await this.#oracle.close()
     await this.#table.close()
   }

@@ -1,5 +1,5 @@
 import { keyText } from '../../bytes/key-text.js'
-import { isKvError, type KvError } from '../../errors/kv-error.js'
+import { isKvError, KvError } from '../../errors/kv-error.js'
 import type { LockInfo } from '../../errors/lock-info.js'
 import { signalOf, stagesOf } from '../../event-loop/late-signal.js'
 import { sleep } from '../../event-loop/sleep.js'
@@ -28,6 +28,7 @@ export class PollingLocks {
   /** Requests of this process that wait for a key. */
   readonly #waiters = new Map<string, number>()
   #waiting = 0
+  readonly #closed = new AbortController()
 
   constructor(rows: BigtableRows, reads: Reads) {
     this.#rows = rows
@@ -37,6 +38,10 @@ export class PollingLocks {
   /** Requests that wait. */
   get waiting(): number {
     return this.#waiting
+  }
+
+  close(): void {
+    this.#closed.abort(new KvError('storage_unavailable', 'the store is closed', {}))
   }
 
   async acquire(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer> {
@@ -84,9 +89,10 @@ export class PollingLocks {
     const waiters = (this.#waiters.get(text) ?? 0) + 1
     this.#waiters.set(text, waiters)
     this.#waiting++
+    const until = AbortSignal.any([this.#closed.signal, ...(signal === undefined ? [] : [signal])])
     try {
       const ms = POLL_MS_MIN + Math.random() * (POLL_MS_MAX - POLL_MS_MIN)
-      await sleep(Math.min(atMostMs, ms * Math.max(1, waiters / WAITERS_AT_FULL_PACE)), signal)
+      await sleep(Math.min(atMostMs, ms * Math.max(1, waiters / WAITERS_AT_FULL_PACE)), until)
     } finally {
       this.#waiting--
       const left = (this.#waiters.get(text) ?? 1) - 1

@@ -71,6 +71,7 @@ export class Reads {
   }
 
   async get({ key, ts = TIMESTAMP_MAX }: GetRequest): Promise<GetAnswer> {
+    await this.#settle(ts)
     const [cells] = await this.#at([key], ts)
     if (cells === undefined) return { found: false }
     const lock = blocking(key, cells, ts)
@@ -88,6 +89,7 @@ export class Reads {
 
   async batchGet({ keys, ts = TIMESTAMP_MAX }: BatchGetRequest): Promise<PairsAnswer> {
     this.#answers.requireRoom()
+    await this.#settle(ts)
     const rows = await this.#at(keys, ts)
     const locks: LockInfo[] = []
     const versions: Version[] = []
@@ -104,8 +106,10 @@ export class Reads {
     return this.#counted(async (lease) => ({ pairs: await this.#pairs(versions, lease) }))
   }
 
-  async scan({ start, end, limit, ts, reverse, keyOnly, bytesMax }: ScanRequest): Promise<ScanAnswer> {
+  async scan(request: ScanRequest): Promise<ScanAnswer> {
+    const { start, end, limit, ts, reverse, keyOnly, bytesMax } = request
     this.#answers.requireRoom()
+    await this.#settle(ts)
     return this.#counted(async (lease) => {
       const columns = [LOCK_COLUMN, atOrBelow('w', ts)]
       const locks: LockInfo[] = []
@@ -122,6 +126,8 @@ export class Reads {
           const lock = blocking(key, cells, ts)
           if (lock !== undefined) locks.push(lock)
           const write = lock === undefined ? versionAt(cells, ts) : undefined
+          if (ts === TIMESTAMP_MAX && write !== undefined && write.expireTs !== 0)
+            return this.scan({ ...request, ts: await this.#source.next() })
           if (write !== undefined && isVisible(write, ts)) versions.push({ key, write })
         }
         const valued = keyOnly ? versions.map(pairWithoutValue) : await this.#pairs(versions)
@@ -205,6 +211,11 @@ export class Reads {
       for await (const rows of this.#scan.pages(range, columns))
         for (const { key, cells } of rows) judge(keyOfRow(key), decodeCells(cells))
     if (younger.length > 0) throw keysLocked(inKeyOrder(younger))
+  }
+
+  /** Nobody commits at or below `ts` any more who has not locked yet. Most are handed out by this process, which is known at once. */
+  #settle(ts: Timestamp): undefined | Promise<void> {
+    return ts === TIMESTAMP_MAX ? undefined : this.#source.observe(ts)
   }
 
   /** The values of versions that have been found; of long ones by one call each. */

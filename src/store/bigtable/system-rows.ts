@@ -1,5 +1,6 @@
+import { afterPrefix } from '../../bytes/key-range.js'
 import type { RecordReads } from '../calls/row-access.js'
-import { Latches } from '../latches.js'
+import type { Latches } from '../latches.js'
 import { claimOf, type SystemName, type SystemRecords, type SystemWrite } from '../system-records.js'
 import { RECORD } from './layout.js'
 import { rowKeyOfSystem, systemNameOf } from './row-keys.js'
@@ -16,10 +17,11 @@ export class SystemRows implements SystemRecords, RecordReads {
   readonly isSettled = true
   readonly #table: Table
   readonly #scan: TableScan
-  /** Of this process alone. */
-  readonly #latches = new Latches()
+  readonly #latches: Latches
 
-  constructor(table: Table, scan: TableScan) {
+  /** @param latches of this process alone, shared with those who claim keys and names at once. */
+  constructor(table: Table, scan: TableScan, latches: Latches) {
+    this.#latches = latches
     this.#table = table
     this.#scan = scan
   }
@@ -88,9 +90,8 @@ export class SystemRows implements SystemRecords, RecordReads {
 
   #pagesOf(prefix: SystemName): AsyncGenerator<readonly TableRow[], void> {
     const start = rowKeyOfSystem(prefix)
-    // All names of one kind begin with the kind and a slash, which is not the last of the bytes.
-    const end = Buffer.concat([start.subarray(0, -1), Buffer.of((start.at(-1) ?? 0) + 1)])
-    return this.#scan.rowPages({ start, end }, COLUMNS)
+    const end = afterPrefix(start)
+    return this.#scan.rowPages({ start, end: end && Buffer.from(end) }, COLUMNS)
   }
 }
 

@@ -134,7 +134,7 @@ export function expiryCases({ open, test, needing }: Contract): void {
     })
   })
 
-  test('a collection takes what has expired at the safe point, with all that is older', async () => {
+  needing('collection')('a collection takes what has expired at the safe point, with all that is older', async () => {
     await write(store, 5, 6, [put('k', 'older'), expiring('stays', LONG, 31)])
     await write(store, 10, 11, [expiring('k', LONG, 30)])
     expect(await store.collect(29)).toBe(1)
@@ -144,7 +144,7 @@ export function expiryCases({ open, test, needing }: Contract): void {
     expect([await found(store, 'k', 30), await found(store, 'stays', 30)]).toEqual([undefined, LONG])
   })
 
-  test('the log has an expiry at its timestamp, after the transactions there, unless the version was replaced before', async () => {
+  needing('changes')('the log has an expiry at its timestamp, after the transactions there, unless the version was replaced before', async () => {
     await write(store, 5, 6, [expiring('k', '1', 30), expiring('late', '1', 10), put('other')])
     await write(store, 7, 8, [expiring('replaced', '1', 30), expiring('deleted', '1', 30)])
     await write(store, 12, 30, [put('replaced', '2')])
@@ -169,7 +169,7 @@ export function expiryCases({ open, test, needing }: Contract): void {
     expect(changes.find(({ key }) => key === 'k')).toMatchObject({ value: '1', expireTs: 30 })
   })
 
-  test('whether anything expires is known without a look, once somebody has looked', async () => {
+  needing('changes')('whether anything expires is known without a look, once somebody has looked', async () => {
     await write(store, 5, 6, [expiring('k', '1', 30)])
     const since = await store.tso(1)
     expect(await changesOf(store, { since: 6 })).toHaveLength(1)
@@ -182,7 +182,7 @@ export function expiryCases({ open, test, needing }: Contract): void {
     ])
   })
 
-  test('many that expire together come in pages', async () => {
+  needing('changes')('many that expire together come in pages', async () => {
     const many = Array.from({ length: 600 }, (_, i) => expiring(`k${i}`, '1', 100 + (i % 2)))
     await write(store, 5, 6, many)
     await store.tso(1)
@@ -210,7 +210,7 @@ export function expiryCases({ open, test, needing }: Contract): void {
     expect(await changesOf(store, { since })).toMatchObject([{ type: 'expire', key: 'k' }])
   })
 
-  test('property: all reads agree with a model at every timestamp, and the log replayed is the snapshot', async () => {
+  needing('changes', 'collection')('property: all reads agree with a model at every timestamp, and the log replayed is the snapshot', async () => {
     const keys = ['a', 'b', 'c']
     const step = fc.record({
       key: fc.constantFrom(...keys),

@@ -7,7 +7,7 @@ import type { Contract } from './contract.js'
 const HOUR_MS = 3_600_000
 
 /** The store's clock, what it hands out, and the ages of locks. */
-export function timestampCases({ open, test }: Contract): void {
+export function timestampCases({ open, test, needing }: Contract): void {
   test('tso hands out ranges, the last of each, and none twice', async () => {
     const store = await open({ now: () => START_MS })
     const first = await store.tso(1)
@@ -37,7 +37,7 @@ export function timestampCases({ open, test }: Contract): void {
     expect(store.steadyMs()).toBe(START_MS + 500)
   })
 
-  test('what a client committed above every timestamp handed out is told of, until they have passed it', async () => {
+  needing('onePhaseCommit')('what a client committed above every timestamp handed out is told of, until they have passed it', async () => {
     const clock = new TestClock()
     const store = await open({ now: clock.now })
     const keys = ['a', 'b'].map(utf8)
@@ -65,12 +65,12 @@ export function timestampCases({ open, test }: Contract): void {
     return { store, startTs, inFuture }
   }
 
-  test('a jump of the clock that a cleanup is the first to notice makes no lock older', async () => {
+  needing('clockJumps')('a jump of the clock that a cleanup is the first to notice makes no lock older', async () => {
     const { store, startTs, inFuture } = await jumped((store, ts) => store.prewrite(prewriteOf(ts, [put('a')])))
     expect(await codeOf(store.cleanup({ key: utf8('a'), startTs, currentTs: inFuture }))).toBe('key_locked')
   })
 
-  test('nor one that a prewrite is the first to notice', async () => {
+  needing('clockJumps')('nor one that a prewrite is the first to notice', async () => {
     const { store, startTs, inFuture } = await jumped(async () => {})
     const rest = { useAsyncCommit: true, secondaries: [], minCommitTs: inFuture }
     await store.prewrite(prewriteOf(startTs, [put('a')], rest))
@@ -78,7 +78,7 @@ export function timestampCases({ open, test }: Contract): void {
     expect(locks[0]?.ttl).toBe(HOUR_MS + 3000)
   })
 
-  test('a reader who meets a lock, and then asks for the time, sees its age without the jump', async () => {
+  needing('clockJumps')('a reader who meets a lock, and then asks for the time, sees its age without the jump', async () => {
     const { store, startTs } = await jumped((store, ts) => store.prewrite(prewriteOf(ts, [put('a')])))
     const met = await failureOf(store.get({ key: utf8('a'), ts: startTs }))
     expect(met).toMatchObject({ code: 'key_locked', fields: { lock: { ttl: HOUR_MS + 3000 } } })
