@@ -103,8 +103,6 @@ export class LeaderOracle implements TimestampSource {
   #epoch: number | undefined
   /** The epoch in which this process led last. */
   #ledEpoch = 0
-  /** Of this process' last write to the row, landed or not. */
-  #beat = 0
   /** By how much the leader's clock was ahead of this one when it last answered. */
   #leaderAheadMs = 0
   /** Why requests wait. */
@@ -331,12 +329,7 @@ export class LeaderOracle implements TimestampSource {
       timestampFromMs(this.#clock.now() + MARK_AHEAD_MS),
       ts + timestampFromMs(SAVE_AHEAD_MIN_MS),
     )
-    await this.#write(known, { ...known.record, mark: Math.max(this.#mark, aheadMark), beat: this.#nextBeat() })
-  }
-
-  #nextBeat(): number {
-    this.#beat = Math.max(this.#beat, this.#known?.record.beat ?? 0) + 1
-    return this.#beat
+    await this.#write(known, { ...known.record, mark: Math.max(this.#mark, aheadMark), beat: known.record.beat + 1 })
   }
 
   /** Whatever became of the write: afterwards the state of the row is known. */
@@ -469,7 +462,7 @@ export class LeaderOracle implements TimestampSource {
     const { epoch, mark } = known?.record ?? { epoch: 0, mark: 0 }
     const behindMs = physicalMs(mark) - this.#clock.now()
     if (behindMs > BEHIND_MARK_MS_MAX) return this.#refuse(behindMs)
-    await this.#write(known, { epoch: epoch + 1, url: this.#url, id: this.#id, mark, beat: this.#nextBeat() })
+    await this.#write(known, { epoch: epoch + 1, url: this.#url, id: this.#id, mark, beat: 1 })
   }
 
   #isTakeoverDue(known: Seen | undefined, isFirst: boolean): boolean {
@@ -559,7 +552,7 @@ export class LeaderOracle implements TimestampSource {
       // A takeover may have landed after `close`. Then this process does not know what the epochs before handed out.
       const hasLed = known.record.epoch === this.#ledEpoch
       const mark = hasLed ? Math.min(known.record.mark, this.#last + 1) : known.record.mark
-      await this.#write(known, { ...known.record, url: '', id: '', mark, beat: this.#nextBeat() })
+      await this.#write(known, { ...known.record, url: '', id: '', mark, beat: known.record.beat + 1 })
     }
   }
 }

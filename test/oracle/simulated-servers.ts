@@ -108,7 +108,8 @@ export class SimulatedProcess {
       this.#isPaused = false
       const missed = this.#missed
       this.#missed = []
-      for (const run of missed) this.#world.after(0, () => this.reach(run))
+      // A process that goes on finds its timers and sockets in any order.
+      for (const run of missed) this.#world.after(this.#world.between(0, 0.1), () => this.reach(run))
     })
   }
 }
@@ -193,7 +194,7 @@ export interface OracleParts {
   readonly clock: Clock
 }
 
-export function leaderOracle({ world, process, ...options }: OracleParts): SimulatedOracle {
+export function leaderOracle({ world, process, ...options }: OracleParts): LeaderOracle {
   const oracle = new LeaderOracle({
     ...options,
     timer: (ms, call) => process.after(ms, call),
