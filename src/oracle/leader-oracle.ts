@@ -107,7 +107,8 @@ export class LeaderOracle implements TimestampSource {
   #leaderAheadMs = 0
   /** Why requests wait. */
   #obstacle = 'no server leads'
-  #isRefusing = false
+  /** Why this server does not take over though it is time. */
+  #refusal: string | undefined
   #isPumping = false
   #isStarted = false
   #isClosed = false
@@ -192,18 +193,19 @@ export class LeaderOracle implements TimestampSource {
    * as far as this server knows. The leader waits too, see `answer`.
    * @throws KvError `overloaded` after `TSO_WAIT_MS_MAX`; what `next` throws.
    */
-  async nextForClient(count: number): Promise<Timestamp> {
-    await this.#untilNotFarAhead(count, count === 1 ? TSO_AHEAD_MS_MAX : TSO_BULK_AHEAD_MS_MAX)
-    return this.next(count)
+  nextForClient(count: number): Promise<Timestamp> {
+    const aheadMsMax = count === 1 ? TSO_AHEAD_MS_MAX : TSO_BULK_AHEAD_MS_MAX
+    return this.#onceNotFarAhead(count, aheadMsMax, () => this.next(count))
   }
 
-  async #untilNotFarAhead(count: number, aheadMsMax: number): Promise<void> {
+  /** @param ask adds the count to those that wait before it returns. */
+  async #onceNotFarAhead<T>(count: number, aheadMsMax: number, ask: () => Promise<T>): Promise<T> {
     const { aheadWaits } = this.#clock.meters
     for (let waitedMs = 0; ; ) {
       const nowMs = this.#clock.now() + (this.#epoch === undefined ? this.#leaderAheadMs : 0)
       const last = Math.max(this.#last, timestampFromMs(nowMs) - 1) + this.#waiting.count + count
       const tooEarlyMs = physicalMs(last) - aheadMsMax - nowMs
-      if (tooEarlyMs <= 0) return
+      if (tooEarlyMs <= 0) return ask()
       if (waitedMs >= TSO_WAIT_MS_MAX)
         throw new KvError('overloaded', `timestamps are ${aheadMsMax} ms ahead of the clock: ask for fewer`, {})
       const waitMs = Math.min(tooEarlyMs, TSO_WAIT_MS_MAX - waitedMs)
@@ -238,16 +240,19 @@ export class LeaderOracle implements TimestampSource {
    */
   async answer(ask: TimestampAsk): Promise<TimestampAnswer | 'not_leader'> {
     if (!isTimestampAsk(ask)) throw invalid('count', `count must be 0 to ${ASK_COUNT_MAX}, floor a timestamp`)
-    if (ask.count >= LOGICAL_PER_MS && this.#epoch !== undefined)
-      await this.#untilNotFarAhead(ask.count, TSO_AHEAD_MS_MAX)
-    if (this.#epoch === undefined || this.#isClosed) return 'not_leader'
+    if (this.#epoch === undefined || ask.count < LOGICAL_PER_MS) return this.#answer(ask)
+    return this.#onceNotFarAhead(ask.count, TSO_AHEAD_MS_MAX, () => this.#answer(ask))
+  }
+
+  async #answer(ask: TimestampAsk): Promise<TimestampAnswer | 'not_leader'> {
+    if (this.#epoch === undefined) return 'not_leader'
     const answered = this.#waiting.add(ask, true, FORWARD_MS_MAX, () => this.#late())
     this.#pump()
     return answered
   }
 
   #late(): KvError<'storage_unavailable'> {
-    return new KvError('storage_unavailable', `no timestamps: ${this.#obstacle}`, {})
+    return new KvError('storage_unavailable', `no timestamps: ${this.#refusal ?? this.#obstacle}`, {})
   }
 
   #stopped(): KvError<'storage_unavailable'> {
@@ -417,6 +422,7 @@ export class LeaderOracle implements TimestampSource {
     if (known !== undefined && !isNewer(record, known.record)) return record
     this.#known = { record, bytes }
     this.#knownSinceMs = this.#clock.elapsedMs()
+    this.#refusal = undefined
     const isOwn = record.id === this.#id && !this.#isClosed
     if (!isOwn) this.#stepDown(record)
     else if (this.#epoch !== record.epoch) this.#lead(record)
@@ -429,7 +435,6 @@ export class LeaderOracle implements TimestampSource {
   #lead(record: OracleRecord): void {
     this.#epoch = this.#ledEpoch = record.epoch
     this.#last = Math.max(this.#last, record.mark)
-    this.#isRefusing = false
     this.#onChange(`this server hands out the timestamps now, in epoch ${record.epoch}`)
     this.#raiseMark(this.#last).catch((error: unknown) => {
       this.#obstacle = messageOf(error)
@@ -473,9 +478,9 @@ export class LeaderOracle implements TimestampSource {
   }
 
   #refuse(behindMs: number): void {
-    this.#obstacle = `no server leads, and this one's clock is ${Math.round(behindMs / 1000)} s behind the timestamps that were handed out`
-    if (!this.#isRefusing) this.#onChange(`${this.#obstacle}: set the clock, or that of the server that led last`)
-    this.#isRefusing = true
+    const isNew = this.#refusal === undefined
+    this.#refusal = `no server leads, and this one must not: its clock is ${Math.round(behindMs / 1000)} s behind the timestamps that were handed out`
+    if (isNew) this.#onChange(`${this.#refusal}: set the clock, or wait until it gets there`)
   }
 
   #tick(): void {

@@ -58,6 +58,7 @@ export class World {
   }
 
   async runUntil(ms: number): Promise<void> {
+    await new Promise((resolve) => setImmediate(resolve)) // What was called just now begins.
     for (let event = this.#events.first; event !== undefined && event.rank <= ms; event = this.#events.first) {
       this.#events.delete(event)
       this.nowMs = Math.max(this.nowMs, event.atMs)
@@ -241,12 +242,15 @@ export class Servers {
     this.world = new World(seed)
     this.table = new SimulatedTable(this.world)
     this.#make = make
-    for (let i = 0; i < count; i++) {
-      const server = { url: `http://server-${i}`, offsetMs: 0 } as Server
-      this.stepClock(server, Math.round(this.world.between(-200, 200)))
-      this.all.push(server)
-      this.start(server)
-    }
+    for (let i = 0; i < count; i++) this.add(`http://server-${i}`, Math.round(this.world.between(-200, 200)))
+  }
+
+  add(url: string, offsetMs = 0): Server {
+    const server = { url, offsetMs } as Server
+    this.stepClock(server, offsetMs)
+    this.all.push(server)
+    this.start(server)
+    return server
   }
 
   start(server: Server): void {
@@ -279,10 +283,9 @@ export class Servers {
       const fail = (): void => world.after(table.delayMs(), () => from.reach(() => reject(new Error('no connection'))))
       const arrive = (): void => {
         const server = this.all.find((server) => server.url === url)
-        const { oracle, process } = (server as Server).run
-        if (!process.isAlive) fail()
-        process.reach(() => {
-          call(oracle).then((answer) => {
+        if (!server?.run.process.isAlive) fail()
+        server?.run.process.reach(() => {
+          call(server.run.oracle).then((answer) => {
             if (!world.happens(table.faults.loses))
               world.after(table.delayMs(), () => from.reach(() => resolve(answer)))
           }, fail)
