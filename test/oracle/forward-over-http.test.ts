@@ -2,7 +2,10 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, expect, test } from 'vitest'
+import { Clock } from '../../src/oracle/clock.js'
 import { forwardOverHttp } from '../../src/oracle/forward-over-http.js'
+import { LeaderOracle } from '../../src/oracle/leader-oracle.js'
+import type { OracleRow } from '../../src/oracle/oracle-row.js'
 import { decodeAsk, encodeAnswer } from '../../src/oracle/signed-ask.js'
 
 const SECRET = new Uint8Array(32).fill(7)
@@ -89,4 +92,42 @@ test('ends when the signal is aborted', async () => {
   const aborting = new AbortController()
   const url = await serve(() => aborting.abort())
   await expect(forwarder()(url, aborting.signal)).rejects.toThrow(/no timestamps from/)
+})
+
+test('three servers in real time hand out timestamps in order, while the one that leads stops', async () => {
+  let bytes: Uint8Array | undefined
+  const row: OracleRow = {
+    read: async () => bytes,
+    swap: async (expected, next) => {
+      if (Buffer.compare(expected ?? Buffer.alloc(0), bytes ?? Buffer.alloc(0)) !== 0) return 'refused'
+      bytes = next
+      return 'done'
+    },
+  }
+  const { forward, close } = forwardOverHttp({ secret: SECRET })
+  ends.push(close)
+  const oracles: LeaderOracle[] = []
+  for (let i = 0; i < 3; i++) {
+    const url = await serve(async (url, body, reply) => {
+      const asked = decodeAsk(SECRET, url, body)
+      if (asked === undefined) return void reply.writeHead(403).end()
+      reply.end(encodeAnswer(SECRET, asked.nonce, (await oracles[i]?.answer(asked.ask)) ?? 'not_leader'))
+    })
+    const oracle = new LeaderOracle({ row, forward, url, clock: new Clock({}) })
+    ends.push(() => void oracle.close())
+    oracles.push(oracle)
+    oracle.start()
+    await oracle.next()
+  }
+  expect(oracles.map(({ role }) => role.role)).toEqual(['leader', 'follower', 'follower'])
+  let before = 0
+  for (let i = 0; i < 300; i++) {
+    if (i === 150) await oracles[0]?.close()
+    const working = i < 150 ? oracles : oracles.slice(1)
+    const all = (await Promise.all(working.map((oracle) => oracle.next()))).sort((a, b) => a - b)
+    expect(new Set(all).size).toBe(working.length)
+    expect(all[0]).toBeGreaterThan(before)
+    before = all.at(-1) as number
+  }
+  expect(oracles.filter(({ role }) => role.role === 'leader')).toHaveLength(1)
 })

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { runSchedule, Servers } from './simulated-servers.js'
 import { violations } from './timestamp-history.js'
 
-const SCHEDULES = Number(process.env['PERKV_TEST_SCHEDULES'] ?? 300)
+const SCHEDULES = Number(process.env['PERKV_TEST_SCHEDULES'] ?? 500)
 
 test('no timestamp is handed out twice or out of order, whatever happens to clocks, processes and the table', async () => {
   let handedOut = 0
