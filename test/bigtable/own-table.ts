@@ -16,3 +16,15 @@ export async function openOwnTable(options?: TableOptions): Promise<Table> {
   await makeTable(address)
   return openTable(address, options)
 }
+
+/** Clients that `body` opens go to this server. */
+export async function withHost<T>(host: string, body: () => Promise<T>): Promise<T> {
+  const usual = process.env['BIGTABLE_EMULATOR_HOST']
+  process.env['BIGTABLE_EMULATOR_HOST'] = host
+  try {
+    return await body()
+  } finally {
+    if (usual === undefined) delete process.env['BIGTABLE_EMULATOR_HOST']
+    else process.env['BIGTABLE_EMULATOR_HOST'] = usual
+  }
+}
