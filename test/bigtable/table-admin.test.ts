@@ -8,7 +8,8 @@ import {
 } from '../../src/store/bigtable/google-package.js'
 import { instanceName, type TableAddress } from '../../src/store/bigtable/table-address.js'
 import { makeTable, requireSound } from '../../src/store/bigtable/table-admin.js'
-import { ownAddress } from './own-table.js'
+import { startEmulator } from './emulator/emulator.js'
+import { ownAddress, withHost } from './own-table.js'
 
 const DAY = { maxAge: { seconds: 86_400 } }
 
@@ -78,4 +79,22 @@ test('a rule that removes data by its age is refused', async () => {
     await expect(makeTable(address)).rejects.toThrow(why)
     await expect(requireSound(address)).rejects.toThrow(why)
   }
+})
+
+test('an app profile without conditional changes is refused', async () => {
+  const emulator = await startEmulator({ refuseChanges: true })
+  await withHost(emulator.host, async () => {
+    const address = { ...ownAddress(), appProfile: 'any-cluster' }
+    await makeTable(address)
+    await expect(requireSound(address)).rejects.toThrow(
+      /\?app_profile=any-cluster: a conditional change was refused .* must use single-cluster routing and allow single-row/,
+    )
+    const table = await openTable(address)
+    const guard = { family: 'v', qualifier: Buffer.from('r'), value: undefined } as const
+    await expect(table.change(Buffer.from('k'), guard, [{ ...guard, value: Buffer.from('1') }])).rejects.toMatchObject({
+      code: 'storage_unavailable',
+    })
+    await table.close()
+  })
+  await emulator.stop()
 })

@@ -36,7 +36,9 @@ export function parseTableAddress(text: string): TableAddress {
   const parameters = [...new URLSearchParams(text.slice(queryAt + 1))]
   const unknown = parameters.find(([name]) => name !== 'app_profile')
   if (unknown) return refuse(`there is no parameter ${JSON.stringify(unknown[0])}`)
-  const [[, appProfile] = ['', ''], ...more] = parameters
+  const [found, ...more] = parameters
+  if (found === undefined) return refuse('there is no app_profile after the question mark')
+  const [, appProfile] = found
   if (more.length > 0) return refuse('app_profile is there more than once')
   if (!NAME.test(appProfile)) return refuse(`${JSON.stringify(appProfile)} is no id of an app profile`)
   return { project, instance, table, appProfile }

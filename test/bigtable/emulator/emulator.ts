@@ -21,6 +21,8 @@ export interface EmulatorOptions {
   readonly failAfter?: number
   /** Share that is answered DEADLINE_EXCEEDED and done 200 ms later. Not of streams. */
   readonly late?: number
+  /** Conditional changes are refused, as with an app profile that routes to any cluster. */
+  readonly refuseChanges?: boolean
 }
 
 export interface Emulator {
@@ -32,8 +34,13 @@ export interface Emulator {
 /** Google's Bigtable server in memory, empty. @throws Error where it can't be built */
 export async function startEmulator(options: EmulatorOptions = {}): Promise<Emulator> {
   await buildEmulator()
-  const { delayMs = 0, failBefore = 0, failAfter = 0, late = 0 } = options
-  const faults = [`--fail-before=${failBefore}`, `--fail-after=${failAfter}`, `--late=${late}`]
+  const { delayMs = 0, failBefore = 0, failAfter = 0, late = 0, refuseChanges = false } = options
+  const faults = [
+    `--fail-before=${failBefore}`,
+    `--fail-after=${failAfter}`,
+    `--late=${late}`,
+    `--refuse-changes=${refuseChanges}`,
+  ]
   // Its input ends with this process, however that ends.
   const child = spawn(PROGRAM, ['--stdin', `--delay=${delayMs}ms`, ...faults], { stdio: ['pipe', 'pipe', 'inherit'] })
   const ended = once(child, 'close')

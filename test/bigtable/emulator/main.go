@@ -35,6 +35,7 @@ var (
 	delay  = flag.Duration("delay", 0, "before every call")
 	before = flag.Float64("fail-before", 0, "share of the calls that are not done and answered UNAVAILABLE")
 	after  = flag.Float64("fail-after", 0, "share that is done and answered UNAVAILABLE; streams break off somewhere")
+	refuse = flag.Bool("refuse-changes", false, "refuse CheckAndMutateRow, as with an app profile that routes to any cluster")
 	late   = flag.Float64("late", 0, "share that is answered DEADLINE_EXCEEDED and done 200 ms later; not of streams")
 )
 
@@ -48,6 +49,9 @@ func isData(method string) bool { return strings.HasPrefix(method, "/google.bigt
 
 func unary(ctx context.Context, req interface{}, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (interface{}, error) {
 	time.Sleep(*delay)
+	if *refuse && strings.HasSuffix(info.FullMethod, "/CheckAndMutateRow") {
+		return nil, status.Error(codes.FailedPrecondition, "Single-row transactions are not allowed by this app profile")
+	}
 	faulty := isData(info.FullMethod)
 	if faulty && chance(*before) {
 		return nil, status.Error(codes.Unavailable, "not done")
