@@ -18,8 +18,9 @@ has_go || {
   exit 1
 }
 
-# --no-save keeps 206 MB out of package.json; npm ci removes them again.
+# --no-save keeps 206 MB out of package.json; npm ci removes them again. --save-dev, because npm installs no optional peer by
+# its own name only.
 node -e "require.resolve('${CLIENT%@*}')" 2> /dev/null ||
-  npm install --no-save --no-package-lock --no-audit --no-fund "$CLIENT"
+  npm install --no-save --save-dev --no-package-lock --no-audit --no-fund "$CLIENT"
 
 exec npx vitest run --config test/bigtable/vitest.config.ts "$@"

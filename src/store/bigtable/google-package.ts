@@ -6,7 +6,8 @@ import type { RowFilter, RowMutation } from './row-filters.js'
 
 /** An optional peer, because few need it and it brings 200 packages. */
 const PACKAGE: string = '@google-cloud/bigtable'
-const INSTALL = 'npm install @google-cloud/bigtable@6.5.1'
+/** In a clone of this package, npm installs an optional peer only if it is told where to save it. */
+const INSTALL = 'npm install --save-prod @google-cloud/bigtable@6.5.1'
 const HTTPS_PORT = 443
 
 export class BigtableMissing extends BigtableSetupError {
