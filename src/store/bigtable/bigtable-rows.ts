@@ -138,7 +138,8 @@ export class BigtableRows implements RowAccess {
       // A row that stays as it is has to be as the decision saw it, too.
       if (forgetGuesses(held, (_, i) => !toWrite.has(i))) continue
       const first = primaryOf(rows, toWrite, startTs)
-      const parts = first === undefined ? [[...toWrite.keys()]] : [[first], [...toWrite.keys()].filter((i) => i !== first)]
+      const parts =
+        first === undefined ? [[...toWrite.keys()]] : [[first], [...toWrite.keys()].filter((i) => i !== first)]
       let isWhole = true
       for (const part of parts) {
         const outcome = await this.#write(part, toWrite, held)
@@ -167,7 +168,11 @@ export class BigtableRows implements RowAccess {
   ): Promise<KnownRow[]> {
     const missing = held.flatMap(({ row }, i) => (row === undefined ? [i] : []))
     if (missing.length > 0) {
-      const read = await this.#table.read(missing.map((i) => keys[i] as Uint8Array), depth, ts)
+      const read = await this.#table.read(
+        missing.map((i) => keys[i] as Uint8Array),
+        depth,
+        ts,
+      )
       for (const [at, i] of missing.entries()) {
         const one = held[i] as Held
         one.row = read[at] as KnownRow
@@ -184,7 +189,10 @@ export class BigtableRows implements RowAccess {
     held: readonly Held[],
     guard: ReachGuard | undefined,
   ): Map<number, readonly Mutation[]> {
-    guard?.(mutations, held.map(({ row }) => viewOf(row as KnownRow)))
+    guard?.(
+      mutations,
+      held.map(({ row }) => viewOf(row as KnownRow)),
+    )
     const toWrite = new Map<number, Mutation[]>()
     const indexOf = new Map(keys.map((key, i) => [keyText(key), i]))
     for (const mutation of mutations) {
@@ -255,7 +263,8 @@ export class BigtableRows implements RowAccess {
     const known = new Map(rows.map((row) => [keyText(row.key), row]))
     const primaries = new Map<string, Uint8Array>()
     for (const { lock } of rows)
-      if (lock?.startTs === startTs && !known.has(keyText(lock.primary))) primaries.set(keyText(lock.primary), lock.primary)
+      if (lock?.startTs === startTs && !known.has(keyText(lock.primary)))
+        primaries.set(keyText(lock.primary), lock.primary)
     for (const row of await this.#table.read([...primaries.values()], 'txn', startTs)) known.set(keyText(row.key), row)
     const lockOf = (key: Uint8Array): Lock | undefined => known.get(keyText(key))?.lock
     const historyOf = (key: Uint8Array) => this.historyOf(key, startTs)

@@ -57,6 +57,7 @@ export interface BigtableStoreOptions {
   readonly cursorSecret: Uint8Array
   /** Of rows that are guessed rather than read. */
   readonly cacheBytesMax: number
+  readonly onClose?: (() => void) | undefined
 }
 
 /**
@@ -86,8 +87,11 @@ export class BigtableStore implements Store {
   readonly #pessimistic: PollingLocks
   /** Of whole transactions and of system records. Transactions hold them while they call everything else, which takes latches of its own. */
   readonly #claims = new Latches()
+  readonly #onClose: () => void
 
-  constructor({ table, oracle, clock, answers, cursorSecret, cacheBytesMax }: BigtableStoreOptions) {
+  constructor(options: BigtableStoreOptions) {
+    const { table, oracle, clock, answers, cursorSecret, cacheBytesMax, onClose = () => {} } = options
+    this.#onClose = onClose
     this.#table = table
     this.#oracle = oracle
     this.#clock = clock
@@ -102,7 +106,10 @@ export class BigtableStore implements Store {
     this.#calls = new WriteCalls(this.#rows, this.validateReads)
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads)
     this.cells = new CellCalls(this.#rows, system)
-    this.attachments = new AttachmentCalls(this.#rows, system, { prewrite: this.prewrite, tso: (count) => this.tso(count) })
+    this.attachments = new AttachmentCalls(this.#rows, system, {
+      prewrite: this.prewrite,
+      tso: (count) => this.tso(count),
+    })
   }
 
   get meters(): StoreMeters {
@@ -200,11 +207,19 @@ export class BigtableStore implements Store {
   async close(): Promise<void> {
     this.#pessimistic.close()
     await this.#oracle.close()
+    this.#onClose()
     await this.#table.close()
   }
 }
 
-function inTwoPhases({ tryOnePc, useAsyncCommit, secondaries, reads, riders, ...request }: PrewriteRequest): PrewriteRequest {
+function inTwoPhases({
+  tryOnePc,
+  useAsyncCommit,
+  secondaries,
+  reads,
+  riders,
+  ...request
+}: PrewriteRequest): PrewriteRequest {
   if (riders !== undefined)
     throw new KvError('not_supported', 'riders need one-phase commit, which the store bigtable has not', {})
   return request

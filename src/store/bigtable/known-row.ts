@@ -63,5 +63,9 @@ function trimmed(row: KnownRow): KnownRow {
   const since = (writes[WRITES_KEPT - 1] as WriteRecord).commitTs
   const older = writes.slice(WRITES_KEPT)
   const below = [older.find(isData), older.find((write) => !isData(write))].filter((write) => write !== undefined)
-  return { ...row, writes: [...writes.slice(0, WRITES_KEPT), ...below.sort(newestFirst)], since: Math.max(since, row.since) }
+  return {
+    ...row,
+    writes: [...writes.slice(0, WRITES_KEPT), ...below.sort(newestFirst)],
+    since: Math.max(since, row.since),
+  }
 }

@@ -15,16 +15,16 @@ export class NoChanges implements ChangeLog {
   heldBackBy(): [] {
     return []
   }
-  async *read(): AsyncGenerator<never, void> {
+  read(): never {
     throw noChanges()
   }
   mayExpire(): boolean {
     return false
   }
-  async *expiries(): AsyncGenerator<never, void> {
+  expiries(): never {
     throw noChanges()
   }
-  async *withValues(): AsyncGenerator<never, void> {
+  withValues(): never {
     throw noChanges()
   }
   listen(): never {

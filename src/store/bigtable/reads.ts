@@ -29,7 +29,16 @@ import { expiryTs, isData, isVisible, type WriteRecord } from '../../percolator/
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { AnswerBudget, AnswerLease } from '../answer-budget.js'
 import { knownByRead } from './known-row.js'
-import { atOrBelow, decodeCells, LOCK_COLUMN, REVISION_COLUMN, type RowCells, valueColumn, valuesIn, versionsSince } from './layout.js'
+import {
+  atOrBelow,
+  decodeCells,
+  LOCK_COLUMN,
+  REVISION_COLUMN,
+  type RowCells,
+  valueColumn,
+  valuesIn,
+  versionsSince,
+} from './layout.js'
 import { keyOfRow, rowKeyOf } from './row-keys.js'
 import type { RowTable } from './row-table.js'
 import type { ColumnRange, Table } from './table.js'
@@ -168,7 +177,8 @@ export class Reads {
       const [row] = await this.#table.rows({ keys: [rowKeyOf(key)], columns: EVERYTHING })
       const { lock, writes } = decodeCells(row?.cells ?? [])
       const values = valuesIn(row?.cells ?? [])
-      for (const { shortValue } of writes) lease.grow(ENTRY_BYTES + (shortValue === undefined ? 0 : entryCost(shortValue)))
+      for (const { shortValue } of writes)
+        lease.grow(ENTRY_BYTES + (shortValue === undefined ? 0 : entryCost(shortValue)))
       for (const { value } of values) lease.grow(entryCost(value))
       return mvccGet({ key, lock, writes }, values)
     })
@@ -194,7 +204,8 @@ export class Reads {
   async validateReads(request: ValidateReadsRequest): Promise<void> {
     const { startTs, keys, ranges } = request
     const columns = [LOCK_COLUMN, ...versionsSince(startTs)]
-    const younger: LockInfo[] = []
+    /** By key: a key may be in a range as well. */
+    const younger = new Map<string, LockInfo>()
     const judge = (key: Uint8Array, cells: RowCells): void => {
       const { lock, writes } = cells
       const judged = lock && judgeLock(key, lock, request)
@@ -203,14 +214,14 @@ export class Reads {
       const seen = versionAt(cells, startTs)
       const change = newer ?? (seen !== undefined && hasExpiredSince(seen, request) ? seen : undefined)
       if (change !== undefined) throw readChanged(key, startTs, change)
-      if (lock !== undefined && judged === 'wait') younger.push(lockInfo(key, lock))
+      if (lock !== undefined && judged === 'wait') younger.set(keyText(key), lockInfo(key, lock))
     }
     for (const { key, cells } of await this.#table.rows({ keys: keys.map(rowKeyOf), columns }))
       judge(keyOfRow(key), decodeCells(cells))
     for (const range of mergedRanges(ranges))
       for await (const rows of this.#scan.pages(range, columns))
         for (const { key, cells } of rows) judge(keyOfRow(key), decodeCells(cells))
-    if (younger.length > 0) throw keysLocked(inKeyOrder(younger))
+    if (younger.size > 0) throw keysLocked(inKeyOrder([...younger.values()]))
   }
 
   /** Nobody commits at or below `ts` any more who has not locked yet. Most are handed out by this process, which is known at once. */

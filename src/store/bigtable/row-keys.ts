@@ -7,6 +7,9 @@ export const ROW_KEY_BYTES_MAX = 4096
 /** Longest key of a user: one that begins with 0x00 takes a byte more. */
 export const KEY_BYTES_MAX = ROW_KEY_BYTES_MAX - 1
 
+/** Of one value. A row may have 256 MiB with all its versions, so far larger ones would soon fill it. */
+export const VALUE_BYTES_MAX = 16 * 1024 * 1024
+
 /** Rows of the server itself begin with two of them. */
 const SERVER = Buffer.from([0, 0])
 /** Keys of users that begin with 0x00 begin with these bytes instead, so the order is kept. */

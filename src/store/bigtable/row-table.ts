@@ -1,5 +1,5 @@
-import { Backoff } from '../../coordinator/backoff.js'
 import { keyText } from '../../bytes/key-text.js'
+import { Backoff } from '../../coordinator/backoff.js'
 import { KvError } from '../../errors/kv-error.js'
 import type { HistoryDepth, Mutation } from '../../percolator/row.js'
 import type { Timestamp } from '../../timestamp.js'

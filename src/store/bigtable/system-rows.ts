@@ -32,7 +32,7 @@ export class SystemRows implements SystemRecords, RecordReads {
 
   async get(name: SystemName): Promise<Uint8Array | undefined> {
     const [row] = await this.#table.rows({ keys: [rowKeyOfSystem(name)], columns: COLUMNS })
-    return row && valueOf(row)
+    return row && recordOf(row)
   }
 
   /** Nothing is at hand. */
@@ -43,7 +43,8 @@ export class SystemRows implements SystemRecords, RecordReads {
   async many(names: readonly SystemName[]): Promise<(Uint8Array | undefined)[]> {
     const keys = names.map((name) => rowKeyOfSystem(name))
     const found = new Map<string, Uint8Array | undefined>()
-    for (const row of await this.#table.rows({ keys, columns: COLUMNS })) found.set(systemNameOf(row.key), valueOf(row))
+    for (const row of await this.#table.rows({ keys, columns: COLUMNS }))
+      found.set(systemNameOf(row.key), recordOf(row))
     return names.map((name) => found.get(name))
   }
 
@@ -51,7 +52,7 @@ export class SystemRows implements SystemRecords, RecordReads {
     const found = new Map<SystemName, Uint8Array>()
     for await (const rows of this.#pagesOf(prefix))
       for (const row of rows) {
-        const value = valueOf(row)
+        const value = recordOf(row)
         if (value !== undefined) found.set(systemNameOf(row.key), value)
       }
     return found
@@ -62,7 +63,7 @@ export class SystemRows implements SystemRecords, RecordReads {
     const range = { start: rowKeyOfSystem(from), end: rowKeyOfSystem(to) }
     for await (const rows of this.#scan.rowPages(range, COLUMNS, { firstRows: limit }))
       for (const row of rows) {
-        const value = valueOf(row)
+        const value = recordOf(row)
         if (found.length === limit) return found
         if (value !== undefined) found.push([systemNameOf(row.key), value])
       }
@@ -77,7 +78,7 @@ export class SystemRows implements SystemRecords, RecordReads {
     let bytesLeft = 0
     for await (const rows of this.#pagesOf(prefix))
       for (const row of rows) {
-        const value = valueOf(row)
+        const value = recordOf(row)
         if (value === undefined) continue
         const name = systemNameOf(row.key)
         if (!isOver(value)) bytesLeft += name.length - prefix.length + value.length
@@ -95,7 +96,7 @@ export class SystemRows implements SystemRecords, RecordReads {
   }
 }
 
-function valueOf({ cells }: TableRow): Buffer | undefined {
+function recordOf({ cells }: TableRow): Buffer | undefined {
   return cells.find(({ qualifier }) => qualifier.equals(RECORD))?.value
 }
 

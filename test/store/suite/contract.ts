@@ -24,7 +24,16 @@ export interface StoreKind {
   readonly place?: (() => Promise<string>) | undefined
 }
 
-export type Need = 'changes' | 'clockJumps' | 'collection' | 'onePhaseCommit' | 'asyncCommit' | 'deadlocks' | 'restore' | 'lockCount' | 'places'
+export type Need =
+  | 'changes'
+  | 'clockJumps'
+  | 'collection'
+  | 'onePhaseCommit'
+  | 'asyncCommit'
+  | 'deadlocks'
+  | 'restore'
+  | 'lockCount'
+  | 'places'
 
 const LACKS: Readonly<Record<Need, string>> = {
   changes: 'the store keeps no log of changes',

@@ -22,13 +22,12 @@ interface Shape {
   readonly ended: 'not yet' | 'primary committed' | 'primary rolled back'
 }
 
-const shapesOf = (hasAsyncCommit: boolean): fc.Arbitrary<Shape> => fc.record({
-  names: fc.shuffledSubarray([...NAMES], { minLength: 2 }),
-  kind: hasAsyncCommit
-    ? fc.constantFrom('two_pc', 'async', 'pessimistic')
-    : fc.constantFrom('two_pc', 'pessimistic'),
-  ended: fc.constantFrom('not yet', 'not yet', 'primary committed', 'primary rolled back'),
-})
+const shapesOf = (hasAsyncCommit: boolean): fc.Arbitrary<Shape> =>
+  fc.record({
+    names: fc.shuffledSubarray([...NAMES], { minLength: 2 }),
+    kind: hasAsyncCommit ? fc.constantFrom('two_pc', 'async', 'pessimistic') : fc.constantFrom('two_pc', 'pessimistic'),
+    ended: fc.constantFrom('not yet', 'not yet', 'primary committed', 'primary rolled back'),
+  })
 
 const CALLS = [
   'commit',

@@ -37,22 +37,25 @@ export function timestampCases({ open, test, needing }: Contract): void {
     expect(store.steadyMs()).toBe(START_MS + 500)
   })
 
-  needing('onePhaseCommit')('what a client committed above every timestamp handed out is told of, until they have passed it', async () => {
-    const clock = new TestClock()
-    const store = await open({ now: clock.now })
-    const keys = ['a', 'b'].map(utf8)
-    expect([store.isWrittenAhead, await store.newestAhead(keys)]).toEqual([false, 0])
-    const startTs = await store.tso(1)
-    const future = clock.ts() + 2048 * HOUR_MS
-    await write(store, startTs, future, [put('a', '1')])
-    expect(store.isWrittenAhead).toBe(true)
-    expect(await store.newestAhead(keys)).toBe(future)
-    expect(await store.newestAhead(keys.slice(1))).toBe(0)
-    expect(await store.tso(1)).toBeLessThan(future)
-    clock.ms += 2 * HOUR_MS
-    await store.tso(1)
-    expect(await store.newestAhead(keys)).toBe(0)
-  })
+  needing('onePhaseCommit')(
+    'what a client committed above every timestamp handed out is told of, until they have passed it',
+    async () => {
+      const clock = new TestClock()
+      const store = await open({ now: clock.now })
+      const keys = ['a', 'b'].map(utf8)
+      expect([store.isWrittenAhead, await store.newestAhead(keys)]).toEqual([false, 0])
+      const startTs = await store.tso(1)
+      const future = clock.ts() + 2048 * HOUR_MS
+      await write(store, startTs, future, [put('a', '1')])
+      expect(store.isWrittenAhead).toBe(true)
+      expect(await store.newestAhead(keys)).toBe(future)
+      expect(await store.newestAhead(keys.slice(1))).toBe(0)
+      expect(await store.tso(1)).toBeLessThan(future)
+      clock.ms += 2 * HOUR_MS
+      await store.tso(1)
+      expect(await store.newestAhead(keys)).toBe(0)
+    },
+  )
 
   /** A wall clock that jumps an hour, and nobody has asked the time since. */
   async function jumped(prepare: (store: Store, startTs: number) => Promise<unknown>) {
@@ -78,9 +81,12 @@ export function timestampCases({ open, test, needing }: Contract): void {
     expect(locks[0]?.ttl).toBe(HOUR_MS + 3000)
   })
 
-  needing('clockJumps')('a reader who meets a lock, and then asks for the time, sees its age without the jump', async () => {
-    const { store, startTs } = await jumped((store, ts) => store.prewrite(prewriteOf(ts, [put('a')])))
-    const met = await failureOf(store.get({ key: utf8('a'), ts: startTs }))
-    expect(met).toMatchObject({ code: 'key_locked', fields: { lock: { ttl: HOUR_MS + 3000 } } })
-  })
+  needing('clockJumps')(
+    'a reader who meets a lock, and then asks for the time, sees its age without the jump',
+    async () => {
+      const { store, startTs } = await jumped((store, ts) => store.prewrite(prewriteOf(ts, [put('a')])))
+      const met = await failureOf(store.get({ key: utf8('a'), ts: startTs }))
+      expect(met).toMatchObject({ code: 'key_locked', fields: { lock: { ttl: HOUR_MS + 3000 } } })
+    },
+  )
 }
