@@ -1,4 +1,6 @@
 import { afterPrefix } from '../../bytes/key-range.js'
+import { Backoff } from '../../coordinator/backoff.js'
+import { KvError } from '../../errors/kv-error.js'
 import type { RecordReads } from '../calls/row-access.js'
 import type { Latches } from '../latches.js'
 import { claimOf, type SystemName, type SystemRecords, type SystemWrite } from '../system-records.js'
@@ -7,6 +9,9 @@ import { rowKeyOfSystem, systemNameOf } from './row-keys.js'
 import type { ColumnRange, ColumnWrite, Table, TableRow } from './table.js'
 import type { TableScan } from './table-scan.js'
 
+const EMPTY = new Uint8Array()
+/** Tries of a change whose outcome stays unknown. */
+const TRIES_MAX = 20
 const COLUMNS: readonly ColumnRange[] = [{ family: 'o' }]
 
 /**
@@ -72,6 +77,20 @@ export class SystemRows implements SystemRecords, RecordReads {
 
   async write(writes: readonly SystemWrite[]): Promise<void> {
     await Promise.all(writes.map(({ name, value }) => this.#table.put(rowKeyOfSystem(name), [recordWrite(value)])))
+  }
+
+  async replace(name: SystemName, expected: Uint8Array | undefined, value: Uint8Array): Promise<boolean> {
+    const key = rowKeyOfSystem(name)
+    const backoff = new Backoff(10, 500)
+    const condition = { family: 'o', qualifier: RECORD, value: expected && Buffer.from(expected) } as const
+    for (let tries = 1; ; tries++) {
+      const changed = await this.#table.change(key, condition, [recordWrite(value)])
+      if (changed === 'done') return true
+      // An earlier try may have been done. No two values of a record are equal.
+      if (changed === 'refused') return tries > 1 && Buffer.compare((await this.get(name)) ?? EMPTY, value) === 0
+      if (tries === TRIES_MAX) throw new KvError('storage_unavailable', 'Bigtable does not answer', {})
+      await backoff.wait()
+    }
   }
 
   async sweep(prefix: SystemName, isOver: (value: Uint8Array) => boolean): Promise<number> {
