@@ -16,7 +16,7 @@ import { exclusiveLatches } from '../claim.js'
 import { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
-import type { Capabilities, Store } from '../store.js'
+import type { Capabilities, Store, TableCalls } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import { BigtableRows } from './bigtable-rows.js'
 import { NoChanges } from './no-changes.js'
@@ -129,9 +129,8 @@ export class BigtableStore implements Store {
     const { calls, bytes } = this.#table.inFlight
     return { batches: calls, bytes }
   }
-  /** Calls to Bigtable by kind, and guesses that were wrong. */
-  get calls(): Table['calls'] & RowTable['counts'] {
-    return { ...this.#table.calls, ...this.#rowTable.counts }
+  get tableCalls(): TableCalls {
+    return { calls: this.#table.calls, ...this.#rowTable.counts }
   }
 
   /** Whether Bigtable answers shows at the next call. */
