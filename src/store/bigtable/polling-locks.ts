@@ -48,6 +48,7 @@ export class PollingLocks {
     const { waitTimeout = 0, signal } = request
     const waitMs = waitTimeout === 0 ? ACQUIRE_WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
     const beganMs = performance.now()
+    let hasWaited = false
     try {
       for (;;) {
         try {
@@ -57,13 +58,14 @@ export class PollingLocks {
           const leftMs = beganMs + waitMs - performance.now()
           const lock = lockOf(error)
           if (leftMs <= 0) throw lockWaitTimeout(lock.key, lock)
+          hasWaited = true
           await timed(stagesOf(signal), 'lockMs', this.#pause(lock.key, leftMs, signalOf(signal)))
         }
       }
     } catch (error) {
       throw countedRefusal(this.#rows.meters, error)
     } finally {
-      this.#rows.meters.lockWaits.observe((performance.now() - beganMs) / 1000)
+      if (hasWaited) this.#rows.meters.lockWaits.observe((performance.now() - beganMs) / 1000)
     }
   }
 
