@@ -84,11 +84,11 @@ export class SharedOutcomes {
     for (;;) {
       const record = await this.#store.system.get(name)
       if (record === undefined || isOutcomeExpired(record, this.#store.steadyMs())) return { record }
-      const answer = replay<T>(record, idempotency)
       const pending = pendingOf(record)
+      const commitTs = pending && (await this.#commitTsOf(pending))
+      if (commitTs === 0) return { record } // Of a request that has failed, so that another one may have the key.
+      const answer = replay<T>(record, idempotency)
       if (pending === undefined) return { answer, isReplayed: true }
-      const commitTs = await this.#commitTsOf(pending)
-      if (commitTs === 0) return { record }
       if (commitTs !== undefined) return { answer: { ...answer, commitTs }, isReplayed: true }
       if (performance.now() > deadlineMs)
         throw new KvError('overloaded', 'the first request with this Idempotency-Key is still running', {})

@@ -4,6 +4,9 @@ import type { Random } from '../anomalies/random.js'
 import { CLI, runCli, type ServerProcess, startProcess } from '../process/server-process.js'
 import { ownAddress } from './own-table.js'
 
+/** A server that was stopped finds itself late, and would refuse requests for a moment. */
+const UNSHED = ['--loop-delay-ms-max', '0']
+
 interface Member {
   process: ServerProcess
   /** Fulfilled while it is there. */
@@ -44,7 +47,12 @@ export class Cluster implements Target {
   }
 
   #startOne(port: string): Promise<ServerProcess> {
-    return startProcess('-', ['--port', port, '--store', this.#address, '--log-level', 'error'], CLI, this.#env)
+    return startProcess(
+      '-',
+      ['--port', port, '--store', this.#address, '--log-level', 'error', ...UNSHED],
+      CLI,
+      this.#env,
+    )
   }
 
   get urls(): readonly string[] {

@@ -15,12 +15,14 @@ if ! has_go && [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
 fi
 has_go || {
   echo "error: the Bigtable emulator can't be built: install Debian's golang-go and golang-google-cloud-dev" >&2
-  exit 1
+  exit 3
 }
 
 # --no-save keeps 206 MB out of package.json; npm ci removes them again. --save-dev, because npm installs no optional peer by
 # its own name only.
 node -e "require.resolve('${CLIENT%@*}')" 2> /dev/null ||
   npm install --no-save --save-dev --no-package-lock --no-audit --no-fund "$CLIENT"
+
+[ -f dist/cli.js ] || npm run --silent build # Some tests start whole servers.
 
 exec npx vitest run --config test/bigtable/vitest.config.ts "$@"

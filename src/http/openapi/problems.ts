@@ -61,6 +61,7 @@ export function problemCodes(
     ...(operation.problems ?? []),
   ])
   if (access !== 'open') codes.add('unauthorized')
+  if (access !== 'open' && operation.tag !== 'Server') codes.add('not_supported') // Stores differ: `capabilities` in /v1/status.
   if (work !== 'watching') codes.add('overloaded')
   if (query.includes('timeout_ms')) codes.add('deadline_exceeded')
   if (takesJson) codes.add('unsupported_media_type')
