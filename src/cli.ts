@@ -3,6 +3,7 @@ import { COMMAND_GROUPS, COMMANDS } from './commands/command-table.js'
 import { UsageError } from './server/flags.js'
 import { UnusableAddress } from './server/listen-address.js'
 import { UnusableFile } from './server/unusable-file.js'
+import { BigtableSetupError } from './store/bigtable/bigtable-setup-error.js'
 import { DataDirectoryError } from './store/leveldb/data-directory-error.js'
 import { version } from './version.js'
 
@@ -40,7 +41,7 @@ Commands talk to --server URL, or PERKV_SERVER; default http://127.0.0.1:7400.
 `
 
 /** Errors whose message is one line that says all. */
-const FOR_PEOPLE = [UsageError, DataDirectoryError, UnusableFile, UnusableAddress]
+const FOR_PEOPLE = [UsageError, BigtableSetupError, DataDirectoryError, UnusableFile, UnusableAddress]
 
 function print(text: string): void {
   process.stdout.write(text)

@@ -20,6 +20,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['store'],
   ['store/calls'],
   ['store/memory'],
+  ['store/bigtable'],
   ['store/leveldb/data-directory-error.ts'],
   ['store/leveldb/files'],
   ['store/leveldb/records'],
@@ -57,14 +58,17 @@ const APART: readonly { readonly folder: string; readonly from: readonly string[
     folder: 'console',
     from: ['oracle', 'backup', 'access', 'cluster', 'store', 'txn', 'gc', 'observers', 'changes', 'leases', 'database'],
   },
-  { folder: 'http', from: ['client', 'console', 'embedded', 'store/calls', 'store/leveldb', 'store/memory'] },
+  {
+    folder: 'http',
+    from: ['client', 'console', 'embedded', 'store/bigtable', 'store/calls', 'store/leveldb', 'store/memory'],
+  },
   { folder: 'embedded', from: ['client/http'] },
-  { folder: 'database', from: ['store/calls', 'store/leveldb', 'store/memory'] },
-  { folder: 'txn', from: ['store/calls', 'store/leveldb', 'store/memory'] },
-  { folder: 'gc', from: ['store/calls', 'store/leveldb', 'store/memory'] },
-  { folder: 'observers', from: ['store/calls', 'store/leveldb', 'store/memory'] },
-  { folder: 'changes', from: ['store/calls', 'store/leveldb', 'store/memory'] },
-  { folder: 'leases', from: ['store/calls', 'store/leveldb', 'store/memory'] },
+  { folder: 'database', from: ['store/bigtable', 'store/calls', 'store/leveldb', 'store/memory'] },
+  { folder: 'txn', from: ['store/bigtable', 'store/calls', 'store/leveldb', 'store/memory'] },
+  { folder: 'gc', from: ['store/bigtable', 'store/calls', 'store/leveldb', 'store/memory'] },
+  { folder: 'observers', from: ['store/bigtable', 'store/calls', 'store/leveldb', 'store/memory'] },
+  { folder: 'changes', from: ['store/bigtable', 'store/calls', 'store/leveldb', 'store/memory'] },
+  { folder: 'leases', from: ['store/bigtable', 'store/calls', 'store/leveldb', 'store/memory'] },
 ]
 
 function isIn(file: string, folder: string): boolean {

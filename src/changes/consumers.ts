@@ -95,7 +95,11 @@ export class Consumers implements ConsumersApi {
     return this.#changing(name, async () => {
       const { name: store, capabilities } = this.#store
       if (!capabilities.onePhaseCommit)
-        throw new KvError('not_found', `the store ${store} has no consumers, because it cannot commit in one phase`, {})
+        throw new KvError(
+          'not_supported',
+          `the store ${store} has no consumers, because it cannot commit in one phase`,
+          {},
+        )
       const present = this.#byName.get(name)
       if (present !== undefined) {
         if (!isSameRange(present.gap.range, keyRange)) {

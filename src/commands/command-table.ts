@@ -49,6 +49,10 @@ export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, Com
   },
   'Run a server': {
     serve: { does: 'runs the server', load: async () => (await import('./serve.js')).serve },
+    bigtable: {
+      does: 'makes the table that servers share',
+      load: async () => (await import('./bigtable.js')).bigtable,
+    },
     check: { does: 'verifies a database', load: async () => (await import('./check.js')).check },
     repair: { does: 'mends a damaged one', load: async () => (await import('./repair.js')).repair },
   },

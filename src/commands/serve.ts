@@ -32,7 +32,7 @@ ${flagsHelp(limitFlags)}`,
     starting = startServer(config, version(), log)
     const server = await Promise.race([starting, stopping])
     if (typeof server === 'string') process.exit(0) // No request was served yet, and a start may be cut short at any moment.
-    say(`${readyLine(config.data, config.tokenFile, server)}\n`)
+    say(`${readyLine(config.tokenFile, server)}\n`)
     server.logStart()
     const signal = await stopping
     const stoppedAtMs = performance.now()
@@ -57,11 +57,10 @@ function stopSignal(reload: () => void): Promise<NodeJS.Signals> {
 }
 
 function readyLine(
-  data: string,
   tokenFile: string | undefined,
-  server: { url: string; caFile?: string | undefined },
+  server: { url: string; place: string; caFile?: string | undefined },
 ): string {
   const trust = server.caFile === undefined ? '' : ` --cacert ${server.caFile}`
   const token = tokenFile === undefined ? '' : " -H 'authorization: Bearer TOKEN'"
-  return `PerKV ${version()} is ready on ${server.url}, data in ${data}. Try: curl -X PUT ${server.url}/v1/kv/hello${trust}${token} -d world`
+  return `PerKV ${version()} is ready on ${server.url}, data in ${server.place}. Try: curl -X PUT ${server.url}/v1/kv/hello${trust}${token} -d world`
 }

@@ -198,6 +198,8 @@ export const ERRORS = {
     fields: { limit: 'count' },
     optional: { field: 'text' },
   },
+  // The store lacks it, and will at every repeat.
+  not_supported: { status: 501, title: 'Not supported' },
   unsupported_media_type: { status: 415, title: 'Unsupported media type' },
   // `resync`: path of a feed that begins with a snapshot.
   ts_below_safe_point: {

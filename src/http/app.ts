@@ -34,6 +34,7 @@ import { percolatorRoutes } from './routes/percolator.js'
 import { collectRoutes, refuseUnroutable } from './routes/route-list.js'
 import { deleteRangeRoute, scanRoutes } from './routes/scan.js'
 import { statusRoutes } from './routes/status.js'
+import { timestampRoute } from './routes/timestamps.js'
 import { txnRoutes } from './routes/txn.js'
 import { errorHandler, reportTo } from './wire/error-handler.js'
 import { routedUrl } from './wire/key-url.js'
@@ -133,6 +134,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   backupRoutes(app, context)
   openApiRoutes(app, { ...context, needsTokens: authenticate !== undefined })
   consoleRoutes(app)
+  timestampRoute(app, context)
   await app.ready()
   paceRequests(app.server, pacing)
   return app

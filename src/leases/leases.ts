@@ -188,7 +188,7 @@ export class Leases implements LeasesApi {
     integerOf('wait_ms', waitMs, 0, LEASE_WAIT_MS_MAX)
     const { name: store, capabilities } = this.#store
     if (!capabilities.onePhaseCommit)
-      throw new KvError('not_found', `the store ${store} has no leases, because it cannot commit in one phase`, {})
+      throw new KvError('not_supported', `the store ${store} has no leases, because it cannot commit in one phase`, {})
   }
 
   #open(name: string): Slot {

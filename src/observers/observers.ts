@@ -208,7 +208,11 @@ export class Observers implements ObserversApi {
     return this.#changing(name, async () => {
       const { name: store, capabilities } = this.#store
       if (!capabilities.onePhaseCommit)
-        throw new KvError('not_found', `the store ${store} has no observers, because it cannot commit in one phase`, {})
+        throw new KvError(
+          'not_supported',
+          `the store ${store} has no observers, because it cannot commit in one phase`,
+          {},
+        )
       const present = this.#byName.get(name)
       if (present === undefined) return { state: await (await this.#create(asked, backfill)).state(), isNew: true }
       if (!isSameRange(present.range, asked.keyRange)) {

@@ -7,8 +7,9 @@ import {
   type Limits,
   TIMER_MS_MAX,
 } from '../limits.js'
+import { isTableAddress, parseTableAddress, type TableAddress } from '../store/bigtable/table-address.js'
 import type { LevelTuning } from '../store/leveldb/engine/level-engine.js'
-import { durationMs, type Flags, integer, notEmpty, oneOf, readFlags, UsageError } from './flags.js'
+import { durationMs, type Flags, type Given, integer, notEmpty, oneOf, readFlags, UsageError } from './flags.js'
 import { limitFlags, readLimits } from './limit-flags.js'
 import type { TlsPaths } from './secret-files.js'
 import { tracesUrl } from './traces-url.js'
@@ -19,7 +20,10 @@ export interface Config {
   readonly port: number
   readonly data: string
   readonly durability: 'sync' | 'async'
-  readonly store: 'leveldb'
+  /** `leveldb`: a directory of this machine. */
+  readonly store: 'leveldb' | TableAddress
+  /** Where other servers of the same table reach this one; absent: at the address that it listens on. */
+  readonly advertise: string | undefined
   readonly logLevel: (typeof LOG_LEVELS)[number]
   readonly limits: Limits
   readonly cacheBytesMax: number
@@ -49,7 +53,15 @@ export const SERVE_FLAGS = {
     help: 'sync: fsync before every answer; async: the operating system decides when',
     default: 'sync',
   },
-  store: { value: 'leveldb', help: 'kind of store', default: 'leveldb' },
+  store: {
+    value: 'STORE',
+    help: 'leveldb, or bigtable://PROJECT/INSTANCE/TABLE, which many servers may share: docs/bigtable.md',
+    default: 'leveldb',
+  },
+  advertise: {
+    value: 'URL',
+    help: 'where other servers of the same table reach this one; by default the address that it listens on',
+  },
   'log-level': { value: 'LEVEL', help: LOG_LEVELS.join(', '), default: 'info' },
   'cache-bytes-max': { value: 'BYTES', help: 'cache of newest versions', default: String(CACHE_BYTES_DEFAULT) },
   'block-cache-bytes': {
@@ -109,7 +121,8 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     port: integer(required('port'), 0, 65_535),
     data: notEmpty(required('data')),
     durability: oneOf(required('durability'), ['sync', 'async']),
-    store: oneOf(required('store'), ['leveldb']),
+    store: storeOf(required('store')),
+    advertise: urlOf(optional('advertise')),
     logLevel: oneOf(required('log-level'), LOG_LEVELS),
     limits: readLimits(flags),
     cacheBytesMax: integer(required('cache-bytes-max'), 0, 2 ** 40),
@@ -122,6 +135,27 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
       intervalMs: durationMs(required('gc-interval'), 1, TIMER_MS_MAX),
     },
   }
+}
+
+function storeOf(given: Given): Config['store'] {
+  if (!isTableAddress(given.text)) return oneOf(given, ['leveldb'], 'leveldb or bigtable://PROJECT/INSTANCE/TABLE')
+  try {
+    return parseTableAddress(given.text)
+  } catch (error) {
+    throw new UsageError(`${given.from}: ${error instanceof Error ? error.message : error}`)
+  }
+}
+
+function urlOf(given: Given | undefined): string | undefined {
+  if (given === undefined) return undefined
+  const url = URL.canParse(given.text) ? new URL(given.text) : undefined
+  if (
+    url === undefined ||
+    !['http:', 'https:'].includes(url.protocol) ||
+    `${url.search}${url.hash}${url.username}` !== ''
+  )
+    throw new UsageError(`${given.from} must be an http or https URL, not "${given.text}"`)
+  return given.text.replace(/\/$/, '')
 }
 
 function tlsPaths(cert: string | undefined, key: string | undefined): TlsPaths | undefined {

@@ -124,8 +124,13 @@ export function durationMs({ text, from }: Given, min: number, max: number): num
   )
 }
 
-export function oneOf<const T extends string>({ text, from }: Given, names: readonly T[]): T {
+/** @param said instead of the names, where they are not all. */
+export function oneOf<const T extends string>(
+  { text, from }: Given,
+  names: readonly T[],
+  said = `one of ${names.join(', ')}`,
+): T {
   const name = names.find((one) => one === text)
   if (name !== undefined) return name
-  throw new UsageError(`${from} must be one of ${names.join(', ')}, not "${text}"`)
+  throw new UsageError(`${from} must be ${said}, not "${text}"`)
 }

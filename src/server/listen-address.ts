@@ -6,13 +6,18 @@ export class UnusableAddress extends Error {
 
 /**
  * Takes the port for a moment, so that a start that cannot listen fails before it makes or opens any file.
+ * @param port 0: any.
+ * @returns a port that was free.
  * @throws UnusableAddress
  */
-export function requireFree(host: string, port: number): Promise<void> {
+export function requireFree(host: string, port: number): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer()
     server.once('error', (error) => reject(unusableAddress(error, host, port)))
-    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve()))
+    server.listen({ host, port, exclusive: true }, () => {
+      const address = server.address()
+      server.close(() => resolve(typeof address === 'object' && address !== null ? address.port : port))
+    })
   })
 }
 

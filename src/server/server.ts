@@ -7,12 +7,9 @@ import { isLoopback } from '../http/connections/loopback.js'
 import { changeTls, type TlsFiles } from '../http/connections/tls.js'
 import { LISTEN_BACKLOG, SHUTDOWN_GRACE_MS } from '../limits.js'
 import type { Logger } from '../logger.js'
-import { AnswerBudget } from '../store/answer-budget.js'
-import { makeDirectory, unmakeDirectory } from '../store/leveldb/directory/make-directory.js'
-import { type OpenedDatabase, openLevelDbStore } from '../store/leveldb/leveldb-store.js'
-import type { Store } from '../store/store.js'
 import type { Config } from './config.js'
 import { requireFree, unusableAddress } from './listen-address.js'
+import { openStore } from './open-store.js'
 import type { OtlpTraces } from './otlp-traces.js'
 import { isSelfSigned, reachableName } from './reachable-name.js'
 import { readTls, readTokens } from './secret-files.js'
@@ -20,6 +17,8 @@ import { readTls, readTokens } from './secret-files.js'
 export interface RunningServer {
   /** URL with the actual port and a name that clients can connect to. */
   readonly url: string
+  /** Where the data is, for people. */
+  readonly place: string
   /** Path of the certificate, when it is self-signed: clients have to be told to trust it. */
   readonly caFile: string | undefined
   /** Writes the result of the start to the log. */
@@ -32,37 +31,25 @@ export interface RunningServer {
 
 /**
  * Opens the store and listens. Cheap checks come first, and a start that fails leaves no directory behind.
- * @throws UnusableFile (tokens, certificates); UnusableAddress; DataDirectoryError.
+ * @throws UnusableFile (tokens, certificates); UnusableAddress; DataDirectoryError; BigtableSetupError.
  */
 export async function startServer(config: Config, version: string, log: Logger): Promise<RunningServer> {
-  const { data, durability, cacheBytesMax, tuning, limits, gc, host, port, fastLane, slowMs, tracesUrl } = config
+  const { durability, gc, host, fastLane, slowMs, tracesUrl } = config
   const secrets = readSecrets(config, log)
-  await requireFree(host, port)
-  const made = await makeDirectory(data)
-  let opened: OpenedDatabase | undefined
-  let store: Store | undefined
+  const port = await requireFree(host, config.port)
+  const scheme = secrets.tls === undefined ? 'http' : 'https'
+  // Other servers may ask for timestamps before this one listens, and are answered late then.
+  const advertised = config.advertise ?? printUrl(scheme, reachableName(host, secrets.tls?.cert), port)
+  const opened = await openStore(config, advertised, log)
+  const { store, limits, member } = opened
   let database: Database | undefined
   let app: FastifyInstance | undefined
   try {
-    store = await openLevelDbStore({
-      directory: data,
-      durability,
-      cacheBytesMax,
-      tuning,
-      onOpen: (found) => {
-        opened = found
-      },
-      onConvert: (from, to) =>
-        log.info(`${data} has format ${from} and is converted to ${to}, which older versions of PerKV cannot open`),
-      onEnd: (message) => log.fatal(`${message}; everything is refused from here on`),
-      onClockStep: (message) => log.warn(message),
-      answers: new AnswerBudget(limits),
-      locksMax: limits.locksMax,
-    })
-    database = await Database.open(store, { limits, gc, onError: (message, err) => log.error({ err }, message) })
+    const onError = (message: string, err: unknown): void => log.error({ err }, message)
+    database = await Database.open(store, { limits, gc: store.capabilities.collection ? gc : NO_COLLECTION, onError })
     const traces = tracesUrl === undefined ? undefined : await openTraces(tracesUrl, version, config, log)
     app = await createApp({
-      ...{ database, limits, version, durability, log },
+      ...{ database, limits, version, durability, log, member },
       authenticate: secrets.tokens && ((token) => secrets.tokens?.grantOf(token)),
       onTokens: (changed) => secrets.onTokens.push(changed),
       browserGuard: config.tokenFile === undefined ? { loopbackNamesOnly: !config.insecure } : undefined,
@@ -76,9 +63,10 @@ export async function startServer(config: Config, version: string, log: Logger):
     const url = urlOf(app, secrets.tls)
     return {
       url,
+      place: opened.place,
       caFile: secrets.tls && isSelfSigned(secrets.tls.cert) ? config.tls?.cert : undefined,
       logStart() {
-        if (opened !== undefined) logOpened(log, data, opened)
+        opened.logStart()
         log.info(addressOf(running.app), `listening on ${url}`)
       },
       reload: reloader(config, secrets, app, log),
@@ -87,10 +75,13 @@ export async function startServer(config: Config, version: string, log: Logger):
   } catch (error) {
     await app?.close()
     await (database ?? store)?.close()
-    await unmakeDirectory(data, made)
+    await opened.undo()
     throw error
   }
 }
+
+/** Outcomes of Idempotency-Keys are removed all the same. */
+const NO_COLLECTION = { lifeTimeMs: 0, intervalMs: 0 }
 
 async function listen(app: FastifyInstance, host: string, port: number): Promise<void> {
   try {
@@ -98,16 +89,6 @@ async function listen(app: FastifyInstance, host: string, port: number): Promise
   } catch (error) {
     throw unusableAddress(error, host, port)
   }
-}
-
-function logOpened(log: Logger, directory: string, opened: OpenedDatabase): void {
-  const { isNew, replayedBytes, durationMs, locks } = opened
-  const how = isNew ? 'made a new database in' : 'opened the database in'
-  const replayed = replayedBytes === 0 ? '' : `, ${Math.ceil(replayedBytes / 1024)} KiB of log replayed`
-  log.info(
-    { directory, ...opened },
-    `${how} ${directory} in ${durationMs} ms${isNew ? '' : `${replayed}, ${locks} locks stand`}`,
-  )
 }
 
 /** Tokens and certificates in force. A reload replaces them. */
@@ -169,8 +150,11 @@ async function shutDown({ app, database, traces }: Running): Promise<void> {
 
 function urlOf(app: FastifyInstance, tls: TlsFiles | undefined): string {
   const { address, port } = addressOf(app)
-  const name = reachableName(address, tls?.cert)
-  return `${tls === undefined ? 'http' : 'https'}://${isIPv6(name) ? `[${name}]` : name}:${port}`
+  return printUrl(tls === undefined ? 'http' : 'https', reachableName(address, tls?.cert), port)
+}
+
+function printUrl(scheme: 'http' | 'https', name: string, port: number): string {
+  return `${scheme}://${isIPv6(name) ? `[${name}]` : name}:${port}`
 }
 
 function addressOf(app: FastifyInstance): { readonly address: string; readonly port: number } {

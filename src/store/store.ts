@@ -60,6 +60,10 @@ export interface Capabilities {
   readonly restore: boolean
   readonly compact: boolean
   readonly lockCount: boolean
+  /** A log of all commits: the change feed, watches, consumers and observers need it. */
+  readonly changes: boolean
+  /** Old versions can be removed, by a garbage collection. */
+  readonly collection: boolean
 }
 
 /**
@@ -73,6 +77,18 @@ export type PrewriteNow = (
   request: PrewriteRequest,
   done: (error: unknown, answer: PrewriteAnswer | undefined) => void,
 ) => boolean
+
+/** What a store has asked a table over the network for since the process has started. */
+export interface TableCalls {
+  /** Tries of calls, by kind. `change`: of one row, on a condition; `put`: without one. */
+  readonly calls: { readonly read: number; readonly change: number; readonly put: number; readonly remove: number }
+  /** Changes that were refused, because the row was not as it had been read. */
+  readonly races: number
+  /** Those of them that were decided on a row in memory. */
+  readonly lostGuesses: number
+  /** Changes whose answer was lost. */
+  readonly uncertain: number
+}
 
 export interface DiskSpace {
   /** For this process, which may have less than the system. */
@@ -210,6 +226,8 @@ export interface Store extends PercolatorApi {
   diskBytes?(): Promise<number>
   /** Of the file system that holds the store. */
   diskSpace?(): Promise<DiskSpace>
+  /** Absent: the store is on this machine. */
+  readonly tableCalls?: TableCalls
   /** What the cache of versions holds. */
   readonly versionCache?: { readonly bytes: number }
 
@@ -237,4 +255,4 @@ export interface Store extends PercolatorApi {
 }
 
 export type CompleteStore = Store &
-  Required<Omit<Store, keyof PercolatorApi | 'exclusiveNow' | 'diskSpace' | 'versionCache'>>
+  Required<Omit<Store, keyof PercolatorApi | 'exclusiveNow' | 'diskSpace' | 'versionCache' | 'tableCalls'>>

@@ -61,6 +61,13 @@ export interface SystemRecords {
   write(writes: readonly SystemWrite[]): Promise<void>
 
   /**
+   * Writes one record if it is as expected. Present only where other processes write the records too.
+   * @param expected undefined: that there is none.
+   * @returns whether it is written.
+   */
+  replace?(name: SystemName, expected: Uint8Array | undefined, value: Uint8Array): Promise<boolean>
+
+  /**
    * Removes the records of a prefix for which `isOver` returns true, in steps. Skips records whose name is held.
    * @returns total bytes of the remaining records: their values, and their names without the prefix.
    */

@@ -2,6 +2,7 @@ import { asBuffer } from '../bytes/key-text.js'
 import { KvError } from '../errors/kv-error.js'
 import { IDEMPOTENCY_MS } from '../limits.js'
 import { asBytes, asInteger, packRecord, unpackRecord } from '../percolator/codec/record.js'
+import type { Timestamp } from '../timestamp.js'
 
 /** Identifies a request that must take effect once, even if the client sends it several times. */
 export interface Idempotency {
@@ -26,6 +27,31 @@ const WHAT = 'outcome'
 /** The record is `[fingerprint, expires_at_ms, outcome]`: the store's `steadyMs`, and any MessagePack value. */
 export function encodeOutcome({ fingerprint }: Idempotency, nowMs: number, outcome: object): Buffer {
   return packRecord([fingerprint, nowMs + IDEMPOTENCY_MS, packRecord([outcome])])
+}
+
+/** A transaction that may commit at any moment, or has: its primary knows. */
+export interface PendingOutcome {
+  readonly startTs: Timestamp
+  readonly primary: Uint8Array
+}
+
+/**
+ * The record of a transaction before it commits: `[fingerprint, expires_at_ms, outcome, start_ts, primary]`. The commit_ts of the
+ * outcome is 0.
+ */
+export function encodePending(
+  { fingerprint }: Idempotency,
+  nowMs: number,
+  outcome: object,
+  { startTs, primary }: PendingOutcome,
+): Buffer {
+  return packRecord([fingerprint, nowMs + IDEMPOTENCY_MS, packRecord([outcome]), startTs, primary])
+}
+
+/** @returns undefined for a record of a transaction that has committed. */
+export function pendingOf(record: Uint8Array): PendingOutcome | undefined {
+  const [, , , startTs, primary] = unpackRecord(record, WHAT, 3)
+  return startTs === undefined ? undefined : { startTs: asInteger(startTs, WHAT), primary: asBytes(primary, WHAT) }
 }
 
 /** The stored answer for a repeat. @throws KvError `idempotency_mismatch` when the request is a different one. */

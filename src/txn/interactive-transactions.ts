@@ -14,6 +14,7 @@ import type { Riders } from '../percolator/riders.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { type Check, requireChecks } from './check.js'
+import { claimed } from './claimed-prewrite.js'
 import type { Idempotency, Once } from './idempotency.js'
 import { type BeginOptions, InteractiveTransaction, type TxnState } from './interactive-transaction.js'
 import { type Op, type OpResult, runOps } from './op.js'
@@ -228,7 +229,7 @@ export class InteractiveTransactions {
   ): Promise<Once<{ commitTs: Timestamp }>> {
     this.#open.get(id)?.touch()
     // The outcome of an empty transaction is stored too, because it could not run again after a restart.
-    return this.#outcomes.once(idempotency, idempotency?.mayWrite ? 'all' : 'nothing', async (beside) => {
+    return this.#outcomes.once(idempotency, idempotency?.mayWrite ? 'all' : 'nothing', async (beside, claim) => {
       const ended = this.#ended.get(id)
       if (ended?.failure !== undefined) throw ended.failure
       if (ended !== undefined && ended.commitTs > 0) return { commitTs: ended.commitTs }
@@ -249,11 +250,14 @@ export class InteractiveTransactions {
               }
             }
             return open.txn.commit(
-              (request) =>
-                this.#store.prewrite(
-                  { ...request, stages },
-                  beside && (({ onePcCommitTs: commitTs }) => (commitTs === undefined ? [] : beside({ commitTs }))),
-                ),
+              claimed(
+                (request) =>
+                  this.#store.prewrite(
+                    { ...request, stages },
+                    beside && (({ onePcCommitTs: commitTs }) => (commitTs === undefined ? [] : beside({ commitTs }))),
+                  ),
+                claim && ((txn) => claim(txn, { commitTs: 0 })),
+              ),
               riders,
               signal,
               stages,

@@ -18,6 +18,7 @@ import type { Store } from '../store/store.js'
 import type { SystemWrite } from '../store/system-records.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { type Check, requireChecks } from './check.js'
+import { claimed } from './claimed-prewrite.js'
 import { CountedReads } from './counted-reads.js'
 import type { Idempotency, Once } from './idempotency.js'
 import { OneTurn } from './one-turn.js'
@@ -25,6 +26,7 @@ import { isRangeOp, type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes, Stores } from './outcomes.js'
 import { type OneShotKeys, type Plan, planOf } from './plan.js'
 import { mayChange, requireLeases, seeingFence } from './riders.js'
+import type { ClaimOutcome } from './shared-outcomes.js'
 
 export interface OneShot {
   readonly checks: readonly Check[]
@@ -132,7 +134,7 @@ export class OneShots {
   #runPlanned(request: OneShot, { keys, claim }: Plan): Promise<Once<OneShotAnswer>> {
     const stages = stagesOf(request.signal)
     const isReading = keys.read.size > 0 || request.ops.some(isRangeOp)
-    return this.#outcomes.once(request.idempotency, storesOf(keys), async (beside) => {
+    return this.#outcomes.once(request.idempotency, storesOf(keys), async (beside, claimOutcome) => {
       let backoff: Backoff | undefined
       let passed = 0
       for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
@@ -141,13 +143,13 @@ export class OneShots {
             request.lockWaitMs,
             () => {
               if (claim === undefined || this.#store.exclusive === undefined)
-                return this.#tryCounted(request, keys, this.#store.prewrite, beside)
+                return this.#tryCounted(request, keys, this.#store.prewrite, beside, claimOutcome)
               const beganMs = stages === undefined ? 0 : performance.now()
               return this.#store.exclusive(claim, (prewrite) => {
                 stages?.since('latchMs', beganMs)
                 return isReading
-                  ? this.#tryCounted(request, keys, prewrite, beside)
-                  : this.#try(request, keys, undefined, prewrite, beside)
+                  ? this.#tryCounted(request, keys, prewrite, beside, claimOutcome)
+                  : this.#try(request, keys, undefined, prewrite, beside, claimOutcome)
               })
             },
             request.signal,
@@ -179,10 +181,11 @@ export class OneShots {
     keys: OneShotKeys,
     prewrite: Store['prewrite'],
     beside: Beside,
+    claimOutcome: Claiming,
   ): Promise<OneShotAnswer> {
     const reads = new CountedReads(this.#store.answers)
     try {
-      return await this.#try(request, keys, reads, prewrite, beside)
+      return await this.#try(request, keys, reads, prewrite, beside, claimOutcome)
     } finally {
       reads.end()
     }
@@ -195,6 +198,7 @@ export class OneShots {
     counted: CountedReads | undefined,
     prewrite: Store['prewrite'],
     beside: Beside,
+    claimOutcome: Claiming,
   ): Promise<OneShotAnswer> {
     const stages = stagesOf(signal)
     requireWanted(signal)
@@ -222,7 +226,10 @@ export class OneShots {
       return { startTs, results }
     }
     const answerAt = (commitTs: Timestamp): OneShotAnswer => ({ startTs, commitTs, results })
-    const timedPrewrite = (request: PrewriteRequest) => prewrite({ ...request, stages })
+    const timedPrewrite = claimed(
+      (request) => prewrite({ ...request, stages }),
+      claimOutcome && ((txn) => claimOutcome(txn, answerAt(0))),
+    )
     const onePhase = (request: PrewriteRequest) =>
       prewrite({ ...request, stages }, beside && (({ onePcCommitTs }) => beside(answerAt(requireOnePc(onePcCommitTs)))))
     handover?.begin()
@@ -230,7 +237,7 @@ export class OneShots {
       if (this.#isOnePhase) return answerAt(await txn.commit(onePhase, seeingFence(riders), undefined, stages))
       beside?.(answerAt(TIMESTAMP_MAX)) // Refuses an outcome that is too long before anything is written.
       const answer = answerAt(await txn.commit(timedPrewrite, seeingFence(riders), undefined, stages))
-      // TODO: after a crash here a repeat runs again, until outcomes can be written as rows of their transaction.
+      // Only in a store that one process has to itself: see `SharedOutcomes`.
       if (beside !== undefined) await this.#store.system.write(beside(answer))
       return answer
     } catch (error) {
@@ -267,6 +274,7 @@ function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {
   return ahead < TIMESTAMP_MAX - 2 ? Math.max(startTs, ahead + 1) : startTs
 }
 
+type Claiming = ClaimOutcome<OneShotAnswer> | undefined
 type Beside = ((answer: OneShotAnswer) => readonly SystemWrite[]) | undefined
 
 /**

@@ -4,6 +4,8 @@ import { IDEMPOTENCY_MS, type Limits } from '../limits.js'
 import type { Store } from '../store/store.js'
 import type { SystemName, SystemWrite } from '../store/system-records.js'
 import { encodeOutcome, type Idempotency, isOutcomeExpired, type Once, replay } from './idempotency.js'
+import { isLongerThan } from './outcome-length.js'
+import { type ClaimOutcome, SharedOutcomes } from './shared-outcomes.js'
 
 const RECORDS = 'outcome/' satisfies SystemName
 
@@ -33,10 +35,15 @@ export class Outcomes {
   #bytes = 0
   readonly #ofCaller = new Map<string | undefined, number>()
   #periods: Period[] = []
+  readonly #shared: SharedOutcomes
 
   constructor(store: Store, limits: OutcomeLimits) {
     this.#store = store
     this.#limits = limits
+    this.#shared = new SharedOutcomes(store, limits.outcomeBytesMax, {
+      require: (caller) => this.#requireRoom(caller),
+      add: (caller, bytes, expiresAtMs) => this.#add(caller, bytes, expiresAtMs),
+    })
   }
 
   /** Bytes of all stored outcomes. */
@@ -49,17 +56,21 @@ export class Outcomes {
    * @param idempotency undefined for a request without a key, which just runs.
    * @param stores a repeat of a request whose outcome is not stored runs again.
    * @param run gets a function that makes the outcome's record; `run` must write it in the same atomic batch as the
-   *   commit. undefined when there is nothing to store.
+   *   commit. undefined when there is nothing to store. In a store without such batches it gets `claim` instead.
    * @throws KvError `idempotency_mismatch`; `overloaded` or `payload_too_large` when the outcome has no room, before
    *   anything is written; the errors of `run`. The outcome of a failed request is not stored.
    */
   async once<T extends object>(
     idempotency: Idempotency | undefined,
     stores: Stores,
-    run: (beside: ((answer: T) => readonly SystemWrite[]) | undefined) => Promise<T>,
+    run: (
+      beside: ((answer: T) => readonly SystemWrite[]) | undefined,
+      claim: ClaimOutcome<T> | undefined,
+    ) => Promise<T>,
   ): Promise<Once<T>> {
-    if (idempotency === undefined) return { answer: await run(undefined), isReplayed: false }
+    if (idempotency === undefined) return { answer: await run(undefined, undefined), isReplayed: false }
     const { system } = this.#store
+    if (system.replace !== undefined) return this.#shared.once(idempotency, stores, (claim) => run(undefined, claim))
     const name: SystemName = `${RECORDS}${keyText(idempotency.key)}`
     return system.hold([name], async () => {
       const nowMs = this.#store.steadyMs()
@@ -71,7 +82,7 @@ export class Outcomes {
       const answer = await run((stored) => {
         value = this.#recordOf(idempotency, nowMs, stored)
         return [{ name, value }]
-      })
+      }, undefined)
       if (value === undefined && stores === 'all') {
         value = this.#recordOf(idempotency, nowMs, answer)
         await system.write([{ name, value }])
@@ -129,16 +140,4 @@ export class Outcomes {
     if (sum > 0) counts.set(caller, sum)
     else counts.delete(caller)
   }
-}
-
-/** Sums up the byte strings in the answer, so that an answer that is too long is refused before it is encoded. */
-function isLongerThan(bytesMax: number, answer: object): boolean {
-  let bytes = 0
-  const add = (value: unknown): boolean => {
-    if (typeof value !== 'object' || value === null) return false
-    if (!(value instanceof Uint8Array)) return Object.values(value).some(add)
-    bytes += value.length
-    return bytes > bytesMax
-  }
-  return add(answer)
 }

@@ -246,7 +246,7 @@ describe('an observer', () => {
     const observers = await openObservers(inTwoPhases(await stores.open()))
     const { code, message } = await failureOf(observers.put('words', prefix('doc/')))
     expect([code, message]).toEqual([
-      'not_found',
+      'not_supported',
       'the store two-phases has no observers, because it cannot commit in one phase',
     ])
   })

@@ -16,6 +16,7 @@ export const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]
 export interface ServerProcess {
   readonly url: string
   readonly readyLine: string
+  signal(signal: NodeJS.Signals): void
   /** Sends the signal and waits for the end. */
   stop(signal: NodeJS.Signals): Promise<{ code: number | null; signal: NodeJS.Signals | null }>
 }
@@ -23,9 +24,14 @@ export interface ServerProcess {
 const running = new Set<ChildProcess>()
 
 /** Starts `perkv serve` on any free port and waits for its ready line. */
-export async function startProcess(data: string, flags: readonly string[] = [], cli = CLI): Promise<ServerProcess> {
+export async function startProcess(
+  data: string,
+  flags: readonly string[] = [],
+  cli = CLI,
+  env: Record<string, string> = {},
+): Promise<ServerProcess> {
   const child = spawn(process.execPath, [cli, 'serve', '--port', '0', '--data', data, ...flags], {
-    env: ENV,
+    env: { ...ENV, ...env },
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   running.add(child)
@@ -45,6 +51,9 @@ export async function startProcess(data: string, flags: readonly string[] = [], 
   return {
     url,
     readyLine,
+    signal(signal) {
+      child.kill(signal)
+    },
     stop(signal) {
       child.kill(signal)
       return ended

@@ -1,9 +1,12 @@
 import { TestRunner } from 'vitest'
 import { type LevelDbStoreOptions, openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import { openMemoryStore } from '../../src/store/memory/memory-store.js'
-import type { CompleteStore } from '../../src/store/store.js'
+import type { CompleteStore, Store } from '../../src/store/store.js'
+import { MemoryTable } from './bigtable/memory-table.js'
+import { openBigtableStore } from './bigtable/open-bigtable-store.js'
+import type { StoreOptions } from './suite/contract.js'
 
-const STORES = ['leveldb', 'memory'] as const
+const STORES = ['leveldb', 'memory', 'bigtable'] as const
 
 /** What the tests above the stores run on: `PERKV_TEST_STORE=memory npx vitest run test/http`. */
 export const TEST_STORE = chosen(process.env['PERKV_TEST_STORE'] ?? 'leveldb')
@@ -25,7 +28,14 @@ export async function openTestStore(directory: string, options: TestStoreOptions
   if (TEST_STORE === 'leveldb') return openLevelDbStore({ durability: 'async', ...options, directory })
   if (options.openEngine !== undefined) skipOthers('holds, fails or counts calls of the engine')
   const { now, monotonicNow, onClockStep: onStep, answers, locksMax } = options
+  if (TEST_STORE === 'bigtable') return onMemoryTable({ now, monotonicNow, ...(answers && { answers }) })
   return openMemoryStore({ now, monotonicNow, onStep, answers, locksMax })
+}
+
+/** Cases that need what this store lacks are on a list: see test/bigtable/README.md. */
+async function onMemoryTable(options: StoreOptions): Promise<CompleteStore> {
+  const store: Store = await openBigtableStore(new MemoryTable(), options)
+  return store as CompleteStore
 }
 
 /** What a store has left in its directory; the test is skipped where the store leaves nothing. */

@@ -19,6 +19,7 @@ const OPTIONAL: Record<OptionalPart, 'left out'> = {
   diskBytes: 'left out',
   diskSpace: 'left out',
   versionCache: 'left out',
+  tableCalls: 'left out',
   restoring: 'left out',
   restore: 'left out',
 }

@@ -35,6 +35,7 @@ export function* families(measured: Measured, asked: Asked): Generator<Family, v
   const status = database.status()
   yield* ofLocks(database, status)
   yield* ofOracle(database)
+  yield* ofTable(database)
   yield* ofStorage(database, status, asked)
   yield* ofCollection(database, status)
   yield* ofFeeds(database, status)
@@ -138,6 +139,19 @@ function ofOracle({ store }: Database): Family[] {
       [{ direction: 'forward' }, meters.clockSteps.forward],
       [{ direction: 'back' }, meters.clockSteps.back],
     ]),
+  ]
+}
+
+function ofTable({ store: { tableCalls } }: Database): Family[] {
+  if (tableCalls === undefined) return []
+  const { calls, races, lostGuesses, uncertain } = tableCalls
+  return [
+    counter('perkv_table_calls_total', 'Calls to the table that the servers share, by kind.', [
+      ...Object.entries(calls).map(([kind, count]) => [{ kind }, count] as const),
+    ]),
+    counter('perkv_table_races_total', 'Changes of rows that others had changed meanwhile.', races),
+    counter('perkv_table_lost_guesses_total', 'Those of them that were decided on a row in memory.', lostGuesses),
+    counter('perkv_table_lost_answers_total', 'Changes of rows whose answer was lost.', uncertain),
   ]
 }
 

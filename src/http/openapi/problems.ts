@@ -7,6 +7,7 @@ export const MEANINGS: Readonly<Record<Code, string>> = {
   invalid_argument: 'Malformed or out of range: `field` names the part.',
   unauthorized: 'No token, or none that the server knows.',
   forbidden: 'The token may not do this, or does not reach this key or range; or a page of another site has asked.',
+  not_supported: 'The store of this server lacks what the request asks for: `capabilities` in `/v1/status`.',
   not_found: 'No such key, path, observer, consumer, lease or pin, or none that the token reaches.',
   txn_not_found:
     'No open transaction of that name: it expired, has ended, or the server was started anew. Of Percolator calls: the key holds no lock and no record of that transaction.',
@@ -60,6 +61,7 @@ export function problemCodes(
     ...(operation.problems ?? []),
   ])
   if (access !== 'open') codes.add('unauthorized')
+  if (access !== 'open' && operation.tag !== 'Server') codes.add('not_supported') // Stores differ: `capabilities` in /v1/status.
   if (work !== 'watching') codes.add('overloaded')
   if (query.includes('timeout_ms')) codes.add('deadline_exceeded')
   if (takesJson) codes.add('unsupported_media_type')

@@ -5,6 +5,15 @@ import type { Traffic } from '../admission/traffic.js'
 import type { Heartbeats } from '../connections/heartbeats.js'
 import type { Report } from '../wire/error-handler.js'
 
+/** A server among several on one store. */
+export interface Member {
+  readonly id: string
+  /** `leader`: URL. */
+  readonly role: { readonly role: string; readonly leader: string | undefined; readonly epoch: number }
+  /** Answers a signed request for timestamps; undefined: it is not of another server. @throws KvError */
+  timestamps(ask: Uint8Array): Promise<Uint8Array | undefined>
+}
+
 export interface AppContext {
   readonly database: Database
   readonly limits: Limits
@@ -14,4 +23,6 @@ export interface AppContext {
   readonly meters: HttpMeters
   readonly version: string
   readonly durability: 'sync' | 'async'
+  /** Absent: this process has the store to itself. */
+  readonly member?: Member | undefined
 }

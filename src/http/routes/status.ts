@@ -10,7 +10,10 @@ const PROBING = { access: 'open', work: 'watching' } as const
 const WATCHING = { access: 'read', work: 'watching' } as const
 
 /** `/livez`: the process answers. `/readyz`: the server can serve requests. `/v1/status`: its state. */
-export function statusRoutes(app: FastifyInstance, { database, version, durability, traffic }: AppContext): void {
+export function statusRoutes(
+  app: FastifyInstance,
+  { database, version, durability, traffic, member }: AppContext,
+): void {
   const startedAt = performance.now()
 
   app.get('/livez', { schema: schemas.alive, config: PROBING }, (request, reply) =>
@@ -43,6 +46,7 @@ export function statusRoutes(app: FastifyInstance, { database, version, durabili
       store,
       capabilities,
       durability,
+      ...(member !== undefined && { server: member.id, oracle: { ...member.role } }),
       uptimeMs: Math.floor(performance.now() - startedAt),
       writable: fault === undefined && restoring === undefined,
       ...(fault !== undefined && { fault }),

@@ -34,7 +34,9 @@ export function prewriteChange(
     depth: (index) => prewriteDepth(mutations[index] ?? NO_MUTATION),
     // A pessimistic prewrite is checked against its for_update_ts. A faulty client may send one below its start_ts.
     depthTs: Math.min(startTs, forUpdateTs || startTs),
-    decide: (found) => decide(rows, validateReads, request, beside, riders, found),
+    // What an earlier decision has written of the transaction is its own.
+    decide: (found, isRepeat = false) =>
+      decide(rows, validateReads, isRepeat ? { ...request, isFirst: false } : request, beside, riders, found),
     readTs: countsAsRead(request) ? startTs : undefined,
     reaches: request.reaches,
     stages: request.stages,

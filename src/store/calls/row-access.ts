@@ -95,8 +95,9 @@ export interface Change<T> {
    * calculates commit timestamps, a reader has then either raised `maxTs` before it, or meets the locks that it
    * publishes. A store may call it again with rows that it has read again.
    * @param rows `rows[i]` is the row of `keys[i]`.
+   * @param isRepeat an earlier decision of this change may have been written in part.
    */
-  readonly decide: (rows: readonly RowView[]) => Decision<T>
+  readonly decide: (rows: readonly RowView[], isRepeat?: boolean) => Decision<T>
   /**
    * Further latches that the change needs, as in `Claim`: of keys whose cells it changes, and of system records. No duplicates, none
    * of `keys`.

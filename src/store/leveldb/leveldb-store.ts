@@ -162,6 +162,8 @@ const CAPABILITIES: Capabilities = {
   restore: true,
   compact: true,
   lockCount: true,
+  changes: true,
+  collection: true,
 }
 
 interface Parts {

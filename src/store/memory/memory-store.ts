@@ -39,6 +39,8 @@ const CAPABILITIES: Capabilities = {
   restore: true,
   compact: true,
   lockCount: true,
+  changes: true,
+  collection: true,
 }
 /**
  * Percolator on a sorted map: the shortest implementation of the contract. The data is lost when the store is closed. Long reads

@@ -12,6 +12,8 @@ storeSuite('leveldb', {
     restore: true,
     compact: true,
     lockCount: true,
+    changes: true,
+    collection: true,
   },
   place: stores.directory,
   open: ({ place, ...options } = {}) => stores.open({ ...options, ...(place && { directory: place }) }),

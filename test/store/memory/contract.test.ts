@@ -10,6 +10,8 @@ storeSuite('memory', {
     restore: true,
     compact: true,
     lockCount: true,
+    changes: true,
+    collection: true,
   },
   open: openMemoryStore,
 })

@@ -18,13 +18,27 @@ export interface StoreKind {
   readonly capabilities: Capabilities
   /** The suite's caller closes what it opened after each test. */
   readonly open: (options?: StoreOptions) => Promise<CompleteStore>
+  /** Other processes may have the same data open. */
+  readonly hasManyClocks?: boolean
   /** Makes a place that keeps its data while no store is open on it. Absent: a closed store is gone. */
   readonly place?: (() => Promise<string>) | undefined
 }
 
-export type Need = 'onePhaseCommit' | 'asyncCommit' | 'deadlocks' | 'restore' | 'lockCount' | 'places'
+export type Need =
+  | 'changes'
+  | 'clockJumps'
+  | 'collection'
+  | 'onePhaseCommit'
+  | 'asyncCommit'
+  | 'deadlocks'
+  | 'restore'
+  | 'lockCount'
+  | 'places'
 
 const LACKS: Readonly<Record<Need, string>> = {
+  changes: 'the store keeps no log of changes',
+  clockJumps: 'the store goes by the clocks of many servers, so it leaves no jump out of ages',
+  collection: 'the store does not collect old versions',
   onePhaseCommit: 'the store commits in two phases only',
   asyncCommit: 'the store has no async commit',
   deadlocks: 'the store ends deadlocks by timeouts',
@@ -35,18 +49,27 @@ const LACKS: Readonly<Record<Need, string>> = {
 
 /** The cases of the contract, for one kind of store. */
 export class Contract {
-  constructor(readonly kind: StoreKind) {}
+  /** @param needs of all cases. */
+  constructor(
+    readonly kind: StoreKind,
+    readonly needs: readonly Need[] = [],
+  ) {}
 
   readonly open = (options?: StoreOptions): Promise<CompleteStore> => this.kind.open(options)
 
   /** A case for every store. */
-  readonly test = (name: string, body: () => Promise<void>): void => declare(name, body)
+  readonly test = (name: string, body: () => Promise<void>): void => this.needing()(name, body)
 
   /** A case for stores that have what is needed; the others report it as skipped, with the reason. */
   readonly needing = (...needs: readonly Need[]): ((name: string, body: () => Promise<void>) => void) => {
-    const lacking = needs.filter((need) => !this.#has(need)).map((need) => LACKS[need])
-    if (lacking.length === 0) return this.test
+    const lacking = [...this.needs, ...needs].filter((need) => !this.#has(need)).map((need) => LACKS[need])
+    if (lacking.length === 0) return (name, body) => declare(name, body)
     return (name) => declare(name, ({ skip }) => skip(lacking.join('; ')))
+  }
+
+  /** The same for cases that all need something. */
+  all(...needs: readonly Need[]): Contract {
+    return new Contract(this.kind, needs)
   }
 
   /** For cases that need `places`. */
@@ -57,6 +80,7 @@ export class Contract {
 
   #has(need: Need): boolean {
     if (need === 'places') return this.kind.place !== undefined
+    if (need === 'clockJumps') return !this.kind.hasManyClocks
     if (need === 'deadlocks') return this.kind.capabilities.deadlocks === 'detected'
     return this.kind.capabilities[need]
   }

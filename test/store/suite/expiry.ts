@@ -134,7 +134,7 @@ export function expiryCases({ open, test, needing }: Contract): void {
     })
   })
 
-  test('a collection takes what has expired at the safe point, with all that is older', async () => {
+  needing('collection')('a collection takes what has expired at the safe point, with all that is older', async () => {
     await write(store, 5, 6, [put('k', 'older'), expiring('stays', LONG, 31)])
     await write(store, 10, 11, [expiring('k', LONG, 30)])
     expect(await store.collect(29)).toBe(1)
@@ -144,32 +144,35 @@ export function expiryCases({ open, test, needing }: Contract): void {
     expect([await found(store, 'k', 30), await found(store, 'stays', 30)]).toEqual([undefined, LONG])
   })
 
-  test('the log has an expiry at its timestamp, after the transactions there, unless the version was replaced before', async () => {
-    await write(store, 5, 6, [expiring('k', '1', 30), expiring('late', '1', 10), put('other')])
-    await write(store, 7, 8, [expiring('replaced', '1', 30), expiring('deleted', '1', 30)])
-    await write(store, 12, 30, [put('replaced', '2')])
-    await write(store, 9, 20, [del('deleted'), expiring('late', '2', 15)])
-    await store.tso(1)
-    const changes = await changesOf(store, { since: 5 })
-    const told = changes.map(({ commitTs, type, key }) => `${commitTs} ${type} ${key}`)
-    expect(told).toEqual([
-      '6 put k',
-      '6 put late',
-      '6 put other',
-      '8 put deleted',
-      '8 put replaced',
-      '10 expire late',
-      '20 delete deleted',
-      '20 put late',
-      '20 expire late',
-      '30 put replaced',
-      '30 expire k',
-    ])
-    expect(changes.at(-1)).toEqual({ type: 'expire', key: 'k', commitTs: 30, startTs: 30, expireTs: 30 })
-    expect(changes.find(({ key }) => key === 'k')).toMatchObject({ value: '1', expireTs: 30 })
-  })
+  needing('changes')(
+    'the log has an expiry at its timestamp, after the transactions there, unless the version was replaced before',
+    async () => {
+      await write(store, 5, 6, [expiring('k', '1', 30), expiring('late', '1', 10), put('other')])
+      await write(store, 7, 8, [expiring('replaced', '1', 30), expiring('deleted', '1', 30)])
+      await write(store, 12, 30, [put('replaced', '2')])
+      await write(store, 9, 20, [del('deleted'), expiring('late', '2', 15)])
+      await store.tso(1)
+      const changes = await changesOf(store, { since: 5 })
+      const told = changes.map(({ commitTs, type, key }) => `${commitTs} ${type} ${key}`)
+      expect(told).toEqual([
+        '6 put k',
+        '6 put late',
+        '6 put other',
+        '8 put deleted',
+        '8 put replaced',
+        '10 expire late',
+        '20 delete deleted',
+        '20 put late',
+        '20 expire late',
+        '30 put replaced',
+        '30 expire k',
+      ])
+      expect(changes.at(-1)).toEqual({ type: 'expire', key: 'k', commitTs: 30, startTs: 30, expireTs: 30 })
+      expect(changes.find(({ key }) => key === 'k')).toMatchObject({ value: '1', expireTs: 30 })
+    },
+  )
 
-  test('whether anything expires is known without a look, once somebody has looked', async () => {
+  needing('changes')('whether anything expires is known without a look, once somebody has looked', async () => {
     await write(store, 5, 6, [expiring('k', '1', 30)])
     const since = await store.tso(1)
     expect(await changesOf(store, { since: 6 })).toHaveLength(1)
@@ -182,7 +185,7 @@ export function expiryCases({ open, test, needing }: Contract): void {
     ])
   })
 
-  test('many that expire together come in pages', async () => {
+  needing('changes')('many that expire together come in pages', async () => {
     const many = Array.from({ length: 600 }, (_, i) => expiring(`k${i}`, '1', 100 + (i % 2)))
     await write(store, 5, 6, many)
     await store.tso(1)
@@ -210,64 +213,67 @@ export function expiryCases({ open, test, needing }: Contract): void {
     expect(await changesOf(store, { since })).toMatchObject([{ type: 'expire', key: 'k' }])
   })
 
-  test('property: all reads agree with a model at every timestamp, and the log replayed is the snapshot', async () => {
-    const keys = ['a', 'b', 'c']
-    const step = fc.record({
-      key: fc.constantFrom(...keys),
-      op: fc.constantFrom('put', 'put', 'expiring', 'expiring', 'expiring', 'delete', 'rollback', 'collect'),
-      lasts: fc.integer({ min: -3, max: 12 }),
-      isLong: fc.boolean(),
-    })
-    await fc.assert(
-      fc.asyncProperty(fc.array(step, { maxLength: 25 }), async (steps) => {
-        const store = await open({ now: new TestClock().now })
-        const versions: { key: string; commitTs: number; value: string | undefined; expireTs: number }[] = []
-        let safePoint = 1
-        let ts = 10
-        for (const { key, op, lasts, isLong } of steps) {
-          const [startTs, commitTs] = [ts + 1, ts + 2]
-          ts += 3
-          const value = `${isLong ? LONG : ''}${commitTs}`
-          const expireTs = op === 'expiring' ? Math.max(1, commitTs + lasts) : 0
-          if (op === 'rollback') await store.rollback({ keys: [utf8(key)], startTs })
-          else if (op === 'collect') {
-            safePoint = Math.max(safePoint, startTs - 6)
-            await store.collect(safePoint)
-          } else {
-            await write(store, startTs, commitTs, [op === 'delete' ? del(key) : expiring(key, value, expireTs)])
-            versions.push({ key, commitTs, value: op === 'delete' ? undefined : value, expireTs })
-          }
-        }
-        const modelAt = (key: string, at: Timestamp): string | undefined => {
-          const newest = versions.findLast((version) => version.key === key && version.commitTs <= at)
-          const isGone = newest === undefined || (newest.expireTs !== 0 && newest.expireTs <= at)
-          return isGone ? undefined : newest.value
-        }
-        await store.tso(1)
-        const end = ts + 15
-        for (const since of [safePoint, Math.max(safePoint, ts - 7)]) {
-          const replayed = new Map(keys.map((key) => [key, modelAt(key, since)]))
-          const changes = await changesOf(store, { since, upTo: end })
-          for (let at = since; at <= end; at++) {
-            for (const { type, key, value } of changes.filter(({ commitTs }) => commitTs === at))
-              replayed.set(key, type === 'put' ? value : undefined)
-            for (const key of keys) {
-              expect(await found(store, key, at), `${key} at ${at}`).toBe(modelAt(key, at))
-              expect(replayed.get(key), `${key} of the log at ${at}`).toBe(modelAt(key, at))
+  needing('changes', 'collection')(
+    'property: all reads agree with a model at every timestamp, and the log replayed is the snapshot',
+    async () => {
+      const keys = ['a', 'b', 'c']
+      const step = fc.record({
+        key: fc.constantFrom(...keys),
+        op: fc.constantFrom('put', 'put', 'expiring', 'expiring', 'expiring', 'delete', 'rollback', 'collect'),
+        lasts: fc.integer({ min: -3, max: 12 }),
+        isLong: fc.boolean(),
+      })
+      await fc.assert(
+        fc.asyncProperty(fc.array(step, { maxLength: 25 }), async (steps) => {
+          const store = await open({ now: new TestClock().now })
+          const versions: { key: string; commitTs: number; value: string | undefined; expireTs: number }[] = []
+          let safePoint = 1
+          let ts = 10
+          for (const { key, op, lasts, isLong } of steps) {
+            const [startTs, commitTs] = [ts + 1, ts + 2]
+            ts += 3
+            const value = `${isLong ? LONG : ''}${commitTs}`
+            const expireTs = op === 'expiring' ? Math.max(1, commitTs + lasts) : 0
+            if (op === 'rollback') await store.rollback({ keys: [utf8(key)], startTs })
+            else if (op === 'collect') {
+              safePoint = Math.max(safePoint, startTs - 6)
+              await store.collect(safePoint)
+            } else {
+              await write(store, startTs, commitTs, [op === 'delete' ? del(key) : expiring(key, value, expireTs)])
+              versions.push({ key, commitTs, value: op === 'delete' ? undefined : value, expireTs })
             }
           }
-          expect(
-            changes
-              .filter(({ type }) => type === 'expire')
-              .every(
-                ({ commitTs, key }) =>
-                  modelAt(key, commitTs - 1) !== undefined ||
-                  versions.some((one) => one.key === key && one.commitTs === commitTs),
-              ),
-          ).toBe(true)
-        }
-      }),
-      { numRuns: 60 },
-    )
-  })
+          const modelAt = (key: string, at: Timestamp): string | undefined => {
+            const newest = versions.findLast((version) => version.key === key && version.commitTs <= at)
+            const isGone = newest === undefined || (newest.expireTs !== 0 && newest.expireTs <= at)
+            return isGone ? undefined : newest.value
+          }
+          await store.tso(1)
+          const end = ts + 15
+          for (const since of [safePoint, Math.max(safePoint, ts - 7)]) {
+            const replayed = new Map(keys.map((key) => [key, modelAt(key, since)]))
+            const changes = await changesOf(store, { since, upTo: end })
+            for (let at = since; at <= end; at++) {
+              for (const { type, key, value } of changes.filter(({ commitTs }) => commitTs === at))
+                replayed.set(key, type === 'put' ? value : undefined)
+              for (const key of keys) {
+                expect(await found(store, key, at), `${key} at ${at}`).toBe(modelAt(key, at))
+                expect(replayed.get(key), `${key} of the log at ${at}`).toBe(modelAt(key, at))
+              }
+            }
+            expect(
+              changes
+                .filter(({ type }) => type === 'expire')
+                .every(
+                  ({ commitTs, key }) =>
+                    modelAt(key, commitTs - 1) !== undefined ||
+                    versions.some((one) => one.key === key && one.commitTs === commitTs),
+                ),
+            ).toBe(true)
+          }
+        }),
+        { numRuns: 60 },
+      )
+    },
+  )
 }

@@ -7,7 +7,7 @@ import type { Contract } from './contract.js'
 const HOUR_MS = 3_600_000
 
 /** The store's clock, what it hands out, and the ages of locks. */
-export function timestampCases({ open, test }: Contract): void {
+export function timestampCases({ open, test, needing }: Contract): void {
   test('tso hands out ranges, the last of each, and none twice', async () => {
     const store = await open({ now: () => START_MS })
     const first = await store.tso(1)
@@ -37,22 +37,25 @@ export function timestampCases({ open, test }: Contract): void {
     expect(store.steadyMs()).toBe(START_MS + 500)
   })
 
-  test('what a client committed above every timestamp handed out is told of, until they have passed it', async () => {
-    const clock = new TestClock()
-    const store = await open({ now: clock.now })
-    const keys = ['a', 'b'].map(utf8)
-    expect([store.isWrittenAhead, await store.newestAhead(keys)]).toEqual([false, 0])
-    const startTs = await store.tso(1)
-    const future = clock.ts() + 2048 * HOUR_MS
-    await write(store, startTs, future, [put('a', '1')])
-    expect(store.isWrittenAhead).toBe(true)
-    expect(await store.newestAhead(keys)).toBe(future)
-    expect(await store.newestAhead(keys.slice(1))).toBe(0)
-    expect(await store.tso(1)).toBeLessThan(future)
-    clock.ms += 2 * HOUR_MS
-    await store.tso(1)
-    expect(await store.newestAhead(keys)).toBe(0)
-  })
+  needing('onePhaseCommit')(
+    'what a client committed above every timestamp handed out is told of, until they have passed it',
+    async () => {
+      const clock = new TestClock()
+      const store = await open({ now: clock.now })
+      const keys = ['a', 'b'].map(utf8)
+      expect([store.isWrittenAhead, await store.newestAhead(keys)]).toEqual([false, 0])
+      const startTs = await store.tso(1)
+      const future = clock.ts() + 2048 * HOUR_MS
+      await write(store, startTs, future, [put('a', '1')])
+      expect(store.isWrittenAhead).toBe(true)
+      expect(await store.newestAhead(keys)).toBe(future)
+      expect(await store.newestAhead(keys.slice(1))).toBe(0)
+      expect(await store.tso(1)).toBeLessThan(future)
+      clock.ms += 2 * HOUR_MS
+      await store.tso(1)
+      expect(await store.newestAhead(keys)).toBe(0)
+    },
+  )
 
   /** A wall clock that jumps an hour, and nobody has asked the time since. */
   async function jumped(prepare: (store: Store, startTs: number) => Promise<unknown>) {
@@ -65,12 +68,12 @@ export function timestampCases({ open, test }: Contract): void {
     return { store, startTs, inFuture }
   }
 
-  test('a jump of the clock that a cleanup is the first to notice makes no lock older', async () => {
+  needing('clockJumps')('a jump of the clock that a cleanup is the first to notice makes no lock older', async () => {
     const { store, startTs, inFuture } = await jumped((store, ts) => store.prewrite(prewriteOf(ts, [put('a')])))
     expect(await codeOf(store.cleanup({ key: utf8('a'), startTs, currentTs: inFuture }))).toBe('key_locked')
   })
 
-  test('nor one that a prewrite is the first to notice', async () => {
+  needing('clockJumps')('nor one that a prewrite is the first to notice', async () => {
     const { store, startTs, inFuture } = await jumped(async () => {})
     const rest = { useAsyncCommit: true, secondaries: [], minCommitTs: inFuture }
     await store.prewrite(prewriteOf(startTs, [put('a')], rest))
@@ -78,9 +81,12 @@ export function timestampCases({ open, test }: Contract): void {
     expect(locks[0]?.ttl).toBe(HOUR_MS + 3000)
   })
 
-  test('a reader who meets a lock, and then asks for the time, sees its age without the jump', async () => {
-    const { store, startTs } = await jumped((store, ts) => store.prewrite(prewriteOf(ts, [put('a')])))
-    const met = await failureOf(store.get({ key: utf8('a'), ts: startTs }))
-    expect(met).toMatchObject({ code: 'key_locked', fields: { lock: { ttl: HOUR_MS + 3000 } } })
-  })
+  needing('clockJumps')(
+    'a reader who meets a lock, and then asks for the time, sees its age without the jump',
+    async () => {
+      const { store, startTs } = await jumped((store, ts) => store.prewrite(prewriteOf(ts, [put('a')])))
+      const met = await failureOf(store.get({ key: utf8('a'), ts: startTs }))
+      expect(met).toMatchObject({ code: 'key_locked', fields: { lock: { ttl: HOUR_MS + 3000 } } })
+    },
+  )
 }

@@ -31,9 +31,28 @@ export const serverStatus = answering(
       ),
       restore: described(Type.Boolean(), 'There is `POST /v1/admin/restore`.'),
       compact: described(Type.Boolean(), 'There is `POST /v1/admin/compact`.'),
+      changes: described(
+        Type.Boolean(),
+        'There is a log of all commits: the change feed, watches, consumers and observers need it.',
+      ),
+      collection: described(Type.Boolean(), 'Old versions can be removed, by `POST /v1/admin/gc`.'),
       lock_count: described(Type.Boolean(), 'Locks are counted, and bounded: `counts.locks`, `overload.locks`.'),
     }),
     durability: described(oneOf(['sync', 'async']), '`async` answers without an fsync.'),
+    server: described(optional(Type.String()), 'Id of this process, where several serve one store.'),
+    oracle: described(
+      optional(
+        Type.Object({
+          role: described(
+            oneOf(['leader', 'follower', 'candidate']),
+            '`candidate`: it knows of no leader that is alive.',
+          ),
+          leader: described(optional(Type.String()), 'URL of the server that hands out the timestamps.'),
+          epoch: described(Type.Integer(), 'How often the lead has changed hands.'),
+        }),
+      ),
+      'Of the timestamps, where several servers share them.',
+    ),
     uptime_ms: described(Milliseconds, 'Since the start.'),
     writable: described(Type.Boolean(), 'False: writes are refused, and `fault` says why.'),
     fault: optional(Type.String()),

@@ -1,0 +1,567 @@
+import { randomUUID } from 'node:crypto'
+import { invalid, KvError } from '../errors/kv-error.js'
+import { backgroundTimer } from '../event-loop/background-timer.js'
+import { MARK_AHEAD_MS, TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
+import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
+import type { Clock } from './clock.js'
+import type { OracleState } from './oracle.js'
+import {
+  decodeOracleRecord,
+  encodeOracleRecord,
+  isNewer,
+  type OracleRecord,
+  type OracleRow,
+  type SwapOutcome,
+} from './oracle-row.js'
+import {
+  ASK_COUNT_MAX,
+  isTimestampAnswer,
+  isTimestampAsk,
+  type OracleForward,
+  type TimestampAnswer,
+  type TimestampAsk,
+} from './timestamp-ask.js'
+import type { TimestampSource } from './timestamp-source.js'
+import { askOf, split, type Timer, type WaitingRequest, WaitingRequests } from './waiting-requests.js'
+
+/** The leader writes the row this often. */
+const BEAT_MS = 500
+/** A server that has seen the row unchanged for this long takes over. */
+const TAKEOVER_MS = 2000
+/** Within this time a request ends. */
+const REQUEST_MS_MAX = 10_000
+const FORWARD_MS_MAX = 3000
+const READ_MS_MAX = 3000
+/** Well below `TAKEOVER_MS`, so that one answer which gets lost does not cost the lead. */
+const SWAP_MS_MAX = 1000
+/** Pause after a failure, of which a random part is left out. */
+const PAUSE_MS = 100
+/** The mark is also this far ahead of the timestamps, where those run ahead of the clock. */
+const SAVE_AHEAD_MIN_MS = 250
+/** A server whose clock is this far behind the mark does not take over: its timestamps would run ahead of its clock for long. */
+const BEHIND_MARK_MS_MAX = 10_000
+/** Tries of a clean stop. */
+const RESIGNATIONS = 3
+
+export interface LeaderOracleOptions {
+  readonly row: OracleRow
+  readonly forward: OracleForward
+  /** Where the other servers reach this one. */
+  readonly url: string
+  readonly clock: Clock
+  /** Unlike that of every other process, those of earlier runs included. Default: a random one. */
+  readonly id?: string | undefined
+  /** Default `backgroundTimer`. */
+  readonly timer?: Timer | undefined
+  /** Default `Math.random`. */
+  readonly random?: (() => number) | undefined
+  /** Called with one sentence when this server begins to lead, steps down, or must not take over. */
+  readonly onChange?: ((message: string) => void) | undefined
+}
+
+export interface OracleRole {
+  /** A candidate knows of no leader that is alive. */
+  readonly role: 'leader' | 'follower' | 'candidate'
+  /** URL of the leader. */
+  readonly leader: string | undefined
+  /** 0 until the row has been seen. */
+  readonly epoch: number
+}
+
+interface Seen {
+  readonly record: OracleRecord
+  readonly bytes: Uint8Array
+}
+
+/**
+ * The timestamps of many servers on one shared table. One of them leads and hands timestamps out from memory, below the mark
+ * in the row that all share; the others ask it. Each batch is answered only after a read of the row, begun after the last
+ * request of the batch came, has still shown the leader's epoch and id.
+ *
+ * This needs no clock to be right, and no process to be on time:
+ *
+ * - *No timestamp is handed out twice.* A leader hands out only what is below a mark that it has seen in the row under its
+ *   epoch. Within an epoch only the leader writes, and until it stops for good it never lowers the mark. A takeover
+ *   replaces the row as a whole, so it meets the last mark of the earlier epoch, and the next leader goes on above that.
+ * - *A request that begins after another one's answer gets a higher timestamp.* In one epoch the memory of one process
+ *   grows. Where the earlier answer is of the older epoch, its timestamps are below the mark from which the newer epoch
+ *   began. The earlier answer cannot be of the newer epoch: the row had been taken over before that answer, so a read which
+ *   begins after it shows the newer epoch, and the older leader hands out nothing.
+ *
+ * Time only decides when somebody tries to take over. A takeover that was not needed costs a moment, and nothing else.
+ * The row never holds the same value twice, so a write that lands late changes nothing once the row has gone on; and one's own
+ * that lands late is known by its id.
+ */
+export class LeaderOracle implements TimestampSource {
+  /** Newest timestamp that this process knows to be handed out or observed. While it leads: the newest of all. */
+  #last: Timestamp = 0
+  /** Newest state of the row that was seen. */
+  #known: Seen | undefined
+  /** Monotonic time at which the row was first seen in this state. */
+  #knownSinceMs = 0
+  /** The epoch in which this process leads. */
+  #epoch: number | undefined
+  /** The epoch in which this process led last. */
+  #ledEpoch = 0
+  /** By how much the leader's clock was ahead of this one when it last answered. */
+  #leaderAheadMs = 0
+  /** Why requests wait. */
+  #obstacle = 'no server leads'
+  /** Why this server does not take over though it is time. */
+  #refusal: string | undefined
+  #isPumping = false
+  #isStarted = false
+  #isClosed = false
+  #looking: Promise<void> | undefined
+  #saving: Promise<void> | undefined
+  #asking: AbortController | undefined
+  #stopTick: () => void = () => {}
+  readonly #waiting: WaitingRequests
+  readonly #row: OracleRow
+  readonly #forward: OracleForward
+  readonly #url: string
+  readonly #id: string
+  readonly #clock: Clock
+  readonly #timer: Timer
+  readonly #random: () => number
+  readonly #onChange: (message: string) => void
+
+  constructor(options: LeaderOracleOptions) {
+    this.#row = options.row
+    this.#forward = options.forward
+    this.#url = options.url
+    this.#id = options.id ?? randomUUID()
+    this.#clock = options.clock
+    this.#timer = options.timer ?? backgroundTimer
+    this.#random = options.random ?? Math.random
+    this.#onChange = options.onChange ?? (() => {})
+    this.#waiting = new WaitingRequests(this.#timer)
+  }
+
+  /** Begins to watch the row, and to lead where nobody does. Requests may come before. */
+  start(): void {
+    if (this.#isStarted || this.#isClosed) return
+    this.#isStarted = true
+    this.#tick()
+  }
+
+  get role(): OracleRole {
+    const record = this.#known?.record
+    const epoch = record?.epoch ?? 0
+    if (this.#epoch !== undefined) return { role: 'leader', leader: this.#url, epoch }
+    const leader = this.#leader
+    if (leader === undefined || this.#silentMs >= TAKEOVER_MS) return { role: 'candidate', leader: undefined, epoch }
+    return { role: 'follower', leader, epoch }
+  }
+
+  get state(): OracleState {
+    return {
+      meters: this.#clock.meters,
+      aheadMs: Math.max(0, physicalMs(this.#last) - this.#clock.now()),
+      clockAheadMs: this.#clock.aheadMs,
+    }
+  }
+
+  // ---- Timestamps
+
+  get last(): Timestamp {
+    return this.#last
+  }
+
+  clock(): Timestamp {
+    return Math.max(this.#last, this.now())
+  }
+
+  now(): Timestamp {
+    return timestampFromMs(this.#clock.now()) + LOGICAL_PER_MS - 1
+  }
+
+  /**
+   * @param count up to `ASK_COUNT_MAX`.
+   * @throws KvError `storage_unavailable` when no leader has answered within `REQUEST_MS_MAX`.
+   */
+  async next(count = 1): Promise<Timestamp> {
+    if (!Number.isSafeInteger(count) || count < 1 || count > ASK_COUNT_MAX)
+      throw invalid('count', `count must be 1 to ${ASK_COUNT_MAX}`)
+    const { last } = await this.#request({ count, floor: 0 })
+    this.#clock.meters.timestamps += count
+    return last
+  }
+
+  /**
+   * Like `next`, for clients: waits until the last timestamp is no more than `TSO_AHEAD_MS_MAX` ahead of the leader's clock,
+   * as far as this server knows. The leader waits too, see `answer`.
+   * @throws KvError `overloaded` after `TSO_WAIT_MS_MAX`; what `next` throws.
+   */
+  nextForClient(count: number): Promise<Timestamp> {
+    const aheadMsMax = count === 1 ? TSO_AHEAD_MS_MAX : TSO_BULK_AHEAD_MS_MAX
+    return this.#onceNotFarAhead(count, aheadMsMax, () => this.next(count))
+  }
+
+  /** @param ask adds the count to those that wait before it returns. */
+  async #onceNotFarAhead<T>(count: number, aheadMsMax: number, ask: () => Promise<T>): Promise<T> {
+    const { aheadWaits } = this.#clock.meters
+    for (let waitedMs = 0; ; ) {
+      const nowMs = this.#clock.now() + (this.#epoch === undefined ? this.#leaderAheadMs : 0)
+      const last = Math.max(this.#last, timestampFromMs(nowMs) - 1) + this.#waiting.count + count
+      const tooEarlyMs = physicalMs(last) - aheadMsMax - nowMs
+      if (tooEarlyMs <= 0) return ask()
+      if (waitedMs >= TSO_WAIT_MS_MAX)
+        throw new KvError('overloaded', `timestamps are ${aheadMsMax} ms ahead of the clock: ask for fewer`, {})
+      const waitMs = Math.min(tooEarlyMs, TSO_WAIT_MS_MAX - waitedMs)
+      await this.#sleep(waitMs)
+      waitedMs += waitMs
+      aheadWaits.observe(waitMs / 1000)
+    }
+  }
+
+  /**
+   * Sends `ts` to the leader, whose clock says whether it is in the future. Timestamps that are on their way to other servers
+   * at that moment may still be lower.
+   */
+  observe(ts: Timestamp): undefined | Promise<void> {
+    if (ts <= this.#last) return undefined
+    return this.#request({ count: 0, floor: ts }).then(() => {})
+  }
+
+  async #request(ask: TimestampAsk): Promise<TimestampAnswer> {
+    if (this.#isClosed) throw this.#stopped()
+    const answered = this.#waiting.add(ask, false, REQUEST_MS_MAX, () => this.#late())
+    this.#pump()
+    const answer = await answered
+    if (answer === 'not_leader') throw this.#late() // Only requests of other servers are sent back.
+    return answer
+  }
+
+  /**
+   * For the requests of another server.
+   * @throws KvError `overloaded`, where many timestamps are asked for at once and they run far ahead of the clock;
+   *   `storage_unavailable`.
+   */
+  async answer(ask: TimestampAsk): Promise<TimestampAnswer | 'not_leader'> {
+    if (!isTimestampAsk(ask)) throw invalid('count', `count must be 0 to ${ASK_COUNT_MAX}, floor a timestamp`)
+    if (this.#epoch === undefined || ask.count < LOGICAL_PER_MS) return this.#answer(ask)
+    return this.#onceNotFarAhead(ask.count, TSO_AHEAD_MS_MAX, () => this.#answer(ask))
+  }
+
+  async #answer(ask: TimestampAsk): Promise<TimestampAnswer | 'not_leader'> {
+    if (this.#epoch === undefined) return 'not_leader'
+    const answered = this.#waiting.add(ask, true, FORWARD_MS_MAX, () => this.#late())
+    this.#pump()
+    return answered
+  }
+
+  #late(): KvError<'storage_unavailable'> {
+    return new KvError('storage_unavailable', `no timestamps: ${this.#refusal ?? this.#obstacle}`, {})
+  }
+
+  #stopped(): KvError<'storage_unavailable'> {
+    return new KvError('storage_unavailable', 'no timestamps: the server is stopping', {})
+  }
+
+  /** Works while requests wait, on one batch at a time. Those that come meanwhile are the next batch. */
+  #pump(): void {
+    if (this.#isPumping) return
+    this.#isPumping = true
+    void this.#work().finally(() => {
+      this.#isPumping = false
+      if (!this.#waiting.isEmpty) this.#pump()
+    })
+  }
+
+  async #work(): Promise<void> {
+    await undefined // Requests of the same turn share a batch.
+    while (!this.#waiting.isEmpty)
+      try {
+        if (this.#epoch === undefined) await this.#askLeader()
+        else await this.#handOut()
+      } catch (error) {
+        this.#obstacle = messageOf(error)
+        await this.#pause()
+      }
+  }
+
+  // ---- As leader
+
+  async #handOut(): Promise<void> {
+    const batch = this.#waiting.take()
+    try {
+      const proof = this.#note(await this.#read())
+      if (proof.id !== this.#id || proof.epoch !== this.#epoch) return
+      for (const request of batch) {
+        const last = this.#lastOf(request)
+        if (last >= this.#mark) return await this.#waitForMark(last)
+        this.#last = last
+        request.fulfil({ last, nowMs: this.#clock.now() })
+      }
+    } finally {
+      this.#waiting.putBack(batch)
+    }
+  }
+
+  #lastOf({ count, floor }: TimestampAsk): Timestamp {
+    const seen = floor === this.#last + 1 ? floor : Math.min(floor, this.clock())
+    const last = Math.max(this.#last, seen)
+    return count === 0 ? last : Math.max(last, timestampFromMs(this.#clock.now()) - 1) + count
+  }
+
+  /** Every timestamp that is handed out is below. */
+  get #mark(): Timestamp {
+    return this.#known?.record.mark ?? 0
+  }
+
+  async #waitForMark(ts: Timestamp): Promise<void> {
+    const beganMs = this.#clock.elapsedMs()
+    try {
+      await this.#raiseMark(ts)
+    } finally {
+      this.#clock.meters.markWaits.observe((this.#clock.elapsedMs() - beganMs) / 1000)
+    }
+  }
+
+  /** Runs one save at a time, which is also the beat. A caller whose timestamp the new mark does not cover calls again. */
+  #raiseMark(ts: Timestamp): Promise<void> {
+    this.#saving ??= this.#saveMark(ts).finally(() => {
+      this.#saving = undefined
+    })
+    return this.#saving
+  }
+
+  async #saveMark(ts: Timestamp): Promise<void> {
+    const known = this.#known
+    if (known === undefined || this.#epoch === undefined) return
+    const aheadMark = Math.max(
+      timestampFromMs(this.#clock.now() + MARK_AHEAD_MS),
+      ts + timestampFromMs(SAVE_AHEAD_MIN_MS),
+    )
+    await this.#write(known, { ...known.record, mark: Math.max(this.#mark, aheadMark), beat: known.record.beat + 1 })
+  }
+
+  /** Whatever became of the write: afterwards the state of the row is known. */
+  async #write(expected: Seen | undefined, record: OracleRecord): Promise<SwapOutcome> {
+    const next = encodeOracleRecord(record)
+    const outcome = await this.#swap(expected?.bytes, next)
+    this.#note(outcome === 'done' ? next : await this.#read())
+    return outcome
+  }
+
+  // ---- As follower
+
+  async #askLeader(): Promise<void> {
+    this.#waiting.dismissForwarded()
+    if (this.#leader === undefined || this.#silentMs >= TAKEOVER_MS) {
+      await this.#look()
+      if (this.#epoch !== undefined) return
+    }
+    const leader = this.#leader
+    if (leader === undefined) return this.#pause()
+    const batch = this.#waiting.take()
+    if (batch.length === 0) return
+    const known = this.#known
+    try {
+      await this.#forwardTo(leader, batch)
+    } catch (error) {
+      this.#obstacle = messageOf(error)
+      await this.#look()
+      if (this.#known === known) await this.#pause()
+    } finally {
+      this.#waiting.putBack(batch)
+    }
+  }
+
+  async #forwardTo(leader: string, batch: readonly WaitingRequest[]): Promise<void> {
+    const newest = this.#last
+    const ask = askOf(batch)
+    const answer = await this.#ask(leader, ask)
+    if (answer === 'not_leader') throw new Error(`${leader} does not lead any more`)
+    if (!isTimestampAnswer(answer) || answer.last - ask.count < newest)
+      throw new Error(`${leader} has answered timestamps that were handed out before`)
+    this.#last = Math.max(this.#last, answer.last)
+    this.#leaderAheadMs = answer.nowMs - this.#clock.now()
+    split(batch, answer)
+  }
+
+  /** Ends early when somebody else has taken over. */
+  async #ask(url: string, ask: TimestampAsk): Promise<TimestampAnswer | 'not_leader'> {
+    const asking = new AbortController()
+    this.#asking = asking
+    const aborted = new Promise<never>((_, reject) => {
+      asking.signal.addEventListener('abort', () => reject(asking.signal.reason), { once: true })
+    })
+    const stopTimer = this.#timer(FORWARD_MS_MAX, () => asking.abort(new Error(`${url}, which leads, does not answer`)))
+    try {
+      return await Promise.race([this.#forward(url, ask, asking.signal), aborted])
+    } finally {
+      stopTimer()
+      this.#asking = undefined
+    }
+  }
+
+  // ---- The row
+
+  /** Where the leader is reached, if there is one and it is another process. */
+  get #leader(): string | undefined {
+    const record = this.#known?.record
+    return record === undefined || record.url === '' || record.id === this.#id ? undefined : record.url
+  }
+
+  /** For how long the row has not changed, as far as this process has seen. */
+  get #silentMs(): number {
+    return this.#clock.elapsedMs() - this.#knownSinceMs
+  }
+
+  /**
+   * Takes over, steps down or goes on, by what the row has shown.
+   * @throws Error when there is no row any more, or it is damaged.
+   */
+  #note(bytes: Uint8Array | undefined): OracleRecord {
+    if (bytes === undefined) throw new Error("the oracle's row is gone")
+    const record = decodeOracleRecord(bytes)
+    const known = this.#known
+    // Of two reads that overlap the earlier one may end last.
+    if (known !== undefined && !isNewer(record, known.record)) return record
+    this.#known = { record, bytes }
+    this.#knownSinceMs = this.#clock.elapsedMs()
+    this.#refusal = undefined
+    const isOwn = record.id === this.#id && !this.#isClosed
+    if (!isOwn) this.#stepDown(record)
+    else if (this.#epoch !== record.epoch) this.#lead(record)
+    if (known?.record.epoch !== record.epoch || known.record.url !== record.url)
+      this.#asking?.abort(new Error(`${known?.record.url} does not lead any more`))
+    return record
+  }
+
+  /** Also when a takeover that seemed to have failed lands late: nothing was handed out in its epoch. */
+  #lead(record: OracleRecord): void {
+    this.#epoch = this.#ledEpoch = record.epoch
+    this.#last = Math.max(this.#last, record.mark)
+    this.#onChange(`this server hands out the timestamps now, in epoch ${record.epoch}`)
+    this.#raiseMark(this.#last).catch((error: unknown) => {
+      this.#obstacle = messageOf(error)
+    })
+  }
+
+  #stepDown(record: OracleRecord): void {
+    if (this.#epoch === undefined) return
+    this.#onChange(
+      `this server does not hand out timestamps any more: epoch ${record.epoch} began at ${record.url || 'no server'}`,
+    )
+    this.#epoch = undefined
+    this.#waiting.dismissForwarded()
+  }
+
+  /** Reads the row, and takes over where that is due. Runs once at a time. */
+  #look(): Promise<void> {
+    this.#looking ??= this.#takeOverWhereDue().finally(() => {
+      this.#looking = undefined
+    })
+    return this.#looking
+  }
+
+  async #takeOverWhereDue(): Promise<void> {
+    const isFirst = this.#known === undefined
+    const bytes = await this.#read()
+    if (bytes !== undefined || this.#known !== undefined) this.#note(bytes)
+    const known = this.#known
+    if (this.#epoch !== undefined || this.#isClosed || !this.#isTakeoverDue(known, isFirst)) return
+    const { epoch, mark } = known?.record ?? { epoch: 0, mark: 0 }
+    const behindMs = physicalMs(mark) - this.#clock.now()
+    if (behindMs > BEHIND_MARK_MS_MAX) return this.#refuse(behindMs)
+    await this.#write(known, { epoch: epoch + 1, url: this.#url, id: this.#id, mark, beat: 1 })
+  }
+
+  #isTakeoverDue(known: Seen | undefined, isFirst: boolean): boolean {
+    if (known === undefined || known.record.url === '') return true
+    // An earlier run of this server has ended without a word.
+    if (isFirst && known.record.url === this.#url) return true
+    return this.#silentMs >= TAKEOVER_MS
+  }
+
+  #refuse(behindMs: number): void {
+    const isNew = this.#refusal === undefined
+    this.#refusal = `no server leads, and this one must not: its clock is ${Math.round(behindMs / 1000)} s behind the timestamps that were handed out`
+    if (isNew) this.#onChange(`${this.#refusal}: set the clock, or wait until it gets there`)
+  }
+
+  #tick(): void {
+    const work = this.#epoch === undefined ? this.#look() : this.#raiseMark(this.#last)
+    void work
+      .catch((error: unknown) => {
+        this.#obstacle = messageOf(error)
+      })
+      .then(() => {
+        if (!this.#isClosed) this.#stopTick = this.#timer(this.#tickMs(), () => this.#tick())
+      })
+  }
+
+  #tickMs(): number {
+    const untilTakeoverMs = TAKEOVER_MS - this.#silentMs
+    if (this.#epoch !== undefined || untilTakeoverMs <= 0) return BEAT_MS
+    return Math.min(BEAT_MS, untilTakeoverMs + this.#random() * PAUSE_MS)
+  }
+
+  // ---- Calls to the table
+
+  #read(): Promise<Uint8Array | undefined> {
+    return this.#within(READ_MS_MAX, this.#row.read())
+  }
+
+  async #swap(expected: Uint8Array | undefined, next: Uint8Array): Promise<SwapOutcome> {
+    try {
+      return await this.#within(SWAP_MS_MAX, this.#row.swap(expected, next))
+    } catch {
+      return 'unknown'
+    }
+  }
+
+  #within<T>(ms: number, call: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const stopTimer = this.#timer(ms, () => reject(new Error('the table does not answer')))
+      call.then(resolve, reject).finally(stopTimer)
+    })
+  }
+
+  #pause(): Promise<void> {
+    return this.#sleep(PAUSE_MS * (0.5 + this.#random() / 2))
+  }
+
+  #sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.#timer(ms, resolve)
+    })
+  }
+
+  // ---- A clean stop
+
+  /**
+   * What waits is refused. A leader saves the mark where its timestamps end, which is safe because it hands out none any
+   * more, and empties the URL: the others then take over at once.
+   */
+  async close(): Promise<void> {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    this.#stopTick()
+    this.#waiting.rejectAll(() => this.#stopped())
+    this.#asking?.abort(this.#stopped())
+    const wasLeader = this.#epoch !== undefined
+    this.#epoch = undefined
+    await this.#saving?.catch(() => {})
+    await this.#looking?.catch(() => {}) // It may have taken over meanwhile.
+    if (wasLeader || this.#known?.record.id === this.#id) await this.#resign().catch(() => {}) // The mark saved before still holds.
+  }
+
+  async #resign(): Promise<void> {
+    for (let tries = 0; tries < RESIGNATIONS; tries++) {
+      const known = this.#known
+      if (known === undefined || known.record.id !== this.#id) return
+      // A takeover may have landed after `close`. Then this process does not know what the epochs before handed out.
+      const hasLed = known.record.epoch === this.#ledEpoch
+      const mark = hasLed ? Math.min(known.record.mark, this.#last + 1) : known.record.mark
+      await this.#write(known, { ...known.record, url: '', id: '', mark, beat: known.record.beat + 1 })
+    }
+  }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}

@@ -1,0 +1,80 @@
+import type { Timestamp } from '../timestamp.js'
+
+/** The one row that all servers of a table share. It holds an `OracleRecord`. */
+export interface OracleRow {
+  /**
+   * Strongly consistent: shows every change that had ended when the read began.
+   * @returns undefined where the row has never been written. Rejects when the table is away.
+   */
+  read(): Promise<Uint8Array | undefined>
+  /**
+   * Writes `next` if the row still holds exactly `expected`; undefined: if there is no row.
+   * @returns `unknown` when the change may be done, may not be done, or may yet be done later.
+   */
+  swap(expected: Uint8Array | undefined, next: Uint8Array): Promise<SwapOutcome>
+}
+
+export type SwapOutcome = 'done' | 'refused' | 'unknown'
+
+/** No two writes of the row are equal, and each is newer than the one before: see `isNewer`. So a change that lands late meets another value, and is refused. */
+export interface OracleRecord {
+  /** Goes up by one whenever another server, or another process of the same server, begins to lead. */
+  readonly epoch: number
+  /** Where the leader is reached; empty once it has stopped cleanly. */
+  readonly url: string
+  /** Which process leads. A process that is started again under the same URL knows nothing of what the earlier one handed out. */
+  readonly id: string
+  /** All timestamps of this epoch are below. */
+  readonly mark: Timestamp
+  /** Grows with each write in an epoch. */
+  readonly beat: number
+}
+
+const ROW_BYTES_MAX = 8192
+const URL_LENGTH_MAX = 2048
+const ID_LENGTH_MAX = 128
+const NAMES = ['epoch', 'url', 'id', 'mark', 'beat']
+
+export function encodeOracleRecord({ epoch, url, id, mark, beat }: OracleRecord): Uint8Array {
+  return new TextEncoder().encode(JSON.stringify({ epoch, url, id, mark, beat }))
+}
+
+/** @throws Error when the bytes are not those of a record. */
+export function decodeOracleRecord(bytes: Uint8Array): OracleRecord {
+  const record = bytes.length <= ROW_BYTES_MAX ? parsed(bytes) : undefined
+  if (!isRecord(record)) throw new Error("the oracle's row is damaged")
+  return record
+}
+
+function parsed(bytes: Uint8Array): unknown {
+  try {
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
+  } catch {
+    return undefined
+  }
+}
+
+function isRecord(value: unknown): value is OracleRecord {
+  if (typeof value !== 'object' || value === null) return false
+  const { epoch, url, id, mark, beat } = value as Partial<Record<keyof OracleRecord, unknown>>
+  return (
+    Object.keys(value).every((name) => NAMES.includes(name)) &&
+    isCount(epoch) &&
+    epoch > 0 &&
+    isCount(mark) &&
+    isCount(beat) &&
+    typeof url === 'string' &&
+    url.length <= URL_LENGTH_MAX &&
+    typeof id === 'string' &&
+    id.length <= ID_LENGTH_MAX
+  )
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0
+}
+
+/** Whether the row has held `one` later than `other`. */
+export function isNewer(one: OracleRecord, other: OracleRecord): boolean {
+  return one.epoch > other.epoch || (one.epoch === other.epoch && one.beat > other.beat)
+}

@@ -1,0 +1,93 @@
+import type { Member } from '../http/routes/context.js'
+import type { Limits } from '../limits.js'
+import type { Logger } from '../logger.js'
+import { AnswerBudget } from '../store/answer-budget.js'
+import { KEY_BYTES_MAX, VALUE_BYTES_MAX } from '../store/bigtable/row-keys.js'
+import { printTableAddress, type TableAddress } from '../store/bigtable/table-address.js'
+import { makeDirectory, unmakeDirectory } from '../store/leveldb/directory/make-directory.js'
+import { type OpenedDatabase, openLevelDbStore } from '../store/leveldb/leveldb-store.js'
+import type { Store } from '../store/store.js'
+import type { Config } from './config.js'
+
+export interface OpenedStore {
+  readonly store: Store
+  /** Those of the configuration, as far as the store allows. */
+  readonly limits: Limits
+  /** Where the data is, for people. */
+  readonly place: string
+  readonly member?: Member | undefined
+  /** Writes the result to the log. */
+  logStart(): void
+  /** Removes what a start that failed has made. */
+  undo(): Promise<void>
+}
+
+/**
+ * @param url where other servers reach this one, where several share the store.
+ * @throws DataDirectoryError; BigtableSetupError.
+ */
+export function openStore(config: Config, url: string, log: Logger): Promise<OpenedStore> {
+  return typeof config.store === 'string' ? openDirectory(config, log) : openOnBigtable(config, config.store, url, log)
+}
+
+async function openDirectory(config: Config, log: Logger): Promise<OpenedStore> {
+  const { data, durability, cacheBytesMax, tuning, limits } = config
+  const made = await makeDirectory(data)
+  const undo = (): Promise<void> => unmakeDirectory(data, made)
+  let opened: OpenedDatabase | undefined
+  try {
+    const store = await openLevelDbStore({
+      directory: data,
+      durability,
+      cacheBytesMax,
+      tuning,
+      onOpen: (found) => {
+        opened = found
+      },
+      onConvert: (from, to) =>
+        log.info(`${data} has format ${from} and is converted to ${to}, which older versions of PerKV cannot open`),
+      onEnd: (message) => log.fatal(`${message}; everything is refused from here on`),
+      onClockStep: (message) => log.warn(message),
+      answers: new AnswerBudget(limits),
+      locksMax: limits.locksMax,
+    })
+    const logStart = (): void => {
+      if (opened !== undefined) logOpened(log, data, opened)
+    }
+    return { store, limits, place: data, logStart, undo }
+  } catch (error) {
+    await undo()
+    throw error
+  }
+}
+
+function logOpened(log: Logger, directory: string, opened: OpenedDatabase): void {
+  const { isNew, replayedBytes, durationMs, locks } = opened
+  const how = isNew ? 'made a new database in' : 'opened the database in'
+  const replayed = replayedBytes === 0 ? '' : `, ${Math.ceil(replayedBytes / 1024)} KiB of log replayed`
+  log.info(
+    { directory, ...opened },
+    `${how} ${directory} in ${durationMs} ms${isNew ? '' : `${replayed}, ${locks} locks stand`}`,
+  )
+}
+
+/** Loaded only when it is asked for. */
+async function openOnBigtable(config: Config, address: TableAddress, url: string, log: Logger): Promise<OpenedStore> {
+  const { openBigtable } = await import('../store/bigtable/open-bigtable.js')
+  const { limits: asked } = config
+  const limits = {
+    ...asked,
+    keyBytesMax: Math.min(asked.keyBytesMax, KEY_BYTES_MAX),
+    valueBytesMax: Math.min(asked.valueBytesMax, VALUE_BYTES_MAX),
+  }
+  const { store, member } = await openBigtable({
+    ...{ address, url },
+    answers: new AnswerBudget(limits),
+    onRole: (message) => log.info(message),
+    onClockStep: (message) => log.warn(message),
+  })
+  const place = printTableAddress(address)
+  const logStart = (): void =>
+    log.info({ server: member.id }, `serves ${place}; other servers reach this one at ${url}`)
+  return { store, limits, place, member, logStart, undo: async () => {} }
+}

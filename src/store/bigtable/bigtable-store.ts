@@ -1,0 +1,229 @@
+import { KvError } from '../../errors/kv-error.js'
+import type { StoreMeters } from '../../meters/store-meters.js'
+import type { Clock } from '../../oracle/clock.js'
+import type { OracleState } from '../../oracle/oracle.js'
+import type { TimestampSource } from '../../oracle/timestamp-source.js'
+import type { PrewriteRequest } from '../../percolator/api.js'
+import { type Timestamp, timestampFromMs } from '../../timestamp.js'
+import type { AnswerBudget } from '../answer-budget.js'
+import type { Attachments } from '../attachments.js'
+import { AttachmentCalls } from '../calls/attachment-calls.js'
+import { CellCalls } from '../calls/cell-calls.js'
+import { WriteCalls } from '../calls/write-calls.js'
+import type { Cells } from '../cells.js'
+import type { ChangeLog } from '../change-log.js'
+import { exclusiveLatches } from '../claim.js'
+import { ConsumerMoves } from '../consumers.js'
+import type { HeldLeases } from '../held-leases.js'
+import { Latches } from '../latches.js'
+import type { Capabilities, Store, TableCalls } from '../store.js'
+import type { SystemRecords } from '../system-records.js'
+import { BigtableRows } from './bigtable-rows.js'
+import { NoChanges } from './no-changes.js'
+import { PollingLocks } from './polling-locks.js'
+import { Reads } from './reads.js'
+import { RowCache } from './row-cache.js'
+import { keyOfRow } from './row-keys.js'
+import { RowTable } from './row-table.js'
+import { SystemRows } from './system-rows.js'
+import type { Table } from './table.js'
+import { TableScan } from './table-scan.js'
+
+export const BIGTABLE_CAPABILITIES: Capabilities = {
+  onePhaseCommit: false,
+  asyncCommit: false,
+  atomicRequests: false,
+  deadlocks: 'timeout',
+  restore: false,
+  compact: false,
+  lockCount: false,
+  changes: false,
+  collection: false,
+}
+
+/** Where timestamps come from, as far as the store needs it. */
+export interface SharedOracle extends TimestampSource {
+  readonly state: OracleState
+  /** See `Oracle.nextForClient`. */
+  nextForClient(count: number): Promise<Timestamp>
+}
+
+export interface BigtableStoreOptions {
+  readonly table: Table
+  readonly oracle: SharedOracle
+  readonly clock: Clock
+  readonly answers: AnswerBudget
+  /** The same for all processes on the table. */
+  readonly cursorSecret: Uint8Array
+  /** Of rows that are guessed rather than read. */
+  readonly cacheBytesMax: number
+  readonly onClose?: (() => void) | undefined
+}
+
+/**
+ * Percolator on a table of Cloud Bigtable that many processes share. A commit takes two phases, whatever its size; readers finish
+ * the commits of processes that have died.
+ */
+export class BigtableStore implements Store {
+  readonly name = 'bigtable'
+  readonly capabilities = BIGTABLE_CAPABILITIES
+  readonly safePoint = 0
+  readonly isWrittenAhead = false
+  readonly cells: Cells
+  readonly attachments: Attachments
+  readonly consumers = new ConsumerMoves()
+  readonly changes: ChangeLog = new NoChanges()
+  readonly system: SystemRecords
+  readonly answers: AnswerBudget
+  readonly cursorSecret: Uint8Array
+  readonly #table: Table
+  readonly #oracle: SharedOracle
+  readonly #clock: Clock
+  readonly #scan: TableScan
+  readonly #rows: BigtableRows
+  readonly #rowTable: RowTable
+  readonly #reads: Reads
+  readonly #calls: WriteCalls
+  readonly #pessimistic: PollingLocks
+  /** Of whole transactions and of system records. Transactions hold them while they call everything else, which takes latches of its own. */
+  readonly #claims = new Latches()
+  readonly #onClose: () => void
+
+  constructor(options: BigtableStoreOptions) {
+    const { table, oracle, clock, answers, cursorSecret, cacheBytesMax, onClose = () => {} } = options
+    this.#onClose = onClose
+    this.#table = table
+    this.#oracle = oracle
+    this.#clock = clock
+    this.answers = answers
+    this.cursorSecret = cursorSecret
+    this.#scan = new TableScan(table)
+    this.#rowTable = new RowTable(table, new RowCache(cacheBytesMax))
+    const system = new SystemRows(table, this.#scan, this.#claims)
+    this.system = system
+    this.#rows = new BigtableRows(this.#rowTable, this.#scan, oracle, system)
+    this.#reads = new Reads(table, this.#rowTable, this.#scan, oracle, answers)
+    this.#calls = new WriteCalls(this.#rows, this.validateReads)
+    this.#pessimistic = new PollingLocks(this.#rows, this.#reads)
+    this.cells = new CellCalls(this.#rows, system)
+    this.attachments = new AttachmentCalls(this.#rows, system, {
+      prewrite: this.prewrite,
+      tso: (count) => this.tso(count),
+    })
+  }
+
+  get meters(): StoreMeters {
+    return this.#rows.meters
+  }
+  get leases(): HeldLeases {
+    return this.#rows.leases
+  }
+  get oracleState(): OracleState {
+    return this.#oracle.state
+  }
+  get waiting(): number {
+    return this.#pessimistic.waiting
+  }
+  /** Calls in flight stand for batches. */
+  get writeQueue(): { readonly batches: number; readonly bytes: number } {
+    const { calls, bytes } = this.#table.inFlight
+    return { batches: calls, bytes }
+  }
+  get tableCalls(): TableCalls {
+    return { calls: this.#table.calls, ...this.#rowTable.counts }
+  }
+
+  /** Whether Bigtable answers shows at the next call. */
+  probe(): boolean {
+    return true
+  }
+  clock(): Timestamp {
+    return this.#oracle.clock()
+  }
+  now(): Timestamp {
+    return this.#oracle.now()
+  }
+  ago(ms: number): Timestamp {
+    return timestampFromMs(this.#clock.ago(ms))
+  }
+  /** Servers come and go, so only the wall clock is common to all. */
+  steadyMs(): number {
+    return this.#clock.now()
+  }
+  elapsedMs(): number {
+    return this.#clock.elapsedMs()
+  }
+  tso(count: number): Timestamp | Promise<Timestamp> {
+    return this.#oracle.next(count)
+  }
+  tsoForClient(count: number): Promise<Timestamp> {
+    return this.#oracle.nextForClient(count)
+  }
+  readTs(): Timestamp | Promise<Timestamp> {
+    return this.#oracle.next()
+  }
+  async newestAhead(): Promise<Timestamp> {
+    return 0
+  }
+
+  readonly get: Store['get'] = (request) => this.#reads.get(request)
+  readonly batchGet: Store['batchGet'] = (request) => this.#reads.batchGet(request)
+  readonly scan: Store['scan'] = (request) => this.#reads.scan(request)
+  readonly scanLock: Store['scanLock'] = (request, lease) => this.#reads.scanLock(request, lease)
+  readonly mvccGetByKey: Store['mvccGetByKey'] = (request) => this.#reads.mvccGetByKey(request)
+  readonly mvccGetByStartTs: Store['mvccGetByStartTs'] = (request) => this.#reads.mvccGetByStartTs(request)
+  readonly validateReads: Store['validateReads'] = (request) => this.#reads.validateReads(request)
+
+  /** Falls back to two phases. `reads` are validated at the commit timestamp, by whoever commits. */
+  readonly prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(inTwoPhases(request), beside)
+  readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
+  readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)
+  readonly cleanup: Store['cleanup'] = (request) => this.#calls.cleanup(request)
+  readonly checkTxnStatus: Store['checkTxnStatus'] = (request) => this.#calls.checkTxnStatus(request)
+  readonly checkSecondaryLocks: Store['checkSecondaryLocks'] = (request) => this.#calls.checkSecondaryLocks(request)
+  readonly txnHeartBeat: Store['txnHeartBeat'] = (request) => this.#calls.txnHeartBeat(request)
+  readonly resolveLock: Store['resolveLock'] = (request) => this.#calls.resolveLock(request)
+  readonly acquirePessimisticLock: Store['acquirePessimisticLock'] = (request) => this.#pessimistic.acquire(request)
+  readonly pessimisticRollback: Store['pessimisticRollback'] = (request) => this.#calls.pessimisticRollback(request)
+
+  readonly exclusive: NonNullable<Store['exclusive']> = (claim, body) =>
+    this.#claims.hold(exclusiveLatches(claim), () => body(this.prewrite), claim.read)
+
+  async deleteRange(range: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
+    for await (const rows of this.#scan.pages(range, [{ family: 'v' }])) {
+      for (const { key } of rows) this.#rowTable.forget(keyOfRow(key))
+      await this.#table.remove(rows.map(({ key }) => key))
+    }
+  }
+
+  async raiseSafePoint(): Promise<never> {
+    throw noCollection()
+  }
+  async collect(): Promise<never> {
+    throw noCollection()
+  }
+
+  async close(): Promise<void> {
+    this.#pessimistic.close()
+    await this.#oracle.close()
+    this.#onClose()
+    await this.#table.close()
+  }
+}
+
+function inTwoPhases({
+  tryOnePc,
+  useAsyncCommit,
+  secondaries,
+  reads,
+  riders,
+  ...request
+}: PrewriteRequest): PrewriteRequest {
+  if (riders !== undefined)
+    throw new KvError('not_supported', 'riders need one-phase commit, which the store bigtable has not', {})
+  return request
+}
+
+function noCollection(): KvError {
+  return new KvError('not_supported', 'the store bigtable does not collect old versions yet', {})
+}

@@ -1,0 +1,213 @@
+import { createRequire } from 'node:module'
+import { BigtableSetupError } from './bigtable-setup-error.js'
+import { printFailure } from './grpc-failures.js'
+import type { CellChunk } from './row-chunks.js'
+import type { RowFilter, RowMutation } from './row-filters.js'
+
+/** An optional peer, because few need it and it brings 200 packages. */
+const PACKAGE: string = '@google-cloud/bigtable'
+/** In a clone of this package, npm installs an optional peer only if it is told where to save it. */
+const INSTALL = 'npm install --save-prod @google-cloud/bigtable@6.5.1'
+const HTTPS_PORT = 443
+
+export class BigtableMissing extends BigtableSetupError {
+  override readonly name = 'BigtableMissing'
+
+  constructor(options?: ErrorOptions) {
+    super(`Google's client of Bigtable is not installed: ${INSTALL}`, options)
+  }
+}
+
+/** What one call takes, beside its request. */
+export interface CallOptions {
+  readonly timeout: number
+  readonly retry?: null
+  readonly retryRequestOptions?: { readonly retries: 0; readonly noResponseRetries: 0 }
+}
+
+/** Of unary calls. */
+export function callOptions(ms: number): CallOptions {
+  return { timeout: ms, retry: null }
+}
+
+/** Of calls with a stream of answers, which Google's client repeats after seconds unless it is told not to. */
+export function streamOptions(ms: number): CallOptions {
+  return { timeout: ms, retryRequestOptions: { retries: 0, noResponseRetries: 0 } }
+}
+
+export interface AnswerStream<T> {
+  on(event: 'data', listener: (message: T) => void): this
+  on(event: 'error', listener: (error: Error) => void): this
+  on(event: 'end' | 'close', listener: () => void): this
+  cancel(): void
+}
+
+/** @throws what the call, or `each`, fails with */
+export function drain<T>(stream: AnswerStream<T>, each: (message: T) => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    stream.on('error', reject)
+    stream.on('end', resolve)
+    stream.on('close', () => reject(new Error('the answer was broken off')))
+    stream.on('data', (message) => {
+      try {
+        each(message)
+      } catch (error) {
+        reject(error)
+        stream.cancel()
+      }
+    })
+  })
+}
+
+interface Client {
+  initialize(): Promise<unknown>
+  close(): Promise<void>
+}
+
+interface OnTable {
+  readonly tableName: string
+  readonly appProfileId: string
+}
+
+export interface ReadRowsRequest extends OnTable {
+  readonly rows: object
+  readonly filter: RowFilter
+  readonly rowsLimit: number
+  readonly reversed: boolean
+}
+
+export interface ReadRowsAnswer {
+  readonly chunks: readonly CellChunk[]
+  /** Rows up to this one were looked at, and those that did not come let through nothing. */
+  readonly lastScannedRowKey: Buffer
+}
+
+export interface CheckAndMutateRowRequest extends OnTable {
+  readonly rowKey: Buffer
+  readonly predicateFilter: RowFilter
+  readonly trueMutations?: readonly RowMutation[]
+  readonly falseMutations?: readonly RowMutation[]
+}
+
+export interface MutateRowsRequest extends OnTable {
+  readonly entries: readonly { readonly rowKey: Buffer; readonly mutations: readonly RowMutation[] }[]
+}
+
+export interface MutateRowsAnswer {
+  readonly entries: readonly {
+    readonly index: number | string
+    readonly status: { readonly code: number; readonly message: string } | null
+  }[]
+}
+
+/** `v2.BigtableClient`, as far as it is used. */
+export interface DataClient extends Client {
+  readRows(request: ReadRowsRequest, options: CallOptions): AnswerStream<ReadRowsAnswer>
+  mutateRow(
+    request: OnTable & { readonly rowKey: Buffer; readonly mutations: readonly RowMutation[] },
+    options: CallOptions,
+  ): Promise<unknown>
+  mutateRows(request: MutateRowsRequest, options: CallOptions): AnswerStream<MutateRowsAnswer>
+  checkAndMutateRow(
+    request: CheckAndMutateRowRequest,
+    options: CallOptions,
+  ): Promise<readonly [{ readonly predicateMatched: boolean }, ...unknown[]]>
+}
+
+/** Bigtable's GcRule. */
+export interface GcRule {
+  readonly maxNumVersions?: number
+  readonly maxAge?: unknown
+  readonly intersection?: { readonly rules: readonly GcRule[] } | null
+  readonly union?: { readonly rules: readonly GcRule[] } | null
+}
+
+export interface TableMessage {
+  readonly columnFamilies: Readonly<Record<string, { readonly gcRule: GcRule | null }>>
+}
+
+/** `v2.BigtableTableAdminClient`, as far as it is used. */
+export interface TableAdminClient extends Client {
+  getTable(request: { readonly name: string }, options: CallOptions): Promise<readonly [TableMessage, ...unknown[]]>
+  createTable(
+    request: { readonly parent: string; readonly tableId: string; readonly table: object },
+    options: CallOptions,
+  ): Promise<unknown>
+  modifyColumnFamilies(
+    request: {
+      readonly name: string
+      readonly modifications: readonly { readonly id: string; readonly create: { readonly gcRule: GcRule } }[]
+    },
+    options: CallOptions,
+  ): Promise<unknown>
+}
+
+interface GooglePackage {
+  readonly v2: {
+    readonly BigtableClient: new (options: object) => DataClient
+    readonly BigtableTableAdminClient: new (options: object) => TableAdminClient
+  }
+}
+
+/** @throws BigtableMissing; BigtableSetupError without credentials */
+export async function openDataClient(): Promise<DataClient> {
+  const { v2 } = await loadPackage()
+  return initialized(new v2.BigtableClient(connectionOptions()))
+}
+
+/** @throws BigtableMissing; BigtableSetupError without credentials */
+export async function openTableAdminClient(): Promise<TableAdminClient> {
+  const { v2 } = await loadPackage()
+  return initialized(new v2.BigtableTableAdminClient(connectionOptions()))
+}
+
+async function loadPackage(): Promise<GooglePackage> {
+  const found = await import(PACKAGE).catch((error: unknown) => {
+    if (isMissing(error)) throw new BigtableMissing({ cause: error })
+    throw error
+  })
+  return found as GooglePackage
+}
+
+function isMissing(error: unknown): boolean {
+  const { code, message } = error as NodeJS.ErrnoException
+  return (code === 'ERR_MODULE_NOT_FOUND' || code === 'MODULE_NOT_FOUND') && message.includes(PACKAGE)
+}
+
+async function initialized<T extends Client>(client: T): Promise<T> {
+  try {
+    await client.initialize()
+  } catch (error) {
+    throw new BigtableSetupError(`Google's client of Bigtable can't start: ${printFailure(error)}`, { cause: error })
+  }
+  return client
+}
+
+function connectionOptions(): object {
+  const host = process.env['BIGTABLE_EMULATOR_HOST']
+  const connection = {
+    // A connection that the network has lost without a word is noticed before many calls have waited for it.
+    'grpc.keepalive_time_ms': 30_000,
+    'grpc.keepalive_timeout_ms': 10_000,
+    'grpc.initial_reconnect_backoff_ms': 100,
+    'grpc.max_reconnect_backoff_ms': 2000,
+  }
+  return host === undefined || host === '' ? connection : { ...connection, ...emulatorOptions(host) }
+}
+
+/** As Google's own tools do it: BIGTABLE_EMULATOR_HOST is host:port of a server without TLS and credentials. */
+function emulatorOptions(host: string): object {
+  const [, name, port = HTTPS_PORT] = /^(.+?)(?::(\d+))?$/.exec(host) ?? []
+  // The package has its own gRPC, which need not be where this package would find it.
+  const here = createRequire(import.meta.url)
+  const gax = createRequire(here.resolve(PACKAGE))('google-gax') as {
+    readonly grpc: { readonly credentials: { createInsecure(): unknown } }
+  }
+  return {
+    servicePath: name,
+    port: Number(port),
+    sslCreds: gax.grpc.credentials.createInsecure(),
+    // Else it asks for the credentials' universe, which takes seconds where there are none.
+    auth: { getUniverseDomain: async () => 'googleapis.com' },
+  }
+}

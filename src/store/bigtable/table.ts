@@ -1,0 +1,84 @@
+/** Column families of the table: see README.md in this folder. */
+export type Family = 'l' | 'w' | 'r' | 'd' | 'v' | 'o'
+
+/** The newest cell of a column. */
+export interface Cell {
+  readonly family: Family
+  readonly qualifier: Buffer
+  readonly value: Buffer
+}
+
+export interface TableRow {
+  readonly key: Buffer
+  /** Families in the order of their names, qualifiers ascending. No column twice. */
+  readonly cells: readonly Cell[]
+}
+
+/** Columns of a family, in `[from, to]`; absent bounds are open. `limit`: of these columns per row. */
+export interface ColumnRange {
+  readonly family: Family
+  readonly from?: Buffer | undefined
+  readonly to?: Buffer | undefined
+  readonly limit?: number | undefined
+}
+
+/** Keys of rows, in `[start, end)`. An absent end is open. */
+export interface RowRange {
+  readonly start: Buffer
+  readonly end: Buffer | undefined
+}
+
+export interface RowsRequest {
+  readonly keys?: readonly Buffer[]
+  readonly ranges?: readonly RowRange[]
+  /** Rows without a cell in any of them do not come back. */
+  readonly columns: readonly ColumnRange[]
+  /** Rows, not cells. Only with ranges. */
+  readonly limit?: number | undefined
+  /** Descending keys. Only with one range. */
+  readonly reverse?: boolean | undefined
+}
+
+/** `undefined` deletes the column. */
+export interface ColumnWrite {
+  readonly family: Family
+  readonly qualifier: Buffer
+  readonly value: Buffer | undefined
+}
+
+/** A column that has to have exactly this value; undefined: that has to be absent. */
+export interface Expected {
+  readonly family: Family
+  readonly qualifier: Buffer
+  readonly value: Buffer | undefined
+}
+
+/** What came of one call that changes a row. `unknown`: it may be done, not done, or be done later. */
+export type Changed = 'done' | 'refused' | 'unknown'
+
+/**
+ * One table of Bigtable, with single-cluster routing: all reads are strongly consistent. All cells stand at timestamp 0, so
+ * that a write replaces.
+ */
+export interface Table {
+  /**
+   * Repeats what is transient until `TABLE_WAIT_MS` are over. Rows in order of their keys (descending with `reverse`).
+   * @throws KvError `storage_unavailable`
+   */
+  rows(request: RowsRequest): Promise<readonly TableRow[]>
+  /**
+   * Writes all of `writes`, atomically, if the row is as expected. Tried once, because only the caller can tell whether
+   * an earlier try was done.
+   * @throws KvError `storage_unavailable` for a failure that is not transient, such as a missing permission: it is not done.
+   */
+  change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed>
+  /** Writes without a condition, repeated until it is done. @throws KvError `storage_unavailable`: it may be done or not. */
+  put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void>
+  /** Removes whole rows, repeated until it is done. @throws KvError `storage_unavailable`: some may be gone. */
+  remove(keys: readonly Buffer[]): Promise<void>
+  /** Calls so far, by kind. */
+  readonly calls: { readonly read: number; readonly change: number; readonly put: number; readonly remove: number }
+  /** Calls in flight, and the bytes that they send. */
+  readonly inFlight: { readonly calls: number; readonly bytes: number }
+  close(): Promise<void>
+}

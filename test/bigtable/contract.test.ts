@@ -1,0 +1,12 @@
+import { BIGTABLE_CAPABILITIES } from '../../src/store/bigtable/bigtable-store.js'
+import type { CompleteStore, Store } from '../../src/store/store.js'
+import { openBigtableStore } from '../store/bigtable/open-bigtable-store.js'
+import { storeSuite } from '../store/store-suite.js'
+import { openOwnTable } from './own-table.js'
+
+storeSuite('bigtable, on the emulator', {
+  capabilities: BIGTABLE_CAPABILITIES,
+  hasManyClocks: true,
+  // Cases that call what the store lacks are skipped by its capabilities.
+  open: async (options) => (await openBigtableStore(await openOwnTable(), options)) as Store as CompleteStore,
+})

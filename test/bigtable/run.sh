@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# The tests of the store on Bigtable, against Google's server in memory. They need packages of Debian to build it, and
+# Google's client, which is an optional peer of this package: what is missing is installed, or the run fails.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+CLIENT=@google-cloud/bigtable@6.5.1
+GO_PACKAGE=/usr/share/gocode/src/cloud.google.com/go/bigtable/bttest
+
+has_go() { command -v go > /dev/null && [ -d "$GO_PACKAGE" ]; }
+if ! has_go && [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
+  apt() { DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -o DPkg::Lock::Timeout=60 -o Acquire::Retries=2 "$@" > /dev/null; }
+  apt install -y --no-install-recommends golang-go golang-google-cloud-dev ||
+    { apt update && apt install -y --no-install-recommends golang-go golang-google-cloud-dev; } || true
+fi
+has_go || {
+  echo "error: the Bigtable emulator can't be built: install Debian's golang-go and golang-google-cloud-dev" >&2
+  exit 3
+}
+
+# --no-save keeps 206 MB out of package.json; npm ci removes them again. --save-dev, because npm installs no optional peer by
+# its own name only.
+node -e "require.resolve('${CLIENT%@*}')" 2> /dev/null ||
+  npm install --no-save --save-dev --no-package-lock --no-audit --no-fund "$CLIENT"
+
+[ -f dist/cli.js ] || npm run --silent build # Some tests start whole servers.
+
+exec npx vitest run --config test/bigtable/vitest.config.ts "$@"

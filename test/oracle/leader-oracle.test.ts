@@ -1,0 +1,466 @@
+import { describe, expect, test } from 'vitest'
+import { KvError } from '../../src/errors/kv-error.js'
+import type { LeaderOracle } from '../../src/oracle/leader-oracle.js'
+import { decodeOracleRecord, encodeOracleRecord, type OracleRow } from '../../src/oracle/oracle-row.js'
+import { ASK_COUNT_MAX, type OracleForward } from '../../src/oracle/timestamp-ask.js'
+import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../../src/timestamp.js'
+import { leaderOracle, type OracleParts, Servers, START_MS } from './simulated-servers.js'
+
+interface Wraps {
+  readonly row?: (row: OracleRow, parts: OracleParts) => OracleRow
+  readonly forward?: (forward: OracleForward, parts: OracleParts) => OracleForward
+}
+
+/** Servers on one table, whose clocks are right. The first that is asked leads. */
+class Group {
+  readonly servers: Servers
+  readonly oracles: LeaderOracle[] = []
+
+  constructor(count: number, wraps: Wraps = {}, bytes?: Uint8Array) {
+    this.servers = new Servers(
+      1,
+      (parts) => {
+        const row = wraps.row?.(parts.row, parts) ?? parts.row
+        const forward = wraps.forward?.(parts.forward, parts) ?? parts.forward
+        const oracle = leaderOracle({ ...parts, row, forward })
+        this.oracles.push(oracle)
+        return oracle
+      },
+      0,
+    )
+    this.servers.table.bytes = bytes
+    for (let i = 0; i < count; i++) this.add()
+  }
+
+  add(url = `http://server-${this.servers.all.length}`): LeaderOracle {
+    const server = this.servers.add(url)
+    return server.run.oracle as LeaderOracle
+  }
+
+  oracle(i: number): LeaderOracle {
+    return this.oracles[i] as LeaderOracle
+  }
+
+  /** @returns what the call comes to within `ms`; `pending` when it has not ended. */
+  async within<T>(ms: number, call: T | Promise<T>): Promise<T | Error | 'pending'> {
+    let outcome: T | Error | 'pending' = 'pending'
+    Promise.resolve(call).then(
+      (value) => {
+        outcome = value
+      },
+      (error: Error) => {
+        outcome = error
+      },
+    )
+    await this.run(ms)
+    return outcome
+  }
+
+  /** As `within`, of a call that has to succeed. */
+  async timestamp(call: Timestamp | Promise<Timestamp>, ms = 100): Promise<Timestamp> {
+    const outcome = await this.within(ms, call)
+    expect(outcome).toBeTypeOf('number')
+    return outcome as Timestamp
+  }
+
+  run(ms: number): Promise<void> {
+    return this.servers.world.runUntil(this.servers.world.nowMs + ms)
+  }
+
+  get nowMs(): number {
+    return START_MS + Math.floor(this.servers.world.nowMs)
+  }
+
+  get record() {
+    return decodeOracleRecord(this.servers.table.bytes as Uint8Array)
+  }
+
+  get roles(): string[] {
+    return this.oracles.map(({ role }) => role.role)
+  }
+}
+
+/** A group whose first server leads and whose others know it. */
+async function settled(count: number, wraps?: Wraps): Promise<Group> {
+  const group = new Group(1, wraps)
+  await group.timestamp(group.oracle(0).next())
+  for (let i = 1; i < count; i++) group.add()
+  await group.run(600)
+  return group
+}
+
+function storageUnavailable(message: RegExp) {
+  return expect.objectContaining({ code: 'storage_unavailable', message: expect.stringMatching(message) })
+}
+
+function record(fields: object = {}): Uint8Array {
+  return encodeOracleRecord({ epoch: 4, url: 'http://gone', id: 'gone', mark: 0, beat: 9, ...fields })
+}
+
+describe('the leader', () => {
+  test('of an empty table hands out consecutive timestamps by its clock, below the mark', async () => {
+    const group = new Group(1)
+    expect(group.oracle(0).role).toEqual({ role: 'candidate', leader: undefined, epoch: 0 })
+    const first = await group.timestamp(group.oracle(0).next())
+    expect(physicalMs(first)).toBeGreaterThanOrEqual(START_MS)
+    expect(physicalMs(first)).toBeLessThan(group.nowMs + 1)
+    expect(group.oracle(0).role).toEqual({ role: 'leader', leader: 'http://server-0', epoch: 1 })
+    const both = Promise.all([group.oracle(0).next(1000), group.oracle(0).next()])
+    const [many, one] = (await group.within(100, both)) as Timestamp[]
+    expect(one).toBe((many as Timestamp) + 1)
+    expect(group.record.mark).toBeGreaterThan(one as Timestamp)
+    expect(group.oracle(0).last).toBe(one)
+  })
+
+  test('reads the row once for all that wait, and again for those that come during the read', async () => {
+    let reads = 0
+    const group = await settled(1, {
+      row: (row) => ({ swap: row.swap, read: () => row.read().finally(() => reads++) }),
+    })
+    const { world } = group.servers
+    reads = 0
+    const calls = Array.from({ length: 50 }, () => group.oracle(0).next())
+    await world.runUntil(world.nowMs + 0.1)
+    calls.push(...Array.from({ length: 50 }, () => group.oracle(0).next()))
+    const all = (await group.within(30, Promise.all(calls))) as Timestamp[]
+    expect(new Set(all).size).toBe(100)
+    expect(reads).toBe(2)
+  })
+
+  test('saves the mark half a second apart, three seconds ahead', async () => {
+    const group = await settled(1)
+    const before = group.record
+    await group.run(10_000)
+    expect(group.record.beat - before.beat).toBeGreaterThanOrEqual(18)
+    expect(group.record.beat - before.beat).toBeLessThanOrEqual(20)
+    expect(physicalMs(group.record.mark) - group.nowMs).toBeGreaterThan(2400)
+    expect(physicalMs(group.record.mark) - group.nowMs).toBeLessThanOrEqual(3000)
+  })
+
+  test('saves a mark before it hands out what is above the one before', async () => {
+    const group = await settled(1)
+    const counts = Array.from({ length: 9 }, () => ASK_COUNT_MAX)
+    const all = await group.within(500, Promise.all(counts.map((count) => group.oracle(0).next(count))))
+    expect(all).toHaveLength(9)
+    expect(group.record.mark).toBeGreaterThan((all as Timestamp[])[8] as Timestamp)
+  })
+
+  test('keeps the lead when its own save lands late', async () => {
+    let isLate = false
+    const group = await settled(1, {
+      row: (row, { world }) => ({
+        read: row.read,
+        swap: async (expected, next) => {
+          if (!isLate) return row.swap(expected, next)
+          isLate = false
+          world.after(300, () => void row.swap(expected, next))
+          return 'unknown'
+        },
+      }),
+    })
+    for (let i = 0; i < 5; i++) {
+      isLate = true
+      await group.run(3000)
+      expect(group.oracle(0).role).toMatchObject({ role: 'leader', epoch: 1 })
+      expect(physicalMs(group.record.mark)).toBeGreaterThan(group.nowMs)
+    }
+  })
+
+  test('refuses counts that are none', async () => {
+    const group = await settled(1)
+    for (const count of [0, -1, 1.5, Number.NaN, ASK_COUNT_MAX + 1])
+      expect(await group.within(50, group.oracle(0).next(count))).toMatchObject({ code: 'invalid_argument' })
+    const asks = [
+      { count: -1, floor: 0 },
+      { count: ASK_COUNT_MAX + 1, floor: 0 },
+      { count: 1, floor: 1.5 },
+    ]
+    for (const ask of asks)
+      expect(await group.within(50, group.oracle(0).answer(ask))).toMatchObject({ code: 'invalid_argument' })
+  })
+})
+
+describe('a follower', () => {
+  test('gets timestamps from the leader', async () => {
+    const group = await settled(3)
+    expect(group.roles).toEqual(['leader', 'follower', 'follower'])
+    let before = 0
+    for (let i = 0; i < 30; i++) {
+      const ts = await group.timestamp(group.oracle(i % 3).next(), 40)
+      expect(ts).toBeGreaterThan(before)
+      expect(group.oracle(i % 3).last).toBe(ts)
+      before = ts
+    }
+    expect(group.record.epoch).toBe(1)
+  })
+
+  test('asks once for all that wait, and splits the answer', async () => {
+    const asks: unknown[] = []
+    const group = await settled(2, {
+      forward: (forward) => (url, ask, signal) => {
+        asks.push(ask)
+        return forward(url, ask, signal)
+      },
+    })
+    const oracle = group.oracle(1)
+    const first = oracle.next(3)
+    await group.servers.world.runUntil(group.servers.world.nowMs + 0.01)
+    const floor = timestampFromMs(group.nowMs)
+    const calls = [oracle.next(5), oracle.observe(floor - 1), oracle.next(), oracle.observe(floor), oracle.next(2)]
+    const [five, , one, , two] = (await group.within(100, Promise.all(calls))) as Timestamp[]
+    expect(asks).toEqual([
+      { count: 3, floor: 0 },
+      { count: 8, floor },
+    ])
+    expect((five as Timestamp) - 5).toBeGreaterThanOrEqual((await first) as Timestamp)
+    expect(one).toBe((five as Timestamp) + 1)
+    expect(two).toBe((one as Timestamp) + 2)
+    expect(oracle.last).toBe(two)
+  })
+
+  test('does not answer for the leader', async () => {
+    const group = await settled(2)
+    expect(await group.within(50, group.oracle(1).answer({ count: 1, floor: 0 }))).toBe('not_leader')
+  })
+
+  test('refuses an answer that is below what it has seen', async () => {
+    let isWrong = false
+    const group = await settled(2, {
+      forward: (forward) => async (url, ask, signal) => {
+        const answer = await forward(url, ask, signal)
+        return isWrong && answer !== 'not_leader' ? { ...answer, last: 7 } : answer
+      },
+    })
+    await group.timestamp(group.oracle(1).next())
+    isWrong = true
+    expect(await group.within(11_000, group.oracle(1).next())).toEqual(storageUnavailable(/handed out before/))
+  })
+
+  test('takes over when the leader is gone for two seconds, above the mark', async () => {
+    const group = await settled(3)
+    const { all } = group.servers
+    const before = await group.timestamp(group.oracle(0).next(100_000))
+    group.servers.kill(all[0] as (typeof all)[0])
+    const { mark } = group.record
+    await group.run(1400)
+    expect(group.record.epoch).toBe(1)
+    const ts = await group.timestamp(group.oracle(1).next(), 1300)
+    expect(ts).toBeGreaterThan(mark)
+    expect(ts).toBeGreaterThan(before)
+    expect(group.record.epoch).toBe(2)
+    expect(group.roles.slice(1).sort()).toEqual(['follower', 'leader'])
+  })
+
+  test('is told by the leader which was stopped and goes on, and that one asks the next', async () => {
+    const group = await settled(2)
+    group.servers.all[0]?.run.process.pause(4500)
+    await group.run(3000)
+    expect(group.oracle(1).role).toMatchObject({ role: 'leader', epoch: 2 })
+    const during = await group.timestamp(group.oracle(1).next())
+    await group.run(1398)
+    const after = await group.timestamp(group.oracle(0).next(), 200)
+    expect(after).toBeGreaterThan(during)
+    expect(group.roles).toEqual(['follower', 'leader'])
+  })
+
+  test('takes over at once when the leader stops cleanly, from where its timestamps end', async () => {
+    const group = await settled(2)
+    const before = await group.timestamp(group.oracle(0).next())
+    const waiting = group.within(0, group.oracle(0).next())
+    const closed = group.oracle(0).close()
+    expect(await waiting).toEqual(storageUnavailable(/stopping/))
+    expect(await group.within(20, closed)).toBeUndefined()
+    expect(group.record).toMatchObject({ epoch: 1, url: '', mark: before + 1 })
+    expect(await group.within(10, group.oracle(0).answer({ count: 1, floor: 0 }))).toBe('not_leader')
+    expect(await group.within(10, group.oracle(0).next())).toEqual(storageUnavailable(/stopping/))
+    const ts = await group.timestamp(group.oracle(1).next(), 200)
+    expect(ts).toBeGreaterThan(before)
+    expect(physicalMs(ts)).toBeLessThanOrEqual(group.nowMs)
+    expect(group.oracle(1).role).toMatchObject({ role: 'leader', epoch: 2 })
+  })
+})
+
+describe('a takeover', () => {
+  test('after a restart under the same URL does not wait', async () => {
+    const mark = timestampFromMs(START_MS + 2000)
+    const group = new Group(1, {}, record({ url: 'http://server-0', mark }))
+    expect(await group.timestamp(group.oracle(0).next())).toBeGreaterThan(mark)
+    expect(group.record).toMatchObject({ epoch: 5, url: 'http://server-0' })
+  })
+
+  test('that lands late counts', async () => {
+    const mark = timestampFromMs(START_MS + 2000)
+    const group = new Group(
+      1,
+      {
+        row: (row, { world }) => ({
+          read: row.read,
+          swap: async (expected, next) => {
+            if (decodeOracleRecord(next).beat > 1) return row.swap(expected, next)
+            world.after(200, () => void row.swap(expected, next))
+            return 'unknown'
+          },
+        }),
+      },
+      record({ mark }),
+    )
+    expect(await group.timestamp(group.oracle(0).next(), 3000)).toBeGreaterThan(mark)
+    expect(group.record.epoch).toBe(5)
+  })
+
+  test('that lands while the server stops leaves the mark alone', async () => {
+    const mark = timestampFromMs(START_MS + 2000)
+    const group = new Group(
+      1,
+      {
+        row: (row, { world }) => ({
+          read: row.read,
+          swap: (expected, next) =>
+            new Promise((resolve) => world.after(200, () => row.swap(expected, next).then(resolve))),
+        }),
+      },
+      record({ mark, url: '' }),
+    )
+    await group.run(50)
+    expect(await group.within(1000, group.oracle(0).close())).toBeUndefined()
+    expect(group.record).toMatchObject({ epoch: 5, url: '', mark })
+  })
+
+  test('by a server whose clock is more than 10 s behind the mark is refused, and requests say so', async () => {
+    const group = new Group(1, {}, record({ mark: timestampFromMs(START_MS + 60_000) }))
+    const early = group.oracle(0).next()
+    expect(await group.within(11_000, early)).toEqual(storageUnavailable(/clock is \d+ s behind/))
+    expect(group.oracle(0).role).toEqual({ role: 'candidate', leader: undefined, epoch: 4 })
+    expect(group.record.epoch).toBe(4)
+    await group.run(40_000)
+    expect(group.oracle(0).role).toMatchObject({ role: 'leader', epoch: 5 })
+  })
+
+  test.each([0, START_MS - 1e10, START_MS + 9000])('from a mark at %d ms is none to refuse', async (ms) => {
+    const mark = timestampFromMs(ms)
+    const group = new Group(1, {}, record({ mark, url: '' }))
+    const ts = await group.timestamp(group.oracle(0).next())
+    expect(ts).toBeGreaterThan(mark)
+    expect(physicalMs(ts)).toBeLessThanOrEqual(Math.max(ms, group.nowMs))
+  })
+})
+
+describe('the table', () => {
+  test('is away: requests fail within ten seconds, hand out nothing, and go on afterwards', async () => {
+    const group = await settled(2)
+    const before = await group.timestamp(group.oracle(0).next())
+    group.servers.table.faults.isTableAway = true
+    const calls = [group.oracle(0).next(), group.oracle(1).next(), group.oracle(0).observe(before + 1e9)]
+    const outcomes = await group.within(10_001, Promise.allSettled(calls))
+    const failure = { status: 'rejected', reason: storageUnavailable(/the table is away/) }
+    expect(outcomes).toEqual([failure, expect.objectContaining({ status: 'rejected' }), failure])
+    expect(group.oracle(0).last).toBe(before)
+    group.servers.table.faults.isTableAway = false
+    for (const oracle of group.oracles) expect(await group.timestamp(oracle.next(), 1000)).toBeGreaterThan(before)
+  })
+
+  test('does not answer: requests fail within ten seconds', async () => {
+    const group = new Group(1, { row: () => ({ read: () => new Promise(() => {}), swap: async () => 'unknown' }) })
+    expect(await group.within(10_001, group.oracle(0).next())).toEqual(storageUnavailable(/does not answer/))
+  })
+
+  test.each([
+    ['gone', undefined],
+    ['damaged', new Uint8Array([1, 2, 3])],
+  ])('whose row is %s hands out nothing', async (what, bytes) => {
+    const group = await settled(2)
+    group.servers.table.bytes = bytes
+    const calls = Promise.allSettled(group.oracles.map((oracle) => oracle.next()))
+    const failure = { status: 'rejected', reason: storageUnavailable(new RegExp(what)) }
+    expect(await group.within(10_001, calls)).toEqual([failure, expect.objectContaining({ status: 'rejected' })])
+    expect(group.servers.table.bytes).toBe(bytes)
+  })
+})
+
+describe('observe', () => {
+  test('of an old timestamp asks nobody', async () => {
+    const group = await settled(2)
+    for (const oracle of group.oracles) {
+      const ts = await group.timestamp(oracle.next())
+      expect(oracle.observe(ts)).toBeUndefined()
+    }
+  })
+
+  test('on any server raises what is handed out next on all, where timestamps run ahead of the clock too', async () => {
+    const group = await settled(3)
+    await group.timestamp(group.oracle(0).next(ASK_COUNT_MAX))
+    const last = await group.timestamp(group.oracle(2).next(), 20)
+    expect(await group.within(20, group.oracle(1).observe(last + 1))).toBeUndefined()
+    expect(group.oracle(1).last).toBe(last + 1)
+    expect(await group.timestamp(group.oracle(2).next(), 20)).toBe(last + 2)
+  })
+
+  test('raises it within the millisecond of the clock', async () => {
+    const group = await settled(1)
+    const { world } = group.servers
+    const late = timestampFromMs(group.nowMs) + LOGICAL_PER_MS - 1
+    // A read that takes no time, so that the clock shows the same millisecond.
+    const oracle = leaderOracleWithInstantRow(group)
+    await world.runUntil(world.nowMs)
+    await oracle.next()
+    await oracle.observe(late)
+    expect(await oracle.next()).toBe(late + 1)
+  })
+
+  test('of the future goes up to the clock and no further', async () => {
+    const group = await settled(2)
+    for (const oracle of [group.oracle(1), group.oracle(0)]) {
+      for (const ts of [timestampFromMs(group.nowMs + 3_600_000), Number.MAX_SAFE_INTEGER])
+        expect(await group.within(50, oracle.observe(ts))).toBeUndefined()
+      expect(physicalMs(oracle.last)).toBeLessThanOrEqual(group.nowMs)
+      expect(physicalMs(await group.timestamp(oracle.next()))).toBeLessThanOrEqual(group.nowMs + 1)
+    }
+  })
+})
+
+function leaderOracleWithInstantRow(group: Group): LeaderOracle {
+  let bytes: Uint8Array | undefined
+  const { world, all } = group.servers
+  const { process, clock } = (all[0] as (typeof all)[0]).run
+  const row: OracleRow = {
+    read: async () => bytes,
+    swap: async (_, next) => {
+      bytes = next
+      return 'done'
+    },
+  }
+  return leaderOracle({ world, process, row, forward: async () => 'not_leader', url: 'x', id: 'x', clock })
+}
+
+describe('nextForClient', () => {
+  test.each([0, 1])('keeps what server %d hands out to clients near the clock', async (i) => {
+    const group = await settled(2)
+    const oracle = group.oracle(i)
+    await group.timestamp(oracle.next())
+    const calls = Array.from({ length: 30 }, () => oracle.nextForClient(ASK_COUNT_MAX))
+    const results = (await group.within(13_000, Promise.allSettled(calls))) as PromiseSettledResult<Timestamp>[]
+    const refused = results.filter(({ status }) => status === 'rejected')
+    expect(refused.length).toBeGreaterThan(10)
+    for (const result of refused)
+      expect((result as PromiseRejectedResult).reason).toEqual(expect.objectContaining({ code: 'overloaded' }))
+    expect(results.length - refused.length).toBeGreaterThan(8)
+    expect(physicalMs(group.oracle(0).last) - START_MS - 700).toBeLessThan(4000 + 3100)
+    expect(await group.timestamp(oracle.nextForClient(1))).toBeGreaterThan(0)
+  })
+
+  test('of many servers together is bounded by the leader', async () => {
+    const group = await settled(6)
+    const calls = group.oracles.flatMap((oracle) =>
+      Array.from({ length: 9 }, () => oracle.nextForClient(ASK_COUNT_MAX)),
+    )
+    let aheadMs = 0
+    const done = Promise.allSettled(calls)
+    for (let i = 0; i < 160; i++) {
+      await group.run(100)
+      aheadMs = Math.max(aheadMs, group.oracle(0).state.aheadMs)
+    }
+    for (const result of await done) if (result.status === 'rejected') expect(result.reason).toBeInstanceOf(KvError)
+    expect(aheadMs).toBeGreaterThan(3000)
+    expect(aheadMs).toBeLessThanOrEqual(5000)
+  })
+})

@@ -1,0 +1,12 @@
+import { BIGTABLE_CAPABILITIES } from '../../../src/store/bigtable/bigtable-store.js'
+import type { CompleteStore, Store } from '../../../src/store/store.js'
+import { storeSuite } from '../store-suite.js'
+import { MemoryTable } from './memory-table.js'
+import { openBigtableStore } from './open-bigtable-store.js'
+
+storeSuite('bigtable, on a table in memory', {
+  capabilities: BIGTABLE_CAPABILITIES,
+  hasManyClocks: true,
+  // Cases that call what the store lacks are skipped by its capabilities.
+  open: async (options) => (await openBigtableStore(new MemoryTable(), options)) as Store as CompleteStore,
+})
