@@ -101,6 +101,18 @@ describe('outcomes of a store that servers share', () => {
     )
   })
 
+  test('the key of a request that can not commit any more is free for another one', async () => {
+    const { time, servers: all } = await servers(2)
+    const [first, second] = all
+    if (first === undefined || second === undefined) throw new Error('there are two')
+    first.own.changesLeft = 2 // The claim stands, and the primary may be locked.
+    void first.database.transact(adding('k')).catch(() => {})
+    for (let i = 0; i < 300; i++) await turn()
+    time.ms += 60_000
+    expect((await second.database.transact(adding('k', 'other'))).isReplayed).toBe(false)
+    expect(await valueOfA(second.database)).toBe('1')
+  })
+
   // The changes of the request: the claim, two prewrites, the primary's commit, the other key's, the outcome.
   test.each([0, 1, 2, 3, 4, 5, 6])(
     'a server that is killed after %i changes: a repeat elsewhere makes it once',
