@@ -33,6 +33,7 @@ import {
   atOrBelow,
   decodeCells,
   LOCK_COLUMN,
+  NO_CELLS,
   REVISION_COLUMN,
   type RowCells,
   valueColumn,
@@ -266,9 +267,12 @@ export class Reads {
     for (const row of await this.#table.rows({ keys: rowKeys, columns })) {
       const cells = decodeCells(row.cells)
       found.set(keyText(row.key), cells)
-      this.#rows.remember(knownByRead(keyOfRow(row.key), cells))
     }
-    return rowKeys.map((key) => found.get(keyText(key)))
+    return rowKeys.map((rowKey, i) => {
+      const cells = found.get(keyText(rowKey))
+      this.#rows.remember(knownByRead(keys[i] as Uint8Array, cells ?? NO_CELLS))
+      return cells
+    })
   }
 
   async #counted<T>(read: (lease: AnswerLease) => Promise<T>): Promise<T> {

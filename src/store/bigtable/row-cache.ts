@@ -37,7 +37,8 @@ export class RowCache {
     return found.row
   }
 
-  set(row: KnownRow): void {
+  set(given: KnownRow): void {
+    const row = detached(given)
     const text = keyText(row.key)
     this.#remove(text)
     const bytes = bytesOf(row)
@@ -64,6 +65,28 @@ export class RowCache {
     this.#entries.delete(text)
     this.#bytes -= found.bytes
   }
+}
+
+/** The row without views of requests and answers, which would stay in memory as a whole. */
+function detached(row: KnownRow): KnownRow {
+  const { key, lock, writes } = row
+  return {
+    ...row,
+    key: own(key),
+    lock: lock && {
+      ...lock,
+      primary: own(lock.primary),
+      shortValue: lock.shortValue && own(lock.shortValue),
+      secondaries: lock.secondaries.map(own),
+    },
+    writes: writes.map((write) =>
+      write.shortValue === undefined ? write : { ...write, shortValue: own(write.shortValue) },
+    ),
+  }
+}
+
+function own(bytes: Uint8Array): Uint8Array {
+  return bytes.buffer.byteLength === bytes.length ? bytes : new Uint8Array(bytes)
 }
 
 function bytesOf({ key, lock, writes }: KnownRow): number {
