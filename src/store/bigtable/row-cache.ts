@@ -86,7 +86,10 @@ function detached(row: KnownRow): KnownRow {
 }
 
 function own(bytes: Uint8Array): Uint8Array {
-  return bytes.buffer.byteLength === bytes.length ? bytes : new Uint8Array(bytes)
+  if (bytes.buffer.byteLength === bytes.length) return bytes
+  const copy = Buffer.allocUnsafeSlow(bytes.length) // Not of Node's pool.
+  copy.set(bytes)
+  return copy
 }
 
 function bytesOf({ key, lock, writes }: KnownRow): number {
