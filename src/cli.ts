@@ -27,7 +27,6 @@ function asksForHelp(args: readonly string[]): boolean {
 }
 
 const HELP = `A transactional key-value server: Percolator's protocol on LevelDB, behind HTTP.
-
 Usage: perkv COMMAND [flags]
 
 ${Object.entries(COMMAND_GROUPS)
