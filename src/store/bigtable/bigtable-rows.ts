@@ -21,6 +21,8 @@ import type { TableScan } from './table-scan.js'
 
 /** Values up to this many bytes travel in the lock and the write record, because a read of a longer one is a second call. */
 const SHORT_VALUE_BYTES_MAX = 4096
+/** Of one request, changed at the same time. More calls would wait in the client until their time is over. */
+const ROWS_AT_ONCE = 64
 /** How long a change is decided anew when others keep changing its rows. */
 const CONTENDED_MS_MAX = 10_000
 
@@ -214,48 +216,54 @@ export class BigtableRows implements RowAccess {
     held: readonly Held[],
   ): Promise<{ readonly isWhole: boolean; readonly hasLanded: boolean; readonly wasUncertain: boolean }> {
     let [isWhole, hasLanded, wasUncertain] = [true, false, false]
-    const settled = await Promise.allSettled(
-      part.map(async (i) => {
-        const one = held[i] as Held
-        const before = one.row as KnownRow
-        const mutations = toWrite.get(i) ?? []
-        const wasGuess = one.isGuess
-        one.row = undefined
-        const changed = await this.#table.change(before, mutations)
-        wasUncertain ||= changed.wasUncertain
-        if (changed.row === undefined) {
-          isWhole = false
-          if (wasGuess) this.#table.counts.lostGuesses++
-          return
-        }
-        hasLanded = true
-        one.row = changed.row
-        one.isGuess = false
-        const { landed } = one
-        one.landed = { before: landed?.before ?? before, mutations: [...(landed?.mutations ?? []), ...mutations] }
-      }),
-    )
-    const failed = settled.find((each) => each.status === 'rejected')
-    if (failed !== undefined) throw failed.reason
+    for (let from = 0; from < part.length; from += ROWS_AT_ONCE) {
+      const some = part.slice(from, from + ROWS_AT_ONCE)
+      const settled = await Promise.allSettled(
+        some.map(async (i) => {
+          const one = held[i] as Held
+          const before = one.row as KnownRow
+          const mutations = toWrite.get(i) ?? []
+          const wasGuess = one.isGuess
+          one.row = undefined
+          const changed = await this.#table.change(before, mutations)
+          wasUncertain ||= changed.wasUncertain
+          if (changed.row === undefined) {
+            isWhole = false
+            if (wasGuess) this.#table.counts.lostGuesses++
+            return
+          }
+          hasLanded = true
+          one.row = changed.row
+          one.isGuess = false
+          const { landed } = one
+          one.landed = { before: landed?.before ?? before, mutations: [...(landed?.mutations ?? []), ...mutations] }
+        }),
+      )
+      const failed = settled.find((each) => each.status === 'rejected')
+      if (failed !== undefined) throw failed.reason
+    }
     return { isWhole, hasLanded, wasUncertain }
   }
 
   /** Restores the locks of rows that a refused request has changed. What somebody else has changed since stays. */
   async #takeBack(held: readonly Held[]): Promise<void> {
-    await Promise.allSettled(
-      held.map(async ({ row, landed }) => {
-        if (row === undefined || landed === undefined) return
-        const { before, mutations } = landed
-        if (!mutations.every(({ type }) => type === 'put-lock' || type === 'put-value')) return
-        const { key } = row
-        const undone: Mutation[] = [
-          before.lock === undefined ? { type: 'delete-lock', key } : { type: 'put-lock', key, lock: before.lock },
-        ]
-        for (const mutation of mutations)
-          if (mutation.type === 'put-value') undone.push({ type: 'delete-value', key, startTs: mutation.startTs })
-        await this.#table.change(row, undone)
-      }),
-    )
+    const all = held.filter(({ row, landed }) => row !== undefined && landed !== undefined)
+    for (let from = 0; from < all.length; from += ROWS_AT_ONCE) {
+      await Promise.allSettled(
+        all.slice(from, from + ROWS_AT_ONCE).map(async ({ row, landed }) => {
+          if (row === undefined || landed === undefined) return
+          const { before, mutations } = landed
+          if (!mutations.every(({ type }) => type === 'put-lock' || type === 'put-value')) return
+          const { key } = row
+          const undone: Mutation[] = [
+            before.lock === undefined ? { type: 'delete-lock', key } : { type: 'put-lock', key, lock: before.lock },
+          ]
+          for (const mutation of mutations)
+            if (mutation.type === 'put-value') undone.push({ type: 'delete-value', key, startTs: mutation.startTs })
+          await this.#table.change(row, undone)
+        }),
+      )
+    }
   }
 
   async #guardOf<T>({ startTs, reaches, keys }: Change<T>, rows: readonly KnownRow[]): Promise<ReachGuard | undefined> {
