@@ -11,7 +11,7 @@ import { Random } from '../../anomalies/random.js'
 import { text, utf8 } from '../support.js'
 import { type Fate, MemoryTable } from './memory-table.js'
 
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 3)
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 3 : 1))
 /** Most of the time they wait. */
 const TABLES_AT_ONCE = 10
 const SERVERS = 3
