@@ -4,6 +4,9 @@ import type { Random } from '../anomalies/random.js'
 import { CLI, runCli, type ServerProcess, startProcess } from '../process/server-process.js'
 import { ownAddress } from './own-table.js'
 
+/** Another build of the program: see mutants.mjs. */
+const PROGRAM = process.env['PERKV_TEST_CLI'] ?? CLI
+
 /** A server that was stopped finds itself late, and would refuse requests for a moment. */
 const UNSHED = ['--loop-delay-ms-max', '0']
 
@@ -50,7 +53,7 @@ export class Cluster implements Target {
     return startProcess(
       '-',
       ['--port', port, '--store', this.#address, '--log-level', 'error', ...UNSHED],
-      CLI,
+      PROGRAM,
       this.#env,
     )
   }

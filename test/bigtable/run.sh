@@ -23,6 +23,10 @@ has_go || {
 node -e "require.resolve('${CLIENT%@*}')" 2> /dev/null ||
   npm install --no-save --save-dev --no-package-lock --no-audit --no-fund "$CLIENT"
 
-[ -f dist/cli.js ] || npm run --silent build # Some tests start whole servers.
+npm run --silent build # Some tests start whole servers, and an older build would be tested without a word.
 
+if [ "${1-}" = --mutants ]; then
+  shift
+  exec node test/bigtable/mutants.mjs "$@"
+fi
 exec npx vitest run --config test/bigtable/vitest.config.ts "$@"
