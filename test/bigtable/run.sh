@@ -29,4 +29,8 @@ if [ "${1-}" = --mutants ]; then
   shift
   exec node test/bigtable/mutants.mjs "$@"
 fi
+if [ "${1-}" = --bench ]; then
+  shift
+  exec node bench/bigtable.mjs "$@"
+fi
 exec npx vitest run --config test/bigtable/vitest.config.ts "$@"

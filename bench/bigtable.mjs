@@ -1,0 +1,254 @@
+// npm run bench:bigtable [-- --seconds N --connections 16,32 --servers 1,2,3 --delay MS --only calls,rates,gap]
+// Servers on one table of Google's Bigtable server in memory: calls to the table for each kind of transaction, rates beside those
+// of bare conditional changes, and how long nobody hands out timestamps after a kill -9. All on this machine, so the rates
+// compare with each other and with nothing else.
+import { execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import http from 'node:http'
+import { createInterface } from 'node:readline'
+import { parseArgs } from 'node:util'
+import { openTable } from '../dist/store/bigtable/google-client.js'
+import { makeTable } from '../dist/store/bigtable/table-admin.js'
+import { kill, median, start } from './process.mjs'
+
+const { values } = parseArgs({
+  options: {
+    seconds: { type: 'string', default: '4' },
+    connections: { type: 'string', default: '16,32' },
+    servers: { type: 'string', default: '1,2,3' },
+    delay: { type: 'string', default: '0' },
+    only: { type: 'string', default: 'calls,rates,gap' },
+  },
+})
+const seconds = Number(values.seconds)
+const connections = values.connections.split(',').map(Number)
+const counts = values.servers.split(',').map(Number)
+const only = new Set(values.only.split(','))
+
+const KEYS = 100_000
+const REPEATS = 100
+const GAPS = 3
+const emulatorFolder = new URL('../test/bigtable/', import.meta.url).pathname
+const program = `${emulatorFolder}.build/emulator`
+
+async function startEmulator() {
+  if (!existsSync(program))
+    execFileSync('go', ['build', '-o', program, '.'], {
+      cwd: `${emulatorFolder}emulator`,
+      env: { ...process.env, GO111MODULE: 'off', GOPATH: '/usr/share/gocode' },
+    })
+  // It ends with its input, which ends with this process.
+  const child = spawn(program, ['--stdin', `--delay=${values.delay}ms`], { stdio: ['pipe', 'pipe', 'inherit'] })
+  const [host] = await once(createInterface({ input: child.stdout }), 'line')
+  process.env.BIGTABLE_EMULATOR_HOST = host
+  return child
+}
+
+let tables = 0
+async function newTable() {
+  const address = { project: 'bench', instance: 'emulator', table: `table-${++tables}` }
+  await makeTable(address)
+  return address
+}
+
+async function startServers(count) {
+  const { project, instance, table } = await newTable()
+  const store = `bigtable://${project}/${instance}/${table}`
+  const flags = ['--store', store, '--log-level', 'error', '--loop-delay-ms-max', '0']
+  return Promise.all(Array.from({ length: count }, () => start(['dist/cli.js', 'serve', '--port', '0', ...flags])))
+}
+
+const agent = new http.Agent({ keepAlive: true, maxSockets: 64 })
+
+/** @returns the body. */
+function call(server, method, path, body) {
+  const { hostname, port } = new URL(server.url)
+  return new Promise((resolve, reject) => {
+    const headers = body === undefined ? {} : { 'content-type': 'application/json' }
+    const request = http.request({ hostname, port, method, path, agent, headers }, (response) => {
+      const chunks = []
+      response.on('data', (chunk) => chunks.push(chunk))
+      response.on('end', () => {
+        const text = Buffer.concat(chunks).toString()
+        if (response.statusCode < 400) resolve(text)
+        else reject(Object.assign(new Error(`${response.statusCode}: ${text}`), { status: response.statusCode }))
+      })
+    })
+    request.on('error', reject)
+    request.end(body)
+  })
+}
+
+const transact = (server, ops, rest = {}) => call(server, 'POST', '/v1/txn', JSON.stringify({ ops, ...rest }))
+const add = (key, by) => ({ op: 'increment', key, by })
+
+async function inTransaction(server, mode, keys) {
+  const { txn } = JSON.parse(await call(server, 'POST', '/v1/txn/begin', JSON.stringify({ mode })))
+  const query = mode === 'pessimistic' ? '?for_update=true' : ''
+  for (const key of keys) {
+    const value = Number(await call(server, 'GET', `/v1/txn/${txn}/kv/${key}${query}`))
+    await call(server, 'PUT', `/v1/txn/${txn}/kv/${key}`, String(value + 1))
+  }
+  await call(server, 'POST', `/v1/txn/${txn}/commit`)
+}
+
+const KINDS = {
+  'PUT of a new key': (server, n) => call(server, 'PUT', `/v1/kv/new${n}`, 'value'),
+  'PUT of a known key': (server) => call(server, 'PUT', '/v1/kv/known', 'value'),
+  GET: (server) => call(server, 'GET', '/v1/kv/account1'),
+  'read-modify-write': (server) => transact(server, [add('account1', 1)]),
+  'transfer of two rows': (server) => transact(server, [add('account1', -1), add('account2', 1)]),
+  'serializable, reads a third row': (server) =>
+    transact(server, [{ op: 'get', key: 'account3' }, add('account1', -1), add('account2', 1)], {
+      isolation: 'serializable',
+    }),
+  'interactive, optimistic, two rows': (server) => inTransaction(server, 'optimistic', ['account1', 'account2']),
+  'interactive, pessimistic, two rows': (server) => inTransaction(server, 'pessimistic', ['account1', 'account2']),
+}
+
+/** Calls to the table so far, by kind. */
+async function callsOf(server) {
+  const text = await call(server, 'GET', '/metrics')
+  return Object.fromEntries(
+    [...text.matchAll(/^perkv_table_calls_total\{kind="(\w+)"\} (\d+)/gm)].map(([, kind, n]) => [kind, Number(n)]),
+  )
+}
+
+/** On a follower, so that the leader's own reads and writes of its row are not counted. */
+async function measureCalls() {
+  const servers = await startServers(2)
+  const roles = await Promise.all(
+    servers.map(async (server) => JSON.parse(await call(server, 'GET', '/v1/status')).oracle.role),
+  )
+  const server = servers[roles.indexOf('follower')]
+  for (const key of ['account1', 'account2', 'account3']) await call(server, 'PUT', `/v1/kv/${key}`, '0')
+  console.log('\nCalls to the table for each transaction, one client, without those for timestamps')
+  console.log(
+    `${'kind'.padEnd(38)}${'reads'.padStart(8)}${'changes'.padStart(9)}${'puts'.padStart(7)}${'p50 ms'.padStart(9)}`,
+  )
+  for (const [name, run] of Object.entries(KINDS)) {
+    const before = await callsOf(server)
+    const latencies = []
+    for (let n = 0; n < REPEATS; n++) {
+      const began = performance.now()
+      await run(server, n)
+      latencies.push(performance.now() - began)
+    }
+    await new Promise((resolve) => setTimeout(resolve, 50)) // Second rounds of commits end after their answers.
+    const after = await callsOf(server)
+    const of = (kind) => ((after[kind] - before[kind]) / REPEATS).toFixed(2)
+    console.log(
+      `${name.padEnd(38)}${of('read').padStart(8)}${of('change').padStart(9)}${of('put').padStart(7)}${median(latencies).toFixed(1).padStart(9)}`,
+    )
+  }
+  await Promise.all(servers.map(kill))
+}
+
+/** @returns how often `body` was done in a second. */
+async function rateOf(clients, body, duration = seconds) {
+  let done = 0
+  let failed = 0
+  const began = performance.now()
+  const end = began + duration * 1000
+  const client = async (_, i) => {
+    while (performance.now() < end)
+      try {
+        await body(i)
+        done++
+      } catch (error) {
+        if (error.status !== 409 && error.status !== 423) throw error
+        failed++
+      }
+  }
+  await Promise.all(Array.from({ length: clients }, client))
+  return { rate: (done / (performance.now() - began)) * 1000, failed }
+}
+
+const random = (n) => Math.floor(Math.random() * n)
+
+async function measureRates() {
+  console.log(`\nRates in a second, ${seconds} s each, one process of clients`)
+  const print = (name, cells) => console.log(name.padEnd(38) + cells.map((cell) => cell.padStart(20)).join(''))
+  print(
+    '',
+    connections.map((n) => `${n} connections`),
+  )
+  const table = await openTable(await newTable())
+  let next = 0
+  const guard = { family: 'v', qualifier: Buffer.from('r'), value: undefined }
+  const write = async () => {
+    const key = Buffer.from(`row${next++}`)
+    const cell = { family: 'w', qualifier: Buffer.alloc(8, 1), value: Buffer.alloc(40) }
+    await table.change(key, guard, [{ ...guard, value: Buffer.alloc(16, 1) }, cell])
+  }
+  await rateOf(32, write, 1)
+  const bare = []
+  for (const n of connections) bare.push((await rateOf(n, write)).rate)
+  print(
+    'bare conditional changes',
+    bare.map((rate) => rate.toFixed(0)),
+  )
+  await table.close()
+  for (const count of counts) {
+    const servers = await startServers(count)
+    const works = {
+      PUT: (i) => call(servers[i % count], 'PUT', `/v1/kv/key${random(KEYS)}`, 'value'),
+      transfers: (i) => {
+        const first = random(KEYS - 1)
+        const second = first + 1 + random(KEYS - 1 - first)
+        return transact(servers[i % count], [add(`a${first}`, -1), add(`a${second}`, 1)])
+      },
+    }
+    for (const [name, body] of Object.entries(works)) {
+      await rateOf(32, body, 1)
+      const cells = []
+      for (const [i, n] of connections.entries()) {
+        const { rate, failed } = await rateOf(n, body)
+        cells.push(`${rate.toFixed(0)} (${(rate / bare[i]).toFixed(2)}${failed > 0 ? `, ${failed} lost` : ''})`)
+      }
+      print(`${name}, servers: ${count}`, cells)
+    }
+    await Promise.all(servers.map(kill))
+  }
+  console.log('In brackets: of the bare rate.')
+}
+
+/** The longest time between two timestamps, with a client at each server that is left. */
+async function measureGap() {
+  const gaps = []
+  for (let round = 0; round < GAPS; round++) {
+    const servers = await startServers(3)
+    const role = async (server) => JSON.parse(await call(server, 'GET', '/v1/status')).oracle.role
+    const roles = await Promise.all(servers.map(role))
+    const leader = servers[roles.indexOf('leader')]
+    const others = servers.filter((server) => server !== leader)
+    const end = performance.now() + 6000
+    let last = performance.now()
+    let gap = 0
+    const killed = new Promise((resolve) => setTimeout(resolve, 1000)).then(() => kill(leader))
+    const client = async (server) => {
+      while (performance.now() < end)
+        try {
+          await call(server, 'POST', '/v1/percolator/tso')
+          gap = Math.max(gap, performance.now() - last)
+          last = performance.now()
+        } catch (error) {
+          if (error.status !== 503) throw error
+        }
+    }
+    await Promise.all([killed, ...others.map(client)])
+    gaps.push(gap)
+    await Promise.all(others.map(kill))
+  }
+  console.log(
+    `\nWithout any timestamp after kill -9 of the server that hands them out, no restart, ms: ${gaps.map(Math.round).join(', ')}`,
+  )
+}
+
+const emulator = await startEmulator()
+if (only.has('calls')) await measureCalls()
+if (only.has('rates')) await measureRates()
+if (only.has('gap')) await measureGap()
+emulator.kill('SIGKILL')
+process.exit(0) // Google's client keeps its connections open.
