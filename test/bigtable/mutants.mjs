@@ -31,10 +31,10 @@ const TESTS = {
   history: {
     file: 'cluster-history',
     env: { PERKV_TEST_KILLS: '1', PERKV_TEST_TXNS: '400' },
-    // The bank's books, anomalies of the lists, and servers that contradict what they have said: a transaction that was found
-    // to be over is committed later, or its records are not what there can be.
+    // The bank's books, anomalies of the lists, and servers that contradict what they have said: a transaction that one of
+    // them had ended without a commit is committed, or its records are not what there can be.
     signs:
-      /cannot be resolved|was committed, and is lost|was aborted, and is there|the snapshot at \d+ has changed|has \S+, and -?\d+ by its|"type": "[\w-]+"|409 already_committed|500 internal/,
+      /cannot be resolved|was committed, and is lost|was aborted, and is there|the snapshot at \d+ has changed|has \S+, and -?\d+ by its|"type": "[\w-]+"|is committed at \d+ and cannot be rolled back|500 internal/,
   },
 }
 
