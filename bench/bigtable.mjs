@@ -1,15 +1,13 @@
 // npm run bench:bigtable [-- --seconds N --connections 16,32 --servers 1,2,3 --delay MS --only calls,rates,gap]
 // Servers on one table of Google's Bigtable server in memory: calls to the table for each kind of transaction, rates beside those
-// of bare conditional changes, and how long nobody hands out timestamps after a kill -9. All on this machine, so the rates
-// compare with each other and with nothing else.
-import { execFileSync, spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { existsSync } from 'node:fs'
-import http from 'node:http'
-import { createInterface } from 'node:readline'
+// of bare conditional changes, and how long no server hands out timestamps after a kill -9. Emulator, servers and clients share
+// this machine, so the rates compare with each other only.
 import { parseArgs } from 'node:util'
 import { openTable } from '../dist/store/bigtable/google-client.js'
+import { printTableAddress } from '../dist/store/bigtable/table-address.js'
 import { makeTable } from '../dist/store/bigtable/table-admin.js'
+import { startEmulator } from '../test/bigtable/emulator/emulator.mjs'
+import { callerOf } from './http-call.mjs'
 import { kill, median, start } from './process.mjs'
 
 const { values } = parseArgs({
@@ -29,21 +27,7 @@ const only = new Set(values.only.split(','))
 const KEYS = 100_000
 const REPEATS = 100
 const GAPS = 3
-const emulatorFolder = new URL('../test/bigtable/', import.meta.url).pathname
-const program = `${emulatorFolder}.build/emulator`
-
-async function startEmulator() {
-  if (!existsSync(program))
-    execFileSync('go', ['build', '-o', program, '.'], {
-      cwd: `${emulatorFolder}emulator`,
-      env: { ...process.env, GO111MODULE: 'off', GOPATH: '/usr/share/gocode' },
-    })
-  // It ends with its input, which ends with this process.
-  const child = spawn(program, ['--stdin', `--delay=${values.delay}ms`], { stdio: ['pipe', 'pipe', 'inherit'] })
-  const [host] = await once(createInterface({ input: child.stdout }), 'line')
-  process.env.BIGTABLE_EMULATOR_HOST = host
-  return child
-}
+const CONNECTIONS_MAX = 64
 
 let tables = 0
 async function newTable() {
@@ -53,31 +37,28 @@ async function newTable() {
 }
 
 async function startServers(count) {
-  const { project, instance, table } = await newTable()
-  const store = `bigtable://${project}/${instance}/${table}`
+  const store = printTableAddress(await newTable())
   const flags = ['--store', store, '--log-level', 'error', '--loop-delay-ms-max', '0']
-  return Promise.all(Array.from({ length: count }, () => start(['dist/cli.js', 'serve', '--port', '0', ...flags])))
+  const startOne = async () => {
+    const server = await start(['dist/cli.js', 'serve', '--port', '0', ...flags])
+    return { ...server, call: callerOf(server, CONNECTIONS_MAX) }
+  }
+  return Promise.all(Array.from({ length: count }, startOne))
 }
 
-const agent = new http.Agent({ keepAlive: true, maxSockets: 64 })
-
 /** @returns the body. */
-function call(server, method, path, body) {
-  const { hostname, port } = new URL(server.url)
-  return new Promise((resolve, reject) => {
-    const headers = body === undefined ? {} : { 'content-type': 'application/json' }
-    const request = http.request({ hostname, port, method, path, agent, headers }, (response) => {
-      const chunks = []
-      response.on('data', (chunk) => chunks.push(chunk))
-      response.on('end', () => {
-        const text = Buffer.concat(chunks).toString()
-        if (response.statusCode < 400) resolve(text)
-        else reject(Object.assign(new Error(`${response.statusCode}: ${text}`), { status: response.statusCode }))
-      })
-    })
-    request.on('error', reject)
-    request.end(body)
-  })
+async function call(server, method, path, body) {
+  const [status, text] = await server.call(method, path, body)
+  if (status < 400) return text
+  throw Object.assign(new Error(`${status}: ${text}`), { status })
+}
+
+/** The first server that says that it has this role at the oracle. */
+async function serverAs(role, servers) {
+  const roles = await Promise.all(
+    servers.map(async (server) => JSON.parse(await call(server, 'GET', '/v1/status')).oracle.role),
+  )
+  return servers[roles.indexOf(role)]
 }
 
 const transact = (server, ops, rest = {}) => call(server, 'POST', '/v1/txn', JSON.stringify({ ops, ...rest }))
@@ -118,12 +99,9 @@ async function callsOf(server) {
 /** On a follower, so that the leader's own reads and writes of its row are not counted. */
 async function measureCalls() {
   const servers = await startServers(2)
-  const roles = await Promise.all(
-    servers.map(async (server) => JSON.parse(await call(server, 'GET', '/v1/status')).oracle.role),
-  )
-  const server = servers[roles.indexOf('follower')]
+  const server = await serverAs('follower', servers)
   for (const key of ['account1', 'account2', 'account3']) await call(server, 'PUT', `/v1/kv/${key}`, '0')
-  console.log('\nCalls to the table for each transaction, one client, without those for timestamps')
+  console.log('\nCalls to the table per transaction, one client, without those for timestamps')
   console.log(
     `${'kind'.padEnd(38)}${'reads'.padStart(8)}${'changes'.padStart(9)}${'puts'.padStart(7)}${'p50 ms'.padStart(9)}`,
   )
@@ -135,7 +113,7 @@ async function measureCalls() {
       await run(server, n)
       latencies.push(performance.now() - began)
     }
-    await new Promise((resolve) => setTimeout(resolve, 50)) // Second rounds of commits end after their answers.
+    await new Promise((resolve) => setTimeout(resolve, 50)) // The other keys of a transaction are committed after its answer.
     const after = await callsOf(server)
     const of = (kind) => ((after[kind] - before[kind]) / REPEATS).toFixed(2)
     console.log(
@@ -145,7 +123,7 @@ async function measureCalls() {
   await Promise.all(servers.map(kill))
 }
 
-/** @returns how often `body` was done in a second. */
+/** @returns how often per second `body` was done, and how often it lost against others. */
 async function rateOf(clients, body, duration = seconds) {
   let done = 0
   let failed = 0
@@ -168,7 +146,7 @@ async function rateOf(clients, body, duration = seconds) {
 const random = (n) => Math.floor(Math.random() * n)
 
 async function measureRates() {
-  console.log(`\nRates in a second, ${seconds} s each, one process of clients`)
+  console.log(`\nRates per second, ${seconds} s each, one process of clients`)
   const print = (name, cells) => console.log(name.padEnd(38) + cells.map((cell) => cell.padStart(20)).join(''))
   print(
     '',
@@ -219,9 +197,7 @@ async function measureGap() {
   const gaps = []
   for (let round = 0; round < GAPS; round++) {
     const servers = await startServers(3)
-    const role = async (server) => JSON.parse(await call(server, 'GET', '/v1/status')).oracle.role
-    const roles = await Promise.all(servers.map(role))
-    const leader = servers[roles.indexOf('leader')]
+    const leader = await serverAs('leader', servers)
     const others = servers.filter((server) => server !== leader)
     const end = performance.now() + 6000
     let last = performance.now()
@@ -242,13 +218,14 @@ async function measureGap() {
     await Promise.all(others.map(kill))
   }
   console.log(
-    `\nWithout any timestamp after kill -9 of the server that hands them out, no restart, ms: ${gaps.map(Math.round).join(', ')}`,
+    `\nTime without timestamps after a kill -9 of the server that hands them out, which is not started again, ms: ${gaps.map(Math.round).join(', ')}`,
   )
 }
 
-const emulator = await startEmulator()
+const emulator = await startEmulator({ delayMs: Number(values.delay) })
+process.env.BIGTABLE_EMULATOR_HOST = emulator.host
 if (only.has('calls')) await measureCalls()
 if (only.has('rates')) await measureRates()
 if (only.has('gap')) await measureGap()
-emulator.kill('SIGKILL')
+await emulator.stop()
 process.exit(0) // Google's client keeps its connections open.

@@ -2,10 +2,10 @@
 // Interactive transactions that read two keys and write them back, over HTTP: commits a second, p99 with retries, and tries
 // a commit; optimistic and pessimistic alternated, from no contention to one hot row.
 import { mkdtemp, rm } from 'node:fs/promises'
-import http from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { callerOf } from './http-call.mjs'
 import { median, start, stop } from './process.mjs'
 
 const { values } = parseArgs({
@@ -21,22 +21,7 @@ const writers = Number(values.writers)
 
 const data = await mkdtemp(join(tmpdir(), 'perkv-bench-'))
 const server = await start(['dist/cli.js', 'serve', '--port', '0', '--data', data])
-const { hostname, port } = new URL(server.url)
-const agent = new http.Agent({ keepAlive: true, maxSockets: writers })
-
-/** @returns [status, body]; node:http costs a third of what fetch does. */
-function call(method, path, body) {
-  return new Promise((resolve, reject) => {
-    const headers = body === undefined ? {} : { 'content-type': 'application/json' }
-    const request = http.request({ hostname, port, method, path, agent, headers }, (response) => {
-      const chunks = []
-      response.on('data', (chunk) => chunks.push(chunk))
-      response.on('end', () => resolve([response.statusCode, Buffer.concat(chunks).toString()]))
-    })
-    request.on('error', reject)
-    request.end(body)
-  })
-}
+const call = callerOf(server, writers)
 
 /** One try. @returns whether it committed. */
 async function increment(mode, keys) {

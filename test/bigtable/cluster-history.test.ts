@@ -8,7 +8,7 @@ import { Random } from '../anomalies/random.js'
 import { report, settings } from '../anomalies/settings.js'
 import { killAll } from '../process/server-process.js'
 import { Cluster } from './cluster.js'
-import { startEmulator } from './emulator/emulator.js'
+import { startEmulator } from './emulator/emulator.mjs'
 
 afterAll(killAll)
 

@@ -4,7 +4,7 @@ import { Random } from '../anomalies/random.js'
 import { report, settings } from '../anomalies/settings.js'
 import { killAll } from '../process/server-process.js'
 import { Cluster } from './cluster.js'
-import { startEmulator } from './emulator/emulator.js'
+import { startEmulator } from './emulator/emulator.mjs'
 
 afterAll(killAll)
 
@@ -13,7 +13,7 @@ const SERVERS = 3
 const WRITERS = 4
 const READERS = 8
 const KEYS = 4
-/** Of a call, so that a commit takes long enough for a reader to pass between its steps. */
+/** Added to each call to the table, so that a commit takes long enough for a reader to pass between its steps. */
 const DELAY_MS = 3
 
 /** Readers look through one server while writers commit through others; each snapshot is looked at again when all is over. */

@@ -4,7 +4,7 @@ import { report, settings } from '../anomalies/settings.js'
 import { type Answered, violations } from '../oracle/timestamp-history.js'
 import { killAll } from '../process/server-process.js'
 import { Cluster } from './cluster.js'
-import { startEmulator } from './emulator/emulator.js'
+import { startEmulator } from './emulator/emulator.mjs'
 
 afterAll(killAll)
 

@@ -1,10 +1,11 @@
 import { expect } from 'vitest'
+import { printTableAddress } from '../../src/store/bigtable/table-address.js'
 import type { Target } from '../anomalies/list-append-workload.js'
 import type { Random } from '../anomalies/random.js'
 import { CLI, runCli, type ServerProcess, startProcess } from '../process/server-process.js'
 import { ownAddress } from './own-table.js'
 
-/** Another build of the program: see mutants.mjs. */
+/** mutants.mjs names a build with a defect here. */
 const PROGRAM = process.env['PERKV_TEST_CLI'] ?? CLI
 
 /** A server that was stopped finds itself late, and would refuse requests for a moment. */
@@ -39,8 +40,7 @@ export class Cluster implements Target {
 
   /** @param host of the emulator. */
   static async start(host: string, count: number, random: Random): Promise<Cluster> {
-    const { project, instance, table } = ownAddress()
-    const cluster = new Cluster(`bigtable://${project}/${instance}/${table}`, host, random)
+    const cluster = new Cluster(printTableAddress(ownAddress()), host, random)
     const made = await runCli(['bigtable', 'init', cluster.#address], cluster.#env)
     expect(made).toMatchObject({ code: 0, stderr: '' })
     // All at once, as after a deployment.
@@ -68,9 +68,14 @@ export class Cluster implements Target {
     await Promise.all(this.#members.map(({ up }) => up))
   }
 
+  /** Each server's part in handing out the timestamps; undefined where it does not answer. */
+  roles(): Promise<readonly (Role | undefined)[]> {
+    return Promise.all(this.urls.map((url) => roleOf(url)))
+  }
+
   /** The server that says that it hands out the timestamps; undefined: none does at the moment. */
   async leader(): Promise<number | undefined> {
-    const roles = await Promise.all(this.urls.map((url) => roleOf(url)))
+    const roles = await this.roles()
     const at = roles.findIndex((role) => role?.role === 'leader')
     return at === -1 ? undefined : at
   }

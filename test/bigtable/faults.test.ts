@@ -3,7 +3,7 @@ import { createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { openTable } from '../../src/store/bigtable/google-client.js'
 import type { ColumnRange, RowsRequest, Table, TableRow } from '../../src/store/bigtable/table.js'
-import { type EmulatorOptions, startEmulator } from './emulator/emulator.js'
+import { type EmulatorOptions, startEmulator } from './emulator/emulator.mjs'
 import { openOwnTable, withHost } from './own-table.js'
 
 const D: readonly ColumnRange[] = [{ family: 'd' }]

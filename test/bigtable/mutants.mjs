@@ -20,7 +20,7 @@ const root = fileURLToPath(new URL('../../', import.meta.url))
 const copy = fileURLToPath(new URL('.build/mutant/', import.meta.url))
 const RUN_MS_MAX = 240_000
 
-/** `signs`: what a test says that has found wrong data. */
+/** `signs` matches the messages of a test that has found wrong data. */
 const TESTS = {
   timestamps: {
     file: 'cluster-timestamps',
@@ -31,8 +31,8 @@ const TESTS = {
   history: {
     file: 'cluster-history',
     env: { PERKV_TEST_KILLS: '1', PERKV_TEST_TXNS: '400' },
-    // The bank's books, anomalies of the lists, and servers that contradict what they have said: a transaction that one of
-    // them had ended without a commit is committed, or its records are not what there can be.
+    // The bank's books are wrong, the lists have an anomaly, or the servers contradict themselves: a transaction is committed
+    // that one of them had ended without a commit, or the records of a transaction exclude each other.
     signs:
       /cannot be resolved|was committed, and is lost|was aborted, and is there|the snapshot at \d+ has changed|has \S+, and -?\d+ by its|"type": "[\w-]+"|is committed at \d+ and cannot be rolled back|500 internal/,
   },
@@ -92,16 +92,17 @@ const { values } = parseArgs({
 })
 const seeds = Array.from({ length: Number(values.seeds) }, (_, i) => i + 1)
 
-const programs = readdirSync(`${root}dist`).filter((name) => /^cli.*\.js$/.test(name))
+/** The program's files and their texts. */
+const sources = readdirSync(`${root}dist`)
+  .filter((name) => /^cli.*\.js$/.test(name))
+  .map((name) => ({ name, source: readFileSync(`${root}dist/${name}`, 'utf8') }))
 
 function replacementsOf([what, , ...texts]) {
   const found = []
   for (let at = 0; at < texts.length; at += 2) {
     const [text, replacement] = [texts[at], texts[at + 1]]
-    const places = programs.filter((name) => readFileSync(`${root}dist/${name}`, 'utf8').includes(text))
-    const count =
-      places.length === 1 ? readFileSync(`${root}dist/${places[0]}`, 'utf8').split(text).length - 1 : places.length
-    if (count !== 1) throw new Error(`${count} places for "${what}": ${text}`)
+    const places = sources.flatMap(({ name, source }) => Array(source.split(text).length - 1).fill(name))
+    if (places.length !== 1) throw new Error(`${places.length} places for "${what}": ${text}`)
     found.push({ name: places[0], text, replacement })
   }
   return found

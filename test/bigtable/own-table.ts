@@ -1,6 +1,7 @@
 import { openTable, type TableOptions } from '../../src/store/bigtable/google-client.js'
+import { callOptions, type GcRule, openTableAdminClient } from '../../src/store/bigtable/google-package.js'
 import type { Table } from '../../src/store/bigtable/table.js'
-import type { TableAddress } from '../../src/store/bigtable/table-address.js'
+import { instanceName, type TableAddress } from '../../src/store/bigtable/table-address.js'
 import { makeTable } from '../../src/store/bigtable/table-admin.js'
 
 let count = 0
@@ -15,6 +16,21 @@ export async function openOwnTable(options?: TableOptions): Promise<Table> {
   const address = ownAddress()
   await makeTable(address)
   return openTable(address, options)
+}
+
+/** A table with these families and rules, as another program may have made it. */
+export async function makeTableOf(
+  address: TableAddress,
+  families: Readonly<Record<string, GcRule | undefined>>,
+): Promise<void> {
+  const columnFamilies = Object.fromEntries(Object.entries(families).map(([id, gcRule]) => [id, { gcRule }]))
+  const request = { parent: instanceName(address), tableId: address.table, table: { columnFamilies } }
+  const admin = await openTableAdminClient()
+  try {
+    await admin.createTable(request, callOptions(5000))
+  } finally {
+    await admin.close()
+  }
 }
 
 /** Clients that `body` opens go to this server. */

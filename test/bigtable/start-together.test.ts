@@ -1,12 +1,12 @@
 import { afterAll, expect, test } from 'vitest'
 import { openTable } from '../../src/store/bigtable/google-client.js'
-import { callOptions, type GcRule, openTableAdminClient } from '../../src/store/bigtable/google-package.js'
-import { instanceName, printTableAddress, type TableAddress } from '../../src/store/bigtable/table-address.js'
+import { printTableAddress, type TableAddress } from '../../src/store/bigtable/table-address.js'
+import { FAMILIES } from '../../src/store/bigtable/table-admin.js'
 import { post } from '../anomalies/http-transaction.js'
 import { Random } from '../anomalies/random.js'
 import { type Finished, killAll, runCli } from '../process/server-process.js'
 import { Cluster } from './cluster.js'
-import { ownAddress } from './own-table.js'
+import { makeTableOf, ownAddress } from './own-table.js'
 
 afterAll(killAll)
 
@@ -15,7 +15,6 @@ const ROUNDS = 3
 const KEYS = 30
 const PAGE = 10
 const EVERYTHING = { start: Buffer.alloc(0), end: undefined }
-const FAMILIES = ['l', 'w', 'r', 'd', 'v', 'o'] as const
 
 const host = (): string => process.env['BIGTABLE_EMULATOR_HOST'] as string
 
@@ -78,16 +77,10 @@ test('servers that start together agree on who hands out the timestamps', async 
   try {
     // Each of them needs one, from whoever leads.
     await Promise.all(cluster.urls.map((url) => post(`${url}/v1/percolator/tso`)))
-    const roles = await Promise.all(
-      cluster.urls.map(async (url) => {
-        const { oracle } = (await (await fetch(`${url}/v1/status`)).json()) as { oracle: Record<string, unknown> }
-        return oracle
-      }),
-    )
-    expect(roles.filter(({ role }) => role === 'leader')).toHaveLength(1)
-    const leader = roles.findIndex(({ role }) => role === 'leader')
-    for (const role of roles)
-      expect(role).toMatchObject({ leader: cluster.urls[leader], epoch: roles[leader]?.['epoch'] })
+    const roles = await cluster.roles()
+    expect(roles.filter((role) => role?.role === 'leader')).toHaveLength(1)
+    const leader = roles.findIndex((role) => role?.role === 'leader')
+    for (const role of roles) expect(role).toMatchObject({ leader: cluster.urls[leader], epoch: roles[leader]?.epoch })
   } finally {
     await cluster.end()
   }
@@ -112,21 +105,9 @@ test('a second init changes nothing, also beside what servers have written', asy
   expect(await cellsOf(address)).toEqual(before)
 })
 
-async function makeAging(address: TableAddress): Promise<void> {
-  const rule: GcRule = { maxAge: { seconds: 86_400 } }
-  const columnFamilies = Object.fromEntries(FAMILIES.map((family) => [family, { gcRule: rule }]))
-  const admin = await openTableAdminClient()
-  try {
-    const request = { parent: instanceName(address), tableId: address.table, table: { columnFamilies } }
-    await admin.createTable(request, callOptions(5000))
-  } finally {
-    await admin.close()
-  }
-}
-
 test('a server is refused in one line where the table is missing, or removes what is old', async () => {
   const [missing, aging] = [ownAddress(), ownAddress()]
-  await makeAging(aging)
+  await makeTableOf(aging, Object.fromEntries(FAMILIES.map((family) => [family, { maxAge: { seconds: 86_400 } }])))
   const wrong = [
     [missing, 'there is no such table'],
     [aging, 'the garbage collection of column family l, w, r, d, v, o has a maximum age'],

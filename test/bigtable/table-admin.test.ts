@@ -1,29 +1,11 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { openTable } from '../../src/store/bigtable/google-client.js'
-import {
-  callOptions,
-  type GcRule,
-  openTableAdminClient,
-  type TableAdminClient,
-} from '../../src/store/bigtable/google-package.js'
-import { instanceName, type TableAddress } from '../../src/store/bigtable/table-address.js'
+import type { GcRule } from '../../src/store/bigtable/google-package.js'
 import { makeTable, requireSound } from '../../src/store/bigtable/table-admin.js'
-import { startEmulator } from './emulator/emulator.js'
-import { ownAddress, withHost } from './own-table.js'
+import { startEmulator } from './emulator/emulator.mjs'
+import { makeTableOf, ownAddress, withHost } from './own-table.js'
 
 const DAY = { maxAge: { seconds: 86_400 } }
-
-let admin: TableAdminClient
-beforeAll(async () => {
-  admin = await openTableAdminClient()
-})
-afterAll(() => admin.close())
-
-async function make(address: TableAddress, families: Record<string, GcRule | undefined>): Promise<void> {
-  const columnFamilies = Object.fromEntries(Object.entries(families).map(([id, gcRule]) => [id, { gcRule }]))
-  const request = { parent: instanceName(address), tableId: address.table, table: { columnFamilies } }
-  await admin.createTable(request, callOptions(5000))
-}
 
 test('a table is made once', async () => {
   const address = ownAddress()
@@ -56,7 +38,7 @@ test('many servers make one table', async () => {
 
 test('families that are missing are added, and data stays', async () => {
   const address = ownAddress()
-  await make(address, { l: { maxNumVersions: 1 }, w: undefined, o: { maxNumVersions: 3 }, other: DAY })
+  await makeTableOf(address, { l: { maxNumVersions: 1 }, w: undefined, o: { maxNumVersions: 3 }, other: DAY })
   await expect(requireSound(address)).rejects.toThrow('it has no column family r, d, v')
   const table = await openTable(address)
   await table.put(Buffer.from('k'), [{ family: 'w', qualifier: Buffer.from('a'), value: Buffer.from('1') }])
@@ -74,7 +56,7 @@ test('a rule that removes data by its age is refused', async () => {
   ]
   for (const rule of rules) {
     const address = ownAddress()
-    await make(address, { l: undefined, w: rule, r: rule, d: undefined, v: undefined, o: undefined })
+    await makeTableOf(address, { l: undefined, w: rule, r: rule, d: undefined, v: undefined, o: undefined })
     const why = /^bigtable:\/\/\S+: the garbage collection of column family w, r has a maximum age/
     await expect(makeTable(address)).rejects.toThrow(why)
     await expect(requireSound(address)).rejects.toThrow(why)

@@ -1,4 +1,4 @@
-import { startEmulator } from './emulator.js'
+import { startEmulator } from './emulator.mjs'
 
 /** One emulator for all files, which they find by BIGTABLE_EMULATOR_HOST. */
 export default async function globalSetup(): Promise<() => Promise<void>> {

@@ -273,7 +273,7 @@ export function expiredVersionCases(contract: Contract): void {
     store.cells.register({ ...OBSERVER, id })
     let expireTs: Timestamp
     let first: Timestamp
-    // Where the clock reaches its next millisecond in between, the version has expired when it is committed: then once more.
+    // The clock's next millisecond may begin in between. Then the version has expired when it is committed, and another is tried.
     do {
       expireTs = (await store.tso(1)) + 100
       first = await commitNow(store, [expiring('doc/1', expireTs)])

@@ -12,27 +12,28 @@ const PROGRAM = join(BUILD, 'emulator')
 /** Where Debian's golang-google-cloud-dev puts the sources of its Go packages. */
 const GO_SOURCES = '/usr/share/gocode'
 
-export interface EmulatorOptions {
-  /** Before every call. */
-  readonly delayMs?: number
-  /** Share of the calls that are not done and answered UNAVAILABLE. */
-  readonly failBefore?: number
-  /** Share that is done and answered UNAVAILABLE. Streams break off somewhere. */
-  readonly failAfter?: number
-  /** Share that is answered DEADLINE_EXCEEDED and done 200 ms later. Not of streams. */
-  readonly late?: number
-  /** Conditional changes are refused, as with an app profile that routes to any cluster. */
-  readonly refuseChanges?: boolean
-}
+/**
+ * @typedef {object} EmulatorOptions
+ * @property {number} [delayMs] Before every call.
+ * @property {number} [failBefore] Share of the calls that are not done and answered UNAVAILABLE.
+ * @property {number} [failAfter] Share that is done and answered UNAVAILABLE. Streams break off somewhere.
+ * @property {number} [late] Share that is answered DEADLINE_EXCEEDED and done 200 ms later. Not of streams.
+ * @property {boolean} [refuseChanges] Conditional changes are refused, as with an app profile that routes to any cluster.
+ */
 
-export interface Emulator {
-  /** For BIGTABLE_EMULATOR_HOST. */
-  readonly host: string
-  stop(): Promise<void>
-}
+/**
+ * @typedef {object} Emulator
+ * @property {string} host For BIGTABLE_EMULATOR_HOST.
+ * @property {() => Promise<void>} stop
+ */
 
-/** Google's Bigtable server in memory, empty. @throws Error where it can't be built */
-export async function startEmulator(options: EmulatorOptions = {}): Promise<Emulator> {
+/**
+ * Google's Bigtable server in memory, empty.
+ * @param {EmulatorOptions} [options]
+ * @returns {Promise<Emulator>}
+ * @throws Error where it can't be built
+ */
+export async function startEmulator(options = {}) {
   await buildEmulator()
   const { delayMs = 0, failBefore = 0, failAfter = 0, late = 0, refuseChanges = false } = options
   const faults = [
@@ -57,16 +58,16 @@ export async function startEmulator(options: EmulatorOptions = {}): Promise<Emul
 }
 
 /** Unless it is there and newer than its source. */
-export async function buildEmulator(): Promise<void> {
+async function buildEmulator() {
   const built = await stat(PROGRAM).catch(() => undefined)
   if (built !== undefined && built.mtimeMs > (await stat(join(SOURCE, 'main.go'))).mtimeMs) return
   await mkdir(BUILD, { recursive: true })
   // Renamed when it is complete, because another process may build it at the same time.
   const draft = `${PROGRAM}-${process.pid}`
   const env = { ...process.env, GO111MODULE: 'off', GOPATH: GO_SOURCES }
-  await promisify(execFile)('go', ['build', '-o', draft, '.'], { cwd: SOURCE, env }).catch((error: unknown) => {
+  await promisify(execFile)('go', ['build', '-o', draft, '.'], { cwd: SOURCE, env }).catch((error) => {
     const hint = 'it needs the Debian packages golang-go and golang-google-cloud-dev'
-    throw new Error(`the Bigtable emulator can't be built (${hint}): ${(error as Error).message}`, { cause: error })
+    throw new Error(`the Bigtable emulator can't be built (${hint}): ${error.message}`, { cause: error })
   })
   await rename(draft, PROGRAM)
 }
