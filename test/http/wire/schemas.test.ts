@@ -244,6 +244,8 @@ class Tour {
       await put(name, range)
       await this.#send('GET', `/v1/observers/${name}`)
       for (const call of ['pause', 'resume', 'backfill']) await this.#post(`/v1/observers/${name}/${call}`)
+      // A mark of the backfill that came after the release would make the parked cell ready again.
+      await expect.poll(async () => (await this.server.get(`/v1/observers/${name}`)).json().state).toBe('running')
     }
     await this.#post(`${url}/extend`, { claims: [...claims, { key: 'doc/3', fence: 5 }] })
     await this.#post(`${url}/release`, { claims: claims.map((claim) => ({ ...claim, error: 'no' })) })
