@@ -1,4 +1,4 @@
-// npm run bench:bigtable [-- --seconds N --connections 16,32 --servers 1,2,3 --delay MS --only calls,rates,gap]
+// npm run bench:bigtable [-- --seconds N --connections 16,32 --servers 1,2,3 --delay MS --only calls,rates,contention,gap]
 // Servers on one table of Google's Bigtable server in memory: calls to the table for each kind of transaction, rates beside those
 // of bare conditional changes, and how long no server hands out timestamps after a kill -9. Emulator, servers and clients share
 // this machine, so the rates compare with each other only.
@@ -16,7 +16,7 @@ const { values } = parseArgs({
     connections: { type: 'string', default: '16,32' },
     servers: { type: 'string', default: '1,2,3' },
     delay: { type: 'string', default: '0' },
-    only: { type: 'string', default: 'calls,rates,gap' },
+    only: { type: 'string', default: 'calls,rates,contention,gap' },
   },
 })
 const seconds = Number(values.seconds)
@@ -192,6 +192,62 @@ async function measureRates() {
   console.log('In brackets: of the bare rate.')
 }
 
+const WRITERS = 4
+const HOT = 4
+
+/** Four writers without pause, at so many servers, of the same rows or each of its own. */
+async function measureContention() {
+  console.log(`\n${WRITERS} writers of ${HOT} rows, ${seconds} s each`)
+  const columns = ['commits/s', 'p50 ms', 'p99 ms', 'longest', '409 or 423']
+  console.log(`${''.padEnd(46)}${columns.map((name) => name.padStart(11)).join('')}`)
+  const put = (keys, value = 'value') => keys.map((key) => ({ op: 'put', key, value }))
+  const twoOf = (keys) => {
+    const first = random(HOT)
+    return [keys[first], keys[(first + 1 + random(HOT - 1)) % HOT]]
+  }
+  const works = {
+    'puts, own rows': (server, keys, i) => transact(server, put(keys.map((key) => `${key}-${i}`))),
+    'puts, same rows': (server, keys) => transact(server, put(keys)),
+    'puts, same rows in a random order': (server, keys) =>
+      transact(server, put(keys.toSorted(() => Math.random() - 0.5))),
+    'increments, same rows': (server, keys) =>
+      transact(
+        server,
+        keys.map((key) => add(key, 1)),
+      ),
+    'transfers between two of them': (server, keys) => {
+      const [from, to] = twoOf(keys)
+      return transact(server, [add(from, -1), add(to, 1)])
+    },
+    'interactive, optimistic, two of them': (server, keys) => inTransaction(server, 'optimistic', twoOf(keys)),
+    'interactive, pessimistic, two in order': (server, keys) =>
+      inTransaction(server, 'pessimistic', twoOf(keys).toSorted()),
+  }
+  for (const count of counts) {
+    const servers = await startServers(count)
+    for (const [n, [name, work]] of Object.entries(works).entries()) {
+      // New rows for each: nothing removes old versions yet, and each makes reads of a row slower.
+      const keys = Array.from({ length: HOT }, (_, i) => `hot${n}-${i}`)
+      await transact(servers[0], put(keys, '0'))
+      const latencies = []
+      const body = async (i) => {
+        const began = performance.now()
+        try {
+          await work(servers[i % count], keys, i)
+        } finally {
+          latencies.push(performance.now() - began)
+        }
+      }
+      const { rate, failed } = await rateOf(WRITERS, body)
+      latencies.sort((a, b) => a - b)
+      const at = (part) => latencies[Math.min(latencies.length - 1, Math.floor(latencies.length * part))].toFixed(0)
+      const cells = [rate.toFixed(0), at(0.5), at(0.99), at(1), String(failed)]
+      console.log(`servers: ${count}, ${name}`.padEnd(46) + cells.map((cell) => cell.padStart(11)).join(''))
+    }
+    await Promise.all(servers.map(kill))
+  }
+}
+
 /** The longest time between two timestamps, with a client at each server that is left. */
 async function measureGap() {
   const gaps = []
@@ -226,6 +282,7 @@ const emulator = await startEmulator({ delayMs: Number(values.delay) })
 process.env.BIGTABLE_EMULATOR_HOST = emulator.host
 if (only.has('calls')) await measureCalls()
 if (only.has('rates')) await measureRates()
+if (only.has('contention')) await measureContention()
 if (only.has('gap')) await measureGap()
 await emulator.stop()
 process.exit(0) // Google's client keeps its connections open.

@@ -19,6 +19,8 @@ import { Undetermined } from './undetermined.js'
 export interface CommitOptions {
   /** Bytes of keys and values per prewrite. TiKV's `TxnCommitBatchSize`. */
   readonly batchBytes: number
+  /** Where a request is not one atomic write, the keys of the primary's batch need not be waited for. */
+  readonly commitsPrimaryAlone: boolean
   /** Use 1PC when all mutations fit into one prewrite. */
   readonly onePhase: boolean
   /** Most keys of a transaction that uses async commit; 0 turns it off. */
@@ -221,6 +223,7 @@ export class Committer {
           })
         })
       } catch (error) {
+        if (isUncertain(error)) this.#mayHoldLocks = true
         // A copy of the request that is still on the network may be granted although this one was refused.
         // Nothing can rule that out for a transaction without rows.
         if (kind !== 'two_pc' && !this.home.commitOptions.isInProcess && this.#hasRows && mayChange(error))
@@ -278,11 +281,12 @@ export class Committer {
         await this.home.resolver.resolving(lockWaitMs, () => this.#surviving(false, validate), signal)
       }
       try {
-        const keys = (batches[0] ?? []).map(({ key }) => key)
+        const [first, rest] = this.#firstCommitted(batches)
+        const keys = first.map(({ key }) => key)
         const committed = await this.#surviving(true, () =>
           this.home.api.commit({ keys, startTs, commitTs, primary, ...counted }),
         )
-        this.home.inBackground(this.#commitRest(batches.slice(1), committed.commitTs))
+        if (rest.length > 0) this.home.inBackground(this.#commitRest(rest, committed.commitTs))
         return this.#committed('2pc', committed.commitTs)
       } catch (error) {
         // A reader has raised the lock's min_commit_ts; a read in the future raises it above the clock.
@@ -290,6 +294,14 @@ export class Committer {
         if (tries > 0) await backoff.wait(Number.POSITIVE_INFINITY, signal)
       }
     }
+  }
+
+  #firstCommitted([first = [], ...others]: readonly (readonly PrewriteMutation[])[]): [
+    first: readonly PrewriteMutation[],
+    rest: readonly (readonly PrewriteMutation[])[],
+  ] {
+    if (!this.home.commitOptions.commitsPrimaryAlone || first.length <= 1) return [first, others]
+    return [first.slice(0, 1), [first.slice(1), ...others]]
   }
 
   #committed(kind: CommitKind, commitTs: Timestamp): Timestamp {

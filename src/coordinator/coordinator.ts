@@ -9,6 +9,7 @@ import { withSignal } from './with-signal.js'
 /** TiKV's figures: batches of 16 KiB, async commit up to 256 keys. */
 export const COMMIT_OPTIONS_DEFAULT: CommitOptions = {
   batchBytes: 16 * 1024,
+  commitsPrimaryAlone: false,
   onePhase: true,
   asyncCommitKeysMax: 256,
   triesMax: 3,

@@ -4,10 +4,10 @@ import type { Capabilities } from '../store/store.js'
 
 /** Options for transactions that run in the store's process. Heartbeats never stop: `ttl_ms` ends idle transactions. */
 export function commitOptionsOf({ onePhaseCommit, asyncCommit, atomicRequests }: Capabilities): CommitOptions {
-  const { asyncCommitKeysMax, triesMax } = COMMIT_OPTIONS_DEFAULT
+  const { batchBytes, asyncCommitKeysMax, triesMax } = COMMIT_OPTIONS_DEFAULT
   return {
-    // With atomic requests one batch may have any size. Otherwise each key is a separate write anyway.
-    batchBytes: atomicRequests ? Number.POSITIVE_INFINITY : 1,
+    batchBytes: atomicRequests ? Number.POSITIVE_INFINITY : batchBytes,
+    commitsPrimaryAlone: !atomicRequests,
     onePhase: onePhaseCommit,
     asyncCommitKeysMax: asyncCommit ? asyncCommitKeysMax : 0,
     triesMax,

@@ -14,6 +14,7 @@ import { timed } from '../event-loop/stages.js'
 import { DEFAULT_LIMITS, type Limits } from '../limits.js'
 import type { PrewriteRequest } from '../percolator/api.js'
 import type { Riders } from '../percolator/riders.js'
+import type { Claim } from '../store/claim.js'
 import type { Store } from '../store/store.js'
 import type { SystemWrite } from '../store/system-records.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
@@ -142,21 +143,20 @@ export class OneShots {
           return await this.#home.resolver.resolving(
             request.lockWaitMs,
             () => {
-              if (claim === undefined || this.#store.exclusive === undefined)
-                return this.#tryCounted(request, keys, this.#store.prewrite, beside, claimOutcome)
               const beganMs = stages === undefined ? 0 : performance.now()
-              return this.#store.exclusive(claim, (prewrite) => {
-                stages?.since('latchMs', beganMs)
-                return isReading
-                  ? this.#tryCounted(request, keys, prewrite, beside, claimOutcome)
-                  : this.#try(request, keys, undefined, prewrite, beside, claimOutcome)
+              return this.#claiming(claim, (prewrite, inBackground) => {
+                if (claim !== undefined) stages?.since('latchMs', beganMs)
+                const home = { ...this.#tryHome, inBackground }
+                return isReading || claim === undefined
+                  ? this.#tryCounted(request, keys, home, prewrite, beside, claimOutcome)
+                  : this.#try(request, keys, home, undefined, prewrite, beside, claimOutcome)
               })
             },
             request.signal,
           )
         } catch (error) {
           if (isAckRefused(error)) throw error
-          if (!isKvError(error, 'write_conflict')) {
+          if (!isConflict(error)) {
             if (this.#isFencePassed(request)) throw error
             requirePassed(error, ++passed)
             retriesLeft++ // The safe point has passed the start_ts: not a conflict, so it does not count as a retry.
@@ -170,6 +170,32 @@ export class OneShots {
     })
   }
 
+  /**
+   * Answers when `body` does, and holds the claim a little longer, until the work that `body` leaves to the background is
+   * done: before that, the next transaction of these keys would only meet the locks of this one.
+   */
+  #claiming<T>(
+    claim: Claim | undefined,
+    body: (prewrite: Store['prewrite'], inBackground: TransactionHome['inBackground']) => Promise<T>,
+  ): Promise<T> {
+    const { exclusive, prewrite } = this.#store
+    const { inBackground } = this.#home
+    if (claim === undefined || exclusive === undefined) return body(prewrite, inBackground)
+    if (this.#isOnePhase) return exclusive(claim, (prewrite) => body(prewrite, inBackground))
+    return new Promise((resolve, reject) => {
+      const held = exclusive(claim, async (prewrite) => {
+        let rest: Promise<unknown> | undefined
+        const both = (work: Promise<unknown>): void => {
+          inBackground(work)
+          rest = Promise.allSettled([rest, work])
+        }
+        await body(prewrite, both).then(resolve, reject)
+        if (rest !== undefined) await endOf(rest, REST_MS_MAX)
+      })
+      held.catch(reject)
+    })
+  }
+
   /** Whether the safe point has passed a fence. A newer start_ts does not change that. */
   #isFencePassed({ riders }: OneShot): boolean {
     return riders?.acks?.some(({ fence }) => fence < this.#store.safePoint) ?? false
@@ -179,13 +205,14 @@ export class OneShots {
   async #tryCounted(
     request: OneShot,
     keys: OneShotKeys,
+    home: TransactionHome,
     prewrite: Store['prewrite'],
     beside: Beside,
     claimOutcome: Claiming,
   ): Promise<OneShotAnswer> {
     const reads = new CountedReads(this.#store.answers)
     try {
-      return await this.#try(request, keys, reads, prewrite, beside, claimOutcome)
+      return await this.#try(request, keys, home, reads, prewrite, beside, claimOutcome)
     } finally {
       reads.end()
     }
@@ -195,6 +222,7 @@ export class OneShots {
   async #try(
     { checks, ops, isolation = 'snapshot', riders, signal, handover }: OneShot,
     keys: OneShotKeys,
+    home: TransactionHome,
     counted: CountedReads | undefined,
     prewrite: Store['prewrite'],
     beside: Beside,
@@ -211,7 +239,7 @@ export class OneShots {
     const isValidated = keys.deletesRange && checks.length > 0
     const options = OPTIONS[isValidated ? 'serializable' : isolation]
     const bound = keys.deletesRange ? { ...options, bytesMax: this.#bytesMax } : options
-    const txn = new Transaction(this.#tryHome, startTs, bound)
+    const txn = new Transaction(home, startTs, bound)
     if (keys.read.size > 0) {
       const found = await timed(stages, 'readMs', txn.prefetch([...keys.read.values()]))
       for (const version of found.values())
@@ -245,6 +273,24 @@ export class OneShots {
       throw error instanceof Undetermined ? error.cause : error // Inside `exclusive`, which translates engine errors.
     }
   }
+}
+
+/** In two phases, a server that stood still for longer than the TTL of its locks finds that somebody has rolled it back. */
+function isConflict(error: unknown): boolean {
+  return isKvError(error, 'write_conflict') || isKvError(error, 'txn_lock_not_found')
+}
+
+/** Longest that a claim is held for work in the background. */
+const REST_MS_MAX = 200
+
+/** Fulfilled when `work` has settled, or after `atMostMs`. */
+async function endOf(work: Promise<unknown>, atMostMs: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise((resolve) => {
+    timer = setTimeout(resolve, atMostMs)
+  })
+  await Promise.race([work, late])
+  clearTimeout(timer)
 }
 
 function mayWrite({ written, deletesRange }: OneShotKeys): boolean {

@@ -1,5 +1,6 @@
 import { keyText } from '../bytes/key-text.js'
 import { Backoff } from '../coordinator/backoff.js'
+import { isUncertain } from '../coordinator/uncertain.js'
 import { isKvError, KvError } from '../errors/kv-error.js'
 import { IDEMPOTENCY_MS } from '../limits.js'
 import type { TxnStatus } from '../percolator/api.js'
@@ -129,10 +130,18 @@ export class SharedOutcomes {
       if ((await system.replace?.(name, record, value)) !== true) throw new OutcomeTaken()
       record = value
     }
-    const answer = await run((txn, pending) => {
-      if (isLongerThan(this.#bytesMax, pending)) throw this.#tooLong()
-      return replace(encodePending(idempotency, nowMs, pending, txn))
-    })
+    let claimed: PendingOutcome | undefined
+    let answer: T
+    try {
+      answer = await run((txn, pending) => {
+        if (isLongerThan(this.#bytesMax, pending)) throw this.#tooLong()
+        claimed = txn
+        return replace(encodePending(idempotency, nowMs, pending, txn))
+      })
+    } catch (error) {
+      if (claimed !== undefined && !isUncertain(error)) await this.#rollBack(claimed)
+      throw error
+    }
     const isClaimed = record !== before
     // Saves the repeats the look at the primary. It is no harm if it is lost.
     if (isClaimed) await replace(encodeOutcome(idempotency, nowMs, answer)).catch(() => {})
@@ -140,6 +149,11 @@ export class SharedOutcomes {
     if (record !== undefined && record !== before)
       this.#room.add(idempotency.caller, idempotency.key.length + record.length, nowMs + IDEMPOTENCY_MS)
     return answer
+  }
+
+  /** Lets repeats know at once that the transaction of the record has failed. Without a record on its primary it might be late. */
+  async #rollBack({ primary, startTs }: PendingOutcome): Promise<void> {
+    await this.#store.rollback({ keys: [primary], startTs }).catch(() => {})
   }
 
   #tooLong(): KvError {

@@ -222,6 +222,41 @@ describe('two phases', () => {
     expect(committedKeys(network)).toEqual([['z', 'a', 'b'], ['c']])
   })
 
+  test('where a request is not one atomic write, only the primary is waited for', async () => {
+    const hold = deferred()
+    const options = { ...TWO_PC, batchBytes: 10, commitsPrimaryAlone: true }
+    const { network, coordinator, txn } = await begun(options, OPTIMISTIC, ({ api, calls }) => ({
+      commit: async (request) => {
+        if (calls.some(({ name }) => name === 'commit')) await hold.promise
+        return api.commit(request)
+      },
+    }))
+    await putAll(txn, ['a', 'b', 'c'])
+    await txn.commit()
+    expect(prewrites(network).map(keysOf)).toEqual([['a', 'b'], ['c']])
+    expect(committedKeys(network)).toEqual([['a']])
+    hold.resolve()
+    await coordinator.idle()
+    expect(committedKeys(network)).toEqual([['a'], ['b'], ['c']])
+  })
+
+  test('a prewrite of all keys: refused it leaves nothing to roll back, lost it may', async () => {
+    const refused = await begun({ ...TWO_PC, batchBytes: 1000, onePhase: false })
+    await putAll(refused.txn, ['a', 'b'])
+    await conflictOn(refused.store, 'b')
+    expect(await codeOf(refused.txn.commit())).toBe('write_conflict')
+    await refused.coordinator.idle()
+    expect(rolledBackKeys(refused.network)).toEqual([])
+
+    const lost = await begun({ ...TWO_PC, batchBytes: 1000, onePhase: false })
+    lost.network.fateOf = ({ name }) => (name === 'prewrite' ? 'lose_answer' : 'arrive')
+    await putAll(lost.txn, ['a', 'b'])
+    await expect(lost.txn.commit()).rejects.toThrow()
+    await lost.coordinator.idle()
+    expect(rolledBackKeys(lost.network)).toEqual(['a', 'b'])
+    expect((await lost.store.scanLock({ maxTs: TIMESTAMP_MAX })).locks).toEqual([])
+  })
+
   test.each([ASYNC, TWO_PC])('a conflict (async: $asyncCommitKeysMax): all keys are rolled back', async (options) => {
     const { store, network, coordinator, txn } = await begun(options)
     await putAll(txn, ['a', 'b', 'c'])

@@ -63,7 +63,7 @@ async function servers(count: number) {
       cursorSecret: utf8('secret'),
       cacheBytesMax: 2 ** 20,
     })
-    opened.push({ own, database: await Database.open(store, { limits: DEFAULT_LIMITS, onError }) })
+    opened.push({ own, store, database: await Database.open(store, { limits: DEFAULT_LIMITS, onError }) })
   }
   return { time, servers: opened }
 }
@@ -111,6 +111,23 @@ describe('outcomes of a store that servers share', () => {
     time.ms += 60_000
     expect((await second.database.transact(adding('k', 'other'))).isReplayed).toBe(false)
     expect(await valueOfA(second.database)).toBe('1')
+  })
+
+  test('the key of a request that was refused is free at once', async () => {
+    const { servers: all } = await servers(2)
+    const [first, second] = all
+    if (first === undefined || second === undefined) throw new Error('there are two')
+    const put = (key: string): OneShot => ({
+      ...adding('k', key),
+      ops: [{ op: 'put', key: utf8(key), value: utf8('1') }],
+      lockWaitMs: 0,
+    })
+    const startTs = await second.store.tso(1)
+    const lock = { primary: utf8('a'), startTs, lockTtl: 20_000 }
+    const { store } = second
+    await store.prewrite({ ...lock, mutations: [{ op: 'put', key: utf8('a'), value: utf8('theirs') }] })
+    expect(await codeOf(first.database.transact(put('a')))).toBe('key_locked')
+    expect((await second.database.transact(put('b'))).isReplayed).toBe(false)
   })
 
   // The changes of the request: the claim, two prewrites, the primary's commit, the other key's, the outcome.

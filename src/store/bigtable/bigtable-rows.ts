@@ -13,6 +13,7 @@ import type { Change, Decided, Decision, RecordReads, RowAccess } from '../calls
 import { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
 import { Observed } from '../observed.js'
+import { ContendedKeys } from './contended-keys.js'
 import { type KnownRow, viewOf } from './known-row.js'
 import { decodeCells, LOCK_COLUMN } from './layout.js'
 import { keyOfRow } from './row-keys.js'
@@ -56,6 +57,7 @@ export class BigtableRows implements RowAccess {
   readonly leases = new HeldLeases()
   readonly attached = new AttachedKeys()
   readonly records: RecordReads
+  readonly #contended = new ContendedKeys()
   readonly #table: RowTable
   readonly #scan: TableScan
   readonly #source: TimestampSource
@@ -133,13 +135,14 @@ export class BigtableRows implements RowAccess {
       const decision = decided(change, rows, isRepeat)
       if (!decision.ok) {
         if (forgetGuesses(held, () => true)) continue
+        for (const { key, lock } of rows) if (lock !== undefined && lock.startTs !== startTs) this.#contended.add(key)
         await this.#takeBack(held)
         throw decision.error
       }
       const toWrite = this.#writesOf(change, decision, held, guard)
       // A row that stays as it is has to be as the decision saw it, too.
       if (forgetGuesses(held, (_, i) => !toWrite.has(i))) continue
-      const first = primaryOf(rows, toWrite, startTs)
+      const first = primaryOf(rows, toWrite, startTs) ?? this.#contendedOf(rows, toWrite)
       const parts =
         first === undefined ? [[...toWrite.keys()]] : [[first], [...toWrite.keys()].filter((i) => i !== first)]
       let isWhole = true
@@ -210,6 +213,19 @@ export class BigtableRows implements RowAccess {
     return toWrite
   }
 
+  /**
+   * The row that is to be locked before the others: transactions of several servers that want the same rows would otherwise each lock
+   * some of them, and none would get all.
+   */
+  #contendedOf(rows: readonly KnownRow[], toWrite: ReadonlyMap<number, readonly Mutation[]>): number | undefined {
+    const locked = [...toWrite].flatMap(([i, mutations]) =>
+      mutations.some(({ type }) => type === 'put-lock') ? [i] : [],
+    )
+    if (locked.length < 2) return undefined
+    const at = this.#contended.smallestOf(locked.map((i) => (rows[i] as KnownRow).key))
+    return at === undefined ? undefined : locked[at]
+  }
+
   async #write(
     part: readonly number[],
     toWrite: ReadonlyMap<number, readonly Mutation[]>,
@@ -230,6 +246,7 @@ export class BigtableRows implements RowAccess {
           if (changed.row === undefined) {
             isWhole = false
             if (wasGuess) this.#table.counts.lostGuesses++
+            else this.#contended.add(before.key)
             return
           }
           hasLanded = true
@@ -245,25 +262,31 @@ export class BigtableRows implements RowAccess {
     return { isWhole, hasLanded, wasUncertain }
   }
 
-  /** Restores the locks of rows that a refused request has changed. What somebody else has changed since stays. */
+  /**
+   * Restores the locks of rows that a refused request has changed. What somebody else has changed since stays.
+   * @throws KvError `storage_unavailable` when some of them may still stand, which the transaction has to roll back then.
+   */
   async #takeBack(held: readonly Held[]): Promise<void> {
+    let isWhole = held.every(({ row, landed }) => row !== undefined || landed === undefined)
     const all = held.filter(({ row, landed }) => row !== undefined && landed !== undefined)
     for (let from = 0; from < all.length; from += ROWS_AT_ONCE) {
-      await Promise.allSettled(
+      const settled = await Promise.allSettled(
         all.slice(from, from + ROWS_AT_ONCE).map(async ({ row, landed }) => {
-          if (row === undefined || landed === undefined) return
+          if (row === undefined || landed === undefined) return true
           const { before, mutations } = landed
-          if (!mutations.every(({ type }) => type === 'put-lock' || type === 'put-value')) return
+          if (!mutations.every(({ type }) => type === 'put-lock' || type === 'put-value')) return true
           const { key } = row
           const undone: Mutation[] = [
             before.lock === undefined ? { type: 'delete-lock', key } : { type: 'put-lock', key, lock: before.lock },
           ]
           for (const mutation of mutations)
             if (mutation.type === 'put-value') undone.push({ type: 'delete-value', key, startTs: mutation.startTs })
-          await this.#table.change(row, undone)
+          return (await this.#table.change(row, undone)).row !== undefined
         }),
       )
+      isWhole &&= settled.every((each) => each.status === 'fulfilled' && each.value)
     }
+    if (!isWhole) throw new KvError('storage_unavailable', 'locks of a refused request may still stand', {})
   }
 
   async #guardOf<T>({ startTs, reaches, keys }: Change<T>, rows: readonly KnownRow[]): Promise<ReachGuard | undefined> {

@@ -1,5 +1,6 @@
 import { keyText } from '../../../src/bytes/key-text.js'
 import { OrderedKeys } from '../../../src/bytes/ordered-keys.js'
+import { sleep } from '../../../src/event-loop/sleep.js'
 import type {
   Cell,
   Changed,
@@ -29,13 +30,27 @@ export class MemoryTable implements Table {
   /** Changes that are done late. */
   readonly late: (() => void)[] = []
 
-  constructor(fate: () => Fate = () => 'done', turns: () => number = () => 1) {
+  readonly #delayMs: (() => number) | undefined
+
+  /** @param delayMs twice per call. */
+  constructor(fate: () => Fate = () => 'done', turns: () => number = () => 1, delayMs?: () => number) {
     this.#fate = fate
     this.#turns = turns
+    this.#delayMs = delayMs
   }
 
-  async rows({ keys = [], ranges = [], columns, limit, reverse = false }: RowsRequest): Promise<readonly TableRow[]> {
+  rows(request: RowsRequest): Promise<readonly TableRow[]> {
     this.calls.read++
+    return this.#inFlight(() => this.#rowsOf(request))
+  }
+
+  async #rowsOf({
+    keys = [],
+    ranges = [],
+    columns,
+    limit,
+    reverse = false,
+  }: RowsRequest): Promise<readonly TableRow[]> {
     await this.#pause()
     const found: TableRow[] = []
     const add = (text: string): boolean => {
@@ -51,8 +66,12 @@ export class MemoryTable implements Table {
     return found
   }
 
-  async change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed> {
+  change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed> {
     this.calls.change++
+    return this.#inFlight(() => this.#change(key, expected, writes))
+  }
+
+  async #change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed> {
     await this.#pause()
     const fate = this.#fate()
     const apply = (): Changed => {
@@ -74,13 +93,13 @@ export class MemoryTable implements Table {
 
   async put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {
     this.calls.put++
-    await this.#pause()
+    await this.#inFlight(() => this.#pause())
     this.#write(key, writes)
   }
 
   async remove(keys: readonly Buffer[]): Promise<void> {
     this.calls.remove++
-    await this.#pause()
+    await this.#inFlight(() => this.#pause())
     for (const key of keys) this.#remove(keyText(key))
   }
 
@@ -121,7 +140,21 @@ export class MemoryTable implements Table {
     if (this.#rows.delete(text)) this.#order.delete(text)
   }
 
+  async #inFlight<T>(call: () => Promise<T>): Promise<T> {
+    this.inFlight.calls++
+    try {
+      return await call()
+    } finally {
+      this.inFlight.calls--
+    }
+  }
+
   async #pause(): Promise<void> {
+    if (this.#delayMs !== undefined) {
+      this.inFlight.calls-- // So that whoever makes time leap when nothing is done does so now.
+      await sleep(this.#delayMs())
+      this.inFlight.calls++
+    }
     for (let turns = this.#turns(); turns > 0; turns--) await new Promise((next) => setImmediate(next))
   }
 }

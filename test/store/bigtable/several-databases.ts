@@ -1,0 +1,51 @@
+import { vi } from 'vitest'
+import { Database } from '../../../src/database/database.js'
+import { DEFAULT_LIMITS } from '../../../src/limits.js'
+import { Clock } from '../../../src/oracle/clock.js'
+import { Oracle } from '../../../src/oracle/oracle.js'
+import { AnswerBudget } from '../../../src/store/answer-budget.js'
+import { BigtableStore } from '../../../src/store/bigtable/bigtable-store.js'
+import { utf8 } from '../support.js'
+import type { MemoryTable } from './memory-table.js'
+
+/** Turns of the event loop without a call on the table, after which everybody waits for a timer. */
+const IDLE_TURNS = 5
+
+/** As of several servers: they share the table and the oracle, and nothing else. */
+export function severalDatabases(table: MemoryTable, count: number): Promise<Database[]> {
+  const clock = new Clock({})
+  const oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
+  return Promise.all(
+    Array.from({ length: count }, () => {
+      const answers = new AnswerBudget(DEFAULT_LIMITS)
+      const cursorSecret = utf8('secret')
+      const store = new BigtableStore({ table, oracle, clock, answers, cursorSecret, cacheBytesMax: 100_000 })
+      return Database.open(store, { limits: DEFAULT_LIMITS, onError: () => {} })
+    }),
+  )
+}
+
+/** Runs `body` on a clock that leaps to the next timer when nothing else is to be done, so that back-offs take no time. */
+export async function inLeaps<T>(table: MemoryTable, body: () => Promise<T>): Promise<T> {
+  vi.useFakeTimers({
+    toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'performance', 'Date'],
+    now: Date.now(),
+  })
+  try {
+    let isOver = false
+    const work = body().finally(() => {
+      isOver = true
+    })
+    work.catch(() => {})
+    for (let idle = 0; !isOver; ) {
+      await new Promise((next) => setImmediate(next))
+      idle = table.inFlight.calls === 0 ? idle + 1 : 0
+      if (idle < IDLE_TURNS || isOver) continue
+      vi.advanceTimersToNextTimer()
+      idle = 0
+    }
+    return await work
+  } finally {
+    vi.useRealTimers()
+  }
+}
