@@ -44,6 +44,20 @@ async function rowText(key: string, columns = ALL): Promise<string[]> {
   return row === undefined ? [] : cellTexts(row.cells)
 }
 
+test('many calls at once share several connections', async () => {
+  const sockets = (): number => process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length
+  let most = 0
+  const before = sockets()
+  // Connections without calls do not count as active.
+  const looks = setInterval(() => {
+    most = Math.max(most, sockets() - before)
+  }, 1)
+  await Promise.all(Array.from({ length: 300 }, (_, i) => table.put(bytes(`k${i}`), [write('w', 'a', 'x')])))
+  clearInterval(looks)
+  expect(most).toBeGreaterThan(2)
+  expect(most).toBeLessThanOrEqual(16)
+})
+
 describe('rows', () => {
   test('come with their families and columns in order, whatever was written first', async () => {
     await table.put(bytes('k'), [

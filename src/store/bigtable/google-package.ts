@@ -9,6 +9,9 @@ const PACKAGE: string = '@google-cloud/bigtable'
 /** In a clone of this package, npm installs an optional peer only if it is told where to save it. */
 const INSTALL = 'npm install --save-prod @google-cloud/bigtable@6.5.1'
 const HTTPS_PORT = 443
+const CHANNELS_MAX = 16
+/** A further connection is opened when each has so many calls in flight. */
+const CALLS_PER_CHANNEL = 50
 
 export class BigtableMissing extends BigtableSetupError {
   override readonly name = 'BigtableMissing'
@@ -142,6 +145,10 @@ export interface TableAdminClient extends Client {
   ): Promise<unknown>
 }
 
+interface Gax {
+  readonly grpc: { readonly credentials: { createInsecure(): unknown } }
+}
+
 interface GooglePackage {
   readonly v2: {
     readonly BigtableClient: new (options: object) => DataClient
@@ -152,7 +159,7 @@ interface GooglePackage {
 /** @throws BigtableMissing; BigtableSetupError without credentials */
 export async function openDataClient(): Promise<DataClient> {
   const { v2 } = await loadPackage()
-  return initialized(new v2.BigtableClient(connectionOptions()))
+  return initialized(new v2.BigtableClient({ ...connectionOptions(), ...channelPool() }))
 }
 
 /** @throws BigtableMissing; BigtableSetupError without credentials */
@@ -195,18 +202,33 @@ function connectionOptions(): object {
   return host === undefined || host === '' ? connection : { ...connection, ...emulatorOptions(host) }
 }
 
+/** Google lets some 100 calls run on one connection, and leaves the others waiting. */
+function channelPool(): object {
+  const { gax, require } = ownGax()
+  const { createGcpApiConfig, gcpCallInvocationTransformer, gcpChannelFactoryOverride } = require('grpc-gcp')(gax.grpc)
+  return {
+    'grpc.callInvocationTransformer': gcpCallInvocationTransformer,
+    'grpc.channelFactoryOverride': gcpChannelFactoryOverride,
+    'grpc.gcpApiConfig': createGcpApiConfig({
+      channelPool: { minSize: 2, maxSize: CHANNELS_MAX, maxConcurrentStreamsLowWatermark: CALLS_PER_CHANNEL },
+    }),
+  }
+}
+
+/** The package has its own gRPC, which need not be where this package would find it. */
+function ownGax(): { readonly gax: Gax; readonly require: NodeJS.Require } {
+  const here = createRequire(import.meta.url)
+  const require = createRequire(here.resolve(PACKAGE))
+  return { gax: require('google-gax'), require }
+}
+
 /** As Google's own tools do it: BIGTABLE_EMULATOR_HOST is host:port of a server without TLS and credentials. */
 function emulatorOptions(host: string): object {
   const [, name, port = HTTPS_PORT] = /^(.+?)(?::(\d+))?$/.exec(host) ?? []
-  // The package has its own gRPC, which need not be where this package would find it.
-  const here = createRequire(import.meta.url)
-  const gax = createRequire(here.resolve(PACKAGE))('google-gax') as {
-    readonly grpc: { readonly credentials: { createInsecure(): unknown } }
-  }
   return {
     servicePath: name,
     port: Number(port),
-    sslCreds: gax.grpc.credentials.createInsecure(),
+    sslCreds: ownGax().gax.grpc.credentials.createInsecure(),
     // Else it asks for the credentials' universe, which takes seconds where there are none.
     auth: { getUniverseDomain: async () => 'googleapis.com' },
   }
