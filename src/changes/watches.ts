@@ -148,7 +148,8 @@ export class Watches {
     const text = keyText(key)
     let watched = this.#byKey.get(text)
     if (watched === undefined) {
-      this.#unlisten ??= this.#store.changes.listen(this)
+      const { changes } = this.#store
+      this.#unlisten ??= changes.watchKeys?.(this) ?? changes.listen(this)
       watched = new WatchedKey(text)
       this.#byKey.set(text, watched)
     }
@@ -208,6 +209,15 @@ export class Watches {
         if (watched !== undefined) this.#changed(watched, change.commitTs)
       }
     }
+  }
+
+  *keys(): Generator<Uint8Array> {
+    for (const { key } of this.#byKey.values()) yield key
+  }
+
+  changed(key: Uint8Array): void {
+    const watched = this.#byKey.get(keyText(key))
+    if (watched !== undefined) this.#changed(watched, UNSEEN)
   }
 
   reloaded(): void {

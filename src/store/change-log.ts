@@ -74,6 +74,16 @@ export interface ChangeLog {
 
   /** Tells of changes from this turn of the event loop on. @returns ends it. */
   listen(listener: ChangeListener): () => void
+  /** For a store whose processes do not see each other's commits: looks at these keys now and then. @returns ends it. */
+  watchKeys?(listener: KeyListener): () => void
+}
+
+/** Must not throw. */
+export interface KeyListener {
+  /** The keys that are to be looked at, at this moment. */
+  keys(): Iterable<Uint8Array>
+  /** The key may have changed since it was told of, or is looked at for the first time. */
+  changed(key: Uint8Array): void
 }
 
 /** Must not throw. */

@@ -19,6 +19,7 @@ import { Latches } from '../latches.js'
 import type { Capabilities, Store, TableCalls } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import { BigtableRows } from './bigtable-rows.js'
+import { KeyPolling } from './key-polling.js'
 import { NoChanges } from './no-changes.js'
 import { PollingLocks } from './polling-locks.js'
 import { Reads } from './reads.js'
@@ -72,7 +73,7 @@ export class BigtableStore implements Store {
   readonly cells: Cells
   readonly attachments: Attachments
   readonly consumers = new ConsumerMoves()
-  readonly changes: ChangeLog = new NoChanges()
+  readonly changes: ChangeLog
   readonly system: SystemRecords
   readonly answers: AnswerBudget
   readonly cursorSecret: Uint8Array
@@ -85,6 +86,7 @@ export class BigtableStore implements Store {
   readonly #reads: Reads
   readonly #calls: WriteCalls
   readonly #pessimistic: PollingLocks
+  readonly #polling: KeyPolling
   /** Of whole transactions and of system records. Transactions hold them while they call everything else, which takes latches of its own. */
   readonly #claims = new Latches()
   readonly #onClose: () => void
@@ -98,6 +100,8 @@ export class BigtableStore implements Store {
     this.answers = answers
     this.cursorSecret = cursorSecret
     this.#scan = new TableScan(table)
+    this.#polling = new KeyPolling(table)
+    this.changes = new NoChanges(this.#polling)
     this.#rowTable = new RowTable(table, new RowCache(cacheBytesMax))
     const system = new SystemRows(table, this.#scan, this.#claims)
     this.system = system
@@ -205,6 +209,7 @@ export class BigtableStore implements Store {
 
   async close(): Promise<void> {
     this.#pessimistic.close()
+    this.#polling.close()
     await this.#oracle.close()
     this.#onClose()
     await this.#table.close()

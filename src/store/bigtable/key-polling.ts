@@ -1,0 +1,82 @@
+import { keyText } from '../../bytes/key-text.js'
+import { sleep } from '../../event-loop/sleep.js'
+import type { KeyListener } from '../change-log.js'
+import { REVISION_COLUMN } from './layout.js'
+import { rowKeyOf } from './row-keys.js'
+import type { Table } from './table.js'
+
+/** From the end of one look to the next. */
+const POLL_MS = 500
+/** Rows of one call. */
+const ROWS_AT_A_TIME = 1000
+const ABSENT = ''
+
+/**
+ * Looks now and then whether rows have changed, because no process sees the commits of all. A row that anybody has changed has
+ * another revision: 16 bytes per key and look.
+ */
+export class KeyPolling {
+  readonly #table: Pick<Table, 'rows'>
+  readonly #closed = new AbortController()
+
+  constructor(table: Pick<Table, 'rows'>) {
+    this.#table = table
+  }
+
+  /** Tells of each key once after it was named first, and then whenever its row has changed. @returns ends it. */
+  watch(listener: KeyListener): () => void {
+    const end = new AbortController()
+    void this.#watch(listener, AbortSignal.any([end.signal, this.#closed.signal]))
+    return () => end.abort()
+  }
+
+  close(): void {
+    this.#closed.abort()
+  }
+
+  async #watch(listener: KeyListener, signal: AbortSignal): Promise<void> {
+    let known: ReadonlyMap<string, string> = new Map()
+    for (;;) {
+      try {
+        await sleep(POLL_MS, signal)
+      } catch {
+        return
+      }
+      known = await this.#look(listener, known, signal)
+    }
+  }
+
+  async #look(
+    listener: KeyListener,
+    known: ReadonlyMap<string, string>,
+    signal: AbortSignal,
+  ): Promise<ReadonlyMap<string, string>> {
+    const keys = [...listener.keys()]
+    const seen = new Map<string, string>()
+    for (let from = 0; from < keys.length; from += ROWS_AT_A_TIME) {
+      const some = keys.slice(from, from + ROWS_AT_A_TIME)
+      const revisions = await this.#revisionsOf(some)
+      if (signal.aborted) return seen
+      for (const key of some) {
+        const text = keyText(key)
+        const before = known.get(text)
+        // Bigtable is away: the next look tells.
+        const now = revisions === undefined ? before : (revisions.get(keyText(rowKeyOf(key))) ?? ABSENT)
+        if (now === undefined) continue
+        seen.set(text, now)
+        if (now !== before) listener.changed(key)
+      }
+    }
+    return seen
+  }
+
+  /** By the text of the row's key. @returns undefined when Bigtable does not answer. */
+  async #revisionsOf(keys: readonly Uint8Array[]): Promise<ReadonlyMap<string, string> | undefined> {
+    try {
+      const rows = await this.#table.rows({ keys: keys.map(rowKeyOf), columns: [REVISION_COLUMN] })
+      return new Map(rows.map(({ key, cells }) => [keyText(key), cells[0]?.value.toString('latin1') ?? ABSENT]))
+    } catch {
+      return undefined
+    }
+  }
+}
