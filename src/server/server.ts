@@ -46,7 +46,10 @@ export async function startServer(config: Config, version: string, log: Logger):
   let app: FastifyInstance | undefined
   try {
     const onError = (message: string, err: unknown): void => log.error({ err }, message)
-    database = await Database.open(store, { limits, gc: store.capabilities.collection ? gc : NO_COLLECTION, onError })
+    database = await Database.open(store, {
+      ...{ limits, gc: store.capabilities.collection ? gc : NO_COLLECTION, onError },
+      registry: member?.registry,
+    })
     const traces = tracesUrl === undefined ? undefined : await openTraces(tracesUrl, version, config, log)
     app = await createApp({
       ...{ database, limits, version, durability, log, member },
