@@ -127,12 +127,13 @@ export class Database {
   /** The change feed. */
   readonly changes: Changes
   readonly leases: Leases
+  /** The servers of the store. */
+  readonly registry: Registry
   readonly #options: DatabaseOptions
   readonly #outcomes: Outcomes
   readonly #oneShots: OneShots
   readonly #pins: Pins
   readonly #gc: GcWorker
-  readonly #registry: Registry
   readonly #outcomesTimer: NodeJS.Timeout | undefined
   #isDrained = false
   /** For a timestamp: see `#refreshTimestamp`. */
@@ -145,7 +146,7 @@ export class Database {
     this.observers = observers
     this.leases = leases
     this.#pins = pins
-    this.#registry = registry
+    this.registry = registry
     this.#options = options
     this.coordinator = coordinator
     const onFeedError = (error: unknown): void => onError('the change feed failed', error)
@@ -196,7 +197,7 @@ export class Database {
   async #join(): Promise<void> {
     try {
       await Promise.resolve(this.store.tso(1)).catch(() => {}) // Then it holds all collections, until it gets one.
-      await this.#registry.join(() => {
+      await this.registry.join(() => {
         this.#refreshTimestamp()
         return this.#gc.oldest()
       })
@@ -488,7 +489,7 @@ export class Database {
   async close(): Promise<void> {
     await this.drain()
     await this.coordinator.idle()
-    await this.#registry.leave()
+    await this.registry.leave()
     await this.store.close()
   }
 }

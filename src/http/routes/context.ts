@@ -1,4 +1,3 @@
-import type { Registry } from '../../cluster/registry.js'
 import type { Database } from '../../database/database.js'
 import type { Limits } from '../../limits.js'
 import type { HttpMeters } from '../../meters/http-meters.js'
@@ -9,7 +8,6 @@ import type { Report } from '../wire/error-handler.js'
 /** A server among several on one store. */
 export interface Member {
   readonly id: string
-  readonly registry: Registry
   /** `leader`: URL. */
   readonly role: { readonly role: string; readonly leader: string | undefined; readonly epoch: number }
   /** Answers a signed request for timestamps; undefined: it is not of another server. @throws KvError */
