@@ -103,7 +103,7 @@ export class GcWorker {
       return await this.#collect(wanted, leading)
     } catch (error) {
       collections.failures++
-      await this.#sources.registry.announce(this.#sources.store.safePoint).catch(() => {}) // It goes no further for now.
+      await this.#announce(0).catch(() => {}) // It goes no further for now.
       throw error
     } finally {
       collections.seconds += (performance.now() - begin) / 1000
@@ -118,7 +118,7 @@ export class GcWorker {
     // resolved_ts is below the start_ts of a lock, and a feed that has caught up must not lose its place.
     const locked = new Set<Timestamp>()
     for await (const locks of locksBelow(store, wanted)) for (const { startTs } of locks) locked.add(startTs - 1)
-    await registry.announce(wanted)
+    await this.#announce(wanted)
     const elsewhere = await registry.oldest()
     if (registry.isShared) await pins.reload()
     // Must run in one turn of the event loop from here until `refusingBelow` has set its limit.
@@ -135,11 +135,17 @@ export class GcWorker {
     )
     const pace = this.#paceUntil(leading)
     const collected = await pins.refusingBelow(decided.safePoint, async () => {
-      await registry.announce(decided.safePoint)
+      await this.#announce(decided.safePoint)
       return collectGarbage(store, decided.safePoint, { pace, beforehand, afterwards })
     })
     this.#lastRun = { ...decided, ...collected, startedAtMs, durationMs: Math.round(performance.now() - begin) }
     return this.#lastRun
+  }
+
+  /** What this server has raised the safe point to stays announced, because the others may not know of it yet. */
+  #announce(safePoint: Timestamp): Promise<void> {
+    const { store, registry } = this.#sources
+    return registry.announce(Math.max(safePoint, store.safePoint))
   }
 
   /** A lower bound of every snapshot that this process reads, now or later, for as long as it may hold collection back. */

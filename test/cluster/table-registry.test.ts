@@ -138,13 +138,17 @@ test('whatever gets lost: a snapshot that a server was granted is not passed by 
       const promised = new Set<{ readonly ts: number }>()
       const broken: string[] = []
       let safePoint = 0
+      /** As `Pins` refuses what is below a collection of its own server. */
+      const floors = new Map<SimulatedServer, number>()
       const hold = async (server: SimulatedServer): Promise<void> => {
         const held = { ts: safePoint + Math.floor(world.between(0, 20)) }
+        if (held.ts < (floors.get(server) ?? 0)) return
         server.holds.add(held)
         try {
           await server.registry.publish()
-          if (held.ts >= (await server.registry.announced()) && held.ts >= safePoint) {
+          if (held.ts >= (await server.registry.announced())) {
             granted++
+            if (held.ts < safePoint) broken.push(`${held.ts} < ${safePoint}, and was granted`)
             promised.add(held)
             await new Promise<void>((later) => world.after(world.between(0, 3000), later))
           }
@@ -154,12 +158,21 @@ test('whatever gets lost: a snapshot that a server was granted is not passed by 
         promised.delete(held)
         server.holds.delete(held)
       }
+      const collecting = new Set<SimulatedServer>()
       const collect = async (server: SimulatedServer): Promise<void> => {
+        if (collecting.has(server)) return
+        collecting.add(server)
+        await collectOnce(server)
+        collecting.delete(server)
+      }
+      const collectOnce = async (server: SimulatedServer): Promise<void> => {
         const wanted = safePoint + Math.floor(world.between(0, 20))
         try {
           await server.registry.announce(wanted)
-          const decided = Math.min(wanted, await server.registry.oldest(), server.oldest())
-          await server.registry.announce(decided)
+          const elsewhere = await server.registry.oldest()
+          const decided = Math.min(wanted, elsewhere, server.oldest())
+          floors.set(server, Math.max(decided, floors.get(server) ?? 0))
+          await server.registry.announce(Math.max(decided, safePoint))
           if (decided <= safePoint) return
           safePoint = decided
           raised++
@@ -168,12 +181,11 @@ test('whatever gets lost: a snapshot that a server was granted is not passed by 
           if (!isKvError(error, 'storage_unavailable')) throw error
         }
       }
-      for (let i = 0; i < 40; i++) {
+      for (let i = 0; i < 80; i++) {
         const server = world.oneOf(servers)
-        // A server's own collections look at its own holds in the same turn.
         if (world.happens(0.6)) void hold(server)
         else void collect(server)
-        await pass(world.between(0, 40))
+        await pass(world.between(0, 10))
       }
       await pass(30 * SECOND)
       expect(broken).toEqual([])
