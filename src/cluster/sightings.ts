@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events'
 import type { RegistryName } from './registry-rows.js'
 
 /** A row as this server has seen it. */
@@ -46,7 +47,7 @@ export class Sightings {
   }
 
   #add(name: RegistryName, bytes: Uint8Array, sinceMs: number, before: Sighting | undefined): Sighting {
-    const gone = before === undefined || before.isDead ? new AbortController() : before.gone
+    const gone = before === undefined || before.isDead ? anyoneMayListen() : before.gone
     const sighting = { bytes, sinceMs, isDead: false, gone }
     this.#seen.set(name, sighting)
     return sighting
@@ -59,6 +60,13 @@ export class Sightings {
   [Symbol.iterator](): IterableIterator<[RegistryName, Sighting]> {
     return this.#seen.entries()
   }
+}
+
+/** As many requests as are on their way to a server. */
+function anyoneMayListen(): AbortController {
+  const gone = new AbortController()
+  setMaxListeners(0, gone.signal)
+  return gone
 }
 
 export function isSame(one: Uint8Array, other: Uint8Array): boolean {

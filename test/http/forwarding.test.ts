@@ -123,6 +123,18 @@ describe('every call of a transaction', () => {
   })
 })
 
+test('what a server knows of the others is in its status and metrics', async () => {
+  const { a, b, time } = await two()
+  await time.pass(5000)
+  const { server, servers } = jsonOf(await a.send('GET', '/v1/status')) as { server?: string; servers: Json[] }
+  expect(server).toBeUndefined() // That of a `Member`, which these have not.
+  expect(servers).toMatchObject([
+    { id: a.id, url: `http://127.0.0.1:${a.port}` },
+    { id: b.id, url: `http://127.0.0.1:${b.port}` },
+  ])
+  expect((await a.send('GET', '/metrics')).body).toContain('\nperkv_servers 2\n')
+})
+
 describe('a transaction that is not reached', () => {
   test('of a server that was killed: 404 with its id, and a commit leaves its outcome to its Idempotency-Key', async () => {
     const { a, b } = await two()
@@ -169,7 +181,8 @@ describe('a transaction that is not reached', () => {
       expect(jsonOf(answer), txn).not.toHaveProperty('server')
     }
     expect(table.calls.read).toBe(before) // Nobody is looked for.
-    expect((await a.send('GET', `/v1/txn/${'s'.repeat(40_000)}.${secret}`)).status).toBe(413)
+    const far = await sendTo({ port: a.port }, 'GET', `/v1/txn/${'s'.repeat(40_000)}.${secret}`)
+    expect(far.status).toBe(413)
   })
 
   test('is not forwarded a second time: no client and no row can make servers send it around', async () => {
@@ -226,7 +239,7 @@ describe('a server that takes the request and', () => {
   }
 
   test('does not answer: timeout_ms ends it', async () => {
-    const { a, table } = await two()
+    const { a, table } = await two({ besideOthers: true })
     await besides(table, () => {})
     const late = await a.send('GET', `/v1/txn/${txn}/kv/k?timeout_ms=50`)
     expect(late.status).toBe(504)
@@ -234,7 +247,7 @@ describe('a server that takes the request and', () => {
   })
 
   test('is gone before it answers: 404, but 503 of a commit', async () => {
-    const { a, table, time } = await two()
+    const { a, table, time } = await two({ besideOthers: true })
     const silent = await besides(table, () => {})
     const read = a.send('GET', `/v1/txn/${txn}/kv/k`)
     const commit = a.post(`/v1/txn/${txn}/commit`)
@@ -247,8 +260,23 @@ describe('a server that takes the request and', () => {
     expectGone(await a.post(`/v1/txn/${txn}/commit`), SILENT) // By now it is known to be gone.
   })
 
+  test('is asked by many at once, and gone: all are told', async () => {
+    const { a, table, time } = await two({ besideOthers: true })
+    const silent = await besides(table, () => {})
+    const warnings: unknown[] = []
+    const warned = (warning: unknown): void => void warnings.push(warning)
+    process.on('warning', warned)
+    const all = Array.from({ length: 50 }, () => a.send('GET', `/v1/txn/${txn}/kv/k`))
+    await until(() => silent.open.size === 50)
+    await time.pass(30_000)
+    for (const answer of await Promise.all(all)) expectGone(answer, SILENT)
+    process.off('warning', warned)
+    expect(warnings).toEqual([])
+    expect(a.database.status().openTransactions).toBe(0)
+  })
+
   test('breaks the connection: 404, but 503 of a commit', async () => {
-    const { a, table } = await two()
+    const { a, table } = await two({ besideOthers: true })
     await besides(table, (socket, all) => {
       if (all.endsWith('{}') || all.startsWith('GET')) socket.destroy()
     })
@@ -257,7 +285,7 @@ describe('a server that takes the request and', () => {
   })
 
   test('breaks off its answer: the client’s is broken off too', async () => {
-    const { a, table } = await two()
+    const { a, table } = await two({ besideOthers: true })
     await besides(table, (socket) => {
       socket.write('HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 100\r\n\r\nhalf', () =>
         socket.destroy(),
@@ -268,13 +296,13 @@ describe('a server that takes the request and', () => {
   })
 
   test('speaks no HTTP: 404', async () => {
-    const { a, table } = await two()
+    const { a, table } = await two({ besideOthers: true })
     await besides(table, (socket) => void socket.write('hello?\r\n\r\n'))
     expectGone(await a.send('GET', `/v1/txn/${txn}`), SILENT)
   })
 
   test('still works when the client hangs up: the request to it ends too', async () => {
-    const { a, table } = await two()
+    const { a, table } = await two({ besideOthers: true })
     const silent = await besides(table, () => {})
     const socket = connect(a.port, '127.0.0.1')
     socket.write(`GET /v1/txn/${txn}/kv/k HTTP/1.1\r\nHost: x\r\n\r\n`)
@@ -285,7 +313,7 @@ describe('a server that takes the request and', () => {
   })
 
   test('gets only the headers that it needs, and the mark', async () => {
-    const { a, table } = await two()
+    const { a, table } = await two({ besideOthers: true })
     const silent = await besides(table, (socket, all) => {
       if (all.includes('\r\n\r\n')) socket.end('HTTP/1.1 204 No Content\r\n\r\n')
     })
@@ -308,7 +336,7 @@ describe('a server that takes the request and', () => {
   })
 
   test('answers before the body has come: the client’s connection goes on', async () => {
-    const { a, table } = await two()
+    const { a, table } = await two({ besideOthers: true })
     await besides(table, (socket, all) => {
       if (!all.includes('\r\n\r\n') || socket.writableEnded) return
       socket.end('HTTP/1.1 413 Payload Too Large\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}')
@@ -327,7 +355,7 @@ describe('a server that takes the request and', () => {
   })
 
   test('uses a path of its own, and connections again', async () => {
-    const { a, table } = await two()
+    const { a, table } = await two({ besideOthers: true })
     const paths: string[] = []
     let connections = 0
     const server: Server = createServer((request, answer) => {

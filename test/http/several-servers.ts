@@ -13,7 +13,8 @@ import { BigtableStore } from '../../src/store/bigtable/bigtable-store.js'
 import { registryRowsOf } from '../../src/store/bigtable/registry-table.js'
 import { MemoryTable } from '../store/bigtable/memory-table.js'
 import { utf8 } from '../store/support.js'
-import { type Answer, type Headers, sendTo } from './support.js'
+import { describedAnswer } from './described.js'
+import { type Answer, type Headers, type Method, type Sent, sendTo } from './support.js'
 
 /** Time that passes when a test says so. */
 export class ManualTime {
@@ -57,16 +58,21 @@ export interface SeveralServers {
   readonly time: ManualTime
 }
 
+export interface SeveralOptions {
+  /** The text of a token file. */
+  readonly tokens?: string
+  readonly fastLane?: boolean
+  /** Some answers are of no server of ours. Otherwise every answer is held to the schemas of its route. */
+  readonly besideOthers?: boolean
+}
+
 /** Servers that listen, on one table in memory. They go away after each test. */
-export function severalServers(): (
-  count: number,
-  options?: { readonly tokens?: string; readonly fastLane?: boolean },
-) => Promise<SeveralServers> {
+export function severalServers(): (count: number, options?: SeveralOptions) => Promise<SeveralServers> {
   const ends: (() => Promise<void>)[] = []
   afterEach(async () => {
     for (const end of ends.splice(0)) await end()
   })
-  return async (count, { tokens, fastLane } = {}) => {
+  return async (count, { tokens, fastLane, besideOthers = false } = {}) => {
     const table = new MemoryTable()
     const time = new ManualTime()
     const clock = new Clock({})
@@ -93,7 +99,16 @@ export function severalServers(): (
         await app.close()
         await database.close()
       })
-      const send: OneOfSeveral['send'] = (method, path, headers, body) => sendTo({ port }, method, path, headers, body)
+      const send: OneOfSeveral['send'] = async (method, path, headers, body) => {
+        const answer = await sendTo({ port }, method, path, headers, body)
+        const { status: statusCode } = answer
+        const sent: Sent = {
+          ...{ statusCode, headers: answer.headers, body: answer.body, rawPayload: Buffer.from(answer.body) },
+          json: () => JSON.parse(answer.body),
+        }
+        if (!besideOthers) describedAnswer(app, method as Method, path, sent)
+        return answer
+      }
       return {
         ...{ id, port, database, send },
         post: (path, body = {}, headers = {}) =>
