@@ -29,6 +29,7 @@ const ALONE = [
   'test/http/turn-lengths.test.ts',
   'test/simulation/simulation.test.ts',
   'test/store/bigtable/same-rows.test.ts',
+  'test/store/bigtable/several-pins.test.ts',
   'test/store/bigtable/several-stores.test.ts',
   ...readdirSync('test', { recursive: true, encoding: 'utf8' })
     .map((name) => `test/${name}`)

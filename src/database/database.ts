@@ -65,6 +65,7 @@ interface Parts {
   readonly observers: Observers
   readonly consumers: Consumers
   readonly leases: Leases
+  readonly registry: Registry
 }
 
 /** A read of a range: in the snapshot at `ts`, or in the interactive transaction `txn`, or by default as of now. */
@@ -126,6 +127,8 @@ export class Database {
   /** The change feed. */
   readonly changes: Changes
   readonly leases: Leases
+  /** The servers of the store. */
+  readonly registry: Registry
   readonly #options: DatabaseOptions
   readonly #outcomes: Outcomes
   readonly #oneShots: OneShots
@@ -133,21 +136,24 @@ export class Database {
   readonly #gc: GcWorker
   readonly #outcomesTimer: NodeJS.Timeout | undefined
   #isDrained = false
+  /** For a timestamp: see `#refreshTimestamp`. */
+  #isAsking = false
 
   private constructor(store: Store, parts: Parts, options: DatabaseOptions) {
-    const { pins, coordinator, observers, consumers, leases } = parts
-    const { limits, gc, registry = new SingleServer(), onError } = options
+    const { pins, coordinator, observers, consumers, leases, registry } = parts
+    const { limits, gc, onError } = options
     this.store = store
     this.observers = observers
     this.leases = leases
     this.#pins = pins
+    this.registry = registry
     this.#options = options
     this.coordinator = coordinator
     const onFeedError = (error: unknown): void => onError('the change feed failed', error)
     this.changes = new Changes(store, { limits, consumers, resolver: this.coordinator.resolver, onError: onFeedError })
     this.#outcomes = new Outcomes(store, limits)
     this.#oneShots = new OneShots(store, this.coordinator, this.#outcomes, limits)
-    this.transactions = new InteractiveTransactions(store, this.coordinator, this.#outcomes, limits)
+    this.transactions = new InteractiveTransactions(store, this.coordinator, this.#outcomes, limits, registry.id)
     const sources = {
       store,
       pins,
@@ -173,7 +179,7 @@ export class Database {
 
   /** The database owns the store from now on and closes it. If this throws, the caller must close the store. */
   static async open(store: Store, options: DatabaseOptions): Promise<Database> {
-    const { limits, onError } = options
+    const { limits, registry = new SingleServer(), onError } = options
     const onFailure = (error: unknown): void => onError('background work of observers failed', error)
     const observers = await Observers.open(store, { limits, onError: onFailure })
     const onLateFailure = (error: unknown): void => onError('background work of consumers failed', error)
@@ -181,7 +187,35 @@ export class Database {
     const onLeaseFailure = (error: unknown): void => onError('background work of leases failed', error)
     const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
     const leases = await Leases.open(store, { limits, resolver: coordinator.resolver, onError: onLeaseFailure })
-    return new Database(store, { pins: await Pins.open(store), coordinator, observers, consumers, leases }, options)
+    const parts = { pins: await Pins.open(store, registry), coordinator, observers, consumers, leases, registry }
+    const database = new Database(store, parts, options)
+    if (registry.isShared) await database.#join()
+    return database
+  }
+
+  /** Among the servers of the store. All that this server reads from now on is above its first timestamp. */
+  async #join(): Promise<void> {
+    try {
+      await Promise.resolve(this.store.tso(1)).catch(() => {}) // Then it holds all collections, until it gets one.
+      await this.registry.join(() => {
+        this.#refreshTimestamp()
+        return this.#gc.oldest()
+      })
+    } catch (error) {
+      await this.drain()
+      throw error
+    }
+  }
+
+  /** A server that has nothing to do would hold the safe point where its last request was. */
+  #refreshTimestamp(): void {
+    if (this.#isAsking) return
+    this.#isAsking = true
+    Promise.resolve(this.store.tso(1))
+      .catch(() => {}) // The one of before holds until the next beat.
+      .finally(() => {
+        this.#isAsking = false
+      })
   }
 
   // ---- Reads and writes: each call is one transaction
@@ -297,9 +331,8 @@ export class Database {
     })
   }
 
-  async #holdPresent(): Promise<HeldSnapshot> {
-    const ts = await this.store.readTs()
-    return { ts, release: this.#pins.hold(ts) }
+  #holdPresent(): Promise<HeldSnapshot> {
+    return this.#pins.holdNext(() => this.store.readTs())
   }
 
   /**
@@ -327,8 +360,8 @@ export class Database {
   }
 
   /** In order of their snapshots, oldest first. */
-  listPins(): PinState[] {
-    return this.#pins.list().map((pin) => this.#stateOf(pin))
+  async listPins(): Promise<PinState[]> {
+    return (await this.#pins.listAll()).map((pin) => this.#stateOf(pin))
   }
 
   #stateOf(pin: Pin): PinState {
@@ -456,6 +489,7 @@ export class Database {
   async close(): Promise<void> {
     await this.drain()
     await this.coordinator.idle()
+    await this.registry.leave()
     await this.store.close()
   }
 }

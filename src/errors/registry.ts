@@ -61,11 +61,11 @@ export const ERRORS = {
   forbidden: { status: 403, title: 'Forbidden', optional: { field: 'text' } },
   // `commitTs`: of the deletion, 0 when none is known; only where a version was waited for.
   not_found: { status: 404, title: 'Not found', optional: { key: 'bytes', commitTs: 'timestamp' } },
-  // `primary`: the key on which the call looked for a lock.
+  // `primary`: the key on which the call looked for a lock. `server`: id of the one in which the transaction lived, which is not this one.
   txn_not_found: {
     status: 404,
     title: 'Transaction not found',
-    optional: { startTs: 'timestamp', primary: 'bytes' },
+    optional: { startTs: 'timestamp', primary: 'bytes', server: 'text' },
   },
   // `allow`: the methods that the path supports.
   method_not_allowed: { status: 405, title: 'Method not allowed', fields: { allow: 'texts' } },

@@ -103,6 +103,7 @@ export class GcWorker {
       return await this.#collect(wanted, leading)
     } catch (error) {
       collections.failures++
+      await this.#announce(0).catch(() => {}) // It goes no further for now.
       throw error
     } finally {
       collections.seconds += (performance.now() - begin) / 1000
@@ -110,22 +111,22 @@ export class GcWorker {
   }
 
   async #collect(wanted: Timestamp, leading: AbortSignal): Promise<GcRun> {
-    const { store, pins, registry, holders: others, beforehand, afterwards } = this.#sources
+    const { store, pins, registry, beforehand, afterwards } = this.#sources
     const startedAtMs = Date.now()
     const begin = performance.now()
     await resolveLocks(store, this.#resolver, wanted, store.now())
     // resolved_ts is below the start_ts of a lock, and a feed that has caught up must not lose its place.
     const locked = new Set<Timestamp>()
     for await (const locks of locksBelow(store, wanted)) for (const { startTs } of locks) locked.add(startTs - 1)
+    await this.#announce(wanted)
     const elsewhere = await registry.oldest()
     if (registry.isShared) await pins.reload()
     // Must run in one turn of the event loop from here until `refusingBelow` has set its limit.
     const holders: Holder[] = [
       ...pins.holders(),
-      ...this.#alive('transaction', this.#sources.openTransactions()),
+      ...this.#readers(),
       ...this.#alive('lock', locked),
       { by: 'transaction', ts: elsewhere },
-      ...(others?.() ?? []),
     ]
     // Holders below the present safe point have lost their versions already, and hold nothing back.
     const decided = safePointOf(
@@ -133,11 +134,32 @@ export class GcWorker {
       holders.filter(({ ts }) => ts >= store.safePoint),
     )
     const pace = this.#paceUntil(leading)
-    const collected = await pins.refusingBelow(decided.safePoint, () =>
-      collectGarbage(store, decided.safePoint, { pace, beforehand, afterwards }),
-    )
+    const collected = await pins.refusingBelow(decided.safePoint, async () => {
+      await this.#announce(decided.safePoint)
+      return collectGarbage(store, decided.safePoint, { pace, beforehand, afterwards })
+    })
     this.#lastRun = { ...decided, ...collected, startedAtMs, durationMs: Math.round(performance.now() - begin) }
     return this.#lastRun
+  }
+
+  /** What this server has raised the safe point to stays announced, because the others may not know of it yet. */
+  #announce(safePoint: Timestamp): Promise<void> {
+    const { store, registry } = this.#sources
+    return registry.announce(Math.max(safePoint, store.safePoint))
+  }
+
+  /** A lower bound of every snapshot that this process reads, now or later, for as long as it may hold collection back. */
+  oldest(): Timestamp {
+    let oldest = this.#sources.store.nextTsMin
+    for (const { ts } of this.#sources.pins.held()) oldest = Math.min(oldest, ts)
+    for (const { ts } of this.#readers()) oldest = Math.min(oldest, ts)
+    return oldest
+  }
+
+  /** Beside pins. */
+  *#readers(): Generator<Holder> {
+    yield* this.#alive('transaction', this.#sources.openTransactions())
+    yield* this.#sources.holders?.() ?? []
   }
 
   *#alive(by: Holder['by'], startTs: Iterable<Timestamp>): Generator<Holder> {

@@ -1,11 +1,13 @@
 import { randomBytes } from 'node:crypto'
+import type { Registry } from '../cluster/registry.js'
+import { SingleServer } from '../cluster/single-server.js'
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import { invalid, KvError } from '../errors/kv-error.js'
 import { PINS_MAX } from '../limits.js'
 import { packRecord, unpackRecord } from '../percolator/codec/record.js'
 import { belowSafePoint } from '../percolator/errors.js'
 import type { Store } from '../store/store.js'
-import type { SystemName } from '../store/system-records.js'
+import type { SystemName, SystemRecords } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import type { Holder } from './safe-point.js'
 
@@ -16,38 +18,65 @@ export interface Pin {
   readonly endsAtMs: number
 }
 
+/** A snapshot that stays readable until `release` is called. */
+export interface HeldTimestamp {
+  readonly ts: Timestamp
+  readonly release: () => void
+}
+
 const RECORDS = 'pin/' satisfies SystemName
+/** Clocks of servers differ. Of a shared store, a pin holds the safe point back for this much longer, so that a server whose clock is late can still renew it. */
+const SHARED_GRACE_MS = 60_000
+/** Tries of a renewal while others renew the same pin. */
+const RENEWALS_MAX = 20
+
+interface KnownPin extends Pin {
+  /** When this process learned of it, or wrote it: see `reload`. */
+  readonly at: number
+}
 
 /**
  * Snapshots that must stay readable. Clients create pins, which are stored and survive a restart. The server itself
  * holds snapshots while it reads or streams them.
+ *
+ * Where several servers share the store, the stored pins are those of all of them: what is in memory is what this server has last read,
+ * for collections and for what is shown.
  */
 export class Pins {
   readonly #store: Store
-  readonly #pins = new Map<string, Pin>()
+  readonly #registry: Registry
+  readonly #pins = new Map<string, KnownPin>()
   readonly #held = new Set<Holder>()
+  #moment = 0
   /** The safe point to which a running collection raises; else 0. */
   #floor: Timestamp = 0
 
-  private constructor(store: Store) {
+  private constructor(store: Store, registry: Registry) {
     this.#store = store
+    this.#registry = registry
   }
 
-  static async open(store: Store): Promise<Pins> {
-    const pins = new Pins(store)
+  static async open(store: Store, registry: Registry = new SingleServer()): Promise<Pins> {
+    const pins = new Pins(store, registry)
     await pins.reload()
     return pins
   }
 
-  /**
-   * Reads the pins from the store, because other servers may have created or renewed some. A pin that another server
-   * removed stays until it expires.
-   */
+  /** Reads the pins from the store, because other servers may have created, renewed or removed some. */
   async reload(): Promise<void> {
-    for (const [name, record] of await this.#store.system.list(RECORDS)) {
+    const began = ++this.#moment
+    const found = await this.#store.system.list(RECORDS)
+    // What this process has written meanwhile may be missing in what was read.
+    const isOlder = (id: string): boolean => (this.#pins.get(id)?.at ?? 0) < began
+    for (const id of [...this.#pins.keys()]) if (!found.has(`${RECORDS}${id}`) && isOlder(id)) this.#pins.delete(id)
+    for (const [name, record] of found) {
       const pin = decodePin(name.slice(RECORDS.length), record)
-      if (pin.endsAtMs > (this.#pins.get(pin.pin)?.endsAtMs ?? 0)) this.#pins.set(pin.pin, pin)
+      if (isOlder(pin.pin)) this.#know(pin)
     }
+  }
+
+  #know(pin: Pin): void {
+    this.#pins.set(pin.pin, { ...pin, at: ++this.#moment })
   }
 
   /**
@@ -57,9 +86,24 @@ export class Pins {
    */
   hold(ts: Timestamp): () => void {
     this.#requireReadable(ts)
+    return this.#keep(ts)
+  }
+
+  #keep(ts: Timestamp): () => void {
     const holder: Holder = { by: 'pin', ts }
     this.#held.add(holder)
     return () => this.#held.delete(holder)
+  }
+
+  /** Holds the snapshot at the timestamp that `take` gets, which no collection passes meanwhile. @throws KvError `ts_below_safe_point` */
+  async holdNext(take: () => Timestamp | Promise<Timestamp>): Promise<HeldTimestamp> {
+    const release = this.#keep(this.#store.nextTsMin)
+    try {
+      const ts = await take()
+      return { ts, release: this.hold(ts) }
+    } finally {
+      release()
+    }
   }
 
   /**
@@ -67,17 +111,31 @@ export class Pins {
    * @param wanted default: now.
    * @throws KvError `ts_below_safe_point`; `invalid_argument` for a timestamp in the future.
    */
-  async holdNow(wanted?: Timestamp): Promise<{ readonly ts: Timestamp; readonly release: () => void }> {
-    const hold = async () => {
-      const now = await this.#store.tso(1)
-      const ts = wanted ?? now
-      if (ts > now) throw invalid('ts', 'ts is in the future, where a snapshot can still change')
-      return { ts, release: this.hold(ts) }
+  async holdNow(wanted?: Timestamp): Promise<HeldTimestamp> {
+    if (wanted === undefined) return aboveSafePoint(() => this.holdNext(() => this.#store.tso(1)))
+    const now = await this.#store.tso(1)
+    if (wanted > now) throw invalid('ts', 'ts is in the future, where a snapshot can still change')
+    const release = this.hold(wanted)
+    try {
+      if (this.#registry.isShared) await this.#requireUnpassed(wanted)
+      return { ts: wanted, release }
+    } catch (error) {
+      release()
+      throw error
     }
-    return wanted === undefined ? aboveSafePoint(hold) : hold()
   }
 
-  /** @throws the errors of `holdNow`; KvError `overloaded` when there are `PINS_MAX` pins. */
+  /**
+   * A server that collects announces how far it will go, and then looks at what the others hold. So either it sees what this
+   * server holds, or this server sees the announcement.
+   */
+  async #requireUnpassed(ts: Timestamp): Promise<void> {
+    await this.#registry.publish()
+    const announced = await this.#registry.announced()
+    if (ts < announced) throw belowSafePoint(ts, announced)
+  }
+
+  /** @throws the errors of `holdNow`; KvError `overloaded` when there are `PINS_MAX` pins, as far as this server knows. */
   async create(wanted: { readonly ts?: Timestamp | undefined; readonly ttlMs: number }): Promise<Pin> {
     const { ttlMs } = wanted
     const { ts, release } = await this.holdNow(wanted.ts)
@@ -92,12 +150,26 @@ export class Pins {
 
   /** Makes the pin expire `ttlMs` from now. @throws KvError `not_found` */
   async renew(id: string, ttlMs: number): Promise<Pin> {
-    return this.#put({ ...this.#find(id), endsAtMs: this.#endOf(ttlMs) })
+    const { system } = this.#store
+    if (system.replace === undefined) return this.#put({ ...this.#known(id), endsAtMs: this.#endOf(ttlMs) })
+    return this.#renewShared(id, ttlMs, system.replace.bind(system))
+  }
+
+  async #renewShared(id: string, ttlMs: number, replace: NonNullable<SystemRecords['replace']>): Promise<Pin> {
+    for (let tries = 0; tries < RENEWALS_MAX; tries++) {
+      const { pin, record } = await this.#stored(id)
+      const renewed = { ...pin, endsAtMs: this.#endOf(ttlMs) }
+      if (!(await replace(nameOf(id), record, encodePin(renewed)))) continue
+      this.#know(renewed)
+      return renewed
+    }
+    throw new KvError('overloaded', 'others renew this pin at the moment', {})
   }
 
   /** @throws KvError `not_found` */
   async remove(id: string): Promise<void> {
-    this.#find(id)
+    if (this.#registry.isShared) await this.#stored(id)
+    else this.#known(id)
     await this.#forget(id)
   }
 
@@ -106,14 +178,35 @@ export class Pins {
     return physicalMs(this.#store.now()) - this.#store.steadyMs() + endsAtMs
   }
 
-  /** Pins that have not expired, in order of their snapshots, oldest first. */
+  /**
+   * Pins that have not expired, in order of their snapshots, oldest first. Where other servers share the store: as this one has last
+   * read them.
+   */
   list(): Pin[] {
-    return [...this.#pins.values()].filter((pin) => !this.#isExpired(pin)).sort((a, b) => a.ts - b.ts)
+    return this.#notOver(0)
+  }
+
+  /** `list`, of all servers. */
+  async listAll(): Promise<Pin[]> {
+    if (this.#registry.isShared) await this.reload()
+    return this.list()
+  }
+
+  #notOver(graceMs: number): Pin[] {
+    return [...this.#pins.values()]
+      .filter((pin) => !this.#isExpired(pin, graceMs))
+      .map(({ pin, ts, endsAtMs }) => ({ pin, ts, endsAtMs }))
+      .sort((a, b) => a.ts - b.ts)
   }
 
   *holders(): Generator<Holder> {
-    for (const { ts } of this.list()) yield { by: 'pin', ts }
+    for (const { ts } of this.#notOver(this.#graceMs)) yield { by: 'pin', ts }
     yield* this.#held
+  }
+
+  /** What this process alone knows to be held. */
+  held(): Iterable<Holder> {
+    return this.#held
   }
 
   /** Refuses new pins below `safePoint` while `raise` runs. */
@@ -131,18 +224,26 @@ export class Pins {
     if (ts < safePoint) throw belowSafePoint(ts, safePoint)
   }
 
-  #find(id: string): Pin {
+  #known(id: string): Pin {
     const pin = this.#pins.get(id)
-    if (pin === undefined || this.#isExpired(pin)) throw new KvError('not_found', 'there is no such pin', {})
-    return pin
+    if (pin === undefined || this.#isExpired(pin)) throw noSuchPin()
+    return { pin: id, ts: pin.ts, endsAtMs: pin.endsAtMs }
+  }
+
+  async #stored(id: string): Promise<{ readonly pin: Pin; readonly record: Uint8Array }> {
+    const record = isPinId(id) ? await this.#store.system.get(nameOf(id)) : undefined
+    const pin = record && decodePin(id, record)
+    if (record === undefined || pin === undefined || this.#isExpired(pin)) throw noSuchPin()
+    return { pin, record }
   }
 
   /** The pin holds the safe point back at once. It is stored before the caller learns about it. */
   async #put(pin: Pin): Promise<Pin> {
     const before = this.#pins.get(pin.pin)
-    this.#pins.set(pin.pin, pin)
+    this.#know(pin)
     try {
-      await this.#store.system.write([{ name: `${RECORDS}${pin.pin}`, value: packRecord([pin.ts, pin.endsAtMs]) }])
+      await this.#store.system.write([{ name: nameOf(pin.pin), value: encodePin(pin) }])
+      this.#know(pin)
       return pin
     } catch (error) {
       if (before === undefined) this.#pins.delete(pin.pin)
@@ -153,20 +254,45 @@ export class Pins {
 
   async #forget(id: string): Promise<void> {
     this.#pins.delete(id)
-    await this.#store.system.write([{ name: `${RECORDS}${id}`, value: undefined }])
+    await this.#store.system.write([{ name: nameOf(id), value: undefined }])
   }
 
   async #dropExpired(): Promise<void> {
-    for (const pin of [...this.#pins.values()]) if (this.#isExpired(pin)) await this.#forget(pin.pin)
+    if (this.#registry.isShared) {
+      // Only as it was read: another server may renew it at this moment.
+      await this.#store.system.sweep(RECORDS, (record) => this.#isExpired(decodePin('', record), this.#graceMs))
+      await this.reload()
+    } else for (const pin of [...this.#pins.values()]) if (this.#isExpired(pin)) await this.#forget(pin.pin)
   }
 
   #endOf(ttlMs: number): number {
     return this.#store.steadyMs() + ttlMs
   }
 
-  #isExpired({ endsAtMs }: Pin): boolean {
-    return endsAtMs <= this.#store.steadyMs()
+  get #graceMs(): number {
+    return this.#registry.isShared ? SHARED_GRACE_MS : 0
   }
+
+  #isExpired({ endsAtMs }: Pin, graceMs = 0): boolean {
+    return endsAtMs + graceMs <= this.#store.steadyMs()
+  }
+}
+
+/** What a row can be asked for, whatever a client has sent. */
+function isPinId(id: string): boolean {
+  return /^[\w-]{16}$/.test(id)
+}
+
+function nameOf(pin: string): SystemName {
+  return `${RECORDS}${pin}`
+}
+
+function noSuchPin(): KvError<'not_found'> {
+  return new KvError('not_found', 'there is no such pin', {})
+}
+
+function encodePin({ ts, endsAtMs }: Pin): Uint8Array {
+  return packRecord([ts, endsAtMs])
 }
 
 function decodePin(pin: string, record: Uint8Array): Pin {

@@ -1,3 +1,4 @@
+import type { Registry } from '../cluster/registry.js'
 import type { Member } from '../http/routes/context.js'
 import type { Limits } from '../limits.js'
 import type { Logger } from '../logger.js'
@@ -16,6 +17,8 @@ export interface OpenedStore {
   /** Where the data is, for people. */
   readonly place: string
   readonly member?: Member | undefined
+  /** Absent: this process has the store to itself. */
+  readonly registry?: Registry | undefined
   /** Writes the result to the log. */
   logStart(): void
   /** Removes what a start that failed has made. */
@@ -89,5 +92,5 @@ async function openOnBigtable(config: Config, address: TableAddress, url: string
   const place = printTableAddress(address)
   const logStart = (): void =>
     log.info({ server: member.id }, `serves ${place}; other servers reach this one at ${url}`)
-  return { store, limits, place, member, logStart, undo: async () => {} }
+  return { store, limits, place, member, registry: member.registry, logStart, undo: async () => {} }
 }

@@ -41,12 +41,15 @@ export async function startServer(config: Config, version: string, log: Logger):
   // Other servers may ask for timestamps before this one listens, and are answered late then.
   const advertised = config.advertise ?? printUrl(scheme, reachableName(host, secrets.tls?.cert), port)
   const opened = await openStore(config, advertised, log)
-  const { store, limits, member } = opened
+  const { store, limits, member, registry } = opened
   let database: Database | undefined
   let app: FastifyInstance | undefined
   try {
     const onError = (message: string, err: unknown): void => log.error({ err }, message)
-    database = await Database.open(store, { limits, gc: store.capabilities.collection ? gc : NO_COLLECTION, onError })
+    database = await Database.open(store, {
+      ...{ limits, registry, onError },
+      gc: store.capabilities.collection ? gc : NO_COLLECTION,
+    })
     const traces = tracesUrl === undefined ? undefined : await openTraces(tracesUrl, version, config, log)
     app = await createApp({
       ...{ database, limits, version, durability, log, member },

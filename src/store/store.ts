@@ -132,6 +132,8 @@ export interface Store extends PercolatorApi {
    * The newest timestamp of the clock, or a newer one that was handed out ahead of it. Later ones are in the future.
    */
   clock(): Timestamp
+  /** No timestamp that is asked for from now on is below. */
+  readonly nextTsMin: Timestamp
   /** The newest timestamp of the clock. Ages are computed from it. */
   now(): Timestamp
   /** The oldest timestamp of the last `ms` milliseconds of real time, even if the clock was set in between. */

@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto'
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import type { Coordinator } from '../coordinator/coordinator.js'
 import type { MergedVersion, Transaction } from '../coordinator/transaction.js'
@@ -12,7 +11,7 @@ import { alreadyCommitted, belowSafePoint } from '../percolator/errors.js'
 import { type Expiry, expireTsOf } from '../percolator/expiry.js'
 import type { Riders } from '../percolator/riders.js'
 import type { Store } from '../store/store.js'
-import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 import { type Check, requireChecks } from './check.js'
 import { claimed } from './claimed-prewrite.js'
 import type { Idempotency, Once } from './idempotency.js'
@@ -20,6 +19,7 @@ import { type BeginOptions, InteractiveTransaction, type TxnState } from './inte
 import { type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 import { mayChange, requireLeases } from './riders.js'
+import { newTxnId, serverOfTxn } from './txn-id.js'
 
 /** Options of calls that may meet locks of other transactions. */
 export interface Waiting {
@@ -68,12 +68,21 @@ export class InteractiveTransactions {
   readonly #coordinator: Coordinator
   readonly #outcomes: Outcomes
   readonly #limits: TransactionLimits
+  readonly #server: string | undefined
   /** Lower bounds of the start_ts of transactions whose `begin` is in flight. */
   readonly #beginning = new Set<{ readonly startTsMin: Timestamp }>()
   /** Bytes buffered by open transactions. */
   #bytes = 0
 
-  constructor(store: Store, coordinator: Coordinator, outcomes: Outcomes, limits: TransactionLimits) {
+  /** @param server id of this one, where several share the store. */
+  constructor(
+    store: Store,
+    coordinator: Coordinator,
+    outcomes: Outcomes,
+    limits: TransactionLimits,
+    server?: string | undefined,
+  ) {
+    this.#server = server
     this.#store = store
     this.#outcomes = outcomes
     this.#coordinator = coordinator
@@ -101,8 +110,7 @@ export class InteractiveTransactions {
     if (this.#ended.size >= TXNS_REMEMBERED_MAX)
       throw new KvError('overloaded', 'too many transactions have ended just now', {})
     this.#requireRoom()
-    // Every timestamp handed out from now on is in this millisecond or a later one.
-    const beginning = { startTsMin: timestampFromMs(physicalMs(this.#store.clock())) }
+    const beginning = { startTsMin: this.#store.nextTsMin }
     this.#beginning.add(beginning)
     try {
       return await aboveSafePoint(() => this.#begin(options))
@@ -112,7 +120,7 @@ export class InteractiveTransactions {
   }
 
   async #begin(options: BeginOptions): Promise<{ txn: string; startTs: Timestamp }> {
-    const id = randomBytes(16).toString('base64url')
+    const id = newTxnId(this.#server)
     const abort = new AbortController()
     const { mode, isolation } = options
     const txn = await this.#coordinator.begin({
@@ -296,7 +304,7 @@ export class InteractiveTransactions {
   /** Other callers must not learn that the transaction exists. @throws KvError `txn_not_found` for another owner. */
   requireOwner(id: string, owner: string | undefined): void {
     const found = this.#open.get(id)?.options ?? this.#ended.get(id)
-    if (found !== undefined && found.owner !== owner) throw unknown()
+    if (found !== undefined && found.owner !== owner) throw this.#unknown(id)
   }
 
   /** Whether the transaction can still be written to, or committed for the first time. */
@@ -327,8 +335,17 @@ export class InteractiveTransactions {
       return open
     }
     const ended = this.#ended.get(id)
-    if (ended === undefined) throw unknown()
+    if (ended === undefined) throw this.#unknown(id)
     throw notFound(ended.state.startTs, ended.commitTs > 0 ? 'is committed already' : 'is rolled back')
+  }
+
+  #unknown(id: string): KvError<'txn_not_found'> {
+    const server = this.#server === undefined ? undefined : serverOfTxn(id)
+    if (server !== undefined && server !== this.#server)
+      return new KvError('txn_not_found', `the transaction lived in the server ${server}, which is not reached`, {
+        server,
+      })
+    return notFound(undefined, 'is not known: it has expired, or the server was restarted')
   }
 
   #end(open: InteractiveTransaction, failure?: unknown): void {
@@ -370,8 +387,4 @@ async function requireConditions(txn: Transaction, request: TxnWriteRequest): Pr
 
 function notFound(startTs: Timestamp | undefined, what: string): KvError<'txn_not_found'> {
   return new KvError('txn_not_found', `the transaction ${what}`, startTs === undefined ? {} : { startTs })
-}
-
-function unknown(): KvError<'txn_not_found'> {
-  return notFound(undefined, 'is not known: it has expired, or the server was restarted')
 }

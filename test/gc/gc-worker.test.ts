@@ -120,18 +120,16 @@ describe('what must stay readable', () => {
 })
 
 describe('a store that other servers serve too', () => {
-  class Others implements Registry {
-    readonly isShared = true
+  class Others extends SingleServer implements Registry {
+    override readonly isShared: boolean = true
     isLeader = true
     oldestTs: Timestamp = TIMESTAMP_MAX
     readonly lost = new AbortController()
-    async publish() {}
-    async urlOf(): Promise<undefined> {}
-    async oldest() {
+    override async oldest() {
       return this.oldestTs
     }
-    async lead<T>(_job: 'gc', body: (signal: AbortSignal) => Promise<T>): Promise<T | undefined> {
-      return this.isLeader ? body(this.lost.signal) : undefined
+    override async lead<T>(_job: 'gc', body: (signal: AbortSignal) => Promise<T>): Promise<T> {
+      return this.isLeader ? body(this.lost.signal) : (undefined as T)
     }
   }
   const startAmong = async (others: Others) => {

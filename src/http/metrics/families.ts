@@ -142,10 +142,11 @@ function ofOracle({ store }: Database): Family[] {
   ]
 }
 
-function ofTable({ store: { tableCalls } }: Database): Family[] {
+function ofTable({ store: { tableCalls }, registry }: Database): Family[] {
   if (tableCalls === undefined) return []
   const { calls, races, lostGuesses, uncertain } = tableCalls
   return [
+    gauge('perkv_servers', 'Servers of the table that are alive, as this one sees it.', registry.servers().length),
     counter('perkv_table_calls_total', 'Calls to the table that the servers share, by kind.', [
       ...Object.entries(calls).map(([kind, count]) => [{ kind }, count] as const),
     ]),

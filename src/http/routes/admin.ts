@@ -39,8 +39,8 @@ export function adminRoutes(app: FastifyInstance, { database, limits }: AppConte
     return answer(request, reply.status(201), shown(await database.createPin({ ts, ttlMs })))
   })
 
-  app.get('/v1/admin/pins', { schema: schemas.listPins, config: { access: 'admin' } }, (request, reply) =>
-    answer(request, reply, { pins: database.listPins().map(shown) }),
+  app.get('/v1/admin/pins', { schema: schemas.listPins, config: { access: 'admin' } }, async (request, reply) =>
+    answer(request, reply, { pins: (await database.listPins()).map(shown) }),
   )
 
   const decodeRenew = decoderOf(schemas.renewPin.body, limits)

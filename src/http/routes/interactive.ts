@@ -17,11 +17,14 @@ import { readKeyInTxn, scanKeys } from '../wire/schemas/kv.js'
 import * as schemas from '../wire/schemas/txn.js'
 import { isWrite, opOf, requireFewKeys } from '../wire/wire-op.js'
 import type { AppContext } from './context.js'
+import { forwardToOwners } from './forward-to-owners.js'
 import { answerScan, readScan, SCAN_PARAMETERS } from './scan.js'
 
 export function interactiveRoutes(app: FastifyInstance, context: AppContext): void {
   const { database, limits } = context
   const { transactions } = database
+  if (database.registry.isShared) forwardToOwners(app, database.registry)
+
   /** Only the caller who began a transaction may use its id. @throws KvError `txn_not_found` */
   function txnOf(request: FastifyRequest): string {
     const { txn } = request.params as { readonly txn: string }

@@ -47,6 +47,7 @@ export function statusRoutes(
       capabilities,
       durability,
       ...(member !== undefined && { server: member.id, oracle: { ...member.role } }),
+      ...(database.registry.isShared && { servers: database.registry.servers() }),
       uptimeMs: Math.floor(performance.now() - startedAt),
       writable: fault === undefined && restoring === undefined,
       ...(fault !== undefined && { fault }),

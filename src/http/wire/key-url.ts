@@ -99,7 +99,7 @@ function keyStart(path: string): number {
 }
 
 /** Servers must accept `http://host/path`, which clients send to proxies (RFC 9112, section 3.2.2). */
-function originForm(target: string): string {
+export function originForm(target: string): string {
   return target.startsWith('/') ? target : target.replace(/^https?:\/\/[^/?#]*/i, '')
 }
 

@@ -144,6 +144,10 @@ export class BigtableStore implements Store {
   clock(): Timestamp {
     return this.#oracle.clock()
   }
+  /** This server's clock may be ahead of the leader's. */
+  get nextTsMin(): Timestamp {
+    return this.#oracle.last + 1
+  }
   now(): Timestamp {
     return this.#oracle.now()
   }

@@ -1,4 +1,6 @@
-import { randomBytes, randomUUID } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
+import { newServerId } from '../../cluster/server-id.js'
+import { TableRegistry } from '../../cluster/table-registry.js'
 import { Clock } from '../../oracle/clock.js'
 import { forwardOverHttp } from '../../oracle/forward-over-http.js'
 import { LeaderOracle, type OracleRole } from '../../oracle/leader-oracle.js'
@@ -9,6 +11,7 @@ import { BigtableSetupError } from './bigtable-setup-error.js'
 import { BigtableStore } from './bigtable-store.js'
 import { openTable } from './google-client.js'
 import { RECORD } from './layout.js'
+import { registryRowsOf } from './registry-table.js'
 import { rowKeyOfSystem } from './row-keys.js'
 import type { Table } from './table.js'
 import type { TableAddress } from './table-address.js'
@@ -32,6 +35,8 @@ export interface OpenBigtableOptions {
 export interface Member {
   /** Of this process. */
   readonly id: string
+  /** To be joined by the database. */
+  readonly registry: TableRegistry
   readonly role: OracleRole
   /**
    * Answers a signed request of another server for timestamps.
@@ -52,7 +57,7 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
   const secret = await secretOf(table)
   const clock = new Clock({ onStep: onClockStep })
   const { forward, close } = forwardOverHttp({ secret })
-  const id = randomUUID()
+  const id = newServerId()
   const oracle = new LeaderOracle({ row: oracleRowOf(table), forward, url, clock, id, onChange: onRole })
   oracle.start()
   const store = new BigtableStore({
@@ -61,8 +66,10 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
     cacheBytesMax: CACHE_BYTES_MAX,
     onClose: close,
   })
+  const registry = new TableRegistry({ rows: registryRowsOf(table), id, url, elapsedMs: () => clock.elapsedMs() })
   const member: Member = {
     id,
+    registry,
     get role() {
       return oracle.role
     },

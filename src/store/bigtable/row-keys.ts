@@ -1,4 +1,5 @@
 import type { KeyRange } from '../../bytes/key-range.js'
+import type { RegistryName } from '../../cluster/registry-rows.js'
 import type { SystemName } from '../system-records.js'
 import type { RowRange } from './table.js'
 
@@ -36,7 +37,7 @@ function boundOf(end: Uint8Array): Buffer {
 }
 
 /** The part after the slash of a system name has one character per byte. */
-export function rowKeyOfSystem(name: SystemName | 'oracle' | 'secret' | 'probe'): Buffer {
+export function rowKeyOfSystem(name: SystemName | RegistryName | 'oracle' | 'secret' | 'probe'): Buffer {
   return Buffer.concat([SERVER, Buffer.from(name, 'latin1')])
 }
 

@@ -265,6 +265,10 @@ class LevelDbStore implements CompleteStore {
   clock(): Timestamp {
     return this.#oracle.clock()
   }
+  /** Whatever was handed out so far, the next one is in the clock's millisecond or in a later one. */
+  get nextTsMin(): Timestamp {
+    return timestampFromMs(physicalMs(this.clock()))
+  }
   now(): Timestamp {
     return this.#oracle.now()
   }

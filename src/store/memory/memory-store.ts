@@ -5,7 +5,7 @@ import { DEFAULT_LIMITS } from '../../limits.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
 import { Clock, type ClockOptions } from '../../oracle/clock.js'
 import type { OracleState } from '../../oracle/oracle.js'
-import { type Timestamp, timestampFromMs } from '../../timestamp.js'
+import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import type { Attachments } from '../attachments.js'
 import { AttachmentCalls } from '../calls/attachment-calls.js'
@@ -125,6 +125,10 @@ class MemoryStore implements CompleteStore {
 
   clock(): Timestamp {
     return this.#rows.oracle.clock()
+  }
+  /** Whatever was handed out so far, the next one is in the clock's millisecond or in a later one. */
+  get nextTsMin(): Timestamp {
+    return timestampFromMs(physicalMs(this.clock()))
   }
   now(): Timestamp {
     return this.#rows.now()

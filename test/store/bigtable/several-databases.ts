@@ -1,10 +1,12 @@
 import { vi } from 'vitest'
+import { TableRegistry } from '../../../src/cluster/table-registry.js'
 import { Database } from '../../../src/database/database.js'
 import { DEFAULT_LIMITS } from '../../../src/limits.js'
 import { Clock } from '../../../src/oracle/clock.js'
 import { Oracle } from '../../../src/oracle/oracle.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
 import { BigtableStore } from '../../../src/store/bigtable/bigtable-store.js'
+import { registryRowsOf } from '../../../src/store/bigtable/registry-table.js'
 import { utf8 } from '../support.js'
 import type { MemoryTable } from './memory-table.js'
 
@@ -16,11 +18,15 @@ export function severalDatabases(table: MemoryTable, count: number): Promise<Dat
   const clock = new Clock({})
   const oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
   return Promise.all(
-    Array.from({ length: count }, () => {
+    Array.from({ length: count }, (_, i) => {
       const answers = new AnswerBudget(DEFAULT_LIMITS)
       const cursorSecret = utf8('secret')
       const store = new BigtableStore({ table, oracle, clock, answers, cursorSecret, cacheBytesMax: 100_000 })
-      return Database.open(store, { limits: DEFAULT_LIMITS, onError: () => {} })
+      const registry = new TableRegistry({
+        ...{ rows: registryRowsOf(table), id: `server-${i}`, url: `http://server-${i}` },
+        elapsedMs: () => clock.elapsedMs(),
+      })
+      return Database.open(store, { limits: DEFAULT_LIMITS, registry, onError: () => {} })
     }),
   )
 }

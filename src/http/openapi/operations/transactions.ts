@@ -26,7 +26,7 @@ Under an \`Idempotency-Key\` a repeat gets the values that were read, too. A tra
     tag: 'Transactions',
     summary: 'Begin a transaction of several requests',
     description:
-      'It reads the snapshot of its `start_ts` with its own writes in it; others see nothing of them before the commit. The server keeps it in memory: a restart forgets it.',
+      'It reads the snapshot of its `start_ts` with its own writes in it; others see nothing of them before the commit. The server keeps it in memory: a restart forgets it. Where several servers share the store, its requests may go to any of them.',
   },
   'GET /v1/txn/{txn}': {
     id: 'readTransaction',

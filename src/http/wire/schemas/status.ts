@@ -53,6 +53,21 @@ export const serverStatus = answering(
       ),
       'Of the timestamps, where several servers share them.',
     ),
+    servers: described(
+      optional(
+        Type.Array(
+          Type.Object({
+            id: Type.String(),
+            url: described(Type.String(), 'Where the other servers reach it.'),
+            silent_ms: described(
+              Milliseconds,
+              'For how long this server has heard nothing of it. Up to some seconds are usual.',
+            ),
+          }),
+        ),
+      ),
+      'Those that serve the store together and are alive, this one too.',
+    ),
     uptime_ms: described(Milliseconds, 'Since the start.'),
     writable: described(Type.Boolean(), 'False: writes are refused, and `fault` says why.'),
     fault: optional(Type.String()),

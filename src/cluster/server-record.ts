@@ -1,0 +1,61 @@
+import type { Timestamp } from '../timestamp.js'
+
+/** What a server's row holds. No two writes of a row are equal, so a change that lands late meets another value, and is refused. */
+export interface ServerRecord {
+  readonly url: string
+  /** Every snapshot that the server reads, now or later, is at or above. */
+  readonly oldest: Timestamp
+  /** How high it may raise the safe point, or has raised it; 0: it has not. */
+  readonly safePoint: Timestamp
+  /** Grows with each write of one process. */
+  readonly beat: number
+}
+
+/** A job's row: the server that does it. */
+export interface JobRecord {
+  readonly id: string
+  readonly beat: number
+}
+
+const ROW_BYTES_MAX = 8192
+const URL_LENGTH_MAX = 2048
+const ID_LENGTH_MAX = 128
+
+export function encodeServer({ url, oldest, safePoint, beat }: ServerRecord): Uint8Array {
+  return encode({ url, oldest, safe_point: safePoint, beat })
+}
+
+/** @returns undefined for a row that is damaged. Fields of later versions are ignored. */
+export function decodeServer(bytes: Uint8Array): ServerRecord | undefined {
+  const { url, oldest, safe_point: safePoint, beat } = parsed(bytes)
+  if (typeof url !== 'string' || url.length > URL_LENGTH_MAX || !URL.canParse(url)) return undefined
+  return isCount(oldest) && isCount(safePoint) && isCount(beat) ? { url, oldest, safePoint, beat } : undefined
+}
+
+export function encodeJob({ id, beat }: JobRecord): Uint8Array {
+  return encode({ id, beat })
+}
+
+/** @returns undefined for a row that is damaged. */
+export function decodeJob(bytes: Uint8Array): JobRecord | undefined {
+  const { id, beat } = parsed(bytes)
+  return typeof id === 'string' && id.length <= ID_LENGTH_MAX && isCount(beat) ? { id, beat } : undefined
+}
+
+function encode(fields: object): Uint8Array {
+  return new TextEncoder().encode(JSON.stringify(fields))
+}
+
+function parsed(bytes: Uint8Array): Readonly<Record<string, unknown>> {
+  if (bytes.length > ROW_BYTES_MAX) return {}
+  try {
+    const fields: unknown = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
+    return typeof fields === 'object' && fields !== null ? (fields as Record<string, unknown>) : {}
+  } catch {
+    return {}
+  }
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0
+}
