@@ -7,7 +7,7 @@ import { CIRCLE_BYTES_MAX, costOf, type FoundCircle, type WaitReport } from './w
 /** A wait that nobody renews for this long is over: its server has died, or cannot reach this one. */
 export const WAIT_LIFE_MS = 3000
 /** Transactions that one search looks at. Circles beyond them end by time-outs. */
-const LOOKED_AT_MAX = 500
+const LOOKED_AT_MAX = 200
 
 interface Edge {
   readonly wait: WaitForEntry
