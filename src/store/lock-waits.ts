@@ -10,7 +10,7 @@ import { deadlock, waitCircle } from './wait-circle.js'
 const WAKE_UP_DELAY_MS = 20
 
 /** Bytes of the keys of edges that are shown: they are made and answered in one turn of the event loop. */
-const EDGE_BYTES_MAX = 256 * 1024
+export const EDGE_BYTES_MAX = 256 * 1024
 
 /** The right to try for a key. Only one waiter per key has it. Its owner must end it in a `finally`. */
 export interface Turn {

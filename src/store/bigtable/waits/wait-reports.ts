@@ -1,6 +1,7 @@
 import type { WaitForEntry } from '../../../errors/registry.js'
 import { backgroundTimer } from '../../../event-loop/background-timer.js'
 import type { Timer } from '../../../oracle/waiting-requests.js'
+import { EDGE_BYTES_MAX } from '../../lock-waits.js'
 import type { TellLeader } from './tell-leader.js'
 import { costOf, ENDED_MAX, type NumberedWait, REPORT_BYTES_MAX } from './wait-report.js'
 
@@ -65,13 +66,15 @@ export class WaitReports {
     }
   }
 
-  /** The waits of this process, at most `limit`. */
+  /** The waits of this process: at most `limit`, and fewer where their keys are long. */
   waits(limit: number): WaitForEntry[] {
     const waits: WaitForEntry[] = []
+    let bytes = 0
     for (const some of [this.#told, this.#untold])
       for (const { wait } of some.values()) {
-        if (waits.length >= limit) return waits
+        if (waits.length >= limit || bytes >= EDGE_BYTES_MAX) return waits
         waits.push(wait)
+        bytes += wait.key.length
       }
     return waits
   }
