@@ -28,6 +28,7 @@ const ALONE = [
   'test/http/readers-stall-nobody.test.ts',
   'test/http/turn-lengths.test.ts',
   'test/simulation/simulation.test.ts',
+  'test/store/bigtable/deadlocks.test.ts',
   'test/store/bigtable/same-rows.test.ts',
   'test/store/bigtable/several-pins.test.ts',
   'test/store/bigtable/several-stores.test.ts',

@@ -1,7 +1,7 @@
-// npm run bench:bigtable [-- --seconds N --connections 16,32 --servers 1,2,3 --delay MS --only calls,rates,contention,gap]
+// npm run bench:bigtable [-- --seconds N --connections 16,32 --servers 1,2,3 --delay MS --only calls,rates,contention,deadlocks,gap]
 // Servers on one table of Google's Bigtable server in memory: calls to the table for each kind of transaction, rates beside those
-// of bare conditional changes, and how long no server hands out timestamps after a kill -9. Emulator, servers and clients share
-// this machine, so the rates compare with each other only.
+// of bare conditional changes, how soon a deadlock is found, and how long no server hands out timestamps after a kill -9. Emulator,
+// servers and clients share this machine, so the rates compare with each other only.
 import { parseArgs } from 'node:util'
 import { openTable } from '../dist/store/bigtable/google-client.js'
 import { printTableAddress } from '../dist/store/bigtable/table-address.js'
@@ -16,7 +16,7 @@ const { values } = parseArgs({
     connections: { type: 'string', default: '16,32' },
     servers: { type: 'string', default: '1,2,3' },
     delay: { type: 'string', default: '0' },
-    only: { type: 'string', default: 'calls,rates,contention,gap' },
+    only: { type: 'string', default: 'calls,rates,contention,deadlocks,gap' },
   },
 })
 const seconds = Number(values.seconds)
@@ -248,6 +248,76 @@ async function measureContention() {
   }
 }
 
+const CIRCLES = 50
+const LOCK_WAIT_MS = 60_000
+
+/**
+ * One transaction per server holds a key and waits for the next one's; the last one closes the circle.
+ * @param meanwhile runs before that.
+ * @returns milliseconds from its request to the first answer that refuses one of them.
+ */
+async function circleMs(servers, name, meanwhile = async () => {}) {
+  const keys = servers.map((_, i) => `${name}-${i}`)
+  const txns = []
+  const put = (i, key) => call(servers[i], 'PUT', `/v1/txn/${txns[i]}/kv/${key}?lock_wait_ms=${LOCK_WAIT_MS}`, 'value')
+  for (const [i, server] of servers.entries()) {
+    const begun = await call(
+      server,
+      'POST',
+      '/v1/txn/begin',
+      JSON.stringify({ mode: 'pessimistic', ttl_ms: LOCK_WAIT_MS }),
+    )
+    txns.push(JSON.parse(begun).txn)
+    await put(i, keys[i])
+  }
+  let closedAt = 0
+  let refusedAt = 0
+  const finish = async (i) => {
+    try {
+      await put(i, keys[(i + 1) % keys.length])
+      await call(servers[i], 'POST', `/v1/txn/${txns[i]}/commit`)
+    } catch (error) {
+      if (error.status !== 409) throw error
+      refusedAt ||= performance.now()
+      await call(servers[i], 'POST', `/v1/txn/${txns[i]}/rollback`)
+    }
+  }
+  const last = servers.length - 1
+  const first = servers.slice(0, last).map((_, i) => finish(i))
+  for (const server of servers.slice(0, last))
+    while (!/^perkv_lock_waiters [1-9]/m.test(await call(server, 'GET', '/metrics')));
+  await meanwhile()
+  closedAt = performance.now()
+  await Promise.all([...first, finish(last)])
+  return refusedAt - closedAt
+}
+
+/** How long it takes until one of those who wait in a circle is refused. */
+async function measureDeadlocks() {
+  console.log(`\nFrom the request that closes a circle to the answer deadlock, ${CIRCLES} circles each, ms`)
+  console.log(`${''.padEnd(46)}${['p50', 'p99', 'longest'].map((name) => name.padStart(11)).join('')}`)
+  for (const count of counts.filter((each) => each > 1)) {
+    const servers = await startServers(count)
+    const times = []
+    for (let i = 0; i < CIRCLES; i++) times.push(await circleMs(servers, `circle${i}`))
+    times.sort((a, b) => a - b)
+    const at = (part) => times[Math.min(CIRCLES - 1, Math.floor(CIRCLES * part))].toFixed(1).padStart(11)
+    console.log(`servers: ${count}, one transaction at each`.padEnd(46) + at(0.5) + at(0.99) + at(1))
+    await Promise.all(servers.map(kill))
+  }
+  const afterKills = []
+  for (let round = 0; round < GAPS; round++) {
+    const servers = await startServers(3)
+    const leader = await serverAs('leader', servers)
+    const others = servers.filter((server) => server !== leader)
+    afterKills.push(await circleMs(others, 'circle', () => kill(leader)))
+    await Promise.all(others.map(kill))
+  }
+  console.log(
+    `The same right after a kill -9 of the server that hands out the timestamps: ${afterKills.map(Math.round).join(', ')}`,
+  )
+}
+
 /** The longest time between two timestamps, with a client at each server that is left. */
 async function measureGap() {
   const gaps = []
@@ -283,6 +353,7 @@ process.env.BIGTABLE_EMULATOR_HOST = emulator.host
 if (only.has('calls')) await measureCalls()
 if (only.has('rates')) await measureRates()
 if (only.has('contention')) await measureContention()
+if (only.has('deadlocks')) await measureDeadlocks()
 if (only.has('gap')) await measureGap()
 await emulator.stop()
 process.exit(0) // Google's client keeps its connections open.

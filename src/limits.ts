@@ -189,6 +189,12 @@ export const TIMEOUT_MS_MAX = 10 * 60 * 1000
 /** Entries of `get_lock_wait_info`. */
 export const LOCK_WAITS_SHOWN_DEFAULT = 1000
 export const LOCK_WAITS_SHOWN_MAX = 10_000
+/**
+ * Waits for locks, and bytes of them, that the server which finds deadlocks for all servers of a table remembers. Those beyond end by
+ * their time-outs.
+ */
+export const SHARED_WAITS_MAX = 50_000
+export const SHARED_WAIT_BYTES_MAX = 32 * MIB
 /** How long `acquire_pessimistic_lock` waits for a lock; TiKV's `pessimistic-txn.wait-for-lock-timeout`. */
 export const ACQUIRE_WAIT_MS_DEFAULT = 1000
 export const MAX_RETRIES_DEFAULT = 10

@@ -25,6 +25,7 @@ import { consoleRoutes } from './routes/console.js'
 import { consumerRoutes } from './routes/consumers.js'
 import type { AppContext } from './routes/context.js'
 import { interactiveRoutes } from './routes/interactive.js'
+import { internalRoutes } from './routes/internal.js'
 import { kvRoutes } from './routes/kv.js'
 import { leaseRoutes } from './routes/leases.js'
 import { metricsRoute } from './routes/metrics.js'
@@ -34,7 +35,6 @@ import { percolatorRoutes } from './routes/percolator.js'
 import { collectRoutes, refuseUnroutable } from './routes/route-list.js'
 import { deleteRangeRoute, scanRoutes } from './routes/scan.js'
 import { statusRoutes } from './routes/status.js'
-import { timestampRoute } from './routes/timestamps.js'
 import { txnRoutes } from './routes/txn.js'
 import { errorHandler, reportTo } from './wire/error-handler.js'
 import { routedUrl } from './wire/key-url.js'
@@ -134,7 +134,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   backupRoutes(app, context)
   openApiRoutes(app, { ...context, needsTokens: authenticate !== undefined })
   consoleRoutes(app)
-  timestampRoute(app, context)
+  internalRoutes(app, context)
   await app.ready()
   paceRequests(app.server, pacing)
   return app

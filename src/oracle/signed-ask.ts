@@ -1,24 +1,41 @@
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto'
-import { isTimestampAnswer, isTimestampAsk, type TimestampAnswer, type TimestampAsk } from './timestamp-ask.js'
-
-/** Of an ask or an answer between servers, with its MAC. */
-export const SIGNED_BYTES_MAX = 4096
 
 const MAC_BYTES = 32
 const NONCE_BYTES = 16
-const ASK = 'ask for timestamps'
-const ANSWER = 'answer with timestamps'
+
+/** The fields of a body, as JSON has them. */
+export type Fields = Readonly<Record<string, unknown>>
+
+/** How something is put into a body, and taken out again; undefined: it is not in there. */
+export interface Coding<T> {
+  encode(value: T): Fields
+  decode(fields: Fields): T | undefined
+}
+
+/** One of the things that the servers of a table ask each other. */
+export interface AskKind<Ask, Answer> {
+  /** Stands in the path, and under the signatures. */
+  readonly name: string
+  /** Of an ask and of an answer, with their MACs. */
+  readonly askBytesMax: number
+  readonly answerBytesMax: number
+  readonly ask: Coding<Ask>
+  readonly answer: Coding<Answer>
+}
+
+type AskPart<Ask> = Pick<AskKind<Ask, unknown>, 'name' | 'askBytesMax' | 'ask'>
+type AnswerPart<Answer> = Pick<AskKind<unknown, Answer>, 'name' | 'answerBytesMax' | 'answer'>
 
 /**
- * An ask names the server that it is meant for, so that no other one takes it. Whoever can listen can send it again: that
- * costs timestamps, as many as the leader's bound on how far they run ahead allows, and is told to nobody who could use them.
+ * An ask names the server that it is meant for, so that no other one takes it. Whoever can listen can send it again, so each kind
+ * has to say why that does no harm.
  */
-export interface AddressedAsk {
+export interface AddressedAsk<Ask> {
   /** Of the server that is asked. */
   readonly url: string
   /** Of `newNonce`. The answer repeats it, so that an answer belongs to its ask. */
   readonly nonce: string
-  readonly ask: TimestampAsk
+  readonly ask: Ask
 }
 
 export function newNonce(): string {
@@ -26,51 +43,97 @@ export function newNonce(): string {
 }
 
 /** @param secret the 32 bytes that all servers of a table share. */
-export function encodeAsk(secret: Uint8Array, { url, nonce, ask }: AddressedAsk): Uint8Array {
-  return signed(secret, ASK, { url, nonce, count: ask.count, floor: ask.floor })
+export function encodeAsk<Ask>(
+  { name, ask: coding }: AskPart<Ask>,
+  secret: Uint8Array,
+  { url, nonce, ask }: AddressedAsk<Ask>,
+): Uint8Array {
+  return signed(secret, `ask for ${name}`, { ...coding.encode(ask), url, nonce })
 }
 
 /**
  * @param url of the server that was asked.
  * @returns undefined when the ask is not from a server that has the secret, or not for this one.
  */
-export function decodeAsk(secret: Uint8Array, url: string, bytes: Uint8Array): AddressedAsk | undefined {
-  const body = verified(secret, ASK, bytes)
-  if (body?.['url'] !== url || typeof body['nonce'] !== 'string' || !isTimestampAsk(body)) return undefined
-  return { url, nonce: body['nonce'], ask: { count: body.count, floor: body.floor } }
+export function decodeAsk<Ask>(
+  { name, askBytesMax, ask: coding }: AskPart<Ask>,
+  secret: Uint8Array,
+  url: string,
+  bytes: Uint8Array,
+): AddressedAsk<Ask> | undefined {
+  const fields = verified(secret, `ask for ${name}`, bytes, askBytesMax)
+  const nonce = fields?.['nonce']
+  if (fields?.['url'] !== url || typeof nonce !== 'string') return undefined
+  const ask = coding.decode(fields)
+  return ask && { url, nonce, ask }
 }
 
 /** @param nonce of the ask. */
-export function encodeAnswer(secret: Uint8Array, nonce: string, answer: TimestampAnswer | 'not_leader'): Uint8Array {
-  if (answer === 'not_leader') return signed(secret, ANSWER, { nonce, not_leader: true })
-  return signed(secret, ANSWER, { nonce, last: answer.last, now_ms: answer.nowMs })
+export function encodeAnswer<Answer>(
+  { name, answer: coding }: AnswerPart<Answer>,
+  secret: Uint8Array,
+  nonce: string,
+  answer: Answer,
+): Uint8Array {
+  return signed(secret, `answer with ${name}`, { ...coding.encode(answer), nonce })
 }
 
 /** @returns undefined when the answer is not from a server that has the secret, or not for the ask with this nonce. */
-export function decodeAnswer(
+export function decodeAnswer<Answer>(
+  { name, answerBytesMax, answer: coding }: AnswerPart<Answer>,
   secret: Uint8Array,
   nonce: string,
   bytes: Uint8Array,
-): TimestampAnswer | 'not_leader' | undefined {
-  const body = verified(secret, ANSWER, bytes)
-  if (body?.['nonce'] !== nonce) return undefined
-  if (body['not_leader'] === true) return 'not_leader'
-  const answer = { last: body['last'], nowMs: body['now_ms'] }
-  return isTimestampAnswer(answer) ? answer : undefined
+): Answer | undefined {
+  const fields = verified(secret, `answer with ${name}`, bytes, answerBytesMax)
+  return fields?.['nonce'] === nonce ? coding.decode(fields) : undefined
 }
 
-function signed(secret: Uint8Array, purpose: string, fields: object): Uint8Array {
+/** What a server answers to others, in bytes. */
+export interface Answering {
+  /** Of the kind. */
+  readonly name: string
+  readonly askBytesMax: number
+  /**
+   * @returns undefined when the ask is not of a server of this table, not for this one, or was answered before.
+   * @throws KvError
+   */
+  answer(ask: Uint8Array): Promise<Uint8Array | undefined>
+}
+
+/**
+ * @param url of this server.
+ * @param answer undefined: the ask is refused.
+ */
+export function answering<Ask, Answer>(
+  kind: AskKind<Ask, Answer>,
+  secret: Uint8Array,
+  url: string,
+  answer: (ask: Ask) => Promise<Answer | undefined>,
+): Answering {
+  return {
+    name: kind.name,
+    askBytesMax: kind.askBytesMax,
+    async answer(bytes) {
+      const asked = decodeAsk(kind, secret, url, bytes)
+      const answered = asked && (await answer(asked.ask))
+      return answered && encodeAnswer(kind, secret, asked.nonce, answered)
+    },
+  }
+}
+
+function signed(secret: Uint8Array, purpose: string, fields: Fields): Uint8Array {
   const body = Buffer.from(JSON.stringify(fields))
   return Buffer.concat([mac(secret, purpose, body), body])
 }
 
-function verified(secret: Uint8Array, purpose: string, bytes: Uint8Array): Record<string, unknown> | undefined {
-  if (bytes.length <= MAC_BYTES || bytes.length > SIGNED_BYTES_MAX) return undefined
+function verified(secret: Uint8Array, purpose: string, bytes: Uint8Array, bytesMax: number): Fields | undefined {
+  if (bytes.length <= MAC_BYTES || bytes.length > bytesMax) return undefined
   const body = bytes.subarray(MAC_BYTES)
   if (!timingSafeEqual(bytes.subarray(0, MAC_BYTES), mac(secret, purpose, body))) return undefined
   try {
     const fields: unknown = JSON.parse(Buffer.from(body).toString())
-    return typeof fields === 'object' && fields !== null ? (fields as Record<string, unknown>) : undefined
+    return typeof fields === 'object' && fields !== null ? (fields as Fields) : undefined
   } catch {
     return undefined // Another version of the program, which has the secret too.
   }

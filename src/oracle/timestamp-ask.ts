@@ -1,5 +1,6 @@
 import { TSO_COUNT_MAX } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
+import type { AskKind } from './signed-ask.js'
 
 /** What one server asks of the one that leads. */
 export interface TimestampAsk {
@@ -24,6 +25,28 @@ export type OracleForward = (
 ) => Promise<TimestampAnswer | 'not_leader'>
 
 export const ASK_COUNT_MAX = TSO_COUNT_MAX
+
+/**
+ * An ask that is sent again costs timestamps, as many as the leader's bound on how far they run ahead allows, and is told to nobody
+ * who could use them.
+ */
+export const TIMESTAMPS: AskKind<TimestampAsk, TimestampAnswer | 'not_leader'> = {
+  name: 'timestamps',
+  askBytesMax: 4096,
+  answerBytesMax: 4096,
+  ask: {
+    encode: ({ count, floor }) => ({ count, floor }),
+    decode: (fields) => (isTimestampAsk(fields) ? { count: fields.count, floor: fields.floor } : undefined),
+  },
+  answer: {
+    encode: (answer) => (answer === 'not_leader' ? { not_leader: true } : { last: answer.last, now_ms: answer.nowMs }),
+    decode(fields) {
+      if (fields['not_leader'] === true) return 'not_leader'
+      const answer = { last: fields['last'], nowMs: fields['now_ms'] }
+      return isTimestampAnswer(answer) ? answer : undefined
+    },
+  },
+}
 
 export function isTimestampAsk(value: unknown): value is TimestampAsk {
   if (typeof value !== 'object' || value === null) return false

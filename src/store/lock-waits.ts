@@ -1,16 +1,16 @@
 import { keyText } from '../bytes/key-text.js'
-import { KvError } from '../errors/kv-error.js'
-import { printKey } from '../errors/print-key.js'
+import type { KvError } from '../errors/kv-error.js'
 import type { WaitForEntry } from '../errors/registry.js'
 import { TIMER_MS_MAX } from '../limits.js'
 import type { Histogram } from '../meters/histogram.js'
 import type { Timestamp } from '../timestamp.js'
+import { deadlock, waitCircle } from './wait-circle.js'
 
 /** TiKV's default of `pessimistic-txn.wake-up-delay-duration`. */
 const WAKE_UP_DELAY_MS = 20
 
 /** Bytes of the keys of edges that are shown: they are made and answered in one turn of the event loop. */
-const EDGE_BYTES_MAX = 256 * 1024
+export const EDGE_BYTES_MAX = 256 * 1024
 
 /** The right to try for a key. Only one waiter per key has it. Its owner must end it in a `finally`. */
 export interface Turn {
@@ -61,7 +61,7 @@ interface Queue {
  * the first case and `acquired` in the second. A woken waiter does not hold the lock yet and blocks no request: if it
  * takes the lock, `acquired` checks then; if it does not, there was no deadlock.
  *
- * @see TiKV `server/lock_manager/deadlock.rs`, `storage/lock_manager/lock_waiting_queue.rs`.
+ * @see TiKV `storage/lock_manager/lock_waiting_queue.rs`.
  */
 export class LockWaits {
   readonly #holderOf: (key: Uint8Array) => Timestamp | undefined
@@ -109,9 +109,7 @@ export class LockWaits {
    *   with `deadlock` as described at `acquired`, or with the error of `close`. Neither the timeout nor the signal
    *   revokes a turn that was granted.
    * @throws KvError `deadlock`, synchronously, when the wait would close a cycle; the wait does not begin. `lockTs` is
-   *   the holder of `key`, and `lockKey` is `key`. `waitChain` is the cycle from that holder on, as TiKV reports it:
-   *   first the holder's wait; each entry's `waitForTxn` is the next entry's `txn`; the last but one waits for this
-   *   transaction; the last one is the refused wait.
+   *   the holder of `key`, `lockKey` is `key`, and `waitChain` is the circle as `waitCircle` finds it.
    */
   enqueue(key: Uint8Array, startTs: Timestamp, { timeoutMs, signal }: LockWaitOptions): Promise<Turn | undefined> {
     if (this.#closedWith !== undefined) return Promise.reject(this.#closedWith)
@@ -265,35 +263,19 @@ export class LockWaits {
     if (queue.claimant === undefined) this.#queues.delete(queue.text)
   }
 
-  /**
-   * The shortest cycle that a wait of `startTs` for `key` closes. A transaction that waits for its own lock, which a
-   * concurrent request took, closes no cycle.
-   */
+  /** What a wait of `startTs` for `key` is refused with. */
   #deadlock(key: Uint8Array, startTs: Timestamp): KvError<'deadlock'> | undefined {
-    const holder = this.#holderOf(key)
-    if (holder === undefined || holder === startTs) return undefined
-    /** The wait by which the search reached each transaction; undefined for the holder, where it starts. */
-    const reachedBy = new Map<Timestamp, WaitForEntry | undefined>([[holder, undefined]])
-    // Breadth first: a Map is iterated in order of insertion, including entries that are added during the iteration.
-    for (const txn of reachedBy.keys()) {
-      for (const { queue } of this.#waits.get(txn) ?? []) {
-        const waitForTxn = this.#holderOf(queue.key)
-        if (waitForTxn === undefined || reachedBy.has(waitForTxn)) continue
-        const entry: WaitForEntry = { txn, waitForTxn, key: queue.key }
-        reachedBy.set(waitForTxn, entry)
-        if (waitForTxn !== startTs) continue
-        const waitChain: WaitForEntry[] = [{ txn: startTs, waitForTxn: holder, key }]
-        for (let step: WaitForEntry | undefined = entry; step !== undefined; step = reachedBy.get(step.txn))
-          waitChain.push(step)
-        return new KvError(
-          'deadlock',
-          `the transaction at ${startTs} cannot wait for key ${printKey(key)}: the transaction at ${holder}, which ` +
-            `holds its lock, waits for it, ${waitChain.length === 2 ? 'directly' : 'through others'}`,
-          { lockTs: holder, lockKey: key, waitChain: waitChain.reverse() },
-        )
-      }
+    const waitForTxn = this.#holderOf(key)
+    if (waitForTxn === undefined) return undefined
+    const circle = waitCircle({ txn: startTs, waitForTxn, key }, (txn) => this.#waitsOf(txn))
+    return circle && deadlock(circle)
+  }
+
+  *#waitsOf(txn: Timestamp): Iterable<WaitForEntry> {
+    for (const { queue } of this.#waits.get(txn) ?? []) {
+      const waitForTxn = this.#holderOf(queue.key)
+      if (waitForTxn !== undefined) yield { txn, waitForTxn, key: queue.key }
     }
-    return undefined
   }
 }
 

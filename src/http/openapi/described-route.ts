@@ -10,6 +10,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** The route answers a file of a page for people, and is no call of the API. */
     isOfPage?: boolean
+    /** What servers ask each other. The reference leaves it out. */
+    isInternal?: boolean
   }
 }
 
@@ -42,7 +44,7 @@ export function describedRoutes(routes: readonly RouteOptions[]): DescribedRoute
   const described: DescribedRoute[] = []
   for (const { method, url, schema, config } of routes)
     for (const one of [method].flat()) {
-      if (one === 'HEAD' || config?.isOfPage) continue
+      if (one === 'HEAD' || config?.isOfPage || config?.isInternal) continue
       const name = routeName(one, url)
       const operation = OPERATIONS[name]
       if (operation === undefined)

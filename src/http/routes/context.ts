@@ -1,6 +1,7 @@
 import type { Database } from '../../database/database.js'
 import type { Limits } from '../../limits.js'
 import type { HttpMeters } from '../../meters/http-meters.js'
+import type { Answering } from '../../oracle/signed-ask.js'
 import type { Traffic } from '../admission/traffic.js'
 import type { Heartbeats } from '../connections/heartbeats.js'
 import type { Report } from '../wire/error-handler.js'
@@ -10,8 +11,8 @@ export interface Member {
   readonly id: string
   /** `leader`: URL. */
   readonly role: { readonly role: string; readonly leader: string | undefined; readonly epoch: number }
-  /** Answers a signed request for timestamps; undefined: it is not of another server. @throws KvError */
-  timestamps(ask: Uint8Array): Promise<Uint8Array | undefined>
+  /** What it answers to the others. */
+  readonly answers: readonly Answering[]
 }
 
 export interface AppContext {

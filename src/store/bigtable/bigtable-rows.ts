@@ -98,6 +98,12 @@ export class BigtableRows implements RowAccess {
     return row?.writes ?? []
   }
 
+  /** start_ts of the locks on these keys, as they stand in the table. */
+  async holdersOf(keys: readonly Uint8Array[]): Promise<(Timestamp | undefined)[]> {
+    const rows = await this.#table.read(keys, 'none', 0)
+    return rows.map(({ lock }) => lock?.startTs)
+  }
+
   async lockedBy(txns: ReadonlySet<Timestamp>): Promise<ReadonlyMap<Timestamp, readonly Uint8Array[]>> {
     const found = new Map<Timestamp, Uint8Array[]>()
     for await (const rows of this.#scan.pages({}, [LOCK_COLUMN]))

@@ -1,4 +1,5 @@
 import { KvError } from '../../errors/kv-error.js'
+import type { WaitForEntry } from '../../errors/registry.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
 import type { Clock } from '../../oracle/clock.js'
 import type { OracleState } from '../../oracle/oracle.js'
@@ -29,12 +30,14 @@ import { RowTable } from './row-table.js'
 import { SystemRows } from './system-rows.js'
 import type { Table } from './table.js'
 import { TableScan } from './table-scan.js'
+import { WaitGraph } from './waits/wait-graph.js'
+import { WaitReports } from './waits/wait-reports.js'
 
 export const BIGTABLE_CAPABILITIES: Capabilities = {
   onePhaseCommit: false,
   asyncCommit: false,
   atomicRequests: false,
-  deadlocks: 'timeout',
+  deadlocks: 'detected',
   restore: false,
   compact: false,
   lockCount: false,
@@ -58,6 +61,8 @@ export interface BigtableStoreOptions {
   readonly cursorSecret: Uint8Array
   /** Of rows that are guessed rather than read. */
   readonly cacheBytesMax: number
+  /** Default: for one process alone. */
+  readonly waits?: WaitReports | undefined
   readonly onClose?: (() => void) | undefined
 }
 
@@ -87,12 +92,23 @@ export class BigtableStore implements Store {
   readonly #calls: WriteCalls
   readonly #pessimistic: PollingLocks
   readonly #polling: KeyPolling
+  readonly #waits: WaitReports
   /** Of whole transactions and of system records. Transactions hold them while they call everything else, which takes latches of its own. */
   readonly #claims = new Latches()
   readonly #onClose: () => void
 
   constructor(options: BigtableStoreOptions) {
-    const { table, oracle, clock, answers, cursorSecret, cacheBytesMax, onClose = () => {} } = options
+    const {
+      table,
+      oracle,
+      clock,
+      answers,
+      cursorSecret,
+      cacheBytesMax,
+      waits = ownWaits(),
+      onClose = () => {},
+    } = options
+    this.#waits = waits
     this.#onClose = onClose
     this.#table = table
     this.#oracle = oracle
@@ -108,7 +124,7 @@ export class BigtableStore implements Store {
     this.#rows = new BigtableRows(this.#rowTable, this.#scan, oracle, system)
     this.#reads = new Reads(table, this.#rowTable, this.#scan, oracle, answers)
     this.#calls = new WriteCalls(this.#rows, this.validateReads)
-    this.#pessimistic = new PollingLocks(this.#rows, this.#reads)
+    this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits)
     this.cells = new CellCalls(this.#rows, system)
     this.attachments = new AttachmentCalls(this.#rows, system, {
       prewrite: this.prewrite,
@@ -127,6 +143,10 @@ export class BigtableStore implements Store {
   }
   get waiting(): number {
     return this.#pessimistic.waiting
+  }
+  /** Those of this process. */
+  lockWaits(limit: number): readonly WaitForEntry[] {
+    return this.#waits.waits(limit)
   }
   /** Calls in flight stand for batches. */
   get writeQueue(): { readonly batches: number; readonly bytes: number } {
@@ -218,6 +238,11 @@ export class BigtableStore implements Store {
     this.#onClose()
     await this.#table.close()
   }
+}
+
+function ownWaits(): WaitReports {
+  const graph = new WaitGraph()
+  return new WaitReports({ tell: async (report) => graph.report('', report) })
 }
 
 function inTwoPhases({

@@ -1,11 +1,12 @@
 import { randomBytes } from 'node:crypto'
 import { newServerId } from '../../cluster/server-id.js'
 import { TableRegistry } from '../../cluster/table-registry.js'
+import { askOverHttp } from '../../oracle/ask-over-http.js'
 import { Clock } from '../../oracle/clock.js'
-import { forwardOverHttp } from '../../oracle/forward-over-http.js'
 import { LeaderOracle, type OracleRole } from '../../oracle/leader-oracle.js'
 import type { OracleRow } from '../../oracle/oracle-row.js'
-import { decodeAsk, encodeAnswer } from '../../oracle/signed-ask.js'
+import { type Answering, answering } from '../../oracle/signed-ask.js'
+import { TIMESTAMPS } from '../../oracle/timestamp-ask.js'
 import type { AnswerBudget } from '../answer-budget.js'
 import { BigtableSetupError } from './bigtable-setup-error.js'
 import { BigtableStore } from './bigtable-store.js'
@@ -16,10 +17,17 @@ import { rowKeyOfSystem } from './row-keys.js'
 import type { Table } from './table.js'
 import type { TableAddress } from './table-address.js'
 import { requireSound } from './table-admin.js'
+import { LeadingGraph } from './waits/leading-graph.js'
+import { tellLeader } from './waits/tell-leader.js'
+import { LOCK_WAITS } from './waits/wait-report.js'
+import { WaitReports } from './waits/wait-reports.js'
 
 const SECRET_BYTES = 32
 /** Of rows that are guessed rather than read. */
 const CACHE_BYTES_MAX = 64 * 1024 * 1024
+
+/** Then they are told to whoever leads by now. */
+const WAIT_ASK_MS_MAX = 1000
 
 export interface OpenBigtableOptions {
   readonly address: TableAddress
@@ -38,12 +46,8 @@ export interface Member {
   /** To be joined by the database. */
   readonly registry: TableRegistry
   readonly role: OracleRole
-  /**
-   * Answers a signed request of another server for timestamps.
-   * @returns undefined when it is not of a server of this table, or not for this one.
-   * @throws KvError `overloaded`, `storage_unavailable`
-   */
-  timestamps(ask: Uint8Array): Promise<Uint8Array | undefined>
+  /** What it answers to other servers. They throw KvError `overloaded`, `storage_unavailable`. */
+  readonly answers: readonly Answering[]
 }
 
 /**
@@ -56,14 +60,24 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
   const table = await openTable(address)
   const secret = await secretOf(table)
   const clock = new Clock({ onStep: onClockStep })
-  const { forward, close } = forwardOverHttp({ secret })
+  const { ask, close } = askOverHttp({ secret })
   const id = newServerId()
-  const oracle = new LeaderOracle({ row: oracleRowOf(table), forward, url, clock, id, onChange: onRole })
+  const oracle = new LeaderOracle({
+    ...{ row: oracleRowOf(table), url, clock, id, onChange: onRole },
+    forward: (url, asked, signal) => ask(TIMESTAMPS, url, asked, signal),
+  })
   oracle.start()
+  const leading = new LeadingGraph(() => (oracle.role.role === 'leader' ? oracle.role.epoch : undefined))
+  const tell = tellLeader({
+    ...{ id, leading },
+    role: () => oracle.role,
+    ask: (url, asked) => ask(LOCK_WAITS, url, asked, AbortSignal.timeout(WAIT_ASK_MS_MAX)),
+  })
   const store = new BigtableStore({
     ...{ table, oracle, clock, answers },
     cursorSecret: secret,
     cacheBytesMax: CACHE_BYTES_MAX,
+    waits: new WaitReports({ tell }),
     onClose: close,
   })
   const registry = new TableRegistry({ rows: registryRowsOf(table), id, url, elapsedMs: () => clock.elapsedMs() })
@@ -73,10 +87,10 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
     get role() {
       return oracle.role
     },
-    async timestamps(ask) {
-      const asked = decodeAsk(secret, url, ask)
-      return asked && encodeAnswer(secret, asked.nonce, await oracle.answer(asked.ask))
-    },
+    answers: [
+      answering(TIMESTAMPS, secret, url, (asked) => oracle.answer(asked)),
+      answering(LOCK_WAITS, secret, url, async (asked) => leading.answer(asked)),
+    ],
   }
   return { store, member }
 }

@@ -1,26 +1,38 @@
 import { keyText } from '../../bytes/key-text.js'
 import { isKvError, KvError } from '../../errors/kv-error.js'
 import type { LockInfo } from '../../errors/lock-info.js'
+import type { WaitForEntry } from '../../errors/registry.js'
 import { signalOf, stagesOf } from '../../event-loop/late-signal.js'
 import { sleep } from '../../event-loop/sleep.js'
 import { timed } from '../../event-loop/stages.js'
 import { ACQUIRE_WAIT_MS_DEFAULT } from '../../limits.js'
 import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../percolator/api.js'
 import { lockWaitTimeout } from '../../percolator/errors.js'
-import { done, refused } from '../../percolator/row.js'
+import { done, refused, sameKey } from '../../percolator/row.js'
+import type { Timestamp } from '../../timestamp.js'
 import { countedRefusal } from '../calls/counted-refusal.js'
 import { lockingAnswer, lockingDepthTs, lockKeys, versionsToRead } from '../calls/lock-keys.js'
+import { deadlock } from '../wait-circle.js'
 import type { BigtableRows } from './bigtable-rows.js'
 import type { Reads } from './reads.js'
+import type { WaitReports } from './waits/wait-reports.js'
 
 const POLL_MS_MIN = 5
 const POLL_MS_MAX = 100
 /** Waiters of this process that poll a key as often as one alone would. */
 const WAITERS_AT_FULL_PACE = 4
 
+/** A wait for the lock of one transaction. */
+interface ReportedWait {
+  readonly wait: WaitForEntry
+  /** Aborted with `deadlock`. */
+  readonly refused: AbortSignal
+  readonly end: () => void
+}
+
 /**
- * Pessimistic locks stand in the table, and whoever finds a key locked looks again until it is free. Nobody knows all waiters, so
- * there is no order among them, and transactions that wait in a circle end by their time-outs.
+ * Pessimistic locks stand in the table, and whoever finds a key locked looks again until it is free, without an order among those who
+ * wait. Meanwhile one server of all knows who waits for whom, and finds circles.
  */
 export class PollingLocks {
   readonly #rows: BigtableRows
@@ -30,9 +42,12 @@ export class PollingLocks {
   #waiting = 0
   readonly #closed = new AbortController()
 
-  constructor(rows: BigtableRows, reads: Reads) {
+  readonly #reports: WaitReports
+
+  constructor(rows: BigtableRows, reads: Reads, reports: WaitReports) {
     this.#rows = rows
     this.#reads = reads
+    this.#reports = reports
   }
 
   /** Requests that wait. */
@@ -41,6 +56,7 @@ export class PollingLocks {
   }
 
   close(): void {
+    this.#reports.close()
     this.#closed.abort(new KvError('storage_unavailable', 'the store is closed', {}))
   }
 
@@ -49,6 +65,7 @@ export class PollingLocks {
     const waitMs = waitTimeout === 0 ? ACQUIRE_WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
     const beganMs = performance.now()
     let hasWaited = false
+    let wait: ReportedWait | undefined
     try {
       for (;;) {
         try {
@@ -59,12 +76,15 @@ export class PollingLocks {
           const lock = lockOf(error)
           if (leftMs <= 0) throw lockWaitTimeout(lock.key, lock)
           hasWaited = true
-          await timed(stagesOf(signal), 'lockMs', this.#pause(lock.key, leftMs, signalOf(signal)))
+          wait = this.#follow(wait, request.startTs, lock)
+          const until = [signalOf(signal), wait?.refused, this.#closed.signal].filter((each) => each !== undefined)
+          await timed(stagesOf(signal), 'lockMs', this.#pause(lock.key, leftMs, AbortSignal.any(until)))
         }
       }
     } catch (error) {
       throw countedRefusal(this.#rows.meters, error)
     } finally {
+      wait?.end()
       if (hasWaited) this.#rows.meters.lockWaits.observe((performance.now() - beganMs) / 1000)
     }
   }
@@ -86,15 +106,42 @@ export class PollingLocks {
     return lockingAnswer(acquired, read, request)
   }
 
-  async #pause(key: Uint8Array, atMostMs: number, signal: AbortSignal | undefined): Promise<void> {
+  /**
+   * Reports whom a request waits for now. Whoever has prewritten waits for no lock before the commit, so nobody need know who waits
+   * for that one.
+   */
+  #follow(before: ReportedWait | undefined, txn: Timestamp, lock: LockInfo): ReportedWait | undefined {
+    const { key, startTs: waitForTxn } = lock
+    const isPessimistic = lock.type === 'pessimistic'
+    if (isPessimistic && before?.wait.waitForTxn === waitForTxn && sameKey(before.wait.key, key)) return before
+    before?.end()
+    if (!isPessimistic) return undefined
+    const wait = { txn, waitForTxn, key }
+    const refusal = new AbortController()
+    const end = this.#reports.begin(wait, async (circle) => {
+      if (await this.#stands(circle)) refusal.abort(deadlock(circle))
+    })
+    return { wait, refused: refusal.signal, end }
+  }
+
+  /** Whether every lock that is waited for is still held. See "Deadlocks" in README.md for why that is enough. */
+  async #stands(circle: readonly WaitForEntry[]): Promise<boolean> {
+    try {
+      const holders = await this.#rows.holdersOf(circle.map(({ key }) => key))
+      return circle.every(({ waitForTxn }, i) => holders[i] === waitForTxn)
+    } catch {
+      return false // The table is away, and the wait goes on.
+    }
+  }
+
+  async #pause(key: Uint8Array, atMostMs: number, signal: AbortSignal): Promise<void> {
     const text = keyText(key)
     const waiters = (this.#waiters.get(text) ?? 0) + 1
     this.#waiters.set(text, waiters)
     this.#waiting++
-    const until = AbortSignal.any([this.#closed.signal, ...(signal === undefined ? [] : [signal])])
     try {
       const ms = POLL_MS_MIN + Math.random() * (POLL_MS_MAX - POLL_MS_MIN)
-      await sleep(Math.min(atMostMs, ms * Math.max(1, waiters / WAITERS_AT_FULL_PACE)), until)
+      await sleep(Math.min(atMostMs, ms * Math.max(1, waiters / WAITERS_AT_FULL_PACE)), signal)
     } finally {
       this.#waiting--
       const left = (this.#waiters.get(text) ?? 1) - 1

@@ -7,21 +7,25 @@ import { Oracle } from '../../../src/oracle/oracle.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
 import { BigtableStore } from '../../../src/store/bigtable/bigtable-store.js'
 import { registryRowsOf } from '../../../src/store/bigtable/registry-table.js'
+import { WaitGraph } from '../../../src/store/bigtable/waits/wait-graph.js'
+import { WaitReports } from '../../../src/store/bigtable/waits/wait-reports.js'
 import { utf8 } from '../support.js'
 import type { MemoryTable } from './memory-table.js'
 
 /** Turns of the event loop without a call on the table, after which everybody waits for a timer. */
 const IDLE_TURNS = 5
 
-/** As of several servers: they share the table and the oracle, and nothing else. */
+/** As of several servers: they share the table, the oracle, and the graph of those who wait, and nothing else. */
 export function severalDatabases(table: MemoryTable, count: number): Promise<Database[]> {
   const clock = new Clock({})
   const oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
+  const graph = new WaitGraph()
   return Promise.all(
     Array.from({ length: count }, (_, i) => {
       const answers = new AnswerBudget(DEFAULT_LIMITS)
       const cursorSecret = utf8('secret')
-      const store = new BigtableStore({ table, oracle, clock, answers, cursorSecret, cacheBytesMax: 100_000 })
+      const waits = new WaitReports({ tell: async (report) => graph.report(String(i), report) })
+      const store = new BigtableStore({ table, oracle, clock, answers, cursorSecret, cacheBytesMax: 100_000, waits })
       const registry = new TableRegistry({
         ...{ rows: registryRowsOf(table), id: `server-${i}`, url: `http://server-${i}` },
         elapsedMs: () => clock.elapsedMs(),

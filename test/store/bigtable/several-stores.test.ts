@@ -14,6 +14,7 @@ const EACH = 100
 /** May be met by whoever gives up before it is decided. */
 const REFUSALS = [
   'write_conflict',
+  'deadlock',
   'key_locked',
   'txn_lock_not_found',
   'lock_wait_timeout',

@@ -34,6 +34,7 @@ export type Need =
   | 'restore'
   | 'lockCount'
   | 'places'
+  | 'queues'
 
 const LACKS: Readonly<Record<Need, string>> = {
   changes: 'the store keeps no log of changes',
@@ -44,6 +45,7 @@ const LACKS: Readonly<Record<Need, string>> = {
   deadlocks: 'the store ends deadlocks by timeouts',
   restore: 'the store takes no restore',
   lockCount: 'the store does not count its locks',
+  queues: 'locks stand where other processes see them, and those who wait have no order',
   places: 'the store keeps nothing once it is closed',
 }
 
@@ -80,7 +82,7 @@ export class Contract {
 
   #has(need: Need): boolean {
     if (need === 'places') return this.kind.place !== undefined
-    if (need === 'clockJumps') return !this.kind.hasManyClocks
+    if (need === 'clockJumps' || need === 'queues') return !this.kind.hasManyClocks
     if (need === 'deadlocks') return this.kind.capabilities.deadlocks === 'detected'
     return this.kind.capabilities[need]
   }

@@ -192,7 +192,7 @@ export function pessimisticCases({ open, test, needing }: Contract): void {
     expect(await lockedKeys(store)).toEqual([])
   })
 
-  needing('deadlocks')('the lowest start_ts is served first', async () => {
+  needing('queues')('the lowest start_ts is served first', async () => {
     await acquire(10, ['a'])
     const got: number[] = []
     const all = []

@@ -2,11 +2,12 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, expect, test } from 'vitest'
+import { askOverHttp } from '../../src/oracle/ask-over-http.js'
 import { Clock } from '../../src/oracle/clock.js'
-import { forwardOverHttp } from '../../src/oracle/forward-over-http.js'
 import { LeaderOracle } from '../../src/oracle/leader-oracle.js'
 import type { OracleRow } from '../../src/oracle/oracle-row.js'
 import { decodeAsk, encodeAnswer } from '../../src/oracle/signed-ask.js'
+import { TIMESTAMPS, type TimestampAsk } from '../../src/oracle/timestamp-ask.js'
 
 const SECRET = new Uint8Array(32).fill(7)
 const ASK = { count: 3, floor: 9 }
@@ -33,9 +34,9 @@ async function serve(answer: (url: string, body: Buffer, reply: ServerResponse, 
 }
 
 function forwarder(timeoutMs?: number) {
-  const { forward, close } = forwardOverHttp({ secret: SECRET, timeoutMs })
+  const { ask, close } = askOverHttp({ secret: SECRET, timeoutMs })
   ends.push(close)
-  return (url: string, signal = new AbortController().signal) => forward(url, ASK, signal)
+  return (url: string, signal = new AbortController().signal) => ask(TIMESTAMPS, url, ASK, signal)
 }
 
 function endless(reply: ServerResponse): void {
@@ -48,9 +49,11 @@ test('asks, and takes the answer, over one connection', async () => {
   const seen: unknown[] = []
   const url = await serve((url, body, reply, request) => {
     ports.add(request.socket.remotePort)
-    const asked = decodeAsk(SECRET, url, body)
+    const asked = decodeAsk(TIMESTAMPS, SECRET, url, body)
     seen.push([request.method, request.url, request.headers['content-type'], asked?.ask])
-    reply.end(encodeAnswer(SECRET, asked?.nonce ?? '', ports.size === 1 ? { last: 12, nowMs: 5 } : 'not_leader'))
+    reply.end(
+      encodeAnswer(TIMESTAMPS, SECRET, asked?.nonce ?? '', ports.size === 1 ? { last: 12, nowMs: 5 } : 'not_leader'),
+    )
   })
   const forward = forwarder()
   expect(await forward(url)).toEqual({ last: 12, nowMs: 5 })
@@ -61,14 +64,18 @@ test('asks, and takes the answer, over one connection', async () => {
 
 test('a server that does not lead', async () => {
   const url = await serve((url, body, reply) => {
-    reply.end(encodeAnswer(SECRET, decodeAsk(SECRET, url, body)?.nonce ?? '', 'not_leader'))
+    reply.end(encodeAnswer(TIMESTAMPS, SECRET, decodeAsk(TIMESTAMPS, SECRET, url, body)?.nonce ?? '', 'not_leader'))
   })
   expect(await forwarder()(url)).toBe('not_leader')
 })
 
 test.each<[string, RegExp, (reply: ServerResponse) => void]>([
   ['another status', /status 503/, (reply) => reply.writeHead(503).end()],
-  ['an answer for another ask', /not signed/, (reply) => reply.end(encodeAnswer(SECRET, 'x', 'not_leader'))],
+  [
+    'an answer for another ask',
+    /not signed/,
+    (reply) => reply.end(encodeAnswer(TIMESTAMPS, SECRET, 'x', 'not_leader')),
+  ],
   ['an empty answer', /not signed/, (reply) => reply.end()],
   ['an endless answer', /too long/, endless],
   ['a connection that ends', /no timestamps from/, (reply) => reply.destroy()],
@@ -104,14 +111,15 @@ test('three servers in real time hand out timestamps in order, while the one tha
       return 'done'
     },
   }
-  const { forward, close } = forwardOverHttp({ secret: SECRET })
+  const { ask, close } = askOverHttp({ secret: SECRET })
   ends.push(close)
+  const forward = (url: string, asked: TimestampAsk, signal: AbortSignal) => ask(TIMESTAMPS, url, asked, signal)
   const oracles: LeaderOracle[] = []
   for (let i = 0; i < 3; i++) {
     const url = await serve(async (url, body, reply) => {
-      const asked = decodeAsk(SECRET, url, body)
+      const asked = decodeAsk(TIMESTAMPS, SECRET, url, body)
       if (asked === undefined) return void reply.writeHead(403).end()
-      reply.end(encodeAnswer(SECRET, asked.nonce, (await oracles[i]?.answer(asked.ask)) ?? 'not_leader'))
+      reply.end(encodeAnswer(TIMESTAMPS, SECRET, asked.nonce, (await oracles[i]?.answer(asked.ask)) ?? 'not_leader'))
     })
     const oracle = new LeaderOracle({ row, forward, url, clock: new Clock({}) })
     ends.push(() => void oracle.close())

@@ -1,0 +1,87 @@
+import { Agent as HttpAgent, type IncomingMessage, request as requestByHttp } from 'node:http'
+import { Agent as HttpsAgent, request as requestByHttps } from 'node:https'
+import { type AskKind, decodeAnswer, encodeAsk, newNonce } from './signed-ask.js'
+
+export interface AskOverHttpOptions {
+  /** The 32 bytes that all servers of the table share. */
+  readonly secret: Uint8Array
+  /** Without a byte from the other server for this long, a request fails. */
+  readonly timeoutMs?: number | undefined
+}
+
+export interface AskOverHttp {
+  /** Rejects when there is no answer that another server has signed. */
+  ask<Ask, Answer>(kind: AskKind<Ask, Answer>, url: string, ask: Ask, signal: AbortSignal): Promise<Answer>
+  /** Closes the connections. */
+  close(): void
+}
+
+/** `name` of an `AskKind`. */
+export function internalPath(name: string): string {
+  return `/v1/internal/${name}`
+}
+
+/** Asks other servers by `POST` of a signed ask to the path of its kind, on connections that stay open. */
+export function askOverHttp({ secret, timeoutMs = 3000 }: AskOverHttpOptions): AskOverHttp {
+  // To each server: nobody asks for more than two things at a time.
+  const options = { keepAlive: true, maxSockets: 2, maxFreeSockets: 2, timeout: timeoutMs }
+  const httpAgent = new HttpAgent(options)
+  const httpsAgent = new HttpsAgent(options)
+
+  function post(target: URL, body: Uint8Array, answerBytesMax: number, signal: AbortSignal): Promise<Uint8Array> {
+    return new Promise((resolve, reject) => {
+      const headers = { 'content-type': 'application/octet-stream', 'content-length': body.length }
+      const isSecure = target.protocol === 'https:'
+      const request = (isSecure ? requestByHttps : requestByHttp)(target, {
+        method: 'POST',
+        agent: isSecure ? httpsAgent : httpAgent,
+        headers,
+        signal,
+        timeout: timeoutMs,
+      })
+      request.on('timeout', () => request.destroy(new Error('it does not answer')))
+      request.on('error', reject)
+      request.on('response', (response) => bytesOf(response, answerBytesMax).then(resolve, reject))
+      request.end(body)
+    })
+  }
+
+  return {
+    async ask(kind, url, ask, signal) {
+      const nonce = newNonce()
+      try {
+        const target = new URL(`${url.replace(/\/$/, '')}${internalPath(kind.name)}`)
+        const bytes = await post(target, encodeAsk(kind, secret, { url, nonce, ask }), kind.answerBytesMax, signal)
+        const answer = decodeAnswer(kind, secret, nonce, bytes)
+        if (answer === undefined) throw new Error('its answer is not signed by a server of this table')
+        return answer
+      } catch (error) {
+        throw new Error(`no ${kind.name} from ${url}: ${error instanceof Error ? error.message : error}`, {
+          cause: error,
+        })
+      }
+    },
+    close() {
+      httpAgent.destroy()
+      httpsAgent.destroy()
+    },
+  }
+}
+
+async function bytesOf(response: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
+  if (response.statusCode !== 200) {
+    response.destroy()
+    throw new Error(`it answers with status ${response.statusCode}`)
+  }
+  const chunks: Buffer[] = []
+  let length = 0
+  for await (const chunk of response as AsyncIterable<Buffer>) {
+    length += chunk.length
+    if (length > bytesMax) {
+      response.destroy()
+      throw new Error('its answer is too long')
+    }
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks)
+}

@@ -1,0 +1,165 @@
+import type { WaitForEntry } from '../../../errors/registry.js'
+import { backgroundTimer } from '../../../event-loop/background-timer.js'
+import type { Timer } from '../../../oracle/waiting-requests.js'
+import { EDGE_BYTES_MAX } from '../../lock-waits.js'
+import type { TellLeader } from './tell-leader.js'
+import { costOf, ENDED_MAX, type NumberedWait, REPORT_BYTES_MAX } from './wait-report.js'
+
+/** A wait that goes on is told again this often, so that the next leader knows of it too. */
+const RENEW_MS = 1000
+/** Between two reports, unless there is more to tell than one holds. */
+const GATHER_MS = 20
+/** After a report that nobody has answered. */
+const PAUSE_MS = 100
+
+export interface WaitReportsOptions {
+  readonly tell: TellLeader
+  /** Default `backgroundTimer`. */
+  readonly timer?: Timer | undefined
+  /** A monotonic clock. */
+  readonly nowMs?: (() => number) | undefined
+}
+
+interface Wait extends NumberedWait {
+  readonly onCircle: (circle: readonly WaitForEntry[]) => void
+  toldMs: number
+}
+
+/**
+ * The waits of this process, as the server that finds deadlocks is told of them: at once when they begin, again every second, and when
+ * they end. One report is under way at a time, and what happens meanwhile makes the next one. Nothing rests on a report: a lost one is
+ * made up for by the next, and a wait that nobody hears of ends by its time-out.
+ */
+export class WaitReports {
+  readonly #tell: TellLeader
+  readonly #timer: Timer
+  readonly #nowMs: () => number
+  /** In the order in which they began. */
+  readonly #untold = new Map<number, Wait>()
+  /** In the order in which they were told. */
+  readonly #told = new Map<number, Wait>()
+  readonly #ended = new Set<number>()
+  #ids = 0
+  #isTelling = false
+  #isClosed = false
+  #stopTimer: (() => void) | undefined
+
+  constructor({ tell, timer = backgroundTimer, nowMs = () => performance.now() }: WaitReportsOptions) {
+    this.#tell = tell
+    this.#timer = timer
+    this.#nowMs = nowMs
+  }
+
+  /**
+   * @param onCircle is called when the wait closes a circle, as far as the leader knows: with the circle, as `waitCircle` returns it.
+   * @returns what ends the wait. It must be called.
+   */
+  begin(wait: WaitForEntry, onCircle: Wait['onCircle']): () => void {
+    const id = ++this.#ids
+    this.#untold.set(id, { id, wait, onCircle, toldMs: 0 })
+    this.#pump()
+    return () => {
+      this.#untold.delete(id)
+      if (!this.#told.delete(id)) return
+      this.#ended.add(id)
+      this.#pump()
+    }
+  }
+
+  /** The waits of this process: at most `limit`, and fewer where their keys are long. */
+  waits(limit: number): WaitForEntry[] {
+    const waits: WaitForEntry[] = []
+    let bytes = 0
+    for (const some of [this.#told, this.#untold])
+      for (const { wait } of some.values()) {
+        if (waits.length >= limit || bytes >= EDGE_BYTES_MAX) return waits
+        waits.push(wait)
+        bytes += wait.key.length
+      }
+    return waits
+  }
+
+  close(): void {
+    this.#isClosed = true
+    this.#stopTimer?.()
+  }
+
+  #pump(): void {
+    if (this.#isTelling || this.#isClosed) return
+    this.#isTelling = true
+    this.#stopTimer?.()
+    void this.#report().then((pauseMs) => {
+      const again = (): void => {
+        this.#isTelling = false
+        this.#pumpWhenDue()
+      }
+      if (pauseMs === 0) again()
+      else this.#timer(pauseMs, again)
+    })
+  }
+
+  #pumpWhenDue(): void {
+    const [oldest] = this.#told.values()
+    if (this.#untold.size > 0 || this.#ended.size > 0) this.#pump()
+    else if (oldest !== undefined && !this.#isClosed) {
+      const dueMs = Math.max(0, oldest.toldMs + RENEW_MS - this.#nowMs())
+      this.#stopTimer = this.#timer(dueMs, () => this.#pump())
+    }
+  }
+
+  /** @returns the milliseconds until the next one. */
+  async #report(): Promise<number> {
+    await undefined // Waits of the same turn share a report.
+    const { waits, isFull } = this.#take()
+    const ended = [...this.#ended].slice(0, ENDED_MAX)
+    if (waits.length === 0 && ended.length === 0) return 0
+    for (const id of ended) this.#ended.delete(id)
+    try {
+      const circles = await this.#tell({ waits: waits.map(({ id, wait }) => ({ id, wait })), ended })
+      if (circles === undefined) {
+        this.#forgetTold()
+        return 0
+      }
+      for (const { id, circle } of circles) this.#told.get(id)?.onCircle(circle)
+      return isFull || this.#ended.size > 0 ? 0 : GATHER_MS
+    } catch {
+      this.#forgetTold()
+      return PAUSE_MS
+    }
+  }
+
+  /** The new ones, and those that are to be told again, as far as one report holds them. They count as told. */
+  #take(): { readonly waits: readonly Wait[]; readonly isFull: boolean } {
+    const nowMs = this.#nowMs()
+    const waits: Wait[] = []
+    let bytes = 0
+    const fits = ({ wait }: Wait): boolean => {
+      bytes += costOf(wait)
+      return bytes <= REPORT_BYTES_MAX
+    }
+    let isFull = false
+    for (const some of [this.#untold, this.#told]) {
+      for (const each of some.values()) {
+        if (some === this.#told && each.toldMs + RENEW_MS > nowMs) break
+        isFull = !fits(each)
+        if (isFull) break
+        waits.push(each)
+      }
+      if (isFull) break
+    }
+    for (const each of waits) {
+      this.#untold.delete(each.id)
+      this.#told.delete(each.id)
+      each.toldMs = nowMs
+      this.#told.set(each.id, each)
+    }
+    return { waits, isFull }
+  }
+
+  /** Whoever keeps the graph may know none of them. What has ended, it forgets by itself. */
+  #forgetTold(): void {
+    for (const [id, wait] of this.#told) this.#untold.set(id, wait)
+    this.#told.clear()
+    this.#ended.clear()
+  }
+}
