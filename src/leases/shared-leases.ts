@@ -80,8 +80,8 @@ export class SharedLeases implements ServerLeases {
   readonly #waited = new Map<string, WaitedLease>()
   readonly #waiting = new WaitingHolders()
   readonly #counts = { grants: 0, renewals: 0, released: 0, ranOut: 0 }
-  /** As the last walk or count has found them; `made` since then by this process. */
-  #found = { held: 0, ending: 0, records: 0, made: 0, atMs: Number.NEGATIVE_INFINITY }
+  /** As the last walk or count has found them, and what this process has done since then. */
+  readonly #found = { held: 0, ending: 0, records: 0, atMs: Number.NEGATIVE_INFINITY }
   /** Fences of grants that look for keys at their end. */
   readonly #attaching = new Set<Timestamp>()
   readonly #stop = new AbortController()
@@ -129,7 +129,14 @@ export class SharedLeases implements ServerLeases {
   summary(): LeasesSummary {
     const { grants, renewals, released, ranOut } = this.#counts
     const { held, ending } = this.#found
-    return { held, waiting: this.#waiting.size, ending, grants, renewals, ends: { released, ranOut } }
+    return {
+      held: Math.max(0, held),
+      waiting: this.#waiting.size,
+      ending,
+      grants,
+      renewals,
+      ends: { released, ranOut },
+    }
   }
 
   // ---- Calls
@@ -184,11 +191,8 @@ export class SharedLeases implements ServerLeases {
         const leftMs = this.#isClosed ? 0 : untilMs - performance.now()
         if (leftMs <= 0 && (await this.#records.read(name)).lease?.state === 'ending') return { deleting: true }
         await backoff.wait(Math.max(0, leftMs), this.#stop.signal).catch(() => {})
-      } else if (await this.#records.swap(name, look, undefined)) {
-        this.#counts.released++
-        this.#waited.get(name)?.ask()
-        return { deleting: false }
-      } else await backoff.wait()
+      } else if (await this.#removed(name, look, 'released')) return { deleting: false }
+      else await backoff.wait()
     }
   }
 
@@ -264,7 +268,9 @@ export class SharedLeases implements ServerLeases {
    * @returns milliseconds until the term ends.
    */
   async #answerSome({ name, queue }: WaitedLease): Promise<number> {
-    const [first] = queue
+    // Who comes later is not judged by a look, or renewed from a moment, of before.
+    const all = [...queue]
+    const [first] = all
     let look = (first && (await this.#guess(first))) ?? (await this.#look(name))
     let areKeysLocked = false
     let answered = 0
@@ -274,7 +280,8 @@ export class SharedLeases implements ServerLeases {
       else waiting.resolve(state)
       answered++
     }
-    for (const waiting of queue) {
+    for (const waiting of all) {
+      if (!queue.has(waiting)) continue
       if (answered > 0 && answered % ANSWERED_TOGETHER_MAX === 0) await nextTurn()
       const { holder, ttlMs, fence } = waiting.request
       const backoff = new Backoff()
@@ -312,20 +319,21 @@ export class SharedLeases implements ServerLeases {
         const before = look.lease
         look = { ...swapped, nowTs: look.nowTs }
         if (next.state === 'free') {
-          this.#found.made++
+          this.#found.records++
           continue
         }
         if (verdict !== 'grant') this.#counts.renewals++
         else {
           this.#counts.grants++
           if (before?.state === 'held') this.#counts.ranOut++
+          else this.#found.held++
         }
         if (queue.has(waiting)) {
           answer(waiting, stateOf(name, next))
           break
         }
         // Its client has hung up meanwhile.
-        if (verdict === 'grant' && (await this.#records.swap(name, look, undefined))) look = await this.#look(name)
+        if (verdict === 'grant' && (await this.#removed(name, look, 'released'))) look = await this.#look(name)
         break
       }
     }
@@ -372,10 +380,28 @@ export class SharedLeases implements ServerLeases {
       ending = await this.#records.swap(name, seen, { ...lease, state: 'ending' }) // From here on no transaction commits under it.
       if (ending === undefined) return false
       this.#counts[end]++
+      this.#found.held--
+      this.#found.ending++
     }
     if (!(await this.#keys.end(lease.fence))) return false
     this.#attaching.delete(lease.fence)
-    await this.#records.swap(name, ending, undefined) // Somebody else may have done so.
+    if (await this.#records.swap(name, ending, undefined)) {
+      // Else somebody else has done so.
+      this.#found.records--
+      this.#found.ending--
+    }
+    this.#waited.get(name)?.ask()
+    return true
+  }
+
+  /** Removes a record without keys. @returns false: somebody was faster. */
+  async #removed(name: string, seen: SeenLease, end: 'released' | 'ranOut'): Promise<boolean> {
+    if (!(await this.#records.swap(name, seen, undefined))) return false
+    this.#found.records--
+    if (seen.lease?.state === 'held') {
+      this.#counts[end]++
+      this.#found.held--
+    }
     this.#waited.get(name)?.ask()
     return true
   }
@@ -383,7 +409,7 @@ export class SharedLeases implements ServerLeases {
   /** @throws KvError `overloaded` */
   async #requireRoom(): Promise<void> {
     const { leasesMax } = this.#options.limits
-    const isFull = (): boolean => this.#found.records + this.#found.made >= leasesMax
+    const isFull = (): boolean => this.#found.records >= leasesMax
     if (isFull() && this.#store.elapsedMs() - this.#found.atMs >= COUNT_AGAIN_MS)
       this.#count(await this.#records.list(''), await this.#now())
     if (isFull()) throw tooManyLeases(leasesMax)
@@ -396,7 +422,7 @@ export class SharedLeases implements ServerLeases {
       if (heldAt(lease, nowTs) !== undefined) held++
       else if (hasKeysToEnd(lease)) ending++
     }
-    this.#found = { held, ending, records: records.size, made: 0, atMs: this.#store.elapsedMs() }
+    Object.assign(this.#found, { held, ending, records: records.size, atMs: this.#store.elapsedMs() })
   }
 
   #walkIn(ms: number): void {
@@ -449,8 +475,7 @@ export class SharedLeases implements ServerLeases {
 
   async #end(name: string, seen: SeenLease): Promise<void> {
     if (hasKeysToEnd(seen.lease)) await this.#endKeys(name, seen, 'ranOut')
-    else if ((await this.#records.swap(name, seen, undefined)) && seen.lease?.state === 'held') this.#counts.ranOut++
-    this.#waited.get(name)?.ask()
+    else await this.#removed(name, seen, 'ranOut')
   }
 
   // ---- Time
