@@ -123,7 +123,9 @@ class SharedWorld {
       }
       if (random.chance(0.5)) {
         grant.isGivenUp = true
-        await this.#refusable(() => this.#any.leases.remove(name, holder, grant.fence))
+        const released = this.#refusable(() => this.#any.leases.remove(name, holder, grant.fence))
+        if (random.chance(0.5)) await this.#commit(random, grant)
+        await released
         if (random.chance(0.5)) await this.#commit(random, grant) // It must not work any more.
       }
     }
