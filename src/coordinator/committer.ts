@@ -5,7 +5,7 @@ import { printKey } from '../errors/print-key.js'
 import type { CommitKind, Stages } from '../event-loop/stages.js'
 import type { PercolatorApi, PrewriteAnswer, PrewriteMutation, ReadSet } from '../percolator/api.js'
 import { writeConflict } from '../percolator/errors.js'
-import type { Riders } from '../percolator/riders.js'
+import { type LeaseRider, primaryOf, type Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import { isAckRefused } from './ack-refused.js'
 import { Backoff } from './backoff.js'
@@ -23,6 +23,8 @@ export interface CommitOptions {
   readonly commitsPrimaryAlone: boolean
   /** Use 1PC when all mutations fit into one prewrite. */
   readonly onePhase: boolean
+  /** The store cannot commit in one phase: transactions without other riders are held to their leases by `validateReads`, at the commit_ts. */
+  readonly judgesLeases?: boolean
   /** Most keys of a transaction that uses async commit; 0 turns it off. */
   readonly asyncCommitKeysMax: number
   /** Tries of a request whose answer is lost. After the last one the resolver is asked for the outcome. */
@@ -86,6 +88,10 @@ export class Committer {
   #isUncertain = false
   /** The transaction may have left locks that a rollback has to remove. */
   #mayHoldLocks: boolean
+  /** What has to be in one request with the commit. */
+  readonly #riders: Riders | undefined
+  /** Leases that are judged at the commit_ts, because the store cannot commit in one phase. */
+  readonly #leases: readonly LeaseRider[]
 
   constructor(
     readonly home: TransactionHome,
@@ -94,19 +100,24 @@ export class Committer {
     readonly prewrite: PercolatorApi['prewrite'] = (request) => home.api.prewrite(request),
   ) {
     this.#mayHoldLocks = plan.forUpdateTs !== undefined
+    const { riders } = plan
+    const areJudgedLater =
+      home.commitOptions.judgesLeases === true && riders !== undefined && primaryOf(riders) === undefined
+    this.#riders = areJudgedLater ? undefined : riders
+    this.#leases = areJudgedLater ? (riders.leases ?? []) : []
   }
 
   run(): Promise<Timestamp> {
     const { onePhase, isInProcess } = this.home.commitOptions
-    const isOnePhase = onePhase || this.plan.riders !== undefined
+    const isOnePhase = onePhase || this.#riders !== undefined
     return this.plan.isFirst && isOnePhase && isInProcess ? this.#runAtOnce() : this.#runInPhases()
   }
 
   /** One request, tried once. The hot path: the server runs every REST write through it. */
   async #runAtOnce(): Promise<Timestamp> {
-    const { startTs, primary, mutations, reads, riders } = this.plan
+    const { startTs, primary, mutations, reads } = this.plan
     try {
-      const { onePcCommitTs } = await this.prewrite(onePhaseRequest(startTs, primary, mutations, reads, riders))
+      const { onePcCommitTs } = await this.prewrite(onePhaseRequest(startTs, primary, mutations, reads, this.#riders))
       if (onePcCommitTs !== undefined) return this.#committed('1pc', onePcCommitTs)
     } catch (error) {
       throw isUncertain(error) ? new Undetermined(startTs, error) : error
@@ -151,7 +162,8 @@ export class Committer {
 
   /** The first batch contains the primary. With riders there is one batch, which is empty if nothing is written. */
   #batches(): PrewriteMutation[][] {
-    const { mutations, primary, riders } = this.plan
+    const { mutations, primary } = this.plan
+    const riders = this.#riders
     if (mutations.length === 0 && riders !== undefined) return [[]]
     const primaryText = keyText(primary)
     const isPrimary = ({ key }: PrewriteMutation): boolean => keyText(key) === primaryText
@@ -171,19 +183,20 @@ export class Committer {
   }
 
   #kindOf(batches: readonly (readonly PrewriteMutation[])[]): Kind {
-    const { mutations, reads, riders } = this.plan
-    if (riders !== undefined || (batches.length === 1 && this.home.commitOptions.onePhase)) return 'one_pc'
+    const { mutations, reads } = this.plan
+    if (this.#riders !== undefined || (batches.length === 1 && this.home.commitOptions.onePhase)) return 'one_pc'
     const keyBytes = mutations.reduce((sum, { key }) => sum + key.length, 0)
     // Under async commit the prewrites alone decide, so reads could not be validated between prewrite and commit.
     const isSmall =
       mutations.length <= this.home.commitOptions.asyncCommitKeysMax && keyBytes <= ASYNC_COMMIT_KEY_BYTES_MAX
-    return isSmall && reads === undefined ? 'async' : 'two_pc'
+    return isSmall && reads === undefined && this.#leases.length === 0 ? 'async' : 'two_pc'
   }
 
   // ---- Prewrite
 
   async #prewriteAll(batches: readonly (readonly PrewriteMutation[])[], kind: Kind): Promise<PrewriteAnswer[]> {
-    const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads, riders } = this.plan
+    const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads } = this.plan
+    const riders = this.#riders
     // When an earlier commit was left undetermined, only the repetition of its request tells the outcome.
     const signal = this.#isUncertain ? undefined : this.plan.signal
     const isFirstTry = this.plan.isFirst && !this.#isUncertain
@@ -199,6 +212,7 @@ export class Committer {
       linearizable: true,
       ...(kind === 'one_pc' ? { tryOnePc: true, reads, ...(riders === undefined ? {} : { riders }) } : {}),
       ...(kind === 'async' ? { useAsyncCommit: true } : {}),
+      ...(this.#leases.length > 0 ? { riders: { leases: this.#leases, judgedAtCommit: true } } : {}),
     }
     let isStopped = false // After one batch has failed the others need not start.
     const tried = new Set<readonly PrewriteMutation[]>()
@@ -265,7 +279,7 @@ export class Committer {
 
   /** Two-phase commit from here on. */
   #commitLocked(batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
-    if (this.plan.riders === undefined) return this.#commitPrimary(batches)
+    if (this.#riders === undefined) return this.#commitPrimary(batches)
     return Promise.reject(new Error('the server prewrote a transaction with riders, which it has to commit or refuse'))
   }
 
@@ -276,8 +290,12 @@ export class Committer {
     for (let tries = 0; ; tries++) {
       signal?.throwIfAborted()
       const commitTs = await this.#surviving(false, async () => this.home.api.tso(1))
-      if (reads !== undefined) {
-        const validate = (): Promise<void> => this.home.api.validateReads({ ...reads, startTs, commitTs })
+      if (reads !== undefined || this.#leases.length > 0) {
+        const { keys, ranges } = reads ?? { keys: [], ranges: [] }
+        // After the commit_ts is known, and again for each other one: a lease that was held before may be that of another by then.
+        const leases = this.#leases.length > 0 ? { leases: this.#leases } : {}
+        const validate = (): Promise<void> =>
+          this.home.api.validateReads({ keys, ranges, startTs, commitTs, ...leases })
         await this.home.resolver.resolving(lockWaitMs, () => this.#surviving(false, validate), signal)
       }
       try {

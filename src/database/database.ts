@@ -16,6 +16,8 @@ import { type Collected, collectGarbage } from '../gc/collect-garbage.js'
 import { type GcOptions, type GcRun, type GcStatus, GcWorker } from '../gc/gc-worker.js'
 import { type Pin, Pins } from '../gc/pins.js'
 import { Leases } from '../leases/leases.js'
+import type { ServerLeases } from '../leases/server-leases.js'
+import { SharedLeases } from '../leases/shared-leases.js'
 import { IDEMPOTENCY_MS, type Limits, SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
 import { Observers } from '../observers/observers.js'
 import type { GetAnswer, GetRequest, Pair } from '../percolator/api.js'
@@ -64,7 +66,7 @@ interface Parts {
   readonly coordinator: Coordinator
   readonly observers: Observers
   readonly consumers: Consumers
-  readonly leases: Leases
+  readonly leases: ServerLeases
   readonly registry: Registry
 }
 
@@ -126,7 +128,7 @@ export class Database {
   readonly observers: Observers
   /** The change feed. */
   readonly changes: Changes
-  readonly leases: Leases
+  readonly leases: ServerLeases
   /** The servers of the store. */
   readonly registry: Registry
   readonly #options: DatabaseOptions
@@ -186,7 +188,11 @@ export class Database {
     const consumers = await Consumers.open(store, { limits, onError: onLateFailure })
     const onLeaseFailure = (error: unknown): void => onError('background work of leases failed', error)
     const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
-    const leases = await Leases.open(store, { limits, resolver: coordinator.resolver, onError: onLeaseFailure })
+    const ofLeases = { limits, coordinator, resolver: coordinator.resolver, onError: onLeaseFailure }
+    const leases =
+      store.system.replace === undefined
+        ? await Leases.open(store, ofLeases)
+        : new SharedLeases(store, { ...ofLeases, walks: options.gc !== undefined })
     const parts = { pins: await Pins.open(store, registry), coordinator, observers, consumers, leases, registry }
     const database = new Database(store, parts, options)
     if (registry.isShared) await database.#join()

@@ -1,27 +1,41 @@
 import { MinHeap } from '../bytes/min-heap.js'
 import { Backoff } from '../coordinator/backoff.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
-import { integerOf } from '../errors/integer-of.js'
 import { KvError } from '../errors/kv-error.js'
 import { requireWanted } from '../event-loop/late-signal.js'
-import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN, LEASE_WAIT_MS_MAX, type Limits } from '../limits.js'
 import { fenceInForce } from '../percolator/actions/check-lease.js'
 import { decodeLease, encodeLease } from '../percolator/codec/lease.js'
 import { requireHolder, requireLeaseName, type StoredLease } from '../percolator/lease.js'
-import type { LeaseRequest, LeaseState, LeasesApi } from '../percolator/leases-api.js'
+import type { LeaseRequest, LeaseState } from '../percolator/leases-api.js'
 import type { Store } from '../store/store.js'
 import type { SystemName } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { judgePut } from './judge-put.js'
 import { KeyDeletion } from './key-deletion.js'
+import {
+  closing,
+  heldByAnother,
+  isFree,
+  keysAreLocked,
+  otherFence,
+  requireSound,
+  tooManyLeases,
+  tooManyWait,
+} from './refusals.js'
+import {
+  ANSWERED_TOGETHER_MAX,
+  KEYS_LOCKED_MS,
+  type LeasesOptions,
+  type LeasesSummary,
+  type ServerLeases,
+  WAITING_MAX,
+} from './server-leases.js'
 import { Slot, type Try } from './slot.js'
 import { type Asking, type WaitingHolder, WaitingHolders } from './waiting-holders.js'
 
 const LEASES = 'lease/' satisfies SystemName
 /** `ttlMs` of a lease that was released while keys of it were locked, in its record too. */
 const RELEASED = 0
-/** Requests of all leases that wait. */
-const WAITING_MAX = 10_000
 /**
  * A restart adds this to the terms, for clients that find the server again with a back-off. A lease then ends no later than a TTL and
  * this after the server is back.
@@ -31,10 +45,6 @@ const RESTART_MS = 2000
 const REMOVED_TOGETHER_MAX = 1000
 /** From a removal that has failed to the next one. */
 const REMOVE_AGAIN_MS = 1000
-/** How long a release waits for locks on the keys, before its answer says so. */
-const KEYS_LOCKED_MS = 3000
-/** Requests that are answered in one turn of the event loop, because a lease has changed or their waits are over: some 10 ms of answers. */
-const ANSWERED_TOGETHER_MAX = 100
 /** Terms whose ends are noticed in one turn. */
 const ENDED_TOGETHER_MAX = 1000
 /** From one try to delete the keys of a lease to the next one: doubled each time up to the second. */
@@ -45,24 +55,9 @@ const ENDING_MAX = 64
 /** The end of a lease is noticed so soon, where the clock of leases is not that of timers. */
 const LOOK_MS_MAX = 1000
 
-export interface LeasesOptions {
-  readonly limits: Pick<Limits, 'leasesMax'>
+export interface OwnLeasesOptions extends LeasesOptions {
   /** For locks on keys that end with a lease. */
   readonly resolver: Pick<Resolver, 'resolving' | 'resolve'>
-  /** Called with failures of background work. */
-  readonly onError: (error: unknown) => void
-}
-
-export interface LeasesSummary {
-  readonly held: number
-  /** Requests that wait for a lease. */
-  readonly waiting: number
-  /** Leases that are over, whose keys are still to be deleted. */
-  readonly ending: number
-  // Since the start:
-  readonly grants: number
-  readonly renewals: number
-  readonly ends: { readonly released: number; readonly ranOut: number }
 }
 
 /**
@@ -71,9 +66,9 @@ export interface LeasesSummary {
  *
  * Time is that of a clock that nobody can set. The disk has no part in it: a lease neither ends nor stays because a write is slow.
  */
-export class Leases implements LeasesApi {
+export class Leases implements ServerLeases {
   readonly #store: Store
-  readonly #options: LeasesOptions
+  readonly #options: OwnLeasesOptions
   readonly #slots = new Map<string, Slot>()
   /** Those whose terms run. */
   readonly #byEnd = new MinHeap<Slot>()
@@ -96,7 +91,7 @@ export class Leases implements LeasesApi {
   #looksOn = false
   #isClosed = false
 
-  private constructor(store: Store, options: LeasesOptions) {
+  private constructor(store: Store, options: OwnLeasesOptions) {
     this.#store = store
     this.#options = options
     this.#deletion = new KeyDeletion(store, options.resolver, this.#stop.signal)
@@ -104,7 +99,7 @@ export class Leases implements LeasesApi {
   }
 
   /** Call this before anything is committed: until then every lease counts as free. */
-  static async open(store: Store, options: LeasesOptions): Promise<Leases> {
+  static async open(store: Store, options: OwnLeasesOptions): Promise<Leases> {
     const leases = new Leases(store, options)
     const orphans = new Set(store.restoring === undefined ? await store.attachments.load() : [])
     for (const [record, value] of await store.system.list(LEASES)) {
@@ -120,7 +115,6 @@ export class Leases implements LeasesApi {
     return leases
   }
 
-  /** Ends the waits. Other calls go on. */
   async close(): Promise<void> {
     this.#isClosed = true
     clearTimeout(this.#timer)
@@ -159,10 +153,6 @@ export class Leases implements LeasesApi {
     return this.renewNow(name, request) ?? this.#ask(name, request)
   }
 
-  /**
-   * Renews in this turn of the event loop, if the caller holds the lease and nothing has to be written.
-   * @returns undefined when `put` has to be called.
-   */
   renewNow(name: string, request: Omit<LeaseRequest, 'waitMs' | 'signal'>): LeaseState | undefined {
     const slot = this.#slots.get(name)
     if (slot === undefined || slot.writing !== undefined) return undefined
@@ -172,23 +162,13 @@ export class Leases implements LeasesApi {
   }
 
   #ask(name: string, request: LeaseRequest): Promise<LeaseState> {
-    this.#requireSound(name, request)
+    requireSound(name, request)
     requireWanted(request.signal)
     const slot = this.#slots.get(name)
-    if (slot === undefined && request.fence !== undefined) throw this.#otherFence(name, undefined)
+    if (slot === undefined && request.fence !== undefined) throw otherFence(name, undefined)
     return new Promise((resolve, reject) => {
       this.#asked(slot ?? this.#openNew(name), { name, request, resolve, reject })
     })
-  }
-
-  #requireSound(name: string, { holder, ttlMs, waitMs = 0 }: LeaseRequest): void {
-    requireLeaseName(name)
-    requireHolder(holder)
-    integerOf('ttl_ms', ttlMs, LEASE_TTL_MS_MIN, LEASE_TTL_MS_MAX)
-    integerOf('wait_ms', waitMs, 0, LEASE_WAIT_MS_MAX)
-    const { name: store, capabilities } = this.#store
-    if (!capabilities.onePhaseCommit)
-      throw new KvError('not_supported', `the store ${store} has no leases, because it cannot commit in one phase`, {})
   }
 
   #open(name: string): Slot {
@@ -200,7 +180,7 @@ export class Leases implements LeasesApi {
   /** @throws KvError `overloaded` */
   #openNew(name: string): Slot {
     const { leasesMax } = this.#options.limits
-    if (this.#slots.size >= leasesMax) throw new KvError('overloaded', `there are ${leasesMax} leases already`, {})
+    if (this.#slots.size >= leasesMax) throw tooManyLeases(leasesMax)
     return this.#open(name)
   }
 
@@ -214,8 +194,7 @@ export class Leases implements LeasesApi {
     const isFirst = slot.queue.size === 0 || held !== undefined // A free lease is about to be that of the first who waits.
     if (slot.writing === undefined && isFirst && this.#judged(slot, asking, waitMs === 0)) return
     if (waitMs > 0 && this.#isClosed) throw closing()
-    if (this.#waiting.size >= WAITING_MAX)
-      throw new KvError('overloaded', `${WAITING_MAX} requests wait for leases already`, {})
+    if (this.#waiting.size >= WAITING_MAX) throw tooManyWait(WAITING_MAX)
     const nowMs = this.#store.elapsedMs()
     this.#waiting.add(slot.queue, asking, nowMs + waitMs)
     // One more who waits changes nothing for the others. But nobody may have noticed yet that the lease is free.
@@ -236,11 +215,11 @@ export class Leases implements LeasesApi {
         resolve(this.#renewed(slot))
         return true
       case 'other_fence':
-        reject(this.#otherFence(slot.name, held && slot))
+        reject(this.#otherFence(slot))
         return true
       case 'held':
         if (!isOver && request.fence === undefined) return false
-        reject(this.#heldByAnother(slot))
+        reject(heldByAnother(this.#stateOf(slot)))
         return true
       case 'store':
         void this.#storeTtl(slot, held as StoredLease, asking)
@@ -257,10 +236,7 @@ export class Leases implements LeasesApi {
   #isRefused(slot: Slot, ended: StoredLease, { reject }: Asking, isOver: boolean): boolean {
     if (this.#store.elapsedMs() >= slot.endsAgainAtMs) this.#inBackground(this.#tryToEnd(slot, ended.fence))
     else if (isOver) {
-      const { name } = slot
-      const detail = `keys of the last holder of the lease ${name} are locked, and have to be deleted first`
-      const expiresAt = momentOf(physicalMs(this.#store.now()))
-      reject(new KvError('lease_held', detail, { lease: name, holder: ended.holder, expiresAt }))
+      reject(keysAreLocked(slot.name, ended.holder, physicalMs(this.#store.now())))
       return true
     }
     return false
@@ -269,8 +245,7 @@ export class Leases implements LeasesApi {
   async get(name: string): Promise<LeaseState> {
     requireLeaseName(name)
     const slot = this.#slots.get(name)
-    if (slot === undefined || this.#heldOf(slot) === undefined)
-      throw new KvError('not_found', `nobody holds the lease ${name}`, {})
+    if (slot === undefined || this.#heldOf(slot) === undefined) throw isFree(name)
     return this.#stateOf(slot)
   }
 
@@ -293,7 +268,7 @@ export class Leases implements LeasesApi {
       }
       const held = this.#heldOf(slot)
       if (held !== undefined && (held.holder !== holder || (fence ?? held.fence) !== held.fence))
-        throw this.#otherFence(name, slot)
+        throw this.#otherFence(slot)
       this.#free(slot, 'released') // From this turn on no transaction commits under its fence.
       if (slot.ended !== undefined) return { deleting: !(await this.#release(slot, slot.ended)) }
       if (slot.hasRecord) await this.#erase([slot])
@@ -493,7 +468,6 @@ export class Leases implements LeasesApi {
 
   // ---- Time
 
-  /** Ends the terms and the waits that are over. Timers call it. */
   look(): void {
     const nowMs = this.#store.elapsedMs()
     let ended = 0
@@ -590,25 +564,7 @@ export class Leases implements LeasesApi {
     return Math.ceil(physicalMs(this.#store.now()) + rank - this.#store.elapsedMs())
   }
 
-  #heldByAnother(slot: Slot): KvError<'lease_held'> {
-    const { name, holder, expiresAtMs } = this.#stateOf(slot)
-    const fields = { lease: name, holder, expiresAt: momentOf(expiresAtMs) }
-    return new KvError('lease_held', `the lease ${name} is held by ${holder}`, fields)
+  #otherFence(slot: Slot): KvError<'precondition_failed'> {
+    return otherFence(slot.name, this.#heldOf(slot) && this.#stateOf(slot))
   }
-
-  #otherFence(name: string, slot: Slot | undefined): KvError<'precondition_failed'> {
-    if (slot === undefined)
-      return new KvError('precondition_failed', `nobody holds the lease ${name}`, { lease: name, fence: 0 })
-    const { holder, fence, expiresAtMs } = this.#stateOf(slot)
-    const detail = `the lease ${name} is held by ${holder} under the fence ${fence}`
-    return new KvError('precondition_failed', detail, { lease: name, holder, fence, expiresAt: momentOf(expiresAtMs) })
-  }
-}
-
-function momentOf(unixMs: number): string {
-  return new Date(unixMs).toISOString()
-}
-
-function closing(): KvError<'overloaded'> {
-  return new KvError('overloaded', 'the server is shutting down', {})
 }

@@ -4,7 +4,7 @@ import type { LateSignal } from '../event-loop/late-signal.js'
 import type { Stages } from '../event-loop/stages.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Reaches } from './reach.js'
-import type { Riders } from './riders.js'
+import type { LeaseRider, Riders } from './riders.js'
 import type { WriteType } from './write.js'
 
 /**
@@ -151,7 +151,7 @@ export interface PrewriteRequest extends LockingRequest {
   /** With `tryOnePc` only: the reads of the transaction, which are validated at its commit timestamp before it commits. */
   readonly reads?: ReadSet | undefined
   /**
-   * With `tryOnePc` only, and without `maxCommitTs`. `mutations` may then be empty. The request
+   * With `tryOnePc` only (unless `judgedAtCommit`), and without `maxCommitTs`. `mutations` may then be empty. The request
    * is refused with `invalid_argument` where it would have to fall back to two phases.
    */
   readonly riders?: Riders | undefined
@@ -291,6 +291,11 @@ export interface ReadSet {
 export interface ValidateReadsRequest extends ReadSet {
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
+  /**
+   * In process only: these must be held at `commitTs`, which the oracle has handed out after all prewrites.
+   * Throws `precondition_failed`.
+   */
+  readonly leases?: readonly LeaseRider[] | undefined
 }
 
 /** A decided transaction. `commitTs: 0`: rolled back. */

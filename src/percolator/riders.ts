@@ -45,6 +45,11 @@ export interface Riders {
    * more. Otherwise it has seen the transaction's start_ts.
    */
   readonly seesFence?: boolean | undefined
+  /**
+   * In process only: whoever commits judges the leases, and there are no other riders. The prewrite then is one of two phases. See
+   * `ValidateReadsRequest.leases`.
+   */
+  readonly judgedAtCommit?: boolean | undefined
 }
 
 /**

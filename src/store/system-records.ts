@@ -63,9 +63,13 @@ export interface SystemRecords {
   /**
    * Writes one record if it is as expected. Present only where other processes write the records too.
    * @param expected undefined: that there is none.
-   * @returns whether it is written.
+   * @param value undefined removes the record.
+   * @returns whether it is as wanted. After a lost answer that may be the work of another process, where the record is to be removed.
    */
-  replace?(name: SystemName, expected: Uint8Array | undefined, value: Uint8Array): Promise<boolean>
+  replace?(name: SystemName, expected: Uint8Array | undefined, value: Uint8Array | undefined): Promise<boolean>
+
+  /** `values[i]` is the record of `names[i]`. Present where `replace` is. */
+  many?(names: readonly SystemName[]): Promise<readonly (Uint8Array | undefined)[]>
 
   /**
    * Removes the records of a prefix for which `isOver` returns true, in steps. Skips records whose name is held.

@@ -18,9 +18,11 @@ export interface Check {
   readonly commitTsNot?: readonly Timestamp[] | undefined
 }
 
+type FailedKeyCheck = Extract<FailedCheck, { readonly key: Uint8Array }>
+
 /**
  * @param found returns the version of a key, without `commitTs` if the transaction itself wrote it.
- * @param lostLeases those that are lost at this moment: they are told together with checks of keys that do not hold.
+ * @param lostLeases those that are lost at this moment: see `checksFailed`.
  * @throws KvError `precondition_failed`.
  */
 export function requireChecks(
@@ -28,21 +30,39 @@ export function requireChecks(
   found: (key: Uint8Array) => MergedVersion | undefined,
   lostLeases: () => readonly FailedLeaseCheck[] = () => [],
 ): void {
-  const failed: Extract<FailedCheck, { readonly key: Uint8Array }>[] = []
+  const failed = failedChecks(checks, found)
+  if (failed.length > 0) throw checksFailed(failed, lostLeases())
+}
+
+/** Those that do not hold, in their order. @param found see `requireChecks`. */
+export function failedChecks(
+  checks: readonly Check[],
+  found: (key: Uint8Array) => MergedVersion | undefined,
+): readonly FailedKeyCheck[] {
+  const failed: FailedKeyCheck[] = []
   for (const [place, check] of checks.entries()) {
     const pair = found(check.key)
     if (holds(check, pair)) continue
     const { index = place, key } = check
     failed.push({ index, key, exists: pair !== undefined, commitTs: pair?.commitTs ?? 0 })
   }
-  const [first] = failed
-  if (first === undefined) return
-  const lost = lostLeases()
-  const failedChecks: FailedCheck[] = [...failed, ...lost].sort((a, b) => a.index - b.index)
-  if (failedChecks[0] !== first) throw leaseLost(lost, failedChecks)
+  return failed
+}
+
+/**
+ * @param failed at least one.
+ * @param lost leases that are lost too: they are told together with the checks of keys.
+ */
+export function checksFailed(
+  failed: readonly FailedKeyCheck[],
+  lost: readonly FailedLeaseCheck[],
+): KvError<'precondition_failed'> {
+  const first = failed[0] as FailedKeyCheck
+  const all: FailedCheck[] = [...failed, ...lost].sort((a, b) => a.index - b.index)
+  if (all[0] !== first) return leaseLost(lost, all)
   const detail = `check ${first.index} on key ${printKey(first.key)} does not hold`
   const { key, commitTs, index } = first
-  throw new KvError('precondition_failed', detail, { key, commitTs, index, failedChecks })
+  return new KvError('precondition_failed', detail, { key, commitTs, index, failedChecks: all })
 }
 
 function holds(check: Check, found: MergedVersion | undefined): boolean {

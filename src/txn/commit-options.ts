@@ -9,6 +9,7 @@ export function commitOptionsOf({ onePhaseCommit, asyncCommit, atomicRequests }:
     batchBytes: atomicRequests ? Number.POSITIVE_INFINITY : batchBytes,
     commitsPrimaryAlone: !atomicRequests,
     onePhase: onePhaseCommit,
+    judgesLeases: !onePhaseCommit,
     asyncCommitKeysMax: asyncCommit ? asyncCommitKeysMax : 0,
     triesMax,
     isInProcess: atomicRequests,

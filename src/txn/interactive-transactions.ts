@@ -251,7 +251,7 @@ export class InteractiveTransactions {
             }
             if (open.txn.writes === 0 && riders !== undefined && !mayChange(riders)) {
               try {
-                requireLeases(this.#store.leases, riders)
+                await requireLeases(this.#store.leases, riders)
               } catch (error) {
                 await open.txn.rollback()
                 throw error

@@ -18,7 +18,7 @@ import type { Claim } from '../store/claim.js'
 import type { Store } from '../store/store.js'
 import type { SystemWrite } from '../store/system-records.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
-import { type Check, requireChecks } from './check.js'
+import { type Check, checksFailed, failedChecks } from './check.js'
 import { claimed } from './claimed-prewrite.js'
 import { CountedReads } from './counted-reads.js'
 import type { Idempotency, Once } from './idempotency.js'
@@ -245,12 +245,13 @@ export class OneShots {
       for (const version of found.values())
         counted?.prefetched.grow(version === undefined ? ENTRY_BYTES : entryCost(version.value))
       const version = (key: Uint8Array) => found.get(keyText(key))
-      requireChecks(checks, version, () => this.#store.leases.lost(riders?.leases ?? []))
+      const failed = failedChecks(checks, version)
+      if (failed.length > 0) throw checksFailed(failed, await this.#store.leases.lostAt(riders?.leases ?? []))
     }
     const ran = runOps(txn, ops, startTs, counted?.answer, signal)
     const results = ran instanceof Promise ? await timed(stages, 'readMs', ran) : ran
     if (txn.writes === 0 && !mayChange(riders ?? {})) {
-      requireLeases(this.#store.leases, riders ?? {})
+      await requireLeases(this.#store.leases, riders ?? {})
       return { startTs, results }
     }
     const answerAt = (commitTs: Timestamp): OneShotAnswer => ({ startTs, commitTs, results })

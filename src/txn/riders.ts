@@ -1,5 +1,4 @@
 import { keyText } from '../bytes/key-text.js'
-import { leaseLost } from '../percolator/lease.js'
 import type { Riders } from '../percolator/riders.js'
 import { attachedPrefix } from '../store/attached-names.js'
 import { nameOfConsumer } from '../store/consumers.js'
@@ -33,9 +32,8 @@ export function mayChange({ acks = [], notify = [], positions = [] }: Riders): b
 }
 
 /** For a transaction that commits nothing: it is judged now. @throws KvError `precondition_failed` */
-export function requireLeases(leases: HeldLeases, { leases: checked = [] }: Riders): void {
-  const lost = leases.lost(checked)
-  if (lost.length > 0) throw leaseLost(lost)
+export async function requireLeases(leases: HeldLeases, { leases: checked = [] }: Riders): Promise<void> {
+  if (checked.length > 0) await leases.require(checked)
 }
 
 /** The run has taken place before its one-shot came, so it has seen its fence and nothing later. */

@@ -7,8 +7,6 @@ import type { TimestampSource } from '../../oracle/timestamp-source.js'
 import type { PrewriteRequest } from '../../percolator/api.js'
 import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import type { AnswerBudget } from '../answer-budget.js'
-import type { Attachments } from '../attachments.js'
-import { AttachmentCalls } from '../calls/attachment-calls.js'
 import { CellCalls } from '../calls/cell-calls.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import type { Cells } from '../cells.js'
@@ -19,6 +17,7 @@ import type { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
 import type { Capabilities, Store, TableCalls } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
+import { AttachingKeys } from './attaching-keys.js'
 import { BigtableRows } from './bigtable-rows.js'
 import { KeyPolling } from './key-polling.js'
 import { NoChanges } from './no-changes.js'
@@ -76,7 +75,7 @@ export class BigtableStore implements Store {
   readonly safePoint = 0
   readonly isWrittenAhead = false
   readonly cells: Cells
-  readonly attachments: Attachments
+  readonly attachments: AttachingKeys
   readonly consumers = new ConsumerMoves()
   readonly changes: ChangeLog
   readonly system: SystemRecords
@@ -126,10 +125,7 @@ export class BigtableStore implements Store {
     this.#calls = new WriteCalls(this.#rows, this.validateReads)
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits)
     this.cells = new CellCalls(this.#rows, system)
-    this.attachments = new AttachmentCalls(this.#rows, system, {
-      prewrite: this.prewrite,
-      tso: (count) => this.tso(count),
-    })
+    this.attachments = new AttachingKeys(system, this.#rows.leases)
   }
 
   get meters(): StoreMeters {
@@ -200,10 +196,18 @@ export class BigtableStore implements Store {
   readonly scanLock: Store['scanLock'] = (request, lease) => this.#reads.scanLock(request, lease)
   readonly mvccGetByKey: Store['mvccGetByKey'] = (request) => this.#reads.mvccGetByKey(request)
   readonly mvccGetByStartTs: Store['mvccGetByStartTs'] = (request) => this.#reads.mvccGetByStartTs(request)
-  readonly validateReads: Store['validateReads'] = (request) => this.#reads.validateReads(request)
+  readonly validateReads: Store['validateReads'] = async (request) => {
+    const { leases = [], commitTs, keys, ranges } = request
+    if (leases.length > 0) await this.leases.require(leases, commitTs)
+    if (keys.length + ranges.length > 0) await this.#reads.validateReads(request)
+  }
 
   /** Falls back to two phases. `reads` are validated at the commit timestamp, by whoever commits. */
-  readonly prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(inTwoPhases(request), beside)
+  readonly prewrite: Store['prewrite'] = async (request, beside) => {
+    if (request.riders?.judgedAtCommit && request.mutations.some(({ leaseFence }) => leaseFence))
+      await this.attachments.before(request)
+    return this.#calls.prewrite(inTwoPhases(request), beside)
+  }
   readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
   readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)
   readonly cleanup: Store['cleanup'] = (request) => this.#calls.cleanup(request)
@@ -253,9 +257,10 @@ function inTwoPhases({
   riders,
   ...request
 }: PrewriteRequest): PrewriteRequest {
-  if (riders !== undefined)
+  if (riders === undefined) return request
+  if (!riders.judgedAtCommit)
     throw new KvError('not_supported', 'riders need one-phase commit, which the store bigtable has not', {})
-  return request
+  return { ...request, riders }
 }
 
 function noCollection(): KvError {

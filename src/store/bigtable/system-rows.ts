@@ -79,7 +79,7 @@ export class SystemRows implements SystemRecords, RecordReads {
     await Promise.all(writes.map(({ name, value }) => this.#table.put(rowKeyOfSystem(name), [recordWrite(value)])))
   }
 
-  async replace(name: SystemName, expected: Uint8Array | undefined, value: Uint8Array): Promise<boolean> {
+  async replace(name: SystemName, expected: Uint8Array | undefined, value: Uint8Array | undefined): Promise<boolean> {
     const key = rowKeyOfSystem(name)
     const backoff = new Backoff(10, 500)
     const condition = { family: 'o', qualifier: RECORD, value: expected && Buffer.from(expected) } as const
@@ -87,7 +87,8 @@ export class SystemRows implements SystemRecords, RecordReads {
       const changed = await this.#table.change(key, condition, [recordWrite(value)])
       if (changed === 'done') return true
       // An earlier try may have been done. No two values of a record are equal.
-      if (changed === 'refused') return tries > 1 && Buffer.compare((await this.get(name)) ?? EMPTY, value) === 0
+      if (changed === 'refused')
+        return tries > 1 && Buffer.compare((await this.get(name)) ?? EMPTY, value ?? EMPTY) === 0
       if (tries === TRIES_MAX) throw new KvError('storage_unavailable', 'Bigtable does not answer', {})
       await backoff.wait()
     }

@@ -25,7 +25,8 @@ export function prewriteChange(
   isExclusive: boolean,
 ): Change<PrewriteAnswer> {
   const { startTs, mutations, forUpdateTs } = request
-  const riders = request.riders && new PrewriteRiders(rows, request, request.riders)
+  const riders =
+    request.riders && !request.riders.judgedAtCommit ? new PrewriteRiders(rows, request, request.riders) : undefined
   return {
     latches: riders?.latches,
     preparation: riders,

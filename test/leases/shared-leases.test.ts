@@ -1,0 +1,244 @@
+import { afterEach, describe, expect, test } from 'vitest'
+import type { Database } from '../../src/database/database.js'
+import type { isKvError } from '../../src/errors/kv-error.js'
+import { sleep } from '../../src/event-loop/sleep.js'
+import { ATTACHED_MAX } from '../../src/limits.js'
+import type { LeaseRequest } from '../../src/percolator/leases-api.js'
+import { attachedName } from '../../src/store/attached-names.js'
+import type { Timestamp } from '../../src/timestamp.js'
+import { failureOf } from '../coordinator/support.js'
+import { MemoryTable } from '../store/bigtable/memory-table.js'
+import { inLeaps, severalDatabases } from '../store/bigtable/several-databases.js'
+import { utf8 } from '../store/support.js'
+
+let opened: readonly Database[] = []
+afterEach(async () => {
+  for (const database of opened) await database.close()
+})
+
+/** Servers on one table. Time passes only in `sleep`. */
+async function servers<T>(count: number, body: (databases: readonly Database[], table: MemoryTable) => Promise<T>) {
+  const table = new MemoryTable()
+  return inLeaps(table, async () => {
+    const databases = await severalDatabases(table, count)
+    opened = databases
+    return body(databases, table)
+  })
+}
+
+const put = ({ leases }: Database, name: string, holder: string, rest: Partial<LeaseRequest> = {}) =>
+  leases.put(name, { holder, ttlMs: 1000, ...rest })
+
+function write(
+  database: Database,
+  lease: string,
+  fence: Timestamp,
+  { key = 'k', attached = false, holds = true }: { key?: string; attached?: boolean; holds?: boolean } = {},
+) {
+  const op = { op: 'put' as const, key: utf8(key), value: utf8('1'), ...(attached ? { lease } : {}) }
+  const checks = holds ? [] : [{ key: utf8(key), exists: true, index: 1 }]
+  const riders = { leases: [{ lease, fence, index: 0 }] }
+  return database.transact({ checks, ops: [op], riders, maxRetries: 0, lockWaitMs: 0 })
+}
+
+const isThere = async (database: Database, key: string) =>
+  (await database.get({ key: utf8(key), lockWaitMs: 1000 })).found
+
+async function refused(work: Promise<unknown>, code: Parameters<typeof isKvError>[1], fields: object = {}) {
+  const error = await failureOf(work)
+  expect(error).toMatchObject({ code, fields })
+}
+
+/** As if the process had died. */
+async function die(database: Database): Promise<void> {
+  await database.leases.close()
+}
+
+describe('a lease of several servers', () => {
+  test('is the same at each of them', () =>
+    servers(2, async ([one, two]) => {
+      if (one === undefined || two === undefined) return
+      const granted = await put(one, 'a', 'x')
+      expect(await two.leases.get('a')).toEqual(granted)
+      expect(await two.leases.list()).toEqual([granted])
+      expect(await two.leases.list('b')).toEqual([])
+      expect(await two.leases.list('é')).toEqual([])
+      await refused(put(two, 'a', 'y'), 'lease_held', { lease: 'a', holder: 'x' })
+      await refused(put(two, 'a', 'x', { fence: 1 }), 'precondition_failed', { lease: 'a', fence: granted.fence })
+      await refused(two.leases.remove('a', 'y'), 'precondition_failed', { lease: 'a', holder: 'x' })
+      await write(two, 'a', granted.fence)
+      const renewed = await put(two, 'a', 'x', { fence: granted.fence, ttlMs: 2000 })
+      expect(renewed).toMatchObject({ fence: granted.fence, ttlMs: 2000 })
+      expect(await one.leases.get('a')).toEqual(renewed)
+      expect(await one.leases.remove('a', 'x', granted.fence)).toEqual({ deleting: false })
+      await refused(two.leases.get('a'), 'not_found')
+      await refused(write(two, 'a', granted.fence), 'precondition_failed', { lease: 'a', fence: 0, index: 0 })
+      const next = await put(two, 'a', 'y')
+      expect(next.fence).toBeGreaterThan(granted.fence)
+      await refused(write(one, 'a', granted.fence), 'precondition_failed', { lease: 'a', fence: next.fence })
+      expect(two.leases.summary()).toMatchObject({ held: 1, grants: 1, renewals: 1 })
+    }))
+
+  test('runs out by the timestamps of all', () =>
+    servers(2, async ([one, two]) => {
+      if (one === undefined || two === undefined) return
+      const { fence } = await put(one, 'a', 'x')
+      await sleep(990)
+      await write(two, 'a', fence)
+      await sleep(20)
+      await refused(write(two, 'a', fence), 'precondition_failed', { fence: 0 })
+      await refused(one.leases.get('a'), 'not_found')
+      expect((await put(two, 'a', 'x')).fence).toBeGreaterThan(fence)
+    }))
+
+  test('a lost lease is told together with checks of keys that do not hold', () =>
+    servers(1, async ([one]) => {
+      if (one === undefined) return
+      const { fence } = await put(one, 'a', 'x')
+      const failed = {
+        failedChecks: [
+          { index: 0, lease: 'a', fence },
+          { index: 1, exists: false },
+        ],
+      }
+      await refused(write(one, 'a', fence - 1, { holds: false }), 'precondition_failed', failed)
+    }))
+
+  test('a transaction that writes nothing is held to it', () =>
+    servers(2, async ([one, two]) => {
+      if (one === undefined || two === undefined) return
+      const { fence } = await put(one, 'a', 'x')
+      const look = (at: Timestamp) =>
+        two.transact({
+          checks: [],
+          ops: [{ op: 'get', key: utf8('k') }],
+          riders: { leases: [{ lease: 'a', fence: at, index: 0 }] },
+          maxRetries: 0,
+          lockWaitMs: 0,
+        })
+      await look(fence)
+      await refused(look(fence - 1), 'precondition_failed', { fence })
+    }))
+})
+
+describe('those that wait', () => {
+  test('are told of a release at another server within a second, in the order in which they came to theirs', () =>
+    servers(2, async ([one, two]) => {
+      if (one === undefined || two === undefined) return
+      await put(one, 'a', 'x', { ttlMs: 60_000 })
+      const order: string[] = []
+      const waits = ['y', 'z'].map((holder) =>
+        put(two, 'a', holder, { waitMs: 60_000, ttlMs: 60_000 }).then(() => order.push(holder)),
+      )
+      await sleep(10_000)
+      expect(two.leases.summary().waiting).toBe(2)
+      const beganMs = Date.now()
+      await one.leases.remove('a', 'x')
+      await waits[0]
+      expect(Date.now() - beganMs).toBeLessThanOrEqual(1100)
+      await two.leases.remove('a', 'y')
+      await waits[1]
+      expect(order).toEqual(['y', 'z'])
+    }))
+
+  test('wait as long as they asked, and one that hangs up leaves', () =>
+    servers(1, async ([one]) => {
+      if (one === undefined) return
+      await put(one, 'a', 'x', { ttlMs: 60_000 })
+      const abort = new AbortController()
+      const gone = put(one, 'a', 'y', { waitMs: 60_000, signal: abort.signal })
+      gone.catch(() => {})
+      const beganMs = Date.now()
+      await refused(put(one, 'a', 'z', { waitMs: 5000 }), 'lease_held', { holder: 'x' })
+      expect(Date.now() - beganMs).toBeGreaterThanOrEqual(5000)
+      expect(Date.now() - beganMs).toBeLessThan(6100)
+      abort.abort(new Error('hung up'))
+      await expect(gone).rejects.toThrow('hung up')
+      expect(one.leases.summary().waiting).toBe(0)
+    }))
+
+  test('a grant for a client that has hung up meanwhile is given back', () =>
+    servers(1, async ([one], table) => {
+      if (one === undefined) return
+      const abort = new AbortController()
+      const before = table.calls.change
+      const gone = put(one, 'a', 'y', { waitMs: 60_000, signal: abort.signal })
+      gone.catch(() => {})
+      while (table.calls.change < before + 2) await new Promise(setImmediate) // The grant is on its way.
+      abort.abort(new Error('hung up'))
+      await expect(gone).rejects.toThrow('hung up')
+      await expect.poll(() => one.store.system.list('lease/').then(({ size }) => size)).toBe(0)
+    }))
+
+  test('are refused by a server that stops', () =>
+    servers(1, async ([one]) => {
+      if (one === undefined) return
+      await put(one, 'a', 'x', { ttlMs: 60_000 })
+      const waiting = put(one, 'a', 'y', { waitMs: 60_000 })
+      const refusal = refused(waiting, 'overloaded')
+      await one.leases.close()
+      await refusal
+      await refused(put(one, 'a', 'y', { waitMs: 1 }), 'overloaded')
+    }))
+})
+
+describe('keys that are attached', () => {
+  test('are deleted by any server when the lease ends, and its records with them', () =>
+    servers(3, async ([one, two, three]) => {
+      if (one === undefined || two === undefined || three === undefined) return
+      const { fence } = await put(one, 'a', 'x')
+      await write(two, 'a', fence, { key: 'up', attached: true })
+      await write(two, 'a', fence, { key: 'kept' })
+      expect(await isThere(three, 'up')).toBe(true)
+      await die(one)
+      await die(two)
+      await sleep(1001)
+      three.leases.look()
+      await sleep(100)
+      expect([await isThere(three, 'up'), await isThere(three, 'kept')]).toEqual([false, true])
+      expect((await three.store.system.list('lease/')).size).toBe(0)
+      expect((await three.store.system.list('attached/')).size).toBe(0)
+    }))
+
+  test('a server that has died half way leaves the rest to others', () =>
+    servers(2, async ([one, two]) => {
+      if (one === undefined || two === undefined) return
+      const { fence } = await put(one, 'a', 'x', { ttlMs: 60_000 })
+      await write(one, 'a', fence, { key: 'up', attached: true })
+      // A lock on the key: the release marks the lease, and goes no further.
+      const locking = await two.coordinator.begin({ mode: 'pessimistic', isolation: 'snapshot', lockWaitMs: 0 })
+      await locking.getForUpdate(utf8('up'))
+      expect(await one.leases.remove('a', 'x', fence)).toEqual({ deleting: true })
+      await die(one)
+      await refused(two.leases.get('a'), 'not_found')
+      await refused(write(two, 'a', fence), 'precondition_failed', { fence: 0 })
+      await refused(put(two, 'a', 'y'), 'lease_held', { lease: 'a', holder: 'x' })
+      expect(await isThere(two, 'up')).toBe(true)
+      await locking.rollback()
+      expect((await put(two, 'a', 'y')).fence).toBeGreaterThan(fence)
+      expect(await isThere(two, 'up')).toBe(false)
+    }))
+
+  test('records that a server has written for nothing go too', () =>
+    servers(1, async ([one]) => {
+      if (one === undefined) return
+      const { fence } = await put(one, 'a', 'x')
+      await one.leases.remove('a', 'x')
+      await one.store.system.write([{ name: attachedName(fence, utf8('k')), value: new Uint8Array() }])
+      one.leases.look()
+      await sleep(1000)
+      expect((await one.store.system.list('attached/')).size).toBe(0)
+    }))
+
+  test('are no more than the limit says, with those of other servers', () =>
+    servers(2, async ([one, two]) => {
+      if (one === undefined || two === undefined) return
+      const { fence } = await put(one, 'a', 'x', { ttlMs: 60_000 })
+      const records = Array.from({ length: ATTACHED_MAX - 1 }, (_, n) => attachedName(fence, utf8(`key-${n}`)))
+      await one.store.system.write(records.map((name) => ({ name, value: new Uint8Array() })))
+      await write(two, 'a', fence, { key: 'last', attached: true })
+      await refused(write(two, 'a', fence, { key: 'more', attached: true }), 'invalid_argument', { field: 'lease' })
+      expect(await isThere(two, 'more')).toBe(false)
+      await refused(write(two, 'a', fence, { key: 'x'.repeat(4090), attached: true }), 'invalid_argument')
+    }))
+})
