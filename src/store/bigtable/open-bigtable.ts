@@ -9,6 +9,7 @@ import { BigtableSetupError } from './bigtable-setup-error.js'
 import { BigtableStore } from './bigtable-store.js'
 import { openTable } from './google-client.js'
 import { RECORD } from './layout.js'
+import { recordAt } from './record-at.js'
 import { rowKeyOfSystem } from './row-keys.js'
 import type { Table } from './table.js'
 import type { TableAddress } from './table-address.js'
@@ -61,6 +62,7 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
     cacheBytesMax: CACHE_BYTES_MAX,
     onClose: close,
   })
+  await store.start()
   const member: Member = {
     id,
     get role() {
@@ -99,9 +101,4 @@ function oracleRowOf(table: Table): OracleRow {
       ])
     },
   }
-}
-
-async function recordAt(table: Table, key: Buffer): Promise<Buffer | undefined> {
-  const [row] = await table.rows({ keys: [key], columns: [{ family: 'o' }] })
-  return row?.cells[0]?.value
 }

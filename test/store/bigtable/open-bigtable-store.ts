@@ -13,5 +13,7 @@ export async function openBigtableStore(table: Table, options: StoreOptions = {}
   const clock = new Clock({ now, monotonicNow })
   const oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
   await oracle.next()
-  return new BigtableStore({ table, oracle, clock, answers, cursorSecret: randomBytes(32), cacheBytesMax: 2 ** 22 })
+  const cursorSecret = randomBytes(32)
+  // Nobody else has to know of a safe point.
+  return new BigtableStore({ table, oracle, clock, answers, cursorSecret, cacheBytesMax: 2 ** 22, settledMs: 0 })
 }
