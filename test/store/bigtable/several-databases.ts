@@ -5,6 +5,7 @@ import { Clock } from '../../../src/oracle/clock.js'
 import { Oracle } from '../../../src/oracle/oracle.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
 import { BigtableStore } from '../../../src/store/bigtable/bigtable-store.js'
+import type { Table } from '../../../src/store/bigtable/table.js'
 import { utf8 } from '../support.js'
 import type { MemoryTable } from './memory-table.js'
 
@@ -13,13 +14,19 @@ const IDLE_TURNS = 5
 
 /** As of several servers: they share the table and the oracle, and nothing else. */
 export function severalDatabases(table: MemoryTable, count: number): Promise<Database[]> {
+  return databasesOn(Array.from({ length: count }, () => table))
+}
+
+/** @param tables each shows the same table to its server. */
+export function databasesOn(tables: readonly Table[]): Promise<Database[]> {
   const clock = new Clock({})
   const oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
   return Promise.all(
-    Array.from({ length: count }, () => {
+    tables.map(async (table) => {
       const answers = new AnswerBudget(DEFAULT_LIMITS)
       const cursorSecret = utf8('secret')
       const store = new BigtableStore({ table, oracle, clock, answers, cursorSecret, cacheBytesMax: 100_000 })
+      await store.start()
       return Database.open(store, { limits: DEFAULT_LIMITS, onError: () => {} })
     }),
   )
