@@ -97,29 +97,27 @@ export class Collection {
   ): Promise<{ readonly count: number; readonly isDone: boolean }> {
     const cells = decodeCells(row.cells)
     const key = keyOfRow(row.key)
-    const old = cells.writes.filter(({ commitTs }) => commitTs <= safePoint)
+    const { lock, revision, writes } = cells
+    const known = knownRow(key, cells, 'none', 0, 0)
+    if (writes.length === 0) {
+      const isGone = lock !== undefined || revision === undefined || !this.#isOld(revision)
+      return { count: 0, isDone: isGone || (await this.#rows.remove(known)) }
+    }
+    const old = writes.filter(({ commitTs }) => commitTs <= safePoint)
     const versions = old.filter(isData).length
     const isWhole = versions <= RECORDS_AT_ONCE && old.length - versions < RECORDS_AT_ONCE
-    const part = { base: undefined, isLast: isWhole && this.#mayVanish(safePoint) }
-    const { garbage } = gc({ key, writes: cells.writes }, safePoint, part)
-    const known = knownRow(key, cells, 'none', 0, 0)
-    if (cells.lock === undefined && garbage.length === cells.writes.length) {
-      // A lock that is written late must meet servers that know that it does not count: see README.md.
-      const isBare = garbage.length === 0
-      if (cells.revision === undefined || (isBare && !this.#isOld(cells.revision))) return { count: 0, isDone: true }
-      if (this.#mayVanish(safePoint)) {
-        const isDone = await this.#rows.remove(known)
-        return { count: isDone ? garbage.length : 0, isDone }
-      }
-    }
+    // The last record of a row goes later: a lock that is written late must meet servers that know that it does not count.
+    const goneTs = Math.min(safePoint, this.#safePoint.clearedForAll)
+    const gone = gc({ key, writes }, goneTs, { base: undefined, isLast: isWhole }).garbage
+    const { garbage: others } = gc({ key, writes }, safePoint, { base: undefined, isLast: false })
+    const garbage = [...new Set([...gone, ...others])]
     if (garbage.length === 0) return { count: 0, isDone: true }
+    if (lock === undefined && gone.length === writes.length) {
+      const isDone = await this.#rows.remove(known)
+      return { count: isDone ? garbage.length : 0, isDone }
+    }
     const changed = await this.#rows.collect(known, garbage)
     return changed.row === undefined ? { count: 0, isDone: false } : { count: garbage.length, isDone: isWhole }
-  }
-
-  /** Whether the last record of a row may be removed. */
-  #mayVanish(safePoint: Timestamp): boolean {
-    return safePoint <= this.#safePoint.clearedForAll
   }
 
   #isOld(revision: Buffer): boolean {
