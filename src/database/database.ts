@@ -162,7 +162,7 @@ export class Database {
       registry,
       openTransactions: () => this.transactions.startTs(),
       holders: () => this.changes.holders(),
-      beforehand: (safePoint: Timestamp) => observers.expiryMarks.passTo(safePoint),
+      beforehand: (safePoint: Timestamp) => this.#beforeCollecting(safePoint),
       afterwards: (safePoint: Timestamp, pace?: Pace) => observers.collect(safePoint, pace),
       onError: (error: unknown) => onError('garbage collection failed', error),
     }
@@ -393,9 +393,14 @@ export class Database {
   /** The Percolator call `gc`: collects up to `safePoint` even if older snapshots are in use. @throws as `collect` */
   async gc(safePoint: Timestamp): Promise<Collected> {
     this.#requireNotAhead(safePoint)
-    const beforehand = (ts: Timestamp): Promise<void> => this.observers.expiryMarks.passTo(ts)
+    const beforehand = (ts: Timestamp): Promise<void> => this.#beforeCollecting(ts)
     const afterwards = (ts: Timestamp): Promise<void> => this.observers.collect(ts)
     return collectGarbage(this.store, safePoint, { beforehand, afterwards })
+  }
+
+  async #beforeCollecting(safePoint: Timestamp): Promise<void> {
+    await this.observers.expiryMarks.passTo(safePoint)
+    await this.#outcomes.settle(safePoint)
   }
 
   #requireNotAhead(safePoint: Timestamp): void {

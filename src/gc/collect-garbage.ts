@@ -34,7 +34,7 @@ export async function collectGarbage(
   safePoint: Timestamp,
   { pace, beforehand, afterwards }: CollectionOptions = {},
 ): Promise<Collected> {
-  const inForce = await store.raiseSafePoint(safePoint)
+  const inForce = await store.raiseSafePoint(safePoint, pace?.signal)
   if (safePoint < inForce) return { safePoint: inForce, versionsRemoved: 0 }
   const resolver = new LockResolver(store)
   for (let before: readonly LockInfo[] = [], isLeft = true; isLeft && !pace?.signal?.aborted; ) {

@@ -46,10 +46,7 @@ export async function startServer(config: Config, version: string, log: Logger):
   let app: FastifyInstance | undefined
   try {
     const onError = (message: string, err: unknown): void => log.error({ err }, message)
-    database = await Database.open(store, {
-      ...{ limits, registry, onError },
-      gc: store.capabilities.collection ? gc : NO_COLLECTION,
-    })
+    database = await Database.open(store, { limits, registry, gc, onError })
     const traces = tracesUrl === undefined ? undefined : await openTraces(tracesUrl, version, config, log)
     app = await createApp({
       ...{ database, limits, version, durability, log, member },
@@ -82,9 +79,6 @@ export async function startServer(config: Config, version: string, log: Logger):
     throw error
   }
 }
-
-/** Outcomes of Idempotency-Keys are removed all the same. */
-const NO_COLLECTION = { lifeTimeMs: 0, intervalMs: 0 }
 
 async function listen(app: FastifyInstance, host: string, port: number): Promise<void> {
   try {

@@ -88,6 +88,8 @@ export interface TableCalls {
   readonly lostGuesses: number
   /** Changes whose answer was lost. */
   readonly uncertain: number
+  /** Old records that went with other changes of their rows. */
+  readonly trimmed: number
 }
 
 export interface DiskSpace {
@@ -211,9 +213,10 @@ export interface Store extends PercolatorApi {
 
   /**
    * Refuses reads and prewrites below `safePoint` from now on, after restarts too. The safe point never goes down.
+   * @param signal ends a wait for other servers.
    * @returns the safe point that is now in force.
    */
-  raiseSafePoint(safePoint: Timestamp): Promise<Timestamp>
+  raiseSafePoint(safePoint: Timestamp, signal?: AbortSignal): Promise<Timestamp>
 
   /**
    * Raises the safe point, removes in small steps the records that no reader can see any more, and frees their disk

@@ -71,6 +71,9 @@ export interface SystemRecords {
   /** `values[i]` is the record of `names[i]`. Present where `replace` is. */
   many?(names: readonly SystemName[]): Promise<readonly (Uint8Array | undefined)[]>
 
+  /** Records whose names begin with `prefix`, ascending, however many they are. Present where `replace` is. */
+  pages?(prefix: SystemName): AsyncIterable<readonly (readonly [SystemName, Uint8Array])[]>
+
   /**
    * Removes the records of a prefix for which `isOver` returns true, in steps. Skips records whose name is held.
    * @returns total bytes of the remaining records: their values, and their names without the prefix.

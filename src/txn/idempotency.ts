@@ -54,6 +54,13 @@ export function pendingOf(record: Uint8Array): PendingOutcome | undefined {
   return startTs === undefined ? undefined : { startTs: asInteger(startTs, WHAT), primary: asBytes(primary, WHAT) }
 }
 
+/** The record of a pending outcome whose transaction has committed. */
+export function settledAt(record: Uint8Array, commitTs: Timestamp): Buffer {
+  const [fingerprint, expiresAtMs, outcome] = unpackRecord(record, WHAT, 3)
+  const [answer] = unpackRecord(asBytes(outcome, WHAT), WHAT, 1)
+  return packRecord([fingerprint, expiresAtMs, packRecord([{ ...(answer as object), commitTs }])])
+}
+
 /** The stored answer for a repeat. @throws KvError `idempotency_mismatch` when the request is a different one. */
 export function replay<T>(record: Uint8Array, request: Idempotency): T {
   const [fingerprint, , outcome] = unpackRecord(record, WHAT, 3)

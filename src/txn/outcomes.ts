@@ -3,6 +3,7 @@ import { KvError } from '../errors/kv-error.js'
 import { IDEMPOTENCY_MS, type Limits } from '../limits.js'
 import type { Store } from '../store/store.js'
 import type { SystemName, SystemWrite } from '../store/system-records.js'
+import type { Timestamp } from '../timestamp.js'
 import { encodeOutcome, type Idempotency, isOutcomeExpired, type Once, replay } from './idempotency.js'
 import { isLongerThan } from './outcome-length.js'
 import { type ClaimOutcome, SharedOutcomes } from './shared-outcomes.js'
@@ -91,6 +92,11 @@ export class Outcomes {
         this.#add(idempotency.caller, idempotency.key.length + value.length, nowMs + IDEMPOTENCY_MS)
       return { answer, isReplayed: false }
     })
+  }
+
+  /** To be called before a collection removes anything, when no lock below `safePoint` is left. */
+  settle(safePoint: Timestamp): Promise<void> {
+    return this.#shared.settle(safePoint)
   }
 
   /** Removes expired outcomes, and counts the others. */

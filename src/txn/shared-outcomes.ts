@@ -17,8 +17,11 @@ import {
   type PendingOutcome,
   pendingOf,
   replay,
+  settledAt,
 } from './idempotency.js'
 import { isLongerThan } from './outcome-length.js'
+
+const RECORDS = 'outcome/' satisfies SystemName
 
 /** A repeat waits this long for the first request, which another server may be running. */
 const WAIT_MS_MAX = 10_000
@@ -60,7 +63,7 @@ export class SharedOutcomes {
     stores: 'all' | 'written' | 'nothing',
     run: (claim: ClaimOutcome<T>) => Promise<T>,
   ): Promise<Once<T>> {
-    const name: SystemName = `outcome/${keyText(idempotency.key)}`
+    const name: SystemName = `${RECORDS}${keyText(idempotency.key)}`
     return this.#store.system.hold([name], async () => {
       const deadlineMs = performance.now() + WAIT_MS_MAX
       for (;;) {
@@ -97,10 +100,23 @@ export class SharedOutcomes {
     }
   }
 
-  /** 0: it will never commit; undefined: nobody knows yet. */
-  async #commitTsOf({ primary, startTs }: PendingOutcome): Promise<Timestamp | undefined> {
+  /** Before a collection: it may remove the record of a primary, after which nobody could tell that the transaction has committed. */
+  async settle(safePoint: Timestamp): Promise<void> {
+    const { system } = this.#store
+    for await (const page of system.pages?.(RECORDS) ?? [])
+      for (const [name, record] of page) {
+        const pending = pendingOf(record)
+        if (pending === undefined || pending.startTs >= safePoint) continue
+        const commitTs = await this.#commitTsOf(pending, true)
+        // If somebody else was faster, the transaction is decided for them as well.
+        if (commitTs) await system.replace?.(name, record, settledAt(record, commitTs))
+      }
+  }
+
+  /** @param isOver it cannot commit any more. @returns 0: it will never commit; undefined: nobody knows yet. */
+  async #commitTsOf({ primary, startTs }: PendingOutcome, isOver = false): Promise<Timestamp | undefined> {
     const currentTs = this.#store.now()
-    const rollbackIfNotExist = isExpired({ startTs, ttlMs: LATE_MS_MAX }, currentTs)
+    const rollbackIfNotExist = isOver || isExpired({ startTs, ttlMs: LATE_MS_MAX }, currentTs)
     let status: TxnStatus
     try {
       status = await this.#store.checkTxnStatus({

@@ -62,6 +62,7 @@ async function servers(count: number) {
       ...{ table: own, oracle, clock, answers },
       cursorSecret: utf8('secret'),
       cacheBytesMax: 2 ** 20,
+      settledMs: 0,
     })
     opened.push({ own, store, database: await Database.open(store, { limits: DEFAULT_LIMITS, onError }) })
   }
@@ -146,6 +147,30 @@ describe('outcomes of a store that servers share', () => {
       const again = await second.database.transact(adding('k'))
       expect(again).toEqual({ answer: once.answer, isReplayed: true })
       expect(once.answer.commitTs).toBeGreaterThan(0)
+    },
+  )
+
+  // Without its records, a transaction that has committed looks like one that has never begun.
+  test.each([0, 1, 2, 3, 4, 5, 6])(
+    'a server that is killed after %i changes: a repeat makes it once, after a collection too',
+    async (left) => {
+      const { time, servers: all } = await servers(2)
+      const [first, second] = all
+      if (first === undefined || second === undefined) throw new Error('there are two')
+      const { database } = second
+      first.own.changesLeft = left
+      void first.database.transact(adding('k')).catch(() => {})
+      for (let i = 0; i < 300; i++) await turn()
+      time.ms += 60_000
+      const wasDone = (await valueOfA(database)) === '1'
+      const ops = ['a', 'b'].map((name) => ({ op: 'delete' as const, key: utf8(name) }))
+      await database.transact({ ...adding('k'), ops, idempotency: undefined })
+      time.ms += 1000
+      await database.gc(await second.store.tso(1))
+      const nothing = { lock: null, writes: [], values: [] }
+      for (const key of ['a', 'b']) expect(await second.store.mvccGetByKey({ key: utf8(key) })).toEqual(nothing)
+      expect(await database.transact(adding('k'))).toMatchObject({ isReplayed: wasDone })
+      expect(await valueOfA(database)).toBe(wasDone ? '' : '1')
     },
   )
 })

@@ -144,7 +144,7 @@ function ofOracle({ store }: Database): Family[] {
 
 function ofTable({ store: { tableCalls }, registry }: Database): Family[] {
   if (tableCalls === undefined) return []
-  const { calls, races, lostGuesses, uncertain } = tableCalls
+  const { calls, races, lostGuesses, uncertain, trimmed } = tableCalls
   return [
     gauge('perkv_servers', 'Servers of the table that are alive, as this one sees it.', registry.servers().length),
     counter('perkv_table_calls_total', 'Calls to the table that the servers share, by kind.', [
@@ -153,6 +153,7 @@ function ofTable({ store: { tableCalls }, registry }: Database): Family[] {
     counter('perkv_table_races_total', 'Changes of rows that others had changed meanwhile.', races),
     counter('perkv_table_lost_guesses_total', 'Those of them that were decided on a row in memory.', lostGuesses),
     counter('perkv_table_lost_answers_total', 'Changes of rows whose answer was lost.', uncertain),
+    counter('perkv_table_trimmed_records_total', 'Old records that went with other changes of their rows.', trimmed),
   ]
 }
 

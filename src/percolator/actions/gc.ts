@@ -14,6 +14,8 @@ export interface GcAnswer {
   readonly mutations: Mutation[]
   /** Number of write records that the mutations remove. */
   readonly removed: number
+  /** These records. */
+  readonly garbage: readonly WriteRecord[]
   /** `base` of the next part. */
   readonly base: WriteRecord | undefined
 }
@@ -32,12 +34,12 @@ export function gc(
   part: GcPart = { base: undefined, isLast: true },
 ): GcAnswer {
   const mutations: Mutation[] = []
-  let removed = 0
+  const garbage: WriteRecord[] = []
   const remove = (write: WriteRecord): void => {
     mutations.push(deleteWrite(row.key, write))
     if (write.type === 'put' && write.shortValue === undefined)
       mutations.push({ type: 'delete-value', key: row.key, startTs: write.startTs })
-    removed++
+    garbage.push(write)
   }
   let { base } = part
   for (const write of row.writes) {
@@ -50,7 +52,7 @@ export function gc(
   const stands =
     base !== undefined && (base === part.base ? base.commitTs === safePoint : standsForRollback(base, safePoint))
   if (part.isLast && base !== undefined && !isVisible(base, safePoint) && !stands) remove(base)
-  return { mutations, removed, base }
+  return { mutations, removed: garbage.length, garbage, base }
 }
 
 function standsForRollback(write: WriteRecord, startTs: Timestamp): boolean {

@@ -18,6 +18,7 @@ import { type KnownRow, viewOf } from './known-row.js'
 import { decodeCells, LOCK_COLUMN } from './layout.js'
 import { keyOfRow } from './row-keys.js'
 import type { RowTable } from './row-table.js'
+import type { SharedSafePoint } from './shared-safe-point.js'
 import type { TableScan } from './table-scan.js'
 
 /** Values up to this many bytes travel in the lock and the write record, because a read of a longer one is a second call. */
@@ -43,8 +44,6 @@ interface Held {
  */
 export class BigtableRows implements RowAccess {
   readonly shortValueBytesMax = SHORT_VALUE_BYTES_MAX
-  /** Nobody collects yet. */
-  readonly safePoint = 0
   /** Nothing here calculates commit timestamps, so nobody has to know the reads of all processes. */
   readonly maxTs = 0
   readonly resolvedTs = 0
@@ -61,14 +60,28 @@ export class BigtableRows implements RowAccess {
   readonly #table: RowTable
   readonly #scan: TableScan
   readonly #source: TimestampSource
+  readonly #safePoint: SharedSafePoint
 
-  constructor(table: RowTable, scan: TableScan, source: TimestampSource, records: RecordReads) {
+  constructor(
+    table: RowTable,
+    scan: TableScan,
+    source: TimestampSource,
+    safePoint: SharedSafePoint,
+    records: RecordReads,
+  ) {
+    this.#safePoint = safePoint
     this.#table = table
     this.#scan = scan
     this.#source = source
     this.records = records
   }
 
+  get safePoint(): Timestamp {
+    return this.#safePoint.value
+  }
+  get clearedTs(): Timestamp {
+    return this.#safePoint.cleared
+  }
   get lastTs(): Timestamp {
     return this.#source.last
   }
@@ -138,6 +151,9 @@ export class BigtableRows implements RowAccess {
     for (;;) {
       const rows = await this.#complete(keys, held, depth, depthTs)
       const guard = reaches && (await this.#guardOf(change, rows))
+      // Only after the reads, whatever has passed since: what a collection has taken of the rows is below this safe point.
+      const refreshed = this.#safePoint.fresh()
+      if (refreshed !== undefined) await refreshed
       const decision = decided(change, rows, isRepeat)
       if (!decision.ok) {
         if (forgetGuesses(held, () => true)) continue

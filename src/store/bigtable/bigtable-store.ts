@@ -20,12 +20,14 @@ import type { SystemRecords } from '../system-records.js'
 import { AttachingKeys } from './attaching-keys.js'
 import { BigtableRows } from './bigtable-rows.js'
 import { KeyPolling } from './key-polling.js'
+import { Collection } from './collection.js'
 import { NoChanges } from './no-changes.js'
 import { PollingLocks } from './polling-locks.js'
 import { Reads } from './reads.js'
 import { RowCache } from './row-cache.js'
 import { keyOfRow } from './row-keys.js'
 import { RowTable } from './row-table.js'
+import { SharedSafePoint } from './shared-safe-point.js'
 import { SystemRows } from './system-rows.js'
 import type { Table } from './table.js'
 import { TableScan } from './table-scan.js'
@@ -41,7 +43,7 @@ export const BIGTABLE_CAPABILITIES: Capabilities = {
   compact: false,
   lockCount: false,
   changes: false,
-  collection: false,
+  collection: true,
 }
 
 /** Where timestamps come from, as far as the store needs it. */
@@ -62,6 +64,8 @@ export interface BigtableStoreOptions {
   readonly cacheBytesMax: number
   /** Default: for one process alone. */
   readonly waits?: WaitReports | undefined
+  /** See `SharedSafePointOptions`. */
+  readonly settledMs?: number | undefined
   readonly onClose?: (() => void) | undefined
 }
 
@@ -72,7 +76,6 @@ export interface BigtableStoreOptions {
 export class BigtableStore implements Store {
   readonly name = 'bigtable'
   readonly capabilities = BIGTABLE_CAPABILITIES
-  readonly safePoint = 0
   readonly isWrittenAhead = false
   readonly cells: Cells
   readonly attachments: AttachingKeys
@@ -85,9 +88,11 @@ export class BigtableStore implements Store {
   readonly #oracle: SharedOracle
   readonly #clock: Clock
   readonly #scan: TableScan
+  readonly #safePoint: SharedSafePoint
   readonly #rows: BigtableRows
   readonly #rowTable: RowTable
   readonly #reads: Reads
+  readonly #collection: Collection
   readonly #calls: WriteCalls
   readonly #pessimistic: PollingLocks
   readonly #polling: KeyPolling
@@ -97,37 +102,38 @@ export class BigtableStore implements Store {
   readonly #onClose: () => void
 
   constructor(options: BigtableStoreOptions) {
-    const {
-      table,
-      oracle,
-      clock,
-      answers,
-      cursorSecret,
-      cacheBytesMax,
-      waits = ownWaits(),
-      onClose = () => {},
-    } = options
+    const { table, oracle, clock, answers, cacheBytesMax, waits = ownWaits() } = options
     this.#waits = waits
-    this.#onClose = onClose
+    this.#onClose = options.onClose ?? (() => {})
     this.#table = table
     this.#oracle = oracle
     this.#clock = clock
     this.answers = answers
-    this.cursorSecret = cursorSecret
+    this.cursorSecret = options.cursorSecret
     this.#scan = new TableScan(table)
     this.#polling = new KeyPolling(table)
     this.changes = new NoChanges(this.#polling)
-    this.#rowTable = new RowTable(table, new RowCache(cacheBytesMax))
+    this.#safePoint = new SharedSafePoint({ table, clock, source: oracle, settledMs: options.settledMs })
+    this.#rowTable = new RowTable(table, new RowCache(cacheBytesMax), this.#safePoint)
     const system = new SystemRows(table, this.#scan, this.#claims)
     this.system = system
-    this.#rows = new BigtableRows(this.#rowTable, this.#scan, oracle, system)
-    this.#reads = new Reads(table, this.#rowTable, this.#scan, oracle, answers)
+    this.#rows = new BigtableRows(this.#rowTable, this.#scan, oracle, this.#safePoint, system)
+    this.#reads = new Reads(table, this.#rowTable, this.#scan, oracle, this.#safePoint, answers)
+    this.#collection = new Collection(table, this.#rowTable, this.#scan, this.#safePoint)
     this.#calls = new WriteCalls(this.#rows, this.validateReads)
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits)
     this.cells = new CellCalls(this.#rows, system)
     this.attachments = new AttachingKeys(system, this.#rows.leases)
   }
 
+  /** Reads the safe point again and again from now on. Without it, the row is read when it is needed. */
+  start(): Promise<void> {
+    return this.#safePoint.start()
+  }
+
+  get safePoint(): Timestamp {
+    return this.#safePoint.value
+  }
   get meters(): StoreMeters {
     return this.#rows.meters
   }
@@ -228,16 +234,14 @@ export class BigtableStore implements Store {
     }
   }
 
-  async raiseSafePoint(): Promise<never> {
-    throw noCollection()
-  }
-  async collect(): Promise<never> {
-    throw noCollection()
-  }
+  readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint, signal) =>
+    this.#collection.raiseSafePoint(safePoint, signal)
+  readonly collect: Store['collect'] = (safePoint, pace) => this.#collection.collect(safePoint, pace)
 
   async close(): Promise<void> {
     this.#pessimistic.close()
     this.#polling.close()
+    this.#safePoint.close()
     await this.#oracle.close()
     this.#onClose()
     await this.#table.close()
@@ -261,8 +265,4 @@ function inTwoPhases({
   if (!riders.judgedAtCommit)
     throw new KvError('not_supported', 'riders need one-phase commit, which the store bigtable has not', {})
   return { ...request, riders }
-}
-
-function noCollection(): KvError {
-  return new KvError('not_supported', 'the store bigtable does not collect old versions yet', {})
 }

@@ -49,9 +49,9 @@ class GoogleTable implements Table {
   }
 
   async rows(request: RowsRequest): Promise<readonly TableRow[]> {
-    const { columns, limit, reverse = false } = request
+    const { columns, orBare, limit, reverse = false } = request
     if (columns.length === 0 || limit === 0) return []
-    const filter = filterOf(columns)
+    const filter = filterOf(columns, orBare)
     const requests = requestsOf(rowSetOf(request))
     const [only] = requests
     if (only === undefined) return []
@@ -101,16 +101,16 @@ class GoogleTable implements Table {
     }
   }
 
-  async change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed> {
+  async change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {
     const isAbsent = expected.value === undefined
-    const mutations = writes.map(mutationOf)
+    const mutations = writes === 'remove' ? [{ deleteFromRow: {} }] : writes.map(mutationOf)
     const request = {
       ...this.#on,
       rowKey: key,
       predicateFilter: predicateOf(expected),
       ...(isAbsent ? { falseMutations: mutations } : { trueMutations: mutations }),
     }
-    const bytes = bytesOf(key, writes) + (expected.value?.length ?? 0)
+    const bytes = (writes === 'remove' ? key.length : bytesOf(key, writes)) + (expected.value?.length ?? 0)
     try {
       const [{ predicateMatched }] = await this.#counted('change', bytes, () =>
         this.#client.checkAndMutateRow(request, callOptions(Math.min(CALL_MS, this.#waitMs))),

@@ -54,6 +54,22 @@ export function columnsOf(depth: HistoryDepth, ts: Timestamp): readonly ColumnRa
   return [...columns, downTo('w', ts), atOrBelow('w', below), downTo('r', ts), atOrBelow('r', below)]
 }
 
+/** Records that a collection up to `ts` may remove: all but the first one of `w`, at most `limit` of each family. */
+export function garbageColumns(ts: Timestamp, limit: number): readonly ColumnRange[] {
+  return [atOrBelow('w', ts, limit + 1), atOrBelow('r', ts, limit)]
+}
+
+/**
+ * Encoded, a Put that nothing ends is below it, and a Delete or a Put that expires is not: a record is a MessagePack array whose
+ * first field is its type, and with an expiry it is longer.
+ */
+const ENDS_FROM = Buffer.of(0x94, 1)
+
+/** Cells of rows in which a collection up to `ts` may find something. Of the others nothing is sent. */
+export function candidateColumns(ts: Timestamp): readonly ColumnRange[] {
+  return [{ ...atOrBelow('w', ts), valuesFrom: ENDS_FROM }, { ...atOrBelow('w', ts), offset: 1 }, atOrBelow('r', ts)]
+}
+
 /** What a validation of reads has to see: the version at `startTs`, and all that came later. */
 export function versionsSince(startTs: Timestamp): readonly ColumnRange[] {
   return [downTo('w', startTs), atOrBelow('w', startTs)]
@@ -135,8 +151,21 @@ export function writesOf(mutations: readonly Mutation[], revision: Buffer): read
         writes.push({ family: 'd', qualifier: descending(mutation.startTs), value: undefined })
         break
     }
-  writes.push({ family: 'v', qualifier: REVISION, value: revision })
+  writes.push(revisionWrite(revision))
   return writes
+}
+
+/** The columns of records that are removed, with their long values. */
+export function removalsOf(records: readonly WriteRecord[]): readonly ColumnWrite[] {
+  return records.flatMap((write): ColumnWrite[] => {
+    const record = { family: familyOf(write), qualifier: descending(write.commitTs), value: undefined }
+    if (write.type !== 'put' || write.shortValue !== undefined) return [record]
+    return [record, { family: 'd', qualifier: descending(write.startTs), value: undefined }]
+  })
+}
+
+export function revisionWrite(value: Buffer): ColumnWrite {
+  return { family: 'v', qualifier: REVISION, value }
 }
 
 function asBuffer(bytes: Uint8Array): Buffer {

@@ -13,6 +13,7 @@ import { BigtableStore } from './bigtable-store.js'
 import { openTable } from './google-client.js'
 import { RECORD } from './layout.js'
 import { registryRowsOf } from './registry-table.js'
+import { recordAt } from './record-at.js'
 import { rowKeyOfSystem } from './row-keys.js'
 import type { Table } from './table.js'
 import type { TableAddress } from './table-address.js'
@@ -81,6 +82,7 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
     onClose: close,
   })
   const registry = new TableRegistry({ rows: registryRowsOf(table), id, url, elapsedMs: () => clock.elapsedMs() })
+  await store.start()
   const member: Member = {
     id,
     registry,
@@ -120,9 +122,4 @@ function oracleRowOf(table: Table): OracleRow {
       ])
     },
   }
-}
-
-async function recordAt(table: Table, key: Buffer): Promise<Buffer | undefined> {
-  const [row] = await table.rows({ keys: [key], columns: [{ family: 'o' }] })
-  return row?.cells[0]?.value
 }

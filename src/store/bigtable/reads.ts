@@ -22,7 +22,7 @@ import type {
   ValuedPair,
 } from '../../percolator/api.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
-import { keyLocked, keysLocked } from '../../percolator/errors.js'
+import { belowSafePoint, keyLocked, keysLocked } from '../../percolator/errors.js'
 import { lockInfo } from '../../percolator/lock-info.js'
 import { withEnd } from '../../percolator/version-end.js'
 import { expiryTs, isData, isVisible, type WriteRecord } from '../../percolator/write.js'
@@ -42,11 +42,14 @@ import {
 } from './layout.js'
 import { keyOfRow, rowKeyOf } from './row-keys.js'
 import type { RowTable } from './row-table.js'
+import type { SharedSafePoint } from './shared-safe-point.js'
 import type { ColumnRange, Table } from './table.js'
 import type { TableScan } from './table-scan.js'
 
 /** Long values that are read at the same time. */
 const VALUES_AT_A_TIME = 16
+/** Of a read whose long values are collected meanwhile. */
+const READS_MAX = 3
 const EVERYTHING: readonly ColumnRange[] = [
   LOCK_COLUMN,
   REVISION_COLUMN,
@@ -70,9 +73,18 @@ export class Reads {
   readonly #rows: RowTable
   readonly #scan: TableScan
   readonly #source: TimestampSource
+  readonly #safePoint: SharedSafePoint
   readonly #answers: AnswerBudget
 
-  constructor(table: Table, rows: RowTable, scan: TableScan, source: TimestampSource, answers: AnswerBudget) {
+  constructor(
+    table: Table,
+    rows: RowTable,
+    scan: TableScan,
+    source: TimestampSource,
+    safePoint: SharedSafePoint,
+    answers: AnswerBudget,
+  ) {
+    this.#safePoint = safePoint
     this.#table = table
     this.#rows = rows
     this.#scan = scan
@@ -80,7 +92,11 @@ export class Reads {
     this.#answers = answers
   }
 
-  async get({ key, ts = TIMESTAMP_MAX }: GetRequest): Promise<GetAnswer> {
+  get(request: GetRequest): Promise<GetAnswer> {
+    return untilWhole(() => this.#get(request))
+  }
+
+  async #get({ key, ts = TIMESTAMP_MAX }: GetRequest): Promise<GetAnswer> {
     await this.#settle(ts)
     const [cells] = await this.#at([key], ts)
     if (cells === undefined) return { found: false }
@@ -89,15 +105,17 @@ export class Reads {
     const write = versionAt(cells, ts)
     if (write === undefined) return { found: false }
     // Clocks of servers differ, so only a timestamp says whether it has expired: one for all of them.
-    if (ts === TIMESTAMP_MAX && write.expireTs !== 0) return this.get({ key, ts: await this.#source.next() })
+    if (ts === TIMESTAMP_MAX && write.expireTs !== 0) return this.#get({ key, ts: await this.#source.next() })
     if (!isVisible(write, ts)) return { found: false, deletedTs: expiryTs(write) }
-    const [pair] = await this.#pairs([{ key, write }])
-    if (pair === undefined) throw new CorruptRecord('a long value is missing')
-    const { key: _, ...version } = pair
+    const { key: _, ...version } = await this.pairOf({ key, write })
     return { found: true, ...version }
   }
 
-  async batchGet({ keys, ts = TIMESTAMP_MAX }: BatchGetRequest): Promise<PairsAnswer> {
+  batchGet(request: BatchGetRequest): Promise<PairsAnswer> {
+    return untilWhole(() => this.#batchGet(request))
+  }
+
+  async #batchGet({ keys, ts = TIMESTAMP_MAX }: BatchGetRequest): Promise<PairsAnswer> {
     this.#answers.requireRoom()
     await this.#settle(ts)
     const rows = await this.#at(keys, ts)
@@ -109,14 +127,18 @@ export class Reads {
       if (lock !== undefined) locks.push(lock)
       const write = cells && versionAt(cells, ts)
       if (write === undefined) continue
-      if (ts === TIMESTAMP_MAX && write.expireTs !== 0) return this.batchGet({ keys, ts: await this.#source.next() })
+      if (ts === TIMESTAMP_MAX && write.expireTs !== 0) return this.#batchGet({ keys, ts: await this.#source.next() })
       if (isVisible(write, ts)) versions.push({ key, write })
     }
     if (locks.length > 0) throw keysLocked(inKeyOrder(locks))
     return this.#counted(async (lease) => ({ pairs: await this.#pairs(versions, lease) }))
   }
 
-  async scan(request: ScanRequest): Promise<ScanAnswer> {
+  scan(request: ScanRequest): Promise<ScanAnswer> {
+    return untilWhole(() => this.#scanOnce(request))
+  }
+
+  async #scanOnce(request: ScanRequest): Promise<ScanAnswer> {
     const { start, end, limit, ts, reverse, keyOnly, bytesMax } = request
     this.#answers.requireRoom()
     await this.#settle(ts)
@@ -127,6 +149,7 @@ export class Reads {
       let bytes = 0
       let isCut = false
       scan: for await (const rows of this.#scan.pages({ start, end }, columns, { reverse, firstRows: limit })) {
+        await this.#requireKept(ts)
         const versions: Version[] = []
         const found = () => pairs.length + versions.length + locks.length
         for (const row of rows) {
@@ -137,7 +160,7 @@ export class Reads {
           if (lock !== undefined) locks.push(lock)
           const write = lock === undefined ? versionAt(cells, ts) : undefined
           if (ts === TIMESTAMP_MAX && write !== undefined && write.expireTs !== 0)
-            return this.scan({ ...request, ts: await this.#source.next() })
+            return this.#scanOnce({ ...request, ts: await this.#source.next() })
           if (write !== undefined && isVisible(write, ts)) versions.push({ key, write })
         }
         const valued = keyOnly ? versions.map(pairWithoutValue) : await this.#pairs(versions)
@@ -150,6 +173,7 @@ export class Reads {
         }
         if (pairs.length + locks.length >= limit) break
       }
+      await this.#requireKept(ts) // There may have been no page.
       if (locks.length > 0) throw keysLocked(inKeyOrder(locks))
       return isCut ? { pairs, isCut } : { pairs }
     })
@@ -222,12 +246,26 @@ export class Reads {
     for (const range of mergedRanges(ranges))
       for await (const rows of this.#scan.pages(range, columns))
         for (const { key, cells } of rows) judge(keyOfRow(key), decodeCells(cells))
+    await this.#requireKept(startTs)
     if (younger.size > 0) throw keysLocked(inKeyOrder([...younger.values()]))
   }
 
   /** Nobody commits at or below `ts` any more who has not locked yet. Most are handed out by this process, which is known at once. */
   #settle(ts: Timestamp): undefined | Promise<void> {
     return ts === TIMESTAMP_MAX ? undefined : this.#source.observe(ts)
+  }
+
+  /**
+   * To be called after the rows were read: a collection removes what readers below the safe point need. The latest version stays.
+   * @throws KvError `ts_below_safe_point`
+   */
+  #requireKept(ts: Timestamp): undefined | Promise<void> {
+    if (ts === TIMESTAMP_MAX) return undefined
+    const require = (): undefined => {
+      if (ts < this.#safePoint.value) throw belowSafePoint(ts, this.#safePoint.value)
+    }
+    const refreshed = this.#safePoint.fresh()
+    return refreshed === undefined ? require() : refreshed.then(require)
   }
 
   /** The values of versions that have been found; of long ones by one call each. */
@@ -251,7 +289,7 @@ export class Reads {
   async #longValue(key: Uint8Array, startTs: Timestamp): Promise<Uint8Array> {
     const [row] = await this.#table.rows({ keys: [rowKeyOf(key)], columns: [valueColumn(startTs)] })
     const value = row?.cells[0]?.value
-    if (value === undefined) throw new CorruptRecord('a long value is missing')
+    if (value === undefined) throw new ValueGone('a long value is missing')
     return value
   }
 
@@ -268,6 +306,7 @@ export class Reads {
       const cells = decodeCells(row.cells)
       found.set(keyText(row.key), cells)
     }
+    await this.#requireKept(ts)
     return rowKeys.map((rowKey, i) => {
       const cells = found.get(keyText(rowKey))
       this.#rows.remember(knownByRead(keys[i] as Uint8Array, cells ?? NO_CELLS))
@@ -283,6 +322,19 @@ export class Reads {
       lease.end()
     }
   }
+}
+
+/** A version was found, and its value, which is read apart, was not: another version has replaced it, and it was collected. */
+class ValueGone extends CorruptRecord {}
+
+/** @throws CorruptRecord when a value is missing again and again. */
+async function untilWhole<T>(read: () => Promise<T>): Promise<T> {
+  for (let tries = 1; ; tries++)
+    try {
+      return await read()
+    } catch (error) {
+      if (!(error instanceof ValueGone) || tries === READS_MAX) throw error
+    }
 }
 
 function blocking(key: Uint8Array, { lock }: RowCells, ts: Timestamp): LockInfo | undefined {

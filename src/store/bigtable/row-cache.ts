@@ -92,9 +92,10 @@ function own(bytes: Uint8Array): Uint8Array {
   return copy
 }
 
-function bytesOf({ key, lock, writes }: KnownRow): number {
+function bytesOf({ key, lock, writes, garbage }: KnownRow): number {
   let bytes = ROW_BYTES + 2 * key.length + (lock?.shortValue?.length ?? 0) + (lock?.primary.length ?? 0)
   for (const secondary of lock?.secondaries ?? []) bytes += secondary.length
   for (const { shortValue } of writes) bytes += WRITE_BYTES + (shortValue?.length ?? 0)
+  bytes += WRITE_BYTES * garbage.length
   return bytes
 }

@@ -7,11 +7,15 @@ export interface RowFilter {
     readonly startQualifierClosed?: Buffer
     readonly endQualifierClosed?: Buffer
   }
-  readonly valueRangeFilter?: { readonly startValueClosed: Buffer; readonly endValueClosed: Buffer }
+  readonly familyNameRegexFilter?: string
+  readonly valueRangeFilter?: { readonly startValueClosed: Buffer; readonly endValueClosed?: Buffer }
+  readonly cellsPerRowOffsetFilter?: number
   readonly cellsPerRowLimitFilter?: number
   /** At least two of them, here and below. */
   readonly chain?: { readonly filters: readonly RowFilter[] }
   readonly interleave?: { readonly filters: readonly RowFilter[] }
+  /** Nothing of a row for which the predicate lets something through. */
+  readonly condition?: { readonly predicateFilter: RowFilter; readonly falseFilter: RowFilter }
 }
 
 /** Bigtable's Mutation, as far as it is used. */
@@ -26,21 +30,36 @@ export interface RowMutation {
   readonly deleteFromRow?: Record<string, never>
 }
 
-/** The cells of any of the ranges, of which there is at least one. Those of several come several times. */
-export function filterOf(columns: readonly ColumnRange[]): RowFilter {
+/** Rows without records, locks and values, of which the revision is left. */
+const BARE: RowFilter = {
+  condition: {
+    predicateFilter: { chain: { filters: [{ familyNameRegexFilter: '[dlrw]' }, { cellsPerRowLimitFilter: 1 }] } },
+    falseFilter: { columnRangeFilter: { familyName: 'v' } },
+  },
+}
+
+/**
+ * The cells of any of the ranges, of which there is at least one. Those of several come several times.
+ * @param orBare see `RowsRequest`.
+ */
+export function filterOf(columns: readonly ColumnRange[], orBare = false): RowFilter {
   const filters = columns.map(filterOfRange)
+  if (orBare) filters.push(BARE)
   const [only] = filters
   return only !== undefined && filters.length === 1 ? only : { interleave: { filters } }
 }
 
-function filterOfRange({ family, from, to, limit }: ColumnRange): RowFilter {
+function filterOfRange({ family, from, to, offset, limit, valuesFrom }: ColumnRange): RowFilter {
   const columnRangeFilter = {
     familyName: family,
     ...(from && { startQualifierClosed: from }),
     ...(to && { endQualifierClosed: to }),
   }
-  if (limit === undefined) return { columnRangeFilter }
-  return { chain: { filters: [{ columnRangeFilter }, { cellsPerRowLimitFilter: limit }] } }
+  const filters: RowFilter[] = [{ columnRangeFilter }]
+  if (offset !== undefined) filters.push({ cellsPerRowOffsetFilter: offset })
+  if (limit !== undefined) filters.push({ cellsPerRowLimitFilter: limit })
+  if (valuesFrom !== undefined) filters.push({ valueRangeFilter: { startValueClosed: valuesFrom } })
+  return filters.length === 1 ? { columnRangeFilter } : { chain: { filters } }
 }
 
 /** Lets something through if the column has this value, or, for undefined, any value. Ranges need no escaping, as patterns do. */

@@ -37,7 +37,9 @@ function boundOf(end: Uint8Array): Buffer {
 }
 
 /** The part after the slash of a system name has one character per byte. */
-export function rowKeyOfSystem(name: SystemName | RegistryName | 'oracle' | 'secret' | 'probe'): Buffer {
+export function rowKeyOfSystem(
+  name: SystemName | RegistryName | 'oracle' | 'secret' | 'probe' | 'safe-point',
+): Buffer {
   return Buffer.concat([SERVER, Buffer.from(name, 'latin1')])
 }
 

@@ -63,6 +63,14 @@ export class SystemRows implements SystemRecords, RecordReads {
     return found
   }
 
+  async *pages(prefix: SystemName): AsyncGenerator<readonly (readonly [SystemName, Uint8Array])[], void> {
+    for await (const rows of this.#pagesOf(prefix))
+      yield rows.flatMap((row) => {
+        const value = recordOf(row)
+        return value === undefined ? [] : [[systemNameOf(row.key), value] as const]
+      })
+  }
+
   async page(from: SystemName, to: SystemName, limit: number): Promise<[SystemName, Uint8Array][]> {
     const found: [SystemName, Uint8Array][] = []
     const range = { start: rowKeyOfSystem(from), end: rowKeyOfSystem(to) }

@@ -9,6 +9,8 @@ export interface ScanOptions {
   readonly reverse?: boolean | undefined
   /** Rows of the first page, if fewer are expected to do. */
   readonly firstRows?: number | undefined
+  /** See `RowsRequest`. */
+  readonly orBare?: boolean | undefined
 }
 
 /** Reads ranges of rows page by page. */
@@ -31,13 +33,13 @@ export class TableScan {
   async *rowPages(
     range: RowRange,
     columns: readonly ColumnRange[],
-    { reverse = false, firstRows = PAGE_ROWS }: ScanOptions = {},
+    { reverse = false, firstRows = PAGE_ROWS, orBare }: ScanOptions = {},
   ): AsyncGenerator<readonly TableRow[], void> {
     let { start, end } = range
     for (let limit = Math.max(1, Math.min(firstRows, PAGE_ROWS)); ; limit = PAGE_ROWS) {
       // Bigtable refuses a range without keys.
       if (end !== undefined && Buffer.compare(start, end) >= 0) return
-      const rows = await this.#table.rows({ ranges: [{ start, end }], columns, limit, reverse })
+      const rows = await this.#table.rows({ ranges: [{ start, end }], columns, orBare, limit, reverse })
       if (rows.length > 0) yield rows
       const last = rows.at(-1)
       if (last === undefined || rows.length < limit) return

@@ -14,12 +14,17 @@ export interface TableRow {
   readonly cells: readonly Cell[]
 }
 
-/** Columns of a family, in `[from, to]`; absent bounds are open. `limit`: of these columns per row. */
+/** Columns of a family, in `[from, to]`; absent bounds are open. */
 export interface ColumnRange {
   readonly family: Family
   readonly from?: Buffer | undefined
   readonly to?: Buffer | undefined
+  /** Of these columns per row, so many first ones are left out. */
+  readonly offset?: number | undefined
+  /** Of these columns per row, after those that `offset` leaves out. */
   readonly limit?: number | undefined
+  /** Of the columns that are left, those whose values are at or above it. */
+  readonly valuesFrom?: Buffer | undefined
 }
 
 /** Keys of rows, in `[start, end)`. An absent end is open. */
@@ -33,6 +38,8 @@ export interface RowsRequest {
   readonly ranges?: readonly RowRange[]
   /** Rows without a cell in any of them do not come back. */
   readonly columns: readonly ColumnRange[]
+  /** Rows that have nothing but a revision come back with it, too. */
+  readonly orBare?: boolean | undefined
   /** Rows, not cells. Only with ranges. */
   readonly limit?: number | undefined
   /** Descending keys. Only with one range. */
@@ -67,11 +74,11 @@ export interface Table {
    */
   rows(request: RowsRequest): Promise<readonly TableRow[]>
   /**
-   * Writes all of `writes`, atomically, if the row is as expected. Tried once, because only the caller can tell whether
+   * Writes all of `writes`, atomically, or removes the whole row, if it is as expected. Tried once, because only the caller can tell whether
    * an earlier try was done.
    * @throws KvError `storage_unavailable` for a failure that is not transient, such as a missing permission: it is not done.
    */
-  change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed>
+  change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed>
   /** Writes without a condition, repeated until it is done. @throws KvError `storage_unavailable`: it may be done or not. */
   put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void>
   /** Removes whole rows, repeated until it is done. @throws KvError `storage_unavailable`: some may be gone. */

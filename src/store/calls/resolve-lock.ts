@@ -34,7 +34,8 @@ async function resolve(
     let resolved = 0
     const mutations: Mutation[] = []
     for (const row of found) {
-      const outcome = decideLock(row, startTs, commitTs, named !== undefined, isDecided)
+      const isLate = row.lock?.startTs === startTs && startTs < (rows.clearedTs ?? 0)
+      const outcome = decideLock(row, startTs, isLate ? 0 : commitTs, named !== undefined, isDecided)
       if (!outcome.ok) return outcome
       mutations.push(...outcome.mutations)
       if (outcome.value.released) resolved++

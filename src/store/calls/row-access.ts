@@ -18,6 +18,11 @@ import type { SystemName, SystemWrite } from '../system-records.js'
 export interface RowAccess {
   /** Transactions that started below it must not change any row. Must be read after the rows and before the write. */
   readonly safePoint: Timestamp
+  /**
+   * The locks of transactions below it are resolved. One that is still found, or is found again, was written late: its transaction
+   * may be committed elsewhere, but not by this lock. Absent: no lock is written late.
+   */
+  readonly clearedTs?: Timestamp
   /** Upper bound of the timestamps of all reads. Calculated commit timestamps must be above it. */
   readonly maxTs: Timestamp
   /** The highest resolved_ts that was taken; 0: none. See `ChangeLog.resolve`. */

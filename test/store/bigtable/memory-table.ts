@@ -48,13 +48,14 @@ export class MemoryTable implements Table {
     keys = [],
     ranges = [],
     columns,
+    orBare = false,
     limit,
     reverse = false,
   }: RowsRequest): Promise<readonly TableRow[]> {
     await this.#pause()
     const found: TableRow[] = []
     const add = (text: string): boolean => {
-      const row = this.#read(text, columns)
+      const row = this.#read(text, columns, orBare)
       if (row !== undefined) found.push(row)
       return limit === undefined || found.length < limit
     }
@@ -66,19 +67,20 @@ export class MemoryTable implements Table {
     return found
   }
 
-  change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed> {
+  change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {
     this.calls.change++
     return this.#inFlight(() => this.#change(key, expected, writes))
   }
 
-  async #change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed> {
+  async #change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {
     await this.#pause()
     const fate = this.#fate()
     const apply = (): Changed => {
       const cell = this.#rows.get(keyText(key))?.get(columnOf(expected))
       const isExpected = expected.value === undefined ? cell === undefined : cell?.value.equals(expected.value) === true
       if (!isExpected) return 'refused'
-      this.#write(key, writes)
+      if (writes === 'remove') this.#remove(keyText(key))
+      else this.#write(key, writes)
       return 'done'
     }
     if (fate === 'not done') return 'unknown'
@@ -105,17 +107,19 @@ export class MemoryTable implements Table {
 
   async close(): Promise<void> {}
 
-  #read(text: string, columns: readonly ColumnRange[]): TableRow | undefined {
+  #read(text: string, columns: readonly ColumnRange[], orBare: boolean): TableRow | undefined {
     const row = this.#rows.get(text)
     if (row === undefined) return undefined
     const all = [...row.values()].sort(inOrder)
     const wanted = new Set<Cell>()
-    for (const { family, from, to, limit = Number.POSITIVE_INFINITY } of columns) {
+    if (orBare && all.every(({ family }) => family === 'v')) for (const cell of all) wanted.add(cell)
+    for (const { family, from, to, offset = 0, limit = Number.POSITIVE_INFINITY, valuesFrom } of columns) {
       const isWithin = ({ family: own, qualifier }: Cell): boolean =>
         own === family &&
         (from === undefined || Buffer.compare(qualifier, from) >= 0) &&
         (to === undefined || Buffer.compare(qualifier, to) <= 0)
-      for (const cell of all.filter(isWithin).slice(0, limit)) wanted.add(cell)
+      for (const cell of all.filter(isWithin).slice(offset).slice(0, limit))
+        if (valuesFrom === undefined || Buffer.compare(cell.value, valuesFrom) >= 0) wanted.add(cell)
     }
     if (wanted.size === 0) return undefined
     return { key: Buffer.from(text, 'latin1'), cells: all.filter((cell) => wanted.has(cell)) }

@@ -5,7 +5,7 @@ import { NO_CELLS } from '../../../src/store/bigtable/layout.js'
 import { RowCache } from '../../../src/store/bigtable/row-cache.js'
 import { text, utf8 } from '../support.js'
 
-const absent = (key: Uint8Array) => knownRow(key, NO_CELLS, 'txn', 5)
+const absent = (key: Uint8Array) => knownRow(key, NO_CELLS, 'txn', 5, 0)
 
 test('the least recently used rows go when there are too many bytes', () => {
   const cache = new RowCache(3000)

@@ -9,6 +9,7 @@ import { BigtableStore } from '../../../src/store/bigtable/bigtable-store.js'
 import { registryRowsOf } from '../../../src/store/bigtable/registry-table.js'
 import { WaitGraph } from '../../../src/store/bigtable/waits/wait-graph.js'
 import { WaitReports } from '../../../src/store/bigtable/waits/wait-reports.js'
+import type { Table } from '../../../src/store/bigtable/table.js'
 import { utf8 } from '../support.js'
 import type { MemoryTable } from './memory-table.js'
 
@@ -17,15 +18,21 @@ const IDLE_TURNS = 5
 
 /** As of several servers: they share the table, the oracle, and the graph of those who wait, and nothing else. */
 export function severalDatabases(table: MemoryTable, count: number): Promise<Database[]> {
+  return databasesOn(Array.from({ length: count }, () => table))
+}
+
+/** @param tables each shows the same table to its server. */
+export function databasesOn(tables: readonly Table[]): Promise<Database[]> {
   const clock = new Clock({})
   const oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
   const graph = new WaitGraph()
   return Promise.all(
-    Array.from({ length: count }, (_, i) => {
+    tables.map(async (table, i) => {
       const answers = new AnswerBudget(DEFAULT_LIMITS)
       const cursorSecret = utf8('secret')
       const waits = new WaitReports({ tell: async (report) => graph.report(String(i), report) })
       const store = new BigtableStore({ table, oracle, clock, answers, cursorSecret, cacheBytesMax: 100_000, waits })
+      await store.start()
       const registry = new TableRegistry({
         ...{ rows: registryRowsOf(table), id: `server-${i}`, url: `http://server-${i}` },
         elapsedMs: () => clock.elapsedMs(),

@@ -1,0 +1,135 @@
+import { gc } from '../../percolator/actions/gc.js'
+import { hasExpired, isData } from '../../percolator/write.js'
+import type { Timestamp } from '../../timestamp.js'
+import type { Pace } from '../store.js'
+import { knownRow } from './known-row.js'
+import { candidateColumns, decodeCells, garbageColumns, LOCK_COLUMN, REVISION_COLUMN } from './layout.js'
+import { secondOf } from './revisions.js'
+import { keyOfRow } from './row-keys.js'
+import type { RowTable } from './row-table.js'
+import type { SharedSafePoint } from './shared-safe-point.js'
+import type { ColumnRange, Table, TableRow } from './table.js'
+import type { TableScan } from './table-scan.js'
+
+/** Records of each family that go from a row at once. */
+const RECORDS_AT_ONCE = 512
+/** Rows that change at the same time. */
+const ROWS_AT_ONCE = 16
+/** Tries of a row that others keep changing. Whoever commits there collects it as well. */
+const TRIES_MAX = 3
+/** A row that has nothing but a revision is left for whoever is about to lock it again. */
+const BARE_S = 3600
+
+/**
+ * Walks over the rows in which there is something to collect. What is removed from a row goes in one conditional change, so
+ * nobody who has read the row before can still change it.
+ */
+export class Collection {
+  readonly #table: Table
+  readonly #rows: RowTable
+  readonly #scan: TableScan
+  readonly #safePoint: SharedSafePoint
+
+  constructor(table: Table, rows: RowTable, scan: TableScan, safePoint: SharedSafePoint) {
+    this.#table = table
+    this.#rows = rows
+    this.#scan = scan
+    this.#safePoint = safePoint
+  }
+
+  raiseSafePoint(safePoint: Timestamp, signal?: AbortSignal): Promise<Timestamp> {
+    return this.#safePoint.raise(safePoint, signal)
+  }
+
+  /** @param wanted all locks below it are resolved. */
+  async collect(wanted: Timestamp, pace?: Pace): Promise<number> {
+    if (pace?.signal?.aborted) return 0
+    await this.#safePoint.raise(wanted, pace?.signal)
+    await this.#safePoint.clear(wanted)
+    const safePoint = Math.min(wanted, this.#safePoint.cleared)
+    let removed = 0
+    let began = performance.now()
+    for await (const rows of this.#scan.pages({}, candidateColumns(safePoint), { orBare: true })) {
+      removed += await this.#collect(rows, safePoint)
+      await pace?.pause(performance.now() - began)
+      if (pace?.signal?.aborted) break
+      began = performance.now()
+    }
+    return removed
+  }
+
+  async #collect(candidates: readonly TableRow[], safePoint: Timestamp): Promise<number> {
+    let removed = 0
+    let left = candidates.filter((row) => this.#isWorthReading(row, safePoint)).map(({ key }) => key)
+    for (let tries = 1; left.length > 0 && tries <= TRIES_MAX; ) {
+      const rows = await this.#table.rows({ keys: left, columns: columnsAt(safePoint) })
+      const again: Buffer[] = []
+      let hasProgress = false
+      for (let from = 0; from < rows.length; from += ROWS_AT_ONCE) {
+        const some = rows.slice(from, from + ROWS_AT_ONCE)
+        const collected = await Promise.all(some.map((row) => this.#collectRow(row, safePoint)))
+        for (const [i, { count, isDone }] of collected.entries()) {
+          removed += count
+          hasProgress ||= count > 0
+          if (!isDone) again.push((some[i] as TableRow).key)
+        }
+      }
+      left = again
+      if (!hasProgress) tries++
+    }
+    return removed
+  }
+
+  /**
+   * A version that will expire is most often the only one. It may also be an old one, whose successor was not sent because it does not
+   * end: that is removed by the next commit, or once it has expired.
+   */
+  #isWorthReading({ cells }: TableRow, safePoint: Timestamp): boolean {
+    const { revision, writes } = decodeCells(cells)
+    if (revision !== undefined) return this.#isOld(revision)
+    const [newest] = writes
+    return writes.length > 1 || newest === undefined || newest.expireTs === 0 || hasExpired(newest.expireTs, safePoint)
+  }
+
+  async #collectRow(
+    row: TableRow,
+    safePoint: Timestamp,
+  ): Promise<{ readonly count: number; readonly isDone: boolean }> {
+    const cells = decodeCells(row.cells)
+    const key = keyOfRow(row.key)
+    const { lock, revision, writes } = cells
+    const known = knownRow(key, cells, 'none', 0, 0)
+    if (writes.length === 0) {
+      const isGone = lock !== undefined || revision === undefined || !this.#isOld(revision)
+      return { count: 0, isDone: isGone || (await this.#rows.remove(known)) }
+    }
+    const old = writes.filter(({ commitTs }) => commitTs <= safePoint)
+    const versions = old.filter(isData).length
+    const isWhole = versions <= RECORDS_AT_ONCE && old.length - versions < RECORDS_AT_ONCE
+    // The last record of a row goes later: a lock that is written late must meet servers that know that it does not count.
+    const goneTs = Math.min(safePoint, this.#safePoint.clearedForAll)
+    const gone = gc({ key, writes }, goneTs, { base: undefined, isLast: isWhole }).garbage
+    const { garbage: others } = gc({ key, writes }, safePoint, { base: undefined, isLast: false })
+    const garbage = [...new Set([...gone, ...others])]
+    if (garbage.length === 0) return { count: 0, isDone: true }
+    if (lock === undefined && gone.length === writes.length) {
+      const isDone = await this.#rows.remove(known)
+      return { count: isDone ? garbage.length : 0, isDone }
+    }
+    const changed = await this.#rows.collect(known, garbage)
+    return changed.row === undefined ? { count: 0, isDone: false } : { count: garbage.length, isDone: isWhole }
+  }
+
+  #isOld(revision: Buffer): boolean {
+    return Date.now() - 1000 * secondOf(revision) > BARE_S * this.#safePoint.secondMs
+  }
+}
+
+/** What a decision about a row needs: records up to the safe point, and whether there is anything else. */
+function columnsAt(safePoint: Timestamp): readonly ColumnRange[] {
+  const newest: readonly ColumnRange[] = [
+    { family: 'w', limit: 1 },
+    { family: 'r', limit: 1 },
+  ]
+  return [LOCK_COLUMN, REVISION_COLUMN, ...newest, ...garbageColumns(safePoint, RECORDS_AT_ONCE)]
+}
