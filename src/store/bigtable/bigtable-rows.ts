@@ -16,6 +16,7 @@ import { Observed } from '../observed.js'
 import { ContendedKeys } from './contended-keys.js'
 import { type KnownRow, viewOf } from './known-row.js'
 import { decodeCells, LOCK_COLUMN } from './layout.js'
+import type { RestoreWatch } from './restore-watch.js'
 import { keyOfRow } from './row-keys.js'
 import type { RowTable } from './row-table.js'
 import type { TableScan } from './table-scan.js'
@@ -43,8 +44,6 @@ interface Held {
  */
 export class BigtableRows implements RowAccess {
   readonly shortValueBytesMax = SHORT_VALUE_BYTES_MAX
-  /** Nobody collects yet. */
-  readonly safePoint = 0
   /** Nothing here calculates commit timestamps, so nobody has to know the reads of all processes. */
   readonly maxTs = 0
   readonly resolvedTs = 0
@@ -61,12 +60,25 @@ export class BigtableRows implements RowAccess {
   readonly #table: RowTable
   readonly #scan: TableScan
   readonly #source: TimestampSource
+  readonly #restores: Pick<RestoreWatch, 'safePoint'>
 
-  constructor(table: RowTable, scan: TableScan, source: TimestampSource, records: RecordReads) {
+  constructor(
+    table: RowTable,
+    scan: TableScan,
+    source: TimestampSource,
+    records: RecordReads,
+    restores: Pick<RestoreWatch, 'safePoint'>,
+  ) {
     this.#table = table
     this.#scan = scan
     this.#source = source
     this.records = records
+    this.#restores = restores
+  }
+
+  /** Nobody collects yet, but what began before a restore is refused. */
+  get safePoint(): Timestamp {
+    return this.#restores.safePoint
   }
 
   get lastTs(): Timestamp {

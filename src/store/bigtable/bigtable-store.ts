@@ -16,12 +16,15 @@ import { exclusiveLatches } from '../claim.js'
 import { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
-import type { Capabilities, Store, TableCalls } from '../store.js'
+import type { Capabilities, RestoreProgress, Store, TableCalls } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import { BigtableRows } from './bigtable-rows.js'
+import { GuardedTable } from './guarded-table.js'
 import { NoChanges } from './no-changes.js'
 import { PollingLocks } from './polling-locks.js'
 import { Reads } from './reads.js'
+import { TableRestoration } from './restoration.js'
+import { RestoreWatch } from './restore-watch.js'
 import { RowCache } from './row-cache.js'
 import { keyOfRow } from './row-keys.js'
 import { RowTable } from './row-table.js'
@@ -34,7 +37,7 @@ export const BIGTABLE_CAPABILITIES: Capabilities = {
   asyncCommit: false,
   atomicRequests: false,
   deadlocks: 'timeout',
-  restore: false,
+  restore: true,
   compact: false,
   lockCount: false,
   changes: false,
@@ -57,6 +60,8 @@ export interface BigtableStoreOptions {
   readonly cursorSecret: Uint8Array
   /** Of rows that are guessed rather than read. */
   readonly cacheBytesMax: number
+  /** Default: one that looks when it is asked. */
+  readonly restores?: RestoreWatch | undefined
   readonly onClose?: (() => void) | undefined
 }
 
@@ -67,7 +72,6 @@ export interface BigtableStoreOptions {
 export class BigtableStore implements Store {
   readonly name = 'bigtable'
   readonly capabilities = BIGTABLE_CAPABILITIES
-  readonly safePoint = 0
   readonly isWrittenAhead = false
   readonly cells: Cells
   readonly attachments: Attachments
@@ -85,14 +89,19 @@ export class BigtableStore implements Store {
   readonly #reads: Reads
   readonly #calls: WriteCalls
   readonly #pessimistic: PollingLocks
+  readonly #restores: RestoreWatch
+  readonly #restoration: TableRestoration
   /** Of whole transactions and of system records. Transactions hold them while they call everything else, which takes latches of its own. */
   readonly #claims = new Latches()
   readonly #onClose: () => void
 
   constructor(options: BigtableStoreOptions) {
-    const { table, oracle, clock, answers, cursorSecret, cacheBytesMax, onClose = () => {} } = options
+    const { oracle, clock, answers, cursorSecret, cacheBytesMax, onClose = () => {} } = options
     this.#onClose = onClose
+    const restores = options.restores ?? new RestoreWatch(options.table)
+    const table = new GuardedTable(options.table, restores)
     this.#table = table
+    this.#restores = restores
     this.#oracle = oracle
     this.#clock = clock
     this.answers = answers
@@ -101,10 +110,11 @@ export class BigtableStore implements Store {
     this.#rowTable = new RowTable(table, new RowCache(cacheBytesMax))
     const system = new SystemRows(table, this.#scan, this.#claims)
     this.system = system
-    this.#rows = new BigtableRows(this.#rowTable, this.#scan, oracle, system)
-    this.#reads = new Reads(table, this.#rowTable, this.#scan, oracle, answers)
+    this.#rows = new BigtableRows(this.#rowTable, this.#scan, oracle, system, restores)
+    this.#reads = new Reads(table, this.#rowTable, this.#scan, oracle, answers, restores)
     this.#calls = new WriteCalls(this.#rows, this.validateReads)
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads)
+    this.#restoration = new TableRestoration(options.table, restores, oracle, this.#rows.shortValueBytesMax)
     this.cells = new CellCalls(this.#rows, system)
     this.attachments = new AttachmentCalls(this.#rows, system, {
       prewrite: this.prewrite,
@@ -133,9 +143,19 @@ export class BigtableStore implements Store {
     return { calls: this.#table.calls, ...this.#rowTable.counts }
   }
 
+  get safePoint(): Timestamp {
+    return this.#restores.safePoint
+  }
+  get restoring(): RestoreProgress | undefined {
+    const run = this.#restores.peek()
+    if (run === undefined) return undefined
+    const { id, ts, lastKey, pairs, bytes } = run
+    return { id, ts, lastKey, pairs, bytes }
+  }
+
   /** Whether Bigtable answers shows at the next call. */
   probe(): boolean {
-    return true
+    return this.restoring === undefined
   }
   clock(): Timestamp {
     return this.#oracle.clock()
@@ -154,13 +174,15 @@ export class BigtableStore implements Store {
     return this.#clock.elapsedMs()
   }
   tso(count: number): Timestamp | Promise<Timestamp> {
-    return this.#oracle.next(count)
+    const looking = this.#restores.requireRestored()
+    return looking === undefined ? this.#oracle.next(count) : looking.then(() => this.#oracle.next(count))
   }
-  tsoForClient(count: number): Promise<Timestamp> {
+  async tsoForClient(count: number): Promise<Timestamp> {
+    await this.#restores.requireRestored()
     return this.#oracle.nextForClient(count)
   }
   readTs(): Timestamp | Promise<Timestamp> {
-    return this.#oracle.next()
+    return this.tso(1)
   }
   async newestAhead(): Promise<Timestamp> {
     return 0
@@ -196,6 +218,9 @@ export class BigtableStore implements Store {
     }
   }
 
+  readonly restore: NonNullable<Store['restore']> = (source, blocks, isAnew) =>
+    this.#restoration.restore(source, blocks, isAnew)
+
   async raiseSafePoint(): Promise<never> {
     throw noCollection()
   }
@@ -205,6 +230,7 @@ export class BigtableStore implements Store {
 
   async close(): Promise<void> {
     this.#pessimistic.close()
+    this.#restores.close()
     await this.#oracle.close()
     this.#onClose()
     await this.#table.close()

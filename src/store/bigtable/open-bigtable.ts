@@ -4,11 +4,13 @@ import { forwardOverHttp } from '../../oracle/forward-over-http.js'
 import { LeaderOracle, type OracleRole } from '../../oracle/leader-oracle.js'
 import type { OracleRow } from '../../oracle/oracle-row.js'
 import { decodeAsk, encodeAnswer } from '../../oracle/signed-ask.js'
+import { CorruptRecord } from '../../percolator/codec/key.js'
 import type { AnswerBudget } from '../answer-budget.js'
 import { BigtableSetupError } from './bigtable-setup-error.js'
 import { BigtableStore } from './bigtable-store.js'
 import { openTable } from './google-client.js'
 import { RECORD } from './layout.js'
+import { RestoreWatch } from './restore-watch.js'
 import { rowKeyOfSystem } from './row-keys.js'
 import type { Table } from './table.js'
 import type { TableAddress } from './table-address.js'
@@ -50,13 +52,20 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
   await requireSound(address)
   const table = await openTable(address)
   const secret = await secretOf(table)
+  const restores = new RestoreWatch(table)
+  await restores.start().catch((error: unknown) => {
+    if (!(error instanceof CorruptRecord)) throw error
+    throw new BigtableSetupError('the record of a restore in the table is damaged: run perkv bigtable check', {
+      cause: error,
+    })
+  })
   const clock = new Clock({ onStep: onClockStep })
   const { forward, close } = forwardOverHttp({ secret })
   const id = randomUUID()
   const oracle = new LeaderOracle({ row: oracleRowOf(table), forward, url, clock, id, onChange: onRole })
   oracle.start()
   const store = new BigtableStore({
-    ...{ table, oracle, clock, answers },
+    ...{ table, oracle, clock, answers, restores },
     cursorSecret: secret,
     cacheBytesMax: CACHE_BYTES_MAX,
     onClose: close,

@@ -22,7 +22,7 @@ import type {
   ValuedPair,
 } from '../../percolator/api.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
-import { keyLocked, keysLocked } from '../../percolator/errors.js'
+import { belowSafePoint, keyLocked, keysLocked } from '../../percolator/errors.js'
 import { lockInfo } from '../../percolator/lock-info.js'
 import { withEnd } from '../../percolator/version-end.js'
 import { expiryTs, isData, isVisible, type WriteRecord } from '../../percolator/write.js'
@@ -40,6 +40,7 @@ import {
   valuesIn,
   versionsSince,
 } from './layout.js'
+import type { RestoreWatch } from './restore-watch.js'
 import { keyOfRow, rowKeyOf } from './row-keys.js'
 import type { RowTable } from './row-table.js'
 import type { ColumnRange, Table } from './table.js'
@@ -71,8 +72,17 @@ export class Reads {
   readonly #scan: TableScan
   readonly #source: TimestampSource
   readonly #answers: AnswerBudget
+  readonly #restores: Pick<RestoreWatch, 'safePoint'>
 
-  constructor(table: Table, rows: RowTable, scan: TableScan, source: TimestampSource, answers: AnswerBudget) {
+  constructor(
+    table: Table,
+    rows: RowTable,
+    scan: TableScan,
+    source: TimestampSource,
+    answers: AnswerBudget,
+    restores: Pick<RestoreWatch, 'safePoint'>,
+  ) {
+    this.#restores = restores
     this.#table = table
     this.#rows = rows
     this.#scan = scan
@@ -83,6 +93,7 @@ export class Reads {
   async get({ key, ts = TIMESTAMP_MAX }: GetRequest): Promise<GetAnswer> {
     await this.#settle(ts)
     const [cells] = await this.#at([key], ts)
+    this.#requireKept(ts)
     if (cells === undefined) return { found: false }
     const lock = blocking(key, cells, ts)
     if (lock !== undefined) throw keyLocked(lock)
@@ -101,6 +112,7 @@ export class Reads {
     this.#answers.requireRoom()
     await this.#settle(ts)
     const rows = await this.#at(keys, ts)
+    this.#requireKept(ts)
     const locks: LockInfo[] = []
     const versions: Version[] = []
     for (const [i, cells] of rows.entries()) {
@@ -127,6 +139,7 @@ export class Reads {
       let bytes = 0
       let isCut = false
       scan: for await (const rows of this.#scan.pages({ start, end }, columns, { reverse, firstRows: limit })) {
+        this.#requireKept(ts)
         const versions: Version[] = []
         const found = () => pairs.length + versions.length + locks.length
         for (const row of rows) {
@@ -150,6 +163,7 @@ export class Reads {
         }
         if (pairs.length + locks.length >= limit) break
       }
+      this.#requireKept(ts)
       if (locks.length > 0) throw keysLocked(inKeyOrder(locks))
       return isCut ? { pairs, isCut } : { pairs }
     })
@@ -223,6 +237,12 @@ export class Reads {
       for await (const rows of this.#scan.pages(range, columns))
         for (const { key, cells } of rows) judge(keyOfRow(key), decodeCells(cells))
     if (younger.size > 0) throw keysLocked(inKeyOrder([...younger.values()]))
+  }
+
+  /** After rows were read, because what they hold may be from a restore that this process has not known of before. */
+  #requireKept(ts: Timestamp): void {
+    const { safePoint } = this.#restores
+    if (ts < safePoint) throw belowSafePoint(ts, safePoint)
   }
 
   /** Nobody commits at or below `ts` any more who has not locked yet. Most are handed out by this process, which is known at once. */

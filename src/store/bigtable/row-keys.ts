@@ -35,8 +35,12 @@ function boundOf(end: Uint8Array): Buffer {
   return end.length === 0 ? ESCAPED : rowKeyOf(end)
 }
 
+export function isRowOfUser(rowKey: Buffer): boolean {
+  return rowKey[0] !== 0 || rowKey[1] !== 0
+}
+
 /** The part after the slash of a system name has one character per byte. */
-export function rowKeyOfSystem(name: SystemName | 'oracle' | 'secret' | 'probe'): Buffer {
+export function rowKeyOfSystem(name: SystemName | 'oracle' | 'secret' | 'probe' | 'restore'): Buffer {
   return Buffer.concat([SERVER, Buffer.from(name, 'latin1')])
 }
 

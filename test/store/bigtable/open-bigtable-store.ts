@@ -4,8 +4,12 @@ import { Clock } from '../../../src/oracle/clock.js'
 import { Oracle } from '../../../src/oracle/oracle.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
 import { BigtableStore } from '../../../src/store/bigtable/bigtable-store.js'
+import { RestoreWatch } from '../../../src/store/bigtable/restore-watch.js'
 import type { Table } from '../../../src/store/bigtable/table.js'
 import type { StoreOptions } from '../suite/contract.js'
+
+/** So short that a restore does not wait for seconds. */
+const COPY_MS_MAX = 30
 
 /** A store on a table, with an oracle of its own: for one process alone. */
 export async function openBigtableStore(table: Table, options: StoreOptions = {}): Promise<BigtableStore> {
@@ -13,5 +17,11 @@ export async function openBigtableStore(table: Table, options: StoreOptions = {}
   const clock = new Clock({ now, monotonicNow })
   const oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
   await oracle.next()
-  return new BigtableStore({ table, oracle, clock, answers, cursorSecret: randomBytes(32), cacheBytesMax: 2 ** 22 })
+  const restores = new RestoreWatch(table, { copyMsMax: COPY_MS_MAX })
+  await restores.refresh()
+  return new BigtableStore({
+    ...{ table, oracle, clock, answers, restores },
+    cursorSecret: randomBytes(32),
+    cacheBytesMax: 2 ** 22,
+  })
 }
