@@ -1,5 +1,5 @@
-import { isRowOfUser } from './row-keys.js'
 import type { RestoreWatch } from './restore-watch.js'
+import { isRowOfUser } from './row-keys.js'
 import type { Changed, ColumnWrite, Expected, RowsRequest, Table, TableRow } from './table.js'
 
 /**

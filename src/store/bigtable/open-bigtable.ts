@@ -9,14 +9,13 @@ import type { AnswerBudget } from '../answer-budget.js'
 import { BigtableSetupError } from './bigtable-setup-error.js'
 import { BigtableStore } from './bigtable-store.js'
 import { openTable } from './google-client.js'
-import { RECORD } from './layout.js'
+import { RECORD, SECRET_BYTES } from './layout.js'
 import { RestoreWatch } from './restore-watch.js'
 import { rowKeyOfSystem } from './row-keys.js'
 import type { Table } from './table.js'
 import type { TableAddress } from './table-address.js'
 import { requireSound } from './table-admin.js'
 
-const SECRET_BYTES = 32
 /** Of rows that are guessed rather than read. */
 const CACHE_BYTES_MAX = 64 * 1024 * 1024
 

@@ -1,5 +1,5 @@
-import { backgroundTimer } from '../../event-loop/background-timer.js'
 import { KvError } from '../../errors/kv-error.js'
+import { backgroundTimer } from '../../event-loop/background-timer.js'
 import type { Timestamp } from '../../timestamp.js'
 import { NO_RESTORE, type RestoreRecord, type RestoreRun, readRestoreRecord } from './restore-row.js'
 import type { Table } from './table.js'
