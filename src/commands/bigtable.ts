@@ -1,30 +1,115 @@
-import { UsageError } from '../server/flags.js'
-import { parseTableAddress, printTableAddress } from '../store/bigtable/table-address.js'
+import { printKey } from '../errors/print-key.js'
+import { flagsHelp, integer, readFlags, UsageError } from '../server/flags.js'
+import type { Finding } from '../store/bigtable/check/check-row.js'
+import type { CheckedTable } from '../store/bigtable/check/check-table.js'
+import { parseTableAddress, printTableAddress, type TableAddress } from '../store/bigtable/table-address.js'
+import { kindOf, requireSound as requireSoundRecord } from '../store/leveldb/records/system-kinds.js'
+import { amount } from './amount.js'
 import type { Command } from './command.js'
+import { progressLine } from './progress-line.js'
+
+const FLAGS = {
+  json: { help: 'check: one JSON object instead of lines' },
+  'problems-max': { value: 'N', help: 'check: problems that are shown; all are counted', default: '100' },
+} as const
 
 export const bigtable: Command = {
-  flags: {},
-  operands: ['init', 'ADDRESS'],
+  flags: FLAGS,
+  operands: ['init|check', 'ADDRESS'],
   help: `Usage: perkv bigtable init bigtable://PROJECT/INSTANCE/TABLE[?app_profile=ID]
+       perkv bigtable check [flags] bigtable://PROJECT/INSTANCE/TABLE[?app_profile=ID]
 
-Makes the table and its families, where they are missing; a second run changes nothing. Servers then share the table:
+init makes the table and its families, where they are missing; a second run changes nothing. Servers then share the table:
 perkv serve --store bigtable://PROJECT/INSTANCE/TABLE
+
+check reads every cell of the table, and changes nothing; servers may go on. One line per problem. Exit codes: 0 sound,
+1 damaged or could not run, 2 used wrongly. What it marks as a warning is no damage.
 
 It needs Google's client (npm install --save-prod @google-cloud/bigtable@6.5.1), and credentials as Google's own tools find them.
 BIGTABLE_EMULATOR_HOST=HOST:PORT names an emulator instead.
-`,
 
-  async run([action, address, ...more]) {
-    if (action !== 'init') throw new UsageError('there is one thing to do: perkv bigtable init ADDRESS')
-    if (address === undefined) throw new UsageError('ADDRESS is missing')
-    if (more.length > 0) throw new UsageError(`one argument too many: "${more[0]}"`)
-    const table = parseTableAddress(address)
-    const { makeTable, requireSound } = await import('../store/bigtable/table-admin.js') // Loads Google's client.
-    const made = await makeTable(table)
-    await requireSound(table)
-    process.stdout.write(textOf(printTableAddress(table), made))
-    process.exit(0) // Google's client keeps its connections open.
+Flags:
+${flagsHelp(FLAGS)}`,
+
+  async run(args, env) {
+    const flags = readFlags(FLAGS, args, env, this.operands)
+    const [action, text = ''] = flags.positionals
+    if (action !== 'init' && action !== 'check') throw new UsageError(`"${action}" is neither init nor check`)
+    const address = parseTableAddress(text)
+    if (action === 'init') await init(address)
+    else await check(address, flags.isSet('json'), integer(flags.required('problems-max'), 0, 1_000_000))
+    process.exit() // Google's client keeps its connections open.
   },
+}
+
+async function init(address: TableAddress): Promise<void> {
+  const { makeTable, requireSound } = await import('../store/bigtable/table-admin.js') // Loads Google's client.
+  const made = await makeTable(address)
+  await requireSound(address)
+  await print(textOf(printTableAddress(address), made))
+}
+
+async function check(address: TableAddress, isJson: boolean, shownMax: number): Promise<void> {
+  const { checkTableAt } = await import('../store/bigtable/check/open-check.js')
+  const progress = progressLine()
+  const findings: Finding[] = []
+  const checked = await checkTableAt(address, {
+    onFinding: (finding) => void (findings.length < shownMax && findings.push(finding)),
+    onProgress: (rows) => progress.show(amount(rows, 'row')),
+    requireSystemRecord: (name, value) => {
+      const kind = kindOf(name)
+      if (kind !== undefined) requireSoundRecord(kind, name, value)
+    },
+  })
+  progress.clear()
+  if (checked.problems > 0) process.exitCode = 1
+  await print(isJson ? `${JSON.stringify(asJson(checked, findings))}\n` : linesOf(checked, findings))
+}
+
+function asJson(checked: CheckedTable, findings: readonly Finding[]): object {
+  const { rows, serverRows, versions, locks, bytes, largestRow, comparedOneIn, problems, warnings } = checked
+  const table = {
+    ...{ rows, server_rows: serverRows, versions, locks, bytes },
+    ...(largestRow && { largest_row: { key: asBase64(largestRow.key), bytes: largestRow.bytes } }),
+    compared_one_in: comparedOneIn,
+  }
+  const shown = findings.map(({ kind, isProblem, key, ts, message }) => ({
+    kind,
+    severity: isProblem ? 'problem' : 'warning',
+    ...(key && { key: asBase64(key) }),
+    ...(ts !== undefined && { ts }),
+    message,
+  }))
+  return { sound: problems === 0, table, problems, warnings, findings: shown }
+}
+
+function asBase64(key: Uint8Array): object {
+  return { base64: Buffer.from(key).toString('base64') }
+}
+
+function linesOf(checked: CheckedTable, findings: readonly Finding[]): string {
+  const { rows, serverRows, versions, locks, bytes, largestRow, comparedOneIn, problems, warnings } = checked
+  const lines = findings.map(({ kind, isProblem, message }) => `${isProblem ? '' : 'warning: '}${kind}: ${message}`)
+  if (problems + warnings > findings.length) lines.push(`... ${amount(problems + warnings, 'finding')} in all`)
+  lines.push(
+    `rows      ${rows.toLocaleString('en')}, and ${serverRows.toLocaleString('en')} of the server`,
+    `versions  ${versions.toLocaleString('en')}`,
+    `locks     ${locks.toLocaleString('en')}`,
+    `bytes     ${mb(bytes)}${largestRow === undefined ? '' : `, ${mb(largestRow.bytes)} of them in the row of ${printKey(largestRow.key)}`}`,
+  )
+  if (comparedOneIn > 1)
+    lines.push(`one in ${comparedOneIn.toLocaleString('en')} transactions was compared in all of its rows`)
+  lines.push(problems === 0 ? 'sound' : `damaged: ${amount(problems, 'problem')}`)
+  return `${lines.join('\n')}\n`
+}
+
+function mb(bytes: number): string {
+  return `${(bytes / 1e6).toLocaleString('en', { maximumFractionDigits: 1 })} MB`
+}
+
+/** Fulfilled when it has been written, since the process ends then. */
+function print(text: string): Promise<void> {
+  return new Promise((resolve) => process.stdout.write(text, () => resolve()))
 }
 
 function textOf(address: string, made: { readonly table: boolean; readonly families: readonly string[] }): string {

@@ -50,7 +50,7 @@ export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, Com
   'Run a server': {
     serve: { does: 'runs the server', load: async () => (await import('./serve.js')).serve },
     bigtable: {
-      does: 'makes the table that servers share',
+      does: 'makes the table that servers share, or verifies it',
       load: async () => (await import('./bigtable.js')).bigtable,
     },
     check: { does: 'verifies a database', load: async () => (await import('./check.js')).check },

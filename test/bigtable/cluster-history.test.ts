@@ -64,6 +64,7 @@ test('three servers on one table, which are killed and stopped, whose calls fail
     }
     expect(bank.counts.committed, JSON.stringify(counts())).toBeGreaterThan(0)
     expect(cluster.kills, JSON.stringify(counts())).toBeGreaterThan(0)
+    await cluster.isSound()
   } catch (error) {
     throw new Error(JSON.stringify(counts()), { cause: error })
   } finally {

@@ -104,6 +104,12 @@ export class Cluster implements Target {
     process.signal('SIGCONT')
   }
 
+  /** That `perkv bigtable check` finds no damage; what killed servers leave behind is none. */
+  async isSound(): Promise<void> {
+    const { code, stdout, stderr } = await runCli(['bigtable', 'check', this.#address], this.#env)
+    expect({ code, stdout, stderr }).toMatchObject({ code: 0, stdout: expect.stringMatching(/\nsound\n$/), stderr: '' })
+  }
+
   async end(): Promise<void> {
     await Promise.all(this.#members.map(({ process }) => process.stop('SIGKILL')))
   }

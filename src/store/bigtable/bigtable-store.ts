@@ -15,15 +15,18 @@ import { exclusiveLatches } from '../claim.js'
 import { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
-import type { Capabilities, Store, TableCalls } from '../store.js'
+import type { Capabilities, RestoreProgress, Store, TableCalls } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import { AttachingKeys } from './attaching-keys.js'
 import { BigtableRows } from './bigtable-rows.js'
-import { KeyPolling } from './key-polling.js'
 import { Collection } from './collection.js'
+import { GuardedTable } from './guarded-table.js'
+import { KeyPolling } from './key-polling.js'
 import { NoChanges } from './no-changes.js'
 import { PollingLocks } from './polling-locks.js'
 import { Reads } from './reads.js'
+import { TableRestoration } from './restoration.js'
+import { RestoreWatch } from './restore-watch.js'
 import { RowCache } from './row-cache.js'
 import { keyOfRow } from './row-keys.js'
 import { RowTable } from './row-table.js'
@@ -39,7 +42,7 @@ export const BIGTABLE_CAPABILITIES: Capabilities = {
   asyncCommit: false,
   atomicRequests: false,
   deadlocks: 'detected',
-  restore: false,
+  restore: true,
   compact: false,
   lockCount: false,
   changes: false,
@@ -66,6 +69,8 @@ export interface BigtableStoreOptions {
   readonly waits?: WaitReports | undefined
   /** See `SharedSafePointOptions`. */
   readonly settledMs?: number | undefined
+  /** Default: one that looks when it is asked. */
+  readonly restores?: RestoreWatch | undefined
   readonly onClose?: (() => void) | undefined
 }
 
@@ -97,15 +102,20 @@ export class BigtableStore implements Store {
   readonly #pessimistic: PollingLocks
   readonly #polling: KeyPolling
   readonly #waits: WaitReports
+  readonly #restores: RestoreWatch
+  readonly #restoration: TableRestoration
   /** Of whole transactions and of system records. Transactions hold them while they call everything else, which takes latches of its own. */
   readonly #claims = new Latches()
   readonly #onClose: () => void
 
   constructor(options: BigtableStoreOptions) {
-    const { table, oracle, clock, answers, cacheBytesMax, waits = ownWaits() } = options
+    const { oracle, clock, answers, cacheBytesMax, waits = ownWaits() } = options
     this.#waits = waits
     this.#onClose = options.onClose ?? (() => {})
+    const restores = options.restores ?? new RestoreWatch(options.table)
+    const table = new GuardedTable(options.table, restores)
     this.#table = table
+    this.#restores = restores
     this.#oracle = oracle
     this.#clock = clock
     this.answers = answers
@@ -113,7 +123,10 @@ export class BigtableStore implements Store {
     this.#scan = new TableScan(table)
     this.#polling = new KeyPolling(table)
     this.changes = new NoChanges(this.#polling)
-    this.#safePoint = new SharedSafePoint({ table, clock, source: oracle, settledMs: options.settledMs })
+    this.#safePoint = new SharedSafePoint({
+      ...{ table, clock, source: oracle, settledMs: options.settledMs },
+      restored: () => restores.safePoint,
+    })
     this.#rowTable = new RowTable(table, new RowCache(cacheBytesMax), this.#safePoint)
     const system = new SystemRows(table, this.#scan, this.#claims)
     this.system = system
@@ -122,6 +135,7 @@ export class BigtableStore implements Store {
     this.#collection = new Collection(table, this.#rowTable, this.#scan, this.#safePoint)
     this.#calls = new WriteCalls(this.#rows, this.validateReads)
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits)
+    this.#restoration = new TableRestoration(options.table, restores, oracle, this.#rows.shortValueBytesMax)
     this.cells = new CellCalls(this.#rows, system)
     this.attachments = new AttachingKeys(system, this.#rows.leases)
   }
@@ -159,9 +173,16 @@ export class BigtableStore implements Store {
     return { calls: this.#table.calls, ...this.#rowTable.counts }
   }
 
+  get restoring(): RestoreProgress | undefined {
+    const run = this.#restores.peek()
+    if (run === undefined) return undefined
+    const { id, ts, lastKey, pairs, bytes } = run
+    return { id, ts, lastKey, pairs, bytes }
+  }
+
   /** Whether Bigtable answers shows at the next call. */
   probe(): boolean {
-    return true
+    return this.restoring === undefined
   }
   clock(): Timestamp {
     return this.#oracle.clock()
@@ -184,13 +205,15 @@ export class BigtableStore implements Store {
     return this.#clock.elapsedMs()
   }
   tso(count: number): Timestamp | Promise<Timestamp> {
-    return this.#oracle.next(count)
+    const looking = this.#restores.requireRestored()
+    return looking === undefined ? this.#oracle.next(count) : looking.then(() => this.#oracle.next(count))
   }
-  tsoForClient(count: number): Promise<Timestamp> {
+  async tsoForClient(count: number): Promise<Timestamp> {
+    await this.#restores.requireRestored()
     return this.#oracle.nextForClient(count)
   }
   readTs(): Timestamp | Promise<Timestamp> {
-    return this.#oracle.next()
+    return this.tso(1)
   }
   async newestAhead(): Promise<Timestamp> {
     return 0
@@ -234,6 +257,9 @@ export class BigtableStore implements Store {
     }
   }
 
+  readonly restore: NonNullable<Store['restore']> = (source, blocks, isAnew) =>
+    this.#restoration.restore(source, blocks, isAnew)
+
   readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint, signal) =>
     this.#collection.raiseSafePoint(safePoint, signal)
   readonly collect: Store['collect'] = (safePoint, pace) => this.#collection.collect(safePoint, pace)
@@ -242,6 +268,7 @@ export class BigtableStore implements Store {
     this.#pessimistic.close()
     this.#polling.close()
     this.#safePoint.close()
+    this.#restores.close()
     await this.#oracle.close()
     this.#onClose()
     await this.#table.close()

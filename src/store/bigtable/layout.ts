@@ -8,11 +8,13 @@ import type { Timestamp } from '../../timestamp.js'
 import type { Cell, ColumnRange, ColumnWrite, Family } from './table.js'
 
 /** The only column of `l`. */
-const LOCK = Buffer.from('l')
+export const LOCK = Buffer.from('l')
 /** The only column of `v`. */
 export const REVISION = Buffer.from('r')
 /** The only column of `o`. */
 export const RECORD = Buffer.from('o')
+/** Of the server's row `secret`. */
+export const SECRET_BYTES = 32
 const COMPLEMENT = 0xff
 
 /** Newest first: the bitwise complement of a timestamp, 8 bytes. */
@@ -22,7 +24,7 @@ export function descending(ts: Timestamp): Buffer {
   return complement(out)
 }
 
-function timestampOf(qualifier: Buffer, record: string): Timestamp {
+export function timestampOf(qualifier: Buffer, record: string): Timestamp {
   return readTs(complement(Buffer.from(qualifier)), 0, record)
 }
 

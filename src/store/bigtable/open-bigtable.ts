@@ -7,13 +7,15 @@ import { LeaderOracle, type OracleRole } from '../../oracle/leader-oracle.js'
 import type { OracleRow } from '../../oracle/oracle-row.js'
 import { type Answering, answering } from '../../oracle/signed-ask.js'
 import { TIMESTAMPS } from '../../oracle/timestamp-ask.js'
+import { CorruptRecord } from '../../percolator/codec/key.js'
 import type { AnswerBudget } from '../answer-budget.js'
 import { BigtableSetupError } from './bigtable-setup-error.js'
 import { BigtableStore } from './bigtable-store.js'
 import { openTable } from './google-client.js'
-import { RECORD } from './layout.js'
-import { registryRowsOf } from './registry-table.js'
+import { RECORD, SECRET_BYTES } from './layout.js'
 import { recordAt } from './record-at.js'
+import { registryRowsOf } from './registry-table.js'
+import { RestoreWatch } from './restore-watch.js'
 import { rowKeyOfSystem } from './row-keys.js'
 import type { Table } from './table.js'
 import type { TableAddress } from './table-address.js'
@@ -23,7 +25,6 @@ import { tellLeader } from './waits/tell-leader.js'
 import { LOCK_WAITS } from './waits/wait-report.js'
 import { WaitReports } from './waits/wait-reports.js'
 
-const SECRET_BYTES = 32
 /** Of rows that are guessed rather than read. */
 const CACHE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -60,6 +61,13 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
   await requireSound(address)
   const table = await openTable(address)
   const secret = await secretOf(table)
+  const restores = new RestoreWatch(table)
+  await restores.start().catch((error: unknown) => {
+    if (!(error instanceof CorruptRecord)) throw error
+    throw new BigtableSetupError('the record of a restore in the table is damaged: run perkv bigtable check', {
+      cause: error,
+    })
+  })
   const clock = new Clock({ onStep: onClockStep })
   const { ask, close } = askOverHttp({ secret })
   const id = newServerId()
@@ -75,7 +83,7 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
     ask: (url, asked) => ask(LOCK_WAITS, url, asked, AbortSignal.timeout(WAIT_ASK_MS_MAX)),
   })
   const store = new BigtableStore({
-    ...{ table, oracle, clock, answers },
+    ...{ table, oracle, clock, answers, restores },
     cursorSecret: secret,
     cacheBytesMax: CACHE_BYTES_MAX,
     waits: new WaitReports({ tell }),

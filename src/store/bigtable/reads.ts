@@ -99,6 +99,7 @@ export class Reads {
   async #get({ key, ts = TIMESTAMP_MAX }: GetRequest): Promise<GetAnswer> {
     await this.#settle(ts)
     const [cells] = await this.#at([key], ts)
+    this.#requireKept(ts)
     if (cells === undefined) return { found: false }
     const lock = blocking(key, cells, ts)
     if (lock !== undefined) throw keyLocked(lock)
@@ -119,6 +120,7 @@ export class Reads {
     this.#answers.requireRoom()
     await this.#settle(ts)
     const rows = await this.#at(keys, ts)
+    this.#requireKept(ts)
     const locks: LockInfo[] = []
     const versions: Version[] = []
     for (const [i, cells] of rows.entries()) {
@@ -256,7 +258,8 @@ export class Reads {
   }
 
   /**
-   * To be called after the rows were read: a collection removes what readers below the safe point need. The latest version stays.
+   * To be called after the rows were read: a collection removes what readers below the safe point need, and a restore has brought
+   * what they must not see. The latest version stays.
    * @throws KvError `ts_below_safe_point`
    */
   #requireKept(ts: Timestamp): undefined | Promise<void> {

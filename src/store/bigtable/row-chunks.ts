@@ -5,6 +5,7 @@ export interface CellChunk {
   readonly rowKey: Buffer
   readonly familyName: { readonly value: string } | null
   readonly qualifier: { readonly value: Buffer } | null
+  readonly timestampMicros?: number | string
   readonly value: Buffer
   /** Of the whole value, if more of it follows; else 0. */
   readonly valueSize: number

@@ -2,6 +2,7 @@ import type { ColumnRange, ColumnWrite, Expected } from './table.js'
 
 /** Bigtable's RowFilter, as far as it is used. */
 export interface RowFilter {
+  readonly passAllFilter?: true
   readonly columnRangeFilter?: {
     readonly familyName: string
     readonly startQualifierClosed?: Buffer

@@ -36,9 +36,13 @@ function boundOf(end: Uint8Array): Buffer {
   return end.length === 0 ? ESCAPED : rowKeyOf(end)
 }
 
+export function isRowOfUser(rowKey: Buffer): boolean {
+  return rowKey[0] !== 0 || rowKey[1] !== 0
+}
+
 /** The part after the slash of a system name has one character per byte. */
 export function rowKeyOfSystem(
-  name: SystemName | RegistryName | 'oracle' | 'secret' | 'probe' | 'safe-point',
+  name: SystemName | RegistryName | 'oracle' | 'secret' | 'probe' | 'safe-point' | 'restore',
 ): Buffer {
   return Buffer.concat([SERVER, Buffer.from(name, 'latin1')])
 }

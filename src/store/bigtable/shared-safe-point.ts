@@ -24,6 +24,8 @@ export interface SharedSafePointOptions {
   readonly source: Pick<TimestampSource, 'next'>
   /** For tests: when a raised safe point counts as known to all servers. Default: 60 s. */
   readonly settledMs?: number | undefined
+  /** What began below it may not go on, because a restore has come in between. Default: 0. */
+  readonly restored?: (() => Timestamp) | undefined
 }
 
 /** What this process has found in the row, and when by its own clock. */
@@ -45,6 +47,7 @@ export class SharedSafePoint {
   readonly #source: Pick<TimestampSource, 'next'>
   readonly #key = rowKeyOfSystem('safe-point')
   readonly #settledMs: number | undefined
+  readonly #restored: () => Timestamp
   readonly #closed = new AbortController()
   #record: SafePointRecord = { safePoint: 0, cleared: 0, secondMs: undefined }
   /** When the read of the newest copy began, by either clock of this process. */
@@ -54,7 +57,8 @@ export class SharedSafePoint {
   #refreshing: Promise<void> | undefined
   #timer: NodeJS.Timeout | undefined
 
-  constructor({ table, clock, source, settledMs }: SharedSafePointOptions) {
+  constructor({ table, clock, source, settledMs, restored = () => 0 }: SharedSafePointOptions) {
+    this.#restored = restored
     this.#table = table
     this.#clock = clock
     this.#source = source
@@ -63,7 +67,7 @@ export class SharedSafePoint {
 
   /** Transactions and reads below it are refused. */
   get value(): Timestamp {
-    return this.#record.safePoint
+    return Math.max(this.#record.safePoint, this.#restored())
   }
 
   /** No lock of a transaction below it counts any more, and what no reader at or above it sees may be removed. */

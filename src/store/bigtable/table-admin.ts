@@ -60,6 +60,22 @@ export async function requireSound(address: TableAddress): Promise<void> {
   await requireChanges(address)
 }
 
+/**
+ * What is wrong with the settings of a table that is there, in a sentence each. Changes nothing.
+ * @throws BigtableSetupError when there is no such table
+ */
+export async function faultsOf(address: TableAddress): Promise<readonly string[]> {
+  const admin = await openTableAdminClient()
+  try {
+    const found = await requireTable(admin, address)
+    const missing = missingFamilies(found).map((family) => `the table has no column family ${family}`)
+    const eating = eatingFamilies(found)
+    return eating.length === 0 ? missing : [...missing, eatingDetail(eating)]
+  } finally {
+    await admin.close()
+  }
+}
+
 /** @returns whether it was not there */
 async function isCreated(admin: TableAdminClient, address: TableAddress): Promise<boolean> {
   const columnFamilies = Object.fromEntries(FAMILIES.map((family) => [family, { gcRule: ONE_VERSION }]))
@@ -99,12 +115,19 @@ function missingFamilies({ columnFamilies }: TableMessage): readonly Family[] {
   return FAMILIES.filter((family) => !Object.hasOwn(columnFamilies, family))
 }
 
+function requireKeeping(address: TableAddress, found: TableMessage): void {
+  const eating = eatingFamilies(found)
+  if (eating.length > 0) throw setupError(address, eatingDetail(eating))
+}
+
 /** All cells stand at timestamp 0, so any rule about age would take them all. */
-function requireKeeping(address: TableAddress, { columnFamilies }: TableMessage): void {
-  const eating = FAMILIES.filter((family) => hasAge(columnFamilies[family]?.gcRule))
-  if (eating.length === 0) return
+function eatingFamilies({ columnFamilies }: TableMessage): readonly Family[] {
+  return FAMILIES.filter((family) => hasAge(columnFamilies[family]?.gcRule))
+}
+
+function eatingDetail(eating: readonly Family[]): string {
   const detail = `the garbage collection of column family ${eating.join(', ')} has a maximum age, which would remove data`
-  throw setupError(address, `${detail}: set it to one version`)
+  return `${detail}: set it to one version`
 }
 
 function hasAge(rule: GcRule | null | undefined): boolean {

@@ -4,9 +4,13 @@ import { Clock } from '../../../src/oracle/clock.js'
 import { Oracle } from '../../../src/oracle/oracle.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
 import { BigtableStore } from '../../../src/store/bigtable/bigtable-store.js'
+import { RestoreWatch } from '../../../src/store/bigtable/restore-watch.js'
 import type { Table } from '../../../src/store/bigtable/table.js'
 import type { WaitReports } from '../../../src/store/bigtable/waits/wait-reports.js'
 import type { StoreOptions } from '../suite/contract.js'
+
+/** So short that a restore does not wait for seconds. */
+const COPY_MS_MAX = 30
 
 /** A store on a table, with an oracle of its own: for one process alone. */
 export async function openBigtableStore(
@@ -18,8 +22,10 @@ export async function openBigtableStore(
   const clock = new Clock({ now, monotonicNow })
   const oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
   await oracle.next()
+  const restores = new RestoreWatch(table, { copyMsMax: COPY_MS_MAX })
+  await restores.refresh()
   return new BigtableStore({
-    ...{ table, oracle, clock, answers, waits },
+    ...{ table, oracle, clock, answers, waits, restores },
     cursorSecret: randomBytes(32),
     cacheBytesMax: 2 ** 22,
     settledMs: 0, // Nobody else has to know of a safe point.

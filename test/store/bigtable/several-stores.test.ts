@@ -2,9 +2,11 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import type { Database } from '../../../src/database/database.js'
 import { isKvError } from '../../../src/errors/kv-error.js'
+import type { Finding } from '../../../src/store/bigtable/check/check-row.js'
 import { Random } from '../../anomalies/random.js'
 import { text, utf8 } from '../support.js'
 import { type Fate, MemoryTable } from './memory-table.js'
+import { checked, PlantedRows } from './planted-rows.js'
 import { inLeaps, severalDatabases } from './several-databases.js'
 
 const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 300 : 30))
@@ -27,6 +29,11 @@ const FATES: readonly Fate[] = ['not done', 'done, answer lost', 'late']
 interface Sums {
   readonly totals: number[]
   committed: number
+}
+
+/** Of `perkv bigtable check`, while servers write. */
+async function problemsIn(table: MemoryTable): Promise<readonly Finding[]> {
+  return (await checked(new PlantedRows(table))).findings.filter(({ isProblem }) => isProblem)
 }
 
 function transfers(seed: number, faults: number): Promise<Sums> {
@@ -78,11 +85,13 @@ async function transfersOn(table: MemoryTable, random: Random): Promise<Sums> {
       if (isDone) sums.committed++
       while (chance(0.5)) table.late.splice(random.below(table.late.length + 1), 1)[0]?.()
       if (chance(0.3)) await refusable(audit)
+      if (chance(0.1)) expect(await problemsIn(table)).toEqual([])
     }
   }
   await Promise.all([client(), client(), client(), client()])
   for (const land of table.late.splice(0)) land()
   await audit()
+  expect(await problemsIn(table)).toEqual([])
   for (const database of databases) await database.close()
   return sums
 }

@@ -1,0 +1,54 @@
+import { printKey } from '../../../errors/print-key.js'
+import { decodeOracleRecord } from '../../../oracle/oracle-row.js'
+import { CorruptRecord } from '../../../percolator/codec/key.js'
+import type { SystemName } from '../../system-records.js'
+import { RECORD, SECRET_BYTES } from '../layout.js'
+import { decodeRestoreRecord } from '../restore-row.js'
+import { systemNameOf } from '../row-keys.js'
+import { type Finding, type ProblemKind, printColumn } from './check-row.js'
+import type { RawRow } from './raw-rows.js'
+
+/** Decodes a record of a kind that it knows, and leaves others alone. @throws CorruptRecord */
+export type RequireSystemRecord = (name: SystemName, value: Uint8Array) => void
+
+/** Finds what is damaged in a row of the server itself. Rows of a later version are left alone. */
+export function checkServerRow(row: RawRow, requireSystemRecord: RequireSystemRecord): Finding[] {
+  const name = systemNameOf(row.key)
+  const shown = printKey(Buffer.from(name, 'latin1'))
+  const findings: Finding[] = []
+  const problem = (kind: ProblemKind, message: string): void => void findings.push({ kind, isProblem: true, message })
+  for (const cell of row.cells) {
+    const { family, qualifier, value = Buffer.alloc(0), timestampMicros } = cell
+    if (timestampMicros !== 0)
+      problem('bad_cell_timestamp', `the server's row ${shown} has a cell at ${timestampMicros} µs, not at 0`)
+    if (family !== 'o' || !qualifier.equals(RECORD)) {
+      problem('unknown_column', `the server's row ${shown} has a cell ${printColumn(cell)}, which no server writes`)
+      continue
+    }
+    try {
+      const left = checkRecord(name, value, requireSystemRecord)
+      if (left !== undefined) findings.push(left)
+    } catch (error) {
+      // Messages of both kinds are one line.
+      if (!(error instanceof Error)) throw error
+      problem('damaged_record', `the server's row ${shown}: ${error.message}`)
+    }
+  }
+  return findings
+}
+
+function checkRecord(name: string, value: Buffer, requireSystemRecord: RequireSystemRecord): Finding | undefined {
+  if (name === 'oracle') decodeOracleRecord(value)
+  else if (name === 'secret') {
+    if (value.length !== SECRET_BYTES) throw new CorruptRecord(`the secret has ${value.length} bytes`)
+  } else if (name === 'restore') {
+    const { run } = decodeRestoreRecord(value)
+    if (run !== undefined)
+      return {
+        kind: 'incomplete_restore',
+        isProblem: false,
+        message: `a restore of the backup of ts ${run.ts} is not complete: it is running, or waits to be continued`,
+      }
+  } else requireSystemRecord(name as SystemName, value)
+  return undefined
+}
