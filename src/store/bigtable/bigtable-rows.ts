@@ -12,10 +12,12 @@ import { type ReachGuard, reachGuard } from '../calls/reach-guard.js'
 import type { Change, Decided, Decision, RecordReads, RowAccess } from '../calls/row-access.js'
 import { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
-import { Observed } from '../observed.js'
+import type { Observed } from '../observed.js'
 import { ContendedKeys } from './contended-keys.js'
+import type { Hints } from './hints.js'
 import { type KnownRow, viewOf } from './known-row.js'
 import { decodeCells, LOCK_COLUMN } from './layout.js'
+import type { Registrations } from './registrations.js'
 import { keyOfRow } from './row-keys.js'
 import type { RowTable } from './row-table.js'
 import type { TableScan } from './table-scan.js'
@@ -26,6 +28,14 @@ const SHORT_VALUE_BYTES_MAX = 4096
 const ROWS_AT_ONCE = 64
 /** How long a change is decided anew when others keep changing its rows. */
 const CONTENDED_MS_MAX = 10_000
+
+/** What commits have to do with the cells of observers. */
+export interface CellSources {
+  readonly records: RecordReads
+  readonly observed: Observed
+  readonly registrations: Registrations
+  readonly hints: Hints
+}
 
 /** A row of a change in hand. */
 interface Held {
@@ -53,7 +63,7 @@ export class BigtableRows implements RowAccess {
   readonly meters = new StoreMeters()
   /** Keep requests of this process from losing races against each other. */
   readonly latches = new Latches(this.meters.latchWaits)
-  readonly observed = new Observed()
+  readonly observed: Observed
   readonly leases = new HeldLeases()
   readonly attached = new AttachedKeys()
   readonly records: RecordReads
@@ -62,11 +72,22 @@ export class BigtableRows implements RowAccess {
   readonly #scan: TableScan
   readonly #source: TimestampSource
 
-  constructor(table: RowTable, scan: TableScan, source: TimestampSource, records: RecordReads) {
+  readonly #registrations: Registrations
+  readonly #hints: Hints
+
+  constructor(
+    table: RowTable,
+    scan: TableScan,
+    source: TimestampSource,
+    { records, observed, registrations, hints }: CellSources,
+  ) {
     this.#table = table
     this.#scan = scan
     this.#source = source
     this.records = records
+    this.observed = observed
+    this.#registrations = registrations
+    this.#hints = hints
   }
 
   get lastTs(): Timestamp {
@@ -143,6 +164,10 @@ export class BigtableRows implements RowAccess {
       // A row that stays as it is has to be as the decision saw it, too.
       if (forgetGuesses(held, (_, i) => !toWrite.has(i))) continue
       const first = primaryOf(rows, toWrite, startTs) ?? this.#contendedOf(rows, toWrite)
+      if (decision.onePc !== undefined) this.#registrations.expect(Math.min(startTs, this.#source.last))
+      // At each try, so that the locks stand while the hints are written.
+      const hinting = this.#hints.before(decision.mutations, change.markDepth ?? 0)
+      const hinted = hinting && (await hinting)
       const parts =
         first === undefined ? [[...toWrite.keys()]] : [[first], [...toWrite.keys()].filter((i) => i !== first)]
       let isWhole = true
@@ -153,6 +178,7 @@ export class BigtableRows implements RowAccess {
         if (!isWhole) break
       }
       if (isWhole) {
+        if (hinted !== undefined) this.#hints.committed(hinted)
         await decision.observed
         return decision.value
       }

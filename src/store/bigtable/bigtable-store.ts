@@ -16,12 +16,17 @@ import { exclusiveLatches } from '../claim.js'
 import { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
+import { Observed } from '../observed.js'
+import type { SharedCells } from '../shared-cells.js'
 import type { Capabilities, Store, TableCalls } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import { BigtableRows } from './bigtable-rows.js'
+import { CellRows } from './cell-rows.js'
+import { Hints } from './hints.js'
 import { NoChanges } from './no-changes.js'
 import { PollingLocks } from './polling-locks.js'
 import { Reads } from './reads.js'
+import { Registrations } from './registrations.js'
 import { RowCache } from './row-cache.js'
 import { keyOfRow } from './row-keys.js'
 import { RowTable } from './row-table.js'
@@ -41,6 +46,9 @@ export const BIGTABLE_CAPABILITIES: Capabilities = {
   collection: false,
 }
 
+/** A third of it is the age at which a server reads the registrations again. */
+const REGISTERING_MS = 4000
+
 /** Where timestamps come from, as far as the store needs it. */
 export interface SharedOracle extends TimestampSource {
   readonly state: OracleState
@@ -57,6 +65,8 @@ export interface BigtableStoreOptions {
   readonly cursorSecret: Uint8Array
   /** Of rows that are guessed rather than read. */
   readonly cacheBytesMax: number
+  /** The same for all processes on the table. Default 4000: see `SharedCells.registeringMs`. */
+  readonly registeringMs?: number | undefined
   readonly onClose?: (() => void) | undefined
 }
 
@@ -70,6 +80,7 @@ export class BigtableStore implements Store {
   readonly safePoint = 0
   readonly isWrittenAhead = false
   readonly cells: Cells
+  readonly sharedCells: SharedCells
   readonly attachments: Attachments
   readonly consumers = new ConsumerMoves()
   readonly changes: ChangeLog = new NoChanges()
@@ -91,6 +102,7 @@ export class BigtableStore implements Store {
 
   constructor(options: BigtableStoreOptions) {
     const { table, oracle, clock, answers, cursorSecret, cacheBytesMax, onClose = () => {} } = options
+    const { registeringMs = REGISTERING_MS } = options
     this.#onClose = onClose
     this.#table = table
     this.#oracle = oracle
@@ -101,7 +113,12 @@ export class BigtableStore implements Store {
     this.#rowTable = new RowTable(table, new RowCache(cacheBytesMax))
     const system = new SystemRows(table, this.#scan, this.#claims)
     this.system = system
-    this.#rows = new BigtableRows(this.#rowTable, this.#scan, oracle, system)
+    const observed = new Observed()
+    const registrations = new Registrations(observed, registeringMs)
+    const hints = new Hints(table, observed, registrations)
+    const cellSources = { records: system, observed, registrations, hints }
+    this.#rows = new BigtableRows(this.#rowTable, this.#scan, oracle, cellSources)
+    this.sharedCells = new CellRows(table, this.#scan, oracle, cellSources)
     this.#reads = new Reads(table, this.#rowTable, this.#scan, oracle, answers)
     this.#calls = new WriteCalls(this.#rows, this.validateReads)
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads)
