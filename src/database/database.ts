@@ -18,7 +18,9 @@ import { type Pin, Pins } from '../gc/pins.js'
 import { Leases } from '../leases/leases.js'
 import { IDEMPOTENCY_MS, type Limits, SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
 import { Observers } from '../observers/observers.js'
-import type { GetAnswer, GetRequest, Pair } from '../percolator/api.js'
+import type { ObserversHome } from '../observers/observers-home.js'
+import { SharedObservers } from '../observers/shared-observers.js'
+import type { GetAnswer, GetRequest, Pair, PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
 import type { Pace, RestoreProgress, Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { commitOptionsOf } from '../txn/commit-options.js'
@@ -26,6 +28,7 @@ import type { Once } from '../txn/idempotency.js'
 import { InteractiveTransactions, type Waiting } from '../txn/interactive-transactions.js'
 import { type OneShot, type OneShotAnswer, type OneShotDone, OneShots } from '../txn/one-shots.js'
 import { Outcomes } from '../txn/outcomes.js'
+import { ridingPrewrite } from '../txn/riding-prewrite.js'
 import { countPairs, pagesOf, type RangeOrder, type ReadPage, readPage } from './range-pages.js'
 import { type Restored, restoreBackup } from './restore-backup.js'
 
@@ -62,7 +65,7 @@ export interface DatabaseOptions {
 interface Parts {
   readonly pins: Pins
   readonly coordinator: Coordinator
-  readonly observers: Observers
+  readonly observers: ObserversHome
   readonly consumers: Consumers
   readonly leases: Leases
 }
@@ -122,7 +125,7 @@ export class Database {
   /** Transactions that span several calls, by id. */
   readonly transactions: InteractiveTransactions
   /** Ranges whose changes are handed out to workers. */
-  readonly observers: Observers
+  readonly observers: ObserversHome
   /** The change feed. */
   readonly changes: Changes
   readonly leases: Leases
@@ -154,7 +157,7 @@ export class Database {
       registry,
       openTransactions: () => this.transactions.startTs(),
       holders: () => this.changes.holders(),
-      beforehand: (safePoint: Timestamp) => observers.expiryMarks.passTo(safePoint),
+      beforehand: (safePoint: Timestamp) => observers.passTo(safePoint),
       afterwards: (safePoint: Timestamp, pace?: Pace) => observers.collect(safePoint, pace),
       onError: (error: unknown) => onError('garbage collection failed', error),
     }
@@ -175,11 +178,15 @@ export class Database {
   static async open(store: Store, options: DatabaseOptions): Promise<Database> {
     const { limits, onError } = options
     const onFailure = (error: unknown): void => onError('background work of observers failed', error)
-    const observers = await Observers.open(store, { limits, onError: onFailure })
+    const { sharedCells } = store
+    const observers =
+      sharedCells === undefined
+        ? await Observers.open(store, { limits, onError: onFailure })
+        : await SharedObservers.open(store, sharedCells, { limits, onError: onFailure, home: () => coordinator })
     const onLateFailure = (error: unknown): void => onError('background work of consumers failed', error)
     const consumers = await Consumers.open(store, { limits, onError: onLateFailure })
     const onLeaseFailure = (error: unknown): void => onError('background work of leases failed', error)
-    const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
+    const coordinator: Coordinator = new Coordinator(store, commitOptionsOf(store.capabilities), observers.rides)
     const leases = await Leases.open(store, { limits, resolver: coordinator.resolver, onError: onLeaseFailure })
     return new Database(store, { pins: await Pins.open(store), coordinator, observers, consumers, leases }, options)
   }
@@ -224,6 +231,11 @@ export class Database {
   /** `transact`, for a transaction that `transactNow` did not take. */
   transactInTurns(request: OneShot): Promise<Once<OneShotAnswer>> {
     return this.#oneShots.runInTurns(request)
+  }
+
+  /** The Percolator call `prewrite`, which a store that cannot commit in one phase leaves to a coordinator where there are riders. */
+  prewrite(request: PrewriteRequest): Promise<PrewriteAnswer> {
+    return ridingPrewrite(this.coordinator, request) ?? this.store.prewrite(request)
   }
 
   /** Runs a one-shot transaction. @throws the errors of `OneShots.run`. */
@@ -354,7 +366,7 @@ export class Database {
   /** The Percolator call `gc`: collects up to `safePoint` even if older snapshots are in use. @throws as `collect` */
   async gc(safePoint: Timestamp): Promise<Collected> {
     this.#requireNotAhead(safePoint)
-    const beforehand = (ts: Timestamp): Promise<void> => this.observers.expiryMarks.passTo(ts)
+    const beforehand = (ts: Timestamp): Promise<void> => this.observers.passTo(ts)
     const afterwards = (ts: Timestamp): Promise<void> => this.observers.collect(ts)
     return collectGarbage(this.store, safePoint, { beforehand, afterwards })
   }

@@ -61,7 +61,7 @@ export interface Capabilities {
   readonly restore: boolean
   readonly compact: boolean
   readonly lockCount: boolean
-  /** A log of all commits: the change feed, watches, consumers and observers need it. */
+  /** A log of all commits: the change feed, watches and consumers need it. */
   readonly changes: boolean
   /** Old versions can be removed, by a garbage collection. */
   readonly collection: boolean

@@ -118,7 +118,7 @@ export class BigtableStore implements Store {
     const hints = new Hints(table, observed, registrations)
     const cellSources = { records: system, observed, registrations, hints }
     this.#rows = new BigtableRows(this.#rowTable, this.#scan, oracle, cellSources)
-    this.sharedCells = new CellRows(table, this.#scan, oracle, cellSources)
+    this.sharedCells = new CellRows(table, oracle, cellSources)
     this.#reads = new Reads(table, this.#rowTable, this.#scan, oracle, answers)
     this.#calls = new WriteCalls(this.#rows, this.validateReads)
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads)

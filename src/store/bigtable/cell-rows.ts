@@ -29,13 +29,13 @@ import type { CellPage } from '../cells.js'
 import type { Observed } from '../observed.js'
 import type { SharedCells } from '../shared-cells.js'
 import type { Pace } from '../store.js'
+import type { CellSources } from './bigtable-rows.js'
 import type { Hints } from './hints.js'
 import { atOrBelow, CLAIM, decodeCells, LOCK_COLUMN, NO_CELLS, RECORD, type RowCells } from './layout.js'
 import type { Registrations } from './registrations.js'
 import { Revisions } from './revisions.js'
 import { keyOfRow, rowKeyOf, rowKeyOfSystem, systemNameOf } from './row-keys.js'
 import type { Cell, ColumnRange, ColumnWrite, Expected, RowRange, Table, TableRow } from './table.js'
-import type { TableScan } from './table-scan.js'
 
 const RECORDS: readonly ColumnRange[] = [{ family: 'o' }]
 /** Cells that one read asks for: four rows and a range of each. */
@@ -51,25 +51,14 @@ const TIMED = Buffer.from('\0\0expiring/', 'latin1')
 /** The cells of observers: docs and layout are in README.md. */
 export class CellRows implements SharedCells {
   readonly #table: Table
-  readonly #scan: TableScan
   readonly #source: TimestampSource
   readonly #observed: Observed
   readonly #registrations: Registrations
   readonly #hints: Hints
   readonly #revisions = new Revisions()
 
-  constructor(
-    table: Table,
-    scan: TableScan,
-    source: TimestampSource,
-    {
-      observed,
-      registrations,
-      hints,
-    }: { readonly observed: Observed; readonly registrations: Registrations; readonly hints: Hints },
-  ) {
+  constructor(table: Table, source: TimestampSource, { observed, registrations, hints }: Omit<CellSources, 'records'>) {
     this.#table = table
-    this.#scan = scan
     this.#source = source
     this.#observed = observed
     this.#registrations = registrations

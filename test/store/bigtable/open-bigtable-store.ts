@@ -13,5 +13,6 @@ export async function openBigtableStore(table: Table, options: StoreOptions = {}
   const clock = new Clock({ now, monotonicNow })
   const oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
   await oracle.next()
-  return new BigtableStore({ table, oracle, clock, answers, cursorSecret: randomBytes(32), cacheBytesMax: 2 ** 22 })
+  const sizes = { cacheBytesMax: 2 ** 22, registeringMs: 20 }
+  return new BigtableStore({ table, oracle, clock, answers, cursorSecret: randomBytes(32), ...sizes })
 }
