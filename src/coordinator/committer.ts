@@ -189,7 +189,7 @@ export class Committer {
   // ---- Prewrite
 
   async #prewriteAll(batches: readonly (readonly PrewriteMutation[])[], kind: Kind): Promise<PrewriteAnswer[]> {
-    const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads, riders } = this.plan
+    const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads, riders, markDepth } = this.plan
     // When an earlier commit was left undetermined, only the repetition of its request tells the outcome.
     const signal = this.#isUncertain ? undefined : this.plan.signal
     const isFirstTry = this.plan.isFirst && !this.#isUncertain
@@ -205,6 +205,7 @@ export class Committer {
       linearizable: true,
       ...(kind === 'one_pc' ? { tryOnePc: true, reads, ...(riders === undefined ? {} : { riders }) } : {}),
       ...(kind === 'async' ? { useAsyncCommit: true } : {}),
+      ...(markDepth ? { markDepth } : {}),
     }
     let isStopped = false // After one batch has failed the others need not start.
     const tried = new Set<readonly PrewriteMutation[]>()

@@ -1,13 +1,13 @@
 import { keyText } from '../bytes/key-text.js'
 import type { LockResolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
-import type { LockInfo } from '../errors/lock-info.js'
 import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
 import type { Failure } from '../percolator/cell.js'
 import type { ClaimName, Notification, ObserverState, Release } from '../percolator/observers-api.js'
 import {
   type HintedCell,
   isStill,
+  locksBelow,
   type SharedObserver as Registered,
   type SharedCell,
   type SharedClaim,
@@ -290,8 +290,8 @@ export class SharedObserver {
     const settled = await Promise.allSettled(
       looks.map(async (cell, i) => {
         const fence = last - hinted.length + 1 + i
-        const notification = await this.#step(order, hinted[i] as HintedCell, cell, fence, last)
-        if (notification !== undefined) claimed.push({ notification, cell })
+        const one = await this.#step(order, hinted[i] as HintedCell, cell, fence, last)
+        if (one !== undefined) claimed.push(one)
         else this.#rest(cell.key)
       }),
     )
@@ -314,14 +314,27 @@ export class SharedObserver {
     cell: SharedCell,
     fence: Timestamp,
     ts: Timestamp,
-  ): Promise<Notification | undefined> {
+  ): Promise<Claimed | undefined> {
+    const { cells, resolver, store } = this.#sources
+    const locks = locksBelow(cell, ts, 0)
+    // Those of transactions that live stay, and the cell is looked at again later.
+    if (locks.length === 0 || !(await resolver.resolve(locks, store.now())))
+      return this.#stepOn(order, hinted, cell, fence, ts)
+    const [unlocked] = await cells.look(this.id, [cell.key], ts)
+    return unlocked && this.#stepOn(order, hinted, unlocked, fence, ts)
+  }
+
+  async #stepOn(
+    order: ClaimOrder,
+    hinted: HintedCell,
+    cell: SharedCell,
+    fence: Timestamp,
+    ts: Timestamp,
+  ): Promise<Claimed | undefined> {
     const { cells } = this.#sources
     const step = nextStep(cell, this.#observer, fence, ts)
     switch (step.kind) {
       case 'wait':
-        return undefined
-      case 'resolve':
-        await this.#resolve(step.locks)
         return undefined
       case 'forget':
         await forgetClean(cells, this.id, hinted, cell, ts)
@@ -342,15 +355,9 @@ export class SharedObserver {
         if ((await cells.claim(this.id, cell, claim)) === undefined) return undefined
         const { key } = cell
         const { changeTs: commitTs, kind } = step.entry
-        return { key, fence, commitTs, kind, attempt: step.attempt }
+        return { notification: { key, fence, commitTs, kind, attempt: step.attempt }, cell }
       }
     }
-  }
-
-  /** Transactions that live go on; the cell is looked at again later. */
-  async #resolve(locks: readonly LockInfo[]): Promise<void> {
-    const { resolver, store } = this.#sources
-    await resolver.resolve(locks, store.now())
   }
 
   /** @returns whether the cell is parked now; undefined: somebody else has changed the claim. */
@@ -508,7 +515,7 @@ export class SharedObserver {
           this.#counting = undefined
         })
     const lagMs = oldest === 0 ? 0 : Math.max(0, physicalMs(store.now()) - physicalMs(oldest))
-    return { pending, pendingIsExact: false, claimed, delayed, parked, lagMs }
+    return { pending, pendingIsExact: pending === 0, claimed, delayed, parked, lagMs }
   }
 
   async #count(): Promise<void> {

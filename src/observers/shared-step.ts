@@ -1,4 +1,3 @@
-import type { LockInfo } from '../errors/lock-info.js'
 import type { Entry } from '../percolator/cell.js'
 import { isStill, locksBelow, type SharedCell, type SharedObserver, uncovered } from '../percolator/shared-cell.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
@@ -7,7 +6,6 @@ import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 export type Step =
   /** Nothing now: another worker has it, it is delayed, or a change of it is about to commit. */
   | { readonly kind: 'wait' }
-  | { readonly kind: 'resolve'; readonly locks: readonly LockInfo[] }
   /** It is clean or parked, and its hint may go. */
   | { readonly kind: 'forget' }
   /** The lease of its last claim has run out. */
@@ -25,9 +23,7 @@ export function nextStep(cell: SharedCell, observer: SharedObserver, fence: Time
   const { claim, failure, ack } = cell
   const nowMs = physicalMs(ts)
   if (claim !== undefined && claim.untilMs > nowMs) return WAIT
-  const locks = locksBelow(cell, ts, 0)
-  if (ack !== undefined && ack.commitTs > ts) return WAIT
-  if (locks.length > 0) return { kind: 'resolve', locks }
+  if (locksBelow(cell, ts, 0).length > 0 || (ack !== undefined && ack.commitTs > ts)) return WAIT
   const newest = uncovered(cell, observer, TIMESTAMP_MAX, ts)
   if (newest === undefined || isParkedAt(cell, newest)) return isStill(cell) ? { kind: 'forget' } : WAIT
   const entry = uncovered(cell, observer, ts)

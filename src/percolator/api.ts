@@ -155,6 +155,8 @@ export interface PrewriteRequest extends LockingRequest {
    * is refused with `invalid_argument` where it would have to fall back to two phases.
    */
   readonly riders?: Riders | undefined
+  /** In process only: depth of the marks of the transaction, where servers share the store. */
+  readonly markDepth?: number | undefined
 }
 export interface PrewriteAnswer {
   readonly minCommitTs?: Timestamp

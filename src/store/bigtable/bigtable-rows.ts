@@ -72,21 +72,19 @@ export class BigtableRows implements RowAccess {
   readonly #scan: TableScan
   readonly #source: TimestampSource
 
-  readonly #registrations: Registrations
   readonly #hints: Hints
 
   constructor(
     table: RowTable,
     scan: TableScan,
     source: TimestampSource,
-    { records, observed, registrations, hints }: CellSources,
+    { records, observed, hints }: Omit<CellSources, 'registrations'>,
   ) {
     this.#table = table
     this.#scan = scan
     this.#source = source
     this.records = records
     this.observed = observed
-    this.#registrations = registrations
     this.#hints = hints
   }
 
@@ -164,10 +162,10 @@ export class BigtableRows implements RowAccess {
       // A row that stays as it is has to be as the decision saw it, too.
       if (forgetGuesses(held, (_, i) => !toWrite.has(i))) continue
       const first = primaryOf(rows, toWrite, startTs) ?? this.#contendedOf(rows, toWrite)
-      if (decision.onePc !== undefined) this.#registrations.expect(Math.min(startTs, this.#source.last))
+      const depthOfMarks = change.markDepth ?? 0
       // At each try, so that the locks stand while the hints are written.
-      const hinting = this.#hints.before(decision.mutations, change.markDepth ?? 0)
-      const hinted = hinting && (await hinting)
+      const hinting = this.#hints.ofCommits(decision.mutations, depthOfMarks)
+      if (hinting !== undefined) await hinting
       const parts =
         first === undefined ? [[...toWrite.keys()]] : [[first], [...toWrite.keys()].filter((i) => i !== first)]
       let isWhole = true
@@ -178,7 +176,18 @@ export class BigtableRows implements RowAccess {
         if (!isWhole) break
       }
       if (isWhole) {
-        if (hinted !== undefined) this.#hints.committed(hinted)
+        // Also where the locks stood already: whoever wrote them may have died before the hints.
+        if (decision.onePc !== undefined) {
+          const marking = decision.onePc.mutations.filter(
+            ({ op }) => op === 'put' || op === 'insert' || op === 'delete',
+          )
+          const marks = { startTs, last: this.#source.last, depth: depthOfMarks }
+          await this.#hints.ofLocks(
+            marking.map(({ key }) => key),
+            marks,
+          )
+        }
+        this.#hints.committed(decision.mutations)
         await decision.observed
         return decision.value
       }

@@ -17,10 +17,10 @@ import type { Table } from './table.js'
 const PUTS_AT_ONCE = 64
 
 /**
- * Hints at the cells that commits make dirty. A hint is written while the lock of its change stands, whoever commits it: its
- * client, or a reader that finishes the commit. Whoever looks at the cell after having read the hint meets the lock, or the
- * commit, or neither because the lock was rolled back. So a hint that is removed as it was read before a look which met neither is
- * not missed.
+ * Hints at the cells that a transaction is going to make dirty. A hint is written while the lock of its change stands: by its
+ * prewrite, before that is answered, and by a commit which comes so late that observers may have been registered since. Whoever
+ * looks at the cell after having read the hint meets the lock, or the commit, or neither because the lock was rolled back. So a hint
+ * that is removed as it was read before a look which met neither is not missed. A hint before the lock would be.
  */
 export class Hints {
   readonly #table: Table
@@ -40,42 +40,54 @@ export class Hints {
   }
 
   /**
-   * Must be awaited between the reading of the rows and the write.
-   * @param depth of the change. @returns undefined when there is nothing to wait for.
+   * Must be awaited between the writing of locks and the answer to the prewrite.
+   * @param keys of Puts and Deletes. @param depth of the changes. @returns undefined when there is nothing to wait for.
    */
-  before(mutations: readonly Mutation[], depth: number): undefined | Promise<readonly CellName[]> {
+  ofLocks(
+    keys: readonly Uint8Array[],
+    { startTs, last, depth }: { readonly startTs: Timestamp; readonly last: Timestamp; readonly depth: number },
+  ): undefined | Promise<void> {
+    const fresh = this.#registrations.beforeLocks(startTs, last)
+    if (fresh === undefined && !keys.some((key) => this.#isHinted(key))) return undefined
+    return this.#hintAll(keys, { commitTs: startTs, depth }, fresh)
+  }
+
+  /** Must be awaited between the reading of the rows and the write. @returns undefined when there is nothing to wait for. */
+  ofCommits(mutations: readonly Mutation[], depth: number): undefined | Promise<void> {
     let commitTs = 0
-    let isHinted = false
+    const late: Uint8Array[] = []
     for (const mutation of mutations) {
       if (!commits(mutation)) continue
-      commitTs = Math.max(commitTs, mutation.write.commitTs)
-      isHinted ||= isReserved(mutation.key) || this.#observed.at(mutation.key).length > 0
+      const { key, write } = mutation
+      if (this.#registrations.isHinted(write.startTs, write.commitTs)) continue
+      commitTs = write.commitTs
+      late.push(key)
     }
-    const fresh = commitTs === 0 ? undefined : this.#registrations.before(commitTs)
-    if (fresh === undefined && !isHinted) return undefined
-    return this.#hintAll(mutations, commitTs, depth, fresh)
+    if (late.length === 0) return undefined
+    const fresh = this.#registrations.beforeCommit(commitTs)
+    if (fresh === undefined && !late.some((key) => this.#isHinted(key))) return undefined
+    return this.#hintAll(late, { commitTs, depth }, fresh)
+  }
+
+  #isHinted(key: Uint8Array): boolean {
+    return isReserved(key) || this.#observed.at(key).length > 0
   }
 
   async #hintAll(
-    mutations: readonly Mutation[],
-    commitTs: Timestamp,
-    depth: number,
+    keys: readonly Uint8Array[],
+    hint: Omit<Hint, 'value'>,
     fresh: Promise<void> | undefined,
-  ): Promise<readonly CellName[]> {
+  ): Promise<void> {
     await fresh
-    const cells: CellName[] = []
-    for (const mutation of mutations) {
-      if (!commits(mutation)) continue
-      const { key } = mutation
-      const notified = notifiedCell(key)
-      if (notified !== undefined) cells.push(notified)
-      else if (!isReserved(key)) for (const { id } of this.#observed.at(key)) cells.push({ id, key })
-    }
+    const cells = keys.flatMap((key) => this.#cellsOf(key))
     for (let from = 0; from < cells.length; from += PUTS_AT_ONCE)
-      await Promise.all(
-        cells.slice(from, from + PUTS_AT_ONCE).map(({ id, key }) => this.put(id, key, { commitTs, depth })),
-      )
-    return cells
+      await Promise.all(cells.slice(from, from + PUTS_AT_ONCE).map(({ id, key }) => this.put(id, key, hint)))
+  }
+
+  #cellsOf(key: Uint8Array): readonly CellName[] {
+    if (!isReserved(key)) return this.#observed.at(key).map(({ id }) => ({ id, key }))
+    const notified = notifiedCell(key)
+    return notified === undefined ? [] : [notified]
   }
 
   put(id: Timestamp, key: Uint8Array, hint: Omit<Hint, 'value'>): Promise<void> {
@@ -83,9 +95,13 @@ export class Hints {
     return this.#table.put(rowKeyOfSystem(cellName('notify', id, key)), [{ family: 'o', qualifier: RECORD, value }])
   }
 
-  /** The changes that were hinted at are committed. */
-  committed(cells: readonly CellName[]): void {
-    for (const id of new Set(cells.map((cell) => cell.id))) this.#listener(id)
+  /** To be called when they are written. */
+  committed(mutations: readonly Mutation[]): void {
+    if (this.#observed.oldest === undefined) return
+    const ids = new Set<Timestamp>()
+    for (const mutation of mutations)
+      if (commits(mutation)) for (const { id } of this.#cellsOf(mutation.key)) ids.add(id)
+    for (const id of ids) this.#listener(id)
   }
 }
 

@@ -3,7 +3,7 @@ import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import type { Observed } from '../observed.js'
 
 /** A copy that is older than this part of the time that a registration takes is read again beside the work. */
-const FRESH_PART = 1 / 3
+const FRESH_PART = 1 / 4
 
 /**
  * This process' copy of the registered observers. Whoever registers one takes a timestamp once its record stands, and only commits that are
@@ -32,19 +32,31 @@ export class Registrations {
   }
 
   /**
-   * Before a commit at `commitTs`, which the oracle has observed.
-   * @returns undefined when every observer of such a commit is known.
+   * Whether locks of this transaction were hinted at by a server that knew every observer which has to be told of its commit: by
+   * whoever prewrote it, since `beforeLocks` was awaited there.
    */
-  before(commitTs: Timestamp): undefined | Promise<void> {
-    if (this.#load === undefined) return undefined
-    if (commitTs > this.#asOf + this.registering) return this.readAt(commitTs)
-    this.expect(commitTs)
-    return undefined
+  isHinted(startTs: Timestamp, commitTs: Timestamp): boolean {
+    return commitTs <= startTs + this.registering / 2
   }
 
-  /** A commit above `ts`, which was handed out, is going to come. */
-  expect(ts: Timestamp): void {
-    if (this.#load !== undefined && ts > this.#asOf + this.registering * FRESH_PART) this.#reload(ts).catch(() => {})
+  /**
+   * Before locks are hinted at. @param last the newest timestamp that was handed out.
+   * @returns undefined when there is nothing to wait for.
+   */
+  beforeLocks(startTs: Timestamp, last: Timestamp): undefined | Promise<void> {
+    return this.#within(Math.min(startTs, last), this.registering / 2)
+  }
+
+  /** Before a commit at `commitTs`, which the oracle has observed. @returns undefined when every observer of it is known. */
+  beforeCommit(commitTs: Timestamp): undefined | Promise<void> {
+    return this.#within(commitTs, this.registering)
+  }
+
+  #within(ts: Timestamp, ahead: Timestamp): undefined | Promise<void> {
+    if (this.#load === undefined) return undefined
+    if (ts > this.#asOf + ahead) return this.readAt(ts)
+    if (ts > this.#asOf + this.registering * FRESH_PART) this.#reload(ts).catch(() => {}) // Beside the work.
+    return undefined
   }
 
   /** Fulfilled when the copy was begun after `ts` had been handed out. */
