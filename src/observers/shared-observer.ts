@@ -179,22 +179,17 @@ export class SharedObserver {
     })
   }
 
+  /** As many cells as there are, up to the limit. */
   async #take(order: ClaimOrder): Promise<Notification[]> {
     const taken: Notification[] = []
-    while (taken.length < order.limit) {
-      const some = this.#draw(Math.min(CELLS_AT_A_TIME, order.limit - taken.length))
-      if (some.length === 0) {
-        if (taken.length > 0 || !(await this.#fill(order.waitMs === 0))) break
-        continue
+    try {
+      while (taken.length < order.limit) {
+        const some = this.#draw(Math.min(CELLS_AT_A_TIME, order.limit - taken.length))
+        if (some.length > 0) taken.push(...(await this.#handOut(order, some)))
+        else if (!(await this.#fill(order.waitMs === 0))) break
       }
-      try {
-        taken.push(...(await this.#handOut(order, some)))
-      } catch (error) {
-        if (taken.length === 0) throw error
-        break // What was claimed must not be lost.
-      } finally {
-        for (const { key } of some) this.#busy.delete(keyText(key))
-      }
+    } catch (error) {
+      if (taken.length === 0) throw error // What was claimed must not be lost.
     }
     return taken
   }
@@ -209,7 +204,7 @@ export class SharedObserver {
       this.#busy.add(text)
       some.push(cell)
     }
-    return some
+    return some.sort((a, b) => Buffer.compare(a.key, b.key))
   }
 
   /** @param isNow the round has to begin after this call. @returns false when a whole round has found nothing. */
@@ -279,6 +274,14 @@ export class SharedObserver {
   }
 
   async #handOut(order: ClaimOrder, hinted: readonly HintedCell[]): Promise<Notification[]> {
+    try {
+      return await this.#claimOf(order, hinted)
+    } finally {
+      for (const { key } of hinted) this.#busy.delete(keyText(key))
+    }
+  }
+
+  async #claimOf(order: ClaimOrder, hinted: readonly HintedCell[]): Promise<Notification[]> {
     const { store, cells } = this.#sources
     const last = await store.tso(hinted.length)
     const looks = await cells.look(

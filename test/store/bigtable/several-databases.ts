@@ -19,7 +19,15 @@ export function severalDatabases(table: MemoryTable, count: number): Promise<Dat
     Array.from({ length: count }, () => {
       const answers = new AnswerBudget(DEFAULT_LIMITS)
       const cursorSecret = utf8('secret')
-      const store = new BigtableStore({ table, oracle, clock, answers, cursorSecret, cacheBytesMax: 100_000 })
+      const store = new BigtableStore({
+        table,
+        oracle,
+        clock,
+        answers,
+        cursorSecret,
+        cacheBytesMax: 100_000,
+        registeringMs: 20,
+      })
       return Database.open(store, { limits: DEFAULT_LIMITS, onError: () => {} })
     }),
   )
