@@ -85,6 +85,8 @@ export class SharedObserver {
   readonly #busy = new Set<string>()
   /** Until when cells are left alone. */
   readonly #resting = new Map<string, number>()
+  /** The fences of runs that this process has committed, until their claims are taken back. */
+  readonly #over = new Map<string, Timestamp>()
   #place: Uint8Array | undefined
   #hasPlace = false
   #filling: Promise<boolean> | undefined
@@ -140,6 +142,17 @@ export class SharedObserver {
     this.#wakes++
     this.#emptyMs = Number.NEGATIVE_INFINITY
     for (const wake of this.#sleepers) wake()
+  }
+
+  /** A run has committed: its claim is over before it is taken back. */
+  acknowledged(key: Uint8Array, fence: Timestamp): void {
+    this.acks++
+    this.#over.set(keyText(key), fence)
+  }
+
+  takenBack(key: Uint8Array, fence: Timestamp): void {
+    const text = keyText(key)
+    if (this.#over.get(text) === fence) this.#over.delete(text)
   }
 
   // ---- Claims
@@ -263,9 +276,11 @@ export class SharedObserver {
   }
 
   #isFree({ key, claim }: HintedCell, nowMs: number): boolean {
-    if (claim !== undefined && claim.untilMs > nowMs) return false
     const text = keyText(key)
     if (this.#busy.has(text)) return false
+    const isClaimed = claim !== undefined && claim.untilMs > nowMs
+    const isOver = claim !== undefined && claim.fence !== 0 && claim.fence <= (this.#over.get(text) ?? 0)
+    if (isClaimed && !isOver) return false
     const restsUntil = this.#resting.get(text)
     if (restsUntil === undefined) return true
     if (restsUntil > this.#sources.store.elapsedMs()) return false
@@ -294,8 +309,8 @@ export class SharedObserver {
       looks.map(async (cell, i) => {
         const fence = last - hinted.length + 1 + i
         const one = await this.#step(order, hinted[i] as HintedCell, cell, fence, last)
-        if (one !== undefined) claimed.push(one)
-        else this.#rest(cell.key)
+        if (one === 'wait') this.#rest(cell.key)
+        else if (one !== undefined) claimed.push(one)
       }),
     )
     const failed = settled.find((each) => each.status === 'rejected')
@@ -317,7 +332,7 @@ export class SharedObserver {
     cell: SharedCell,
     fence: Timestamp,
     ts: Timestamp,
-  ): Promise<Claimed | undefined> {
+  ): Promise<Claimed | 'wait' | undefined> {
     const { cells, resolver, store } = this.#sources
     const locks = locksBelow(cell, ts, 0)
     // Those of transactions that live stay, and the cell is looked at again later.
@@ -333,12 +348,12 @@ export class SharedObserver {
     cell: SharedCell,
     fence: Timestamp,
     ts: Timestamp,
-  ): Promise<Claimed | undefined> {
+  ): Promise<Claimed | 'wait' | undefined> {
     const { cells } = this.#sources
     const step = nextStep(cell, this.#observer, fence, ts)
     switch (step.kind) {
       case 'wait':
-        return undefined
+        return 'wait'
       case 'forget':
         await forgetClean(cells, this.id, hinted, cell, ts)
         return undefined
@@ -355,7 +370,7 @@ export class SharedObserver {
       case 'claim': {
         const { worker, leaseMs } = order
         const claim: SharedClaim = { fence, untilMs: physicalMs(ts) + leaseMs, worker, leaseMs }
-        if ((await cells.claim(this.id, cell, claim)) === undefined) return undefined
+        if ((await cells.claim(this.id, cell, claim)) === undefined) return 'wait'
         const { key } = cell
         const { changeTs: commitTs, kind } = step.entry
         return { notification: { key, fence, commitTs, kind, attempt: step.attempt }, cell }

@@ -90,10 +90,8 @@ export class SharedObservers implements ObserversHome {
     const sources: RiderSources = {
       ...{ store, cells },
       observerOf: (name) => this.#find(name).observer,
-      onAck: (id) => {
-        const observer = this.#byId.get(id)
-        if (observer !== undefined) observer.acks++
-      },
+      onAck: (id, key, fence) => this.#byId.get(id)?.acknowledged(key, fence),
+      onSettled: (id, key, fence) => this.#byId.get(id)?.takenBack(key, fence),
       onConflict: (id) => {
         const observer = this.#byId.get(id)
         if (observer !== undefined) observer.conflicts++

@@ -15,12 +15,17 @@ import type { Store } from '../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { forgetClean } from './shared-cleaning.js'
 
+const SETTLED_AT_A_TIME = 64
+
 export interface RiderSources {
   readonly store: Store
   readonly cells: SharedCells
   /** @throws KvError `not_found` */
   readonly observerOf: (name: string) => SharedObserver
-  readonly onAck: (id: Timestamp) => void
+  /** A run has committed. */
+  readonly onAck: (id: Timestamp, key: Uint8Array, fence: Timestamp) => void
+  /** Its claim has been taken back. */
+  readonly onSettled: (id: Timestamp, key: Uint8Array, fence: Timestamp) => void
   readonly onConflict: (id: Timestamp) => void
 }
 
@@ -92,8 +97,12 @@ export async function sharedRide(sources: RiderSources, request: RideRequest): P
       return conflict.error
     },
     committed: async () => {
-      for (const { observer } of toMake) sources.onAck(observer.id)
-      await Promise.all(toMake.map((one) => settle(sources, one, startTs)))
+      for (const { observer, rider } of toMake) sources.onAck(observer.id, rider.key, rider.fence)
+      try {
+        await settle(sources, toMake, startTs)
+      } finally {
+        for (const { observer, rider } of toMake) sources.onSettled(observer.id, rider.key, rider.fence)
+      }
     },
   }
 }
@@ -156,17 +165,37 @@ async function lookedAt(
   )
 }
 
-/** Takes back what stands of the claim, and of what was acknowledged. If it fails, the end of the lease does the same. */
-async function settle({ cells, store }: RiderSources, { cell, observer, seen, rider }: AckToMake, startTs: Timestamp) {
+/** Takes back claims, and removes what they have covered. If that fails, whoever finds the hints next does the same. */
+async function settle({ cells, store }: RiderSources, acks: readonly AckToMake[], startTs: Timestamp): Promise<void> {
+  const byObserver = new Map<Timestamp, AckToMake[]>()
+  for (const ack of acks) {
+    const some = byObserver.get(ack.observer.id) ?? []
+    some.push(ack)
+    byObserver.set(ack.observer.id, some)
+  }
+  for (const [id, some] of byObserver)
+    for (let from = 0; from < some.length; from += SETTLED_AT_A_TIME) {
+      const part = some.slice(from, from + SETTLED_AT_A_TIME)
+      const covered = part.flatMap(({ cell, seen }) =>
+        cell.notified.filter(({ committed, lock }) => !lock && committed && committed.commitTs <= seen),
+      )
+      await cells.removeNotified(covered.map(({ key }) => key))
+      const looks = await cells.look(
+        id,
+        part.map(({ rider }) => rider.key),
+        startTs,
+      )
+      await Promise.all(part.map((ack, i) => settleOne(cells, ack, looks[i] as SharedCell, store.clock())))
+    }
+}
+
+async function settleOne(cells: SharedCells, ack: AckToMake, present: SharedCell, now: Timestamp): Promise<void> {
+  const { observer, rider, cell } = ack
   const { id } = observer
-  const { key, hint, claim } = cell
-  if (cell.failure !== undefined) await cells.putFailure(id, key, undefined)
-  const covered = cell.notified.filter(({ committed, lock }) => !lock && committed && committed.commitTs <= seen)
-  await cells.removeNotified(covered.map((row) => row.key))
-  const [now] = await cells.look(id, [key], startTs)
-  if (now === undefined) return
-  if (isStill(now) && uncovered(now, observer, TIMESTAMP_MAX, store.clock()) === undefined)
-    await forgetClean(cells, id, { key, hint, claim }, now, store.clock())
+  const { key, hint, claim, failure } = cell
+  if (failure !== undefined) await cells.putFailure(id, key, undefined)
+  if (isStill(present) && uncovered(present, observer, TIMESTAMP_MAX, now) === undefined)
+    await forgetClean(cells, id, { key, hint, claim }, present, now)
   else if (claim !== undefined && claim.fence !== 0 && claim.fence <= rider.fence)
     await cells.claim(id, { key, claim }, undefined)
 }

@@ -22,14 +22,15 @@ const WAIT: Step = { kind: 'wait' }
 export function nextStep(cell: SharedCell, observer: SharedObserver, fence: Timestamp, ts: Timestamp): Step {
   const { claim, failure, ack } = cell
   const nowMs = physicalMs(ts)
-  if (claim !== undefined && claim.untilMs > nowMs) return WAIT
+  const isOver = claim !== undefined && claim.fence !== 0 && claim.fence < (ack?.commitTs ?? 0)
+  if (claim !== undefined && claim.untilMs > nowMs && !isOver) return WAIT
   if (locksBelow(cell, ts, 0).length > 0 || (ack !== undefined && ack.commitTs > ts)) return WAIT
   const newest = uncovered(cell, observer, TIMESTAMP_MAX, ts)
   if (newest === undefined || isParkedAt(cell, newest)) return isStill(cell) ? { kind: 'forget' } : WAIT
   const entry = uncovered(cell, observer, ts)
   // A client has committed ahead of the clock.
   if (entry === undefined || entry.changeTs > fence) return WAIT
-  if (claim !== undefined && claim.fence > (ack?.commitTs ?? 0)) return { kind: 'failed', entry }
+  if (claim !== undefined && claim.fence !== 0 && !isOver) return { kind: 'failed', entry }
   if (failure !== undefined && failure.parkedTs === 0 && failure.notBeforeMs > nowMs) return WAIT
   if (observer.maxDepth > 0 && entry.depth > observer.maxDepth) return { kind: 'too deep', entry }
   return { kind: 'claim', entry, attempt: (failure?.attempts ?? 0) + 1 }
