@@ -1,5 +1,6 @@
 import { pairBytes } from '../bytes/answer-size.js'
 import { keyText } from '../bytes/key-text.js'
+import { isReserved } from '../bytes/reserved-keys.js'
 import { isKvError, type KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import type { CommitKind, Stages } from '../event-loop/stages.js'
@@ -13,6 +14,7 @@ import { Heartbeat } from './heartbeat.js'
 import type { Resolver } from './lock-resolver.js'
 import { lockTtlMs } from './lock-ttl.js'
 import { onePhaseRequest } from './one-phase-request.js'
+import type { Rides } from './ride.js'
 import { isUncertain } from './uncertain.js'
 import { Undetermined } from './undetermined.js'
 
@@ -39,6 +41,8 @@ export interface TransactionHome {
   readonly api: PercolatorApi
   readonly resolver: Resolver
   readonly commitOptions: CommitOptions
+  /** Absent: riders travel on a commit in one phase. */
+  readonly rides?: Rides | undefined
   /** Runs work that no caller waits for. Its failures are ignored. */
   readonly inBackground: (work: Promise<unknown>) => void
 }
@@ -66,6 +70,8 @@ export interface CommitPlan {
   readonly signal: AbortSignal | undefined
   /** In process only: where the second phase counts, and what is known of the commit. */
   readonly stages?: Stages | undefined
+  /** See `Ride`. */
+  readonly markDepth?: number | undefined
 }
 
 /** client-go's `config.AsyncCommit.TotalKeySizeLimit`. */
@@ -195,7 +201,7 @@ export class Committer {
   // ---- Prewrite
 
   async #prewriteAll(batches: readonly (readonly PrewriteMutation[])[], kind: Kind): Promise<PrewriteAnswer[]> {
-    const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads } = this.plan
+    const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads, markDepth } = this.plan
     const riders = this.#riders
     // When an earlier commit was left undetermined, only the repetition of its request tells the outcome.
     const signal = this.#isUncertain ? undefined : this.plan.signal
@@ -213,6 +219,7 @@ export class Committer {
       ...(kind === 'one_pc' ? { tryOnePc: true, reads, ...(riders === undefined ? {} : { riders }) } : {}),
       ...(kind === 'async' ? { useAsyncCommit: true } : {}),
       ...(this.#leases.length > 0 ? { riders: { leases: this.#leases, judgedAtCommit: true } } : {}),
+      ...(markDepth ? { markDepth } : {}),
     }
     let isStopped = false // After one batch has failed the others need not start.
     const tried = new Set<readonly PrewriteMutation[]>()
@@ -229,7 +236,8 @@ export class Committer {
             ...(grantedAt === undefined
               ? {}
               : {
-                  pessimisticActions: batch.map(() => 'do' as const),
+                  // Rows of riders are locked by nobody before.
+                  pessimisticActions: batch.map(({ key }) => (isReserved(key) ? 'constraint' : 'do')),
                   forUpdateTsMax: batch.map(({ key }) => grantedAt(key)),
                 }),
             ...(kind === 'async' && index === 0 ? { secondaries: keys } : {}),
@@ -284,8 +292,8 @@ export class Committer {
   }
 
   async #commitPrimary(batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
-    const { startTs, primary, reads, lockWaitMs, signal, stages } = this.plan
-    const counted = stages && { stages }
+    const { startTs, primary, reads, lockWaitMs, signal, stages, markDepth } = this.plan
+    const counted = { ...(stages && { stages }), ...(markDepth && { markDepth }) }
     const backoff = new Backoff()
     for (let tries = 0; ; tries++) {
       signal?.throwIfAborted()
@@ -332,9 +340,10 @@ export class Committer {
    * The transaction is committed already. If this fails, readers of the other keys resolve the locks at the primary.
    */
   async #commitRest(batches: readonly (readonly PrewriteMutation[])[], commitTs: Timestamp): Promise<void> {
-    const { startTs, primary } = this.plan
+    const { startTs, primary, markDepth } = this.plan
+    const deep = markDepth ? { markDepth } : undefined
     const commit = (keys: Uint8Array[]): Promise<unknown> =>
-      this.#surviving(false, () => this.home.api.commit({ keys, startTs, commitTs, primary }))
+      this.#surviving(false, () => this.home.api.commit({ keys, startTs, commitTs, primary, ...deep }))
     await allOf(batches, (batch) => commit(batch.map(({ key }) => key)))
   }
 

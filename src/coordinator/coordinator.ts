@@ -2,6 +2,7 @@ import type { PercolatorApi } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { CommitOptions, TransactionHome } from './committer.js'
 import { LockResolver } from './lock-resolver.js'
+import type { Rides } from './ride.js'
 import { type ReadOptions, SnapshotReader } from './snapshot-reader.js'
 import { Transaction, type TransactionOptions } from './transaction.js'
 import { withSignal } from './with-signal.js'
@@ -28,6 +29,7 @@ export class Coordinator implements TransactionHome {
   constructor(
     readonly api: PercolatorApi,
     readonly commitOptions: CommitOptions = COMMIT_OPTIONS_DEFAULT,
+    readonly rides?: Rides | undefined,
   ) {
     this.resolver = new LockResolver(api)
   }

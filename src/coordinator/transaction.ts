@@ -8,7 +8,8 @@ import type { PercolatorApi, PrewriteMutation, ReadSet, Version } from '../perco
 import { alreadyCommitted, alreadyExists } from '../percolator/errors.js'
 import { primaryOf, type Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
-import { Committer, type TransactionHome } from './committer.js'
+import { type CommitPlan, Committer, type TransactionHome } from './committer.js'
+import { mayRide, type Ride } from './ride.js'
 import { SnapshotReader } from './snapshot-reader.js'
 import { type LockedVersion, TransactionLocks } from './transaction-locks.js'
 import { Undetermined } from './undetermined.js'
@@ -77,6 +78,7 @@ export class Transaction {
   /** The snapshot's versions of keys that have been read already. */
   #known: Map<string, LockedVersion | undefined> | undefined
   #state: State = { name: 'open' }
+  #ride: Ride | undefined
 
   constructor(
     home: TransactionHome,
@@ -295,17 +297,30 @@ export class Transaction {
       this.#state = { name: 'open' }
       throw error
     }
+    const { rides } = this.#home
+    if (rides !== undefined && riders !== undefined && mayRide(riders)) {
+      const asked = { riders, startTs: this.startTs, mutations, resolver: this.#home.resolver }
+      const { lockWaitMs } = this.#options
+      const within = signalOf(eitherSignal(this.#options.signal, signal))
+      const ride = await rides({ ...asked, lockWaitMs, signal: within }).catch((error) => this.#refuse(error))
+      this.#ride = ride
+      mutations = [...mutations, ...ride.mutations]
+      riders = { leases: riders.leases, positions: riders.positions }
+    }
     const reads = this.#readSet(mutations)
     const ridersPrimary = riders && primaryOf(riders)
     const primary = this.#locks?.primary ?? mutations[0]?.key ?? ridersPrimary
-    const isReadOnly = this.#buffer.size === 0 && (mutations.length === 0 || this.#options.isolation === 'snapshot')
+    const isReadOnly =
+      this.#buffer.size === 0 &&
+      this.#ride === undefined &&
+      (mutations.length === 0 || this.#options.isolation === 'snapshot')
     if (primary === undefined || (isReadOnly && ridersPrimary === undefined)) {
       // All reads saw one snapshot, and writers commit in the order of their timestamps: nothing needs validation.
       await this.#locks?.release()
       this.#state = { name: 'committed', commitTs: this.startTs }
       return this.startTs
     }
-    const plan = {
+    const plan: CommitPlan = {
       startTs: this.startTs,
       startedAt: this.#startedAt,
       primary,
@@ -318,6 +333,7 @@ export class Transaction {
       lockWaitMs: this.#options.lockWaitMs,
       signal: signalOf(eitherSignal(this.#options.signal, signal)),
       stages,
+      markDepth: this.#ride?.markDepth,
     }
     const committer = new Committer(this.#home, plan, prewrite)
     return await this.#run(committer, committer.run())
@@ -328,13 +344,21 @@ export class Transaction {
     try {
       const commitTs = await end
       this.#state = { name: 'committed', commitTs }
+      if (this.#ride !== undefined) this.#home.inBackground(this.#ride.committed())
       return commitTs
     } catch (error) {
       this.#state = error instanceof Undetermined ? { name: 'undetermined', committer } : { name: 'rolled_back' }
-      throw error
+      throw this.#ride === undefined ? error : this.#ride.refusal(error)
     } finally {
       if (this.#locks !== undefined) this.#home.inBackground(this.#locks.end())
     }
+  }
+
+  /** Nothing was prewritten. */
+  #refuse(error: unknown): never {
+    this.#state = { name: 'rolled_back' }
+    if (this.#locks !== undefined) this.#home.inBackground(this.#locks.release())
+    throw error
   }
 
   /** Forgets the writes and releases the locks. Idempotent. @throws KvError `already_committed`; Undetermined */

@@ -20,7 +20,9 @@ import type { ServerLeases } from '../leases/server-leases.js'
 import { SharedLeases } from '../leases/shared-leases.js'
 import { IDEMPOTENCY_MS, type Limits, SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
 import { Observers } from '../observers/observers.js'
-import type { GetAnswer, GetRequest, Pair } from '../percolator/api.js'
+import type { ObserversHome } from '../observers/observers-home.js'
+import { SharedObservers } from '../observers/shared-observers.js'
+import type { GetAnswer, GetRequest, Pair, PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
 import type { Pace, RestoreProgress, Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { commitOptionsOf } from '../txn/commit-options.js'
@@ -28,6 +30,7 @@ import type { Once } from '../txn/idempotency.js'
 import { InteractiveTransactions, type Waiting } from '../txn/interactive-transactions.js'
 import { type OneShot, type OneShotAnswer, type OneShotDone, OneShots } from '../txn/one-shots.js'
 import { Outcomes } from '../txn/outcomes.js'
+import { ridingPrewrite } from '../txn/riding-prewrite.js'
 import { countPairs, pagesOf, type RangeOrder, type ReadPage, readPage } from './range-pages.js'
 import { type Restored, restoreBackup } from './restore-backup.js'
 
@@ -64,7 +67,7 @@ export interface DatabaseOptions {
 interface Parts {
   readonly pins: Pins
   readonly coordinator: Coordinator
-  readonly observers: Observers
+  readonly observers: ObserversHome
   readonly consumers: Consumers
   readonly leases: ServerLeases
   readonly registry: Registry
@@ -125,7 +128,7 @@ export class Database {
   /** Transactions that span several calls, by id. */
   readonly transactions: InteractiveTransactions
   /** Ranges whose changes are handed out to workers. */
-  readonly observers: Observers
+  readonly observers: ObserversHome
   /** The change feed. */
   readonly changes: Changes
   readonly leases: ServerLeases
@@ -183,11 +186,15 @@ export class Database {
   static async open(store: Store, options: DatabaseOptions): Promise<Database> {
     const { limits, registry = new SingleServer(), onError } = options
     const onFailure = (error: unknown): void => onError('background work of observers failed', error)
-    const observers = await Observers.open(store, { limits, onError: onFailure })
+    const { sharedCells } = store
+    const observers =
+      sharedCells === undefined
+        ? await Observers.open(store, { limits, onError: onFailure })
+        : await SharedObservers.open(store, sharedCells, { limits, onError: onFailure, home: () => coordinator })
     const onLateFailure = (error: unknown): void => onError('background work of consumers failed', error)
     const consumers = await Consumers.open(store, { limits, onError: onLateFailure })
     const onLeaseFailure = (error: unknown): void => onError('background work of leases failed', error)
-    const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
+    const coordinator: Coordinator = new Coordinator(store, commitOptionsOf(store.capabilities), observers.rides)
     const ofLeases = { limits, coordinator, resolver: coordinator.resolver, onError: onLeaseFailure }
     const leases =
       store.system.replace === undefined
@@ -264,6 +271,11 @@ export class Database {
   /** `transact`, for a transaction that `transactNow` did not take. */
   transactInTurns(request: OneShot): Promise<Once<OneShotAnswer>> {
     return this.#oneShots.runInTurns(request)
+  }
+
+  /** The Percolator call `prewrite`, which a store that cannot commit in one phase leaves to a coordinator where there are riders. */
+  prewrite(request: PrewriteRequest): Promise<PrewriteAnswer> {
+    return ridingPrewrite(this.coordinator, request) ?? this.store.prewrite(request)
   }
 
   /** Runs a one-shot transaction. @throws the errors of `OneShots.run`. */
@@ -399,7 +411,7 @@ export class Database {
   }
 
   async #beforeCollecting(safePoint: Timestamp): Promise<void> {
-    await this.observers.expiryMarks.passTo(safePoint)
+    await this.observers.passTo(safePoint)
     await this.#outcomes.settle(safePoint)
   }
 

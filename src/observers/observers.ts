@@ -24,7 +24,6 @@ import type {
   ClaimRequest,
   Notification,
   ObserverState,
-  ObserversApi,
   Parked,
   Registration,
   Release,
@@ -33,12 +32,13 @@ import type { CellListener } from '../store/cells.js'
 import type { Pace, Store } from '../store/store.js'
 import type { SystemWrite } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
-import { ActiveObserver, CHANGES_AT_A_TIME, type ObserverSources, type ObserverSummary } from './active-observer.js'
+import { ActiveObserver, CHANGES_AT_A_TIME, type ObserverSources } from './active-observer.js'
 import { CellBudget } from './cell-budget.js'
 import { collectAcks } from './collect-acks.js'
 import type { DispatcherSizes } from './dispatcher.js'
 import { ExpiryMarks } from './expiry-marks.js'
 import { isParked, retried, skipped } from './failed-run.js'
+import type { ObserverCounts, ObserversHome, ObserversSummary } from './observers-home.js'
 import {
   decodeBackfill,
   decodeObserver,
@@ -69,20 +69,13 @@ export interface ObserversOptions {
   readonly sizes?: DispatcherSizes | undefined
 }
 
-export type ObserverCounts = ObserverSummary & Pick<ObserverState, 'name' | 'acks' | 'conflicts'>
-
-export interface ObserversSummary extends ObserverSummary {
-  /** Registered observers. */
-  readonly count: number
-}
-
 /** A registration that has been checked. */
 interface Asked extends Pick<StoredObserver, 'name' | 'range' | 'options'> {
   readonly keyRange: KeyRange
 }
 
 /** The observers of a database, and the calls of their workers. @see The paper, section 2.4. */
-export class Observers implements ObserversApi {
+export class Observers implements ObserversHome {
   readonly #store: Store
   readonly #options: ObserversOptions
   readonly #sources: ObserverSources
@@ -101,6 +94,7 @@ export class Observers implements ObserversApi {
   /** Never rejects. */
   #counting: Promise<void> | undefined
   readonly #end = new AbortController()
+  readonly rides = undefined
   /** Marks what expires. */
   readonly expiryMarks: ExpiryMarks
 
@@ -315,6 +309,13 @@ export class Observers implements ObserversApi {
     this.#store.cells.unregister(id)
     this.#byId.delete(id)
     this.#withoutAcks.delete(id)
+  }
+
+  /** This process alone registers them. */
+  learn(): undefined {}
+
+  passTo(ts: Timestamp): Promise<void> {
+    return this.expiryMarks.passTo(ts)
   }
 
   async get(name: string): Promise<ObserverState> {

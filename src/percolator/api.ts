@@ -155,6 +155,8 @@ export interface PrewriteRequest extends LockingRequest {
    * is refused with `invalid_argument` where it would have to fall back to two phases.
    */
   readonly riders?: Riders | undefined
+  /** In process only: depth of the marks of the transaction, where servers share the store. */
+  readonly markDepth?: number | undefined
 }
 export interface PrewriteAnswer {
   readonly minCommitTs?: Timestamp
@@ -166,6 +168,8 @@ export interface CommitRequest extends LockingRequest {
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
   readonly primary?: Uint8Array | undefined
+  /** In process only: depth of the marks of the transaction, where servers share the store. */
+  readonly markDepth?: number | undefined
 }
 export interface CommitAnswer {
   /** Commit timestamp on record, which differs from the request's when the transaction was committed before. */

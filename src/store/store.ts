@@ -19,6 +19,7 @@ import type { ChangeLog } from './change-log.js'
 import type { Claim } from './claim.js'
 import type { ConsumerMoves } from './consumers.js'
 import type { HeldLeases } from './held-leases.js'
+import type { SharedCells } from './shared-cells.js'
 import type { Beside, SystemRecords } from './system-records.js'
 
 /** Slows a garbage collection down so that it does not disturb other requests. */
@@ -60,7 +61,7 @@ export interface Capabilities {
   readonly restore: boolean
   readonly compact: boolean
   readonly lockCount: boolean
-  /** A log of all commits: the change feed, watches, consumers and observers need it. */
+  /** A log of all commits: the change feed, watches and consumers need it. */
   readonly changes: boolean
   /** Old versions can be removed, by a garbage collection. */
   readonly collection: boolean
@@ -196,6 +197,9 @@ export interface Store extends PercolatorApi {
   /** Observers, and what they have to run. */
   readonly cells: Cells
 
+  /** Present where several servers share the store: observers work by it, and of `cells` only names and ranges are used. */
+  readonly sharedCells?: SharedCells
+
   /** Tells where transactions have moved consumers. */
   readonly consumers: Pick<ConsumerMoves, 'listen'>
 
@@ -260,4 +264,6 @@ export interface Store extends PercolatorApi {
 }
 
 export type CompleteStore = Store &
-  Required<Omit<Store, keyof PercolatorApi | 'exclusiveNow' | 'diskSpace' | 'versionCache' | 'tableCalls'>>
+  Required<
+    Omit<Store, keyof PercolatorApi | 'exclusiveNow' | 'diskSpace' | 'versionCache' | 'tableCalls' | 'sharedCells'>
+  >

@@ -88,9 +88,9 @@ export class OneShots {
     this.#home = home
     this.#isOnePhase = store.capabilities.onePhaseCommit
     this.#oneTurn = new OneTurn(store)
-    const { api, commitOptions, inBackground } = home
+    const { api, commitOptions, inBackground, rides } = home
     const resolver = withoutResolving(home.resolver, this.#isOnePhase)
-    this.#tryHome = { api, commitOptions, inBackground, resolver }
+    this.#tryHome = { api, commitOptions, inBackground, resolver, rides }
   }
 
   /**

@@ -4,7 +4,7 @@ import { collectGarbage } from '../../src/gc/collect-garbage.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import type { Observers } from '../../src/observers/observers.js'
 import type { PrewriteMutation } from '../../src/percolator/api.js'
-import type { Notification } from '../../src/percolator/observers-api.js'
+import type { Notification, ObserversApi } from '../../src/percolator/observers-api.js'
 import type { Store } from '../../src/store/store.js'
 import { LOGICAL_PER_MS, type Timestamp } from '../../src/timestamp.js'
 import { EngineFailure, prewriteOf, put, TappedEngine, TestClock, testStores, utf8 } from '../store/support.js'
@@ -18,10 +18,10 @@ const DATABASE: DatabaseOptions = {
   },
 }
 
-const claim = (observers: Observers, name = 'words', values = false) =>
+const claim = (observers: ObserversApi, name = 'words', values = false) =>
   observers.claim(name, { worker: 'w', limit: 100, values })
 /** Waits for so many of them, which come from a look in the background. */
-async function claimSome(observers: Observers, name = 'words', values = false, count = 1): Promise<Notification[]> {
+async function claimSome(observers: ObserversApi, name = 'words', values = false, count = 1): Promise<Notification[]> {
   const claims: Notification[] = []
   while (claims.length < count) {
     const more = await observers.claim(name, { worker: 'w', limit: 100, values, waitMs: 10_000 })
@@ -195,7 +195,7 @@ describe('over a restart', () => {
     await first.close()
 
     const after = await Database.open(await stores.open({ directory, now: clock.now }), DATABASE)
-    await after.observers.expiryMarks.passTo(safePoint)
+    await after.observers.passTo(safePoint)
     expect(await after.observers.get('words')).toMatchObject({ pending: 0 })
     await after.close()
   })

@@ -20,6 +20,7 @@ const OPTIONAL: Record<OptionalPart, 'left out'> = {
   diskSpace: 'left out',
   versionCache: 'left out',
   tableCalls: 'left out',
+  sharedCells: 'left out',
   restoring: 'left out',
   restore: 'left out',
 }

@@ -12,7 +12,7 @@ import { EXPIRY_PARAMETERS, queryExpiry } from '../wire/expiry.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { keyOf, TXN_KEY_ROUTE } from '../wire/key-url.js'
 import { lockWaitMs, queryFlag, type RawQuery } from '../wire/query.js'
-import { leaseChecksOf, requireObserved, requireReached, ridersOf } from '../wire/riders.js'
+import { learnObservers, leaseChecksOf, requireObserved, requireReached, ridersOf } from '../wire/riders.js'
 import { readKeyInTxn, scanKeys } from '../wire/schemas/kv.js'
 import * as schemas from '../wire/schemas/txn.js'
 import { isWrite, opOf, requireFewKeys } from '../wire/wire-op.js'
@@ -134,6 +134,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const riders = ridersOf({ ...body, leases: leaseChecksOf(checks) }, request.grant, limits)
     const idempotency = await idempotencyOf(request, { commit: id, riders })
     if (riders !== undefined) {
+      await learnObservers(riders, database)
       requireReached(riders, request.grant, database)
       if (transactions.isOpen(id)) requireObserved(riders, database)
     }

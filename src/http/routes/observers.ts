@@ -23,8 +23,9 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
   const { observers, store } = database
 
   /** @throws KvError `not_found` */
-  function observerOf(request: FastifyRequest): Observer {
+  async function observerOf(request: FastifyRequest): Promise<Observer> {
     const name = nameOf(request, 'observer')
+    await observers.learn([name])
     const observer = store.cells.named(name)
     if (observer === undefined || !request.grant.reachesRange(observer.range)) throw noSuchObserver(name)
     return observer
@@ -46,12 +47,12 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
   })
 
   app.get(OBSERVER, { schema: schemas.get, config: { access: 'read' } }, async (request, reply) =>
-    answer(request, reply, shown(await observers.get(observerOf(request).name))),
+    answer(request, reply, shown(await observers.get((await observerOf(request)).name))),
   )
 
   const removing = { schema: schemas.remove, config: { access: 'write', bodyMayBeEmpty: true } } as const
   app.delete(OBSERVER, removing, async (request, reply) => {
-    await observers.remove(observerOf(request).name)
+    await observers.remove((await observerOf(request)).name)
     return answer(request, reply, {})
   })
 
@@ -60,7 +61,7 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
   const decodeClaim = decoderOf(schemas.claim.body, limits)
   const claiming = { schema: schemas.claim, config: { access: 'write', work: 'reading' } } as const
   app.post(`${OBSERVER}/claim`, claiming, async (request, reply) => {
-    const { name } = observerOf(request)
+    const { name } = await observerOf(request)
     const { waitMs = 0, ...asked } = await decodeClaim(request)
     let notifications = await observers.claim(name, asked)
     if (notifications.length === 0 && waitMs > 0) {
@@ -83,7 +84,7 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
   const ending = { access: 'write', work: 'ending' } as const
   const decodeExtend = decoderOf(schemas.extend.body, limits)
   app.post(`${OBSERVER}/extend`, { schema: schemas.extend, config: ending }, async (request, reply) => {
-    const { name } = observerOf(request)
+    const { name } = await observerOf(request)
     const { claims, leaseMs } = await decodeExtend(request)
     const lost = await observers.extend(name, claims, leaseMs)
     return answer(request, reply, { lost: lost.map(({ key, fence }) => ({ key, fence })) })
@@ -91,7 +92,7 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
 
   const decodeRelease = decoderOf(schemas.release.body, limits)
   app.post(`${OBSERVER}/release`, { schema: schemas.release, config: ending }, async (request, reply) => {
-    const { name } = observerOf(request)
+    const { name } = await observerOf(request)
     const { claims } = await decodeRelease(request)
     const { released, parked } = await observers.release(name, claims)
     return answer(request, reply, { released, parked })
@@ -101,7 +102,7 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
 
   const decodeNotify = decoderOf(schemas.notify.body, limits)
   app.post(`${OBSERVER}/notify`, { schema: schemas.notify, config: { access: 'write' } }, async (request, reply) => {
-    const { name } = observerOf(request)
+    const { name } = await observerOf(request)
     const { keys } = await decodeNotify(request)
     const { notified, ts } = await observers.notify(name, keys)
     return answer(request, reply, { notified, ts })
@@ -109,7 +110,7 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
 
   const parkedOptions = { schema: schemas.parked, config: { access: 'read', query: ['limit', 'cursor'] } } as const
   app.get(`${OBSERVER}/parked`, parkedOptions, async (request, reply) => {
-    const { name: observer } = observerOf(request)
+    const { name: observer } = await observerOf(request)
     const query = request.query as RawQuery
     const cursorText = queryText(query, 'cursor')
     const cursor = cursorText === undefined ? undefined : decodeParkedCursor(cursorText, store.cursorSecret)
@@ -142,14 +143,14 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
   const decodeRetry = decoderOf(schemas.retry.body, limits)
   const retrying = { schema: schemas.retry, config: { access: 'write', bodyMayBeEmpty: true } } as const
   app.post(`${OBSERVER}/retry`, retrying, async (request, reply) => {
-    const { name } = observerOf(request)
+    const { name } = await observerOf(request)
     const { keys } = await decodeRetry(request)
     return answer(request, reply, { retried: await observers.retry(name, keys) })
   })
 
   const decodeSkip = decoderOf(schemas.skip.body, limits)
   app.post(`${OBSERVER}/skip`, { schema: schemas.skip, config: { access: 'write' } }, async (request, reply) => {
-    const { name } = observerOf(request)
+    const { name } = await observerOf(request)
     const { keys } = await decodeSkip(request)
     return answer(request, reply, { skipped: await observers.skip(name, keys) })
   })
@@ -158,13 +159,13 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
 
   const changing = { access: 'write', bodyMayBeEmpty: true } as const
   app.post(`${OBSERVER}/backfill`, { schema: schemas.backfill, config: changing }, async (request, reply) =>
-    answer(request, reply.status(202), shown(await observers.backfill(observerOf(request).name))),
+    answer(request, reply.status(202), shown(await observers.backfill((await observerOf(request)).name))),
   )
   app.post(`${OBSERVER}/pause`, { schema: schemas.change, config: changing }, async (request, reply) =>
-    answer(request, reply, shown(await observers.pause(observerOf(request).name))),
+    answer(request, reply, shown(await observers.pause((await observerOf(request)).name))),
   )
   app.post(`${OBSERVER}/resume`, { schema: schemas.change, config: changing }, async (request, reply) =>
-    answer(request, reply, shown(await observers.resume(observerOf(request).name))),
+    answer(request, reply, shown(await observers.resume((await observerOf(request)).name))),
   )
 }
 

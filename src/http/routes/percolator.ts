@@ -16,7 +16,7 @@ import type { Work } from '../admission/admission.js'
 import { untilDeadline, waitingSignal } from '../connections/deadline.js'
 import { answer } from '../wire/answer.js'
 import { type Decoded, decoderOf } from '../wire/decode.js'
-import { requireReached, ridersOf } from '../wire/riders.js'
+import { learnObservers, requireReached, ridersOf } from '../wire/riders.js'
 import type { Answers } from '../wire/schemas/call-schema.js'
 import * as schemas from '../wire/schemas/percolator.js'
 import type { Schema, Static } from '../wire/schemas/schema.js'
@@ -66,10 +66,12 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
   })
   call('batch_get', 'read', schemas.batchGet, (body) => store.batchGet(body))
   call('scan', 'read', schemas.scan, (body) => store.scan(body))
-  call('prewrite', 'write', schemas.prewrite, (body, { grant }) => {
+  call('prewrite', 'write', schemas.prewrite, async (body, { grant }) => {
     const riders = body.riders && ridersOf(body.riders, grant, limits, 'riders.')
-    if (riders !== undefined) requireReached(riders, grant, database)
-    return store.prewrite(prewriteRequest(body, riders))
+    if (riders === undefined) return store.prewrite(prewriteRequest(body, riders))
+    await learnObservers(riders, database)
+    requireReached(riders, grant, database)
+    return database.prewrite(prewriteRequest(body, riders))
   })
   call('commit', 'write', schemas.commit, (body) => {
     requireAfterStart(body.startTs, body.commitTs, 'commit_ts')

@@ -3,7 +3,7 @@ import { untilDeadline } from '../connections/deadline.js'
 import { decoderOf } from '../wire/decode.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { oneShotOf } from '../wire/one-shot.js'
-import { requireObserved, requireReached } from '../wire/riders.js'
+import { learnObservers, requireObserved, requireReached } from '../wire/riders.js'
 import * as schemas from '../wire/schemas/txn.js'
 import type { AppContext } from './context.js'
 
@@ -16,6 +16,7 @@ export function txnRoutes(app: FastifyInstance, { database, limits }: AppContext
       const asked = oneShotOf(await decode(request), request.grant, limits)
       const idempotency = await idempotencyOf(request, asked)
       if (asked.riders !== undefined) {
+        await learnObservers(asked.riders, database)
         requireReached(asked.riders, request.grant, database)
         if (idempotency === undefined) requireObserved(asked.riders, database)
       }

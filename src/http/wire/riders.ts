@@ -62,6 +62,16 @@ export function leaseChecksOf(checks: readonly { readonly lease: string; readonl
   return checks.map(({ lease, fence }, index) => ({ lease, fence, index }))
 }
 
+/** Other servers of the store may have registered them. @returns undefined when all are known. */
+export function learnObservers(
+  { acks = [], notify = [] }: Riders,
+  { observers }: Pick<Database, 'observers'>,
+): undefined | Promise<void> {
+  return acks.length + notify.length === 0
+    ? undefined
+    : observers.learn([...acks, ...notify].map(({ observer }) => observer))
+}
+
 /**
  * Refuses observers and consumers that the caller's token does not reach, as if they did not exist.
  * @throws KvError `not_found`

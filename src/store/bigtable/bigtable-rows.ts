@@ -12,10 +12,12 @@ import { type ReachGuard, reachGuard } from '../calls/reach-guard.js'
 import type { Change, Decided, Decision, RecordReads, RowAccess } from '../calls/row-access.js'
 import { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
-import { Observed } from '../observed.js'
+import type { Observed } from '../observed.js'
 import { ContendedKeys } from './contended-keys.js'
+import type { Hints } from './hints.js'
 import { type KnownRow, viewOf } from './known-row.js'
 import { decodeCells, LOCK_COLUMN } from './layout.js'
+import type { Registrations } from './registrations.js'
 import { keyOfRow } from './row-keys.js'
 import type { RowTable } from './row-table.js'
 import type { SharedSafePoint } from './shared-safe-point.js'
@@ -27,6 +29,14 @@ const SHORT_VALUE_BYTES_MAX = 4096
 const ROWS_AT_ONCE = 64
 /** How long a change is decided anew when others keep changing its rows. */
 const CONTENDED_MS_MAX = 10_000
+
+/** What commits have to do with the cells of observers. */
+export interface CellSources {
+  readonly records: RecordReads
+  readonly observed: Observed
+  readonly registrations: Registrations
+  readonly hints: Hints
+}
 
 /** A row of a change in hand. */
 interface Held {
@@ -52,7 +62,7 @@ export class BigtableRows implements RowAccess {
   readonly meters = new StoreMeters()
   /** Keep requests of this process from losing races against each other. */
   readonly latches = new Latches(this.meters.latchWaits)
-  readonly observed = new Observed()
+  readonly observed: Observed
   readonly leases = new HeldLeases()
   readonly attached = new AttachedKeys()
   readonly records: RecordReads
@@ -61,19 +71,22 @@ export class BigtableRows implements RowAccess {
   readonly #scan: TableScan
   readonly #source: TimestampSource
   readonly #safePoint: SharedSafePoint
+  readonly #hints: Hints
 
   constructor(
     table: RowTable,
     scan: TableScan,
     source: TimestampSource,
     safePoint: SharedSafePoint,
-    records: RecordReads,
+    { records, observed, hints }: Omit<CellSources, 'registrations'>,
   ) {
     this.#safePoint = safePoint
     this.#table = table
     this.#scan = scan
     this.#source = source
     this.records = records
+    this.observed = observed
+    this.#hints = hints
   }
 
   get safePoint(): Timestamp {
@@ -165,6 +178,10 @@ export class BigtableRows implements RowAccess {
       // A row that stays as it is has to be as the decision saw it, too.
       if (forgetGuesses(held, (_, i) => !toWrite.has(i))) continue
       const first = primaryOf(rows, toWrite, startTs) ?? this.#contendedOf(rows, toWrite)
+      const depthOfMarks = change.markDepth ?? 0
+      // At each try, so that the locks stand while the hints are written.
+      const hinting = this.#hints.ofCommits(decision.mutations, depthOfMarks)
+      if (hinting !== undefined) await hinting
       const parts =
         first === undefined ? [[...toWrite.keys()]] : [[first], [...toWrite.keys()].filter((i) => i !== first)]
       let isWhole = true
@@ -175,6 +192,18 @@ export class BigtableRows implements RowAccess {
         if (!isWhole) break
       }
       if (isWhole) {
+        // Also where the locks stood already: whoever wrote them may have died before the hints.
+        if (decision.onePc !== undefined) {
+          const marking = decision.onePc.mutations.filter(
+            ({ op }) => op === 'put' || op === 'insert' || op === 'delete',
+          )
+          const marks = { startTs, last: this.#source.last, depth: depthOfMarks }
+          await this.#hints.ofLocks(
+            marking.map(({ key }) => key),
+            marks,
+          )
+        }
+        this.#hints.committed(decision.mutations)
         await decision.observed
         return decision.value
       }

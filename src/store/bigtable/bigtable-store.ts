@@ -15,16 +15,21 @@ import { exclusiveLatches } from '../claim.js'
 import { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
+import { Observed } from '../observed.js'
+import type { SharedCells } from '../shared-cells.js'
 import type { Capabilities, RestoreProgress, Store, TableCalls } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import { AttachingKeys } from './attaching-keys.js'
 import { BigtableRows } from './bigtable-rows.js'
+import { CellRows } from './cell-rows.js'
 import { Collection } from './collection.js'
 import { GuardedTable } from './guarded-table.js'
+import { Hints } from './hints.js'
 import { KeyPolling } from './key-polling.js'
 import { NoChanges } from './no-changes.js'
 import { PollingLocks } from './polling-locks.js'
 import { Reads } from './reads.js'
+import { Registrations } from './registrations.js'
 import { TableRestoration } from './restoration.js'
 import { RestoreWatch } from './restore-watch.js'
 import { RowCache } from './row-cache.js'
@@ -49,6 +54,9 @@ export const BIGTABLE_CAPABILITIES: Capabilities = {
   collection: true,
 }
 
+/** A third of it is the age at which a server reads the registrations again. */
+const REGISTERING_MS = 4000
+
 /** Where timestamps come from, as far as the store needs it. */
 export interface SharedOracle extends TimestampSource {
   readonly state: OracleState
@@ -71,6 +79,8 @@ export interface BigtableStoreOptions {
   readonly settledMs?: number | undefined
   /** Default: one that looks when it is asked. */
   readonly restores?: RestoreWatch | undefined
+  /** The same for all processes on the table. Default 4000: see `SharedCells.registeringMs`. */
+  readonly registeringMs?: number | undefined
   readonly onClose?: (() => void) | undefined
 }
 
@@ -83,6 +93,7 @@ export class BigtableStore implements Store {
   readonly capabilities = BIGTABLE_CAPABILITIES
   readonly isWrittenAhead = false
   readonly cells: Cells
+  readonly sharedCells: SharedCells
   readonly attachments: AttachingKeys
   readonly consumers = new ConsumerMoves()
   readonly changes: ChangeLog
@@ -109,7 +120,7 @@ export class BigtableStore implements Store {
   readonly #onClose: () => void
 
   constructor(options: BigtableStoreOptions) {
-    const { oracle, clock, answers, cacheBytesMax, waits = ownWaits() } = options
+    const { oracle, clock, answers, cacheBytesMax, waits = ownWaits(), registeringMs = REGISTERING_MS } = options
     this.#waits = waits
     this.#onClose = options.onClose ?? (() => {})
     const restores = options.restores ?? new RestoreWatch(options.table)
@@ -130,7 +141,12 @@ export class BigtableStore implements Store {
     this.#rowTable = new RowTable(table, new RowCache(cacheBytesMax), this.#safePoint)
     const system = new SystemRows(table, this.#scan, this.#claims)
     this.system = system
-    this.#rows = new BigtableRows(this.#rowTable, this.#scan, oracle, this.#safePoint, system)
+    const observed = new Observed()
+    const registrations = new Registrations(observed, registeringMs)
+    const hints = new Hints(table, observed, registrations)
+    const cellSources = { records: system, observed, registrations, hints }
+    this.#rows = new BigtableRows(this.#rowTable, this.#scan, oracle, this.#safePoint, cellSources)
+    this.sharedCells = new CellRows(table, oracle, cellSources)
     this.#reads = new Reads(table, this.#rowTable, this.#scan, oracle, this.#safePoint, answers)
     this.#collection = new Collection(table, this.#rowTable, this.#scan, this.#safePoint)
     this.#calls = new WriteCalls(this.#rows, this.validateReads)

@@ -11,10 +11,12 @@ import type { Cell, ColumnRange, ColumnWrite, Family } from './table.js'
 export const LOCK = Buffer.from('l')
 /** The only column of `v`. */
 export const REVISION = Buffer.from('r')
-/** The only column of `o`. */
+/** The only column of `o`, but for cells of observers. */
 export const RECORD = Buffer.from('o')
 /** Of the server's row `secret`. */
 export const SECRET_BYTES = 32
+/** Column of `o` beside the hint of a cell: who has claimed it. */
+export const CLAIM = Buffer.from('c')
 const COMPLEMENT = 0xff
 
 /** Newest first: the bitwise complement of a timestamp, 8 bytes. */

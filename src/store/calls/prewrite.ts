@@ -41,6 +41,7 @@ export function prewriteChange(
     readTs: countsAsRead(request) ? startTs : undefined,
     reaches: request.reaches,
     stages: request.stages,
+    markDepth: request.markDepth,
     isExclusive,
   }
 }

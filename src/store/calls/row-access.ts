@@ -110,6 +110,8 @@ export interface Change<T> {
   readonly latches?: readonly string[] | undefined
   /** Reads whatever `decide` needs beside the rows, under the latches. */
   readonly preparation?: Preparation | undefined
+  /** Depth of the marks that commits of this change make: see `Entry`. Where marks are made when a commit is decided, `ridden` has it. */
+  readonly markDepth?: number | undefined
   /** See `LockingRequest`. */
   readonly reaches?: Reaches | undefined
   /** See `LockingRequest`. */

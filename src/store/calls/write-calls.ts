@@ -61,7 +61,7 @@ export class WriteCalls {
   }
 
   async commit(request: CommitRequest): Promise<CommitAnswer> {
-    const { startTs, keys, reaches, stages } = request
+    const { startTs, keys, markDepth, reaches, stages } = request
     const depth: DepthOf = (_, lock) => (lock?.startTs === startTs ? 'none' : 'txn')
     await this.#rows.observe(request.commitTs) // Transactions that start later must see this commit.
     let primary: Lock | undefined
@@ -71,7 +71,7 @@ export class WriteCalls {
       return commitAll(rows, request)
     }
     try {
-      const answer = await this.#rows.update({ keys, startTs, depth, decide, reaches, stages })
+      const answer = await this.#rows.update({ keys, startTs, depth, decide, markDepth, reaches, stages })
       if (primary !== undefined) this.#rows.meters.commits[primary.useAsyncCommit ? 'async' : 'twoPhase']++
       return answer
     } catch (error) {

@@ -28,6 +28,7 @@ export async function openBigtableStore(
     ...{ table, oracle, clock, answers, waits, restores },
     cursorSecret: randomBytes(32),
     cacheBytesMax: 2 ** 22,
+    registeringMs: 20,
     settledMs: 0, // Nobody else has to know of a safe point.
   })
 }

@@ -31,7 +31,11 @@ export function databasesOn(tables: readonly Table[]): Promise<Database[]> {
       const answers = new AnswerBudget(DEFAULT_LIMITS)
       const cursorSecret = utf8('secret')
       const waits = new WaitReports({ tell: async (report) => graph.report(String(i), report) })
-      const store = new BigtableStore({ table, oracle, clock, answers, cursorSecret, cacheBytesMax: 100_000, waits })
+      const store = new BigtableStore({
+        ...{ table, oracle, clock, answers, cursorSecret, waits },
+        cacheBytesMax: 100_000,
+        registeringMs: 20,
+      })
       await store.start()
       const registry = new TableRegistry({
         ...{ rows: registryRowsOf(table), id: `server-${i}`, url: `http://server-${i}` },

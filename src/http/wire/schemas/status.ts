@@ -33,7 +33,7 @@ export const serverStatus = answering(
       compact: described(Type.Boolean(), 'There is `POST /v1/admin/compact`.'),
       changes: described(
         Type.Boolean(),
-        'There is a log of all commits: the change feed, watches, consumers and observers need it.',
+        'There is a log of all commits: the change feed, watches and consumers need it.',
       ),
       collection: described(Type.Boolean(), 'Old versions can be removed, by `POST /v1/admin/gc`.'),
       lock_count: described(Type.Boolean(), 'Locks are counted, and bounded: `counts.locks`, `overload.locks`.'),

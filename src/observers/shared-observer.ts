@@ -1,0 +1,590 @@
+import { keyText } from '../bytes/key-text.js'
+import type { LockResolver } from '../coordinator/lock-resolver.js'
+import { KvError } from '../errors/kv-error.js'
+import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
+import type { Failure } from '../percolator/cell.js'
+import type { ClaimName, Notification, ObserverState, Release } from '../percolator/observers-api.js'
+import {
+  type HintedCell,
+  isStill,
+  locksBelow,
+  type SharedObserver as Registered,
+  type SharedCell,
+  type SharedClaim,
+  uncovered,
+} from '../percolator/shared-cell.js'
+import { isVisible } from '../percolator/write.js'
+import type { SharedCells } from '../store/shared-cells.js'
+import type { Store } from '../store/store.js'
+import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
+import type { ClaimOrder } from './active-observer.js'
+import { readValues } from './claimed-values.js'
+import { failedRun } from './failed-run.js'
+import type { StoredObserver } from './registration.js'
+import { forgetClean } from './shared-cleaning.js'
+import { isParkedCell, nextStep } from './shared-step.js'
+import { Workers } from './workers.js'
+
+/** Hints that a walk reads at a time. */
+const PAGE = 512
+/** The first place of the walk is one of so many pages. */
+const PLACES_PAGES = 4
+/** Cells that are looked at for one claim at the same time. */
+const CELLS_AT_A_TIME = 64
+/** From one look for hints to the next, while there are none. A hint of this process ends the wait. */
+const POLL_MS_MIN = 20
+const POLL_MS_MAX = 250
+/** A cell that cannot be handed out now is left alone for so long. */
+const REST_MS = 20
+const RESTING_MAX = 4096
+/** From one look for expired versions to the next. */
+const DUE_MS = 200
+/** Tries of a change of a claim that others change at the same time. */
+const TRIES_MAX = 5
+/** A count is shown again for this long. */
+const FRESH_MS = 10_000
+/** Hints that one count reads at most. */
+const COUNTED_MAX = 100_000
+
+export interface SharedObserverSources {
+  readonly store: Store
+  readonly cells: SharedCells
+  readonly resolver: LockResolver
+  /** From 0 to below 1. */
+  readonly random: () => number
+}
+
+export interface SharedCounts {
+  readonly pending: number
+  readonly claimed: number
+  readonly delayed: number
+  readonly parked: number
+  /** commit_ts of the oldest hint; 0: none. */
+  readonly oldest: Timestamp
+  readonly claimedBy: ReadonlyMap<string, number>
+}
+
+interface Claimed {
+  readonly notification: Notification
+  readonly cell: SharedCell
+}
+
+const NOTHING: SharedCounts = { pending: 0, claimed: 0, delayed: 0, parked: 0, oldest: 0, claimedBy: new Map() }
+
+/**
+ * One observer on one of several servers: walks over the hints from a random place, looks at the cells, and claims them in the
+ * table. Two servers may look at one cell, and one of them gets it.
+ */
+export class SharedObserver {
+  readonly #sources: SharedObserverSources
+  #stored: StoredObserver
+  #observer: Registered
+  /** Hinted cells that nobody seemed to have, in random order. */
+  #pool: HintedCell[] = []
+  /** Cells in hand. */
+  readonly #busy = new Set<string>()
+  /** Until when cells are left alone. */
+  readonly #resting = new Map<string, number>()
+  /** The fences of runs that this process has committed, until their claims are taken back. */
+  readonly #over = new Map<string, Timestamp>()
+  #place: Uint8Array | undefined
+  #hasPlace = false
+  #filling: Promise<boolean> | undefined
+  #emptyMs = Number.NEGATIVE_INFINITY
+  #dueMs = Number.NEGATIVE_INFINITY
+  readonly #sleepers = new Set<() => void>()
+  /** How often something was hinted. */
+  #wakes = 0
+  #ended: { readonly error?: unknown } | undefined
+  readonly #workers = new Workers()
+  #counts: SharedCounts = NOTHING
+  #countedMs = Number.NEGATIVE_INFINITY
+  #counting: Promise<void> | undefined
+  acks = 0
+  conflicts = 0
+  isBackfilling = false
+
+  constructor(sources: SharedObserverSources, stored: StoredObserver, observer: Registered) {
+    this.#sources = sources
+    this.#stored = stored
+    this.#observer = observer
+  }
+
+  get stored(): StoredObserver {
+    return this.#stored
+  }
+  get observer(): Registered {
+    return this.#observer
+  }
+  get id(): Timestamp {
+    return this.#observer.id
+  }
+  /** Claims that wait. */
+  get waiting(): number {
+    return this.#sleepers.size
+  }
+
+  become(stored: StoredObserver, observer: Registered): void {
+    const isPausedNow = stored.isPaused && !this.#stored.isPaused
+    this.#stored = stored
+    this.#observer = observer
+    if (isPausedNow) this.wake()
+  }
+
+  /** Ends waiting claims, and all later ones. @param error absent: they are answered with nothing. */
+  end(error?: unknown): void {
+    this.#ended = { error }
+    this.wake()
+  }
+
+  /** There may be something to hand out. */
+  wake(): void {
+    this.#wakes++
+    this.#emptyMs = Number.NEGATIVE_INFINITY
+    for (const wake of this.#sleepers) wake()
+  }
+
+  /** A run has committed: its claim is over before it is taken back. */
+  acknowledged(key: Uint8Array, fence: Timestamp): void {
+    this.acks++
+    this.#over.set(keyText(key), fence)
+  }
+
+  takenBack(key: Uint8Array, fence: Timestamp): void {
+    const text = keyText(key)
+    if (this.#over.get(text) === fence) this.#over.delete(text)
+  }
+
+  // ---- Claims
+
+  async claim(order: ClaimOrder): Promise<Notification[]> {
+    const { store } = this.#sources
+    this.#seen(order.worker)
+    const untilMs = store.elapsedMs() + order.waitMs
+    for (let pollMs = POLL_MS_MIN; ; pollMs = Math.min(POLL_MS_MAX, pollMs * 1.5)) {
+      if (this.#ended?.error !== undefined) throw this.#ended.error
+      if (this.#ended !== undefined || this.#stored.isPaused) return []
+      const wakes = this.#wakes
+      const found = await this.#take(order)
+      if (isAborted(order.signal)) {
+        await this.release(found)
+        return []
+      }
+      const leftMs = untilMs - store.elapsedMs()
+      if (found.length > 0 || leftMs <= 0) return found
+      const signal = signalOf(order.signal)
+      if (signal?.aborted) return []
+      if (wakes === this.#wakes) await this.#sleep(Math.min(leftMs, pollMs * (0.5 + this.#sources.random())), signal)
+    }
+  }
+
+  #sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve) => {
+      const wake = (): void => {
+        clearTimeout(timer)
+        signal?.removeEventListener('abort', wake)
+        this.#sleepers.delete(wake)
+        resolve()
+      }
+      const timer = setTimeout(wake, ms)
+      signal?.addEventListener('abort', wake, { once: true })
+      this.#sleepers.add(wake)
+    })
+  }
+
+  /** As many cells as there are, up to the limit. */
+  async #take(order: ClaimOrder): Promise<Notification[]> {
+    const taken: Notification[] = []
+    try {
+      while (taken.length < order.limit) {
+        const some = this.#draw(Math.min(CELLS_AT_A_TIME, order.limit - taken.length))
+        if (some.length > 0) taken.push(...(await this.#handOut(order, some)))
+        else if (!(await this.#fill(order.waitMs === 0))) break
+      }
+    } catch (error) {
+      if (taken.length === 0) throw error // What was claimed must not be lost.
+    }
+    return taken
+  }
+
+  #draw(count: number): HintedCell[] {
+    const some: HintedCell[] = []
+    while (some.length < count) {
+      const cell = this.#pool.pop()
+      if (cell === undefined) break
+      const text = keyText(cell.key)
+      if (this.#busy.has(text)) continue
+      this.#busy.add(text)
+      some.push(cell)
+    }
+    return some.sort((a, b) => Buffer.compare(a.key, b.key))
+  }
+
+  /** @param isNow the round has to begin after this call. @returns false when a whole round has found nothing. */
+  async #fill(isNow: boolean): Promise<boolean> {
+    if (isNow && this.#filling !== undefined && (await this.#filling)) return true
+    if (!isNow && this.#sources.store.elapsedMs() - this.#emptyMs < POLL_MS_MIN) return false
+    this.#filling ??= this.#walk().finally(() => {
+      this.#filling = undefined
+    })
+    return this.#filling
+  }
+
+  async #walk(): Promise<boolean> {
+    const { store, cells } = this.#sources
+    const wakes = this.#wakes
+    await this.#hintDue()
+    if (!this.#hasPlace) await this.#takePlace()
+    for (let isLastRound = this.#place === undefined; ; ) {
+      const page = await cells.hinted(this.id, { after: this.#place, limit: PAGE })
+      const nowMs = physicalMs(store.clock())
+      const free = page.filter((cell) => this.#isFree(cell, nowMs))
+      const isEnd = page.length < PAGE
+      this.#place = isEnd ? undefined : page.at(-1)?.key
+      if (free.length > 0) {
+        this.#pool = shuffled(free, this.#sources.random)
+        return true
+      }
+      if (isEnd && isLastRound) {
+        if (wakes === this.#wakes) this.#emptyMs = store.elapsedMs()
+        return false
+      }
+      isLastRound ||= isEnd
+    }
+  }
+
+  /** @see The paper, section 2.4: workers begin their scans at random places. */
+  async #takePlace(): Promise<void> {
+    const { cells, random } = this.#sources
+    let place: Uint8Array | undefined
+    let seen = 0
+    for (let pages = 0, after: Uint8Array | undefined; pages < PLACES_PAGES; pages++) {
+      const page = await cells.hinted(this.id, { after, limit: PAGE })
+      for (const { key } of page) if (random() * ++seen < 1) place = key
+      after = page.at(-1)?.key
+      if (page.length < PAGE) break
+    }
+    this.#place = place
+    this.#hasPlace = true
+  }
+
+  async #hintDue(): Promise<void> {
+    const { store, cells } = this.#sources
+    if (store.elapsedMs() - this.#dueMs < DUE_MS) return
+    this.#dueMs = store.elapsedMs()
+    await cells.hintDue(this.id, store.clock())
+  }
+
+  #isFree({ key, claim }: HintedCell, nowMs: number): boolean {
+    const text = keyText(key)
+    if (this.#busy.has(text)) return false
+    const isClaimed = claim !== undefined && claim.untilMs > nowMs
+    const isOver = claim !== undefined && claim.fence !== 0 && claim.fence <= (this.#over.get(text) ?? 0)
+    if (isClaimed && !isOver) return false
+    const restsUntil = this.#resting.get(text)
+    if (restsUntil === undefined) return true
+    if (restsUntil > this.#sources.store.elapsedMs()) return false
+    this.#resting.delete(text)
+    return true
+  }
+
+  async #handOut(order: ClaimOrder, hinted: readonly HintedCell[]): Promise<Notification[]> {
+    try {
+      return await this.#claimOf(order, hinted)
+    } finally {
+      for (const { key } of hinted) this.#busy.delete(keyText(key))
+    }
+  }
+
+  async #claimOf(order: ClaimOrder, hinted: readonly HintedCell[]): Promise<Notification[]> {
+    const { store, cells } = this.#sources
+    const last = await store.tso(hinted.length)
+    const looks = await cells.look(
+      this.id,
+      hinted.map(({ key }) => key),
+      last,
+    )
+    const claimed: Claimed[] = []
+    const settled = await Promise.allSettled(
+      looks.map(async (cell, i) => {
+        const fence = last - hinted.length + 1 + i
+        const one = await this.#step(order, hinted[i] as HintedCell, cell, fence, last)
+        if (one === 'wait') this.#rest(cell.key)
+        else if (one !== undefined) claimed.push(one)
+      }),
+    )
+    const failed = settled.find((each) => each.status === 'rejected')
+    if (failed !== undefined && claimed.length === 0) throw failed.reason // What was claimed must not be lost.
+    claimed.sort((a, b) => a.notification.fence - b.notification.fence)
+    if (!order.values) return claimed.map(({ notification }) => notification)
+    return this.#withValues(claimed, last)
+  }
+
+  #rest(key: Uint8Array): void {
+    if (this.#resting.size >= RESTING_MAX) this.#resting.clear()
+    this.#resting.set(keyText(key), this.#sources.store.elapsedMs() + REST_MS)
+  }
+
+  /** @returns a notification when the cell was claimed. */
+  async #step(
+    order: ClaimOrder,
+    hinted: HintedCell,
+    cell: SharedCell,
+    fence: Timestamp,
+    ts: Timestamp,
+  ): Promise<Claimed | 'wait' | undefined> {
+    const { cells, resolver, store } = this.#sources
+    const locks = locksBelow(cell, ts, 0)
+    // Those of transactions that live stay, and the cell is looked at again later.
+    if (locks.length === 0 || !(await resolver.resolve(locks, store.now())))
+      return this.#stepOn(order, hinted, cell, fence, ts)
+    const [unlocked] = await cells.look(this.id, [cell.key], ts)
+    return unlocked && this.#stepOn(order, hinted, unlocked, fence, ts)
+  }
+
+  async #stepOn(
+    order: ClaimOrder,
+    hinted: HintedCell,
+    cell: SharedCell,
+    fence: Timestamp,
+    ts: Timestamp,
+  ): Promise<Claimed | 'wait' | undefined> {
+    const { cells } = this.#sources
+    const step = nextStep(cell, this.#observer, fence, ts)
+    switch (step.kind) {
+      case 'wait':
+        return 'wait'
+      case 'forget':
+        await forgetClean(cells, this.id, hinted, cell, ts)
+        return undefined
+      case 'failed':
+        await this.#fail(hinted, cell, { error: 'lease expired' }, ts)
+        return undefined
+      case 'too deep': {
+        const error = `the depth ${step.entry.depth} of the notification is above max_depth ${this.#observer.maxDepth}`
+        const failure: Failure = { attempts: 0, notBeforeMs: 0, error, parkedTs: ts, ...step.entry }
+        await cells.putFailure(this.id, cell.key, failure)
+        if (isStill(cell)) await forgetClean(cells, this.id, hinted, cell, ts)
+        return undefined
+      }
+      case 'claim': {
+        const { worker, leaseMs } = order
+        const claim: SharedClaim = { fence, untilMs: physicalMs(ts) + leaseMs, worker, leaseMs }
+        if ((await cells.claim(this.id, cell, claim)) === undefined) return 'wait'
+        const { key } = cell
+        const { changeTs: commitTs, kind } = step.entry
+        return { notification: { key, fence, commitTs, kind, attempt: step.attempt }, cell }
+      }
+    }
+  }
+
+  /** @returns whether the cell is parked now; undefined: somebody else has changed the claim. */
+  async #fail(
+    hinted: HintedCell,
+    cell: SharedCell,
+    run: { readonly error: string; readonly retryAfterMs?: number | undefined },
+    ts: Timestamp,
+  ): Promise<boolean | undefined> {
+    const { cells, random } = this.#sources
+    const { key, failure: before, claim } = cell
+    const nowMs = physicalMs(ts)
+    const entry = uncovered(cell, this.#observer, TIMESTAMP_MAX, ts)
+    const context = { options: this.#stored.options, nowMs, ts, random: random() }
+    const failed = failedRun({ key, entry, ack: undefined, failure: before }, run, context)
+    const untilMs = failed === undefined ? nowMs : Math.max(nowMs, failed.failure.notBeforeMs)
+    const left: SharedClaim = { fence: 0, untilMs, worker: '', leaseMs: 0 }
+    if ((await cells.claim(this.id, { key, claim }, left)) === undefined) return undefined
+    if (failed === undefined) return false
+    await cells.putFailure(this.id, key, failed.failure)
+    const isParked = failed.failure.parkedTs > 0
+    if (isParked && isStill(cell)) await forgetClean(cells, this.id, hinted, cell, ts)
+    return isParked
+  }
+
+  /** Long values end the list: cells without an answer are ready again. */
+  async #withValues(claimed: readonly Claimed[], ts: Timestamp): Promise<Notification[]> {
+    if (claimed.every(({ cell: { seen } }) => seen?.type !== 'put' || seen.shortValue !== undefined))
+      return claimed.map(({ notification, cell: { seen } }) => {
+        const value = seen !== undefined && isVisible(seen, ts) ? seen.shortValue : undefined
+        return value === undefined ? { ...notification, found: false } : { ...notification, found: true, value }
+      })
+    const notifications = claimed.map(({ notification }) => notification)
+    const keys = notifications.map(({ key }) => key)
+    try {
+      const answers = await readValues(this.#sources.store, keys, ts)
+      const valued = answers.map((answer, i): Notification => {
+        const notification = notifications[i] as Notification
+        if (answer === undefined) return notification
+        return answer.found ? { ...notification, found: true, value: answer.value } : { ...notification, found: false }
+      })
+      await this.release(notifications.slice(answers.length))
+      return valued
+    } catch (error) {
+      await this.release(notifications).catch(() => {})
+      throw error
+    }
+  }
+
+  /** @returns the claims that are lost. @param leaseMs absent: as long as that of the claim. */
+  async extend(claims: readonly ClaimName[], leaseMs: number | undefined): Promise<ClaimName[]> {
+    const lost: ClaimName[] = []
+    await this.#changing(claims, async ({ name, cell, ts }) => {
+      const { claim } = cell
+      if (claim === undefined || claim.fence !== name.fence) {
+        lost.push(name)
+        return true
+      }
+      this.#seen(claim.worker)
+      const longer = { ...claim, untilMs: physicalMs(ts) + (leaseMs ?? claim.leaseMs) }
+      return (await this.#sources.cells.claim(this.id, cell, longer)) !== undefined
+    })
+    return lost
+  }
+
+  async release(releases: readonly Release[]): Promise<{ released: number; parked: Uint8Array[] }> {
+    const parked: Uint8Array[] = []
+    let released = 0
+    await this.#changing(releases, async ({ name: { fence, error, retryAfterMs }, cell, hinted, ts }) => {
+      const { key, claim } = cell
+      if (claim === undefined || claim.fence !== fence) return true
+      this.#seen(claim.worker)
+      if (error !== undefined) {
+        const isParked = await this.#fail(hinted, cell, { error, retryAfterMs }, ts)
+        if (isParked === undefined) return false
+        if (isParked) parked.push(key)
+      } else {
+        const until = physicalMs(ts) + (retryAfterMs ?? 0)
+        const left = retryAfterMs ? { fence: 0, untilMs: until, worker: '', leaseMs: 0 } : undefined
+        if ((await this.#sources.cells.claim(this.id, cell, left)) === undefined) return false
+        this.#resting.delete(keyText(key))
+      }
+      released++
+      return true
+    })
+    if (released > 0) this.wake()
+    return { released, parked }
+  }
+
+  /**
+   * Looks at the cells of claims, and again at those that somebody else has changed meanwhile.
+   * @param change returns false when that was so.
+   */
+  async #changing<C extends ClaimName>(
+    claims: readonly C[],
+    change: (one: {
+      readonly name: C
+      readonly hinted: HintedCell
+      readonly cell: SharedCell
+      readonly ts: Timestamp
+    }) => Promise<boolean>,
+  ): Promise<void> {
+    const { cells, store } = this.#sources
+    for (let from = 0; from < claims.length; from += CELLS_AT_A_TIME) {
+      let left: readonly C[] = claims.slice(from, from + CELLS_AT_A_TIME)
+      for (let tries = 0; left.length > 0; tries++) {
+        if (tries === TRIES_MAX) throw new KvError('overloaded', 'too many others change the same cells', {})
+        const keys = left.map(({ key }) => key)
+        const ts = await store.tso(1)
+        const hinted = await cells.look(this.id, keys, ts)
+        const looks = await cells.look(this.id, keys, ts)
+        const done = await Promise.all(
+          left.map((name, i) => change({ name, hinted: hinted[i] as SharedCell, cell: looks[i] as SharedCell, ts })),
+        )
+        left = left.filter((_, i) => !done[i])
+      }
+    }
+  }
+
+  // ---- State
+
+  #seen(worker: string): void {
+    const { store } = this.#sources
+    this.#workers.seen(worker, store.elapsedMs(), physicalMs(store.now()))
+  }
+
+  async state(): Promise<ObserverState> {
+    this.#counting ??= this.#count().finally(() => {
+      this.#counting = undefined
+    })
+    await this.#counting
+    const { name, range, options, sinceTs, isPaused } = this.#stored
+    const { claimedBy } = this.#counts
+    return {
+      name,
+      range,
+      ...options,
+      sinceTs,
+      state: isPaused ? 'paused' : this.isBackfilling ? 'backfilling' : 'running',
+      ...this.summary,
+      acks: this.acks,
+      conflicts: this.conflicts,
+      workers: this.#workers.list(claimedBy, this.#sources.store.elapsedMs()),
+    }
+  }
+
+  /** Of the last count. Starts another one when that is old. */
+  get summary() {
+    const { pending, claimed, delayed, parked, oldest } = this.#counts
+    const { store } = this.#sources
+    if (store.elapsedMs() - this.#countedMs > FRESH_MS)
+      this.#counting ??= this.#count()
+        .catch(() => {})
+        .finally(() => {
+          this.#counting = undefined
+        })
+    const lagMs = oldest === 0 ? 0 : Math.max(0, physicalMs(store.now()) - physicalMs(oldest))
+    return { pending, pendingIsExact: pending === 0, claimed, delayed, parked, lagMs }
+  }
+
+  async #count(): Promise<void> {
+    const { cells, store } = this.#sources
+    let [pending, claimed, delayed, parked, oldest] = [0, 0, 0, 0, 0]
+    const claimedBy = new Map<string, number>()
+    this.#countedMs = store.elapsedMs()
+    const nowMs = physicalMs(store.clock())
+    for (let after: Uint8Array | undefined; pending < COUNTED_MAX; ) {
+      const page = await cells.hinted(this.id, { after, limit: PAGE })
+      for (const { hint, claim } of page) {
+        pending++
+        if (hint !== undefined && (oldest === 0 || hint.commitTs < oldest)) oldest = hint.commitTs
+        if (claim === undefined || claim.untilMs <= nowMs) continue
+        if (claim.fence === 0) delayed++
+        else {
+          claimed++
+          claimedBy.set(claim.worker, (claimedBy.get(claim.worker) ?? 0) + 1)
+        }
+      }
+      after = page.at(-1)?.key
+      if (page.length < PAGE) break
+    }
+    for (let after: Uint8Array | undefined; parked < COUNTED_MAX; ) {
+      const page = await cells.failures(this.id, { after, limit: PAGE })
+      for (const { failure } of page) if (failure.parkedTs > 0) parked++
+      after = page.at(-1)?.key
+      if (page.length < PAGE) break
+    }
+    this.#counts = { pending, claimed, delayed, parked, oldest, claimedBy }
+  }
+
+  /** Those of the keys that are parked. */
+  async parkedOf(keys: readonly Uint8Array[]): Promise<SharedCell[]> {
+    const { cells, store } = this.#sources
+    const now = store.clock()
+    return (await cells.look(this.id, keys, now)).filter((cell) => isParkedCell(cell, this.#observer, now))
+  }
+}
+
+function isAborted(signal: LateSignal | undefined): boolean {
+  return typeof signal === 'object' && signal.aborted
+}
+
+function shuffled<T>(items: readonly T[], random: () => number): T[] {
+  const out = [...items]
+  for (let i = out.length - 1; i > 0; i--) {
+    const j = Math.floor(random() * (i + 1))
+    const held = out[i] as T
+    out[i] = out[j] as T
+    out[j] = held
+  }
+  return out
+}

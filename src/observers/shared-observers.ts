@@ -1,0 +1,518 @@
+import { keyText } from '../bytes/key-text.js'
+import { Committer, type TransactionHome } from '../coordinator/committer.js'
+import { LockResolver } from '../coordinator/lock-resolver.js'
+import type { Rides } from '../coordinator/ride.js'
+import { Undetermined } from '../coordinator/undetermined.js'
+import { integerOf } from '../errors/integer-of.js'
+import { KvError } from '../errors/kv-error.js'
+import { rest } from '../event-loop/rest.js'
+import { sleep } from '../event-loop/sleep.js'
+import {
+  CLAIM_LIMIT_MAX,
+  CLAIM_WAIT_MS_MAX,
+  KEYS_PER_TURN,
+  LEASE_MS_MAX,
+  LEASE_MS_MIN,
+  LOCK_WAIT_MS_DEFAULT,
+  TIMER_MS_MAX,
+} from '../limits.js'
+import type { PrewriteMutation } from '../percolator/api.js'
+import { encodeAckTs } from '../percolator/codec/cell-key.js'
+import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
+import { requireName } from '../percolator/name.js'
+import { noSuchObserver, requireInRange } from '../percolator/observer.js'
+import type {
+  ClaimName,
+  ClaimRequest,
+  Notification,
+  ObserverState,
+  Parked,
+  Registration,
+  Release,
+} from '../percolator/observers-api.js'
+import type { SharedObserver as Registered } from '../percolator/shared-cell.js'
+import type { SharedCells } from '../store/shared-cells.js'
+import type { Store } from '../store/store.js'
+import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
+import type { ObserversOptions } from './observers.js'
+import type { ObserverCounts, ObserversHome, ObserversSummary } from './observers-home.js'
+import {
+  decodeObserver,
+  encodeObserver,
+  isBackfillRecord,
+  nameOfBackfill,
+  nameOfRecord,
+  observedRangeOf,
+  optionsOf,
+  REGISTRATIONS,
+  type StoredObserver,
+} from './registration.js'
+import { backfillShared, decodeProgress, encodeProgress } from './shared-backfill.js'
+import { SharedObserver } from './shared-observer.js'
+import { notifications, type RiderSources, sharedRide } from './shared-riders.js'
+
+const LEASE_MS_DEFAULT = 10_000
+/** Claims that wait. Each is a client's request. */
+const WAITING_MAX = 10_000
+/** Registrations that were read are good for this long, for those who ask. */
+const KNOWN_MS = 1000
+const CELLS_AT_A_TIME = 64
+/** After a failure of background work. */
+const RETRY_MS = 1000
+
+export interface SharedObserversOptions extends Omit<ObserversOptions, 'sizes'> {
+  /** For transactions of the observers themselves. Asked after the start. */
+  readonly home: () => TransactionHome
+}
+
+/** The observers of a database whose store several servers share, and the calls of their workers. */
+export class SharedObservers implements ObserversHome {
+  readonly #store: Store
+  readonly #cells: SharedCells
+  readonly #options: SharedObserversOptions
+  readonly #resolver: LockResolver
+  readonly #random: () => number
+  readonly #byName = new Map<string, SharedObserver>()
+  readonly #byId = new Map<Timestamp, SharedObserver>()
+  #knownMs = Number.NEGATIVE_INFINITY
+  readonly #backfilling = new Set<Timestamp>()
+  readonly #work = new Set<Promise<void>>()
+  #sweeping: Promise<void> | undefined
+  readonly #end = new AbortController()
+  readonly rides: Rides
+
+  private constructor(store: Store, cells: SharedCells, options: SharedObserversOptions) {
+    this.#store = store
+    this.#cells = cells
+    this.#options = options
+    this.#random = options.random ?? Math.random
+    this.#resolver = new LockResolver(store)
+    const sources: RiderSources = {
+      ...{ store, cells },
+      observerOf: (name) => this.#find(name).observer,
+      onAck: (id, key, fence) => this.#byId.get(id)?.acknowledged(key, fence),
+      onSettled: (id, key, fence) => this.#byId.get(id)?.takenBack(key, fence),
+      onConflict: (id) => {
+        const observer = this.#byId.get(id)
+        if (observer !== undefined) observer.conflicts++
+      },
+    }
+    this.rides = async (request) => {
+      const { acks = [], notify = [] } = request.riders
+      await this.learn([...acks, ...notify].map(({ observer }) => observer))
+      return sharedRide(sources, request)
+    }
+  }
+
+  static async open(store: Store, cells: SharedCells, options: SharedObserversOptions): Promise<SharedObservers> {
+    const observers = new SharedObservers(store, cells, options)
+    cells.listen((id) => observers.#byId.get(id)?.wake())
+    await cells.follow(() => observers.#load())
+    observers.#sweep()
+    return observers
+  }
+
+  // ---- What is registered
+
+  async #load(): Promise<readonly Registered[]> {
+    const beganMs = this.#store.elapsedMs()
+    const records = await this.#store.system.list(REGISTRATIONS)
+    const found: Registered[] = []
+    const ids = new Set<Timestamp>()
+    for (const [record, value] of records) {
+      if (isBackfillRecord(record)) continue
+      const name = record.slice(REGISTRATIONS.length)
+      const stored = decodeObserver(name, value)
+      const { id, sinceTs, options } = stored
+      const observer = { id, name, range: keyRangeOf(stored.range), maxDepth: options.maxDepth, sinceTs }
+      found.push(observer)
+      if (sinceTs === 0) continue
+      ids.add(id)
+      this.#become(stored, observer)
+      this.#backfill(name, records.get(nameOfBackfill(name)))
+    }
+    for (const [id, observer] of this.#byId) {
+      if (ids.has(id)) continue
+      this.#byId.delete(id)
+      const { name } = observer.stored
+      if (this.#byName.get(name) === observer) this.#byName.delete(name)
+      observer.end(noSuchObserver(name))
+    }
+    this.#knownMs = beganMs
+    return found
+  }
+
+  #become(stored: StoredObserver, registered: Registered): void {
+    const present = this.#byId.get(stored.id)
+    if (present !== undefined) {
+      present.become(stored, registered)
+      return
+    }
+    const sources = { store: this.#store, cells: this.#cells, resolver: this.#resolver, random: this.#random }
+    const observer = new SharedObserver(sources, stored, registered)
+    this.#byId.set(stored.id, observer)
+    this.#byName.set(stored.name, observer)
+  }
+
+  learn(names: readonly string[]): undefined | Promise<void> {
+    const isOld = this.#store.elapsedMs() - this.#knownMs > KNOWN_MS
+    if (!isOld && names.every((name) => this.#byName.has(name))) return undefined
+    return this.#cells.refresh()
+  }
+
+  #find(name: string): SharedObserver {
+    const observer = this.#byName.get(name)
+    if (observer === undefined) throw noSuchObserver(name)
+    return observer
+  }
+
+  async #known(name: string): Promise<SharedObserver> {
+    await this.learn([name])
+    return this.#find(name)
+  }
+
+  async put(
+    name: string,
+    { range, backfill = false, ...given }: Registration,
+  ): Promise<{ readonly state: ObserverState; readonly isNew: boolean }> {
+    const keyRange = observedRangeOf(range)
+    const options = optionsOf(given)
+    requireName('observer', name)
+    const record = nameOfRecord(name)
+    let isNew = false
+    for (let isDone = false; !isDone; ) {
+      const before = await this.#store.system.get(record)
+      const present = before && decodeObserver(name, before)
+      if (present !== undefined && !isSameRange(keyRangeOf(present.range), keyRange)) {
+        const text = `the observer ${name} has another range: delete it first, or take another name`
+        throw new KvError('already_exists', text, { observer: name })
+      }
+      if (present === undefined) await this.#requireRoom()
+      const id = present?.id ?? (await this.#store.tso(1))
+      const isPaused = present?.isPaused ?? false
+      isNew = present === undefined || present.sinceTs === 0
+      const stored = { id, name, range, options, sinceTs: present?.sinceTs ?? 0, isPaused }
+      if (backfill) await this.#want(name, id)
+      isDone = await this.#replace(record, before, encodeObserver(stored))
+    }
+    if (isNew) await this.#takeEffect(name)
+    await this.#cells.refresh()
+    return { state: await this.#find(name).state(), isNew }
+  }
+
+  /** The record stands, so every server that commits is going to know it. */
+  async #takeEffect(name: string): Promise<void> {
+    const record = nameOfRecord(name)
+    for (;;) {
+      const ts = await this.#store.tso(1)
+      const before = await this.#store.system.get(record)
+      if (before === undefined) throw noSuchObserver(name)
+      const stored = decodeObserver(name, before)
+      const sinceTs = stored.sinceTs || ts + timestampFromMs(this.#cells.registeringMs)
+      if (stored.sinceTs === 0 && !(await this.#replace(record, before, encodeObserver({ ...stored, sinceTs }))))
+        continue
+      for (let now = ts; now <= sinceTs; now = await this.#store.tso(1))
+        await sleep(Math.min(1000, physicalMs(sinceTs) - physicalMs(now) + 1), this.#end.signal)
+      return
+    }
+  }
+
+  async #requireRoom(): Promise<void> {
+    const { observersMax } = this.#options.limits
+    const records = await this.#store.system.list(REGISTRATIONS)
+    let count = 0
+    for (const record of records.keys()) if (!isBackfillRecord(record)) count++
+    if (count >= observersMax) throw new KvError('overloaded', `there are ${observersMax} observers already`, {})
+  }
+
+  #replace(record: ReturnType<typeof nameOfRecord>, before: Uint8Array | undefined, value: Uint8Array) {
+    const { replace } = this.#store.system
+    if (replace === undefined) throw new Error('a shared store replaces records')
+    return replace.call(this.#store.system, record, before, value)
+  }
+
+  async get(name: string): Promise<ObserverState> {
+    await this.#cells.refresh()
+    return this.#find(name).state()
+  }
+
+  async list(): Promise<ObserverState[]> {
+    await this.#cells.refresh()
+    const states: ObserverState[] = []
+    for (const name of [...this.#byName.keys()].sort()) {
+      const state = await this.#byName.get(name)?.state()
+      if (state !== undefined) states.push(state)
+    }
+    return states
+  }
+
+  *counts(): Generator<ObserverCounts, void> {
+    for (const [name, observer] of this.#byName) {
+      const { acks, conflicts, summary } = observer
+      yield { name, acks, conflicts, ...summary }
+    }
+  }
+
+  summary(): ObserversSummary {
+    const total = { pending: 0, pendingIsExact: false, claimed: 0, delayed: 0, parked: 0, lagMs: 0 }
+    for (const counts of this.counts()) {
+      total.pending += counts.pending
+      total.claimed += counts.claimed
+      total.delayed += counts.delayed
+      total.parked += counts.parked
+      total.lagMs = Math.max(total.lagMs, counts.lagMs)
+    }
+    return { count: this.#byName.size, ...total }
+  }
+
+  async remove(name: string): Promise<void> {
+    await this.#known(name)
+    const records = [nameOfRecord(name), nameOfBackfill(name)]
+    await this.#store.system.write(records.map((record) => ({ name: record, value: undefined })))
+    await this.#cells.refresh()
+    this.#sweep()
+  }
+
+  async backfill(name: string): Promise<ObserverState> {
+    const { id } = await this.#known(name)
+    await this.#want(name, id)
+    await this.#cells.refresh()
+    return this.#find(name).state()
+  }
+
+  pause(name: string): Promise<ObserverState> {
+    return this.#setPaused(name, true)
+  }
+
+  resume(name: string): Promise<ObserverState> {
+    return this.#setPaused(name, false)
+  }
+
+  async #setPaused(name: string, isPaused: boolean): Promise<ObserverState> {
+    const record = nameOfRecord(name)
+    for (;;) {
+      const before = await this.#store.system.get(record)
+      if (before === undefined) throw noSuchObserver(name)
+      const stored = decodeObserver(name, before)
+      if (stored.isPaused === isPaused) break
+      if (await this.#replace(record, before, encodeObserver({ ...stored, isPaused }))) break
+    }
+    await this.#cells.refresh()
+    return this.#find(name).state()
+  }
+
+  // ---- Background work
+
+  /** A backfill that is running goes on from the beginning. */
+  async #want(name: string, id: Timestamp): Promise<void> {
+    const value = encodeProgress({ id, after: undefined, untilMs: 0 }, Math.floor(this.#random() * 2 ** 48))
+    await this.#store.system.write([{ name: nameOfBackfill(name), value }])
+  }
+
+  #backfill(name: string, record: Uint8Array | undefined): void {
+    const observer = this.#byName.get(name)
+    if (observer === undefined) return
+    const progress = record && decodeProgress(record)
+    const { id } = observer
+    observer.isBackfilling = progress?.id === id
+    const isFree = progress?.id === id && progress.untilMs <= physicalMs(this.#store.clock())
+    if (!isFree || observer.stored.isPaused || this.#backfilling.has(id) || this.#end.signal.aborted) return
+    this.#backfilling.add(id)
+    const sources = { store: this.#store, cells: this.#cells, resolver: this.#resolver, random: this.#random }
+    const commit = (startTs: Timestamp, mutations: readonly PrewriteMutation[]) => this.#commit(startTs, mutations)
+    const isHeld = (): boolean => !this.#end.signal.aborted && this.#byId.get(id)?.stored.isPaused === false
+    this.#inBackground(async () => {
+      try {
+        // A step may fail while the table is away, and the lease of a try before may still stand.
+        while (isHeld()) {
+          const left = await this.#store.system.get(nameOfBackfill(name)).catch(() => record)
+          if (left === undefined || decodeProgress(left).id !== id) break
+          await backfillShared({ ...sources, commit }, name, observer.observer, isHeld).catch((error) =>
+            this.#report(error),
+          )
+          const after = await this.#store.system.get(nameOfBackfill(name)).catch(() => record)
+          if (after !== undefined) await sleep(RETRY_MS, this.#end.signal).catch(() => {})
+        }
+      } finally {
+        this.#backfilling.delete(id)
+        observer.isBackfilling = false
+      }
+    })
+  }
+
+  /** Removes what deleted observers have left, now and again after a failure. */
+  #sweep(): void {
+    const { signal } = this.#end
+    const before = this.#sweeping ?? Promise.resolve()
+    const sweeping = before.then(async () => {
+      for (let isDone = false; !isDone && !signal.aborted; ) {
+        try {
+          await this.#cells.sweep({ pause: (workedMs) => rest(workedMs, signal), signal })
+          isDone = true
+        } catch (error) {
+          this.#report(error)
+          if (!(error instanceof KvError)) return
+          await sleep(RETRY_MS, signal).catch(() => {})
+        }
+      }
+    })
+    this.#sweeping = sweeping
+  }
+
+  #inBackground(body: () => Promise<void>): void {
+    const work = body()
+      .catch((error) => this.#report(error))
+      .finally(() => this.#work.delete(work))
+    this.#work.add(work)
+  }
+
+  #report(error: unknown): void {
+    if (!this.#end.signal.aborted && !(error instanceof KvError)) this.#options.onError(error)
+  }
+
+  async #commit(startTs: Timestamp, mutations: readonly PrewriteMutation[]): Promise<Timestamp> {
+    const plan = {
+      ...{ startTs, mutations, startedAt: performance.now(), isFirst: false, lockWaitMs: LOCK_WAIT_MS_DEFAULT },
+      ...{ forUpdateTs: undefined, grantedAt: undefined, reads: undefined, signal: undefined },
+      primary: (mutations[0] as PrewriteMutation).key,
+    }
+    try {
+      return await new Committer(this.#options.home(), plan).run()
+    } catch (error) {
+      throw error instanceof Undetermined ? error.cause : error
+    }
+  }
+
+  /** Answers waiting claims with nothing, and all later ones. Acknowledgements go on. */
+  async close(): Promise<void> {
+    this.#end.abort()
+    for (const observer of this.#byId.values()) observer.end()
+    await Promise.all([...this.#work, this.#sweeping])
+  }
+
+  /** What expires is hinted at when it is written and found clean. */
+  async passTo(): Promise<void> {}
+
+  /** An acknowledgement stays as long as its key: without it, changes that it has covered would count anew. */
+  async collect(): Promise<void> {}
+
+  // ---- Workers
+
+  async claim(name: string, request: ClaimRequest): Promise<Notification[]> {
+    const observer = await this.#known(name)
+    const order = {
+      worker: request.worker,
+      limit: integerOf('limit', request.limit ?? 1, 1, CLAIM_LIMIT_MAX),
+      waitMs: integerOf('wait_ms', request.waitMs ?? 0, 0, CLAIM_WAIT_MS_MAX),
+      leaseMs: integerOf('lease_ms', request.leaseMs ?? LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX),
+      values: request.values === true,
+      signal: request.signal,
+    }
+    let waiting = 0
+    for (const one of this.#byId.values()) waiting += one.waiting
+    if (order.waitMs > 0 && waiting >= WAITING_MAX)
+      throw new KvError('overloaded', `${WAITING_MAX} claims are waiting already`, {})
+    return observer.claim(order)
+  }
+
+  async extend(name: string, claims: readonly ClaimName[], leaseMs?: number): Promise<ClaimName[]> {
+    const asked = leaseMs === undefined ? undefined : integerOf('lease_ms', leaseMs, LEASE_MS_MIN, LEASE_MS_MAX)
+    return (await this.#known(name)).extend(claims, asked)
+  }
+
+  async release(
+    name: string,
+    claims: readonly Release[],
+  ): Promise<{ readonly released: number; readonly parked: Uint8Array[] }> {
+    for (const { retryAfterMs } of claims) integerOf('retry_after_ms', retryAfterMs ?? 0, 0, TIMER_MS_MAX)
+    return (await this.#known(name)).release(claims)
+  }
+
+  // ---- Cells
+
+  async notify(
+    name: string,
+    keys: readonly Uint8Array[],
+  ): Promise<{ readonly notified: number; readonly ts: Timestamp }> {
+    const { id, observer } = await this.#known(name)
+    for (const [index, key] of keys.entries()) requireInRange(observer, key, () => `keys[${index}]`)
+    const asked = distinct(keys)
+    let ts = asked.length === 0 ? await this.#store.tso(1) : 0
+    for (let from = 0; from < asked.length; from += KEYS_PER_TURN) {
+      const startTs = await this.#store.tso(1)
+      ts = await this.#commit(startTs, notifications(id, asked.slice(from, from + KEYS_PER_TURN), startTs, 'notified'))
+    }
+    return { notified: asked.length, ts }
+  }
+
+  async parked(
+    name: string,
+    { limit, after }: { readonly limit: number; readonly after?: Uint8Array | undefined },
+  ): Promise<{ readonly parked: Parked[]; readonly next?: Uint8Array | undefined }> {
+    const observer = await this.#known(name)
+    const page = await this.#cells.failures(observer.id, { after, limit })
+    const keys = page.filter(({ failure }) => failure.parkedTs > 0).map(({ key }) => key)
+    const parked = (await observer.parkedOf(keys)).flatMap(({ key, failure }): Parked[] => {
+      if (failure === undefined) return []
+      const { changeTs, attempts, error, parkedTs } = failure
+      return [{ key, commitTs: changeTs, attempts, error, parkedAtMs: physicalMs(parkedTs) }]
+    })
+    return page.length < limit ? { parked } : { parked, next: page.at(-1)?.key }
+  }
+
+  async retry(name: string, keys?: readonly Uint8Array[]): Promise<number> {
+    const observer = await this.#known(name)
+    if (keys !== undefined) return this.#retry(observer, distinct(keys))
+    let count = 0
+    for (let after: Uint8Array | undefined; ; ) {
+      const page = await this.#cells.failures(observer.id, { after, limit: CELLS_AT_A_TIME })
+      const parked = page.filter(({ failure }) => failure.parkedTs > 0)
+      count += await this.#retry(
+        observer,
+        parked.map(({ key }) => key),
+      )
+      after = page.at(-1)?.key
+      if (page.length < CELLS_AT_A_TIME) return count
+    }
+  }
+
+  #retry(observer: SharedObserver, keys: readonly Uint8Array[]): Promise<number> {
+    const { id } = observer
+    return this.#eachParked(observer, keys, async (key, commitTs) => {
+      const hint = { commitTs, depth: 0 }
+      // Twice: a look that finds the cell parked removes the first, and a kill in between must not leave the cell without one.
+      await this.#cells.hint(id, key, hint)
+      await this.#cells.putFailure(id, key, undefined)
+      await this.#cells.hint(id, key, hint)
+    })
+  }
+
+  async skip(name: string, keys: readonly Uint8Array[]): Promise<number> {
+    const observer = await this.#known(name)
+    return this.#eachParked(observer, distinct(keys), async (key, _, ackKey) => {
+      const startTs = await this.#store.tso(1)
+      await this.#commit(startTs, [{ op: 'put', key: ackKey, value: encodeAckTs(startTs) }])
+      await this.#cells.putFailure(observer.id, key, undefined)
+    })
+  }
+
+  /** @returns the number of cells that were parked. */
+  async #eachParked(
+    observer: SharedObserver,
+    keys: readonly Uint8Array[],
+    change: (key: Uint8Array, changeTs: Timestamp, ackKey: Uint8Array) => Promise<void>,
+  ): Promise<number> {
+    let count = 0
+    for (let from = 0; from < keys.length; from += CELLS_AT_A_TIME) {
+      const parked = await observer.parkedOf(keys.slice(from, from + CELLS_AT_A_TIME))
+      await Promise.all(parked.map(({ key, failure, ackKey }) => change(key, failure?.changeTs ?? 0, ackKey)))
+      count += parked.length
+    }
+    if (count > 0) observer.wake()
+    return count
+  }
+}
+
+function distinct(keys: readonly Uint8Array[]): Uint8Array[] {
+  return [...new Map(keys.map((key) => [keyText(key), key])).values()]
+}

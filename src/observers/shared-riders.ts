@@ -1,0 +1,229 @@
+import { keyText } from '../bytes/key-text.js'
+import type { Ride, RideRequest } from '../coordinator/ride.js'
+import { invalid, isKvError, KvError } from '../errors/kv-error.js'
+import { printKey } from '../errors/print-key.js'
+import { acknowledge } from '../percolator/actions/acknowledge.js'
+import type { PrewriteMutation } from '../percolator/api.js'
+import type { Entry } from '../percolator/cell.js'
+import { encodeAckTs, encodeNotified, type Notified, notifiedKey } from '../percolator/codec/cell-key.js'
+import { keysLocked, withEntries, writeConflict } from '../percolator/errors.js'
+import { requireInRange } from '../percolator/observer.js'
+import type { AckRider } from '../percolator/riders.js'
+import { isStill, locksBelow, type SharedCell, type SharedObserver, uncovered } from '../percolator/shared-cell.js'
+import type { SharedCells } from '../store/shared-cells.js'
+import type { Store } from '../store/store.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
+import { forgetClean } from './shared-cleaning.js'
+
+const SETTLED_AT_A_TIME = 64
+
+export interface RiderSources {
+  readonly store: Store
+  readonly cells: SharedCells
+  /** @throws KvError `not_found` */
+  readonly observerOf: (name: string) => SharedObserver
+  /** A run has committed. */
+  readonly onAck: (id: Timestamp, key: Uint8Array, fence: Timestamp) => void
+  /** Its claim has been taken back. */
+  readonly onSettled: (id: Timestamp, key: Uint8Array, fence: Timestamp) => void
+  readonly onConflict: (id: Timestamp) => void
+}
+
+interface AckToMake {
+  readonly rider: AckRider
+  readonly observer: SharedObserver
+  readonly seen: Timestamp
+  readonly cell: SharedCell
+}
+
+/**
+ * Decides the acknowledgements and notifications of a transaction as rows of it. Two runs on one cell put the same row, so Percolator's
+ * conflict lets at most one of them commit on what both have seen, as the acknowledgement column of the paper does.
+ */
+export async function sharedRide(sources: RiderSources, request: RideRequest): Promise<Ride> {
+  const { acks = [], notify = [] } = request.riders
+  const { startTs, mutations, mayRepeat = false } = request
+  const toMake = await lookedAt(sources, request, acks)
+  const written = new Set(mutations.map(({ key }) => keyText(key)))
+  const rows = new Map<string, PrewriteMutation>()
+  const putRow = (key: Uint8Array, value: Uint8Array): void => {
+    rows.set(keyText(key), { op: 'put', key, value })
+  }
+  let markDepth = 0
+  let committedAt: Timestamp | undefined
+  for (const one of toMake) {
+    const { cell, observer, seen, rider } = one
+    const all = uncovered(cell, observer, TIMESTAMP_MAX, sources.store.clock())
+    const covered = uncovered(cell, observer, seen)
+    const outcome = acknowledge(
+      { rider, seen, startTs, commitTs: startTs },
+      {
+        entry: covered ?? all,
+        ack: cell.ack,
+        safePoint: sources.store.safePoint,
+        newestFence: cell.claim?.fence ?? 0,
+        observedSince: observer.sinceTs,
+        newestSeen: () => 0,
+      },
+    )
+    if (outcome.kind === 'repeat' && mayRepeat) {
+      committedAt = outcome.commitTs
+      continue
+    }
+    if (outcome.kind === 'repeat') throw usedBefore(rider, startTs, outcome.commitTs)
+    if (outcome.kind === 'refused') {
+      sources.onConflict(observer.id)
+      throw withEntries([outcome.error])
+    }
+    markDepth = Math.max(markDepth, 1 + (covered?.depth ?? 0))
+    putRow(cell.ackKey, encodeAckTs(seen))
+    // Its own write is going to hide what it has not seen.
+    if (all !== undefined && all.changeTs > seen && written.has(keyText(rider.key)))
+      putRow(notifiedKey({ id: observer.id, key: rider.key }, startTs), encodeNotified(all))
+  }
+  for (const { observer: name, keys } of notify) {
+    const { id } = observerInRange(sources, name, keys)
+    const notified: Notified = { kind: 'notified', depth: markDepth }
+    for (const key of keys) putRow(notifiedKey({ id, key }, startTs), encodeNotified(notified))
+  }
+  return {
+    committedAt,
+    mutations: [...rows.values()],
+    markDepth,
+    refusal: (error) => {
+      const conflict = ackConflict(error, toMake, startTs)
+      if (conflict === undefined) return error
+      sources.onConflict(conflict.observer.id)
+      return conflict.error
+    },
+    committed: async () => {
+      for (const { observer, rider } of toMake) sources.onAck(observer.id, rider.key, rider.fence)
+      try {
+        await settle(sources, toMake, startTs)
+      } finally {
+        for (const { observer, rider } of toMake) sources.onSettled(observer.id, rider.key, rider.fence)
+      }
+    },
+  }
+}
+
+/** Puts that notify keys, outside of a transaction that does anything else. */
+export function notifications(
+  id: Timestamp,
+  keys: readonly Uint8Array[],
+  startTs: Timestamp,
+  kind: Entry['kind'],
+): PrewriteMutation[] {
+  const value = encodeNotified({ kind, depth: 0 })
+  return keys.map((key) => ({ op: 'put', key: notifiedKey({ id, key }, startTs), value }))
+}
+
+function observerInRange(sources: RiderSources, name: string, keys: readonly Uint8Array[]): SharedObserver {
+  const observer = sources.observerOf(name)
+  for (const key of keys) requireInRange(observer, key, () => 'riders')
+  return observer
+}
+
+/** Looks at the cells until no lock hides what they have seen, or who has acknowledged it. */
+async function lookedAt(
+  { cells, store, ...sources }: RiderSources,
+  { riders, startTs, resolver, lockWaitMs, signal }: RideRequest,
+  acks: readonly AckRider[],
+): Promise<AckToMake[]> {
+  const groups = new Map<string, { observer: SharedObserver; seen: Timestamp; riders: AckRider[] }>()
+  const names = new Set<string>()
+  for (const rider of acks) {
+    const { observer: name, key, fence } = rider
+    const observer = observerInRange({ cells, store, ...sources }, name, [key])
+    const cell = `${name} ${keyText(key)}`
+    if (names.has(cell)) throw invalid('riders', `${name}: ${printKey(key)} is acknowledged twice`)
+    names.add(cell)
+    if (fence > store.clock()) throw invalid('riders', `the fence ${fence} is in the future`)
+    const seen = riders.seesFence ? fence : startTs
+    const text = `${observer.id} ${seen}`
+    const group = groups.get(text) ?? { observer, seen, riders: [] }
+    group.riders.push(rider)
+    groups.set(text, group)
+  }
+  if (groups.size === 0) return []
+  return resolver.resolving(
+    lockWaitMs,
+    async () => {
+      const looks = await Promise.all(
+        [...groups.values()].map(async ({ observer, seen, riders }) => {
+          const keys = riders.map(({ key }) => key)
+          const found = await cells.look(observer.id, keys, seen)
+          return found.map((cell, i): AckToMake => ({ rider: riders[i] as AckRider, observer, seen, cell }))
+        }),
+      )
+      const toMake = looks.flat()
+      const locks = toMake.flatMap(({ cell, seen }) => locksBelow(cell, seen, startTs))
+      if (locks.length > 0) throw keysLocked(locks)
+      return toMake
+    },
+    signal,
+  )
+}
+
+/** Takes back claims, and removes what they have covered. If that fails, whoever finds the hints next does the same. */
+async function settle({ cells, store }: RiderSources, acks: readonly AckToMake[], startTs: Timestamp): Promise<void> {
+  const byObserver = new Map<Timestamp, AckToMake[]>()
+  for (const ack of acks) {
+    const some = byObserver.get(ack.observer.id) ?? []
+    some.push(ack)
+    byObserver.set(ack.observer.id, some)
+  }
+  for (const [id, some] of byObserver)
+    for (let from = 0; from < some.length; from += SETTLED_AT_A_TIME) {
+      const part = some.slice(from, from + SETTLED_AT_A_TIME)
+      const covered = part.flatMap(({ cell, seen }) =>
+        cell.notified.filter(({ committed, lock }) => !lock && committed && committed.commitTs <= seen),
+      )
+      await cells.removeNotified(covered.map(({ key }) => key))
+      const looks = await cells.look(
+        id,
+        part.map(({ rider }) => rider.key),
+        startTs,
+      )
+      await Promise.all(part.map((ack, i) => settleOne(cells, ack, looks[i] as SharedCell, store.clock())))
+    }
+}
+
+async function settleOne(cells: SharedCells, ack: AckToMake, present: SharedCell, now: Timestamp): Promise<void> {
+  const { observer, rider, cell } = ack
+  const { id } = observer
+  const { key, hint, claim, failure } = cell
+  if (failure !== undefined) await cells.putFailure(id, key, undefined)
+  if (isStill(present) && uncovered(present, observer, TIMESTAMP_MAX, now) === undefined)
+    await forgetClean(cells, id, { key, hint, claim }, present, now)
+  else if (claim !== undefined && claim.fence !== 0 && claim.fence <= rider.fence)
+    await cells.claim(id, { key, claim }, undefined)
+}
+
+/** Another run has committed first, between the look and the lock. */
+function ackConflict(
+  error: unknown,
+  acks: readonly AckToMake[],
+  startTs: Timestamp,
+): { readonly error: KvError; readonly observer: SharedObserver } | undefined {
+  if (!isKvError(error, 'write_conflict') || error.fields.key === undefined) return undefined
+  const conflicting = keyText(error.fields.key)
+  const ack = acks.find(({ cell }) => keyText(cell.ackKey) === conflicting)
+  if (ack === undefined) return undefined
+  const { rider, observer } = ack
+  const { conflictStartTs, conflictCommitTs, reason } = error.fields
+  if (reason === 'self_rolled_back') {
+    const { key } = rider
+    const refused = writeConflict(key, { startTs, primary: key }, { startTs, commitTs: 0 }, reason, error.message)
+    return { error: withEntries([refused]), observer }
+  }
+  const text = `the notification of ${printKey(rider.key)} for the observer ${rider.observer} was acknowledged at ${conflictCommitTs}, after the claim`
+  const fields = { key: rider.key, startTs, conflictStartTs, conflictCommitTs, primary: rider.key }
+  const named = { ...fields, reason: 'acknowledged' as const, observer: rider.observer, retryable: true }
+  return { error: withEntries([new KvError('write_conflict', text, named)]), observer }
+}
+
+function usedBefore({ key }: AckRider, startTs: Timestamp, commitTs: Timestamp): KvError {
+  const detail = `another transaction uses the start_ts ${startTs} on ${printKey(key)}`
+  return withEntries([writeConflict(key, { startTs, primary: key }, { startTs, commitTs }, 'self_rolled_back', detail)])
+}

@@ -1,0 +1,73 @@
+import { keyText } from '../bytes/key-text.js'
+import { type CommitPlan, Committer, type TransactionHome } from '../coordinator/committer.js'
+import { mayRide, type Rides } from '../coordinator/ride.js'
+import { Undetermined } from '../coordinator/undetermined.js'
+import { invalid } from '../errors/kv-error.js'
+import type { PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
+import type { Riders } from '../percolator/riders.js'
+import { sameKey } from '../percolator/row.js'
+import type { Timestamp } from '../timestamp.js'
+
+/**
+ * Commits the transaction of a prewrite with acknowledgements or notifications, which commits with this request or not at all, in a
+ * store that needs two phases for it.
+ * @returns undefined when the store itself takes the request.
+ * @throws as `Transaction.commit`.
+ */
+export function ridingPrewrite(home: TransactionHome, request: PrewriteRequest): Promise<PrewriteAnswer> | undefined {
+  const { rides } = home
+  const { riders } = request
+  if (rides === undefined || riders === undefined || !mayRide(riders)) return undefined
+  if (!request.tryOnePc || request.maxCommitTs) throw invalid('riders', 'riders need try_one_pc, and no max_commit_ts')
+  return commitRiding(home, rides, request, riders)
+}
+
+async function commitRiding(
+  home: TransactionHome,
+  rides: Rides,
+  request: PrewriteRequest,
+  riders: Riders,
+): Promise<PrewriteAnswer> {
+  const { startTs, mutations, forUpdateTs, forUpdateTsMax, reads, stages } = request
+  const asked = { riders, startTs, mutations, resolver: home.resolver, lockWaitMs: 0, signal: undefined }
+  const ride = await rides({ ...asked, mayRepeat: true })
+  if (ride.committedAt !== undefined) return { onePcCommitTs: ride.committedAt }
+  const all = [...mutations, ...ride.mutations]
+  const isNamed = all.some(({ key }) => sameKey(key, request.primary))
+  const primary = isNamed ? request.primary : all[0]?.key
+  if (primary === undefined) throw invalid('mutations', 'there is nothing to commit')
+  const grants = new Map(mutations.map(({ key }, i) => [keyText(key), forUpdateTsMax?.[i] ?? forUpdateTs ?? 0]))
+  const plan: CommitPlan = {
+    ...{ startTs, primary, reads, stages, startedAt: performance.now() },
+    mutations: all,
+    riders: riders.leases?.length || riders.positions?.length ? { ...riders, acks: [], notify: [] } : undefined,
+    forUpdateTs: forUpdateTs || undefined,
+    grantedAt: forUpdateTs ? (key) => grants.get(keyText(key)) ?? 0 : undefined,
+    isFirst: false,
+    lockWaitMs: 0,
+    signal: undefined,
+    markDepth: ride.markDepth,
+  }
+  const committed = (commitTs: Timestamp): PrewriteAnswer => {
+    home.inBackground(ride.committed())
+    return { onePcCommitTs: commitTs }
+  }
+  try {
+    return committed(await new Committer(home, plan).run())
+  } catch (error) {
+    // A repeat whose first copy has committed finds rows of it that are gone.
+    const commitTs = await committedAt(home, primary, startTs).catch(() => undefined)
+    if (commitTs !== undefined) return committed(commitTs)
+    throw error instanceof Undetermined ? error.cause : ride.refusal(error)
+  }
+}
+
+async function committedAt(
+  { api }: TransactionHome,
+  primary: Uint8Array,
+  startTs: Timestamp,
+): Promise<Timestamp | undefined> {
+  const asked = { primary, lockTs: startTs, callerStartTs: 0, currentTs: 0, rollbackIfNotExist: false }
+  const { status, commitTs } = await api.checkTxnStatus(asked)
+  return status === 'committed' ? commitTs : undefined
+}

@@ -1,0 +1,228 @@
+import { describe, expect, test } from 'vitest'
+import type { Database } from '../../../src/database/database.js'
+import { KvError } from '../../../src/errors/kv-error.js'
+import { sleep } from '../../../src/event-loop/sleep.js'
+import type { Notification } from '../../../src/percolator/observers-api.js'
+import type { Riders } from '../../../src/percolator/riders.js'
+import type { Timestamp } from '../../../src/timestamp.js'
+import type { Op } from '../../../src/txn/op.js'
+import { Random } from '../../anomalies/random.js'
+import { text, utf8 } from '../support.js'
+import { type Fate, MemoryTable } from './memory-table.js'
+import { inLeaps, severalDatabases } from './several-databases.js'
+
+const SERVERS = 3
+const KEYS = ['doc/1', 'doc/2', 'doc/3', 'doc/4']
+const OBSERVER = 'words'
+const WRITES = 60
+const WORKERS = 5
+
+interface Change {
+  readonly key: string
+  readonly commitTs: Timestamp
+  readonly kind: 'write' | 'notify'
+}
+
+interface Run {
+  readonly key: string
+  /** Every change up to here was seen. */
+  readonly seen: Timestamp
+  readonly startTs: Timestamp
+  readonly commitTs: Timestamp
+}
+
+const ranges = { range: { prefix: utf8('doc/') }, backoffMs: 20, backoffMaxMs: 50, maxAttempts: 0 }
+
+async function transact(database: Database, ops: readonly Op[], riders?: Riders): Promise<Timestamp> {
+  const { answer } = await database.transact({ checks: [], ops, riders, maxRetries: 100, lockWaitMs: 60_000 })
+  return answer.commitTs ?? 0
+}
+
+/** Writers, notifiers and workers on several servers; workers are slow, die, fail, repeat themselves. */
+class World {
+  readonly changes: Change[] = []
+  readonly runs: Run[] = []
+  refused = 0
+  #isOver = false
+
+  constructor(
+    readonly databases: readonly Database[],
+    readonly random: Random,
+  ) {}
+
+  get any(): Database {
+    return this.random.pick(this.databases)
+  }
+
+  async write(count: number): Promise<void> {
+    for (let i = 0; i < count; i++) {
+      const keys = KEYS.filter(() => this.random.below(3) === 0)
+      if (keys.length === 0) continue
+      await sleep(this.random.below(40))
+      const isNotify = this.random.below(4) === 0
+      const commitTs = isNotify
+        ? (await this.any.observers.notify(OBSERVER, keys.map(utf8))).ts
+        : await transact(
+            this.any,
+            keys.map(
+              (key): Op =>
+                this.random.below(5) === 0
+                  ? { op: 'delete', key: utf8(key) }
+                  : { op: 'put', key: utf8(key), value: utf8(`${i}`) },
+            ),
+          )
+      for (const key of keys) this.changes.push({ key, commitTs, kind: isNotify ? 'notify' : 'write' })
+    }
+  }
+
+  async work(worker: string): Promise<void> {
+    while (!this.#isOver) {
+      const order = { worker, limit: 1 + this.random.below(3), waitMs: 100, leaseMs: 200, values: true }
+      const claimed = await this.any.observers.claim(OBSERVER, order)
+      for (const one of claimed) await this.#run(one)
+    }
+  }
+
+  async #run(claim: Notification): Promise<void> {
+    const { random } = this
+    const fate = random.below(10)
+    if (fate === 0) return // It dies.
+    if (fate === 1) {
+      await this.any.observers.release(OBSERVER, [{ ...claim, error: 'it has failed' }])
+      return
+    }
+    if (fate === 2) await sleep(400) // Longer than its lease.
+    if (fate < 6) await this.#ackInTransaction(claim)
+    else await this.#ackAtOnce(claim)
+  }
+
+  async #ackAtOnce({ key, fence }: Notification): Promise<void> {
+    const acks = [{ observer: OBSERVER, key, fence }]
+    const ops: Op[] = [{ op: 'increment', key: utf8(`runs/${text(key)}`), by: 1 }]
+    if (this.random.below(3) === 0) ops.push({ op: 'put', key, value: utf8('its own') })
+    for (let copies = 1 + this.random.below(2); copies > 0; copies--) {
+      const commitTs = await this.#refusable(() => transact(this.any, ops, { acks }))
+      if (commitTs !== undefined) this.runs.push({ key: text(key), seen: fence, startTs: fence, commitTs })
+    }
+  }
+
+  async #ackInTransaction({ key, fence }: Notification): Promise<void> {
+    const { transactions } = this.any
+    const options = { mode: this.random.pick(['optimistic', 'pessimistic'] as const), isolation: 'snapshot' } as const
+    const { txn, startTs } = await transactions.begin({ ...options, ttlMs: 60_000 })
+    const counter = utf8(`runs/${text(key)}`)
+    const riders: Riders = { acks: [{ observer: OBSERVER, key, fence }] }
+    const commitTs = await this.#refusable(async () => {
+      await transactions.run(txn, [{ op: 'increment', key: counter, by: 1 }])
+      if (this.random.below(3) === 0) await transactions.run(txn, [{ op: 'put', key, value: utf8('its own') }])
+      const { answer } = await transactions.commit(txn, undefined, riders)
+      return answer.commitTs
+    })
+    if (commitTs === undefined) await transactions.rollback(txn).catch(() => {})
+    else this.runs.push({ key: text(key), seen: startTs, startTs, commitTs })
+  }
+
+  async #refusable(run: () => Promise<Timestamp>): Promise<Timestamp | undefined> {
+    try {
+      return await run()
+    } catch (error) {
+      if (!(error instanceof KvError)) throw error
+      this.refused++
+      expect([
+        'write_conflict',
+        'key_locked',
+        'lock_wait_timeout',
+        'pessimistic_lock_not_found',
+        'txn_lock_not_found',
+        'ts_below_safe_point',
+        'txn_not_found',
+      ]).toContain(error.code)
+      return undefined
+    }
+  }
+
+  /** Until a claim on each server finds nothing, and none is claimed or delayed. */
+  async rest(): Promise<void> {
+    for (;;) {
+      const states = await Promise.all(this.databases.map(({ observers }) => observers.get(OBSERVER)))
+      if (states.every(({ pending }) => pending === 0)) break
+      await sleep(50)
+    }
+    this.#isOver = true
+  }
+
+  /** Each change is covered by one run, and each run covers a change that no earlier one has. */
+  async check(): Promise<void> {
+    for (const key of KEYS) {
+      const runs = this.runs.filter((run) => run.key === key).sort((a, b) => a.commitTs - b.commitTs)
+      const changes = this.changes.filter((change) => change.key === key)
+      let covered = 0
+      let last = 0
+      for (const run of runs) {
+        const own = changes.filter(({ commitTs }) => commitTs > covered && commitTs <= run.seen)
+        expect(own.length, `a run of ${key} at ${run.commitTs} covers nothing of its own`).toBeGreaterThan(0)
+        expect(run.startTs, 'a run began before the one before it had committed').toBeGreaterThanOrEqual(last)
+        covered = run.seen
+        last = run.commitTs
+      }
+      expect(changes.filter(({ commitTs }) => commitTs > covered)).toEqual([])
+      const counted = await this.any.get({ key: utf8(`runs/${key}`), lockWaitMs: 10_000 })
+      expect(counted.found ? text(counted.value) : '0').toBe(`${runs.length}`)
+    }
+  }
+}
+
+async function history(seed: number, fates?: (random: Random) => Fate): Promise<World> {
+  const random = new Random(seed)
+  let isFaulty = false
+  const table = new MemoryTable(
+    () => (isFaulty && fates !== undefined ? fates(random) : 'done'),
+    () => 1 + random.below(2),
+    () => 1 + random.below(4),
+  )
+  return inLeaps(table, async () => {
+    const databases = await severalDatabases(table, SERVERS)
+    await databases[0]?.observers.put(OBSERVER, ranges)
+    isFaulty = true
+    const late = setInterval(() => {
+      for (const apply of table.late.splice(0)) apply()
+    }, 50)
+    const world = new World(databases, random)
+    const working = Promise.all(Array.from({ length: WORKERS }, (_, n) => world.work(`w${n}`)))
+    const rest = async (): Promise<void> => {
+      await Promise.all([world.write(WRITES), world.write(WRITES)])
+      isFaulty = false
+      await world.rest()
+    }
+    await Promise.race([rest(), working]) // A worker ends early only by an error.
+    await working
+    await world.check()
+    clearInterval(late)
+    for (const database of databases) await database.close()
+    return world
+  })
+}
+
+describe('observers of several servers', () => {
+  test.each([1, 2, 3])(
+    'at most one committed run a change, and each change is covered: seed %i',
+    async (seed) => {
+      const world = await history(seed)
+      expect(world.runs.length).toBeGreaterThan(20)
+    },
+    120_000,
+  )
+
+  test.each([4, 5])(
+    'the same where answers of the table are lost, or late: seed %i',
+    async (seed) => {
+      const fates = (random: Random): Fate => {
+        const at = random.below(100)
+        return at < 2 ? 'not done' : at < 4 ? 'done, answer lost' : at < 5 ? 'late' : 'done'
+      }
+      const world = await history(seed, fates)
+      expect(world.runs.length).toBeGreaterThan(20)
+    },
+    120_000,
+  )
+})
