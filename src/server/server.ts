@@ -46,7 +46,7 @@ export async function startServer(config: Config, version: string, log: Logger):
   let app: FastifyInstance | undefined
   try {
     const onError = (message: string, err: unknown): void => log.error({ err }, message)
-    database = await Database.open(store, { limits, registry, gc, onError })
+    database = await awake(Database.open(store, { limits, registry, gc, onError }))
     const traces = tracesUrl === undefined ? undefined : await openTraces(tracesUrl, version, config, log)
     app = await createApp({
       ...{ database, limits, version, durability, log, member },
@@ -77,6 +77,16 @@ export async function startServer(config: Config, version: string, log: Logger):
     await (database ?? store)?.close()
     await opened.undo()
     throw error
+  }
+}
+
+/** What waits for other servers does so on timers that keep no process running, and nothing else does yet. */
+async function awake<T>(opening: Promise<T>): Promise<T> {
+  const keeping = setInterval(() => {}, 60_000)
+  try {
+    return await opening
+  } finally {
+    clearInterval(keeping)
   }
 }
 

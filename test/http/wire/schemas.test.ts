@@ -27,7 +27,7 @@ const OF_FEEDS = [
 ]
 
 /** This server has its store to itself; `test/bigtable/` has others. */
-const OF_SHARED = ['GET /v1/status 200 json.oracle', 'GET /v1/status 200 json.server']
+const OF_SHARED = ['oracle', 'server', 'servers'].map((name) => `GET /v1/status 200 json.${name}`)
 
 /** A new observer has no workers. */
 const OF_OTHERS = ['worker', 'claimed', 'seen_at'].map((name) => `PUT /v1/observers/:name 201 json.workers[].${name}`)
