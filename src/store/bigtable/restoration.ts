@@ -95,7 +95,8 @@ export class TableRestoration {
     if (left === undefined)
       await this.#requireEmpty() // A restore that is refused disturbs nobody.
     else if (isOther && !isAnew && !left.isRemoval && left.lastKey !== undefined) throw leftOver(left)
-    const isRemoval = left !== undefined && (isAnew || isOther || left.isRemoval)
+    // Before its first block is stored it is not known that the table was empty.
+    const isRemoval = left !== undefined && (isAnew || isOther || left.isRemoval || left.lastKey === undefined)
     const holder = randomBytes(ID_BYTES).toString('hex')
     const taken = await this.#change(before, { ...(left ?? fresh), isRemoval, holder })
     await sleep(this.#restores.quietMs)

@@ -294,6 +294,27 @@ describe('a restore into a table that several servers serve', () => {
   )
 
   test(
+    'a marker that was put beside a write, by a server that was killed then, goes with the next try',
+    onTwo(async (one, other) => {
+      const startTs = await other.store.tso(1)
+      const source = { id: ONE, ts: 60 }
+      one.table.pause()
+      const first = one.store.restore(source, blocks([pair('a', '1')]), false)
+      first.catch(() => {})
+      await until(() => one.table.held === 1)
+      await other.store.prewrite(prewriteOf(startTs, [put('a')]))
+      one.table.goOn() // The marker, and nothing else.
+      one.table.pause()
+      await until(() => other.store.restoring !== undefined)
+      expect(await codeOf(other.store.restore(source, blocks([pair('a', '1')]), false))).toBe('precondition_failed')
+      await other.store.commit({ keys: [utf8('a')], startTs, commitTs: await other.store.tso(1) })
+      expect(await contentOf(other.store)).toEqual({ a: 'value of a' })
+      one.table.goOn()
+      expect(await codeOf(first)).not.toBe('none')
+    }),
+  )
+
+  test(
     'a backup from the future is refused, and one of the next seconds is waited for',
     onTwo(async (one) => {
       const now = await one.store.tso(1)
