@@ -95,9 +95,9 @@ export class Committer {
   /** The transaction may have left locks that a rollback has to remove. */
   #mayHoldLocks: boolean
   /** What has to be in one request with the commit. */
-  readonly #riders: Riders | undefined
+  #riders: Riders | undefined
   /** Leases that are judged at the commit_ts, because the store cannot commit in one phase. */
-  readonly #leases: readonly LeaseRider[]
+  #leases: readonly LeaseRider[] = []
 
   constructor(
     readonly home: TransactionHome,
@@ -107,10 +107,13 @@ export class Committer {
   ) {
     this.#mayHoldLocks = plan.forUpdateTs !== undefined
     const { riders } = plan
-    const areJudgedLater =
-      home.commitOptions.judgesLeases === true && riders !== undefined && primaryOf(riders) === undefined
-    this.#riders = areJudgedLater ? undefined : riders
-    this.#leases = areJudgedLater ? (riders.leases ?? []) : []
+    this.#riders = riders
+    if (home.commitOptions.judgesLeases && hasLeasesOnly(riders)) this.#judgeLater()
+  }
+
+  #judgeLater(): void {
+    this.#leases = this.#riders?.leases ?? []
+    this.#riders = undefined
   }
 
   run(): Promise<Timestamp> {
@@ -160,10 +163,18 @@ export class Committer {
       }
       return await this.#commitLocked(batches)
     } catch (error) {
-      return await this.#failed(error, batches)
+      if (!this.#mayBeJudgedLater(error)) return await this.#failed(error, batches)
     } finally {
       heartbeat?.stop()
     }
+    this.#judgeLater()
+    return this.#runInPhases()
+  }
+
+  /** A server whose store cannot commit in one phase has refused the riders. What attaches keys to leases has to be its own transaction. */
+  #mayBeJudgedLater(error: unknown): boolean {
+    if (!isKvError(error, 'not_supported') || !hasLeasesOnly(this.#riders)) return false
+    return this.plan.mutations.every(({ leaseFence = 0 }) => leaseFence === 0)
   }
 
   /** The first batch contains the primary. With riders there is one batch, which is empty if nothing is written. */
@@ -190,12 +201,13 @@ export class Committer {
 
   #kindOf(batches: readonly (readonly PrewriteMutation[])[]): Kind {
     const { mutations, reads } = this.plan
+    if (this.#leases.length > 0) return 'two_pc'
     if (this.#riders !== undefined || (batches.length === 1 && this.home.commitOptions.onePhase)) return 'one_pc'
     const keyBytes = mutations.reduce((sum, { key }) => sum + key.length, 0)
     // Under async commit the prewrites alone decide, so reads could not be validated between prewrite and commit.
     const isSmall =
       mutations.length <= this.home.commitOptions.asyncCommitKeysMax && keyBytes <= ASYNC_COMMIT_KEY_BYTES_MAX
-    return isSmall && reads === undefined && this.#leases.length === 0 ? 'async' : 'two_pc'
+    return isSmall && reads === undefined ? 'async' : 'two_pc'
   }
 
   // ---- Prewrite
@@ -218,7 +230,9 @@ export class Committer {
       linearizable: true,
       ...(kind === 'one_pc' ? { tryOnePc: true, reads, ...(riders === undefined ? {} : { riders }) } : {}),
       ...(kind === 'async' ? { useAsyncCommit: true } : {}),
-      ...(this.#leases.length > 0 ? { riders: { leases: this.#leases, judgedAtCommit: true } } : {}),
+      ...(this.#leases.length > 0 && this.home.commitOptions.judgesLeases
+        ? { riders: { leases: this.#leases, judgedAtCommit: true } }
+        : {}),
       ...(markDepth ? { markDepth } : {}),
     }
     let isStopped = false // After one batch has failed the others need not start.
@@ -416,6 +430,10 @@ export class Committer {
       await allOf(others, rollBack)
     }
   }
+}
+
+function hasLeasesOnly(riders: Riders | undefined): boolean {
+  return riders !== undefined && primaryOf(riders) === undefined
 }
 
 /** The commit_ts of async commit: the highest of all keys. undefined when a key fell back to two-phase commit. */

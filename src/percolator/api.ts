@@ -296,8 +296,8 @@ export interface ValidateReadsRequest extends ReadSet {
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
   /**
-   * In process only: these must be held at `commitTs`, which the oracle has handed out after all prewrites.
-   * Throws `precondition_failed`.
+   * These must be held at `commitTs`, which the oracle has handed out after all prewrites. Throws `precondition_failed`. Stores that commit in
+   * one phase judge leases themselves, and get none here.
    */
   readonly leases?: readonly LeaseRider[] | undefined
 }

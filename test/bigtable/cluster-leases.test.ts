@@ -1,4 +1,5 @@
 import { afterAll, expect, test } from 'vitest'
+import { connect } from '../../src/client/index.js'
 import { Random } from '../anomalies/random.js'
 import { report, settings } from '../anomalies/settings.js'
 import { killAll } from '../process/server-process.js'
@@ -23,7 +24,7 @@ interface Answer {
 /** Holders at three servers write their fence into a log, and attach a key to their lease. */
 class Holders {
   readonly fences: number[] = []
-  readonly counts = { grants: 0, commits: 0, lost: 0, waits: 0, left: 0 }
+  readonly counts = { grants: 0, commits: 0, own: 0, lost: 0, waits: 0, left: 0 }
   #writes = 0
 
   constructor(
@@ -73,6 +74,7 @@ class Holders {
 
   /** @returns false: the lease is lost. */
   async write(fence: number): Promise<boolean> {
+    if (this.random.chance(0.3)) return this.writeItself(fence)
     const ops = [
       { op: 'put', key: `log/${this.#writes++}`, value: String(fence) },
       { op: 'put', key: 'up/leader', value: 'up', lease: 'leader' },
@@ -82,6 +84,24 @@ class Holders {
     if (done?.status !== 412) return true
     this.counts.lost++
     return false
+  }
+
+  /** As a client that coordinates its transactions itself. */
+  async writeItself(fence: number): Promise<boolean> {
+    const db = connect(this.cluster.url, { lockWaitMs: 1000 })
+    const leases = [{ name: 'leader', fence }]
+    try {
+      await db.transaction((txn) => txn.put(`log/${this.#writes++}`, String(fence)), { leases, timeoutMs: 8000 })
+      this.counts.commits++
+      this.counts.own++
+      return true
+    } catch (error) {
+      if ((error as { code?: unknown }).code !== 'precondition_failed') return true
+      this.counts.lost++
+      return false
+    } finally {
+      await db.close()
+    }
   }
 
   async findsNothing(fence: number): Promise<void> {
@@ -125,6 +145,7 @@ test('holders at three servers, which are killed and stopped, never commit after
     expect(holders.counts.left, 'keys of an earlier grant').toBe(0)
     expect(new Set(holders.fences).size).toBeGreaterThan(HOLDERS)
     expect(cluster.kills).toBeGreaterThan(0)
+    expect(holders.counts.own).toBeGreaterThan(0)
     // Nobody asks for the lease any more, and no server that granted it need be there.
     const keys = async () => (await holders.ask('GET', '/v1/kv?prefix=up/'))?.body['pairs']
     await expect.poll(keys, { timeout: 60_000, interval: 500 }).toEqual([])

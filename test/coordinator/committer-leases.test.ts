@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../src/coordinator/coordinator.js'
 import { isKvError, KvError } from '../../src/errors/kv-error.js'
 import type { CommitRequest, PrewriteRequest, ValidateReadsRequest } from '../../src/percolator/api.js'
@@ -14,7 +14,7 @@ const stores = memoryStores()
 const SHARED = { ...COMMIT_OPTIONS_DEFAULT, onePhase: false, judgesLeases: true }
 const LEASES = [{ lease: 'leader', fence: 7, index: 0 }]
 
-async function begun({ lost = false, expired = 0 } = {}) {
+async function begun({ lost = false, expired = 0, refuses = false, options = SHARED } = {}) {
   const store = await stores.open()
   const network = new FaultyApi(store)
   let left = expired
@@ -22,6 +22,11 @@ async function begun({ lost = false, expired = 0 } = {}) {
   const coordinator = new Coordinator(
     {
       ...api,
+      prewrite: async (request) => {
+        if (!refuses || request.riders === undefined) return api.prewrite(request)
+        network.calls.push({ name: 'prewrite', index: 0, request })
+        throw new KvError('not_supported', 'no one-phase commit', {})
+      },
       validateReads: async (request) => {
         await api.validateReads(request)
         if (lost) throw leaseLost([{ index: 0, lease: 'leader', fence: 9 }])
@@ -33,7 +38,7 @@ async function begun({ lost = false, expired = 0 } = {}) {
         throw new KvError('commit_ts_expired', 'too early', fields)
       },
     },
-    SHARED,
+    options,
   )
   const txn = await coordinator.begin({ mode: 'optimistic', isolation: 'snapshot', lockWaitMs: 0 })
   network.calls.length = 0
@@ -82,4 +87,27 @@ test('other riders still need one phase', async () => {
   const acks = [{ observer: 'o', key: utf8('k'), fence: 1 }]
   await failureOf(txn.commit(undefined, { leases: LEASES, acks }))
   expect(requests<PrewriteRequest>('prewrite')).toMatchObject([{ tryOnePc: true, riders: { leases: LEASES, acks } }])
+})
+
+describe('a client whose server turns out to be unable to commit in one phase', () => {
+  const client = { refuses: true, options: { ...COMMIT_OPTIONS_DEFAULT, judgesLeases: false } }
+
+  test('validates the leases itself', async () => {
+    const { coordinator, txn, requests, names } = await begun(client)
+    await txn.put(utf8('a'), utf8('1'))
+    const commitTs = await txn.commit(undefined, { leases: LEASES })
+    await coordinator.idle()
+    expect(names()).toEqual(['prewrite', 'prewrite', 'tso', 'validateReads', 'commit'])
+    const [asked, again] = requests<PrewriteRequest>('prewrite')
+    expect(asked).toMatchObject({ tryOnePc: true, riders: { leases: LEASES } })
+    for (const field of ['tryOnePc', 'useAsyncCommit', 'riders']) expect(again).not.toHaveProperty(field)
+    expect(requests<ValidateReadsRequest>('validateReads')).toMatchObject([{ leases: LEASES, commitTs }])
+  })
+
+  test('and attaches no keys', async () => {
+    const { txn, names } = await begun(client)
+    await txn.put(utf8('a'), utf8('1'), { lease: 'leader' })
+    expect(isKvError(await failureOf(txn.commit(undefined, { leases: LEASES })), 'not_supported')).toBe(true)
+    expect(names()).toEqual(['prewrite'])
+  })
 })

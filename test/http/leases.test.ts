@@ -553,3 +553,33 @@ test('what a restart finds counts as renewed at that moment', async () => {
   again.pass(2000)
   expectProblem(await again.get('/kept'), 'not_found')
 })
+
+describe('validate_reads', () => {
+  test('checks leases for clients that commit in two phases', async () => {
+    const leasing = await Leasing.start()
+    const { server } = leasing
+    const fence = await leasing.fence('leader', 'a')
+    const ts = async (): Promise<number> => numberOf(await server.ok('tso', {}), 'ts')
+    const startTs = await ts()
+    const validate = async (leases: readonly Json[], commitTs: number) =>
+      server.call('validate_reads', { start_ts: startTs, commit_ts: commitTs, leases })
+    const held = [{ lease: 'leader', fence }]
+    okBody(await validate(held, await ts()))
+    okBody(await validate([], await ts()))
+    expectProblem(await validate(held, (await ts()) + 1_000_000), 'invalid_argument', { field: 'commit_ts' })
+    expectProblem(await validate([{ lease: 'no name', fence }], await ts()), 'invalid_argument')
+    const lost = await validate([...held, { lease: 'other', fence: 7 }], await ts())
+    expectProblem(lost, 'precondition_failed', { lease: 'other', fence: 0, index: 1 })
+    leasing.pass(1000)
+    expectProblem(await validate(held, await ts()), 'precondition_failed', { lease: 'leader', fence: 0 })
+  })
+
+  test('a token reaches a lease as it does a key', async () => {
+    const tokens = 'rw secret-secret-secret-secret-1234 prefix=app/'
+    const { server } = await Leasing.start({ tokens })
+    const body = { start_ts: 1, commit_ts: 2, leases: [{ lease: 'other', fence: 1 }] }
+    const headers = { authorization: 'Bearer secret-secret-secret-secret-1234' }
+    const refused = await server.post('/v1/percolator/validate_reads', body, headers)
+    expectProblem(refused, 'forbidden', { field: 'leases[0].lease' })
+  })
+})

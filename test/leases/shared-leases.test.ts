@@ -242,3 +242,35 @@ describe('keys that are attached', () => {
       await refused(write(two, 'a', fence, { key: 'x'.repeat(4090), attached: true }), 'invalid_argument')
     }))
 })
+
+describe('what it costs', () => {
+  test('in calls on the table', () =>
+    servers(2, async ([one, two], table) => {
+      if (one === undefined || two === undefined) return
+      await sleep(100) // What each server does at its start.
+      const costOf = async (work: () => Promise<unknown>) => {
+        const { read, change } = { ...table.calls }
+        await work()
+        return [table.calls.read - read, table.calls.change - change]
+      }
+      expect(await costOf(() => put(one, 'a', 'x'))).toEqual([1, 2])
+      expect(await costOf(() => put(one, 'a', 'x'))).toEqual([0, 1])
+      expect(await costOf(() => put(two, 'a', 'x'))).toEqual([1, 1])
+      expect(await costOf(() => put(one, 'a', 'x'))).toEqual([1, 2]) // A guess that was wrong.
+      const { fence } = await put(one, 'a', 'x')
+      const withoutCheck = await costOf(() =>
+        one.transact({
+          checks: [],
+          ops: [{ op: 'put', key: utf8('j'), value: utf8('1') }],
+          maxRetries: 0,
+          lockWaitMs: 0,
+        }),
+      )
+      const withCheck = await costOf(() => write(one, 'a', fence))
+      expect(withCheck).toEqual([(withoutCheck[0] ?? 0) + 1, withoutCheck[1]])
+      expect(await costOf(() => one.leases.remove('a', 'x'))).toEqual([1, 1])
+      await put(one, 'a', 'x')
+      await sleep(1001)
+      expect(await costOf(() => put(two, 'a', 'y'))).toEqual([1, 1])
+    }))
+})

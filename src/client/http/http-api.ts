@@ -113,8 +113,9 @@ export class HttpApi implements PercolatorApi {
     await this.#tell('pessimistic_rollback', request)
   }
 
-  async validateReads(request: ValidateReadsRequest): Promise<void> {
-    await this.#ask('validate_reads', request)
+  async validateReads({ leases, ...request }: ValidateReadsRequest): Promise<void> {
+    const checked = leases && { leases: leases.map(({ lease, fence }) => ({ lease, fence })) }
+    await this.#ask('validate_reads', { ...request, ...checked })
   }
 
   resolveLock({ txns, keys }: ResolveLockRequest): Promise<ResolveLockAnswer> {

@@ -97,8 +97,15 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
     await store.pessimisticRollback(body)
     return {}
   })
-  call('validate_reads', 'read', schemas.validateReads, async (body) => {
-    requireAfterStart(body.startTs, body.commitTs, 'commit_ts')
+  call('validate_reads', 'read', schemas.validateReads, async ({ leases = [], ...body }, { grant }) => {
+    const { startTs, commitTs } = body
+    requireAfterStart(startTs, commitTs, 'commit_ts')
+    for (const [place, { lease }] of leases.entries()) grant.requireKey(Buffer.from(lease), `leases[${place}].lease`)
+    if (leases.length > 0) {
+      // The fence of a later grant would be below it.
+      if (commitTs > (await store.tso(1))) throw invalid('commit_ts', 'commit_ts is in the future')
+      await store.leases.require(leases, commitTs)
+    }
     await store.validateReads({ ...body, ...readSetOf(body) })
     return {}
   })

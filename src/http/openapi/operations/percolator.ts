@@ -102,9 +102,9 @@ A repeat after the commit locks nothing and answers the real commit_ts. \`max_co
   'POST /v1/percolator/validate_reads': {
     id: 'percolatorValidateReads',
     tag: 'Percolator',
-    summary: 'Validate what a serializable transaction read',
+    summary: 'Validate what a transaction read, and its leases',
     description: `Extension. Makes sure that nobody else writes up to \`commit_ts\` what the transaction read at \`start_ts\`. \`conflict_commit_ts\` 0 means an older transaction that may still commit up to \`commit_ts\`. 423 tells the \`locks\` of younger ones that may: resolve them or wait, and ask again.`,
-    problems: ['key_locked', 'write_conflict', 'ts_below_safe_point'],
+    problems: ['key_locked', 'write_conflict', 'ts_below_safe_point', 'precondition_failed'],
   },
   'POST /v1/percolator/scan_lock': {
     id: 'percolatorScanLock',

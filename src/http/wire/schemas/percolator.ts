@@ -1,7 +1,7 @@
-import { LOCK_WAIT_MS_MAX, LOCK_WAITS_SHOWN_MAX, TSO_COUNT_MAX } from '../../../limits.js'
+import { LEASE_CHECKS_MAX, LOCK_WAIT_MS_MAX, LOCK_WAITS_SHOWN_MAX, TSO_COUNT_MAX } from '../../../limits.js'
 import { TIMESTAMP_MAX } from '../../../timestamp.js'
 import { answering } from './call-schema.js'
-import { prewriteRiders } from './riders.js'
+import { leaseCheck, prewriteRiders } from './riders.js'
 import { Type } from './schema.js'
 import {
   Bound,
@@ -331,6 +331,10 @@ export const validateReads = {
     start_ts: described(TimestampBelowMax, 'The snapshot that the transaction read.'),
     commit_ts: described(TimestampBelowMax, 'Nobody else may write what was read up to this. Above `start_ts`.'),
     ...readSet,
+    leases: described(
+      optional(Type.Array(object(leaseCheck), { maxItems: LEASE_CHECKS_MAX })),
+      'Leases that must be held at `commit_ts`, which the server has handed out; otherwise 412 `precondition_failed`. `index` there is the place in this list.',
+    ),
   }),
   ...answering(Nothing),
 }
