@@ -11,12 +11,14 @@ const signed = (part) => `${part < 0 ? '-' : '+'}${Math.abs(Math.round(part * 10
 
 /** @param columns `[name, cell of a row]`; the first is to the left, all others are numbers. */
 function table(columns, rows) {
-  const line = (cells) => `| ${cells.join(' | ')} |`
-  return [
-    line(columns.map(([name]) => name)),
-    line(columns.map((_, i) => (i === 0 ? '---' : '---:'))),
-    ...rows.map((row) => line(columns.map(([, cell]) => cell(row)))),
-  ].join('\n')
+  const cells = [columns.map(([name]) => name), ...rows.map((row) => columns.map(([, cell]) => cell(row)))]
+  const widths = columns.map((_, i) => Math.max(...cells.map((line) => line[i].length)))
+  const line = (texts) => `| ${texts.join(' | ')} |`
+  const [head, ...body] = cells.map((texts) =>
+    line(texts.map((text, i) => (i === 0 ? text.padEnd(widths[i]) : text.padStart(widths[i])))),
+  )
+  const rule = line(widths.map((width, i) => (i === 0 ? '-'.repeat(width) : `${'-'.repeat(width - 1)}:`)))
+  return [head, rule, ...body].join('\n')
 }
 
 export function markdownOf({ seed, assumed, measured, results, checks, levelDb }) {
