@@ -59,7 +59,7 @@ test('ascending keys get what one node does, however many there are', () => {
   const most = 1000 / (rowReads * readMs + rowWrites * writeMs)
   const rates = [2, 20].map(
     (nodes) =>
-      cluster(TAILED, { nodes, kind: 'put', isAscending: true, clients: 500, servers: 20, warmUpMs: 1000, ms: 1000 })
+      cluster(TAILED, { nodes, kind: 'put', isAscending: true, clients: 500, servers: 20, warmUpMs: 400, ms: 600 })
         .rate,
   )
   for (const rate of rates) expect(rate / most).toBeGreaterThan(0.85)
@@ -75,7 +75,7 @@ test('a seed gives the same figures again, and another seed others', () => {
 
 test('a slice with a crowd looks as the whole does', () => {
   // Ten nodes are whole, eleven are not: the last servers only ask.
-  const plan = { kind: 'put', isLeaderFree: true, load: 0.2, warmUpMs: 200, ms: 2000 } as const
+  const plan = { kind: 'put', isLeaderFree: true, load: 0.15, warmUpMs: 200, ms: 1500 } as const
   const whole = cluster(TAILED, { ...plan, nodes: 10 })
   const slice = cluster(TAILED, { ...plan, nodes: 11 })
   const ratioOf = (value: (result: ReturnType<typeof cluster>) => number) => value(slice) / value(whole)
