@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
-import { parse } from 'yaml'
+import { parse, parseAllDocuments } from 'yaml'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { readConfig } from '../../src/server/config.js'
 import { parseDockerfile } from './dockerfile.js'
@@ -44,6 +44,50 @@ interface Compose {
   readonly secrets: Readonly<Record<string, unknown>>
   readonly volumes: Readonly<Record<string, unknown>>
 }
+
+interface Labels {
+  readonly [name: string]: string
+}
+
+interface Manifest {
+  readonly ServiceAccount: { readonly metadata: { readonly name: string } }
+  readonly Service: {
+    readonly spec: {
+      readonly selector: Labels
+      readonly sessionAffinity: string
+      readonly ports: readonly { readonly port: number; readonly targetPort: string }[]
+    }
+  }
+  readonly Deployment: {
+    readonly spec: {
+      readonly replicas: number
+      readonly selector: { readonly matchLabels: Labels }
+      readonly template: {
+        readonly metadata: { readonly labels: Labels; readonly annotations: Labels }
+        readonly spec: {
+          readonly serviceAccountName: string
+          readonly terminationGracePeriodSeconds: number
+          readonly securityContext: { readonly runAsUser: number }
+          readonly containers: readonly {
+            readonly ports: readonly { readonly name: string; readonly containerPort: number }[]
+            readonly env: readonly { readonly name: string; readonly value?: string }[]
+            readonly volumeMounts: readonly { readonly name: string; readonly mountPath: string }[]
+            readonly livenessProbe: { readonly httpGet: Labels }
+            readonly readinessProbe: { readonly httpGet: Labels }
+            readonly lifecycle: { readonly preStop: { readonly exec: { readonly command: readonly string[] } } }
+          }[]
+          readonly volumes: readonly { readonly name: string }[]
+        }
+      }
+    }
+  }
+  readonly PodDisruptionBudget: {
+    readonly spec: { readonly maxUnavailable: number; readonly selector: { readonly matchLabels: Labels } }
+  }
+}
+
+/** The container's user, `node` in Node's images. */
+const IMAGE_USER = 1000
 
 test.skipIf(!hasSystemd)('systemd finds no fault with the unit, and little that it may do', () => {
   const verified = spawnSync('systemd-analyze', ['verify', join(DEPLOY, 'perkv.service')], { encoding: 'utf8' })
@@ -106,4 +150,45 @@ test('the compose file builds the image, and agrees with it and with the unit', 
   expect(config.tokenFile).toBe(`/run/secrets/${perkv.secrets}`)
   expect(perkv.ulimits.nofile).toBe(Number(settings('LimitNOFILE')))
   expect(perkv.stop_grace_period).toBe(`${settings('TimeoutStopSec')}s`)
+})
+
+test('the manifest runs servers that share a table, find each other, and are stopped as a container is', () => {
+  const documents = parseAllDocuments(readFileSync(join(DEPLOY, 'kubernetes.yaml'), 'utf8'))
+  expect(documents.flatMap(({ errors }) => errors)).toEqual([])
+  const objects = documents.map((document) => document.toJS() as { readonly kind: string })
+  const manifest = Object.fromEntries(objects.map((object) => [object.kind, object])) as unknown as Manifest
+  const { ServiceAccount, Service, Deployment, PodDisruptionBudget } = manifest
+  const { metadata, spec } = Deployment.spec.template
+  const [perkv, ...others] = spec.containers
+  if (perkv === undefined) throw new Error('there is no container')
+  expect(others).toEqual([])
+
+  expect(Deployment.spec.replicas).toBe(3)
+  for (const labels of [Service.spec.selector, Deployment.spec.selector.matchLabels, metadata.labels])
+    expect(labels).toEqual(PodDisruptionBudget.spec.selector.matchLabels)
+  expect(PodDisruptionBudget.spec.maxUnavailable).toBeLessThan(Deployment.spec.replicas)
+  expect(spec.serviceAccountName).toBe(ServiceAccount.metadata.name)
+  expect(spec.securityContext.runAsUser).toBe(IMAGE_USER)
+
+  const address = '10.0.0.7'
+  const env = perkv.env.map(({ name, value = address }) => [name, value.replace('$(POD_IP)', address)])
+  const { POD_IP, ...variables } = Object.fromEntries(env)
+  expect(POD_IP).toBe(address)
+  const config = readConfig([], variables)
+  expect(config.store).toMatchObject({ project: 'my-project', instance: 'my-instance', table: 'perkv' })
+  const port = perkv.ports.find(({ name }) => name === Service.spec.ports[0]?.targetPort)?.containerPort
+  const image = parseDockerfile(readFileSync(join(DEPLOY, '../../Dockerfile'), 'utf8')).at(-1)
+  expect(image?.instructions.find(({ name }) => name === 'EXPOSE')?.text).toBe(`${port}`)
+  expect(config.port).toBe(port)
+  expect(config.advertise).toBe(`http://${address}:${port}`)
+  expect(metadata.annotations['prometheus.io/port']).toBe(`${port}`)
+  const [mount] = perkv.volumeMounts
+  expect(config.tokenFile).toBe(`${mount?.mountPath}/tokens`)
+  expect(spec.volumes.map(({ name }) => name)).toEqual([mount?.name])
+
+  expect([perkv.livenessProbe.httpGet['path'], perkv.readinessProbe.httpGet['path']]).toEqual(['/livez', '/readyz'])
+  const pause = Number(perkv.lifecycle.preStop.exec.command.at(-1))
+  expect(spec.terminationGracePeriodSeconds).toBeGreaterThanOrEqual(pause + 10)
+  // Interactive transactions live in one server.
+  expect(Service.spec.sessionAffinity).toBe('ClientIP')
 })

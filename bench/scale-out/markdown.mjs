@@ -1,0 +1,172 @@
+// The study as tables, as they stand in docs/scale-out.md.
+import { DOCUMENTED, PAPER } from './costs.mjs'
+import { LOAD } from './study.mjs'
+
+const whole = (value) => Math.round(value).toLocaleString('en-US')
+/** To three digits. */
+const short = (value) => (value === undefined ? '' : Number(value.toPrecision(3)).toLocaleString('en-US'))
+const ratio = (value) => value.toFixed(2)
+const percent = (part) => `${Math.round(part * 100)} %`
+const signed = (part) => `${part < 0 ? '-' : '+'}${Math.abs(Math.round(part * 100))} %`
+
+/** @param columns `[name, cell of a row]`; the first is to the left, all others are numbers. */
+function table(columns, rows) {
+  const cells = [columns.map(([name]) => name), ...rows.map((row) => columns.map(([, cell]) => cell(row)))]
+  const widths = columns.map((_, i) => Math.max(...cells.map((line) => line[i].length)))
+  const line = (texts) => `| ${texts.join(' | ')} |`
+  const [head, ...body] = cells.map((texts) =>
+    line(texts.map((text, i) => (i === 0 ? text.padEnd(widths[i]) : text.padStart(widths[i])))),
+  )
+  const rule = line(widths.map((width, i) => (i === 0 ? '-'.repeat(width) : `${'-'.repeat(width - 1)}:`)))
+  return [head, rule, ...body].join('\n')
+}
+
+export function markdownOf({ seed, assumed, measured, results, checks, levelDb }) {
+  return [
+    inputs(seed, assumed, measured),
+    '### One transaction',
+    kindsTable(results.kinds),
+    '### By nodes',
+    nodesTable(results),
+    '### The oracle',
+    oracleTable(results.transfers),
+    '### Hot keys',
+    hotTable(results),
+    '### Node-hours',
+    costTable(results.kinds),
+    '### Beside one server on LevelDB',
+    levelDbTable(results.kinds, levelDb),
+    '### The model beside real servers',
+    checkTable(checks),
+    `${checks.hotRow.writers} writers of one row at three servers: ${short(checks.hotRow.measured)} commits per second measured, ${short(checks.hotRow.modelled)} modelled.`,
+  ].join('\n\n')
+}
+
+function inputs(seed, { medianMs, p99Ms, hopMs }, { machine, node, oracle }) {
+  return [
+    `Seed ${seed}.`,
+    `Documented: ${whole(DOCUMENTED.rowReadsPerSecond)} row reads or ${whole(DOCUMENTED.rowWritesPerSecond)} row writes per second and node.`,
+    `Assumed: a call takes ${medianMs} ms at the median and ${p99Ms} ms at the 99th percentile (lognormal), the way from server to server ${hopMs} ms; nodes and servers are loaded to ${percent(LOAD)}.`,
+    `Measured on ${machine.cpu}, ${machine.cores} cores, ${machine.system}, Node ${node.replace('v', '')}, load average before ${machine.load_before.toFixed(1)}: the leader's main thread takes ${whole(oracle.askMicros)} µs per request of another server, of which ${whole(oracle.aloneAskMicros)} are the oracle and its signatures and the rest is HTTP, and ${whole(oracle.batchMicros)} µs per batch.`,
+  ].join(' ')
+}
+
+const kindsTable = (kinds) =>
+  table(
+    [
+      ['transaction', ([kind]) => kind],
+      ['round trips', ([, { roundTrips }]) => String(roundTrips)],
+      ['calls', ([, { calls }]) => String(calls)],
+      ['row reads', ([, { rowReads }]) => String(rowReads)],
+      ['row writes', ([, { rowWrites }]) => String(rowWrites)],
+      ['timestamps', ([, { timestamps }]) => String(timestamps)],
+      ['server CPU, ms', ([, { cpuMs }]) => ratio(cpuMs)],
+      ['per node and second, at most', ([, { perNode }]) => whole(perNode)],
+      ['of raw', ([kind, { perNode }]) => ratio(perNode / rawOf(kind))],
+      ['in the paper', ([kind]) => paperOf(kind)],
+    ],
+    Object.entries(kinds),
+  )
+
+const rawOf = (kind) => (kind === 'get' ? DOCUMENTED.rowReadsPerSecond : DOCUMENTED.rowWritesPerSecond)
+
+function paperOf(kind) {
+  const { readsPerSecond: reads, writesPerSecond: writes } = PAPER
+  if (kind === 'get') return ratio(reads.percolator / reads.bigtable)
+  return kind === 'put' ? ratio(writes.percolator / writes.bigtable) : ''
+}
+
+function nodesTable({ transfers, puts }) {
+  const today = transfers.filter(({ oracle }) => oracle === 'as today')
+  return table(
+    [
+      ['nodes', ([{ nodes }]) => whole(nodes)],
+      ['PUT/s', ([, { rate }]) => whole(rate)],
+      ['p50, ms', ([, { p50 }]) => whole(p50)],
+      ['p99', ([, { p99 }]) => whole(p99)],
+      ['servers', ([, { servers }]) => whole(servers)],
+      ['transfers/s', ([{ rate }]) => whole(rate)],
+      ['p50, ms', ([{ p50 }]) => whole(p50)],
+      ['p99', ([{ p99 }]) => whole(p99)],
+      ['servers', ([{ servers }]) => whole(servers)],
+      ['timestamps/s', ([{ timestamps }]) => whole(timestamps)],
+      ['requests/s at the leader', ([{ asks }]) => whole(asks)],
+      ["leader's core", ([{ busy }]) => percent(busy.leader)],
+    ],
+    today.map((row, i) => [row, puts[i]]),
+  )
+}
+
+const SHOWN_NODES = [10, 100, 1000]
+
+const oracleTable = (transfers) =>
+  table(
+    [
+      ['oracle', ({ oracle }) => oracle],
+      ['nodes', ({ nodes }) => whole(nodes)],
+      ['servers', ({ servers }) => whole(servers)],
+      ['requests/s at the leader', ({ asks }) => whole(asks)],
+      ['batches/s', ({ batches }) => whole(batches)],
+      ["leader's core", ({ busy }) => percent(busy.leader)],
+      ["a relay's", ({ busy, relays }) => (relays === 0 ? '' : percent(busy.relay))],
+      ['timestamp p50, ms', ({ timestampP50 }) => whole(timestampP50)],
+      ['p99', ({ timestampP99 }) => whole(timestampP99)],
+      ['transfer p50, ms', ({ p50 }) => whole(p50)],
+      ['p99', ({ p99 }) => whole(p99)],
+    ],
+    transfers.filter(({ nodes }) => SHOWN_NODES.includes(nodes)),
+  )
+
+const hotTable = ({ hotRows, ascending }) =>
+  table(
+    [
+      ['load', ({ name }) => name],
+      ['per second', ({ rate }) => whole(rate)],
+      ['failed tries per second', ({ failures }) => (failures === undefined ? '' : whole(failures))],
+    ],
+    [
+      ...hotRows.map(({ writers, commits, failures }) => ({
+        ...{ name: `commits of one row, writers: ${writers}`, rate: commits, failures },
+      })),
+      ...ascending.map(({ nodes, rate }) => ({ name: `PUTs of ascending keys, nodes: ${nodes}`, rate })),
+    ],
+  )
+
+const costTable = (kinds) =>
+  table(
+    [
+      ['a million', ([kind]) => kind],
+      ['node-hours at full load', ([, { perNode }]) => hours(1e6 / perNode)],
+      [`at ${percent(LOAD)}`, ([, { perNode }]) => hours(1e6 / perNode / LOAD)],
+      [`core-hours of servers at ${percent(LOAD)}`, ([, { cpuMs }]) => hours((1e6 * cpuMs) / 1000 / LOAD)],
+    ],
+    Object.entries(kinds),
+  )
+
+const hours = (seconds) => (seconds / 3600).toFixed(3)
+
+const levelDbTable = (kinds, levelDb) =>
+  table(
+    [
+      ['one LevelDB server', ({ name }) => name],
+      ['per second', ({ rate }) => whole(rate)],
+      ['as many nodes at full load', ({ kind, rate }) => (rate / kinds[kind].perNode).toFixed(1)],
+      [`at ${percent(LOAD)}`, ({ kind, rate }) => (rate / kinds[kind].perNode / LOAD).toFixed(1)],
+      ['and as many servers', ({ kind, rate }) => whole(Math.ceil((rate * kinds[kind].cpuMs) / 1000 / LOAD))],
+    ],
+    levelDb,
+  )
+
+const checkTable = ({ works }) =>
+  table(
+    [
+      ['transaction', ({ kind }) => kind],
+      ['clients', ({ clients }) => String(clients)],
+      ['p50 measured, ms', ({ measured }) => short(measured.p50)],
+      ['modelled', ({ modelled }) => short(modelled.p50)],
+      ['difference', ({ measured, modelled }) => signed(modelled.p50 / measured.p50 - 1)],
+      ['batches per transaction measured', ({ measured }) => ratio(measured.batches)],
+      ['modelled', ({ modelled }) => ratio(modelled.batches)],
+    ],
+    works,
+  )

@@ -1,0 +1,148 @@
+// Timestamps as src/oracle hands them out, and relays, which PerKV does not have.
+
+/**
+ * The server that leads. It answers what waits in one batch, and each batch only after a read of the oracle's row that began after the
+ * requests came. Its core is that of a server, which may serve clients too.
+ */
+export class Leader {
+  asks = 0
+  batches = 0
+  timestamps = 0
+  #events
+  #core
+  #table
+  #costs
+  #waiting = []
+  #proofsMax
+  #proofs = 0
+
+  /**
+   * @param costs `{ hopMs, askMs, batchMs }`: one way between servers; of the leader's core per request of another server, and per batch.
+   * @param proofsMax batches in flight. PerKV has one.
+   */
+  constructor(events, core, table, costs, proofsMax = 1) {
+    this.#proofsMax = proofsMax
+    this.#events = events
+    this.#core = core
+    this.#table = table
+    this.#costs = costs
+  }
+
+  /** For another server, or a relay. */
+  answer(count, done) {
+    const { hopMs, askMs } = this.#costs
+    this.#events.after(hopMs, () => {
+      this.asks++
+      this.#core.work(askMs / 2, () =>
+        this.next(count, () => this.#core.work(askMs / 2, () => this.#events.after(hopMs, done))),
+      )
+    })
+  }
+
+  /** For itself. */
+  next(count, done) {
+    this.#waiting.push(done)
+    this.timestamps += count
+    this.#handOut()
+  }
+
+  #handOut() {
+    if (this.#proofs === this.#proofsMax || this.#waiting.length === 0) return
+    const batch = this.#waiting
+    this.#waiting = []
+    this.#proofs++
+    this.batches++
+    this.#core.work(this.#costs.batchMs, () =>
+      this.#table.read(1, () => {
+        this.#proofs--
+        for (const done of batch) done()
+        this.#handOut()
+      }),
+    )
+  }
+}
+
+/** A server that does not lead: one request in flight for all that wait, and the next one no earlier than `windowMs` after it began. */
+export class Follower {
+  #events
+  #leader
+  #windowMs
+  #waiting = []
+  #count = 0
+  #isAsking = false
+  #mayAskAt = 0
+
+  constructor(events, leader, windowMs = 0) {
+    this.#events = events
+    this.#leader = leader
+    this.#windowMs = windowMs
+  }
+
+  next(count, done) {
+    this.#waiting.push(done)
+    this.#count += count
+    this.#ask()
+  }
+
+  #ask() {
+    if (this.#isAsking || this.#waiting.length === 0) return
+    this.#isAsking = true
+    if (this.#events.now >= this.#mayAskAt) this.#askNow()
+    else this.#events.at(this.#mayAskAt, () => this.#askNow())
+  }
+
+  #askNow() {
+    const [batch, count] = [this.#waiting, this.#count]
+    this.#waiting = []
+    this.#count = 0
+    this.#mayAskAt = this.#events.now + this.#windowMs
+    this.#leader.answer(count, () => {
+      this.#isAsking = false
+      for (const done of batch) done()
+      this.#ask()
+    })
+  }
+}
+
+/** Stands between some followers and the leader, with a core that does nothing else. To ask costs it what an answer does. */
+export class Relay {
+  #events
+  #costs
+  #above
+  core
+
+  constructor(events, core, leader, costs) {
+    this.#events = events
+    this.#costs = costs
+    this.core = core
+    this.#above = new Follower(events, {
+      answer: (count, done) => core.work(costs.askMs, () => leader.answer(count, done)),
+    })
+  }
+
+  answer(count, done) {
+    const { hopMs, askMs } = this.#costs
+    this.#events.after(hopMs, () =>
+      this.core.work(askMs / 2, () =>
+        this.#above.next(count, () => this.core.work(askMs / 2, () => this.#events.after(hopMs, done))),
+      ),
+    )
+  }
+}
+
+/**
+ * A server of which only what it asks for is simulated: what its transactions want comes by itself, `rate` timestamps per ms, and all that
+ * came while a request was in flight goes with the next one.
+ */
+export function askForCrowd(events, random, leader, rate, windowMs = 0) {
+  const waitForFirst = () => events.after(random.until(rate), () => ask(1))
+  function ask(count) {
+    const askedAt = events.now
+    leader.answer(count, () => {
+      const nextAt = Math.max(events.now, askedAt + windowMs)
+      const wanted = random.poisson(rate * (nextAt - askedAt))
+      events.at(nextAt, wanted === 0 ? waitForFirst : () => ask(wanted))
+    })
+  }
+  waitForFirst()
+}
