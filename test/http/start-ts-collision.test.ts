@@ -148,7 +148,7 @@ test.each([
   expectProblem(await server.post('/v1/txn', { ops, max_retries: 0 }), 'write_conflict', { start_ts: startTs })
   const lockedKeys = async () =>
     listOf(await server.ok('scan_lock', { max_ts: 2 ** 52 }), 'locks').map(({ key }) => key)
-  await expect.poll(lockedKeys).toEqual(['b'])
+  await expect.poll(lockedKeys, { timeout: 30_000 }).toEqual(['b'])
   const commitTs = numberOf(await server.ok('tso', {}), 'ts')
   await server.ok('commit', { keys: ['b'], start_ts: startTs, commit_ts: commitTs })
 })
