@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { configDefaults, defineConfig } from 'vitest/config'
+import { filesLeftOut } from './test/bigtable/not-on-bigtable.mjs'
 
 /** Whole programs, bad networks, random histories, conversions and repairs, measured memory, and suites that run again on another store: where CI is set (`npm run test:all`). */
 const LONG = [
@@ -38,12 +39,19 @@ const ALONE = [
 ]
 /** `npm run test:bigtable` has a configuration of its own. */
 const BIGTABLE = 'test/bigtable/**'
-const SKIPPED = [...configDefaults.exclude, BIGTABLE, ...(process.env['CI'] ? [] : LONG)]
+const IS_ON_BIGTABLE = process.env['PERKV_TEST_STORE'] === 'bigtable'
+const SKIPPED = [
+  ...configDefaults.exclude,
+  BIGTABLE,
+  ...(process.env['CI'] ? [] : LONG),
+  ...(IS_ON_BIGTABLE ? filesLeftOut() : []),
+]
 
 export default defineConfig({
   test: {
     testTimeout: 60_000,
     hookTimeout: 60_000,
+    setupFiles: IS_ON_BIGTABLE ? ['test/bigtable/skip-listed.ts'] : [],
     // On two cores vitest would run one file at a time; much of the time is fsyncs.
     maxWorkers: Math.max(2, availableParallelism() - 1),
     projects: [

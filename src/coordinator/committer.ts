@@ -98,6 +98,8 @@ export class Committer {
   #riders: Riders | undefined
   /** Leases that are judged at the commit_ts, because the store cannot commit in one phase. */
   #leases: readonly LeaseRider[] = []
+  /** Of a first try: the batches that may have left them. Locks at `startTs` that others refuse belong to another transaction. */
+  #locked: Set<readonly PrewriteMutation[]> | undefined
 
   constructor(
     readonly home: TransactionHome,
@@ -237,12 +239,14 @@ export class Committer {
     }
     let isStopped = false // After one batch has failed the others need not start.
     const tried = new Set<readonly PrewriteMutation[]>()
+    this.#locked = isFirstTry ? new Set() : undefined
     const tryBatch = async (batch: readonly PrewriteMutation[], index: number): Promise<PrewriteAnswer> => {
       if (isStopped) return {}
       try {
-        return await this.#surviving(kind !== 'two_pc', () => {
+        const answer = await this.#surviving(kind !== 'two_pc', () => {
           const isFirst = isFirstTry && !tried.has(batch)
           tried.add(batch)
+          if (!isFirst) this.#locked?.add(batch) // The copy before it, whose answer was lost, may have locked.
           return this.prewrite({
             ...common,
             mutations: batch,
@@ -258,8 +262,13 @@ export class Committer {
             ...(isFirst ? { isFirst } : {}),
           })
         })
+        this.#locked?.add(batch)
+        return answer
       } catch (error) {
-        if (isUncertain(error)) this.#mayHoldLocks = true
+        if (isUncertain(error)) {
+          this.#mayHoldLocks = true
+          this.#locked?.add(batch)
+        }
         // A copy of the request that is still on the network may be granted although this one was refused.
         // Nothing can rule that out for a transaction without rows.
         if (kind !== 'two_pc' && !this.home.commitOptions.isInProcess && this.#hasRows && mayChange(error))
@@ -385,7 +394,10 @@ export class Committer {
         return commitTs
       }
     }
-    if (this.#mayHoldLocks || this.#isUncertain) this.home.inBackground(this.#rollBack(batches))
+    if (this.#mayHoldLocks || this.#isUncertain) {
+      const locked = this.#isUncertain ? undefined : this.#locked
+      this.home.inBackground(this.#rollBack(locked ? batches.filter((batch) => locked.has(batch)) : batches))
+    }
     if (error === this.plan.signal?.reason) throw error
     throw isUncertain(error) && this.#isUncertain ? this.#rolledBack(error) : error
   }

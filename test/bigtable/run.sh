@@ -29,6 +29,10 @@ if [ "${1-}" = --mutants ]; then
   shift
   exec node test/bigtable/mutants.mjs "$@"
 fi
+if [ "${1-}" = --http ]; then
+  shift
+  exec node test/bigtable/http-suite.mjs --emulator "$@"
+fi
 if [ "${1-}" = --bench ]; then
   shift
   exec node bench/bigtable.mjs "$@"

@@ -90,7 +90,7 @@ describe('what the server refuses for good', () => {
       expect(failure).toMatchObject({ code: 'payload_too_large' })
     }
     await db.close()
-    expect(server.store.lockCount).toBe(0)
+    expect(await server.lockCount()).toBe(0)
   })
 
   test.each([

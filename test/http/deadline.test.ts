@@ -137,7 +137,7 @@ describe('in an interactive transaction', () => {
       ['b', 'holder'],
       ['d', 'other'],
     ])
-    expect(server.store.lockCount).toBe(0)
+    await expect.poll(() => server.lockCount(), { timeout: 30_000 }).toBe(0)
   })
 
   test('of a commit: 504 where it has to wait, also when it is repeated, and the transaction is rolled back', async () => {
@@ -164,7 +164,7 @@ test('a wait for a pessimistic lock over the protocol ends, and its place in the
   okBody(await acquire(Number(ts)))
   expectProblem(await acquire(Number(ts) + 1, `?${SHORT}`), 'deadline_exceeded')
   await server.ok('pessimistic_rollback', { keys: ['b'], start_ts: ts, for_update_ts: ts })
-  expect(server.store.lockCount).toBe(0)
+  await expect.poll(() => server.lockCount(), { timeout: 30_000 }).toBe(0)
   okBody(await acquire(Number(ts) + 2))
 })
 

@@ -87,8 +87,12 @@ export function describedAnswer(
   return { name, schema, values }
 }
 
+const DOTS = /\/(?:\.|%2e){1,2}(?:[/?#]|$)/i
+
 function routeAt(app: FastifyInstance, method: Method, target: string): RouteOptions | undefined {
-  const [sent = ''] = target.split('#', 1) // `inject` leaves the fragment out, as browsers do.
+  const { pathname, search } = new URL(target, 'http://localhost')
+  // `inject` leaves the fragment out and resolves dots, as browsers do.
+  const [sent = ''] = DOTS.test(target) ? [pathname + search] : target.split('#', 1)
   return routesOf(app).find((one) => one.method === method && isAt(one.url, splitPath(method, sent)))
 }
 

@@ -16,6 +16,7 @@ import { createLog } from '../../src/server/log.js'
 import { AnswerBudget } from '../../src/store/answer-budget.js'
 import type { Engine } from '../../src/store/leveldb/engine/engine.js'
 import type { Store } from '../../src/store/store.js'
+import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { openTestStore, reopenTestStore } from '../store/test-store.js'
 import { type Described, describedAnswer } from './described.js'
 import { SocketRequests } from './socket-requests.js'
@@ -79,6 +80,12 @@ export class TestServer {
 
   get store(): Store {
     return this.database.store
+  }
+
+  /** Locks that stand: counted by the store, or found where it counts none. */
+  async lockCount(): Promise<number> {
+    const { store } = this
+    return store.lockCount ?? (await store.scanLock({ maxTs: TIMESTAMP_MAX })).locks.length
   }
 
   /** As the server does from time to time. */

@@ -28,13 +28,15 @@ export async function openTestStore(directory: string, options: TestStoreOptions
   if (TEST_STORE === 'leveldb') return openLevelDbStore({ durability: 'async', ...options, directory })
   if (options.openEngine !== undefined) skipOthers('holds, fails or counts calls of the engine')
   const { now, monotonicNow, onClockStep: onStep, answers, locksMax } = options
-  if (TEST_STORE === 'bigtable') return onMemoryTable({ now, monotonicNow, ...(answers && { answers }) })
+  if (TEST_STORE === 'bigtable') return onTable({ now, monotonicNow, ...(answers && { answers }) })
   return openMemoryStore({ now, monotonicNow, onStep, answers, locksMax })
 }
 
-/** Cases that need what this store lacks are on a list: see test/bigtable/README.md. */
-async function onMemoryTable(options: StoreOptions): Promise<CompleteStore> {
-  const store: Store = await openBigtableStore(new MemoryTable(), options)
+/** A table in memory, or of the emulator that the environment names. Cases that need what this store lacks are skipped: see test/bigtable/README.md. */
+async function onTable(options: StoreOptions): Promise<CompleteStore> {
+  const isEmulated = process.env['BIGTABLE_EMULATOR_HOST'] !== undefined
+  const table = isEmulated ? await (await import('../bigtable/own-table.js')).openOwnTable() : new MemoryTable()
+  const store: Store = await openBigtableStore(table, options)
   return store as CompleteStore
 }
 

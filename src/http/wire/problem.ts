@@ -16,6 +16,9 @@ export interface Problem {
   readonly isServerFault: boolean
 }
 
+/** The server is right: it has too much to do, too little time, or a store that lacks what was asked for. */
+const NO_FAULTS: ReadonlySet<string> = new Set(['overloaded', 'deadline_exceeded', 'not_supported'])
+
 /** @param requestId stands in `internal` problems, so that a report of a user leads to the log line. */
 export function problemOf(error: unknown, requestId: string): Problem {
   const known: KvError | undefined = error instanceof KvError ? error : fromFastify(error)
@@ -42,7 +45,7 @@ export function problemOf(error: unknown, requestId: string): Problem {
     status,
     headers: headersOf(known),
     body,
-    isServerFault: status >= 500 && code !== 'overloaded' && code !== 'deadline_exceeded',
+    isServerFault: status >= 500 && !NO_FAULTS.has(code),
   }
 }
 

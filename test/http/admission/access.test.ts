@@ -213,7 +213,7 @@ describe('a token with prefixes', () => {
       const body = { mutations: [{ op: 'put', key: 'app/k', value: '1' }], start_ts: 5, ...rest }
       expectProblem(await sendAs(server, APP, 'POST', '/v1/percolator/prewrite', body), 'forbidden')
     }
-    expect(server.store.lockCount).toBe(0)
+    expect(await server.lockCount()).toBe(0)
   })
 
   test('goes no further by a cursor of another', async () => {

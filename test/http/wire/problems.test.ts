@@ -1,6 +1,8 @@
 import { Agent, METHODS } from 'node:http'
 import { describe, expect, test } from 'vitest'
+import { KvError } from '../../../src/errors/kv-error.js'
 import { routesOf } from '../../../src/http/routes/route-list.js'
+import { problemOf } from '../../../src/http/wire/problem.js'
 import { createLog } from '../../../src/server/log.js'
 import { EngineFailure, TappedEngine } from '../../store/support.js'
 import { TEST_STORE } from '../../store/test-store.js'
@@ -317,15 +319,16 @@ test('problems are JSON whatever else is asked for', async () => {
 
 test('livez, readyz and status', async () => {
   const server = await start()
+  const { onePhaseCommit, asyncCommit, deadlocks, lockCount } = server.store.capabilities
   for (const url of ['/livez', '/readyz']) expect((await server.get(url)).statusCode).toBe(200)
   expect((await server.get('/v1/status')).json<Json>()).toMatchObject({
     version: '0.0.0-test',
     store: TEST_STORE,
-    capabilities: { one_phase_commit: true, async_commit: true, deadlocks: 'detected' },
+    capabilities: { one_phase_commit: onePhaseCommit, async_commit: asyncCommit, deadlocks },
     safe_point: 0,
     uptime_ms: expect.any(Number),
     writable: true,
-    counts: { locks: 0 },
+    counts: { open_transactions: 0, ...(lockCount && { locks: 0 }) },
   })
 })
 
@@ -337,6 +340,12 @@ test('a failing engine is 503 storage_unavailable, readyz says so, livez does no
     expect(answer.json<Json>()).toMatchObject({ code: 'storage_unavailable', status: 503 })
   }
   expect((await server.get('/livez')).statusCode).toBe(200)
+})
+
+test('what a store lacks is no fault of the server', () => {
+  const lacking = problemOf(new KvError('not_supported', 'the store has none', {}), 'request')
+  expect([lacking.status, lacking.isServerFault]).toEqual([501, false])
+  expect(problemOf(new KvError('storage_unavailable', 'the disk is full', {}), 'request').isServerFault).toBe(true)
 })
 
 test('a storage that fails is logged once, not for every request', async () => {
