@@ -216,6 +216,7 @@ export class Database {
       })
     } catch (error) {
       await this.drain()
+      await this.registry.leave()
       throw error
     }
   }

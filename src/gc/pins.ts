@@ -258,11 +258,14 @@ export class Pins {
   }
 
   async #dropExpired(): Promise<void> {
-    if (this.#registry.isShared) {
-      // Only as it was read: another server may renew it at this moment.
+    if (this.#registry.isShared) await this.reload()
+    const expired = [...this.#pins.values()].filter((pin) => this.#isExpired(pin, this.#graceMs))
+    if (!this.#registry.isShared) for (const { pin } of expired) await this.#forget(pin)
+    else if (expired.length > 0) {
+      // Each only as it was read: another server may renew it at this moment.
       await this.#store.system.sweep(RECORDS, (record) => this.#isExpired(decodePin('', record), this.#graceMs))
       await this.reload()
-    } else for (const pin of [...this.#pins.values()]) if (this.#isExpired(pin)) await this.#forget(pin.pin)
+    }
   }
 
   #endOf(ttlMs: number): number {

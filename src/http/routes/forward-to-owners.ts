@@ -71,6 +71,7 @@ async function forward(request: FastifyRequest, reply: FastifyReply, owner: Owne
     if (!reply.raw.writableEnded) endWith(clientGone())
   })
   const answered = endWhenLate(request, endWith)
+  request.raw.once('end', () => request.flight?.received())
   let response: IncomingMessage | undefined
   try {
     response = await owner.forwarding.send(found.url, originForm(request.originalUrl), request.raw, signal)
