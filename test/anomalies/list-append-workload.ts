@@ -60,6 +60,7 @@ const LOST_RACES: ReadonlySet<string> = new Set([
   'txn_lock_not_found',
   'pessimistic_lock_not_found',
   'pessimistic_lock_rolled_back',
+  'ts_below_safe_point', // Where versions have a short life.
   'commit_ts_expired',
 ])
 

@@ -1,15 +1,26 @@
 import { expect } from 'vitest'
-import { printTableAddress } from '../../src/store/bigtable/table-address.js'
+import { openTable } from '../../src/store/bigtable/google-client.js'
+import { RECORD } from '../../src/store/bigtable/layout.js'
+import { rowKeyOfSystem } from '../../src/store/bigtable/row-keys.js'
+import { encodeSafePoint } from '../../src/store/bigtable/safe-point-record.js'
+import { printTableAddress, type TableAddress } from '../../src/store/bigtable/table-address.js'
 import type { Target } from '../anomalies/list-append-workload.js'
 import type { Random } from '../anomalies/random.js'
 import { CLI, runCli, type ServerProcess, startProcess } from '../process/server-process.js'
-import { ownAddress } from './own-table.js'
+import { ownAddress, withHost } from './own-table.js'
 
 /** mutants.mjs names a build with a defect here. */
 const PROGRAM = process.env['PERKV_TEST_CLI'] ?? CLI
 
 /** A server that was stopped finds itself late, and would refuse requests for a moment. */
 const UNSHED = ['--loop-delay-ms-max', '0']
+
+interface ClusterOptions {
+  /** Of each server. */
+  readonly args?: readonly string[]
+  /** Milliseconds that the protocol of the safe point takes for a second. */
+  readonly secondMs?: number
+}
 
 interface Member {
   process: ServerProcess
@@ -28,21 +39,26 @@ export class Cluster implements Target {
   kills = 0
   pauses = 0
   readonly #address: string
+  readonly #args: readonly string[]
   readonly #env: Record<string, string>
   readonly #random: Random
   readonly #members: Member[] = []
 
-  private constructor(address: string, host: string, random: Random) {
+  private constructor(address: string, host: string, random: Random, args: readonly string[]) {
     this.#address = address
+    this.#args = args
     this.#env = { BIGTABLE_EMULATOR_HOST: host }
     this.#random = random
   }
 
   /** @param host of the emulator. */
-  static async start(host: string, count: number, random: Random): Promise<Cluster> {
-    const cluster = new Cluster(printTableAddress(ownAddress()), host, random)
+  static async start(host: string, count: number, random: Random, options: ClusterOptions = {}): Promise<Cluster> {
+    const { args = [], secondMs } = options
+    const address = ownAddress()
+    const cluster = new Cluster(printTableAddress(address), host, random, args)
     const made = await runCli(['bigtable', 'init', cluster.#address], cluster.#env)
     expect(made).toMatchObject({ code: 0, stderr: '' })
+    if (secondMs !== undefined) await hurry(host, address, secondMs)
     // All at once, as after a deployment.
     const processes = await Promise.all(Array.from({ length: count }, () => cluster.#startOne('0')))
     cluster.#members.push(...processes.map((process) => ({ process, up: Promise.resolve() })))
@@ -52,7 +68,7 @@ export class Cluster implements Target {
   #startOne(port: string): Promise<ServerProcess> {
     return startProcess(
       '-',
-      ['--port', port, '--store', this.#address, '--log-level', 'error', ...UNSHED],
+      ['--port', port, '--store', this.#address, '--log-level', 'error', ...UNSHED, ...this.#args],
       PROGRAM,
       this.#env,
     )
@@ -71,6 +87,17 @@ export class Cluster implements Target {
   /** Each server's part in handing out the timestamps; undefined where it does not answer. */
   roles(): Promise<readonly (Role | undefined)[]> {
     return Promise.all(this.urls.map((url) => roleOf(url)))
+  }
+
+  /** What the present processes have removed: in collections, and beside commits. */
+  async collected(): Promise<{ readonly versions: number; readonly trimmed: number }> {
+    const texts = await Promise.all(this.urls.map(async (url) => (await fetch(`${url}/metrics`)).text()))
+    const sum = (name: string): number =>
+      texts.reduce((total, text) => total + Number(new RegExp(`^${name} (\\d+)`, 'm').exec(text)?.[1] ?? 0), 0)
+    return {
+      versions: sum('perkv_collection_removed_versions_total'),
+      trimmed: sum('perkv_table_trimmed_records_total'),
+    }
   }
 
   /** The server that says that it hands out the timestamps; undefined: none does at the moment. */
@@ -113,6 +140,16 @@ export class Cluster implements Target {
   async end(): Promise<void> {
     await Promise.all(this.#members.map(({ process }) => process.stop('SIGKILL')))
   }
+}
+
+/** Servers find it in the row that they share, so that none goes by other times than the others. */
+async function hurry(host: string, address: TableAddress, secondMs: number): Promise<void> {
+  await withHost(host, async () => {
+    const table = await openTable(address)
+    const value = encodeSafePoint({ safePoint: 0, cleared: 0, secondMs })
+    await table.put(rowKeyOfSystem('safe-point'), [{ family: 'o', qualifier: RECORD, value }])
+    await table.close()
+  })
 }
 
 async function roleOf(url: string): Promise<Role | undefined> {
