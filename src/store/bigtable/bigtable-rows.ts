@@ -66,6 +66,8 @@ export class BigtableRows implements RowAccess {
   readonly leases = new HeldLeases()
   readonly attached = new AttachedKeys()
   readonly records: RecordReads
+  /** Called when this process has removed the lock of a key. */
+  onUnlock: (key: Uint8Array) => void = () => {}
   readonly #contended = new ContendedKeys()
   readonly #table: RowTable
   readonly #scan: TableScan
@@ -305,6 +307,7 @@ export class BigtableRows implements RowAccess {
           one.isGuess = false
           const { landed } = one
           one.landed = { before: landed?.before ?? before, mutations: [...(landed?.mutations ?? []), ...mutations] }
+          if (before.lock !== undefined && changed.row.lock === undefined) this.onUnlock(before.key)
         }),
       )
       const failed = settled.find((each) => each.status === 'rejected')

@@ -22,6 +22,15 @@ const POLL_MS_MAX = 100
 /** Waiters of this process that poll a key as often as one alone would. */
 const WAITERS_AT_FULL_PACE = 4
 
+/** Ends a pause early. */
+const WOKEN = new Error('the lock is gone')
+
+/** A request between two looks. */
+interface Paused {
+  readonly startTs: Timestamp
+  readonly woken: AbortController
+}
+
 /** A wait for the lock of one transaction. */
 interface ReportedWait {
   readonly wait: WaitForEntry
@@ -31,14 +40,15 @@ interface ReportedWait {
 }
 
 /**
- * Pessimistic locks stand in the table, and whoever finds a key locked looks again until it is free, without an order among those who
- * wait. Meanwhile one server of all knows who waits for whom, and finds circles.
+ * Pessimistic locks stand in the table, and whoever finds a key locked looks again until it is free. Where this process removes a lock,
+ * the lowest start_ts of those who wait here looks at once; there is no order over all servers. Meanwhile one server of all knows who
+ * waits for whom, and finds circles.
  */
 export class PollingLocks {
   readonly #rows: BigtableRows
   readonly #reads: Reads
   /** Requests of this process that wait for a key. */
-  readonly #waiters = new Map<string, number>()
+  readonly #paused = new Map<string, Set<Paused>>()
   #waiting = 0
   readonly #closed = new AbortController()
 
@@ -48,6 +58,7 @@ export class PollingLocks {
     this.#rows = rows
     this.#reads = reads
     this.#reports = reports
+    rows.onUnlock = (key) => this.#wake(key)
   }
 
   /** Requests that wait. */
@@ -78,7 +89,7 @@ export class PollingLocks {
           hasWaited = true
           wait = this.#follow(wait, request.startTs, lock)
           const until = [signalOf(signal), wait?.refused, this.#closed.signal].filter((each) => each !== undefined)
-          await timed(stagesOf(signal), 'lockMs', this.#pause(lock.key, leftMs, AbortSignal.any(until)))
+          await timed(stagesOf(signal), 'lockMs', this.#pause(lock.key, request.startTs, leftMs, until))
         }
       }
     } catch (error) {
@@ -134,20 +145,31 @@ export class PollingLocks {
     }
   }
 
-  async #pause(key: Uint8Array, atMostMs: number, signal: AbortSignal): Promise<void> {
+  async #pause(key: Uint8Array, startTs: Timestamp, atMostMs: number, until: readonly AbortSignal[]): Promise<void> {
     const text = keyText(key)
-    const waiters = (this.#waiters.get(text) ?? 0) + 1
-    this.#waiters.set(text, waiters)
+    const paused: Paused = { startTs, woken: new AbortController() }
+    const all = this.#paused.get(text) ?? new Set()
+    this.#paused.set(text, all.add(paused))
     this.#waiting++
     try {
       const ms = POLL_MS_MIN + Math.random() * (POLL_MS_MAX - POLL_MS_MIN)
-      await sleep(Math.min(atMostMs, ms * Math.max(1, waiters / WAITERS_AT_FULL_PACE)), signal)
+      const signal = AbortSignal.any([...until, paused.woken.signal])
+      await sleep(Math.min(atMostMs, ms * Math.max(1, all.size / WAITERS_AT_FULL_PACE)), signal)
+    } catch (error) {
+      if (error !== WOKEN) throw error
     } finally {
       this.#waiting--
-      const left = (this.#waiters.get(text) ?? 1) - 1
-      if (left === 0) this.#waiters.delete(text)
-      else this.#waiters.set(text, left)
+      all.delete(paused)
+      if (all.size === 0) this.#paused.delete(text)
     }
+  }
+
+  /** One alone, because most others would look in vain. */
+  #wake(key: Uint8Array): void {
+    let first: Paused | undefined
+    for (const each of this.#paused.get(keyText(key)) ?? [])
+      if (first === undefined || each.startTs < first.startTs) first = each
+    first?.woken.abort(WOKEN)
   }
 }
 

@@ -1,4 +1,4 @@
-import { afterEach, expect, test } from 'vitest'
+import { afterEach, expect, test, vi } from 'vitest'
 import type { Database } from '../../../src/database/database.js'
 import { isKvError } from '../../../src/errors/kv-error.js'
 import type { WaitForEntry } from '../../../src/errors/registry.js'
@@ -76,6 +76,7 @@ test.each([2, 3, 5])('a circle over %i servers: one is refused, the others commi
 
 const stores: Store[] = []
 afterEach(async () => {
+  vi.useRealTimers()
   for (const store of stores.splice(0)) await store.close()
 })
 
@@ -117,6 +118,25 @@ test('a circle whose locks are all held refuses the wait, with its lock where it
   expect([...store.meters.refusals.keys()]).toEqual(['deadlock\n'])
   const { locks } = await store.scanLock({ maxTs: 100 })
   expect(locks.map(({ startTs }) => startTs)).toEqual([10, 20])
+})
+
+test('a lock that this server removes wakes one who waits here, the lowest start_ts first', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] }) // Nobody looks again by himself.
+  const store = await openWith(async () => [])
+  await acquire(store, 10, 'a')
+  const got: number[] = []
+  const all = []
+  for (const startTs of [40, 20, 30])
+    all.push(
+      acquire(store, startTs, 'a').then(async () => {
+        got.push(startTs)
+        await store.pessimisticRollback({ keys: [utf8('a')], startTs, forUpdateTs: startTs })
+      }),
+    )
+  while (store.waiting < 3) await new Promise((next) => setImmediate(next))
+  await store.pessimisticRollback({ keys: [utf8('a')], startTs: 10, forUpdateTs: 10 })
+  await Promise.all(all)
+  expect(got).toEqual([20, 30, 40])
 })
 
 test('a leader that is away, or answers nothing, changes nothing: the wait goes on', async () => {
