@@ -73,7 +73,7 @@ test('a table that is written is sound; what is damaged is said, and changes not
       { kind: 'damaged_record', severity: 'problem', key: { base64: Buffer.from('key 7').toString('base64') } },
     ],
   })
-})
+}, 180_000)
 
 test('settings that lose data are found, and families that no server knows', async () => {
   const address = ownAddress()

@@ -11,8 +11,8 @@ import { isData } from '../../percolator/write.js'
 import { physicalMs, type Timestamp } from '../../timestamp.js'
 import type { RestoreProgress, RestoreSource, Store } from '../store.js'
 import { decodeCells, REVISION, REVISION_COLUMN, writesOf } from './layout.js'
-import { changeRestoreRecord, type RestoreRecord, type RestoreRun } from './restore-row.js'
-import { type RestoreWatch, takenOver } from './restore-watch.js'
+import type { RestoreRecord, RestoreRun } from './restore-row.js'
+import type { RestoreWatch } from './restore-watch.js'
 import { keyOfRow, rowKeyOf, rowRangeOf } from './row-keys.js'
 import type { ColumnRange, ColumnWrite, Table, TableRow } from './table.js'
 import { TableScan } from './table-scan.js'
@@ -98,17 +98,18 @@ export class TableRestoration {
     // Before its first block is stored it is not known that the table was empty.
     const isRemoval = left !== undefined && (isAnew || isOther || left.isRemoval || left.lastKey === undefined)
     const holder = randomBytes(ID_BYTES).toString('hex')
-    const taken = await this.#change(before, { ...(left ?? fresh), isRemoval, holder })
+    const { safePoint } = before
+    const taken = await this.#restores.change(before, { safePoint, run: { ...(left ?? fresh), isRemoval, holder } })
     await sleep(this.#restores.quietMs)
     if (left !== undefined && !isRemoval) return taken
     if (isRemoval) await this.#removeAll()
     try {
       await this.#requireEmpty()
     } catch (error) {
-      await this.#change(taken, undefined)
+      await this.#restores.change(taken, { safePoint, run: undefined })
       throw error
     }
-    return isRemoval ? this.#change(taken, { ...fresh, holder }) : taken
+    return isRemoval ? this.#restores.change(taken, { safePoint, run: { ...fresh, holder } }) : taken
   }
 
   /** Timestamps of the servers are above `ts` from then on. */
@@ -123,19 +124,6 @@ export class TableRestoration {
     }
   }
 
-  /** @throws KvError `storage_unavailable` when another server has taken the marker. */
-  async #change(
-    before: RestoreRecord,
-    run: RestoreRun | undefined,
-    safePoint: Timestamp = before.safePoint,
-  ): Promise<RestoreRecord> {
-    const beganMs = performance.now()
-    const after = await changeRestoreRecord(this.#table, before, { safePoint, run })
-    if (after === undefined) throw takenOver()
-    this.#restores.note(after, beganMs)
-    return after
-  }
-
   async #put(pairs: readonly ValuedPair[], record: RestoreRecord): Promise<RestoreRecord> {
     const run = runOf(record)
     const { lastKey } = run
@@ -145,12 +133,13 @@ export class TableRestoration {
       await this.#restores.requireHeld(run.holder)
       await all(part.map((pair) => this.#putPair(pair, run)))
     })
-    return this.#change(record, {
+    const next = {
       ...run,
       lastKey: fresh.at(-1)?.key,
       pairs: run.pairs + fresh.length,
       bytes: fresh.reduce((sum, pair) => sum + pairBytes(pair), run.bytes),
-    })
+    }
+    return this.#restores.change(record, { safePoint: record.safePoint, run: next })
   }
 
   /** @throws KvError `precondition_failed` when somebody else has written the row. */
@@ -183,7 +172,7 @@ export class TableRestoration {
     const { holder, isRemoval: _, ...progress } = runOf(record)
     await this.#restores.requireHeld(holder)
     await this.#requireWhole(progress)
-    await this.#change(record, undefined, await this.#oracle.next())
+    await this.#restores.change(record, { safePoint: await this.#oracle.next(), run: undefined })
     return progress
   }
 

@@ -1,7 +1,13 @@
 import { KvError } from '../../errors/kv-error.js'
 import { backgroundTimer } from '../../event-loop/background-timer.js'
 import type { Timestamp } from '../../timestamp.js'
-import { NO_RESTORE, type RestoreRecord, type RestoreRun, readRestoreRecord } from './restore-row.js'
+import {
+  changeRestoreRecord,
+  NO_RESTORE,
+  type RestoreRecord,
+  type RestoreRun,
+  readRestoreRecord,
+} from './restore-row.js'
 import type { Table } from './table.js'
 
 /** A server reads the row again this often. */
@@ -46,9 +52,6 @@ export class RestoreWatch {
   get quietMs(): number {
     return this.#copyMsMax * (4 / 3)
   }
-  get record(): RestoreRecord {
-    return this.#record
-  }
   get run(): RestoreRun | undefined {
     return this.#record.run
   }
@@ -76,12 +79,24 @@ export class RestoreWatch {
   async refresh(): Promise<RestoreRecord> {
     const beganMs = this.#nowMs()
     const record = await readRestoreRecord(this.#table)
-    this.note(record, beganMs)
+    this.#note(record, beganMs)
     return record
   }
 
-  /** @param asOfMs when the row was known to hold it, or a moment before. */
-  note(record: RestoreRecord, asOfMs: number = this.#nowMs()): void {
+  /**
+   * Changes the row for a restore.
+   * @throws KvError `storage_unavailable` when another server has changed it, or it may be changed or not.
+   */
+  async change(before: RestoreRecord, change: Pick<RestoreRecord, 'safePoint' | 'run'>): Promise<RestoreRecord> {
+    const beganMs = this.#nowMs()
+    const after = await changeRestoreRecord(this.#table, before, change)
+    if (after === undefined) throw takenOver()
+    this.#note(after, beganMs)
+    return after
+  }
+
+  /** @param asOfMs not after the row has held it. */
+  #note(record: RestoreRecord, asOfMs: number): void {
     if (record.turn < this.#record.turn) return // Of two reads that overlap the earlier one may end last.
     this.#asOfMs = record.turn > this.#record.turn ? asOfMs : Math.max(this.#asOfMs, asOfMs)
     this.#record = record
@@ -129,7 +144,7 @@ export class RestoreWatch {
   }
 }
 
-export function takenOver(): KvError {
+function takenOver(): KvError {
   return new KvError('storage_unavailable', 'another server has gone on with the restore', {})
 }
 
