@@ -12,7 +12,7 @@ const KEYS_AT_A_TIME = 64
  * Deletes the keys that are attached to grants of leases which are over, by a transaction of two phases. Any number of servers may do
  * so for one grant at the same time.
  *
- * Nothing is missed. A transaction that has attached a key wrote the key's record and its lock before it saw its fence in force. So both stood
+ * Nothing is missed. A transaction that has attached a key wrote the key's lock and its record before it saw its fence in force. So both stood
  * before the fence was given up, and this begins after that: it finds the record, and meets the lock or the version.
  */
 export class EndedKeys {

@@ -234,11 +234,22 @@ describe('keys that are attached', () => {
     servers(2, async ([one, two]) => {
       if (one === undefined || two === undefined) return
       const { fence } = await put(one, 'a', 'x', { ttlMs: 60_000 })
-      const records = Array.from({ length: ATTACHED_MAX - 1 }, (_, n) => attachedName(fence, utf8(`key-${n}`)))
-      await one.store.system.write(records.map((name) => ({ name, value: new Uint8Array() })))
-      await write(two, 'a', fence, { key: 'last', attached: true })
+      const riders = { leases: [{ lease: 'a', fence, index: 0 }] }
+      for (let n = 0; n < ATTACHED_MAX; n += 1000) {
+        const keys = Array.from({ length: 1000 }, (_, i) => utf8(`key-${n + i}`))
+        const ops = keys.map((key) => ({ op: 'put' as const, key, value: utf8('1'), lease: 'a' }))
+        await one.transact({ checks: [], ops, riders, maxRetries: 0, lockWaitMs: 0 })
+      }
       await refused(write(two, 'a', fence, { key: 'more', attached: true }), 'invalid_argument', { field: 'lease' })
       expect(await isThere(two, 'more')).toBe(false)
+      // One that is deleted, or is attached no longer, makes room.
+      await one.transact({ checks: [], ops: [{ op: 'delete', key: utf8('key-7') }], maxRetries: 0, lockWaitMs: 0 })
+      await write(one, 'a', fence, { key: 'key-8' })
+      await sleep(1000)
+      await write(two, 'a', fence, { key: 'more', attached: true })
+      await write(two, 'a', fence, { key: 'last', attached: true })
+      await sleep(1000)
+      await refused(write(two, 'a', fence, { key: 'one more', attached: true }), 'invalid_argument', { field: 'lease' })
       await refused(write(two, 'a', fence, { key: 'x'.repeat(4090), attached: true }), 'invalid_argument')
     }))
 })

@@ -1,6 +1,7 @@
 import type { Database } from '../../src/database/database.js'
 import { isKvError, type KvError } from '../../src/errors/kv-error.js'
 import { sleep } from '../../src/event-loop/sleep.js'
+import type { BigtableStore } from '../../src/store/bigtable/bigtable-store.js'
 import type { Store } from '../../src/store/store.js'
 import { physicalMs, type Timestamp } from '../../src/timestamp.js'
 import { Random } from '../anomalies/random.js'
@@ -120,6 +121,7 @@ class SharedWorld {
         if (random.chance(0.3)) await sleep(random.below(300))
         if (random.chance(0.3)) await this.#put(name, holder, ttlMs, grant.fence, 0)
         await this.#commit(random, grant)
+        if (this.#plan.attaches && random.chance(0.3)) void this.#refusable(() => this.#removeStale(grant.fence))
       }
       if (random.chance(0.5)) {
         grant.isGivenUp = true
@@ -162,8 +164,11 @@ class SharedWorld {
     const n = this.#writes++
     const riders = { leases: [{ lease: name, fence, index: 0 }] }
     const log = { op: 'put' as const, key: utf8(`log/${n}`), value: utf8(`${name} ${fence}`) }
-    const up = { op: 'put' as const, key: utf8(`up/${name}/${random.below(3)}`), value: utf8('up'), lease: name }
-    const ops = this.#plan.attaches && random.chance(0.5) ? [log, up] : [log]
+    const upKey = utf8(`up/${name}/${random.below(3)}`)
+    const up = random.chance(0.7)
+      ? { op: 'put' as const, key: upKey, value: utf8('up'), lease: name }
+      : { op: 'delete' as const, key: upKey }
+    const ops = this.#plan.attaches && random.chance(0.7) ? [log, up] : [log]
     const database = this.#any
     return this.#refusable(async () => {
       if (random.chance(0.6)) return database.transact({ checks: [], ops, riders, maxRetries: 3, lockWaitMs: 1000 })
@@ -174,6 +179,11 @@ class SharedWorld {
       await transactions.run(txn, ops)
       return transactions.commit(txn, undefined, riders)
     })
+  }
+
+  /** As a server does that counts the keys of a lease. */
+  async #removeStale(fence: Timestamp): Promise<void> {
+    await (this.#any.store as BigtableStore).attachments.removeStale(fence)
   }
 
   /** Whoever holds the lease finds nothing of its predecessors. */

@@ -153,7 +153,7 @@ export class BigtableStore implements Store {
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits)
     this.#restoration = new TableRestoration(options.table, restores, oracle, this.#rows.shortValueBytesMax)
     this.cells = new CellCalls(this.#rows, system)
-    this.attachments = new AttachingKeys(system, this.#rows.leases)
+    this.attachments = new AttachingKeys(system, this.#rows.leases, this.#rowTable)
   }
 
   /** Reads the safe point again and again from now on. Without it, the row is read when it is needed. */
@@ -249,9 +249,9 @@ export class BigtableStore implements Store {
 
   /** Falls back to two phases. `reads` are validated at the commit timestamp, by whoever commits. */
   readonly prewrite: Store['prewrite'] = async (request, beside) => {
-    if (request.riders?.judgedAtCommit && request.mutations.some(({ leaseFence }) => leaseFence))
-      await this.attachments.before(request)
-    return this.#calls.prewrite(inTwoPhases(request), beside)
+    const prewrite = () => this.#calls.prewrite(inTwoPhases(request), beside)
+    const attaches = request.riders?.judgedAtCommit && request.mutations.some(({ leaseFence }) => leaseFence)
+    return attaches ? this.attachments.around(request, prewrite) : prewrite()
   }
   readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
   readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)
