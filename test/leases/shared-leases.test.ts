@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import type { Database } from '../../src/database/database.js'
 import type { isKvError } from '../../src/errors/kv-error.js'
 import { sleep } from '../../src/event-loop/sleep.js'
@@ -259,26 +259,29 @@ describe('what it costs', () => {
     servers(2, async ([one, two], table) => {
       if (one === undefined || two === undefined) return
       await sleep(100) // What each server does at its start.
+      /** Reads and changes of records of leases: what servers look at now and then is left out. */
+      const calls = { read: 0, change: 0 }
+      const isOfLease = (key: Buffer) => key.toString('latin1').includes('lease/')
+      const { rows, change } = table
+      vi.spyOn(table, 'rows').mockImplementation((request) => {
+        if (request.keys?.some(isOfLease) || request.ranges?.some(({ start }) => isOfLease(start))) calls.read++
+        return rows.call(table, request)
+      })
+      vi.spyOn(table, 'change').mockImplementation((key, expected, writes) => {
+        if (isOfLease(key)) calls.change++
+        return change.call(table, key, expected, writes)
+      })
       const costOf = async (work: () => Promise<unknown>) => {
-        const { read, change } = { ...table.calls }
+        const before = { ...calls }
         await work()
-        return [table.calls.read - read, table.calls.change - change]
+        return [calls.read - before.read, calls.change - before.change]
       }
       expect(await costOf(() => put(one, 'a', 'x'))).toEqual([1, 2])
       expect(await costOf(() => put(one, 'a', 'x'))).toEqual([0, 1])
       expect(await costOf(() => put(two, 'a', 'x'))).toEqual([1, 1])
       expect(await costOf(() => put(one, 'a', 'x'))).toEqual([1, 2]) // A guess that was wrong.
       const { fence } = await put(one, 'a', 'x')
-      const withoutCheck = await costOf(() =>
-        one.transact({
-          checks: [],
-          ops: [{ op: 'put', key: utf8('j'), value: utf8('1') }],
-          maxRetries: 0,
-          lockWaitMs: 0,
-        }),
-      )
-      const withCheck = await costOf(() => write(one, 'a', fence))
-      expect(withCheck).toEqual([(withoutCheck[0] ?? 0) + 1, withoutCheck[1]])
+      expect(await costOf(() => write(one, 'a', fence))).toEqual([1, 0])
       expect(await costOf(() => one.leases.remove('a', 'x'))).toEqual([1, 1])
       await put(one, 'a', 'x')
       await sleep(1001)
