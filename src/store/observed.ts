@@ -177,7 +177,7 @@ const LOOK_UPS_PER_SLICE = 32
 /** More of them are looked up in slices. */
 const MUTATIONS_NOW_MAX = 64
 
-function tooManyMarks(): KvError<'payload_too_large'> {
+export function tooManyMarks(): KvError<'payload_too_large'> {
   const detail = `the keys and the observers of their ranges would make over ${MARKS_MAX} marks in one transaction`
   return new KvError('payload_too_large', detail, { limit: MARKS_MAX })
 }

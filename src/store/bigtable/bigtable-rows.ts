@@ -3,6 +3,7 @@ import { Backoff } from '../../coordinator/backoff.js'
 import { KvError } from '../../errors/kv-error.js'
 import { StoreMeters } from '../../meters/store-meters.js'
 import type { TimestampSource } from '../../oracle/timestamp-source.js'
+import type { PrewriteRequest } from '../../percolator/api.js'
 import type { Lock } from '../../percolator/lock.js'
 import { type HistoryDepth, type Mutation, sameKey } from '../../percolator/row.js'
 import type { WriteRecord } from '../../percolator/write.js'
@@ -181,6 +182,8 @@ export class BigtableRows implements RowAccess {
       if (forgetGuesses(held, (_, i) => !toWrite.has(i))) continue
       const first = primaryOf(rows, toWrite, startTs) ?? this.#contendedOf(rows, toWrite)
       const depthOfMarks = change.markDepth ?? 0
+      const marking = markingKeys(decision.onePc)
+      this.#hints.requireFew(marking)
       // At each try, so that the locks stand while the hints are written.
       const hinting = this.#hints.ofCommits(decision.mutations, depthOfMarks)
       if (hinting !== undefined) await hinting
@@ -195,16 +198,8 @@ export class BigtableRows implements RowAccess {
       }
       if (isWhole) {
         // Also where the locks stood already: whoever wrote them may have died before the hints.
-        if (decision.onePc !== undefined) {
-          const marking = decision.onePc.mutations.filter(
-            ({ op }) => op === 'put' || op === 'insert' || op === 'delete',
-          )
-          const marks = { startTs, last: this.#source.last, depth: depthOfMarks }
-          await this.#hints.ofLocks(
-            marking.map(({ key }) => key),
-            marks,
-          )
-        }
+        if (marking.length > 0)
+          await this.#hints.ofLocks(marking, { startTs, last: this.#source.last, depth: depthOfMarks })
         this.#hints.committed(decision.mutations)
         await decision.observed
         return decision.value
@@ -365,6 +360,13 @@ function decided<T>({ decide }: Change<T>, rows: readonly KnownRow[], isRepeat: 
     if (error instanceof KvError) return { ok: false, error }
     throw error
   }
+}
+
+/** Of the keys that a prewrite is going to change. */
+function markingKeys(request: PrewriteRequest | undefined): readonly Uint8Array[] {
+  if (request === undefined) return []
+  const marking = request.mutations.filter(({ op }) => op === 'put' || op === 'insert' || op === 'delete')
+  return marking.map(({ key }) => key)
 }
 
 const DEPTHS: readonly HistoryDepth[] = ['none', 'since', 'txn', 'data', 'all']

@@ -1,4 +1,5 @@
 import { isReserved } from '../../bytes/reserved-keys.js'
+import { MARKS_MAX } from '../../limits.js'
 import { type CellName, notifiedCell } from '../../percolator/codec/cell-key.js'
 import { encodeHint } from '../../percolator/codec/shared-cell.js'
 import type { Mutation } from '../../percolator/row.js'
@@ -6,7 +7,7 @@ import type { Hint } from '../../percolator/shared-cell.js'
 import { isData } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
 import { cellName } from '../cell-names.js'
-import type { Observed } from '../observed.js'
+import { type Observed, tooManyMarks } from '../observed.js'
 import { RECORD } from './layout.js'
 import type { Registrations } from './registrations.js'
 import { Revisions } from './revisions.js'
@@ -37,6 +38,14 @@ export class Hints {
 
   listen(listener: (id: Timestamp) => void): void {
     this.#listener = listener
+  }
+
+  /** Before locks are written. @throws KvError `payload_too_large` for a request that would make too many marks. */
+  requireFew(keys: readonly Uint8Array[]): void {
+    if (this.#observed.oldest === undefined) return
+    let marks = 0
+    for (const key of keys) marks += this.#cellsOf(key).length
+    if (marks > MARKS_MAX) throw tooManyMarks()
   }
 
   /**

@@ -1,0 +1,240 @@
+import { expect, test } from 'vitest'
+import type { Database } from '../../../src/database/database.js'
+import { sleep } from '../../../src/event-loop/sleep.js'
+import type { Notification, Registration } from '../../../src/percolator/observers-api.js'
+import type { Timestamp } from '../../../src/timestamp.js'
+import type { Op } from '../../../src/txn/op.js'
+import { prewriteOf, put, text, utf8 } from '../support.js'
+import { MemoryTable } from './memory-table.js'
+import { inLeaps, severalDatabases } from './several-databases.js'
+
+const SERVER_ROWS = { start: Buffer.from('\0\0'), end: Buffer.from('\0\x01') }
+
+interface Two {
+  readonly table: MemoryTable
+  readonly one: Database
+  readonly other: Database
+}
+
+/** Two servers, of which the first has registered the observer. */
+function withTwo(body: (two: Two) => Promise<void>, registration: Partial<Registration> = {}): Promise<void> {
+  const table = new MemoryTable(
+    () => 'done',
+    () => 1,
+    () => 1,
+  )
+  return inLeaps(table, async () => {
+    const [one, other] = (await severalDatabases(table, 2)) as [Database, Database]
+    await one.observers.put('words', { range: { prefix: utf8('doc/') }, ...registration })
+    await body({ table, one, other })
+    await one.close()
+    await other.close()
+  })
+}
+
+async function transact(database: Database, ...ops: readonly Op[]): Promise<Timestamp> {
+  const { answer } = await database.transact({ checks: [], ops, maxRetries: 9, lockWaitMs: 1000 })
+  return answer.commitTs ?? 0
+}
+
+const putOf = (key: string): Op => ({ op: 'put', key: utf8(key), value: utf8('v') })
+
+async function claim(database: Database, limit = 10): Promise<Notification[]> {
+  const claimed = await database.observers.claim('words', { worker: 'w', limit, waitMs: 1000, values: true })
+  return claimed.sort((a, b) => Buffer.compare(a.key, b.key))
+}
+
+async function ack(database: Database, ...claims: readonly Notification[]): Promise<Timestamp> {
+  const acks = claims.map(({ key, fence }) => ({ observer: 'words', key, fence }))
+  const { answer } = await database.transact({ checks: [], ops: [], riders: { acks }, maxRetries: 9, lockWaitMs: 1000 })
+  return answer.commitTs ?? 0
+}
+
+const keysOf = (claims: readonly Notification[]): string[] => claims.map(({ key }) => text(key))
+
+/** No hint is left, wherever one looks. */
+async function expectAtRest({ one, other }: Two): Promise<void> {
+  for (const { observers } of [one, other])
+    for (let tries = 0; ; tries++) {
+      if ((await observers.get('words')).pending === 0) break
+      expect(tries).toBeLessThan(50)
+      expect(await observers.claim('words', { worker: 'w' })).toEqual([])
+      await sleep(20)
+    }
+}
+
+test('a server that has read the registrations long ago hints at what it commits', () =>
+  withTwo(async ({ one, other }) => {
+    await sleep(60_000)
+    const commitTs = await transact(other, putOf('doc/1'))
+    expect(await claim(one)).toMatchObject([{ commitTs, kind: 'put', attempt: 1, found: true }])
+  }))
+
+test('a transaction that has locked before the registration and commits after it is hinted at', async () => {
+  const table = new MemoryTable()
+  await inLeaps(table, async () => {
+    const [one, other] = (await severalDatabases(table, 2)) as [Database, Database]
+    const startTs = await other.store.tso(1)
+    const keys = ['doc/1', 'doc/2']
+    const mutations = keys.map((key) => put(key))
+    await other.store.prewrite({ ...prewriteOf(startTs, mutations), lockTtl: 60_000 })
+    await one.observers.put('words', { range: { prefix: utf8('doc/') } })
+    const commitTs = await other.store.tso(1)
+    await other.store.commit({ keys: keys.map(utf8), startTs, commitTs })
+    expect(await claim(one)).toMatchObject(keys.map((key) => ({ key: utf8(key), commitTs })))
+    await one.close()
+    await other.close()
+  })
+})
+
+test('a commit that is cut off after its primary is found by its hints, and finished', () =>
+  withTwo(async ({ one, other }) => {
+    const startTs = await other.store.tso(1)
+    const mutations = ['doc/1', 'doc/2', 'doc/3'].map((key) => put(key))
+    await other.store.prewrite(prewriteOf(startTs, mutations))
+    const commitTs = await other.store.tso(1)
+    await other.store.commit({ keys: [utf8('doc/1')], startTs, commitTs })
+    expect(keysOf(await claim(one))).toEqual(['doc/1', 'doc/2', 'doc/3'])
+  }))
+
+test('a transaction that is rolled back leaves a hint, and nobody a run', () =>
+  withTwo(async (two) => {
+    const { one, other } = two
+    const startTs = await other.store.tso(1)
+    await other.store.prewrite(prewriteOf(startTs, [put('doc/1')]))
+    expect((await one.observers.get('words')).pending).toBe(1)
+    expect(await one.observers.claim('words', { worker: 'w' })).toEqual([]) // The lock stands.
+    expect((await one.observers.get('words')).pending).toBe(1)
+    await other.store.rollback({ keys: [utf8('doc/1')], startTs })
+    await expectAtRest(two)
+  }))
+
+test('a claim of one server is that of all; its run may commit anywhere, once', () =>
+  withTwo(async (two) => {
+    const { one, other } = two
+    await transact(one, putOf('doc/1'))
+    const [claimed] = (await claim(one)) as [Notification]
+    expect(await other.observers.claim('words', { worker: 'w' })).toEqual([])
+    expect(await other.observers.extend('words', [claimed], 60_000)).toEqual([])
+    await ack(other, claimed)
+    await expect(ack(one, claimed)).rejects.toMatchObject({
+      code: 'write_conflict',
+      fields: { reason: 'acknowledged', retryable: false },
+    })
+    await expectAtRest(two)
+  }))
+
+test('whoever has been followed by another claim is superseded', () =>
+  withTwo(async ({ one, other }) => {
+    await transact(one, putOf('doc/1'))
+    const [first] = (await one.observers.claim('words', { worker: 'w', leaseMs: 100 })) as [Notification]
+    await sleep(200)
+    await other.observers.claim('words', { worker: 'w' }) // Counts the attempt.
+    await sleep(1000)
+    const [second] = (await claim(other)) as [Notification]
+    expect(second.attempt).toBe(2)
+    await expect(ack(one, first)).rejects.toMatchObject({ code: 'write_conflict', fields: { reason: 'superseded' } })
+    await ack(one, second)
+  }))
+
+test('what a run writes to its own key is no change for it, and hides none', () =>
+  withTwo(async (two) => {
+    const { one, other } = two
+    await transact(one, putOf('doc/1'))
+    const [first] = (await claim(one)) as [Notification]
+    const missed = await transact(other, putOf('doc/1'))
+    const acks = [{ observer: 'words', key: first.key, fence: first.fence }]
+    await other.transact({ checks: [], ops: [putOf('doc/1')], riders: { acks }, maxRetries: 9, lockWaitMs: 1000 })
+    const [second] = (await claim(one)) as [Notification]
+    expect(second).toMatchObject({ kind: 'put' })
+    expect(second.commitTs).toBeGreaterThan(missed)
+    await ack(one, second)
+    await expectAtRest(two)
+  }))
+
+test('failures are counted by all servers together; a parked cell is retried, or skipped, by any', () =>
+  withTwo(
+    async (two) => {
+      const { one, other } = two
+      await transact(one, putOf('doc/1'), putOf('doc/2'))
+      const failed = await claim(one)
+      expect(
+        await other.observers.release(
+          'words',
+          failed.map((each) => ({ ...each, error: 'no' })),
+        ),
+      ).toMatchObject({ released: 2, parked: [] })
+      await sleep(1000)
+      const again = await claim(other)
+      expect(again).toMatchObject([{ attempt: 2 }, { attempt: 2 }])
+      const { parked } = await one.observers.release(
+        'words',
+        again.map((each) => ({ ...each, error: 'no' })),
+      )
+      expect(parked.map(text).sort()).toEqual(['doc/1', 'doc/2'])
+      expect((await other.observers.parked('words', { limit: 10 })).parked).toMatchObject([
+        { attempts: 2, error: 'no' },
+        { attempts: 2 },
+      ])
+      expect(await other.observers.claim('words', { worker: 'w' })).toEqual([])
+      expect(await other.observers.skip('words', [utf8('doc/2')])).toBe(1)
+      expect(await one.observers.retry('words')).toBe(1)
+      expect(await claim(other)).toMatchObject([{ key: utf8('doc/1'), attempt: 1 }])
+    },
+    { maxAttempts: 2, backoffMs: 10 },
+  ))
+
+test('a version that expires is a change, told after a run has covered its put', () =>
+  withTwo(async (two) => {
+    const { one, other } = two
+    await transact(one, { op: 'put', key: utf8('doc/1'), value: utf8('v'), expiry: { ttlMs: 5000 } })
+    await ack(one, ...(await claim(one)))
+    await sleep(1000)
+    expect(await other.observers.claim('words', { worker: 'w' })).toEqual([])
+    await sleep(5000)
+    const expired = await claim(other)
+    expect(expired).toMatchObject([{ key: utf8('doc/1'), kind: 'expired', found: false }])
+    await ack(one, ...expired)
+    await expectAtRest(two)
+  }))
+
+test('a backfill notifies every key once, and goes on when its server has died', () =>
+  withTwo(async ({ table, one, other }) => {
+    const keys = Array.from({ length: 300 }, (_, i) => `doc/${String(i).padStart(3, '0')}`)
+    for (let from = 0; from < keys.length; from += 100)
+      await transact(other, ...keys.slice(from, from + 100).map(putOf))
+    for (let left = keys.length; left > 0; ) {
+      const some = await claim(other, 100)
+      await ack(other, ...some)
+      left -= some.length
+    }
+    const dying = one.observers.backfill('words')
+    await one.close()
+    await dying.catch(() => {})
+    const [third] = (await severalDatabases(table, 1)) as [Database]
+    const found = new Set<string>()
+    while (found.size < keys.length) {
+      await sleep(1000)
+      const some = await claim(third, 100)
+      for (const { kind, key } of some) {
+        expect(kind).toBe('backfill')
+        found.add(text(key))
+      }
+      if (some.length > 0) await ack(third, ...some)
+    }
+    await third.close()
+  }))
+
+test('a deleted observer leaves no rows', () =>
+  withTwo(async ({ table, one, other }) => {
+    await transact(one, putOf('doc/1'), putOf('doc/2'))
+    await other.observers.notify('words', [utf8('doc/3')])
+    await ack(one, ...(await claim(one, 1)))
+    await one.observers.remove('words')
+    await expect(other.observers.get('words')).rejects.toMatchObject({ code: 'not_found' })
+    await sleep(10_000)
+    const rows = await table.rows({ ranges: [SERVER_ROWS], columns: [{ family: 'o' }, { family: 'v' }] })
+    expect(rows.map(({ key }) => key.toString('latin1')).filter((key) => !/outcome|oracle|secret/.test(key))).toEqual(
+      [],
+    )
+  }))
