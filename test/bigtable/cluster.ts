@@ -119,6 +119,13 @@ export class Cluster implements Target {
     await member.up
   }
 
+  /** A clean stop, and a new process at the same address. */
+  async replace(at: number): Promise<void> {
+    const member = this.#members[at] as Member
+    expect(await member.process.stop('SIGTERM')).toEqual({ code: 0, signal: null })
+    member.process = await this.#startOne(new URL(member.process.url).port)
+  }
+
   async kill(at: number): Promise<void> {
     await (this.#members[at] as Member).process.stop('SIGKILL')
   }
