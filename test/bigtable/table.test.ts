@@ -1,4 +1,7 @@
 import { afterAll, beforeEach, describe, expect, test } from 'vitest'
+import { encodeWrite } from '../../src/percolator/codec/write.js'
+import { rollbackRecord } from '../../src/percolator/write.js'
+import { candidateColumns, descending, REVISION } from '../../src/store/bigtable/layout.js'
 import type { Cell, ColumnRange, ColumnWrite, Expected, Family, Table } from '../../src/store/bigtable/table.js'
 import { openOwnTable } from './own-table.js'
 
@@ -238,4 +241,34 @@ test('nothing is asked of a closed table', async () => {
   await expect(table.put(bytes('k'), [write('w', 'a', '1')])).rejects.toMatchObject(failure)
   await expect(table.remove([bytes('k')])).rejects.toMatchObject(failure)
   await expect(table.change(bytes('k'), expected('v', 'r', ''), [write('w', 'a', '1')])).rejects.toMatchObject(failure)
+})
+
+test('rows in which a collection finds something come back, and no others', async () => {
+  const table = await openOwnTable()
+  const record = (commitTs: number, type: 'put' | 'delete', expireTs = 0) => ({
+    family: 'w' as const,
+    qualifier: descending(commitTs),
+    value: encodeWrite({ ...rollbackRecord(commitTs - 1, false), commitTs, type, expireTs, shortValue: Buffer.of(1) }),
+  })
+  const revision = { family: 'v', qualifier: REVISION, value: Buffer.alloc(16) } as const
+  const rows = {
+    bare: [revision],
+    deleted: [revision, record(10, 'delete')],
+    expiring: [revision, record(10, 'put', 15)],
+    locked: [revision, { family: 'l' as const, qualifier: Buffer.from('l'), value: Buffer.of(1) }],
+    newer: [revision, record(30, 'put'), record(25, 'put')],
+    overwritten: [revision, record(30, 'put'), record(10, 'put'), record(5, 'put')],
+    single: [revision, record(30, 'put'), record(10, 'put')],
+  }
+  for (const [name, writes] of Object.entries(rows)) await table.put(Buffer.from(name), writes)
+  const ranges = [{ start: Buffer.from('a'), end: undefined }]
+  const found = await table.rows({ ranges, columns: candidateColumns(20), orBare: true })
+  const shown = found.map(({ key, cells }) => `${key} ${cells.map(({ family }) => family)}`)
+  expect(shown).toEqual(['bare v', 'deleted w', 'expiring w', 'overwritten w'])
+  expect(await table.change(Buffer.from('bare'), { ...revision, value: Buffer.of(1) }, 'remove')).toBe('refused')
+  expect(await table.change(Buffer.from('bare'), revision, 'remove')).toBe('done')
+  expect(await table.rows({ ranges, columns: [{ family: 'v' }], limit: 1 })).toMatchObject([
+    { key: Buffer.from('deleted') },
+  ])
+  await table.close()
 })
