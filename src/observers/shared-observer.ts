@@ -38,7 +38,9 @@ const POLL_MS_MAX = 250
 const REST_MS = 20
 const RESTING_MAX = 4096
 /** From one look for expired versions to the next. */
-const DUE_MS = 200
+const DUE_MS = 500
+/** Claims that wait share a round that has found nothing for so long. */
+const EMPTY_MS = 50
 /** Tries of a change of a claim that others change at the same time. */
 const TRIES_MAX = 5
 /** A count is shown again for this long. */
@@ -223,7 +225,7 @@ export class SharedObserver {
   /** @param isNow the round has to begin after this call. @returns false when a whole round has found nothing. */
   async #fill(isNow: boolean): Promise<boolean> {
     if (isNow && this.#filling !== undefined && (await this.#filling)) return true
-    if (!isNow && this.#sources.store.elapsedMs() - this.#emptyMs < POLL_MS_MIN) return false
+    if (!isNow && this.#sources.store.elapsedMs() - this.#emptyMs < EMPTY_MS) return false
     this.#filling ??= this.#walk().finally(() => {
       this.#filling = undefined
     })
