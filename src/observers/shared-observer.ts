@@ -2,6 +2,7 @@ import { keyText } from '../bytes/key-text.js'
 import type { LockResolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
 import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
+import { blocksRead } from '../percolator/actions/get.js'
 import type { Failure } from '../percolator/cell.js'
 import type { ClaimName, Notification, ObserverState, Release } from '../percolator/observers-api.js'
 import {
@@ -337,7 +338,7 @@ export class SharedObserver {
   ): Promise<Claimed | 'wait' | undefined> {
     const { cells, resolver, store } = this.#sources
     const locks = locksBelow(cell, ts, 0)
-    // Those of transactions that live stay, and the cell is looked at again later.
+    // Those of transactions that live stay. What has been committed before them is uncovered all the same.
     if (locks.length === 0 || !(await resolver.resolve(locks, store.now())))
       return this.#stepOn(order, hinted, cell, fence, ts)
     const [unlocked] = await cells.look(this.id, [cell.key], ts)
@@ -406,7 +407,8 @@ export class SharedObserver {
   /** Long values end the list: cells without an answer are ready again. */
   async #withValues(claimed: readonly Claimed[], ts: Timestamp): Promise<Notification[]> {
     if (claimed.every(({ cell: { seen } }) => seen?.type !== 'put' || seen.shortValue !== undefined))
-      return claimed.map(({ notification, cell: { seen } }) => {
+      return claimed.map(({ notification, cell: { key, lock, seen } }) => {
+        if (lock !== undefined && blocksRead(lock, key, ts)) return notification
         const value = seen !== undefined && isVisible(seen, ts) ? seen.shortValue : undefined
         return value === undefined ? { ...notification, found: false } : { ...notification, found: true, value }
       })
