@@ -2,6 +2,7 @@ import { keyText } from '../bytes/key-text.js'
 import type { LockResolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
 import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
+import { blocksRead } from '../percolator/actions/get.js'
 import type { Failure } from '../percolator/cell.js'
 import type { ClaimName, Notification, ObserverState, Release } from '../percolator/observers-api.js'
 import {
@@ -38,7 +39,9 @@ const POLL_MS_MAX = 250
 const REST_MS = 20
 const RESTING_MAX = 4096
 /** From one look for expired versions to the next. */
-const DUE_MS = 200
+const DUE_MS = 500
+/** Claims that wait share a round that has found nothing for so long. */
+const EMPTY_MS = 50
 /** Tries of a change of a claim that others change at the same time. */
 const TRIES_MAX = 5
 /** A count is shown again for this long. */
@@ -223,7 +226,7 @@ export class SharedObserver {
   /** @param isNow the round has to begin after this call. @returns false when a whole round has found nothing. */
   async #fill(isNow: boolean): Promise<boolean> {
     if (isNow && this.#filling !== undefined && (await this.#filling)) return true
-    if (!isNow && this.#sources.store.elapsedMs() - this.#emptyMs < POLL_MS_MIN) return false
+    if (!isNow && this.#sources.store.elapsedMs() - this.#emptyMs < EMPTY_MS) return false
     this.#filling ??= this.#walk().finally(() => {
       this.#filling = undefined
     })
@@ -335,7 +338,7 @@ export class SharedObserver {
   ): Promise<Claimed | 'wait' | undefined> {
     const { cells, resolver, store } = this.#sources
     const locks = locksBelow(cell, ts, 0)
-    // Those of transactions that live stay, and the cell is looked at again later.
+    // Those of transactions that live stay. What has been committed before them is uncovered all the same.
     if (locks.length === 0 || !(await resolver.resolve(locks, store.now())))
       return this.#stepOn(order, hinted, cell, fence, ts)
     const [unlocked] = await cells.look(this.id, [cell.key], ts)
@@ -404,7 +407,8 @@ export class SharedObserver {
   /** Long values end the list: cells without an answer are ready again. */
   async #withValues(claimed: readonly Claimed[], ts: Timestamp): Promise<Notification[]> {
     if (claimed.every(({ cell: { seen } }) => seen?.type !== 'put' || seen.shortValue !== undefined))
-      return claimed.map(({ notification, cell: { seen } }) => {
+      return claimed.map(({ notification, cell: { key, lock, seen } }) => {
+        if (lock !== undefined && blocksRead(lock, key, ts)) return notification
         const value = seen !== undefined && isVisible(seen, ts) ? seen.shortValue : undefined
         return value === undefined ? { ...notification, found: false } : { ...notification, found: true, value }
       })

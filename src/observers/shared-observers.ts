@@ -212,9 +212,16 @@ export class SharedObservers implements ObserversHome {
       if (stored.sinceTs === 0 && !(await this.#replace(record, before, encodeObserver({ ...stored, sinceTs }))))
         continue
       for (let now = ts; now <= sinceTs; now = await this.#store.tso(1))
-        await sleep(Math.min(1000, physicalMs(sinceTs) - physicalMs(now) + 1), this.#end.signal)
+        await this.#pause(Math.min(1000, physicalMs(sinceTs) - physicalMs(now) + 1))
       return
     }
+  }
+
+  /** @throws KvError `storage_unavailable` when the server stops */
+  async #pause(ms: number): Promise<void> {
+    await sleep(ms, this.#end.signal).catch(() => {
+      throw new KvError('storage_unavailable', 'the server stops: ask another one', {})
+    })
   }
 
   async #requireRoom(): Promise<void> {

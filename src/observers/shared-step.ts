@@ -1,5 +1,5 @@
 import type { Entry } from '../percolator/cell.js'
-import { isStill, locksBelow, type SharedCell, type SharedObserver, uncovered } from '../percolator/shared-cell.js'
+import { isStill, type SharedCell, type SharedObserver, uncovered } from '../percolator/shared-cell.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
 /** What to do with a hinted cell. */
@@ -24,7 +24,8 @@ export function nextStep(cell: SharedCell, observer: SharedObserver, fence: Time
   const nowMs = physicalMs(ts)
   const isOver = claim !== undefined && claim.fence !== 0 && claim.fence < (ack?.commitTs ?? 0)
   if (claim !== undefined && claim.untilMs > nowMs && !isOver) return WAIT
-  if (locksBelow(cell, ts, 0).length > 0 || (ack !== undefined && ack.commitTs > ts)) return WAIT
+  // Somebody is about to acknowledge it, or has done so meanwhile.
+  if (cell.ackLock !== undefined || (ack !== undefined && ack.commitTs > ts)) return WAIT
   const newest = uncovered(cell, observer, TIMESTAMP_MAX, ts)
   if (newest === undefined || isParkedAt(cell, newest)) return isStill(cell) ? { kind: 'forget' } : WAIT
   const entry = uncovered(cell, observer, ts)

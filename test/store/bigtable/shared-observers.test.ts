@@ -109,6 +109,39 @@ test('a transaction that is rolled back leaves a hint, and nobody a run', () =>
     await expectAtRest(two)
   }))
 
+test('a hint that was renewed since it was read stays, whatever the look has found', () =>
+  withTwo(async ({ one, other }) => {
+    const { sharedCells } = one.store
+    const id = one.store.cells.named('words')?.id ?? 0
+    const startTs = await other.store.tso(1)
+    await other.store.prewrite(prewriteOf(startTs, [put('doc/1')]))
+    await other.store.rollback({ keys: [utf8('doc/1')], startTs })
+    const [hinted] = (await sharedCells?.hinted(id, { after: undefined, limit: 1 })) ?? []
+    expect(hinted?.hint).toBeDefined()
+    await transact(other, putOf('doc/1'))
+    if (hinted !== undefined) await sharedCells?.forget(id, hinted)
+    expect(keysOf(await claim(one))).toEqual(['doc/1'])
+  }))
+
+test('a hint is written after the lock of its change, and before the prewrite is answered', () =>
+  withTwo(async ({ table, other }) => {
+    const isLocked: boolean[] = []
+    const hint = table.put.bind(table)
+    table.put = async (key, writes) => {
+      if (key.includes('notify/')) {
+        const [row] = await table.rows({ keys: [Buffer.from('doc/1')], columns: [{ family: 'l' }] })
+        isLocked.push(row !== undefined)
+      }
+      await hint(key, writes)
+    }
+    const startTs = await other.store.tso(1)
+    await other.store.prewrite(prewriteOf(startTs, [put('doc/1')]))
+    expect(isLocked).toEqual([true])
+    // Also by a repeat: the server that has locked the key may have died before it hinted.
+    await other.store.prewrite(prewriteOf(startTs, [put('doc/1')]))
+    expect(isLocked).toEqual([true, true])
+  }))
+
 test('a claim of one server is that of all; its run may commit anywhere, once', () =>
   withTwo(async (two) => {
     const { one, other } = two
