@@ -90,10 +90,13 @@ export function describedAnswer(
 const DOTS = /\/(?:\.|%2e){1,2}(?:[/?#]|$)/i
 
 function routeAt(app: FastifyInstance, method: Method, target: string): RouteOptions | undefined {
+  const at = (sent: string): RouteOptions | undefined =>
+    routesOf(app).find((one) => one.method === method && isAt(one.url, splitPath(method, sent)))
+  // `inject` leaves the fragment out and resolves dots, as browsers do; sockets do not.
+  const asIs = at(target.split('#', 1)[0] as string)
+  if (!DOTS.test(target)) return asIs
   const { pathname, search } = new URL(target, 'http://localhost')
-  // `inject` leaves the fragment out and resolves dots, as browsers do.
-  const [sent = ''] = DOTS.test(target) ? [pathname + search] : target.split('#', 1)
-  return routesOf(app).find((one) => one.method === method && isAt(one.url, splitPath(method, sent)))
+  return at(pathname + search) ?? asIs
 }
 
 /** The document at /openapi.json tells which problems each call may answer. */
