@@ -39,7 +39,7 @@ export async function collectGarbage(
   const resolver = new LockResolver(store)
   for (let before: readonly LockInfo[] = [], isLeft = true; isLeft && !pace?.signal?.aborted; ) {
     await resolveLocks(store, resolver, safePoint, TIMESTAMP_MAX)
-    const { locks } = await store.scanLock({ maxTs: safePoint - 1, limit: LOCKS_AT_A_TIME })
+    const { locks } = await store.scanLock({ maxTs: safePoint - 1, limit: LOCKS_AT_A_TIME, withReserved: true })
     for (const lock of locks) if (before.some((other) => isSame(lock, other))) await rollBack(store, lock)
     before = locks
     isLeft = locks.length > 0
@@ -80,7 +80,7 @@ export async function resolveLocks(
 /** All locks of transactions below `ts`, in batches. The last lock of a batch may come again in the next one. */
 export async function* locksBelow(store: Store, ts: Timestamp): AsyncGenerator<readonly LockInfo[], void> {
   for (let start: Uint8Array | undefined; ; ) {
-    const { locks } = await store.scanLock({ maxTs: ts - 1, start, limit: LOCKS_AT_A_TIME })
+    const { locks } = await store.scanLock({ maxTs: ts - 1, start, limit: LOCKS_AT_A_TIME, withReserved: true })
     yield locks
     const last = locks.at(-1)
     if (last === undefined || locks.length < LOCKS_AT_A_TIME) return

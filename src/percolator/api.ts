@@ -322,6 +322,8 @@ export interface ResolveLockAnswer {
 export interface ScanLockRequest extends KeyRange {
   readonly maxTs: Timestamp
   readonly limit?: number | undefined
+  /** In process only, and without `end`: the locks on reserved keys as well, which come before all others. */
+  readonly withReserved?: boolean | undefined
 }
 export interface ScanLockAnswer {
   readonly locks: readonly LockInfo[]

@@ -5,7 +5,7 @@ import type { Pace } from '../store.js'
 import { knownRow } from './known-row.js'
 import { candidateColumns, decodeCells, garbageColumns, LOCK_COLUMN, REVISION_COLUMN } from './layout.js'
 import { secondOf } from './revisions.js'
-import { keyOfRow } from './row-keys.js'
+import { allRowsFrom, keyOfRow } from './row-keys.js'
 import type { RowTable } from './row-table.js'
 import type { SharedSafePoint } from './shared-safe-point.js'
 import type { ColumnRange, Table, TableRow } from './table.js'
@@ -49,7 +49,7 @@ export class Collection {
     const safePoint = Math.min(wanted, this.#safePoint.cleared)
     let removed = 0
     let began = performance.now()
-    for await (const rows of this.#scan.pages({}, candidateColumns(safePoint), { orBare: true })) {
+    for await (const rows of this.#scan.rowPages(allRowsFrom(), candidateColumns(safePoint), { orBare: true })) {
       removed += await this.#collect(rows, safePoint)
       await pace?.pause(performance.now() - began)
       if (pace?.signal?.aborted) break

@@ -1,6 +1,6 @@
 import type { RestoreWatch } from './restore-watch.js'
 import { isRowOfUser } from './row-keys.js'
-import type { Changed, ColumnWrite, Expected, RowsRequest, Table, TableRow } from './table.js'
+import type { Changed, ColumnWrite, Expected, RowRange, RowsRequest, Table, TableRow } from './table.js'
 
 /**
  * A table whose rows of users are neither read nor changed while a restore is incomplete. Rows of the server itself are.
@@ -25,7 +25,7 @@ export class GuardedTable implements Table {
   async rows(request: RowsRequest): Promise<readonly TableRow[]> {
     const rows = await this.#table.rows(request)
     const { keys = [], ranges = [] } = request
-    if (keys.some(isRowOfUser) || ranges.some(({ start }) => isRowOfUser(start))) await this.#restores.requireRestored()
+    if (keys.some(isRowOfUser) || ranges.some(hasRowsOfUsers)) await this.#restores.requireRestored()
     return rows
   }
 
@@ -47,4 +47,9 @@ export class GuardedTable implements Table {
   close(): Promise<void> {
     return this.#table.close()
   }
+}
+
+/** Those of the server come first. */
+function hasRowsOfUsers({ end }: RowRange): boolean {
+  return end === undefined || isRowOfUser(end)
 }

@@ -40,7 +40,7 @@ import {
   valuesIn,
   versionsSince,
 } from './layout.js'
-import { keyOfRow, rowKeyOf } from './row-keys.js'
+import { allRowsFrom, keyOfRow, rowKeyOf, rowRangeOf } from './row-keys.js'
 import type { RowTable } from './row-table.js'
 import type { SharedSafePoint } from './shared-safe-point.js'
 import type { ColumnRange, Table } from './table.js'
@@ -182,11 +182,12 @@ export class Reads {
   }
 
   async scanLock(
-    { start, end, maxTs, limit = Number.POSITIVE_INFINITY }: ScanLockRequest,
+    { start, end, maxTs, limit = Number.POSITIVE_INFINITY, withReserved = false }: ScanLockRequest,
     lease?: AnswerLease,
   ): Promise<ScanLockAnswer> {
     const locks: LockInfo[] = []
-    for await (const rows of this.#scan.pages({ start, end }, [LOCK_COLUMN], { firstRows: limit }))
+    const range = withReserved ? allRowsFrom(start) : rowRangeOf({ start, end })
+    for await (const rows of this.#scan.rowPages(range, [LOCK_COLUMN], { firstRows: limit }))
       for (const row of rows) {
         const { lock } = decodeCells(row.cells)
         if (lock === undefined || lock.startTs > maxTs) continue

@@ -39,6 +39,11 @@ export function rowRangeOf({ start, end }: KeyRange): RowRange {
   return { start: start === undefined || start.length === 0 ? ESCAPED : escaped(start), end: end && boundOf(end) }
 }
 
+/** The rows of users and of the server itself. @param start a key, reserved ones too. */
+export function allRowsFrom(start?: Uint8Array): RowRange {
+  return { start: start === undefined ? SERVER : rowKeyOf(start), end: undefined }
+}
+
 /** No key is below an empty bound. */
 function boundOf(end: Uint8Array): Buffer {
   return end.length === 0 ? ESCAPED : escaped(end)

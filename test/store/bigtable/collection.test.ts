@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { reservedKey } from '../../../src/bytes/reserved-keys.js'
 import { LockResolver } from '../../../src/coordinator/lock-resolver.js'
 import { KvError } from '../../../src/errors/kv-error.js'
 import { sleep } from '../../../src/event-loop/sleep.js'
@@ -278,3 +279,32 @@ test('a key that is written again and again keeps a short row, without a walk', 
   expect(most).toBeLessThan(2 * EACH * 1.6)
   expect(own.reads).toBeLessThan(COMMITS)
 }, 3_600_000)
+
+/** Or the lock would be taken for one of a transaction that never committed, once the record of its primary is gone. */
+test('locks on reserved keys are ended too, before the record of their primary goes', async () => {
+  const { all } = await servers(1, 0)
+  const [{ store }] = all
+  const key = reservedKey(utf8('ack/1'))
+  const startTs = await store.tso(1)
+  await store.prewrite(prewriteOf(startTs, [put('primary'), { op: 'put', key, value: utf8('acknowledged') }]))
+  const commitTs = await store.tso(1)
+  await store.commit({ keys: [utf8('primary')], startTs, commitTs }) // And its server dies.
+  await commit(store, put('primary', 'newer'))
+  await collectGarbage(store, await store.tso(1))
+  expect((await store.mvccGetByKey({ key: utf8('primary') })).writes).toHaveLength(1)
+  expect(await store.get({ key })).toMatchObject({ found: true, value: utf8('acknowledged'), commitTs })
+})
+
+test('old versions of reserved keys go as well', async () => {
+  const { all } = await servers(1, 0)
+  const [{ store }] = all
+  const key = reservedKey(utf8('ack/1'))
+  for (const value of ['1', '2', '3']) {
+    const startTs = await store.tso(1)
+    await store.prewrite(prewriteOf(startTs, [{ op: 'put', key, value: utf8(value) }]))
+    await store.commit({ keys: [key], startTs, commitTs: await store.tso(1) })
+  }
+  await collectGarbage(store, await store.tso(1))
+  expect((await store.mvccGetByKey({ key })).writes).toHaveLength(1)
+  expect(await store.get({ key })).toMatchObject({ found: true, value: utf8('3') })
+})
