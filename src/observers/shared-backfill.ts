@@ -9,9 +9,10 @@ import type { SharedCells } from '../store/shared-cells.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { nameOfBackfill } from './registration.js'
-import { notifications } from './shared-riders.js'
+import { notification } from './shared-riders.js'
 
 const KEYS_AT_A_TIME = 128
+export const COMMITS_AT_ONCE = 32
 /** A server that has not gone on for so long is taken for dead, and another one goes on. */
 const LEASE_MS = 10_000
 
@@ -19,8 +20,8 @@ export interface SharedBackfillSources {
   readonly store: Store
   readonly cells: SharedCells
   readonly resolver: LockResolver
-  /** Commits rows of one transaction. */
-  readonly commit: (startTs: Timestamp, mutations: readonly PrewriteMutation[]) => Promise<Timestamp>
+  /** Commits a transaction of one row. */
+  readonly commit: (mutationAt: (startTs: Timestamp) => PrewriteMutation) => Promise<Timestamp>
   readonly random: () => number
 }
 
@@ -80,11 +81,12 @@ export async function backfillShared(
     const keys = pairs.map(({ key }) => key)
     const looks = await cells.look(observer.id, keys, ts)
     const clean = looks.filter((cell) => uncovered(cell, observer, TIMESTAMP_MAX, ts) === undefined)
-    if (clean.length > 0) {
-      const startTs = await store.tso(1)
-      const marked = clean.map(({ key }) => key)
-      await commit(startTs, notifications(observer.id, marked, startTs, 'backfill'))
-    }
+    for (let from = 0; from < clean.length; from += COMMITS_AT_ONCE)
+      await Promise.all(
+        clean.slice(from, from + COMMITS_AT_ONCE).map(({ key }) => {
+          return commit((startTs) => notification({ id: observer.id, key }, startTs, 'backfill'))
+        }),
+      )
     after = keys.at(-1) ?? after
     isWhole = keys.length < KEYS_AT_A_TIME
   }

@@ -1,16 +1,16 @@
 import { keyText } from '../bytes/key-text.js'
+import { Backoff } from '../coordinator/backoff.js'
 import { Committer, type TransactionHome } from '../coordinator/committer.js'
 import { LockResolver } from '../coordinator/lock-resolver.js'
 import type { Rides } from '../coordinator/ride.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import { integerOf } from '../errors/integer-of.js'
-import { KvError } from '../errors/kv-error.js'
+import { isKvError, KvError } from '../errors/kv-error.js'
 import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
 import {
   CLAIM_LIMIT_MAX,
   CLAIM_WAIT_MS_MAX,
-  KEYS_PER_TURN,
   LEASE_MS_MAX,
   LEASE_MS_MIN,
   LOCK_WAIT_MS_DEFAULT,
@@ -47,9 +47,15 @@ import {
   REGISTRATIONS,
   type StoredObserver,
 } from './registration.js'
-import { backfillShared, decodeProgress, encodeProgress } from './shared-backfill.js'
+import {
+  backfillShared,
+  COMMITS_AT_ONCE,
+  decodeProgress,
+  encodeProgress,
+  type SharedBackfillSources,
+} from './shared-backfill.js'
 import { SharedObserver } from './shared-observer.js'
-import { notifications, type RiderSources, sharedRide } from './shared-riders.js'
+import { notification, type RiderSources, sharedRide } from './shared-riders.js'
 
 const LEASE_MS_DEFAULT = 10_000
 /** Claims that wait. Each is a client's request. */
@@ -57,6 +63,8 @@ const WAITING_MAX = 10_000
 /** Registrations that were read are good for this long, for those who ask. */
 const KNOWN_MS = 1000
 const CELLS_AT_A_TIME = 64
+/** Of a transaction of the observers themselves. */
+const TRIES_MAX = 20
 /** After a failure of background work. */
 const RETRY_MS = 1000
 
@@ -326,7 +334,7 @@ export class SharedObservers implements ObserversHome {
     if (!isFree || observer.stored.isPaused || this.#backfilling.has(id) || this.#end.signal.aborted) return
     this.#backfilling.add(id)
     const sources = { store: this.#store, cells: this.#cells, resolver: this.#resolver, random: this.#random }
-    const commit = (startTs: Timestamp, mutations: readonly PrewriteMutation[]) => this.#commit(startTs, mutations)
+    const commit: SharedBackfillSources['commit'] = (mutationAt) => this.#commit(mutationAt)
     const isHeld = (): boolean => !this.#end.signal.aborted && this.#byId.get(id)?.stored.isPaused === false
     this.#inBackground(async () => {
       try {
@@ -377,16 +385,30 @@ export class SharedObservers implements ObserversHome {
     if (!this.#end.signal.aborted && !(error instanceof KvError)) this.#options.onError(error)
   }
 
-  async #commit(startTs: Timestamp, mutations: readonly PrewriteMutation[]): Promise<Timestamp> {
-    const plan = {
-      ...{ startTs, mutations, startedAt: performance.now(), isFirst: false, lockWaitMs: LOCK_WAIT_MS_DEFAULT },
-      ...{ forUpdateTs: undefined, grantedAt: undefined, reads: undefined, signal: undefined },
-      primary: (mutations[0] as PrewriteMutation).key,
-    }
-    try {
-      return await new Committer(this.#options.home(), plan).run()
-    } catch (error) {
-      throw error instanceof Undetermined ? error.cause : error
+  /** Tries again where others have rolled it back, because this process stood still for longer than its locks last. */
+  async #commit(mutationAt: (startTs: Timestamp) => PrewriteMutation): Promise<Timestamp> {
+    const backoff = new Backoff()
+    for (let left = TRIES_MAX; ; left--) {
+      const startTs = await this.#store.tso(1)
+      const mutation = mutationAt(startTs)
+      const plan = {
+        ...{
+          startTs,
+          mutations: [mutation],
+          startedAt: performance.now(),
+          isFirst: false,
+          lockWaitMs: LOCK_WAIT_MS_DEFAULT,
+        },
+        ...{ forUpdateTs: undefined, grantedAt: undefined, reads: undefined, signal: undefined },
+        primary: mutation.key,
+      }
+      try {
+        return await new Committer(this.#options.home(), plan).run()
+      } catch (error) {
+        const isConflict = isKvError(error, 'write_conflict') || isKvError(error, 'txn_lock_not_found')
+        if (!isConflict || left === 0) throw error instanceof Undetermined ? error.cause : error
+        await backoff.wait()
+      }
     }
   }
 
@@ -445,9 +467,11 @@ export class SharedObservers implements ObserversHome {
     for (const [index, key] of keys.entries()) requireInRange(observer, key, () => `keys[${index}]`)
     const asked = distinct(keys)
     let ts = asked.length === 0 ? await this.#store.tso(1) : 0
-    for (let from = 0; from < asked.length; from += KEYS_PER_TURN) {
-      const startTs = await this.#store.tso(1)
-      ts = await this.#commit(startTs, notifications(id, asked.slice(from, from + KEYS_PER_TURN), startTs, 'notified'))
+    // Each key alone, so that its row may go when it is covered.
+    for (let from = 0; from < asked.length; from += COMMITS_AT_ONCE) {
+      const some = asked.slice(from, from + COMMITS_AT_ONCE)
+      const all = some.map((key) => this.#commit((startTs) => notification({ id, key }, startTs, 'notified')))
+      ts = Math.max(ts, ...(await Promise.all(all)))
     }
     return { notified: asked.length, ts }
   }
@@ -497,8 +521,7 @@ export class SharedObservers implements ObserversHome {
   async skip(name: string, keys: readonly Uint8Array[]): Promise<number> {
     const observer = await this.#known(name)
     return this.#eachParked(observer, distinct(keys), async (key, _, ackKey) => {
-      const startTs = await this.#store.tso(1)
-      await this.#commit(startTs, [{ op: 'put', key: ackKey, value: encodeAckTs(startTs) }])
+      await this.#commit((startTs) => ({ op: 'put', key: ackKey, value: encodeAckTs(startTs) }))
       await this.#cells.putFailure(observer.id, key, undefined)
     })
   }

@@ -5,7 +5,15 @@ import { printKey } from '../errors/print-key.js'
 import { acknowledge } from '../percolator/actions/acknowledge.js'
 import type { PrewriteMutation } from '../percolator/api.js'
 import type { Entry } from '../percolator/cell.js'
-import { encodeAckTs, encodeNotified, type Notified, notifiedKey } from '../percolator/codec/cell-key.js'
+import {
+  ackedCell,
+  type CellName,
+  encodeAckTs,
+  encodeNotified,
+  type Notified,
+  notifiedCell,
+  notifiedKey,
+} from '../percolator/codec/cell-key.js'
 import { keysLocked, withEntries, writeConflict } from '../percolator/errors.js'
 import { requireInRange } from '../percolator/observer.js'
 import type { AckRider } from '../percolator/riders.js'
@@ -16,6 +24,7 @@ import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { forgetClean } from './shared-cleaning.js'
 
 const SETTLED_AT_A_TIME = 64
+const LOOKS_MAX = 10
 
 export interface RiderSources {
   readonly store: Store
@@ -84,7 +93,12 @@ export async function sharedRide(sources: RiderSources, request: RideRequest): P
   for (const { observer: name, keys } of notify) {
     const { id } = observerInRange(sources, name, keys)
     const notified: Notified = { kind: 'notified', depth: markDepth }
-    for (const key of keys) putRow(notifiedKey({ id, key }, startTs), encodeNotified(notified))
+    for (const key of keys) {
+      // The first row of a transaction that only notifies is its primary.
+      const isKept = mutations.length === 0 && rows.size === 0
+      const row = notifiedKey({ id, key }, startTs)
+      if (!rows.has(keyText(row))) putRow(row, encodeNotified({ ...notified, isKept }))
+    }
   }
   return {
     committedAt,
@@ -92,7 +106,7 @@ export async function sharedRide(sources: RiderSources, request: RideRequest): P
     markDepth,
     refusal: (error) => {
       const conflict = ackConflict(error, toMake, startTs)
-      if (conflict === undefined) return error
+      if (conflict === undefined) return ofUsersKey(error)
       sources.onConflict(conflict.observer.id)
       return conflict.error
     },
@@ -107,15 +121,9 @@ export async function sharedRide(sources: RiderSources, request: RideRequest): P
   }
 }
 
-/** Puts that notify keys, outside of a transaction that does anything else. */
-export function notifications(
-  id: Timestamp,
-  keys: readonly Uint8Array[],
-  startTs: Timestamp,
-  kind: Entry['kind'],
-): PrewriteMutation[] {
-  const value = encodeNotified({ kind, depth: 0 })
-  return keys.map((key) => ({ op: 'put', key: notifiedKey({ id, key }, startTs), value }))
+/** A transaction that notifies one key and does nothing else. */
+export function notification({ id, key }: CellName, startTs: Timestamp, kind: Entry['kind']): PrewriteMutation {
+  return { op: 'put', key: notifiedKey({ id, key }, startTs), value: encodeNotified({ kind, depth: 0 }) }
 }
 
 function observerInRange(sources: RiderSources, name: string, keys: readonly Uint8Array[]): SharedObserver {
@@ -146,23 +154,31 @@ async function lookedAt(
     groups.set(text, group)
   }
   if (groups.size === 0) return []
-  return resolver.resolving(
-    lockWaitMs,
-    async () => {
-      const looks = await Promise.all(
-        [...groups.values()].map(async ({ observer, seen, riders }) => {
-          const keys = riders.map(({ key }) => key)
-          const found = await cells.look(observer.id, keys, seen)
-          return found.map((cell, i): AckToMake => ({ rider: riders[i] as AckRider, observer, seen, cell }))
-        }),
-      )
-      const toMake = looks.flat()
-      const locks = toMake.flatMap(({ cell, seen }) => locksBelow(cell, seen, startTs))
-      if (locks.length > 0) throw keysLocked(locks)
-      return toMake
-    },
-    signal,
-  )
+  const look = (): Promise<AckToMake[]> =>
+    resolver.resolving(
+      lockWaitMs,
+      async () => {
+        const looks = await Promise.all(
+          [...groups.values()].map(async ({ observer, seen, riders }) => {
+            const keys = riders.map(({ key }) => key)
+            const found = await cells.look(observer.id, keys, seen)
+            return found.map((cell, i): AckToMake => ({ rider: riders[i] as AckRider, observer, seen, cell }))
+          }),
+        )
+        const toMake = looks.flat()
+        const locks = toMake.flatMap(({ cell, seen }) => locksBelow(cell, seen, startTs))
+        if (locks.length > 0) throw keysLocked(locks)
+        return toMake
+      },
+      signal,
+    )
+  for (let left = LOOKS_MAX; ; left--)
+    try {
+      return await look()
+    } catch (error) {
+      // A notification that was committed and covered has gone while its lock was to be resolved.
+      if (left === 0 || !isKvError(error, 'txn_lock_not_found')) throw error
+    }
 }
 
 /** Takes back claims, and removes what they have covered. If that fails, whoever finds the hints next does the same. */
@@ -177,7 +193,9 @@ async function settle({ cells, store }: RiderSources, acks: readonly AckToMake[]
     for (let from = 0; from < some.length; from += SETTLED_AT_A_TIME) {
       const part = some.slice(from, from + SETTLED_AT_A_TIME)
       const covered = part.flatMap(({ cell, seen }) =>
-        cell.notified.filter(({ committed, lock }) => !lock && committed && committed.commitTs <= seen),
+        cell.notified.filter(
+          ({ committed, lock }) => !lock && committed && !committed.isKept && committed.commitTs <= seen,
+        ),
       )
       await cells.removeNotified(covered.map(({ key }) => key))
       const looks = await cells.look(
@@ -198,6 +216,16 @@ async function settleOne(cells: SharedCells, ack: AckToMake, present: SharedCell
     await forgetClean(cells, id, { key, hint, claim }, present, now)
   else if (claim !== undefined && claim.fence !== 0 && claim.fence <= rider.fence)
     await cells.claim(id, { key, claim }, undefined)
+}
+
+/** Clients know nothing of the rows that their riders became. */
+function ofUsersKey(error: unknown): unknown {
+  if (!isKvError(error, 'txn_lock_not_found') && !isKvError(error, 'write_conflict')) return error
+  const { key } = error.fields
+  const cell = key && (ackedCell(key) ?? notifiedCell(key))
+  if (cell === undefined) return error
+  const text = `the transaction at ${error.fields.startTs} was rolled back by others, who found its locks too old`
+  return new KvError(error.code, text, { ...error.fields, key: cell.key })
 }
 
 /** Another run has committed first, between the look and the lock. */

@@ -2,6 +2,7 @@ import type { LockInfo } from '../errors/lock-info.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { blocksRead } from './actions/get.js'
 import type { Ack, Entry, Failure, MarkKind } from './cell.js'
+import type { Notified } from './codec/cell-key.js'
 import type { Lock } from './lock.js'
 import { lockInfo } from './lock-info.js'
 import type { Observer } from './observer.js'
@@ -41,7 +42,7 @@ export interface SharedClaim {
 export interface NotifiedRow {
   readonly key: Uint8Array
   readonly lock: Lock | undefined
-  readonly committed: (Pick<Entry, 'kind' | 'depth'> & { readonly commitTs: Timestamp }) | undefined
+  readonly committed: (Notified & { readonly commitTs: Timestamp }) | undefined
 }
 
 /** What stands in the rows of one cell, which were read one by one. */

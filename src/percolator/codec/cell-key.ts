@@ -77,16 +77,22 @@ export function decodeAckTs(value: Uint8Array): Timestamp {
 export interface Notified {
   readonly kind: MarkKind
   readonly depth: number
+  /** The row says what became of other rows of its transaction, so it stays when it is covered. */
+  readonly isKept?: boolean | undefined
 }
 
-export function encodeNotified({ kind, depth }: Notified): Buffer {
-  return packRecord([MARK_KINDS.indexOf(kind), depth])
+export function encodeNotified({ kind, depth, isKept }: Notified): Buffer {
+  return packRecord([MARK_KINDS.indexOf(kind), depth, isKept ? 1 : 0])
 }
 
 /** @throws CorruptRecord */
 export function decodeNotified(value: Uint8Array): Notified {
-  const [kind, depth] = unpackRecord(value, 'notification', 2)
-  return { kind: asOneOf(kind, 'notification', MARK_KINDS), depth: asInteger(depth, 'notification') }
+  const [kind, depth, isKept] = unpackRecord(value, 'notification', 3)
+  return {
+    kind: asOneOf(kind, 'notification', MARK_KINDS),
+    depth: asInteger(depth, 'notification'),
+    isKept: asInteger(isKept, 'notification') === 1,
+  }
 }
 
 function bigEndian(ts: Timestamp): Buffer {
