@@ -148,7 +148,10 @@ export class BigtableStore implements Store {
     this.#rows = new BigtableRows(this.#rowTable, this.#scan, oracle, this.#safePoint, cellSources)
     this.sharedCells = new CellRows(table, oracle, cellSources)
     this.#reads = new Reads(table, this.#rowTable, this.#scan, oracle, this.#safePoint, answers)
-    this.#collection = new Collection(table, this.#rowTable, this.#scan, this.#safePoint)
+    this.#collection = new Collection(table, this.#rowTable, this.#scan, this.#safePoint, {
+      refresh: () => this.sharedCells.refresh(),
+      at: (key) => observed.at(key),
+    })
     this.#calls = new WriteCalls(this.#rows, this.validateReads)
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits)
     this.#restoration = new TableRestoration(options.table, restores, oracle, this.#rows.shortValueBytesMax)

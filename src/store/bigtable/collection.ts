@@ -20,6 +20,14 @@ const TRIES_MAX = 3
 /** A row that has nothing but a revision is left for whoever is about to lock it again. */
 const BARE_S = 3600
 
+/** The observers that are registered. */
+interface Observers {
+  /** Fulfilled when registrations that were written before the call are known. @throws KvError `storage_unavailable` */
+  refresh(): Promise<void>
+  /** Those whose ranges contain the key. */
+  at(key: Uint8Array): readonly unknown[]
+}
+
 /**
  * Walks over the rows in which there is something to collect. What is removed from a row goes in one conditional change, so
  * nobody who has read the row before can still change it.
@@ -29,8 +37,10 @@ export class Collection {
   readonly #rows: RowTable
   readonly #scan: TableScan
   readonly #safePoint: SharedSafePoint
+  readonly #observers: Observers
 
-  constructor(table: Table, rows: RowTable, scan: TableScan, safePoint: SharedSafePoint) {
+  constructor(table: Table, rows: RowTable, scan: TableScan, safePoint: SharedSafePoint, observers: Observers) {
+    this.#observers = observers
     this.#table = table
     this.#rows = rows
     this.#scan = scan
@@ -47,6 +57,7 @@ export class Collection {
     await this.#safePoint.raise(wanted, pace?.signal)
     await this.#safePoint.clear(wanted)
     const safePoint = Math.min(wanted, this.#safePoint.cleared)
+    await this.#observers.refresh() // Those that are registered later are for changes above the safe point.
     let removed = 0
     let began = performance.now()
     for await (const rows of this.#scan.rowPages(allRowsFrom(), candidateColumns(safePoint), { orBare: true })) {
@@ -108,7 +119,9 @@ export class Collection {
     const isWhole = versions <= RECORDS_AT_ONCE && old.length - versions < RECORDS_AT_ONCE
     // The last record of a row goes later: a lock that is written late must meet servers that know that it does not count.
     const goneTs = Math.min(safePoint, this.#safePoint.clearedForAll)
-    const gone = gc({ key, writes }, goneTs, { base: undefined, isLast: isWhole }).garbage
+    // A deletion that no run has covered yet is known by its record alone.
+    const isLast = isWhole && this.#observers.at(key).length === 0
+    const gone = gc({ key, writes }, goneTs, { base: undefined, isLast }).garbage
     const { garbage: others } = gc({ key, writes }, safePoint, { base: undefined, isLast: false })
     const garbage = [...new Set([...gone, ...others])]
     if (garbage.length === 0) return { count: 0, isDone: true }

@@ -248,3 +248,28 @@ describe('observers of several servers', () => {
     120_000,
   )
 })
+
+test('a deletion that no run has covered is handed out after a collection, and its record goes when nobody observes it any more', async () => {
+  const table = new MemoryTable()
+  await inLeaps(table, async () => {
+    const [one, two] = (await severalDatabases(table, 2)) as [Database, Database]
+    await one.observers.put(OBSERVER, ranges)
+    const key = utf8('doc/1')
+    await transact(one, [{ op: 'put', key, value: utf8('v') }])
+    await transact(two, [{ op: 'delete', key }])
+    const records = async () => (await one.store.mvccGetByKey({ key })).writes.map(({ type }) => type)
+    /** The last record of a row goes when all servers know that it may, which is with the second. */
+    const collectTwice = async () => {
+      await two.gc(await two.store.tso(1))
+      await two.gc(await two.store.tso(1))
+    }
+    await collectTwice()
+    expect(await records()).toEqual(['delete'])
+    const [claimed] = await one.observers.claim(OBSERVER, { worker: 'w', limit: 1, waitMs: 1000 })
+    expect(claimed?.key).toEqual(key)
+    await one.observers.remove(OBSERVER)
+    await collectTwice()
+    expect(await records()).toEqual([])
+    await Promise.all([one.close(), two.close()])
+  })
+})
