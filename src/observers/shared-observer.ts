@@ -1,6 +1,6 @@
 import { keyText } from '../bytes/key-text.js'
 import type { LockResolver } from '../coordinator/lock-resolver.js'
-import { isKvError, KvError } from '../errors/kv-error.js'
+import { KvError } from '../errors/kv-error.js'
 import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
 import { blocksRead } from '../percolator/actions/get.js'
 import type { Failure } from '../percolator/cell.js'
@@ -340,9 +340,9 @@ export class SharedObserver {
     const locks = locksBelow(cell, ts, 0)
     // Those of transactions that live stay. What has been committed before them is uncovered all the same.
     const areGone = await resolver.resolve(locks, store.now()).catch((error: unknown) => {
-      // A notification that was committed and covered has gone meanwhile.
-      if (isKvError(error, 'txn_lock_not_found')) return true
-      throw error
+      if (!(error instanceof KvError)) throw error
+      // A notification that was committed and covered has gone meanwhile. Else the lock stays for now, and the next look meets it.
+      return error.code === 'txn_lock_not_found'
     })
     if (locks.length === 0 || !areGone) return this.#stepOn(order, hinted, cell, fence, ts)
     const [unlocked] = await cells.look(this.id, [cell.key], ts)

@@ -70,8 +70,9 @@ class World {
       await sleep(this.random.below(40))
       if (this.random.below(4) === 0) {
         for (const key of keys) {
-          const { ts } = await this.any.observers.notify(OBSERVER, [utf8(key)])
-          this.changes.push({ key, commitTs: ts })
+          const notified = this.any.observers.notify(OBSERVER, [utf8(key)])
+          const commitTs = await unlessContended(notified.then(({ ts }) => ts))
+          if (commitTs !== undefined) this.changes.push({ key, commitTs })
         }
         continue
       }
@@ -149,6 +150,7 @@ class World {
         'txn_lock_not_found',
         'ts_below_safe_point',
         'txn_not_found',
+        'overloaded',
       ]).toContain(error.code)
       return undefined
     }
