@@ -449,7 +449,7 @@ describe('a prewrite', () => {
     const mutations = [{ op: 'put', key: 'doc/1', value: '2' }]
     const body = { mutations, start_ts: claimed.fence, riders: { acks: [words.ackOf(claimed)] }, ...rest }
     expectProblem(await prewrite(server, body), 'invalid_argument', { field })
-    expect(server.store.lockCount).toBe(0)
+    expect(await server.lockCount()).toBe(0)
     await words.acked(claimed)
   })
 

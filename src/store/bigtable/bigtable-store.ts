@@ -245,9 +245,9 @@ export class BigtableStore implements Store {
   readonly mvccGetByKey: Store['mvccGetByKey'] = (request) => this.#reads.mvccGetByKey(request)
   readonly mvccGetByStartTs: Store['mvccGetByStartTs'] = (request) => this.#reads.mvccGetByStartTs(request)
   readonly validateReads: Store['validateReads'] = async (request) => {
-    const { leases = [], commitTs, keys, ranges } = request
+    const { leases = [], commitTs } = request
     if (leases.length > 0) await this.leases.require(leases, commitTs)
-    if (keys.length + ranges.length > 0) await this.#reads.validateReads(request)
+    await this.#reads.validateReads(request)
   }
 
   /** Falls back to two phases. `reads` are validated at the commit timestamp, by whoever commits. */

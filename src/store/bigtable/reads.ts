@@ -250,6 +250,7 @@ export class Reads {
       for await (const rows of this.#scan.pages(range, columns))
         for (const { key, cells } of rows) judge(keyOfRow(key), decodeCells(cells))
     await this.#requireKept(startTs)
+    await this.#requireKept(startTs)
     if (younger.size > 0) throw keysLocked(inKeyOrder([...younger.values()]))
   }
 
