@@ -252,7 +252,12 @@ const MUTANTS = [
     'commitTs = Math.max(commitTs, minCommitTs)',
     'commitTs = minCommitTs',
   ],
-  ['2PC does not validate reads', 'coordinator/committer', 'if (reads !== undefined) {', 'if (false) {'],
+  [
+    '2PC does not validate reads',
+    'coordinator/committer',
+    'if (reads !== undefined || this.#leases.length > 0) {',
+    'if (false) {',
+  ],
   [
     'committed before all are prewritten',
     'coordinator/committer',
@@ -280,7 +285,7 @@ const MUTANTS = [
   ],
   // Collection
   ['pins hold nothing back', 'gc/pins', "yield { by: 'pin', ts };", ';'],
-  ['pins are not stored', 'gc/pins', 'value: packRecord([pin.ts, pin.endsAtMs])', 'value: undefined'],
+  ['pins are not stored', 'gc/pins', 'value: encodePin(pin) }', 'value: undefined }'],
   // Observers
   [
     'resolving a lock marks nothing',
@@ -526,10 +531,10 @@ const MUTANTS = [
   [
     'a transaction that writes nothing needs no lease',
     'txn/one-shots',
-    'requireLeases(this.#store.leases, riders ?? {});',
+    'await requireLeases(this.#store.leases, riders ?? {});',
     '',
-    'requireChecks(checks, version, () => this.#store.leases.lost(riders?.leases ?? []));',
-    'requireChecks(checks, version);',
+    'checksFailed(failed, await this.#store.leases.lostAt(riders?.leases ?? []))',
+    'checksFailed(failed, [])',
   ],
   [
     'a restart renews no lease',
