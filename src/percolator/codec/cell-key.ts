@@ -1,7 +1,8 @@
-import { isReserved, reservedKey, reservedName } from '../../bytes/reserved-keys.js'
+import { isReserved } from '../../bytes/reserved-keys.js'
 import type { Timestamp } from '../../timestamp.js'
 import { MARK_KINDS, type MarkKind } from '../cell.js'
 import { asInteger, asOneOf, packRecord, unpackRecord } from './record.js'
+import { reservedKey, reservedName } from './reserved-key.js'
 import { readTs, TS_BYTES, writeTs } from './timestamp.js'
 
 /**
