@@ -3,19 +3,33 @@ import { availableParallelism } from 'node:os'
 import { configDefaults, defineConfig } from 'vitest/config'
 import { filesLeftOut } from './test/bigtable/not-on-bigtable.mjs'
 
-/** Whole programs, bad networks, random histories, conversions and repairs, measured memory, and suites that run again on another store: where CI is set (`npm run test:all`). */
+/** Whole programs, bad networks and disks, random histories, measured turns, conversions and repairs, measured memory, and suites that run again on another store: where CI is set (`npm run test:all`). */
 const LONG = [
   'test/anomalies/**/*.test.ts',
+  'test/changes/*histories.test.ts',
   'test/client/http/senders.test.ts',
+  'test/client/leases/bad-network.test.ts',
   'test/commands/client/foreign-servers.test.ts',
   'test/console/**/*.test.ts',
   'test/docs/console.test.ts',
   'test/examples/*.test.ts',
   'test/http/answer-memory.test.ts',
+  'test/http/fast-lane/fuzz.test.ts',
+  'test/http/given-back.test.ts',
+  'test/http/large-transactions.test.ts',
+  'test/http/log-secrets.test.ts',
   'test/http/metrics/promtool.test.ts',
+  'test/http/slow-feeds.test.ts',
+  'test/http/turn-lengths.test.ts',
+  'test/leases/*histories.test.ts',
+  'test/observers/failing-disk.test.ts',
   'test/process/**/*.test.ts',
+  'test/store/bigtable/collection-histories.test.ts',
+  'test/store/bigtable/same-rows.test.ts',
+  'test/store/bigtable/several-stores.test.ts',
   'test/store/leveldb/directory/move-system-records.test.ts',
   'test/store/leveldb/directory/newest-records.test.ts',
+  'test/store/leveldb/integrity/flipped-bytes.test.ts',
   'test/store/leveldb/repair/repair.test.ts',
   'test/store/snapshot-isolation.test.ts',
   'test/txn/two-phases.test.ts',
