@@ -105,7 +105,7 @@ export class RestoreWatch {
   /**
    * Must be called after rows of users were read, or before they are changed.
    * @returns undefined where that is known at once.
-   * @throws KvError `storage_unavailable` while a restore is incomplete, or when that cannot be known.
+   * Rejects with KvError `storage_unavailable` while a restore is incomplete, or when that cannot be known.
    */
   requireRestored(): undefined | Promise<void> {
     const ageMs = this.#nowMs() - this.#asOfMs
@@ -114,8 +114,7 @@ export class RestoreWatch {
         if (run !== undefined) throw incomplete()
       })
     if (ageMs > POLL_MS) void this.#pollSoon()
-    if (this.run !== undefined) throw incomplete()
-    return undefined
+    return this.run === undefined ? undefined : Promise.reject(incomplete())
   }
 
   /** Must be called before rows are changed by a restore. @throws KvError `storage_unavailable` when another one has taken over. */
