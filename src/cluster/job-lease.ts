@@ -85,8 +85,9 @@ export class JobLease {
   #confirm(atMs: number): void {
     this.#stopDeadline()
     if (this.#isOver || this.#lost.signal.aborted) return
-    const leftMs = Math.max(0, atMs + CONFIRMED_MS_MAX - this.#options.elapsedMs())
-    this.#stopDeadline = this.#options.timer(leftMs, () => this.#lose())
+    const leftMs = atMs + CONFIRMED_MS_MAX - this.#options.elapsedMs()
+    if (leftMs <= 0) this.#lose()
+    else this.#stopDeadline = this.#options.timer(leftMs, () => this.#lose())
   }
 
   #lose(): void {

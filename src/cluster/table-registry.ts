@@ -225,6 +225,7 @@ export class TableRegistry implements Registry {
       const lease = await this.#take(job)
       if (lease === undefined) return undefined
       try {
+        if (lease.signal.aborted) return undefined // This server has stood still since it wrote the row.
         return await body(lease.signal)
       } finally {
         await lease.release()

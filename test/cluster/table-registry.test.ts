@@ -285,7 +285,8 @@ test('whatever gets lost, no two servers that are not stopped do a job at once w
       isOver = true
       expect(together).toEqual([])
     }),
-    { numRuns: Math.ceil(RUNS / 3) },
+    // The server stands still between the write of the job's row and its answer.
+    { numRuns: Math.ceil(RUNS / 3), examples: [[2135499949, { slow: 0.2 }]] },
   )
   expect(ran).toBeGreaterThan(RUNS)
 }, 300_000)
