@@ -9,7 +9,7 @@ import { startEmulator } from './emulator/emulator.mjs'
 afterAll(killAll)
 
 /** See test/anomalies/settings.ts for the long form. */
-const { seed, txns, kills } = settings({ seed: 1, txns: 80, kills: 3 })
+const { seed, txns, kills } = settings({ seed: 1, txns: 30, kills: 3 })
 
 const SERVERS = 3
 const HOLDERS = 6
