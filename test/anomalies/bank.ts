@@ -15,6 +15,8 @@ export interface BankOptions {
   readonly db?: Db | undefined
   readonly clients?: number | undefined
   readonly onTransfer?: (() => void) | undefined
+  /** Calls of the store may fail, so a server may not know what became of a request, and says so by 503. */
+  readonly mayFail?: boolean | undefined
 }
 
 /** What the client knows of a transfer. */
@@ -154,12 +156,16 @@ export class Bank {
         outcome = error.outcome
         this.counts.abandoned++
       } else {
-        outcome = outcomeOf(error)
+        outcome = this.#isUnavailable(error) ? 'unknown' : outcomeOf(error)
         if (!(error instanceof Refused || error instanceof KvError)) await this.#target.isUp()
       }
     }
     this.#outcomes.set(entry, outcome)
     this.counts[outcome]++
+  }
+
+  #isUnavailable(error: unknown): boolean {
+    return this.#options.mayFail === true && error instanceof Refused && error.code === 'storage_unavailable'
   }
 
   #run(kind: Kind, transfer: Transfer, steps: Steps, random: Random): Promise<Outcome> {
@@ -333,6 +339,7 @@ export class Bank {
         await this.#target.isUp()
         return decided
       }
+      if (this.#isUnavailable(error)) return decided
       if (!(error instanceof Refused)) throw error
       if (decided === 'committed') throw error // Nothing may stand in the way of what is decided.
       if (random.chance(0.5)) await client.call('rollback', { keys, start_ts }).catch(() => {})
