@@ -7,7 +7,7 @@ import { ListAppendWorkload } from '../anomalies/list-append-workload.js'
 import { Random } from '../anomalies/random.js'
 import { report, settings } from '../anomalies/settings.js'
 import { killAll } from '../process/server-process.js'
-import { Cluster } from './cluster.js'
+import { Cluster, COLLECTING } from './cluster.js'
 import { startEmulator } from './emulator/emulator.mjs'
 
 afterAll(killAll)
@@ -18,9 +18,6 @@ const { seed, txns, kills } = settings({ seed: 1, txns: 200, kills: 3 })
 const SERVERS = 3
 const FAULTS = { failBefore: 0.02, failAfter: 0.02, late: 0.01 }
 const ALLOWED: ReadonlySet<AnomalyType> = new Set<AnomalyType>(['G2', 'G2-realtime'])
-
-/** Old versions go after two or three seconds: a safe point is known to all within 600 ms, and a copy of it is stale after 300 ms. */
-const COLLECTING = { args: ['--gc-life-time', '2s', '--gc-interval', '500ms'], secondMs: 10 }
 
 test.each([
   ['', {}],

@@ -3,7 +3,7 @@ import { connect } from '../../src/client/index.js'
 import { Random } from '../anomalies/random.js'
 import { report, settings } from '../anomalies/settings.js'
 import { killAll } from '../process/server-process.js'
-import { Cluster } from './cluster.js'
+import { Cluster, COLLECTING } from './cluster.js'
 import { startEmulator } from './emulator/emulator.mjs'
 
 afterAll(killAll)
@@ -121,7 +121,7 @@ class Holders {
 test('holders at three servers, which are killed and stopped, never commit after the next grant', async () => {
   const random = new Random(seed)
   const emulator = await startEmulator(FAULTS)
-  const cluster = await Cluster.start(emulator.host, SERVERS, random.fork())
+  const cluster = await Cluster.start(emulator.host, SERVERS, random.fork(), COLLECTING)
   const holders = new Holders(cluster, random.fork())
   const chaos = async (): Promise<void> => {
     for (let i = 0; i < kills || !holders.isDone; i++) {

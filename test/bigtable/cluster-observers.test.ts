@@ -3,7 +3,7 @@ import { connect, type Db } from '../../src/client/index.js'
 import { Random } from '../anomalies/random.js'
 import { report, settings } from '../anomalies/settings.js'
 import { killAll } from '../process/server-process.js'
-import { Cluster } from './cluster.js'
+import { Cluster, COLLECTING } from './cluster.js'
 import { startEmulator } from './emulator/emulator.mjs'
 
 afterAll(killAll)
@@ -50,7 +50,7 @@ async function valuesBelow(db: Db, prefix: string): Promise<ReadonlyMap<string, 
 test('an index of words by workers of three servers, which are killed and stopped', async () => {
   const random = new Random(seed)
   const emulator = await startEmulator(FAULTS)
-  const cluster = await Cluster.start(emulator.host, SERVERS, random.fork())
+  const cluster = await Cluster.start(emulator.host, SERVERS, random.fork(), COLLECTING)
   const dbs = cluster.urls.map((url) => connect(url, { lockWaitMs: 1000 }))
   const stop = new AbortController()
   let runs = 0

@@ -22,6 +22,9 @@ interface ClusterOptions {
   readonly secondMs?: number
 }
 
+/** Old versions go after two or three seconds: a safe point is known to all within 600 ms, and a copy of it is stale after 300 ms. */
+export const COLLECTING: ClusterOptions = { args: ['--gc-life-time', '2s', '--gc-interval', '500ms'], secondMs: 10 }
+
 interface Member {
   process: ServerProcess
   /** Fulfilled while it is there. */
