@@ -99,7 +99,6 @@ export class Reads {
   async #get({ key, ts = TIMESTAMP_MAX }: GetRequest): Promise<GetAnswer> {
     await this.#settle(ts)
     const [cells] = await this.#at([key], ts)
-    this.#requireKept(ts)
     if (cells === undefined) return { found: false }
     const lock = blocking(key, cells, ts)
     if (lock !== undefined) throw keyLocked(lock)
@@ -120,7 +119,6 @@ export class Reads {
     this.#answers.requireRoom()
     await this.#settle(ts)
     const rows = await this.#at(keys, ts)
-    this.#requireKept(ts)
     const locks: LockInfo[] = []
     const versions: Version[] = []
     for (const [i, cells] of rows.entries()) {
@@ -249,7 +247,6 @@ export class Reads {
     for (const range of mergedRanges(ranges))
       for await (const rows of this.#scan.pages(range, columns))
         for (const { key, cells } of rows) judge(keyOfRow(key), decodeCells(cells))
-    await this.#requireKept(startTs)
     await this.#requireKept(startTs)
     if (younger.size > 0) throw keysLocked(inKeyOrder([...younger.values()]))
   }
