@@ -37,17 +37,6 @@ test.each([
       lists: lists.map((list) => list.counts),
     })
     let isOver = false
-    const chaos = async (): Promise<void> => {
-      for (let i = 0; i < kills && !isOver; i++) {
-        const leader = (await cluster.leader()) ?? 0
-        // The leader and the others in turn.
-        const killed = i % 2 === 0 ? leader : (leader + 1) % SERVERS
-        await Promise.all([
-          cluster.pause((killed + 1 + random.below(SERVERS - 1)) % SERVERS, 2500 + random.below(2500)),
-          cluster.restart(killed),
-        ])
-      }
-    }
     try {
       await bank.open()
       const work = async (): Promise<void> => {
@@ -55,7 +44,7 @@ test.each([
         await Promise.all([...lists.map((list) => list.run(share)), bank.run(2 * share)])
         isOver = true
       }
-      await Promise.all([work(), chaos()])
+      await Promise.all([work(), cluster.disturb(kills, random, () => isOver)])
       await cluster.isUp()
       // A server that was killed holds collections back until nothing was heard of it for 20 s.
       while (options === COLLECTING && (await cluster.collected()).versions === 0)

@@ -81,16 +81,6 @@ test('an index of words by workers of three servers, which are killed and stoppe
     ),
   )
   let isOver = false
-  const chaos = async (): Promise<void> => {
-    for (let i = 0; i < kills && !isOver; i++) {
-      const leader = (await cluster.leader()) ?? 0
-      const killed = i % 2 === 0 ? leader : (leader + 1) % SERVERS
-      await Promise.all([
-        cluster.pause((killed + 1 + random.below(SERVERS - 1)) % SERVERS, 2500 + random.below(2500)),
-        cluster.restart(killed),
-      ])
-    }
-  }
   const write = async (db: Db, own: Random): Promise<void> => {
     for (let i = 0; i < txns / WRITERS; i++) {
       const text = Array.from({ length: own.below(6) }, () => own.pick(WORDS)).join(' ')
@@ -109,7 +99,7 @@ test('an index of words by workers of three servers, which are killed and stoppe
     const writing = Promise.all(dbs.map((db) => write(db, random.fork()))).then(() => {
       isOver = true
     })
-    await Promise.all([writing, chaos()])
+    await Promise.all([writing, cluster.disturb(kills, random, () => isOver)])
     await cluster.isUp()
     const db = dbs[0] as Db
     await expect

@@ -141,6 +141,22 @@ export class Cluster implements Target {
     process.signal('SIGCONT')
   }
 
+  /**
+   * Kills servers, the one that hands out the timestamps and another one in turn, while one of those that are left stands still.
+   * @param isOver asked before each kill.
+   */
+  async disturb(kills: number, random: Random, isOver: () => boolean): Promise<void> {
+    const { length } = this.#members
+    for (let i = 0; i < kills && !isOver(); i++) {
+      const leader = (await this.leader()) ?? 0
+      const killed = i % 2 === 0 ? leader : (leader + 1) % length
+      await Promise.all([
+        this.pause((killed + 1 + random.below(length - 1)) % length, 2500 + random.below(2500)),
+        this.restart(killed),
+      ])
+    }
+  }
+
   /** That `perkv bigtable check` finds no damage; what killed servers leave behind is none. */
   async isSound(): Promise<void> {
     const { code, stdout, stderr } = await runCli(['bigtable', 'check', this.#address], this.#env)
