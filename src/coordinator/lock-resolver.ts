@@ -17,17 +17,18 @@ export type Resolver = Pick<LockResolver, 'resolving' | 'resolve' | 'end'>
 
 type TxnOfLock = Pick<LockInfo, 'primary' | 'startTs' | 'ttl' | 'type'>
 
-/** client-go's `ResolvedCacheSize`. */
-const DECIDED_MAX = 2048
+/** Of one call: the commit_ts of transactions that the call knows to be decided, 0 when rolled back. */
+type Decided = Map<string, Timestamp>
 
 /**
  * Ends the transactions of locks as their primaries decide: commits them, rolls them back, or waits while they live.
+ *
+ * What was decided is forgotten when the call ends (client-go has a cache). A name of a transaction, its start_ts and primary, says nothing
+ * any more once its records are gone: by `delete_range`, a collection, a restore. Then another transaction may bear it.
  * @see TiKV client-go `txnkv/txnlock/lock_resolver.go`; the paper, section 2.2 ("cleanup").
  */
 export class LockResolver {
   readonly #api: ResolverApi
-  /** The commit_ts of decided transactions, 0 when rolled back. The oldest entry is dropped first. */
-  readonly #decided = new Map<string, Timestamp>()
 
   constructor(api: ResolverApi) {
     this.#api = api
@@ -71,14 +72,15 @@ export class LockResolver {
    */
   async resolve(locks: readonly LockInfo[], currentTs: Timestamp): Promise<boolean> {
     const living = new Set<string>()
-    const decided = new Map<
+    const known: Decided = new Map()
+    const ended = new Map<
       string,
       { readonly startTs: Timestamp; readonly commitTs: Timestamp; readonly keys: Uint8Array[] }
     >()
     let areAllGone = true
     for (const lock of locks) {
       const txn = txnText(lock)
-      const commitTs = living.has(txn) ? undefined : await this.#decide(lock, currentTs)
+      const commitTs = living.has(txn) ? undefined : await this.#decide(lock, currentTs, known)
       if (commitTs === undefined) {
         living.add(txn)
         areAllGone = false
@@ -86,12 +88,12 @@ export class LockResolver {
         const { key, startTs, forUpdateTs } = lock
         await this.#api.pessimisticRollback({ keys: [key], startTs, forUpdateTs })
       } else {
-        const keys: Uint8Array[] = decided.get(txn)?.keys ?? []
+        const keys: Uint8Array[] = ended.get(txn)?.keys ?? []
         keys.push(lock.key)
-        decided.set(txn, { startTs: lock.startTs, commitTs, keys })
+        ended.set(txn, { startTs: lock.startTs, commitTs, keys })
       }
     }
-    for (const { startTs, commitTs, keys } of decided.values())
+    for (const { startTs, commitTs, keys } of ended.values())
       await this.#api.resolveLock({ txns: [{ startTs, commitTs }], keys, isDecided: true })
     return areAllGone
   }
@@ -121,16 +123,16 @@ export class LockResolver {
   }
 
   /** The commit_ts of a lock's transaction; 0 when it is rolled back; undefined while it is alive. */
-  async #decide(lock: TxnOfLock, currentTs: Timestamp): Promise<Timestamp | undefined> {
+  async #decide(lock: TxnOfLock, currentTs: Timestamp, decided: Decided = new Map()): Promise<Timestamp | undefined> {
     const txn = txnText(lock)
-    const known = this.#decided.get(txn)
+    const known = decided.get(txn)
     if (known !== undefined) return known
     const status = await this.#check(lock, currentTs)
     if (status === undefined) return undefined
     // The end of a pessimistic lock does not end its transaction, which may go on and lock again: not remembered.
     if (status.action === 'ttl_expire_pessimistic_rollback' || status.action === 'lock_not_exist_do_nothing') return 0
     const commitTs = status.status === 'locked' ? await this.#decideLocked(status, currentTs) : status.commitTs
-    if (commitTs !== undefined) this.#remember(txn, commitTs)
+    if (commitTs !== undefined) decided.set(txn, commitTs)
     return commitTs
   }
 
@@ -193,15 +195,6 @@ export class LockResolver {
       if (isKvError(error, 'commit_ts_expired') || isKvError(error, 'already_committed')) return false
       if (isKvError(error, 'txn_lock_not_found')) return false
       throw error
-    }
-  }
-
-  #remember(txn: string, commitTs: Timestamp): void {
-    this.#decided.set(txn, commitTs)
-    if (this.#decided.size <= DECIDED_MAX) return
-    for (const oldest of this.#decided.keys()) {
-      this.#decided.delete(oldest)
-      break
     }
   }
 }

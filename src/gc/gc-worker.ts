@@ -115,9 +115,12 @@ export class GcWorker {
     const startedAtMs = Date.now()
     const begin = performance.now()
     await resolveLocks(store, this.#resolver, wanted, store.now())
-    // resolved_ts is below the start_ts of a lock, and a feed that has caught up must not lose its place.
+    // resolved_ts is below the start_ts of a lock, and a feed that has caught up must not lose its place. A transaction that began at the
+    // present safe point lives on there.
     const locked = new Set<Timestamp>()
-    for await (const locks of locksBelow(store, wanted)) for (const { startTs } of locks) locked.add(startTs - 1)
+    for await (const locks of locksBelow(store, wanted))
+      for (const { startTs } of locks)
+        if (startTs >= store.safePoint) locked.add(Math.max(startTs - 1, store.safePoint))
     await this.#announce(wanted)
     const elsewhere = await registry.oldest()
     if (registry.isShared) await pins.reload()

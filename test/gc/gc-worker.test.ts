@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import type { Registry } from '../../src/cluster/registry.js'
 import { SingleServer } from '../../src/cluster/single-server.js'
+import { collectGarbage } from '../../src/gc/collect-garbage.js'
 import { type GcOptions, GcWorker } from '../../src/gc/gc-worker.js'
 import { Pins } from '../../src/gc/pins.js'
 import type { Store } from '../../src/store/store.js'
@@ -94,6 +95,33 @@ describe('what must stay readable', () => {
     await store.commit({ keys: [utf8('alive')], startTs: at(1) + 5, commitTs: at(30) })
     expect(await gc.run(gc.wanted())).not.toHaveProperty('heldBackBy')
     expect(await versionsOf(store, 'a')).toBe(1)
+  })
+
+  const HOLDING = {
+    'a prewrite lock': async (store: Store, startTs: Timestamp, _pins: Pins) => {
+      await store.prewrite(prewriteOf(startTs, [put('k')], { lockTtl: 600 * MINUTE }))
+      return () => store.commit({ keys: [utf8('k')], startTs, commitTs: startTs + 1 })
+    },
+    'a pessimistic lock': async (store: Store, startTs: Timestamp, _pins: Pins) => {
+      const keys = [utf8('k')]
+      const locking = { keys, primary: utf8('k'), startTs, forUpdateTs: startTs, lockTtl: 600 * MINUTE }
+      await store.acquirePessimisticLock(locking)
+      return () => store.pessimisticRollback({ keys, startTs, forUpdateTs: startTs })
+    },
+    'a pin': async (_store: Store, startTs: Timestamp, pins: Pins) => {
+      const { pin } = await pins.create({ ts: startTs, ttlMs: 600 * MINUTE })
+      return () => pins.remove(pin)
+    },
+  }
+  test.each(Object.entries(HOLDING))('%s at the very safe point', async (_name, hold) => {
+    const { clock, store, pins, gc, at, fill } = await start()
+    await fill()
+    const end = await hold(store, at(3), pins)
+    clock.ms += 60 * MINUTE
+    await collectGarbage(store, at(3))
+    expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(3) })
+    await end()
+    expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(55) })
   })
 
   test('but nothing that the safe point was raised past by hand: it holds nothing back', async () => {
