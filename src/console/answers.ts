@@ -19,6 +19,8 @@ export interface WriteInfo {
   readonly commit_ts: number
   readonly short_value?: WireBytes
   readonly expire_ts?: number
+  /** Of the lease whose end deletes the key. */
+  readonly lease_fence?: number
 }
 
 /** Everything stored of a key, newest first. */
@@ -32,6 +34,10 @@ export interface Pair {
   readonly key: WireBytes
   readonly value?: WireBytes
   readonly commit_ts: number
+}
+
+export interface Leases {
+  readonly leases: readonly { readonly name: string; readonly fence: number }[]
 }
 
 export interface Wait {

@@ -71,15 +71,21 @@ export function App(): JSX.Element {
               {access.may_write ? 'read and write' : 'read only'}
             </span>
           )}
-          {takesToken.current && <TokenField token={token} onChange={setToken} />}
+          {takesToken.current && <TokenField token={needsToken ? undefined : token} onChange={setToken} />}
         </div>
       </header>
       {status !== undefined && (route.view === 'browse' || route.view === 'key') && (
         <TimeSlider status={status} at={at} onChange={setAt} />
       )}
       <main id="main" tabIndex={-1}>
-        {needsToken && <h1>Token needed</h1>}
-        {needsToken && <Empty>This server asks for a token. It is kept in this tab only.</Empty>}
+        {needsToken && <h1>{token === undefined ? 'Token needed' : 'Wrong token'}</h1>}
+        {needsToken && (
+          <Empty>
+            {token === undefined
+              ? 'This server asks for a token. It is kept in this tab only.'
+              : 'The server does not know this token: it is mistyped, or was removed. Give another one.'}
+          </Empty>
+        )}
         {!needsToken && <Failure error={error} />}
         {status !== undefined && !needsToken && <ViewOf route={route} />}
       </main>

@@ -2,7 +2,7 @@ import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import type { History, LockInfo, WriteInfo } from './answers.js'
 import { KeyText, Scroll, Ts } from './parts.js'
-import { readableMs } from './readable-time.js'
+import { PER_MS, readableMs } from './readable-time.js'
 import { idOf, preview, shown, type WireBytes } from './wire-bytes.js'
 
 /** One timestamp of a key: what stands there in each column. */
@@ -45,18 +45,25 @@ export function cellsOf(history: History): ReadonlySet<string> {
   return cells
 }
 
-/** The value that a read at `at` sees. */
-export function valueAt(
-  { writes, values }: History,
-  at: number | undefined,
-): { readonly value: WireBytes; readonly commitTs: number } | undefined {
+export interface Version {
+  readonly value: WireBytes
+  readonly commitTs: number
+  /** The key is absent from then on. */
+  readonly expireTs: number | undefined
+  /** Of the lease whose end deletes the key. */
+  readonly leaseFence: number | undefined
+}
+
+/** The version that a read at `at` sees; undefined: a read of now. */
+export function versionAt({ writes, values }: History, at: number | undefined): Version | undefined {
   const write = writes.find(
     ({ type, commit_ts }) => (type === 'put' || type === 'delete') && commit_ts <= (at ?? Infinity),
   )
   if (write === undefined || write.type === 'delete') return undefined
-  if (write.expire_ts !== undefined && at !== undefined && write.expire_ts <= at) return undefined
+  const { commit_ts: commitTs, expire_ts: expireTs, lease_fence: leaseFence } = write
+  if (expireTs !== undefined && expireTs <= (at ?? Date.now() * PER_MS)) return undefined
   const value = write.short_value ?? values.find(({ start_ts }) => start_ts === write.start_ts)?.value
-  return value === undefined ? undefined : { value, commitTs: write.commit_ts }
+  return value === undefined ? undefined : { value, commitTs, expireTs, leaseFence }
 }
 
 export function Columns(props: {
@@ -161,6 +168,8 @@ function WriteCell({ write }: { readonly write: WriteInfo }): JSX.Element {
   return (
     <>
       {what} <span class="number">{write.start_ts}</span>
+      {write.expire_ts !== undefined && <small>expires @ {write.expire_ts}</small>}
+      {write.lease_fence !== undefined && <small>lease @ {write.lease_fence}</small>}
     </>
   )
 }

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import type { History } from './answers.js'
-import { Columns, valueAt } from './columns.js'
+import type { History, Leases } from './answers.js'
+import { Columns, type Version, versionAt } from './columns.js'
 import { Failure, KeyText, Panel, Ts } from './parts.js'
 import { addressOf } from './route.js'
 import { useSession } from './session.js'
@@ -19,7 +19,7 @@ export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
   )
   const [mode, setMode] = useState<'look' | 'edit' | 'delete'>('look')
   const [error, setError] = useState<unknown>()
-  const present = history.value && valueAt(history.value, at)
+  const present = history.value && versionAt(history.value, at)
   const mayWrite = access.may_write && at === undefined
   const done = (): void => {
     setMode('look')
@@ -47,6 +47,7 @@ export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
           {present !== undefined && (
             <>
               version <Ts ts={present.commitTs} />
+              <End of={present} />
             </>
           )}
           {history.value !== undefined && present === undefined && (
@@ -87,6 +88,33 @@ export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
         </Panel>
       )}
     </>
+  )
+}
+
+/** What ends a version without a write of a client. */
+function End({ of: { expireTs, leaseFence } }: { readonly of: Version }): JSX.Element {
+  return (
+    <>
+      {expireTs !== undefined && (
+        <span>
+          expires <Ts ts={expireTs} />
+        </span>
+      )}
+      {leaseFence !== undefined && <LeaseOf key={leaseFence} fence={leaseFence} />}
+    </>
+  )
+}
+
+/** The name is not shown where the token does not reach it. */
+function LeaseOf({ fence }: { readonly fence: number }): JSX.Element {
+  const { server } = useSession()
+  const { value } = useLoaded((signal) => server.get<Leases>('/v1/leases', signal), [server, fence])
+  const name = value?.leases.find((lease) => lease.fence === fence)?.name
+  return (
+    <span>
+      goes with the lease {name !== undefined && <bdi class="bytes">{shown(name)}</bdi>} of fence{' '}
+      <span class="number">{fence}</span>
+    </span>
   )
 }
 

@@ -1,4 +1,6 @@
 import { connect, type Db } from '../client/index.js'
+import type { Version } from './columns.js'
+import { bytesOf, type WireBytes, wireOf } from './wire-bytes.js'
 
 /** Where the page was loaded from, without its own name: a proxy may have put the server below a path. */
 const BASE = location.href.replace(/[?#].*$/, '').replace(/\/console\/?$/, '')
@@ -49,6 +51,28 @@ export class Server {
 
   async tso(signal?: AbortSignal): Promise<number> {
     return (await this.percolator<{ ts: number }>('tso', {}, signal)).ts
+  }
+
+  /**
+   * Writes a value over one version of a key, with the expiry and the lease of that version.
+   * @throws KvError, Refused: `precondition_failed` or `write_conflict` when the key has another version.
+   */
+  async overwrite(name: WireBytes, value: Uint8Array, { commitTs, expireTs, leaseFence }: Version): Promise<void> {
+    const key = bytesOf(name)
+    if (leaseFence === undefined) {
+      await this.db.put(key, value, { ifMatch: commitTs, expireAt: expireTs })
+      return
+    }
+    // Only a prewrite can keep a lease without its name, which this token may not be allowed to see.
+    const startTs = await this.tso()
+    const now = (await this.db.getVersion(key, { ts: startTs, as: 'bytes' }))?.commitTs ?? 0
+    if (now !== commitTs) throw new Refused(412, 'precondition_failed', 'the key has changed', { commit_ts: now })
+    const put = { op: 'put', key: name, value: wireOf(value), expire_ts: expireTs, keeps_lease: true }
+    const { one_pc_commit_ts: committed } = await this.percolator<{ one_pc_commit_ts?: number }>('prewrite', {
+      ...{ mutations: [put], primary: name, start_ts: startTs, try_one_pc: true },
+    })
+    if (committed === undefined)
+      await this.percolator('commit', { keys: [name], start_ts: startTs, commit_ts: await this.tso() })
   }
 
   close(): void {

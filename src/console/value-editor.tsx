@@ -1,14 +1,16 @@
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { isKvError } from '../client/index.js'
+import type { Version } from './columns.js'
 import { Failure, Panel } from './parts.js'
+import { Refused, reasonOf } from './server.js'
 import { useSession } from './session.js'
-import { bytesOf, bytesOfHex, hexOf, type WireBytes } from './wire-bytes.js'
+import { bytesOf, bytesOfHex, hexOf, type WireBytes, wireOf } from './wire-bytes.js'
 
 interface Props {
   readonly name: WireBytes
   /** What it is now; undefined: the key is absent, and has to be so still when this is written. */
-  readonly present: { readonly value: WireBytes; readonly commitTs: number } | undefined
+  readonly present: Version | undefined
   readonly onDone: () => void
   readonly onCancel: () => void
 }
@@ -16,22 +18,37 @@ interface Props {
 /** Writes a value over the version that the reader has seen, and over no other. */
 export function ValueEditor({ name, present, onDone, onCancel }: Props): JSX.Element {
   const { server } = useSession()
-  const [isHex, setHex] = useState(present !== undefined && typeof present.value !== 'string')
-  const [text, setText] = useState(() => {
-    if (present === undefined) return ''
-    return typeof present.value === 'string' ? present.value : hexOf(bytesOf(present.value))
-  })
+  const editable = present === undefined ? '' : editableText(present.value)
+  const [isHex, setHex] = useState(editable === undefined)
+  const [text, setText] = useState(() => editable ?? hexOf(bytesOf(present?.value ?? '')))
   const [error, setError] = useState<unknown>()
+  /** The reader was told that this text is no JSON. */
+  const [told, setTold] = useState<string>()
   const [isBusy, setBusy] = useState(false)
+
+  const turn = (toHex: boolean): void => {
+    const bytes = isHex ? bytesOfHex(text) : bytesOf(text)
+    const turned = bytes && (toHex ? hexOf(bytes) : editableText(wireOf(bytes)))
+    if (turned !== undefined) {
+      setHex(toHex)
+      setText(turned)
+    }
+    setError(turned === undefined ? (bytes === undefined ? NO_HEX : NO_TEXT) : undefined)
+  }
 
   const save = async (event: Event): Promise<void> => {
     event.preventDefault()
     const value = isHex ? bytesOfHex(text) : bytesOf(text)
-    if (value === undefined) return setError('Hex is pairs of the digits 0 to f.')
+    if (value === undefined) return setError(NO_HEX)
+    const mistake = isHex ? undefined : jsonMistakeIn(text, present?.value)
+    if (mistake !== undefined && told !== text) {
+      setTold(text)
+      return setError(`This is not JSON: ${mistake}. Nothing was saved yet.`)
+    }
     setBusy(true)
     try {
-      const condition = present === undefined ? { ifAbsent: true } : { ifMatch: present.commitTs }
-      await server.db.put(bytesOf(name), value, condition)
+      if (present === undefined) await server.db.put(bytesOf(name), value, { ifAbsent: true })
+      else await server.overwrite(name, value, present)
       onDone()
     } catch (failure) {
       setError(conflictOf(failure) ?? failure)
@@ -55,13 +72,13 @@ export function ValueEditor({ name, present, onDone, onCancel }: Props): JSX.Ele
         <Failure error={error} />
         <div class="bar">
           <button type="submit" class="chief" disabled={isBusy}>
-            Save
+            {told === text ? 'Save anyway' : 'Save'}
           </button>
           <button type="button" onClick={onCancel}>
             Cancel
           </button>
           <label class="check">
-            <input type="checkbox" checked={isHex} onChange={(event) => setHex(event.currentTarget.checked)} /> as hex
+            <input type="checkbox" checked={isHex} onChange={(event) => turn(event.currentTarget.checked)} /> as hex
           </label>
           <span class="quiet">{present === undefined ? 'If-None-Match: *' : `If-Match: "${present.commitTs}"`}</span>
         </div>
@@ -70,10 +87,45 @@ export function ValueEditor({ name, present, onDone, onCancel }: Props): JSX.Ele
   )
 }
 
+const BEGINS_AS_JSON = /^\s*[[{]/
+const NO_HEX = 'Hex is pairs of the digits 0 to f.'
+const NO_TEXT = 'These bytes are no text that a browser can edit without changing it.'
+
+/** undefined for bytes that are not UTF-8, and for text with carriage returns, which a text area drops. */
+function editableText(value: WireBytes): string | undefined {
+  return typeof value === 'string' && !value.includes('\r') ? value : undefined
+}
+
+/** What is wrong with text that was meant as JSON: it begins so, or it has the signs of JSON and takes the place of some. */
+function jsonMistakeIn(text: string, replaced: WireBytes | undefined): string | undefined {
+  const isMeant =
+    typeof replaced === 'string' && BEGINS_AS_JSON.test(replaced)
+      ? /[[\]{}"]/.test(text) && mistakeIn(replaced) === undefined
+      : BEGINS_AS_JSON.test(text)
+  return isMeant ? mistakeIn(text) : undefined
+}
+
+function mistakeIn(json: string): string | undefined {
+  try {
+    JSON.parse(json)
+    return undefined
+  } catch (error) {
+    return reasonOf(error)
+  }
+}
+
 /** A sentence for the one failure that needs explaining. */
 export function conflictOf(error: unknown): string | undefined {
-  if (!isKvError(error, 'precondition_failed')) return undefined
-  const { commitTs } = error.fields
+  const commitTs = presentVersion(error)
+  if (commitTs === undefined) return undefined
   const now = commitTs === 0 ? 'it is absent now' : `its version is ${commitTs} now`
   return `Somebody has changed this key since you read it: ${now}. Nothing was written.`
+}
+
+/** The version that was met instead of the one that was seen; 0: the key is absent. */
+function presentVersion(error: unknown): unknown {
+  if (isKvError(error, 'precondition_failed')) return error.fields.commitTs
+  if (!(error instanceof Refused)) return undefined
+  if (error.code === 'write_conflict') return error.problem['conflict_commit_ts']
+  return error.code === 'precondition_failed' ? error.problem['commit_ts'] : undefined
 }

@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { withTempDir } from '../process/server-process.js'
-import { get, hasBrowser, openConsole, post, put, withServer } from './browser.js'
+import { get, hasBrowser, openConsole, post, put, send, withServer } from './browser.js'
 
 describe.skipIf(!hasBrowser)('browsing', () => {
   test('folders, keys, values; a key is created, edited against its version, and deleted', () =>
@@ -57,6 +57,85 @@ describe.skipIf(!hasBrowser)('browsing', () => {
       await page.getByRole('button', { name: 'Save' }).click()
       await page.locator('pre', { hasText: 'new' }).waitFor()
       expect(await get(url, 'fresh%2Fone')).toBe('new')
+      expect(errors).toEqual([])
+    }))
+
+  test('an edit keeps the expiry and the lease of a key, which are shown', () =>
+    withServer(async ({ url }) => {
+      const { fence } = await send(url, 'PUT', '/v1/leases/leader', { holder: 'ann', ttl_ms: 60_000 })
+      const checks = [{ lease: 'leader', fence }]
+      const expireTs = (Date.now() + 600_000) * 2048
+      const ops = [
+        { op: 'put', key: 'both', value: 'old', expire_ts: expireTs, lease: 'leader' },
+        { op: 'put', key: 'ttl', value: 'old', expire_ts: expireTs },
+        { op: 'put', key: 'lease', value: 'old', lease: 'leader' },
+        { op: 'put', key: 'neither', value: 'old' },
+      ]
+      await post(url, '/v1/txn', { checks, ops })
+      const { page, errors } = await openConsole(url)
+      const edit = async (key: string, value: string) => {
+        await page.goto(`${url}/console#/key/${key}`)
+        await page.getByRole('heading', { name: key }).waitFor()
+        await page.getByRole('button', { name: 'Edit' }).click()
+        await page.getByLabel('Value', { exact: true }).fill(value)
+      }
+      for (const { key, ...put } of ops) {
+        await edit(key, 'new')
+        await page.getByRole('button', { name: 'Save' }).click()
+        await page.locator('pre', { hasText: 'new' }).waitFor()
+        const { results } = await post(url, '/v1/txn', { ops: [{ op: 'get', key }] })
+        const lease_fence = 'lease' in put ? fence : undefined
+        const expire_ts = 'expire_ts' in put ? expireTs : undefined
+        const { commit_ts: _, ...found } = (results as Record<string, unknown>[])[0] ?? {}
+        expect({ lease_fence: undefined, expire_ts: undefined, ...found }, key).toEqual({
+          ...{ found: true, value: 'new', lease_fence, expire_ts },
+        })
+        await expect
+          .poll(() => page.locator('.facts').textContent())
+          .toContain(lease_fence ? 'lease leader' : key === 'ttl' ? `${expireTs}` : 'version')
+      }
+      await edit('lease', 'newer')
+      await put(url, 'lease', 'somebody else')
+      await page.getByRole('button', { name: 'Save' }).click()
+      await page.getByText('Somebody has changed this key').waitFor()
+      expect(await get(url, 'lease')).toBe('somebody else')
+      expect(errors).toEqual([])
+    }))
+
+  test('broken JSON is checked before it is saved, and line ends stay as they are', () =>
+    withServer(async ({ url }) => {
+      await put(url, 'config', '{"a":1}')
+      await put(url, 'dos', 'one\r\ntwo')
+      const { page, errors } = await openConsole(url, '#/key/config')
+      const [save, value] = [page.getByRole('button', { name: 'Save' }), page.getByLabel('Value', { exact: true })]
+      await page.getByRole('button', { name: 'Edit' }).click()
+      await value.fill('{"a":1')
+      await save.click()
+      await page.getByText('This is not JSON').waitFor()
+      expect(await get(url, 'config')).toBe('{"a":1}')
+      await value.fill('{"a":')
+      await save.click()
+      await page.getByText('This is not JSON').waitFor()
+      await page.getByRole('button', { name: 'Save anyway' }).click()
+      await page.locator('pre', { hasText: '{"a":' }).waitFor()
+      expect(await get(url, 'config')).toBe('{"a":')
+      await page.getByRole('button', { name: 'Edit' }).click()
+      await page.getByLabel('as hex').check()
+      expect(await value.inputValue()).toBe('7b 22 61 22 3a')
+      await page.getByLabel('as hex').uncheck()
+      await value.fill('no JSON any more, and no longer meant as such')
+      await save.click()
+      await page.locator('pre', { hasText: 'no longer' }).waitFor()
+
+      await page.goto(`${url}/console#/key/dos`)
+      await page.getByRole('heading', { name: 'dos' }).waitFor()
+      await page.getByRole('button', { name: 'Edit' }).click()
+      expect(await value.inputValue()).toBe('6f 6e 65 0d 0a 74 77 6f')
+      await page.getByLabel('as hex').click()
+      await page.getByText('no text that a browser can edit').waitFor()
+      await save.click()
+      await page.locator('pre', { hasText: 'two' }).waitFor()
+      expect(await get(url, 'dos')).toBe('one\r\ntwo')
       expect(errors).toEqual([])
     }))
 
@@ -158,7 +237,9 @@ test.skipIf(!hasBrowser)('a token decides what is offered, and the server refuse
           await page.getByRole('button', { name: 'Use' }).click()
         }
         await use('nobody')
-        await page.getByRole('heading', { name: 'Token needed' }).waitFor()
+        await page.getByRole('heading', { name: 'Wrong token' }).waitFor()
+        await use('a-writer')
+        await page.getByRole('button', { name: 'Edit' }).waitFor()
         let answer = (): void => {}
         const held = new Promise<void>((resolve) => (answer = resolve))
         await page.route('**/v1/status', (route) => held.then(() => route.continue()))

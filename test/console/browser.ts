@@ -64,8 +64,12 @@ export async function get(url: string, key: string): Promise<string | undefined>
   return response.ok ? text : undefined
 }
 
-export async function post(url: string, path: string, body: unknown): Promise<Record<string, unknown>> {
-  const init = { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }
+export function post(url: string, path: string, body: unknown): Promise<Record<string, unknown>> {
+  return send(url, 'POST', path, body)
+}
+
+export async function send(url: string, method: string, path: string, body: unknown): Promise<Record<string, unknown>> {
+  const init = { method, headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }
   const response = await fetch(`${url}${path}`, init)
   const answer = (await response.json()) as Record<string, unknown>
   if (!response.ok) throw new Error(JSON.stringify(answer))
