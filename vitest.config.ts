@@ -63,6 +63,8 @@ const SKIPPED = [
 
 export default defineConfig({
   test: {
+    // What was transformed is kept in node_modules for the next run, and for the other processes of this one.
+    experimental: { fsModuleCache: true },
     testTimeout: 60_000,
     hookTimeout: 60_000,
     setupFiles: IS_ON_BIGTABLE ? ['test/bigtable/skip-listed.ts'] : [],
