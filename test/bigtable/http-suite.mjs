@@ -21,6 +21,12 @@ import { isNamed, NOT_ON_BIGTABLE, reasonOf } from './not-on-bigtable.mjs'
 const CLIENT = ['db', 'db-transaction', 'deadline', 'delete-range', 'regressions'].map(
   (name) => `test/client/${name}.test.ts`,
 )
+/** What no store can change: bytes, documents, framing and admission stand before the first call of a store. */
+const WITHOUT_STORE = [
+  'test/http/{admission,connections,fast-lane,openapi,wire}/**',
+  'test/http/routes/console.test.ts',
+  'test/http/{answer-memory,bodies,fuzz,given-back,hostile,log-secrets,newline,too-large}.test.ts',
+]
 const TESTS = ['test/http', 'test/database', 'test/txn', ...CLIENT]
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -36,6 +42,8 @@ async function run() {
   const env = {
     ...process.env,
     PERKV_TEST_STORE: 'bigtable',
+    // Files that are named are run.
+    ...(positionals.length === 0 && { PERKV_TEST_WITHOUT: WITHOUT_STORE.join(' ') }),
     ...(values.listed && { PERKV_TEST_LISTED: 'run' }),
     ...(emulator && { BIGTABLE_EMULATOR_HOST: emulator.host }),
   }
