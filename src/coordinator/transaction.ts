@@ -69,7 +69,7 @@ export class Transaction {
   readonly #locks: TransactionLocks | undefined
   /** Keys that an optimistic transaction read for update. The commit checks them like writes and puts Lock records. */
   #readForUpdate: Map<string, Uint8Array> | undefined
-  /** Serializable: keys read from the snapshot. */
+  /** Keys read from the snapshot that must not change before the commit: in a serializable transaction all, else those of `requireUnchanged`. */
   #keysRead: Map<string, Uint8Array> | undefined
   /** Those of them whose versions expire some time. */
   #expiring: Set<string> | undefined
@@ -155,6 +155,12 @@ export class Transaction {
     this.#recordExpiry(key, version)
     this.#known ??= new Map()
     this.#known.set(keyText(key), version)
+  }
+
+  /** The commit fails if this key changes before it, at any isolation. @param version what the snapshot has of it. */
+  requireUnchanged(key: Uint8Array, version: LockedVersion | undefined): void {
+    this.#recordKey(key, true)
+    this.#recordExpiry(key, version)
   }
 
   /** @param keys no duplicates. @returns the pairs that exist, in the order of the keys. */
@@ -390,7 +396,7 @@ export class Transaction {
    * whose versions may expire before the commit.
    */
   #readSet(mutations: readonly PrewriteMutation[]): ReadSet | undefined {
-    if (this.#options.isolation === 'snapshot') return undefined
+    if (this.#keysRead === undefined && this.#rangesRead.length === 0) return undefined
     const keys = new Map(this.#keysRead)
     if (this.#locks === undefined)
       for (const { key } of mutations) {
@@ -401,15 +407,15 @@ export class Transaction {
     return { keys: [...keys.values()], ranges: this.#rangesRead }
   }
 
-  #recordKey(key: Uint8Array): void {
-    if (this.#options.isolation !== 'serializable' || this.#keysRead?.has(keyText(key))) return
+  #recordKey(key: Uint8Array, isRequired = this.#options.isolation === 'serializable'): void {
+    if (!isRequired || this.#keysRead?.has(keyText(key))) return
     this.#charge(key)
     this.#keysRead ??= new Map()
     this.#keysRead.set(keyText(key), key)
   }
 
   #recordExpiry(key: Uint8Array, version: Pick<Version, 'expireTs'> | undefined): void {
-    if (version?.expireTs === undefined || this.#options.isolation !== 'serializable') return
+    if (version?.expireTs === undefined || !this.#keysRead?.has(keyText(key))) return
     this.#expiring ??= new Set()
     this.#expiring.add(keyText(key))
   }

@@ -233,11 +233,10 @@ export class OneShots {
     const ts = mayWrite(keys) ? this.#store.tso(1) : this.#store.readTs()
     let startTs = typeof ts === 'number' ? ts : await ts
     const mayStartAhead = isolation === 'snapshot' && riders === undefined && !ops.some(isRangeOp)
-    if (this.#store.isWrittenAhead && this.#isOnePhase && mayStartAhead)
+    const isAhead = this.#store.isWrittenAhead && this.#isOnePhase && mayStartAhead
+    if (isAhead && checks.every(({ key }) => keys.written.has(keyText(key))))
       startTs = startAbove(await this.#store.newestAhead(allKeys(checks, ops)), startTs)
-    // Without latches only validation keeps the checks true until the commit.
-    const isValidated = keys.deletesRange && checks.length > 0
-    const options = OPTIONS[isValidated ? 'serializable' : isolation]
+    const options = OPTIONS[isolation]
     const bound = keys.deletesRange ? { ...options, bytesMax: this.#bytesMax } : options
     const txn = new Transaction(home, startTs, bound)
     if (keys.read.size > 0) {
@@ -247,6 +246,13 @@ export class OneShots {
       const version = (key: Uint8Array) => found.get(keyText(key))
       const failed = failedChecks(checks, version)
       if (failed.length > 0) throw checksFailed(failed, await this.#store.leases.lostAt(riders?.leases ?? []))
+      // Latches of this process keep checks true until the commit, but for versions that expire. Where others write too, or without
+      // latches, only validation does.
+      const isLatched = this.#isOnePhase && !keys.deletesRange
+      for (const { key } of checks) {
+        const found = version(key)
+        if (!isLatched || found?.expireTs !== undefined) txn.requireUnchanged(key, found)
+      }
     }
     const ran = runOps(txn, ops, startTs, counted?.answer, signal)
     const results = ran instanceof Promise ? await timed(stages, 'readMs', ran) : ran
@@ -312,9 +318,9 @@ function* allKeys(checks: readonly Check[], ops: readonly Op[]): Generator<Uint8
 /**
  * A client may commit a key in the future. A write of that key must then start above that version.
  *
- * Other transactions may still commit below such a start_ts. So it is not used for serializable transactions and for
- * transactions with scans, whose reads would belong to different moments, nor for two-phase commit, where the oracle
- * gives the commit_ts. Nor is it used with riders, which must not commit ahead of the clock. These conflict until the clock has
+ * Other transactions may still commit below such a start_ts. So it is not used for serializable transactions, for checks of keys that
+ * are not written, and for transactions with scans, whose reads would belong to different moments, nor for two-phase commit, where the
+ * oracle gives the commit_ts. Nor is it used with riders, which must not commit ahead of the clock. These conflict until the clock has
  * passed the version.
  */
 function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {

@@ -6,7 +6,7 @@ import type { Version } from '../percolator/api.js'
 import { primaryOf, type Riders } from '../percolator/riders.js'
 import type { Claim } from '../store/claim.js'
 import type { PrewriteNow, Store } from '../store/store.js'
-import type { Timestamp } from '../timestamp.js'
+import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { requireChecks } from './check.js'
 import { CountedReads } from './counted-reads.js'
 import type { OneShot, OneShotDone } from './one-shots.js'
@@ -18,6 +18,8 @@ import { mayChange, riderClaims, riderCount, seeingFence } from './riders.js'
 const ITEMS_MAX = 64
 /** Keys that are read, by a look-up each. */
 const READS_MAX = 16
+/** A version that expires sooner than this after the start may be gone at commit_ts, which a check of it has to outlive. */
+const EXPIRES_SOON = timestampFromMs(1000)
 
 const NOTHING_READ: Found = new Map()
 
@@ -72,6 +74,7 @@ export class OneTurn {
         if (startTs === undefined || found === undefined) return false
         const version = (key: Uint8Array) => found.get(keyText(key))
         requireChecks(checks, version, () => this.#store.leases.lost(riders?.leases ?? []))
+        if (checks.some(({ key }) => (version(key)?.expireTs ?? TIMESTAMP_MAX) - startTs < EXPIRES_SOON)) return false
         const ran = runOpsNow(ops, found, startTs, counted.answer)
         if (ran.writes.size === 0 && !mayChange(riders ?? {})) return false // It only touches keys that are absent.
         return commit(prewrite, startTs, ran, riders, (error, answer) => {

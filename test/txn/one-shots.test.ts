@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { Coordinator } from '../../src/coordinator/coordinator.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import type { Store } from '../../src/store/store.js'
@@ -6,7 +6,7 @@ import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { type OneShot, OneShots } from '../../src/txn/one-shots.js'
 import type { Op } from '../../src/txn/op.js'
 import { Outcomes } from '../../src/txn/outcomes.js'
-import { codeOf, prewriteOf, put, read, testStores, text, utf8 } from '../store/support.js'
+import { codeOf, prewriteOf, put, read, TestClock, testStores, text, utf8, write } from '../store/support.js'
 
 const stores = testStores()
 
@@ -68,4 +68,42 @@ test('a lock in the way is waited for as long as it may, and rolled back once it
   await store.prewrite(prewriteOf(await store.tso(1), [put('n', 'locked')], { lockTtl: 0 }))
   await run([set('2')], { lockWaitMs: 10_000 })
   expect(await read(store, 'n')).toBe('2')
+})
+
+describe('what is checked holds at commit_ts, where it is not written:', () => {
+  const checks = [{ key: utf8('checked'), exists: true }]
+
+  test('a version that expires in between', async () => {
+    const clock = new TestClock()
+    const store = await stores.open({ now: clock.now })
+    const expireTs = (await store.tso(1)) + 10 * 2048
+    await store.prewrite(prewriteOf(await store.tso(1), [{ ...put('checked'), expireTs }], { tryOnePc: true }))
+    const batchGet: Store['batchGet'] = async (request) => {
+      const answer = await store.batchGet(request)
+      clock.ms += 20
+      await store.tso(1)
+      return answer
+    }
+    const slow = new Proxy(store, {
+      get: (target, name) => {
+        const value: unknown = name === 'batchGet' ? batchGet : Reflect.get(target, name)
+        return typeof value === 'function' ? value.bind(target) : value
+      },
+    })
+    const coordinator = new Coordinator(slow, commitOptionsOf(store.capabilities))
+    const oneShots = new OneShots(slow, coordinator, new Outcomes(slow, DEFAULT_LIMITS))
+    const request = { checks, ops: [set('1')], maxRetries: 1, lockWaitMs: 0 }
+    expect(await codeOf(oneShots.runInTurns(request))).toBe('precondition_failed')
+    expect(await read(store, 'n')).toBeUndefined()
+  })
+
+  test('a key that others may still write below a commit that is ahead of the clock', async () => {
+    const { store, run } = await start()
+    const now = await store.tso(1)
+    await write(store, now, now + 10_000 * 2048, [put('n', 'ahead')])
+    await write(store, now, await store.tso(1), [put('checked')])
+    expect(await codeOf(run([set('1')], { checks }))).toBe('write_conflict')
+    await run([set('1')], { checks: [{ key, value: utf8('ahead') }] })
+    expect(await read(store, 'n')).toBe('1')
+  })
 })

@@ -214,11 +214,18 @@ function checkKey(
   const { lock } = row
   if (mutation.leaseFence && !request.riders?.leases?.some(({ fence }) => fence === mutation.leaseFence))
     return refused(invalid('lease_fence', `no lease among the riders has the fence ${mutation.leaseFence}`))
+  const isOthers = lock !== undefined && lock.startTs !== request.startTs
+  if (action === 'do' && (lock === undefined || isOthers)) {
+    const amended = isOthers ? refused(pessimisticLockNotFound(row.key, request.startTs)) : checkAmend(row, request)
+    if (!amended.ok) return amended
+  }
+  // Before all else that is looked for, and never skipped. (TiKV stops at a newer record or a lock, or does not look.)
+  const own = rollbackOf(row.writes, request.startTs)
+  if (own !== undefined) return refused(conflictWith(row.key, request, own, 'self_rolled_back'))
   const isPessimistic = request.forUpdateTs !== undefined && request.forUpdateTs !== 0
   const free = { ttlMs: request.lockTtl, minCommitTs: request.minCommitTs ?? 0, forUpdateTs: request.forUpdateTs ?? 0 }
 
-  if (lock !== undefined && lock.startTs !== request.startTs) {
-    if (action === 'do') return refused(pessimisticLockNotFound(row.key, request.startTs))
+  if (isOthers) {
     const info = lockInfo(row.key, lock)
     return refused(keyLocked(isPessimistic ? { ...info, ttl: 0 } : info))
   }
@@ -229,13 +236,6 @@ function checkKey(
     const detail = `the transaction at ${request.startTs} holds a pessimistic lock on ${printKey(row.key)}: prewrite with for_update_ts`
     return refused(invalid('for_update_ts', detail))
   }
-  if (lock === undefined && action === 'do') {
-    const amended = checkAmend(row, request)
-    if (!amended.ok) return amended
-  }
-  // This check is never skipped. (TiKV stops at a newer record, or does not look.)
-  const own = rollbackOf(row.writes, request.startTs)
-  if (own !== undefined) return refused(conflictWith(row.key, request, own, 'self_rolled_back'))
   if (!skipsConstraintCheck(request, action)) {
     const newer = checkNewerVersion(row, mutation, request, action)
     if (!newer.ok) return newer

@@ -106,6 +106,11 @@ table('optimistic prewrite at 10: what stands in the way', [
   { name: "a younger transaction's lock", row: { lock: lockAt(12) }, want: 'key_locked' },
   { name: 'a pessimistic lock of another', row: { lock: pessimisticAt(7) }, want: 'key_locked' },
   { name: 'a foreign lock and a newer commit', row: { lock: lockAt(7), writes: [putAt(12, 13)] }, want: 'key_locked' },
+  {
+    name: "own rollback under another transaction's lock",
+    row: { lock: lockAt(12), writes: [rollbackAt(10)] },
+    want: 'write_conflict self_rolled_back',
+  },
   { name: 'own lock: a retry', row: { lock: lockAt(10) }, want: 'no mutations' },
   { name: 'own lock, whatever the op', row: { lock: lockAt(10) }, op: 'delete', want: 'no mutations' },
   { name: 'own pessimistic lock', row: { lock: pessimisticAt(10) }, want: 'invalid_argument' },
