@@ -12,6 +12,7 @@ import { addSafeHeaders, type BrowserGuard, guardFromBrowsers } from './connecti
 import { closeConnections } from './connections/closing.js'
 import { Heartbeats } from './connections/heartbeats.js'
 import { measureRequests } from './connections/measure-requests.js'
+import { boundPipelines } from './connections/pipelining.js'
 import { logRequests } from './connections/request-log.js'
 import { followRequests } from './connections/request-progress.js'
 import { SlowRequests, watchSlowRequests } from './connections/slow-requests.js'
@@ -137,5 +138,6 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   internalRoutes(app, context)
   await app.ready()
   paceRequests(app.server, pacing)
+  boundPipelines(app.server)
   return app
 }

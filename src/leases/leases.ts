@@ -1,3 +1,4 @@
+import { OwnedNames } from '../access/shares.js'
 import { MinHeap } from '../bytes/min-heap.js'
 import { Backoff } from '../coordinator/backoff.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
@@ -70,6 +71,7 @@ export class Leases implements ServerLeases {
   readonly #store: Store
   readonly #options: OwnLeasesOptions
   readonly #slots = new Map<string, Slot>()
+  readonly #owned: OwnedNames
   /** Those whose terms run. */
   readonly #byEnd = new MinHeap<Slot>()
   readonly #waiting = new WaitingHolders()
@@ -94,6 +96,7 @@ export class Leases implements ServerLeases {
   private constructor(store: Store, options: OwnLeasesOptions) {
     this.#store = store
     this.#options = options
+    this.#owned = new OwnedNames(options.limits.leasesMax, 'leases', (name) => this.#slots.has(name))
     this.#deletion = new KeyDeletion(store, options.resolver, this.#stop.signal)
     store.leases.listen({ fenceOf: (name) => this.#fenceOf(this.#slots.get(name)) })
   }
@@ -150,7 +153,9 @@ export class Leases implements ServerLeases {
   // ---- Calls
 
   async put(name: string, request: LeaseRequest): Promise<LeaseState> {
-    return this.renewNow(name, request) ?? this.#ask(name, request)
+    return (
+      this.renewNow(name, request) ?? this.#owned.making(name, request.caller, async () => this.#ask(name, request))
+    )
   }
 
   renewNow(name: string, request: Omit<LeaseRequest, 'waitMs' | 'signal'>): LeaseState | undefined {

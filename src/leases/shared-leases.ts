@@ -1,3 +1,4 @@
+import { OwnedNames } from '../access/shares.js'
 import { Backoff } from '../coordinator/backoff.js'
 import type { Coordinator } from '../coordinator/coordinator.js'
 import { KvError } from '../errors/kv-error.js'
@@ -82,6 +83,8 @@ export class SharedLeases implements ServerLeases {
   readonly #counts = { grants: 0, renewals: 0, released: 0, ranOut: 0 }
   /** As the last walk or count has found them, and what this process has done since then. */
   readonly #found = { held: 0, ending: 0, records: 0, atMs: Number.NEGATIVE_INFINITY }
+  #names = new Set<string>()
+  readonly #owned: OwnedNames
   /** Fences of grants that look for keys at their end. */
   readonly #attaching = new Set<Timestamp>()
   readonly #stop = new AbortController()
@@ -96,6 +99,7 @@ export class SharedLeases implements ServerLeases {
   constructor(store: Store, options: SharedLeasesOptions) {
     this.#store = store
     this.#options = options
+    this.#owned = new OwnedNames(options.limits.leasesMax, 'leases', (name) => this.#names.has(name))
     this.#records = new LeaseRecords(store)
     this.#keys = new EndedKeys(store, options.coordinator)
     store.leases.listen({
@@ -144,9 +148,9 @@ export class SharedLeases implements ServerLeases {
   async put(name: string, request: LeaseRequest): Promise<LeaseState> {
     requireSound(name, request)
     requireWanted(request.signal)
-    return new Promise((resolve, reject) => {
-      this.#asked({ name, request, resolve, reject })
-    })
+    const asked = (): Promise<LeaseState> =>
+      new Promise((resolve, reject) => this.#asked({ name, request, resolve, reject }))
+    return this.#owned.making(name, request.caller, asked)
   }
 
   /** Every renewal is a write. */
@@ -325,6 +329,7 @@ export class SharedLeases implements ServerLeases {
         if (verdict !== 'grant') this.#counts.renewals++
         else {
           this.#counts.grants++
+          this.#names.add(name)
           if (before?.state === 'held') this.#counts.ranOut++
           else this.#found.held++
         }
@@ -389,6 +394,7 @@ export class SharedLeases implements ServerLeases {
       // Else somebody else has done so.
       this.#found.records--
       this.#found.ending--
+      this.#names.delete(name)
     }
     this.#waited.get(name)?.ask()
     return true
@@ -398,6 +404,7 @@ export class SharedLeases implements ServerLeases {
   async #removed(name: string, seen: SeenLease, end: 'released' | 'ranOut'): Promise<boolean> {
     if (!(await this.#records.swap(name, seen, undefined))) return false
     this.#found.records--
+    this.#names.delete(name)
     if (seen.lease?.state === 'held') {
       this.#counts[end]++
       this.#found.held--
@@ -423,6 +430,7 @@ export class SharedLeases implements ServerLeases {
       else if (hasKeysToEnd(lease)) ending++
     }
     Object.assign(this.#found, { held, ending, records: records.size, atMs: this.#store.elapsedMs() })
+    this.#names = new Set(records.keys())
   }
 
   #walkIn(ms: number): void {

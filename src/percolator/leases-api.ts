@@ -10,6 +10,8 @@ export interface LeaseRequest {
   /** Renews this grant only. */
   readonly fence?: Timestamp | undefined
   readonly signal?: LateSignal | undefined
+  /** Who asks, where a server tells its callers apart: none of them gets more than half of all leases. */
+  readonly caller?: string | undefined
 }
 
 export interface LeaseState {

@@ -1,3 +1,4 @@
+import { Shares } from '../access/shares.js'
 import { ENTRY_BYTES } from '../bytes/answer-size.js'
 import { KvError } from '../errors/kv-error.js'
 import type { Limits } from '../limits.js'
@@ -9,6 +10,7 @@ export const CROWDED_MS = 50
 
 interface Count {
   heldBytes: number
+  readonly shares: Shares
 }
 
 /**
@@ -17,7 +19,7 @@ interface Count {
  */
 export class AnswerBudget {
   readonly #limits: AnswerLimits
-  readonly #count: Count = { heldBytes: 0 }
+  readonly #count: Count = { heldBytes: 0, shares: new Shares() }
 
   constructor(limits: AnswerLimits) {
     this.#limits = limits
@@ -33,8 +35,14 @@ export class AnswerBudget {
     return this.heldBytes >= this.#limits.answersBytesMax / 2
   }
 
-  lease(): AnswerLease {
-    return new AnswerLease(this.#limits, this.#count)
+  /** Whether the answers of this caller leave room for another one. */
+  hasRoomFor(caller: string | undefined): boolean {
+    return this.#count.shares.hasRoom(caller, this.#limits.answersBytesMax)
+  }
+
+  /** @param caller whose answer it is, where that is known. */
+  lease(caller?: string): AnswerLease {
+    return new AnswerLease(this.#limits, this.#count, caller)
   }
 
   /** Call this before a read of unknown size. @throws KvError `overloaded` */
@@ -47,24 +55,29 @@ export class AnswerBudget {
 export class AnswerLease {
   readonly #limits: AnswerLimits
   readonly #count: Count
+  readonly #caller: string | undefined
   #bytes = 0
   #isOver = false
 
   /** @internal */
-  constructor(limits: AnswerLimits, count: Count) {
+  constructor(limits: AnswerLimits, count: Count, caller: string | undefined) {
     this.#limits = limits
     this.#count = count
+    this.#caller = caller
   }
 
   /**
    * Adds bytes that a read returned. @throws KvError `payload_too_large`; `overloaded` when other answers use the room.
    */
   grow(bytes: number): void {
-    this.hold(bytes)
     const { answerBytesMax, answersBytesMax } = this.#limits
+    const { shares } = this.#count
+    const hasRoom = this.#bytes === shares.of(this.#caller) || shares.hasRoom(this.#caller, answersBytesMax)
+    this.hold(bytes)
     if (this.#bytes > answerBytesMax) throw answerTooLarge(answerBytesMax)
     const { heldBytes } = this.#count
-    if (heldBytes > answersBytesMax && heldBytes > this.#bytes) throw noRoom() // A single answer is always admitted.
+    // A single answer is always admitted.
+    if (!hasRoom || (heldBytes > answersBytesMax && heldBytes > this.#bytes)) throw noRoom()
   }
 
   /** Adds bytes without checking the limits, for an answer that must be sent. */
@@ -72,16 +85,19 @@ export class AnswerLease {
     if (this.#isOver) return
     this.#bytes += bytes
     this.#count.heldBytes += bytes
+    this.#count.shares.add(this.#caller, bytes)
   }
 
   end(): void {
     this.#count.heldBytes -= this.#bytes
+    this.#count.shares.add(this.#caller, -this.#bytes)
     this.#bytes = 0
     this.#isOver = true
   }
 }
 
-function noRoom(): KvError<'overloaded'> {
+/** Refuses an answer that is not there yet, or that its request does not need to be told. */
+export function noRoom(): KvError<'overloaded'> {
   return new KvError('overloaded', 'answers that are being read or sent take too much memory', {})
 }
 

@@ -5,9 +5,10 @@ export class CountedReads {
   readonly prefetched: AnswerLease
   readonly answer: AnswerLease
 
-  constructor(budget: AnswerBudget) {
-    this.prefetched = budget.lease()
-    this.answer = budget.lease()
+  /** @param caller whose transaction it is. */
+  constructor(budget: AnswerBudget, caller: string | undefined) {
+    this.prefetched = budget.lease(caller)
+    this.answer = budget.lease(caller)
   }
 
   end(): void {

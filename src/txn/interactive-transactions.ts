@@ -1,3 +1,4 @@
+import { Shares } from '../access/shares.js'
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import type { Coordinator } from '../coordinator/coordinator.js'
 import type { MergedVersion, Transaction } from '../coordinator/transaction.js'
@@ -73,6 +74,9 @@ export class InteractiveTransactions {
   readonly #beginning = new Set<{ readonly startTsMin: Timestamp }>()
   /** Bytes buffered by open transactions. */
   #bytes = 0
+  /** Of each owner: transactions that are open or about to be, and their bytes. */
+  readonly #openOf = new Shares()
+  readonly #bytesOf = new Shares()
 
   /** @param server id of this one, where several share the store. */
   constructor(
@@ -109,11 +113,17 @@ export class InteractiveTransactions {
       throw new KvError('overloaded', `${this.#limits.txnsMax} transactions are open`, {})
     if (this.#ended.size >= TXNS_REMEMBERED_MAX)
       throw new KvError('overloaded', 'too many transactions have ended just now', {})
-    this.#requireRoom()
+    const { owner } = options
+    this.#openOf.require(owner, this.#limits.txnsMax, 'open transactions')
+    this.#requireRoom(owner)
     const beginning = { startTsMin: this.#store.nextTsMin }
     this.#beginning.add(beginning)
+    this.#openOf.add(owner, 1)
     try {
       return await aboveSafePoint(() => this.#begin(options))
+    } catch (error) {
+      this.#openOf.add(owner, -1)
+      throw error
     } finally {
       this.#beginning.delete(beginning)
     }
@@ -170,7 +180,7 @@ export class InteractiveTransactions {
 
   /** Runs several ops. When one fails, the writes of all of them are undone. */
   async run(id: string, ops: readonly Op[], signal?: LateSignal): Promise<OpResult[]> {
-    const read = this.#store.answers.lease()
+    const read = this.#store.answers.lease(this.#open.get(id)?.options.owner)
     try {
       return await this.#write(id, signal, (txn) =>
         txn.atomically(async () => runOps(txn, ops, this.#store.clock(), read, signal)),
@@ -192,7 +202,7 @@ export class InteractiveTransactions {
     return this.#counted(open, () =>
       open.inTurn(() => {
         requireWanted(signal)
-        this.#requireRoom()
+        this.#requireRoom(open.options.owner)
         return body(open.txn)
       }),
     )
@@ -208,13 +218,15 @@ export class InteractiveTransactions {
 
   #count(open: InteractiveTransaction, bytes: number): void {
     this.#bytes += bytes - open.bytes
+    this.#bytesOf.add(open.options.owner, bytes - open.bytes)
     open.bytes = bytes
   }
 
   /** @throws KvError `overloaded` */
-  #requireRoom(): void {
+  #requireRoom(owner: string | undefined): void {
     if (this.#bytes >= this.#limits.txnsBytesMax)
       throw new KvError('overloaded', `the open transactions hold over ${this.#limits.txnsBytesMax} bytes`, {})
+    this.#bytesOf.require(owner, this.#limits.txnsBytesMax, 'bytes in open transactions')
   }
 
   // ---- The end
@@ -349,13 +361,20 @@ export class InteractiveTransactions {
   }
 
   #end(open: InteractiveTransaction, failure?: unknown): void {
-    if (!this.#open.delete(open.id)) return
+    if (!this.#gone(open)) return
     open.stopTimer()
-    this.#count(open, 0)
     const now = this.#forgetEnded()
     const state = { ...open.state, expiresInMs: 0 }
     const commitTs = open.txn.commitTs ?? 0
     this.#ended.set(open.id, { state, owner: open.options.owner, commitTs, failure, forgetAt: now + TXN_REMEMBERED_MS })
+  }
+
+  /** @returns false: it is not open any more. */
+  #gone(open: InteractiveTransaction): boolean {
+    if (!this.#open.delete(open.id)) return false
+    this.#count(open, 0)
+    this.#openOf.add(open.options.owner, -1)
+    return true
   }
 
   /** @returns the present time. */
@@ -370,8 +389,7 @@ export class InteractiveTransactions {
 
   /** An expired transaction is not remembered, because its client no longer uses it. */
   #expire(open: InteractiveTransaction): void {
-    this.#open.delete(open.id)
-    this.#count(open, 0)
+    this.#gone(open)
     open.abort.abort(notFound(open.txn.startTs, 'has expired'))
     if (open.txn.state === 'open') this.#coordinator.inBackground(open.txn.rollback())
   }

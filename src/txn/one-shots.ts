@@ -45,6 +45,8 @@ export interface OneShot {
   readonly handover?: Handover | undefined
   /** If given, the outcome is stored with the commit, and a repeat gets the same answer. */
   readonly idempotency?: Idempotency | undefined
+  /** Whose answer it is. undefined: the server does not tell its callers apart. */
+  readonly caller?: string | undefined
 }
 
 /** Learns whether a transaction can still be given up. */
@@ -210,7 +212,7 @@ export class OneShots {
     beside: Beside,
     claimOutcome: Claiming,
   ): Promise<OneShotAnswer> {
-    const reads = new CountedReads(this.#store.answers)
+    const reads = new CountedReads(this.#store.answers, request.caller)
     try {
       return await this.#try(request, keys, home, reads, prewrite, beside, claimOutcome)
     } finally {

@@ -65,7 +65,7 @@ export class OneTurn {
     if (isolation === 'serializable' || ops.some(isRangeOp)) return false
     const { keys, claim } = atOnce(planOf(request))
     if (claim === undefined || keys.read.size > READS_MAX) return false
-    const counted = new CountedReads(this.#store.answers)
+    const counted = new CountedReads(this.#store.answers, request.caller)
     let isTaken = false
     try {
       isTaken = this.#exclusive(claim, (prewrite) => {

@@ -1,3 +1,4 @@
+import { Shares } from '../access/shares.js'
 import { keyText } from '../bytes/key-text.js'
 import { KvError } from '../errors/kv-error.js'
 import { IDEMPOTENCY_MS, type Limits } from '../limits.js'
@@ -12,8 +13,6 @@ const RECORDS = 'outcome/' satisfies SystemName
 
 type OutcomeLimits = Pick<Limits, 'outcomeBytesMax' | 'outcomesBytesMax'>
 
-/** One caller's share of the total limit, where the server distinguishes callers. */
-const SHARE_OF_A_CALLER = 0.5
 /** The bytes per caller are counted in periods of this length, and a period expires as a whole. */
 const PERIOD_MS = 60_000
 
@@ -25,7 +24,7 @@ interface Period {
   /** Expiry of the last of them. */
   readonly expiresAtMs: number
   /** By caller. */
-  readonly bytes: Map<string | undefined, number>
+  readonly bytes: Map<string, number>
 }
 
 /** The stored outcomes of requests with an idempotency key. Each request takes effect once. */
@@ -34,7 +33,7 @@ export class Outcomes {
   readonly #limits: OutcomeLimits
   /** Total of the stored outcomes. The first collection adds those of earlier runs. */
   #bytes = 0
-  readonly #ofCaller = new Map<string | undefined, number>()
+  readonly #shares = new Shares()
   #periods: Period[] = []
   readonly #shared: SharedOutcomes
 
@@ -107,7 +106,7 @@ export class Outcomes {
     this.#bytes += kept - before // Keeps the bytes of outcomes that were stored during the sweep.
     const isOver = ({ expiresAtMs }: Period): boolean => expiresAtMs <= nowMs
     for (const { bytes } of this.#periods.filter(isOver))
-      for (const [caller, some] of bytes) this.#count(this.#ofCaller, caller, -some)
+      for (const [caller, some] of bytes) this.#shares.add(caller, -some)
     this.#periods = this.#periods.filter((period) => !isOver(period))
   }
 
@@ -123,27 +122,21 @@ export class Outcomes {
   /** @throws KvError `overloaded` */
   #requireRoom(caller: string | undefined): void {
     const { outcomesBytesMax } = this.#limits
-    const share = caller === undefined ? outcomesBytesMax : outcomesBytesMax * SHARE_OF_A_CALLER
-    if (this.#bytes < outcomesBytesMax && (this.#ofCaller.get(caller) ?? 0) < share) return
+    if (this.#bytes < outcomesBytesMax && this.#shares.hasRoom(caller, outcomesBytesMax)) return
     const detail = `too much is stored for repeats of requests with an Idempotency-Key; it is kept for ${IDEMPOTENCY_MS / 60_000} minutes`
     throw new KvError('overloaded', detail, {})
   }
 
   #add(caller: string | undefined, bytes: number, expiresAtMs: number): void {
     this.#bytes += bytes
-    this.#count(this.#ofCaller, caller, bytes)
+    if (caller === undefined) return
+    this.#shares.add(caller, bytes)
     const last = this.#periods.at(-1)
     const period =
       last !== undefined && last.expiresAtMs >= expiresAtMs
         ? last
-        : { expiresAtMs: expiresAtMs + PERIOD_MS, bytes: new Map<string | undefined, number>() }
+        : { expiresAtMs: expiresAtMs + PERIOD_MS, bytes: new Map<string, number>() }
     if (period !== last) this.#periods.push(period)
-    this.#count(period.bytes, caller, bytes)
-  }
-
-  #count(counts: Map<string | undefined, number>, caller: string | undefined, bytes: number): void {
-    const sum = (counts.get(caller) ?? 0) + bytes
-    if (sum > 0) counts.set(caller, sum)
-    else counts.delete(caller)
+    period.bytes.set(caller, (period.bytes.get(caller) ?? 0) + bytes)
   }
 }

@@ -119,7 +119,7 @@ describe('a body in pieces', () => {
       message: message as unknown as IncomingMessage,
       bytesMax: 10 * KIB * KIB,
       work: 'writing',
-      flight: counts.begin(true),
+      flight: counts.begin(true, undefined),
       room,
       done: (error, body) => {
         result = { body, isRefused: error !== null }

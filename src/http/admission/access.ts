@@ -52,6 +52,17 @@ function grantOf(request: FastifyRequest, authenticate: Authenticate): Grant {
   return grant
 }
 
+/** Who is behind a request: see `Shares`. Where tokens are needed, those without one are told apart by their addresses. */
+export function callerOf({
+  grant,
+  ip,
+}: {
+  readonly grant: Grant | undefined
+  readonly ip: string
+}): string | undefined {
+  return grant === NOTHING ? ip : grant?.identity // Malformed URLs have no grant.
+}
+
 export function tokenOf(request: FastifyRequest): string | undefined {
   return bearerToken(request.headers.authorization)
 }

@@ -28,7 +28,7 @@ export const NO_PRESSURE: Pressure = { isQueueLong: false, isLoopLate: false }
 
 const RELIEF = 0.75
 /** Factor on the limits of requests and bodies for work that is `ending`. */
-const ENDING_SHARE = 2
+export const ENDING_SHARE = 2
 
 export function pressureOf(load: Load, limits: Limits, before: Pressure): Pressure {
   const queue = before.isQueueLong ? RELIEF : 1

@@ -1,3 +1,5 @@
+import { Shares } from '../../access/shares.js'
+
 /** Counts the requests in flight and their bodies. Only a `Flight` changes the counts, and gives its share back once. */
 export class InFlight {
   /** Requests whose bodies have arrived, or that have none. */
@@ -6,23 +8,27 @@ export class InFlight {
   receiving = 0
   /** Bytes of bodies that have arrived. */
   bodyBytes = 0
+  /** `requests` of each caller. */
+  readonly shares = new Shares()
 
   /** @param isReceiving the request has a body that is still arriving. */
-  begin(isReceiving: boolean): Flight {
-    return new Flight(this, isReceiving)
+  begin(isReceiving: boolean, caller: string | undefined): Flight {
+    return new Flight(this, isReceiving, caller)
   }
 }
 
 export class Flight {
   readonly #counts: InFlight
+  readonly #caller: string | undefined
   #state: 'receiving' | 'running' | 'over'
   #bodyBytes = 0
 
-  constructor(counts: InFlight, isReceiving: boolean) {
+  constructor(counts: InFlight, isReceiving: boolean, caller: string | undefined) {
     this.#counts = counts
+    this.#caller = caller
     this.#state = isReceiving ? 'receiving' : 'running'
     if (isReceiving) counts.receiving++
-    else counts.requests++
+    else this.#run(1)
   }
 
   get isOver(): boolean {
@@ -42,14 +48,19 @@ export class Flight {
     if (this.#state !== 'receiving') return
     this.#state = 'running'
     this.#counts.receiving--
-    this.#counts.requests++
+    this.#run(1)
+  }
+
+  #run(requests: 1 | -1): void {
+    this.#counts.requests += requests
+    this.#counts.shares.add(this.#caller, requests)
   }
 
   /** Idempotent. */
   end(): void {
     if (this.#state === 'over') return
     if (this.#state === 'receiving') this.#counts.receiving--
-    else this.#counts.requests--
+    else this.#run(-1)
     this.#counts.bodyBytes -= this.#bodyBytes
     this.#state = 'over'
   }

@@ -1,9 +1,10 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Grant } from '../../access/grant.js'
+import { Shares } from '../../access/shares.js'
 import { KvError } from '../../errors/kv-error.js'
 import { inSlices } from '../../event-loop/slices.js'
 import { whenOver } from '../connections/answer-end.js'
-import { type Authenticate, grantOfToken, tokenOf } from './access.js'
+import { type Authenticate, callerOf, grantOfToken, tokenOf } from './access.js'
 
 export interface WatchOptions {
   /** Throws KvError `forbidden`. Asked again of the token's new grant whenever the tokens were read again. Absent: the token is not looked at again. */
@@ -34,6 +35,7 @@ class OpenWatch implements Watch {
 
   constructor(
     readonly watches: OpenWatches,
+    readonly caller: string | undefined,
     readonly token: string | undefined,
     readonly options: WatchOptions,
   ) {}
@@ -75,6 +77,7 @@ class OpenWatch implements Watch {
 /** The requests that wait. */
 export class OpenWatches {
   readonly #watches = new Set<OpenWatch>()
+  readonly shares = new Shares()
   #isClosing = false
 
   get size(): number {
@@ -82,15 +85,17 @@ export class OpenWatches {
   }
 
   open(request: FastifyRequest, reply: FastifyReply, options: WatchOptions): Watch {
-    const watch = new OpenWatch(this, options.requires && tokenOf(request), options)
+    const caller = callerOf(request)
+    const watch = new OpenWatch(this, caller, options.requires && tokenOf(request), options)
     this.#watches.add(watch)
+    this.shares.add(caller, 1)
     whenOver(reply.raw, watch.hangUp)
     if (this.#isClosing) watch.fail(closing())
     return watch
   }
 
   delete(watch: OpenWatch): void {
-    this.#watches.delete(watch)
+    if (this.#watches.delete(watch)) this.shares.add(watch.caller, -1)
   }
 
   close(): void {

@@ -1,13 +1,14 @@
 import type { IncomingMessage } from 'node:http'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { halfTaken, Shares } from '../../access/shares.js'
 import { KvError } from '../../errors/kv-error.js'
 import { type Limits, SMALL_BODY_BYTES } from '../../limits.js'
 import type { Logger } from '../../logger.js'
 import type { Histogram } from '../../meters/histogram.js'
 import type { Store } from '../../store/store.js'
 import { whenOver } from '../connections/answer-end.js'
-import type { Authenticate } from './access.js'
-import { bodyOverloadOf, type Load, NO_PRESSURE, overloadOf, pressureOf, type Work } from './admission.js'
+import { type Authenticate, callerOf } from './access.js'
+import { bodyOverloadOf, ENDING_SHARE, type Load, NO_PRESSURE, overloadOf, pressureOf, type Work } from './admission.js'
 import { ArrivingBodies } from './arriving-bodies.js'
 import { Backpressure } from './backpressure.js'
 import { type BodyDone, BodyReader, type BodyRoom } from './body-reader.js'
@@ -56,6 +57,7 @@ export class Traffic implements Load, BodyRoom {
   readonly #backpressure: Backpressure
   #pressure = NO_PRESSURE
   #streams = 0
+  readonly #streamsOf = new Shares()
   readonly #watches = new OpenWatches()
   #shed = 0
   #loggedAtMs = Number.NEGATIVE_INFINITY
@@ -121,8 +123,11 @@ export class Traffic implements Load, BodyRoom {
     })
     app.addHook('onSend', (request, reply, payload, done) => {
       request.flight?.end()
-      this.#backpressure.watch(reply, payload)
-      done(null, payload)
+      if (this.#backpressure.watch(request, reply, payload)) done(null, payload)
+      else {
+        reply.removeHeader('etag')
+        done(this.#refusal(halfTaken('answers in memory')))
+      }
     })
     app.addHook('preClose', async () => this.#watches.close())
     app.addHook('onClose', async () => this.#loopDelay.stop())
@@ -130,9 +135,16 @@ export class Traffic implements Load, BodyRoom {
 
   /** Counts a stream until it has been sent or its client has hung up. @throws KvError `overloaded` */
   openStream(reply: FastifyReply): void {
-    if (this.#streams >= this.#limits.streamsMax) throw this.#refusal('too many streams are open')
+    const { streamsMax } = this.#limits
+    const caller = callerOf(reply.request)
+    if (this.#streams >= streamsMax) throw this.#refusal('too many streams are open')
+    if (!this.#streamsOf.hasRoom(caller, streamsMax)) throw this.#refusal(halfTaken('streams'))
     this.#streams++
-    whenOver(reply.raw, () => this.#streams--)
+    this.#streamsOf.add(caller, 1)
+    whenOver(reply.raw, () => {
+      this.#streams--
+      this.#streamsOf.add(caller, -1)
+    })
   }
 
   /**
@@ -140,7 +152,9 @@ export class Traffic implements Load, BodyRoom {
    * @throws KvError `overloaded`
    */
   openWatch(request: FastifyRequest, reply: FastifyReply, options: WatchOptions = {}): Watch {
-    if (this.#watches.size >= this.#limits.watchesMax) throw this.#refusal('too many requests wait for changes')
+    const { watchesMax } = this.#limits
+    if (this.#watches.size >= watchesMax) throw this.#refusal('too many requests wait for changes')
+    if (!this.#watches.shares.hasRoom(callerOf(request), watchesMax)) throw this.#refusal(halfTaken('waiting requests'))
     request.flight?.end()
     request.raw.progress = undefined
     return this.#watches.open(request, reply, options)
@@ -153,25 +167,36 @@ export class Traffic implements Load, BodyRoom {
 
   /** The reason why even reads are shed at this moment; undefined when they are not. */
   get overload(): string | undefined {
-    return this.#overloadOf('reading')
+    return this.#overloadOf('reading', undefined)
   }
 
-  #overloadOf(work: Work): string | undefined {
+  #overloadOf(work: Work, caller: string | undefined): string | undefined {
     this.#pressure = pressureOf(this, this.#limits, this.#pressure)
-    return overloadOf(work, this, this.#pressure, this.#limits)
+    return overloadOf(work, this, this.#pressure, this.#limits) ?? this.#shareOverloadOf(work, caller)
+  }
+
+  /** The caller leaves others too little. */
+  #shareOverloadOf(work: Work, caller: string | undefined): string | undefined {
+    if (caller === undefined || work === 'watching') return undefined
+    const { requestsMax } = this.#limits
+    const isEnding = work === 'ending'
+    if (!this.#inFlight.shares.hasRoom(caller, isEnding ? ENDING_SHARE * requestsMax : requestsMax))
+      return halfTaken('requests in flight')
+    return isEnding || this.#store.answers.hasRoomFor(caller) ? undefined : halfTaken('answers in memory')
   }
 
   #admit(request: FastifyRequest, work: Work): KvError | undefined {
     if (request.flight !== undefined) return undefined // The hook runs twice for HEAD: it has its own and that of its GET.
     const announced = announcedBytes(request)
+    const caller = callerOf(request)
     const overload =
-      this.#overloadOf(work) ??
+      this.#overloadOf(work, caller) ??
       (announced > SMALL_BODY_BYTES ? this.#bodyOverload(request, work, announced) : undefined)
     if (overload !== undefined) {
       holdBack(request.raw)
       return this.#refusal(overload)
     }
-    request.flight = this.#inFlight.begin(announced > 0)
+    request.flight = this.#inFlight.begin(announced > 0, caller)
     return undefined
   }
 
@@ -179,10 +204,10 @@ export class Traffic implements Load, BodyRoom {
    * Admits a request that has arrived as a whole, with at most SMALL_BODY_BYTES.
    * @throws KvError `overloaded`
    */
-  admitWhole(work: Work, bodyBytes: number): Flight {
-    const overload = this.#overloadOf(work)
+  admitWhole(work: Work, bodyBytes: number, caller: string | undefined): Flight {
+    const overload = this.#overloadOf(work, caller)
     if (overload !== undefined) throw this.#refusal(overload)
-    const flight = this.#inFlight.begin(false)
+    const flight = this.#inFlight.begin(false, caller)
     flight.hold(bodyBytes)
     return flight
   }
@@ -200,7 +225,7 @@ export class Traffic implements Load, BodyRoom {
    * @param done gets `payload_too_large`, `overloaded`, or `invalid_argument` when the connection broke.
    */
   readBody(request: FastifyRequest, bytesMax: number, done: BodyDone): void {
-    request.flight ??= this.#inFlight.begin(true) // Routes that are never shed have no flight yet.
+    request.flight ??= this.#inFlight.begin(true, callerOf(request)) // Routes that are never shed have no flight yet.
     const { work = 'writing' } = request.routeOptions.config
     const { progress } = request.raw
     const received: BodyDone = (...outcome) => {

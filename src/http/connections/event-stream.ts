@@ -19,6 +19,7 @@ export interface StreamOptions {
   readonly format: StreamFormat
   /** Counts what the client has not taken yet, once it is long. */
   readonly budget: AnswerBudget
+  readonly caller: string | undefined
   /** A client that takes nothing for this time is cut off. */
   readonly stalledMsMax: number
   /** Absent: the source of the events has its own. */
@@ -89,7 +90,7 @@ export class EventStream {
     this.#isFull = true
     const bytes = this.#raw.writableLength
     if (bytes >= LONG_ANSWER_BYTES) {
-      this.#lease = this.#options.budget.lease()
+      this.#lease = this.#options.budget.lease(this.#options.caller)
       this.#lease.hold(bytes)
     }
     this.#raw.setTimeout(this.#options.stalledMsMax) // Node destroys the connection then.

@@ -55,7 +55,7 @@ export function asker(app: FastifyInstance, limits: Limits): Ask {
 
   function askTxn(bytes: Buffer, grant: Grant): Asked | undefined {
     const body = txnOf(bytes, grant)
-    return body && { kind: 'txn', txn: oneShotOf(body, grant, limits) }
+    return body && { kind: 'txn', txn: { ...oneShotOf(body, grant, limits), caller: grant.identity } }
   }
 
   /** Requests that wait for the lease of another count as watches, which are node:http's. */

@@ -170,7 +170,7 @@ export class LaneConnection implements Caller {
     const bytes = bodyBytes(call)
     this.#answerBytes += bytes
     if (bytes >= LONG_ANSWER_BYTES && !this.#hasLeft) {
-      call.lease = this.#lane.answers.lease()
+      call.lease = this.#lane.answers.lease(call.grant.identity)
       call.lease.hold(bytes)
     }
     if (this.#isReading || call !== this.#first) return

@@ -1,8 +1,9 @@
 import type { Database } from '../../database/database.js'
-import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
+import { LOCK_WAIT_MS_DEFAULT, LONG_ANSWER_BYTES } from '../../limits.js'
 import type { HttpMeters } from '../../meters/http-meters.js'
 import type { GetAnswer } from '../../percolator/api.js'
 import type { LeaseRequest, LeaseState } from '../../percolator/leases-api.js'
+import { noRoom } from '../../store/answer-budget.js'
 import type { OneShot, OneShotAnswer } from '../../txn/one-shots.js'
 import type { Work } from '../admission/admission.js'
 import type { Traffic } from '../admission/traffic.js'
@@ -47,8 +48,10 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
 
   function get(call: Call, key: Buffer): void {
     const found = (answer: GetAnswer): void => {
-      if (answer.found) call.end(valueText(answer))
-      else fail(call, noSuchKey(key))
+      if (!answer.found) fail(call, noSuchKey(key))
+      else if (answer.value.length < LONG_ANSWER_BYTES || database.store.answers.hasRoomFor(call.grant.identity))
+        call.end(valueText(answer))
+      else fail(call, noRoom())
     }
     const known = database.known({ key })
     if (known !== undefined) found(known)
@@ -90,7 +93,7 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
     if (renewed !== undefined) done(renewed)
     else
       database.leases
-        .put(name, request)
+        .put(name, { ...request, caller: call.grant.identity })
         .then(done)
         .catch((error) => fail(call, error))
   }
@@ -99,7 +102,7 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
     const { asked } = call
     call.meter = asked.kind === 'write' ? of[asked.txn.ops[0]?.op === 'delete' ? 'delete' : 'put'] : of[asked.kind]
     try {
-      call.flight = traffic.admitWhole(WORK[asked.kind], call.bodyBytes)
+      call.flight = traffic.admitWhole(WORK[asked.kind], call.bodyBytes, call.grant.identity)
     } catch (error) {
       call.caller.shed()
       return fail(call, error)

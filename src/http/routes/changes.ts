@@ -6,6 +6,7 @@ import type { ChangesApi, FeedEvent, FeedPage, Selection } from '../../percolato
 import { noSuchConsumer } from '../../percolator/consumer.js'
 import { keyRangeOf } from '../../percolator/given-range.js'
 import type { Timestamp } from '../../timestamp.js'
+import { callerOf } from '../admission/access.js'
 import { hangUp } from '../connections/answer-end.js'
 import { EventStream } from '../connections/event-stream.js'
 import { answer } from '../wire/answer.js'
@@ -126,7 +127,8 @@ class Feeds {
     { format, ...asked }: Extract<AskedFeed, { format: 'events' | 'ndjson' }>,
   ): Promise<FastifyReply> {
     const { traffic, limits, database, report } = this.#context
-    const options = { format, budget: database.store.answers, stalledMsMax: limits.stalledMsMax }
+    const { answers: budget } = database.store
+    const options = { format, budget, caller: callerOf(request), stalledMsMax: limits.stalledMsMax }
     if (request.method === 'HEAD') {
       new EventStream(reply, options).end()
       return reply

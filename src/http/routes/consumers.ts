@@ -1,4 +1,5 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { OwnedNames } from '../../access/shares.js'
 import type { ConsumerState } from '../../percolator/changes-api.js'
 import { noSuchConsumer } from '../../percolator/consumer.js'
 import { keyRangeOf } from '../../percolator/given-range.js'
@@ -23,12 +24,14 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
     return name
   }
 
+  const owned = new OwnedNames(limits.consumersMax, 'consumers', (name) => consumers.rangeOf(name) !== undefined)
   const decodePut = decoderOf(schemas.put.body, limits)
   app.put(CONSUMER, { schema: schemas.put, config: { access: 'write' } }, async (request, reply) => {
     const name = nameOf(request, 'consumer')
     const { prefix, start, end, ...options } = await decodePut(request)
     const range = givenRangeOf({ prefix, start, end }, 'prefix')
-    const { state, isNew } = await consumers.put(name, { range, ...options })
+    const put = () => consumers.put(name, { range, ...options })
+    const { state, isNew } = await owned.making(name, request.grant.identity, put)
     return answer(request, reply.status(isNew ? 201 : 200), shown(state))
   })
 

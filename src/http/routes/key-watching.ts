@@ -7,6 +7,7 @@ import type { GetAnswer } from '../../percolator/api.js'
 import type { KeyState } from '../../percolator/changes-api.js'
 import { CROWDED_MS } from '../../store/answer-budget.js'
 import type { Timestamp } from '../../timestamp.js'
+import { callerOf } from '../admission/access.js'
 import type { Watch } from '../admission/open-watches.js'
 import { hangUp } from '../connections/answer-end.js'
 import { EventStream } from '../connections/event-stream.js'
@@ -108,7 +109,8 @@ export class KeyWatching {
     const seenTs = lastEventTs(request)
     const { database, limits, traffic, heartbeats } = this.#context
     const { stalledMsMax } = limits
-    const options = { format: 'events', budget: database.store.answers, stalledMsMax, heartbeats } as const
+    const { answers: budget } = database.store
+    const options = { format: 'events', budget, caller: callerOf(request), stalledMsMax, heartbeats } as const
     if (request.method === 'HEAD') new EventStream(reply, options)
     else {
       const listener = new KeyStream(this.#context, this.#texts, request)

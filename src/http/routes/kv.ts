@@ -83,7 +83,7 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
   const decodeBatchGet = decoderOf(schemas.batchGet.body, limits)
   const batchGetOptions = {
     schema: schemas.batchGet,
-    config: { access: 'read', query: ['lock_wait_ms', 'timeout_ms'], work: 'reading' },
+    config: { access: 'read', query: ['lock_wait_ms', 'timeout_ms'], work: 'reading', onlyReads: true },
   } as const
   app.post('/v1/kv/batch_get', batchGetOptions, async (request, reply) => {
     const { keys, ts } = await decodeBatchGet(request)

@@ -44,7 +44,9 @@ export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }:
   app.put(LEASE_ROUTE, putting, async (request, reply) => {
     const name = nameOf(request)
     const asked = await decodePut(request)
-    const state = await waiting(request, reply, name, (signal) => leases.put(name, { ...asked, signal }))
+    const state = await waiting(request, reply, name, (signal) =>
+      leases.put(name, { ...asked, signal, caller: request.grant.identity }),
+    )
     return answer(request, reply, shownLease(state))
   })
 

@@ -1,4 +1,5 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { OwnedNames } from '../../access/shares.js'
 import { invalid } from '../../errors/kv-error.js'
 import { PARKED_LIMIT_DEFAULT } from '../../limits.js'
 import { keyRangeOf } from '../../percolator/given-range.js'
@@ -33,10 +34,13 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
 
   // ---- Registration
 
+  const owned = new OwnedNames(limits.observersMax, 'observers', (name) => store.cells.named(name) !== undefined)
   const decodePut = decoderOf(schemas.put.body, limits)
   app.put(OBSERVER, { schema: schemas.put, config: { access: 'write' } }, async (request, reply) => {
     const name = nameOf(request, 'observer')
-    const { state, isNew } = await observers.put(name, registrationOf(await decodePut(request)))
+    const registration = registrationOf(await decodePut(request))
+    const put = () => observers.put(name, registration)
+    const { state, isNew } = await owned.making(name, request.grant.identity, put)
     return answer(request, reply.status(isNew ? 201 : 200), shown(state))
   })
 

@@ -37,7 +37,7 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
     const decode = decoderOf(schema.body, limits)
     const mayGiveUp = access === 'read' // The others are short once they have begun, or end their waits themselves.
     const query = mayGiveUp || name === 'acquire_pessimistic_lock' ? ['timeout_ms'] : []
-    const config = { access, work: workOf(name), query }
+    const config = { access, work: workOf(name), query, onlyReads: access === 'read' }
     app.post(`/v1/percolator/${name}`, { schema, config }, async (request, reply) => {
       const body = (await decode(request)) as Body<S>
       const { reach } = request.grant
@@ -113,8 +113,8 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
     if (body.keys === undefined) grant.requireEveryKey()
     return store.resolveLock(resolveLockRequest(body))
   })
-  call('scan_lock', 'read', schemas.scanLock, async (body) => {
-    const lease = store.answers.lease()
+  call('scan_lock', 'read', schemas.scanLock, async (body, { grant }) => {
+    const lease = store.answers.lease(grant.identity)
     try {
       return await store.scanLock(body, lease)
     } finally {

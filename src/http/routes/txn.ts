@@ -21,7 +21,7 @@ export function txnRoutes(app: FastifyInstance, { database, limits }: AppContext
         if (idempotency === undefined) requireObserved(asked.riders, database)
       }
       const outcome = await untilDeadline(request, reply, (signal, handover) =>
-        database.transact({ ...asked, idempotency, signal, handover }),
+        database.transact({ ...asked, caller: request.grant.identity, idempotency, signal, handover }),
       )
       return answerOutcome(request, reply, outcome, outcome.answer)
     },

@@ -13,6 +13,13 @@ export interface MadeAnswer {
   readonly tag: string
 }
 
+const made = new WeakSet<object>()
+
+/** Whether the bytes are kept for all, so that an answer with them takes no memory. */
+export function isMade(payload: unknown): boolean {
+  return payload instanceof Uint8Array && made.has(payload)
+}
+
 /** Not `gzip;q=0`, by which a client refuses it. */
 const GZIP = /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/i
 
@@ -23,7 +30,9 @@ export async function madeAnswer(
   const tag = `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`
   // The ETag is weak, because both forms have it. By `no-cache` browsers ask each time, and are told 304.
   const kept = { vary: 'accept-encoding', etag: `W/${tag}`, 'cache-control': 'no-cache' }
-  return { bytes, gzipped: await promisify(gzip)(bytes), tag, headers: { ...headers, ...kept } }
+  const gzipped = await promisify(gzip)(bytes)
+  made.add(bytes).add(gzipped)
+  return { bytes, gzipped, tag, headers: { ...headers, ...kept } }
 }
 
 export function answerMade(request: FastifyRequest, reply: FastifyReply, made: MadeAnswer): FastifyReply {
