@@ -57,6 +57,7 @@ function openStore(directory: string, options: OpenOptions): Promise<Store> {
     tuning: { blockCacheBytes, compression },
     answers: answerBudget(),
     onClockStep: onWarning,
+    onTimestamps: onWarning,
     onEnd: (message) => onWarning(`${message}; everything is refused from here on`),
   })
 }

@@ -14,6 +14,8 @@ export interface ClockOptions {
   readonly monotonicNow?: (() => number) | undefined
   /** Clock of this database's last run when it ended, or a little later; 0 in a new database. */
   readonly savedMs?: number
+  /** By how much `savedMs` may be later than usual: see `OracleOptions.save`. */
+  readonly savedExtraMs?: number
   /** Jumps of earlier runs, oldest first. */
   readonly savedJumps?: readonly Jump[]
   /** Called with one sentence when the wall clock steps, or is far from the clock of the last run. */
@@ -24,7 +26,7 @@ export interface ClockOptions {
 const STEP_MS_MIN = 1000
 /** Pace of this clock while the wall clock is behind it. */
 const SLOW = 7 / 8
-/** The saved clock of a crashed run is ahead of its last reading by this much at most: see the oracle's mark. */
+/** The saved clock of a crashed run is ahead of its last reading by this much at most, where saves were quick: see the oracle's mark. */
 const SAVED_AHEAD_MS_MAX = 6000
 /** A start whose clock is this far behind the last run warns. */
 const BEHIND_MS_WARNED = 60 * 60 * 1000
@@ -54,7 +56,8 @@ export class Clock {
   #jumpedMs: number
   #isBehind = false
 
-  constructor({ now = Date.now, monotonicNow, savedMs = 0, savedJumps = [], onStep = () => {} }: ClockOptions) {
+  constructor(options: ClockOptions) {
+    const { now = Date.now, monotonicNow, savedMs = 0, savedExtraMs = 0, savedJumps = [], onStep = () => {} } = options
     this.#now = now
     this.#monotonicNow = monotonicNow ?? (now === Date.now ? () => performance.now() : now)
     this.#onStep = onStep
@@ -63,12 +66,12 @@ export class Clock {
     this.#jumps = savedJumps
     this.#jumpedMs = savedJumps.reduce((sum, { ms }) => sum + ms, 0)
     this.#ms = this.#reading = Math.max(1, this.#wallMs, savedMs)
-    if (savedMs > 0) this.#goOnFrom(savedMs)
+    if (savedMs > 0) this.#goOnFrom(savedMs, SAVED_AHEAD_MS_MAX + savedExtraMs)
   }
 
-  #goOnFrom(savedMs: number): void {
+  #goOnFrom(savedMs: number, savedAheadMsMax: number): void {
     const aheadMs = savedMs - this.#wallMs
-    const jumpMs = aheadMs > 0 ? Math.min(aheadMs, SAVED_AHEAD_MS_MAX) : -aheadMs - DOWNTIME_MS_MAX
+    const jumpMs = aheadMs > 0 ? Math.min(aheadMs, savedAheadMsMax) : -aheadMs - DOWNTIME_MS_MAX
     if (jumpMs > 0) this.#addJump({ atMs: aheadMs > 0 ? savedMs - jumpMs : savedMs, ms: jumpMs })
     this.#isBehind = aheadMs >= STEP_MS_MIN
     if (aheadMs >= BEHIND_MS_WARNED)

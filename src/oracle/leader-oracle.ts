@@ -42,6 +42,8 @@ const SAVE_AHEAD_MIN_MS = 250
 const BEHIND_MARK_MS_MAX = 10_000
 /** Tries of a clean stop. */
 const RESIGNATIONS = 3
+/** Timestamps are late once none has been handed out for this long though some are asked for: probes and the log say so. */
+const LATE_MS = 2000
 
 export interface LeaderOracleOptions {
   readonly row: OracleRow
@@ -110,6 +112,8 @@ export class LeaderOracle implements TimestampSource {
   /** Why this server does not take over though it is time. */
   #refusal: string | undefined
   #isPumping = false
+  /** Monotonic time since which requests wait and none is answered. */
+  #waitsSinceMs = 0
   #isStarted = false
   #isClosed = false
   #looking: Promise<void> | undefined
@@ -159,7 +163,12 @@ export class LeaderOracle implements TimestampSource {
       meters: this.#clock.meters,
       aheadMs: Math.max(0, physicalMs(this.#last) - this.#clock.now()),
       clockAheadMs: this.#clock.aheadMs,
+      late: this.#isLate ? `no timestamps: ${this.#refusal ?? this.#obstacle}` : undefined,
     }
+  }
+
+  get #isLate(): boolean {
+    return this.#isPumping && this.#clock.elapsedMs() - this.#waitsSinceMs >= LATE_MS
   }
 
   // ---- Timestamps
@@ -263,6 +272,7 @@ export class LeaderOracle implements TimestampSource {
   #pump(): void {
     if (this.#isPumping) return
     this.#isPumping = true
+    this.#waitsSinceMs = this.#clock.elapsedMs()
     void this.#work().finally(() => {
       this.#isPumping = false
       if (!this.#waiting.isEmpty) this.#pump()
@@ -293,6 +303,7 @@ export class LeaderOracle implements TimestampSource {
         if (last >= this.#mark) return await this.#waitForMark(last)
         this.#last = last
         request.fulfil({ last, nowMs: this.#clock.now() })
+        this.#waitsSinceMs = this.#clock.elapsedMs()
       }
     } finally {
       this.#waiting.putBack(batch)
@@ -379,6 +390,7 @@ export class LeaderOracle implements TimestampSource {
     this.#last = Math.max(this.#last, answer.last)
     this.#leaderAheadMs = answer.nowMs - this.#clock.now()
     split(batch, answer)
+    this.#waitsSinceMs = this.#clock.elapsedMs()
   }
 
   /** Ends early when somebody else has taken over. */

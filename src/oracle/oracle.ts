@@ -1,9 +1,11 @@
 import { KvError } from '../errors/kv-error.js'
+import { backgroundTimer } from '../event-loop/background-timer.js'
 import { MARK_AHEAD_MS, TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
 import type { OracleMeters } from '../meters/oracle-meters.js'
 import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import type { Clock } from './clock.js'
 import type { TimestampSource } from './timestamp-source.js'
+import type { Timer } from './waiting-requests.js'
 
 /** The mark is also this far ahead of the timestamps, where those run ahead of the clock: after a burst, or a restart after a crash. */
 const SAVE_AHEAD_MIN_MS = 250
@@ -12,13 +14,22 @@ const SAVE_AHEAD_MIN_MS = 250
  * this far ahead, the mark is counted from the clock itself, because a short mark would have to be saved all the time.
  */
 const FAR_FROM_WALL_MS = 60_000
+/** Timestamps are late once somebody has waited this long for a save of the mark: probes and the log say so. */
+const LATE_MS = 2000
 
 export interface OracleOptions {
   /** The high-water mark on disk; 0 in a new database. */
   readonly savedMark: Timestamp
-  /** Resolves once the mark is on disk. */
-  readonly save: (mark: Timestamp) => Promise<void>
+  /**
+   * Resolves once the mark is on disk.
+   * @param extraMs by how much the mark is further ahead than usual, because saves take long.
+   */
+  readonly save: (mark: Timestamp, extraMs: number) => Promise<void>
   readonly clock: Clock
+  /** Default `backgroundTimer`. */
+  readonly timer?: Timer | undefined
+  /** Called with one sentence when timestamps become late, and when they are handed out again. */
+  readonly onChange?: ((message: string) => void) | undefined
 }
 
 export interface OracleState {
@@ -27,6 +38,8 @@ export interface OracleState {
   readonly aheadMs: number
   /** By how much the clock is ahead of the wall clock. */
   readonly clockAheadMs: number
+  /** Why timestamps are late; undefined while they are not. */
+  readonly late: string | undefined
 }
 
 /**
@@ -42,14 +55,22 @@ export class Oracle implements TimestampSource {
   /** Half-way to the mark. From this timestamp on the next mark is saved in the background. */
   #refreshAt: Timestamp = 0
   #saving: Promise<void> | undefined
-  readonly #save: (mark: Timestamp) => Promise<void>
+  /** How long a save takes: the last one, or half of what was expected of it. */
+  #saveMs = 0
+  /** Somebody waits for the save that is running. */
+  #wait: { readonly sinceMs: number; readonly stopTimer: () => void; isLate: boolean } | undefined
+  readonly #save: OracleOptions['save']
   readonly #clock: Clock
+  readonly #timer: Timer
+  readonly #onChange: (message: string) => void
 
-  constructor({ savedMark, save, clock }: OracleOptions) {
+  constructor({ savedMark, save, clock, timer = backgroundTimer, onChange = () => {} }: OracleOptions) {
     this.#last = savedMark
     this.#mark = savedMark
     this.#save = save
     this.#clock = clock
+    this.#timer = timer
+    this.#onChange = onChange
   }
 
   get last(): Timestamp {
@@ -62,6 +83,7 @@ export class Oracle implements TimestampSource {
       meters: this.#clock.meters,
       aheadMs: Math.max(0, physicalMs(this.#last) - nowMs),
       clockAheadMs: this.#clock.aheadMs,
+      late: this.#wait?.isLate ? `no timestamps: saving their mark takes the disk ${this.#waitedFor}` : undefined,
     }
   }
 
@@ -95,21 +117,33 @@ export class Oracle implements TimestampSource {
   async nextForClient(count: number): Promise<Timestamp> {
     const aheadMsMax = count === 1 ? TSO_AHEAD_MS_MAX : TSO_BULK_AHEAD_MS_MAX
     const { aheadWaits } = this.#clock.meters
-    for (let waitedMs = 0; ; ) {
+    for (let leftMs = TSO_WAIT_MS_MAX; ; ) {
       const last = this.#lastOf(count)
       const tooEarlyMs = physicalMs(last) - aheadMsMax - this.#clock.now()
       if (tooEarlyMs <= 0 && last < this.#mark) return this.next(count)
       if (tooEarlyMs <= 0) {
-        await this.#waitForMark(last) // Other calls may have taken timestamps meanwhile.
+        const beganMs = this.#clock.elapsedMs()
+        if (!(await this.#isSavedWithin(leftMs, last)))
+          throw new KvError('overloaded', 'timestamps wait until the disk has saved their mark', {})
+        leftMs -= this.#clock.elapsedMs() - beganMs // Other calls may have taken timestamps meanwhile.
         continue
       }
-      if (waitedMs >= TSO_WAIT_MS_MAX)
+      if (leftMs <= 0)
         throw new KvError('overloaded', `timestamps are ${aheadMsMax} ms ahead of the clock: ask for fewer`, {})
-      const waitMs = Math.min(tooEarlyMs, TSO_WAIT_MS_MAX - waitedMs)
+      const waitMs = Math.min(tooEarlyMs, leftMs)
       await new Promise((resolve) => setTimeout(resolve, waitMs))
-      waitedMs += waitMs
+      leftMs -= waitMs
       aheadWaits.observe(waitMs / 1000)
     }
+  }
+
+  #isSavedWithin(ms: number, ts: Timestamp): Promise<boolean> {
+    return new Promise((resolve, reject) => {
+      const stopTimer = this.#timer(Math.max(0, ms), () => resolve(false))
+      this.#waitForMark(ts)
+        .then(() => resolve(true), reject)
+        .finally(stopTimer)
+    })
   }
 
   /** @returns a promise only when the mark has to be saved first. */
@@ -131,16 +165,46 @@ export class Oracle implements TimestampSource {
   /** The next start goes on from here, rather than from a mark ahead of the clock. */
   async close(): Promise<void> {
     await this.#saving?.catch(() => {})
-    await this.#save(this.#last + 1)
+    await this.#save(this.#last + 1, 0)
   }
 
   async #waitForMark(ts: Timestamp): Promise<void> {
     const beganMs = performance.now()
+    const saved = this.#raiseMark(ts)
+    this.#wait ??= {
+      sinceMs: this.#clock.elapsedMs(),
+      stopTimer: this.#timer(LATE_MS, () => this.#becomeLate()),
+      isLate: false,
+    }
     try {
-      await this.#raiseMark(ts)
+      await saved
     } finally {
       this.#clock.meters.markWaits.observe((performance.now() - beganMs) / 1000)
     }
+  }
+
+  #becomeLate(): void {
+    if (this.#wait === undefined) return
+    this.#wait.isLate = true
+    this.#onChange(
+      `no timestamps: saving their mark takes the disk more than ${LATE_MS / 1000} s; what needs one waits`,
+    )
+  }
+
+  get #waitedFor(): string {
+    return `${Math.round((this.#clock.elapsedMs() - (this.#wait?.sinceMs ?? 0)) / 1000)} s`
+  }
+
+  #endWait(isSaved: boolean): void {
+    if (this.#wait === undefined) return
+    this.#wait.stopTimer()
+    if (this.#wait.isLate)
+      this.#onChange(
+        isSaved
+          ? `timestamps are handed out again, after ${this.#waitedFor}`
+          : `the mark of the timestamps could not be saved, after ${this.#waitedFor}`,
+      )
+    this.#wait = undefined
   }
 
   /** Runs one save at a time. A caller whose timestamp the new mark does not cover calls again. */
@@ -149,16 +213,32 @@ export class Oracle implements TimestampSource {
     return this.#saving
   }
 
+  /**
+   * The mark is ahead of when the save after this one will end, as far as saves take as long as the last one. A save that took
+   * so much longer that its mark is in the past is followed by another.
+   */
   async #saveMark(ts: Timestamp): Promise<void> {
-    const nowMs = this.#clock.now()
-    const fromMs = this.#clock.aheadMs > FAR_FROM_WALL_MS ? nowMs : nowMs - this.#clock.aheadMs
-    const mark = Math.max(timestampFromMs(fromMs + MARK_AHEAD_MS), ts + timestampFromMs(SAVE_AHEAD_MIN_MS))
+    let isSaved = false
     try {
-      await this.#save(mark)
-      this.#mark = mark
-      this.#refreshAt = ts + (mark - ts) / 2
+      for (let fromTs = ts; !isSaved; fromTs = this.#lastOf(1)) {
+        const beganMs = this.#clock.elapsedMs()
+        const extraMs = 2 * this.#saveMs
+        const mark = this.#markFrom(fromTs) + timestampFromMs(extraMs)
+        await this.#save(mark, extraMs)
+        this.#saveMs = Math.max(Math.ceil(this.#clock.elapsedMs() - beganMs), this.#saveMs >> 1)
+        this.#mark = mark
+        this.#refreshAt = fromTs + (mark - fromTs) / 2
+        isSaved = this.#lastOf(1) < mark
+      }
     } finally {
       this.#saving = undefined
+      this.#endWait(isSaved)
     }
+  }
+
+  #markFrom(ts: Timestamp): Timestamp {
+    const nowMs = this.#clock.now()
+    const fromMs = this.#clock.aheadMs > FAR_FROM_WALL_MS ? nowMs : nowMs - this.#clock.aheadMs
+    return Math.max(timestampFromMs(fromMs + MARK_AHEAD_MS), ts + timestampFromMs(SAVE_AHEAD_MIN_MS))
   }
 }

@@ -51,6 +51,7 @@ async function openDirectory(config: Config, log: Logger): Promise<OpenedStore> 
         log.info(`${data} has format ${from} and is converted to ${to}, which older versions of PerKV cannot open`),
       onEnd: (message) => log.fatal(`${message}; everything is refused from here on`),
       onClockStep: (message) => log.warn(message),
+      onTimestamps: (message) => log.warn(message),
       answers: new AnswerBudget(limits),
       locksMax: limits.locksMax,
     })

@@ -346,3 +346,140 @@ describe('property', () => {
     )
   })
 })
+
+describe('a slow disk', () => {
+  /** Saves that take time of the machine, and timers that go by it. */
+  class SlowMachine extends Machine {
+    saveMs = 0
+    readonly said: string[] = []
+    readonly #due: { atMs: number; call: () => void }[] = []
+
+    override start(): Oracle {
+      return new Oracle({
+        savedMark: this.mark,
+        save: (mark) => {
+          this.saves.push(mark)
+          return new Promise((resolve) => {
+            this.after(this.saveMs, () => {
+              this.mark = mark
+              resolve()
+            })
+          })
+        },
+        clock: new Clock({ now: () => this.ms, savedMs: physicalMs(this.mark) }),
+        timer: (ms, call) => this.after(ms, call),
+        onChange: (message) => this.said.push(message),
+      })
+    }
+
+    after(ms: number, call: () => void): () => void {
+      const timer = { atMs: this.ms + ms, call }
+      this.#due.push(timer)
+      return () => {
+        const at = this.#due.indexOf(timer)
+        if (at !== -1) this.#due.splice(at, 1)
+      }
+    }
+
+    async pass(ms: number): Promise<void> {
+      const endMs = this.ms + ms
+      for (;;) {
+        await new Promise((resolve) => setImmediate(resolve))
+        const [next] = this.#due.sort((a, b) => a.atMs - b.atMs)
+        if (next === undefined || next.atMs > endMs) break
+        this.#due.shift()
+        this.ms = next.atMs
+        next.call()
+      }
+      this.ms = endMs
+    }
+
+    /** @returns milliseconds until the call ended. */
+    async until(call: Timestamp | Promise<unknown>): Promise<number> {
+      const beganMs = this.ms
+      let endedMs: number | undefined
+      const end = (): void => {
+        endedMs ??= this.ms
+      }
+      Promise.resolve(call).then(end, end)
+      for (let i = 0; i < 200 && endedMs === undefined; i++) await this.pass(1000)
+      return (endedMs ?? Number.POSITIVE_INFINITY) - beganMs
+    }
+  }
+
+  for (const saveMs of [1000, 2999, 3000, 4000, 10_000, 30_000])
+    test(`whose saves take ${saveMs} ms makes nobody wait once that is known`, async () => {
+      const machine = new SlowMachine()
+      machine.saveMs = saveMs
+      const oracle = machine.start()
+      expect(await machine.until(oracle.next())).toBeLessThanOrEqual(2 * saveMs)
+      let waits = 0
+      for (let i = 0; i < 200; i++) {
+        await machine.pass(250)
+        const next = oracle.next()
+        if (typeof next !== 'number' && i > 10) waits++
+        await machine.until(next)
+        expect(await next).toBeLessThan(machine.mark)
+      }
+      expect(waits).toBe(0)
+    })
+
+  test('that becomes slower and slower is waited for, and no longer', async () => {
+    const machine = new SlowMachine()
+    const oracle = machine.start()
+    for (machine.saveMs = 10; machine.saveMs < 100_000; machine.saveMs *= 2) {
+      await machine.pass(60_000)
+      expect(await machine.until(oracle.next())).toBeLessThanOrEqual(2 * machine.saveMs)
+    }
+  })
+
+  for (const behindMs of [30_000, 3_600_000])
+    test(`under a wall clock that is ${behindMs} ms behind the last run`, async () => {
+      const machine = new SlowMachine()
+      machine.saveMs = 400
+      machine.mark = timestampFromMs(machine.ms + behindMs)
+      const oracle = machine.start()
+      for (let i = 0; i < 50; i++) {
+        expect(await machine.until(oracle.next())).toBeLessThanOrEqual(i < 2 ? 1000 : 0)
+        await machine.pass(100)
+      }
+    })
+
+  test('answers clients in time, says so once, and says once that it is over', async () => {
+    const machine = new SlowMachine()
+    machine.saveMs = 9000
+    const oracle = machine.start()
+    const refused = oracle.nextForClient(1).catch((error) => error.code)
+    expect(await machine.until(refused)).toBe(3000)
+    expect(await refused).toBe('overloaded')
+    expect(oracle.state.late).toMatch(/^no timestamps: saving their mark takes the disk 3 s$/)
+    expect(machine.said).toEqual([expect.stringMatching(/^no timestamps: .* more than 2 s/)])
+    expect(await machine.until(oracle.nextForClient(1).catch(() => {}))).toBe(3000)
+    await machine.pass(20_000)
+    expect(oracle.state.late).toBeUndefined()
+    expect(machine.said).toEqual([expect.anything(), 'timestamps are handed out again, after 18 s'])
+    expect(await machine.until(oracle.nextForClient(1))).toBe(0)
+  })
+
+  test('that fails in the end is not late any more: the failure says why', async () => {
+    const machine = new Machine()
+    let fail = (_: Error): void => {}
+    machine.onSave = () =>
+      new Promise((_, reject) => {
+        fail = reject
+      })
+    const oracle = machine.start()
+    const failed = Promise.resolve(oracle.next()).catch((error) => error.message)
+    fail(new Error('disk full'))
+    expect(await failed).toBe('disk full')
+    expect(oracle.state.late).toBeUndefined()
+  })
+
+  test('a start after a crash leaves the longer way ahead out of ages, as the usual one', () => {
+    const savedMs = START_MS + 23_000
+    const clock = new Clock({ now: () => START_MS, savedMs, savedExtraMs: 20_000 })
+    expect(clock.now()).toBe(savedMs)
+    expect(clock.ago(0)).toBe(savedMs)
+    expect(clock.steadyMs()).toBe(START_MS)
+  })
+})

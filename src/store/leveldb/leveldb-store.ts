@@ -58,6 +58,8 @@ export interface LevelDbStoreOptions {
   readonly monotonicNow?: (() => number) | undefined
   /** Called when the clock jumps, or at the start when it is far from where the last run left it. */
   readonly onClockStep?: (message: string) => void
+  /** Called when timestamps become late, because the disk is slow, and when they are handed out again. */
+  readonly onTimestamps?: (message: string) => void
   /** Replaced by tests, with engines that fail. */
   readonly openEngine?: (directory: string) => Promise<Engine>
   /** Told before a directory of an older format is converted, from which there is no way back. */
@@ -94,9 +96,9 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Co
   const open = openEngine ?? ((path) => openVerified(path, tuning))
   let engine = await openDataDirectory(directory, open, (from) => onConvert(from, FORMAT_VERSION))
   try {
-    const { mark: savedMark, jumps: savedJumps } = await readMark(engine, options.directory)
-    const savedMs = physicalMs(savedMark)
-    const clock = new Clock({ now, monotonicNow, savedMs, savedJumps, onStep: onClockStep })
+    const { mark: savedMark, jumps: savedJumps, extraMs: savedExtraMs } = await readMark(engine, options.directory)
+    const savedClock = { savedMs: physicalMs(savedMark), savedExtraMs, savedJumps }
+    const clock = new Clock({ now, monotonicNow, ...savedClock, onStep: onClockStep })
     const safePoint = await readMetaNumber(engine, META_SAFE_POINT)
     const logStart = await readMetaNumber(engine, META_LOG_START)
     const isLogRead = (await engine.get(META_LOG_READ)) !== undefined
@@ -104,8 +106,12 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Co
     const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, lookUpSlowMs } = options
     const { answers = new AnswerBudget(DEFAULT_LIMITS), locksMax = DEFAULT_LIMITS.locksMax } = options
     if (openEngine === undefined) engine = ownedEngine(engine, new OwnFiles(directory, onLost))
-    const save = (mark: Timestamp): Promise<void> => rows.submit([putMark(mark, clock.jumps)])
-    const oracle = new Oracle({ savedMark, save, clock })
+    const oracle = new Oracle({
+      savedMark,
+      save: (mark, extraMs) => rows.submit([putMark({ mark, jumps: clock.jumps, extraMs })]),
+      clock,
+      onChange: options.onTimestamps,
+    })
     const saved = { savedMark, safePoint, logStart, isLogRead }
     const rows = new RowStore(engine, { durability, cacheBytesMax, clock, oracle, ...saved, lookUpSlowMs })
     await rows.start()
