@@ -22,6 +22,12 @@ export interface Autocommit {
   touch(touch: Touch, options: CallOptions): Promise<Timestamp | undefined>
   /** A transaction that reads and writes nothing. @throws KvError `precondition_failed` when one of them is not held. */
   requireLeases(leases: readonly LeaseRider[], options: CallOptions): Promise<void>
-  /** @param ts default: now. */
-  count(range: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<number>
+  /** @param ts default: now or, while a transaction that lives holds locks in the range, just below them. */
+  count(range: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<Counted>
+}
+
+export interface Counted {
+  readonly count: number
+  /** The snapshot that was counted. */
+  readonly ts: Timestamp
 }

@@ -2,7 +2,7 @@ import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import { primed } from '../event-loop/primed.js'
 import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
-import type { CallOptions } from './autocommit.js'
+import type { CallOptions, Counted } from './autocommit.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, toKey, toKeys, toValue } from './bytes.js'
 import type { ChangedTxn } from './changes/changed-txn.js'
@@ -221,8 +221,20 @@ export class Db {
     )
   }
 
-  /** The number of keys in a range. No pairs are sent. */
+  /** The number of keys in a range, with every write that was acknowledged before. No pairs are sent. */
   async count(options: CountOptions = {}): Promise<number> {
+    countOptions(options)
+    const range = keyRangeOf(options)
+    return this.#timed(options, ({ signal, timeoutMs }) =>
+      this.#readAt({ ...options, signal }, async (ts, call) => {
+        const { count } = await this.#home.autocommit.count(range, ts, { ...call, timeoutMs })
+        return count
+      }),
+    )
+  }
+
+  /** `count` that waits for nobody: while a transaction that lives holds locks in the range, it is of the snapshot just below them. */
+  async countAsOf(options: CountOptions = {}): Promise<Counted> {
     countOptions(options)
     const range = keyRangeOf(options)
     return this.#timed(options, (call) => this.#home.autocommit.count(range, timestampOf(options), call))

@@ -91,7 +91,7 @@ export class Snapshot {
   /** The number of keys in a range. No pairs are sent. */
   async count(options: RangeOptions & SignalOption = {}): Promise<number> {
     const range = keyRangeOf(countOptions(options))
-    return this.#read(options.signal, (call) => this.#home.autocommit.count(range, this.ts, call))
+    return (await this.#read(options.signal, (call) => this.#home.autocommit.count(range, this.ts, call))).count
   }
 
   #reader(call: CallOptions): SnapshotReader {

@@ -26,7 +26,7 @@ import {
 
 const BACKUP_FLAGS = {
   ...TRANSFER_FLAGS,
-  ts: { value: 'TS', help: 'the snapshot to write; the newest when absent' },
+  ts: { value: 'TS', help: 'the snapshot to write; the newest that no lock blocks when absent' },
   since: { value: 'FILE', help: 'writes an increment: what has changed since the backup in FILE' },
   consumer: { value: 'NAME', help: 'a consumer that keeps what the next increment needs from collection' },
 } as const satisfies Flags
@@ -84,6 +84,7 @@ async function isSameFile(present: string, other: string): Promise<boolean> {
 class Transfer {
   #encoder = new BackupEncoder()
   #header: BackupHeader | undefined
+  #pin: RemotePin | undefined
 
   constructor(
     readonly server: RemoteServer,
@@ -125,12 +126,13 @@ class Transfer {
   }
 
   async #run(askedTs: Timestamp | undefined): Promise<void> {
-    const pin = await RemotePin.take(this.server, this.#header?.ts ?? askedTs)
+    const knownTs = this.#header?.ts ?? askedTs
+    this.#pin = knownTs === undefined ? undefined : await RemotePin.take(this.server, knownTs)
     try {
       for (let breaks = 0; ; breaks++) {
         const before = this.#encoder.sums.length
         try {
-          await this.#receive(this.#header?.ts ?? pin?.ts ?? askedTs)
+          await this.#receive(this.#header?.ts ?? askedTs)
           break
         } catch (error) {
           if (this.#encoder.sums.length > before) breaks = 0
@@ -145,10 +147,10 @@ class Transfer {
       await this.output.write(this.#encoder.end())
       await this.output.finish()
     } catch (error) {
-      pin?.leave() // The next run may continue from here.
+      this.#pin?.leave() // The next run may continue from here.
       throw error
     }
-    await pin?.release()
+    await this.#pin?.release()
   }
 
   async #startOver(file: PartFile): Promise<void> {
@@ -174,6 +176,7 @@ class Transfer {
   async #begin(header: BackupHeader): Promise<void> {
     if (this.#header === undefined) {
       this.#header = header
+      this.#pin ??= await RemotePin.take(this.server, header.ts) // The server holds its snapshot while it sends.
       await this.output.write(this.#encoder.begin(header))
     } else if (header.id !== this.#header.id) {
       const what = this.output instanceof PartFile ? `${this.output.path}.part` : 'what was written so far'

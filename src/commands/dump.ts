@@ -11,7 +11,7 @@ const DUMP_FLAGS = {
   prefix: { value: 'TEXT', help: 'of the keys' },
   start: { value: 'TEXT', help: 'first key' },
   end: { value: 'TEXT', help: 'end of the range; this key is not written' },
-  ts: { value: 'TS', help: 'the snapshot to write; the newest when absent' },
+  ts: { value: 'TS', help: 'the snapshot to write; the newest that no lock blocks when absent' },
 } as const satisfies Flags
 
 const NEWLINE = 0x0a
@@ -43,9 +43,10 @@ ${flagsHelp(DUMP_FLAGS)}`,
     const output = await openOutput(flags.positionals[0] ?? '-')
     let pin: RemotePin | undefined
     try {
-      pin = await RemotePin.take(server, ts)
-      const pinnedTs = pin?.ts ?? ts
-      if (pinnedTs !== undefined) query.set('ts', String(pinnedTs))
+      if (ts !== undefined) {
+        pin = await RemotePin.take(server, ts)
+        query.set('ts', String(ts))
+      }
       const headers = { accept: 'application/x-ndjson' }
       const response = await server.send('GET', `/v1/kv?${query}`, { headers })
       for await (const chunk of server.bytesOf(response)) {
@@ -53,7 +54,8 @@ ${flagsHelp(DUMP_FLAGS)}`,
         progress.add(countOf(NEWLINE, chunk), chunk.length)
       }
       await output.finish()
-      progress.finish(progress.items === 0 ? ': the server has no such keys' : '')
+      const of = `, ts ${response.headers['snapshot-ts'] ?? ts ?? 'unknown'}`
+      progress.finish(progress.items === 0 ? `${of}: the server has no such keys` : of)
     } finally {
       progress.stop()
       await output.close()

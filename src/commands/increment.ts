@@ -80,6 +80,11 @@ export async function writeIncrement(
         ? 'the base is of a version that wrote no increments: make a full backup first'
         : 'the base is of another server, or of one that was restored since: make a full backup first',
     )
+  if (now.ts < base.ts)
+    throw new BackupError(
+      'unsupported',
+      `a transaction that began before ts ${base.ts}, of the base, holds locks: see perkv locks, and try again when it is over`,
+    )
   const runs = new SortedRuns(order.directory, RUN_BYTES)
   try {
     await collect(server, runs, progress, { ...order, upTo: now.ts })

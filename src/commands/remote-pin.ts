@@ -9,18 +9,17 @@ export class RemotePin {
   private constructor(
     readonly server: RemoteServer,
     readonly path: string,
-    readonly ts: Timestamp,
   ) {
     this.#renewal = setInterval(() => {
       server.json('PUT', path, { ttl_ms: PIN_TTL_MS_DEFAULT }).catch(() => {}) // The next renewal may succeed.
     }, PIN_TTL_MS_DEFAULT / 4).unref()
   }
 
-  /** @param ts default: the newest timestamp. @returns undefined when the server has no pins, or forbids this caller to pin. */
-  static async take(server: RemoteServer, ts: Timestamp | undefined): Promise<RemotePin | undefined> {
+  /** @returns undefined when the server has no pins, or forbids this caller to pin. */
+  static async take(server: RemoteServer, ts: Timestamp): Promise<RemotePin | undefined> {
     try {
-      const pinned = await server.json('POST', '/v1/admin/pins', { ...(ts && { ts }), ttl_ms: PIN_TTL_MS_DEFAULT })
-      return new RemotePin(server, `/v1/admin/pins/${encodeURIComponent(String(pinned['pin']))}`, Number(pinned['ts']))
+      const pinned = await server.json('POST', '/v1/admin/pins', { ts, ttl_ms: PIN_TTL_MS_DEFAULT })
+      return new RemotePin(server, `/v1/admin/pins/${encodeURIComponent(String(pinned['pin']))}`)
     } catch (error) {
       if (error instanceof Refused && (error.code === 'not_found' || error.code === 'forbidden')) return undefined
       throw error

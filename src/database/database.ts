@@ -6,10 +6,11 @@ import { Consumers } from '../changes/consumers.js'
 import type { Registry } from '../cluster/registry.js'
 import { SingleServer } from '../cluster/single-server.js'
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
+import { BELOW_LOCKS_AFTER_MS, belowLocks } from '../coordinator/below-locks.js'
 import { Coordinator } from '../coordinator/coordinator.js'
 import type { MergedPair, MergedScan } from '../coordinator/write-buffer.js'
-import { invalid, KvError } from '../errors/kv-error.js'
-import { stagesOf } from '../event-loop/late-signal.js'
+import { invalid, isKvError, KvError } from '../errors/kv-error.js'
+import { signalOf, stagesOf } from '../event-loop/late-signal.js'
 import { primed } from '../event-loop/primed.js'
 import { timed } from '../event-loop/stages.js'
 import { type Collected, collectGarbage } from '../gc/collect-garbage.js'
@@ -296,12 +297,29 @@ export class Database {
     })
   }
 
-  count(request: RangeRequest): Promise<{ readonly count: number; readonly ts: Timestamp }> {
-    return this.#inRange(request, async (ts, read) => ({ count: await countPairs(read, request), ts }))
+  /** Counts as of now or, while a transaction that lives holds locks in the range, as of just below them. */
+  async count(request: RangeRequest): Promise<{ readonly count: number; readonly ts: Timestamp }> {
+    const counted = async (ts: Timestamp, read: ReadPage) => ({ count: await countPairs(read, request), ts })
+    if (request.txn !== undefined || request.ts !== undefined) return this.#inRange(request, counted)
+    try {
+      // A store of several servers would have to look for the locks in all rows, so that a count would read them twice.
+      return await this.#inRange({ ...request, lockWaitMs: belowLocksAfter(request) }, counted)
+    } catch (error) {
+      if (!isKvError(error, 'key_locked')) throw error
+    }
+    return aboveSafePoint(async () => {
+      const { ts, release } = await this.#holdBelowLocks(request, { ...request, lockWaitMs: 0 })
+      try {
+        return await counted(ts, this.#pageReader(ts, request))
+      } finally {
+        release()
+      }
+    })
   }
 
   /**
-   * The pages of a range. At most one page is read ahead of the caller.
+   * The pages of a range. At most one page is read ahead of the caller. A range without a limit is read as of now or, while a
+   * transaction that lives holds locks in it, as of just below them.
    * @returns after the first page was read. The caller must release the snapshot when it needs no more pages.
    */
   stream(request: RangeRequest & { readonly limit: number }): Promise<PairStream> {
@@ -310,7 +328,8 @@ export class Database {
         return { ts, pages: await primed(pagesOf(read, request, request.limit)), release: () => {} }
       })
     return aboveSafePoint(async () => {
-      const { ts, release } = await this.#holdPresent()
+      const isWhole = request.limit === Number.POSITIVE_INFINITY
+      const { ts, release } = await (isWhole ? this.#holdBelowLocks(request, request) : this.#holdPresent())
       try {
         return { ts, pages: await primed(pagesOf(this.#pageReader(ts, request), request, request.limit)), release }
       } catch (error) {
@@ -354,13 +373,30 @@ export class Database {
     return this.#pins.holdNext(() => this.store.readTs())
   }
 
+  /** Of now or, while a transaction that lives holds locks in the range, of just below them. @throws KvError `ts_below_safe_point` */
+  async #holdBelowLocks(range: KeyRange, waiting: Waiting): Promise<HeldSnapshot> {
+    const { store } = this
+    const present = await this.#holdPresent()
+    try {
+      const options = { waitMs: belowLocksAfter(waiting), signal: signalOf(waiting.signal) }
+      const readable = await belowLocks(store, this.coordinator.resolver, present.ts, range, options)
+      if (readable === present.ts) return present
+      const held = await this.#pins.holdNow(Math.max(readable, store.safePoint))
+      present.release()
+      return held
+    } catch (error) {
+      present.release()
+      throw error
+    }
+  }
+
   /**
    * Keeps a snapshot readable while this process runs.
-   * @param ts default: now.
+   * @param ts default: now or, while a transaction that lives holds locks in the range, just below them.
    * @throws KvError `ts_below_safe_point`; `invalid_argument` for a timestamp in the future, whose snapshot can change.
    */
-  hold(ts?: Timestamp): Promise<HeldSnapshot> {
-    return this.#pins.holdNow(ts)
+  hold(ts?: Timestamp, range: KeyRange = {}, waiting: Waiting = { lockWaitMs: 0 }): Promise<HeldSnapshot> {
+    return ts === undefined ? aboveSafePoint(() => this.#holdBelowLocks(range, waiting)) : this.#pins.holdNow(ts)
   }
 
   /** Keeps a snapshot readable for a time, even after a restart. @throws the errors of `hold`; KvError `overloaded`. */
@@ -516,4 +552,8 @@ export class Database {
     await this.registry.leave()
     await this.store.close()
   }
+}
+
+function belowLocksAfter({ lockWaitMs }: Waiting): number {
+  return Math.min(lockWaitMs, BELOW_LOCKS_AFTER_MS)
 }

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { requireKey, requireValue } from '../bytes/byte-limits.js'
 import type { KeyRange } from '../bytes/key-range.js'
-import type { Autocommit, CallOptions } from '../client/autocommit.js'
+import type { Autocommit, CallOptions, Counted } from '../client/autocommit.js'
 import { withDeadline } from '../client/deadline.js'
 import type { Touch, Write } from '../client/write.js'
 import type { Database } from '../database/database.js'
@@ -71,10 +71,10 @@ export class EmbeddedAutocommit implements Autocommit {
     await this.#database.transact({ checks: [], ops: [], riders: { leases }, maxRetries: 0, lockWaitMs, signal })
   }
 
-  async count({ start, end }: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<number> {
+  async count({ start, end }: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<Counted> {
     options.signal?.throwIfAborted()
     const range = { start, end, reverse: false, keyOnly: true }
-    return (await this.#database.count({ ...range, ts, ...options })).count
+    return this.#database.count({ ...range, ts, ...options })
   }
 }
 

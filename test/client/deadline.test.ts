@@ -17,6 +17,7 @@ const CALLS: Readonly<Record<string, (db: Db) => Promise<unknown>>> = {
   'count of a snapshot': async (db) => (await db.snapshot(undefined, TIMED)).count({ prefix: 'b' }),
   begin: async (db) => (await db.begin(TIMED)).get('b'),
   count: (db) => db.count({ prefix: 'b', ...TIMED }),
+  countAsOf: (db) => db.countAsOf({ prefix: 'b', ...TIMED }),
   put: (db) => db.put('b', 'late', TIMED),
   delete: (db) => db.delete('b', TIMED),
   transaction: (db) =>

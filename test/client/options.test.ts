@@ -109,6 +109,7 @@ const CALLS: Readonly<Record<string, Call>> = {
   'Db.batchGet': { call: (given) => db.batchGet(['k'], given), options: [...TIMED, ...AT, 'as'] },
   'Db.scan': { call: (given) => collect(db.scan(given)), options: [...TIMED, ...AT, ...SCAN] },
   'Db.count': { call: (given) => db.count(given), options: [...TIMED, ...AT, ...RANGE] },
+  'Db.countAsOf': { call: (given) => db.countAsOf(given), options: [...TIMED, ...AT, ...RANGE] },
   'Db.snapshot': { call: (given) => db.snapshot(undefined, given), options: TIMED },
   'Db.transaction': { call: (given) => db.transaction(() => 7, given), options: [...BEGIN, 'retries', 'timeoutMs'] },
   'Db.deleteRange': {

@@ -240,6 +240,37 @@ describe('perkv dump and load', () => {
       for (const one of [server, to, third]) await one.stop('SIGKILL')
     }))
 
+  test('backup, increments and dump are of the snapshot below a lock that lives, and do not wait for it', () =>
+    withTempDir(async (directory) => {
+      const server = await startProcess(join(directory, 'from'))
+      const [full, increment, lines] = ['full', 'increment', 'lines'].map((name) => join(directory, name)) as [
+        string,
+        string,
+        string,
+      ]
+      const put = (key: string) => fetch(`${server.url}/v1/kv/${key}`, { method: 'PUT', body: 'v' })
+      await put('a')
+      const call = (name: string, body: object) => send(`${server.url}/v1/percolator/${name}`, 'POST', body)
+      const startTs = Number((await call('tso', {}))['ts'])
+      const at = ['--server', server.url]
+      expect(await failure(backupCommand, ...at, increment)).toBe('none')
+      const mutations = [{ op: 'put', key: 'm', value: 'v' }]
+      await call('prewrite', { mutations, primary: 'm', start_ts: startTs, lock_ttl: 600_000 })
+      await put('z')
+      expect(await failure(backupCommand, ...at, '--since', increment, lines)).toMatch(
+        /a transaction that began before ts \d+, of the base, holds locks: see perkv locks/,
+      )
+      expect((await perkv(server, 'backup', full)).stderr).toMatch(new RegExp(`: 1 key, .*, ts ${startTs - 1}\n$`))
+      expect((await perkv(server, 'dump', lines)).stderr).toMatch(new RegExp(`: 1 line, .*, ts ${startTs - 1}\n$`))
+      expect(JSON.parse(await readFile(lines, 'utf8'))).toMatchObject({ key: 'a', value: 'v' })
+      expect(await json(`${server.url}/v1/admin/pins`)).toEqual({ pins: [] })
+
+      expect(await failure(backupCommand, ...at, '--since', full, increment)).toBe('none') // With nothing in it.
+      await call('rollback', { keys: ['m'], start_ts: startTs })
+      expect((await perkv(server, 'backup', '--since', full, increment)).stderr).toMatch(/: 1 key, /)
+      await server.stop('SIGKILL')
+    }))
+
   test('used wrongly, or without a server; the token goes along, and a 503 is waited for', () =>
     withTempDir(async (directory) => {
       const file = join(directory, 'f')

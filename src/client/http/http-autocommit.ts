@@ -4,7 +4,7 @@ import type { Pair, Version } from '../../percolator/api.js'
 import type { Expiry } from '../../percolator/expiry.js'
 import type { LeaseRider } from '../../percolator/riders.js'
 import type { Timestamp } from '../../timestamp.js'
-import type { Autocommit, CallOptions } from '../autocommit.js'
+import type { Autocommit, CallOptions, Counted } from '../autocommit.js'
 import { newIdempotencyKey } from '../idempotency-key.js'
 import type { Touch, Write } from '../write.js'
 import { INTEGER, optional, record, type Shape } from './answer-shape.js'
@@ -94,7 +94,7 @@ export class HttpAutocommit implements Autocommit {
     await this.#post('/v1/txn', TXN_DONE, { checks: leases, ops: [] }, {}, options)
   }
 
-  async count({ start, end }: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<number> {
+  async count({ start, end }: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<Counted> {
     const query = [
       'count_only=true',
       `lock_wait_ms=${options.lockWaitMs}`,
@@ -109,7 +109,7 @@ export class HttpAutocommit implements Autocommit {
       waitMs: COUNT_MS_MAX,
       signal: options.signal,
     })
-    return messageOf<{ count: number }>(answer, COUNTED).count
+    return messageOf<Counted>(answer, COUNTED)
   }
 
   async #post<T>(
@@ -139,7 +139,7 @@ interface Committed {
 const COMMITTED = record({ commitTs: INTEGER })
 /** Without a `commitTs` the key is absent. */
 const TOUCHED = record({ startTs: INTEGER, commitTs: optional(INTEGER) })
-const COUNTED = record({ count: INTEGER })
+const COUNTED = record({ count: INTEGER, ts: INTEGER })
 
 function waits(options: CallOptions): string {
   return `?lock_wait_ms=${options.lockWaitMs}${deadline('&', options)}`

@@ -21,7 +21,7 @@ export interface Parameter {
 }
 
 export type RequestHeader = 'If-Match' | 'If-None-Match' | 'Idempotency-Key' | 'Last-Event-ID'
-export type AnswerHeader = 'ETag' | 'Expire-Ts' | 'Idempotency-Replayed' | 'Content-Disposition'
+export type AnswerHeader = 'ETag' | 'Expire-Ts' | 'Idempotency-Replayed' | 'Snapshot-Ts' | 'Content-Disposition'
 
 /**
  * What the schemas of a route do not say. Descriptions are Markdown: paragraphs, lists, code, bold text and links to `#operationId`.

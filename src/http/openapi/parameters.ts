@@ -117,5 +117,6 @@ export const ANSWER_HEADERS: Readonly<Record<AnswerHeader, Parameter>> = {
     description: 'This is the answer of an earlier request under the same `Idempotency-Key`.',
     schema: { type: 'string', enum: ['true'] },
   },
+  'Snapshot-Ts': { description: 'The snapshot that is read; only of streams.', schema: { type: 'integer' } },
   'Content-Disposition': { description: 'A name for the file.', schema: { type: 'string' } },
 }

@@ -20,12 +20,12 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     const query = request.query as RawQuery
     const waitMs = query['lock_wait_ms'] === undefined ? BACKUP_LOCK_WAIT_MS : lockWaitMs(query)
     const start = queryBytes(query, 'start', limits.keyBytesMax + 1) // A backup may be continued right after the longest key.
-    const { ts, release } = await database.hold(queryTimestamp(query))
-    whenOver(reply.raw, release)
     traffic.openStream(reply)
     const signal = hangUpSignal(reply.raw)
+    const { ts, release } = await database.hold(queryTimestamp(query), { start }, { lockWaitMs: waitMs, signal })
+    whenOver(reply.raw, release)
     const bytes = await database.backup({ ts, start, perkv: version, lockWaitMs: waitMs, signal })
-    reply.header('content-type', BACKUP_TYPE)
+    reply.header('content-type', BACKUP_TYPE).header('snapshot-ts', String(ts))
     reply.header('content-disposition', `attachment; filename="perkv-${ts}.backup"`)
     return reply.send(Readable.from(bytes))
   })

@@ -144,14 +144,17 @@ export async function answerScan(
   }
   if (asked.isStream) {
     traffic.openStream(reply)
-    const { pages, release } = await database.stream({
+    const { pages, ts, release } = await database.stream({
       ...range,
       signal: waitingSignal(request, reply), // Cuts the stream off, as every failure after its beginning does.
       limit: asked.limit ?? Number.POSITIVE_INFINITY,
     })
     whenOver(reply.raw, release)
     const stream = request.method === 'HEAD' ? [] : lines(pages) // fastify would read the whole stream and send nothing.
-    return reply.header('content-type', CONTENT_TYPE.ndjson).send(Readable.from(stream))
+    return reply
+      .header('content-type', CONTENT_TYPE.ndjson)
+      .header('snapshot-ts', String(ts))
+      .send(Readable.from(stream))
   }
   const limit = asked.limit ?? asked.cursor?.limit ?? SCAN_LIMIT_DEFAULT
   const { pairs, cutAfter, ts } = await untilDeadline(request, reply, (signal) =>

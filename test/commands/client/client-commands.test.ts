@@ -61,7 +61,7 @@ describe('in a pipe', () => {
     })
     expect(await watched).toMatchObject([pair])
     await linesOf(db, ['del', '--base64', key.base64])
-    expect(await linesOf(db, ['count'])).toEqual([{ count: 0 }])
+    expect(await linesOf(db, ['count'])).toMatchObject([{ count: 0 }])
   })
 
   test('conditions of put and del', async () => {
@@ -91,8 +91,9 @@ describe('in a pipe', () => {
     expect(await keys('--ts', String(commitTs - 1))).toEqual(['a/1', 'a/2', 'b/1'])
     expect(await linesOf(db, ['scan', '--keys-only', '--prefix', 'b/2'])).toEqual([{ key: 'b/2', commit_ts: commitTs }])
     expect((await runCommand(db, ['scan', '--raw', '--prefix', 'a/'])).output.toString()).toBe('a/1\tA/1\na/2\tA/2\n')
-    expect(await linesOf(db, ['count', '--prefix', 'b/'])).toEqual([{ count: 2 }])
-    expect(await linesOf(db, ['count', '--at', '1990-01-01T00:00:00Z'])).toEqual([{ count: 0 }])
+    expect(await linesOf(db, ['count', '--prefix', 'b/'])).toEqual([{ count: 2, ts: expect.any(Number) }])
+    const at = Date.UTC(1990) * 2048 + 2047
+    expect(await linesOf(db, ['count', '--at', '1990-01-01T00:00:00Z'])).toEqual([{ count: 0, ts: at }])
   })
 
   test('txn prints the answer of the route', async () => {
@@ -118,25 +119,26 @@ describe('in a pipe', () => {
     await expect(runCommand(db, ['txn', '-'], { stdin: '['.repeat(1_000_000) })).rejects.toThrow()
   })
 
-  test('watch prints every version from the present one on', async () => {
+  test('watch prints the present value and each that it sees, whatever is locked elsewhere', async () => {
+    const { startTs } = await db.begin()
+    await server.post('/v1/percolator/prewrite', {
+      mutations: [{ op: 'put', key: 'elsewhere', value: 'v' }],
+      primary: 'elsewhere',
+      start_ts: startTs,
+      lock_ttl: 600_000,
+    })
     await db.put('k', '1')
     const stop = new AbortController()
+    const writes = [() => db.put('k', '2'), () => db.delete('k'), () => db.put('k', '3'), () => stop.abort()]
+    const writing: unknown[] = []
     const watching = runCommand(db, ['watch', 'k'], {
       signal: stop.signal,
       onOutput: (output) => {
-        const { length } = parsed(output)
-        if (length === 1 && !writing) writing = writeMore()
-        if (length === 4) stop.abort()
+        if (parsed(output).length > writing.length) writing.push(writes[writing.length]?.())
       },
     })
-    let writing: Promise<void> | undefined
-    const writeMore = async (): Promise<void> => {
-      await db.put('k', '2')
-      await db.delete('k')
-      await db.put('k', '3')
-    }
     const lines = parsed((await watching).output.toString()) as { key: string; value: string | null }[]
-    await writing
+    await Promise.all(writing)
     expect(lines.map(({ key, value }) => [key, value])).toEqual([
       ['k', '1'],
       ['k', '2'],
@@ -249,10 +251,10 @@ describe('on a terminal', () => {
     expect(row).toMatch(/^hello {2}\d{16} {2}x+…$/)
     expect(row).toHaveLength(60)
     expect(rest).toEqual([''])
-    expect(await shownOn(60, 'count')).toBe('1\n')
+    expect(await shownOn(60, 'count')).toMatch(/^count {2}1\nts {5}\d+ {2}20\S+Z\n$/)
     expect(await shownOn(60, 'locks')).toBe('key  type  start_ts  began  ttl_ms  primary\n')
     expect(await shownOn(60, 'status')).toMatch(/^overload\.requests +\d+$/m)
-    expect(parsed(await shownOn(60, 'count', '--json'))).toEqual([{ count: 1 }])
+    expect(parsed(await shownOn(60, 'count', '--json'))).toMatchObject([{ count: 1 }])
   })
 
   test('mvcc draws the columns of the paper, newest first', async () => {

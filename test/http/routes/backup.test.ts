@@ -127,13 +127,13 @@ describe('backup', () => {
     expect(header.id).not.toBe(whole.header.id)
   })
 
-  test('waits for locks that live, and meets those that do not', async () => {
+  test('of a snapshot that is asked for waits for locks that live, and meets those that do not', async () => {
     const server = await start()
     const dead = await server.put('dead', 'v')
     const tso = async () => numberOf(await server.ok('tso', {}), 'ts')
     await server.lock(await tso(), ['dead'], { lock_ttl: 0 })
     await server.lock(await tso(), ['held'], { lock_ttl: 60_000 })
-    expectProblem(await server.get(`${URL}?lock_wait_ms=0`), 'key_locked')
+    expectProblem(await server.get(`${URL}?ts=${await tso()}&lock_wait_ms=0`), 'key_locked')
     const { pairs } = await open(await backupOf(server, '?lock_wait_ms=0&start=i'))
     expect(pairs).toEqual([])
     const held = (await server.ok('scan_lock', { max_ts: await tso() }))['locks'] as Json[]

@@ -283,7 +283,7 @@ describe('NDJSON', () => {
     const server = await start()
     const { ts } = await server.ok('tso', {})
     await server.lock(Number(ts), ['a'], { lock_ttl: 60_000 })
-    expectProblem(await server.get('/v1/kv?lock_wait_ms=0', ND), 'key_locked')
+    expectProblem(await server.get(`/v1/kv?ts=${ts}&lock_wait_ms=0`, ND), 'key_locked')
     await server.ok('rollback', { keys: ['a'], start_ts: ts })
     await server.ok('gc', { safe_point: ts })
     expectProblem(await server.get('/v1/kv?ts=1', ND), 'ts_below_safe_point')
@@ -296,7 +296,7 @@ describe('NDJSON', () => {
     const { ts } = await server.ok('tso', {})
     await server.lock(Number(ts), ['zz'], { lock_ttl: 60_000 })
     const outcome = await new Promise<string>((resolve, reject) => {
-      get({ port, path: '/v1/kv?lock_wait_ms=0', headers: ND }, (response) => {
+      get({ port, path: `/v1/kv?ts=${ts}&lock_wait_ms=0`, headers: ND }, (response) => {
         response.resume()
         response.on('end', () => resolve(`ended with ${response.statusCode}`))
         response.on('error', () => resolve('cut off'))

@@ -46,10 +46,10 @@ export const administration: Operations = {
     tag: 'Administration',
     summary: 'Stream a backup',
     description:
-      'Every pair of one snapshot. A failure after the first pairs cuts the connection: a whole backup has an end.',
+      'Every pair of one snapshot, which `Snapshot-Ts` names. While a transaction that lives holds locks it is the one just below them, unless `ts` asks for another. A failure after the first pairs cuts the connection: a whole backup has an end.',
     query: {
       ts: {
-        description: 'The snapshot. Default: the newest; one in the future is refused.',
+        description: 'The snapshot. Default: the newest that no lock blocks; one in the future is refused.',
         schema: { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER },
       },
       start: {
@@ -62,7 +62,7 @@ export const administration: Operations = {
       },
     },
     problems: ['key_locked', 'payload_too_large', 'ts_below_safe_point'],
-    answers: { 200: { description: 'The backup.', headers: ['Content-Disposition'] } },
+    answers: { 200: { description: 'The backup.', headers: ['Snapshot-Ts', 'Content-Disposition'] } },
   },
   'POST /v1/admin/restore': {
     id: 'restore',

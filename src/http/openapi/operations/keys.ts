@@ -63,9 +63,11 @@ With \`ttl_ms\` or \`expire_ts\` the version expires: reads at or above that tim
     summary: 'Scan or count a range',
     description: `A page of pairs of one snapshot. A page that is not the last has a \`cursor\`, which holds the range, the order, the snapshot and the limit, and survives a restart. A page ends early, with a cursor, at 8 MiB of keys and values (\`--page-bytes-max\`).
 
-With \`Accept: application/x-ndjson\` the pairs come one per line, in a stream, all of them unless \`limit\` is given. A failure after the first line cuts the connection: without a final chunk the stream is not whole.`,
+With \`Accept: application/x-ndjson\` the pairs come one per line, in a stream, all of them unless \`limit\` is given. A failure after the first line cuts the connection: without a final chunk the stream is not whole. \`Snapshot-Ts\` names the snapshot of a stream.
+
+A page waits for the locks of other transactions, so that it has every write that was acknowledged before. A count, and a stream without a limit, are of the snapshot just below the locks instead, where a transaction that lives has held them for a quarter of a second: \`ts\` says which. With \`ts\` or \`at\` they wait too.`,
     problems: ['key_locked', 'payload_too_large', 'ts_below_safe_point'],
-    answers: { 200: { description: 'A page, a count, or a stream of pairs.' } },
+    answers: { 200: { description: 'A page, a count, or a stream of pairs.', headers: ['Snapshot-Ts'] } },
   },
   'DELETE /v1/kv': {
     id: 'deleteRange',

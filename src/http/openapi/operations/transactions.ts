@@ -86,7 +86,7 @@ With \`for_update\`, a pessimistic transaction locks the key and reads its lates
     description:
       'As a scan outside of transactions, of the snapshot of the transaction. Its pages are of one snapshot, but each shows the writes made so far. A cursor of another snapshot is refused.',
     problems: ['txn_not_found', 'key_locked', 'payload_too_large', 'ts_below_safe_point'],
-    answers: { 200: { description: 'A page, a count, or a stream of pairs.' } },
+    answers: { 200: { description: 'A page, a count, or a stream of pairs.', headers: ['Snapshot-Ts'] } },
   },
   'POST /v1/txn/{txn}/ops': {
     id: 'runOps',
