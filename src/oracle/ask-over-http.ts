@@ -5,7 +5,7 @@ import { type AskKind, decodeAnswer, encodeAsk, newNonce } from './signed-ask.js
 export interface AskOverHttpOptions {
   /** The 32 bytes that all servers of the table share. */
   readonly secret: Uint8Array
-  /** Without a byte from the other server for this long, a request fails. */
+  /** Without a byte from the other server for this long, a request fails. Those who ask have shorter bounds of their own. */
   readonly timeoutMs?: number | undefined
 }
 
@@ -22,7 +22,7 @@ export function internalPath(name: string): string {
 }
 
 /** Asks other servers by `POST` of a signed ask to the path of its kind, on connections that stay open. */
-export function askOverHttp({ secret, timeoutMs = 3000 }: AskOverHttpOptions): AskOverHttp {
+export function askOverHttp({ secret, timeoutMs = 8000 }: AskOverHttpOptions): AskOverHttp {
   // To each server: nobody asks for more than two things at a time.
   const options = { keepAlive: true, maxSockets: 2, maxFreeSockets: 2, timeout: timeoutMs }
   const httpAgent = new HttpAgent(options)

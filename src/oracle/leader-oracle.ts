@@ -30,7 +30,8 @@ const BEAT_MS = 500
 const TAKEOVER_MS = 2000
 /** Within this time a request ends. */
 const REQUEST_MS_MAX = 10_000
-const FORWARD_MS_MAX = 3000
+/** Two reads of the table, of which the first is under way when the request comes. The row tells of a leader that is dead before that. */
+const FORWARD_MS_MAX = 7000
 const READ_MS_MAX = 3000
 /** Well below `TAKEOVER_MS`, so that one answer which gets lost does not cost the lead. */
 const SWAP_MS_MAX = 1000
@@ -299,7 +300,7 @@ export class LeaderOracle implements TimestampSource {
       const proof = this.#note(await this.#read())
       if (proof.id !== this.#id || proof.epoch !== this.#epoch) return
       for (const request of batch) {
-        const last = this.#lastOf(request)
+        const last = this.#lastBelowMark(request)
         if (last >= this.#mark) return await this.#waitForMark(last)
         this.#last = last
         request.fulfil({ last, nowMs: this.#clock.now() })
@@ -314,6 +315,15 @@ export class LeaderOracle implements TimestampSource {
     const seen = floor === this.#last + 1 ? floor : Math.min(floor, this.clock())
     const last = Math.max(this.#last, seen)
     return count === 0 ? last : Math.max(last, timestampFromMs(this.#clock.now()) - 1) + count
+  }
+
+  /**
+   * Where calls of the table take seconds, the clock has passed by a mark before a read has shown it and another one that this
+   * server still leads. Then timestamps are behind the clock, which only makes locks look older.
+   */
+  #lastBelowMark(request: TimestampAsk): Timestamp {
+    const last = this.#lastOf(request)
+    return last >= this.#mark && request.floor <= this.#last ? this.#last + request.count : last
   }
 
   /** Every timestamp that is handed out is below. */

@@ -464,3 +464,28 @@ describe('nextForClient', () => {
     expect(aheadMs).toBeLessThanOrEqual(5000)
   })
 })
+
+for (const callMs of [300, 1000, 1800, 2500])
+  test(`a table whose calls take ${callMs} ms gives everybody timestamps, and one leader`, async () => {
+    const { servers } = new Group(3)
+    servers.table.delayMs = () => callMs / 2
+    for (let asks = 1; asks <= 10; asks++) {
+      for (const server of servers.all) servers.next(server, 1)
+      await servers.world.runUntil(servers.world.nowMs + 11_000)
+      expect(servers.history).toHaveLength(3 * asks)
+    }
+    expect(servers.all.map(({ run }) => run.oracle.role.epoch)).toEqual([1, 1, 1])
+  })
+
+test('a table that does not answer: timestamps are late, and the reason is told', async () => {
+  const group = new Group(1)
+  await group.timestamp(group.oracle(0).next())
+  expect(group.oracle(0).state.late).toBeUndefined()
+  group.servers.table.faults.isTableAway = true
+  const asked = group.within(4000, group.oracle(0).next())
+  expect(await asked).toBe('pending')
+  expect(group.oracle(0).state.late).toBe('no timestamps: the table is away')
+  group.servers.table.faults.isTableAway = false
+  await group.timestamp(group.oracle(0).next(), 1000)
+  expect(group.oracle(0).state.late).toBeUndefined()
+})

@@ -137,6 +137,11 @@ export class SimulatedTable {
   }
 
   delayMs(): number {
+    return this.networkMs()
+  }
+
+  /** Between servers. */
+  networkMs(): number {
     return this.#world.happens(this.faults.slow) ? this.#world.between(10, 1500) : this.#world.between(0.5, 4)
   }
 
@@ -280,20 +285,21 @@ export class Servers {
     const { world, table } = this
     return new Promise((resolve, reject) => {
       signal.addEventListener('abort', () => reject(signal.reason), { once: true })
-      const fail = (): void => world.after(table.delayMs(), () => from.reach(() => reject(new Error('no connection'))))
+      const fail = (): void =>
+        world.after(table.networkMs(), () => from.reach(() => reject(new Error('no connection'))))
       const arrive = (): void => {
         const server = this.all.find((server) => server.url === url)
         if (!server?.run.process.isAlive) fail()
         server?.run.process.reach(() => {
           call(server.run.oracle).then((answer) => {
             if (!world.happens(table.faults.loses))
-              world.after(table.delayMs(), () => from.reach(() => resolve(answer)))
+              world.after(table.networkMs(), () => from.reach(() => resolve(answer)))
           }, fail)
         })
       }
       if (world.happens(table.faults.loses)) return
-      world.after(table.delayMs(), arrive)
-      if (world.happens(table.faults.fails)) world.after(table.delayMs(), arrive)
+      world.after(table.networkMs(), arrive)
+      if (world.happens(table.faults.fails)) world.after(table.networkMs(), arrive)
     })
   }
 
