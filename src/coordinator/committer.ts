@@ -98,6 +98,7 @@ export class Committer {
   #riders: Riders | undefined
   /** Leases that are judged at the commit_ts, because the store cannot commit in one phase. */
   #leases: readonly LeaseRider[] = []
+  #heartbeat: Heartbeat | undefined
   /** Of a first try: the batches that may have left them. Locks at `startTs` that others refuse belong to another transaction. */
   #locked: Set<readonly PrewriteMutation[]> | undefined
 
@@ -135,25 +136,21 @@ export class Committer {
     }
     const batches = [mutations]
     this.#mayHoldLocks = true
-    return this.#commitLocked(batches).catch((error: unknown) => this.#failed(error, batches))
+    try {
+      return await this.#commitLocked(batches)
+    } catch (error) {
+      return await this.#failed(error, batches)
+    } finally {
+      this.#stopHeartbeat()
+    }
   }
 
   async #runInPhases(): Promise<Timestamp> {
     const batches = this.#batches()
     const kind = this.#kindOf(batches)
-    let heartbeat: Heartbeat | undefined
     try {
-      if (batches.length > 1) {
-        this.#mayHoldLocks = true
-        // The locks of a pessimistic transaction have their own heartbeat already.
-        if (this.plan.forUpdateTs === undefined)
-          heartbeat = new Heartbeat(
-            this.home.api,
-            this.plan,
-            this.plan.startedAt,
-            this.home.commitOptions.heartbeatMaxMs,
-          )
-      }
+      if (batches.length > 1) this.#mayHoldLocks = true
+      if (kind !== 'one_pc') this.#keepAlive()
       const answers = await this.#prewriteAll(batches, kind)
       const onePcCommitTs = answers[0]?.onePcCommitTs
       if (onePcCommitTs !== undefined) return this.#committed('1pc', onePcCommitTs)
@@ -167,10 +164,29 @@ export class Committer {
     } catch (error) {
       if (!this.#mayBeJudgedLater(error)) return await this.#failed(error, batches)
     } finally {
-      heartbeat?.stop()
+      this.#stopHeartbeat()
     }
     this.#judgeLater()
     return this.#runInPhases()
+  }
+
+  /** From the first prewrite on: the commit may wait for other locks, for a slow network, or for a slow store. */
+  #keepAlive(): void {
+    // The locks of a pessimistic transaction have their own heartbeat already.
+    if (this.plan.forUpdateTs !== undefined || this.#heartbeat !== undefined) return
+    const { api, commitOptions } = this.home
+    const { startedAt } = this.plan
+    const ttlMs = lockTtlMs(this.#bytes, 0)
+    this.#heartbeat = new Heartbeat(api, this.plan, { startedAt, ttlMs, ageMaxMs: commitOptions.heartbeatMaxMs })
+  }
+
+  #stopHeartbeat(): void {
+    this.#heartbeat?.stop()
+    this.#heartbeat = undefined
+  }
+
+  get #bytes(): number {
+    return this.plan.mutations.reduce((sum, mutation) => sum + pairBytes(mutation), 0)
   }
 
   /** A server whose store cannot commit in one phase has refused the riders. What attaches keys to leases has to be its own transaction. */
@@ -220,7 +236,7 @@ export class Committer {
     // When an earlier commit was left undetermined, only the repetition of its request tells the outcome.
     const signal = this.#isUncertain ? undefined : this.plan.signal
     const isFirstTry = this.plan.isFirst && !this.#isUncertain
-    const bytes = mutations.reduce((sum, mutation) => sum + pairBytes(mutation), 0)
+    const bytes = this.#bytes
     const primaryText = keyText(primary)
     const keys = mutations.map(({ key }) => key).filter((key) => keyText(key) !== primaryText)
     const deadline = performance.now() + this.plan.lockWaitMs
@@ -310,6 +326,7 @@ export class Committer {
 
   /** Two-phase commit from here on. */
   #commitLocked(batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
+    this.#keepAlive() // A commit in one phase may have fallen back to two.
     if (this.#riders === undefined) return this.#commitPrimary(batches)
     return Promise.reject(new Error('the server prewrote a transaction with riders, which it has to commit or refuse'))
   }

@@ -1,32 +1,51 @@
 import type { PercolatorApi } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
-import { MANAGED_LOCK_TTL_MS } from './lock-ttl.js'
 
-/** Half the TTL, as in client-go. */
-const BEAT_MS = MANAGED_LOCK_TTL_MS / 2
+export interface HeartbeatOptions {
+  /** `performance.now()` at the transaction's start. */
+  readonly startedAt: number
+  /** Of the primary's lock, from its grant on. */
+  readonly ttlMs: number
+  /**
+   * The age of the transaction at which heartbeats stop. A program that forgets a transaction must not keep its locks for ever.
+   */
+  readonly ageMaxMs: number
+  /** `performance.now()` when the request for the lock was sent. Default: now. */
+  readonly sentAt?: number
+}
 
+/** Beats that wait for an answer: a server that hangs gets no more. */
+const IN_FLIGHT_MAX = 2
+
+/** Renews a primary lock at a third of its TTL, so that one renewal may be lost or late. */
 export class Heartbeat {
   readonly #timer: ReturnType<typeof setInterval>
 
-  /**
-   * @param startedAt `performance.now()` at the transaction's start.
-   * @param ageMaxMs the age of the transaction at which heartbeats stop. A program that forgets a transaction must not
-   *   keep its locks for ever.
-   */
+  /** The primary need not be locked yet. */
   constructor(
     api: Pick<PercolatorApi, 'txnHeartBeat'>,
     { primary, startTs }: { readonly primary: Uint8Array; readonly startTs: Timestamp },
-    startedAt: number,
-    ageMaxMs: number,
+    { startedAt, ttlMs, ageMaxMs, sentAt }: HeartbeatOptions,
   ) {
-    this.#timer = setInterval(() => {
+    let inFlight = 0
+    const beat = async (): Promise<void> => {
       const ageMs = Math.ceil(performance.now() - startedAt)
       if (ageMs > ageMaxMs) return this.stop()
-      // A failure is ignored: the primary may not be locked yet, and the next beat may succeed.
-      api.txnHeartBeat({ primary, startTs, adviseLockTtl: ageMs + MANAGED_LOCK_TTL_MS }).catch(() => {})
-    }, BEAT_MS)
+      if (inFlight >= IN_FLIGHT_MAX) return
+      inFlight++
+      try {
+        await api.txnHeartBeat({ primary, startTs, adviseLockTtl: ageMs + ttlMs })
+      } catch {
+        // The primary may not be locked yet, and the next beat may succeed.
+      } finally {
+        inFlight--
+      }
+    }
+    const periodMs = ttlMs / 3
+    this.#timer = setInterval(() => void beat(), periodMs)
     // The timer must not keep a Node process alive. In browsers timers are numbers.
     if (typeof this.#timer === 'object') this.#timer.unref()
+    if (sentAt !== undefined && performance.now() - sentAt >= periodMs) void beat()
   }
 
   stop(): void {

@@ -1,7 +1,8 @@
 import { keyText } from '../bytes/key-text.js'
-import { isKvError } from '../errors/kv-error.js'
-import { eitherSignal, type LateSignal } from '../event-loop/late-signal.js'
-import type { PercolatorApi } from '../percolator/api.js'
+import { isKvError, KvError } from '../errors/kv-error.js'
+import { printKey } from '../errors/print-key.js'
+import { eitherSignal, type LateSignal, signalOf } from '../event-loop/late-signal.js'
+import type { PercolatorApi, PessimisticLockResult } from '../percolator/api.js'
 import { lockWaitTimeout } from '../percolator/errors.js'
 import { type VersionEnd, withEnd } from '../percolator/version-end.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
@@ -30,12 +31,9 @@ interface LockedKey {
   readonly isHeld: boolean
   /** The lock's for_update_ts is at or below it. */
   readonly grantedAt: Timestamp
-  /** The key was read: `version` is its version, and undefined means that the key is absent. */
-  readonly isRead: boolean
-  readonly version: LockedVersion | undefined
 }
 
-const NOT_HELD = { isHeld: false, grantedAt: 0, isRead: false, version: undefined } as const
+const NOT_HELD = { isHeld: false, grantedAt: 0 } as const
 
 export interface LockOwner {
   /** `api` bound to the transaction's signal. Only for calls that may be interrupted at any time. */
@@ -49,6 +47,9 @@ export interface LockOwner {
   readonly signal: AbortSignal | undefined
 }
 
+/** A key may have 4 KiB, and a body 32 MiB. */
+const KEYS_PER_REQUEST = 1000
+const PARALLEL_MAX = 16
 /** A wait on the server is cut into slices. Between two slices the lock of a dead client can be resolved. */
 const WAIT_SLICE_MS = 1000
 
@@ -96,15 +97,16 @@ export class TransactionLocks {
     const locked = this.#last.then(async () => {
       const text = keyText(key)
       const held = this.#locked.get(text)
-      if (held?.isHeld && (options.returnValues !== true || held.isRead)) return held.version
-      return this.#acquire(text, key, options)
+      if (!held?.isHeld) return this.#acquire(text, key, options)
+      // The commit finds a lock that was lost since. A program that reads again has to know it now.
+      return options.returnValues === true ? this.#again(held, true) : undefined
     })
     this.#last = locked.catch(() => {})
     return locked
   }
 
   async #acquire(text: string, key: Uint8Array, options: LockOptions): Promise<LockedVersion | undefined> {
-    const { waiting, resolver, startTs, startedAt } = this.#owner
+    const { waiting, resolver, startTs } = this.#owner
     const { lockWaitMs, returnValues = false } = options
     const signal = eitherSignal(this.#owner.signal, options.signal)
     const deadline = performance.now() + lockWaitMs
@@ -113,33 +115,34 @@ export class TransactionLocks {
     let sliceMs = WAIT_SLICE_MS
     for (let isLastTry = false; ; ) {
       this.#owner.signal?.throwIfAborted()
-      const left = Math.ceil(deadline - performance.now())
+      const sentAt = performance.now()
+      const left = Math.ceil(deadline - sentAt)
       try {
         const { results } = await waiting.acquirePessimisticLock({
           keys: [key],
           primary: this.#primary ?? key,
           startTs,
           forUpdateTs: this.#forUpdateTs,
-          lockTtl: Math.ceil(performance.now() - startedAt) + MANAGED_LOCK_TTL_MS,
+          lockTtl: this.#lockTtl,
           isFirstLock: this.#primary === undefined,
           waitTimeout: left > 0 && !isLastTry ? Math.min(left, sliceMs) : -1,
           returnValues,
           wakeUpMode: 'force_lock',
           signal,
         })
-        const { value, commitTs, lockedWithConflictTs = 0, ...rest } = results[0] ?? {}
+        const { lockedWithConflictTs = 0 } = results[0] ?? {}
         this.#primary ??= key
         const grantedAt = Math.max(this.#forUpdateTs, lockedWithConflictTs)
         this.#forUpdateTs = grantedAt
-        this.#keepAlive(this.#primary)
-        const version = value && withEnd({ value, commitTs }, rest)
-        this.#locked.set(text, { key, isHeld: true, grantedAt, isRead: returnValues, version })
-        return version
+        this.#keepAlive(this.#primary, sentAt)
+        this.#locked.set(text, { key, isHeld: true, grantedAt })
+        return versionOf(results[0])
       } catch (error) {
         const isWait = isKvError(error, 'lock_wait_timeout') || isKvError(error, 'key_locked')
         const lock = isWait ? error.fields.lock : undefined
         if (lock === undefined) {
-          if (isNew && !isUncertain(error)) this.#locked.delete(text)
+          // A signal ends the call and not the request, whatever its reason says.
+          if (isNew && !isUncertain(error) && !signalOf(signal)?.aborted) this.#locked.delete(text)
           throw error
         }
         const currentTs = await waiting.now()
@@ -156,10 +159,52 @@ export class TransactionLocks {
     }
   }
 
-  #keepAlive(primary: Uint8Array): void {
+  /** From now on. A TTL counts from `start_ts`. */
+  get #lockTtl(): number {
+    return Math.ceil(performance.now() - this.#owner.startedAt) + MANAGED_LOCK_TTL_MS
+  }
+
+  #keepAlive(primary: Uint8Array, sentAt: number): void {
     if (this.#isOver) return // The lock was granted after the end, and `release` is about to remove it.
-    const { api, startTs, startedAt, heartbeatMaxMs } = this.#owner
-    this.#heartbeat ??= new Heartbeat(api, { primary, startTs }, startedAt, heartbeatMaxMs)
+    const { api, startTs, startedAt, heartbeatMaxMs: ageMaxMs } = this.#owner
+    const options = { startedAt, ttlMs: MANAGED_LOCK_TTL_MS, ageMaxMs, sentAt }
+    this.#heartbeat ??= new Heartbeat(api, { primary, startTs }, options)
+  }
+
+  /**
+   * Asks once more for a lock that was granted, which changes nothing while it is held. A lock that is gone, over a key that nobody has
+   * written since, is taken again: nobody can tell the difference.
+   * @throws KvError `pessimistic_lock_not_found` when another transaction has locked or written the key since.
+   */
+  async #again({ key, grantedAt }: LockedKey, returnValues: boolean): Promise<LockedVersion | undefined> {
+    const { waiting, startTs } = this.#owner
+    const lost = (cause?: Error): KvError => {
+      const detail = `the transaction at ${startTs} has lost its lock on ${printKey(key)}`
+      return new KvError('pessimistic_lock_not_found', detail, { key, startTs }, { cause })
+    }
+    const { results } = await waiting
+      .acquirePessimisticLock({
+        keys: [key],
+        primary: this.#primary ?? key,
+        startTs,
+        forUpdateTs: grantedAt,
+        lockTtl: this.#lockTtl,
+        waitTimeout: -1,
+        returnValues,
+        wakeUpMode: 'force_lock',
+      })
+      .catch((error: unknown) => {
+        throw isKvError(error, 'key_locked') ? lost(error) : error
+      })
+    const [result] = results
+    if ((result?.lockedWithConflictTs ?? 0) > grantedAt) throw lost()
+    return versionOf(result)
+  }
+
+  /** @throws KvError `pessimistic_lock_not_found` when another transaction has taken one of the locks since its grant. */
+  async requireHeld(): Promise<void> {
+    const held = [...this.#locked.values()].filter(({ isHeld }) => isHeld)
+    for (const some of inParts(held, PARALLEL_MAX)) await Promise.all(some.map((lock) => this.#again(lock, false)))
   }
 
   /** Fulfilled when no lock request is in flight. */
@@ -170,14 +215,17 @@ export class TransactionLocks {
   /** After a commit or rollback: releases the locks that no answer confirmed and that were no part of the commit. */
   async end(): Promise<void> {
     this.#stop()
-    await this.#giveUp(([, { isHeld }]) => !isHeld)
+    await this.#giveUpUnconfirmed()
   }
 
   /** Releases all locks. If this fails, other transactions resolve the locks that are left. */
   async release(): Promise<void> {
     this.#stop()
     await this.#last // A lock request in flight is released too.
-    await this.#giveUp(() => true).catch(() => {})
+    const { api, startTs } = this.#owner
+    const release = (keys: readonly Uint8Array[]): Promise<void> =>
+      api.pessimisticRollback({ keys, startTs, forUpdateTs: TIMESTAMP_MAX - 1 })
+    await Promise.allSettled([...inParts(this.keys, KEYS_PER_REQUEST).map(release), this.#giveUpUnconfirmed()])
   }
 
   #stop(): void {
@@ -185,9 +233,23 @@ export class TransactionLocks {
     this.#heartbeat?.stop()
   }
 
-  async #giveUp(isWanted: (entry: [string, LockedKey]) => boolean): Promise<void> {
-    const keys = [...this.#locked].filter(isWanted).map(([, { key }]) => key)
+  /**
+   * A request without an answer may arrive after this one. A Rollback record, unlike the removal of a lock, keeps it from locking then.
+   */
+  async #giveUpUnconfirmed(): Promise<void> {
+    const keys = [...this.#locked.values()].filter(({ isHeld }) => !isHeld).map(({ key }) => key)
     const { api, startTs } = this.#owner
-    if (keys.length > 0) await api.pessimisticRollback({ keys, startTs, forUpdateTs: TIMESTAMP_MAX - 1 })
+    for (const some of inParts(keys, KEYS_PER_REQUEST)) await api.rollback({ keys: some, startTs })
   }
+}
+
+function versionOf(result: PessimisticLockResult | undefined): LockedVersion | undefined {
+  const { value, commitTs, ...rest } = result ?? {}
+  return value && withEnd({ value, commitTs }, rest)
+}
+
+function inParts<T>(items: readonly T[], size: number): T[][] {
+  const parts: T[][] = []
+  for (let at = 0; at < items.length; at += size) parts.push(items.slice(at, at + size))
+  return parts
 }

@@ -321,7 +321,8 @@ export class Transaction {
       this.#ride === undefined &&
       (mutations.length === 0 || this.#options.isolation === 'snapshot')
     if (primary === undefined || (isReadOnly && ridersPrimary === undefined)) {
-      // All reads saw one snapshot, and writers commit in the order of their timestamps: nothing needs validation.
+      // All reads saw one snapshot, and writers commit in the order of their timestamps: nothing else needs validation.
+      await this.#locks?.requireHeld().catch((error) => this.#refuse(error))
       await this.#locks?.release()
       this.#state = { name: 'committed', commitTs: this.startTs }
       return this.startTs

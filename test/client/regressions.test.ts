@@ -29,11 +29,15 @@ describe('a heartbeat', () => {
       lockWaitMs: 1,
       signal: undefined,
     }
-    const heartbeat = new Heartbeat({ txnHeartBeat }, txn, performance.now(), 60_000)
+    const heartbeat = new Heartbeat({ txnHeartBeat }, txn, {
+      startedAt: performance.now(),
+      ttlMs: 3 * BEAT_MS,
+      ageMaxMs: 60_000,
+    })
     vi.advanceTimersByTime(BEAT_MS)
     heartbeat.stop()
     expect(beats.map((beat) => Object.keys(beat).sort())).toEqual([['adviseLockTtl', 'primary', 'startTs']])
-    expect(beats).toEqual([{ primary: new Uint8Array([1]), startTs: 5, adviseLockTtl: BEAT_MS + 20_000 }])
+    expect(beats).toEqual([{ primary: new Uint8Array([1]), startTs: 5, adviseLockTtl: 4 * BEAT_MS }])
   })
 
   test('of a commit in several requests: the server takes it', async () => {
@@ -56,7 +60,7 @@ describe('a heartbeat', () => {
         if (!isFirst) {
           // The first holds the primary; this one takes its time.
           await firstAnswered
-          vi.advanceTimersByTime(BEAT_MS)
+          vi.advanceTimersByTime(4000) // A third of the TTL of 2.3 MiB, 9.2 s.
           await beats[0]?.answer
         }
         const answer = await fetch(url, init)

@@ -453,7 +453,7 @@ describe('pessimistic', () => {
     const { store, network, txn } = await begun(ONE_PC, PESSIMISTIC)
     await txn.getForUpdate(utf8('u'))
     expect(await txn.commit()).toBe(txn.startTs)
-    expect(names(network)).toEqual(['acquirePessimisticLock', 'pessimisticRollback'])
+    expect(names(network)).toEqual(['acquirePessimisticLock', 'acquirePessimisticLock', 'pessimisticRollback'])
     expect(store.lockCount).toBe(0)
   })
 
@@ -476,7 +476,33 @@ describe('pessimistic', () => {
     await txn.commit()
     await coordinator.idle()
     expect(prewrites(network).map(keysOf)).toEqual([['a']])
-    expect(requests(network, 'pessimisticRollback')).toMatchObject([{ keys: [utf8('b')] }])
+    expect(rolledBackKeys(network)).toEqual(['b'])
+  })
+
+  test.each([
+    { how: 'a signal', code: 'deadline_exceeded' },
+    { how: 'a broken connection', code: 'connection_failed' },
+  ])('a request for a lock that $how ended arrives after the rollback: it locks nothing', async ({ how, code }) => {
+    const store = await stores.open()
+    const network = new FaultyApi(store)
+    const abort = new AbortController()
+    const coordinator = new Coordinator(network.abortable(), ONE_PC)
+    const txn = await coordinator.begin({ ...PESSIMISTIC, signal: abort.signal })
+    const arrival = deferred()
+    if (how === 'a signal') network.gate = () => arrival.promise
+    else network.fateOf = ({ name }) => (name === 'acquirePessimisticLock' ? 'late' : 'arrive')
+    const locking = Promise.resolve(txn.put(utf8('a'), utf8('mine'))).catch((error: unknown) => error)
+    await turn()
+    network.gate = undefined
+    if (how === 'a signal') abort.abort(new KvError('deadline_exceeded', 'too late', {}))
+    expect(await locking).toMatchObject({ code })
+    await txn.rollback()
+    arrival.resolve()
+    await turn()
+    await network.deliverLate()
+    await vi.waitUntil(() => network.running === 0)
+    expect((await store.scanLock({ maxTs: TIMESTAMP_MAX })).locks).toEqual([])
+    await conflictOn(store, 'a')
   })
 
   /** Its lock is gone, as after its TTL, and somebody else wrote the key. */
@@ -500,14 +526,42 @@ describe('pessimistic', () => {
     },
   )
 
-  test('its lock was lost, and it reads for update what was absent before: it does not commit both', async () => {
+  test.each([{ was: 'read' }, { was: 'locked' }] as const)(
+    'its lock was lost, and another writes the key: the transaction reads no old value of it, and does not commit ($was)',
+    async ({ was }) => {
+      const { store, coordinator, txn } = await begun(ONE_PC, PESSIMISTIC)
+      await txn.getForUpdate(utf8('o'))
+      expect(await txn.getForUpdate(utf8('n'))).toBeUndefined()
+      await loseLock(store, 'n')
+      if (was === 'locked') {
+        const startTs = await store.tso(1)
+        const lock = { keys: [utf8('n')], primary: utf8('n'), startTs, forUpdateTs: startTs, lockTtl: 60_000 }
+        await store.acquirePessimisticLock(lock)
+      }
+      expect(await codeOf(txn.getForUpdate(utf8('n')))).toBe('pessimistic_lock_not_found')
+      expect(await codeOf(txn.getForUpdate(utf8('n')))).toBe('pessimistic_lock_not_found')
+      expect(await codeOf(txn.commit())).toBe('pessimistic_lock_not_found')
+      expect(txn.state).toBe('rolled_back')
+      await coordinator.idle()
+      const { locks } = await store.scanLock({ maxTs: TIMESTAMP_MAX })
+      expect(locks.filter(({ startTs }) => startTs === txn.startTs)).toEqual([])
+    },
+  )
+
+  test('its lock was lost, and another writes the key: a commit that wrote nothing is refused, without another read', async () => {
     const { store, txn } = await begun(ONE_PC, PESSIMISTIC)
-    expect(await txn.getForUpdate(utf8('n'))).toBeUndefined()
+    await txn.getForUpdate(utf8('n'))
     await loseLock(store, 'n')
-    const again = await txn.getForUpdate(utf8('n')).catch((error: unknown) => error)
-    await putAll(txn, ['m'])
-    const code = await codeOf(txn.commit())
-    if (again !== undefined) expect(code).not.toBe('none')
+    expect(await codeOf(txn.commit())).toBe('pessimistic_lock_not_found')
+  })
+
+  test('its lock was lost, and nobody has written the key since: it goes on', async () => {
+    const { store, txn } = await begun(ONE_PC, PESSIMISTIC)
+    await txn.getForUpdate(utf8('n'))
+    await store.pessimisticRollback({ keys: [utf8('n')], startTs: txn.startTs, forUpdateTs: TIMESTAMP_MAX - 1 })
+    expect(await txn.getForUpdate(utf8('n'))).toBeUndefined()
+    expect(await txn.commit()).toBe(txn.startTs)
+    expect(store.lockCount).toBe(0)
   })
 })
 
@@ -542,17 +596,35 @@ describe('TTLs and heartbeats', () => {
     vi.advanceTimersByTime(500)
     await putAll(txn, ['a'])
     expect(requests(network, 'acquirePessimisticLock')).toMatchObject([{ lockTtl: 20_500 }])
-    vi.advanceTimersByTime(20_000)
-    await turn()
+    await vi.advanceTimersByTimeAsync(14_000)
     const beats = requests<TxnHeartBeatRequest>(network, 'txnHeartBeat')
     expect(beats.map(({ primary, adviseLockTtl }) => [text(primary), adviseLockTtl])).toEqual([
-      ['a', 30_500],
-      ['a', 40_500],
+      ['a', 27_166],
+      ['a', 33_832],
     ])
-    expect((await store.scanLock({ maxTs: TIMESTAMP_MAX })).locks).toMatchObject([{ ttl: 40_500 }])
+    expect((await store.scanLock({ maxTs: TIMESTAMP_MAX })).locks).toMatchObject([{ ttl: 33_832 }])
     await txn.commit()
     vi.advanceTimersByTime(60_000)
     expect(requests(network, 'txnHeartBeat')).toHaveLength(2)
+  })
+
+  test('a pessimistic lock whose answer was long on its way is renewed at once', async () => {
+    isFake()
+    const answer = deferred()
+    const { network, txn } = await begun(ONE_PC, PESSIMISTIC, ({ api }) => ({
+      acquirePessimisticLock: async (request) => {
+        const granted = await api.acquirePessimisticLock(request)
+        await answer.promise
+        return granted
+      },
+    }))
+    const locking = putAll(txn, ['a'])
+    await turn()
+    vi.advanceTimersByTime(7000)
+    answer.resolve()
+    await locking
+    expect(requests(network, 'txnHeartBeat')).toMatchObject([{ adviseLockTtl: 27_000 }])
+    await txn.rollback()
   })
 
   test('rolled back: no beat any more', async () => {
@@ -564,11 +636,14 @@ describe('TTLs and heartbeats', () => {
     expect(names(network)).toEqual(['acquirePessimisticLock', 'pessimisticRollback'])
   })
 
+  const TWO_PHASES = { ...ONE_PC, onePhase: false, asyncCommitKeysMax: 0 }
   test.each([
-    { options: ONE_PC, beats: 0 },
-    { options: ASYNC, beats: 2 },
-    { options: TWO_PC, beats: 2 },
-  ])('while prewrites last: $beats beats', async ({ options, beats }) => {
+    { what: 'one phase', options: ONE_PC, bytes: 1, beats: [] },
+    { what: 'async commit', options: ASYNC, bytes: 1, beats: [4000, 5000] },
+    { what: 'two phases', options: TWO_PC, bytes: 1, beats: [4000, 5000] },
+    { what: 'two phases of one batch', options: TWO_PHASES, bytes: 1, beats: [4000, 5000] },
+    { what: 'two phases of 1 MiB', options: TWO_PC, bytes: 2 ** 19 - 1, beats: [8000, 10_000] },
+  ])('$what: while prewrites last, locks are renewed at a third of their TTL', async ({ options, bytes, beats }) => {
     isFake()
     const hold = deferred()
     const { network, coordinator, txn } = await begun(options, OPTIMISTIC, ({ api }) => ({
@@ -577,15 +652,49 @@ describe('TTLs and heartbeats', () => {
         return api.prewrite(request)
       },
     }))
-    await putAll(txn, ['a', 'b'])
+    for (const key of ['a', 'b']) await txn.put(utf8(key), new Uint8Array(bytes))
     const commit = txn.commit()
     await turn()
-    vi.advanceTimersByTime(25_000)
+    const third = (beats[0] ?? 4000) / 4
+    await vi.advanceTimersByTimeAsync(2 * third)
     hold.resolve()
     await commit
     vi.advanceTimersByTime(60_000)
     await coordinator.idle()
-    expect(requests(network, 'txnHeartBeat')).toHaveLength(beats)
+    expect(requests<TxnHeartBeatRequest>(network, 'txnHeartBeat').map((beat) => beat.adviseLockTtl)).toEqual(beats)
+  })
+
+  test('a commit that fell back from one phase to two is renewed while it waits', async () => {
+    isFake()
+    const hold = deferred()
+    const { store, network, txn } = await begun(ONE_PC, OPTIMISTIC, ({ api }) => ({
+      commit: async (request) => {
+        await hold.promise
+        return api.commit(request)
+      },
+    }))
+    await putAll(txn, ['a'])
+    await store.prewrite(prewriteOf(txn.startTs, [put('a', 'mine')]))
+    const commit = txn.commit()
+    while (!names(network).includes('tso')) await turn()
+    await vi.advanceTimersByTimeAsync(1000)
+    hold.resolve()
+    await commit
+    expect(names(network)).toEqual(['prewrite', 'tso', 'txnHeartBeat', 'commit'])
+  })
+
+  test('a server that hangs is sent two beats, and no more before it answers', async () => {
+    isFake()
+    let sent = 0
+    const txnHeartBeat = (): Promise<never> => {
+      sent++
+      return new Promise(() => {})
+    }
+    const options = { startedAt: performance.now(), ttlMs: 3000, ageMaxMs: 60_000 }
+    const heartbeat = new Heartbeat({ txnHeartBeat }, { primary: utf8('a'), startTs: 1 }, options)
+    await vi.advanceTimersByTimeAsync(30_000)
+    expect(sent).toBe(2)
+    heartbeat.stop()
   })
 
   test('a beat that fails does not end it; its age does', async () => {
@@ -598,11 +707,10 @@ describe('TTLs and heartbeats', () => {
     const heartbeat = new Heartbeat(
       { txnHeartBeat },
       { primary: utf8('a'), startTs: 1 },
-      performance.now() - 500,
-      30_500,
+      { startedAt: performance.now() - 500, ttlMs: 30_000, ageMaxMs: 30_500 },
     )
-    vi.advanceTimersByTime(100_000)
-    expect(beats).toEqual([30_500, 40_500, 50_500])
+    await vi.advanceTimersByTimeAsync(100_000)
+    expect(beats).toEqual([40_500, 50_500, 60_500])
     expect(vi.getTimerCount()).toBe(0)
     heartbeat.stop()
   })

@@ -11,7 +11,7 @@ import { lockWaitTimeout } from '../../percolator/errors.js'
 import { done, refused, sameKey } from '../../percolator/row.js'
 import type { Timestamp } from '../../timestamp.js'
 import { countedRefusal } from '../calls/counted-refusal.js'
-import { lockingAnswer, lockingDepthTs, lockKeys, versionsToRead } from '../calls/lock-keys.js'
+import { afterWait, lockingAnswer, lockingDepthTs, lockKeys, versionsToRead } from '../calls/lock-keys.js'
 import { deadlock } from '../wait-circle.js'
 import type { BigtableRows } from './bigtable-rows.js'
 import type { Reads } from './reads.js'
@@ -80,7 +80,7 @@ export class PollingLocks {
     try {
       for (;;) {
         try {
-          return await this.#try(request)
+          return await this.#try(hasWaited ? afterWait(request, beganMs) : request)
         } catch (error) {
           if (waitTimeout === -1 || !isKvError(error, 'key_locked')) throw error
           const leftMs = beganMs + waitMs - performance.now()

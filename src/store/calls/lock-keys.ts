@@ -26,6 +26,15 @@ export function lockingDepthTs({ startTs, forUpdateTs }: AcquirePessimisticLockR
 }
 
 /**
+ * A TTL counts from `start_ts`, and a client that asks for a lock cannot know how long it will wait. So the wait is added, and the lock
+ * lives after its grant as long as it would have lived if it had been granted at once.
+ * @param beganMs `performance.now()` when the request came.
+ */
+export function afterWait(request: AcquirePessimisticLockRequest, beganMs: number): AcquirePessimisticLockRequest {
+  return { ...request, lockTtl: request.lockTtl + Math.ceil(performance.now() - beganMs) }
+}
+
+/**
  * @param isClaimed returns true for a free key that is promised to another, waiting transaction.
  * @throws KvError when the transaction can never lock one of the keys.
  */

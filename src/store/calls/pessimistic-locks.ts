@@ -8,6 +8,7 @@ import { lockWaitTimeout } from '../../percolator/errors.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { LockWaits, Turn } from '../lock-waits.js'
 import { countedRefusal } from './counted-refusal.js'
+import { afterWait } from './lock-keys.js'
 import type { RowAccess } from './row-access.js'
 
 export interface LockingRows extends Pick<RowAccess, 'observeRead' | 'meters'> {
@@ -50,17 +51,20 @@ export class PessimisticLocks {
     if (this.#rows.lockCount >= this.#locksMax) throw new KvError('overloaded', 'the store holds too many locks', {})
     const { forUpdateTs, waitTimeout = 0 } = request
     const waitMs = waitTimeout === 0 ? ACQUIRE_WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
-    const deadline = performance.now() + waitMs
+    const beganMs = performance.now()
+    const deadline = beganMs + waitMs
     await this.#rows.observeRead(forUpdateTs) // The call reads, so later commits must be above its timestamp.
     let turn: Turn | undefined
+    let asked = request
     try {
       for (let isLastTry = waitMs === 0; ; isLastTry = turn === undefined) {
         // On a hot key most requests find the lock taken. They join the queue without a latch and without reading.
         const tried =
-          (isLastTry ? undefined : this.#lineUp(request, deadline)) ?? (await this.#try(request, isLastTry, deadline))
+          (isLastTry ? undefined : this.#lineUp(request, deadline)) ?? (await this.#try(asked, isLastTry, deadline))
         turn?.done()
         if (!('wait' in tried)) return tried
         turn = await tried.wait
+        asked = afterWait(request, beganMs)
       }
     } catch (error) {
       throw countedRefusal(this.#rows.meters, error)

@@ -56,6 +56,22 @@ export function pessimisticCases({ open, test, needing }: Contract): void {
     expect((await store.scan({ ts: 100, limit: 10 })).pairs).toHaveLength(1)
   })
 
+  test('a lock that was waited for lives as long from its grant on as one that was granted at once', async () => {
+    await acquire(10, ['k'])
+    const beganMs = performance.now()
+    const waiter = await waiting(20, 'k')
+    const waitsSinceMs = performance.now()
+    await expect.poll(() => performance.now() - waitsSinceMs > 30, { interval: 5 }).toBe(true)
+    await release(10, ['k'])
+    await waiter.promise
+    await acquire(30, ['free'])
+    const { locks } = await store.scanLock({ maxTs: 100 })
+    const [free, waited] = locks
+    expect(free?.ttl).toBe(3000)
+    expect(waited?.ttl).toBeGreaterThanOrEqual(3000 + 30)
+    expect(waited?.ttl).toBeLessThanOrEqual(3000 + Math.ceil(performance.now() - beganMs))
+  })
+
   test('is written over by the prewrite of its transaction', async () => {
     await acquire(10, ['a', 'b'])
     const request = prewriteOf(10, [put('a', '1'), put('b', '2')], {
