@@ -97,6 +97,20 @@ export function rollbackOf(writes: readonly WriteRecord[], startTs: Timestamp): 
   )
 }
 
+/**
+ * The records that a transaction has to pass. Not the Rollback records of others that are ahead of the clock: whoever ends a transaction that
+ * is said to begin later holds nobody up, and makes nobody commit ahead.
+ * @param clockTs the newest timestamp that is not in the future. @param startTs of the transaction, whose own rollback counts.
+ */
+export function recordsToPass(
+  writes: readonly WriteRecord[],
+  startTs: Timestamp,
+  clockTs: Timestamp | undefined,
+): readonly WriteRecord[] {
+  if (clockTs === undefined || (writes[0]?.commitTs ?? 0) <= clockTs) return writes
+  return writes.filter(({ type, commitTs }) => type !== 'rollback' || commitTs <= clockTs || commitTs === startTs)
+}
+
 export function sameKey(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && Buffer.compare(a, b) === 0
 }

@@ -180,6 +180,100 @@ describe.each(WRITTEN)('%s, %s', (call, field, body) => {
   })
 })
 
+/** Each ends the transaction at `ts` on the keys `k` and `l`, whether it has locks there or not. */
+const ENDING: readonly (readonly [call: string, body: (ts: number, now: number) => Json])[] = [
+  ['rollback', (ts) => ({ keys: ['k', 'l'], start_ts: ts })],
+  ['cleanup', (ts) => ({ key: 'k', start_ts: ts, current_ts: 0 })],
+  [
+    'check_txn_status',
+    (ts) => ({ primary: 'k', lock_ts: ts, caller_start_ts: 0, current_ts: TIMESTAMP_MAX, rollback_if_not_exist: true }),
+  ],
+  ['check_secondary_locks', (ts) => ({ keys: ['k', 'l'], start_ts: ts })],
+  ['resolve_lock', (ts) => ({ start_ts: ts, commit_ts: 0, keys: ['k', 'l'] })],
+  ['resolve_lock', (ts) => ({ txns: [{ start_ts: ts, commit_ts: 0 }] })],
+  ['pessimistic_rollback', (ts) => ({ keys: ['k', 'l'], start_ts: ts, for_update_ts: ts })],
+]
+
+describe.each(ENDING)('%s of a transaction that begins 59 s above the clock', (call, body) => {
+  test.each(['with', 'without'])('%s a lock: what is written next is seen by the next snapshot', async (has) => {
+    const { server, machine } = await started()
+    const now = await prepared(server)
+    machine.pass(10) // The locks that are there are over their TTL.
+    const ts = now + 59_000 * 2048
+    const lock = { mutations: [put('k'), put('l')], primary: 'k', start_ts: ts }
+    if (has === 'with') await server.ok('prewrite', lock)
+    await server.call(call, body(ts, now))
+    const ended = listOf(await server.ok('scan_lock', { max_ts: TIMESTAMP_MAX - 1 }), 'locks')
+    const left = ended.flatMap(({ key, start_ts: startTs }) => (startTs === ts ? [String(key)] : []))
+    for (const [i, key] of ['k', 'l'].filter((key) => !left.includes(key)).entries()) {
+      expect(await server.put(key, '1')).toBeLessThan(machine.ts() + 1000 * 2048)
+      const snapshot = numberOf(await server.ok('tso', {}), 'ts')
+      expect((await server.get(`/v1/kv/${key}?ts=${snapshot}`)).body).toBe('1')
+      for (const mode of ['optimistic', 'pessimistic']) {
+        const { txn } = (await server.post('/v1/txn/begin', { mode })).json<{ txn: string }>()
+        okBody(await server.send('PUT', `/v1/txn/${txn}/kv/${key}`, {}, mode))
+        okBody(await server.post(`/v1/txn/${txn}/commit`, {}))
+        expect((await server.get(`/v1/kv/${key}?ts=${numberOf(await server.ok('tso', {}), 'ts')}`)).body).toBe(mode)
+      }
+      const isolation = i === 0 ? 'serializable' : 'snapshot'
+      await server.txn({
+        isolation,
+        max_retries: 0,
+        ops: [
+          { op: 'put', key, value: '2' },
+          { op: 'scan', prefix: '' },
+        ],
+      })
+    }
+    // It stays ended, at once and when its time has come.
+    const repeat = { ...lock, mutations: [put('k')] }
+    const isSearching = call === 'pessimistic_rollback' || 'txns' in body(ts, now)
+    if (!left.includes('k') && (has === 'with' || !isSearching)) {
+      expectProblem(await server.call('prewrite', repeat), 'write_conflict', { reason: 'self_rolled_back' })
+      machine.pass(60_000)
+      await server.put('k', 'later')
+      expectProblem(await server.call('prewrite', repeat), 'write_conflict', { reason: 'self_rolled_back' })
+    }
+  })
+})
+
+test('a reader from the future pushes no min_commit_ts: nobody has to commit behind it', async () => {
+  const { server } = await started()
+  const now = await prepared(server)
+  const pushed = await server.ok('check_txn_status', {
+    ...{ primary: 'p', lock_ts: now - 9, caller_start_ts: now + 59_000 * 2048, current_ts: 0 },
+  })
+  expect(pushed).toMatchObject({ status: 'locked', action: 'no_action', lock: { min_commit_ts: now - 8 } })
+  const real = { primary: 'p', lock_ts: now - 9, caller_start_ts: now, current_ts: 0 }
+  expect(await server.ok('check_txn_status', real)).toMatchObject({ action: 'min_commit_ts_pushed' })
+})
+
+test('a commit at just the timestamp of such a rollback keeps it', async () => {
+  const { server } = await started()
+  const now = await prepared(server)
+  const ts = now + 59_000 * 2048
+  await server.ok('rollback', { keys: ['k'], start_ts: ts })
+  const startTs = numberOf(await server.ok('tso', {}), 'ts')
+  await server.ok('prewrite', { mutations: [put('k')], primary: 'k', start_ts: startTs })
+  await server.ok('commit', { keys: ['k'], start_ts: startTs, commit_ts: ts })
+  const again = await server.call('prewrite', { mutations: [put('k')], primary: 'k', start_ts: ts })
+  expectProblem(again, 'write_conflict', { reason: 'self_rolled_back' })
+})
+
+test('over a restart too', async () => {
+  const machine = new Machine()
+  const first = await startServer(machine)
+  const now = await prepared(first)
+  const ts = machine.ts() + 59_000 * 2048
+  await first.ok('rollback', { keys: ['k'], start_ts: ts })
+  await first.app.close()
+  await first.store.close()
+  const server = await start({ ...machine, directory: first.directory })
+  expect(await server.put('k', '1')).toBeLessThan(now + 30_000 * 2048)
+  const repeat = await server.call('prewrite', { mutations: [put('k')], primary: 'k', start_ts: ts })
+  expectProblem(repeat, 'write_conflict', { reason: 'self_rolled_back' })
+})
+
 describe('a key that a client has written 59 s above the clock', () => {
   async function written() {
     const { server, machine } = await started()

@@ -430,8 +430,8 @@ const MUTANTS = [
   [
     'a lock holds a collection back above resolved_ts',
     'gc/gc-worker',
-    'locked.add(startTs - 1);',
-    'locked.add(startTs);',
+    'locked.add(Math.max(startTs - 1, store.safePoint))',
+    'locked.add(startTs)',
   ],
   // Oracle
   ['the mark is not waited for', 'oracle/oracle', 'if (last >= this.#mark)', 'if (false)'],

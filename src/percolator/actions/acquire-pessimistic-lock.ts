@@ -5,7 +5,7 @@ import type { AcquirePessimisticLockRequest } from '../api.js'
 import { alreadyExists, keyLocked, writeConflict } from '../errors.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
-import { done, type Outcome, type RowView, refused, rollbackOf, txnRecord } from '../row.js'
+import { done, type Outcome, type RowView, recordsToPass, refused, rollbackOf, txnRecord } from '../row.js'
 import { isData, isVisible, type WriteRecord } from '../write.js'
 
 /** One key of a request, after the request's mutations are written. */
@@ -28,13 +28,17 @@ export interface AcquiredKey {
  * After the transaction's own commit TiKV locks once more; this refuses.
  *
  * @param row history of depth `data` for `startTs`, or for `forUpdateTs` where that is lower.
- * @param request its `keys` are not looked at; `lockTtl` in milliseconds.
+ * @param request its `keys` are not looked at; `lockTtl` in milliseconds. @param clockTs see `recordsToPass`.
  * @returns at most one mutation. Errors: `key_locked`, `write_conflict` (`pessimistic_retry`), `already_exists`,
  *   `pessimistic_lock_rolled_back`, `invalid_argument` (the transaction has prewritten the key already).
  * @see TiKV `actions/acquire_pessimistic_lock.rs`.
  */
-export function acquirePessimisticLock(row: RowView, request: AcquirePessimisticLockRequest): Outcome<AcquiredKey> {
-  const { key, lock } = row
+export function acquirePessimisticLock(
+  { key, lock, writes: found }: RowView,
+  request: AcquirePessimisticLockRequest,
+  clockTs?: Timestamp,
+): Outcome<AcquiredKey> {
+  const row = { key, lock, writes: recordsToPass(found, request.startTs, clockTs) }
   if (lock === undefined) return lockFree(row, request)
   if (lock.startTs !== request.startTs) return refused(keyLocked(lockInfo(key, lock)))
   if (lock.type !== 'pessimistic') {

@@ -11,10 +11,16 @@ import { rollbackLock, rollbackMissingLock } from './rollback.js'
  * Finds the state of a transaction from its primary key. Rolls it back when its lock is past its TTL, and raises
  * min_commit_ts past a reader when its lock allows that.
  * @param row the primary key, history of depth `txn` for `lockTs`.
+ * @param clockTs the newest timestamp that is not in the future: a reader above it pushes no min_commit_ts, behind which the transaction
+ *   would have to commit ahead of the clock. Default: none is in the future.
  * @returns Errors: `txn_not_found` (no trace of it, and `rollbackIfNotExist` not set), `primary_mismatch`.
  * @see TiKV `commands/check_txn_status.rs`, `actions/check_txn_status.rs`.
  */
-export function checkTxnStatus(row: RowView, request: CheckTxnStatusRequest): Outcome<TxnStatus> {
+export function checkTxnStatus(
+  row: RowView,
+  request: CheckTxnStatusRequest,
+  clockTs: Timestamp = TIMESTAMP_MAX,
+): Outcome<TxnStatus> {
   const lock = row.lock
   if (lock === undefined || lock.startTs !== request.lockTs) return missingLock(row, request)
 
@@ -37,7 +43,7 @@ export function checkTxnStatus(row: RowView, request: CheckTxnStatusRequest): Ou
       return done(rolledBack('ttl_expire_pessimistic_rollback'), [{ type: 'delete-lock', key: row.key }])
     return done(rolledBack('ttl_expire_rollback'), rollbackLock(row, lock, true))
   }
-  return pushMinCommitTs(row.key, lock, request)
+  return pushMinCommitTs(row.key, lock, request, clockTs)
 }
 
 function missingLock(row: RowView, request: CheckTxnStatusRequest): Outcome<TxnStatus> {
@@ -60,10 +66,15 @@ function missingLock(row: RowView, request: CheckTxnStatusRequest): Outcome<TxnS
 }
 
 /** Leaves a lock without min_commit_ts as it is: its client would not understand a raised one. */
-function pushMinCommitTs(key: Uint8Array, lock: Lock, request: CheckTxnStatusRequest): Outcome<TxnStatus> {
+function pushMinCommitTs(
+  key: Uint8Array,
+  lock: Lock,
+  request: CheckTxnStatusRequest,
+  clockTs: Timestamp,
+): Outcome<TxnStatus> {
   const { callerStartTs, currentTs } = request
   if (callerStartTs === TIMESTAMP_MAX) return done(locked(key, lock, 'min_commit_ts_pushed'))
-  if (lock.minCommitTs === 0 || callerStartTs < lock.minCommitTs) {
+  if (lock.minCommitTs === 0 || callerStartTs < lock.minCommitTs || callerStartTs > clockTs) {
     const isPast = callerStartTs !== 0 && lock.minCommitTs > callerStartTs
     return done(locked(key, lock, isPast ? 'min_commit_ts_pushed' : 'no_action'))
   }

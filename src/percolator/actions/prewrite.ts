@@ -11,6 +11,7 @@ import {
   type Mutation,
   type Outcome,
   type RowView,
+  recordsToPass,
   refused,
   rollbackOf,
   sameKey,
@@ -24,9 +25,13 @@ export interface PrewriteContext {
   readonly maxTs: Timestamp
   /** Values up to this many bytes travel in the lock and the write record. */
   readonly shortValueBytesMax: number
+  /** See `recordsToPass`. */
+  readonly clockTs?: Timestamp
   /** Feeds have passed it, so nothing may be let in that could commit at or below it; 0: none. */
   readonly passedTs?: Timestamp
 }
+
+const NO_TIMESTAMPS: readonly Timestamp[] = []
 
 /** How the transaction will be decided, as far as this request knows. */
 type CommitKind = 'two_pc' | 'async' | 'one_pc'
@@ -88,10 +93,12 @@ export function prewrite(
   for (let i = 0; i < rows.length; i++) {
     const row = rows[i] as RowView
     const mutation = request.mutations[i] as PrewriteMutation
+    const writes = recordsToPass(row.writes, request.startTs, context.clockTs)
+    const seen = writes === row.writes ? row : { ...row, writes }
     const ahead =
-      mutation.attachedTo === undefined ? undefined : row.writes.find((write) => write.commitTs >= calculated)
+      mutation.attachedTo === undefined ? undefined : seen.writes.find((write) => write.commitTs >= calculated)
     if (ahead !== undefined) return refused(withEntries([conflictWith(row.key, request, ahead, 'optimistic')]))
-    const checked = checkKey(row, mutation, request, request.pessimisticActions?.[i], request.forUpdateTsMax?.[i])
+    const checked = checkKey(seen, mutation, request, request.pessimisticActions?.[i], request.forUpdateTsMax?.[i])
     if (!checked.ok) {
       const { error } = checked
       if (isKvError(error, 'key_locked')) locksMet.push(error)
@@ -381,7 +388,7 @@ function lockKey(
     minCommitTs: status.minCommitTs,
     useAsyncCommit: kind === 'async',
     secondaries: kind === 'async' && sameKey(key, request.primary) ? (request.secondaries ?? []) : [],
-    rollbackTs: [],
+    rollbackTs: rollbacksAbove(row.writes, request.startTs),
   }
   const mutations: Mutation[] = [{ type: 'put-lock', key, lock }]
   if (value !== undefined && !isShort) mutations.push({ type: 'put-value', key, startTs: request.startTs, value })
@@ -407,12 +414,18 @@ function writeNow(
     expireTs: mutation.expireTs ?? 0,
     leaseFence: leaseFenceOf(row, mutation, request),
     isProtected: false,
-    hasOverlappedRollback: false,
+    hasOverlappedRollback: rollbacksAbove(row.writes, request.startTs).includes(commitTs),
   }
   const mutations: Mutation[] = [{ type: 'put-write', key, write }]
   if (value !== undefined && !isShort) mutations.push({ type: 'put-value', key, startTs: request.startTs, value })
   if (row.lock !== undefined) mutations.push({ type: 'delete-lock', key })
   return mutations
+}
+
+/** A commit at just one of these overwrites the record, and gets a flag instead. */
+function rollbacksAbove(writes: readonly WriteRecord[], startTs: Timestamp): readonly Timestamp[] {
+  if ((writes[0]?.commitTs ?? 0) <= startTs) return NO_TIMESTAMPS
+  return writes.flatMap(({ type, commitTs }) => (type === 'rollback' && commitTs > startTs ? [commitTs] : []))
 }
 
 function writeType(mutation: PrewriteMutation): 'put' | 'delete' | 'lock' {

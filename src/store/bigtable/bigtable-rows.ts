@@ -101,6 +101,9 @@ export class BigtableRows implements RowAccess {
   get lastTs(): Timestamp {
     return this.#source.last
   }
+  clock(): Timestamp {
+    return this.#source.clock()
+  }
   now(): Timestamp {
     return this.#source.now()
   }

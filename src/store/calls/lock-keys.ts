@@ -39,7 +39,7 @@ export function afterWait(request: AcquirePessimisticLockRequest, beganMs: numbe
  * @throws KvError when the transaction can never lock one of the keys.
  */
 export function lockKeys(
-  access: Pick<RowAccess, 'safePoint' | 'jumpedSince'>,
+  access: Pick<RowAccess, 'safePoint' | 'jumpedSince' | 'clock'>,
   rows: readonly RowView[],
   request: AcquirePessimisticLockRequest,
   isClaimed: (key: Uint8Array) => boolean,
@@ -51,7 +51,7 @@ export function lockKeys(
   const mutations: Mutation[] = []
   for (const row of rows) {
     if (isClaimed(row.key)) return { kind: 'busy', key: row.key, error: undefined }
-    const outcome = acquirePessimisticLock(row, aged)
+    const outcome = acquirePessimisticLock(row, aged, access.clock())
     if (!outcome.ok) {
       const { error } = outcome
       if (!isKvError(error, 'key_locked')) throw error

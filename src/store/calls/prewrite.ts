@@ -69,7 +69,7 @@ function decide(
   const { startTs, reads } = request
   if (startTs < rows.safePoint) throw belowSafePoint(startTs, rows.safePoint)
   const maxTs = request.linearizable ? Math.max(rows.maxTs, rows.lastTs) : rows.maxTs
-  const context = { maxTs, shortValueBytesMax: rows.shortValueBytesMax, passedTs: rows.passedTs }
+  const context = { maxTs, shortValueBytesMax: rows.shortValueBytesMax, passedTs: rows.passedTs, clockTs: rows.clock() }
   const jumpedMs = rows.jumpedSince(startTs)
   const asked = jumpedMs === 0 ? request : { ...request, lockTtl: request.lockTtl + jumpedMs }
   const decided = decidePrewrite(found, asked, context)

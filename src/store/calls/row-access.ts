@@ -39,6 +39,8 @@ export interface RowAccess {
   readonly meters: StoreMeters
   readonly records: RecordReads
 
+  /** The newest timestamp that is not in the future: of the clock, or a newer one that was handed out ahead of it. */
+  clock(): Timestamp
   /** The newest timestamp of the clock. Ages are computed from it. */
   now(): Timestamp
   /** Milliseconds by which the clock has jumped since `ts` was handed out. They are added to the TTLs of requests. */

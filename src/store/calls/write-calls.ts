@@ -116,7 +116,7 @@ export class WriteCalls {
     const { primary, lockTs, callerStartTs, currentTs, reaches, stages } = request
     for (const ts of [lockTs, callerStartTs, currentTs]) if (ts !== TIMESTAMP_MAX) await this.#rows.observeRead(ts)
     const decide = ([row]: readonly RowView[]) =>
-      checkTxnStatus(row as RowView, { ...request, currentTs: this.#notInFuture(currentTs) })
+      checkTxnStatus(row as RowView, { ...request, currentTs: this.#notInFuture(currentTs) }, this.#rows.clock())
     return this.#rows.update({ keys: [primary], startTs: lockTs, depth: 'txn', decide, reaches, stages })
   }
 

@@ -90,6 +90,9 @@ export class MemoryRows implements RowAccess, LockingRows {
   get passedTs(): Timestamp {
     return Math.max(this.resolvedTs, this.removedTs)
   }
+  clock(): Timestamp {
+    return this.oracle.clock()
+  }
   now(): Timestamp {
     return this.oracle.now()
   }

@@ -157,7 +157,10 @@ class MemoryStore implements CompleteStore {
   }
   async newestAhead(keys: Iterable<Uint8Array>): Promise<Timestamp> {
     let newest = 0
-    for (const key of keys) newest = Math.max(newest, this.#rows.table.get(key)?.writes[0]?.commitTs ?? 0)
+    for (const key of keys) {
+      const writes = this.#rows.table.get(key)?.writes
+      newest = Math.max(newest, writes?.find(({ type }) => type !== 'rollback')?.commitTs ?? 0)
+    }
     return newest > this.#rows.lastTs ? newest : 0
   }
 

@@ -540,6 +540,9 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     this.maxTs = Math.max(this.maxTs, Math.min(ts, this.oracle.last))
   }
 
+  clock(): Timestamp {
+    return this.oracle.clock()
+  }
   now(): Timestamp {
     return this.oracle.now()
   }

@@ -1,9 +1,10 @@
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import { decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
+import { decodeWrite } from '../../../percolator/codec/write.js'
 import type { Timestamp } from '../../../timestamp.js'
-import { type Engine, type EngineOp, pagesOf, readPage } from '../engine/engine.js'
+import { type Engine, type EngineOp, pagesOf } from '../engine/engine.js'
 import type { RecentWrites } from '../memory/recent-writes.js'
-import { AHEAD_RANGE, aheadKey, aheadRange } from '../records/keyspace.js'
+import { AHEAD_RANGE, aheadKey, aheadRange, writeKey } from '../records/keyspace.js'
 import { PAGE } from './batch-sizes.js'
 
 const NOTHING = Buffer.alloc(0)
@@ -32,15 +33,25 @@ export class WrittenAhead {
     return this.#newest > this.#oracle.last
   }
 
-  /** Needs the latches of `keys`. @returns their newest commit_ts ahead of the oracle; 0 when there is none. */
+  /** Needs the latches of `keys`. @returns their newest commit_ts ahead of the oracle, without rollbacks; 0 when there is none. */
   async newestOf(keys: Iterable<Uint8Array>): Promise<Timestamp> {
     let newest = 0
     for (const key of keys) {
       if (this.#recent.newest(key) <= this.#oracle.last) continue
-      const [entry] = await readPage(this.#engine, aheadRange(key), 1)
-      if (entry !== undefined) newest = Math.max(newest, decodeKeyTs(entry[0]))
+      newest = Math.max(newest, await this.#newestCommit(key))
     }
     return newest > this.#oracle.last ? newest : 0
+  }
+
+  async #newestCommit(key: Uint8Array): Promise<Timestamp> {
+    for await (const page of pagesOf(this.#engine, aheadRange(key), PAGE))
+      for (const [at] of page) {
+        const ts = decodeKeyTs(at)
+        if (ts <= this.#oracle.last) return 0
+        const bytes = await this.#engine.get(writeKey(key, ts))
+        if (bytes !== undefined && decodeWrite(bytes, ts).type !== 'rollback') return ts
+      }
+    return 0
   }
 
   /**
