@@ -41,6 +41,13 @@ export class Grant {
     return this.#prefixes
   }
 
+  /** Whether it has every right that the other has. */
+  covers({ mayWrite, prefixes }: Grant): boolean {
+    if (mayWrite && !this.mayWrite) return false
+    if (prefixes === undefined) return !this.isScoped
+    return prefixes.every((prefix) => this.reachesRange({ start: prefix, end: afterPrefix(prefix) }))
+  }
+
   requireWrite(): void {
     if (!this.mayWrite) throw forbidden('this token is read-only')
   }

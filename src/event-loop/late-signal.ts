@@ -5,6 +5,8 @@ export interface SignalSource {
   (): AbortSignal
   /** Where the waits of the call count. */
   readonly stages?: Stages | undefined
+  /** Throws the reason why the call is not wanted any more, without making the signal. */
+  readonly require?: (() => void) | undefined
 }
 
 export type LateSignal = AbortSignal | SignalSource
@@ -17,9 +19,10 @@ export function stagesOf(signal: LateSignal | undefined): Stages | undefined {
   return (signal as { readonly stages?: Stages | undefined } | undefined)?.stages
 }
 
-/** @throws the reason of a signal that is made already, and aborted. */
+/** @throws the reason of a signal that is made already, and aborted; that of `SignalSource.require`. */
 export function requireWanted(signal: LateSignal | undefined): void {
   if (typeof signal === 'object') signal.throwIfAborted()
+  else signal?.require?.()
 }
 
 export function eitherSignal(one: AbortSignal | undefined, other: LateSignal | undefined): LateSignal | undefined {
@@ -29,5 +32,5 @@ export function eitherSignal(one: AbortSignal | undefined, other: LateSignal | u
     either ??= AbortSignal.any([one, signalOf(other) as AbortSignal])
     return either
   }
-  return Object.assign(make, { stages: stagesOf(other) })
+  return Object.assign(make, { stages: stagesOf(other), require: () => requireWanted(other) })
 }

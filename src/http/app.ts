@@ -1,10 +1,11 @@
 import Fastify, { type FastifyInstance } from 'fastify'
 import type { Logger } from '../logger.js'
 import { HttpMeters } from '../meters/http-meters.js'
-import { type Authenticate, guardRoutes } from './admission/access.js'
+import { guardRoutes } from './admission/access.js'
 import { parseBodies } from './admission/body-parsers.js'
 import { Pacing, paceRequests } from './admission/pacing.js'
 import { receivingOptions } from './admission/receiving.js'
+import { type Authenticate, TokensInForce } from './admission/tokens-in-force.js'
 import { Traffic } from './admission/traffic.js'
 import { closePipelined } from './connections/answer-end.js'
 import { ignoreExpectations, malformedHandler, refuseTunnels } from './connections/bare-answers.js'
@@ -94,15 +95,14 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   watchSlowRequests(app, slow)
   traceRequests(app, traces)
   guardFromBrowsers(app, options.browserGuard)
-  guardRoutes(app, options.authenticate)
+  const tokens = options.authenticate && new TokensInForce(options.authenticate)
+  guardRoutes(app, tokens)
   refuseUnroutable(app, answerError)
   validateRequests(app, limits, database.store)
   const used = closeConnections(app) // Before the claims that wait are answered, so that they say so.
   const traffic = new Traffic(database.store, limits, log)
   traffic.watch(app)
-  options.onTokens?.(() => {
-    if (options.authenticate !== undefined) traffic.checkTokens(options.authenticate)
-  })
+  options.onTokens?.(() => tokens?.changed())
   parseBodies(app, traffic, limits)
 
   app.server.maxConnections = limits.connectionsMax
@@ -114,7 +114,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   // At level `debug` the hooks of fastify log each request.
   if (fastLane && !log.isLevelEnabled('debug'))
     openFastLane(app, options.tls !== undefined, {
-      ...{ database, limits, traffic, pacing, report, meters, slow, traces, authenticate, browserGuard, used },
+      ...{ database, limits, traffic, pacing, report, meters, slow, traces, tokens, browserGuard, used },
     })
   app.addHook('preClose', () => database.drain())
 

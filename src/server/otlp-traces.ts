@@ -88,9 +88,10 @@ export class OtlpTraces implements RequestTraces {
 
 const propagator = new W3CTraceContextPropagator()
 
+/** `tracestate` is left out: clients may write anything into it, and spans hold no text of theirs. */
 const HEADERS: TextMapGetter<TracedRequest> = {
   keys: () => propagator.fields(),
-  get: (request, name) => (name === 'traceparent' ? request.traceparent : request.tracestate),
+  get: (request, name) => (name === 'traceparent' ? request.traceparent : undefined),
 }
 
 /** A header that is malformed means none. */

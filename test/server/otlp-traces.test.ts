@@ -1,4 +1,5 @@
 import { setTimeout } from 'node:timers/promises'
+import { inspect } from 'node:util'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { createLog } from '../../src/server/log.js'
 import { OtlpTraces } from '../../src/server/otlp-traces.js'
@@ -161,6 +162,23 @@ test.each([
     expect(span.parentSpanId).toBeUndefined()
     expect(span.traceId).not.toBe(TRACE_ID)
   }
+})
+
+test('tracestate, into which clients may write anything, is not sent', async () => {
+  const { port, collector } = await startTraced()
+  for (const query of ['', '?lock_wait_ms=1'])
+    await sendTo(
+      { port },
+      'PUT',
+      `/v1/kv/key${query}`,
+      { traceparent: TRACEPARENT, tracestate: 'app=secret-1' },
+      'value',
+    )
+  for (const nth of [1, 2]) {
+    const span = await collector.server('PUT /v1/kv/:key', nth)
+    expect(span.parentSpanId).toBe(PARENT_ID)
+  }
+  expect(inspect(collector.spans, { depth: null })).not.toContain('secret-1')
 })
 
 test('what a caller does not sample is not sent; without a caller the sampler decides', async () => {

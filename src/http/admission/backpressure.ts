@@ -55,7 +55,7 @@ export class Backpressure {
 }
 
 /** A client has to learn what a change has done. */
-function mayRefuse({ method, routeOptions }: FastifyRequest): boolean {
+export function mayRefuse({ method, routeOptions }: FastifyRequest): boolean {
   return method === 'GET' || method === 'HEAD' || routeOptions.config.onlyReads === true
 }
 

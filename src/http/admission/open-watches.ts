@@ -2,12 +2,11 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Grant } from '../../access/grant.js'
 import { Shares } from '../../access/shares.js'
 import { KvError } from '../../errors/kv-error.js'
-import { inSlices } from '../../event-loop/slices.js'
 import { whenOver } from '../connections/answer-end.js'
-import { type Authenticate, callerOf, grantOfToken, tokenOf } from './access.js'
+import { callerOf } from './access.js'
 
 export interface WatchOptions {
-  /** Throws KvError `forbidden`. Asked again of the token's new grant whenever the tokens were read again. Absent: the token is not looked at again. */
+  /** See `LetIn.follow`. */
   readonly requires?: (grant: Grant) => void
   /**
    * Called once, unless `end` was called before. @param error the server closes, or the token is not let in any more; undefined:
@@ -32,11 +31,11 @@ class OpenWatch implements Watch {
   #error: KvError | undefined
   #isEnded = false
   #isAborted = false
+  unfollow: (() => void) | undefined
 
   constructor(
     readonly watches: OpenWatches,
     readonly caller: string | undefined,
-    readonly token: string | undefined,
     readonly options: WatchOptions,
   ) {}
 
@@ -56,6 +55,7 @@ class OpenWatch implements Watch {
 
   end(): void {
     this.#isEnded = true
+    this.unfollow?.()
     this.watches.delete(this)
   }
 
@@ -86,10 +86,12 @@ export class OpenWatches {
 
   open(request: FastifyRequest, reply: FastifyReply, options: WatchOptions): Watch {
     const caller = callerOf(request)
-    const watch = new OpenWatch(this, caller, options.requires && tokenOf(request), options)
+    const watch = new OpenWatch(this, caller, options)
     this.#watches.add(watch)
     this.shares.add(caller, 1)
     whenOver(reply.raw, watch.hangUp)
+    const { letIn } = request.raw
+    watch.unfollow = letIn?.follow((error) => watch.fail(error), options.requires)
     if (this.#isClosing) watch.fail(closing())
     return watch
   }
@@ -101,24 +103,6 @@ export class OpenWatches {
   close(): void {
     this.#isClosing = true
     for (const watch of this.#watches) watch.fail(closing())
-  }
-
-  /** Ends the watches whose tokens are unknown by now, or do not reach what they watch. */
-  checkTokens(authenticate: Authenticate): void {
-    void inSlices(this.#checkTokens(authenticate))
-  }
-
-  *#checkTokens(authenticate: Authenticate): Generator<void, void, void> {
-    for (const watch of this.#watches) {
-      const { requires } = watch.options
-      if (requires === undefined) continue
-      try {
-        requires(grantOfToken(watch.token, authenticate))
-      } catch (error) {
-        watch.fail(error as KvError)
-      }
-      yield
-    }
   }
 }
 

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http'
+import { Readable } from 'node:stream'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { halfTaken, Shares } from '../../access/shares.js'
 import { KvError } from '../../errors/kv-error.js'
@@ -7,10 +8,10 @@ import type { Logger } from '../../logger.js'
 import type { Histogram } from '../../meters/histogram.js'
 import type { Store } from '../../store/store.js'
 import { whenOver } from '../connections/answer-end.js'
-import { type Authenticate, callerOf } from './access.js'
+import { callerOf } from './access.js'
 import { bodyOverloadOf, ENDING_SHARE, type Load, NO_PRESSURE, overloadOf, pressureOf, type Work } from './admission.js'
 import { ArrivingBodies } from './arriving-bodies.js'
-import { Backpressure } from './backpressure.js'
+import { Backpressure, mayRefuse } from './backpressure.js'
 import { type BodyDone, BodyReader, type BodyRoom } from './body-reader.js'
 import { type Flight, InFlight } from './in-flight.js'
 import { LoopDelay } from './loop-delay.js'
@@ -123,7 +124,12 @@ export class Traffic implements Load, BodyRoom {
     })
     app.addHook('onSend', (request, reply, payload, done) => {
       request.flight?.end()
-      if (this.#backpressure.watch(request, reply, payload)) done(null, payload)
+      const refusal = mayRefuse(request) && reply.statusCode < 400 ? refusalOf(request) : undefined
+      if (refusal !== undefined) {
+        if (payload instanceof Readable) payload.destroy()
+        reply.removeHeader('etag')
+        done(refusal)
+      } else if (this.#backpressure.watch(request, reply, payload)) done(null, payload)
       else {
         reply.removeHeader('etag')
         done(this.#refusal(halfTaken('answers in memory')))
@@ -158,11 +164,6 @@ export class Traffic implements Load, BodyRoom {
     request.flight?.end()
     request.raw.progress = undefined
     return this.#watches.open(request, reply, options)
-  }
-
-  /** The tokens were read again. */
-  checkTokens(authenticate: Authenticate): void {
-    this.#watches.checkTokens(authenticate)
   }
 
   /** The reason why even reads are shed at this moment; undefined when they are not. */
@@ -230,6 +231,11 @@ export class Traffic implements Load, BodyRoom {
     const { progress } = request.raw
     const received: BodyDone = (...outcome) => {
       progress?.received()
+      try {
+        request.raw.letIn?.require() // A body may take its time.
+      } catch (error) {
+        return done(error as KvError)
+      }
       done(...outcome)
     }
     new BodyReader({ message: request.raw, bytesMax, work, flight: request.flight, room: this, done: received }).start()
@@ -270,6 +276,16 @@ function announcedBytes({ method, headers }: FastifyRequest): number {
   if (method === 'GET' || method === 'HEAD') return 0 // Their bodies are discarded.
   if (headers['transfer-encoding'] !== undefined) return Number.POSITIVE_INFINITY
   return Number(headers['content-length'] ?? 0)
+}
+
+/** Nobody is told what was read after the token has gone. */
+function refusalOf({ raw }: FastifyRequest): Error | undefined {
+  try {
+    raw.letIn?.require()
+    return undefined
+  } catch (error) {
+    return error as Error
+  }
 }
 
 function holdBack(request: IncomingMessage): void {

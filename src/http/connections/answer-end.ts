@@ -9,14 +9,15 @@ export function whenOver(message: IncomingMessage | ServerResponse, over: () => 
   else message.once('close', over)
 }
 
-/** Aborts when the client hangs up before its answer has ended. Made at the first call, as most requests never need it. */
+/** Aborts when the client hangs up before its answer has ended, or its token has gone. Made at the first call, as most requests never need it. */
 export function hangUp(answer: ServerResponse): SignalSource {
   let signal: AbortSignal | undefined
   const make = (): AbortSignal => {
     signal ??= hangUpSignal(answer)
     return signal
   }
-  return Object.assign(make, { stages: answer.req.progress?.stages })
+  const { progress, letIn } = answer.req
+  return Object.assign(make, { stages: progress?.stages, require: letIn && (() => letIn.require()) })
 }
 
 export function hangUpSignal(answer: ServerResponse): AbortSignal {
@@ -26,7 +27,9 @@ export function hangUpSignal(answer: ServerResponse): AbortSignal {
 }
 
 export function abortOnHangUp(abort: AbortController, answer: ServerResponse): void {
+  const unfollow = answer.req.letIn?.follow((error) => abort.abort(error))
   whenOver(answer, () => {
+    unfollow?.()
     if (!answer.writableEnded) abort.abort(clientGone())
   })
 }

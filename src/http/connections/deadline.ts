@@ -45,14 +45,17 @@ export function waitingSignal(request: FastifyRequest, reply: FastifyReply): Lat
 }
 
 /**
- * The signal of a call that goes on when its client hangs up. undefined without `timeout_ms`.
+ * The signal of a call that goes on when its client hangs up: it aborts when `timeout_ms` has passed or the token has gone. undefined without both.
  * @throws KvError `invalid_argument`
  */
 export function timeoutSignal(request: FastifyRequest, reply: FastifyReply): AbortSignal | undefined {
   const afterMs = timeoutMs(request.query as RawQuery)
-  if (afterMs === undefined) return undefined
+  const { letIn } = request.raw
+  if (afterMs === undefined && letIn === undefined) return undefined
   const abort = new AbortController()
-  abortAfter(abort, reply.raw, afterMs)
+  if (afterMs !== undefined) abortAfter(abort, reply.raw, afterMs)
+  const unfollow = letIn?.follow((error) => abort.abort(error))
+  if (unfollow !== undefined) whenOver(reply.raw, unfollow)
   return abort.signal
 }
 

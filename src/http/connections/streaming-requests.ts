@@ -4,8 +4,11 @@ import { whenOver } from './answer-end.js'
 
 const streaming = new WeakSet<Socket>()
 
-/** Exempts a request from the request timeout, as long as some bytes of it arrive every `stalledMsMax`. */
-export function receiveStream(request: IncomingMessage, stalledMsMax: number): void {
+/**
+ * Exempts a request from the request timeout, as long as some bytes of it arrive every `stalledMsMax`.
+ * @returns its body. Each piece is taken only while the token of the request lets it in.
+ */
+export function receiveStream(request: IncomingMessage, stalledMsMax: number): AsyncGenerator<Buffer, void> {
   const { socket } = request
   let { bytesRead } = socket
   const check = setInterval(() => {
@@ -19,6 +22,15 @@ export function receiveStream(request: IncomingMessage, stalledMsMax: number): v
     clearInterval(check)
     streaming.delete(socket)
   })
+  return piecesOf(request)
+}
+
+async function* piecesOf(request: IncomingMessage): AsyncGenerator<Buffer, void> {
+  // The answer needs the connection.
+  for await (const piece of request.iterator({ destroyOnReturn: false })) {
+    request.letIn?.require()
+    yield piece
+  }
 }
 
 export function isStreaming(socket: Socket): boolean {

@@ -25,9 +25,8 @@ export interface TracedRequest {
   readonly receivedMs: number
   readonly endedMs: number
   readonly stages: Stages | undefined
-  /** Headers as they came: anything may stand in them. */
+  /** The header as it came: anything may stand in it. */
   readonly traceparent: string | undefined
-  readonly tracestate: string | undefined
 }
 
 /** Where ended requests become spans. */
@@ -43,7 +42,7 @@ export function traceRequests(app: FastifyInstance, traces: RequestTraces | unde
     const { raw, method } = request
     const route = request.is404 ? undefined : request.routeOptions.url
     const { arrivedMs, startedMs, stages } = raw.progress ?? new RequestProgress(raw.arrivedMs, false)
-    const { traceparent, tracestate } = raw.headers
+    const { traceparent } = raw.headers
     const { progress } = raw // A request that asks to wait loses it.
     whenOver(reply.raw, () =>
       traces.ended({
@@ -57,14 +56,13 @@ export function traceRequests(app: FastifyInstance, traces: RequestTraces | unde
         endedMs: performance.now(),
         stages,
         traceparent: oneOf(traceparent),
-        tracestate: oneOf(tracestate),
       }),
     )
     done()
   })
 }
 
-/** node:http joins repeated headers of these names, to text that is no `traceparent` any more. */
+/** node:http joins repeated headers of this name, to text that is no `traceparent` any more. */
 function oneOf(header: string | string[] | undefined): string | undefined {
   return typeof header === 'string' ? header : undefined
 }

@@ -5,6 +5,7 @@ import type { RouteMeter } from '../../meters/http-meters.js'
 import type { AnswerLease } from '../../store/answer-budget.js'
 import type { Flight } from '../admission/in-flight.js'
 import { clientGone } from '../connections/answer-end.js'
+import type { LetIn } from '../connections/let-in.js'
 import type { AnswerText } from './answer-text.js'
 import type { Asked } from './asked.js'
 import type { HeaderBlock } from './header-block.js'
@@ -44,24 +45,30 @@ export class Call {
   stages: Stages | undefined
   #isAborted = false
   #abort: AbortController | undefined
+  #unfollow: (() => void) | undefined
 
   constructor(
     readonly asked: Asked,
     readonly headers: HeaderBlock,
     readonly grant: Grant,
+    readonly letIn: LetIn | undefined,
     readonly bodyBytes: number,
     readonly caller: Caller,
   ) {}
 
-  /** Aborts when the client hangs up. */
+  /** Aborts when the client hangs up, or its token has gone. */
   get signal(): SignalSource {
     this.stages ??= new Stages(this.caller.isTraced)
     const make = (): AbortSignal => {
-      this.#abort ??= new AbortController()
+      if (this.#abort !== undefined) return this.#abort.signal
+      const abort = new AbortController()
+      this.#abort = abort
       if (this.#isAborted) this.stopWaiting()
-      return this.#abort.signal
+      this.#unfollow = this.letIn?.follow((error) => abort.abort(error))
+      return abort.signal
     }
-    return Object.assign(make, { stages: this.stages })
+    const { letIn, stages } = this
+    return Object.assign(make, { stages, require: letIn && (() => letIn.require()) })
   }
 
   /** Ends its waits for locks, present and future ones. */
@@ -80,6 +87,7 @@ export class Call {
   end(answer: AnswerText): void {
     if (this.answer !== undefined) return
     this.flight?.end()
+    this.#unfollow?.()
     this.answer = answer
     this.endedMs = performance.now()
     this.meter?.answered(answer.status, (this.endedMs - this.beganMs) / 1000)

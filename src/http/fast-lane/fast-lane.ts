@@ -4,10 +4,11 @@ import { Grant } from '../../access/grant.js'
 import type { Database } from '../../database/database.js'
 import type { Limits } from '../../limits.js'
 import type { HttpMeters } from '../../meters/http-meters.js'
-import type { Authenticate } from '../admission/access.js'
 import type { Pacing } from '../admission/pacing.js'
+import type { TokensInForce } from '../admission/tokens-in-force.js'
 import type { Traffic } from '../admission/traffic.js'
 import type { BrowserGuard } from '../connections/browser-safety.js'
+import type { LetIn } from '../connections/let-in.js'
 import type { SlowRequests } from '../connections/slow-requests.js'
 import type { RequestTraces } from '../connections/traced-requests.js'
 import type { Report } from '../wire/error-handler.js'
@@ -28,7 +29,7 @@ export interface FastLaneOptions {
   readonly meters: HttpMeters
   readonly slow: SlowRequests | undefined
   readonly traces: RequestTraces | undefined
-  readonly authenticate: Authenticate | undefined
+  readonly tokens: TokensInForce | undefined
   readonly browserGuard: BrowserGuard | undefined
   /** Called with a connection when its first request comes. */
   readonly used: (socket: Socket) => void
@@ -114,9 +115,13 @@ class OpenLane implements Lane {
   }
 
   grantOf({ token }: HeaderBlock): Grant | undefined {
-    const { authenticate } = this.#options
-    if (authenticate === undefined) return Grant.EVERYTHING
-    return token === undefined ? undefined : authenticate(token)
+    const { tokens } = this.#options
+    if (tokens === undefined) return Grant.EVERYTHING
+    return token === undefined ? undefined : tokens.authenticate(token)
+  }
+
+  letIn({ token }: HeaderBlock, grant: Grant): LetIn | undefined {
+    return token === undefined ? undefined : this.#options.tokens?.letIn(token, grant)
   }
 
   start(call: Call): void {

@@ -15,7 +15,6 @@ export interface HeaderBlock {
   readonly problemFormat: 'json' | 'msgpack'
   /** As they came: anything may stand in them. */
   readonly traceparent: string | undefined
-  readonly tracestate: string | undefined
 }
 
 /** Headers that mean something to the server. */
@@ -84,6 +83,5 @@ export function readHeaderBlock(text: string, guard: BrowserGuard | undefined): 
     answerFormat: answerFormat(accept),
     problemFormat: problemFormat(accept),
     traceparent: found.get('traceparent'),
-    tracestate: found.get('tracestate'),
   }
 }

@@ -5,6 +5,7 @@ import { type Limits, LONG_ANSWER_BYTES } from '../../limits.js'
 import type { AnswerBudget, AnswerLease } from '../../store/answer-budget.js'
 import { HOLD_BACK_MS } from '../admission/traffic.js'
 import type { BrowserGuard } from '../connections/browser-safety.js'
+import type { LetIn } from '../connections/let-in.js'
 import { LongAnswer } from '../wire/long-answer.js'
 import type { Ask } from './asked.js'
 import { Call, type Caller } from './call.js'
@@ -20,6 +21,7 @@ export interface Lane {
   readonly isTraced: boolean
   /** @returns undefined for headers that node:http has to judge. */
   grantOf(headers: HeaderBlock): Grant | undefined
+  letIn(headers: HeaderBlock, grant: Grant): LetIn | undefined
   /** Runs a call, now or in a later turn of the event loop. */
   start(call: Call): void
   /** A call has its answer. */
@@ -154,7 +156,7 @@ export class LaneConnection implements Caller {
       this.#isUsed = true
       this.#lane.used(this.#socket)
     }
-    const call = new Call(asked, headers, grant, end - bodyAt, this)
+    const call = new Call(asked, headers, grant, this.#lane.letIn(headers, grant), end - bodyAt, this)
     if (this.#first === undefined) this.#first = call
     else if (this.#last !== undefined) this.#last.next = call
     this.#last = call

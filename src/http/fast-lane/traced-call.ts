@@ -7,9 +7,9 @@ export function traceCall(traces: RequestTraces, call: Call): void {
   const { beganMs: arrivedMs, startedMs, endedMs, headers, answer, meter } = call
   if (answer === undefined || meter === undefined) return
   const { method, route } = meter
-  const { traceparent, tracestate } = headers
+  const { traceparent } = headers
   const times = { arrivedMs, startedMs, receivedMs: 0, endedMs, stages: call.stages ?? oneTurn(call) }
-  traces.ended({ method, route, status: answer.status, errorCode: call.errorCode, ...times, traceparent, tracestate })
+  traces.ended({ method, route, status: answer.status, errorCode: call.errorCode, ...times, traceparent })
 }
 
 /** The stages of a call that ran in one turn of the event loop: a write has waited for nothing but the disk. */

@@ -46,9 +46,8 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     const config = { access: 'admin', bodyIsStream: true, query: ['restart'] } as const
     scope.post('/v1/admin/restore', { schema: schemas.restore, config }, async (request, reply) => {
       const isAnew = queryFlag(request.query as RawQuery, 'restart') ?? false
-      receiveStream(request.raw, limits.stalledMsMax)
+      const body = receiveStream(request.raw, limits.stalledMsMax)
       try {
-        const body = request.raw.iterator({ destroyOnReturn: false }) // The answer needs the connection.
         return answer(request, reply, { ...(await database.restore(body, { isAnew })) })
       } catch (error) {
         request.raw.resume() // The client reads the answer only after its body was taken.

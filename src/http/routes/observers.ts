@@ -75,6 +75,7 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
       } finally {
         watch.end()
       }
+      if (notifications.length === 0) request.raw.letIn?.require() // What was claimed is given back below, or handed out.
     }
     // Nobody would run them, and the end of their leases would count as a failed attempt.
     if (reply.raw.destroyed && notifications.length > 0) await observers.release(name, notifications)
