@@ -10,6 +10,7 @@ const LONG = [
   'test/client/http/senders.test.ts',
   'test/client/leases/bad-network.test.ts',
   'test/commands/client/foreign-servers.test.ts',
+  'test/commands/flag-values.test.ts',
   'test/console/**/*.test.ts',
   'test/docs/console.test.ts',
   'test/examples/*.test.ts',

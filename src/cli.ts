@@ -1,4 +1,6 @@
 #!/usr/bin/env node
+import { isUtf8 } from 'node:buffer'
+import { readFileSync } from 'node:fs'
 import { COMMAND_GROUPS, COMMANDS } from './commands/command-table.js'
 import { UsageError } from './server/flags.js'
 import { UnusableAddress } from './server/listen-address.js'
@@ -15,8 +17,51 @@ async function main([name, ...args]: readonly string[]): Promise<void> {
   const entry = COMMANDS.get(name)
   if (entry === undefined) throw new UsageError(`unknown command "${name}"`)
   const command = await entry.load()
-  if (asksForHelp(args)) print(command.help)
-  else await command.run(args, process.env)
+  if (asksForHelp(args)) return print(command.help)
+  requireUtf8(args)
+  if (name !== 'serve') guardOutput() // The server writes its log to the file descriptor, and goes on without it.
+  await command.run(args, process.env)
+}
+
+const REPLACEMENT = '\ufffd'
+
+/**
+ * Node replaces bytes of an argument that are not UTF-8, and so would name another key or file. Linux still has the bytes, and tells
+ * them from an argument that has this character.
+ * @throws UsageError
+ */
+function requireUtf8(args: readonly string[]): void {
+  const at = args.findIndex((arg) => arg.includes(REPLACEMENT))
+  if (at === -1) return
+  const given = rawArguments()?.at(at - args.length)
+  if (given === undefined || !isUtf8(given))
+    throw new UsageError(`argument ${at + 1} of the command is not UTF-8: give keys and values with --base64`)
+}
+
+function rawArguments(): Buffer[] | undefined {
+  try {
+    const bytes = readFileSync('/proc/self/cmdline')
+    const raw: Buffer[] = []
+    for (let from = 0, end = bytes.indexOf(0); end !== -1; from = end + 1, end = bytes.indexOf(0, from))
+      raw.push(bytes.subarray(from, end))
+    return raw
+  } catch {
+    return undefined
+  }
+}
+
+/** What stdout failed with, once it has been reported. */
+let reported: unknown
+
+/** A reader that goes away has what it wanted: the command ends, or does the rest of its work, without a word. */
+function guardOutput(): void {
+  process.stderr.on('error', () => {})
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') return
+    reported = error
+    process.exitCode = 1
+    process.stderr.write(`perkv: stdout: ${error.message}\n`)
+  })
 }
 
 /** After `--` these are arguments. */
@@ -43,10 +88,13 @@ Commands talk to --server URL, or PERKV_SERVER; default http://127.0.0.1:7400.
 const FOR_PEOPLE = [UsageError, BigtableSetupError, DataDirectoryError, UnusableFile, UnusableAddress]
 
 function print(text: string): void {
+  guardOutput()
   process.stdout.write(text)
 }
 
 function fail(error: unknown): void {
+  if (error === reported) process.exit(1)
+  if (error instanceof Error && 'code' in error && error.code === 'EPIPE') process.exit()
   const isUsage = error instanceof UsageError
   process.stderr.write(`perkv: ${messageOf(error)}${isUsage ? ' (see perkv --help)' : ''}\n`)
   process.exit(isUsage ? 2 : 1)

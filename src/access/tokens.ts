@@ -61,7 +61,10 @@ export class Tokens {
  */
 export function parseTokens(text: string): Tokens {
   const tokens = new Tokens()
-  for (const [index, line] of text.split(/\r?\n/).entries()) {
+  for (const [index, line] of text
+    .replace(/^\ufeff/, '')
+    .split(/\r?\n/)
+    .entries()) {
     const words = line.split(/[ \t]+/).filter((word) => word !== '')
     if (words.length === 0 || words[0]?.startsWith('#')) continue
     const refuse = (what: string) => new TokenFileError(`line ${index + 1}: ${what}`)

@@ -86,6 +86,8 @@ export const TIMESTAMP = kind<number>(
   'a timestamp, a positive safe integer',
   (value) => Number.isSafeInteger(value) && (value as number) > 0,
 )
+/** Where a feed begins: 0 is its beginning. */
+export const SINCE_TS = kind<number>('a timestamp, or 0 for the beginning', isWhole)
 export const DATE = kind<Date>('a Date', (value) => value instanceof Date)
 export const SIGNAL = kind<AbortSignal>(
   'an AbortSignal', // Polyfills are accepted, so `instanceof` would be too strict.

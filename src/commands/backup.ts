@@ -147,7 +147,9 @@ class Transfer {
       await this.output.write(this.#encoder.end())
       await this.output.finish()
     } catch (error) {
-      this.#pin?.leave() // The next run may continue from here.
+      if (this.output instanceof PartFile)
+        this.#pin?.leave() // The next run may continue from here.
+      else await this.#pin?.release()
       throw error
     }
     await this.#pin?.release()

@@ -1,5 +1,7 @@
+import { percentEncode } from '../client/http/key-path.js'
 import { BACKUP_LOCK_WAIT_MS } from '../limits.js'
-import { type Flags, flagsHelp, integer, readFlags, UsageError } from '../server/flags.js'
+import { type Flags, flagsHelp, integer, readFlags } from '../server/flags.js'
+import { BASE64_FLAG, rangeOf } from './client/arguments.js'
 import type { Command } from './command.js'
 import { openOutput } from './output.js'
 import { Progress } from './progress.js'
@@ -8,9 +10,10 @@ import { remoteServer, TRANSFER_FLAGS } from './remote-server.js'
 
 const DUMP_FLAGS = {
   ...TRANSFER_FLAGS,
-  prefix: { value: 'TEXT', help: 'of the keys' },
-  start: { value: 'TEXT', help: 'first key' },
-  end: { value: 'TEXT', help: 'end of the range; this key is not written' },
+  prefix: { value: 'KEY', help: 'keys that begin with it' },
+  start: { value: 'KEY', help: 'first key' },
+  end: { value: 'KEY', help: 'end of the range; this key is not written' },
+  ...BASE64_FLAG,
   ts: { value: 'TS', help: 'the snapshot to write; the newest that no lock blocks when absent' },
 } as const satisfies Flags
 
@@ -31,12 +34,9 @@ ${flagsHelp(DUMP_FLAGS)}`,
     const flags = readFlags(DUMP_FLAGS, args, env, this.operands)
     const asked = flags.optional('ts')
     const query = new URLSearchParams({ lock_wait_ms: String(BACKUP_LOCK_WAIT_MS) })
-    for (const name of ['prefix', 'start', 'end'] as const) {
-      const given = flags.optional(name)
-      if (given === undefined) continue
-      if (name !== 'prefix' && query.has('prefix')) throw new UsageError(`--prefix does not go with --${name}`)
-      query.set(name, given.text)
-    }
+    const range = Object.entries(rangeOf(flags)).map(([name, key]) =>
+      key === undefined ? '' : `&${name}=${percentEncode(key)}`,
+    )
     const ts = asked && integer(asked, 1, Number.MAX_SAFE_INTEGER)
     const server = await remoteServer(flags, env)
     const progress = new Progress('dump', 'line', { isQuiet: flags.isSet('quiet') })
@@ -48,7 +48,7 @@ ${flagsHelp(DUMP_FLAGS)}`,
         query.set('ts', String(ts))
       }
       const headers = { accept: 'application/x-ndjson' }
-      const response = await server.send('GET', `/v1/kv?${query}`, { headers })
+      const response = await server.send('GET', `/v1/kv?${query}${range.join('')}`, { headers })
       for await (const chunk of server.bytesOf(response)) {
         await output.write(chunk)
         progress.add(countOf(NEWLINE, chunk), chunk.length)

@@ -4,8 +4,19 @@ const NEWLINE = 0x0a
 /** Room for the longest value in base64, and its key. */
 const LINE_BYTES_MAX = 400 * 1024 * 1024
 
-/** Yields the lines of a stream without their newlines. @throws RangeError for a line that is too long. */
+/** What some editors begin a file of UTF-8 with. */
+const BYTE_ORDER_MARK = Buffer.from('\ufeff')
+
+/** Yields the lines of a stream without their newlines, and without a byte order mark at its beginning. @throws RangeError for a line that is too long. */
 export async function* linesOf(source: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer, void, undefined> {
+  let isFirst = true
+  for await (const line of rawLinesOf(source)) {
+    yield isFirst && line.indexOf(BYTE_ORDER_MARK) === 0 ? line.subarray(BYTE_ORDER_MARK.length) : line
+    isFirst = false
+  }
+}
+
+async function* rawLinesOf(source: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer, void, undefined> {
   let parts: Buffer[] = []
   let length = 0
   for await (const given of source) {

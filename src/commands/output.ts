@@ -1,4 +1,3 @@
-import { once } from 'node:events'
 import { createReadStream } from 'node:fs'
 import { type FileHandle, open, rename, unlink } from 'node:fs/promises'
 import { dirname } from 'node:path'
@@ -14,8 +13,11 @@ export interface Output {
 }
 
 export const STDOUT: Output = {
-  async write(bytes) {
-    if (!process.stdout.write(bytes)) await once(process.stdout, 'drain')
+  /** Waits until the bytes are written: only the callback tells a failed write from one that succeeds later. */
+  write(bytes) {
+    return new Promise((resolve, reject) =>
+      process.stdout.write(bytes, (error) => (error == null ? resolve() : reject(error))),
+    )
   },
   async finish() {},
   async close() {},

@@ -17,9 +17,10 @@ export function feedPositionText({ ts, snapshotKey }: FeedPosition): string {
 export function parseFeedPosition(text: string): FeedPosition | undefined {
   const [, digits, key] = /^(?:s\.)?(\d{1,16})(?:\.([\w-]+))?$/.exec(text) ?? []
   const ts = Number(digits)
-  if (digits === undefined || !Number.isSafeInteger(ts) || ts === 0) return undefined
+  if (digits === undefined || !Number.isSafeInteger(ts)) return undefined
   if (text.startsWith('s.') !== (key !== undefined)) return undefined
   if (key === undefined) return { ts }
+  if (ts === 0) return undefined // No snapshot is at the beginning of the feed.
   const snapshotKey = fromBase64Url(key)
   return snapshotKey && { ts, snapshotKey }
 }

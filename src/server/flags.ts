@@ -53,6 +53,7 @@ export function readFlags<F extends Flags>(
     if (given !== undefined) return { text: String(given), from: `--${name}` }
     const variable = variableOf(name, flags[name])
     const inEnv = variable === false ? undefined : env[variable]
+    if (inEnv?.includes('\ufffd')) throw new UsageError(`${variable} is not UTF-8`) // Node reads such bytes so.
     if (variable !== false && inEnv !== undefined) return { text: inEnv, from: variable }
     const standard = flags[name]?.default
     return standard === undefined ? undefined : { text: standard, from: `--${name}` }

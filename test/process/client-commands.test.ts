@@ -119,6 +119,35 @@ describe('a server that is not there', () => {
   })
 })
 
+describe('bytes that are not UTF-8', () => {
+  test.each([
+    `put $'k\\xff' v`,
+    `get $'\\xff'`,
+    `put k $'\\xed\\xa0\\x80'`,
+    `scan --prefix=$'k\\xff'`,
+    `dump --prefix $'k\\xff'`,
+    `load $'\\xff'`,
+    `serve --data $'\\xff'`,
+  ])('%s is used wrongly', async (line) => {
+    const finished = await bash(`cd /tmp; perkv ${line}`)
+    expect(finished).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('is not UTF-8: give keys') })
+  })
+
+  test('a key that has the replacement character is another one, and is stored', async () => {
+    const { stdout } = await bash(
+      `perkv put $'k\\xef\\xbf\\xbd' $'v\\xef\\xbf\\xbd' > /dev/null; perkv get 'k\ufffd' --raw`,
+    )
+    expect(stdout).toBe('v\ufffd')
+    expect(await bash(`PERKV_PREFIX=$'\\xff' perkv dump`)).toMatchObject({ code: 2, stdout: '' })
+  })
+
+  test('keys of any bytes are given in base64, to dump too', async () => {
+    await bash('perkv put --base64 /wA= AAH/')
+    const { stdout } = await bash('perkv dump --quiet --base64 --prefix /w==')
+    expect(JSON.parse(stdout)).toMatchObject({ key: { base64: '/wA=' }, value: { base64: 'AAH/' } })
+  })
+})
+
 describe('pipes', () => {
   test('bytes of any kind go in by stdin and come out raw', async () => {
     const { stdout } = await bash(`
@@ -138,6 +167,34 @@ describe('pipes', () => {
     expect(finished).toMatchObject({ code: 0, stderr: '' })
     expect(finished.stdout.split('\n')).toHaveLength(2)
     expect((await bash('perkv scan --prefix many/ | wc -l')).stdout.trim()).toBe('20000')
+    const readers = ['head -1', 'head -c 100', 'true', 'head -c 700000']
+    for (const command of ['dump', 'dump --quiet', 'backup -', 'help', 'dump --help', 'scan --help', 'completion bash'])
+      for (const reader of readers) {
+        const { code, stderr } = await bash(`set -o pipefail; perkv ${command} | ${reader} > /dev/null`)
+        expect({ code, stderr: stderr.replace(/^perkv \w+: [\d,]+ (lines|keys), .* in .*\n$/, '') }, command).toEqual({
+          code: 0,
+          stderr: '',
+        })
+      }
+    const { gc } = JSON.parse((await perkv('status')).stdout) as { gc: { pins: number } }
+    expect(gc.pins).toBe(0)
+    expect(await bash('perkv dump 2>&1 > /dev/null | true; echo $PIPESTATUS')).toMatchObject({ stdout: '0\n' })
+  })
+
+  test.each(['dump', 'backup -', 'scan', 'help', 'completion bash'])(
+    '%s says once that stdout is full',
+    async (command) => {
+      const { code, stderr } = await bash(`perkv put full 1 > /dev/null; perkv ${command} > /dev/full`)
+      expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^perkv: stdout: .*ENOSPC.*\n$/) })
+    },
+  )
+
+  test('a byte order mark at the beginning of lines is passed over', async () => {
+    const { stderr } = await bash(
+      `printf '\\xef\\xbb\\xbf{"key":"bom","value":"1"}\\n' | perkv load --quiet - && perkv get bom --raw`,
+    )
+    expect(stderr).toBe('')
+    expect((await bash(`printf '\\xef\\xbb\\xbf{"ops":[]}' | perkv txn -`)).code).toBe(0)
   })
 
   test('a transaction from stdin', async () => {

@@ -4,7 +4,7 @@ import { type FeedPosition, parseFeedPosition } from '../../percolator/feed-posi
 import type { Timestamp } from '../../timestamp.js'
 import { AS, type As, type Bytes, toBytes, toKeys } from '../bytes.js'
 import { keyRangeOf } from '../key-range.js'
-import { BOOLEAN, BYTES, type Kinds, kind, optionsOf, SIGNAL, TEXT, TIMESTAMP, wholeUpTo } from '../options.js'
+import { BOOLEAN, BYTES, type Kinds, kind, optionsOf, SIGNAL, SINCE_TS, TEXT, wholeUpTo } from '../options.js'
 
 /** The union of prefixes and keys, or one range. Default: every key. */
 export interface SelectionOptions {
@@ -17,7 +17,7 @@ export interface SelectionOptions {
 
 export interface ChangesOptions<A extends As = As, K extends boolean = boolean, O extends boolean = boolean>
   extends SelectionOptions {
-  /** Exclusive: everything that was committed after it. Default: the time of the call. */
+  /** Exclusive: everything that was committed after it; 0: since the beginning. Default: the time of the call. */
   readonly sinceTs?: Timestamp | undefined
   /** Goes on after the `position` of a transaction of an earlier loop. */
   readonly position?: string | undefined
@@ -55,7 +55,7 @@ const KINDS: Kinds<ChangesOptions> = {
   keys: LIST,
   start: BYTES,
   end: BYTES,
-  sinceTs: TIMESTAMP,
+  sinceTs: SINCE_TS,
   position: kind('the position of a transaction', (value) => {
     return typeof value === 'string' && parseFeedPosition(value) !== undefined
   }),
@@ -91,7 +91,8 @@ export function originOf(options: ChangesOptions): FeedPosition | 'snapshot' | '
   if (sinceTs !== undefined && snapshot) throw new TypeError('give sinceTs or snapshot, not both')
   const isSelected = [prefix, prefixes, keys, start, end].some((one) => one !== undefined)
   if (consumer !== undefined && isSelected) throw new TypeError('the keys are those of the consumer: give no others')
-  const given = position === undefined ? sinceTs && { ts: sinceTs } : parseFeedPosition(position)
+  if (sinceTs !== undefined) return { ts: sinceTs }
+  const given = position && parseFeedPosition(position)
   if (given) return given
   if (snapshot) return 'snapshot'
   return consumer === undefined ? 'now' : 'consumer'

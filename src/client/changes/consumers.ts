@@ -4,7 +4,7 @@ import type { Timestamp } from '../../timestamp.js'
 import { AS, type As } from '../bytes.js'
 import { givenRangeOf, RANGE_KINDS, type RangeOptions, type ReadRange, readRange } from '../key-range.js'
 import { requireName } from '../name.js'
-import { type Kinds, optionsOf, requireNoOptions, TIMESTAMP, wholeUpTo } from '../options.js'
+import { type Kinds, optionsOf, requireNoOptions, SINCE_TS, wholeUpTo } from '../options.js'
 
 /** A consumer, and how far it has come. */
 export interface ConsumerState<A extends As = 'text'> extends Omit<ApiState, 'range'>, ReadRange<A> {}
@@ -30,11 +30,11 @@ const rangeOptions = optionsOf<RangeOptions>('the range of a consumer', RANGE_KI
 const AS_KINDS: Kinds<AsOptions<As>> = { as: AS }
 const putOptions = optionsOf<ConsumerOptions>('put of a consumer', {
   ...AS_KINDS,
-  sinceTs: TIMESTAMP,
+  sinceTs: SINCE_TS,
   holdMs: wholeUpTo(HOLD_MS_MIN, TIMER_MS_MAX),
 })
 const callOptions = optionsOf<AsOptions<As>>('a call of consumers', AS_KINDS)
-const resetOptions = optionsOf<ResetOptions<As>>('reset', { ...AS_KINDS, sinceTs: TIMESTAMP })
+const resetOptions = optionsOf<ResetOptions<As>>('reset', { ...AS_KINDS, sinceTs: SINCE_TS })
 
 type Call = <T>(call: (api: ConsumersApi) => Promise<T>) => Promise<T>
 

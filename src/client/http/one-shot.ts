@@ -75,7 +75,9 @@ export interface OneShotAnswer {
   readonly results: readonly OpResult[]
 }
 
-/** The checks of leases. */
-export function leasesOf({ checks = [] }: OneShot): HeldCheck[] {
-  return checks.filter((check) => 'lease' in check)
+/** The checks of leases. A program without types may send anything, which only the server judges. */
+export function leasesOf({ checks }: { readonly checks?: unknown }): HeldCheck[] {
+  const isLease = (check: unknown): check is HeldCheck =>
+    typeof check === 'object' && check !== null && 'lease' in check
+  return Array.isArray(checks) ? checks.filter(isLease) : []
 }

@@ -36,11 +36,7 @@ type Reader<Name extends string> = Pick<FlagReader<Name>, 'optional' | 'isSet' |
 /** The bytes of an argument. @throws UsageError */
 export function bytesOf(given: Given, flags: Pick<FlagReader<'base64'>, 'isSet'>): Uint8Array {
   const { text, from } = given
-  if (!flags.isSet('base64')) {
-    // Node reads bytes that are not UTF-8 so. A key that really has it can be given in base64.
-    if (text.includes('\ufffd')) throw new UsageError(`${from} is not UTF-8: give it with --base64`)
-    return Buffer.from(text)
-  }
+  if (!flags.isSet('base64')) return Buffer.from(text) // cli.ts and the shell refuse what is not UTF-8.
   const bytes = bytesOfBase64(text)
   if (bytes === undefined) throw new UsageError(`${from} is not base64, with padding`)
   return bytes

@@ -104,7 +104,7 @@ ${command.example.replace(/^/gm, '  ')}
       const screen = new Screen(process.stdout, formOf(reader, isTTY))
       const stop = new AbortController()
       if (command.isEndless) process.once('SIGINT', () => stop.abort())
-      process.stdout.on('error', endQuietly)
+      process.stdout.on('error', () => process.exit()) // cli.ts has reported what it was, if it was no closed pipe.
       try {
         const outcome = await command.run({
           db,
@@ -134,13 +134,6 @@ export function formOf(flags: FlagReader<'json' | 'raw'> | FlagReader<'json'>, i
   if (isRaw && flags.isSet('json')) throw new UsageError('--raw does not go with --json')
   if (isRaw) return 'raw'
   return isTerminal && !flags.isSet('json') ? 'table' : 'lines'
-}
-
-/** The reader of a pipe has what it wanted. */
-function endQuietly(error: NodeJS.ErrnoException): void {
-  if (error.code === 'EPIPE') process.exit()
-  process.stderr.write(`perkv: stdout: ${error.message}\n`)
-  process.exit(1)
 }
 
 /** An error in one line, as cli.ts prints it. Others are defects, and keep their stack. */

@@ -195,6 +195,8 @@ class Shell {
   /** Prints what goes wrong. */
   async #runLine(line: string): Promise<void> {
     try {
+      // Node reads bytes that are not UTF-8 so. A key that really has the character can be given in base64.
+      if (line.includes('\ufffd')) throw new UsageError('the line is not UTF-8: give keys and values with --base64')
       const { words, openQuote } = splitWords(line)
       const [name, ...args] = words.map(({ text }) => text)
       if (name === undefined || name.startsWith('#')) return

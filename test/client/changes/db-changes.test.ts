@@ -44,6 +44,17 @@ describe.each(HOMES)('$home', ({ openDb }) => {
     expect(txns[1]).toMatchObject({ isSnapshot: false, commitTs, part: 0, isLast: true, position: String(commitTs) })
   })
 
+  test('0 is the beginning: as sinceTs, as position, of a consumer and its reset', async () => {
+    const { db } = await open()
+    await put(db, 'a')
+    const [first] = await take(db.changes({ sinceTs: 0 }), 1)
+    expect(pairsOf(first === undefined ? [] : [first])).toEqual([[['a', 'value of a']]])
+    expect(await take(db.changes({ position: '0' }), 1)).toEqual([first])
+    expect(await db.consumers.put('c', {}, { sinceTs: 0 })).toMatchObject({ position: 0 })
+    expect(await take(db.changes({ consumer: 'c' }), 1)).toEqual([first])
+    expect(await db.consumers.reset('c', { sinceTs: 0 })).toMatchObject({ position: 0 })
+  })
+
   test('what is committed after the call comes, and what was before does not', async () => {
     const { db } = await open()
     await put(db, 'a')
