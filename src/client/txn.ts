@@ -8,6 +8,7 @@ import type { NotifyRider, Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
+import { CallOfTxn } from './call-of-txn.js'
 import { incremented, requireSafeInteger } from './counter.js'
 import type { During } from './db-home.js'
 import { EXPIRY_KINDS, type ExpiryOptions, expiryOf, expiryOfTouch, TOUCH_KINDS, type TouchOptions } from './expiry.js'
@@ -58,6 +59,8 @@ export class Txn {
   protected readonly during: During
   /** Number of calls that have not settled. */
   #pending = 0
+  /** Number of calls for which nobody has begun to wait. */
+  #unawaited = 0
   /** By the name of the observer and the text of the key. */
   readonly #notified = new Map<string, Map<string, Uint8Array>>()
 
@@ -112,11 +115,24 @@ export class Txn {
   }
 
   /** The pairs of a range in the order of their keys. `commitTs` is undefined for the transaction's own writes. */
-  async *scan<A extends As = 'text', K extends boolean = false>(
+  scan<A extends As = 'text', K extends boolean = false>(
     options: ScanOptions<A, K> = {},
   ): AsyncGenerator<ScanPair<A, K, Timestamp | undefined>, void, undefined> {
+    const pairs = this.#scan(options)
+    const next = pairs.next.bind(pairs)
+    pairs.next = () => {
+      const read = next()
+      read.catch(() => {}) // Of a call that is not awaited, as with the others.
+      return read
+    }
+    return pairs
+  }
+
+  async *#scan<A extends As, K extends boolean>(
+    options: ScanOptions<A, K>,
+  ): AsyncGenerator<ScanPair<A, K, Timestamp | undefined>, void, undefined> {
     yield* scanPages<A, K, Timestamp | undefined>(scanOptions(options), (page) =>
-      this.#run(() => this.transaction.scan(page)),
+      this.#counted(() => this.transaction.scan(page)),
     )
   }
 
@@ -219,10 +235,10 @@ export class Txn {
     return [...this.#notified].map(([observer, keys]) => ({ observer, keys: [...keys.values()] }))
   }
 
-  /** @internal A call that is not awaited could write after the commit, or not at all. */
+  /** @internal A call that is not awaited could write after the commit or not at all, and its error would be lost. */
   protected requireAwaited(): void {
-    if (this.#pending > 0)
-      throw new TypeError('a call of the transaction is not finished: await each before the commit')
+    if (this.#pending > 0 || this.#unawaited > 0)
+      throw new TypeError('a call of the transaction was not awaited: await each before the commit')
   }
 
   #optionsOf({ lease, ...expiry }: TxnPutOptions): PutOptions {
@@ -230,7 +246,15 @@ export class Txn {
     return { expireTs: expireTsOf(expiryOf(expiry), this.startTs), lease: name }
   }
 
-  async #run<T>(call: () => Promise<T>): Promise<T> {
+  #run<T>(call: () => Promise<T>): Promise<T> {
+    this.#unawaited++
+    return CallOfTxn.of(
+      () => this.#counted(call),
+      () => void this.#unawaited--,
+    )
+  }
+
+  async #counted<T>(call: () => Promise<T>): Promise<T> {
     this.#pending++
     try {
       return await this.during(call)

@@ -106,9 +106,13 @@ export async function sharedRide(sources: RiderSources, request: RideRequest): P
     markDepth,
     refusal: (error) => {
       const conflict = ackConflict(error, toMake, startTs)
-      if (conflict === undefined) return ofUsersKey(error)
-      sources.onConflict(conflict.observer.id)
-      return conflict.error
+      if (conflict !== undefined) {
+        sources.onConflict(conflict.observer.id)
+        return conflict.error
+      }
+      if (isKvError(error, 'write_conflict'))
+        for (const id of new Set(toMake.map(({ observer }) => observer.id))) sources.onConflict(id)
+      return ofUsersKey(error)
     },
     committed: async () => {
       for (const { observer, rider } of toMake) sources.onAck(observer.id, rider.key, rider.fence)

@@ -43,7 +43,10 @@ interface Held extends Notification {
 type Outcome =
   | { readonly name: 'done' }
   | { readonly name: 'released' }
-  | { readonly name: 'failed'; readonly error: unknown }
+  /** `lost`: each try has lost a race, which counts as no failed attempt. */
+  | { readonly name: 'failed' | 'lost'; readonly error: unknown }
+
+type Failed = Extract<Outcome, { readonly error: unknown }>
 
 const DONE: Outcome = { name: 'done' }
 const RELEASED: Outcome = { name: 'released' }
@@ -232,7 +235,7 @@ export class Observation<A extends As> {
     const outcome = await this.#try(claims, Math.max(...claims.map(({ fence }) => fence)))
     if (outcome.name === 'done') return this.#forget(claims)
     if (outcome.name === 'released') return this.#release(claims)
-    if (first !== undefined && claims.length === 1) return this.#failed(first, outcome.error)
+    if (first !== undefined && claims.length === 1) return this.#failed(first, outcome)
     for (const [index, claim] of claims.entries()) {
       if (this.#isStopped) return this.#release(claims.slice(index))
       await this.#runAlone(claim)
@@ -243,12 +246,12 @@ export class Observation<A extends As> {
     const outcome = await this.#try([claim])
     if (outcome.name === 'done') return this.#forget([claim])
     if (outcome.name === 'released') return this.#release([claim])
-    return this.#failed(claim, outcome.error)
+    return this.#failed(claim, outcome)
   }
 
-  async #failed(claim: Held, error: unknown): Promise<void> {
+  async #failed(claim: Held, { name, error }: Failed): Promise<void> {
     this.#report(error, changeOrNone(claim, this.#plan.as))
-    await this.#release([claim], reasonOf(error))
+    await this.#release([claim], name === 'failed' ? reasonOf(error) : undefined)
   }
 
   /**
@@ -275,7 +278,7 @@ export class Observation<A extends As> {
           await this.#pause(pauses)
           if (this.#isStopped) return RELEASED
         } else if (verdict === 'again' && left-- > 0) await races.wait()
-        else return { name: 'failed', error }
+        else return { name: verdict === 'again' ? 'lost' : 'failed', error }
       }
     }
   }

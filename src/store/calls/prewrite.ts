@@ -78,7 +78,10 @@ function decide(
   const isRepeat =
     decided.ok && decided.value.onePcCommitTs !== undefined && hasWrites && decided.mutations.length === 0
   if (!isRepeat) riders?.requireValid()
-  if (!decided.ok) return decided
+  if (!decided.ok) {
+    riders?.countConflict(decided.error)
+    return decided
+  }
   const { value, mutations } = decided
   const { onePcCommitTs: commitTs } = value
   let ridden: Ridden | undefined
@@ -104,7 +107,11 @@ function decide(
     // Only for a request that commits now.
     validate:
       reads !== undefined && commitTs !== undefined && (mutations.length > 0 || ridden !== undefined)
-        ? () => validateReads({ ...reads, startTs, commitTs }).catch(listed)
+        ? () =>
+            validateReads({ ...reads, startTs, commitTs }).catch((error) => {
+              riders?.countConflict(error)
+              listed(error)
+            })
         : undefined,
     observed,
   }

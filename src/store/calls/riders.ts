@@ -1,5 +1,5 @@
 import { keyText } from '../../bytes/key-text.js'
-import { invalid, type KvError } from '../../errors/kv-error.js'
+import { invalid, isKvError, type KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import { ATTACHED_MAX } from '../../limits.js'
 import { acknowledge } from '../../percolator/actions/acknowledge.js'
@@ -252,6 +252,13 @@ export class PrewriteRiders implements Preparation {
   }
 
   // ---- Decision
+
+  /** A run that its writes or reads have lost: it counts once for each observer that it would have acknowledged. */
+  countConflict(error: unknown): void {
+    if (!isKvError(error, 'write_conflict')) return
+    const keys = new Map(this.#acks.map(({ rider, observer }) => [observer.id, rider.key]))
+    for (const [id, key] of keys) this.#rows.observed.conflicted(id, key)
+  }
 
   /**
    * @param hasWrites the transaction writes rows, which tell a repeat.

@@ -211,13 +211,13 @@ describe('a run', () => {
     expect(observed.errors).toEqual([])
   })
 
-  test('whose races are all lost is a failed attempt', async () => {
+  test('whose races are all lost is given back, and is no failed attempt', async () => {
     const observed = await runOf({ retries: 2 })
     observed.home.onPrewrite = () => Promise.reject(conflict())
     await vi.advanceTimersByTimeAsync(1000)
     await endOf(observed)
     expect(observed.runs).toHaveLength(3)
-    expect(observed.home.released).toEqual([{ key: utf8('a'), fence: 10, error: 'lost' }])
+    expect(observed.home.released).toEqual([{ key: utf8('a'), fence: 10 }])
     expect(observed.errors).toHaveLength(1)
   })
 

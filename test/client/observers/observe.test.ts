@@ -59,6 +59,25 @@ function observing(
 describe.each(HOMES)('$home', ({ openDb }) => {
   const start = testDbs(openDb)
 
+  test.each([
+    { options: { mode: 'optimistic', isolation: 'snapshot' }, name: 'its writes' },
+    { options: { mode: 'optimistic', isolation: 'serializable' }, name: 'its reads' },
+  ] as const)('a run in which $name lost every race is a conflict and no failed attempt', async ({ options }) => {
+    const { db } = await start()
+    let races = 3
+    const run = async (txn: Txn, { key }: Change): Promise<void> => {
+      await txn.get('n')
+      if (races-- > 0) await db.put('n', 'of somebody else')
+      await txn.put(options.isolation === 'snapshot' ? 'n' : `seen ${key}`, 'v')
+    }
+    const worker = observing(db, run, { ...options, retries: 0, maxAttempts: 1 })
+    await soon(() => db.observers.get('words'))
+    await db.put('doc/1', 'v')
+    await soon(async () => expect(await db.observers.get('words')).toMatchObject({ acks: 1, conflicts: 3, parked: 0 }))
+    expect(worker.errors).toHaveLength(3)
+    await worker.stop()
+  })
+
   test('runs what changes, and what it writes commits with the acknowledgement', async () => {
     const { db } = await start()
     await db.put('doc/before', 'old')
