@@ -3,6 +3,7 @@ import { decodeKey, decodeKeyTs, encodeKey, encodeKeyAt } from '../../../percola
 import { decodeLock } from '../../../percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../../percolator/codec/record.js'
 import { decodeWrite } from '../../../percolator/codec/write.js'
+import type { WriteRecord } from '../../../percolator/write.js'
 import { type Timestamp, timestampFromMs } from '../../../timestamp.js'
 import type { SystemKind } from '../../system-records.js'
 import { opened } from '../engine/checksum.js'
@@ -27,6 +28,7 @@ import {
   nameOfSystem,
   newestKey,
   versionRange,
+  writeKey,
 } from '../records/keyspace.js'
 import { recordName } from '../records/record-name.js'
 import { kindOf, requireSound } from '../records/system-kinds.js'
@@ -260,8 +262,9 @@ class Check {
           heads[i] = await (streams[i] as (typeof streams)[number]).next()
         }
         const records = recordsOf(key, groups)
-        for (const finding of checkKey(records, mark, this.#suspectsOf(key))) await this.#found(finding)
-        const missing = await missingAttachment(this.#engine, records)
+        const findings = checkKey(records, mark, this.#suspectsOf(key))
+        for (const finding of findings) await this.#found(finding)
+        const missing = await missingAttachment(this.#engine, { key, writes: mendedWrites(records, findings) })
         if (missing !== undefined) await this.#found(missing)
         this.#mayExpire ||= records.writes.some(({ expireTs }) => expireTs !== 0)
         this.#options.onKey?.(records)
@@ -336,6 +339,17 @@ function recordsOf(key: Buffer, groups: readonly (Group | undefined)[]): KeyReco
     aheadAt: (ahead ?? []).map(({ stored }) => decodeKeyTs(stored)),
     damaged: groups.flatMap((group) => group?.damaged ?? []),
   }
+}
+
+/** The write records once the findings are mended. An older version may be the newest then. */
+function mendedWrites({ key, writes }: KeyRecords, findings: readonly Finding[]): readonly WriteRecord[] {
+  let mended = writes
+  for (const op of findings.flatMap(({ ops }) => ops)) {
+    if (op.key[0] !== CF_WRITE) continue
+    mended = mended.filter(({ commitTs }) => !writeKey(key, commitTs).equals(op.key))
+    if (op.type === 'put') mended = [...mended, decodeWrite(op.value, decodeKeyTs(op.key))]
+  }
+  return mended === writes ? writes : [...mended].sort((a, b) => b.commitTs - a.commitTs)
 }
 
 function rangeOf(prefix: number): EngineRange {

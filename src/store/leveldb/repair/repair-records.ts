@@ -42,6 +42,8 @@ import { NewestTimestamp, pinsIn } from './newest-timestamp.js'
 import { RegisteredObservers, registeredObservers } from './registered-observers.js'
 
 const OPS_AT_A_TIME = 1000
+/** Checks after the first mending. Each that finds something is followed by one more; what the last one finds remains. */
+const PASSES_MAX = 10
 /** A mark that is this far above all data and the clock is reported as suspicious. */
 const WILD = timestampFromMs(24 * 60 * 60 * 1000)
 const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }
@@ -97,7 +99,7 @@ class RecordsRepair {
   }
 
   async run(directory: string): Promise<RepairedRecords> {
-    const { lost, say, onProgress, resetsMark } = this.#options
+    const { lost, resetsMark } = this.#options
     const format = await readFormat(this.#engine).catch(() => FORMAT_VERSION) // Read again below, where it is mended.
     const isConverted = format === FORMAT_VERSION && !(await hasUnmoved(this.#engine))
     const { gte, lt } = systemRange('observer/')
@@ -133,15 +135,31 @@ class RecordsRepair {
     await this.#mendLogRead(logRead)
     await this.#mend((onFinding) => checkLog(this.#engine, onFinding))
     await this.#mend((onFinding) => checkExpiries(this.#engine, onFinding))
+    const isSound = this.#findings === 0 && !this.#options.areFilesDamaged
+    const remaining = isSound ? 0 : await this.#mendWhatMendingShows()
     await this.#mournTransactions()
     const { restored, removed, lost: losses } = this.#counts
-    const repaired = { findings: this.#findings, restored, removed, losses }
-    if (this.#findings === 0 && !this.#options.areFilesDamaged) return { ...repaired, remaining: 0 }
-    const again = await checkRecords(this.#engine, {
-      onFinding: ({ message }) => say(`still damaged: ${message}`),
-      onProgress: progressOf(onProgress),
-    })
-    return { ...repaired, remaining: again.findings }
+    return { findings: this.#findings, restored, removed, losses, remaining }
+  }
+
+  /**
+   * Where a damaged record is gone, an older one counts again, and with it what that one needs: so checks until there is nothing to mend.
+   * @returns the number of problems that remain.
+   */
+  async #mendWhatMendingShows(): Promise<number> {
+    const { onProgress, say } = this.#options
+    for (let passes = 1; ; passes++) {
+      let count = 0
+      await this.#mend(async (onFinding) => {
+        const onEach = async (finding: Finding): Promise<void> => {
+          count++
+          if (passes < PASSES_MAX) await onFinding(finding)
+          else say(`still damaged: ${finding.message}`)
+        }
+        await checkRecords(this.#engine, { onFinding: onEach, onProgress: progressOf(onProgress) })
+      })
+      if (count === 0 || passes === PASSES_MAX) return count
+    }
   }
 
   #done(what: 'restored' | 'removed' | 'lost', message: string): void {

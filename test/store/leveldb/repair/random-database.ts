@@ -1,3 +1,5 @@
+import { encodeConsumer } from '../../../../src/percolator/codec/consumer.js'
+import { encodeLease } from '../../../../src/percolator/codec/lease.js'
 import { packRecord } from '../../../../src/percolator/codec/record.js'
 import { CELL_KINDS } from '../../../../src/store/cell-names.js'
 import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
@@ -26,6 +28,10 @@ export class Model {
   readonly keys = new Set<string>()
   /** By key: start_ts. */
   readonly locks = new Map<string, Timestamp>()
+  /** Leases in force: their fences. */
+  readonly leases = new Map<string, Timestamp>()
+  /** By key: the fence that its newest version is attached to. */
+  readonly attached = new Map<string, Timestamp>()
   /** Observers and their cells. */
   system: ReadonlyMap<SystemName, string> = new Map()
   safePoint: Timestamp = 0
@@ -49,8 +55,10 @@ export class Model {
     return [...times.filter((ts) => ts >= this.safePoint), this.newestTs]
   }
 
-  add(key: string, version: Version): void {
+  add(key: string, version: Version, leaseFence: Timestamp = 0): void {
     this.keys.add(key)
+    if (leaseFence === 0) this.attached.delete(key)
+    else this.attached.set(key, leaseFence)
     this.versions.set(key, [version, ...(this.versions.get(key) ?? [])])
   }
 
@@ -100,13 +108,19 @@ export async function writeRandomDatabase(
     })
     presents.splice(0, presents.length, model.present())
     await registerObservers(store)
+    store.leases.listen({ fenceOf: (name) => model.leases.get(name) ?? 0 })
+    await store.attachments.load()
     for (let i = 0; i < txns; i++) {
       ms += random.below(20)
       await step(store, model, random, keys)
       if (random.chance(0.3)) await runObservers(store, random)
       presents.push(model.present())
+      if (random.chance(0.15)) await changeLease(store, model, random)
+      presents.push(model.present())
     }
     await store.system.write([{ name: `outcome/request ${round}`, value: packRecord([round, round, round]) }])
+    await store.system.write([{ name: 'expiry/cursor', value: packRecord([await store.tso(1)]) }])
+    await writeConsumer(store)
     if (random.chance(0.3) && round < rounds - 1) await collect(store, model)
     if (round === rounds - 1) await leaveLocks(store, model, random, keys, presents)
     model.newestTs = await store.tso(1)
@@ -128,11 +142,14 @@ async function step(store: Store, model: Model, random: Random, keys: readonly s
     return random.chance(0.1) ? value.repeat(10 + random.below(60)) : value
   }
   const written = new Map(chosen.map((key) => [key, random.chance(0.15) ? undefined : valueFor(key)]))
+  const [lease, fence] = random.chance(0.4) && model.leases.size > 0 ? random.pick([...model.leases]) : ['', 0]
   const mutations = [...written].map(([key, value]) => {
     if (value === undefined) return del(key)
+    if (fence !== 0) return { ...put(key, value), leaseFence: fence }
     return random.chance(0.3) ? { ...put(key, value), expireTs: FAR_TS + random.below(1000) } : put(key, value)
   })
-  const dice = random.below(20)
+  const riders = fence === 0 ? undefined : { leases: [{ lease, fence }] }
+  const dice = fence === 0 ? random.below(20) : 19
   if (dice === 0) return store.rollback({ keys: chosen.map(utf8), startTs }).then(() => {})
   if (dice === 1) {
     await store.prewrite(prewriteOf(startTs, mutations))
@@ -141,18 +158,51 @@ async function step(store: Store, model: Model, random: Random, keys: readonly s
   if (dice === 2 && random.chance(0.4)) {
     const [start, end] = [...random.shuffled(keys).slice(0, 2)].sort() as [string, string]
     await store.deleteRange({ start: utf8(start), end: utf8(end) })
-    for (const key of model.versions.keys()) if (key >= start && key < end) model.versions.delete(key)
+    for (const key of model.versions.keys())
+      if (key >= start && key < end) {
+        model.versions.delete(key)
+        model.attached.delete(key)
+      }
     return
   }
   let commitTs: Timestamp
   if (random.chance(0.5)) {
-    commitTs = (await store.prewrite(prewriteOf(startTs, mutations, { tryOnePc: true }))).onePcCommitTs ?? 0
+    commitTs = (await store.prewrite(prewriteOf(startTs, mutations, { tryOnePc: true, riders }))).onePcCommitTs ?? 0
+  } else if (fence !== 0) {
+    commitTs = (await store.prewrite(prewriteOf(startTs, mutations, { tryOnePc: true, riders }))).onePcCommitTs ?? 0
   } else {
     await store.prewrite(prewriteOf(startTs, mutations))
     commitTs = await store.tso(1)
     await store.commit({ keys: chosen.map(utf8), startTs, commitTs })
   }
-  for (const [key, value] of written) model.add(key, { commitTs, value })
+  for (const [key, value] of written) model.add(key, { commitTs, value }, value === undefined ? 0 : fence)
+}
+
+/** Grants a lease, or ends one, which deletes the keys that are attached to it. */
+async function changeLease(store: Store, model: Model, random: Random): Promise<void> {
+  const name = random.pick(['leader', 'worker'])
+  const fence = model.leases.get(name)
+  const record: SystemName = `lease/${name}`
+  if (fence === undefined) {
+    const granted = await store.tso(1)
+    await store.system.write([{ name: record, value: encodeLease({ holder: 'me', ttlMs: 1000, fence: granted }) }])
+    model.leases.set(name, granted)
+    return
+  }
+  model.leases.delete(name)
+  await store.attachments.end(fence, [{ name: record, value: undefined }])
+  for (const [key, attachedTo] of [...model.attached]) {
+    if (attachedTo !== fence) continue
+    const [deletion] = (await store.mvccGetByKey({ key: utf8(key) })).writes
+    model.add(key, { commitTs: deletion?.commitTs ?? 0, value: undefined })
+  }
+}
+
+async function writeConsumer(store: Store): Promise<void> {
+  const ts = await store.tso(1)
+  const consumer = { id: ts, name: 'reader', range: { prefix: utf8('key/') }, holdMs: 1000 }
+  const value = encodeConsumer({ ...consumer, position: ts, ackedTs: ts, startTs: ts, commitTs: ts })
+  await store.system.write([{ name: 'consumer/reader', value }])
 }
 
 async function collect(store: Store, model: Model): Promise<void> {

@@ -22,6 +22,7 @@ import {
   META_MARK,
   META_SAFE_POINT,
   newestKey,
+  valueKey,
   writeKey,
 } from '../../../../src/store/leveldb/records/keyspace.js'
 import type { Loss } from '../../../../src/store/leveldb/repair/loss.js'
@@ -366,6 +367,32 @@ test('behind a damaged record of the log all is kept where that is asked for', a
     expect(found).toEqual(keys.map((_, i) => i < 30 || (keepsLater && i > 30)))
     await after.close()
   }
+})
+
+test('an older version that counts again is attached to its lease as before', async () => {
+  const directory = await newDirectory()
+  const store = await open(directory, START_MS)
+  const fence = await store.tso(1)
+  store.leases.listen({ fenceOf: () => fence })
+  await store.attachments.load()
+  const attached = { ...put('a', 'attached'), leaseFence: fence }
+  const riders = { leases: [{ lease: 'l', fence }] }
+  await store.prewrite(prewriteOf(await store.tso(1), [attached], { tryOnePc: true, riders }))
+  const ts = await store.tso(1)
+  await store.prewrite(prewriteOf(ts, [put('a', 'detached '.repeat(100))], { tryOnePc: true }))
+  await store.attachments.end(fence, [])
+  await store.close()
+  const engine = await openLevelDb(directory)
+  await engine.write([{ type: 'put', key: valueKey(utf8('a'), ts), value: Buffer.from('?') }], true)
+  await engine.close()
+  const { isSound: isRepaired, lost } = await repair(directory)
+  expect([isRepaired, await isSound(directory)]).toEqual([true, true])
+  expect(lost.map(({ key }) => key && text(key))).toEqual(['a'])
+  const again = await open(directory)
+  expect(await again.attachments.load()).toEqual([fence]) // A server deletes what no lease holds.
+  await again.attachments.end(fence, [])
+  expect(await again.get({ key: utf8('a') })).toMatchObject({ found: false })
+  await again.close()
 })
 
 describe('the mark', () => {
