@@ -1,8 +1,11 @@
+import { accessSync, constants, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
 import { isatty } from 'node:tty'
 import { readConfig, SERVE_FLAGS } from '../server/config.js'
 import { flagsHelp } from '../server/flags.js'
 import { limitFlags } from '../server/limit-flags.js'
 import type { RunningServer } from '../server/server.js'
+import { UnusableFile } from '../server/unusable-file.js'
 import { version } from '../version.js'
 import type { Command } from './command.js'
 
@@ -29,9 +32,12 @@ ${flagsHelp(limitFlags)}`,
     const { say } = await import('../server/log-output.js')
     const { startServer } = await import('../server/server.js')
     const log = createLog(config.logLevel)
+    const { pidFile } = config
+    if (pidFile !== undefined) usableFile(pidFile, () => accessSync(dirname(resolve(pidFile)), constants.W_OK))
     starting = startServer(config, version(), log)
     const server = await Promise.race([starting, stopping])
     if (typeof server === 'string') process.exit(0) // No request was served yet, and a start may be cut short at any moment.
+    const removePidFile = await withPidFile(pidFile, server)
     say(`${readyLine(config.tokenFile, server)}\n`)
     server.logStart()
     const signal = await stopping
@@ -39,9 +45,41 @@ ${flagsHelp(limitFlags)}`,
     log.info({ signal }, `${signal}: stopping, requests in flight are finished`)
     await server.close()
     log.info({ durationMs: Math.round(performance.now() - stoppedAtMs) }, 'stopped')
+    removePidFile()
     if (signal === 'SIGHUP') process.kill(process.pid, 'SIGKILL') // Node aborts when it exits without its terminal.
     process.exit(0) // Does not wait for connections that are still open.
   },
+}
+
+/**
+ * Written by a server that has its data and its port, so that a second one does not replace the pid of the first.
+ * @returns removes the file, unless another process has written it since.
+ * @throws UnusableFile
+ */
+async function withPidFile(path: string | undefined, server: RunningServer): Promise<() => void> {
+  if (path === undefined) return () => {}
+  const text = `${process.pid}\n`
+  try {
+    usableFile(path, () => writeFileSync(path, text))
+  } catch (error) {
+    await server.close()
+    throw error
+  }
+  const remove = (): void => {
+    try {
+      if (readFileSync(path, 'utf8') === text) rmSync(path)
+    } catch {} // It is gone already.
+  }
+  process.on('exit', remove)
+  return remove
+}
+
+function usableFile(path: string, use: () => void): void {
+  try {
+    use()
+  } catch (cause) {
+    throw new UnusableFile(`${path} cannot be used: ${cause instanceof Error ? cause.message : cause}`, { cause })
+  }
 }
 
 /**

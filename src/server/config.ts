@@ -1,3 +1,4 @@
+import { isIPv6 } from 'node:net'
 import type { GcOptions } from '../gc/gc-worker.js'
 import { isLoopback } from '../http/connections/loopback.js'
 import {
@@ -31,6 +32,7 @@ export interface Config {
   readonly gc: GcOptions
   readonly tokenFile: string | undefined
   readonly tls: TlsPaths | undefined
+  readonly pidFile: string | undefined
   /** Allows any address without tokens: everybody who reaches the port may do anything. */
   readonly insecure: boolean
   readonly fastLane: boolean
@@ -93,6 +95,7 @@ export const SERVE_FLAGS = {
     value: 'URL',
     help: 'collector that traces are sent to; the standard OTEL_* variables do it too',
   },
+  'pid-file': { value: 'FILE', help: 'holds the pid while the server runs, for kill -HUP; written once it is ready' },
   insecure: { help: 'listen on any address without tokens' },
   ...limitFlags,
 } as const satisfies Flags
@@ -101,11 +104,11 @@ export const SERVE_FLAGS = {
 export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Config {
   const flags = readFlags(SERVE_FLAGS, args, env)
   const { required, optional, isSet } = flags
-  const path = (name: 'token-file' | 'tls-cert-file' | 'tls-key-file'): string | undefined => {
+  const path = (name: 'pid-file' | 'token-file' | 'tls-cert-file' | 'tls-key-file'): string | undefined => {
     const given = optional(name)
     return given && notEmpty(given)
   }
-  const host = notEmpty(required('host'))
+  const host = hostOf(required('host'))
   const tokenFile = path('token-file')
   const insecure = isSet('insecure')
   if (tokenFile === undefined && !insecure && !isLoopback(host))
@@ -115,6 +118,7 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     tokenFile,
     tls: tlsPaths(path('tls-cert-file'), path('tls-key-file')),
     insecure,
+    pidFile: path('pid-file'),
     fastLane: oneOf(required('fast-lane'), ['on', 'off']) === 'on',
     slowMs: integer(required('slow-ms'), 0, TIMER_MS_MAX),
     tracesUrl: tracesUrl(optional('otlp-endpoint'), env),
@@ -135,6 +139,16 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
       intervalMs: durationMs(required('gc-interval'), 1, TIMER_MS_MAX),
     },
   }
+}
+
+/** An IPv6 address may stand in brackets, as in URLs, and in any of its spellings. */
+function hostOf(given: Given): string {
+  const text = notEmpty(given)
+  const address = text.startsWith('[') && text.endsWith(']') ? text.slice(1, -1) : text
+  if (isIPv6(address)) return address.includes('%') ? address : new URL(`http://[${address}]`).hostname.slice(1, -1)
+  if (address !== text || /[\s/:@[\]]/.test(text))
+    throw new UsageError(`${given.from} must be a name or an address, without scheme and port, not "${text}"`)
+  return text
 }
 
 function storeOf(given: Given): Config['store'] {

@@ -161,7 +161,7 @@ function urlOf(app: FastifyInstance, tls: TlsFiles | undefined): string {
 }
 
 function printUrl(scheme: 'http' | 'https', name: string, port: number): string {
-  return `${scheme}://${isIPv6(name) ? `[${name}]` : name}:${port}`
+  return `${scheme}://${isIPv6(name) ? `[${name.replace('%', '%25')}]` : name}:${port}`
 }
 
 function addressOf(app: FastifyInstance): { readonly address: string; readonly port: number } {

@@ -16,6 +16,7 @@ export const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]
 export interface ServerProcess {
   readonly url: string
   readonly readyLine: string
+  readonly pid: number | undefined
   signal(signal: NodeJS.Signals): void
   /** Sends the signal and waits for the end. */
   stop(signal: NodeJS.Signals): Promise<{ code: number | null; signal: NodeJS.Signals | null }>
@@ -46,11 +47,12 @@ export async function startProcess(
       throw new Error(`perkv serve ended with ${code} before it was ready`)
     }),
   ])
-  const url = /http:\/\/[\d.:]+/.exec(readyLine)?.[0]
+  const url = /http:\/\/(?:[\d.]+|\[[\da-f:]+\]):\d+/.exec(readyLine)?.[0]
   if (url === undefined) throw new Error(`no address in the ready line: ${readyLine}`)
   return {
     url,
     readyLine,
+    pid: child.pid,
     signal(signal) {
       child.kill(signal)
     },

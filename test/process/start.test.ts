@@ -165,6 +165,20 @@ const WRONG: WrongStart[] = [
     says: /is a LevelDB, but not PerKV's$/,
   },
   {
+    name: 'a directory of other files',
+    flags: async (at) => {
+      await mkdir(join(at, 'mine'))
+      for (const name of ['notes.txt', 'lost+found', 'LOG', 'a.ts']) await writeFile(join(at, 'mine', name), 'x')
+      return ['--data', join(at, 'mine')]
+    },
+    says: /mine holds no database, but "a\.ts" and 1 more: give a new or an empty directory$/,
+  },
+  {
+    name: 'a pid file that cannot be written',
+    flags: (at) => ['--data', join(at, 'db'), '--pid-file', join(at, 'none', 'pid')],
+    says: /pid cannot be used: ENOENT/,
+  },
+  {
     name: 'a newer format',
     flags: async (at) => {
       const db = new ClassicLevel<string, Buffer>(join(at, 'db'), { valueEncoding: 'buffer' })
@@ -257,6 +271,31 @@ describe('a start that is wrong is one line, soon, and leaves nothing behind', (
 })
 
 describe('a start that is right', () => {
+  test('in the root of a volume, and on an IPv6 address in brackets; its pid is in a file until it ends', () =>
+    withTempDir(async (data) => {
+      for (const name of ['lost+found', '.snapshot']) await mkdir(join(data, name))
+      const file = join(data, 'perkv.pid')
+      const server = await startProcess(data, ['--host', '[::1]', '--pid-file', file])
+      expect(server.url).toMatch(/^http:\/\/\[::1\]:\d+$/)
+      expect(await isUp(server.url)).toBe(true)
+      expect(await readFile(file, 'utf8')).toBe(`${server.pid}\n`)
+      await server.stop('SIGTERM')
+      expect(await everything(data)).not.toContain('perkv.pid')
+      const again = await startProcess(data, ['--host', '0:0:0:0:0:0:0:1', '--pid-file', file])
+      await writeFile(file, '1\n') // Of another server, which is not this one's to remove.
+      await again.stop('SIGTERM')
+      expect(await readFile(file, 'utf8')).toBe('1\n')
+    }))
+
+  test.each(['http://localhost', 'localhost:7400', '[::1]:7400', '[localhost]', '[::1', 'a b', '/'])(
+    'the host %s is used wrongly',
+    async (host) => {
+      const { code, stderr } = await runCli(['serve', '--insecure', '--host', host])
+      expect(stderr).toMatch(/^perkv: --host must be a name or an address, without scheme and port, not .*\n$/)
+      expect(code).toBe(2)
+    },
+  )
+
   test('in a directory that is relative, nested, behind a link, or there already', () =>
     withTempDir(async (directory) => {
       await mkdir(join(directory, 'there'))

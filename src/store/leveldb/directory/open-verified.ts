@@ -7,6 +7,7 @@ import { holdDirectory } from './directory-hold.js'
 import { makeDirectory } from './make-directory.js'
 import { isHalfMade, removeHalfMade } from './never-used.js'
 import { openLevelDb } from './open-level-db.js'
+import { requireOwn } from './require-own.js'
 import { syncDirectory } from './sync-directory.js'
 
 /**
@@ -17,6 +18,7 @@ export async function openVerified(directory: string, tuning?: LevelTuning): Pro
   await makeDirectory(directory)
   const hold = await holdDirectory(directory)
   try {
+    await requireOwn(directory)
     await requireUnlocked(directory)
     if (await isHalfMade(directory)) await removeHalfMade(directory)
     await requireSound(directory, START_VERIFY_BYTES_MAX)
