@@ -150,7 +150,7 @@ export class TransactionLocks {
         const isOver = performance.now() >= deadline
         if (isLastTry || (isOver && expiresInMs >= 0)) {
           if (isNew) this.#locked.delete(text)
-          throw isKvError(error, 'lock_wait_timeout') ? error : lockWaitTimeout(key, lock)
+          throw isKvError(error, 'lock_wait_timeout') ? error : lockWaitTimeout(key, lock, currentTs)
         }
         isLastTry = isOver
         if (expiresInMs < 0) await resolver.resolve([lock], currentTs)

@@ -1,6 +1,7 @@
 import type { DbHome } from '../client/db-home.js'
 import type { Database } from '../database/database.js'
 import { KvError } from '../errors/kv-error.js'
+import { tellTimeLeft } from '../errors/lock-detail.js'
 import { errorRow } from '../errors/registry.js'
 import type { ChangesApi } from '../percolator/changes-api.js'
 import type { LeasesApi } from '../percolator/leases-api.js'
@@ -39,6 +40,9 @@ export class EmbeddedHome implements DbHome {
     this.#inFlight++
     try {
       return await call()
+    } catch (error) {
+      tellTimeLeft(error, () => this.database.store.now())
+      throw error
     } finally {
       if (--this.#inFlight === 0) this.#onIdle()
     }

@@ -1,4 +1,5 @@
 import { KvError } from '../errors/kv-error.js'
+import { lockDetail, waitDetail } from '../errors/lock-detail.js'
 import type { LockInfo } from '../errors/lock-info.js'
 import { printKey } from '../errors/print-key.js'
 import type { ErrorFields } from '../errors/registry.js'
@@ -7,14 +8,11 @@ import type { Timestamp } from '../timestamp.js'
 export type WriteConflictReason = ErrorFields['write_conflict']['reason']
 
 export function keyLocked(lock: LockInfo): KvError<'key_locked'> {
-  return new KvError('key_locked', `key ${printKey(lock.key)} is locked by the transaction at ${lock.startTs}`, {
-    key: lock.key,
-    lock,
-  })
+  return new KvError('key_locked', lockDetail([lock]), { key: lock.key, lock })
 }
 
 export function keysLocked(locks: readonly LockInfo[]): KvError<'key_locked'> {
-  return new KvError('key_locked', `${locks.length} of the keys asked for are locked by other transactions`, { locks })
+  return new KvError('key_locked', lockDetail(locks), { locks })
 }
 
 export function belowSafePoint(ts: Timestamp, safePoint: Timestamp): KvError<'ts_below_safe_point'> {
@@ -25,9 +23,8 @@ export function belowSafePoint(ts: Timestamp, safePoint: Timestamp): KvError<'ts
   )
 }
 
-export function lockWaitTimeout(key: Uint8Array, lock: LockInfo): KvError<'lock_wait_timeout'> {
-  const detail = `waited for the lock on ${printKey(key)} as long as asked`
-  return new KvError('lock_wait_timeout', detail, { key, lock })
+export function lockWaitTimeout(key: Uint8Array, lock: LockInfo, now?: Timestamp): KvError<'lock_wait_timeout'> {
+  return new KvError('lock_wait_timeout', waitDetail(lock, now), { key, lock })
 }
 
 /** @param conflict the write that stands in the way; `commitTs` 0: it is not committed yet. */

@@ -203,6 +203,30 @@ describe('pipes', () => {
     expect(JSON.parse(finished.stdout)).toMatchObject({ results: [{ value: '1' }] })
   })
 
+  test('changes --once says which lock holds it back, and where another run goes on', async () => {
+    const call = async (name: string, body: object): Promise<Record<string, unknown>> => {
+      const headers = { 'content-type': 'application/json' }
+      const init = { method: 'POST', headers, body: JSON.stringify(body) }
+      return (await (await fetch(`${server.url}/v1/percolator/${name}`, init)).json()) as Record<string, unknown>
+    }
+    await perkv('put', 'once/1', 'before')
+    const startTs = Number((await call('tso', {}))['ts'])
+    const mutations = [{ op: 'put', key: 'held', value: 'v' }]
+    await call('prewrite', { mutations, primary: 'held', start_ts: startTs, lock_ttl: 600_000 })
+    await perkv('put', 'once/2', 'after')
+    const { code, stdout, stderr } = await perkv('changes', '--prefix', 'once/', '--since', '1', '--once')
+    expect([code, stdout.match(/"key":"once.."/g)]).toEqual([1, ['"key":"once/1"']])
+    expect(stderr).toMatch(
+      new RegExp(
+        `^perkv: key_locked: key "held" is locked by the transaction at ${startTs}, with \\d+ ms left; ` +
+          `it holds back what was committed above ${startTs - 1}: go on with --since ${startTs - 1}\n$`,
+      ),
+    )
+    await call('rollback', { keys: ['held'], start_ts: startTs })
+    const rest = await perkv('changes', '--prefix', 'once/', '--since', String(startTs - 1), '--once')
+    expect([rest.code, rest.stdout.match(/"key":"once.."/g)]).toEqual([0, ['"key":"once/2"']])
+  })
+
   test.each([
     ['watch', 'w'],
     ['changes', '--prefix', 'w', '--snapshot'],

@@ -1,4 +1,6 @@
-import type { ChangedKey, ChangedTxn } from '../../client/index.js'
+import { type ChangedKey, type ChangedTxn, type Connection, KvError, type Timestamp } from '../../client/index.js'
+import { lockDetail } from '../../errors/lock-detail.js'
+import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
 import { integer, UsageError } from '../../server/flags.js'
 import { BASE64_FLAG, nameOf, RANGE_FLAGS, rangeOf } from './arguments.js'
 import { clientCommand, noteOfWait } from './client-command.js'
@@ -22,7 +24,10 @@ export const changes = clientCommand({
     'keys-only': { help: 'no values', variable: false },
     'old-values': { help: 'with the version before each change', variable: false },
     resolved: { help: 'also up to where everything has been printed', variable: false },
-    once: { help: 'ends when it has caught up, instead of waiting for more', variable: false },
+    once: {
+      help: 'ends when it has caught up with its beginning, or has been held back by a lock for 3 s',
+      variable: false,
+    },
     ...BASE64_FLAG,
   },
   about: `Prints what is committed in a range, transaction by transaction in the order of their commits, each once, until Ctrl-C. A server
@@ -44,6 +49,7 @@ that goes away is waited for.`,
     const stop = (): void => caughtUp.abort()
     signal.addEventListener('abort', stop, { once: true })
     const untilTs = flags.isSet('once') ? (await db.snapshot()).ts : undefined
+    let reached = { ts: 0, atMs: performance.now() }
     const table = screen.table(['commit_ts', 'op', 'key', 'value'], { isLive: true })
     const options = {
       ...(consumer === undefined ? range : { consumer }),
@@ -57,14 +63,30 @@ that goes away is waited for.`,
       onError: noteOfWait(note),
       onResolved: async (resolvedTs: number) => {
         if (flags.isSet('resolved') && screen.form === 'lines') await screen.line({ type: 'resolved', resolvedTs })
-        if (untilTs !== undefined && resolvedTs >= untilTs) caughtUp.abort()
+        if (untilTs === undefined) return
+        if (resolvedTs >= untilTs) caughtUp.abort()
+        else if (resolvedTs > reached.ts) reached = { ts: resolvedTs, atMs: performance.now() }
+        else if (performance.now() - reached.atMs > LOCK_WAIT_MS_DEFAULT) throw await heldBack(db, resolvedTs)
       },
     }
-    for await (const txn of db.changes<'bytes', boolean, boolean>(options)) await print(txn, screen, table)
+    for await (const txn of db.changes<'bytes', boolean, boolean>(options)) {
+      await print(txn, screen, table)
+      reached.atMs = performance.now()
+    }
     signal.removeEventListener('abort', stop)
     return undefined
   },
 })
+
+/** Says what is in the way, and where another run goes on. */
+async function heldBack(db: Connection, resolvedTs: Timestamp): Promise<KvError> {
+  const [{ feed }, { ts: now }] = await Promise.all([db.status(), db.snapshot()])
+  const [lock] = feed.heldBackBy
+  const isShown = lock !== undefined && lock.key.length > 0
+  const by = isShown ? lockDetail([lock], now) : 'a transaction holds locks outside of the prefixes of this token'
+  const detail = `${by}; it holds back what was committed above ${resolvedTs}: go on with --since ${resolvedTs}`
+  return new KvError('key_locked', detail, isShown ? { key: lock.key, lock } : {})
+}
 
 /** The lines are those of `GET /v1/changes` as NDJSON. */
 async function print(txn: Txn, screen: Screen, table: Table): Promise<void> {

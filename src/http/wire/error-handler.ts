@@ -1,8 +1,10 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { isKvError, type KvError } from '../../errors/kv-error.js'
+import { tellTimeLeft } from '../../errors/lock-detail.js'
 import type { Logger } from '../../logger.js'
 import type { HttpMeters } from '../../meters/http-meters.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
+import type { Timestamp } from '../../timestamp.js'
 import { answerProblem } from './answer.js'
 import { type Problem, problemOf } from './problem.js'
 
@@ -13,7 +15,7 @@ const STORAGE_LOG_MS = 10_000
 export type Report = (error: unknown, requestId: string) => Problem
 export type ErrorHandler = (error: unknown, request: FastifyRequest, reply: FastifyReply) => void
 
-export function reportTo(log: Logger, meters: HttpMeters): Report {
+export function reportTo(log: Logger, meters: HttpMeters, now: () => Timestamp): Report {
   let logged = { detail: '', atMs: 0 }
   const logStorage = (detail: string, reqId: string): void => {
     const nowMs = performance.now()
@@ -22,6 +24,7 @@ export function reportTo(log: Logger, meters: HttpMeters): Report {
     log.error({ reqId }, detail)
   }
   return (error, requestId) => {
+    tellTimeLeft(error, now)
     const problem = problemOf(error, requestId)
     meters.problem(problem.code)
     if (isKvError(error, 'storage_unavailable')) logStorage(withoutKey(error), requestId)
