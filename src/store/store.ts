@@ -108,6 +108,8 @@ export interface Store extends PercolatorApi {
   readonly safePoint: Timestamp
   /** Number of present locks, including those of requests in flight. Requires the capability `lockCount`. */
   readonly lockCount?: number
+  /** start_ts of the oldest of the locks that have stood longest; undefined where none stands. Requires the capability `lockCount`. */
+  readonly oldestLockTs?: Timestamp | undefined
   /** Transactions that wait for pessimistic locks, at most `limit` of the waits. Absent where nobody waits in the store. */
   lockWaits?(limit: number): readonly WaitForEntry[]
   /** Batches that wait for the disk, including those being written. */

@@ -8,6 +8,7 @@ type OptionalPart = { [Name in Part]-?: undefined extends Store[Name] ? Name : n
 /** Each optional part of a store must stand here, so that one that is new can't commit behind the back of this one. */
 const OPTIONAL: Record<OptionalPart, 'left out'> = {
   lockCount: 'left out',
+  oldestLockTs: 'left out',
   lockWaits: 'left out',
   writeQueue: 'left out',
   levels: 'left out',

@@ -116,9 +116,17 @@ function byCode(refused: readonly (readonly [readonly [string, string], number])
 
 function ofLocks(database: Database, status: DatabaseStatus): Family[] {
   const { locks, openTransactions, transactionBytes, outcomeBytes } = status
+  const { store } = database
+  const { oldestLockTs } = store
+  const ageS = oldestLockTs === undefined ? 0 : (physicalMs(store.now()) - physicalMs(oldestLockTs)) / 1000
   return [
-    ...(locks === undefined ? [] : [gauge('perkv_locks', 'Locks on keys now.', locks)]),
-    gauge('perkv_lock_waiters', 'Requests in the queues of locks now.', database.store.waiting),
+    ...(locks === undefined
+      ? []
+      : [
+          gauge('perkv_locks', 'Locks on keys now.', locks),
+          gauge('perkv_oldest_lock_age_seconds', 'Time since the start of the oldest lock; 0: none stands.', ageS),
+        ]),
+    gauge('perkv_lock_waiters', 'Requests in the queues of locks now.', store.waiting),
     gauge('perkv_open_transactions', 'Interactive transactions that are open.', openTransactions),
     gauge('perkv_open_transaction_bytes', 'Bytes that they hold in memory.', transactionBytes),
     gauge('perkv_outcome_bytes', 'Bytes of stored outcomes of idempotent requests.', outcomeBytes),

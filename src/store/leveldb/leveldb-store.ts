@@ -15,6 +15,7 @@ import type { ChangeLog } from '../change-log.js'
 import { exclusiveLatches } from '../claim.js'
 import type { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
+import { oldestStartTs } from '../oldest-lock.js'
 import type { Capabilities, CompleteStore, DiskSpace, RestoreProgress, Store } from '../store.js'
 import { DataDirectoryError } from './data-directory-error.js'
 import { cursorSecretOf, FORMAT_VERSION, openDataDirectory, unusable } from './directory/data-directory.js'
@@ -251,6 +252,9 @@ class LevelDbStore implements CompleteStore {
   }
   get lockCount(): number {
     return this.#rows.locks.size
+  }
+  get oldestLockTs(): Timestamp | undefined {
+    return oldestStartTs(this.#rows.locks.all())
   }
   lockWaits(limit: number): readonly WaitForEntry[] {
     return this.#rows.waits.edges(limit)

@@ -17,6 +17,7 @@ import type { ChangeLog } from '../change-log.js'
 import { exclusiveLatches } from '../claim.js'
 import type { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
+import { oldestStartTs } from '../oldest-lock.js'
 import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import { Collection } from './collection.js'
@@ -100,6 +101,9 @@ class MemoryStore implements CompleteStore {
   }
   get lockCount(): number {
     return this.#rows.lockCount
+  }
+  get oldestLockTs(): Timestamp | undefined {
+    return oldestStartTs(this.#rows.table.locked)
   }
   levels(): undefined {
     return undefined

@@ -34,7 +34,7 @@ export class RowTable {
   get lockCount(): number {
     return this.#locked.size
   }
-  /** Rows with a lock, in any order. */
+  /** Rows with a lock: those that have had one longest first. */
   get locked(): Iterable<Row> {
     return this.#locked
   }

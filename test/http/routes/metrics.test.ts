@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
-import { expectProblem, type TestServer, testServers } from '../support.js'
+import { skipOthers } from '../../store/test-store.js'
+import { Clock, expectProblem, type TestServer, testServers } from '../support.js'
 
 const start = testServers()
 
@@ -87,6 +88,22 @@ test('an async commit counts when its primary does; a wait for a lock, and a dea
   expect(samples.get('perkv_commits_total{kind="async"}')).toBe(1)
   expect(samples.get('perkv_lock_wait_seconds_count')).toBe(1)
   expect(samples.get('perkv_refusals_total{code="deadlock"}')).toBe(1)
+})
+
+test('the age of the oldest lock, whichever was locked first', async () => {
+  skipOthers('counts no locks')
+  const clock = new Clock()
+  const server = await start({ now: clock.now })
+  const age = async () => (await scrape(server)).get('perkv_oldest_lock_age_seconds')
+  expect(await age()).toBe(0)
+  const startTs = clock.ts()
+  clock.ms += 1000
+  await server.lock(clock.ts(), ['younger'], { lock_ttl: 600_000 })
+  await server.lock(startTs, ['older'], { lock_ttl: 600_000 })
+  clock.ms += 60_000
+  expect(await age()).toBeCloseTo(61, 0)
+  await server.ok('rollback', { keys: ['older'], start_ts: startTs })
+  expect(await age()).toBeCloseTo(60, 0)
 })
 
 test('a token that is bound to prefixes does not read them', async () => {

@@ -78,7 +78,7 @@ export class LockTable {
     if (this.#entries.delete(text)) this.#order.delete(text)
   }
 
-  /** In any order. */
+  /** Those that have stood longest first; after a start in any order. */
   all(): IterableIterator<LockEntry> {
     return this.#entries.values()
   }
