@@ -225,7 +225,8 @@ export class ActiveObserver {
     }
     for (let claim = this.#waiting.first; claim !== undefined; claim = this.#waiting.first) {
       const { worker, limit, leaseMs } = claim
-      const { claims, isRefused } = this.#dispatcher.take({ worker, limit, leaseMs, nowMs })
+      // Until it is answered a claim does not end.
+      const { claims, isRefused } = this.#dispatcher.take({ worker, limit, leaseMs, nowMs: Number.POSITIVE_INFINITY })
       if (claims.length === 0 && !isRefused) break
       this.#waiting.delete(claim)
       if (claims.length > 0) void this.#handOut(claim, claims)
@@ -303,8 +304,13 @@ export class ActiveObserver {
     const notifications = claims.map(notificationOf)
     if (asked.values && claims.length > 0) await this.#addValues(notifications, claims, last)
     if (this.#ended?.error !== undefined) throw this.#ended.error
-    if (typeof asked.signal !== 'object' || !asked.signal.aborted)
+    if (typeof asked.signal !== 'object' || !asked.signal.aborted) {
+      // From the answer on: a slow disk may have delayed the fences for longer than a claim lasts.
+      const untilMs = this.#nowMs() + asked.leaseMs
+      for (const claim of claims) this.#dispatcher.extend(claim, untilMs)
+      this.#schedule()
       return notifications.length > 0 ? notifications : undefined
+    }
     this.#putBack(claims)
     return []
   }

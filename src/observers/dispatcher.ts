@@ -70,6 +70,7 @@ export interface Take {
   readonly limit: number
   readonly worker: string
   readonly leaseMs: number
+  /** Infinity: the time begins with `extend`. */
   readonly nowMs: number
 }
 
@@ -287,8 +288,8 @@ export class Dispatcher {
     return claim !== undefined && claim.fence === fence && fence > 0 && isClaimed(claim) ? claim : undefined
   }
 
-  extend({ cell }: Claim, untilMs: number): void {
-    this.#moveUntil(cell, 'claimed', untilMs)
+  extend(claim: Claim, untilMs: number): void {
+    if (isClaimed(claim)) this.#moveUntil(claim.cell, 'claimed', untilMs)
   }
 
   /** Ends a claim without an attempt. @param atMs when it is ready; absent: at once. */

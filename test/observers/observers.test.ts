@@ -28,6 +28,33 @@ describe('a claim', () => {
     expect(await observers.get('words')).toMatchObject({ pending: 0, claimed: 0, acks: 2, lagMs: 0 })
   })
 
+  test('lasts from its answer on, however long its fence has taken', async () => {
+    const clock = new TestClock()
+    const store = await stores.open({ now: clock.now })
+    const observers = await openObservers(store)
+    await observers.put('words', prefix('doc/'))
+    await putNow(store, 'doc/1')
+    const { tso } = store
+    let answer = (): void => {}
+    const asked = new Promise<void>((isAsked) => {
+      store.tso = (count) =>
+        new Promise((resolve) => {
+          answer = () => resolve(tso.call(store, count))
+          isAsked()
+        })
+    })
+    const claiming = observers.claim('words', { worker: 'w', leaseMs: 1000 })
+    await asked
+    clock.ms += 5000
+    expect(await observers.claim('words', { worker: 'other' })).toEqual([]) // Looks at the time.
+    answer()
+    const [claim] = await claiming
+    store.tso = tso
+    clock.ms += 999
+    expect(claim).toMatchObject({ attempt: 1 })
+    expect(await observers.extend('words', claim === undefined ? [] : [claim])).toEqual([])
+  })
+
   test('waits until there is something', async () => {
     const { store, observers } = await start()
     await observers.put('words', prefix('doc/'))
