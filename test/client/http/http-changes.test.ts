@@ -265,12 +265,13 @@ test('options that contradict each other, and positions that are none, are refus
       { sinceTs: 1, snapshot: true },
       { consumer: 'c', prefix: 'a' },
     ],
-    ...['', '0', 's.1', 's.1.', '1.YQ', 's.1.Y', 's.1.YR', '99999999999999999', 's.0.YQ', '-1'].map((position) => ({
+    ...['', 's.1', 's.1.', '1.YQ', 's.1.Y', 's.1.YR', '99999999999999999', 's.0.YQ', '-1'].map((position) => ({
       position,
     })),
     ...[{ since: 1 }, { heartbeatMs: 99 }],
   ]
   for (const options of wrong)
     await expect(take(db.changes(options as never), 1), JSON.stringify(options)).rejects.toThrow(TypeError)
+  expect(parseFeedPosition('0')).toEqual({ ts: 0 })
   expect(parseFeedPosition('s.1.YQ')).toEqual({ ts: 1, snapshotKey: Uint8Array.of(97) })
 })
