@@ -172,6 +172,8 @@ export const TTL_MS_MAX = 2 ** 41
 
 export const TXN_TTL_MS_DEFAULT = 60_000
 export const TXN_TTL_MS_MAX = 24 * 60 * 60 * 1000
+/** Scans of an interactive transaction whose cursors go on, the last ones. Each may hold a list of the writes at its beginning. */
+export const TXN_SCANS_MAX = 16
 /** How long a commit or rollback of a transaction that has ended is answered again. */
 export const TXN_REMEMBERED_MS = 90_000
 export const TXNS_REMEMBERED_MAX = 1_000_000

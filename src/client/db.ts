@@ -1,4 +1,5 @@
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
+import type { KvError } from '../errors/kv-error.js'
 import { primed } from '../event-loop/primed.js'
 import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
@@ -11,7 +12,7 @@ import { type ChangesOptions, changesOptions, originOf } from './changes/changes
 import { Consumers } from './changes/consumers.js'
 import { type Watched, type WatchOptions, watchOf, watchOptions } from './changes/watch.js'
 import type { DbHome } from './db-home.js'
-import { deadlineOf, withDeadline } from './deadline.js'
+import { type Deadline, deadlineOf, inDoubt, withDeadline, writeWithin } from './deadline.js'
 import { EXPIRY_KINDS, type ExpiryOptions, expiryOfTouch, TOUCH_KINDS, type TouchOptions } from './expiry.js'
 import { requireIdempotencyKey } from './idempotency-key.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
@@ -125,9 +126,9 @@ export class Db {
     this.#home = home
     this.#lockWaitMs = lockWaitMs
     this.#timeoutMs = timeoutMs
-    this.observers = new Observers((call) => this.call({}, () => call(home.observers)))
-    this.consumers = new Consumers((call) => this.call({}, () => call(home.changes.consumers)))
-    this.leases = new Leases((call) => this.call({}, () => call(home.leases)))
+    this.observers = new Observers((call, waitMs) => this.#plain(() => call(home.observers), waitMs))
+    this.consumers = new Consumers((call) => this.#plain(() => call(home.changes.consumers)))
+    this.leases = new Leases((call) => this.#plain(() => call(home.leases)))
     const { leases, during } = home
     const isAway = (error: unknown): boolean => home.isAway(error)
     this.held = new HeldLeases({ leases, during, isAway, now: () => performance.now() })
@@ -178,8 +179,8 @@ export class Db {
     const { lockWaitMs, signal, ...expiry } = given
     if (idempotencyKey !== undefined) requireIdempotencyKey(idempotencyKey)
     const touch = { key: toKey(key), expiry: expiryOfTouch(expiry), idempotencyKey }
-    const commitTs = await this.call({ lockWaitMs, signal }, (call) =>
-      this.#home.autocommit.touch(touch, { ...call, timeoutMs }),
+    const commitTs = await writeWithin(timeoutMs, signal, (signal) =>
+      this.call({ lockWaitMs, signal }, (call) => this.#home.autocommit.touch(touch, { ...call, timeoutMs })),
     )
     return commitTs === undefined ? undefined : { commitTs }
   }
@@ -266,7 +267,16 @@ export class Db {
   async transaction<T>(run: (txn: Txn) => T | Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const { retries = MAX_RETRIES_DEFAULT } = transactionOptions(options)
     if (typeof run !== 'function') throw new TypeError('the first argument of transaction must be a function')
-    return this.#timed(options, (call) => runTransaction(() => this.#begin(options, call), run, retries, call.signal))
+    let last: OpenTxn | undefined
+    const begin = async (call: CallOptions): Promise<OpenTxn> => {
+      last = await this.#begin(options, call)
+      return last
+    }
+    return this.#timed(
+      options,
+      (call) => runTransaction(() => begin(call), run, retries, call.signal),
+      (error) => last?.givenUp(error) ?? error,
+    )
   }
 
   /**
@@ -286,16 +296,17 @@ export class Db {
    */
   async begin(options: BeginOptions & TimeoutOptions = {}): Promise<OpenTxn> {
     const { timeoutMs, signal: given } = beginOptions(options)
-    const { signal, end } = deadlineOf(timeoutMs, given)
+    const deadline = deadlineOf(timeoutMs, given)
+    const { signal } = deadline
     try {
-      return await this.call({ ...options, signal }, (call) => this.#begin(options, call, end))
+      return await this.call({ ...options, signal }, (call) => this.#begin(options, call, deadline))
     } catch (error) {
-      end()
+      deadline.end()
       throw error
     }
   }
 
-  async #begin(options: BeginOptions, call: CallOptions, onEnd?: () => void): Promise<OpenTxn> {
+  async #begin(options: BeginOptions, call: CallOptions, deadline?: Deadline): Promise<OpenTxn> {
     const { mode = 'optimistic', isolation = 'snapshot', acks = [], positions = [], leases = [] } = options
     const { coordinator, during } = this.#home
     for (const { signal } of leases) signal?.throwIfAborted()
@@ -310,7 +321,7 @@ export class Db {
     return new OpenTxn(begun, during, {
       riders,
       requireLeases: held.length === 0 ? undefined : requireLeases,
-      onEnd,
+      deadline,
       onFailure: (error) => this.held.refused(error, held),
     })
   }
@@ -444,7 +455,9 @@ export class Db {
 
   async #write(write: Write, options: WaitOptions & TimeoutOptions): Promise<Written> {
     const { timeoutMs = this.#timeoutMs } = options
-    const commitTs = await this.call(options, (call) => this.#home.autocommit.write(write, { ...call, timeoutMs }))
+    const commitTs = await writeWithin(timeoutMs, options.signal, (signal) =>
+      this.call({ ...options, signal }, (call) => this.#home.autocommit.write(write, { ...call, timeoutMs })),
+    )
     return { commitTs }
   }
 
@@ -458,11 +471,21 @@ export class Db {
   }
 
   /** Runs a call that may be given up at any time, or ends by itself where it may not. */
-  #timed<T>(options: WaitOptions & TimeoutOptions, call: (options: CallOptions) => Promise<T>): Promise<T> {
+  #timed<T>(
+    options: WaitOptions & TimeoutOptions,
+    call: (options: CallOptions) => Promise<T>,
+    errorOf?: (error: KvError) => unknown,
+  ): Promise<T> {
     const { timeoutMs = this.#timeoutMs } = options
-    return withDeadline(timeoutMs, options.signal, (signal) =>
-      this.call({ ...options, signal }, (given) => call({ ...given, timeoutMs })),
-    )
+    const timed = (signal: AbortSignal | undefined): Promise<T> =>
+      this.call({ ...options, signal }, (given) => call({ ...given, timeoutMs }))
+    return withDeadline(timeoutMs, options.signal, timed, errorOf)
+  }
+
+  /** A call without options of its own. Its outcome is unknown where it does not end in time. @param waitMs that it asks the server for. */
+  #plain<T>(call: () => Promise<T>, waitMs = 0): Promise<T> {
+    const timeoutMs = this.#timeoutMs === undefined ? undefined : this.#timeoutMs + waitMs
+    return withDeadline(timeoutMs, undefined, () => this.call({}, call), inDoubt)
   }
 
   /** @internal */

@@ -13,8 +13,8 @@ export interface WaitOptions {
 
 export interface TimeoutOptions {
   /**
-   * Time after which the call rejects with `deadline_exceeded`, from 1 to 600 000. A write that may have been decided by then is waited
-   * for. Default: none.
+   * Time after which the call rejects with `deadline_exceeded`, from 1 to 600 000. A write has a quarter of a second more, for the answer
+   * of its server; then its outcome is unknown (`isUncertain`; of a transaction: `Undetermined`). Default: none.
    */
   readonly timeoutMs?: number | undefined
 }

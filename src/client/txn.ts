@@ -1,5 +1,6 @@
 import { keyText } from '../bytes/key-text.js'
 import type { Transaction } from '../coordinator/transaction.js'
+import { Undetermined } from '../coordinator/undetermined.js'
 import type { PutOptions } from '../coordinator/write-buffer.js'
 import { DELETE_RANGE_LIMIT_DEFAULT, STREAM_PAGE_BYTES } from '../limits.js'
 import { expireTsOf } from '../percolator/expiry.js'
@@ -11,6 +12,7 @@ import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue }
 import { CallOfTxn } from './call-of-txn.js'
 import { incremented, requireSafeInteger } from './counter.js'
 import type { During } from './db-home.js'
+import type { Deadline } from './deadline.js'
 import { EXPIRY_KINDS, type ExpiryOptions, expiryOf, expiryOfTouch, TOUCH_KINDS, type TouchOptions } from './expiry.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { requireName } from './name.js'
@@ -114,7 +116,10 @@ export class Txn {
     })
   }
 
-  /** The pairs of a range in the order of their keys. `commitTs` is undefined for the transaction's own writes. */
+  /**
+   * The pairs of a range in the order of their keys: those of the snapshot and the transaction's own writes as of the first step. Writes of
+   * its own loop are not met. `commitTs` is undefined for the transaction's own writes.
+   */
   scan<A extends As = 'text', K extends boolean = false>(
     options: ScanOptions<A, K> = {},
   ): AsyncGenerator<ScanPair<A, K, Timestamp | undefined>, void, undefined> {
@@ -131,9 +136,15 @@ export class Txn {
   async *#scan<A extends As, K extends boolean>(
     options: ScanOptions<A, K>,
   ): AsyncGenerator<ScanPair<A, K, Timestamp | undefined>, void, undefined> {
-    yield* scanPages<A, K, Timestamp | undefined>(scanOptions(options), (page) =>
-      this.#counted(() => this.transaction.scan(page)),
-    )
+    const asked = scanOptions(options)
+    const writes = this.transaction.view()
+    try {
+      yield* scanPages<A, K, Timestamp | undefined>(asked, (page) =>
+        this.#counted(() => this.transaction.scan(page, undefined, undefined, writes)),
+      )
+    } finally {
+      writes.release()
+    }
   }
 
   /** A `ttl` counts from the start of the transaction. */
@@ -269,8 +280,8 @@ export interface OpenTxnParts {
   readonly riders?: Pick<Riders, 'acks' | 'positions' | 'leases'> | undefined
   /** Called after a commit that wrote nothing: no request has judged its leases then. */
   readonly requireLeases?: (() => Promise<void>) | undefined
-  /** Called when nothing more can come of it. */
-  readonly onEnd?: (() => void) | undefined
+  /** Of the whole transaction. */
+  readonly deadline?: Deadline | undefined
   /** Called with the error of a commit. */
   readonly onFailure?: ((error: unknown) => void) | undefined
 }
@@ -292,12 +303,21 @@ export class OpenTxn extends Txn {
    */
   async commit(): Promise<Timestamp> {
     this.requireAwaited()
-    const { riders, requireLeases, onEnd, onFailure } = this.#parts
+    const commit = this.#commit()
+    return (
+      this.#parts.deadline?.within(commit, (error) => {
+        throw this.givenUp(error)
+      }) ?? commit
+    )
+  }
+
+  async #commit(): Promise<Timestamp> {
+    const { riders, requireLeases, deadline, onFailure } = this.#parts
     const commit = () => this.transaction.commit(undefined, { ...riders, notify: this.notified() })
     try {
       const committed = await this.during(commit)
       if (committed === this.startTs) await requireLeases?.()
-      onEnd?.()
+      deadline?.end()
       return committed
     } catch (error) {
       onFailure?.(error)
@@ -307,7 +327,17 @@ export class OpenTxn extends Txn {
 
   /** Drops the writes and releases the locks. Does nothing after the end. */
   async rollback(): Promise<void> {
-    this.#parts.onEnd?.()
-    if (this.transaction.state === 'open') await this.during(() => this.transaction.rollback())
+    const { deadline } = this.#parts
+    if (this.transaction.state === 'open') {
+      const rollback = this.during(() => this.transaction.rollback())
+      await (deadline?.within(rollback, () => {}) ?? rollback)
+    }
+    deadline?.end()
+  }
+
+  /** @internal What is thrown when the time of the transaction is over. */
+  givenUp(error: unknown): unknown {
+    const { mayBeDecided, startTs } = this.transaction
+    return mayBeDecided ? new Undetermined(startTs, error) : error
   }
 }

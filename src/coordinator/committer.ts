@@ -92,6 +92,8 @@ type Kind = 'one_pc' | 'async' | 'two_pc'
 export class Committer {
   /** The answer to a request that may have decided the transaction was lost. */
   #isUncertain = false
+  /** A request that decides the transaction was sent. Before that, its signal ends it. */
+  #mayHaveDecided = false
   /** The transaction may have left locks that a rollback has to remove. */
   #mayHoldLocks: boolean
   /** What has to be in one request with the commit. */
@@ -119,6 +121,10 @@ export class Committer {
     this.#riders = undefined
   }
 
+  get mayHaveDecided(): boolean {
+    return this.#mayHaveDecided
+  }
+
   run(): Promise<Timestamp> {
     const { onePhase, isInProcess } = this.home.commitOptions
     const isOnePhase = onePhase || this.#riders !== undefined
@@ -128,6 +134,7 @@ export class Committer {
   /** One request, tried once. The hot path: the server runs every REST write through it. */
   async #runAtOnce(): Promise<Timestamp> {
     const { startTs, primary, mutations, reads } = this.plan
+    this.#mayHaveDecided = true
     try {
       const { onePcCommitTs } = await this.prewrite(onePhaseRequest(startTs, primary, mutations, reads, this.#riders))
       if (onePcCommitTs !== undefined) return this.#committed('1pc', onePcCommitTs)
@@ -309,6 +316,7 @@ export class Committer {
    * @param decides the call may commit the transaction, so a lost answer leaves the outcome open.
    */
   async #surviving<T>(decides: boolean, call: () => Promise<T>): Promise<T> {
+    if (decides) this.#mayHaveDecided = true
     const backoff = new Backoff()
     for (let triesLeft = this.home.commitOptions.triesMax - 1; ; triesLeft--) {
       try {
@@ -346,6 +354,7 @@ export class Committer {
           this.home.api.validateReads({ keys, ranges, startTs, commitTs, ...leases })
         await this.home.resolver.resolving(lockWaitMs, () => this.#surviving(false, validate), signal)
       }
+      signal?.throwIfAborted()
       try {
         const [first, rest] = this.#firstCommitted(batches)
         const keys = first.map(({ key }) => key)

@@ -21,6 +21,7 @@ import {
   type ScanOrder,
   tooManyKeys,
   WriteBuffer,
+  type WritesView,
 } from './write-buffer.js'
 
 export interface TransactionOptions {
@@ -79,6 +80,8 @@ export class Transaction {
   #known: Map<string, LockedVersion | undefined> | undefined
   #state: State = { name: 'open' }
   #ride: Ride | undefined
+  #committer: Committer | undefined
+  #committing: Promise<Timestamp> | undefined
 
   constructor(
     home: TransactionHome,
@@ -115,6 +118,11 @@ export class Transaction {
   /** Bytes held in memory: the writes and, in a serializable transaction, the recorded reads. */
   get heldBytes(): number {
     return this.#buffer.bytes + this.#readBytes
+  }
+
+  /** A commit is on its way that its signal cannot end any more. */
+  get mayBeDecided(): boolean {
+    return this.#state.name === 'committing' && this.#committer?.mayHaveDecided === true
   }
 
   // ---- Reads
@@ -182,10 +190,36 @@ export class Transaction {
     })
   }
 
-  async scan(request: ScanOrder, lockWaitMs?: number, signal?: LateSignal): Promise<MergedScan> {
+  /** The own writes as of now, for a scan of several pages. Must be released. */
+  view(): WritesView {
+    return this.#buffer.view()
+  }
+
+  /** @param writes that it sees. Default: those of now. */
+  async scan(
+    request: ScanOrder,
+    lockWaitMs?: number,
+    signal?: LateSignal,
+    writes?: Pick<WritesView, 'mergeScan'>,
+  ): Promise<MergedScan> {
     this.requireOpen()
+    if (writes !== undefined) return this.#scan(request, lockWaitMs, signal, writes)
+    const view = this.view()
+    try {
+      return await this.#scan(request, lockWaitMs, signal, view)
+    } finally {
+      view.release()
+    }
+  }
+
+  #scan(
+    request: ScanOrder,
+    lockWaitMs: number | undefined,
+    signal: LateSignal | undefined,
+    writes: Pick<WritesView, 'mergeScan'>,
+  ): Promise<MergedScan> {
     const { reverse } = request
-    return this.#buffer.mergeScan(request, async ({ start, end, limit }) => {
+    return writes.mergeScan(request, async ({ start, end, limit }) => {
       const isRecorded = this.#options.isolation === 'serializable'
       if (isRecorded) this.#charge(start, end)
       // The range is recorded before it is read, so that a commit during the read validates it too.
@@ -284,7 +318,18 @@ export class Transaction {
    * @throws Undetermined when the outcome is unknown; KvError `invalid_argument` for a key that is attached to a lease which is not among the
    *   riders, and the transaction stays open; `write_conflict`, `key_locked` and others when it did not commit and never will.
    */
-  async commit(
+  commit(
+    prewrite?: PercolatorApi['prewrite'],
+    riders?: Riders,
+    signal?: AbortSignal,
+    stages?: Stages,
+  ): Promise<Timestamp> {
+    if (this.#state.name !== 'committing' || this.#committing === undefined)
+      this.#committing = this.#commit(prewrite, riders, signal, stages)
+    return this.#committing
+  }
+
+  async #commit(
     prewrite?: PercolatorApi['prewrite'],
     riders?: Riders,
     signal?: AbortSignal,
@@ -327,6 +372,8 @@ export class Transaction {
       this.#state = { name: 'committed', commitTs: this.startTs }
       return this.startTs
     }
+    const within = signalOf(eitherSignal(this.#options.signal, signal))
+    if (within?.aborted) this.#refuse(within.reason)
     const plan: CommitPlan = {
       startTs: this.startTs,
       startedAt: this.#startedAt,
@@ -338,7 +385,7 @@ export class Transaction {
       reads,
       isFirst: this.#options.isFirst ?? false,
       lockWaitMs: this.#options.lockWaitMs,
-      signal: signalOf(eitherSignal(this.#options.signal, signal)),
+      signal: within,
       stages,
       markDepth: this.#ride?.markDepth,
     }
@@ -348,6 +395,7 @@ export class Transaction {
 
   async #run(committer: Committer, end: Promise<Timestamp>): Promise<Timestamp> {
     this.#state = { name: 'committing' }
+    this.#committer = committer
     try {
       const commitTs = await end
       this.#state = { name: 'committed', commitTs }

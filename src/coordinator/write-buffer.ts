@@ -52,8 +52,17 @@ export interface ScanOrder extends KeyRange {
 const PAGE_MAX = 1000
 const NO_OPTIONS: PutOptions = {}
 
+/** The writes as of some moment. A write after it costs a copy of the list of all writes, while it is not released. */
+export interface WritesView extends Pick<WriteBuffer, 'mergeScan'> {
+  /** Bytes of keys and values that are held for it alone, or may be. */
+  readonly heldBytes: number
+  release(): void
+}
+
 export class WriteBuffer {
-  readonly #writes = new Map<string, BufferedWrite>()
+  #writes = new Map<string, BufferedWrite>()
+  /** Views of the present `#writes`. */
+  #views = 0
   #order: OrderedKeys | undefined
   #bytes = 0
   /** While `atomically` runs: the previous write of each key that it changed. */
@@ -91,6 +100,28 @@ export class WriteBuffer {
   #versionOf({ value, expireTs }: BufferedWrite): OwnVersion | null {
     if (value === undefined || hasExpired(expireTs, this.startTs)) return null
     return expireTs === 0 ? { value } : { value, expireTs }
+  }
+
+  /** What a scan of several pages reads, so that it does not meet the writes of its own loop. */
+  view(): WritesView {
+    const view = new WriteBuffer(this.startTs)
+    const writes = this.#writes
+    view.#writes = writes
+    if (writes.size > 0) view.#order = this.#ordered()
+    const bytes = this.#bytes
+    const isShared = (): boolean => this.#writes === writes
+    let isReleased = false
+    this.#views++
+    return {
+      mergeScan: (request, scan) => view.mergeScan(request, scan),
+      get heldBytes() {
+        return isShared() ? 0 : bytes
+      },
+      release: () => {
+        if (!isReleased && isShared()) this.#views--
+        isReleased = true
+      },
+    }
   }
 
   put(key: Uint8Array, value: Uint8Array, { expireTs = 0, lease, keeps }: PutOptions = NO_OPTIONS): void {
@@ -131,6 +162,11 @@ export class WriteBuffer {
   }
 
   #replace(text: string, write: BufferedWrite | undefined): void {
+    if (this.#views > 0) {
+      this.#writes = new Map(this.#writes)
+      this.#order = this.#order?.copy()
+      this.#views = 0
+    }
     this.#bytes += bytesOf(write) - bytesOf(this.#writes.get(text))
     if (write === undefined) {
       this.#writes.delete(text)

@@ -78,10 +78,14 @@ interface Parts {
 export interface RangeRequest extends RangeOrder, Waiting {
   readonly ts?: Timestamp | undefined
   readonly txn?: string | undefined
+  /** In a transaction, of a later page: the number of the scan. */
+  readonly scan?: number | undefined
 }
 
 export interface ScanPage extends MergedScan {
   readonly ts: Timestamp
+  /** In a transaction. Later pages need it. */
+  readonly scan?: number | undefined
 }
 
 /** A snapshot that garbage collection leaves readable until `release` is called. */
@@ -290,16 +294,25 @@ export class Database {
   /**
    * One page of a range. It ends early, with `cutAfter`, at the pair that reaches `bytesMax` bytes of keys and values.
    */
-  scan(request: RangeRequest & { readonly limit: number; readonly bytesMax: number }): Promise<ScanPage> {
-    return this.#inRange(request, async (ts, read) => {
-      const { pairs, cutAfter } = await readPage(read, request, request.limit, request.bytesMax)
-      return { pairs, cutAfter, ts }
-    })
+  async scan(request: RangeRequest & { readonly limit: number; readonly bytesMax: number }): Promise<ScanPage> {
+    const { txn, lockWaitMs, signal, limit, bytesMax, scan } = request
+    const page = (read: ReadPage): Promise<MergedScan> => readPage(read, request, limit, bytesMax)
+    if (txn !== undefined) {
+      const { startTs: ts } = this.transactions.state(txn)
+      return { ...(await this.transactions.scanPage(txn, { lockWaitMs, signal }, limit, page, scan)), ts }
+    }
+    return this.#inRange(request, async (ts, read) => ({ ...(await page(read)), ts }))
   }
 
   /** Counts as of now or, while a transaction that lives holds locks in the range, as of just below them. */
   async count(request: RangeRequest): Promise<{ readonly count: number; readonly ts: Timestamp }> {
-    const counted = async (ts: Timestamp, read: ReadPage) => ({ count: await countPairs(read, request), ts })
+    const counted = async (ts: Timestamp, read: ReadPage, release = () => {}) => {
+      try {
+        return { count: await countPairs(read, request), ts }
+      } finally {
+        release()
+      }
+    }
     if (request.txn !== undefined || request.ts !== undefined) return this.#inRange(request, counted)
     try {
       // A store of several servers would have to look for the locks in all rows, so that a count would read them twice.
@@ -324,8 +337,8 @@ export class Database {
    */
   stream(request: RangeRequest & { readonly limit: number }): Promise<PairStream> {
     if (request.txn !== undefined || request.ts !== undefined)
-      return this.#inRange(request, async (ts, read) => {
-        return { ts, pages: await primed(pagesOf(read, request, request.limit)), release: () => {} }
+      return this.#inRange(request, async (ts, read, release) => {
+        return { ts, pages: await primed(pagesOf(read, request, request.limit)), release }
       })
     return aboveSafePoint(async () => {
       const isWhole = request.limit === Number.POSITIVE_INFINITY
@@ -339,11 +352,18 @@ export class Database {
     })
   }
 
-  async #inRange<T>(request: RangeRequest, body: (ts: Timestamp, read: ReadPage) => Promise<T>): Promise<T> {
+  /** @param body may release what it reads in a transaction, when it needs no more of it. */
+  async #inRange<T>(
+    request: RangeRequest,
+    body: (ts: Timestamp, read: ReadPage, release: () => void) => Promise<T>,
+  ): Promise<T> {
     const { txn, lockWaitMs, signal } = request
-    if (txn === undefined) return this.#atSnapshot(request.ts, (ts) => body(ts, this.#pageReader(ts, request)))
+    if (txn === undefined)
+      return this.#atSnapshot(request.ts, (ts) => body(ts, this.#pageReader(ts, request), () => {}))
     const { startTs } = this.transactions.state(txn)
-    return body(startTs, (order) => this.transactions.scan(txn, { ...order, lockWaitMs, signal }))
+    const writes = this.transactions.view(txn)
+    const read: ReadPage = (order) => this.transactions.scan(txn, { ...order, lockWaitMs, signal }, writes)
+    return body(startTs, read, writes.release)
   }
 
   #pageReader(ts: Timestamp, { lockWaitMs, signal }: Waiting): ReadPage {

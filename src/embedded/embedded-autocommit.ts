@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { requireKey, requireValue } from '../bytes/byte-limits.js'
 import type { KeyRange } from '../bytes/key-range.js'
 import type { Autocommit, CallOptions, Counted } from '../client/autocommit.js'
-import { withDeadline } from '../client/deadline.js'
+import { inDoubt, withDeadline } from '../client/deadline.js'
 import type { Touch, Write } from '../client/write.js'
 import type { Database } from '../database/database.js'
 import { MAX_RETRIES_DEFAULT } from '../limits.js'
@@ -35,7 +35,7 @@ export class EmbeddedAutocommit implements Autocommit {
     requireKey(key, 'key', this.#limits.keyBytesMax)
     if (value !== undefined) requireValue(value, 'value', this.#limits.valueBytesMax)
     try {
-      const { answer } = await withDeadline(options.timeoutMs, options.signal, (signal) =>
+      const transact = (signal: AbortSignal | undefined) =>
         this.#database.transact({
           checks: checksOf(write),
           ops: [value === undefined ? { op: 'delete', key } : { op: 'put', key, value, expiry }],
@@ -43,8 +43,8 @@ export class EmbeddedAutocommit implements Autocommit {
           idempotency: idempotencyOf(write),
           lockWaitMs: options.lockWaitMs,
           signal,
-        }),
-      )
+        })
+      const { answer } = await withDeadline(options.timeoutMs, options.signal, transact, inDoubt)
       return answer.commitTs ?? answer.startTs
     } catch (error) {
       throw conditionalWriteError(key, error)
@@ -54,7 +54,7 @@ export class EmbeddedAutocommit implements Autocommit {
   async touch(touch: Touch, options: CallOptions): Promise<Timestamp | undefined> {
     const { key, expiry } = touch
     requireKey(key, 'key', this.#limits.keyBytesMax)
-    const { answer } = await withDeadline(options.timeoutMs, options.signal, (signal) =>
+    const transact = (signal: AbortSignal | undefined) =>
       this.#database.transact({
         checks: [],
         ops: [{ op: 'touch', key, expiry }],
@@ -62,8 +62,8 @@ export class EmbeddedAutocommit implements Autocommit {
         idempotency: idempotencyOfTouch(touch),
         lockWaitMs: options.lockWaitMs,
         signal,
-      }),
-    )
+      })
+    const { answer } = await withDeadline(options.timeoutMs, options.signal, transact, inDoubt)
     return answer.commitTs
   }
 

@@ -1,4 +1,7 @@
 import type { Transaction } from '../coordinator/transaction.js'
+import type { WritesView } from '../coordinator/write-buffer.js'
+import { invalid } from '../errors/kv-error.js'
+import { TXN_SCANS_MAX } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 
 export interface BeginOptions {
@@ -29,6 +32,9 @@ export class InteractiveTransaction {
   #running = 0
   #expiresAt = 0
   readonly #timer: NodeJS.Timeout
+  /** What scans see whose next page may be asked for, by their numbers, the oldest first. */
+  readonly #scans = new Map<number, WritesView>()
+  #keptScans = 0
   /** Bytes that `InteractiveTransactions` last counted for this transaction. */
   bytes = 0
 
@@ -69,6 +75,35 @@ export class InteractiveTransaction {
       this.#running--
       this.touch()
     }
+  }
+
+  /** Later pages of the scan see `writes`. @returns the number of the scan, which its cursors carry. */
+  keepScan(writes: WritesView): number {
+    const number = ++this.#keptScans
+    this.#scans.set(number, writes)
+    return number
+  }
+
+  /** @throws KvError `invalid_argument` for a scan that is forgotten. */
+  scanned(number: number): WritesView {
+    const view = this.#scans.get(number)
+    if (view !== undefined) return view
+    throw invalid(
+      'cursor',
+      `of the scans in this transaction the last ${TXN_SCANS_MAX} can go on: begin this one again`,
+    )
+  }
+
+  /** Forgets the oldest scans that are too many, or hold too much. @returns bytes that the transaction holds in memory. */
+  boundScans(bytesMax: number): number {
+    let bytes = 0
+    for (const { heldBytes } of this.#scans.values()) bytes += heldBytes
+    for (const [number, { heldBytes }] of this.#scans) {
+      if (this.#scans.size <= TXN_SCANS_MAX && bytes <= bytesMax) break
+      this.#scans.delete(number) // Not released: a page of it may be on its way.
+      bytes -= heldBytes
+    }
+    return this.txn.heldBytes + bytes
   }
 
   inTurn<T>(body: () => Promise<T>): Promise<T> {

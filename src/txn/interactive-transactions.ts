@@ -3,7 +3,7 @@ import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import type { Coordinator } from '../coordinator/coordinator.js'
 import type { MergedVersion, Transaction } from '../coordinator/transaction.js'
 import { Undetermined } from '../coordinator/undetermined.js'
-import type { MergedScan, ScanOrder } from '../coordinator/write-buffer.js'
+import type { MergedScan, ScanOrder, WritesView } from '../coordinator/write-buffer.js'
 import { KvError } from '../errors/kv-error.js'
 import { type LateSignal, requireWanted } from '../event-loop/late-signal.js'
 import type { Stages } from '../event-loop/stages.js'
@@ -157,8 +157,40 @@ export class InteractiveTransactions {
     return this.#write(id, signal, (txn) => txn.getForUpdate(key, lockWaitMs, signal))
   }
 
-  scan(id: string, request: ScanOrder & Waiting): Promise<MergedScan> {
-    return this.#read(id, (txn) => txn.scan(request, request.lockWaitMs, request.signal))
+  /** The writes as of now, for a scan that reads all its pages at once. Must be released. */
+  view(id: string): WritesView {
+    return this.#find(id).txn.view()
+  }
+
+  /** One page. @param writes as of the beginning of its scan. */
+  scan(id: string, request: ScanOrder & Waiting, writes: WritesView): Promise<MergedScan> {
+    return this.#read(id, (txn) => txn.scan(request, request.lockWaitMs, request.signal, writes))
+  }
+
+  /**
+   * One page of a scan whose pages are asked for one by one.
+   * @param given the number of the scan, after its first page.
+   * @returns its number too, where there may be more pages. @throws KvError `invalid_argument` for a scan that is forgotten.
+   */
+  async scanPage(
+    id: string,
+    request: Waiting,
+    limit: number,
+    read: (page: (order: ScanOrder) => Promise<MergedScan>) => Promise<MergedScan>,
+    given?: number,
+  ): Promise<MergedScan & { readonly scan: number | undefined }> {
+    const open = this.#find(id)
+    const writes = given === undefined ? open.txn.view() : open.scanned(given)
+    let scan = given
+    try {
+      const page = await read((order) => this.scan(id, { ...order, ...request }, writes))
+      const isLast = page.cutAfter === undefined && page.pairs.length < limit
+      if (!isLast) scan ??= open.keepScan(writes)
+      return { ...page, scan }
+    } finally {
+      if (scan === undefined) writes.release()
+      else this.#countHeld(open)
+    }
   }
 
   /** @throws KvError `precondition_failed` */
@@ -212,8 +244,12 @@ export class InteractiveTransactions {
     try {
       return await open.during(body)
     } finally {
-      if (this.#open.has(open.id)) this.#count(open, open.txn.heldBytes)
+      this.#countHeld(open)
     }
+  }
+
+  #countHeld(open: InteractiveTransaction): void {
+    if (this.#open.has(open.id)) this.#count(open, open.boundScans(this.#limits.txnBytesMax))
   }
 
   #count(open: InteractiveTransaction, bytes: number): void {

@@ -192,7 +192,7 @@ const WITHOUT_OPTIONS = [
   ...['Db.close', 'OpenTxn.commit', 'OpenTxn.rollback', 'Observers.notify', 'Txn.notify'],
 ]
 
-const INTERNAL: ReadonlySet<string> = new Set(['constructor', 'requireAwaited', 'notified', 'call'])
+const INTERNAL: ReadonlySet<string> = new Set(['constructor', 'requireAwaited', 'notified', 'givenUp', 'call'])
 
 function methodsOf(type: { readonly name: string; readonly prototype: object }): string[] {
   return Object.entries(Object.getOwnPropertyDescriptors(type.prototype))

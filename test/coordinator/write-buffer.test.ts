@@ -125,6 +125,31 @@ describe('mergeScan', () => {
     )
   })
 
+  test('property: a view has the writes of its moment, whatever is written after it', async () => {
+    await fc.assert(
+      fc.asyncProperty(writes, fc.array(writes, { maxLength: 4 }), fc.boolean(), async (before, later, reverse) => {
+        const buffer = new WriteBuffer(1)
+        for (const write of before) apply(buffer, write)
+        const scan = { start: undefined, end: undefined, limit: 100, reverse, keyOnly: false }
+        const none = scanOf([], reverse, Number.POSITIVE_INFINITY, false)
+        const views = []
+        for (const some of [[], ...later]) {
+          for (const write of some) apply(buffer, write)
+          const view = buffer.view()
+          views.push({ view, wanted: (await buffer.mergeScan(scan, none)).pairs })
+          if (some.length % 2 === 1) {
+            const ended = buffer.view()
+            ended.release()
+            ended.release()
+          }
+        }
+        for (const write of later.flat()) apply(buffer, { ...write, value: 'later' })
+        for (const { view, wanted } of views) expect((await view.mergeScan(scan, none)).pairs).toEqual(wanted)
+      }),
+      { numRuns: 300 },
+    )
+  })
+
   test('property: page by page, nothing is left out and nothing comes twice', async () => {
     await fc.assert(
       fc.asyncProperty(snapshot, writes, request, async (stored, written, asked) => {

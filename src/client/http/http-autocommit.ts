@@ -77,6 +77,7 @@ export class HttpAutocommit implements Autocommit {
       body: value,
       waitMs,
       signal,
+      isWrite: true,
     })
     return messageOf<Committed>(answer, COMMITTED).commitTs
   }
@@ -126,6 +127,7 @@ export class HttpAutocommit implements Autocommit {
       body: encodeMessage(message),
       waitMs: options.lockWaitMs,
       signal: options.signal,
+      isWrite: 'idempotency-key' in extra,
     })
     return messageOf<T>(answer, shape)
   }

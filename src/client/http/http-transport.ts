@@ -4,6 +4,7 @@ import { errorRow } from '../../errors/registry.js'
 import { sleep } from '../../event-loop/sleep.js'
 import { TIMER_MS_MAX } from '../../limits.js'
 import type { Timestamp } from '../../timestamp.js'
+import { inDoubt } from '../deadline.js'
 import { type Kinds, kind, TEXT, TIME_MS } from '../options.js'
 import { ConnectionError } from './connection-error.js'
 import { type Fetch, fetchSender } from './fetch-sender.js'
@@ -66,6 +67,8 @@ export interface HttpRequest {
   /** Time that the server may spend waiting for other transactions, in addition to `requestTimeoutMs`. */
   readonly waitMs?: number | undefined
   readonly signal?: AbortSignal | undefined
+  /** A deadline that ends it says so where it may have taken effect. */
+  readonly isWrite?: boolean
   /** What a success must look like by its headers, before its body is read. Default `message`. */
   readonly expects?: 'message' | 'value' | 'events' | undefined
 }
@@ -203,8 +206,12 @@ export class HttpTransport {
     let mayHaveTakenEffect = false
     let pauseMs = PAUSE_MS_FIRST
     for (let tries = 1; ; tries++) {
-      request.signal?.throwIfAborted()
-      const attempt = await this.#attempt(request, startedAt, read)
+      const ended = (reason: unknown): unknown => (request.isWrite && mayHaveTakenEffect ? inDoubt(reason) : reason)
+      if (request.signal?.aborted) throw ended(request.signal.reason)
+      const attempt = await this.#attempt(request, startedAt, read).catch((reason: unknown) => {
+        mayHaveTakenEffect = true
+        throw ended(reason)
+      })
       if ('answer' in attempt) return attempt.answer
       const { error, isFinal, retryAfter } = attempt
       if (isFinal) {
@@ -216,7 +223,9 @@ export class HttpTransport {
       if (performance.now() + waitMs > startedAt + budgetMs)
         throw this.#lastError(request, error, tries, mayHaveTakenEffect)
       if (this.#wasReached) this.#onRetry?.(error, tries)
-      await sleep(waitMs, request.signal)
+      await sleep(waitMs, request.signal).catch((reason: unknown) => {
+        throw ended(reason)
+      })
       pauseMs = Math.min(PAUSE_MS_MAX, pauseMs * 2)
     }
   }

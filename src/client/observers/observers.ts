@@ -35,7 +35,8 @@ const extendOptions = optionsOf<ExtendOptions>('extend', { leaseMs: wholeUpTo(LE
 /** Parked keys that are read at a time. */
 const PARKED_PAGE = 100
 
-type Call = <T>(call: (api: ObserversApi) => Promise<T>) => Promise<T>
+/** @param waitMs how long the call waits on the server by itself. */
+type Call = <T>(call: (api: ObserversApi) => Promise<T>, waitMs?: number) => Promise<T>
 
 /** The calls of observers, for programs that do not use `db.observe`. An observer that does not exist is `not_found`. */
 export class Observers {
@@ -92,7 +93,7 @@ export class Observers {
     const { as = 'text' as A, signal, worker = this.#worker, ...request } = claimOptions(options)
     requireName('observer', name)
     signal?.throwIfAborted()
-    const claimed = await this.#call((api) => api.claim(name, { ...request, worker, signal }))
+    const claimed = await this.#call((api) => api.claim(name, { ...request, worker, signal }), request.waitMs)
     if (claimed.length === 0) signal?.throwIfAborted()
     try {
       return claimed.map((notification) => claimOf(name, notification, as))

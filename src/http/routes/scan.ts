@@ -157,13 +157,13 @@ export async function answerScan(
       .send(Readable.from(stream))
   }
   const limit = asked.limit ?? asked.cursor?.limit ?? SCAN_LIMIT_DEFAULT
-  const { pairs, cutAfter, ts } = await untilDeadline(request, reply, (signal) =>
-    database.scan({ ...range, signal, limit: limit + 1, bytesMax: limits.pageBytesMax }),
+  const { pairs, cutAfter, ts, scan } = await untilDeadline(request, reply, (signal) =>
+    database.scan({ ...range, signal, limit: limit + 1, bytesMax: limits.pageBytesMax, scan: asked.cursor?.scan }),
   )
   const isFull = pairs.length > limit
   const shown = isFull ? pairs.slice(0, limit) : pairs
   const last = isFull ? shown.at(-1)?.key : cutAfter
-  const next = { ts, start, end, reverse, keyOnly, limit }
+  const next = { ts, start, end, reverse, keyOnly, limit, scan }
   const cursor = last && encodeCursor({ ...next, after: last }, database.store.cursorSecret)
   return answer(request, reply, { pairs: shown, ts, cursor })
 }

@@ -12,6 +12,8 @@ export interface Cursor {
   readonly limit: number
   /** Last key of the previous page. */
   readonly after: Uint8Array
+  /** Of a scan in a transaction: see `InteractiveTransactions.scanPage`. */
+  readonly scan?: number | undefined
 }
 
 const packr = new Packr({ useRecords: false, moreTypes: false, int64AsType: 'number' })
@@ -21,17 +23,18 @@ const MAC_BYTES = 16
 type Purpose = '' | 'parked'
 
 export function encodeCursor(cursor: Cursor, secret: Uint8Array): string {
-  const { ts, start, end, reverse, keyOnly, limit, after } = cursor
-  return sealed([ts, start ?? null, end ?? null, reverse, keyOnly, limit, after], '', secret)
+  const { ts, start, end, reverse, keyOnly, limit, after, scan } = cursor
+  const fields = [ts, start ?? null, end ?? null, reverse, keyOnly, limit, after]
+  return sealed(scan === undefined ? fields : [...fields, scan], '', secret)
 }
 
 /** @throws KvError `invalid_argument` for a text that `encodeCursor` did not make with this secret. */
 export function decodeCursor(text: string, secret: Uint8Array): Cursor {
-  const [ts, start, end, reverse, keyOnly, limit, after] = opened(text, '', secret) as CursorFields
-  return { ts, start: start ?? undefined, end: end ?? undefined, reverse, keyOnly, limit, after }
+  const [ts, start, end, reverse, keyOnly, limit, after, scan] = opened(text, '', secret) as CursorFields
+  return { ts, start: start ?? undefined, end: end ?? undefined, reverse, keyOnly, limit, after, scan }
 }
 
-type CursorFields = [Timestamp, Uint8Array | null, Uint8Array | null, boolean, boolean, number, Uint8Array]
+type CursorFields = [Timestamp, Uint8Array | null, Uint8Array | null, boolean, boolean, number, Uint8Array, number?]
 
 /** A page of the parked cells of an observer. */
 export interface ParkedCursor {

@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, test, vi } from 'vitest'
+import { TXN_SCANS_MAX } from '../../../src/limits.js'
 import { reopenTestStore } from '../../store/test-store.js'
 import {
   expectProblem,
@@ -363,6 +364,49 @@ describe('scan', () => {
       }
       await txn.rollback()
     })
+
+  test.each([false, true])('a later page shows no writes since the first one (reverse: %s)', async (reverse) => {
+    const server = await start()
+    const keys = Array.from({ length: 9 }, (_, i) => `k${i}`)
+    await server.txn({ ops: keys.map((key) => ({ op: 'put', key, value: 'old' })) })
+    const txn = await begin(server)
+    await txn.put('k5', 'own')
+    const seen: unknown[] = []
+    let again = ''
+    for (let query = `?limit=2&reverse=${reverse}`; ; ) {
+      const page = okBody(await txn.scan(query))
+      for (const { key, value } of listOf(page, 'pairs')) {
+        seen.push(`${key}=${value}`)
+        await txn.put(`${key}+`, 'copy')
+        await txn.put(`+${key}`, 'copy')
+        await txn.remove(String(key))
+      }
+      if (page['cursor'] === undefined) break
+      again = query
+      query = `?cursor=${page['cursor']}`
+    }
+    const wanted = keys.map((key) => `${key}=${key === 'k5' ? 'own' : 'old'}`)
+    expect(seen).toEqual(reverse ? wanted.reverse() : wanted)
+    // A client that has lost an answer asks for its page once more.
+    expect(listOf(okBody(await txn.scan(again)), 'pairs')).toHaveLength(2)
+    expect(okBody(await txn.scan('?count_only'))['count']).toBe(18)
+  })
+
+  test('of very many scans at once the last ones go on; the first are refused', async () => {
+    const server = await start()
+    await server.txn({ ops: ['a', 'b', 'c'].map((key) => ({ op: 'put', key, value: 'v' })) })
+    const txn = await begin(server)
+    const cursors: unknown[] = []
+    for (let i = 0; i <= TXN_SCANS_MAX; i++) {
+      cursors.push(okBody(await txn.scan('?limit=1'))['cursor'])
+      await txn.put(`c${i}`, 'own')
+    }
+    expectProblem(await txn.scan(`?cursor=${cursors[0]}`), 'invalid_argument', { field: 'cursor' })
+    for (const [i, cursor] of cursors.entries())
+      if (i > 0) expect(listOf(okBody(await txn.scan(`?cursor=${cursor}&limit=100`)), 'pairs')).toHaveLength(2 + i)
+    for (let i = 0; i <= TXN_SCANS_MAX; i++) okBody(await txn.scan('?limit=100')) // Those that end are none of them.
+    okBody(await txn.scan(`?cursor=${cursors[1]}`))
+  })
 
   test('thousands of pairs and own writes, over many pages', async () => {
     const server = await start()
