@@ -17,6 +17,9 @@ export type Resolver = Pick<LockResolver, 'resolving' | 'resolve' | 'end'>
 
 type TxnOfLock = Pick<LockInfo, 'primary' | 'startTs' | 'ttl' | 'type'>
 
+/** While others change the locks that decide. */
+const ENDING_TRIES_MAX = 10
+
 /** Of one call: the commit_ts of transactions that the call knows to be decided, 0 when rolled back. */
 type Decided = Map<string, Timestamp>
 
@@ -109,6 +112,18 @@ export class LockResolver {
     if (commitTs === undefined) throw new Error(`the transaction at ${startTs} lives on after its time`)
     if (commitTs === 0) await this.#requireNotCollected(primary, startTs)
     return commitTs
+  }
+
+  /**
+   * Ends the transaction of a lock whatever its TTL. One whose primary cannot say what became of it counts as rolled back.
+   * @returns its commit_ts; 0 when it is rolled back.
+   */
+  async endNow({ primary, startTs }: Pick<LockInfo, 'primary' | 'startTs'>): Promise<Timestamp> {
+    for (let triesLeft = ENDING_TRIES_MAX; triesLeft > 0; triesLeft--) {
+      const commitTs = await this.#decide({ primary, startTs, ttl: 0, type: 'put' }, TIMESTAMP_MAX)
+      if (commitTs !== undefined) return commitTs
+    }
+    return 0
   }
 
   /**

@@ -3,7 +3,7 @@ import { WRITE_AHEAD_MS_MAX } from '../../limits.js'
 import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import type { RangeChange } from '../change.js'
 import { deleteWrite, type Mutation, type RowView } from '../row.js'
-import { isData } from '../write.js'
+import { isData, type WriteRecord } from '../write.js'
 
 export interface Removal {
   readonly mutations: readonly Mutation[]
@@ -11,11 +11,25 @@ export interface Removal {
   readonly ahead: readonly RangeChange[]
 }
 
+/** No client may write so far ahead of `ts`, the newest timestamp that was handed out or the clock's. */
+export function isFarAhead(writtenTs: Timestamp, ts: Timestamp): boolean {
+  return writtenTs > ts + timestampFromMs(WRITE_AHEAD_MS_MAX)
+}
+
 /**
- * What a delete_range at `upTo` takes of one key: its versions at or below `upTo`, and those so far ahead of the clock that no client
- * may write there, which nothing else could remove. The others were committed after it, or for later, and stay. A lock goes by its
- * start_ts, also if that is ahead of every timestamp that was handed out: nobody else could end it.
- * @param row history of depth `all`. @param values in CF_DEFAULT. @param lastTs the newest timestamp that was handed out.
+ * Whether a delete_range at `upTo` takes a version: those at or below `upTo`, and those so far ahead of the clock that no client may write
+ * there, which nothing else could remove. The others were committed after it, or for later, and stay. A rollback ahead of every timestamp
+ * that was handed out holds nobody up, so it need not stay.
+ * @param lastTs the newest timestamp that was handed out.
+ */
+export function isTaken({ type, commitTs }: WriteRecord, upTo: Timestamp, lastTs: Timestamp): boolean {
+  return commitTs <= upTo || (type === 'rollback' ? commitTs > lastTs : isFarAhead(commitTs, lastTs))
+}
+
+/**
+ * What a delete_range at `upTo` takes of one key. Locks stay: the transactions of those that stood when it began are ended, and a later one
+ * commits above `upTo`. Only one that is far ahead of the clock goes: nobody else could end it.
+ * @param row history of depth `all`. @param values in CF_DEFAULT. @param lastTs see `isTaken`.
  * @see TiKV `delete_range`, which removes everything.
  */
 export function removeVersions(
@@ -24,17 +38,16 @@ export function removeVersions(
   upTo: Timestamp,
   lastTs: Timestamp,
 ): Removal {
-  const farTs = lastTs + timestampFromMs(WRITE_AHEAD_MS_MAX)
-  const isGone = (commitTs: Timestamp): boolean => commitTs <= upTo || commitTs > farTs
-  const isUnlocked = lock !== undefined && (lock.startTs <= upTo || lock.startTs > lastTs)
-  const kept = new Set(writes.flatMap(({ commitTs, startTs }) => (isGone(commitTs) ? [] : [startTs])))
+  const isUnlocked = lock !== undefined && isFarAhead(lock.startTs, lastTs)
+  const taken = writes.filter((write) => isTaken(write, upTo, lastTs))
+  const kept = new Set(writes.flatMap((write) => (isTaken(write, upTo, lastTs) ? [] : [write.startTs])))
   if (lock !== undefined && !isUnlocked) kept.add(lock.startTs)
   const mutations: Mutation[] = isUnlocked ? [{ type: 'delete-lock', key }] : []
-  for (const write of writes) if (isGone(write.commitTs)) mutations.push(deleteWrite(key, write))
+  for (const write of taken) mutations.push(deleteWrite(key, write))
   for (const { startTs } of values) if (!kept.has(startTs)) mutations.push({ type: 'delete-value', key, startTs })
-  const ahead = writes.flatMap((write): RangeChange[] => {
+  const ahead = taken.flatMap((write): RangeChange[] => {
     const { commitTs } = write
-    if (commitTs <= farTs || !isData(write)) return []
+    if (commitTs <= upTo || !isData(write)) return []
     return [{ type: 'delete_range', key, end: afterKey(key), commitTs, startTs: commitTs }]
   })
   return { mutations, ahead }

@@ -8,6 +8,7 @@ import type { PrewriteRequest } from '../../percolator/api.js'
 import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import type { AnswerBudget } from '../answer-budget.js'
 import { CellCalls } from '../calls/cell-calls.js'
+import { endTransactionsIn } from '../calls/end-transactions.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import type { Cells } from '../cells.js'
 import type { ChangeLog } from '../change-log.js'
@@ -33,7 +34,6 @@ import { Registrations } from './registrations.js'
 import { TableRestoration } from './restoration.js'
 import { RestoreWatch } from './restore-watch.js'
 import { RowCache } from './row-cache.js'
-import { keyOfRow } from './row-keys.js'
 import { RowTable } from './row-table.js'
 import { SharedSafePoint } from './shared-safe-point.js'
 import { SystemRows } from './system-rows.js'
@@ -269,11 +269,10 @@ export class BigtableStore implements Store {
   readonly exclusive: NonNullable<Store['exclusive']> = (claim, body) =>
     this.#claims.hold(exclusiveLatches(claim), () => body(this.prewrite), claim.read)
 
-  async deleteRange(range: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
-    for await (const rows of this.#scan.pages(range, [{ family: 'v' }])) {
-      for (const { key } of rows) this.#rowTable.forget(keyOfRow(key))
-      await this.#table.remove(rows.map(({ key }) => key))
-    }
+  readonly deleteRange: Store['deleteRange'] = async (range) => {
+    const ts = await this.tso(1) // Whoever locks from now on commits above it.
+    await endTransactionsIn(this, range)
+    await this.#collection.deleteRange(range, ts, () => this.#oracle.last)
   }
 
   readonly restore: NonNullable<Store['restore']> = (source, blocks, isAnew) =>

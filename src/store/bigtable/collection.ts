@@ -1,6 +1,10 @@
+import { Backoff } from '../../coordinator/backoff.js'
+import { KvError } from '../../errors/kv-error.js'
 import { gc } from '../../percolator/actions/gc.js'
+import { isFarAhead, isTaken } from '../../percolator/actions/remove-versions.js'
 import { hasExpired, isData } from '../../percolator/write.js'
-import type { Timestamp } from '../../timestamp.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
+import type { BoundedRange } from '../calls/end-transactions.js'
 import type { Pace } from '../store.js'
 import { knownRow } from './known-row.js'
 import { candidateColumns, decodeCells, garbageColumns, LOCK_COLUMN, REVISION_COLUMN } from './layout.js'
@@ -17,6 +21,8 @@ const RECORDS_AT_ONCE = 512
 const ROWS_AT_ONCE = 16
 /** Tries of a row that others keep changing. Whoever commits there collects it as well. */
 const TRIES_MAX = 3
+/** The same, of a row that a delete_range removes. */
+const DELETION_TRIES_MAX = 100
 /** A row that has nothing but a revision is left for whoever is about to lock it again. */
 const BARE_S = 3600
 
@@ -67,6 +73,39 @@ export class Collection {
       began = performance.now()
     }
     return removed
+  }
+
+  /**
+   * Removes versions as `isTaken` says, and rows that have no others and no lock. Each row only as it was read, because others may lock it
+   * and commit there meanwhile.
+   */
+  async deleteRange(range: BoundedRange, upTo: Timestamp, lastTs: () => Timestamp): Promise<void> {
+    for await (const rows of this.#scan.pages(range, [REVISION_COLUMN]))
+      for (let from = 0; from < rows.length; from += ROWS_AT_ONCE) {
+        const some = rows.slice(from, from + ROWS_AT_ONCE)
+        await Promise.all(some.map(({ key }) => this.#deleteRow(keyOfRow(key), upTo, lastTs)))
+      }
+  }
+
+  async #deleteRow(key: Uint8Array, upTo: Timestamp, lastTs: () => Timestamp): Promise<void> {
+    const backoff = new Backoff(2, 200)
+    for (let tries = 1; tries <= DELETION_TRIES_MAX; tries++) {
+      // The records above it, which are few: most rows go whole.
+      const [row] = await this.#rows.read([key], 'since', upTo + 1)
+      if (row?.revision === undefined) return
+      const isLocked = row.lock !== undefined && !isFarAhead(row.lock.startTs, lastTs())
+      const isKept = isLocked || row.writes.some((write) => !isTaken(write, upTo, lastTs()))
+      if (isKept ? await this.#deleteVersions(key, upTo, lastTs) : await this.#rows.remove(row)) return
+      await backoff.wait()
+    }
+    throw new KvError('overloaded', 'others change the keys of the range all the time', {})
+  }
+
+  async #deleteVersions(key: Uint8Array, upTo: Timestamp, lastTs: () => Timestamp): Promise<boolean> {
+    const [row] = await this.#rows.read([key], 'all', TIMESTAMP_MAX)
+    const taken = row?.writes.filter((write) => isTaken(write, upTo, lastTs())) ?? []
+    if (row === undefined || taken.length === 0) return true
+    return (await this.#rows.collect(row, taken)).row !== undefined
   }
 
   async #collect(candidates: readonly TableRow[], safePoint: Timestamp): Promise<number> {

@@ -8,6 +8,7 @@ import { AnswerBudget } from '../answer-budget.js'
 import type { Attachments } from '../attachments.js'
 import { AttachmentCalls } from '../calls/attachment-calls.js'
 import { CellCalls } from '../calls/cell-calls.js'
+import { endTransactionsIn } from '../calls/end-transactions.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import type { Cells } from '../cells.js'
@@ -377,7 +378,8 @@ class LevelDbStore implements CompleteStore {
       return compact(this.#rows.engine, range)
     })
   readonly diskBytes: CompleteStore['diskBytes'] = () => guard(() => diskBytes(this.#rows.engine))
-  readonly deleteRange: Store['deleteRange'] = (range) => this.#rangeDeletion.delete(range)
+  readonly deleteRange: Store['deleteRange'] = (range) =>
+    this.#rangeDeletion.delete(range, () => endTransactionsIn(this, range))
 
   readonly restore: CompleteStore['restore'] = (source, blocks, isAnew) =>
     this.#restoration.restore(source, blocks, isAnew)

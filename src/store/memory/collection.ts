@@ -2,6 +2,7 @@ import { gc } from '../../percolator/actions/gc.js'
 import { removeVersions } from '../../percolator/actions/remove-versions.js'
 import type { RangeChange } from '../../percolator/change.js'
 import type { Timestamp } from '../../timestamp.js'
+import type { BoundedRange } from '../calls/end-transactions.js'
 import type { Pace } from '../store.js'
 import type { MemoryRows } from './memory-rows.js'
 
@@ -49,13 +50,16 @@ export class Collection {
     return keys
   }
 
-  async deleteRange({ start, end }: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
+  /** @param endTransactions see `endTransactionsIn`. */
+  async deleteRange({ start, end }: BoundedRange, endTransactions: () => Promise<void>): Promise<void> {
     this.#rows.requireAvailable()
     const { changes, oracle, table, waits } = this.#rows
     await changes.holdBack(this.#rows.lastTs + 1, async () => {
       const commitTs = await oracle.next()
       await this.#rows.admitRead(commitTs) // No commit that is calculated from now on is at or below it.
       if (changes.resolved > 0) this.#rows.removedTs = commitTs
+      await endTransactions()
+      this.#rows.requireAvailable()
       const ahead: RangeChange[] = []
       for (const { key, values } of [...table.range({ start, end })]) {
         const held = [...values.keys()].map((startTs) => ({ startTs }))

@@ -10,6 +10,7 @@ import { AnswerBudget } from '../answer-budget.js'
 import type { Attachments } from '../attachments.js'
 import { AttachmentCalls } from '../calls/attachment-calls.js'
 import { CellCalls } from '../calls/cell-calls.js'
+import { endTransactionsIn } from '../calls/end-transactions.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import type { Cells } from '../cells.js'
@@ -197,7 +198,8 @@ class MemoryStore implements CompleteStore {
 
   readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint) => this.#collection.raiseSafePoint(safePoint)
   readonly collect: Store['collect'] = (safePoint, pace) => this.#collection.collect(safePoint, pace)
-  readonly deleteRange: Store['deleteRange'] = (range) => this.#collection.deleteRange(range)
+  readonly deleteRange: Store['deleteRange'] = (range) =>
+    this.#collection.deleteRange(range, () => endTransactionsIn(this, range))
   readonly restore: CompleteStore['restore'] = (source, blocks, isAnew) =>
     this.#restoration.restore(source, blocks, isAnew)
   async compact(): Promise<void> {

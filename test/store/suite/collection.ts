@@ -1,5 +1,6 @@
-import { beforeEach, expect } from 'vitest'
+import { beforeEach, describe, expect } from 'vitest'
 import type { Store } from '../../../src/store/store.js'
+import { TIMESTAMP_MAX } from '../../../src/timestamp.js'
 import { codeOf, del, failureOf, prewriteOf, put, read, utf8, write } from '../support.js'
 import { keyNumber, LONG, lockedKeys, longValuesOf, versionsOf } from './contents.js'
 import type { Contract } from './contract.js'
@@ -137,8 +138,8 @@ export function collectionCases(contract: Contract): void {
     const nothing = { lock: null, writes: [], values: [] }
     for (const key of ['b', 'bb', 'bx']) expect(await store.mvccGetByKey({ key: utf8(key) })).toEqual(nothing)
     expect(await versionsOf(store, 'a')).toEqual([16, 6])
-    expect(await versionsOf(store, 'c')).toEqual([16, 6])
-    expect(await lockedKeys(store)).toEqual(['c'])
+    expect(await versionsOf(store, 'c')).toEqual([20, 16, 6]) // With the Rollback record of the transaction, whose primary is gone.
+    expect(await lockedKeys(store)).toEqual([])
     expect(await read(store, 'b', 100)).toBeUndefined()
   })
 
@@ -155,5 +156,118 @@ export function collectionCases(contract: Contract): void {
     expect((await store.scan({ ts: 1000, limit: 10_000 })).pairs).toEqual([])
     expect(await store.mvccGetByKey({ key: utf8('key0') })).toEqual({ lock: null, writes: [], values: [] })
     expect(await store.mvccGetByKey({ key: utf8(keyNumber(1999)) })).toEqual({ lock: null, writes: [], values: [] })
+  })
+
+  const dropping = { start: utf8('drop'), end: utf8('drop~') }
+  /** The end of the transaction with these keys: of its locks and what it has written outside of the range. */
+  const endOf = async (...keys: readonly string[]) => ({
+    locks: await lockedKeys(store),
+    values: await Promise.all(keys.map((key) => read(store, key, TIMESTAMP_MAX))),
+  })
+  const both = [put('drop'), put('keep', 'new'), put('kept', 'new')]
+  const written = { locks: [], values: ['new', 'new'] }
+  const rolledBack = { locks: [], values: [undefined, undefined] }
+
+  describe('delete_range first ends the transactions of its keys, on all of theirs:', () => {
+    for (const primary of ['drop', 'keep'])
+      test(`one that has committed its primary ${primary}`, async () => {
+        await store.prewrite(prewriteOf(10, both, { primary: utf8(primary), lockTtl: 60_000 }))
+        await store.commit({ keys: [utf8(primary)], startTs: 10, commitTs: 20 })
+        await store.deleteRange(dropping)
+        expect(await endOf('keep', 'kept')).toEqual(written)
+        expect(await store.mvccGetByKey({ key: utf8('drop') })).toEqual({ lock: null, writes: [], values: [] })
+      })
+
+    for (const primary of ['drop', 'keep'])
+      test(`one that has not, and lives; its primary is ${primary}`, async () => {
+        const request = prewriteOf(10, both, { primary: utf8(primary), lockTtl: 60_000 })
+        await store.prewrite(request)
+        await store.deleteRange(dropping)
+        expect(await endOf('keep', 'kept')).toEqual(rolledBack)
+        expect(await codeOf(store.commit({ keys: [utf8(primary)], startTs: 10, commitTs: 20 }))).toBe(
+          'txn_lock_not_found',
+        )
+        expect(await codeOf(store.prewrite(request))).toBe('write_conflict')
+      })
+
+    test('one that was rolled back at its primary in the range', async () => {
+      await store.prewrite(prewriteOf(10, both, { lockTtl: 60_000 }))
+      await store.rollback({ keys: [utf8('drop')], startTs: 10 })
+      await store.deleteRange(dropping)
+      expect(await endOf('keep', 'kept')).toEqual(rolledBack)
+    })
+
+    for (const primary of ['drop', 'keep'])
+      test(`one with pessimistic locks; its primary is ${primary}`, async () => {
+        const locking = { startTs: 10, forUpdateTs: 10, lockTtl: 60_000 }
+        for (const key of ['drop', 'keep'])
+          await store.acquirePessimisticLock({ keys: [utf8(key)], primary: utf8(primary), ...locking })
+        await store.deleteRange(dropping)
+        expect(await lockedKeys(store)).toEqual([])
+        const late = prewriteOf(10, [put('keep', 'new')], { forUpdateTs: 10, pessimisticActions: ['do'] })
+        expect(await codeOf(store.prewrite({ ...late, primary: utf8(primary) }))).toBe('pessimistic_lock_not_found')
+      })
+
+    needing('asyncCommit')('one that async commit has committed', async () => {
+      const secondaries = [utf8('drop'), utf8('kept')]
+      const primary = utf8('keep')
+      const request = prewriteOf(10, both, { primary, secondaries, useAsyncCommit: true, lockTtl: 60_000 })
+      expect(await store.prewrite(request)).toEqual({ minCommitTs: expect.any(Number) })
+      await store.deleteRange(dropping)
+      expect(await endOf('keep', 'kept')).toEqual(written)
+    })
+
+    needing('asyncCommit')('one that has finished its commit in the range alone', async () => {
+      const secondaries = [utf8('drop'), utf8('kept')]
+      const primary = utf8('keep')
+      const request = prewriteOf(10, both, { primary, secondaries, useAsyncCommit: true, lockTtl: 60_000 })
+      const { minCommitTs = 0 } = await store.prewrite(request)
+      await store.commit({ keys: [utf8('drop')], startTs: 10, commitTs: minCommitTs })
+      await store.deleteRange(dropping)
+      expect(await endOf('keep', 'kept')).toEqual(written)
+    })
+
+    test('no others', async () => {
+      await store.prewrite(prewriteOf(10, [put('drop~'), put('keep')], { lockTtl: 60_000 }))
+      await store.deleteRange(dropping)
+      expect(await lockedKeys(store)).toEqual(['drop~', 'keep'])
+    })
+  })
+
+  test('what commits while delete_range runs stays outside of the range', async () => {
+    const acknowledged: string[] = []
+    const client = async (i: number): Promise<void> => {
+      for (let round = 0; round < 5; round++) {
+        const [drop, keep] = [`drop/${i}/${round}`, `keep/${i}/${round}`]
+        const primary = utf8(round % 2 === 0 ? drop : keep)
+        const secondary = utf8(round % 2 === 0 ? keep : drop)
+        const isAsync = round % 2 === 1 && store.capabilities.asyncCommit
+        const startTs = await store.tso(1)
+        const kind = isAsync ? { useAsyncCommit: true, secondaries: [secondary] } : {}
+        try {
+          await store.prewrite(
+            prewriteOf(startTs, [put(drop), put(keep, 'new')], { primary, lockTtl: 60_000, ...kind }),
+          )
+          if (!isAsync) await store.commit({ keys: [primary], startTs, commitTs: await store.tso(1) })
+          acknowledged.push(keep)
+        } catch (error) {
+          expect(error).toMatchObject({
+            code: expect.stringMatching(/^(txn_lock_not_found|write_conflict|key_locked)$/),
+          })
+        }
+      }
+    }
+    let isOver = false
+    const deleting = async (): Promise<void> => {
+      while (!isOver) await store.deleteRange(dropping)
+    }
+    const clients = Promise.all(Array.from({ length: 8 }, (_, i) => client(i))).finally(() => {
+      isOver = true
+    })
+    await Promise.all([clients, deleting()])
+    await store.deleteRange(dropping)
+    expect(acknowledged.length).toBeGreaterThan(0)
+    const values = await Promise.all(acknowledged.map((key) => read(store, key, TIMESTAMP_MAX)))
+    expect(values).toEqual(acknowledged.map(() => 'new'))
   })
 }

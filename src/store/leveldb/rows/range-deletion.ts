@@ -3,6 +3,7 @@ import { removeVersions } from '../../../percolator/actions/remove-versions.js'
 import type { RangeChange } from '../../../percolator/change.js'
 import { asBytes, asInteger, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
+import type { BoundedRange } from '../../calls/end-transactions.js'
 import { type EngineOp, pagesOf } from '../engine/engine.js'
 import { CF_DEFAULT, CF_WRITE, RANGE_DELETIONS, rangeDeletionKey } from '../records/keyspace.js'
 import { KEYS_AT_A_TIME, PAGE } from './batch-sizes.js'
@@ -21,7 +22,7 @@ interface Deletion {
 }
 
 /**
- * `delete_range`: removes keys with all of their versions: few in one batch with the change that feeds are told of, more in steps. Then
+ * `delete_range`: ends transactions, and removes keys with all of their versions: few in one batch with the change that feeds are told of, more in steps. Then
  * the change is written before the first step, and resolved_ts stays below it until the last one. A crash leaves a meta record, by
  * which the next start goes on.
  */
@@ -35,7 +36,8 @@ export class RangeDeletion {
     rows.onReloaded = () => this.#resumeSoon()
   }
 
-  delete({ start, end }: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
+  /** @param endTransactions see `endTransactionsIn`. */
+  delete({ start, end }: BoundedRange, endTransactions: () => Promise<void>): Promise<void> {
     return guard(async () => {
       this.#rows.health.requireWritable()
       const { changes, oracle } = this.#rows
@@ -47,7 +49,9 @@ export class RangeDeletion {
         // A commit at or below it that came after it would stand in the database, and be gone for feeds. While nobody has asked for
         // resolved_ts, clients may commit at timestamps of their own choice in the past, as they may without this call.
         if (changes.resolved.passed > 0) changes.resolved.pass(ts)
+        await this.#rows.observeRead(ts) // No commit that is calculated from now on is at or below it.
         await this.#batchesInFlight(start, end)
+        await endTransactions()
         const few = await this.#fewKeys(start, end)
         const deletion = { start, end, ts }
         const event: RangeChange = { type: 'delete_range', key: start, end, commitTs: ts, startTs: ts }

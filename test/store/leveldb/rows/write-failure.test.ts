@@ -144,9 +144,15 @@ const CASES: readonly Case[] = [
   },
   {
     name: 'delete_range',
+    act: () => store.deleteRange({ start: utf8('a'), end: utf8('c') }),
+    want: { fails: 'old old', 'lands but reports failure': 'absent absent' },
+    wantRepeated: 'absent absent',
+  },
+  {
+    name: 'delete_range that ends a transaction first',
     before: prewriteBoth,
     act: () => store.deleteRange({ start: utf8('a'), end: utf8('c') }),
-    want: { fails: 'key_locked key_locked', 'lands but reports failure': 'absent absent' },
+    want: { fails: 'key_locked key_locked', 'lands but reports failure': 'old key_locked' },
     wantRepeated: 'absent absent',
   },
   {
