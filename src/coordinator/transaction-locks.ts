@@ -50,8 +50,8 @@ export interface LockOwner {
 /** A key may have 4 KiB, and a body 32 MiB. */
 const KEYS_PER_REQUEST = 1000
 const PARALLEL_MAX = 16
-/** A wait on the server is cut into slices. Between two slices the lock of a dead client can be resolved. */
-const WAIT_SLICE_MS = 1000
+/** How often a lock whose TTL is over is asked again while its transaction lives. */
+const ASK_AGAIN_MS = 1000
 
 export class TransactionLocks {
   readonly #owner: LockOwner
@@ -112,7 +112,8 @@ export class TransactionLocks {
     const deadline = performance.now() + lockWaitMs
     const isNew = !this.#locked.has(text)
     if (isNew) this.#locked.set(text, { key, ...NOT_HELD })
-    let sliceMs = WAIT_SLICE_MS
+    /** The TTL of the lock in the way is over, but not that of its primary. */
+    let isAlive = false
     for (let isLastTry = false; ; ) {
       this.#owner.signal?.throwIfAborted()
       const sentAt = performance.now()
@@ -125,7 +126,8 @@ export class TransactionLocks {
           forUpdateTs: this.#forUpdateTs,
           lockTtl: this.#lockTtl,
           isFirstLock: this.#primary === undefined,
-          waitTimeout: left > 0 && !isLastTry ? Math.min(left, sliceMs) : -1,
+          waitTimeout: left <= 0 || isLastTry ? -1 : isAlive ? Math.min(left, ASK_AGAIN_MS) : left,
+          untilExpired: !isAlive,
           returnValues,
           wakeUpMode: 'force_lock',
           signal,
@@ -153,8 +155,7 @@ export class TransactionLocks {
           throw isKvError(error, 'lock_wait_timeout') ? error : lockWaitTimeout(key, lock, currentTs)
         }
         isLastTry = isOver
-        if (expiresInMs < 0) await resolver.resolve([lock], currentTs)
-        sliceMs = Math.max(WAIT_SLICE_MS, expiresInMs)
+        isAlive = expiresInMs < 0 && !(await resolver.resolve([lock], currentTs))
       }
     }
   }

@@ -3,6 +3,7 @@ import type { LockInfo } from '../errors/lock-info.js'
 import type { LateSignal } from '../event-loop/late-signal.js'
 import type { Stages } from '../event-loop/stages.js'
 import type { Timestamp } from '../timestamp.js'
+import type { Lock } from './lock.js'
 import type { Reaches } from './reach.js'
 import type { LeaseRider, Riders } from './riders.js'
 import type { WriteType } from './write.js'
@@ -259,6 +260,8 @@ export interface AcquirePessimisticLockRequest extends LockingRequest {
    * `lockedWithConflictTs`. Saves the queue of a hot key its retries. TiKV `PessimisticLockWakeUpMode`.
    */
   readonly wakeUpMode?: 'normal' | 'force_lock' | undefined
+  /** The wait also ends when the TTL of the lock in the way has ended, so that the caller can end its transaction. */
+  readonly untilExpired?: boolean | undefined
   /** In process only: ends the wait. */
   readonly signal?: LateSignal | undefined
 }
@@ -324,6 +327,8 @@ export interface ScanLockRequest extends KeyRange {
   readonly limit?: number | undefined
   /** In process only, and without `end`: the locks on reserved keys as well, which come before all others. */
   readonly withReserved?: boolean | undefined
+  /** In process only, for a store with the capability `lockCount`: locks for which it returns false are left out. */
+  readonly isWanted?: ((lock: Lock) => boolean) | undefined
 }
 export interface ScanLockAnswer {
   readonly locks: readonly LockInfo[]

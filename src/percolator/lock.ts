@@ -30,6 +30,11 @@ export interface Lock {
   readonly rollbackTs: readonly Timestamp[]
 }
 
+/** Milliseconds until `isExpired`; 0 when it is. */
+export function expiresInMs(lock: Pick<Lock, 'startTs' | 'ttlMs'>, currentTs: Timestamp): number {
+  return Math.max(0, physicalMs(lock.startTs) + lock.ttlMs + 1 - physicalMs(currentTs))
+}
+
 /** True from the first millisecond after the TTL, and always at `TIMESTAMP_MAX`. TiKV: `lock.ts.physical() + lock.ttl < current_ts.physical()`. */
 export function isExpired(lock: Pick<Lock, 'startTs' | 'ttlMs'>, currentTs: Timestamp): boolean {
   return currentTs === TIMESTAMP_MAX || physicalMs(lock.startTs) + lock.ttlMs < physicalMs(currentTs)

@@ -440,6 +440,30 @@ describe('pessimistic', () => {
     },
   )
 
+  test('a dead lock in the way is ended at once', async () => {
+    const { store, network, txn } = await begun(ONE_PC, { ...PESSIMISTIC, lockWaitMs: 600_000 })
+    await store.prewrite(prewriteOf(10, [put('a', 'lost'), put('b', 'lost')]))
+    await putAll(txn, ['b'])
+    const acquire = 'acquirePessimisticLock'
+    expect(names(network)).toEqual([acquire, 'now', 'checkTxnStatus', 'resolveLock', acquire])
+    expect(requests(network, acquire)).toMatchObject([{ untilExpired: true }, { untilExpired: true }])
+  })
+
+  test('a lock whose TTL is over is waited for while its transaction lives', async () => {
+    const { store, network, txn } = await begun(ONE_PC, { ...PESSIMISTIC, lockWaitMs: 600_000 })
+    const startTs = await store.tso(1)
+    const request = { primary: utf8('a'), startTs, forUpdateTs: startTs, waitTimeout: -1 }
+    await store.acquirePessimisticLock({ ...request, keys: [utf8('a')], lockTtl: 600_000 })
+    await store.acquirePessimisticLock({ ...request, keys: [utf8('b')], lockTtl: 0 })
+    const writing = putAll(txn, ['b'])
+    await expect
+      .poll(() => requests<{ untilExpired: boolean }>(network, 'acquirePessimisticLock').at(-1)?.untilExpired)
+      .toBe(false)
+    await expect.poll(() => store.waiting).toBe(1)
+    await store.pessimisticRollback({ keys: [utf8('b')], startTs, forUpdateTs: startTs })
+    await writing
+  })
+
   test('optimistic: keys read for update are written as locks', async () => {
     const { network, txn } = await begun()
     await txn.getForUpdate(utf8('u'))

@@ -8,6 +8,7 @@ import { timed } from '../../event-loop/stages.js'
 import { ACQUIRE_WAIT_MS_DEFAULT } from '../../limits.js'
 import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../percolator/api.js'
 import { lockWaitTimeout } from '../../percolator/errors.js'
+import { expiresInMs } from '../../percolator/lock.js'
 import { done, refused, sameKey } from '../../percolator/row.js'
 import type { Timestamp } from '../../timestamp.js'
 import { countedRefusal } from '../calls/counted-refusal.js'
@@ -72,7 +73,7 @@ export class PollingLocks {
   }
 
   async acquire(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer> {
-    const { waitTimeout = 0, signal } = request
+    const { waitTimeout = 0, untilExpired = false, signal } = request
     const waitMs = waitTimeout === 0 ? ACQUIRE_WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
     const beganMs = performance.now()
     let hasWaited = false
@@ -85,7 +86,8 @@ export class PollingLocks {
           if (waitTimeout === -1 || !isKvError(error, 'key_locked')) throw error
           const leftMs = beganMs + waitMs - performance.now()
           const lock = lockOf(error)
-          if (leftMs <= 0) throw lockWaitTimeout(lock.key, lock)
+          const isOver = untilExpired && expiresInMs({ ...lock, ttlMs: lock.ttl }, this.#rows.now()) === 0
+          if (leftMs <= 0 || isOver) throw lockWaitTimeout(lock.key, lock)
           hasWaited = true
           wait = this.#follow(wait, request.startTs, lock)
           const until = [signalOf(signal), wait?.refused, this.#closed.signal].filter((each) => each !== undefined)

@@ -16,6 +16,8 @@ export interface LockingRows extends Pick<RowAccess, 'observeRead' | 'meters'> {
   readonly lockCount: number
   /** start_ts of the present lock on a key. */
   holderOf(key: Uint8Array): Timestamp | undefined
+  /** Milliseconds until the TTL of the present lock on a key has ended; infinite without a lock. */
+  lockLeftMs(key: Uint8Array): number
   /** Whether a batch in flight adds, changes or removes the lock of the key. */
   isLockPending(key: Uint8Array): boolean
   /**
@@ -101,8 +103,10 @@ export class PessimisticLocks {
   }
 
   /** @throws KvError `deadlock` */
-  #enqueue(key: Uint8Array, { startTs, signal }: AcquirePessimisticLockRequest, deadline: number): Waiting {
-    const timeoutMs = Math.max(0, deadline - performance.now())
+  #enqueue(key: Uint8Array, request: AcquirePessimisticLockRequest, deadline: number): Waiting {
+    const { startTs, signal, untilExpired } = request
+    const leftMs = Math.max(0, deadline - performance.now())
+    const timeoutMs = untilExpired ? Math.min(leftMs, this.#rows.lockLeftMs(key)) : leftMs
     const wait = this.#rows.waits.enqueue(key, startTs, { timeoutMs, signal: signalOf(signal) })
     return { wait: timed(stagesOf(signal), 'lockMs', wait) }
   }

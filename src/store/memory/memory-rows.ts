@@ -11,7 +11,7 @@ import type { Entry } from '../../percolator/cell.js'
 import { decodeUncovered } from '../../percolator/codec/cell.js'
 import { committedChanges } from '../../percolator/committed-changes.js'
 import { belowSafePoint } from '../../percolator/errors.js'
-import type { Lock } from '../../percolator/lock.js'
+import { expiresInMs, type Lock } from '../../percolator/lock.js'
 import { lockInfo } from '../../percolator/lock-info.js'
 import type { Mutation, RowView } from '../../percolator/row.js'
 import { withEnd } from '../../percolator/version-end.js'
@@ -174,6 +174,11 @@ export class MemoryRows implements RowAccess, LockingRows {
     return this.table.get(key)?.writes ?? []
   }
 
+  lockLeftMs(key: Uint8Array): number {
+    const now = this.oracle.now() // Notices a jump of the clock before the lock is seen.
+    const lock = this.lockOf(key)
+    return lock === undefined ? Number.POSITIVE_INFINITY : expiresInMs(this.ages.seen(lock), now)
+  }
   infoOf(key: Uint8Array, lock: Lock): LockInfo {
     this.oracle.now() // Notices a jump of the clock now: the caller asks for the time next, and must see both alike.
     return lockInfo(key, this.ages.seen(lock))

@@ -132,6 +132,21 @@ export function pessimisticCases({ open, test, needing }: Contract): void {
     expect(await lockedKeys(store)).toEqual(['held', 'new', 'x'])
   })
 
+  test('until_expired: the wait ends when the TTL of the lock in the way has ended', async () => {
+    const expired = (key: string) =>
+      codeOf(acquire(20, [key], { forUpdateTs: 200, waitTimeout: FOR_EVER_MS, untilExpired: true }))
+    await acquire(10, ['a'])
+    await store.prewrite(prewriteOf(11, [put('b')]))
+    expect([await expired('a'), await expired('b')]).toEqual(['lock_wait_timeout', 'lock_wait_timeout'])
+    await acquire(await store.tso(1), ['c'], { lockTtl: 50 })
+    expect(await expired('c')).toBe('lock_wait_timeout')
+    const living = await store.tso(1)
+    await acquire(living, ['d'], { lockTtl: FOR_EVER_MS })
+    const { promise } = await waiting(20, 'd', { wakeUpMode: 'force_lock', untilExpired: true })
+    await release(living, ['d'])
+    expect(await promise).toEqual({ results: [{}] })
+  })
+
   test('goes by its own transaction alone, up to its for_update_ts', async () => {
     await acquire(10, ['a', 'b'], { forUpdateTs: 50 })
     await release(10, ['a'], 49)

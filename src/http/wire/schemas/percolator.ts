@@ -294,6 +294,10 @@ export const acquirePessimisticLock = {
       optional(oneOf(['normal', 'force_lock'])),
       'Extension, the fair locking of TiKV. `force_lock`, for one key: a request that was woken gets the lock at the newest version, instead of `pessimistic_retry`. Default: `normal`.',
     ),
+    until_expired: described(
+      Flag,
+      'Extension. The wait also ends, with 423 `lock_wait_timeout`, when the TTL of the lock in the way has ended, so that the client can end its transaction.',
+    ),
   }),
   ...answering(
     Type.Object({

@@ -3,6 +3,7 @@ import { stagesOf } from '../../../event-loop/late-signal.js'
 import { timed } from '../../../event-loop/stages.js'
 import type { StoreMeters } from '../../../meters/store-meters.js'
 import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../../percolator/api.js'
+import { expiresInMs } from '../../../percolator/lock.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { lockingAnswer, lockingDepthTs, lockKeys, versionsToRead } from '../../calls/lock-keys.js'
 import type { IsClaimed, LockingRows, OnBusy } from '../../calls/pessimistic-locks.js'
@@ -37,6 +38,11 @@ export class LevelDbLockingRows implements LockingRows {
   }
   holderOf(key: Uint8Array): Timestamp | undefined {
     return this.#rows.locks.get(key)?.lock.startTs
+  }
+  lockLeftMs(key: Uint8Array): number {
+    const now = this.#rows.now() // Notices a jump of the clock before the lock is seen.
+    const lock = this.#rows.lockOf(key)
+    return lock === undefined ? Number.POSITIVE_INFINITY : expiresInMs(this.#rows.ages.seen(lock), now)
   }
   isLockPending(key: Uint8Array): boolean {
     return this.#rows.locks.get(key)?.pending !== undefined
