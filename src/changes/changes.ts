@@ -23,8 +23,9 @@ import type {
 } from '../percolator/changes-api.js'
 import { belowSafePoint } from '../percolator/errors.js'
 import { keyRangeOf } from '../percolator/given-range.js'
+import { expiresInMs } from '../percolator/lock.js'
 import type { Store } from '../store/store.js'
-import type { Timestamp } from '../timestamp.js'
+import { physicalMs, type Timestamp } from '../timestamp.js'
 import { ChangeStream, type StreamOrder } from './change-stream.js'
 import type { Consumers } from './consumers.js'
 import { Feed } from './feed.js'
@@ -32,6 +33,10 @@ import { PageOfTxns } from './page-of-txns.js'
 import { PageReads } from './page-reads.js'
 import { rangesOf } from './selection.js'
 import { Watches } from './watches.js'
+
+/** Locks that have stood for so long are named. */
+const HELD_MS = 2000
+const NAMED_MAX = 16
 
 export interface ChangesOptions {
   readonly limits: Pick<Limits, 'feedBytesMax' | 'pageBytesMax' | 'answerBytesMax' | 'holdMsMax'>
@@ -47,13 +52,19 @@ export interface ChangesHolder {
   readonly ts: Timestamp
 }
 
+/** A lock that keeps resolved_ts, and with it everything that reads the feed, from going on. */
+export interface HoldingLock extends LockInfo {
+  /** Until its TTL is over. */
+  readonly expiresInMs: number
+}
+
 export interface FeedStatus {
   /** 0: nobody listens. */
   readonly resolvedTs: Timestamp
   /** How far resolved_ts is behind because locks hold it back. */
   readonly lagMs: number
-  /** Locks whose transactions live, and that have held resolved_ts back for a second. */
-  readonly heldBackBy: readonly LockInfo[]
+  /** Locks of transactions that are over two seconds old, whether or not anybody reads the feed at this moment. */
+  readonly heldBackBy: readonly HoldingLock[]
   /** Streams that have caught up. */
   readonly live: number
   readonly behind: number
@@ -178,8 +189,19 @@ export class Changes implements ChangesApi {
   }
 
   get status(): FeedStatus {
-    const { resolved, lagMs, heldBackBy, live, isRunning } = this.#feed
+    const { resolved, live, isRunning } = this.#feed
+    const now = this.#store.now()
+    const heldBackBy = this.#heldBackBy(now)
+    const isHeld = isRunning && heldBackBy.length > 0
+    const lagMs = isHeld ? Math.max(0, physicalMs(now) - physicalMs(resolved)) : 0
     return { resolvedTs: isRunning ? resolved : 0, lagMs, heldBackBy, live, behind: this.#streams.size - live }
+  }
+
+  #heldBackBy(now: Timestamp): HoldingLock[] {
+    return this.#store.changes
+      .heldBackBy(NAMED_MAX)
+      .filter(({ startTs }) => physicalMs(now) - physicalMs(startTs) >= HELD_MS)
+      .map((lock) => ({ ...lock, expiresInMs: expiresInMs({ startTs: lock.startTs, ttlMs: lock.ttl }, now) }))
   }
 
   /** Ends all streams and watches. */

@@ -1,8 +1,6 @@
 import { ByteSlabs } from '../bytes/byte-slabs.js'
 import { keyText } from '../bytes/key-text.js'
-import type { Resolver } from '../coordinator/lock-resolver.js'
 import { isKvError } from '../errors/kv-error.js'
-import type { LockInfo } from '../errors/lock-info.js'
 import { Slices } from '../event-loop/slices.js'
 import type { Limits } from '../limits.js'
 import { type Change, isSameTxn, type LoggedChange } from '../percolator/change.js'
@@ -10,9 +8,8 @@ import type { FeedEvent } from '../percolator/changes-api.js'
 import { RangeIndex } from '../percolator/range-index.js'
 import type { ChangeListener } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
-import { physicalMs, type Timestamp } from '../timestamp.js'
+import type { Timestamp } from '../timestamp.js'
 import { Channel, type Follower } from './channel.js'
-import { HeldLocks } from './held-locks.js'
 import { PendingChanges } from './pending-changes.js'
 import { Ring } from './ring.js'
 import { bytesOf, SettledTxn } from './settled-txn.js'
@@ -31,7 +28,6 @@ const LOG_MS = 20
 
 export interface FeedSources {
   readonly store: Store
-  readonly resolver: Resolver
   readonly limits: Pick<Limits, 'feedBytesMax' | 'pageBytesMax'>
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
@@ -75,12 +71,10 @@ export class Feed {
   #isMatching = false
   #betweenGroups: (() => void)[] = []
   #group: Group | undefined
-  readonly #locks: HeldLocks
   readonly #wakes = new Wakes()
 
   constructor(sources: FeedSources) {
     this.#sources = sources
-    this.#locks = new HeldLocks(sources.store, sources.resolver)
   }
 
   /** Everything at or below it has been handed to live streams, or is in the ring or in the log. */
@@ -95,15 +89,6 @@ export class Feed {
     let live = 0
     for (const channel of this.#channels.values()) live += channel.size
     return live
-  }
-  /** Locks whose transactions live, and that have held resolved_ts back for a second. */
-  get heldBackBy(): readonly LockInfo[] {
-    return this.#locks.living
-  }
-  /** How far resolved_ts is behind timestamps that were handed out. */
-  get lagMs(): number {
-    if (!this.#locks.isAwaited) return 0
-    return Math.max(0, physicalMs(this.#sources.store.now()) - physicalMs(this.#resolved))
   }
 
   // ---- Users
@@ -136,7 +121,6 @@ export class Feed {
     this.#pending.clear()
     this.#ring.clear(0)
     this.#slabs.clear()
-    this.#locks.clear()
   }
 
   #listener(): ChangeListener {
@@ -145,7 +129,6 @@ export class Feed {
         for (const change of changes) {
           // A client that commits its primary before its other prewrites can come below what streams have passed.
           if (change.commitTs <= Math.max(this.#uncovered, this.#resolved)) continue
-          this.#locks.await(change.commitTs, this.#resolved)
           this.#pending.add(this.#copyOf(change))
           // The others are not even copied then.
           if (this.#pending.bytes > this.#sources.limits.feedBytesMax) this.#fallBackOnLog()
@@ -192,8 +175,6 @@ export class Feed {
     // Nobody may take a timestamp when a version expires.
     const isExpiring = this.#resolved < store.clock() && store.changes.mayExpire(this.#resolved, store.clock())
     this.#run(isExpiring ? this.refresh() : this.advance())
-    const asked = this.#locks.ask(() => this.isRunning)
-    if (asked !== undefined) this.#run(asked.then(() => (this.isRunning ? this.advance() : undefined)))
     const due = this.#wakes.takeDue(performance.now())
     if (due.length > 0) this.#run(this.refresh().finally(() => this.#wakes.wake(due)))
   }
@@ -232,7 +213,6 @@ export class Feed {
     } finally {
       this.#fresh = undefined
     }
-    this.#locks.await(ts, this.#resolved)
     await this.advance()
     return ts
   }
@@ -344,9 +324,7 @@ export class Feed {
   }
 
   #setResolved(ts: Timestamp): void {
-    if (ts <= this.#resolved) return
-    this.#become(ts)
-    this.#locks.passed(ts)
+    if (ts > this.#resolved) this.#become(ts)
   }
 
   #become(resolved: Timestamp): void {

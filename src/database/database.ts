@@ -14,6 +14,7 @@ import { signalOf, stagesOf } from '../event-loop/late-signal.js'
 import { primed } from '../event-loop/primed.js'
 import { timed } from '../event-loop/stages.js'
 import { type Collected, collectGarbage } from '../gc/collect-garbage.js'
+import { ExpiredLocks } from '../gc/expired-locks.js'
 import { type GcOptions, type GcRun, type GcStatus, GcWorker } from '../gc/gc-worker.js'
 import { type Pin, Pins } from '../gc/pins.js'
 import { Leases } from '../leases/leases.js'
@@ -144,6 +145,8 @@ export class Database {
   readonly #oneShots: OneShots
   readonly #pins: Pins
   readonly #gc: GcWorker
+  /** Absent for a shared store, where finding locks takes a walk over the table: whoever waits for a key ends its lock there. */
+  readonly #expiredLocks: ExpiredLocks | undefined
   readonly #outcomesTimer: NodeJS.Timeout | undefined
   #isDrained = false
   /** For a timestamp: see `#refreshTimestamp`. */
@@ -175,6 +178,9 @@ export class Database {
       onError: (error: unknown) => onError('garbage collection failed', error),
     }
     this.#gc = new GcWorker(sources, gc ?? { lifeTimeMs: 0, intervalMs: 0 })
+    const onLockError = (error: unknown): void => onError('dead locks are not ended', error)
+    if (store.capabilities.lockCount)
+      this.#expiredLocks = new ExpiredLocks({ store, resolver: coordinator.resolver, onError: onLockError })
     if (gc === undefined) return
     const collect = (): void => {
       if (store.restoring !== undefined) return // Refused until the restore is complete.
@@ -562,7 +568,7 @@ export class Database {
     this.changes.close()
     const { consumers } = this.changes
     await Promise.all([this.transactions, this.observers, consumers, this.leases].map((one) => one.close()))
-    await this.#gc.close()
+    await Promise.all([this.#gc.close(), this.#expiredLocks?.close()])
   }
 
   /** Closes the store too. Must not be called while another call is in flight. */

@@ -1,4 +1,3 @@
-import type { Resolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
 import { sleep } from '../event-loop/sleep.js'
 import { asInteger, packRecord, unpackRecord } from '../percolator/codec/record.js'
@@ -8,9 +7,6 @@ import type { Timestamp } from '../timestamp.js'
 
 /** While an observer is registered, memory is asked so often whether a version has expired. */
 const LOOK_MS = 100
-/** Locks that have kept expiries from being marked for so long are resolved, if their transactions are over. */
-const HELD_MS = 1000
-const LOCKS_MAX = 256
 /** How long a collection waits for batches in flight. */
 const WAIT_MS_MAX = 3000
 const WAIT_MS = 10
@@ -19,8 +15,7 @@ const WAIT_MS = 10
 const CURSOR: SystemName = 'expiry/cursor'
 
 export interface ExpiryMarksSources {
-  readonly store: Pick<Store, 'cells' | 'changes' | 'system' | 'clock' | 'now' | 'readTs'>
-  readonly resolver: Pick<Resolver, 'resolve'>
+  readonly store: Pick<Store, 'cells' | 'changes' | 'system' | 'clock' | 'readTs'>
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
 }
@@ -38,7 +33,6 @@ export class ExpiryMarks {
   #last: Promise<void> = Promise.resolve()
   /** undefined: as on disk. */
   #cursor: Timestamp | undefined
-  #heldSinceMs: number | undefined
   #isClosed = false
 
   constructor(sources: ExpiryMarksSources) {
@@ -92,13 +86,9 @@ export class ExpiryMarks {
     const { store } = this.#sources
     const since = await this.#begin()
     if (since === undefined) return
-    const now = store.clock()
     await store.changes.begin()
     await store.readTs()
     await this.#markUpTo(since, store.changes.resolve(), () => this.#isClosed)
-    if (this.#isClosed) return
-    if (store.changes.mayExpire(this.#cursor ?? since, now)) await this.#resolveLocks()
-    else this.#heldSinceMs = undefined
   }
 
   /**
@@ -153,15 +143,6 @@ export class ExpiryMarks {
       this.#cursor = Math.max(this.#cursor ?? 0, passed)
     }
     this.#cursor = Math.max(this.#cursor ?? 0, upTo)
-  }
-
-  async #resolveLocks(): Promise<void> {
-    const { store, resolver } = this.#sources
-    const nowMs = performance.now()
-    this.#heldSinceMs ??= nowMs
-    if (nowMs < this.#heldSinceMs + HELD_MS) return
-    this.#heldSinceMs = nowMs
-    await resolver.resolve(store.changes.heldBackBy(LOCKS_MAX), store.now())
   }
 }
 

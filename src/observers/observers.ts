@@ -1,6 +1,5 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
-import { LockResolver } from '../coordinator/lock-resolver.js'
 import { integerOf } from '../errors/integer-of.js'
 import { KvError } from '../errors/kv-error.js'
 import { rest } from '../event-loop/rest.js'
@@ -103,7 +102,7 @@ export class Observers implements ObserversHome {
     this.#store = store
     this.#options = options
     this.#sources = { store, budget: new CellBudget(limits.claimsMax), sizes, random, onError }
-    this.expiryMarks = new ExpiryMarks({ store, resolver: new LockResolver(store), onError })
+    this.expiryMarks = new ExpiryMarks({ store, onError })
   }
 
   /** Call this before anything is committed: commits mark the cells of registered observers only. */

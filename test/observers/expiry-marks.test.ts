@@ -90,16 +90,6 @@ describe('a key that expires', () => {
     await observers.close()
   })
 
-  test('is handed out although a client died that had locked some other key', async () => {
-    const { clock, store, observers, expiring, settle } = await observed()
-    await commit(store, [expiring('doc/1', 50)])
-    await settle()
-    await store.prewrite(prewriteOf(await store.tso(1), [put('dead')], { lockTtl: 1 }))
-    clock.ms += 60
-    expect(keysOf(await claimSome(observers))).toEqual(['doc/1'])
-    await observers.close()
-  })
-
   test('marks every observer that was there when it expired, and no later one', async () => {
     const { clock, store, observers, expiring, settle } = await observed()
     await observers.put('more', prefix('doc/1'))

@@ -420,7 +420,7 @@ const MUTANTS = [
     'reloaded: () => this.#fallBackOnLog(),',
     'reloaded: () => { },',
   ],
-  ['nobody asks the locks that hold the feed back', 'changes/held-locks', 'this.#isAsking = true;', 'return;'],
+  ['nobody ends dead locks that hold the feed back', 'gc/expired-locks', 'this.#looks++;', 'return;'],
   [
     'a snapshot begins below the safe point',
     'changes/changes',

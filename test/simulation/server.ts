@@ -4,6 +4,7 @@ import { SingleServer } from '../../src/cluster/single-server.js'
 import { Coordinator } from '../../src/coordinator/coordinator.js'
 import type { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import { KvError } from '../../src/errors/kv-error.js'
+import { ExpiredLocks } from '../../src/gc/expired-locks.js'
 import { GcWorker } from '../../src/gc/gc-worker.js'
 import { Pins } from '../../src/gc/pins.js'
 import { Leases } from '../../src/leases/leases.js'
@@ -31,6 +32,7 @@ export interface RunningServer {
   readonly oneShots: OneShots
   readonly pins: Pins
   readonly gc: GcWorker
+  readonly expiredLocks: ExpiredLocks
   readonly observers: Observers
   readonly changes: Changes
   readonly leases: Leases | undefined
@@ -95,6 +97,7 @@ export class Server {
       const pins = await Pins.open(store)
       const leases = await this.#openLeases(store, coordinator.resolver)
       const changes = this.#changesOf(store, coordinator.resolver)
+      const expiredLocks = this.#expiredLocksOf(store, coordinator.resolver)
       const gc = new GcWorker(
         {
           store,
@@ -115,6 +118,7 @@ export class Server {
         oneShots: new OneShots(store, coordinator, new Outcomes(store, DEFAULT_LIMITS)),
         pins,
         gc,
+        expiredLocks,
         observers,
         changes,
         leases,
@@ -144,6 +148,14 @@ export class Server {
     const opened = await Leases.open(store, { limits: { leasesMax: 8 }, resolver, onError })
     leases.restarted(await opened.list(), scheduler.nowMs)
     return opened
+  }
+
+  #expiredLocksOf(store: Store, resolver: LockResolver): ExpiredLocks {
+    const { violations } = this.#world
+    const onError = (error: unknown): void => {
+      if (!isEngineError(error)) violations.add('defect', `dead locks are not ended: ${String(error)}`)
+    }
+    return new ExpiredLocks({ store, resolver, onError })
   }
 
   #changesOf(store: Store, resolver: LockResolver): Changes {
@@ -233,9 +245,8 @@ export class Server {
     const closeWhenIdle = (): void => {
       if (this.#inFlight.size > 0 && scheduler.nowMs < graceEndsAt)
         return void scheduler.schedule(running.owner, 50, 'waits for calls', closeWhenIdle)
-      const closed = Promise.all([running.observers.close(), running.gc.close(), leasesClosed]).then(() =>
-        running.store.close(),
-      )
+      const background = [running.observers, running.gc, running.expiredLocks].map((each) => each.close())
+      const closed = Promise.all([...background, leasesClosed]).then(() => running.store.close())
       void closed.then(() => {
         if (running.owner.isAlive) this.kill('process')
       })

@@ -23,7 +23,8 @@ export interface ServerStatus {
     /** 0 while nobody reads the feed. */
     readonly resolvedTs: Timestamp
     readonly lagMs: number
-    readonly heldBackBy: readonly LockInfo[]
+    /** The lowest locks that hold the feed back, of transactions that are over 2 s old. */
+    readonly heldBackBy: readonly (LockInfo & { readonly expiresInMs: number })[]
     readonly live: number
     readonly behind: number
   }

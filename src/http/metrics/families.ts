@@ -249,7 +249,11 @@ function ofFeeds(database: Database, { feed }: DatabaseStatus): Family[] {
   const consumers = database.changes.consumers.summary()
   return [
     gauge('perkv_feed_lag_seconds', 'How far resolved_ts is behind because locks hold it back.', lagMs / 1000),
-    gauge('perkv_feed_held_back_by', 'Living locks that hold it back for over a second.', heldBackBy.length),
+    gauge(
+      'perkv_feed_held_back_by',
+      'Locks that hold it back, of transactions that are over 2 s old.',
+      heldBackBy.length,
+    ),
     gauge('perkv_feed_streams', 'Streams of changes that have caught up, and that read the log.', [
       [{ state: 'live' }, live],
       [{ state: 'behind' }, behind],

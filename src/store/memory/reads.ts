@@ -112,8 +112,10 @@ export class Reads {
   }
 
   *#locked(range: ScanLockRequest) {
-    for (const { key, lock } of this.#rows.table.range(range))
-      if (lock !== undefined) yield { key, lock: this.#rows.ages.seen(lock) }
+    for (const row of this.#rows.table.range(range)) {
+      const lock = row.lock && this.#rows.ages.seen(row.lock)
+      if (lock !== undefined && range.isWanted?.(lock) !== false) yield { key: row.key, lock }
+    }
   }
 
   async mvccGetByKey({ key }: { readonly key: Uint8Array }): Promise<MvccInfo> {

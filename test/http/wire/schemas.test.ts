@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { routesOf } from '../../../src/http/routes/route-list.js'
 import type { Schema } from '../../../src/http/wire/schemas/schema.js'
-import { LockInfo } from '../../../src/http/wire/schemas/values.js'
+import { HoldingLock } from '../../../src/http/wire/schemas/values.js'
 import { type Described, unseenFields } from '../described.js'
 import { type Headers, type Json, listOf, type Method, numberOf, type TestServer, testServers } from '../support.js'
 
@@ -23,7 +23,7 @@ const OF_FEEDS = [
     ...['json.txns[]', 'ndjson'].flatMap((at) => ['part', 'is_last'].map((name) => `GET ${url} 200 ${at}.${name}`)),
     `GET ${url} 200 ndjson.type`,
   ]),
-  ...Object.keys(LockInfo.properties ?? {}).map((name) => `GET /v1/status 200 json.feed.held_back_by[].${name}`),
+  ...Object.keys(HoldingLock.properties ?? {}).map((name) => `GET /v1/status 200 json.feed.held_back_by[].${name}`),
 ]
 
 /** This server has its store to itself; `test/bigtable/` has others. */
@@ -218,6 +218,7 @@ class Tour {
       start_ts: 26,
       for_update_ts: 31,
       wait_timeout: 60_000,
+      until_expired: false,
     })
     await expect.poll(async () => listOf(await server.ok('get_lock_wait_info', {}), 'entries')).toHaveLength(1)
     await server.ok('pessimistic_rollback', { keys: ['t'], start_ts: 25, for_update_ts: 30 })

@@ -1,7 +1,7 @@
 import { HeldBackBy, Restore } from './admin.js'
 import { answering } from './call-schema.js'
 import { Type } from './schema.js'
-import { Count, described, Key, LockInfo, Milliseconds, oneOf, optional, TimestampOrZero } from './values.js'
+import { Count, described, HoldingLock, Key, Milliseconds, oneOf, optional, TimestampOrZero } from './values.js'
 
 export const alive = answering(Type.Object({ status: oneOf(['ok']) }))
 export const ready = answering(Type.Object({ status: oneOf(['ready']) }))
@@ -85,7 +85,10 @@ export const serverStatus = answering(
     feed: Type.Object({
       resolved_ts: described(TimestampOrZero, '0 while nobody reads the feed.'),
       lag_ms: described(Milliseconds, 'How far the feed is behind because locks hold it back.'),
-      held_back_by: described(Type.Array(LockInfo), 'Locks of transactions that live, and hold the feed back.'),
+      held_back_by: described(
+        Type.Array(HoldingLock),
+        'The lowest locks that hold the feed back and belong to transactions that are over 2 s old, whether or not anybody reads the feed.',
+      ),
       live: described(Count, 'Streams that have caught up.'),
       behind: described(Count, 'Streams that read the log.'),
     }),

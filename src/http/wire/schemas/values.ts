@@ -89,3 +89,8 @@ export const LockInfo = Type.Object({
   expire_ts: described(optional(Timestamp), 'Of the version that the transaction writes, if it expires.'),
   lease_fence: described(optional(Timestamp), 'Of the same version, if it is attached to a lease.'),
 })
+
+export const HoldingLock = Type.Object({
+  ...LockInfo.properties,
+  expires_in_ms: described(Milliseconds, 'Until its TTL is over, unless a heartbeat raises it.'),
+})

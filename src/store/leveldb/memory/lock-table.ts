@@ -4,6 +4,7 @@ import { MinHeap, type Ranked } from '../../../bytes/min-heap.js'
 import { OrderedKeys } from '../../../bytes/ordered-keys.js'
 import type { Lock } from '../../../percolator/lock.js'
 import { resolvedBelow } from '../../../percolator/resolved.js'
+import type { Timestamp } from '../../../timestamp.js'
 
 /** Entries that a walk visits between two looks at the clock. */
 const ENTRIES_AT_A_TIME = 4096
@@ -88,9 +89,26 @@ export class LockTable {
     return this.#ranked.first
   }
 
-  /** Locks that hold resolved_ts back, most of all first. As `lowest`. The table must not change while this is consumed. */
-  ascending(): Generator<LockEntry, void> {
-    return this.#ranked.ascending()
+  /**
+   * Locks that hold resolved_ts back, most of all first, at most `visitsMax`. While nobody asks for resolved_ts, those of the
+   * locks that have stood longest. The table must not change while this is consumed.
+   */
+  *ascending(visitsMax: number): Generator<LockEntry, void> {
+    let left = visitsMax
+    if (this.#holding !== undefined) {
+      for (const entry of this.#holding.ascending()) {
+        if (left-- === 0) return
+        yield entry
+      }
+      return
+    }
+    const oldest: { readonly entry: LockEntry; readonly bound: Timestamp }[] = []
+    for (const entry of this.#entries.values()) {
+      if (left-- === 0) break
+      const bound = resolvedBelow(entry.lock)
+      if (bound !== undefined) oldest.push({ entry, bound })
+    }
+    for (const { entry } of oldest.sort((a, b) => a.bound - b.bound)) yield entry
   }
 
   get #ranked(): MinHeap<LockEntry> {

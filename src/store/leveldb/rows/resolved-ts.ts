@@ -64,12 +64,10 @@ export class ResolvedTs {
 
   /** Visits at most `VISITS_MAX` locks, so a long batch in flight may hide those behind it. */
   heldBackBy(limit: number): LockInfo[] {
-    this.#noteUse()
     const { locks, ages } = this.#rows
     const held: LockInfo[] = []
-    let visits = 0
-    for (const entry of locks.ascending()) {
-      if (held.length === limit || ++visits > VISITS_MAX) break
+    for (const entry of locks.ascending(VISITS_MAX)) {
+      if (held.length === limit) break
       if (!isInFlight(entry.lock)) held.push(ages.infoOf(entry))
     }
     return held

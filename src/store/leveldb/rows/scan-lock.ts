@@ -12,7 +12,7 @@ import type { RowStore } from './row-store.js'
 
 export function scanLock(
   rows: RowStore,
-  { maxTs, start, end, limit = Number.POSITIVE_INFINITY }: ScanLockRequest,
+  { maxTs, start, end, limit = Number.POSITIVE_INFINITY, isWanted }: ScanLockRequest,
   lease?: AnswerLease,
 ): Promise<ScanLockAnswer> {
   return guard(async () => {
@@ -20,9 +20,10 @@ export function scanLock(
     if (maxTs !== TIMESTAMP_MAX) await rows.observeRead(maxTs)
     const locks: LockInfo[] = []
     const visit = (entry: LockEntry): boolean => {
-      const [info] = isInFlight(entry.lock)
-        ? []
-        : selectLock([{ ...entry, lock: rows.ages.seen(entry.lock) }], maxTs, 1)
+      if (isInFlight(entry.lock)) return true
+      const lock = rows.ages.seen(entry.lock)
+      if (isWanted?.(lock) === false) return true
+      const [info] = selectLock([{ ...entry, lock }], maxTs, 1)
       if (info === undefined) return true
       lease?.grow(lockCost(info))
       return locks.push(info) < limit

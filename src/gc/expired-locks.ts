@@ -1,0 +1,143 @@
+import { keyText } from '../bytes/key-text.js'
+import type { Resolver } from '../coordinator/lock-resolver.js'
+import { KvError } from '../errors/kv-error.js'
+import type { LockInfo } from '../errors/lock-info.js'
+import { rest } from '../event-loop/rest.js'
+import { isExpired, type Lock } from '../percolator/lock.js'
+import type { Store } from '../store/store.js'
+import { TIMESTAMP_MAX } from '../timestamp.js'
+
+/** From the end of one look over the locks to the next. */
+const LOOK_MS = 500
+/** A transaction is asked so long after the TTL of one of its locks was first seen to have ended. */
+const GRACE_MS = 1000
+/** A TTL that had ended before that when it was first seen may have been over when the lock was placed: clients choose their timestamps. */
+const LONG_OVER_MS = 2000
+const LONG_OVER_GRACE_MS = 3000
+/** The longest time between two questions about a transaction that goes on, or that cannot be ended. */
+const ASK_AGAIN_MS_MAX = 3000
+/** Locks that are ended in one step. */
+const LOCKS_AT_A_TIME = 1024
+/** Transactions that are asked at the same time. */
+const TXNS_AT_A_TIME = 64
+/** Transactions that are known at a time. More of them wait for a later look. */
+const TXNS_MAX = 65_536
+
+export interface ExpiredLocksSources {
+  /** One that finds its locks without a walk over the disk (`lockCount`). */
+  readonly store: Pick<Store, 'lockCount' | 'scanLock' | 'now' | 'ago' | 'elapsedMs'>
+  readonly resolver: Pick<Resolver, 'resolve'>
+  /** Called with defects of background work. */
+  readonly onError: (error: unknown) => void
+}
+
+/** A transaction of which a lock has expired. */
+interface SeenTxn {
+  dueMs: number
+  waitMs: number
+  /** The last look that has met one of its locks. */
+  look: number
+}
+
+/**
+ * Ends the transactions whose clients have died, so that nobody has to read a lock for it to go: a dead lock holds the feed, and a
+ * commit that its client did not finish is told to nobody. Each transaction is asked with back-off, and in steps between
+ * which other work runs.
+ */
+export class ExpiredLocks {
+  readonly #sources: ExpiredLocksSources
+  readonly #txns = new Map<string, SeenTxn>()
+  readonly #end = new AbortController()
+  #timer: NodeJS.Timeout | undefined
+  #looks = 0
+  /** Never rejects. */
+  #looking: Promise<void> = Promise.resolve()
+
+  constructor(sources: ExpiredLocksSources) {
+    this.#sources = sources
+    this.#schedule()
+  }
+
+  /** Ends a look after its present step. */
+  async close(): Promise<void> {
+    this.#end.abort()
+    clearTimeout(this.#timer)
+    await this.#looking
+  }
+
+  #schedule(): void {
+    if (this.#end.signal.aborted) return
+    this.#timer = setTimeout(() => {
+      this.#looking = this.#look()
+        .catch((error) => {
+          if (!(error instanceof KvError)) this.#sources.onError(error) // Else the next look tries again.
+        })
+        .finally(() => this.#schedule())
+    }, LOOK_MS).unref()
+  }
+
+  async #look(): Promise<void> {
+    const { store } = this.#sources
+    if (store.lockCount === 0) return this.#txns.clear()
+    this.#looks++
+    for (let start: Uint8Array | undefined; !this.#end.signal.aborted; ) {
+      const beganMs = performance.now()
+      const [now, nowMs, longAgo] = [store.now(), store.elapsedMs(), store.ago(LONG_OVER_MS)]
+      const graceMs = (lock: Lock): number => (isExpired(lock, longAgo) ? LONG_OVER_GRACE_MS : GRACE_MS)
+      const { locks } = await store.scanLock({
+        maxTs: TIMESTAMP_MAX,
+        start,
+        limit: LOCKS_AT_A_TIME,
+        withReserved: true,
+        isWanted: (lock) => isExpired(lock, now) && this.#isDue(lock, nowMs, graceMs),
+      })
+      await this.#ask(locks)
+      start = locks.at(-1)?.key
+      if (locks.length < LOCKS_AT_A_TIME) break
+      await rest(performance.now() - beganMs, this.#end.signal)
+    }
+    for (const [txn, { look }] of this.#txns) if (look !== this.#looks) this.#txns.delete(txn)
+  }
+
+  #isDue(lock: Lock, nowMs: number, graceMs: (lock: Lock) => number): boolean {
+    const text = txnText(lock)
+    const seen = this.#txns.get(text)
+    if (seen !== undefined) {
+      seen.look = this.#looks
+      return nowMs >= seen.dueMs
+    }
+    if (this.#txns.size < TXNS_MAX)
+      this.#txns.set(text, { dueMs: nowMs + graceMs(lock), waitMs: GRACE_MS, look: this.#looks })
+    return false
+  }
+
+  async #ask(locks: readonly LockInfo[]): Promise<void> {
+    const byTxn = new Map<string, LockInfo[]>()
+    for (const lock of locks) {
+      const text = txnText(lock)
+      const others = byTxn.get(text)
+      if (others === undefined) byTxn.set(text, [lock])
+      else others.push(lock)
+    }
+    const txns = [...byTxn]
+    for (let from = 0; from < txns.length && !this.#end.signal.aborted; from += TXNS_AT_A_TIME)
+      await Promise.all(txns.slice(from, from + TXNS_AT_A_TIME).map(([text, own]) => this.#endTxn(text, own)))
+  }
+
+  async #endTxn(text: string, locks: readonly LockInfo[]): Promise<void> {
+    const { store, resolver, onError } = this.#sources
+    const areGone = await resolver.resolve(locks, store.now()).catch((error: unknown) => {
+      if (!(error instanceof KvError)) onError(error)
+      return false
+    })
+    const seen = this.#txns.get(text)
+    if (areGone || seen === undefined) return
+    seen.waitMs = Math.min(2 * seen.waitMs, ASK_AGAIN_MS_MAX)
+    seen.dueMs = store.elapsedMs() + seen.waitMs
+  }
+}
+
+/** Clients choose start_ts, and two of them may choose the same one. */
+function txnText({ startTs, primary }: Pick<LockInfo, 'startTs' | 'primary'>): string {
+  return `${startTs} ${keyText(primary)}`
+}
