@@ -438,15 +438,15 @@ const MUTANTS = [
   [
     'a restart begins at the clock',
     'store/leveldb/leveldb-store',
-    '{ mark: savedMark, jumps: savedJumps }',
-    '{ savedMark = 0, jumps: savedJumps }',
+    '{ mark: savedMark, jumps: savedJumps, extraMs: savedExtraMs }',
+    '{ savedMark = 0, jumps: savedJumps, extraMs: savedExtraMs }',
   ],
   ['ages go by the wall clock', 'oracle/clock', 'return this.now() - this.#jumpedMs;', 'return this.now();'],
   [
     'what the clock jumped by is not saved',
     'store/leveldb/rows/saved-mark',
-    'jumps.length === 0 ? [mark]',
-    'jumps !== undefined ? [mark]',
+    'jumps.length > 0 || extraMs > 0',
+    'extraMs > 0',
   ],
   [
     'a commit_ts that comes next is not observed',
