@@ -1,6 +1,6 @@
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { integerOf } from '../errors/integer-of.js'
-import { invalid } from '../errors/kv-error.js'
+import { invalid, KvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
 import {
   FEED_LIMIT_DEFAULT,
@@ -160,18 +160,62 @@ export class Changes implements ChangesApi {
     const limit = integerOf('limit', request.limit ?? FEED_LIMIT_DEFAULT, 1, FEED_LIMIT_MAX)
     const waitMs = integerOf('wait_ms', request.waitMs ?? 0, 0, FEED_WAIT_MS_MAX)
     const { pageBytesMax, answerBytesMax } = this.#options.limits
-    const page = new PageOfTxns({ limit, bytesMax: pageBytesMax, longestMax: answerBytesMax })
+    const page = new PageOfTxns({ limit, bytesMax: pageBytesMax, heldMax: answerBytesMax })
     const opened: Opened = {}
-    let resolved: Timestamp = 0
+    let resolvedTs: Timestamp = 0
     const how = { snapshot: undefined, heartbeatMs: HEARTBEAT_MS_MAX, waitMs, signal: request.signal }
-    for await (const batch of this.#events(request, how, opened)) {
-      resolved = this.#feed.resolved
-      for (const event of batch) if (event.type === 'txn' || event.type === 'resolved') page.add(event)
-      if (page.isFull || (page.txns.length > 0 && opened.stream?.isCaughtUp)) break
+    const events = this.#events(request, how, opened)
+    let isToEnd = true
+    try {
+      for (let next = await events.next(); !next.done; next = await events.next()) {
+        resolvedTs = this.#feed.resolved
+        for (const [i, event] of next.value.entries()) {
+          if (event.type === 'txn' || event.type === 'resolved') page.add(event)
+          const { long } = page
+          if (long === undefined) continue
+          isToEnd = false
+          const nextTs = opened.since ?? 0
+          const rest = this.#rest(long.commitTs, next.value.slice(i + 1), events)
+          // A generator that has not begun has nothing to end with.
+          const end = rest.return.bind(rest)
+          rest.return = async (ends) => {
+            await events.return()
+            return end(ends)
+          }
+          return { txns: long.txns, resolvedTs: nextTs, nextTs, rest }
+        }
+        if (page.isFull || (page.txns.length > 0 && opened.stream?.isCaughtUp)) break
+      }
+    } finally {
+      if (isToEnd) await events.return()
     }
     const { txns, isFull } = page
     const nextTs = Math.max(opened.since ?? 0, page.nextTs)
-    return { txns, resolvedTs: isFull ? resolved : Math.min(resolved, nextTs), nextTs }
+    return { txns, resolvedTs: isFull ? resolvedTs : Math.min(resolvedTs, nextTs), nextTs }
+  }
+
+  /** @param batch has come already. @throws KvError when the stream ends within the transactions of `commitTs`. */
+  async *#rest(
+    commitTs: Timestamp,
+    batch: readonly FeedEvent[],
+    events: AsyncGenerator<readonly FeedEvent[], void>,
+  ): NonNullable<FeedPage['rest']> {
+    try {
+      for (let some = batch; ; ) {
+        for (const event of some) {
+          if (event.type === 'resolved' && event.resolvedTs < commitTs) continue
+          if (event.type !== 'txn' || event.commitTs !== commitTs)
+            return { resolvedTs: this.#feed.resolved, nextTs: commitTs }
+          const { type: _, ...txn } = event
+          yield txn
+        }
+        const next = await events.next()
+        if (next.done) throw new KvError('storage_unavailable', 'the feed ended within a transaction', {})
+        some = next.value
+      }
+    } finally {
+      await events.return()
+    }
   }
 
   watch(request: WatchRequest): AsyncGenerator<KeyState, void> {

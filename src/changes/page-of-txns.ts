@@ -1,4 +1,3 @@
-import { KvError } from '../errors/kv-error.js'
 import type { FeedEvent, FeedTxn } from '../percolator/changes-api.js'
 import type { Timestamp } from '../timestamp.js'
 
@@ -6,8 +5,8 @@ export interface PageSizes {
   /** Transactions. */
   readonly limit: number
   readonly bytesMax: number
-  /** Transactions of one commit_ts may be longer than `bytesMax`, up to this. */
-  readonly longestMax: number
+  /** Transactions of one commit_ts are held in memory up to this, although they are longer than `bytesMax`. */
+  readonly heldMax: number
 }
 
 /** One page of a feed. Transactions of one commit_ts are never cut. */
@@ -34,7 +33,16 @@ export class PageOfTxns {
     return this.#isFull
   }
 
-  /** @throws KvError `payload_too_large` */
+  /**
+   * The transactions of one commit_ts, the first of the page, are longer than memory allows. The page begins with those that were
+   * added. Nothing else can be added.
+   */
+  get long(): { readonly commitTs: Timestamp; readonly txns: readonly FeedTxn[] } | undefined {
+    const [first] = this.#group
+    if (first === undefined || this.#isFull || this.#groupBytes <= this.#sizes.heldMax) return undefined
+    return { commitTs: first.commitTs, txns: this.#group }
+  }
+
   add(event: Extract<FeedEvent, { readonly type: 'txn' | 'resolved' }>): void {
     if (event.type === 'resolved') {
       this.#endGroup()
@@ -46,11 +54,7 @@ export class PageOfTxns {
     const { type: _, ...txn } = event
     this.#group.push(txn)
     this.#groupBytes += bytesOf(txn)
-    const { longestMax, bytesMax } = this.#sizes
-    if (this.txns.length > 0 && this.#groupBytes > bytesMax) this.#isFull = true
-    if (this.#isFull || this.#groupBytes <= longestMax) return
-    const text = `the transactions at ${txn.commitTs} are longer than ${longestMax} bytes: a stream gives them in parts`
-    throw new KvError('payload_too_large', text, { limit: longestMax })
+    if (this.txns.length > 0 && this.#groupBytes > this.#sizes.bytesMax) this.#isFull = true
   }
 
   #endGroup(): void {

@@ -94,6 +94,11 @@ export interface FeedPage {
   readonly resolvedTs: Timestamp
   /** The `sinceTs` of the next page. */
   readonly nextTs: Timestamp
+  /**
+   * Given for transactions of one commit_ts that are longer than memory allows: the rest of them, or their further parts, to be read to its
+   * end or given up. It returns the timestamps that are valid then.
+   */
+  readonly rest?: AsyncGenerator<FeedTxn, Pick<FeedPage, 'resolvedTs' | 'nextTs'>> | undefined
 }
 
 /** The present version of a key. */

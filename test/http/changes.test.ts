@@ -296,6 +296,35 @@ describe('a stream', () => {
     }
   })
 
+  test.each(['/v1/changes', '/v1/consumers/c/changes'])(
+    'passes a transaction that is longer than an answer may be, in parts: %s',
+    async (path) => {
+      const server = await start({ limits: { pageBytesMax: 10_000, answerBytesMax: 20_000 } })
+      const json = { 'content-type': 'application/json' }
+      await server.send('PUT', '/v1/consumers/c', json, '{"since_ts":0}')
+      const ops = Array.from({ length: 30 }, (_, i) => put(`k${String(i).padStart(2, '0')}`, 'v'.repeat(1000)))
+      const { commit_ts } = await server.txn({ ops })
+      const after = await server.put('z', 'v')
+      const url = `${path}?since_ts=0&limit=1`
+      const page = okBody(await server.get(url))
+      const txns = listOf(page, 'txns')
+      expect(txns.map(({ part, is_last }) => [part, is_last])).toEqual(txns.map((_, i) => [i, i === txns.length - 1]))
+      expect(txns.flatMap((txn) => listOf(txn, 'changes').map(({ key }) => key))).toEqual(ops.map(({ key }) => key))
+      expect(page).toMatchObject({ next_ts: commit_ts })
+      expect(Number(page['resolved_ts'])).toBeGreaterThanOrEqual(after)
+      const packed = await server.get(url, { accept: 'application/msgpack' })
+      expect(packed.headers['content-type']).toBe('application/msgpack')
+      const unpacked = unpack(packed.rawPayload) as Json
+      expect(unpacked).toMatchObject({ next_ts: commit_ts })
+      expect(listOf(unpacked, 'txns').map(({ part }) => part)).toEqual(txns.map(({ part }) => part))
+      expect((await server.send('HEAD', url)).statusCode).toBe(200)
+      expect(okBody(await server.get(`${path}?since_ts=${commit_ts}`))).toMatchObject({ txns: [{ commit_ts: after }] })
+      await vi.waitFor(async () =>
+        expect(okBody(await server.get('/v1/status'))['overload']).toMatchObject({ answer_bytes: 0, streams: 0 }),
+      )
+    },
+  )
+
   test('of a long value comes whole, to several streams at once', async () => {
     const server = await start()
     const urls = ['/v1/changes', '/v1/changes?prefix=k', '/v1/changes?key=k']

@@ -1,15 +1,17 @@
+import { Readable } from 'node:stream'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { Grant } from '../../access/grant.js'
+import { entryCost } from '../../bytes/answer-size.js'
 import { isKvError, KvError } from '../../errors/kv-error.js'
 import { sleep } from '../../event-loop/sleep.js'
-import type { ChangesApi, FeedEvent, FeedPage, Selection } from '../../percolator/changes-api.js'
+import type { ChangesApi, FeedEvent, FeedPage, PageRequest, Selection } from '../../percolator/changes-api.js'
 import { noSuchConsumer } from '../../percolator/consumer.js'
 import { keyRangeOf } from '../../percolator/given-range.js'
 import type { Timestamp } from '../../timestamp.js'
 import { callerOf } from '../admission/access.js'
-import { hangUp } from '../connections/answer-end.js'
+import { hangUp, whenOver } from '../connections/answer-end.js'
 import { EventStream } from '../connections/event-stream.js'
-import { answer } from '../wire/answer.js'
+import { answer, answerFormat } from '../wire/answer.js'
 import { errorText } from '../wire/event-text.js'
 import {
   type AskedFeed,
@@ -22,6 +24,8 @@ import {
   SELECTION_PARAMETERS,
 } from '../wire/feed-query.js'
 import { wireTxn } from '../wire/feed-text.js'
+import { jsonPage, msgpackPage } from '../wire/long-page.js'
+import { CONTENT_TYPE } from '../wire/media-type.js'
 import { nameOf } from '../wire/name.js'
 import type { RawQuery } from '../wire/query.js'
 import { redactKeys } from '../wire/redaction.js'
@@ -31,6 +35,7 @@ import { FeedStreams } from './feed-stream.js'
 
 /** The first events decide about the status of a stream, if they come within this time. */
 const FIRST_MS = 1000
+const NO_VALUE = new Uint8Array(0)
 const CONSUMER_CHANGES = '/v1/consumers/:name/changes'
 
 interface FeedOf {
@@ -116,8 +121,41 @@ class Feeds {
       }
       if (watch.error?.code === 'unauthorized' || watch.error?.code === 'forbidden') throw watch.error
     }
+    if (page.rest !== undefined) return this.#longPage(request, reply, page, page.rest, query)
     const { txns, resolvedTs, nextTs } = page
     return answer(request, reply, { txns: txns.map(wireTxn), resolvedTs, nextTs })
+  }
+
+  /** A page whose transactions are too long for memory is sent while it is read, in parts as on a stream. */
+  async #longPage(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    { txns, nextTs: sinceTs }: FeedPage,
+    rest: NonNullable<FeedPage['rest']>,
+    query: PageRequest,
+  ): Promise<FastifyReply> {
+    const { traffic, database } = this.#context
+    const lease = database.store.answers.lease(callerOf(request))
+    whenOver(reply.raw, () => {
+      lease.end()
+      void rest.return({ resolvedTs: 0, nextTs: 0 })
+    })
+    traffic.openStream(reply)
+    for (const { changes } of txns) for (const { value } of changes) lease.hold(entryCost(value ?? NO_VALUE))
+    const format = answerFormat(request.headers.accept)
+    reply.header('content-type', CONTENT_TYPE[format])
+    if (request.method === 'HEAD') return reply.send()
+    // MessagePack says how long a list is before it begins.
+    const count = format === 'json' ? 0 : await this.#countTxns({ ...query, sinceTs, signal: hangUp(reply.raw) })
+    return reply.send(Readable.from(format === 'json' ? jsonPage(txns, rest) : msgpackPage(txns, rest, count)))
+  }
+
+  /** Reads the transactions of a long page, and what it cuts them into, without keeping them. */
+  async #countTxns(query: PageRequest): Promise<number> {
+    const { txns, rest } = await this.#changes.page(query)
+    let count = txns.length
+    if (rest !== undefined) for await (const _ of rest) count++
+    return count
   }
 
   async #stream(
