@@ -230,6 +230,8 @@ export const PARKED_LIMIT_DEFAULT = 100
 export const LEASE_TTL_MS_MIN = 100
 export const LEASE_TTL_MS_MAX = 3_600_000
 export const LEASE_WAIT_MS_MAX = 60_000
+export const LEASES_LIMIT_DEFAULT = 100
+export const LEASES_LIMIT_MAX = 10_000
 /** Leases that one transaction checks. */
 export const LEASE_CHECKS_MAX = 1000
 /** Keys that are attached to one lease. */

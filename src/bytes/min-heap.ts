@@ -9,6 +9,10 @@ export interface Ranked {
 export class MinHeap<T extends Ranked> {
   readonly #heap: T[] = []
 
+  get size(): number {
+    return this.#heap.length
+  }
+
   /** The item with the lowest rank. */
   get first(): T | undefined {
     return this.#heap[0]

@@ -108,7 +108,7 @@ function End({ of: { expireTs, leaseFence } }: { readonly of: Version }): JSX.El
 /** The name is not shown where the token does not reach it. */
 function LeaseOf({ fence }: { readonly fence: number }): JSX.Element {
   const { server } = useSession()
-  const { value } = useLoaded((signal) => server.get<Leases>('/v1/leases', signal), [server, fence])
+  const { value } = useLoaded((signal) => server.get<Leases>('/v1/leases?limit=10000', signal), [server, fence])
   const name = value?.leases.find((lease) => lease.fence === fence)?.name
   return (
     <span>

@@ -43,6 +43,14 @@ export class LeaseRecords {
     return new Map([...records].map(([record, bytes]) => [record.slice(LEASES.length), seen(bytes)]))
   }
 
+  /** The same, some at a time. */
+  async *pages(prefix: string): AsyncGenerator<readonly (readonly [name: string, lease: SeenLease])[], void> {
+    const pages = this.#system.pages?.(`${LEASES}${prefix}`)
+    if (pages === undefined) throw new Error('a shared store lists records in pages')
+    for await (const records of pages)
+      yield records.map(([record, bytes]) => [record.slice(LEASES.length), seen(bytes)] as const)
+  }
+
   /**
    * What this process has written last, while that was a grant or a renewal. Others may have changed it since: only a swap that succeeds
    * proves anything.

@@ -4,6 +4,7 @@ import { Backoff } from '../coordinator/backoff.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
 import { requireWanted } from '../event-loop/late-signal.js'
+import { inSlices } from '../event-loop/slices.js'
 import { fenceInForce } from '../percolator/actions/check-lease.js'
 import { decodeLease, encodeLease } from '../percolator/codec/lease.js'
 import { requireHolder, requireLeaseName, type StoredLease } from '../percolator/lease.js'
@@ -26,12 +27,14 @@ import {
 import {
   ANSWERED_TOGETHER_MAX,
   KEYS_LOCKED_MS,
+  type LeasePage,
+  type LeasePageRequest,
   type LeasesOptions,
   type LeasesSummary,
   type ServerLeases,
   WAITING_MAX,
 } from './server-leases.js'
-import { Slot, type Try } from './slot.js'
+import { Slot, type SlotCounts, type Try } from './slot.js'
 import { type Asking, type WaitingHolder, WaitingHolders } from './waiting-holders.js'
 
 const LEASES = 'lease/' satisfies SystemName
@@ -53,6 +56,8 @@ const END_AGAIN_MS_FIRST = 10
 const END_AGAIN_MS_MAX = 1000
 /** Leases whose keys are being deleted in the background. */
 const ENDING_MAX = 64
+/** Leases that a list looks at between two looks at the clock. */
+const LISTED_AT_A_TIME = 64
 /** The end of a lease is noticed so soon, where the clock of leases is not that of timers. */
 const LOOK_MS_MAX = 1000
 
@@ -78,6 +83,7 @@ export class Leases implements ServerLeases {
   /** Free ones whose records have to be removed, and no keys. */
   readonly #over = new Set<Slot>()
   readonly #counts = { grants: 0, renewals: 0, released: 0, ranOut: 0 }
+  readonly #slotCounts: SlotCounts = { ending: 0 }
   /** Free ones whose keys have to be deleted. */
   readonly #toEnd = new MinHeap<Try>()
   readonly #stop = new AbortController()
@@ -133,12 +139,14 @@ export class Leases implements ServerLeases {
   }
 
   summary(): LeasesSummary {
-    let held = 0
-    let ending = 0
-    for (const slot of this.#slots.values()) {
-      if (this.#heldOf(slot) !== undefined) held++
-      if (slot.ended !== undefined) ending++
+    // Nobody may have noticed yet that some terms have ended.
+    let held = this.#byEnd.size
+    const nowMs = this.#store.elapsedMs()
+    for (const { rank } of this.#byEnd.ascending()) {
+      if (rank > nowMs) break
+      held--
     }
+    const { ending } = this.#slotCounts
     const { grants, renewals, released, ranOut } = this.#counts
     return {
       held,
@@ -177,7 +185,7 @@ export class Leases implements ServerLeases {
   }
 
   #open(name: string): Slot {
-    const slot = new Slot(name)
+    const slot = new Slot(name, this.#slotCounts)
     this.#slots.set(name, slot)
     return slot
   }
@@ -255,10 +263,36 @@ export class Leases implements ServerLeases {
   }
 
   async list(prefix = ''): Promise<readonly LeaseState[]> {
-    const held: LeaseState[] = []
-    for (const slot of this.#slots.values())
-      if (slot.name.startsWith(prefix) && this.#heldOf(slot) !== undefined) held.push(this.#stateOf(slot))
-    return held.sort((a, b) => (a.name < b.name ? -1 : 1))
+    return (await this.page({ prefix, limit: this.#slots.size })).leases
+  }
+
+  async page(request: LeasePageRequest): Promise<LeasePage> {
+    const slots = await inSlices(this.#page(request))
+    const next = slots.length > request.limit ? slots[request.limit - 1]?.name : undefined
+    const held = slots.slice(0, request.limit).filter((slot) => this.#heldOf(slot) !== undefined)
+    return { leases: held.map((slot) => this.#stateOf(slot)), next }
+  }
+
+  /** @returns the first of them, one more than `limit`, by name. */
+  *#page({ prefix = '', after = '', limit, reaches }: LeasePageRequest): Generator<void, Slot[], void> {
+    const page: Slot[] = []
+    let looked = 0
+    for (const slot of this.#slots.values()) {
+      if (++looked % LISTED_AT_A_TIME === 0) yield
+      const { name } = slot
+      const last = page[limit]
+      if (name <= after || !name.startsWith(prefix) || (last !== undefined && name > last.name)) continue
+      if (this.#heldOf(slot) === undefined || reaches?.(name) === false) continue
+      let [low, high] = [0, page.length]
+      while (low < high) {
+        const middle = (low + high) >> 1
+        if ((page[middle]?.name ?? '') < name) low = middle + 1
+        else high = middle
+      }
+      page.splice(low, 0, slot)
+      if (page.length > limit + 1) page.pop()
+    }
+    return page
   }
 
   async remove(name: string, holder: string, fence?: Timestamp): Promise<{ readonly deleting: boolean }> {

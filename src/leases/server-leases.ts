@@ -27,6 +27,23 @@ export interface LeasesSummary {
   readonly ends: { readonly released: number; readonly ranOut: number }
 }
 
+export interface LeasePageRequest {
+  /** Default: all. */
+  readonly prefix?: string | undefined
+  /** Only names above this one. */
+  readonly after?: string | undefined
+  readonly limit: number
+  /** Whether the caller may see it. Default: all. */
+  readonly reaches?: ((name: string) => boolean) | undefined
+}
+
+export interface LeasePage {
+  /** In order of names. */
+  readonly leases: readonly LeaseState[]
+  /** The last name, where there may be more. */
+  readonly next: string | undefined
+}
+
 /** The leases that a server grants: alone (`Leases`), or with others on the same table (`SharedLeases`). */
 export interface ServerLeases extends LeasesApi {
   /**
@@ -34,6 +51,8 @@ export interface ServerLeases extends LeasesApi {
    * @returns undefined when `put` has to be called.
    */
   renewNow(name: string, request: Omit<LeaseRequest, 'waitMs' | 'signal'>): LeaseState | undefined
+  /** Those that are held. Other requests run meanwhile. */
+  page(request: LeasePageRequest): Promise<LeasePage>
   summary(): LeasesSummary
   /** Ends the terms and the waits that are over. Timers call it. */
   look(): void

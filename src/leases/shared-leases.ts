@@ -25,6 +25,8 @@ import {
 import {
   ANSWERED_TOGETHER_MAX,
   KEYS_LOCKED_MS,
+  type LeasePage,
+  type LeasePageRequest,
   type LeasesOptions,
   type LeasesSummary,
   type ServerLeases,
@@ -165,12 +167,22 @@ export class SharedLeases implements ServerLeases {
   }
 
   async list(prefix = ''): Promise<readonly LeaseState[]> {
-    if (!LEASE_NAMES.test(prefix)) return []
-    const [records, nowTs] = await Promise.all([this.#records.list(prefix), this.#now()])
-    return [...records].flatMap(([name, { lease }]) => {
-      const held = heldAt(lease, nowTs)
-      return held === undefined ? [] : [stateOf(name, held)]
-    })
+    return (await this.page({ prefix, limit: Number.POSITIVE_INFINITY })).leases
+  }
+
+  async page({ prefix = '', after = '', limit, reaches }: LeasePageRequest): Promise<LeasePage> {
+    const leases: LeaseState[] = []
+    if (!LEASE_NAMES.test(prefix)) return { leases, next: undefined }
+    const nowTs = await this.#now()
+    for await (const records of this.#records.pages(prefix))
+      for (const [name, { lease }] of records) {
+        if (name <= after || reaches?.(name) === false) continue
+        const held = heldAt(lease, nowTs)
+        if (held === undefined) continue
+        if (leases.length === limit) return { leases, next: leases.at(-1)?.name }
+        leases.push(stateOf(name, held))
+      }
+    return { leases, next: undefined }
   }
 
   async remove(name: string, holder: string, fence?: Timestamp): Promise<{ readonly deleting: boolean }> {

@@ -2,14 +2,19 @@ import type { Ranked } from '../bytes/min-heap.js'
 import type { StoredLease } from '../percolator/lease.js'
 import type { Queue } from './waiting-holders.js'
 
+/** What is known of all names together. */
+export interface SlotCounts {
+  /** Slots with `ended`. */
+  ending: number
+}
+
 /** A name that is held, was held, or is about to be. Ranked by the end of its term. */
 export class Slot implements Ranked {
   rank = 0
   place = -1
   /** The last grant. It is in force until `rank`. */
   lease: StoredLease | undefined
-  /** The last grant, if it is over and keys that were attached to it are still to be deleted. Nobody is granted the lease before that. */
-  ended: StoredLease | undefined
+  #ended: StoredLease | undefined
   /** One of them that was locked. */
   lockedKey: Uint8Array | undefined
   /** The next try, and the pause before it. */
@@ -24,7 +29,19 @@ export class Slot implements Ranked {
   writing: Promise<void> | undefined
   readonly queue: Queue = new Set()
 
-  constructor(readonly name: string) {}
+  constructor(
+    readonly name: string,
+    readonly counts: SlotCounts,
+  ) {}
+
+  /** The last grant, if it is over and keys that were attached to it are still to be deleted. Nobody is granted the lease before that. */
+  get ended(): StoredLease | undefined {
+    return this.#ended
+  }
+  set ended(lease: StoredLease | undefined) {
+    this.counts.ending += Number(lease !== undefined) - Number(this.#ended !== undefined)
+    this.#ended = lease
+  }
 
   /** The keys of the last grant are deleted, and its record with them. */
   hasEnded(): void {

@@ -10,6 +10,15 @@ type WireLease = Omit<LeaseState, 'expiresAtMs'> & { readonly expiresAt: string 
 
 const LEASE = record({ name: TEXT, holder: TEXT, fence: INTEGER, ttlMs: INTEGER, expiresAt: TEXT })
 
+/** Servers before pages answer all at once, and refuse `limit`: so only the later pages are long. */
+const PAGE_LIMIT = 1000
+
+interface WirePage {
+  readonly leases: readonly WireLease[]
+  readonly cursor?: string
+}
+const PAGE = record({ leases: listOf(LEASE), cursor: optional(TEXT) })
+
 /** Servers before attached keys answer `{}`. */
 interface WireRemoval {
   readonly deleting?: boolean
@@ -35,10 +44,15 @@ export class HttpLeases implements LeasesApi {
   }
 
   async list(prefix?: string): Promise<LeaseState[]> {
-    const path = `${this.#registry.path}${prefix === undefined ? '' : `?prefix=${encodeURIComponent(prefix)}`}`
-    const all = record({ leases: listOf(LEASE) })
-    const { message } = await this.#registry.send<{ leases: readonly WireLease[] }>('GET', path, all)
-    return message.leases.map(stateOf)
+    const held: LeaseState[] = []
+    const selected = prefix === undefined ? '' : `prefix=${encodeURIComponent(prefix)}`
+    for (let query = selected; ; ) {
+      const path = query === '' ? this.#registry.path : `${this.#registry.path}?${query}`
+      const { message } = await this.#registry.send<WirePage>('GET', path, PAGE)
+      for (const lease of message.leases) held.push(stateOf(lease))
+      if (message.cursor === undefined) return held
+      query = `limit=${PAGE_LIMIT}&cursor=${encodeURIComponent(message.cursor)}`
+    }
   }
 
   async remove(name: string, holder: string, fence?: Timestamp, signal?: AbortSignal): Promise<{ deleting: boolean }> {

@@ -20,7 +20,7 @@ const packr = new Packr({ useRecords: false, moreTypes: false, int64AsType: 'num
 const MAC_BYTES = 16
 
 /** Keeps a cursor of one call from being taken for that of another. Scans have had none from the beginning. */
-type Purpose = '' | 'parked'
+type Purpose = '' | 'parked' | 'leases'
 
 export function encodeCursor(cursor: Cursor, secret: Uint8Array): string {
   const { ts, start, end, reverse, keyOnly, limit, after, scan } = cursor
@@ -52,6 +52,24 @@ export function encodeParkedCursor({ observer, limit, after }: ParkedCursor, sec
 export function decodeParkedCursor(text: string, secret: Uint8Array): ParkedCursor {
   const [observer, limit, after] = opened(text, 'parked', secret) as [string, number, Uint8Array]
   return { observer, limit, after }
+}
+
+/** A page of the leases. */
+export interface LeasesCursor {
+  readonly prefix: string
+  readonly limit: number
+  /** Last name of the previous page. */
+  readonly after: string
+}
+
+export function encodeLeasesCursor({ prefix, limit, after }: LeasesCursor, secret: Uint8Array): string {
+  return sealed([prefix, limit, after], 'leases', secret)
+}
+
+/** @throws KvError `invalid_argument` for a text that `encodeLeasesCursor` did not make with this secret. */
+export function decodeLeasesCursor(text: string, secret: Uint8Array): LeasesCursor {
+  const [prefix, limit, after] = opened(text, 'leases', secret) as [string, number, string]
+  return { prefix, limit, after }
 }
 
 function sealed(fields: readonly unknown[], purpose: Purpose, secret: Uint8Array): string {

@@ -1,3 +1,4 @@
+import { LEASES_LIMIT_MAX } from '../../../limits.js'
 import { LEASE_NAME } from '../../../percolator/lease.js'
 import type { Operations, Parameter } from '../operation.js'
 
@@ -12,7 +13,13 @@ export const leases: Operations = {
     tag: 'Leases',
     summary: 'List the leases that are held',
     description: 'Only those whose names the token reaches.',
-    query: { prefix: { description: 'Names that begin with it. Default: all.', schema: { type: 'string' } } },
+    query: {
+      prefix: { description: 'Names that begin with it. Default: all.', schema: { type: 'string' } },
+      limit: {
+        description: 'Leases of a page. Default: 100.',
+        schema: { type: 'integer', minimum: 1, maximum: LEASES_LIMIT_MAX },
+      },
+    },
   },
   'PUT /v1/leases/{name}': {
     id: 'putLease',

@@ -32,7 +32,12 @@ export const put = {
   ...answering(State),
 }
 
-export const list = answering(Type.Object({ leases: described(Type.Array(State), 'In order of names.') }))
+export const list = answering(
+  Type.Object({
+    leases: described(Type.Array(State), 'In order of names.'),
+    cursor: described(optional(Type.String()), 'Of the next page. Absent: this was the last one.'),
+  }),
+)
 export const get = answering(State)
 export const remove = answering(
   Type.Object({
