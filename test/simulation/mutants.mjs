@@ -671,12 +671,14 @@ function mutate(directory, mutant) {
   writeFileSync(path, source)
 }
 
-for (const mutant of MUTANTS)
-  for (const [text] of replacementsOf(mutant)) {
+const moved = MUTANTS.flatMap((mutant) =>
+  [...replacementsOf(mutant)].flatMap(([text]) => {
     const [what, file] = mutant
     const places = readFileSync(`${build}src/${file}.js`, 'utf8').split(text).length - 1
-    if (places !== 1) throw new Error(`${file}: ${places} places for "${what}"`)
-  }
+    return places === 1 ? [] : [`${file}: ${places} places for "${what}"`]
+  }),
+)
+if (moved.length > 0) throw new Error(moved.join('\n'))
 if (values.texts) process.exit()
 
 const wanted = MUTANTS.filter(([what]) => new RegExp(values.only).test(what))
