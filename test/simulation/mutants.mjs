@@ -244,7 +244,7 @@ const MUTANTS = [
     'this.#put',
   ],
   // Coordinator
-  ['a lost answer is no doubt', 'coordinator/committer', 'if (decides)', 'if (false)'],
+  ['a lost answer is no doubt', 'coordinator/committer', 'this.#isUncertain = true;', ';'],
   ['a refusal rules out late copies', 'coordinator/committer', 'mayChange(error))', 'false)'],
   [
     'async commit at the last min_commit_ts',
