@@ -2,6 +2,7 @@ import { pairCost } from '../bytes/answer-size.js'
 import { afterKey, type KeyRange, mergedRanges } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
+import { onAbort } from '../event-loop/on-abort.js'
 import { Slices } from '../event-loop/slices.js'
 import { SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
 import type { Pair } from '../percolator/api.js'
@@ -120,9 +121,8 @@ export class ChangeStream implements Follower, FeedUser {
   async *events(): AsyncGenerator<readonly FeedEvent[], void> {
     const { feed } = this.#sources
     const signal = signalOf(this.#order.signal)
-    const end = (): void => this.end()
     if (signal?.aborted) return
-    signal?.addEventListener('abort', end, { once: true })
+    const unlisten = onAbort(signal, () => this.end())
     try {
       if (this.#order.snapshot !== undefined) yield* this.#snapshot(this.#order.snapshot)
       while (!this.#isOver) {
@@ -131,7 +131,7 @@ export class ChangeStream implements Follower, FeedUser {
         else if ((yield* this.#live(this.#channel)) === 'over') return
       }
     } finally {
-      signal?.removeEventListener('abort', end)
+      unlisten()
       this.#isOver = true
       this.#readingFrom = undefined
       if (this.#channel !== undefined) feed.leaveChannel(this, this.#channel)

@@ -2,6 +2,7 @@ import { keyText } from '../bytes/key-text.js'
 import { MinHeap, type Ranked } from '../bytes/min-heap.js'
 import { isKvError } from '../errors/kv-error.js'
 import { signalOf } from '../event-loop/late-signal.js'
+import { onAbort } from '../event-loop/on-abort.js'
 import { sleep } from '../event-loop/sleep.js'
 import { Slices } from '../event-loop/slices.js'
 import type { GetAnswer, GetRequest } from '../percolator/api.js'
@@ -176,8 +177,7 @@ export class Watches {
     }
     if (signal?.aborted) return
     const watcher = this.open(key, { show, ended: end }, seenTs)
-    const abort = (): void => end()
-    signal?.addEventListener('abort', abort, { once: true })
+    const unlisten = onAbort(signal, () => end())
     try {
       for (;;) {
         if (shown === undefined && ended === undefined) await new Promise<void>((resume) => (wake = resume))
@@ -190,7 +190,7 @@ export class Watches {
       }
     } finally {
       watcher.close()
-      signal?.removeEventListener('abort', abort)
+      unlisten()
     }
   }
 

@@ -1,5 +1,6 @@
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import type { KvError } from '../errors/kv-error.js'
+import { onAbort } from '../event-loop/on-abort.js'
 import { primed } from '../event-loop/primed.js'
 import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
@@ -377,8 +378,7 @@ export class Db {
     const call = this.#callOptions({ lockWaitMs })
     if (signal?.aborted) return
     const observation = observationOf(this.#home, name, run, options, call.lockWaitMs)
-    const stop = (): void => observation.stop()
-    signal?.addEventListener('abort', stop, { once: true })
+    const unlisten = onAbort(signal, () => observation.stop())
     const ended = this.#home
       .during(() => register(this.#home.observers, name, observed, options))
       .then(() => observation.run())
@@ -387,7 +387,7 @@ export class Db {
       await ended
     } finally {
       this.#observations.delete(observation)
-      signal?.removeEventListener('abort', stop)
+      unlisten()
     }
   }
 
@@ -428,14 +428,13 @@ export class Db {
     this.#callOptions({})
     if (signal?.aborted) return
     const stop = new AbortController()
-    const abort = (): void => stop.abort()
-    signal?.addEventListener('abort', abort, { once: true })
+    const unlisten = onAbort(signal, () => stop.abort())
     this.#loops.add(stop)
     try {
       yield* loop(stop.signal)
     } finally {
       this.#loops.delete(stop)
-      signal?.removeEventListener('abort', abort)
+      unlisten()
     }
   }
 

@@ -1,4 +1,5 @@
 import { isKvError, KvError } from '../errors/kv-error.js'
+import { onAbort } from '../event-loop/on-abort.js'
 
 /**
  * A call ends this long after its time at the latest, whatever it waits for. Before that, a server gets the time to say how a write has
@@ -25,10 +26,10 @@ export function deadlineOf(timeoutMs: number | undefined, given: AbortSignal | u
   const { signal } = abort
   const follow = (): void => abort.abort(given?.reason)
   if (given?.aborted) follow()
-  given?.addEventListener('abort', follow, { once: true })
+  const unfollow = onAbort(given, follow)
   const stop = (): void => {
     clearTimeout(timer)
-    given?.removeEventListener('abort', follow)
+    unfollow()
   }
   const error = new KvError('deadline_exceeded', `the call has not ended within ${timeoutMs} ms`, {})
   const timer = setTimeout(() => {
@@ -55,10 +56,10 @@ function within<T>(signal: AbortSignal, isOver: () => boolean, call: Promise<T>,
     }
     const end = (): void => {
       clearTimeout(timer)
-      signal.removeEventListener('abort', wait)
+      unlisten()
     }
+    const unlisten = onAbort(signal, wait)
     if (signal.aborted) wait()
-    else signal.addEventListener('abort', wait, { once: true })
     call.finally(end).then(resolve, reject)
   })
 }

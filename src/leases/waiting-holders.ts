@@ -1,5 +1,6 @@
 import { MinHeap, type Ranked } from '../bytes/min-heap.js'
 import { signalOf } from '../event-loop/late-signal.js'
+import { onAbort } from '../event-loop/on-abort.js'
 import type { LeaseRequest, LeaseState } from '../percolator/leases-api.js'
 
 /** A request for a lease, and where its answer goes. */
@@ -47,12 +48,10 @@ export class WaitingHolders {
     this.#size++
     this.#byEnd.set(waiting, endsAtMs)
     if (signal === undefined) return
-    const leave = (): void => {
+    waiting.stopListening = onAbort(signal, () => {
       this.remove(waiting)
       reject(signal.reason)
-    }
-    signal.addEventListener('abort', leave, { once: true })
-    waiting.stopListening = () => signal.removeEventListener('abort', leave)
+    })
   }
 
   /** Whoever calls this answers it. */

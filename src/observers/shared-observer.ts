@@ -2,6 +2,7 @@ import { keyText } from '../bytes/key-text.js'
 import type { LockResolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
 import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
+import { onAbort } from '../event-loop/on-abort.js'
 import { blocksRead } from '../percolator/actions/get.js'
 import type { Failure } from '../percolator/cell.js'
 import type { ClaimName, Notification, ObserverState, Release } from '../percolator/observers-api.js'
@@ -185,12 +186,12 @@ export class SharedObserver {
     return new Promise((resolve) => {
       const wake = (): void => {
         clearTimeout(timer)
-        signal?.removeEventListener('abort', wake)
+        unlisten()
         this.#sleepers.delete(wake)
         resolve()
       }
       const timer = setTimeout(wake, ms)
-      signal?.addEventListener('abort', wake, { once: true })
+      const unlisten = onAbort(signal, wake)
       this.#sleepers.add(wake)
     })
   }

@@ -1,5 +1,6 @@
 import { MinHeap, type Ranked } from '../bytes/min-heap.js'
 import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
+import { onAbort } from '../event-loop/on-abort.js'
 import type { Notification } from '../percolator/observers-api.js'
 
 /** A claim that has not got a cell yet. */
@@ -49,8 +50,7 @@ export class WaitingClaims {
       end()
       return
     }
-    signal.addEventListener('abort', end, { once: true })
-    claim.stopListening = () => signal.removeEventListener('abort', end)
+    claim.stopListening = onAbort(signal, end)
   }
 
   delete(claim: WaitingClaim): void {

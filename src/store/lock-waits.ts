@@ -1,6 +1,7 @@
 import { keyText } from '../bytes/key-text.js'
 import type { KvError } from '../errors/kv-error.js'
 import type { WaitForEntry } from '../errors/registry.js'
+import { onAbort } from '../event-loop/on-abort.js'
 import { TIMER_MS_MAX } from '../limits.js'
 import type { Histogram } from '../meters/histogram.js'
 import type { Timestamp } from '../timestamp.js'
@@ -122,11 +123,10 @@ export class LockWaits {
       const queue = this.#makeQueue(key)
       const waiter: Waiter = { startTs, arrival, beganMs, queue, disarm: () => {}, resolve, reject }
       const timeout = setTimeout(() => this.#end(waiter, resolve, undefined), Math.min(timeoutMs, TIMER_MS_MAX))
-      const onAbort = (): void => this.#end(waiter, reject, signal?.reason)
-      signal?.addEventListener('abort', onAbort)
+      const unlisten = onAbort(signal, () => this.#end(waiter, reject, signal?.reason))
       waiter.disarm = () => {
         clearTimeout(timeout)
-        signal?.removeEventListener('abort', onAbort)
+        unlisten()
       }
       this.#join(waiter)
       this.#wakeLater(waiter.queue) // The lock may have been released before this call.

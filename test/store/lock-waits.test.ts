@@ -239,7 +239,8 @@ describe('the end of a wait without a turn', () => {
     scene.wait(10, 'l', { signal, timeoutMs: 1 })
     scene.release('k')
     await pass(1)
-    expect(added).toHaveBeenCalledTimes(2)
+    expect(added).toHaveBeenCalledTimes(1) // One for all waits.
+    expect(removed).toHaveBeenCalledTimes(1)
     for (const [index, call] of added.mock.calls.entries())
       expect(removed.mock.calls[index]?.slice(0, 2)).toEqual(call.slice(0, 2))
     await scene.end()

@@ -1,6 +1,7 @@
 import { isUncertain } from '../../coordinator/uncertain.js'
 import { isKvError, KvError } from '../../errors/kv-error.js'
 import { errorRow } from '../../errors/registry.js'
+import { onAbort } from '../../event-loop/on-abort.js'
 import { sleep } from '../../event-loop/sleep.js'
 import { TIMER_MS_MAX } from '../../limits.js'
 import type { Timestamp } from '../../timestamp.js'
@@ -285,8 +286,7 @@ export class HttpTransport {
     signal?.throwIfAborted() // The abort event may have fired already, and it fires only once.
     // Not AbortSignal.any: in Node 20 its result stays in memory as long as the caller's signal.
     const controller = new AbortController()
-    const abort = (): void => controller.abort(signal?.reason)
-    signal?.addEventListener('abort', abort, { once: true })
+    const unlisten = onAbort(signal, () => controller.abort(signal?.reason))
     const timeoutMs = Math.min(this.#requestTimeoutMs + waitMs, TIMER_MS_MAX)
     let timer = setTimeout(() => controller.abort(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
     const endsAt = performance.now() + timeoutMs
@@ -299,7 +299,7 @@ export class HttpTransport {
     const stopWatching = this.#wasReached ? undefined : this.#watchConnecting(controller, startedAt)
     const close = (): void => {
       clearTimeout(timer)
-      signal?.removeEventListener('abort', abort)
+      unlisten()
     }
     try {
       const init = {

@@ -1,5 +1,6 @@
 import { isKvError } from '../../errors/kv-error.js'
 import { backgroundTimer } from '../../event-loop/background-timer.js'
+import { onAbort } from '../../event-loop/on-abort.js'
 import type { Timestamp } from '../../timestamp.js'
 import { type AcquireHome, acquire, GIVE_BACK_MS_MAX } from './acquire.js'
 import { Lease } from './lease.js'
@@ -19,8 +20,7 @@ export class HeldLeases {
     const { signal } = options
     signal?.throwIfAborted()
     const stop = new AbortController()
-    const abort = (): void => stop.abort(signal?.reason)
-    signal?.addEventListener('abort', abort, { once: true })
+    const unlisten = onAbort(signal, () => stop.abort(signal?.reason))
     const granting = acquire(this.#home, name, options, stop.signal).then((grant) => {
       const lease = new Lease(this.#home, grant, (lease) => this.#held.delete(lease))
       if (!lease.signal.aborted) this.#held.add(lease)
@@ -31,7 +31,7 @@ export class HeldLeases {
       return await granting
     } finally {
       this.#waiting.delete(stop)
-      signal?.removeEventListener('abort', abort)
+      unlisten()
     }
   }
 
