@@ -58,12 +58,21 @@ interface Manifest {
       readonly ports: readonly { readonly port: number; readonly targetPort: string }[]
     }
   }
+  readonly PodMonitor: {
+    readonly spec: {
+      readonly selector: { readonly matchLabels: Labels }
+      readonly podMetricsEndpoints: readonly {
+        readonly port: string
+        readonly authorization: { readonly credentials: Labels }
+      }[]
+    }
+  }
   readonly Deployment: {
     readonly spec: {
       readonly replicas: number
       readonly selector: { readonly matchLabels: Labels }
       readonly template: {
-        readonly metadata: { readonly labels: Labels; readonly annotations: Labels }
+        readonly metadata: { readonly labels: Labels }
         readonly spec: {
           readonly serviceAccountName: string
           readonly terminationGracePeriodSeconds: number
@@ -157,7 +166,7 @@ test('the manifest runs servers that share a table, find each other, and are sto
   expect(documents.flatMap(({ errors }) => errors)).toEqual([])
   const objects = documents.map((document) => document.toJS() as { readonly kind: string })
   const manifest = Object.fromEntries(objects.map((object) => [object.kind, object])) as unknown as Manifest
-  const { ServiceAccount, Service, Deployment, PodDisruptionBudget } = manifest
+  const { ServiceAccount, Service, Deployment, PodDisruptionBudget, PodMonitor } = manifest
   const { metadata, spec } = Deployment.spec.template
   const [perkv, ...others] = spec.containers
   if (perkv === undefined) throw new Error('there is no container')
@@ -181,7 +190,10 @@ test('the manifest runs servers that share a table, find each other, and are sto
   expect(image?.instructions.find(({ name }) => name === 'EXPOSE')?.text).toBe(`${port}`)
   expect(config.port).toBe(port)
   expect(config.advertise).toBe(`http://${address}:${port}`)
-  expect(metadata.annotations['prometheus.io/port']).toBe(`${port}`)
+  const [scraped] = PodMonitor.spec.podMetricsEndpoints
+  expect(perkv.ports.map(({ name }) => name)).toContain(scraped?.port)
+  expect(scraped?.authorization.credentials).toEqual({ name: 'perkv-metrics', key: 'token' }) // A server with tokens answers no other scrape.
+  expect(PodMonitor.spec.selector.matchLabels).toEqual(metadata.labels)
   const [mount] = perkv.volumeMounts
   expect(config.tokenFile).toBe(`${mount?.mountPath}/tokens`)
   expect(spec.volumes.map(({ name }) => name)).toEqual([mount?.name])
