@@ -244,7 +244,12 @@ const MUTANTS = [
     'this.#put',
   ],
   // Coordinator
-  ['a lost answer is no doubt', 'coordinator/committer', 'this.#isUncertain = true;', ';'],
+  [
+    'a lost answer is no doubt',
+    'coordinator/committer',
+    'if (decides)\n                    this.#isUncertain = true;',
+    ';',
+  ],
   ['a refusal rules out late copies', 'coordinator/committer', 'mayChange(error))', 'false)'],
   [
     'async commit at the last min_commit_ts',
