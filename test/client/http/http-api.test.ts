@@ -34,7 +34,8 @@ function plain(value: unknown): unknown {
     const { code, message, fields, errors } = value
     return {
       code,
-      message,
+      // The server says for how much longer a lock stands, which a store does not, and which is another time for another call.
+      message: message.replace(/, with \d+ ms left/, ''),
       fields: plain(fields),
       errors: errors?.map((entry) => plain({ ...entry.fields, code: entry.code })),
     }

@@ -326,14 +326,15 @@ class World {
       const lock = locks.find((info) => sameKey(info.key, key))
       return { key, lock: lock && lockOf(lock), writes: histories.get(text(key)) ?? [] }
     }
+    const clockTs = this.store.clock()
     const outcome =
       step.do === 'prewrite'
         ? prewrite(
             step.mutations.map(([key]) => rowOf(utf8(key))),
             this.#prewriteRequest(step, 0),
-            { maxTs: 0, shortValueBytesMax: 255 },
+            { maxTs: 0, shortValueBytesMax: 255, clockTs },
           )
-        : acquirePessimisticLock(rowOf(utf8(step.key)), this.#lockRequest(step))
+        : acquirePessimisticLock(rowOf(utf8(step.key)), this.#lockRequest(step), clockTs)
     return outcome.ok ? 'none' : outcome.error.code
   }
 
