@@ -13,6 +13,11 @@ export interface LockInfo {
   readonly use_async_commit: boolean
 }
 
+/** One that holds the feed back. */
+export interface HoldingLock extends LockInfo {
+  readonly expires_in_ms: number
+}
+
 export interface WriteInfo {
   readonly type: 'put' | 'delete' | 'lock' | 'rollback'
   readonly start_ts: number
@@ -67,7 +72,7 @@ export interface Status {
   readonly safe_point: number
   readonly access: Access
   readonly observers: { readonly pending: number; readonly parked: number; readonly lag_ms: number }
-  readonly feed: { readonly lag_ms: number }
+  readonly feed: { readonly lag_ms: number; readonly held_back_by: readonly HoldingLock[] }
   readonly counts: { readonly locks?: number; readonly open_transactions: number }
   readonly overload: { readonly requests: number; readonly loop_delay_ms: number; readonly queued_bytes?: number }
   readonly gc: { readonly life_time_ms: number }

@@ -1,7 +1,10 @@
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
+import { NOTICING_HEARTBEAT_MS, STANDS_MS, StandStill } from '../client/changes/stand-still.js'
 import type { ChangedKey, ChangedTxn } from '../client/index.js'
+import type { HoldingLock, Status } from './answers.js'
 import { Empty, Failure, KeyText, Panel, Ts } from './parts.js'
+import { readableMs } from './readable-time.js'
 import { addressOf } from './route.js'
 import { isAbort } from './server.js'
 import { useSession } from './session.js'
@@ -49,6 +52,7 @@ export function FeedView(): JSX.Element {
   const [followed, follow] = useState<string>()
   const [txns, setTxns] = useState<readonly Shown[]>([])
   const [resolvedTs, setResolvedTs] = useState<number>()
+  const [holder, setHolder] = useState<HoldingLock>()
   const [error, setError] = useState<unknown>()
   const waiting = useRef<Shown[]>([])
 
@@ -56,6 +60,7 @@ export function FeedView(): JSX.Element {
     if (followed === undefined) return
     const stop = new AbortController()
     setTxns([])
+    setHolder(undefined)
     setError(undefined)
     waiting.current = []
     let resolved: number | undefined
@@ -67,13 +72,18 @@ export function FeedView(): JSX.Element {
       setTxns((before) => [...fresh, ...before].slice(0, TXNS_KEPT))
     }, DRAW_MS)
     const read = async (): Promise<void> => {
+      const still = new StandStill()
       const options = {
-        ...({ prefix: followed, as: 'bytes', heartbeatMs: 1000, signal: stop.signal } as const),
-        onResolved: (ts: number) => {
+        ...({ prefix: followed, as: 'bytes', heartbeatMs: NOTICING_HEARTBEAT_MS, signal: stop.signal } as const),
+        onResolved: async (ts: number) => {
           resolved = ts
+          if (still.at(ts) < STANDS_MS) return setHolder(undefined)
+          const status = await server.get<Status>('/v1/status', stop.signal).catch(() => undefined)
+          setHolder(status?.feed.held_back_by[0])
         },
       }
       for await (const txn of server.db.changes(options)) {
+        still.moved()
         waiting.current.push(shownOf(txn))
         if (waiting.current.length > TXNS_KEPT) waiting.current.shift()
       }
@@ -116,6 +126,9 @@ export function FeedView(): JSX.Element {
         </form>
       </header>
       <Failure error={error} />
+      <p role="status" class="said">
+        {followed !== undefined && holder !== undefined && <Held by={holder} />}
+      </p>
       <Panel
         title="Transactions"
         aside={
@@ -156,6 +169,19 @@ export function FeedView(): JSX.Element {
           </ol>
         )}
       </Panel>
+    </>
+  )
+}
+
+function Held({ by: { key, start_ts, expires_in_ms } }: { readonly by: HoldingLock }): JSX.Element {
+  if (key === '') return <>A lock on a key that your token does not reach holds the feed back.</>
+  return (
+    <>
+      The feed is held back by a lock on{' '}
+      <a href={addressOf('key', key)}>
+        <KeyText of={key} />
+      </a>{' '}
+      of the transaction at <Ts ts={start_ts} />, with {readableMs(expires_in_ms)} left.
     </>
   )
 }

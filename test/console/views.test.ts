@@ -197,7 +197,7 @@ describe.skipIf(!hasBrowser)('watching', () => {
       expect(errors).toEqual([])
     }))
 
-  test('the feed of a prefix, and charts', () =>
+  test('the feed of a prefix, what holds it back, and charts', () =>
     withServer(async ({ url }) => {
       const { page, errors } = await openConsole(url, '#/feed')
       await page.getByLabel('Prefix').fill('seen/')
@@ -213,6 +213,13 @@ describe.skipIf(!hasBrowser)('watching', () => {
       expect(await page.locator('.feed > li').count()).toBe(1)
       await fetch(`${url}/v1/kv/seen%2F1`, { method: 'DELETE' })
       await page.locator('.feed .op.delete').waitFor()
+      const startTs = await tso(url)
+      const mutations = [{ op: 'put', key: 'held', value: '1' }]
+      await post(url, '/v1/percolator/prewrite', { mutations, primary: 'held', start_ts: startTs, lock_ttl: 600_000 })
+      const told = page.getByRole('status').filter({ hasText: 'The feed is held back by a lock on held' })
+      await told.filter({ hasText: String(startTs) }).waitFor()
+      await post(url, '/v1/percolator/rollback', { keys: ['held'], start_ts: startTs })
+      await told.waitFor({ state: 'detached' })
       await page.getByRole('button', { name: 'Stop' }).click()
       await page.getByRole('link', { name: 'Live', exact: true }).click()
       await page

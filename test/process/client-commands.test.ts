@@ -203,12 +203,40 @@ describe('pipes', () => {
     expect(JSON.parse(finished.stdout)).toMatchObject({ results: [{ value: '1' }] })
   })
 
+  const call = async (name: string, body: object): Promise<Record<string, unknown>> => {
+    const headers = { 'content-type': 'application/json' }
+    const init = { method: 'POST', headers, body: JSON.stringify(body) }
+    return (await (await fetch(`${server.url}/v1/percolator/${name}`, init)).json()) as Record<string, unknown>
+  }
+
+  test('changes say once which lock holds them back', async () => {
+    const startTs = Number((await call('tso', {}))['ts'])
+    const mutations = [{ op: 'put', key: 'in the way', value: 'v' }]
+    const child = spawn(process.execPath, [CLI, 'changes', '--resolved', '--server', server.url], {
+      env: ENV,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+    const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
+    await lines.next()
+    await call('prewrite', { mutations, primary: 'in the way', start_ts: startTs, lock_ttl: 600_000 })
+    const finished = finish(child)
+    await once(child.stderr, 'data')
+    const resolvedNext = async (): Promise<number> => JSON.parse(String((await lines.next()).value)).resolved_ts
+    await resolvedNext()
+    const heldTs = await resolvedNext() // Two heartbeats, at each of which it could be said again.
+    await call('rollback', { keys: ['in the way'], start_ts: startTs })
+    while ((await resolvedNext()) <= heldTs);
+    child.kill('SIGINT')
+    expect(await finished).toMatchObject({ code: 0 })
+    expect((await finished).stderr).toMatch(
+      new RegExp(
+        `^perkv: key "in the way" is locked by the transaction at ${startTs}, with \\d+ ms left; ` +
+          'it holds back what was committed above \\d+\n$',
+      ),
+    )
+  })
+
   test('changes --once says which lock holds it back, and where another run goes on', async () => {
-    const call = async (name: string, body: object): Promise<Record<string, unknown>> => {
-      const headers = { 'content-type': 'application/json' }
-      const init = { method: 'POST', headers, body: JSON.stringify(body) }
-      return (await (await fetch(`${server.url}/v1/percolator/${name}`, init)).json()) as Record<string, unknown>
-    }
     await perkv('put', 'once/1', 'before')
     const startTs = Number((await call('tso', {}))['ts'])
     const mutations = [{ op: 'put', key: 'held', value: 'v' }]

@@ -1,5 +1,13 @@
-import { type ChangedKey, type ChangedTxn, type Connection, KvError, type Timestamp } from '../../client/index.js'
-import { lockDetail } from '../../errors/lock-detail.js'
+import { NOTICING_HEARTBEAT_MS, STANDS_MS, StandStill } from '../../client/changes/stand-still.js'
+import {
+  type ChangedKey,
+  type ChangedTxn,
+  type Connection,
+  KvError,
+  type ServerStatus,
+  type Timestamp,
+} from '../../client/index.js'
+import { printKey } from '../../errors/print-key.js'
 import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
 import { integer, UsageError } from '../../server/flags.js'
 import { BASE64_FLAG, nameOf, RANGE_FLAGS, rangeOf } from './arguments.js'
@@ -8,6 +16,7 @@ import type { Screen } from './screen.js'
 import { shown } from './shown.js'
 import type { Table } from './table.js'
 
+type Holder = ServerStatus['feed']['heldBackBy'][number]
 type Txn = ChangedTxn<'bytes', boolean, boolean>
 type Changed = ChangedKey<'bytes', boolean, boolean>
 
@@ -31,7 +40,7 @@ export const changes = clientCommand({
     ...BASE64_FLAG,
   },
   about: `Prints what is committed in a range, transaction by transaction in the order of their commits, each once, until Ctrl-C. A server
-that goes away is waited for.`,
+that goes away is waited for. A lock that holds the feed back is named after 2 s.`,
   example: `$ perkv changes --prefix fruit/
 {"type":"txn","commit_ts":3677245337305090,"start_ts":3677245337305089,"changes":[{"key":"fruit/kiwi","op":"put","value":"green"}]}`,
   isEndless: true,
@@ -49,7 +58,8 @@ that goes away is waited for.`,
     const stop = (): void => caughtUp.abort()
     signal.addEventListener('abort', stop, { once: true })
     const untilTs = flags.isSet('once') ? (await db.snapshot()).ts : undefined
-    let reached = { ts: 0, atMs: performance.now() }
+    const still = new StandStill()
+    let noted: Holder | undefined
     const table = screen.table(['commit_ts', 'op', 'key', 'value'], { isLive: true })
     const options = {
       ...(consumer === undefined ? range : { consumer }),
@@ -59,33 +69,54 @@ that goes away is waited for.`,
       oldValues: flags.isSet('old-values'),
       as: 'bytes' as const,
       signal: caughtUp.signal,
-      ...(untilTs !== undefined && { heartbeatMs: 100 }),
+      heartbeatMs: untilTs === undefined ? NOTICING_HEARTBEAT_MS : 100,
       onError: noteOfWait(note),
       onResolved: async (resolvedTs: number) => {
         if (flags.isSet('resolved') && screen.form === 'lines') await screen.line({ type: 'resolved', resolvedTs })
-        if (untilTs === undefined) return
-        if (resolvedTs >= untilTs) caughtUp.abort()
-        else if (resolvedTs > reached.ts) reached = { ts: resolvedTs, atMs: performance.now() }
-        else if (performance.now() - reached.atMs > LOCK_WAIT_MS_DEFAULT) throw await heldBack(db, resolvedTs)
+        const stoodMs = still.at(resolvedTs)
+        if (untilTs !== undefined) {
+          if (resolvedTs >= untilTs) caughtUp.abort()
+          else if (stoodMs > LOCK_WAIT_MS_DEFAULT) throw heldBack(await holderOf(db), resolvedTs)
+        } else if (stoodMs >= STANDS_MS) {
+          const holder = await holderOf(db).catch(() => undefined) // The stream says so itself where the server is away.
+          if (holder === undefined || isSame(holder, noted)) return
+          noted = holder
+          note(heldText(holder, resolvedTs))
+        }
       },
     }
     for await (const txn of db.changes<'bytes', boolean, boolean>(options)) {
       await print(txn, screen, table)
-      reached.atMs = performance.now()
+      still.moved()
     }
     signal.removeEventListener('abort', stop)
     return undefined
   },
 })
 
+async function holderOf(db: Connection): Promise<Holder | undefined> {
+  return (await db.status()).feed.heldBackBy[0]
+}
+
+function isSame(a: Holder, b: Holder | undefined): boolean {
+  return a.startTs === b?.startTs && printKey(a.key) === printKey(b.key)
+}
+
+function isShown(holder: Holder | undefined): holder is Holder {
+  return holder !== undefined && holder.key.length > 0
+}
+
+function heldText(holder: Holder | undefined, resolvedTs: Timestamp): string {
+  const by = isShown(holder)
+    ? `key ${printKey(holder.key)} is locked by the transaction at ${holder.startTs}, with ${holder.expiresInMs} ms left`
+    : 'a transaction holds locks outside of the prefixes of this token'
+  return `${by}; it holds back what was committed above ${resolvedTs}`
+}
+
 /** Says what is in the way, and where another run goes on. */
-async function heldBack(db: Connection, resolvedTs: Timestamp): Promise<KvError> {
-  const [{ feed }, { ts: now }] = await Promise.all([db.status(), db.snapshot()])
-  const [lock] = feed.heldBackBy
-  const isShown = lock !== undefined && lock.key.length > 0
-  const by = isShown ? lockDetail([lock], now) : 'a transaction holds locks outside of the prefixes of this token'
-  const detail = `${by}; it holds back what was committed above ${resolvedTs}: go on with --since ${resolvedTs}`
-  return new KvError('key_locked', detail, isShown ? { key: lock.key, lock } : {})
+function heldBack(holder: Holder | undefined, resolvedTs: Timestamp): KvError {
+  const detail = `${heldText(holder, resolvedTs)}: go on with --since ${resolvedTs}`
+  return new KvError('key_locked', detail, isShown(holder) ? { key: holder.key, lock: holder } : {})
 }
 
 /** The lines are those of `GET /v1/changes` as NDJSON. */
