@@ -67,7 +67,8 @@ const TSCONFIGS = {
 }
 
 /** Shipped beside LICENSE, README.md, CHANGELOG.md, package.json and the licences of packages that are bundled. */
-const SHIPPED = /^dist\/.*\.(js|d\.ts|css|html|svg)$|^docs\/.*\.(md|json|svg|png|sh|mjs|yaml|yml|service)$/
+const SHIPPED =
+  /^dist\/.*\.(js|css|html|svg)$|^dist\/(client\/)?index\.d\.ts$|^docs\/.*\.(md|json|svg|png|sh|mjs|yaml|yml|service)$/
 /** Routes whose modules the server loads on their first request. */
 const LOADED_LATE = ['/openapi.json', '/metrics', '/console']
 /** With screenshots; it was 3.0 MB without. */

@@ -1,16 +1,15 @@
 /**
  * `npm run pack:client`: the client alone as `perkv-client-VERSION.tgz`, without dependencies. One module with msgpackr in it runs on every
- * platform, so `exports` needs no conditions; the types are those of the build, as far as `index.d.ts` reaches. Arguments go to `npm pack`.
+ * platform, so `exports` needs no conditions; the types are those of the build. Arguments go to `npm pack`.
  */
 import { execFileSync } from 'node:child_process'
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join, relative } from 'node:path'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { rolldown } from 'rolldown'
 
 const root = fileURLToPath(new URL('../../../', import.meta.url))
-const built = join(root, 'dist')
 const folder = mkdtempSync(join(tmpdir(), 'perkv-client-'))
 
 async function bundle() {
@@ -28,22 +27,9 @@ async function bundle() {
   await made.write({ file: join(folder, 'index.js'), format: 'es', comments: false, charset: 'ascii' })
 }
 
-/** Copies a declaration file with all that it imports. */
-function copyTypes(file, seen = new Set()) {
-  if (seen.has(file)) return
-  seen.add(file)
-  const copy = join(folder, 'types', relative(built, file))
-  mkdirSync(dirname(copy), { recursive: true })
-  cpSync(file, copy)
-  for (const [, imported] of readFileSync(file, 'utf8').matchAll(/\b(?:from |import\()'([^']+)'/g)) {
-    if (!imported.startsWith('.')) throw new Error(`${file} needs the types of ${imported}`)
-    copyTypes(join(dirname(file), imported.replace(/\.js$/, '.d.ts')), seen)
-  }
-}
-
 try {
   await bundle()
-  copyTypes(join(built, 'client/index.d.ts'))
+  cpSync(join(root, 'dist/client/index.d.ts'), join(folder, 'index.d.ts'))
   const { name, ...rest } = JSON.parse(readFileSync(new URL('package.json', import.meta.url), 'utf8'))
   const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
   writeFileSync(join(folder, 'package.json'), `${JSON.stringify({ name, version, ...rest }, null, 2)}\n`)
