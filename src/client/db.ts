@@ -2,7 +2,7 @@ import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import type { KvError } from '../errors/kv-error.js'
 import { onAbort } from '../event-loop/on-abort.js'
 import { primed } from '../event-loop/primed.js'
-import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../limits.js'
+import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT, TIMER_MS_MAX } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 import type { CallOptions, Counted } from './autocommit.js'
 import { batchGetValues } from './batch-get.js'
@@ -22,6 +22,7 @@ import type { Lease } from './leases/lease.js'
 import { type LeaseOptions, leaseOptions } from './leases/lease-options.js'
 import { Leases } from './leases/leases.js'
 import { requireLeaseName, requireName } from './name.js'
+import type { NamedCallOptions } from './named-calls.js'
 import type { Observation } from './observers/observation.js'
 import { observationOf, register } from './observers/observe.js'
 import { type ObserveBatch, type ObserveOne, type ObserveOptions, observeOptions } from './observers/observe-options.js'
@@ -127,9 +128,9 @@ export class Db {
     this.#home = home
     this.#lockWaitMs = lockWaitMs
     this.#timeoutMs = timeoutMs
-    this.observers = new Observers((call, waitMs) => this.#plain(() => call(home.observers), waitMs))
-    this.consumers = new Consumers((call) => this.#plain(() => call(home.changes.consumers)))
-    this.leases = new Leases((call) => this.#plain(() => call(home.leases)))
+    this.observers = new Observers((call, options) => this.#named(() => call(home.observers), options))
+    this.consumers = new Consumers((call, options) => this.#named(() => call(home.changes.consumers), options))
+    this.leases = new Leases((call, options) => this.#named(() => call(home.leases), options))
     const { leases, during } = home
     const isAway = (error: unknown): boolean => home.isAway(error)
     this.held = new HeldLeases({ leases, during, isAway, now: () => performance.now() })
@@ -146,7 +147,7 @@ export class Db {
   async getVersion<A extends As = 'text'>(key: Bytes, options: ReadOptions<A> = {}): Promise<Versioned<A> | undefined> {
     readOptions(options)
     const bytes = toKey(key)
-    const found = await this.#timed(options, (call) => this.#home.autocommit.get(bytes, timestampOf(options), call))
+    const found = await this.timed(options, (call) => this.#home.autocommit.get(bytes, timestampOf(options), call))
     return found && versioned(found, options.as ?? ('text' as A), bytes)
   }
 
@@ -176,13 +177,11 @@ export class Db {
     key: Bytes,
     options: TouchOptions & WaitOptions & TimeoutOptions & OnceOptions,
   ): Promise<Written | undefined> {
-    const { idempotencyKey, timeoutMs = this.#timeoutMs, ...given } = touchOptions(options)
-    const { lockWaitMs, signal, ...expiry } = given
+    const { idempotencyKey, timeoutMs, lockWaitMs, signal, ...expiry } = touchOptions(options)
     if (idempotencyKey !== undefined) requireIdempotencyKey(idempotencyKey)
     const touch = { key: toKey(key), expiry: expiryOfTouch(expiry), idempotencyKey }
-    const commitTs = await writeWithin(timeoutMs, signal, (signal) =>
-      this.call({ lockWaitMs, signal }, (call) => this.#home.autocommit.touch(touch, { ...call, timeoutMs })),
-    )
+    const ends = { timeoutMs, lockWaitMs, signal }
+    const commitTs = await this.timedWrite(ends, (call) => this.#home.autocommit.touch(touch, call))
     return commitTs === undefined ? undefined : { commitTs }
   }
 
@@ -195,7 +194,7 @@ export class Db {
   ): Promise<(Read<A> | undefined)[]> {
     readOptions(options)
     const asked = toKeys(keys)
-    return this.#timed(options, ({ signal }) =>
+    return this.timed(options, ({ signal }) =>
       this.#readAt({ ...options, signal }, (ts, call) => {
         const reader = this.#home.coordinator.snapshot(ts, call)
         return batchGetValues(asked, options.as ?? ('text' as A), (some) => reader.batchGet(some))
@@ -212,7 +211,7 @@ export class Db {
   ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
     keyRangeOf(scanOptions(options)) // Refuses wrong options before a timestamp is requested.
     const { timeoutMs = this.#timeoutMs } = options
-    yield* await this.#timed(options, ({ signal }) =>
+    yield* await this.timed(options, ({ signal }) =>
       this.#readAt({ ...options, signal }, (ts, call) => {
         const readPage = (page: PageRequest) =>
           withDeadline(timeoutMs, options.signal, (signal) =>
@@ -227,7 +226,7 @@ export class Db {
   async count(options: CountOptions = {}): Promise<number> {
     countOptions(options)
     const range = keyRangeOf(options)
-    return this.#timed(options, ({ signal, timeoutMs }) =>
+    return this.timed(options, ({ signal, timeoutMs }) =>
       this.#readAt({ ...options, signal }, async (ts, call) => {
         const { count } = await this.#home.autocommit.count(range, ts, { ...call, timeoutMs })
         return count
@@ -239,7 +238,7 @@ export class Db {
   async countAsOf(options: CountOptions = {}): Promise<Counted> {
     countOptions(options)
     const range = keyRangeOf(options)
-    return this.#timed(options, (call) => this.#home.autocommit.count(range, timestampOf(options), call))
+    return this.timed(options, (call) => this.#home.autocommit.count(range, timestampOf(options), call))
   }
 
   /** The database at a timestamp or an instant. Default: now. `timeoutMs` is that of the call, and of each of its reads. */
@@ -247,7 +246,7 @@ export class Db {
     snapshotOptions(options)
     const { timeoutMs = this.#timeoutMs } = options
     const asked = at instanceof Date ? timestampOf({ at }) : timestampOf({ ts: at })
-    const ts = asked ?? (await this.#timed(options, async ({ signal }) => this.#home.readTs(signal)))
+    const ts = asked ?? (await this.timed(options, async ({ signal }) => this.#home.readTs(signal)))
     const read: SnapshotRead = (given, call) =>
       withDeadline(timeoutMs, given ?? options.signal, async (signal) => {
         const callOptions = this.#callOptions({ ...options, signal })
@@ -273,7 +272,7 @@ export class Db {
       last = await this.#begin(options, call)
       return last
     }
-    return this.#timed(
+    return this.timed(
       options,
       (call) => runTransaction(() => begin(call), run, retries, call.signal),
       (error) => last?.givenUp(error) ?? error,
@@ -300,7 +299,9 @@ export class Db {
     const deadline = deadlineOf(timeoutMs, given)
     const { signal } = deadline
     try {
-      return await this.call({ ...options, signal }, (call) => this.#begin(options, call, deadline))
+      // Its start_ts is requested in the time of `connect`; the transaction itself has no end by default.
+      const begun = this.call({ ...options, signal }, (call) => this.#begin(options, call, deadline))
+      return await withDeadline(timeoutMs === undefined ? this.#timeoutMs : undefined, undefined, () => begun)
     } catch (error) {
       deadline.end()
       throw error
@@ -339,7 +340,19 @@ export class Db {
     leaseOptions(options)
     requireLeaseName(name)
     this.#callOptions({})
-    return this.held.acquire(name, options)
+    const { timeoutMs, waitMs, signal: given, ...asked } = options
+    const abandon = (lease: Lease): Promise<void> => lease.release()
+    let granting: Promise<Lease> | undefined
+    const grant = (signal: AbortSignal | undefined): Promise<Lease> => {
+      granting = this.held.acquire(name, { ...asked, waitMs, signal }).catch((error) => {
+        throw inDoubt(error)
+      })
+      return granting
+    }
+    return withDeadline(this.#afterWait(timeoutMs, waitMs), given, grant, (error) => {
+      granting?.then(abandon).catch(() => {}) // Nobody would know that it is held.
+      return inDoubt(error)
+    })
   }
 
   // ---- Observers
@@ -453,11 +466,7 @@ export class Db {
   }
 
   async #write(write: Write, options: WaitOptions & TimeoutOptions): Promise<Written> {
-    const { timeoutMs = this.#timeoutMs } = options
-    const commitTs = await writeWithin(timeoutMs, options.signal, (signal) =>
-      this.call({ ...options, signal }, (call) => this.#home.autocommit.write(write, { ...call, timeoutMs })),
-    )
-    return { commitTs }
+    return { commitTs: await this.timedWrite(options, (call) => this.#home.autocommit.write(write, call)) }
   }
 
   /** Reads at the given timestamp, or at a new one; if a collection makes the new one too old, reads again. */
@@ -469,8 +478,8 @@ export class Db {
     })
   }
 
-  /** Runs a call that may be given up at any time, or ends by itself where it may not. */
-  #timed<T>(
+  /** @internal Runs a call that may be given up at any time, or ends by itself where it may not. */
+  protected timed<T>(
     options: WaitOptions & TimeoutOptions,
     call: (options: CallOptions) => Promise<T>,
     errorOf?: (error: KvError) => unknown,
@@ -481,10 +490,26 @@ export class Db {
     return withDeadline(timeoutMs, options.signal, timed, errorOf)
   }
 
-  /** A call without options of its own. Its outcome is unknown where it does not end in time. @param waitMs that it asks the server for. */
-  #plain<T>(call: () => Promise<T>, waitMs = 0): Promise<T> {
-    const timeoutMs = this.#timeoutMs === undefined ? undefined : this.#timeoutMs + waitMs
-    return withDeadline(timeoutMs, undefined, () => this.call({}, call), inDoubt)
+  /** @internal Runs a write, which its server may end in time. */
+  protected timedWrite<T>(
+    options: WaitOptions & TimeoutOptions,
+    call: (options: CallOptions) => Promise<T>,
+  ): Promise<T> {
+    const { timeoutMs = this.#timeoutMs } = options
+    return writeWithin(timeoutMs, options.signal, (signal) =>
+      this.call({ ...options, signal }, (given) => call({ ...given, timeoutMs })),
+    )
+  }
+
+  /** A call that takes no signal. It goes on without its caller where it does not end in time. */
+  #named<T>(call: () => Promise<T>, { timeoutMs, waitMs, isRead = false }: NamedCallOptions = {}): Promise<T> {
+    const errorOf = isRead ? undefined : inDoubt
+    return withDeadline(this.#afterWait(timeoutMs, waitMs), undefined, () => this.call({}, call), errorOf)
+  }
+
+  #afterWait(timeoutMs = this.#timeoutMs, waitMs = 0): number | undefined {
+    const allMs = (timeoutMs ?? Number.POSITIVE_INFINITY) + waitMs
+    return allMs > TIMER_MS_MAX ? undefined : allMs
   }
 
   /** @internal */

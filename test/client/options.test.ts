@@ -35,6 +35,10 @@ beforeEach(async () => {
 
 afterEach(() => db.close()) // Stops observing.
 
+function ignoreAbsent(error: unknown): void {
+  if (!client.isKvError(error, 'not_found')) throw error
+}
+
 /** Options as JavaScript may give them. */
 type Given = never
 
@@ -138,32 +142,38 @@ const CALLS: Readonly<Record<string, Call>> = {
   },
   'Db.lease': {
     call: (given) => db.lease(`new-${Math.random()}`, withTtl(given)),
-    options: ['ttlMs', 'waitMs', 'holder', 'signal'],
+    options: ['ttlMs', 'waitMs', 'holder', 'signal', 'timeoutMs'],
   },
-  'Leases.list': { call: (given) => db.leases.list(given), options: ['prefix'] },
-  'Leases.get': { call: (...given: []) => db.leases.get('leader', ...given), options: [] },
-  'Observers.put': { call: (given) => db.observers.put('words', WORDS, given), options: [...REGISTRATION, 'as'] },
-  'Observers.get': { call: (given) => db.observers.get('words', given), options: ['as'] },
-  'Consumers.put': { call: (given) => db.consumers.put('copy', {}, given), options: ['sinceTs', 'holdMs', 'as'] },
-  'Consumers.get': { call: (given) => db.consumers.get('copy', given), options: ['as'] },
-  'Consumers.list': { call: (given) => db.consumers.list(given), options: ['as'] },
-  'Consumers.ack': { call: (given) => db.consumers.ack('copy', 1, given), options: ['as'] },
-  'Consumers.reset': { call: (given) => db.consumers.reset('copy', given), options: ['sinceTs', 'as'] },
-  'Observers.list': { call: (given) => db.observers.list(given), options: ['as'] },
+  'Leases.list': { call: (given) => db.leases.list(given), options: ['prefix', 'timeoutMs'] },
+  'Leases.get': { call: (given) => db.leases.get('leader', given).catch(ignoreAbsent), options: ['timeoutMs'] },
+  'Observers.put': {
+    call: (given) => db.observers.put('words', WORDS, given),
+    options: [...REGISTRATION, 'as', 'timeoutMs'],
+  },
+  'Observers.get': { call: (given) => db.observers.get('words', given), options: ['as', 'timeoutMs'] },
+  'Consumers.put': {
+    call: (given) => db.consumers.put('copy', {}, given),
+    options: ['sinceTs', 'holdMs', 'as', 'timeoutMs'],
+  },
+  'Consumers.get': { call: (given) => db.consumers.get('copy', given), options: ['as', 'timeoutMs'] },
+  'Consumers.list': { call: (given) => db.consumers.list(given), options: ['as', 'timeoutMs'] },
+  'Consumers.ack': { call: (given) => db.consumers.ack('copy', 1, given), options: ['as', 'timeoutMs'] },
+  'Consumers.reset': { call: (given) => db.consumers.reset('copy', given), options: ['sinceTs', 'as', 'timeoutMs'] },
+  'Observers.list': { call: (given) => db.observers.list(given), options: ['as', 'timeoutMs'] },
   'Observers.claim': {
     call: (given) => db.observers.claim('words', given),
-    options: ['worker', 'limit', 'waitMs', 'leaseMs', 'values', 'as', 'signal'],
+    options: ['worker', 'limit', 'waitMs', 'leaseMs', 'values', 'as', 'signal', 'timeoutMs'],
   },
-  'Observers.extend': { call: (given) => db.observers.extend('words', [], given), options: ['leaseMs'] },
-  'Observers.release': { call: (given) => db.observers.release('words', [], given), options: ['as'] },
-  'Observers.parked': { call: (given) => collect(db.observers.parked('words', given)), options: ['as'] },
-  'Consumers.delete': { call: (...given: []) => db.consumers.delete('copy', ...given), options: [] },
-  'Observers.delete': { call: (...given: []) => db.observers.delete('words', ...given), options: [] },
-  'Observers.retry': { call: (...given: []) => db.observers.retry('words', ['k'], ...given), options: [] },
-  'Observers.skip': { call: (...given: []) => db.observers.skip('words', ['k'], ...given), options: [] },
-  'Observers.backfill': { call: (...given: []) => db.observers.backfill('words', ...given), options: [] },
-  'Observers.pause': { call: (...given: []) => db.observers.pause('words', ...given), options: [] },
-  'Observers.resume': { call: (...given: []) => db.observers.resume('words', ...given), options: [] },
+  'Observers.extend': { call: (given) => db.observers.extend('words', [], given), options: ['leaseMs', 'timeoutMs'] },
+  'Observers.release': { call: (given) => db.observers.release('words', [], given), options: ['as', 'timeoutMs'] },
+  'Observers.parked': { call: (given) => collect(db.observers.parked('words', given)), options: ['as', 'timeoutMs'] },
+  'Consumers.delete': { call: (given) => db.consumers.delete('copy', given), options: ['timeoutMs'] },
+  'Observers.delete': { call: (given) => db.observers.delete('words', given), options: ['timeoutMs'] },
+  'Observers.retry': { call: (given) => db.observers.retry('words', ['k'], given), options: ['timeoutMs'] },
+  'Observers.skip': { call: (given) => db.observers.skip('words', ['k'], given), options: ['timeoutMs'] },
+  'Observers.backfill': { call: (given) => db.observers.backfill('words', given), options: ['timeoutMs'] },
+  'Observers.pause': { call: (given) => db.observers.pause('words', given), options: ['timeoutMs'] },
+  'Observers.resume': { call: (given) => db.observers.resume('words', given), options: ['timeoutMs'] },
   'Snapshot.get': { call: (given) => snapshot.get('k', given), options: ['as', 'signal'] },
   'Snapshot.getVersion': { call: (given) => snapshot.getVersion('k', given), options: ['as', 'signal'] },
   'Snapshot.batchGet': { call: (given) => snapshot.batchGet(['k'], given), options: ['as', 'signal'] },
@@ -192,7 +202,15 @@ const WITHOUT_OPTIONS = [
   ...['Db.close', 'OpenTxn.commit', 'OpenTxn.rollback', 'Observers.notify', 'Txn.notify'],
 ]
 
-const INTERNAL: ReadonlySet<string> = new Set(['constructor', 'requireAwaited', 'notified', 'givenUp', 'call'])
+const INTERNAL: ReadonlySet<string> = new Set([
+  'constructor',
+  'requireAwaited',
+  'notified',
+  'givenUp',
+  'call',
+  'timed',
+  'timedWrite',
+])
 
 function methodsOf(type: { readonly name: string; readonly prototype: object }): string[] {
   return Object.entries(Object.getOwnPropertyDescriptors(type.prototype))

@@ -13,7 +13,7 @@ import { HttpTransport, isAway, TRANSPORT_KINDS, type TransportOptions } from '.
 export interface ConnectOptions extends TransportOptions {
   /** Longest wait of a call for the locks of other transactions, unless the call sets its own. Default 3000. */
   readonly lockWaitMs?: number | undefined
-  /** Of `get`, `getVersion`, `batchGet`, `count`, `put`, `delete` and `transaction`, unless the call sets its own. Default: none. */
+  /** Of every call that has one, unless the call sets its own. Default: none. */
   readonly timeoutMs?: number | undefined
 }
 

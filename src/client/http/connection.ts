@@ -3,6 +3,7 @@ import type { LockInfo } from '../../errors/lock-info.js'
 import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
 import type { MvccInfo } from '../../percolator/api.js'
 import type { Timestamp } from '../../timestamp.js'
+import type { CallOptions } from '../autocommit.js'
 import { AS, type As, type Bytes, toKey } from '../bytes.js'
 import { Db } from '../db.js'
 import type { DbHome } from '../db-home.js'
@@ -10,15 +11,16 @@ import { newIdempotencyKey, requireIdempotencyKey } from '../idempotency-key.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from '../key-range.js'
 import { COUNT, optionsOf, SIGNAL, TEXT, TIMESTAMP } from '../options.js'
 import { type Readable, readableOf } from '../readable.js'
+import { TIMEOUT_KINDS, type TimeoutOptions } from '../transaction-options.js'
 import type { Shape } from './answer-shape.js'
 import { SERVER_STATUS, TXN_DONE } from './call-answers.js'
 import type { HttpApi } from './http-api.js'
 import { encodeMessage, MSGPACK, messageOf } from './http-message.js'
 import type { HttpRequest, HttpTransport } from './http-transport.js'
-import { leasesOf, type OneShot, type OneShotAnswer } from './one-shot.js'
+import { leasesOf, mayWrite, type OneShot, type OneShotAnswer } from './one-shot.js'
 import type { ServerStatus } from './server-status.js'
 
-interface SignalOption {
+interface SignalOption extends TimeoutOptions {
   readonly signal?: AbortSignal | undefined
 }
 
@@ -45,16 +47,17 @@ export type Lock<A extends As = 'text'> = Readable<LockInfo, A>
 export type Records<A extends As = 'text'> = Readable<MvccInfo, A>
 export type AtomicAnswer<A extends As = 'text'> = Readable<OneShotAnswer, A>
 
+const ENDS = { ...TIMEOUT_KINDS, signal: SIGNAL }
 const locksOptions = optionsOf<LocksOptions>('locks', {
   ...RANGE_KINDS,
+  ...ENDS,
   as: AS,
-  signal: SIGNAL,
   limit: COUNT,
   maxTs: TIMESTAMP,
 })
-const mvccOptions = optionsOf<SignalOption & AsOption<As>>('mvcc', { as: AS, signal: SIGNAL })
-const atomicOptions = optionsOf<AtomicOptions>('atomic', { signal: SIGNAL, as: AS, idempotencyKey: TEXT })
-const statusOptions = optionsOf<SignalOption>('status', { signal: SIGNAL })
+const mvccOptions = optionsOf<SignalOption & AsOption<As>>('mvcc', { ...ENDS, as: AS })
+const atomicOptions = optionsOf<AtomicOptions>('atomic', { ...ENDS, as: AS, idempotencyKey: TEXT })
+const statusOptions = optionsOf<SignalOption>('status', ENDS)
 
 /** Locks that are read at a time. */
 const LOCKS_PAGE = 256
@@ -79,39 +82,42 @@ export class Connection extends Db {
   async atomic<A extends As = 'text'>(body: OneShot, options: AtomicOptions<A> = {}): Promise<AtomicAnswer<A>> {
     const { as = 'text' as A, idempotencyKey = newIdempotencyKey() } = atomicOptions(options)
     requireIdempotencyKey(idempotencyKey)
-    return this.call(options, async ({ signal }) => {
+    const isWrite = mayWrite(body)
+    const send = async ({ signal, timeoutMs }: CallOptions): Promise<AtomicAnswer<A>> => {
       const answer = await this.#send<OneShotAnswer>(TXN_DONE, {
         method: 'POST',
-        path: '/v1/txn',
+        path: timeoutMs === undefined ? '/v1/txn' : `/v1/txn?timeout_ms=${timeoutMs}`,
         headers: { 'content-type': MSGPACK, 'idempotency-key': idempotencyKey },
         body: encodeMessage(body),
         waitMs: LOCK_WAIT_MS_DEFAULT,
         signal,
+        isWrite,
       }).catch((error: unknown) => {
         this.held.refused(error, leasesOf(body))
         throw error
       })
       return readableOf(answer, as)
-    })
+    }
+    return isWrite ? this.timedWrite(options, send) : this.timed(options, send)
   }
 
   /** The state of the server. */
   async status(options: SignalOption = {}): Promise<ServerStatus> {
-    const { signal } = statusOptions(options)
-    return this.call(options, () =>
+    statusOptions(options)
+    return this.timed(options, ({ signal }) =>
       this.#send<ServerStatus>(SERVER_STATUS, { method: 'GET', path: '/v1/status', signal }),
     )
   }
 
-  /** The locks of a range in the order of their keys, read in pages. They come and go meanwhile. */
+  /** The locks of a range in the order of their keys, read in pages, of which each has its `timeoutMs`. They come and go meanwhile. */
   async *locks<A extends As = 'text'>(options: LocksOptions<A> = {}): AsyncGenerator<Lock<A>, void, undefined> {
-    const { as = 'text' as A, limit = Number.POSITIVE_INFINITY, signal } = locksOptions(options)
+    const { as = 'text' as A, limit = Number.POSITIVE_INFINITY } = locksOptions(options)
     const { maxTs = Number.MAX_SAFE_INTEGER } = options
-    const api = this.#api.withSignal(signal)
     let { start, end } = keyRangeOf(options)
     for (let left = limit; left > 0; ) {
       const asked = Math.min(left, LOCKS_PAGE)
-      const { locks } = await this.call(options, () => api.scanLock({ maxTs, start, end, limit: asked }))
+      const page = { maxTs, start, end, limit: asked }
+      const { locks } = await this.timed(options, ({ signal }) => this.#api.withSignal(signal).scanLock(page))
       for (const lock of locks) yield readableOf(lock, as)
       const last = locks.at(-1)
       if (last === undefined || locks.length < asked) return
@@ -122,10 +128,10 @@ export class Connection extends Db {
 
   /** All records of a key as Percolator keeps them: its lock, and its write records and values newest first. */
   async mvcc<A extends As = 'text'>(key: Bytes, options: SignalOption & AsOption<A> = {}): Promise<Records<A>> {
-    const { as = 'text' as A, signal } = mvccOptions(options)
+    const { as = 'text' as A } = mvccOptions(options)
     const bytes = toKey(key)
-    const api = this.#api.withSignal(signal)
-    return readableOf(await this.call(options, () => api.mvccGetByKey({ key: bytes })), as)
+    const ask = ({ signal }: CallOptions) => this.#api.withSignal(signal).mvccGetByKey({ key: bytes })
+    return readableOf(await this.timed(options, ask), as)
   }
 
   async #send<T>(shape: Shape, request: HttpRequest): Promise<T> {

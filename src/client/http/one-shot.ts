@@ -81,3 +81,14 @@ export function leasesOf({ checks }: { readonly checks?: unknown }): HeldCheck[]
     typeof check === 'object' && check !== null && 'lease' in check
   return Array.isArray(checks) ? checks.filter(isLease) : []
 }
+
+/** Whether it may change something, riders included. Of ops that this version does not know nothing is known. */
+export function mayWrite({ ops, acks, positions, notify }: Readonly<Partial<Record<keyof OneShot, unknown>>>): boolean {
+  const isRead = (op: unknown): boolean =>
+    typeof op === 'object' && op !== null && 'op' in op && (op.op === 'get' || op.op === 'scan')
+  return [acks, positions, notify].some(isGiven) || (Array.isArray(ops) ? !ops.every(isRead) : ops !== undefined)
+}
+
+function isGiven(riders: unknown): boolean {
+  return Array.isArray(riders) ? riders.length > 0 : riders !== undefined
+}

@@ -2,8 +2,10 @@ import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN } from '../../limits.js'
 import type { LeaseState } from '../../percolator/leases-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { COUNT, optionsOf, SIGNAL, TEXT, wholeUpTo } from '../options.js'
+import { TIMEOUT_KINDS, type TimeoutOptions } from '../transaction-options.js'
 
-export interface LeaseOptions {
+/** `timeoutMs` counts in addition to `waitMs`, and ends neither the lease nor its renewals. */
+export interface LeaseOptions extends TimeoutOptions {
   /**
    * How long the lease lives after each renewal, in milliseconds from 100 to 3 600 000. It is renewed at a third of that. When the holder
    * dies without `release`, others wait so long.
@@ -44,6 +46,7 @@ const known = optionsOf<LeaseOptions>('lease', {
   waitMs: COUNT,
   holder: TEXT,
   signal: SIGNAL,
+  ...TIMEOUT_KINDS,
 })
 
 export function leaseOptions(given: LeaseOptions): LeaseOptions {

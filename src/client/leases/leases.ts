@@ -1,16 +1,19 @@
 import type { LeasesApi } from '../../percolator/leases-api.js'
 import { requireLeaseName } from '../name.js'
-import { optionsOf, requireNoOptions, TEXT } from '../options.js'
+import type { NamedCall } from '../named-calls.js'
+import { optionsOf, TEXT } from '../options.js'
+import { TIMEOUT_KINDS, type TimeoutOptions } from '../transaction-options.js'
 import { infoOf, type LeaseInfo } from './lease-options.js'
 
-interface ListOptions {
+interface ListOptions extends TimeoutOptions {
   /** Of the names. Default: all. */
   readonly prefix?: string | undefined
 }
 
-const listOptions = optionsOf<ListOptions>('list of leases', { prefix: TEXT })
+const listOptions = optionsOf<ListOptions>('list of leases', { ...TIMEOUT_KINDS, prefix: TEXT })
+const getOptions = optionsOf<TimeoutOptions>('get of a lease', TIMEOUT_KINDS)
 
-type Call = <T>(call: (api: LeasesApi) => Promise<T>) => Promise<T>
+type Call = NamedCall<LeasesApi>
 
 /** Who holds which lease. `db.lease` acquires one. A lease that nobody holds is `not_found`. */
 export class Leases {
@@ -23,13 +26,13 @@ export class Leases {
 
   /** Those that somebody holds, in order of their names. */
   async list(options: ListOptions = {}): Promise<LeaseInfo[]> {
-    const { prefix } = listOptions(options)
-    return (await this.#call((api) => api.list(prefix))).map(infoOf)
+    const { prefix, timeoutMs } = listOptions(options)
+    return (await this.#call((api) => api.list(prefix), { timeoutMs, isRead: true })).map(infoOf)
   }
 
-  async get(name: string, ...none: []): Promise<LeaseInfo> {
-    requireNoOptions('get of a lease', none)
+  async get(name: string, options: TimeoutOptions = {}): Promise<LeaseInfo> {
+    const { timeoutMs } = getOptions(options)
     requireLeaseName(name)
-    return infoOf(await this.#call((api) => api.get(name)))
+    return infoOf(await this.#call((api) => api.get(name), { timeoutMs, isRead: true }))
   }
 }

@@ -2,10 +2,11 @@ import { CLAIM_LIMIT_MAX, CLAIM_WAIT_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN } from '
 import type { Notification } from '../../percolator/observers-api.js'
 import { AS, type As, type Bytes, type Read, readKey, readValue } from '../bytes.js'
 import { BOOLEAN, type Kinds, optionsOf, SIGNAL, TEXT, wholeUpTo } from '../options.js'
-import type { Ack } from '../transaction-options.js'
+import { type Ack, TIMEOUT_KINDS, type TimeoutOptions } from '../transaction-options.js'
 import type { Change } from './change.js'
 
-export interface ClaimOptions<A extends As = As> {
+/** `timeoutMs` counts in addition to `waitMs`. */
+export interface ClaimOptions<A extends As = As> extends TimeoutOptions {
   /** Shown in the state of the observer. Default: a name of this `Db`. */
   readonly worker?: string | undefined
   /** Most keys. Default 1. */
@@ -51,6 +52,7 @@ export const claimOptions = optionsOf<ClaimOptions>('claim', {
   values: BOOLEAN,
   as: AS,
   signal: SIGNAL,
+  ...TIMEOUT_KINDS,
 } satisfies Kinds<ClaimOptions>)
 
 /** @throws TypeError when text is wanted and the key or the value is not UTF-8. */
