@@ -30,12 +30,6 @@ export class OrderedKeys {
     if (chunk.length === 0) this.#chunks.splice(at, 1)
   }
 
-  copy(): OrderedKeys {
-    const copy = new OrderedKeys()
-    copy.#chunks = this.#chunks.map((chunk) => [...chunk])
-    return copy
-  }
-
   clear(): void {
     this.#chunks = []
   }

@@ -115,9 +115,13 @@ export class Transaction {
   get bytes(): number {
     return this.#buffer.bytes
   }
-  /** Bytes held in memory: the writes and, in a serializable transaction, the recorded reads. */
+  /** Of `heldBytes`, those for views of scans. */
+  get viewBytes(): number {
+    return this.#buffer.viewBytes
+  }
+  /** Bytes held in memory: the writes, what views see of earlier ones, and, in a serializable transaction, the recorded reads. */
   get heldBytes(): number {
-    return this.#buffer.bytes + this.#readBytes
+    return this.#buffer.bytes + this.#buffer.viewBytes + this.#readBytes
   }
 
   /** A commit is on its way that its signal cannot end any more. */

@@ -52,17 +52,35 @@ export interface ScanOrder extends KeyRange {
 const PAGE_MAX = 1000
 const NO_OPTIONS: PutOptions = {}
 
-/** The writes as of some moment. A write after it costs a copy of the list of all writes, while it is not released. */
+/** The writes as of some moment. While it is not released, the first write of each key after it keeps the one before. */
 export interface WritesView extends Pick<WriteBuffer, 'mergeScan'> {
-  /** Bytes of keys and values that are held for it alone, or may be. */
-  readonly heldBytes: number
+  /** For one more who calls `release`. */
+  retain(): void
   release(): void
 }
 
+/** What a key had until a write that came after the view `view`, and at the latest view before. */
+interface Replaced {
+  readonly view: number
+  /** undefined: nothing was written yet. */
+  readonly write: BufferedWrite | undefined
+}
+
+type WriteOf = (text: string) => BufferedWrite | undefined
+
+/** Bytes of memory for a write that is kept, in addition to its content. */
+const REPLACED_BYTES = 100
+
 export class WriteBuffer {
   #writes = new Map<string, BufferedWrite>()
-  /** Views of the present `#writes`. */
-  #views = 0
+  /** Those that are not released, by their numbers, the oldest first. */
+  readonly #views = new Set<number>()
+  #lastView = 0
+  /** For views, by `keyText`, the oldest first. */
+  #replaced = new Map<string, Replaced[]>()
+  #replacedBytes = 0
+  /** After the last time that those which no view sees were dropped. */
+  #neededBytes = 0
   #order: OrderedKeys | undefined
   #bytes = 0
   /** While `atomically` runs: the previous write of each key that it changed. */
@@ -102,26 +120,57 @@ export class WriteBuffer {
     return expireTs === 0 ? { value } : { value, expireTs }
   }
 
+  /** Bytes of memory that are held for views, or were until lately. */
+  get viewBytes(): number {
+    return this.#replacedBytes
+  }
+
   /** What a scan of several pages reads, so that it does not meet the writes of its own loop. */
   view(): WritesView {
-    const view = new WriteBuffer(this.startTs)
-    const writes = this.#writes
-    view.#writes = writes
-    if (writes.size > 0) view.#order = this.#ordered()
-    const bytes = this.#bytes
-    const isShared = (): boolean => this.#writes === writes
-    let isReleased = false
-    this.#views++
+    const number = ++this.#lastView
+    this.#views.add(number)
+    let users = 1
     return {
-      mergeScan: (request, scan) => view.mergeScan(request, scan),
-      get heldBytes() {
-        return isShared() ? 0 : bytes
+      mergeScan: (request, scan) => this.#mergeScan(request, scan, (text) => this.#asOf(number, text)),
+      retain: () => {
+        users++
       },
       release: () => {
-        if (!isReleased && isShared()) this.#views--
-        isReleased = true
+        if (--users === 0 && this.#views.delete(number)) this.#dropUnseen()
       },
     }
+  }
+
+  #asOf(view: number, text: string): BufferedWrite | undefined {
+    let found: Replaced | undefined
+    const all = this.#replaced.get(text) ?? []
+    for (let i = all.length - 1; i >= 0; i--) {
+      const replaced = all[i] as Replaced
+      if (replaced.view < view) break
+      found = replaced
+    }
+    return found === undefined ? this.#writes.get(text) : found.write
+  }
+
+  /** Drops what no view sees. It looks at all only when half may be dropped, so that each write pays for itself. */
+  #dropUnseen(): void {
+    if (this.#views.size > 0 && this.#replacedBytes < 2 * this.#neededBytes) return
+    const before = this.#replaced
+    const views = [...this.#views]
+    this.#replaced = new Map()
+    this.#replacedBytes = 0
+    for (const [text, all] of before) {
+      let after = 0
+      const seen = all.filter(({ view }) => {
+        const isSeen = views.some((each) => each > after && each <= view)
+        after = view
+        return isSeen
+      })
+      for (const { write } of seen) this.#replacedBytes += replacedBytesOf(text, write)
+      if (seen.length > 0) this.#replaced.set(text, seen)
+      else if (!this.#writes.has(text)) this.#order?.delete(text)
+    }
+    this.#neededBytes = this.#replacedBytes
   }
 
   put(key: Uint8Array, value: Uint8Array, { expireTs = 0, lease, keeps }: PutOptions = NO_OPTIONS): void {
@@ -162,19 +211,26 @@ export class WriteBuffer {
   }
 
   #replace(text: string, write: BufferedWrite | undefined): void {
-    if (this.#views > 0) {
-      this.#writes = new Map(this.#writes)
-      this.#order = this.#order?.copy()
-      this.#views = 0
-    }
-    this.#bytes += bytesOf(write) - bytesOf(this.#writes.get(text))
+    const before = this.#writes.get(text)
+    if (this.#views.size > 0) this.#keep(text, before)
+    this.#bytes += bytesOf(write) - bytesOf(before)
     if (write === undefined) {
       this.#writes.delete(text)
-      this.#order?.delete(text)
+      if (!this.#replaced.has(text)) this.#order?.delete(text)
     } else {
       this.#writes.set(text, write)
       this.#order?.add(text)
     }
+  }
+
+  /** For the views that have seen it. */
+  #keep(text: string, write: BufferedWrite | undefined): void {
+    const view = this.#lastView
+    const all = this.#replaced.get(text)
+    if (all?.at(-1)?.view === view) return
+    if (all === undefined) this.#replaced.set(text, [{ view, write }])
+    else all.push({ view, write })
+    this.#replacedBytes += replacedBytesOf(text, write)
   }
 
   /**
@@ -195,9 +251,17 @@ export class WriteBuffer {
    * @param scan reads at most `limit` pairs of the snapshot, from a part of the request's range and in the same
    *   direction.
    */
-  async mergeScan(
+  mergeScan(
     request: ScanOrder,
     scan: (part: KeyRange & { readonly limit: number }) => Promise<ScanAnswer>,
+  ): Promise<MergedScan> {
+    return this.#mergeScan(request, scan, (text) => this.#writes.get(text))
+  }
+
+  async #mergeScan(
+    request: ScanOrder,
+    scan: (part: KeyRange & { readonly limit: number }) => Promise<ScanAnswer>,
+    writeOf: WriteOf,
   ): Promise<MergedScan> {
     const { limit, reverse, bytesMax = Number.POSITIVE_INFINITY } = request
     const pairs: MergedPair[] = []
@@ -207,7 +271,7 @@ export class WriteBuffer {
       const page = await scan({ ...range, limit: wanted })
       const isWhole = page.pairs.length < wanted && page.isCut !== true
       const last = isWhole ? undefined : page.pairs.at(-1)?.key // The snapshot is unknown beyond this key.
-      for (const pair of this.#merge(page.pairs, range, last, request)) {
+      for (const pair of this.#merge(page.pairs, range, last, request, writeOf)) {
         pairs.push(pair)
         bytes += pairBytes(pair)
         if (pairs.length >= limit) return { pairs }
@@ -227,12 +291,15 @@ export class WriteBuffer {
     range: KeyRange,
     last: Uint8Array | undefined,
     { reverse, keyOnly }: ScanOrder,
+    writeOf: WriteOf,
   ): Generator<MergedPair, void> {
-    if (this.#writes.size === 0) return yield* page
+    if (this.#writes.size === 0 && this.#replaced.size === 0) return yield* page
     const start = reverse && last !== undefined ? last : range.start
     const end = !reverse && last !== undefined ? afterKey(last) : range.end
     let next = 0
     for (const text of this.#ordered().range(start && keyText(start), end && keyText(end), reverse)) {
+      const write = writeOf(text)
+      if (write === undefined) continue
       for (; next < page.length; next++) {
         const pair = page[next] as Pair
         const pairText = keyText(pair.key)
@@ -240,7 +307,6 @@ export class WriteBuffer {
         if (pairText === text || pairText > text !== reverse) break
         yield pair
       }
-      const write = this.#writes.get(text) as BufferedWrite
       const own = this.#versionOf(write)
       if (own === null) continue
       const { value, ...rest } = own
@@ -254,6 +320,7 @@ export class WriteBuffer {
     if (this.#order === undefined) {
       this.#order = new OrderedKeys()
       for (const text of this.#writes.keys()) this.#order.add(text)
+      for (const text of this.#replaced.keys()) this.#order.add(text)
     }
     return this.#order
   }
@@ -272,4 +339,8 @@ export function tooManyKeys(keysMax: number): KvError<'payload_too_large'> {
 
 function bytesOf(write: BufferedWrite | undefined): number {
   return write === undefined ? 0 : pairBytes(write)
+}
+
+function replacedBytesOf(text: string, write: BufferedWrite | undefined): number {
+  return REPLACED_BYTES + text.length + bytesOf(write)
 }

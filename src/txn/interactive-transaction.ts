@@ -80,14 +80,18 @@ export class InteractiveTransaction {
   /** Later pages of the scan see `writes`. @returns the number of the scan, which its cursors carry. */
   keepScan(writes: WritesView): number {
     const number = ++this.#keptScans
+    writes.retain()
     this.#scans.set(number, writes)
     return number
   }
 
-  /** @throws KvError `invalid_argument` for a scan that is forgotten. */
+  /** Must be released. @throws KvError `invalid_argument` for a scan that is forgotten. */
   scanned(number: number): WritesView {
     const view = this.#scans.get(number)
-    if (view !== undefined) return view
+    if (view !== undefined) {
+      view.retain() // Its page may be on its way when it is forgotten.
+      return view
+    }
     throw invalid(
       'cursor',
       `of the scans in this transaction the last ${TXN_SCANS_MAX} can go on: begin this one again`,
@@ -96,14 +100,12 @@ export class InteractiveTransaction {
 
   /** Forgets the oldest scans that are too many, or hold too much. @returns bytes that the transaction holds in memory. */
   boundScans(bytesMax: number): number {
-    let bytes = 0
-    for (const { heldBytes } of this.#scans.values()) bytes += heldBytes
-    for (const [number, { heldBytes }] of this.#scans) {
-      if (this.#scans.size <= TXN_SCANS_MAX && bytes <= bytesMax) break
-      this.#scans.delete(number) // Not released: a page of it may be on its way.
-      bytes -= heldBytes
+    for (const [number, writes] of this.#scans) {
+      if (this.#scans.size <= TXN_SCANS_MAX && this.txn.viewBytes <= bytesMax) break
+      this.#scans.delete(number)
+      writes.release()
     }
-    return this.txn.heldBytes + bytes
+    return this.txn.heldBytes
   }
 
   inTurn<T>(body: () => Promise<T>): Promise<T> {

@@ -188,8 +188,8 @@ export class InteractiveTransactions {
       if (!isLast) scan ??= open.keepScan(writes)
       return { ...page, scan }
     } finally {
-      if (scan === undefined) writes.release()
-      else this.#countHeld(open)
+      writes.release()
+      if (scan !== undefined) this.#countHeld(open)
     }
   }
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { KeyRange } from '../../src/bytes/key-range.js'
-import { type MergedScan, type ScanOrder, WriteBuffer } from '../../src/coordinator/write-buffer.js'
+import { type MergedScan, type ScanOrder, WriteBuffer, type WritesView } from '../../src/coordinator/write-buffer.js'
 import type { Pair, ScanAnswer } from '../../src/percolator/api.js'
 import { failureOf, text, utf8 } from '../store/support.js'
 
@@ -148,6 +148,59 @@ describe('mergeScan', () => {
       }),
       { numRuns: 300 },
     )
+  })
+
+  test('property: each of several views has the writes of its moment, whatever is written, undone and released meanwhile', async () => {
+    const step = fc.oneof(
+      fc.record({ does: fc.constant('write' as const), writes }),
+      fc.record({ does: fc.constant('fail' as const), writes }),
+      fc.record({ does: fc.constant('view' as const) }),
+      fc.record({ does: fc.constant('release' as const), index: fc.nat(5) }),
+    )
+    await fc.assert(
+      fc.asyncProperty(snapshot, fc.array(step, { maxLength: 12 }), fc.boolean(), async (stored, steps, reverse) => {
+        const buffer = new WriteBuffer(1)
+        const order = { start: undefined, end: undefined, limit: 100, reverse, keyOnly: false }
+        const scan = scanOf(stored, reverse, Number.POSITIVE_INFINITY, false)
+        const seenBy = async (view: Pick<WriteBuffer, 'mergeScan'>) => (await view.mergeScan(order, scan)).pairs
+        const views: { readonly view: WritesView; readonly wanted: MergedScan['pairs'] }[] = []
+        for (const each of steps) {
+          if (each.does === 'write') for (const write of each.writes) apply(buffer, write)
+          else if (each.does === 'view') views.push({ wanted: await seenBy(buffer), view: buffer.view() })
+          else if (each.does === 'release') views.splice(each.index, 1)[0]?.view.release()
+          else {
+            const before = await seenBy(buffer)
+            const failing = buffer.atomically(async () => {
+              for (const write of each.writes) apply(buffer, write)
+              views.push({ wanted: await seenBy(buffer), view: buffer.view() })
+              throw new Error('undone')
+            })
+            await expect(failing).rejects.toThrow('undone')
+            expect(await seenBy(buffer)).toEqual(before)
+          }
+          for (const { view, wanted } of views) expect(await seenBy(view)).toEqual(wanted)
+        }
+        for (const { view } of views) view.release()
+        expect(buffer.viewBytes).toBe(0)
+      }),
+      { numRuns: 500 },
+    )
+  })
+
+  test('a write after a view keeps what it replaces, and not all writes; what no view sees is dropped', () => {
+    const buffer = new WriteBuffer(1)
+    for (let i = 0; i < 5000; i++) buffer.put(utf8(`k${i}`), utf8('value'))
+    const first = buffer.view()
+    buffer.put(utf8('k7'), utf8('other'))
+    expect(buffer.viewBytes).toBeLessThan(200)
+    for (let i = 0; i < 5000; i++) {
+      const view = buffer.view()
+      buffer.put(utf8('k7'), utf8(`value ${i}`))
+      view.release()
+    }
+    expect(buffer.viewBytes).toBeLessThan(1000)
+    first.release()
+    expect(buffer.viewBytes).toBe(0)
   })
 
   test('property: page by page, nothing is left out and nothing comes twice', async () => {
