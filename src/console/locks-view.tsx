@@ -109,7 +109,7 @@ export function LocksView(): JSX.Element {
         <h1>Locks</h1>
         <p class="lead">
           A transaction holds a lock on each key from its prewrite to its commit, or, in a pessimistic one, from the
-          moment it asks for the key. Expired ones are ended by whoever meets them.
+          moment it asks for the key. Expired ones are ended by whoever meets them, and by the server.
         </p>
       </header>
       <Failure error={loaded.error} />

@@ -5,6 +5,8 @@ import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
 import { onAbort } from '../event-loop/on-abort.js'
 import { blocksRead } from '../percolator/actions/get.js'
 import type { Failure } from '../percolator/cell.js'
+import { isExpired } from '../percolator/lock.js'
+import { lockInfo } from '../percolator/lock-info.js'
 import type { ClaimName, Notification, ObserverState, Release } from '../percolator/observers-api.js'
 import {
   type HintedCell,
@@ -339,6 +341,9 @@ export class SharedObserver {
   ): Promise<Claimed | 'wait' | undefined> {
     const { cells, resolver, store } = this.#sources
     const locks = locksBelow(cell, ts, 0)
+    const { ackKey, ackLock } = cell
+    // Of a run that has died in its commit. One that lives is left to its run.
+    if (ackLock !== undefined && isExpired(ackLock, ts)) locks.push(lockInfo(ackKey, ackLock))
     // Those of transactions that live stay. What has been committed before them is uncovered all the same.
     const areGone = await resolver.resolve(locks, store.now()).catch((error: unknown) => {
       if (!(error instanceof KvError)) throw error

@@ -1,3 +1,4 @@
+import { LockResolver } from '../../coordinator/lock-resolver.js'
 import { KvError } from '../../errors/kv-error.js'
 import type { WaitForEntry } from '../../errors/registry.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
@@ -24,6 +25,7 @@ import { AttachingKeys } from './attaching-keys.js'
 import { BigtableRows } from './bigtable-rows.js'
 import { CellRows } from './cell-rows.js'
 import { Collection } from './collection.js'
+import { DeadLocks } from './dead-locks.js'
 import { GuardedTable } from './guarded-table.js'
 import { Hints } from './hints.js'
 import { KeyPolling } from './key-polling.js'
@@ -111,6 +113,7 @@ export class BigtableStore implements Store {
   readonly #collection: Collection
   readonly #calls: WriteCalls
   readonly #pessimistic: PollingLocks
+  readonly #dead = new DeadLocks({ resolver: new LockResolver(this), now: () => this.now() })
   readonly #polling: KeyPolling
   readonly #waits: WaitReports
   readonly #restores: RestoreWatch
@@ -132,7 +135,7 @@ export class BigtableStore implements Store {
     this.answers = answers
     this.cursorSecret = options.cursorSecret
     this.#scan = new TableScan(table)
-    this.#polling = new KeyPolling(table)
+    this.#polling = new KeyPolling(table, this.#dead)
     this.changes = new NoChanges(this.#polling)
     this.#safePoint = new SharedSafePoint({
       ...{ table, clock, source: oracle, settledMs: options.settledMs },
@@ -153,7 +156,7 @@ export class BigtableStore implements Store {
       at: (key) => observed.at(key),
     })
     this.#calls = new WriteCalls(this.#rows, this.validateReads)
-    this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits)
+    this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits, this.#dead)
     this.#restoration = new TableRestoration(options.table, restores, oracle, this.#rows.shortValueBytesMax)
     this.cells = new CellCalls(this.#rows, system)
     this.attachments = new AttachingKeys(system, this.#rows.leases, this.#rowTable)
@@ -284,6 +287,7 @@ export class BigtableStore implements Store {
 
   async close(): Promise<void> {
     this.#pessimistic.close()
+    this.#dead.close()
     this.#polling.close()
     this.#safePoint.close()
     this.#restores.close()

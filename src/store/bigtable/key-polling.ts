@@ -1,9 +1,12 @@
 import { keyText } from '../../bytes/key-text.js'
 import { sleep } from '../../event-loop/sleep.js'
+import { decodeLock } from '../../percolator/codec/lock.js'
+import { lockInfo } from '../../percolator/lock-info.js'
 import type { KeyListener } from '../change-log.js'
-import { REVISION_COLUMN } from './layout.js'
-import { rowKeyOf } from './row-keys.js'
-import type { Table } from './table.js'
+import type { DeadLocks } from './dead-locks.js'
+import { LOCK_COLUMN, REVISION_COLUMN } from './layout.js'
+import { keyOfRow, rowKeyOf } from './row-keys.js'
+import type { Family, Table } from './table.js'
 
 /** From the end of one look to the next. */
 const POLL_MS = 500
@@ -13,14 +16,16 @@ const ABSENT = ''
 
 /**
  * Looks now and then whether rows have changed, because no process sees the commits of all. A row that anybody has changed has
- * another revision: 16 bytes per key and look.
+ * another revision: 16 bytes per key and look. A lock is seen too, whether or not reads pass it, and ended when it is dead.
  */
 export class KeyPolling {
   readonly #table: Pick<Table, 'rows'>
+  readonly #dead: Pick<DeadLocks, 'met'>
   readonly #closed = new AbortController()
 
-  constructor(table: Pick<Table, 'rows'>) {
+  constructor(table: Pick<Table, 'rows'>, dead: Pick<DeadLocks, 'met'>) {
     this.#table = table
+    this.#dead = dead
   }
 
   /** Tells of each key once after it was named first, and then whenever its row has changed. @returns ends it. */
@@ -70,11 +75,26 @@ export class KeyPolling {
     return seen
   }
 
+  #meet(key: Uint8Array, lock: Buffer | undefined): void {
+    if (lock === undefined) return
+    try {
+      this.#dead.met(lockInfo(key, decodeLock(lock)))
+    } catch {
+      // It is damaged. Whoever reads the key is told.
+    }
+  }
+
   /** By the text of the row's key. @returns undefined when Bigtable does not answer. */
   async #revisionsOf(keys: readonly Uint8Array[]): Promise<ReadonlyMap<string, string> | undefined> {
     try {
-      const rows = await this.#table.rows({ keys: keys.map(rowKeyOf), columns: [REVISION_COLUMN] })
-      return new Map(rows.map(({ key, cells }) => [keyText(key), cells[0]?.value.toString('latin1') ?? ABSENT]))
+      const rows = await this.#table.rows({ keys: keys.map(rowKeyOf), columns: [LOCK_COLUMN, REVISION_COLUMN] })
+      const revisions = new Map<string, string>()
+      for (const { key, cells } of rows) {
+        const of = (family: Family): Buffer | undefined => cells.find((cell) => cell.family === family)?.value
+        revisions.set(keyText(key), of('v')?.toString('latin1') ?? ABSENT)
+        this.#meet(keyOfRow(key), of('l'))
+      }
+      return revisions
     } catch {
       return undefined
     }

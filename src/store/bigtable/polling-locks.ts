@@ -15,6 +15,7 @@ import { countedRefusal } from '../calls/counted-refusal.js'
 import { afterWait, lockingAnswer, lockingDepthTs, lockKeys, versionsToRead } from '../calls/lock-keys.js'
 import { deadlock } from '../wait-circle.js'
 import type { BigtableRows } from './bigtable-rows.js'
+import type { DeadLocks } from './dead-locks.js'
 import type { Reads } from './reads.js'
 import type { WaitReports } from './waits/wait-reports.js'
 
@@ -54,11 +55,13 @@ export class PollingLocks {
   readonly #closed = new AbortController()
 
   readonly #reports: WaitReports
+  readonly #dead: DeadLocks
 
-  constructor(rows: BigtableRows, reads: Reads, reports: WaitReports) {
+  constructor(rows: BigtableRows, reads: Reads, reports: WaitReports, dead: DeadLocks) {
     this.#rows = rows
     this.#reads = reads
     this.#reports = reports
+    this.#dead = dead
     rows.onUnlock = (key) => this.#wake(key)
   }
 
@@ -89,6 +92,7 @@ export class PollingLocks {
           const isOver = untilExpired && expiresInMs({ ...lock, ttlMs: lock.ttl }, this.#rows.now()) === 0
           if (leftMs <= 0 || isOver) throw lockWaitTimeout(lock.key, lock)
           hasWaited = true
+          this.#dead.met(lock)
           wait = this.#follow(wait, request.startTs, lock)
           const until = [signalOf(signal), wait?.refused, this.#closed.signal].filter((each) => each !== undefined)
           await timed(stagesOf(signal), 'lockMs', this.#pause(lock.key, request.startTs, leftMs, until))

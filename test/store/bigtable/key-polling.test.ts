@@ -8,6 +8,7 @@ import { inLeaps, severalDatabases } from './several-databases.js'
 
 const REVISION = { family: 'v', qualifier: Buffer.from('r') } as const
 const LOOK_MS = 500
+const NOTHING_DEAD = { met: () => {} }
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
@@ -44,7 +45,7 @@ const write = (table: MemoryTable, key: string, revision: string) =>
 test('a key is told of once at first, and whenever its row has changed, also from and to absent', async () => {
   const table = new MemoryTable()
   const listener = new Listener(['a', 'b'])
-  const end = new KeyPolling(table).watch(listener)
+  const end = new KeyPolling(table, NOTHING_DEAD).watch(listener)
   await write(table, 'a', '1')
   await look(table)
   expect(listener.take()).toEqual(['a', 'b'])
@@ -68,7 +69,7 @@ test('a key is told of once at first, and whenever its row has changed, also fro
 test('what changes while Bigtable does not answer is told of afterwards', async () => {
   const table = new MemoryTable()
   const listener = new Listener(['a', 'b'])
-  new KeyPolling(table).watch(listener)
+  new KeyPolling(table, NOTHING_DEAD).watch(listener)
   await look(table)
   listener.take()
   const rows = vi.spyOn(table, 'rows').mockRejectedValue(new Error('away'))
@@ -83,7 +84,7 @@ test('what changes while Bigtable does not answer is told of afterwards', async 
 test('ten thousand keys take ten calls per look', async () => {
   const table = new MemoryTable()
   const listener = new Listener(Array.from({ length: 10_000 }, (_, i) => `key${i}`))
-  new KeyPolling(table).watch(listener)
+  new KeyPolling(table, NOTHING_DEAD).watch(listener)
   await look(table)
   expect(table.calls.read).toBe(10)
   expect(new Set(listener.take()).size).toBe(10_000)

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import type { Database } from '../../../src/database/database.js'
 import { sleep } from '../../../src/event-loop/sleep.js'
+import { ackKey, encodeAckTs } from '../../../src/percolator/codec/cell-key.js'
 import type { Notification, Registration } from '../../../src/percolator/observers-api.js'
 import type { Timestamp } from '../../../src/timestamp.js'
 import type { Op } from '../../../src/txn/op.js'
@@ -156,6 +157,23 @@ test('a claim of one server is that of all; its run may commit anywhere, once', 
     })
     await expectAtRest(two)
   }))
+
+test.each([
+  ['alone', (ack: Buffer) => [ack]],
+  ['with a primary of its own', (ack: Buffer) => [utf8('bill'), ack]],
+])('a run that died in its commit, %s, is ended by those who claim', (_, keysWith) =>
+  withTwo(async ({ one, other: { store } }) => {
+    await transact(one, putOf('doc/1'))
+    const [claimed] = await one.observers.claim('words', { worker: 'w', waitMs: 1000, leaseMs: 1000 })
+    const { key, fence } = claimed as Notification
+    const ack = ackKey({ id: one.store.cells.named('words')?.id ?? 0, key })
+    const mutations = keysWith(ack).map((key) => ({ op: 'put', key, value: encodeAckTs(fence) }) as const)
+    await store.prewrite(prewriteOf(await store.tso(1), mutations, { lockTtl: 1000 }))
+    const again = await one.observers.claim('words', { worker: 'w', waitMs: 6000 })
+    const failed = again.length > 0 ? again : await one.observers.claim('words', { worker: 'w', waitMs: 6000 })
+    expect(failed).toMatchObject([{ key, attempt: 2 }])
+  }),
+)
 
 test('whoever has been followed by another claim is superseded', () =>
   withTwo(async ({ one, other }) => {
