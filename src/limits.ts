@@ -249,6 +249,8 @@ export const HEARTBEAT_MS_MIN = 100
 export const HEARTBEAT_MS_MAX = 60_000
 /** How long a GET waits for another version of its key. */
 export const WATCH_WAIT_MS_MAX = 60_000
+/** How long a request goes on to wait for a change when its client has ended its side of the connection. */
+export const ENDED_WAIT_MS = 1000
 
 // Old versions and backups.
 

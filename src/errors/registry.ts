@@ -68,6 +68,7 @@ export const ERRORS = {
     optional: { startTs: 'timestamp', primary: 'bytes', server: 'text' },
   },
   // `allow`: the methods that the path supports.
+  expectation_failed: { status: 417, title: 'Expectation failed' },
   method_not_allowed: { status: 405, title: 'Method not allowed', fields: { allow: 'texts' } },
   key_locked: {
     status: 423,

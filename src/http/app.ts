@@ -7,18 +7,19 @@ import { Pacing, paceRequests } from './admission/pacing.js'
 import { receivingOptions } from './admission/receiving.js'
 import { type Authenticate, TokensInForce } from './admission/tokens-in-force.js'
 import { Traffic } from './admission/traffic.js'
-import { closePipelined } from './connections/answer-end.js'
-import { ignoreExpectations, malformedHandler, refuseTunnels } from './connections/bare-answers.js'
+import { malformedHandler, refuseTunnels } from './connections/bare-answers.js'
 import { addSafeHeaders, type BrowserGuard, guardFromBrowsers } from './connections/browser-safety.js'
 import { closeConnections } from './connections/closing.js'
 import { Heartbeats } from './connections/heartbeats.js'
 import { measureRequests } from './connections/measure-requests.js'
-import { boundPipelines } from './connections/pipelining.js'
+import { pipelineRequests } from './connections/pipelining.js'
+import { answerExpectations } from './connections/request-head.js'
 import { logRequests } from './connections/request-log.js'
 import { followRequests } from './connections/request-progress.js'
 import { SlowRequests, watchSlowRequests } from './connections/slow-requests.js'
-import { type TlsFiles, withTls } from './connections/tls.js'
+import { listenerOfNode, type TlsFiles, withTls } from './connections/tls.js'
 import { type RequestTraces, traceRequests } from './connections/traced-requests.js'
+import { ignoreUpgrades } from './connections/upgrades.js'
 import { openFastLane } from './fast-lane/fast-lane.js'
 import { adminRoutes } from './routes/admin.js'
 import { backupRoutes } from './routes/backup.js'
@@ -105,15 +106,19 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   options.onTokens?.(() => tokens?.changed())
   parseBodies(app, traffic, limits)
 
+  const isTls = options.tls !== undefined
   app.server.maxConnections = limits.connectionsMax
-  closePipelined(app.server)
+  app.server.maxHeadersCount = 0 // Their bytes are bounded. Node would drop lines in silence.
+  // The answers to a client that has ended its side are sent. It is no option of fastify, and not in Node's types.
+  Object.assign(app.server, { httpAllowHalfOpen: true })
   refuseTunnels(app.server)
-  ignoreExpectations(app.server)
+  answerExpectations(app.server)
+  ignoreUpgrades(app.server, listenerOfNode(app.server, isTls).serve)
   const pacing = new Pacing(limits.requestsMax)
   const { authenticate, browserGuard, fastLane = true } = options
   // At level `debug` the hooks of fastify log each request.
   if (fastLane && !log.isLevelEnabled('debug'))
-    openFastLane(app, options.tls !== undefined, {
+    openFastLane(app, isTls, {
       ...{ database, limits, traffic, pacing, report, meters, slow, traces, tokens, browserGuard, used },
     })
   app.addHook('preClose', () => database.drain())
@@ -138,6 +143,6 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   internalRoutes(app, context)
   await app.ready()
   paceRequests(app.server, pacing)
-  boundPipelines(app.server)
+  pipelineRequests(app.server)
   return app
 }

@@ -35,6 +35,7 @@ export interface StartOptions {
   /** The text of a token file. */
   readonly tokens?: string
   readonly browserGuard?: AppOptions['browserGuard']
+  readonly fastLane?: boolean
   readonly slowMs?: number
   readonly traces?: AppOptions['traces']
   /** Tests put one in whose writes they hold back. */
@@ -184,6 +185,7 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
     openEngine,
     tokens,
     browserGuard,
+    fastLane,
     slowMs,
     traces,
   } = options
@@ -197,7 +199,7 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
   const store = await open(directory, { ...clock, ...tapped, answers, locksMax: limits.locksMax })
   const known = tokens === undefined ? undefined : parseTokens(tokens)
   const authenticate = known && ((token: string) => known.grantOf(token))
-  return serve(store, directory, { limits, log, authenticate, browserGuard, slowMs, traces })
+  return serve(store, directory, { limits, log, authenticate, browserGuard, fastLane, slowMs, traces })
 }
 
 /** A server on a store that is open. */

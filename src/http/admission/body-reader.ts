@@ -46,7 +46,10 @@ export class BodyReader implements ArrivingBody {
     if (Number(message.headers['content-length'] ?? 0) > bytesMax) this.#finish(bodyTooLarge(bytesMax))
     else if (message.destroyed)
       this.#onClose() // The client hung up before reading began.
-    else message.on('data', this.#onData).on('end', this.#onEnd).on('close', this.#onClose).resume()
+    else {
+      message.askForBody?.()
+      message.on('data', this.#onData).on('end', this.#onEnd).on('close', this.#onClose).resume()
+    }
   }
 
   get work(): Work {

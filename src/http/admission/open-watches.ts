@@ -2,7 +2,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Grant } from '../../access/grant.js'
 import { Shares } from '../../access/shares.js'
 import { KvError } from '../../errors/kv-error.js'
-import { whenOver } from '../connections/answer-end.js'
+import { whenInputEnds, whenOver } from '../connections/answer-end.js'
 import { callerOf } from './access.js'
 
 export interface WatchOptions {
@@ -13,6 +13,11 @@ export interface WatchOptions {
    *   the client has gone.
    */
   readonly ended?: (error: KvError | undefined) => void
+  /**
+   * The wait ends so long after the client has ended its side of the connection, and is answered as if its time were over: most such
+   * clients have gone. 0 where the answer hands something out that would be lost. Absent: it goes on, as writes show who has gone.
+   */
+  readonly endedWaitMs?: number
 }
 
 /** A request that waits for something to happen: a claim, a long poll, a stream. */
@@ -20,6 +25,8 @@ export interface Watch {
   /** Aborts when the client hangs up, when the server closes, and when the token is not let in any more. */
   readonly signal: AbortSignal
   readonly isEnded: boolean
+  /** It ended because the client has ended its side. An answer may reach it all the same. */
+  readonly hasClientEnded: boolean
   /** Why it ended while the client was still there. */
   readonly error: KvError | undefined
   /** Idempotent. */
@@ -32,12 +39,25 @@ class OpenWatch implements Watch {
   #isEnded = false
   #isAborted = false
   unfollow: (() => void) | undefined
+  #lingering: NodeJS.Timeout | undefined
+  readonly #forgetInput: (() => void) | undefined
+  hasClientEnded = false
 
   constructor(
     readonly watches: OpenWatches,
     readonly caller: string | undefined,
     readonly options: WatchOptions,
-  ) {}
+    socket: unknown,
+  ) {
+    if (options.endedWaitMs !== undefined) this.#forgetInput = whenInputEnds(socket, this.#onClientEnd)
+  }
+
+  readonly #onClientEnd = (): void => {
+    this.#lingering = setTimeout(() => {
+      this.hasClientEnded = true
+      this.hangUp()
+    }, this.options.endedWaitMs)
+  }
 
   /** Made at the first call, because thousands of watches need none. */
   get signal(): AbortSignal {
@@ -56,6 +76,8 @@ class OpenWatch implements Watch {
   end(): void {
     this.#isEnded = true
     this.unfollow?.()
+    clearTimeout(this.#lingering)
+    this.#forgetInput?.()
     this.watches.delete(this)
   }
 
@@ -86,7 +108,7 @@ export class OpenWatches {
 
   open(request: FastifyRequest, reply: FastifyReply, options: WatchOptions): Watch {
     const caller = callerOf(request)
-    const watch = new OpenWatch(this, caller, options)
+    const watch = new OpenWatch(this, caller, options, request.raw.socket)
     this.#watches.add(watch)
     this.shares.add(caller, 1)
     whenOver(reply.raw, watch.hangUp)

@@ -1,7 +1,8 @@
-import type { IncomingMessage, Server, ServerResponse } from 'node:http'
-import type { Socket } from 'node:net'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { Socket } from 'node:net'
 import { KvError } from '../../errors/kv-error.js'
 import type { SignalSource } from '../../event-loop/late-signal.js'
+import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
 
 /** Calls `over` once: when the message is sent or received as a whole, when its client hangs up, or now if that is past. */
 export function whenOver(message: IncomingMessage | ServerResponse, over: () => void): void {
@@ -28,33 +29,47 @@ export function hangUpSignal(answer: ServerResponse): AbortSignal {
 
 export function abortOnHangUp(abort: AbortController, answer: ServerResponse): void {
   const unfollow = answer.req.letIn?.follow((error) => abort.abort(error))
+  let timer: NodeJS.Timeout | undefined
+  // Most clients that have ended their side have gone. Those that have not are answered, but not waited for at great length.
+  const forget = whenInputEnds(answer.req.socket, () => {
+    timer = setTimeout(() => abort.abort(clientEnded()), LOCK_WAIT_MS_DEFAULT).unref()
+  })
   whenOver(answer, () => {
     unfollow?.()
+    clearTimeout(timer)
+    forget()
     if (!answer.writableEnded) abort.abort(clientGone())
   })
+}
+
+const endings = new WeakMap<Socket, Set<() => void>>()
+
+/** Calls `then` when the client has ended its side of the connection, or now. @returns what makes it forget that. */
+export function whenInputEnds(socket: unknown, then: () => void): () => void {
+  if (!(socket instanceof Socket)) return () => {} // A request by `inject` has none.
+  if (socket.readableEnded) {
+    then()
+    return () => {}
+  }
+  let all = endings.get(socket)
+  if (all === undefined) {
+    const waiting = new Set<() => void>() // One listener for all: as many as are pipelined would look like a leak to Node.
+    all = waiting
+    endings.set(socket, waiting)
+    socket.once('end', () => {
+      for (const one of waiting) one()
+    })
+  }
+  all.add(then)
+  return () => all.delete(then)
+}
+
+function clientEnded(): KvError {
+  const detail = `the client has ended its side of the connection, and is waited for no longer than ${LOCK_WAIT_MS_DEFAULT} ms`
+  return new KvError('deadline_exceeded', detail, {})
 }
 
 /** Ends the waits of a request that nobody waits for. No client sees it. */
 export function clientGone(): KvError {
   return new KvError('txn_not_found', 'the client has gone', {})
-}
-
-/**
- * Emits `close` on pipelined answers when their connection closes. Node emits it only on the answer that is being sent; the
- * answers queued behind it would keep their locks, leases and counts for ever.
- */
-export function closePipelined(server: Server): void {
-  const behind = new WeakMap<Socket, Set<ServerResponse>>()
-  server.on('request', ({ socket }, answer) => {
-    if (answer.socket !== null) return
-    const waiting = behind.get(socket) ?? new Set()
-    if (!behind.has(socket)) {
-      behind.set(socket, waiting)
-      socket.once('close', () => {
-        for (const one of waiting) one.destroy().emit('close')
-      })
-    }
-    waiting.add(answer)
-    answer.once('socket', () => waiting.delete(answer))
-  })
 }

@@ -1,4 +1,4 @@
-import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http'
+import { type IncomingMessage, type Server, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import type { Limits } from '../../limits.js'
@@ -6,6 +6,7 @@ import { CONTENT_TYPE } from '../wire/media-type.js'
 import { problemOf } from '../wire/problem.js'
 import { toJson } from '../wire/wire.js'
 import { SAFE_HEADER_LINES } from './browser-safety.js'
+import { answerLast } from './pipelining.js'
 import { isStreaming } from './streaming-requests.js'
 
 /** A client that does not read the last answer of a connection, or keeps writing, is cut off after this time. */
@@ -21,12 +22,10 @@ interface ClientError extends Error {
  */
 export function malformedHandler({ headerBytesMax }: Limits) {
   return (error: ClientError, socket: Socket): void => {
-    const { _httpMessage: answer } = socket as Socket & { readonly _httpMessage?: ServerResponse | null } // Internal to Node.
-    // A second answer must not be written into the middle of one that is being sent.
-    if (error.code === 'ECONNRESET' || !socket.writable || answer?.headersSent) return void socket.destroy()
-    if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') {
-      if (!isStreaming(socket)) endWith(socket, 408)
-    } else endWithProblem(socket, malformed(error, headerBytesMax))
+    if (error.code === 'ECONNRESET') return void socket.destroy()
+    if (error.code !== 'ERR_HTTP_REQUEST_TIMEOUT')
+      answerLast(socket, () => endWithProblem(socket, malformed(error, headerBytesMax)))
+    else if (!isStreaming(socket)) answerLast(socket, () => endWith(socket, 408))
   }
 }
 
@@ -47,13 +46,8 @@ function malformed({ code }: ClientError, limit: number): KvError {
 export function refuseTunnels(server: Server): void {
   server.on('connect', ({ url }: IncomingMessage, socket: Socket) => {
     socket.on('error', () => {})
-    endWithProblem(socket, new KvError('not_found', `there is no CONNECT ${url}`, {}))
+    answerLast(socket, () => endWithProblem(socket, new KvError('not_found', `there is no CONNECT ${url}`, {})))
   })
-}
-
-/** Ignores unknown `Expect` headers. Node itself would answer 417, without a problem and without the safe headers. */
-export function ignoreExpectations(server: Server): void {
-  server.on('checkExpectation', (request, response) => server.emit('request', request, response))
 }
 
 function endWithProblem(socket: Socket, error: KvError): void {

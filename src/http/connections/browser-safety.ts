@@ -1,7 +1,8 @@
 import type { IncomingHttpHeaders } from 'node:http'
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { invalid, KvError } from '../../errors/kv-error.js'
+import type { FastifyInstance, FastifyReply } from 'fastify'
+import { KvError } from '../../errors/kv-error.js'
 import { isLoopback } from './loopback.js'
+import { headError } from './request-head.js'
 
 /**
  * Headers of every answer. Stored values may come from anybody, so a browser must not guess their type, run or show them as a
@@ -34,14 +35,8 @@ export interface BrowserGuard {
 export function guardFromBrowsers(app: FastifyInstance, guard: BrowserGuard | undefined): void {
   app.addHook('onRequest', (request, reply, done) => {
     addSafeHeaders(reply)
-    done(withoutHost(request) ?? (guard && refusal(request.headers, request.method, guard)))
+    done(headError(request.raw) ?? (guard && refusal(request.headers, request.method, guard)))
   })
-}
-
-/** HTTP/1.1 requires a Host header (RFC 9112, section 3.2). */
-function withoutHost({ headers, raw }: FastifyRequest): KvError<'invalid_argument'> | undefined {
-  if (headers.host !== undefined || raw.httpVersion === '1.0') return undefined
-  return invalid('headers', 'the request has no Host header')
 }
 
 export function refusal(

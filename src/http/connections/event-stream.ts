@@ -5,12 +5,14 @@ import { sleep } from '../../event-loop/sleep.js'
 import { LONG_ANSWER_BYTES } from '../../limits.js'
 import { type AnswerBudget, type AnswerLease, CROWDED_MS } from '../../store/answer-budget.js'
 import { CONTENT_TYPE } from '../wire/media-type.js'
+import { whenInputEnds } from './answer-end.js'
 import type { Heartbeats } from './heartbeats.js'
 
 export type StreamFormat = 'events' | 'ndjson'
 
 /** A client that does not take the last event of a stream is cut off after this time. */
 const LINGER_MS = 1000
+const PROBES_MS = [0, 100, 1000]
 /** First of all: how long a browser waits before it connects again. */
 const RETRY = 'retry: 1000\n\n'
 const HEARTBEAT = Buffer.from(':\n\n')
@@ -39,6 +41,7 @@ export class EventStream {
   #isFull = false
   #isOver = false
   #whenTaken: (() => void) | undefined
+  #forgetInput: (() => void) | undefined
 
   /** Sends the head of the answer. */
   constructor(reply: FastifyReply, options: StreamOptions) {
@@ -65,6 +68,8 @@ export class EventStream {
     else this.#raw.flushHeaders()
     options.heartbeats?.add(this)
     this.#raw.once('close', this.#closed)
+    // The source of lines has heartbeats of its own.
+    if (options.format === 'events') this.#forgetInput = whenInputEnds(this.#socket, this.#probe)
   }
 
   /** Nothing can be written any more. */
@@ -115,6 +120,11 @@ export class EventStream {
     if (!this.#isFull) this.write(HEARTBEAT)
   }
 
+  /** The client has ended its side. If it has gone, the system answers the first write with a reset, and the next one fails. */
+  readonly #probe = (): void => {
+    for (const ms of PROBES_MS) setTimeout(() => this.beat(), ms).unref()
+  }
+
   /** @param last an event that tells why. The connection closes then. */
   end(last?: string): void {
     if (this.#isOver) return
@@ -134,6 +144,7 @@ export class EventStream {
 
   readonly #closed = (): void => {
     this.#isOver = true
+    this.#forgetInput?.()
     this.#options.heartbeats?.delete(this)
     this.#release()
   }

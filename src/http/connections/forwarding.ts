@@ -105,8 +105,9 @@ function exchange(
 }
 
 function sendBody(request: IncomingMessage, upstream: ClientRequest): void {
-  if (request.method === 'GET' || request.method === 'HEAD') upstream.end()
-  else request.pipe(upstream)
+  if (request.method === 'GET' || request.method === 'HEAD') return void upstream.end()
+  request.askForBody?.()
+  request.pipe(upstream)
 }
 
 /** What is left of the body is discarded, so that the client's connection goes on. */

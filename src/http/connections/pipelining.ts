@@ -2,93 +2,221 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { whenOver } from './answer-end.js'
 
-/** No request of a connection begins while so many wait for their answers to be sent: as in the fast lane. */
-const ANSWERS_MAX = 64
+type Begin = (request: IncomingMessage, answer: ServerResponse) => void
+
+/** A request that has not been answered. */
+interface Asked {
+  readonly request: IncomingMessage
+  readonly answer: ServerResponse
+  readonly begin: Begin
+}
+
+/** Internal to Node. */
+interface NodeAnswer extends ServerResponse {
+  /** The connection ends with it: its head says so, or the client has ended its side. */
+  _last: boolean
+}
+
+/** What Node keeps with the connections of its parser. It is internal to Node. */
+interface NodeSocket extends Socket {
+  /** The answer that is being sent, or the next one to be. */
+  readonly _httpMessage?: ServerResponse | null
+  readonly parser?: { readonly incoming?: IncomingMessage | null } | null
+  /** Node reads no more until answers have been sent, and goes on by itself. */
+  readonly _paused?: boolean
+}
+
+/** No more requests of a connection are begun while this many have no answer. As many may wait before the connection is read no more. */
+const REQUESTS_MAX = 64
 /** Nor while the answers that wait to be sent have this many bytes. */
 const ANSWER_BYTES_MAX = 64 * 1024
 
-type Request = [request: IncomingMessage, answer: ServerResponse]
+const pipelines = new WeakMap<Socket, Pipeline>()
 
 /**
- * Begins the requests of a connection only while its client takes the answers. node:http begins all that arrive together, which are a
- * thousand and more in 64 KiB. Call this when all listeners for requests are there.
+ * Lets the requests of a connection run as if each had come after the answer to the one before (RFC 9112, section 9.3.2): a
+ * request that is not safe waits for those before it, and those behind it wait. Requests that are safe run at the same time.
+ * A request that is alone on its connection pays for one comparison. Must be called when all listeners for requests are there.
  */
-export function boundPipelines(server: Server): void {
-  const listeners = server.listeners('request') as ((...request: Request) => void)[]
+export function pipelineRequests(server: Server): void {
+  const listeners = server.listeners('request') as Begin[]
   server.removeAllListeners('request')
-  const begin = (...request: Request): void => {
-    for (const listener of listeners) listener.apply(server, request)
+  const begin = (request: IncomingMessage, answer: ServerResponse): void => {
+    for (const listener of listeners) listener.call(server, request, answer)
   }
-  const pipelines = new WeakMap<Socket, Pipeline>()
   server.on('request', (request, answer) => {
-    const { socket } = request
-    let pipeline = pipelines.get(socket)
-    if (pipeline === undefined) {
-      pipeline = new Pipeline(socket, begin)
-      pipelines.set(socket, pipeline)
-    }
-    pipeline.arrived(request, answer)
+    // Node gives an answer its socket when those before it are sent.
+    if (answer.socket !== null) begin(request, answer)
+    else pipelineOf(request.socket).add({ request, answer, begin })
   })
 }
 
-/** The requests of one connection. */
+/** Calls `next` when the requests that have come on the connection are answered. Further ones are not begun. */
+export function afterAnswers(socket: Socket, next: () => void): void {
+  pipelineOf(socket).end(next)
+}
+
+/**
+ * Sends the last answer of a connection, to bytes that are no request, when the requests before them are answered. Where those
+ * bytes are the body of a request, it is not waited for, and this is its answer; if it has one, the connection is only closed.
+ */
+export function answerLast(socket: Socket, send: () => void): void {
+  const { incoming } = (socket as NodeSocket).parser ?? {}
+  const pipeline = pipelineOf(socket)
+  const isInBody = incoming?.complete === false
+  const broken = isInBody ? pipeline.drop(incoming) : undefined
+  pipeline.keepOpen()
+  pipeline.end(() => {
+    if (!socket.writable) return // It is being closed behind an earlier answer.
+    if (isInBody && (broken === undefined || broken.writableEnded)) socket.destroySoon()
+    else if (broken?.headersSent) socket.destroy()
+    else send()
+  })
+}
+
+/** Whether requests have come behind the one with this answer. */
+export function hasMoreBehind(answer: ServerResponse): boolean {
+  return pipelines.get(answer.req.socket)?.hasBehind(answer) ?? false
+}
+
+function pipelineOf(socket: Socket): Pipeline {
+  let pipeline = pipelines.get(socket)
+  if (pipeline === undefined) {
+    pipeline = new Pipeline(socket)
+    pipelines.set(socket, pipeline)
+  }
+  return pipeline
+}
+
+/** The requests of a connection that are not answered. It is made when there are two of them for the first time. */
 class Pipeline {
-  readonly #socket: Socket
-  readonly #begin: (...request: Request) => void
-  /** Answers of requests that have begun, until they are sent. */
-  readonly #open = new Set<ServerResponse>()
-  #waiting: Request[] = []
+  readonly #socket: NodeSocket
+  /** In the order of their arrival. The first `#begun` have begun. */
+  readonly #asked: Asked[] = []
+  #begun = 0
+  /** The one that has begun is not safe, so it is the only one. */
+  #isUnsafe = false
+  #isHeld = false
+  #next: (() => void) | undefined
+  #dropped: ServerResponse | undefined
 
-  constructor(socket: Socket, begin: (...request: Request) => void) {
+  constructor(socket: NodeSocket) {
     this.#socket = socket
-    this.#begin = begin
-  }
-
-  arrived(...request: Request): void {
-    if (this.#waiting.length === 0 && this.#mayBegin) this.#start(request)
-    else if (this.#waiting.push(request) === 1) this.#stopReading()
-  }
-
-  get #mayBegin(): boolean {
-    if (this.#open.size === 0) return true
-    if (this.#open.size >= ANSWERS_MAX) return false
-    let bytes = 0
-    for (const { writableLength } of this.#open) bytes += writableLength
-    return bytes < ANSWER_BYTES_MAX
-  }
-
-  #start(request: Request): void {
-    const [, answer] = request
-    this.#open.add(answer)
-    whenOver(answer, () => {
-      this.#open.delete(answer)
-      this.#goOn()
+    socket.once('close', () => {
+      // Node emits `close` only on the answer that is being sent. The others would keep their locks and counts for ever.
+      for (const { answer } of [...this.#asked]) if (answer.socket === null) answer.destroy().emit('close')
     })
-    this.#begin(...request)
+  }
+
+  add(asked: Asked): void {
+    if (this.#next !== undefined) return
+    this.#addFirst()
+    this.#push(asked)
+    this.#goOn()
+    // Node reads on whenever it has read a request, so this has to come after the last one that has arrived.
+    if (this.#asked.length - this.#begun >= REQUESTS_MAX) process.nextTick(() => this.#hold())
+  }
+
+  /** A request that had the connection for itself when it came. */
+  #addFirst(): void {
+    const { _httpMessage: answer } = this.#socket
+    if (!answer || answer === this.#dropped || this.#asked.some((one) => one.answer === answer)) return
+    this.#push({ request: answer.req, answer, begin: () => {} })
+    this.#goOn()
+  }
+
+  #push(asked: Asked): void {
+    this.#asked.push(asked)
+    whenOver(asked.answer, () => this.#remove(asked))
+  }
+
+  /** Forgets a request. @returns its answer. */
+  drop(request: IncomingMessage): ServerResponse | undefined {
+    this.#addFirst()
+    const asked = this.#asked.find((one) => one.request === request)
+    if (asked !== undefined) this.#forget(asked)
+    this.#dropped ??= asked?.answer
+    return this.#dropped
+  }
+
+  hasBehind(answer: ServerResponse): boolean {
+    return this.#asked.length > 1 && this.#asked.at(-1)?.answer !== answer
+  }
+
+  end(next: () => void): void {
+    this.#addFirst()
+    this.#next ??= next
+    this.#goOn()
+  }
+
+  /** When the client ends its side, Node makes the last answer the last thing on the connection. This lets another one follow. */
+  keepOpen(): void {
+    this.#addFirst()
+    const last = this.#asked.at(-1)?.answer as NodeAnswer | undefined
+    if (last === undefined || this.#next !== undefined) return
+    let wasLast = false
+    this.#socket.prependOnceListener('end', () => {
+      wasLast = last._last
+    })
+    this.#socket.once('end', () => {
+      last._last = wasLast
+    })
+  }
+
+  #remove(asked: Asked): void {
+    if (this.#forget(asked)) this.#goOn()
+  }
+
+  #forget(asked: Asked): boolean {
+    const at = this.#asked.indexOf(asked)
+    if (at === -1) return false
+    this.#asked.splice(at, 1)
+    if (at < this.#begun) {
+      this.#begun--
+      if (!isSafe(asked)) this.#isUnsafe = false
+    }
+    return true
   }
 
   #goOn(): void {
-    if (this.#waiting.length === 0) return
-    if (this.#socket.destroyed) {
-      this.#waiting = []
-      return
+    for (
+      let next = this.#asked[this.#begun];
+      next !== undefined && this.#mayBegin(next);
+      next = this.#asked[this.#begun]
+    ) {
+      this.#begun++
+      this.#isUnsafe = !isSafe(next)
+      next.begin(next.request, next.answer)
     }
-    while (this.#mayBegin) {
-      const next = this.#waiting.shift()
-      if (next === undefined) break
-      if (!next[0].destroyed) this.#start(next)
+    if (this.#isHeld && this.#asked.length - this.#begun < REQUESTS_MAX) this.#release()
+    if (this.#asked.length === 0 && this.#next !== undefined) {
+      const next = this.#next
+      this.#next = undefined
+      next()
     }
-    if (this.#waiting.length === 0) this.#readOn()
   }
 
-  /** node:http resumes the socket whenever it has sent an answer. The bodies of requests that have begun have arrived. */
-  #stopReading(): void {
+  /** Nothing begins behind an answer with `connection: close`, or when the client has gone. */
+  #mayBegin(next: Asked): boolean {
+    if (this.#begun === 0) return this.#socket.writable
+    if (!isSafe(next) || this.#isUnsafe || this.#begun >= REQUESTS_MAX || !this.#socket.writable) return false
+    let bytes = 0
+    for (let i = 0; i < this.#begun; i++) bytes += this.#asked[i]?.answer.writableLength ?? 0
+    return bytes < ANSWER_BYTES_MAX
+  }
+
+  #hold(): void {
+    if (this.#asked.length - this.#begun < REQUESTS_MAX) return
+    this.#isHeld = true
     this.#socket.pause()
-    this.#socket.resume = () => this.#socket
   }
 
-  #readOn(): void {
-    Reflect.deleteProperty(this.#socket, 'resume')
-    this.#socket.resume()
+  #release(): void {
+    this.#isHeld = false
+    if (!this.#socket._paused) this.#socket.resume()
   }
+}
+
+function isSafe({ request: { method } }: Asked): boolean {
+  return method === 'GET' || method === 'HEAD'
 }

@@ -1,3 +1,5 @@
+import type { Server } from 'node:http'
+import type { Socket } from 'node:net'
 import { createSecureContext, type TLSSocket, type Server as TlsServer } from 'node:tls'
 import type { FastifyInstance } from 'fastify'
 
@@ -26,6 +28,14 @@ export function requireUsable(tls: TlsFiles): TlsFiles {
 export function changeTls(app: FastifyInstance, tls: TlsFiles): void {
   const server = app.server as unknown as TlsServer
   server.setSecureContext({ ...tls, minVersion: MIN_VERSION })
+}
+
+/** node:http's own listener for connections, and the event that it listens for. */
+export function listenerOfNode(server: Server, isTls: boolean) {
+  const event = isTls ? 'secureConnection' : 'connection'
+  const [serve] = server.listeners(event) as ((socket: Socket) => void)[]
+  if (serve === undefined) throw new Error('node:http does not listen for connections')
+  return { event, listener: serve, serve: (socket: Socket): void => serve.call(server, socket) } as const
 }
 
 /** Whether the TLS socket runs over this TCP socket. */

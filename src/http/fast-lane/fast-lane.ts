@@ -10,6 +10,7 @@ import type { Traffic } from '../admission/traffic.js'
 import type { BrowserGuard } from '../connections/browser-safety.js'
 import type { LetIn } from '../connections/let-in.js'
 import type { SlowRequests } from '../connections/slow-requests.js'
+import { listenerOfNode } from '../connections/tls.js'
 import type { RequestTraces } from '../connections/traced-requests.js'
 import type { Report } from '../wire/error-handler.js'
 import { type Ask, asker } from './asked.js'
@@ -31,7 +32,7 @@ export interface FastLaneOptions {
   readonly traces: RequestTraces | undefined
   readonly tokens: TokensInForce | undefined
   readonly browserGuard: BrowserGuard | undefined
-  /** Called with a connection when its first request comes. */
+  /** Called with a connection when its first bytes come. */
   readonly used: (socket: Socket) => void
 }
 
@@ -45,11 +46,9 @@ const TICKS_PER_TIMEOUT = 4
  */
 export function openFastLane(app: FastifyInstance, isTls: boolean, options: FastLaneOptions): void {
   const { server } = app
-  const event = isTls ? 'secureConnection' : 'connection'
-  const [serve] = server.listeners(event) as ((socket: Socket) => void)[]
-  if (serve === undefined) throw new Error('node:http does not listen for connections')
-  server.removeListener(event, serve)
-  const lane = new OpenLane(app, options, (socket) => serve.call(server, socket))
+  const { event, listener, serve } = listenerOfNode(server, isTls)
+  server.removeListener(event, listener)
+  const lane = new OpenLane(app, options, serve)
   server.on(event, (socket: Socket) => lane.accept(socket))
   app.addHook('preClose', async () => lane.close())
   const closeAll = server.closeAllConnections.bind(server)

@@ -1,5 +1,6 @@
 import { bearerToken } from '../admission/access.js'
 import { type BrowserGuard, refusal } from '../connections/browser-safety.js'
+import { isHost } from '../connections/request-head.js'
 import { answerFormat, problemFormat } from '../wire/answer.js'
 import { wantsEvents } from '../wire/media-type.js'
 
@@ -57,7 +58,7 @@ const KEEP_ALIVE = /^keep-alive$/i
  * Reads the lines of a header block, each once.
  * @param text the block as Latin-1, each line with its CRLF, without the empty line at the end.
  * @returns undefined for a block that is node:http's to judge: it has a header that is not on the list, twice the same one,
- *   no Host, a browser that is refused, a stream of events as the answer, anything but printable ASCII, or a line that is no `name: value`.
+ *   no Host or none that is one, a browser that is refused, a stream of events as the answer, anything but printable ASCII, or a line that is no `name: value`.
  */
 export function readHeaderBlock(text: string, guard: BrowserGuard | undefined): HeaderBlock | undefined {
   const found = new Map<string, string>()
@@ -73,7 +74,7 @@ export function readHeaderBlock(text: string, guard: BrowserGuard | undefined): 
   }
   const length = found.get('content-length')
   const accept = found.get('accept')
-  if (!found.has('host') || !KEEP_ALIVE.test(found.get('connection') ?? 'keep-alive')) return undefined
+  if (!isHost(found.get('host') ?? '') || !KEEP_ALIVE.test(found.get('connection') ?? 'keep-alive')) return undefined
   if (guard !== undefined && refusal(Object.fromEntries(found), '', guard) !== undefined) return undefined
   if ((length !== undefined && !LENGTH.test(length)) || wantsEvents(accept)) return undefined
   return {

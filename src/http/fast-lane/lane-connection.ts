@@ -28,7 +28,7 @@ export interface Lane {
   answered(call: Call): void
   /** The lines of a head that depend on the second and on the connection. */
   lastLines(isClosing: boolean): string
-  /** The first request of a connection has come. */
+  /** The first bytes of a connection have come. */
   used(socket: Socket): void
   /** The connection is no longer in the fast lane: it has closed, or is given to node:http. */
   gone(connection: LaneConnection): void
@@ -49,10 +49,16 @@ export class LaneConnection implements Caller {
   readonly #socket: Socket
   readonly #lane: Lane
   readonly #reader: RequestReader
-  /** The requests without an answer, oldest first. */
+  /** The requests whose answers are not sent, oldest first. */
   #first: Call | undefined
   #last: Call | undefined
   #calls = 0
+  /** Of them those without an answer. */
+  #running = 0
+  /** One that is not a GET runs, so it is the only one. */
+  #isWriting = false
+  /** The next request waits for those that run: either it is no GET, or they are none. */
+  #isBlocked = false
   /** Bytes of the bodies of answers that are not sent. */
   #answerBytes = 0
   /** What has arrived, also as Latin-1. It is read up to `#at`. */
@@ -91,12 +97,16 @@ export class LaneConnection implements Caller {
 
   readonly #onData = (piece: Buffer): void => {
     this.#ticks = 0
+    if (!this.#isUsed) {
+      this.#isUsed = true
+      this.#lane.used(this.#socket)
+    }
     const isSecondPiece = this.#isPartial
     this.#bytes = this.#isRead ? piece : Buffer.concat([this.#bytes.subarray(this.#at), piece])
     this.#text = this.#bytes.toString('latin1')
     this.#at = 0
     this.#isPartial = false
-    const hasBegun = !this.#isPaused && this.#read()
+    const hasBegun = !this.#mustWait && this.#read()
     // A request in three pieces is node:http's: joining many small pieces would cost the square of their number.
     if (isSecondPiece && this.#isPartial && !hasBegun) this.#handOver()
   }
@@ -111,8 +121,8 @@ export class LaneConnection implements Caller {
     do {
       this.#isReading = true
       while (!this.#isRead && this.#calls < CALLS_MAX && this.#answerBytes < ANSWERS_BYTES_MAX) {
-        const request = this.#reader.read(this.#text, this.#at)
-        const begun = typeof request === 'object' ? this.#begin(request) : request
+        const begun = this.#isWriting ? 'blocked' : this.#next()
+        this.#isBlocked = begun === 'blocked'
         this.#isPartial = begun === 'partial'
         this.#isForeign = begun === 'outside'
         if (typeof begun === 'string') break
@@ -123,12 +133,25 @@ export class LaneConnection implements Caller {
       this.#forget()
       this.#flush()
     } while (this.#mayRead)
+    if (this.#isClosing && this.#isPartial) this.#handOver()
     return hasBegun
   }
 
   /** Whether more requests have arrived and may be begun. */
   get #mayRead(): boolean {
-    return !(this.#isRead || this.#isPartial || this.#isPaused || this.#hasLeft)
+    return !(this.#isRead || this.#isPartial || this.#isBlocked || this.#mustWait || this.#hasLeft)
+  }
+
+  /** Whether no request may be begun now. */
+  get #mustWait(): boolean {
+    return (
+      this.#isForeign ||
+      this.#streamed !== undefined ||
+      this.#calls >= CALLS_MAX ||
+      this.#answerBytes >= ANSWERS_BYTES_MAX ||
+      this.#socket.writableNeedDrain ||
+      this.#heldBack !== undefined
+    )
   }
 
   /** Keeps no more in memory than what is not read. */
@@ -144,7 +167,14 @@ export class LaneConnection implements Caller {
     }
   }
 
-  /** @returns the request, when it was begun. Nothing was done for one that is `outside`. */
+  /** Begins the next request. @returns it; nothing was done otherwise. */
+  #next(): Read | 'blocked' {
+    const request = this.#reader.read(this.#text, this.#at)
+    if (typeof request !== 'object') return request
+    // As if it had come after the answers to those before it (RFC 9112, section 9.3.2).
+    return this.#running > 0 && request.kind !== 'get' ? 'blocked' : this.#begin(request)
+  }
+
   #begin(request: FastRequest): Read {
     const { kind, headers, bodyAt, end } = request
     const grant = this.#lane.grantOf(headers)
@@ -152,15 +182,13 @@ export class LaneConnection implements Caller {
     if (end > this.#bytes.length) return 'partial'
     const asked = this.#lane.ask(request, this.#bytes, grant)
     if (asked === undefined) return 'outside'
-    if (!this.#isUsed) {
-      this.#isUsed = true
-      this.#lane.used(this.#socket)
-    }
     const call = new Call(asked, headers, grant, this.#lane.letIn(headers, grant), end - bodyAt, this)
     if (this.#first === undefined) this.#first = call
     else if (this.#last !== undefined) this.#last.next = call
     this.#last = call
     this.#calls++
+    this.#running++
+    this.#isWriting = kind !== 'get'
     this.#lane.start(call)
     return request
   }
@@ -168,6 +196,9 @@ export class LaneConnection implements Caller {
   // ---- Answers
 
   answered(call: Call): void {
+    this.#running--
+    this.#isWriting = false
+    this.#isBlocked = false
     this.#lane.answered(call)
     const bytes = bodyBytes(call)
     this.#answerBytes += bytes
@@ -190,7 +221,7 @@ export class LaneConnection implements Caller {
       if (this.#first === undefined) this.#last = undefined // It would keep its answer in memory.
       this.#calls--
       this.#answerBytes -= bodyBytes(call)
-      text += head + this.#lane.lastLines(this.#isClosing && this.#first === undefined && !this.#isForeign)
+      text += head + this.#lane.lastLines(this.#isLast)
       if (typeof body === 'string') text += `\r\n${body}`
       else {
         const { lease } = call
@@ -202,6 +233,11 @@ export class LaneConnection implements Caller {
     if (text !== '') this.#send(text)
     if (this.#first === undefined && this.#streamed === undefined) this.#settle()
     this.#pace()
+  }
+
+  /** Whether the answer that is about to be sent is the last one of the connection. */
+  get #isLast(): boolean {
+    return this.#isClosing && this.#first === undefined && this.#isRead && !this.#isForeign
   }
 
   #send(text: string): void {
@@ -246,25 +282,17 @@ export class LaneConnection implements Caller {
   /** All requests that were begun are answered. */
   #settle(): void {
     if (this.#isForeign) this.#leave()
-    else if (this.#isClosing) this.#socket.destroySoon()
+    else if (this.#isClosing && this.#isRead) this.#socket.destroySoon()
     else if (this.#hasEnded && this.#isPartial) this.#leave()
     else if (this.#hasEnded && this.#isRead) this.#socket.end()
   }
 
   #pace(): void {
     if (this.#hasLeft) return
-    const { writableNeedDrain } = this.#socket
-    const mustWait =
-      this.#isForeign ||
-      this.#streamed !== undefined ||
-      this.#calls >= CALLS_MAX ||
-      this.#answerBytes >= ANSWERS_BYTES_MAX ||
-      writableNeedDrain ||
-      this.#heldBack !== undefined ||
-      this.#isClosing
-    if (mustWait === this.#isPaused) return
-    this.#isPaused = mustWait
-    if (mustWait) this.#socket.pause()
+    const mustPause = this.#mustWait || this.#isBlocked || this.#isClosing
+    if (mustPause === this.#isPaused) return
+    this.#isPaused = mustPause
+    if (mustPause) this.#socket.pause()
     else this.#socket.resume()
   }
 
@@ -321,7 +349,7 @@ export class LaneConnection implements Caller {
   close(): void {
     this.#isClosing = true
     if (this.#isPartial) this.#handOver()
-    else if (this.#calls === 0 && this.#streamed === undefined) this.#socket.destroySoon()
+    else if (this.#calls === 0 && this.#streamed === undefined && this.#isRead) this.#socket.destroySoon()
     this.#pace()
   }
 
@@ -331,8 +359,6 @@ export class LaneConnection implements Caller {
 
   readonly #onEnd = (): void => {
     this.#hasEnded = true
-    // Most clients that end their side have gone. Those that have not get the answers that nothing keeps waiting.
-    for (let call = this.#first; call !== undefined; call = call.next) call.stopWaiting()
     this.#flush()
   }
 

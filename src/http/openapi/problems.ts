@@ -11,6 +11,7 @@ export const MEANINGS: Readonly<Record<Code, string>> = {
   not_found: 'No such key, path, observer, consumer, lease or pin, or none that the token reaches.',
   txn_not_found:
     'No open transaction of that name: it expired, has ended, or the server was started anew. Where several servers share the store, `server` is the id of the one in which it lived, which is not reached. Of Percolator calls: the key holds no lock and no record of that transaction.',
+  expectation_failed: 'The header `Expect` asks for something else than `100-continue`.',
   method_not_allowed: 'The path does not have this method: `allow`, and the header `Allow`, have those that it has.',
   key_locked: 'The lock of another transaction is in the way.',
   lease_held: 'Another holder has the lease, and had it for as long as was asked to wait.',

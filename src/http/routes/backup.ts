@@ -46,6 +46,7 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     const config = { access: 'admin', bodyIsStream: true, query: ['restart'] } as const
     scope.post('/v1/admin/restore', { schema: schemas.restore, config }, async (request, reply) => {
       const isAnew = queryFlag(request.query as RawQuery, 'restart') ?? false
+      request.raw.askForBody?.()
       const body = receiveStream(request.raw, limits.stalledMsMax)
       try {
         return answer(request, reply, { ...(await database.restore(body, { isAnew })) })

@@ -4,6 +4,7 @@ import type { Grant } from '../../access/grant.js'
 import { entryCost } from '../../bytes/answer-size.js'
 import { isKvError, KvError } from '../../errors/kv-error.js'
 import { sleep } from '../../event-loop/sleep.js'
+import { ENDED_WAIT_MS } from '../../limits.js'
 import type { ChangesApi, FeedEvent, FeedPage, PageRequest, Selection } from '../../percolator/changes-api.js'
 import { noSuchConsumer } from '../../percolator/consumer.js'
 import { keyRangeOf } from '../../percolator/given-range.js'
@@ -113,7 +114,7 @@ class Feeds {
     const query = { ...selection, ...asked }
     let page: FeedPage = await this.#changes.page({ ...query, signal: hangUp(reply.raw) })
     if (page.txns.length === 0 && waitMs > 0) {
-      const watch = this.#context.traffic.openWatch(request, reply, { requires })
+      const watch = this.#context.traffic.openWatch(request, reply, { requires, endedWaitMs: ENDED_WAIT_MS })
       try {
         page = await this.#changes.page({ ...query, sinceTs: page.nextTs, waitMs, signal: watch.signal })
       } finally {

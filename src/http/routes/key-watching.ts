@@ -2,7 +2,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Grant } from '../../access/grant.js'
 import type { Taken, Watcher, WatchListener } from '../../changes/watches.js'
 import { invalid, isKvError } from '../../errors/kv-error.js'
-import { LONG_ANSWER_BYTES, WATCH_WAIT_MS_MAX } from '../../limits.js'
+import { ENDED_WAIT_MS, LONG_ANSWER_BYTES, WATCH_WAIT_MS_MAX } from '../../limits.js'
 import type { GetAnswer } from '../../percolator/api.js'
 import type { KeyState } from '../../percolator/changes-api.js'
 import { CROWDED_MS } from '../../store/answer-budget.js'
@@ -56,7 +56,7 @@ export class KeyWatching {
     return answerVersion(request, reply, key, state)
   }
 
-  /** @returns undefined when the time is over, or the server closes. @throws KvError when the key cannot be read. */
+  /** @returns undefined when the time is over, the client ends its side, or the server closes. @throws KvError when the key cannot be read. */
   #next(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -76,6 +76,7 @@ export class KeyWatching {
       }
       watch = traffic.openWatch(request, reply, {
         requires: (grant) => grant.requireKey(key, 'key'),
+        endedWaitMs: ENDED_WAIT_MS,
         ended: (error) => {
           end()
           if (error === undefined || isKvError(error, 'overloaded')) resolve(undefined)

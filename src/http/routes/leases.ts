@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { invalid } from '../../errors/kv-error.js'
 import { LEASES_LIMIT_DEFAULT, LEASES_LIMIT_MAX } from '../../limits.js'
+import type { LeaseRequest, LeaseState } from '../../percolator/leases-api.js'
 import type { Watch } from '../admission/open-watches.js'
 import { answer } from '../wire/answer.js'
 import { decodeLeasesCursor, encodeLeasesCursor } from '../wire/cursor.js'
@@ -20,24 +21,29 @@ export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }:
   const nameOf = ({ raw, grant }: FastifyRequest): string => leaseNameOf(raw.keyInUrl ?? '', grant)
 
   /** A request that waits counts as a watch from then on. */
-  async function waiting<T>(
+  async function put(
     request: FastifyRequest,
     reply: FastifyReply,
     name: string,
-    call: (signal: () => AbortSignal) => Promise<T>,
-  ): Promise<T> {
+    asked: Omit<LeaseRequest, 'signal'>,
+  ): Promise<LeaseState> {
     const key = Buffer.from(name)
     let watch: Watch | undefined
-    try {
-      return await call(() => {
-        watch ??= traffic.openWatch(request, reply, {
-          requires: (grant) => {
-            grant.requireWrite()
-            grant.requireKey(key, 'name')
-          },
-        })
-        return watch.signal
+    const signal = (): AbortSignal => {
+      watch ??= traffic.openWatch(request, reply, {
+        requires: (grant) => {
+          grant.requireWrite()
+          grant.requireKey(key, 'name')
+        },
+        endedWaitMs: 0,
       })
+      return watch.signal
+    }
+    try {
+      return await leases.put(name, { ...asked, signal })
+    } catch (error) {
+      if (!watch?.hasClientEnded) throw error
+      return await leases.put(name, { ...asked, waitMs: 0 }) // The refusal names the holder.
     } finally {
       watch?.end()
     }
@@ -48,9 +54,7 @@ export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }:
   app.put(LEASE_ROUTE, putting, async (request, reply) => {
     const name = nameOf(request)
     const asked = await decodePut(request)
-    const state = await waiting(request, reply, name, (signal) =>
-      leases.put(name, { ...asked, signal, caller: request.grant.identity }),
-    )
+    const state = await put(request, reply, name, { ...asked, caller: request.grant.identity })
     return answer(request, reply, shownLease(state))
   })
 

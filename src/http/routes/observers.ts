@@ -68,17 +68,22 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
     const { name } = await observerOf(request)
     const { waitMs = 0, ...asked } = await decodeClaim(request)
     let notifications = await observers.claim(name, asked)
+    let hasGone = reply.raw.destroyed
     if (notifications.length === 0 && waitMs > 0) {
-      const watch = traffic.openWatch(request, reply)
+      const watch = traffic.openWatch(request, reply, { endedWaitMs: 0 })
       try {
         notifications = await observers.claim(name, { ...asked, waitMs, signal: watch.signal })
       } finally {
         watch.end()
       }
+      hasGone = reply.raw.destroyed || request.raw.socket.readableEnded
       if (notifications.length === 0) request.raw.letIn?.require() // What was claimed is given back below, or handed out.
     }
     // Nobody would run them, and the end of their leases would count as a failed attempt.
-    if (reply.raw.destroyed && notifications.length > 0) await observers.release(name, notifications)
+    if (hasGone && notifications.length > 0) {
+      await observers.release(name, notifications)
+      notifications = []
+    }
     return answer(request, reply, {
       notifications: notifications.map(({ key, commitTs, kind, fence, attempt, found, value }) => {
         return { key, commitTs, kind, fence, attempt, found, value }

@@ -14,18 +14,24 @@ const HEADER = 'idempotency-key'
  * @throws KvError `invalid_argument` unless it is 1 to 255 printable bytes.
  */
 export function idempotencyOf(request: FastifyRequest, asked: Plain): Idempotency | undefined | Promise<Idempotency> {
-  const header = request.headers[HEADER]
+  const header = idempotencyHeader(request)
   if (header === undefined) return undefined
-  const given = request.raw.rawHeaders.filter((name, i) => i % 2 === 0 && name.toLowerCase() === HEADER)
-  if (given.length > 1) throw invalid(HEADER, 'Idempotency-Key is given more than once')
-  if (typeof header !== 'string' || !/^[\x20-\x7e]{1,255}$/.test(header))
-    throw invalid(HEADER, 'Idempotency-Key must be 1 to 255 printable bytes')
   const { identity: caller, mayWrite } = request.grant
   const idempotency = { key: outcomeKey(header, caller), caller, mayWrite }
   const fingerprint = inSlices(fingerprintOf(request.method, asked))
   return fingerprint instanceof Promise
     ? fingerprint.then((hash) => ({ ...idempotency, fingerprint: hash }))
     : { ...idempotency, fingerprint }
+}
+
+/** @throws KvError `invalid_argument` unless it is there once, with 1 to 255 printable bytes, or not at all. */
+export function idempotencyHeader({ headers, raw }: FastifyRequest): string | undefined {
+  const header = headers[HEADER]
+  if (header === undefined) return undefined
+  const given = raw.rawHeaders.filter((name, i) => i % 2 === 0 && name.toLowerCase() === HEADER)
+  if (given.length > 1) throw invalid(HEADER, 'Idempotency-Key is given more than once')
+  if (typeof header === 'string' && /^[\x20-\x7e]{1,255}$/.test(header)) return header
+  throw invalid(HEADER, 'Idempotency-Key must be 1 to 255 printable bytes')
 }
 
 function* fingerprintOf(method: string, asked: Plain): Generator<void, Buffer, void> {

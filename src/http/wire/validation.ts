@@ -1,7 +1,11 @@
-import type { FastifyInstance, FastifyServerOptions } from 'fastify'
+import type { FastifyInstance, FastifyRequest, FastifyServerOptions } from 'fastify'
 import type { Limits } from '../../limits.js'
 import type { Store } from '../../store/store.js'
-import { type RawQuery, unknownParameter } from './query.js'
+import { preconditionsOf } from './etag.js'
+import { queryExpiry } from './expiry.js'
+import { idempotencyHeader } from './idempotency-key.js'
+import { KEY_ROUTE, keyOf } from './key-url.js'
+import { lockWaitMs, type RawQuery, timeoutMs, unknownParameter } from './query.js'
 import type { Schema } from './schemas/schema.js'
 import { validatorOf } from './validator.js'
 import { writtenTimestamps } from './written-timestamp.js'
@@ -40,11 +44,34 @@ export function validateRequests(app: FastifyInstance, limits: Limits, store: Pi
       return error instanceof Promise ? thrown(error) : { error }
     }
   })
+  // Before the client is asked for the body.
+  app.addHook('onRequest', (request, _reply, done) => {
+    const { query = NO_PARAMETERS, queryLists } = request.routeOptions.config
+    const unknown = unknownParameter(request.query as RawQuery, query, queryLists)
+    done(unknown ?? (request.raw.askForBody && refusedByHead(request, limits)))
+  })
   app.addHook('preValidation', (request, _reply, done) => {
     if (request.body === undefined && request.method === 'POST') request.body = {}
-    const { query = NO_PARAMETERS, queryLists } = request.routeOptions.config
-    done(unknownParameter(request.query as RawQuery, query, queryLists))
+    done()
   })
+}
+
+/** What handlers would refuse when they have the body. A client that waits to be asked for it is told before. */
+function refusedByHead(request: FastifyRequest, limits: Limits): Error | undefined {
+  const query = request.query as RawQuery
+  try {
+    if (request.routeOptions.url === KEY_ROUTE) {
+      keyOf(request, limits)
+      queryExpiry(query)
+    }
+    lockWaitMs(query)
+    timeoutMs(query)
+    preconditionsOf(request.headers)
+    idempotencyHeader(request)
+    return undefined
+  } catch (error) {
+    return error as Error
+  }
 }
 
 /** fastify takes the error of a promise from its rejection. The brand is one of its types for linters. */

@@ -63,7 +63,7 @@ describe('answers that Node would write by itself', () => {
       `${rawText('PUT /v1/kv/a', ['Transfer-Encoding: chunked', 'Authorization: Bearer abcdefghijklmnop'])}zz\r\n`,
       400,
     ],
-    ['an expectation', rawText('GET /livez', ['Expect: a miracle']), 200],
+    ['an expectation', rawText('GET /livez', ['Expect: a miracle']), 417],
     ['an upgrade', rawText('GET /livez', ['Connection: upgrade', 'Upgrade: websocket']), 200],
     ['a tunnel', 'CONNECT elsewhere.test:80 HTTP/1.1\r\nHost: elsewhere.test\r\n\r\n', 404],
     ['a tunnel without Host', 'CONNECT elsewhere.test:80 HTTP/1.1\r\n\r\n', 404],

@@ -1,0 +1,71 @@
+import type { IncomingMessage, Server } from 'node:http'
+import { invalid, KvError } from '../../errors/kv-error.js'
+
+declare module 'node:http' {
+  interface IncomingMessage {
+    /** Asks the client for its body. undefined: it sends the body without being asked. */
+    askForBody?: () => void
+  }
+}
+
+/** A host and a port (RFC 9110, section 7.2). */
+const HOST = /^(?:\[[\da-f:.]+\]|[\w\-.~%!$&'()*+,;=]+)(?::\d*)?$/i
+const CONTINUE = /^\s*(?:100-continue\s*(?:,\s*|$))*$/i
+
+/** For the header `Host`, which must be there, once and not empty (RFC 9112, section 3.2). */
+export function isHost(text: string): boolean {
+  return HOST.test(text)
+}
+
+/**
+ * What a request must not be, whatever it asks for: ambiguous, or in a coding that the server does not know.
+ * Node keeps the first of two lines that may be there once, and joins those of other headers: lists, or values that are malformed then.
+ */
+export function headError({ headers, rawHeaders, httpVersion, method }: IncomingMessage): KvError | undefined {
+  const { host, expect, 'transfer-encoding': transfer, 'content-encoding': encoding } = headers
+  const isOld = httpVersion === '1.0'
+  if (host === undefined && !isOld) return invalid('headers', 'the request has no Host header')
+  if (host !== undefined && !isHost(host)) return invalid('headers', 'the Host header names no host')
+  const twice = givenTwice(rawHeaders)
+  if (twice !== undefined) return invalid('headers', `the request has two ${twice} headers`)
+  if (transfer !== undefined && (isOld || transfer.toLowerCase() !== 'chunked'))
+    return invalid('headers', 'the only transfer coding is chunked, of HTTP/1.1')
+  if (encoding !== undefined && !/^(?:identity)?$/i.test(encoding) && method !== 'GET' && method !== 'HEAD')
+    return new KvError('unsupported_media_type', 'bodies are taken without a Content-Encoding only', {})
+  if (expect !== undefined && !isOld && !CONTINUE.test(expect))
+    return new KvError('expectation_failed', 'the only expectation is 100-continue', {})
+  return undefined
+}
+
+/** @returns the name of a header that may be given once, and of which Node would drop the second one in silence. */
+function givenTwice(rawHeaders: readonly string[]): string | undefined {
+  let seen = 0
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    const bit = singular(rawHeaders[i] as string)
+    if ((seen & bit) !== 0) return rawHeaders[i]
+    seen |= bit
+  }
+  return undefined
+}
+
+function singular(name: string): number {
+  switch (name.length) {
+    case 4:
+      return name.toLowerCase() === 'host' ? 1 : 0
+    case 12:
+      return name.toLowerCase() === 'content-type' ? 2 : 0
+    case 13:
+      return name.toLowerCase() === 'authorization' ? 4 : 0
+    default:
+      return 0
+  }
+}
+
+/** Node would ask for the body before anything is known of the request, and refuse other expectations by itself, without a problem. */
+export function answerExpectations(server: Server): void {
+  server.on('checkContinue', (request, answer) => {
+    request.askForBody = () => answer.writeContinue()
+    server.emit('request', request, answer)
+  })
+  server.on('checkExpectation', (request, answer) => server.emit('request', request, answer))
+}
