@@ -17,7 +17,7 @@ export interface WatchOptions {
    * The wait ends so long after the client has ended its side of the connection, and is answered as if its time were over: most such
    * clients have gone. 0 where the answer hands something out that would be lost. Absent: it goes on, as writes show who has gone.
    */
-  readonly endedWaitMs?: number
+  readonly endedWaitMs?: number | undefined
 }
 
 /** A request that waits for something to happen: a claim, a long poll, a stream. */

@@ -24,7 +24,9 @@ export function closeConnections(app: FastifyInstance): (socket: Socket) => void
   const isTls = 'setSecureContext' in app.server
   const hasBegun = (socket: Socket): boolean => socket.bytesRead > 0 && (!isTls || socket instanceof TLSSocket)
   app.addHook('onSend', (_request, reply, payload, done) => {
-    if (isClosing && !hasMoreBehind(reply.raw)) reply.header('connection', 'close')
+    if (isClosing && hasMoreBehind(reply.raw))
+      reply.raw.removeHeader('connection') // fastify has said close.
+    else if (isClosing) reply.header('connection', 'close')
     done(null, payload)
   })
   return (socket) => unused.delete(socket)

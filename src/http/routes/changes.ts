@@ -180,6 +180,7 @@ class Feeds {
     }
     const watch = traffic.openWatch(request, reply, {
       requires: feed.requires,
+      endedWaitMs: format === 'ndjson' ? ENDED_WAIT_MS : undefined, // Lines have nothing that could be written to see who is there.
       ended: (error) => error && fail(error),
     })
     const batches = this.#changes.stream({ ...feed.selection, ...asked, signal: watch.signal })

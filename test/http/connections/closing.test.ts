@@ -1,8 +1,9 @@
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import { describe, expect, test, vi } from 'vitest'
+import { TappedEngine } from '../../store/support.js'
 import { asked, askedJson, RawClient } from '../raw-dialogue.js'
-import { testServers } from '../support.js'
+import { okBody, testServers } from '../support.js'
 
 const start = testServers()
 const eventually = (check: () => void | Promise<void>): Promise<void> => vi.waitFor(check, { timeout: 30_000 })
@@ -49,6 +50,42 @@ describe.each([true, false])('with the fast lane: %s, a server that closes', (fa
         ])
         await closing
       }
+  })
+
+  test('answers requests that wait behind others of their connection', async () => {
+    const engine = new TappedEngine()
+    let land = (): void => {}
+    const landing = new Promise<void>((resolve) => {
+      land = resolve
+    })
+    const server = await start({ fastLane, openEngine: engine.open })
+    const port = await server.listen()
+    engine.onWrite = async (_, write) => {
+      await landing
+      return write()
+    }
+    const dialogues = [
+      [put('a'), put('b'), asked('GET /v1/kv/b')],
+      [put('a'), put('b', ['X-Any: 1']), asked('GET /v1/kv/b')],
+      [put('a', ['X-Any: 1']), put('b'), asked('GET /v1/kv/b'), put('c')],
+    ]
+    const clients = await Promise.all([...dialogues, []].map(() => RawClient.open(port)))
+    for (const [i, client] of clients.entries())
+      await client.write(dialogues[i]?.join('') ?? put('a') + put('c').slice(0, -2))
+    await eventually(async () => {
+      const { requests } = okBody(await server.get('/v1/status'))['overload'] as { requests: number }
+      expect(requests).toBe(4)
+    })
+    const closing = server.app.close()
+    await clients[3]?.write(put('c').slice(-2))
+    land()
+    for (const [i, client] of clients.entries()) {
+      const answers = await client.closed()
+      expect([i, ...answers.map(({ status }) => status)]).toEqual([i, ...(dialogues[i] ?? ['', '']).map(() => 200)])
+      const said = answers.map(({ head }) => /^connection: close/im.test(head))
+      expect(said).toEqual(said.map((_, at) => at === said.length - 1))
+    }
+    await closing
   })
 
   test('closes connections on which nothing has arrived', async () => {
