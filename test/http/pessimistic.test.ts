@@ -524,7 +524,7 @@ describe('acquire_pessimistic_lock', () => {
     gone.on('error', () => {})
     gone.end(JSON.stringify(request(5, ['k10'], { wait_timeout: 60_000 })))
     await waits(server, 5, 'k10')
-    gone.destroy()
+    gone.socket?.resetAndDestroy() // One that only ends its side is waited for.
     // It waits no more once this is no deadlock.
     await until(
       async () => (await acquire(server, 10, ['mark'], { wait_timeout: 1 })).json<Json>()['code'] !== 'deadlock',

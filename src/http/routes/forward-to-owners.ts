@@ -3,7 +3,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { Registry } from '../../cluster/registry.js'
 import { isKvError, KvError } from '../../errors/kv-error.js'
 import { serverOfTxn } from '../../txn/txn-id.js'
-import { clientGone, whenOver } from '../connections/answer-end.js'
+import { abortOnHangUp, whenOver } from '../connections/answer-end.js'
 import { answerHeaders, FORWARDED, type Forwarding, openForwarding } from '../connections/forwarding.js'
 import { originForm } from '../wire/key-url.js'
 import { type RawQuery, timeoutMs } from '../wire/query.js'
@@ -66,10 +66,8 @@ async function forward(request: FastifyRequest, reply: FastifyReply, owner: Owne
   const endWith = (reason: Error): void => end.abort(reason)
   const onGone = (): void => endWith(found.gone.reason)
   found.gone.addEventListener('abort', onGone)
-  whenOver(reply.raw, () => {
-    found.gone.removeEventListener('abort', onGone)
-    if (!reply.raw.writableEnded) endWith(clientGone())
-  })
+  whenOver(reply.raw, () => found.gone.removeEventListener('abort', onGone))
+  abortOnHangUp(end, reply.raw)
   const answered = endWhenLate(request, endWith)
   request.raw.once('end', () => request.flight?.received())
   let response: IncomingMessage | undefined
@@ -115,7 +113,8 @@ function unanswered(request: FastifyRequest, server: string, cause: unknown): Kv
     const detail = `the server ${server}, in which the transaction lives, has not answered: repeat the commit`
     return new KvError('storage_unavailable', detail, {}, { cause })
   }
-  if (isKvError(cause, 'deadline_exceeded')) return cause
+  if (isKvError(cause, 'deadline_exceeded') || isKvError(cause, 'forbidden') || isKvError(cause, 'unauthorized'))
+    return cause
   const detail = `the transaction lived in the server ${server}, which has not answered`
   return new KvError('txn_not_found', detail, { server }, { cause })
 }

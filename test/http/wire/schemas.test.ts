@@ -115,6 +115,8 @@ class Tour {
     const type = { 'content-type': 'application/json' }
     const grant = { holder: 'h', ttl_ms: 10_000 }
     const { fence } = await this.#send('PUT', '/v1/leases/up', type, JSON.stringify(grant))
+    await this.#send('PUT', '/v1/leases/up/next', type, JSON.stringify(grant))
+    await this.#send('GET', '/v1/leases?limit=1')
     const ops = [
       { op: 'get', key: 'attached' },
       { op: 'scan', prefix: 'attached' },
