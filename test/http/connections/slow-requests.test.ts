@@ -53,13 +53,15 @@ test.each(['', '?lock_wait_ms=1000'])(
     const put = () => sendTo({ port }, 'PUT', `/v1/kv/key${query}`, {}, 'value')
     await Promise.all([put(), put()])
 
-    const [first = {}, second = {}] = slow.sort((a, b) => numberOf(a, 'latchMs') - numberOf(b, 'latchMs'))
-    const facts = { level: 40, method: 'PUT', route: '/v1/kv/:key', status: 200, lockMs: 0 }
-    expect(slow).toMatchObject([facts, facts])
+    // Those for the status are slow too, where the machine is busy.
+    const puts = slow.filter((line) => line['method'] === 'PUT')
+    const [first = {}, second = {}] = puts.sort((a, b) => numberOf(a, 'latchMs') - numberOf(b, 'latchMs'))
+    const facts = { level: 40, route: '/v1/kv/:key', status: 200, lockMs: 0 }
+    expect(puts).toMatchObject([facts, facts])
     expect(first['msg']).toBe(`slow request: PUT /v1/kv/:key took ${first['totalMs']} ms`)
     expect(numberOf(first, 'writeMs')).toBeGreaterThanOrEqual(AT_LEAST)
     expect(numberOf(second, 'latchMs')).toBeGreaterThanOrEqual(AT_LEAST)
-    for (const line of slow)
+    for (const line of puts)
       expect(numberOf(line, 'totalMs')).toBeGreaterThanOrEqual(
         numberOf(line, 'writeMs') + numberOf(line, 'latchMs') - 2,
       )
