@@ -5,6 +5,7 @@ import { type LateSignal, signalOf, stagesOf } from '../event-loop/late-signal.j
 import { timed } from '../event-loop/stages.js'
 import type { PercolatorApi, TxnStatus } from '../percolator/api.js'
 import { isExpired } from '../percolator/lock.js'
+import { sameKey } from '../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { Backoff } from './backoff.js'
 
@@ -90,7 +91,8 @@ export class LockResolver {
       } else if (lock.type === 'pessimistic') {
         const { key, startTs, forUpdateTs } = lock
         await this.#api.pessimisticRollback({ keys: [key], startTs, forUpdateTs })
-      } else {
+      } else if (!sameKey(lock.key, lock.primary)) {
+        // The lock of the primary went with the decision.
         const keys: Uint8Array[] = ended.get(txn)?.keys ?? []
         keys.push(lock.key)
         ended.set(txn, { startTs: lock.startTs, commitTs, keys })

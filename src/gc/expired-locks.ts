@@ -19,7 +19,7 @@ const ASK_AGAIN_MS_MAX = 3000
 /** Locks that are ended in one step. */
 const LOCKS_AT_A_TIME = 1024
 /** Transactions that are asked at the same time. */
-const TXNS_AT_A_TIME = 64
+const TXNS_AT_A_TIME = 256
 /** Transactions that are known at a time. More of them wait for a later look. */
 const TXNS_MAX = 65_536
 

@@ -10,7 +10,8 @@ import { expiryTs, isData, type WriteRecord } from './write.js'
  * - `since`: every record with `commitTs >= startTs`: enough to find the transaction's own record and newer versions. What
  *   comes after them may be there or not.
  * - `txn`: down to and including the first record with `commitTs < startTs`: enough to find the transaction's own
- *   record or an overlapped one, and the neighbour that a new Rollback record may collapse.
+ *   record or an overlapped one, and the neighbour that a new Rollback record may collapse. A neighbour from before the store was
+ *   opened may be missing.
  * - `data`: further, down to the first Put or Delete with `commitTs < startTs`: enough to say whether a value exists.
  * - `all`: every record.
  */

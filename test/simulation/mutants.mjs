@@ -149,8 +149,8 @@ const MUTANTS = [
   [
     'a write in one turn sees no newer version',
     'store/leveldb/rows/row-store',
-    "(depth === 'since' && this.recent.newest(key) < startTs)",
-    "depth === 'since'",
+    'isAsked && this.recent.newest(key) < startTs',
+    'isAsked',
   ],
   [
     'a failed write in one turn is answered as done',

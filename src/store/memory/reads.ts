@@ -112,7 +112,7 @@ export class Reads {
   }
 
   *#locked(range: ScanLockRequest) {
-    for (const row of this.#rows.table.range(range)) {
+    for (const row of this.#rows.table.lockedRange(range)) {
       const lock = row.lock && this.#rows.ages.seen(row.lock)
       if (lock !== undefined && range.isWanted?.(lock) !== false) yield { key: row.key, lock }
     }

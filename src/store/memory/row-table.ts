@@ -26,6 +26,8 @@ export class RowTable {
   readonly #rows = new Map<string, StoredRow>()
   readonly #order = new OrderedKeys()
   readonly #locked = new Set<StoredRow>()
+  /** The keys of `#locked`. */
+  readonly #lockedOrder = new OrderedKeys()
   readonly #expiring = new Set<StoredRow>()
 
   get isEmpty(): boolean {
@@ -49,9 +51,18 @@ export class RowTable {
   }
 
   /** The table must not change until the generator is consumed. */
-  *range({ start, end }: KeyRange, reverse = false): Generator<Row> {
+  range(range: KeyRange, reverse = false): Generator<Row> {
+    return this.#walk(this.#order, range, reverse)
+  }
+
+  /** Like `range`, of rows with a lock. It meets no other rows. */
+  lockedRange(range: KeyRange): Generator<Row> {
+    return this.#walk(this.#lockedOrder, range, false)
+  }
+
+  *#walk(order: OrderedKeys, { start, end }: KeyRange, reverse: boolean): Generator<Row> {
     const [from, to] = [start && keyText(start), end && keyText(end)]
-    for (const text of this.#order.range(from, to, reverse)) yield this.#rows.get(text) as Row
+    for (const text of order.range(from, to, reverse)) yield this.#rows.get(text) as Row
   }
 
   apply(mutations: readonly Mutation[]): void {
@@ -65,7 +76,7 @@ export class RowTable {
   delete(key: Uint8Array): void {
     const text = keyText(key)
     const row = this.#rows.get(text)
-    if (row !== undefined) this.#locked.delete(row)
+    if (row !== undefined) this.#unlock(row)
     if (row !== undefined) this.#expiring.delete(row)
     if (this.#rows.delete(text)) this.#order.delete(text)
   }
@@ -74,6 +85,7 @@ export class RowTable {
     this.#rows.clear()
     this.#order.clear()
     this.#locked.clear()
+    this.#lockedOrder.clear()
     this.#expiring.clear()
   }
 
@@ -88,14 +100,24 @@ export class RowTable {
     return row
   }
 
+  #lock(row: StoredRow): void {
+    if (this.#locked.has(row)) return
+    this.#locked.add(row)
+    this.#lockedOrder.add(keyText(row.key))
+  }
+
+  #unlock(row: StoredRow): void {
+    if (this.#locked.delete(row)) this.#lockedOrder.delete(keyText(row.key))
+  }
+
   #change(row: StoredRow, mutation: Mutation): void {
     switch (mutation.type) {
       case 'put-lock':
-        this.#locked.add(row)
+        this.#lock(row)
         row.lock = copyOfLock(mutation.lock)
         break
       case 'delete-lock':
-        this.#locked.delete(row)
+        this.#unlock(row)
         row.lock = undefined
         break
       case 'put-write': {

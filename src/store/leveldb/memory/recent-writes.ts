@@ -25,6 +25,11 @@ export class RecentWrites {
     return Math.max(this.#bound, this.#newest[slotOf(key)] as Timestamp)
   }
 
+  /** Whether the key may have been written since the table was made. */
+  isNoted(key: Uint8Array): boolean {
+    return this.#newest[slotOf(key)] !== 0
+  }
+
   /** To be called under the key's latch, before the record is written. */
   note(key: Uint8Array, ts: Timestamp): void {
     const slot = slotOf(key)

@@ -331,10 +331,14 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return readHistory(this.engine, key, startTs, depth)
   }
 
-  /** The history if memory alone has it. */
+  /**
+   * The history if memory alone has it. A key that nobody wrote since the store was opened is not worth a read for the neighbour that
+   * `txn` asks for: one that stays, stays once.
+   */
   #knownHistory(key: Uint8Array, startTs: Timestamp, depth: HistoryDepth): readonly WriteRecord[] | undefined {
-    const isKnown = depth === 'none' || (depth === 'since' && this.recent.newest(key) < startTs)
-    return isKnown ? NO_WRITES : undefined
+    if (depth === 'none') return NO_WRITES
+    const isAsked = depth === 'since' || (depth === 'txn' && !this.recent.isNoted(key))
+    return isAsked && this.recent.newest(key) < startTs ? NO_WRITES : undefined
   }
 
   // ---- Write
