@@ -2,6 +2,7 @@
 import { isUtf8 } from 'node:buffer'
 import { readFileSync } from 'node:fs'
 import { COMMAND_GROUPS, COMMANDS } from './commands/command-table.js'
+import { didYouMean, nameInError } from './errors/nearest-name.js'
 import { UsageError } from './server/flags.js'
 import { UnusableAddress } from './server/listen-address.js'
 import { UnusableFile } from './server/unusable-file.js'
@@ -15,7 +16,8 @@ async function main([name, ...args]: readonly string[]): Promise<void> {
   if (name === undefined || name === '--help' || name === '-h' || name === 'help') return print(HELP)
   if (name === '--version' || name === '-v') return print(`${version()}\n`)
   const entry = COMMANDS.get(name)
-  if (entry === undefined) throw new UsageError(`unknown command "${name}"`)
+  if (entry === undefined)
+    throw new UsageError(`unknown command "${nameInError(name)}"${didYouMean(name, ['help', ...COMMANDS.keys()])}`)
   const command = await entry.load()
   if (asksForHelp(args)) return print(command.help)
   requireUtf8(args)

@@ -2,8 +2,12 @@ import type { KeyRange } from '../bytes/key-range.js'
 import { afterPrefix } from '../bytes/key-range.js'
 import { asBuffer } from '../bytes/key-text.js'
 import { KvError } from '../errors/kv-error.js'
+import { nameInError } from '../errors/nearest-name.js'
 import { printKey } from '../errors/print-key.js'
 import type { Reaches } from '../percolator/reach.js'
+
+/** Prefixes of a token that a refusal names. */
+const PREFIXES_SHOWN = 8
 
 export interface Rights {
   readonly mayWrite: boolean
@@ -54,7 +58,8 @@ export class Grant {
 
   /** For calls that act on keys which the request does not name. */
   requireEveryKey(): void {
-    if (this.isScoped) throw forbidden('this needs a token that is not bound to key prefixes')
+    if (this.isScoped)
+      throw forbidden(`this needs a token that is not bound to key prefixes: this one reaches ${this.#reach()}`)
   }
 
   requireKey(key: Uint8Array, field: string): void {
@@ -85,8 +90,12 @@ export class Grant {
     return this.#prefixes?.some((prefix) => asBuffer(key).subarray(0, prefix.length).equals(prefix)) ?? true
   }
 
+  /** Of the caller's own token: nothing of another one. */
   #reach(): string {
-    return `keys that begin with ${this.#prefixes?.map(printKey).join(' or ')}`
+    const prefixes = this.#prefixes ?? []
+    const shown = prefixes.slice(0, PREFIXES_SHOWN).map((prefix) => nameInError(printKey(prefix)))
+    const more = prefixes.length - shown.length
+    return `keys that begin with ${shown.join(' or ')}${more > 0 ? ` or one of ${more} more prefixes` : ''}`
   }
 }
 

@@ -2,6 +2,7 @@ import { isUtf8 } from 'node:buffer'
 import { createReadStream } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { setTimeout as pause } from 'node:timers/promises'
+import { didYouMean, nameInError } from '../errors/nearest-name.js'
 import { type Flags, flagsHelp, integer, readFlags } from '../server/flags.js'
 import type { Command } from './command.js'
 import { linesOf } from './lines.js'
@@ -228,7 +229,8 @@ function pairOf(line: Buffer): WirePair | undefined | string {
   if (typeof pair !== 'object' || pair === null || Array.isArray(pair)) return 'is no JSON object'
   const { key, value, commit_ts: _, lease_fence: __, expire_ts, ...rest } = pair as Record<string, unknown>
   const [unknown] = Object.keys(rest)
-  if (unknown !== undefined) return `has an unknown field ${JSON.stringify(unknown)}`
+  if (unknown !== undefined)
+    return `has an unknown field ${JSON.stringify(nameInError(unknown))}${didYouMean(unknown, ['key', 'value', 'expire_ts'])}`
   if (!isBytes(key) || key === '') return 'needs a key: text, or {"base64"}'
   if (!isBytes(value)) return 'needs a value: text, or {"base64"}'
   if (expire_ts === undefined) return { key, value }

@@ -1,4 +1,5 @@
-import { parseArgs } from 'node:util'
+import { type ParseArgsConfig, parseArgs } from 'node:util'
+import { didYouMean, nameInError, nearestName } from '../errors/nearest-name.js'
 
 /** A flag of a command. `--key-bytes-max` is `PERKV_KEY_BYTES_MAX` in the environment, unless the flag names another variable, or `false` for none. */
 export interface Flag {
@@ -94,7 +95,20 @@ function parse(flags: Flags, args: readonly string[], allowPositionals: boolean)
   try {
     return parseArgs({ args: [...args], options, allowPositionals })
   } catch (error) {
+    requireKnown(options, args)
     throw new UsageError((error instanceof Error ? error.message : String(error)).split('\n', 1)[0])
+  }
+}
+
+/** @throws UsageError for the first flag that is unknown. */
+function requireKnown(options: NonNullable<ParseArgsConfig['options']>, args: readonly string[]): void {
+  const names = Object.keys(options)
+  const { tokens } = parseArgs({ args: [...args], options, strict: false, tokens: true })
+  for (const token of tokens) {
+    if (token.kind !== 'option' || names.includes(token.name)) continue
+    const nearest = nearestName(token.name, names)
+    const meant = nearest === undefined ? '' : `: did you mean --${nearest}?`
+    throw new UsageError(`Unknown option '${nameInError(token.rawName)}'${meant}`)
   }
 }
 
@@ -133,5 +147,5 @@ export function oneOf<const T extends string>(
 ): T {
   const name = names.find((one) => one === text)
   if (name !== undefined) return name
-  throw new UsageError(`${from} must be ${said}, not "${text}"`)
+  throw new UsageError(`${from} must be ${said}, not "${nameInError(text)}"${didYouMean(text, names)}`)
 }

@@ -27,6 +27,11 @@ describe('perkv', () => {
   const badUse: [string[], Record<string, string>, RegExp][] = [
     [['server'], {}, /unknown command "server"/],
     [['serve', '--nope'], {}, /--nope/],
+    [['sevre'], {}, /unknown command "sevre": did you mean serve\? /],
+    [['x'.repeat(30_000)], {}, /unknown command "x{100}…" /],
+    [['serve', '--prot', '1'], {}, /Unknown option '--prot': did you mean --port\? /],
+    [['serve', '--tokens', 'f'], {}, /--tokens/],
+    [['serve', '--durability', 'snyc'], {}, /not "snyc": did you mean sync\? /],
     [['serve', '--port', '65536'], {}, /--port must be an integer/],
     [['serve', '--port', ''], {}, /--port must be an integer/],
     [['serve', '--port'], {}, /--port/],

@@ -67,6 +67,7 @@ describe('exit codes', () => {
     [['txn', '/no such file'], 1, /^perkv: ENOENT: .*\n$/],
     [['get'], 2, /^perkv: KEY is missing .*\n$/],
     [['get', 'a', 'b'], 2, /^perkv: one argument too many: "b" .*\n$/],
+    [['scan', '--limt', '5'], 2, /^perkv: Unknown option '--limt': did you mean --limit\? .*\n$/],
     [['get', '--nope', 'k'], 2, /^perkv: Unknown option '--nope'.*\n$/],
     [['scan', '--limit', '-1'], 2, /^perkv: .*--limit.*\n$/],
     [['get', 'k', '--server', 'ftp://x'], 2, /^perkv: --server must be an http or https URL.*\n$/],
@@ -324,10 +325,13 @@ describe('shell', () => {
 
   test('goes on after a line that fails, and ends with 1; an open transaction is rolled back', async () => {
     const finished = await bash(
-      `printf '%s\\n' nope "get 'x" "get" "put k -" commit begin begin count "put lost 1" | perkv shell`,
+      `printf '%s\\n' nope cuont "help nope" "scan --limt=3" "get 'x" "get" "put k -" commit begin begin count "put lost 1" | perkv shell`,
     )
     expect(finished.stderr.trimEnd().split('\n')).toEqual([
       'unknown command "nope": help lists them',
+      'unknown command "cuont": did you mean count?',
+      'unknown command "nope": help lists them',
+      "Unknown option '--limt': did you mean --limit?",
       "the quote ' is not closed",
       'KEY is missing',
       'a shell has no stdin for a command: give the value, or a file',

@@ -1,5 +1,6 @@
 import { createInterface, type Interface } from 'node:readline'
 import { type Connection, connect, type OpenTxn } from '../../client/index.js'
+import { didYouMean, nameInError } from '../../errors/nearest-name.js'
 import { type Flags, flagsHelp, oneOf, readFlags, UsageError } from '../../server/flags.js'
 import {
   type ClientCommand,
@@ -202,7 +203,7 @@ class Shell {
       if (name === undefined || name.startsWith('#')) return
       if (openQuote !== undefined) throw new UsageError(`the quote ${openQuote} is not closed`)
       const command = this.commands.get(name === 'quit' ? 'exit' : name)
-      if (command === undefined) throw new UsageError(`unknown command "${name}": help lists them`)
+      if (command === undefined) throw this.#unknown(name)
       if (args.includes('--help')) process.stdout.write(this.#help(name))
       else await this.#runCommand(command, args)
     } catch (error) {
@@ -251,9 +252,14 @@ class Shell {
     return this.#txn
   }
 
+  #unknown(name: string): UsageError {
+    const meant = didYouMean(name, this.commands.keys()) || ': help lists them'
+    return new UsageError(`unknown command "${nameInError(name)}"${meant}`)
+  }
+
   #help(name: string | undefined): string {
     const command = name === undefined ? undefined : this.commands.get(name)
-    if (name !== undefined && command === undefined) throw new UsageError(`unknown command "${name}"`)
+    if (name !== undefined && command === undefined) throw this.#unknown(name)
     if (name !== undefined && command !== undefined)
       return `${usageOf(name, command)}\n\n${command.about}\n\n${flagsHelp(command.flags, 22)}`
     return [...this.commands].map(([name, command]) => `  ${usageOf(name, command)}\n`).join('')

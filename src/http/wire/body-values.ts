@@ -1,5 +1,5 @@
 import { invalid, KvError } from '../../errors/kv-error.js'
-import { nameInError } from './validator.js'
+import { nameInError } from '../../errors/nearest-name.js'
 
 /** Values read between two looks at the clock. */
 const BODY_STEP_VALUES = 8192
@@ -41,7 +41,7 @@ export function pathOf(open: readonly Container[]): string {
   let path = ''
   for (const { list, name } of open)
     path += list !== undefined ? `[${list.length}]` : path === '' ? nameInError(name) : `.${nameInError(name)}`
-  return path === '' ? 'body' : path
+  return path === '' ? 'body' : nameInError(path)
 }
 
 export class ValueCount {

@@ -28,7 +28,8 @@ export function problemOf(error: unknown, requestId: string): Problem {
     const body = { title, status, code: 'internal', detail, requestId }
     return { code: 'internal', status, headers: {}, body, isServerFault: true }
   }
-  const { code, message: detail, fields } = known
+  const { code, message, fields } = known
+  const detail = message.length > DETAIL_LENGTH_MAX ? cut(message) : message
   const { status, title, retryable } = errorRow(code)
   const errors = known.errors?.map((entry) => ({ code: entry.code, ...entry.fields }))
   const body = {
@@ -47,6 +48,15 @@ export function problemOf(error: unknown, requestId: string): Problem {
     body,
     isServerFault: status >= 500 && !NO_FAULTS.has(code),
   }
+}
+
+/** A path, or keys as hex, may be many times as long. What follows a name is more telling than the rest of it. */
+const DETAIL_LENGTH_MAX = 2000
+const DETAIL_END_LENGTH = 500
+
+function cut(detail: string): string {
+  const start = detail.slice(0, DETAIL_LENGTH_MAX - DETAIL_END_LENGTH).toWellFormed()
+  return `${start}…${detail.slice(-DETAIL_END_LENGTH).toWellFormed()}`
 }
 
 function headersOf(error: KvError): Readonly<Record<string, string>> {

@@ -1,6 +1,7 @@
 import { parse } from 'node:querystring'
 import { tooLarge } from '../../bytes/byte-limits.js'
 import { invalid, type KvError } from '../../errors/kv-error.js'
+import { didYouMean, nameInError } from '../../errors/nearest-name.js'
 import { LOCK_WAIT_MS_DEFAULT, LOCK_WAIT_MS_MAX, TIMEOUT_MS_MAX } from '../../limits.js'
 import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../../timestamp.js'
 
@@ -22,7 +23,10 @@ export function unknownParameter(
 ): KvError<'invalid_argument'> | undefined {
   if (query === NONE) return undefined
   for (const name in query) {
-    if (!known.includes(name)) return invalid(name, `${name} is not a known query parameter`)
+    if (!known.includes(name)) {
+      const shown = nameInError(name)
+      return invalid(shown, `${shown} is not a known query parameter${didYouMean(name, known)}`)
+    }
     if (typeof query[name] !== 'string' && !lists.includes(name))
       return invalid(name, `${name} is given more than once`)
   }

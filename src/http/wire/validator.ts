@@ -1,4 +1,5 @@
 import { invalid, KvError } from '../../errors/kv-error.js'
+import { didYouMean, nameInError, nearestName } from '../../errors/nearest-name.js'
 import { inSlices } from '../../event-loop/slices.js'
 import { type Limits, SLICE_ITEMS } from '../../limits.js'
 import { isWireBytes } from './bytes.js'
@@ -99,9 +100,12 @@ function checkObject(schema: Schema, rules: Rules, path: readonly string[]): Che
     const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
     if (!isObject || value instanceof Uint8Array) return fault('must be object')
     const given = value as Readonly<Record<string, unknown>>
-    for (const name of required) if (given[name] === undefined) return fault('is missing', name)
-    if (isClosed)
-      for (const name in given) if (!known.has(name)) return fault('is not a known field', nameInError(name))
+    for (const name of required) {
+      if (given[name] !== undefined) continue
+      const misspelt = isClosed && Object.keys(given).find((other) => !known.has(other) && nearestName(other, [name]))
+      return misspelt ? unknownField(misspelt, [name]) : fault('is missing', name)
+    }
+    if (isClosed) for (const name in given) if (!known.has(name)) return unknownField(name, names)
     for (let i = 0; i < names.length; i++) {
       const name = names[i] as string
       const field = given[name]
@@ -152,8 +156,13 @@ function checkString({ enum: names, pattern, title = `match ${pattern}` }: Schem
   return (value) => {
     if (typeof value !== 'string') return fault('must be string')
     if (wanted?.test(value) === false) return fault(`must ${title}`)
-    return names === undefined || names.includes(value) ? undefined : fault(`must be one of ${names.join(', ')}`)
+    if (names === undefined || names.includes(value)) return undefined
+    return fault(`must be one of ${names.join(', ')}${didYouMean(value, names)}`)
   }
+}
+
+function unknownField(name: string, known: readonly string[]): Fault {
+  return fault(`is not a known field${didYouMean(name, known)}`, nameInError(name))
 }
 
 function fault(text: string, ...path: string[]): Fault {
@@ -177,11 +186,4 @@ function fieldPath(path: readonly string[]): string {
     if (/^\d+$/.test(part)) return `${field}[${part}]`
     return field === '' ? part : `${field}.${part}`
   }, '')
-}
-
-/** Characters of an unknown name that an error repeats to the client. */
-const NAME_LENGTH_MAX = 100
-
-export function nameInError(name: string): string {
-  return name.length > NAME_LENGTH_MAX ? `${name.slice(0, NAME_LENGTH_MAX)}…` : name
 }

@@ -106,6 +106,9 @@ class Tour {
     await this.#send('PUT', '/v1/leases/jobs/1', { 'content-type': 'application/json' }, body)
     await this.#send('GET', '/v1/leases/jobs/1')
     await this.#send('GET', '/v1/leases?prefix=jobs%2F')
+    await this.#send('PUT', '/v1/leases/jobs/2', { 'content-type': 'application/json' }, body)
+    await this.#send('GET', '/v1/leases?limit=1')
+    await this.#send('DELETE', '/v1/leases/jobs/2?holder=h')
     await this.#send('DELETE', '/v1/leases/jobs/1?holder=h')
   }
 

@@ -110,7 +110,10 @@ describe('the bodies of all calls', () => {
         if (error instanceof Promise) throw new Error('no list is long')
         const isValid = oracle(value)
         outcomes[isValid ? 'valid' : 'refused']++
-        expect(error?.message).toBe(isValid ? undefined : told((oracle.errors as ErrorObject[])[0] as ErrorObject))
+        // Ajv suggests no names.
+        expect(error?.message.replace(/: did you mean \w+\?$/, '')).toBe(
+          isValid ? undefined : told((oracle.errors as ErrorObject[])[0] as ErrorObject),
+        )
       }),
       { numRuns: 3000 },
     )
