@@ -58,6 +58,7 @@ function openStore(directory: string, options: OpenOptions): Promise<Store> {
     answers: answerBudget(),
     onClockStep: onWarning,
     onTimestamps: onWarning,
+    onWritable: (message) => onWarning(message),
     onEnd: (message) => onWarning(`${message}; everything is refused from here on`),
   })
 }
@@ -72,7 +73,9 @@ async function homeOn(store: Store, options: OpenOptions, onClosed: () => void):
       lifeTimeMs: versionsMs === Number.POSITIVE_INFINITY ? 0 : versionsMs,
       intervalMs: Math.min(versionsMs, GC_INTERVAL_MS_MAX),
     },
-    onError: (message, error) => onWarning(`${message}: ${error instanceof Error ? error.message : String(error)}`),
+    onError: (message, error) => {
+      if (!store.isTold?.(error)) onWarning(`${message}: ${error instanceof Error ? error.message : String(error)}`)
+    },
   })
   return new EmbeddedHome(database, limits, onClosed)
 }

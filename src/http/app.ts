@@ -65,7 +65,7 @@ export interface AppOptions extends Omit<AppContext, 'traffic' | 'heartbeats' | 
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const { database, limits, log } = options
   const meters = new HttpMeters()
-  const report = reportTo(log, meters, () => database.store.now())
+  const report = reportTo(log, meters, database.store)
   const answerError = errorHandler(report)
   const app: FastifyInstance = Fastify({
     logger: false, // See `logRequests`.

@@ -52,6 +52,7 @@ async function openDirectory(config: Config, log: Logger): Promise<OpenedStore> 
       onEnd: (message) => log.fatal(`${message}; everything is refused from here on`),
       onClockStep: (message) => log.warn(message),
       onTimestamps: (message) => log.warn(message),
+      onWritable: (message, isWritable) => (isWritable ? log.info(message) : log.error(message)),
       answers: new AnswerBudget(limits),
       locksMax: limits.locksMax,
     })

@@ -8,6 +8,7 @@ import { changeTls, type TlsFiles } from '../http/connections/tls.js'
 import { LISTEN_BACKLOG, SHUTDOWN_GRACE_MS } from '../limits.js'
 import type { Logger } from '../logger.js'
 import type { Config } from './config.js'
+import { watchDescriptors } from './file-descriptors.js'
 import { requireFree, unusableAddress } from './listen-address.js'
 import { openStore } from './open-store.js'
 import type { OtlpTraces } from './otlp-traces.js'
@@ -45,7 +46,9 @@ export async function startServer(config: Config, version: string, log: Logger):
   let database: Database | undefined
   let app: FastifyInstance | undefined
   try {
-    const onError = (message: string, err: unknown): void => log.error({ err }, message)
+    const onError = (message: string, err: unknown): void => {
+      if (!store.isTold?.(err)) log.error({ err }, message)
+    }
     database = await awake(Database.open(store, { limits, registry, gc, onError }))
     const traces = tracesUrl === undefined ? undefined : await openTraces(tracesUrl, version, config, log)
     app = await createApp({
@@ -59,7 +62,7 @@ export async function startServer(config: Config, version: string, log: Logger):
       traces,
     })
     await listen(app, host, port)
-    const running = { app, database, traces }
+    const running = { app, database, traces, unwatch: watchDescriptors(log) }
     const url = urlOf(app, secrets.tls)
     return {
       url,
@@ -146,9 +149,11 @@ interface Running {
   readonly app: FastifyInstance
   readonly database: Database
   readonly traces: OtlpTraces | undefined
+  readonly unwatch: () => void
 }
 
-async function shutDown({ app, database, traces }: Running): Promise<void> {
+async function shutDown({ app, database, traces, unwatch }: Running): Promise<void> {
+  unwatch()
   const cutOff = setTimeout(() => app.server.closeAllConnections(), SHUTDOWN_GRACE_MS)
   await app.close()
   clearTimeout(cutOff)

@@ -132,6 +132,8 @@ export interface Store extends PercolatorApi {
   probe(): boolean
   /** The reason why writes are refused; undefined when they are not. */
   readonly fault?: string | undefined
+  /** Whether an error only repeats a failure that the store has told the log of. */
+  isTold?(error: unknown): boolean
 
   /**
    * The newest timestamp of the clock, or a newer one that was handed out ahead of it. Later ones are in the future.
@@ -267,5 +269,8 @@ export interface Store extends PercolatorApi {
 
 export type CompleteStore = Store &
   Required<
-    Omit<Store, keyof PercolatorApi | 'exclusiveNow' | 'diskSpace' | 'versionCache' | 'tableCalls' | 'sharedCells'>
+    Omit<
+      Store,
+      keyof PercolatorApi | 'exclusiveNow' | 'diskSpace' | 'isTold' | 'versionCache' | 'tableCalls' | 'sharedCells'
+    >
   >

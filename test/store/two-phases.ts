@@ -13,6 +13,7 @@ const OPTIONAL: Record<OptionalPart, 'left out'> = {
   writeQueue: 'left out',
   levels: 'left out',
   fault: 'left out',
+  isTold: 'left out',
   known: 'left out',
   exclusive: 'left out',
   exclusiveNow: 'left out',

@@ -4,7 +4,7 @@ import { tellTimeLeft } from '../../errors/lock-detail.js'
 import type { Logger } from '../../logger.js'
 import type { HttpMeters } from '../../meters/http-meters.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
-import type { Timestamp } from '../../timestamp.js'
+import type { Store } from '../../store/store.js'
 import { answerProblem } from './answer.js'
 import { type Problem, problemOf } from './problem.js'
 
@@ -15,7 +15,8 @@ const STORAGE_LOG_MS = 10_000
 export type Report = (error: unknown, requestId: string) => Problem
 export type ErrorHandler = (error: unknown, request: FastifyRequest, reply: FastifyReply) => void
 
-export function reportTo(log: Logger, meters: HttpMeters, now: () => Timestamp): Report {
+/** @param store tells the log itself of some failures, which each request would repeat. */
+export function reportTo(log: Logger, meters: HttpMeters, store: Pick<Store, 'now' | 'isTold'>): Report {
   let logged = { detail: '', atMs: 0 }
   const logStorage = (detail: string, reqId: string): void => {
     const nowMs = performance.now()
@@ -24,9 +25,10 @@ export function reportTo(log: Logger, meters: HttpMeters, now: () => Timestamp):
     log.error({ reqId }, detail)
   }
   return (error, requestId) => {
-    tellTimeLeft(error, now)
+    tellTimeLeft(error, () => store.now())
     const problem = problemOf(error, requestId)
     meters.problem(problem.code)
+    if (store.isTold?.(error)) return problem
     if (isKvError(error, 'storage_unavailable')) logStorage(withoutKey(error), requestId)
     else if (problem.isServerFault) log.error({ err: error, reqId: requestId }, 'request failed')
     return problem

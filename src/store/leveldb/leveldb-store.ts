@@ -31,6 +31,7 @@ import { META_LOG_READ, META_LOG_START, META_SAFE_POINT } from './records/keyspa
 import { Collection } from './rows/collection.js'
 import { compact, diskBytes } from './rows/compaction.js'
 import { guard, guarded } from './rows/guard.js'
+import type { OnWritable } from './rows/health.js'
 import { LevelDbLockingRows } from './rows/locking-rows.js'
 import { LongReads } from './rows/long-reads.js'
 import { Mvcc } from './rows/mvcc.js'
@@ -62,6 +63,8 @@ export interface LevelDbStoreOptions {
   readonly onClockStep?: (message: string) => void
   /** Called when timestamps become late, because the disk is slow, and when they are handed out again. */
   readonly onTimestamps?: (message: string) => void
+  /** Called when writes are refused because one failed, on a full disk for example, and when they are accepted again. */
+  readonly onWritable?: OnWritable
   /** Replaced by tests, with engines that fail. */
   readonly openEngine?: (directory: string) => Promise<Engine>
   /** Told before a directory of an older format is converted, from which there is no way back. */
@@ -115,7 +118,15 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Co
       onChange: options.onTimestamps,
     })
     const saved = { savedMark, safePoint, logStart, isLogRead }
-    const rows = new RowStore(engine, { durability, cacheBytesMax, clock, oracle, ...saved, lookUpSlowMs })
+    const rows = new RowStore(engine, {
+      durability,
+      cacheBytesMax,
+      clock,
+      oracle,
+      ...saved,
+      lookUpSlowMs,
+      onWritable: options.onWritable,
+    })
     await rows.start()
     const rangeDeletion = new RangeDeletion(rows)
     if (rows.health.restoring === undefined) await rangeDeletion.resume()
@@ -262,6 +273,10 @@ class LevelDbStore implements CompleteStore {
   }
   get fault(): string | undefined {
     return this.#rows.health.fault
+  }
+
+  isTold(error: unknown): boolean {
+    return this.#rows.health.isTold(error)
   }
   get writeQueue(): CompleteStore['writeQueue'] {
     return this.#rows.group.queue

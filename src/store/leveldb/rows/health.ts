@@ -1,10 +1,10 @@
-import { KvError } from '../../../errors/kv-error.js'
+import { isKvError, KvError } from '../../../errors/kv-error.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import type { RestoreProgress } from '../../store.js'
 import type { Engine } from '../engine/engine.js'
 import { readRestoreProgress } from './restore-progress.js'
 
-/** A request that needs the engine starts the next attempt to reopen this long after a failed one. */
+/** The next attempt to reopen is this long after a failed one. */
 const REOPEN_PAUSE_MS = 1000
 
 export const SHUTTING_DOWN = 'the server is shutting down'
@@ -39,24 +39,32 @@ type State =
   /** `closing`: writes are refused, reads go on. */
   | { readonly name: 'closing' | 'closed'; readonly fault: string }
 
+export type OnWritable = (message: string, isWritable: boolean) => void
+
 export class Health {
   readonly #engine: Engine
   readonly #reload: () => Promise<() => void>
+  readonly #onChange: OnWritable | undefined
   #state: State = { name: 'open' }
   /** A restore is incomplete: all calls but the restore are refused, in every state. */
   #restoring: RestoreProgress | undefined
   #reopening: Promise<void> | undefined
   #reopenings = 0
+  /** Message of the last failed write that `onChange` was told of. */
+  #told: string | undefined
+  #refusedSinceMs = 0
   /** From here on a failed write does not reopen the database: the next opening of the directory settles it. */
   #isClosing = false
 
   /**
    * @param reload reopens the engine and rebuilds the tables in memory from it. The function that it returns runs in the turn of
    *   the event loop that allows writes again.
+   * @param onChange called with one sentence when writes are refused, and when they are accepted again.
    */
-  constructor(engine: Engine, reload: () => Promise<() => void>) {
+  constructor(engine: Engine, reload: () => Promise<() => void>, onChange?: OnWritable) {
     this.#engine = engine
     this.#reload = reload
+    this.#onChange = onChange
   }
 
   /** Must be called before any other call. */
@@ -92,6 +100,11 @@ export class Health {
   get #isReadable(): boolean {
     const { name } = this.#state
     return name === 'open' || name === 'closing' || (name === 'recovering' && this.#state.isEngineUp)
+  }
+
+  /** Whether an error only repeats what `onChange` was told: the failure of a write, and the refusals that follow from it. */
+  isTold(error: unknown): boolean {
+    return isKvError(error, 'storage_unavailable') && this.#told !== undefined && error.message.includes(this.#told)
   }
 
   requireAvailable(): void {
@@ -158,8 +171,18 @@ export class Health {
     const state = this.#state
     if (state.name === 'ended') return Promise.resolve()
     if (state.name === 'closing' || state.name === 'closed') this.#state = { ...state, fault }
-    else this.#state = { name: 'recovering', failure: fault, fault, isEngineUp: true, reopenNotBefore: 0 }
+    else {
+      if (state.name === 'open') this.#tellRefused(fault)
+      this.#state = { name: 'recovering', failure: fault, fault, isEngineUp: true, reopenNotBefore: 0 }
+    }
     return this.#isClosing ? Promise.resolve() : this.#reopen()
+  }
+
+  #tellRefused(fault: string): void {
+    if (this.#onChange === undefined) return
+    this.#refusedSinceMs = performance.now()
+    this.#told = fault
+    this.#onChange(`writes are refused until the disk takes them again: ${fault}`, false)
   }
 
   /** Starts another attempt to reopen, if the pause after the last one is over. */
@@ -171,7 +194,7 @@ export class Health {
   /**
    * A failed write may be on disk or not, and LevelDB's log may end in half a record. Opening the database again settles
    * both, and memory is rebuilt from it. Without room on the disk the database stays open for reads; when opening fails it
-   * stays closed. The next request after a pause tries again. Never rejects.
+   * stays closed. After a pause the next attempt follows, with the next request or by itself. Never rejects.
    */
   #reopen(): Promise<void> {
     this.#reopening ??= this.#tryReopen().finally(() => {
@@ -189,11 +212,17 @@ export class Health {
       this.#restoring = await readRestoreProgress(this.#engine)
       if (this.#state.name === 'recovering') this.#state = { name: 'open', lastFault: this.#state.fault }
       onOpen()
+      if (this.isWritable) this.#onChange?.(`writes are accepted again, after ${this.#refusedFor}`, true)
     } catch (error) {
       const failure = this.#state.name === 'recovering' ? this.#state.failure : ''
       const reopenNotBefore = performance.now() + REOPEN_PAUSE_MS
       this.#whileRecovering({ fault: `${failure}; ${messageOf(error)}`, reopenNotBefore })
+      setTimeout(() => this.reopenSoon(), REOPEN_PAUSE_MS + 1).unref()
     }
+  }
+
+  get #refusedFor(): string {
+    return `${Math.round((performance.now() - this.#refusedSinceMs) / 1000)} s`
   }
 
   /** The store may have ended meanwhile. */

@@ -44,7 +44,7 @@ import { LevelDbChangeLog } from './change-log.js'
 import { changeRecords } from './change-records.js'
 import { engineOps, type NewestKnown, systemOp } from './engine-ops.js'
 import { guard, guarded } from './guard.js'
-import { Health, SHUTTING_DOWN } from './health.js'
+import { Health, type OnWritable, SHUTTING_DOWN } from './health.js'
 import { loadLocks } from './load-locks.js'
 import { type InMemory, isInFlight, PublishedLocks } from './published-locks.js'
 import { readHistory } from './row-reader.js'
@@ -65,6 +65,8 @@ export interface RowStoreOptions {
   readonly isLogRead: boolean
   /** See `LookUps`. */
   readonly lookUpSlowMs?: number | undefined
+  /** See `Health`. */
+  readonly onWritable?: OnWritable | undefined
 }
 
 /**
@@ -111,6 +113,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       logStart,
       isLogRead,
       lookUpSlowMs,
+      onWritable,
     }: RowStoreOptions,
   ) {
     this.cache = new VersionCache(cacheBytesMax)
@@ -120,7 +123,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     this.oracle = oracle
     this.ages = new LockAges(clock)
     this.written = new WrittenAhead(engine, this.recent, oracle, savedMark)
-    this.health = new Health(engine, () => this.#reload())
+    this.health = new Health(engine, () => this.#reload(), onWritable)
     const recover = (error: unknown) => this.health.failed(error)
     this.group = new GroupCommit(engine, durability === 'sync', recover, changeRecords, this.meters)
     this.changes = new LevelDbChangeLog(this, logStart, isLogRead)

@@ -625,6 +625,35 @@ describe('a pessimistic lock whose end landed, though the write failed', () => {
   })
 })
 
+test('the log is told once that writes are refused and once that they are accepted again, without a request between', async () => {
+  const told: string[] = []
+  const engine = new TappedEngine()
+  const onWritable = (message: string, isWritable: boolean): void => void told.push(`${isWritable}: ${message}`)
+  const failing = await stores.open({ openEngine: engine.open, now: clock.now, onWritable })
+  engine.onWrite = async () => {
+    throw new EngineFailure('disk full')
+  }
+  let reopenings = 0
+  const accepted = new Promise<void>((resolve) => {
+    engine.onReopen = async (reopen) => {
+      if (++reopenings === 1) throw new EngineFailure('still full')
+      engine.onWrite = (_, land) => land()
+      await reopen()
+      resolve()
+    }
+  })
+  const call = () => failing.prewrite(prewriteOf(5, [put('a')], { tryOnePc: true, minCommitTs: clock.ts(5) }))
+  for (const outcome of await Promise.allSettled([call(), call(), call()]))
+    expect(outcome.status === 'rejected' && failing.isTold?.(outcome.reason)).toBe(true)
+  await accepted
+  await engine.quiet()
+  expect(failing.fault).toBeUndefined()
+  expect(told).toEqual([
+    'false: writes are refused until the disk takes them again: disk full',
+    expect.stringMatching(/^true: writes are accepted again, after \d+ s$/),
+  ])
+})
+
 test('an error that is not the engine’s is not taken for one', async () => {
   tapped.onWrite = async () => {
     throw new TypeError('a defect')
