@@ -125,11 +125,11 @@ describe('20 000 own writes', () => {
       const pages = await pagesOf(server, txn, `limit=10000&reverse=${reverse}`)
       expect(shown(pages.flat())).toEqual(reverse ? sorted.toReversed() : sorted)
     }
-    // One at a time, with a write in the middle of it.
+    // One at a time, with a write in the middle of it, which the scan does not see.
     const first = okBody(await server.get(`${txn}/kv?limit=1`))
     await ops(server, txn, [{ op: 'delete', key: sorted[1]?.key }])
     const second = okBody(await server.get(`${txn}/kv?cursor=${encodeURIComponent(String(first['cursor']))}`))
-    expect([first, second].flatMap((page) => shown(listOf(page, 'pairs')))).toEqual([sorted[0], sorted[2]])
+    expect([first, second].flatMap((page) => shown(listOf(page, 'pairs')))).toEqual([sorted[0], sorted[1]])
   })
 })
 
