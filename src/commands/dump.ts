@@ -47,8 +47,7 @@ ${flagsHelp(DUMP_FLAGS)}`,
         pin = await RemotePin.take(server, ts)
         query.set('ts', String(ts))
       }
-      const headers = { accept: 'application/x-ndjson' }
-      const response = await server.send('GET', `/v1/kv?${query}${range.join('')}`, { headers })
+      const response = await server.download(`/v1/kv?${query}${range.join('')}`, 'application/x-ndjson')
       for await (const chunk of server.bytesOf(response)) {
         await output.write(chunk)
         progress.add(countOf(NEWLINE, chunk), chunk.length)

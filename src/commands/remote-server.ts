@@ -118,6 +118,14 @@ export class RemoteServer {
     return answer
   }
 
+  /** Asks for a stream of a media type. @throws Refused `unexpected_answer` when the answer is of another one. */
+  async download(path: string, type: string): Promise<IncomingMessage> {
+    const response = await this.send('GET', path, { headers: { accept: type } })
+    if (response.headers['content-type']?.startsWith(type)) return response
+    response.destroy()
+    throw unexpected(response.statusCode ?? 0)
+  }
+
   /** Yields the body of an answer. @throws Unreachable when the connection breaks. */
   async *bytesOf(response: IncomingMessage): AsyncGenerator<Uint8Array, void, undefined> {
     try {

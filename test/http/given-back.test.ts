@@ -7,7 +7,7 @@ import { type Json, okBody, rawText, startServer, type TestServer, testServers }
 
 const KIB = 1024
 /** Cases of the property. */
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 600 : 60))
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 250 : 60))
 
 /** All that admission, limits or `/v1/status` count, but for what only grows. */
 async function counters(server: TestServer): Promise<Json> {
@@ -64,7 +64,7 @@ describe('whatever clients, handlers and the disk do, in whatever order, everyth
   const long = 'b'.repeat(60 * KIB)
   const post = (path: string, body: unknown): string => keep(rawText(`POST ${path}`, [JSON_TYPE], JSON.stringify(body)))
   /** Not for ever: what is sent behind such a request may keep the server from reading on, so that it hears of no end. */
-  const WAIT_MS = 1500
+  const WAIT_MS = 150
   const waiting = `ts=9007199254740990&lock_wait_ms=${WAIT_MS}`
   /** Whole requests as they are on the wire. */
   const REQUESTS: Readonly<Record<string, () => string>> = {
@@ -73,7 +73,7 @@ describe('whatever clients, handlers and the disk do, in whatever order, everyth
     'a page': () => keep(rawText('GET /v1/kv?limit=40')),
     'a stream': () => keep(rawText('GET /v1/kv?prefix=k', [NDJSON])),
     'a backup': () => keep(rawText(`GET /v1/admin/backup?ts=${lockTs - 1}`)),
-    'a backup that waits': () => keep(rawText('GET /v1/admin/backup?lock_wait_ms=1500')),
+    'a backup that waits': () => keep(rawText(`GET /v1/admin/backup?lock_wait_ms=${WAIT_MS}`)),
     'a read that waits': () => keep(rawText(`GET /v1/kv/locked?${waiting}`)),
     'a page that waits': () => keep(rawText(`GET /v1/kv?${waiting}`)),
     'a write that waits': () => keep(rawText(`PUT /v1/kv/locked?lock_wait_ms=${WAIT_MS}`, [], 'v')),

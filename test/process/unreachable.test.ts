@@ -66,6 +66,7 @@ test('a dump whose server dies in the middle of the answer fails in one line, an
   withTempDir(async (directory) => {
     const server = createHttpServer((request, response) => {
       if (request.url?.startsWith('/v1/kv') !== true) return response.writeHead(404).end('{"code":"not_found"}')
+      response.writeHead(200, { 'content-type': 'application/x-ndjson' })
       response.write(LINES.join(''), () => response.destroy())
     }).listen(0, '127.0.0.1')
     await once(server, 'listening')
@@ -88,9 +89,11 @@ test.each([
     }).listen(0, '127.0.0.1')
     await once(server, 'listening')
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-    const finished = await runCli(['backup', '--server', url, join(directory, 'new.backup')])
+    for (const command of ['backup', 'dump']) {
+      const finished = await runCli([command, '--server', url, join(directory, 'new')])
+      expect(finished, command).toEqual({ code: 1, stdout: '', stderr: `perkv: the server answered ${said}\n` })
+    }
     server.close()
-    expect(finished).toEqual({ code: 1, stdout: '', stderr: `perkv: the server answered ${said}\n` })
   }),
 )
 
