@@ -30,7 +30,7 @@ export const MEANINGS: Readonly<Record<Code, string>> = {
     'A condition does not hold. `commit_ts` is the present version (0: absent); `failed_checks` are all that failed. Of a lease: the `fence` in force (0: it is free), with its `holder`.',
   idempotency_mismatch: 'The `Idempotency-Key` was used for another request within ten minutes.',
   payload_too_large: 'A body, key, value, list, transaction or answer is over its `limit`.',
-  unsupported_media_type: 'The body has another media type than those listed.',
+  unsupported_media_type: 'The body has another media type than those listed, or a `Content-Encoding`.',
   ts_below_safe_point: 'Older than the last collection: versions may be missing.',
   overloaded:
     'More than the server can do at this moment. Nothing was done; send it again after `Retry-After` seconds.',
@@ -52,11 +52,12 @@ export const LOCKING: readonly Code[] = [
 /** Every code that the operation may answer, in the order of their statuses. */
 export function problemCodes(
   operation: Operation,
-  { access, work, query, takesJson, hasBody }: DescribedRoute,
+  { method, access, work, query, takesJson, hasBody }: DescribedRoute,
 ): Code[] {
   const codes = new Set<Code>([
     'invalid_argument',
     'forbidden',
+    'expectation_failed',
     'internal',
     'storage_unavailable',
     ...(operation.problems ?? []),
@@ -65,7 +66,8 @@ export function problemCodes(
   if (access !== 'open' && operation.tag !== 'Server') codes.add('not_supported') // Stores differ: `capabilities` in /v1/status.
   if (work !== 'watching') codes.add('overloaded')
   if (query.includes('timeout_ms')) codes.add('deadline_exceeded')
-  if (takesJson) codes.add('unsupported_media_type')
+  // Of a body in a coding too, also where a body means nothing.
+  if (takesJson || method !== 'GET') codes.add('unsupported_media_type')
   if (hasBody) codes.add('payload_too_large')
   return [...codes].sort((a, b) => ERRORS[a].status - ERRORS[b].status || a.localeCompare(b))
 }
