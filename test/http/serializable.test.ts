@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { testServers } from './support.js'
+import { okBody, testServers } from './support.js'
 
 const startServer = testServers()
 
@@ -17,8 +17,8 @@ async function scanAndWrite(isolation: string | undefined): Promise<number[]> {
       }),
     ),
   )
-  const inCommitOrder = answers.map((answer) => answer.json()).sort((a, b) => a.commit_ts - b.commit_ts)
-  return inCommitOrder.map(({ results }) => results[0].pairs.length)
+  const inCommitOrder = answers.map(okBody).sort((a, b) => Number(a['commit_ts']) - Number(b['commit_ts']))
+  return inCommitOrder.map(({ results }) => (results as [{ pairs: unknown[] }])[0].pairs.length)
 }
 
 test('serializable: no phantom, in commit order', async () => {
