@@ -25,7 +25,7 @@ const CLIENT = ['db', 'db-transaction', 'deadline', 'delete-range', 'regressions
 const WITHOUT_STORE = [
   'test/http/{admission,connections,fast-lane,openapi,wire}/**',
   'test/http/routes/console.test.ts',
-  'test/http/{answer-memory,bodies,fuzz,given-back,hostile,log-secrets,newline,too-large}.test.ts',
+  'test/http/{answer-memory,bodies,fuzz,given-back,hostile,log-secrets,misspelt,newline,pipelining,request-head,too-large}.test.ts',
 ]
 const TESTS = ['test/http', 'test/database', 'test/txn', ...CLIENT]
 const { values, positionals } = parseArgs({
