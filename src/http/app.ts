@@ -109,8 +109,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const isTls = options.tls !== undefined
   app.server.maxConnections = limits.connectionsMax
   app.server.maxHeadersCount = 0 // Their bytes are bounded. Node would drop lines in silence.
-  // The answers to a client that has ended its side are sent. It is no option of fastify, and not in Node's types.
-  Object.assign(app.server, { httpAllowHalfOpen: true })
+  // The answers to a client that has ended its side are sent, over TLS too. They are no options of fastify, and not in Node's types.
+  Object.assign(app.server, { httpAllowHalfOpen: true, allowHalfOpen: true })
   refuseTunnels(app.server)
   answerExpectations(app.server)
   ignoreUpgrades(app.server, listenerOfNode(app.server, isTls).serve)
