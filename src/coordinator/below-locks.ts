@@ -1,16 +1,13 @@
-import { afterKey, type KeyRange } from '../bytes/key-range.js'
-import { keyText } from '../bytes/key-text.js'
-import type { LockInfo } from '../errors/lock-info.js'
+import type { KeyRange } from '../bytes/key-range.js'
 import type { PercolatorApi } from '../percolator/api.js'
 import { resolvedBelow } from '../percolator/resolved.js'
 import type { Timestamp } from '../timestamp.js'
 import { Backoff } from './backoff.js'
+import { byTransaction, locksIn } from './found-locks.js'
 import type { Resolver } from './lock-resolver.js'
 
 /** How long a read of a whole range waits for living locks before it takes a snapshot below them. Most commits take less. */
 export const BELOW_LOCKS_AFTER_MS = 250
-
-const LOCKS_AT_A_TIME = 1000
 
 /**
  * The newest snapshot up to `ts` that no present lock of the range blocks. Ends the locks of transactions that are over, and gives
@@ -27,41 +24,17 @@ export async function belowLocks(
   const backoff = new Backoff()
   for (;;) {
     let readable = ts
-    for await (const locks of locksIn(api, range, ts))
-      for (const ofTxn of byTransaction(locks)) {
+    for await (const locks of locksIn(api, { ...range, maxTs: ts })) {
+      const blocking = locks.filter((lock) => resolvedBelow(lock) !== undefined)
+      for (const ofTxn of byTransaction(blocking).values()) {
         const bounds = ofTxn.flatMap((lock) => resolvedBelow(lock) ?? [])
         const bound = Math.min(...bounds)
         signal?.throwIfAborted()
         if (bound < ts && !(await resolver.resolve(ofTxn, await api.now()))) readable = Math.min(readable, bound)
       }
+    }
     const leftMs = deadline - performance.now()
     if (readable === ts || leftMs <= 0) return readable
     await backoff.wait(leftMs, signal)
   }
-}
-
-async function* locksIn(
-  api: Pick<PercolatorApi, 'scanLock'>,
-  { start: first, end }: KeyRange,
-  maxTs: Timestamp,
-): AsyncGenerator<readonly LockInfo[], void> {
-  for (let start = first; ; ) {
-    const { locks } = await api.scanLock({ start, end, maxTs, limit: LOCKS_AT_A_TIME })
-    yield locks
-    const last = locks.at(-1)
-    if (last === undefined || locks.length < LOCKS_AT_A_TIME) return
-    start = afterKey(last.key)
-  }
-}
-
-function byTransaction(locks: readonly LockInfo[]): Iterable<readonly LockInfo[]> {
-  const groups = new Map<string, LockInfo[]>()
-  for (const lock of locks) {
-    if (resolvedBelow(lock) === undefined) continue // Blocks no read.
-    const txn = `${lock.startTs} ${keyText(lock.primary)}`
-    const group = groups.get(txn)
-    if (group === undefined) groups.set(txn, [lock])
-    else group.push(lock)
-  }
-  return groups.values()
 }

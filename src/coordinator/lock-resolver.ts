@@ -1,4 +1,3 @@
-import { keyText } from '../bytes/key-text.js'
 import { isKvError, type KvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
 import { type LateSignal, signalOf, stagesOf } from '../event-loop/late-signal.js'
@@ -8,6 +7,7 @@ import { isExpired } from '../percolator/lock.js'
 import { sameKey } from '../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { Backoff } from './backoff.js'
+import { txnText } from './found-locks.js'
 
 type ResolverApi = Pick<
   PercolatorApi,
@@ -225,11 +225,6 @@ function hasExpired({ startTs, ttl }: Pick<LockInfo, 'startTs' | 'ttl'>, current
  */
 function isHidden(key: Uint8Array): boolean {
   return key.length === 0
-}
-
-/** Clients choose start_ts, and two of them may choose the same one. The primary makes the name unique. */
-function txnText({ startTs, primary }: Pick<LockInfo, 'startTs' | 'primary'>): string {
-  return `${startTs} ${keyText(primary)}`
 }
 
 export function locksOf(error: KvError<'key_locked'>): readonly LockInfo[] {

@@ -328,11 +328,7 @@ export class Database {
     }
     return aboveSafePoint(async () => {
       const { ts, release } = await this.#holdBelowLocks(request, { ...request, lockWaitMs: 0 })
-      try {
-        return await counted(ts, this.#pageReader(ts, request))
-      } finally {
-        release()
-      }
+      return counted(ts, this.#pageReader(ts, request), release)
     })
   }
 

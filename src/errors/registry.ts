@@ -67,8 +67,8 @@ export const ERRORS = {
     title: 'Transaction not found',
     optional: { startTs: 'timestamp', primary: 'bytes', server: 'text' },
   },
-  // `allow`: the methods that the path supports.
   expectation_failed: { status: 417, title: 'Expectation failed' },
+  // `allow`: the methods that the path supports.
   method_not_allowed: { status: 405, title: 'Method not allowed', fields: { allow: 'texts' } },
   key_locked: {
     status: 423,

@@ -1,3 +1,4 @@
+import { locksIn } from '../coordinator/found-locks.js'
 import { LockResolver } from '../coordinator/lock-resolver.js'
 import type { LockInfo } from '../errors/lock-info.js'
 import { sameKey } from '../percolator/row.js'
@@ -77,13 +78,7 @@ export async function resolveLocks(
   for await (const locks of locksBelow(store, ts)) await resolver.resolve(locks, currentTs)
 }
 
-/** All locks of transactions below `ts`, in batches. The last lock of a batch may come again in the next one. */
-export async function* locksBelow(store: Store, ts: Timestamp): AsyncGenerator<readonly LockInfo[], void> {
-  for (let start: Uint8Array | undefined; ; ) {
-    const { locks } = await store.scanLock({ maxTs: ts - 1, start, limit: LOCKS_AT_A_TIME, withReserved: true })
-    yield locks
-    const last = locks.at(-1)
-    if (last === undefined || locks.length < LOCKS_AT_A_TIME) return
-    start = last.key
-  }
+/** All locks of transactions below `ts`, in batches. */
+export function locksBelow(store: Store, ts: Timestamp): AsyncGenerator<readonly LockInfo[], void> {
+  return locksIn(store, { maxTs: ts - 1, withReserved: true })
 }

@@ -1,4 +1,4 @@
-import { keyText } from '../bytes/key-text.js'
+import { byTransaction, txnText } from '../coordinator/found-locks.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
@@ -112,14 +112,7 @@ export class ExpiredLocks {
   }
 
   async #ask(locks: readonly LockInfo[]): Promise<void> {
-    const byTxn = new Map<string, LockInfo[]>()
-    for (const lock of locks) {
-      const text = txnText(lock)
-      const others = byTxn.get(text)
-      if (others === undefined) byTxn.set(text, [lock])
-      else others.push(lock)
-    }
-    const txns = [...byTxn]
+    const txns = [...byTransaction(locks)]
     for (let from = 0; from < txns.length && !this.#end.signal.aborted; from += TXNS_AT_A_TIME)
       await Promise.all(txns.slice(from, from + TXNS_AT_A_TIME).map(([text, own]) => this.#endTxn(text, own)))
   }
@@ -135,9 +128,4 @@ export class ExpiredLocks {
     seen.waitMs = Math.min(2 * seen.waitMs, ASK_AGAIN_MS_MAX)
     seen.dueMs = store.elapsedMs() + seen.waitMs
   }
-}
-
-/** Clients choose start_ts, and two of them may choose the same one. */
-function txnText({ startTs, primary }: Pick<LockInfo, 'startTs' | 'primary'>): string {
-  return `${startTs} ${keyText(primary)}`
 }

@@ -1,18 +1,18 @@
-import { keyText } from '../../bytes/key-text.js'
+import { byTransaction, locksIn, txnText } from '../../coordinator/found-locks.js'
 import { LockResolver } from '../../coordinator/lock-resolver.js'
 import { isKvError } from '../../errors/kv-error.js'
-import type { LockInfo } from '../../errors/lock-info.js'
 import { WRITE_AHEAD_MS_MAX } from '../../limits.js'
 import { isFarAhead } from '../../percolator/actions/remove-versions.js'
 import type { PercolatorApi } from '../../percolator/api.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../../timestamp.js'
 
-const LOCKS_AT_A_TIME = 1000
-
 export interface BoundedRange {
   readonly start: Uint8Array
   readonly end: Uint8Array
 }
+
+/** Also those on keys of the server's own. */
+const ALL = { maxTs: TIMESTAMP_MAX, withReserved: true } as const
 
 type Api = Omit<PercolatorApi, 'deleteRange'>
 
@@ -29,28 +29,25 @@ export async function endTransactionsIn(store: Api, { start, end }: BoundedRange
   const resolver = new LockResolver(store)
   /** The commit_ts of these transactions; 0: rolled back. */
   const ended = new Map<string, Timestamp>()
-  for await (const locks of allLocks(store))
+  for await (const locks of locksIn(store, ALL))
     for (const lock of locks) {
       const { key, primary, secondaries, startTs } = lock
-      if (ended.has(nameOf(lock)) || isFarAhead(startTs, farTs)) continue
-      if (isIn(key) || isIn(primary) || secondaries.some(isIn)) ended.set(nameOf(lock), await resolver.endNow(lock))
+      if (ended.has(txnText(lock)) || isFarAhead(startTs, farTs)) continue
+      if (isIn(key) || isIn(primary) || secondaries.some(isIn)) ended.set(txnText(lock), await resolver.endNow(lock))
     }
   if (ended.size === 0) return
-  for await (const locks of allLocks(store)) {
-    const keysOf = new Map<string, { readonly startTs: Timestamp; readonly keys: Uint8Array[] }>()
-    for (const lock of locks) {
-      const name = nameOf(lock)
-      if (!ended.has(name)) continue
-      const found = keysOf.get(name)
-      if (found === undefined) keysOf.set(name, { startTs: lock.startTs, keys: [lock.key] })
-      else found.keys.push(lock.key)
+  for await (const locks of locksIn(store, ALL))
+    for (const [txn, own] of byTransaction(locks)) {
+      const [first] = own
+      const commitTs = ended.get(txn)
+      if (first === undefined || commitTs === undefined) continue
+      await finish(
+        store,
+        first.startTs,
+        commitTs,
+        own.map(({ key }) => key),
+      )
     }
-    for (const [name, { startTs, keys }] of keysOf) await finish(store, startTs, ended.get(name) ?? 0, keys)
-  }
-}
-
-function nameOf({ startTs, primary }: LockInfo): string {
-  return `${startTs} ${keyText(primary)}`
 }
 
 async function finish(store: Api, startTs: Timestamp, commitTs: Timestamp, keys: readonly Uint8Array[]): Promise<void> {
@@ -62,16 +59,5 @@ async function finish(store: Api, startTs: Timestamp, commitTs: Timestamp, keys:
     const [key, ...others] = keys
     if (others.length === 0 || key === undefined) return
     for (const each of keys) await finish(store, startTs, commitTs, [each])
-  }
-}
-
-/** All locks in batches, in the order of their keys. The last lock of a batch may come again in the next one. */
-async function* allLocks(store: Api): AsyncGenerator<readonly LockInfo[], void> {
-  for (let start: Uint8Array | undefined; ; ) {
-    const { locks } = await store.scanLock({ maxTs: TIMESTAMP_MAX, start, limit: LOCKS_AT_A_TIME, withReserved: true })
-    yield locks
-    const last = locks.at(-1)
-    if (last === undefined || locks.length < LOCKS_AT_A_TIME) return
-    start = last.key
   }
 }
