@@ -1,6 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { type Example, type Examples, targetOf } from '../../../src/http/openapi/example.js'
 import { OPERATIONS } from '../../../src/http/openapi/operations/all.js'
 import { Stream } from '../streaming.js'
@@ -65,6 +65,11 @@ class Recorder {
       more = event === 'pair'
     }
     stream.close()
+    // A stream that is not over yet would hold the collection back.
+    await vi.waitFor(async () => {
+      const { watches, feed } = (await this.#server.get('/v1/status')).json<Json>()
+      expect({ watches, feed }).toMatchObject({ watches: 0, feed: { live: 0, behind: 0 } })
+    })
     return { status: stream.status, type: 'text/event-stream', body: text }
   }
 }
