@@ -4,7 +4,7 @@ import type { Change } from '../percolator/change.js'
 import { ChangeFilter } from '../percolator/change-filter.js'
 import { RangeIndex } from '../percolator/range-index.js'
 import type { ChangeLog } from '../store/change-log.js'
-import type { Pace } from '../store/store.js'
+import type { Pace } from '../store/pace.js'
 import type { Timestamp } from '../timestamp.js'
 
 /** The part of a range's history above a position in which nothing has changed, as far as somebody has looked. */

@@ -23,7 +23,7 @@ export { ServerError } from './http/server-error.js'
 export type { ServerStatus } from './http/server-status.js'
 export type { RangeOptions } from './key-range.js'
 export type { Lease } from './leases/lease.js'
-export type { LeaseCheck, LeaseInfo, LeaseOptions } from './leases/lease-options.js'
+export type { LeaseInfo, LeaseOptions } from './leases/lease-options.js'
 export type { Leases } from './leases/leases.js'
 export type { Change } from './observers/change.js'
 export type { Claim, ClaimName, ClaimOptions, Release } from './observers/claim.js'
@@ -37,6 +37,7 @@ export type { Snapshot, SnapshotReadOptions, Versioned } from './snapshot.js'
 export type {
   Ack,
   BeginOptions,
+  LeaseCheck,
   Position,
   TimeoutOptions,
   TransactionOptions,

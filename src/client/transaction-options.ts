@@ -1,7 +1,6 @@
 import { TIMEOUT_MS_MAX } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Bytes } from './bytes.js'
-import type { LeaseCheck } from './leases/lease-options.js'
 import { COUNT, type Kinds, kind, oneOf, SIGNAL, WAIT_MS, wholeUpTo } from './options.js'
 
 export interface WaitOptions {
@@ -26,6 +25,14 @@ export interface Ack {
   readonly key: Bytes
   /** Of the claim. */
   readonly fence: Timestamp
+}
+
+/** A lease that must be held when a transaction commits. A `Lease` is one. */
+export interface LeaseCheck {
+  readonly name: string
+  readonly fence: Timestamp
+  /** When it is aborted, no transaction begins. */
+  readonly signal?: AbortSignal | undefined
 }
 
 export interface BeginOptions extends WaitOptions {

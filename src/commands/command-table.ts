@@ -1,10 +1,4 @@
-import type { Command } from './command.js'
-
-export interface CommandEntry {
-  readonly does: string
-  /** Loads the command when it is asked for. */
-  load(): Promise<Command>
-}
+import type { CommandEntry } from './command.js'
 
 /** Every command by its purpose. */
 export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, CommandEntry>>>> = {
@@ -32,7 +26,7 @@ export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, Com
     shell: { does: 'runs these commands line by line', load: async () => (await import('./shell/shell.js')).shell },
     completion: {
       does: 'prints a script that completes commands and flags by Tab',
-      load: async () => (await import('./completion.js')).completion,
+      load: async () => (await import('./completion.js')).completionOf(COMMANDS),
     },
   },
   'Move data': {

@@ -12,3 +12,9 @@ export interface Command {
    */
   run(args: readonly string[], env: NodeJS.ProcessEnv): Promise<void>
 }
+
+export interface CommandEntry {
+  readonly does: string
+  /** Loads the command when it is asked for. */
+  load(): Promise<Command>
+}

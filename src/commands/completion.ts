@@ -1,6 +1,5 @@
 import { oneOf, readFlags } from '../server/flags.js'
-import type { Command } from './command.js'
-import { COMMANDS } from './command-table.js'
+import type { Command, CommandEntry } from './command.js'
 
 const SHELLS = ['bash', 'zsh', 'fish'] as const
 
@@ -10,10 +9,7 @@ interface Completed {
   readonly command: Pick<Command, 'flags' | 'operands'>
 }
 
-export const completion: Command = {
-  flags: {},
-  operands: ['bash|zsh|fish'],
-  help: `Usage: perkv completion bash|zsh|fish
+const HELP = `Usage: perkv completion bash|zsh|fish
 
 Prints a script for a shell, which then completes the commands and flags of perkv by Tab.
 
@@ -21,16 +17,24 @@ Example:
   $ source <(perkv completion bash)                                            # in ~/.bashrc
   $ perkv completion zsh > ~/.zfunc/_perkv                                     # with fpath+=(~/.zfunc) before compinit
   $ perkv completion fish > ~/.config/fish/completions/perkv.fish
-`,
+`
 
-  async run(args, env) {
-    const flags = readFlags({}, args, env, this.operands)
-    const shell = oneOf({ text: flags.positionals[0] ?? '', from: 'the shell' }, SHELLS)
-    const completed = await Promise.all(
-      [...COMMANDS].map(async ([name, { does, load }]) => ({ name, does, command: await load() })),
-    )
-    process.stdout.write({ bash, zsh, fish }[shell](completed))
-  },
+/** @param commands all that the program has, this one too. */
+export function completionOf(commands: ReadonlyMap<string, CommandEntry>): Command {
+  const operands = ['bash|zsh|fish']
+  return {
+    flags: {},
+    operands,
+    help: HELP,
+    async run(args, env) {
+      const flags = readFlags({}, args, env, operands)
+      const shell = oneOf({ text: flags.positionals[0] ?? '', from: 'the shell' }, SHELLS)
+      const completed = await Promise.all(
+        [...commands].map(async ([name, { does, load }]) => ({ name, does, command: await load() })),
+      )
+      process.stdout.write({ bash, zsh, fish }[shell](completed))
+    },
+  }
 }
 
 /** Operands and values of flags that name files. */

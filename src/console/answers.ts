@@ -35,6 +35,16 @@ export interface History {
   readonly values: readonly { readonly start_ts: number; readonly value: WireBytes }[]
 }
 
+/** One version of a key. */
+export interface Version {
+  readonly value: WireBytes
+  readonly commitTs: number
+  /** The key is absent from then on. */
+  readonly expireTs: number | undefined
+  /** Of the lease whose end deletes the key. */
+  readonly leaseFence: number | undefined
+}
+
 export interface Pair {
   readonly key: WireBytes
   readonly value?: WireBytes

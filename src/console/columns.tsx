@@ -1,6 +1,6 @@
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import type { History, LockInfo, WriteInfo } from './answers.js'
+import type { History, LockInfo, Version, WriteInfo } from './answers.js'
 import { KeyText, Scroll, Ts } from './parts.js'
 import { PER_MS, readableMs } from './readable-time.js'
 import { idOf, preview, shown, type WireBytes } from './wire-bytes.js'
@@ -43,15 +43,6 @@ export function cellsOf(history: History): ReadonlySet<string> {
     if (write !== undefined) cells.add(`write ${ts}`)
   }
   return cells
-}
-
-export interface Version {
-  readonly value: WireBytes
-  readonly commitTs: number
-  /** The key is absent from then on. */
-  readonly expireTs: number | undefined
-  /** Of the lease whose end deletes the key. */
-  readonly leaseFence: number | undefined
 }
 
 /** The version that a read at `at` sees; undefined: a read of now. */

@@ -1,5 +1,5 @@
 import { connect, type Db } from '../client/index.js'
-import type { Version } from './columns.js'
+import type { Version } from './answers.js'
 import { bytesOf, type WireBytes, wireOf } from './wire-bytes.js'
 
 /** Where the page was loaded from, without its own name: a proxy may have put the server below a path. */

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { isKvError } from '../client/index.js'
-import type { Version } from './columns.js'
+import type { Version } from './answers.js'
 import { Failure, Panel } from './parts.js'
 import { Refused, reasonOf } from './server.js'
 import { useSession } from './session.js'

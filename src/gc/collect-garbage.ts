@@ -2,7 +2,8 @@ import { locksIn } from '../coordinator/found-locks.js'
 import { LockResolver } from '../coordinator/lock-resolver.js'
 import type { LockInfo } from '../errors/lock-info.js'
 import { sameKey } from '../percolator/row.js'
-import type { Pace, Store } from '../store/store.js'
+import type { Pace } from '../store/pace.js'
+import type { Store } from '../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
 const LOCKS_AT_A_TIME = 1000

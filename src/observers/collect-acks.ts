@@ -1,5 +1,5 @@
 import type { Cells } from '../store/cells.js'
-import type { Pace } from '../store/store.js'
+import type { Pace } from '../store/pace.js'
 import type { Timestamp } from '../timestamp.js'
 
 const KEYS_AT_A_TIME = 256

@@ -1,6 +1,6 @@
 import type { Rides } from '../coordinator/ride.js'
 import type { ObserverState, ObserversApi } from '../percolator/observers-api.js'
-import type { Pace } from '../store/store.js'
+import type { Pace } from '../store/pace.js'
 import type { Timestamp } from '../timestamp.js'
 import type { ObserverSummary } from './active-observer.js'
 

@@ -28,7 +28,8 @@ import type {
   Release,
 } from '../percolator/observers-api.js'
 import type { CellListener } from '../store/cells.js'
-import type { Pace, Store } from '../store/store.js'
+import type { Pace } from '../store/pace.js'
+import type { Store } from '../store/store.js'
 import type { SystemWrite } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { ActiveObserver, CHANGES_AT_A_TIME, type ObserverSources } from './active-observer.js'

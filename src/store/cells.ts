@@ -2,7 +2,7 @@ import type { Ack, Cell, CellChange, Entry, Failure } from '../percolator/cell.j
 import type { ExpiryChange } from '../percolator/change.js'
 import type { Observer } from '../percolator/observer.js'
 import type { Timestamp } from '../timestamp.js'
-import type { Pace } from './store.js'
+import type { Pace } from './pace.js'
 import type { SystemWrite } from './system-records.js'
 
 /** Where a walk over the records of one observer goes on: after this key. */

@@ -2,7 +2,7 @@ import type { Failure } from '../percolator/cell.js'
 import type { Hint, HintedCell, SharedCell, SharedClaim, SharedObserver } from '../percolator/shared-cell.js'
 import type { Timestamp } from '../timestamp.js'
 import type { CellPage } from './cells.js'
-import type { Pace } from './store.js'
+import type { Pace } from './pace.js'
 
 /**
  * The cells of observers in a store that several servers share. No server sees all commits, so nobody keeps account of what is

@@ -19,16 +19,9 @@ import type { ChangeLog } from './change-log.js'
 import type { Claim } from './claim.js'
 import type { ConsumerMoves } from './consumers.js'
 import type { HeldLeases } from './held-leases.js'
+import type { Pace } from './pace.js'
 import type { SharedCells } from './shared-cells.js'
 import type { Beside, SystemRecords } from './system-records.js'
-
-/** Slows a garbage collection down so that it does not disturb other requests. */
-export interface Pace {
-  /** Awaited after each step. @param workedMs duration of the step. */
-  pause(workedMs: number): Promise<void>
-  /** Ends the collection after its present step. */
-  readonly signal?: AbortSignal | undefined
-}
 
 /** The backup that is being restored. */
 export interface RestoreSource {

@@ -8,12 +8,11 @@ import type { Resolver } from '../coordinator/lock-resolver.js'
 import { Transaction, type TransactionOptions } from '../coordinator/transaction.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import { isKvError } from '../errors/kv-error.js'
-import { type LateSignal, requireWanted, signalOf, stagesOf } from '../event-loop/late-signal.js'
+import { requireWanted, signalOf, stagesOf } from '../event-loop/late-signal.js'
 import { inSlices } from '../event-loop/slices.js'
 import { timed } from '../event-loop/stages.js'
 import { DEFAULT_LIMITS, type Limits } from '../limits.js'
 import type { PrewriteRequest } from '../percolator/api.js'
-import type { Riders } from '../percolator/riders.js'
 import type { Claim } from '../store/claim.js'
 import type { Store } from '../store/store.js'
 import type { SystemWrite } from '../store/system-records.js'
@@ -21,50 +20,14 @@ import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { type Check, checksFailed, failedChecks } from './check.js'
 import { claimed } from './claimed-prewrite.js'
 import { CountedReads } from './counted-reads.js'
-import type { Idempotency, Once } from './idempotency.js'
+import type { Once } from './idempotency.js'
+import type { OneShot, OneShotAnswer, OneShotDone } from './one-shot.js'
 import { OneTurn } from './one-turn.js'
-import { isRangeOp, type Op, type OpResult, runOps } from './op.js'
+import { isRangeOp, type Op, runOps } from './op.js'
 import type { Outcomes, Stores } from './outcomes.js'
 import { type OneShotKeys, type Plan, planOf } from './plan.js'
 import { mayChange, requireLeases, seeingFence } from './riders.js'
 import type { ClaimOutcome } from './shared-outcomes.js'
-
-export interface OneShot {
-  readonly checks: readonly Check[]
-  readonly ops: readonly Op[]
-  /** Further tries after a write conflict. */
-  readonly maxRetries: number
-  /** Longest wait for other transactions' locks before `key_locked`. */
-  readonly lockWaitMs: number
-  /** `serializable`: the commit fails if a key or range that was read has changed. */
-  readonly isolation?: 'snapshot' | 'serializable' | undefined
-  /** The work was done before the transaction came. With riders it commits even if it writes nothing. */
-  readonly riders?: Riders | undefined
-  /** Interrupts a wait for locks. Made already, it also ends the transaction between its steps, up to its commit. */
-  readonly signal?: LateSignal | undefined
-  readonly handover?: Handover | undefined
-  /** If given, the outcome is stored with the commit, and a repeat gets the same answer. */
-  readonly idempotency?: Idempotency | undefined
-  /** Whose answer it is. undefined: the server does not tell its callers apart. */
-  readonly caller?: string | undefined
-}
-
-/** Learns whether a transaction can still be given up. */
-export interface Handover {
-  /** The commit begins; from now on only its answer tells the outcome. @throws the reason why the request is given up. */
-  begin(): void
-  /** The transaction has not committed, and may be tried again. */
-  undo(): void
-}
-
-export interface OneShotAnswer {
-  readonly startTs: Timestamp
-  /** Absent when nothing was written, acknowledged or notified. */
-  readonly commitTs?: Timestamp
-  readonly results: readonly OpResult[]
-}
-
-export type OneShotDone = (error: unknown, answer: OneShotAnswer | undefined) => void
 
 /** Transactions that arrive complete in one request: checks, reads and writes. */
 export class OneShots {

@@ -1,7 +1,7 @@
 import { keyText } from '../bytes/key-text.js'
 import { SLICE_ITEMS } from '../limits.js'
 import type { Claim } from '../store/claim.js'
-import type { OneShot } from './one-shots.js'
+import type { OneShot } from './one-shot.js'
 import { isRangeOp } from './op.js'
 import { riderClaims } from './riders.js'
 

@@ -1,7 +1,7 @@
 import { Ajv, type ValidateFunction } from 'ajv'
 import type { FastifyInstance, RouteOptions } from 'fastify'
 import { expect } from 'vitest'
-import { describedRoutes } from '../../src/http/openapi/described-route.js'
+import { describedRoutes } from '../../src/http/openapi/described-routes.js'
 import type { Code } from '../../src/http/openapi/operation.js'
 import { problemCodes } from '../../src/http/openapi/problems.js'
 import { routesOf } from '../../src/http/routes/route-list.js'
@@ -10,7 +10,7 @@ import { splitTarget } from '../../src/http/wire/key-url.js'
 import type { AnswerBody } from '../../src/http/wire/schemas/call-schema.js'
 import { PROBLEMS } from '../../src/http/wire/schemas/problem.js'
 import type { Schema } from '../../src/http/wire/schemas/schema.js'
-import type { Method, Sent } from './support.js'
+import type { Method, Sent } from './sent.js'
 
 const ajv = new Ajv({ formats: { 'date-time': /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/ } })
 ajv.addKeyword({ keyword: 'bytes', validate: (_kind: unknown, value: unknown) => isWireBytes(value) })

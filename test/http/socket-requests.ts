@@ -1,6 +1,7 @@
 import { Agent, type IncomingMessage, request } from 'node:http'
+import type { FastifyInstance } from 'fastify'
 import { expect } from 'vitest'
-import type { Headers, Method, Sent, TestServer } from './support.js'
+import type { Headers, Method, Sent } from './sent.js'
 
 /** As `inject` calls itself. */
 const HOST = 'localhost:80'
@@ -12,17 +13,23 @@ const LEASE_BODY_BYTES_MAX = 1024
 /** Refusals of the request as such are worded by the routes, and so is everything about overload. */
 const ANSWERED_BY_LANE: ReadonlySet<number> = new Set([200, 404, 409, 412, 423])
 
+interface ListeningApp {
+  readonly app: FastifyInstance
+  /** @returns the port. */
+  listen(): Promise<number>
+}
+
 /**
  * Sends requests through sockets that are kept alive, with as few headers as a request needs, so that the fast lane takes
  * them. Each answer is held to have come from the fast lane where the request was in its subset.
  */
 export class SocketRequests {
-  readonly #server: TestServer
+  readonly #server: ListeningApp
   readonly #agent = new Agent({ keepAlive: true, noDelay: true })
   /** Requests that reached node:http, by the port of their client. */
   readonly #portsOfNode = new Set<number>()
 
-  constructor(server: TestServer) {
+  constructor(server: ListeningApp) {
     this.#server = server
     server.app.server.prependListener('request', ({ socket }: IncomingMessage) => {
       this.#portsOfNode.add(socket.remotePort ?? 0)

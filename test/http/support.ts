@@ -3,7 +3,7 @@ import { type Agent, type IncomingHttpHeaders, request } from 'node:http'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
+import type { FastifyInstance } from 'fastify'
 import { Packr } from 'msgpackr'
 import { afterEach, expect } from 'vitest'
 import { parseTokens } from '../../src/access/tokens.js'
@@ -19,11 +19,12 @@ import type { Store } from '../../src/store/store.js'
 import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { openTestStore, reopenTestStore } from '../store/test-store.js'
 import { type Described, describedAnswer } from './described.js'
+import type { Headers, Method, Sent } from './sent.js'
 import { SocketRequests } from './socket-requests.js'
 
+export type { Headers, Method, Sent } from './sent.js'
+
 export type Json = Record<string, unknown>
-export type Headers = Record<string, string>
-export type Method = 'GET' | 'HEAD' | 'PUT' | 'POST' | 'DELETE' | 'PATCH' | 'OPTIONS'
 
 export interface StartOptions {
   readonly log?: Logger
@@ -54,9 +55,6 @@ export const STATUS_OF_CODE: ReadonlyMap<string, number> = new Map(
 const packr = new Packr({ useRecords: false, int64AsType: 'number' })
 export const pack = (value: unknown): Buffer => packr.pack(value)
 export const unpack = (bytes: Uint8Array): unknown => packr.unpack(bytes)
-
-/** An answer, however its request was sent. */
-export type Sent = Pick<LightMyRequestResponse, 'statusCode' | 'headers' | 'body' | 'rawPayload' | 'json'>
 
 /**
  * `on`: requests that the fast lane serves are sent to it through sockets. Otherwise all requests are given to fastify's

@@ -6,9 +6,9 @@ import type { FeedEvent, FeedTxn, StreamRequest } from '../../src/percolator/cha
 import type { Timestamp } from '../../src/timestamp.js'
 import type { Random } from '../anomalies/random.js'
 import { compareFed, type FedChange, type FedRange, fed, printFed } from './change-ledger.js'
+import type { ClientWorld } from './client-world.js'
 import type { Owner } from './scheduler.js'
 import type { RunningServer } from './server.js'
-import type { ClientWorld } from './workload.js'
 
 export interface FeederHost {
   readonly world: ClientWorld

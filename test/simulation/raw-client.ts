@@ -1,7 +1,7 @@
 import type { PercolatorApi, PrewriteMutation } from '../../src/percolator/api.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import type { Random } from '../anomalies/random.js'
-import type { ClientWorld } from './workload.js'
+import type { ClientWorld } from './client-world.js'
 
 /** Keys that raw clients alone write, and that ranges are removed of. */
 export const REMOVED = 'r'

@@ -8,11 +8,11 @@ import type { ClaimName, Notification } from '../../src/percolator/observers-api
 import { contains } from '../../src/percolator/range-index.js'
 import type { Riders } from '../../src/percolator/riders.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
-import type { OneShot, OneShotAnswer } from '../../src/txn/one-shots.js'
+import type { OneShot, OneShotAnswer } from '../../src/txn/one-shot.js'
 import type { Op } from '../../src/txn/op.js'
 import type { Random } from '../anomalies/random.js'
+import type { ClientWorld } from './client-world.js'
 import type { TxnHistory } from './history.js'
-import type { ClientWorld } from './workload.js'
 
 /** The client whose program a worker is. */
 export interface WorkerHost {

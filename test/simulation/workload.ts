@@ -10,33 +10,16 @@ import { collectGarbage } from '../../src/gc/collect-garbage.js'
 import type { PercolatorApi } from '../../src/percolator/api.js'
 import type { Riders } from '../../src/percolator/riders.js'
 import { LOGICAL_PER_MS, TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
-import type { OneShot, OneShotAnswer } from '../../src/txn/one-shots.js'
+import type { OneShot, OneShotAnswer } from '../../src/txn/one-shot.js'
 import type { Op } from '../../src/txn/op.js'
 import type { Random } from '../anomalies/random.js'
-import type { Faults } from './faults.js'
+import type { ClientWorld } from './client-world.js'
 import { Feeder } from './feeder.js'
-import type { History, TxnHistory } from './history.js'
+import type { TxnHistory } from './history.js'
 import { isLeaseLost, LeaseHolder } from './lease-holder.js'
-import type { LeaseLedger } from './lease-ledger.js'
-import type { Ledger } from './ledger.js'
-import type { Network } from './network.js'
 import { RawClient, REMOVED } from './raw-client.js'
-import type { Owner, Scheduler } from './scheduler.js'
-import type { Violations } from './violations.js'
+import type { Owner } from './scheduler.js'
 import { Worker, type WorkerHost } from './worker.js'
-
-export interface ClientWorld {
-  readonly scheduler: Scheduler
-  readonly faults: Faults
-  readonly network: Network
-  readonly history: History
-  readonly ledger: Ledger
-  readonly leases: LeaseLedger
-  readonly violations: Violations
-  /** Begin nothing new. */
-  readonly isEnding: () => boolean
-  readonly count: (operation: string) => void
-}
 
 type Run = (client: Client) => Promise<void>
 

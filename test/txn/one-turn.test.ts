@@ -7,7 +7,7 @@ import type { Version } from '../../src/percolator/api.js'
 import { decodeKey } from '../../src/percolator/codec/key.js'
 import { CF_LOG, META } from '../../src/store/leveldb/records/keyspace.js'
 import type { CompleteStore, Store } from '../../src/store/store.js'
-import type { OneShot, OneShotAnswer } from '../../src/txn/one-shots.js'
+import type { OneShot, OneShotAnswer } from '../../src/txn/one-shot.js'
 import type { Op } from '../../src/txn/op.js'
 import {
   codeOf,

@@ -6,7 +6,7 @@ import { Oracle } from '../../src/oracle/oracle.js'
 import { AnswerBudget } from '../../src/store/answer-budget.js'
 import { BigtableStore } from '../../src/store/bigtable/bigtable-store.js'
 import type { Changed, ColumnWrite, Expected, Table } from '../../src/store/bigtable/table.js'
-import type { OneShot } from '../../src/txn/one-shots.js'
+import type { OneShot } from '../../src/txn/one-shot.js'
 import { MemoryTable } from '../store/bigtable/memory-table.js'
 import { codeOf, text, turn, utf8 } from '../store/support.js'
 

@@ -1,7 +1,7 @@
 import { Packr } from 'msgpackr'
 import { camelCase, snakeCase } from '../../bytes/field-names.js'
 import type { Shape } from './answer-shape.js'
-import type { HttpAnswer } from './http-transport.js'
+import type { HttpAnswer } from './http-answer.js'
 import { unexpectedAnswer } from './server-error.js'
 
 /** MessagePack keeps bytes as they are. `int64AsType` turns the server's uint 64 into numbers. */

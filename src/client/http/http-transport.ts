@@ -9,6 +9,7 @@ import { inDoubt } from '../deadline.js'
 import { type Kinds, kind, TEXT, TIME_MS } from '../options.js'
 import { ConnectionError } from './connection-error.js'
 import { type Fetch, fetchSender } from './fetch-sender.js'
+import type { HttpAnswer } from './http-answer.js'
 import { MSGPACK } from './http-message.js'
 import { errorOf } from './http-problem.js'
 import { nodeSender } from './node-sender.js'
@@ -72,12 +73,6 @@ export interface HttpRequest {
   readonly isWrite?: boolean
   /** What a success must look like by its headers, before its body is read. Default `message`. */
   readonly expects?: 'message' | 'value' | 'events' | undefined
-}
-
-export interface HttpAnswer {
-  readonly status: number
-  readonly headers: Pick<Headers, 'get'>
-  readonly body: Uint8Array
 }
 
 export interface HttpStreamRequest extends HttpRequest {

@@ -33,14 +33,6 @@ export interface LeaseInfo {
   readonly expiresAt: Date
 }
 
-/** A lease that must be held when a transaction commits. A `Lease` is one. */
-export interface LeaseCheck {
-  readonly name: string
-  readonly fence: Timestamp
-  /** When it is aborted, no transaction begins. */
-  readonly signal?: AbortSignal | undefined
-}
-
 const known = optionsOf<LeaseOptions>('lease', {
   ttlMs: wholeUpTo(LEASE_TTL_MS_MIN, LEASE_TTL_MS_MAX),
   waitMs: COUNT,

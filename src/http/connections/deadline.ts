@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { KvError } from '../../errors/kv-error.js'
 import type { LateSignal } from '../../event-loop/late-signal.js'
-import type { Handover } from '../../txn/one-shots.js'
+import type { Handover } from '../../txn/one-shot.js'
 import { type RawQuery, timeoutMs } from '../wire/query.js'
 import { abortOnHangUp, hangUp, whenOver } from './answer-end.js'
 

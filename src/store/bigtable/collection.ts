@@ -5,7 +5,7 @@ import { isFarAhead, isTaken } from '../../percolator/actions/remove-versions.js
 import { hasExpired, isData } from '../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { BoundedRange } from '../calls/end-transactions.js'
-import type { Pace } from '../store.js'
+import type { Pace } from '../pace.js'
 import { knownRow } from './known-row.js'
 import { candidateColumns, decodeCells, garbageColumns, LOCK_COLUMN, REVISION_COLUMN } from './layout.js'
 import { secondOf } from './revisions.js'

@@ -7,7 +7,7 @@ import type { Timestamp } from '../../timestamp.js'
 import { CELL_KINDS, type CellKind, cellEnd, cellName, cellPrefix, idOfCell, keyOfCell } from '../cell-names.js'
 import type { CellDecision, CellListener, CellPage, Cells } from '../cells.js'
 import { type CellEffect, markedChange, type Ridden } from '../observed.js'
-import type { Pace } from '../store.js'
+import type { Pace } from '../pace.js'
 import type { SystemName, SystemRecords, SystemWrite } from '../system-records.js'
 import type { RowAccess } from './row-access.js'
 

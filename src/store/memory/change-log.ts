@@ -2,18 +2,29 @@ import type { LockInfo } from '../../errors/lock-info.js'
 import { type Change, compareChanges, type ExpiryChange, type LoggedChange } from '../../percolator/change.js'
 import { ChangeFilter } from '../../percolator/change-filter.js'
 import { belowSafePoint } from '../../percolator/errors.js'
+import type { Lock } from '../../percolator/lock.js'
 import { resolvedBelow } from '../../percolator/resolved.js'
 import { expiryTs, isData } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { ChangeListener, ChangeLog, ChangePage, ChangesRequest, ExpiriesOptions } from '../change-log.js'
-import type { MemoryRows } from './memory-rows.js'
-import { valueOfPut } from './row-table.js'
+import { type RowTable, valueOfPut } from './row-table.js'
 
 const PAGE = 256
 
+/** What it needs of the rows. */
+export interface LoggedRows {
+  readonly table: RowTable
+  readonly safePoint: Timestamp
+  readonly newestWrite: Timestamp
+  readonly lastTs: Timestamp
+  maxTs: Timestamp
+  requireAvailable(): void
+  infoOf(key: Uint8Array, lock: Lock): LockInfo
+}
+
 /** The changes in a sorted list. */
 export class MemoryChangeLog implements ChangeLog {
-  readonly #rows: MemoryRows
+  readonly #rows: LoggedRows
   #changes: LoggedChange[] = []
   readonly #listeners = new Set<ChangeListener>()
   /** Timestamps of changes that are decided, and not made yet. */
@@ -21,7 +32,7 @@ export class MemoryChangeLog implements ChangeLog {
   #begin: Timestamp = 0
   #resolved: Timestamp = 0
 
-  constructor(rows: MemoryRows) {
+  constructor(rows: LoggedRows) {
     this.#rows = rows
   }
 

@@ -3,7 +3,7 @@ import { removeVersions } from '../../percolator/actions/remove-versions.js'
 import type { RangeChange } from '../../percolator/change.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { BoundedRange } from '../calls/end-transactions.js'
-import type { Pace } from '../store.js'
+import type { Pace } from '../pace.js'
 import type { MemoryRows } from './memory-rows.js'
 
 /** Rows per step of a collection. */

@@ -10,6 +10,7 @@ import { belowSafePoint } from '../../../percolator/errors.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { ChangeListener, ChangeLog, ChangePage, ChangesRequest, ExpiriesOptions } from '../../change-log.js'
+import type { Engine, EngineOp } from '../engine/engine.js'
 import { logBound, META_LOG_READ, valueKey, writeKey } from '../records/keyspace.js'
 import { RECORD_SPAN } from './change-records.js'
 import { Expiries } from './expiries.js'
@@ -17,9 +18,9 @@ import { guard, guarded } from './guard.js'
 import { logRecords } from './log-records.js'
 import { MergedChanges } from './merged-changes.js'
 import { lostValue } from './pairs.js'
-import { ResolvedTs } from './resolved-ts.js'
-import type { RowStore } from './row-store.js'
+import { type ResolvedRows, ResolvedTs } from './resolved-ts.js'
 import { WithExpiries } from './with-expiries.js'
+import type { WrittenAhead } from './written-ahead.js'
 
 /** Changes in a page. */
 const PAGE = 256
@@ -29,6 +30,14 @@ const PAGE_BYTES = 1024 * 1024
 const LONG_VALUES_AT_FIRST = 1
 const LONG_VALUES_MAX = 32
 
+/** What it needs of a row store. */
+export interface LoggedRows extends ResolvedRows {
+  readonly engine: Engine
+  readonly safePoint: Timestamp
+  readonly written: Pick<WrittenAhead, 'newest'>
+  submit(ops: readonly EngineOp[]): Promise<void>
+}
+
 /**
  * CF_LOG: records of changes by commit_ts, one per group of batches that share a write. A record stands where its lowest commit_ts
  * says, so a commit that comes late, or ahead of the clock, has its place too.
@@ -36,7 +45,7 @@ const LONG_VALUES_MAX = 32
 export class LevelDbChangeLog implements ChangeLog {
   readonly resolved: ResolvedTs
   readonly #expiries: Expiries
-  readonly #rows: RowStore
+  readonly #rows: LoggedRows
   readonly #listeners = new Set<ChangeListener>()
   /** See META_LOG_START. */
   #begin: Timestamp
@@ -45,7 +54,7 @@ export class LevelDbChangeLog implements ChangeLog {
   /** The newest delete_range. */
   #removed: Timestamp = 0
 
-  constructor(rows: RowStore, begin: Timestamp, isRead: boolean) {
+  constructor(rows: LoggedRows, begin: Timestamp, isRead: boolean) {
     this.#rows = rows
     this.#begin = begin
     this.#isRead = isRead

@@ -6,7 +6,7 @@ import { decodeWrite } from '../../../percolator/codec/write.js'
 import { sameKey } from '../../../percolator/row.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
-import type { Pace } from '../../store.js'
+import type { Pace } from '../../pace.js'
 import { readPage } from '../engine/engine.js'
 import {
   CF_WRITE,

@@ -1,16 +1,27 @@
 import type { LockInfo } from '../../../errors/lock-info.js'
 import type { Timestamp } from '../../../timestamp.js'
+import type { LockAges } from '../../lock-ages.js'
+import type { LockTable } from '../memory/lock-table.js'
+import type { Health } from './health.js'
 import { isInFlight } from './published-locks.js'
-import type { RowStore } from './row-store.js'
 
 /** The locks stay ranked between this time and twice this time after resolved_ts was taken last. */
 const RANKED_MS = 30_000
 /** Locks that are looked at for those that hold resolved_ts back. */
 const VISITS_MAX = 4096
 
+/** What it needs of a row store. */
+export interface ResolvedRows {
+  readonly health: Health
+  readonly locks: LockTable
+  readonly ages: LockAges
+  readonly lastTs: Timestamp
+  raiseMaxTs(ts: Timestamp): void
+}
+
 /** See `ChangeLog.resolve`. The argument that a read misses no commit holds for it too, because it is a read of everything. */
 export class ResolvedTs {
-  readonly #rows: RowStore
+  readonly #rows: ResolvedRows
   /** Timestamps of changes that are decided, and have no lock that would hold resolved_ts back. */
   readonly #holds = new Set<Timestamp>()
   #last: Timestamp = 0
@@ -18,7 +29,7 @@ export class ResolvedTs {
   #isAsked = false
   #timer: NodeJS.Timeout | undefined
 
-  constructor(rows: RowStore) {
+  constructor(rows: ResolvedRows) {
     this.#rows = rows
   }
 

@@ -127,7 +127,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const recover = (error: unknown) => this.health.failed(error)
     this.group = new GroupCommit(engine, durability === 'sync', recover, changeRecords, this.meters)
     this.changes = new LevelDbChangeLog(this, logStart, isLogRead)
-    this.records = new SystemReads(this)
+    this.records = new SystemReads(engine, this.lookUps, this.health)
     this.safePoint = safePoint
     this.maxTs = savedMark // Every read that was served before the restart was below the mark.
     if (isLogRead) this.changes.resolved.pass(savedMark) // So was every resolved_ts.

@@ -1,35 +1,39 @@
 import type { RecordReads } from '../../calls/row-access.js'
 import type { SystemName } from '../../system-records.js'
-import { readPage } from '../engine/engine.js'
+import { type Engine, readPage } from '../engine/engine.js'
+import type { LookUps } from '../engine/look-ups.js'
 import { nameOfSystem, systemKey } from '../records/keyspace.js'
 import { KEYS_AT_A_TIME } from './batch-sizes.js'
 import { guard } from './guard.js'
-import type { RowStore } from './row-store.js'
+import type { Health } from './health.js'
 
 /** Reads of CF_SYSTEM. While the outcome of a failed write is unknown, nothing may be decided by them. */
 export class SystemReads implements RecordReads {
-  readonly #rows: RowStore
+  readonly #engine: Engine
+  readonly #lookUps: LookUps
+  readonly #health: Health
 
-  constructor(rows: RowStore) {
-    this.#rows = rows
+  constructor(engine: Engine, lookUps: LookUps, health: Health) {
+    this.#engine = engine
+    this.#lookUps = lookUps
+    this.#health = health
   }
 
   get isSettled(): boolean {
-    return this.#rows.health.isWritable
+    return this.#health.isWritable
   }
 
   now(name: SystemName): Uint8Array | undefined | null {
-    const { lookUps, health } = this.#rows
-    if (!lookUps.areQuick || !health.isWritable) return null
-    return lookUps.getNow(systemKey(name))
+    if (!this.#lookUps.areQuick || !this.#health.isWritable) return null
+    return this.#lookUps.getNow(systemKey(name))
   }
 
   many(names: readonly SystemName[]): Promise<(Uint8Array | undefined)[]> {
     return guard(async () => {
-      this.#rows.health.requireWritable()
+      this.#health.requireWritable()
       const values: (Uint8Array | undefined)[] = []
       for (let from = 0; from < names.length; from += KEYS_AT_A_TIME)
-        for (const value of await this.#rows.engine.getMany(names.slice(from, from + KEYS_AT_A_TIME).map(systemKey)))
+        for (const value of await this.#engine.getMany(names.slice(from, from + KEYS_AT_A_TIME).map(systemKey)))
           values.push(value)
       return values
     })
@@ -37,8 +41,8 @@ export class SystemReads implements RecordReads {
 
   page(from: SystemName, to: SystemName, limit: number): Promise<[SystemName, Uint8Array][]> {
     return guard(async () => {
-      this.#rows.health.requireAvailable()
-      const page = await readPage(this.#rows.engine, { gte: systemKey(from), lt: systemKey(to) }, limit)
+      this.#health.requireAvailable()
+      const page = await readPage(this.#engine, { gte: systemKey(from), lt: systemKey(to) }, limit)
       return page.map(([stored, value]) => [nameOfSystem(stored), value])
     })
   }

@@ -1,0 +1,6 @@
+/** A success, received whole. */
+export interface HttpAnswer {
+  readonly status: number
+  readonly headers: Pick<Headers, 'get'>
+  readonly body: Uint8Array
+}
