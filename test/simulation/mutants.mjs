@@ -1,11 +1,11 @@
 /**
  * Deliberate defects, and how many seeds of the simulation it takes to find each: shows that it bites.
  *
- *   npm run sim:mutants -- [--seeds N] [--steps N] [--jobs N] [--only REGEXP] [--texts]
+ *   npm run sim:mutants -- [--seeds N] [--steps N] [--jobs N] [--only REGEXP] [--texts | --exhaustive]
  *
  * Each replaces texts of one compiled file, which have to be there exactly once. Exits 1 when one is not found
  * within --seeds that is not expected to survive. With --texts nothing runs but the search for the texts, which a rename
- * breaks.
+ * breaks. With --exhaustive the search of ../exhaustive has to find those that its worlds name, instead of seeds.
  */
 import { execFile } from 'node:child_process'
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -646,6 +646,7 @@ const { values } = parseArgs({
     jobs: { type: 'string', default: String(availableParallelism()) },
     only: { type: 'string', default: '' },
     texts: { type: 'boolean', default: false },
+    exhaustive: { type: 'boolean', default: false },
   },
 })
 
@@ -686,18 +687,43 @@ const moved = MUTANTS.flatMap((mutant) =>
 if (moved.length > 0) throw new Error(moved.join('\n'))
 if (values.texts) process.exit()
 
-const wanted = MUTANTS.filter(([what]) => new RegExp(values.only).test(what))
+/** Those that a world of the exhaustive search has to find, with its name. */
+async function exhaustiveOf(mutants) {
+  const { WORLDS } = await import(`${build}test/exhaustive/worlds.js`)
+  const worldOf = new Map(
+    Object.entries(WORLDS).flatMap(([name, { mutants = [] }]) => mutants.map((what) => [what, name])),
+  )
+  for (const what of worldOf.keys())
+    if (!MUTANTS.some(([name]) => name === what)) throw new Error(`there is no defect "${what}"`)
+  return mutants.flatMap((mutant) => (worldOf.has(mutant[0]) ? [[mutant, worldOf.get(mutant[0])]] : []))
+}
+
+/** @returns what the search of this world finds wrong, and how it came to it; undefined: nothing. */
+function firstViolation(directory, world) {
+  const began = performance.now()
+  return new Promise((resolve) => {
+    execFile(process.execPath, [`${directory}test/exhaustive/main.js`, '--world', world], (error, stdout) => {
+      const [, how] = /^VIOLATION: (.*)$/m.exec(stdout) ?? []
+      const seconds = ((performance.now() - began) / 1000).toFixed(1)
+      resolve(error === null || how === undefined ? undefined : { seed: `${world}, ${seconds} s`, how, trace: stdout })
+    })
+  })
+}
+
+const named = MUTANTS.filter(([what]) => new RegExp(values.only).test(what))
+const wanted = values.exhaustive ? await exhaustiveOf(named) : named.map((mutant) => [mutant])
 const rows = []
 let next = 0
 async function runJob(_, job) {
   const directory = `${build}mutant-${job}/`
   while (next < wanted.length) {
     const at = next++
-    mutate(directory, wanted[at])
-    const found = await firstFailure(directory)
-    const [what, file] = wanted[at]
+    const [mutant, world] = wanted[at]
+    mutate(directory, mutant)
+    const found = world === undefined ? await firstFailure(directory) : await firstViolation(directory, world)
+    const [what, file] = mutant
     rows[at] = `| ${what} | \`${file}.ts\` | ${found?.seed ?? `none of ${values.seeds}`} | ${found?.how ?? ''} |`
-    console.error(rows[at])
+    console.error(found?.trace ?? rows[at])
     if (found === undefined) process.exitCode = 1
   }
   rmSync(directory, { recursive: true, force: true })

@@ -1,0 +1,29 @@
+import { parseArgs } from 'node:util'
+import { WorldModel } from './model.js'
+import { search } from './search.js'
+import { WORLDS } from './worlds.js'
+
+/** A world of which there is more is too large for its memory. */
+const STATES_MAX = 8_000_000
+
+const { values } = parseArgs({
+  options: {
+    /** Names, separated by commas. Default: all that are not long. */
+    world: { type: 'string' },
+    long: { type: 'boolean', default: false },
+  },
+})
+const names = values.world?.split(',') ?? Object.keys(WORLDS).filter((name) => values.long || !WORLDS[name]?.isLong)
+
+for (const name of names) {
+  const world = WORLDS[name]
+  if (world === undefined) throw new Error(`there is no world ${name}`)
+  const began = performance.now()
+  const { states, steps, depth, violation } = await search(new WorldModel(world.plan), STATES_MAX)
+  const seconds = ((performance.now() - began) / 1000).toFixed(1)
+  console.log(`${name}: ${states} states, ${steps} steps, depth ${depth}, ${seconds} s`)
+  if (violation === undefined) continue
+  const { what, trace } = violation
+  console.log(`VIOLATION: ${what}\n${trace.map((label, i) => `${String(i + 1).padStart(4)}. ${label}`).join('\n')}`)
+  process.exitCode = 1
+}
