@@ -339,7 +339,7 @@ export class Servers {
     this.open.add(open)
     const began = this.world.moment()
     run.process.reach(() => {
-      call(run, began)
+      void call(run, began)
         .catch(() => this.refused++)
         .then(() => {
           this.open.delete(open)
@@ -396,7 +396,7 @@ export async function runSchedule(servers: Servers, ms: number, clockStepMs = 30
       world.after(world.between(0, 3000), restart)
     } else if (kind === 'close' && run.process.isAlive) {
       run.process.reach(() => {
-        run.oracle.close().then(() => {
+        void run.oracle.close().then(() => {
           servers.kill(victim)
           world.after(world.between(0, 1000), restart)
         })

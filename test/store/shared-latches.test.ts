@@ -11,10 +11,10 @@ class Holds {
   readonly begun: string[] = []
   readonly #ends = new Map<string, Deferred>()
 
-  start(name: string, alone: readonly string[], shared: readonly string[] = []): Promise<void> {
+  start(name: string, alone: readonly string[], shared: readonly string[] = []): void {
     const end = deferred()
     this.#ends.set(name, end)
-    return this.latches.hold(
+    void this.latches.hold(
       alone,
       () => {
         this.begun.push(name)
@@ -208,7 +208,7 @@ test('property: at every moment those run, and only those, that no earlier one s
           if (ids.length === 0) continue
           await end(ids[next % ids.length] as number)
         } else {
-          void holds.start(String(all.length), next.alone, next.shared)
+          holds.start(String(all.length), next.alone, next.shared)
           all.push(next)
           await turn()
         }

@@ -574,7 +574,7 @@ describe('riders', () => {
     const refusal = { code: 'write_conflict', fields: { reason: 'acknowledged', retryable: false } }
     let refused: unknown
     try {
-      now([put('count')], ack(fence))
+      void now([put('count')], ack(fence))
     } catch (error) {
       refused = error
     }

@@ -18,7 +18,7 @@ export class LongAnswer extends Readable {
   }
 
   override _read(): void {
-    laterTurn().then(() => this.#pushNext())
+    void laterTurn().then(() => this.#pushNext())
   }
 
   #pushNext(): void {

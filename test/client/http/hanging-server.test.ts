@@ -250,7 +250,7 @@ describe('a transaction', () => {
     const { db, hold, release } = await held()
     const txn = await db.begin({ mode: 'pessimistic', ...AWHILE })
     await txn.put('k', 'v')
-    hold('/pessimistic_rollback')
+    void hold('/pessimistic_rollback')
     passTime()
     await txn.rollback()
     release()

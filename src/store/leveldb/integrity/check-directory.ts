@@ -33,10 +33,10 @@ export async function checkDirectory(directory: string, options: CheckDirectoryO
   const engine = await openLevelDb(directory)
   try {
     let findings = 0
-    const format = await readFormat(engine).catch((error: unknown) => {
+    const format = await readFormat(engine).catch(async (error: unknown) => {
       if (!(error instanceof CorruptRecord)) throw error
       findings = 1
-      options.onFinding({ kind: 'bad_meta', message: error.message, isLoss: false, ops: [] })
+      await options.onFinding({ kind: 'bad_meta', message: error.message, isLoss: false, ops: [] })
       return FORMAT_VERSION
     })
     if (format !== FORMAT_VERSION) throw otherFormat(directory, format)

@@ -56,7 +56,7 @@ export class Reads {
     if (!health.isAvailable || ts < safePoint) return undefined
     if (ts !== TIMESTAMP_MAX && ts > maxTs) {
       if (ts > lastTs) return undefined // The oracle may have to save its mark first.
-      this.#rows.observeRead(ts)
+      this.#rows.raiseMaxTs(ts)
     }
     const entry = locks.get(key)
     if (entry !== undefined && blocks(entry, ts)) return undefined
