@@ -4,7 +4,7 @@
  */
 export type Timestamp = number
 
-export const LOGICAL_BITS = 11
+const LOGICAL_BITS = 11
 export const LOGICAL_PER_MS = 2 ** LOGICAL_BITS
 
 /** Above every timestamp that a clock can produce; as a read's `ts` it means "the latest committed version". */

@@ -7,7 +7,7 @@ const TOKEN = /^[A-Za-z0-9\-._~+/]+=*$/
 const NAME = /^[\x21-\x7e]{1,64}$/
 
 /** Invalid line of a token file. The message has the line's number and none of its content. */
-export class TokenFileError extends Error {
+class TokenFileError extends Error {
   override readonly name = 'TokenFileError'
 }
 

@@ -12,7 +12,7 @@ export interface Sighting {
 }
 
 /** A row that has not changed for this long belongs to nobody any more. */
-export const DEAD_MS = 20_000
+const DEAD_MS = 20_000
 
 /**
  * What this server has seen of the rows. Whether a row is alive is judged by how long it has stayed as it is, between two looks and by

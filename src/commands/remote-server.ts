@@ -40,7 +40,7 @@ export class Refused extends Error {
 }
 
 /** There is no connection, or it broke. */
-export class Unreachable extends Error {
+class Unreachable extends Error {
   override readonly name = 'Unreachable'
   readonly code = 'unreachable'
 }

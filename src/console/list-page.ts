@@ -62,7 +62,7 @@ export async function loadListPage(
 }
 
 /** The newest snapshot below the locks that a read has met. */
-export function beforeLocks(error: unknown): number | undefined {
+function beforeLocks(error: unknown): number | undefined {
   if (!(error instanceof Refused) || error.code !== 'key_locked') return undefined
   const { lock, locks = lock === undefined ? [] : [lock] } = error.problem as {
     readonly lock?: LockInfo

@@ -1,5 +1,5 @@
 /** One line of Prometheus' text format. */
-export interface Sample {
+interface Sample {
   readonly labels: Readonly<Record<string, string>>
   readonly value: number
 }

@@ -1,7 +1,7 @@
 import { useEffect, useState } from 'preact/hooks'
 import { idOf, ofId, type WireBytes } from './wire-bytes.js'
 
-export const VIEWS = ['browse', 'key', 'step', 'locks', 'live', 'observers', 'feed'] as const
+const VIEWS = ['browse', 'key', 'step', 'locks', 'live', 'observers', 'feed'] as const
 export type View = (typeof VIEWS)[number]
 
 export interface Route {

@@ -9,7 +9,7 @@ export interface Mutation {
   readonly value: string
 }
 
-export type StepKind = 'begin' | 'prewrite' | 'commit_ts' | 'commit'
+type StepKind = 'begin' | 'prewrite' | 'commit_ts' | 'commit'
 
 export interface Step {
   readonly kind: StepKind

@@ -38,7 +38,7 @@ import { ridingPrewrite } from '../txn/riding-prewrite.js'
 import { countPairs, pagesOf, type RangeOrder, type ReadPage, readPage } from './range-pages.js'
 import { type Restored, restoreBackup } from './restore-backup.js'
 
-export type DatabaseLimits = Pick<
+type DatabaseLimits = Pick<
   Limits,
   | 'keyBytesMax'
   | 'valueBytesMax'

@@ -26,6 +26,7 @@ export async function open(directory: string, options: OpenOptions = {}): Promis
   return new Db(await openHome(directory, options), options.lockWaitMs)
 }
 
+/** @internal */
 export async function openHome(directory: string, options: OpenOptions = {}): Promise<EmbeddedHome> {
   openOptions(options)
   if (typeof directory !== 'string' || directory === '') throw new TypeError('the directory must be a path')

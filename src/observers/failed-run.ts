@@ -70,6 +70,6 @@ export function isParked({ entry, failure }: Pick<Cell, 'entry' | 'failure'>): b
   return entry === undefined && failure !== undefined && failure.parkedTs > 0
 }
 
-export function backoffMs(attempts: number, { backoffMs, backoffMaxMs }: ObserverOptions, random: number): number {
+function backoffMs(attempts: number, { backoffMs, backoffMaxMs }: ObserverOptions, random: number): number {
   return Math.min(backoffMaxMs, backoffMs * 2 ** (attempts - 1)) * (1 - JITTER + 2 * JITTER * random)
 }

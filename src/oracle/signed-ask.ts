@@ -7,7 +7,7 @@ const NONCE_BYTES = 16
 export type Fields = Readonly<Record<string, unknown>>
 
 /** How something is put into a body, and taken out again; undefined: it is not in there. */
-export interface Coding<T> {
+interface Coding<T> {
   encode(value: T): Fields
   decode(fields: Fields): T | undefined
 }
@@ -54,6 +54,7 @@ export function encodeAsk<Ask>(
 /**
  * @param url of the server that was asked.
  * @returns undefined when the ask is not from a server that has the secret, or not for this one.
+ * @internal
  */
 export function decodeAsk<Ask>(
   { name, askBytesMax, ask: coding }: AskPart<Ask>,
@@ -68,7 +69,7 @@ export function decodeAsk<Ask>(
   return ask && { url, nonce, ask }
 }
 
-/** @param nonce of the ask. */
+/** @param nonce of the ask. @internal */
 export function encodeAnswer<Answer>(
   { name, answer: coding }: AnswerPart<Answer>,
   secret: Uint8Array,

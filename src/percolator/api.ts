@@ -100,8 +100,8 @@ export interface LockingRequest {
   readonly stages?: Stages | undefined
 }
 
-export type MutationOp = 'put' | 'delete' | 'lock' | 'insert' | 'check_not_exists'
-export type Assertion = 'exist' | 'not_exist'
+type MutationOp = 'put' | 'delete' | 'lock' | 'insert' | 'check_not_exists'
+type Assertion = 'exist' | 'not_exist'
 /**
  * How a pessimistic prewrite treats one key: `do`: it must hold a pessimistic lock; `skip`: it was never locked and
  * needs no check; `constraint`: it was never locked and is checked as in an optimistic transaction.

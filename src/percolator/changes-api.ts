@@ -12,7 +12,7 @@ export interface Selection {
 }
 
 /** Where a feed begins. */
-export interface FeedOrigin {
+interface FeedOrigin {
   /** Exclusive. Default: now; with `consumer` its position. */
   readonly sinceTs?: Timestamp | undefined
   /** Name of a consumer, whose range takes the place of the selection. */

@@ -20,7 +20,7 @@ export function say(line: string): void {
 
 const NAMES: ReadonlyMap<number, string> = new Map(Object.entries(LOG_LEVELS).map(([name, level]) => [level, name]))
 
-/** The time of day, the level, the message, and all other fields in JSON. */
+/** The time of day, the level, the message, and all other fields in JSON. @internal */
 export function readableLine(line: string): string {
   const { level, time, pid: _, hostname: __, msg, ...facts } = JSON.parse(line) as Record<string, unknown>
   const clock = new Date(Number(time)).toTimeString().slice(0, 8)

@@ -50,7 +50,7 @@ interface LoggedError {
 const CAUSES_MAX = 8
 
 /** Leaves out messages and fields that may hold data of clients: V8 and Node quote values in theirs. */
-export function loggedError(error: unknown, depth = 0): LoggedError {
+function loggedError(error: unknown, depth = 0): LoggedError {
   if (!(error instanceof Error)) return { type: typeof error }
   const { code } = error as NodeJS.ErrnoException
   const message = safeMessageOf(error)

@@ -101,7 +101,7 @@ export function noRoom(): KvError<'overloaded'> {
   return new KvError('overloaded', 'answers that are being read or sent take too much memory', {})
 }
 
-/** @param limit in bytes. */
+/** @param limit in bytes. @internal */
 export function answerTooLarge(limit: number): KvError<'payload_too_large'> {
   const detail = `the answer takes over ${limit} bytes, ${ENTRY_BYTES} per key and per value included: ask for less`
   return new KvError('payload_too_large', detail, { limit })

@@ -12,7 +12,7 @@ export interface LeaseHolders {
 }
 
 /** Leases that several servers grant. */
-export interface SharedHolders {
+interface SharedHolders {
   /**
    * Reads the leases after the call.
    * @param ts the oracle has handed it out before the call. Default: one that it hands out now.

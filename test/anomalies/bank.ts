@@ -68,7 +68,7 @@ interface Transfer {
 }
 
 /** What a snapshot shows. */
-export class WrongBooks extends Error {}
+class WrongBooks extends Error {}
 
 export class Bank {
   readonly counts = { transfers: 0, committed: 0, aborted: 0, unknown: 0, abandoned: 0, audits: 0 }

@@ -45,7 +45,7 @@ export async function post<T = Json>(url: string, body: unknown = {}, signal?: A
   return JSON.parse(await send(url, init)) as T
 }
 
-export interface Pair {
+interface Pair {
   readonly key: string
   readonly value: string
 }

@@ -7,12 +7,12 @@
  *   "Weak Consistency", 1999.
  */
 
-export interface ListRead {
+interface ListRead {
   readonly type: 'read'
   readonly key: string
   readonly values: readonly number[]
 }
-export interface ListAppend {
+interface ListAppend {
   readonly type: 'append'
   readonly key: string
   /** Never appended by anyone else, to whatever key. */
@@ -47,7 +47,7 @@ export type AnomalyType =
  * two in a row; G2 others. Snapshot isolation allows G2 alone, serializability none. `-realtime`: with an edge from a
  * transaction to those that began after it had ended.
  */
-export type CycleType = 'G0' | 'G1c' | 'G-single' | 'G-nonadjacent' | 'G2'
+type CycleType = 'G0' | 'G1c' | 'G-single' | 'G-nonadjacent' | 'G2'
 
 export interface Anomaly {
   readonly type: AnomalyType
@@ -279,7 +279,7 @@ function print({ key, values }: ListRead): string {
  * The order of those that did not overlap, without the pairs that follow from others. One whose outcome was unknown has
  * no end.
  */
-export function realTimeOrder(txns: readonly ListTransaction[]): [from: number, to: number][] {
+function realTimeOrder(txns: readonly ListTransaction[]): [from: number, to: number][] {
   const events = txns.flatMap(({ begin, end, outcome }, txn) => [
     { at: begin, txn, isEnd: false },
     ...(outcome === 'committed' ? [{ at: end, txn, isEnd: true }] : []),

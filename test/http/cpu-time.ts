@@ -1,7 +1,7 @@
 import { openSync, readSync } from 'node:fs'
 
 /** What this thread has worked, in milliseconds, however busy the machine is with others; the time of the clock where Linux is not there to say. */
-export const cpuMs = clockOfThread()
+const cpuMs = clockOfThread()
 
 function clockOfThread(): () => number {
   const bytes = Buffer.alloc(64)

@@ -33,7 +33,7 @@ function closed(schema: Schema): object {
 
 const validators = new Map<Schema, ValidateFunction>()
 
-export function validatorOf(schema: Schema): ValidateFunction {
+function validatorOf(schema: Schema): ValidateFunction {
   let validate = validators.get(schema)
   if (validate === undefined) {
     validate = ajv.compile(closed(schema))

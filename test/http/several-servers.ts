@@ -17,7 +17,7 @@ import { describedAnswer } from './described.js'
 import { type Answer, type Headers, type Method, type Sent, sendTo } from './support.js'
 
 /** Time that passes when a test says so. */
-export class ManualTime {
+class ManualTime {
   nowMs = 0
   readonly #timers = new Set<{ readonly atMs: number; readonly call: () => void }>()
 
@@ -127,7 +127,7 @@ export function severalServers(): (count: number, options?: SeveralOptions) => P
 }
 
 /** Another test may take it, which is not likely. */
-export async function freePort(): Promise<number> {
+async function freePort(): Promise<number> {
   const server = createServer()
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   const address = server.address()

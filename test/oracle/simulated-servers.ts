@@ -9,7 +9,7 @@ import type { Answered } from './timestamp-history.js'
 export const START_MS = 1_700_000_000_000
 
 /** Numbers from 0 to 1 that a seed determines. */
-export function seeded(seed: number): () => number {
+function seeded(seed: number): () => number {
   let state = seed >>> 0
   return () => {
     state = (state + 0x6d2b79f5) >>> 0

@@ -6,7 +6,7 @@ export interface Stage {
   readonly instructions: readonly Instruction[]
 }
 
-export interface Instruction {
+interface Instruction {
   readonly name: string
   /** `--from=build` and the like. */
   readonly flags: ReadonlyMap<string, string>

@@ -20,7 +20,7 @@ interface Seen {
 }
 
 /** The server contradicts what it said before. */
-export class Contradiction extends Error {}
+class Contradiction extends Error {}
 
 export interface RegistersOptions {
   readonly seed: number

@@ -2,7 +2,7 @@ import type { Timestamp } from '../../src/timestamp.js'
 import type { Scheduler } from './scheduler.js'
 import type { Violations } from './violations.js'
 
-export interface PairSeen {
+interface PairSeen {
   readonly key: string
   readonly value: string
 }

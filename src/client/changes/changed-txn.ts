@@ -54,7 +54,7 @@ export interface DeletedRange {
 }
 
 /** The version before; null when there was none. undefined unless it was asked for. */
-export type Old<A extends As, O extends boolean> = O extends false ? undefined : Versioned<A> | null
+type Old<A extends As, O extends boolean> = O extends false ? undefined : Versioned<A> | null
 
 /** @throws TypeError when text is wanted and a key or a value is not UTF-8. */
 export function changedKeyOf<A extends As, K extends boolean, O extends boolean>(

@@ -4,7 +4,7 @@ import { type FeedPosition, feedPositionText } from '../../percolator/feed-posit
 import type { Timestamp } from '../../timestamp.js'
 
 /** A change, or a pair of a snapshot as the put that made it. */
-export interface GivenChange extends FeedChange {
+interface GivenChange extends FeedChange {
   readonly commitTs: Timestamp
 }
 

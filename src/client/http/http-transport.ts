@@ -39,7 +39,7 @@ export interface TransportOptions {
   readonly onRetry?: ((error: Error, tries: number) => void) | undefined
 }
 
-export type ExtraHeaders = Readonly<Record<string, string>> | (() => Readonly<Record<string, string>>)
+type ExtraHeaders = Readonly<Record<string, string>> | (() => Readonly<Record<string, string>>)
 export type Token = string | (() => string | Promise<string>)
 
 const TIMEOUT_MS = kind<number>('a number of milliseconds above 0', (value) => typeof value === 'number' && value > 0)

@@ -4,7 +4,7 @@ import type { RangeOptions } from '../key-range.js'
 import type { TransactionOptions } from '../transaction-options.js'
 
 /** Must hold at the snapshot of the transaction. `commitTs: 0` means absent, as `exists: false` does. */
-export interface KeyCheck {
+interface KeyCheck {
   readonly key: Bytes
   readonly exists?: boolean | undefined
   readonly value?: Bytes | undefined
@@ -55,7 +55,7 @@ export interface OneShot extends Pick<TransactionOptions, 'acks' | 'positions' |
 }
 
 /** One per op: of get `found`, `value`, `commitTs`, `expireTs`; of touch `found`; of scan `pairs`; of increment the new `value`. */
-export interface OpResult {
+interface OpResult {
   readonly found?: boolean
   readonly value?: Uint8Array
   readonly commitTs?: Timestamp

@@ -1,5 +1,5 @@
 /** One request as it goes to the network. */
-export interface SentRequest {
+interface SentRequest {
   readonly method: string
   readonly headers: Readonly<Record<string, string>>
   readonly body?: Uint8Array<ArrayBuffer>

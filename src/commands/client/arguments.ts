@@ -47,12 +47,6 @@ export function keyOf(flags: Reader<'base64'>): Uint8Array {
   return bytesOf({ text: notEmpty({ text: flags.positionals[0] ?? '', from: 'KEY' }), from: 'KEY' }, flags)
 }
 
-export interface GivenRange {
-  readonly prefix?: Uint8Array
-  readonly start?: Uint8Array
-  readonly end?: Uint8Array
-}
-
 /** @throws UsageError */
 export function rangeOf(flags: Reader<'prefix' | 'start' | 'end' | 'base64'>) {
   const bound = (name: 'prefix' | 'start' | 'end'): Uint8Array | undefined => {

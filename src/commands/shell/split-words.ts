@@ -1,5 +1,5 @@
 /** A word of a line, and where it begins. */
-export interface Word {
+interface Word {
   readonly text: string
   readonly at: number
 }

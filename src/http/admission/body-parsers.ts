@@ -9,7 +9,7 @@ import { foreignCharset } from '../wire/media-type.js'
 import { readMsgpack } from '../wire/msgpack-reader.js'
 import type { Traffic } from './traffic.js'
 
-/** Bodies up to this size go to `JSON.parse`, which cannot be interrupted; longer ones to `readJson`. */
+/** Bodies up to this size go to `JSON.parse`, which cannot be interrupted; longer ones to `readJson`. @internal */
 export const JSON_AT_ONCE_BYTES_MAX = 256 * 1024
 declare module 'fastify' {
   interface FastifyContextConfig {

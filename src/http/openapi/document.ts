@@ -128,7 +128,7 @@ export function openApiDocument(routes: readonly RouteOptions[], options: Docume
   }
 }
 
-/** `write_conflict` is `WriteConflict`. */
+/** `write_conflict` is `WriteConflict`. @internal */
 export function problemName(code: string): string {
   return code.replace(/(?:^|_)([a-z])/g, (_, letter: string) => letter.toUpperCase())
 }

@@ -23,7 +23,7 @@ export interface Example {
 /** By `operationId`. */
 export type Examples = Readonly<Record<string, readonly Example[]>>
 
-/** @param path with parameters as `{key}`. */
+/** @param path with parameters as `{key}`. @internal */
 export function targetOf(path: string, example: Pick<Example, 'path' | 'query'>): string {
   const filled = path.replace(/\{(\w+)\}/g, (_, name: string) => escaped(example.path?.[name] ?? name))
   const query = Object.entries(example.query ?? {}).map(([name, value]) =>

@@ -12,7 +12,7 @@ export type TxnJson = string | readonly Buffer[]
 const PIECE_LENGTH = 64 * 1024
 
 /** The fields of a change on the wire. */
-export function wireChange({ key, op, value, old, expireTs, end }: FeedChange) {
+function wireChange({ key, op, value, old, expireTs, end }: FeedChange) {
   return { key, op, value, old, expireTs, end }
 }
 

@@ -80,7 +80,7 @@ export function whatIsWrong(hasEnded: boolean, line: number, column: number): st
   return `${hasEnded ? 'it ends too early' : 'an unexpected character'} at line ${line}, column ${column}`
 }
 
-/** Lines and columns count from 1. */
+/** Lines and columns count from 1. @internal */
 export function placeIn(text: string, index: number): { readonly line: number; readonly column: number } {
   let line = 1
   let lineAt = 0

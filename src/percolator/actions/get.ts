@@ -20,6 +20,7 @@ export function blocksRead(lock: Lock, key: Uint8Array, ts: Timestamp): boolean 
  * Finds the version of a key that is visible at `ts`.
  * @param writes newest first, as far as they are known.
  * @returns the visible put; `absent`; or `older` when the given records do not decide.
+ * @internal Each store finds the version in its own way; tests hold them to this rule.
  */
 export function get(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord | 'absent' | 'older' {
   for (const write of writes) {

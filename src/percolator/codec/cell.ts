@@ -3,9 +3,9 @@ import { CorruptRecord } from './key.js'
 import { asInteger, asOneOf, packRecord, unpackRecord } from './record.js'
 
 /** Fewest fields of each record. */
-export const ENTRY_FIELDS = 3
-export const ACK_FIELDS = 3
-export const FAILURE_FIELDS = 7
+const ENTRY_FIELDS = 3
+const ACK_FIELDS = 3
+const FAILURE_FIELDS = 7
 
 export function encodeEntry({ changeTs, kind, depth }: Entry): Buffer {
   return packRecord([changeTs, MARK_KINDS.indexOf(kind), depth])

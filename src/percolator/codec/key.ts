@@ -17,7 +17,7 @@ export class CorruptRecord extends Error {
   }
 }
 
-/** Length of the memcomparable encoding of a key of `keyBytes` bytes. */
+/** Length of the memcomparable encoding of a key of `keyBytes` bytes. @internal */
 export function encodedKeyBytes(keyBytes: number): number {
   return (Math.floor(keyBytes / GROUP) + 1) * (GROUP + 1)
 }

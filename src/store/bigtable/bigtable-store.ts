@@ -44,6 +44,7 @@ import { TableScan } from './table-scan.js'
 import { WaitGraph } from './waits/wait-graph.js'
 import { WaitReports } from './waits/wait-reports.js'
 
+/** @internal */
 export const BIGTABLE_CAPABILITIES: Capabilities = {
   onePhaseCommit: false,
   asyncCommit: false,

@@ -13,7 +13,7 @@ const CHANNELS_MAX = 16
 /** A further connection is opened when each has so many calls in flight. */
 const CALLS_PER_CHANNEL = 50
 
-export class BigtableMissing extends BigtableSetupError {
+class BigtableMissing extends BigtableSetupError {
   override readonly name = 'BigtableMissing'
 
   constructor(options?: ErrorOptions) {
@@ -72,7 +72,7 @@ interface OnTable {
   readonly appProfileId: string
 }
 
-export interface ReadRowsRequest extends OnTable {
+interface ReadRowsRequest extends OnTable {
   readonly rows: object
   readonly filter: RowFilter
   readonly rowsLimit: number
@@ -85,14 +85,14 @@ export interface ReadRowsAnswer {
   readonly lastScannedRowKey: Buffer
 }
 
-export interface CheckAndMutateRowRequest extends OnTable {
+interface CheckAndMutateRowRequest extends OnTable {
   readonly rowKey: Buffer
   readonly predicateFilter: RowFilter
   readonly trueMutations?: readonly RowMutation[]
   readonly falseMutations?: readonly RowMutation[]
 }
 
-export interface MutateRowsRequest extends OnTable {
+interface MutateRowsRequest extends OnTable {
   readonly entries: readonly { readonly rowKey: Buffer; readonly mutations: readonly RowMutation[] }[]
 }
 

@@ -19,7 +19,7 @@ export const SECRET_BYTES = 32
 export const CLAIM = Buffer.from('c')
 const COMPLEMENT = 0xff
 
-/** Newest first: the bitwise complement of a timestamp, 8 bytes. */
+/** Newest first: the bitwise complement of a timestamp, 8 bytes. @internal */
 export function descending(ts: Timestamp): Buffer {
   const out = Buffer.allocUnsafe(TS_BYTES)
   writeTs(out, ts, 0)
@@ -168,7 +168,7 @@ export function removalsOf(records: readonly WriteRecord[]): readonly ColumnWrit
   })
 }
 
-export function revisionWrite(value: Buffer): ColumnWrite {
+function revisionWrite(value: Buffer): ColumnWrite {
   return { family: 'v', qualifier: REVISION, value }
 }
 

@@ -32,7 +32,7 @@ export interface RestoreRecord {
 export const NO_RESTORE: RestoreRecord = { turn: 0, safePoint: 0, run: undefined }
 
 /** [turn, safe_point], and of a restore that is not complete [holder, id, ts, last_key | nil, pairs, bytes, is_removal] */
-export function encodeRestoreRecord({ turn, safePoint, run }: RestoreRecord): Buffer {
+function encodeRestoreRecord({ turn, safePoint, run }: RestoreRecord): Buffer {
   if (run === undefined) return packRecord([turn, safePoint])
   const { holder, id, ts, lastKey = null, pairs, bytes, isRemoval } = run
   const fields = [Buffer.from(holder, 'hex'), Buffer.from(id, 'hex'), ts, lastKey, pairs, bytes, isRemoval ? 1 : 0]

@@ -14,6 +14,7 @@ import { rowKeyOfSystem } from './row-keys.js'
 import type { Family } from './table.js'
 import { instanceName, printTableAddress, type TableAddress, tableName } from './table-address.js'
 
+/** @internal */
 export const FAMILIES: readonly Family[] = ['l', 'w', 'r', 'd', 'v', 'o']
 /** Cells are written over, so more than one version is there only for a moment. */
 const ONE_VERSION: GcRule = { maxNumVersions: 1 }

@@ -84,7 +84,7 @@ export class FakeFeed {
   }
 }
 
-export function feedTxn({ commitTs, startTs, keys }: FakeTxn): FeedTxn {
+function feedTxn({ commitTs, startTs, keys }: FakeTxn): FeedTxn {
   const changes = keys.map((key): FeedChange => ({ key: utf8(key), op: 'put', value: utf8(`${key}@${commitTs}`) }))
   return { commitTs, startTs, changes }
 }

@@ -24,7 +24,7 @@ interface Waiting {
 }
 
 /** A database whose answers the test gives. Everything that is asked of it is written down. */
-export class FakeHome {
+class FakeHome {
   readonly claims: ClaimRequest[] = []
   readonly extended: string[][] = []
   readonly released: Release[] = []

@@ -16,7 +16,7 @@ import { LEASE_HOLDER, LEASE_NAMES, LEASE_TTL_MS, withFences } from './leases.js
 import { TOKENS, type Variant } from './variants.js'
 
 /** What each dialogue finds in the database, committed at `SEED_TS`. */
-export const SEEDS: readonly (readonly [key: string, value: string])[] = [
+const SEEDS: readonly (readonly [key: string, value: string])[] = [
   ...Array.from({ length: 6 }, (_, slot) => [`k${slot}`, `value ${slot}`] as const),
   ...Array.from({ length: 6 }, (_, slot) => [`i${slot}`, `${slot}`] as const),
   ['e', ''],

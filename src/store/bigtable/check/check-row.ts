@@ -27,7 +27,7 @@ export type ProblemKind =
   | 'above_mark'
 
 /** What servers that were killed leave behind, and what becomes a problem one day. */
-export type WarningKind = 'orphan_lock' | 'orphan_value' | 'large_row' | 'incomplete_restore'
+type WarningKind = 'orphan_lock' | 'orphan_value' | 'large_row' | 'incomplete_restore'
 
 export interface Finding {
   readonly kind: ProblemKind | WarningKind

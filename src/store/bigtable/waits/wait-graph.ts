@@ -4,7 +4,7 @@ import type { Timestamp } from '../../../timestamp.js'
 import { waitCircle } from '../../wait-circle.js'
 import { CIRCLE_BYTES_MAX, costOf, type FoundCircle, type WaitReport } from './wait-report.js'
 
-/** A wait that nobody renews for this long is over: its server has died, or cannot reach this one. */
+/** A wait that nobody renews for this long is over: its server has died, or cannot reach this one. @internal */
 export const WAIT_LIFE_MS = 3000
 /** Transactions that one search looks at. Circles beyond them end by time-outs. */
 const LOOKED_AT_MAX = 200

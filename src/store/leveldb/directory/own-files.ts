@@ -4,7 +4,7 @@ import { FILES_LOOK_EVERY_MS, FILES_LOOK_MS } from '../../../limits.js'
 import type { Engine } from '../engine/engine.js'
 import { numberOf } from '../files/verify-files.js'
 
-/** Files of an open LevelDB are gone or were replaced. The code `LEVEL_...` makes this an error of the engine. */
+/** Files of an open LevelDB are gone or were replaced. The code `LEVEL_...` makes this an error of the engine. @internal */
 export class DirectoryLost extends Error {
   override readonly name = 'DirectoryLost'
   readonly code = 'LEVEL_DIRECTORY_LOST'

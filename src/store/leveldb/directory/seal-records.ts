@@ -4,7 +4,7 @@ import { CF_DEFAULT, metaKey } from '../records/keyspace.js'
 
 const META_FORMAT = metaKey('format')
 /** Key of the last sealed record, while a conversion goes on. */
-export const META_CURSOR = metaKey('seal/cursor')
+const META_CURSOR = metaKey('seal/cursor')
 const RECORDS_AT_A_TIME = 1000
 const VALUES_AT_A_TIME = 16
 

@@ -25,7 +25,7 @@ function sealOf(key: Buffer, value: Buffer, length: number): number {
   return crc32c(value, 0, length, crc32c(key))
 }
 
-/** @throws CorruptRecord */
+/** @throws CorruptRecord @internal */
 export function unseal(key: Buffer, sealed: Buffer): Buffer {
   const value = opened(key, sealed)
   if (value === undefined)

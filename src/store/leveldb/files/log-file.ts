@@ -7,7 +7,7 @@ const FIRST = 2
 const MIDDLE = 3
 const LAST = 4
 
-export interface LogRecord {
+interface LogRecord {
   readonly offset: number
   readonly payload: Buffer
 }

@@ -38,7 +38,7 @@ export interface Suspects {
 }
 const NOT_SUSPECT: Suspects = { lock: false, newest: false, writes: false }
 
-export type FindingKind =
+type FindingKind =
   | 'damaged_record'
   | 'unknown_record'
   | 'bad_meta'

@@ -56,9 +56,9 @@ const FAMILIES = {
 } as const
 const PREFIXES = Object.keys(FAMILIES).map(Number)
 
-export type FamilyName = (typeof FAMILIES)[keyof typeof FAMILIES]
+type FamilyName = (typeof FAMILIES)[keyof typeof FAMILIES]
 
-export interface Counted {
+interface Counted {
   readonly records: number
   readonly bytes: number
 }
@@ -360,7 +360,7 @@ function boundOf(prefix: number | undefined): Buffer {
   return prefix === undefined ? Buffer.alloc(256, 0xff) : Buffer.of(prefix)
 }
 
-export async function firstKey(engine: Engine, range: EngineRange): Promise<Buffer | undefined> {
+async function firstKey(engine: Engine, range: EngineRange): Promise<Buffer | undefined> {
   for await (const page of pagesOf(engine, { ...range, values: false }, 1)) return page[0]?.[0]
   return undefined
 }

@@ -33,7 +33,7 @@ export function startScrub(
   return { stop: () => stopping.abort() }
 }
 
-/** @returns the first damage. */
+/** @returns the first damage. @internal */
 export async function scrub(directory: string, pause: () => Promise<void>): Promise<string | undefined> {
   const missing = await missingTable(directory)
   if (missing !== undefined) return missing

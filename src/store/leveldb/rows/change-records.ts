@@ -6,7 +6,7 @@ import type { EngineOp } from '../engine/engine.js'
 import { logKey } from '../records/keyspace.js'
 
 /** Of one record. */
-export const RECORD_CHANGES_MAX = 4096
+const RECORD_CHANGES_MAX = 4096
 const RECORD_BYTES_MAX = 64 * 1024
 /** Timestamps from the first change of a record to its last. A reader begins this far below its position. */
 export const RECORD_SPAN = 1000 * LOGICAL_PER_MS

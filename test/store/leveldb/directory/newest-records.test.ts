@@ -6,7 +6,7 @@ import type { LockInfo } from '../../../../src/errors/lock-info.js'
 import { acquirePessimisticLock } from '../../../../src/percolator/actions/acquire-pessimistic-lock.js'
 import { blocksRead } from '../../../../src/percolator/actions/get.js'
 import { prewrite } from '../../../../src/percolator/actions/prewrite.js'
-import type { MutationOp, Pair, PrewriteMutation, PrewriteRequest } from '../../../../src/percolator/api.js'
+import type { Pair, PrewriteMutation, PrewriteRequest } from '../../../../src/percolator/api.js'
 import { decodeKey, decodeKeyTs } from '../../../../src/percolator/codec/key.js'
 import { decodeWrite } from '../../../../src/percolator/codec/write.js'
 import type { Lock } from '../../../../src/percolator/lock.js'
@@ -130,6 +130,7 @@ const shown = ({ key, value, commitTs }: Pair): string => `${text(key)}=${value 
 
 const KEYS = ['a', 'b', 'c'] as const
 const ALL_KEYS = KEYS.map(utf8)
+type MutationOp = PrewriteMutation['op']
 type Key = (typeof KEYS)[number]
 /** Timestamps are counted in small numbers; `tsOf` makes them real. */
 type N = number

@@ -1,4 +1,4 @@
-import { copyFile, mkdir, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises'
+import { readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Random } from '../../../anomalies/random.js'
 
@@ -10,11 +10,6 @@ export type DamageKind = (typeof KINDS)[number]
 
 export async function filesOf(directory: string, pattern = FILES): Promise<string[]> {
   return (await readdir(directory)).filter((file) => pattern.test(file)).sort()
-}
-
-export async function copyFiles(from: string, to: string): Promise<void> {
-  await mkdir(to, { recursive: true })
-  for (const file of await readdir(from)) await copyFile(join(from, file), join(to, file))
 }
 
 /** @returns what was done, for people. */
