@@ -101,6 +101,8 @@ export class Committer {
   /** Leases that are judged at the commit_ts, because the store cannot commit in one phase. */
   #leases: readonly LeaseRider[] = []
   #heartbeat: Heartbeat | undefined
+  /** Of the keys and values that are written; undefined while nothing has asked. */
+  #bytesKnown: number | undefined
   /** Of a first try: the batches that may have left them. Locks at `startTs` that others refuse belong to another transaction. */
   #locked: Set<readonly PrewriteMutation[]> | undefined
 
@@ -193,7 +195,8 @@ export class Committer {
   }
 
   get #bytes(): number {
-    return this.plan.mutations.reduce((sum, mutation) => sum + pairBytes(mutation), 0)
+    this.#bytesKnown ??= this.plan.mutations.reduce((sum, mutation) => sum + pairBytes(mutation), 0)
+    return this.#bytesKnown
   }
 
   /** A server whose store cannot commit in one phase has refused the riders. What attaches keys to leases has to be its own transaction. */

@@ -7,6 +7,7 @@ import { lockWaitTimeout } from '../percolator/errors.js'
 import { type VersionEnd, withEnd } from '../percolator/version-end.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { Heartbeat } from './heartbeat.js'
+import { inParts } from './in-parts.js'
 import type { Resolver } from './lock-resolver.js'
 import { MANAGED_LOCK_TTL_MS } from './lock-ttl.js'
 import { isUncertain } from './uncertain.js'
@@ -247,10 +248,4 @@ export class TransactionLocks {
 function versionOf(result: PessimisticLockResult | undefined): LockedVersion | undefined {
   const { value, commitTs, ...rest } = result ?? {}
   return value && withEnd({ value, commitTs }, rest)
-}
-
-function inParts<T>(items: readonly T[], size: number): T[][] {
-  const parts: T[][] = []
-  for (let at = 0; at < items.length; at += size) parts.push(items.slice(at, at + size))
-  return parts
 }

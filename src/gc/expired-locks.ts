@@ -1,3 +1,4 @@
+import { graceMs, LONG_OVER_MS } from '../coordinator/dead-lock-grace.js'
 import { byTransaction, txnText } from '../coordinator/found-locks.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
@@ -5,16 +6,12 @@ import type { LockInfo } from '../errors/lock-info.js'
 import { rest } from '../event-loop/rest.js'
 import { isExpired, type Lock } from '../percolator/lock.js'
 import type { Store } from '../store/store.js'
-import { TIMESTAMP_MAX } from '../timestamp.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
 /** From the end of one look over the locks to the next. */
 const LOOK_MS = 500
-/** A transaction is asked so long after the TTL of one of its locks was first seen to have ended. */
-const GRACE_MS = 1000
-/** A TTL that had ended before that when it was first seen may have been over when the lock was placed: clients choose their timestamps. */
-const LONG_OVER_MS = 2000
-const LONG_OVER_GRACE_MS = 3000
-/** The longest time between two questions about a transaction that goes on, or that cannot be ended. */
+/** Between two questions about a transaction that goes on, or that cannot be ended. The first pause is twice the shortest. */
+const ASK_AGAIN_MS_MIN = 1000
 const ASK_AGAIN_MS_MAX = 3000
 /** Locks that are ended in one step. */
 const LOCKS_AT_A_TIME = 1024
@@ -83,13 +80,12 @@ export class ExpiredLocks {
     for (let start: Uint8Array | undefined; !this.#end.signal.aborted; ) {
       const beganMs = performance.now()
       const [now, nowMs, longAgo] = [store.now(), store.elapsedMs(), store.ago(LONG_OVER_MS)]
-      const graceMs = (lock: Lock): number => (isExpired(lock, longAgo) ? LONG_OVER_GRACE_MS : GRACE_MS)
       const { locks } = await store.scanLock({
         maxTs: TIMESTAMP_MAX,
         start,
         limit: LOCKS_AT_A_TIME,
         withReserved: true,
-        isWanted: (lock) => isExpired(lock, now) && this.#isDue(lock, nowMs, graceMs),
+        isWanted: (lock) => isExpired(lock, now) && this.#isDue(lock, nowMs, longAgo),
       })
       await this.#ask(locks)
       start = locks.at(-1)?.key
@@ -99,15 +95,17 @@ export class ExpiredLocks {
     for (const [txn, { look }] of this.#txns) if (look !== this.#looks) this.#txns.delete(txn)
   }
 
-  #isDue(lock: Lock, nowMs: number, graceMs: (lock: Lock) => number): boolean {
+  #isDue(lock: Lock, nowMs: number, longAgo: Timestamp): boolean {
     const text = txnText(lock)
     const seen = this.#txns.get(text)
     if (seen !== undefined) {
       seen.look = this.#looks
       return nowMs >= seen.dueMs
     }
-    if (this.#txns.size < TXNS_MAX)
-      this.#txns.set(text, { dueMs: nowMs + graceMs(lock), waitMs: GRACE_MS, look: this.#looks })
+    if (this.#txns.size < TXNS_MAX) {
+      const dueMs = nowMs + graceMs(isExpired(lock, longAgo))
+      this.#txns.set(text, { dueMs, waitMs: ASK_AGAIN_MS_MIN, look: this.#looks })
+    }
     return false
   }
 

@@ -1,15 +1,11 @@
 import { keyText } from '../../bytes/key-text.js'
+import { graceMs, LONG_OVER_MS } from '../../coordinator/dead-lock-grace.js'
 import type { Resolver } from '../../coordinator/lock-resolver.js'
 import type { LockInfo } from '../../errors/lock-info.js'
 import { physicalMs, type Timestamp } from '../../timestamp.js'
 
 /** Locks that are ended at the same time. */
 const AT_A_TIME = 64
-/** A lock is ended so long after its TTL was first seen to have ended. */
-const GRACE_MS = 1000
-/** A TTL that had ended before that when it was first seen may have been over when the lock was placed: clients choose their timestamps. */
-const LONG_OVER_MS = 2000
-const LONG_OVER_GRACE_MS = 3000
 /** From one question about a lock to the next: its primary may live on. */
 const ASK_AGAIN_MS = 1000
 
@@ -41,11 +37,13 @@ export class DeadLocks {
     const text = keyText(lock.key)
     if (overMs <= 0 || this.#known.has(text)) return
     this.#known.add(text)
-    const graceMs = overMs > LONG_OVER_MS ? LONG_OVER_GRACE_MS : GRACE_MS
-    setTimeout(() => {
-      this.#due.set(text, lock)
-      this.#goOn()
-    }, graceMs).unref()
+    setTimeout(
+      () => {
+        this.#due.set(text, lock)
+        this.#goOn()
+      },
+      graceMs(overMs > LONG_OVER_MS),
+    ).unref()
   }
 
   close(): void {

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { pairBytes } from '../../bytes/answer-size.js'
 import { Backoff } from '../../coordinator/backoff.js'
+import { inParts } from '../../coordinator/in-parts.js'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import { sleep } from '../../event-loop/sleep.js'
@@ -129,10 +130,10 @@ export class TableRestoration {
     const { lastKey } = run
     const fresh = lastKey === undefined ? pairs : pairs.filter(({ key }) => Buffer.compare(key, lastKey) > 0)
     if (fresh.length === 0) return record
-    await inParts(fresh, async (part) => {
+    for (const part of inParts(fresh, ROWS_AT_ONCE)) {
       await this.#restores.requireHeld(run.holder)
       await all(part.map((pair) => this.#putPair(pair, run)))
-    })
+    }
     const next = {
       ...run,
       lastKey: fresh.at(-1)?.key,
@@ -199,11 +200,10 @@ export class TableRestoration {
 
   /** Removes the rows that restores have written. Those that somebody has changed since stay. */
   async #removeAll(): Promise<void> {
-    for await (const rows of this.#scan.pages({}, [REVISION_COLUMN, { family: 'w' }]))
-      await inParts(
-        rows.filter((row) => isRestored(revisionOf(row))),
-        (part) => all(part.map((row) => this.#remove(row))),
-      )
+    for await (const rows of this.#scan.pages({}, [REVISION_COLUMN, { family: 'w' }])) {
+      const restored = rows.filter((row) => isRestored(revisionOf(row)))
+      for (const part of inParts(restored, ROWS_AT_ONCE)) await all(part.map((row) => this.#remove(row)))
+    }
   }
 
   async #remove(row: TableRow): Promise<void> {
@@ -224,10 +224,6 @@ export class TableRestoration {
       await backoff.wait()
     }
   }
-}
-
-async function inParts<T>(items: readonly T[], each: (part: readonly T[]) => Promise<void>): Promise<void> {
-  for (let from = 0; from < items.length; from += ROWS_AT_ONCE) await each(items.slice(from, from + ROWS_AT_ONCE))
 }
 
 /** Fails when none is under way any more, with the first failure. */
