@@ -4,7 +4,7 @@
  */
 export const LONG_OVER_MS = 2000
 
-/** From the moment at which the TTL of a lock was first seen to have ended to the end of its transaction, unless its client is faster. */
+/** From the end of a TTL, or from when that was first seen, to the end of the transaction, unless its client is faster. */
 export function graceMs(isLongOver: boolean): number {
   return isLongOver ? 3000 : 1000
 }

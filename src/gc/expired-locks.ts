@@ -1,12 +1,13 @@
-import { graceMs, LONG_OVER_MS } from '../coordinator/dead-lock-grace.js'
+import { graceMs } from '../coordinator/dead-lock-grace.js'
 import { byTransaction, txnText } from '../coordinator/found-locks.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
 import { rest } from '../event-loop/rest.js'
+import { laterTurn } from '../event-loop/slices.js'
 import { isExpired, type Lock } from '../percolator/lock.js'
 import type { Store } from '../store/store.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
+import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
 /** From the end of one look over the locks to the next. */
 const LOOK_MS = 500
@@ -15,14 +16,18 @@ const ASK_AGAIN_MS_MIN = 1000
 const ASK_AGAIN_MS_MAX = 3000
 /** Locks that are ended in one step. */
 const LOCKS_AT_A_TIME = 1024
-/** Transactions that are asked at the same time. */
+/** Steps that run at the same time, so that their writes share an fsync. */
+const STEPS_AT_A_TIME = 4
+/** Transactions that one step asks at the same time. */
 const TXNS_AT_A_TIME = 256
+/** Transactions that are asked in one turn of the event loop. */
+const TXNS_PER_TURN = 32
 /** Transactions that are known at a time. More of them wait for a later look. */
 const TXNS_MAX = 65_536
 
 export interface ExpiredLocksSources {
   /** One that finds its locks without a walk over the disk (`lockCount`). */
-  readonly store: Pick<Store, 'lockCount' | 'scanLock' | 'now' | 'ago' | 'elapsedMs'>
+  readonly store: Pick<Store, 'lockCount' | 'scanLock' | 'now' | 'elapsedMs'>
   readonly resolver: Pick<Resolver, 'resolve'>
   /** Called with defects of background work. */
   readonly onError: (error: unknown) => void
@@ -47,11 +52,14 @@ export class ExpiredLocks {
   readonly #end = new AbortController()
   #timer: NodeJS.Timeout | undefined
   #looks = 0
+  /** When the last look began. */
+  #lookedAt: Timestamp
   /** Never rejects. */
   #looking: Promise<void> = Promise.resolve()
 
   constructor(sources: ExpiredLocksSources) {
     this.#sources = sources
+    this.#lookedAt = sources.store.now()
     this.#schedule()
   }
 
@@ -75,44 +83,58 @@ export class ExpiredLocks {
 
   async #look(): Promise<void> {
     const { store } = this.#sources
+    const lastLook = this.#lookedAt
+    this.#lookedAt = store.now()
     if (store.lockCount === 0) return this.#txns.clear()
     this.#looks++
+    const steps = new Set<Promise<void>>()
     for (let start: Uint8Array | undefined; !this.#end.signal.aborted; ) {
       const beganMs = performance.now()
-      const [now, nowMs, longAgo] = [store.now(), store.elapsedMs(), store.ago(LONG_OVER_MS)]
+      const [now, nowMs] = [store.now(), store.elapsedMs()]
       const { locks } = await store.scanLock({
         maxTs: TIMESTAMP_MAX,
         start,
         limit: LOCKS_AT_A_TIME,
         withReserved: true,
-        isWanted: (lock) => isExpired(lock, now) && this.#isDue(lock, nowMs, longAgo),
+        isWanted: (lock) => isExpired(lock, now) && this.#isDue(lock, now, nowMs, lastLook),
       })
-      await this.#ask(locks)
+      const step = this.#ask(locks).finally(() => steps.delete(step))
+      steps.add(step)
       start = locks.at(-1)?.key
       if (locks.length < LOCKS_AT_A_TIME) break
       await rest(performance.now() - beganMs, this.#end.signal)
+      if (steps.size === STEPS_AT_A_TIME) await Promise.race(steps)
     }
+    await Promise.all(steps)
     for (const [txn, { look }] of this.#txns) if (look !== this.#looks) this.#txns.delete(txn)
   }
 
-  #isDue(lock: Lock, nowMs: number, longAgo: Timestamp): boolean {
+  #isDue(lock: Lock, now: Timestamp, nowMs: number, lastLook: Timestamp): boolean {
     const text = txnText(lock)
-    const seen = this.#txns.get(text)
-    if (seen !== undefined) {
-      seen.look = this.#looks
-      return nowMs >= seen.dueMs
+    let seen = this.#txns.get(text)
+    if (seen === undefined) {
+      if (this.#txns.size >= TXNS_MAX) return false
+      // The last look did not meet a lock whose TTL had ended by then: it was placed like that, or a restart has found it.
+      const isLate = isExpired(lock, lastLook)
+      const overMs = isLate ? 0 : physicalMs(now) - physicalMs(lock.startTs) - lock.ttlMs
+      seen = { dueMs: nowMs + graceMs(isLate) - overMs, waitMs: ASK_AGAIN_MS_MIN, look: this.#looks }
+      this.#txns.set(text, seen)
     }
-    if (this.#txns.size < TXNS_MAX) {
-      const dueMs = nowMs + graceMs(isExpired(lock, longAgo))
-      this.#txns.set(text, { dueMs, waitMs: ASK_AGAIN_MS_MIN, look: this.#looks })
-    }
-    return false
+    seen.look = this.#looks
+    return nowMs >= seen.dueMs
   }
 
+  /** Never rejects. */
   async #ask(locks: readonly LockInfo[]): Promise<void> {
     const txns = [...byTransaction(locks)]
-    for (let from = 0; from < txns.length && !this.#end.signal.aborted; from += TXNS_AT_A_TIME)
-      await Promise.all(txns.slice(from, from + TXNS_AT_A_TIME).map(([text, own]) => this.#endTxn(text, own)))
+    for (let from = 0; from < txns.length && !this.#end.signal.aborted; from += TXNS_AT_A_TIME) {
+      const asked: Promise<void>[] = []
+      for (const [text, own] of txns.slice(from, from + TXNS_AT_A_TIME)) {
+        if (asked.length > 0 && asked.length % TXNS_PER_TURN === 0) await laterTurn()
+        asked.push(this.#endTxn(text, own))
+      }
+      await Promise.all(asked)
+    }
   }
 
   async #endTxn(text: string, locks: readonly LockInfo[]): Promise<void> {

@@ -232,6 +232,18 @@ test('a lock that cannot be ended keeps no other one from its end', async () => 
   expect(asked.mock.calls.length).toBeLessThan(25)
 })
 
+test('the second that a client has after its TTL begins with the end of that', async () => {
+  const world = await World.inMemory()
+  world.enders()
+  await world.pass(700) // The looks are at other times than the end of the TTL.
+  await world.prewrite(['a'])
+  const beganMs = world.clock.ms
+  await world.pass(TTL_MS + 900)
+  expect(world.isUnlocked).toBe(false)
+  await world.passUntil(() => world.isUnlocked)
+  expect(world.clock.ms - beganMs).toBeLessThanOrEqual(TTL_MS + 1000 + 600)
+})
+
 test('a start_ts of the distant past leaves a client its time', async () => {
   const world = await World.inMemory()
   world.enders()
@@ -248,8 +260,8 @@ describe('a storm', () => {
   test('over keys that nobody wrote before: none of them is looked up on the disk', async () => {
     const world = await World.onDisk()
     world.enders()
-    const keys = Array.from({ length: 100 }, (_, i) => `k${i}`)
-    await world.during(world.prewrite(keys))
+    // The first and the last share a slot of the recent writes.
+    await world.during(world.prewrite(['k353', ...Array.from({ length: 100 }, (_, i) => `k${i}`), 'k1011']))
     let steps = 0
     world.engine.onNext = () => steps++
     await world.passUntil(() => world.isUnlocked)
@@ -265,6 +277,27 @@ describe('a storm', () => {
     await world.passUntil(() => world.isUnlocked)
     expect(asked).toHaveBeenCalledTimes(3)
     expect(Math.max(...resolved.mock.calls.map(([{ keys }]) => keys?.length ?? 0))).toBeLessThanOrEqual(1024)
+  })
+
+  test('of more locks: some steps run at a time, so that they share an fsync', async () => {
+    const world = await World.inMemory()
+    const held: (() => void)[] = []
+    let begun = 0
+    const { resolveLock } = world.store
+    vi.spyOn(world.store, 'resolveLock').mockImplementation(async (request) => {
+      begun++
+      await new Promise<void>((resolve) => held.push(resolve))
+      return resolveLock(request)
+    })
+    world.enders()
+    await world.prewrite(Array.from({ length: 6000 }, (_, i) => `k${i}`))
+    await world.passUntil(() => begun === 4)
+    await world.pass(1000)
+    expect(begun).toBe(4)
+    while (!world.isUnlocked) {
+      for (const release of held.splice(0)) release()
+      await world.pass(100)
+    }
   })
 
   test('of many transactions: some at a time', async () => {

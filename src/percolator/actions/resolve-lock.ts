@@ -5,7 +5,7 @@ import { rollback } from './rollback.js'
 
 /**
  * Brings one key to its transaction's known end.
- * @param row history of depth `txn`.
+ * @param row history of depth `txn`; see `commit` for one that has the lock and is committed.
  * @param commitTs 0: rolled back. @param keyIsNamed the caller named the key, and did not find its lock by a walk: then a
  *   missing lock is rolled back or refused, as in a rollback or commit of that key.
  * @param isDecided see `CommitKey`.

@@ -1,7 +1,7 @@
 import { resolveLock as decideLock } from '../../percolator/actions/resolve-lock.js'
 import type { DecidedTxn, ResolveLockAnswer, ResolveLockRequest } from '../../percolator/api.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
-import type { RowAccess } from './row-access.js'
+import type { DepthOf, RowAccess } from './row-access.js'
 
 /** Locks per update, when the request names no keys. */
 const LOCKS_AT_A_TIME = 256
@@ -30,6 +30,9 @@ async function resolve(
   { keys: named, isDecided = false, reaches, stages }: ResolveLockRequest,
 ): Promise<number> {
   await rows.observe(commitTs)
+  // A commit of a key that has the lock needs no history, unless the lock may turn out to be late.
+  const isSure = commitTs > 0 && rows.clearedTs === undefined
+  const depth: DepthOf = (_, lock) => (isSure && lock?.startTs === startTs ? 'none' : 'txn')
   const decide = (found: readonly RowView[]) => {
     let resolved = 0
     const mutations: Mutation[] = []
@@ -42,7 +45,7 @@ async function resolve(
     }
     return done(resolved, mutations)
   }
-  const resolved = await rows.update({ keys, startTs, depth: 'txn', decide, reaches, stages })
+  const resolved = await rows.update({ keys, startTs, depth, decide, reaches, stages })
   rows.meters.resolvedLocks[commitTs > 0 ? 'committed' : 'rolledBack'] += resolved
   return resolved
 }

@@ -142,7 +142,8 @@ export class WriteCalls {
       }
       return done({ locks, commitTs: 0 }, mutations)
     }
-    return this.#rows.update({ keys, startTs, depth: 'txn', readTs: startTs, decide, reaches, stages })
+    const depth: DepthOf = (_, lock) => (lock?.startTs === startTs && lock.type !== 'pessimistic' ? 'none' : 'txn')
+    return this.#rows.update({ keys, startTs, depth, readTs: startTs, decide, reaches, stages })
   }
 
   txnHeartBeat(request: TxnHeartBeatRequest): Promise<TxnHeartBeatAnswer> {

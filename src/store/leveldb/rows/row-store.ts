@@ -10,6 +10,7 @@ import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import type { Entry } from '../../../percolator/cell.js'
 import type { LoggedChange, RangeChange } from '../../../percolator/change.js'
 import { decodeEntry, decodeUncovered } from '../../../percolator/codec/cell.js'
+import { decodeWrite } from '../../../percolator/codec/write.js'
 import { committedChange } from '../../../percolator/committed-changes.js'
 import type { Consumer } from '../../../percolator/consumer.js'
 import { belowSafePoint, keysLocked } from '../../../percolator/errors.js'
@@ -37,7 +38,7 @@ import { readMetaNumber } from '../engine/meta-number.js'
 import { type LockEntry, LockTable } from '../memory/lock-table.js'
 import { RecentWrites } from '../memory/recent-writes.js'
 import { VersionCache } from '../memory/version-cache.js'
-import { META_SAFE_POINT, newestKey, systemKey } from '../records/keyspace.js'
+import { META_SAFE_POINT, newestKey, systemKey, writeKey } from '../records/keyspace.js'
 import { decodeNewest, decodeNewestTs } from '../records/newest-record.js'
 import { KEYS_AT_A_TIME } from './batch-sizes.js'
 import { LevelDbChangeLog } from './change-log.js'
@@ -326,6 +327,12 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   ): readonly WriteRecord[] | Promise<readonly WriteRecord[]> {
     const known = this.#knownHistory(key, startTs, depth)
     if (known !== undefined) return known
+    if (depth === 'txn' && this.recent.newest(key) === startTs) {
+      // Mostly another key of the same transaction that was rolled back. If not, a record stands there and is all that is needed.
+      const history = (bytes: Buffer | undefined) => (bytes === undefined ? NO_WRITES : [decodeWrite(bytes, startTs)])
+      const looked = this.lookUps.get(writeKey(key, startTs))
+      return looked instanceof Promise ? looked.then(history) : history(looked)
+    }
     if (depth === 'data' && this.recent.newest(key) < startTs) {
       const history = (bytes: Buffer | undefined) => (bytes === undefined ? NO_WRITES : [decodeNewest(bytes)])
       const looked = this.lookUps.get(newestKey(key))
