@@ -226,7 +226,7 @@ class History {
     expect([...whole].sort(compareRead)).toEqual(whole)
     const removals = whole.filter(isRange)
     if (since === 0) expect(removals).toHaveLength(this.#removals)
-    // A change that a delete_range above it took may be left out.
+    // A change that a delete_range behind it took may be left out.
     const isTaken = (change: ReadChange): boolean => removals.some((removal) => isRemoved(change, removal))
     const written = whole.filter((change) => !isRange(change) && !isTaken(change))
     expect(written).toEqual((await historyOf(store, KEY_BYTES)).filter(({ commitTs }) => commitTs > since))
@@ -291,7 +291,7 @@ const nameOf = ({ type, key, commitTs, startTs }: ReadChange): string => `${type
 function isRemoved(change: ReadChange, removal: ReadChange): boolean {
   return (
     !isRange(change) &&
-    change.commitTs < removal.commitTs &&
+    change.commitTs <= removal.commitTs && // At the same one it comes first, by its start_ts.
     change.key >= removal.key &&
     change.key < (removal.end ?? '')
   )

@@ -4,7 +4,7 @@ import type { Timestamp } from '../../../timestamp.js'
 
 /** For each key the last delete_range that took it. */
 export class RemovedRanges {
-  /** Ascending. `#ts[i]` is that of the keys from `#starts[i]` to the next start; 0: none. */
+  /** Ascending. `#ts[i]` is that of the keys from `#starts[i]` to the next start; -1: none. */
   readonly #starts: readonly string[]
   readonly #ts: readonly Timestamp[]
 
@@ -14,7 +14,7 @@ export class RemovedRanges {
       .sort((a, b) => b.commitTs - a.commitTs)
     const starts = [...new Set(parts.flatMap(({ from, to }) => [from, to]))].sort()
     const places = new Map(starts.map((start, i) => [start, i]))
-    const ts: Timestamp[] = new Array(starts.length).fill(0)
+    const ts: Timestamp[] = new Array(starts.length).fill(-1)
     /** The first place at or after one that has no timestamp yet, or nearer to it. */
     const free = starts.map((_, i) => i)
     for (const { from, to, commitTs } of parts) {
@@ -36,7 +36,7 @@ export class RemovedRanges {
       if ((this.#starts[middle] as string) <= text) low = middle + 1
       else high = middle
     }
-    return (this.#ts[low - 1] ?? 0) > commitTs
+    return (this.#ts[low - 1] ?? -1) >= commitTs // See `isTaken`.
   }
 }
 

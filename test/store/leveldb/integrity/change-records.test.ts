@@ -256,7 +256,7 @@ test('which delete_range took a key last, by a model', () => {
       for (const [each, commitTs] of asked)
         expect(removed.has({ type: 'put', key: each, commitTs, startTs: 0 })).toBe(
           changes.some(
-            ({ key: start, end, commitTs: at }) => at > commitTs && each.compare(start) >= 0 && each.compare(end) < 0,
+            ({ key: start, end, commitTs: at }) => at >= commitTs && each.compare(start) >= 0 && each.compare(end) < 0,
           ),
         )
     }),
