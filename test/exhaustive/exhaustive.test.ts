@@ -27,7 +27,7 @@ test('a search visits every state once, and says the shortest way to what is wro
 })
 
 test('two transactions on two keys are what they promise, in every order in which their calls can arrive', async () => {
-  const { states, violation } = await search(new WorldModel(WORLDS['everyday']?.plan ?? expect.fail()))
+  const { states, violation } = await search(new WorldModel(WORLDS['everyday']?.plans[0] ?? expect.fail()))
   expect(violation).toBeUndefined()
   // A world in which little happens promises little.
   expect(states).toBeGreaterThan(10_000)

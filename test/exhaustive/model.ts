@@ -1,6 +1,12 @@
 import { isKvError, type KvError } from '../../src/errors/kv-error.js'
 import { blocksRead, get } from '../../src/percolator/actions/get.js'
-import type { CheckSecondaryLocksAnswer, PrewriteAnswer, PrewriteRequest, TxnStatus } from '../../src/percolator/api.js'
+import type {
+  CheckSecondaryLocksAnswer,
+  PrewriteAnswer,
+  PrewriteRequest,
+  ReadSet,
+  TxnStatus,
+} from '../../src/percolator/api.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import type { Model } from './search.js'
 import { keyAt, NO_ROW, nameOf, refusalOf, type Snapshot, SnapshotStore } from './snapshot-store.js'
@@ -12,6 +18,10 @@ export interface TxnPlan {
   readonly kinds: readonly Kind[]
   /** Indices of keys, the primary first. */
   readonly keys: readonly number[]
+  /** It locks each key before it prewrites them. */
+  readonly isPessimistic?: boolean
+  /** Serializable: the keys that it reads first, which are validated when it commits. None of `keys`. */
+  readonly reads?: readonly number[]
 }
 
 export interface WorldPlan {
@@ -30,8 +40,16 @@ interface Txn {
   readonly startTs: Timestamp
   /** Of each prewrite of which the client has the answer: min_commit_ts of an async lock; 0: it may be any lock. */
   readonly answers: readonly (Timestamp | undefined)[]
+  /** Pessimistic: each for_update_ts that a lock was asked for. */
+  readonly forUpdateTs: readonly Timestamp[]
+  /** Pessimistic: the for_update_ts at which the lock of each key was granted, as far as the client knows. */
+  readonly grantedAt: readonly (Timestamp | undefined)[]
+  /** commit_ts of what it has read of each of its `reads`; 0: nothing. */
+  readonly seen: readonly (Timestamp | undefined)[]
   /** Two phases: the commit_ts that the client was given. */
   readonly commitTs: Timestamp
+  /** Two phases: the reads were found valid at `commitTs`. */
+  readonly isValid: boolean
   /** The client has said what became of it, which is `outcome`. */
   readonly isTold: boolean
   /** What the client has said, or the rows have said at any time. 0: it is rolled back. */
@@ -95,6 +113,10 @@ interface Evidence {
 
 /** No TTL is over, unless a resolver says that it is. */
 const LOCK_TTL_MS = 3000
+/** A commit in one phase whose reads are not valid takes a timestamp. Copies do so up to here, or there would be no end of them. */
+const WASTED_TS_MAX = 6
+/** How often a client asks for its locks, each time at a later for_update_ts. */
+const LOCK_TRIES_MAX = 2
 
 /** The real calls of the protocol in a small world. What is the model's own are the clients; README.md says why they are as they are. */
 export class WorldModel implements Model<WorldState> {
@@ -114,16 +136,21 @@ export class WorldModel implements Model<WorldState> {
 
   #begin(kinds: readonly Kind[]): WorldState {
     // The first begins at once. With the kinds of the others in any order, each is the first in some world.
-    const txns = kinds.map(
-      (kind, i): Txn => ({
+    const txns = kinds.map((kind, i): Txn => {
+      const isFirst = i === 0
+      return {
         kind,
-        startTs: i === 0 ? 1 : 0,
+        startTs: isFirst ? 1 : 0,
         answers: [],
+        forUpdateTs: isFirst && this.#plan.txns[i]?.isPessimistic ? [1] : [],
+        grantedAt: [],
+        seen: [],
         commitTs: 0,
+        isValid: false,
         isTold: false,
         outcome: undefined,
-      }),
-    )
+      }
+    })
     const rows = Array.from({ length: this.#plan.keys }, () => NO_ROW)
     const store = this.#snapshot({ rows, lastTs: 1, maxTs: 0, safePoint: 0 })
     return this.#state({ store, txns, reader: { ts: 0, seen: [] } })
@@ -249,8 +276,7 @@ export class WorldModel implements Model<WorldState> {
     }
     for (let key = 0; key < this.#plan.keys; key++) {
       if (seen[key] !== undefined) continue
-      const text = `read ${key} ${ts}`
-      const { store, answer, refusal } = yield { text, run: (to) => to.read(keyAt(key), ts)?.commitTs ?? 0 }
+      const { store, answer, refusal } = yield readCall(key, ts)
       const version = answer as Timestamp
       const label = `the reader finds ${refusal === undefined ? versionText(version) : 'a lock'} at ${nameOf(key)}`
       const reader = refusal === undefined ? { ts, seen: withAt(seen, key, version) } : state.reader
@@ -282,12 +308,21 @@ export class WorldModel implements Model<WorldState> {
             return `${name} was told to be committed at ${outcome}, and a later read of ${nameOf(key)} does not see it`
         }
       }
-      for (const [j, { startTs: otherStart, outcome: otherTs = 0 }] of txns.entries()) {
-        const isShared = this.#plan.txns[j]?.keys.some((key) => keys.includes(key))
-        if (j > i && isShared && otherTs > 0 && startTs < otherTs && otherStart < outcome)
-          return `${name} and T${j + 1} wrote the same key at the same time, and both are committed`
+      for (const [j, other] of txns.entries()) {
+        const { outcome: otherTs = 0, startTs: otherStart, grantedAt } = other
+        const at = (key: number): number => this.#plan.txns[j]?.keys.indexOf(key) ?? -1
+        const isLost = (key: number): boolean => at(key) !== -1 && (grantedAt[at(key)] ?? otherStart) < outcome
+        if (j !== i && outcome <= otherTs && keys.some(isLost))
+          return `T${j + 1} has written over what ${name} had committed at ${outcome}, and had not seen it`
       }
     }
+    for (const [i, { startTs, outcome = 0, seen }] of txns.entries())
+      for (const [at, key] of (this.#plan.txns[i]?.reads ?? []).entries()) {
+        const others = store.rows[key]?.writes.filter((write) => write.startTs !== startTs) ?? []
+        const found = outcome === 0 ? undefined : get(others, outcome)
+        if (found !== undefined && (typeof found === 'string' ? 0 : found.commitTs) !== seen[at])
+          return `T${i + 1} is committed at ${outcome}, where ${nameOf(key)} is not what it has read`
+      }
     for (const [key, { writes }] of store.rows.entries()) {
       const seen = reader.seen[key]
       const found = seen === undefined ? undefined : get(writes, reader.ts)
@@ -301,6 +336,7 @@ export class WorldModel implements Model<WorldState> {
 /** The steps that concern one transaction, from one state. */
 class TxnSteps {
   readonly #world: WorldPlan
+  readonly #plan: TxnPlan
   readonly #state: WorldState
   readonly #index: number
   readonly #found: Step[]
@@ -318,17 +354,24 @@ class TxnSteps {
     this.#found = found
     this.#txn = state.txns[index] as Txn
     this.#name = `T${index + 1}`
-    this.#keys = (world.txns[index] as TxnPlan).keys
+    this.#plan = world.txns[index] as TxnPlan
+    this.#keys = this.#plan.keys
     this.#batches = this.#txn.kind === 'one_pc' ? [this.#keys] : this.#keys.map((key) => [key])
   }
 
   *all(): Steps {
     if (this.#txn.startTs === 0) {
       const { store, answer } = yield { text: 'tso', run: (to) => to.tso() }
-      this.#then(`${this.#name} begins at ${answer}`, store, { startTs: answer as Timestamp })
+      const startTs = answer as Timestamp
+      const isPessimistic = this.#plan.isPessimistic ?? false
+      this.#then(`${this.#name} begins at ${startTs}`, store, { startTs, forUpdateTs: isPessimistic ? [startTs] : [] })
       return
     }
-    yield* this.#prewrites()
+    if (this.#plan.isPessimistic) yield* this.#locks()
+    const areGranted = this.#keys.every((_, i) => this.#txn.grantedAt[i] !== undefined)
+    yield* this.#reads()
+    const haveRead = this.#readKeys.every((_, i) => this.#txn.seen[i] !== undefined)
+    if (haveRead && (areGranted || !this.#plan.isPessimistic)) yield* this.#prewrites()
     yield* this.#commits()
     yield* this.#rollbacks()
     yield* this.#resolutions()
@@ -355,14 +398,62 @@ class TxnSteps {
 
   // ---- The client
 
+  /** Locks the keys in their order. What was asked for may arrive again, at any time; and a lock may be lost, or called dead by somebody. */
+  *#locks(): Steps {
+    const { startTs, forUpdateTs, grantedAt, isTold } = this.#txn
+    const next = this.#keys.findIndex((_, i) => grantedAt[i] === undefined)
+    for (const [i, key] of this.#keys.entries()) {
+      if (next !== -1 && i > next) continue
+      for (const ts of forUpdateTs) {
+        const primary = keyAt(this.#keys[0] as number)
+        const request = { keys: [keyAt(key)], primary, startTs, forUpdateTs: ts, lockTtl: LOCK_TTL_MS }
+        const { store, answer, refusal } = yield { text: `lock ${startTs} ${ts} ${key}`, run: (to) => to.lock(request) }
+        const label = `a lock of ${nameOf(key)} for ${this.#name} at ${ts} ${resultText(refusal)}`
+        this.#then(`${label}, and its answer is lost`, store)
+        if (isTold || i !== next || ts !== forUpdateTs.at(-1)) continue
+        if (answer === false) this.#wrong(`${label}, and does not read the latest version`)
+        else if (refusal === undefined) this.#then(label, store, { grantedAt: withAt(grantedAt, i, ts) })
+        else if (isKvError(refusal, 'write_conflict')) {
+          if (forUpdateTs.length === LOCK_TRIES_MAX) continue
+          const { store: after, answer: later } = yield { text: 'tso', run: (to) => to.tso() }
+          this.#then(`${label}: ${this.#name} asks again at ${later}`, after, {
+            forUpdateTs: [...forUpdateTs, later as Timestamp],
+          })
+        } else if (!isKvError(refusal, 'key_locked')) this.#then(`${label}: its client gives up`, store, {}, 0)
+      }
+      const lock = this.#state.store.rows[key]?.lock
+      if (lock?.startTs !== startTs || lock.type !== 'pessimistic') continue
+      const request = { keys: [keyAt(key)], startTs, forUpdateTs: lock.forUpdateTs }
+      const text = `unlock ${startTs} ${key}`
+      const { store } = yield { text, run: ({ calls }) => calls.pessimisticRollback(request) }
+      this.#then(`the pessimistic lock of ${this.#name} on ${nameOf(key)} is removed`, store)
+    }
+  }
+
+  get #readKeys(): readonly number[] {
+    return this.#plan.reads ?? []
+  }
+
+  *#reads(): Steps {
+    const { seen, startTs } = this.#txn
+    for (const [i, key] of this.#readKeys.entries()) {
+      if (seen[i] !== undefined) continue
+      const { store, answer, refusal } = yield readCall(key, startTs)
+      const version = answer as Timestamp
+      const label = `${this.#name} finds ${refusal === undefined ? versionText(version) : 'a lock'} at ${nameOf(key)}`
+      this.#then(label, store, refusal === undefined ? { seen: withAt(seen, i, version) } : {})
+    }
+  }
+
   /** Each prewrite may arrive from the beginning of the transaction on, as often as one likes. */
   *#prewrites(): Steps {
-    const { answers, isTold, startTs, kind } = this.#txn
+    const { answers, isTold, startTs, kind, grantedAt } = this.#txn
     for (const [i, keys] of this.#batches.entries()) {
-      const text = `prewrite ${kind} ${startTs} ${keys}`
+      const text = `prewrite ${kind} ${startTs} ${keys} ${grantedAt}`
       const { store, answer, refusal } = yield { text, run: ({ calls }) => calls.prewrite(this.#prewriteRequest(keys)) }
       const label = `a prewrite of ${this.#name} on ${namesOf(keys)} ${resultText(refusal)}`
-      this.#then(`${label}, and its answer is lost`, store)
+      const isWasted = refusal !== undefined && this.#plan.reads !== undefined && store.lastTs > WASTED_TS_MAX
+      if (!isWasted) this.#then(`${label}, and its answer is lost`, store)
       if (isTold || answers[i] !== undefined) continue
       if (this.#isFailure(refusal)) this.#then(`${label}: its client gives up`, store, {}, 0)
       if (refusal !== undefined) continue
@@ -372,15 +463,23 @@ class TxnSteps {
     }
   }
 
+  get #readSet(): ReadSet {
+    return { keys: this.#readKeys.map(keyAt), ranges: [] }
+  }
+
   #prewriteRequest(keys: readonly number[]): PrewriteRequest {
-    const { kind, startTs } = this.#txn
+    const { kind, startTs, grantedAt } = this.#txn
+    const granted = keys.map((key) => grantedAt[this.#keys.indexOf(key)] ?? 0)
+    const locked = { pessimisticActions: keys.map(() => 'do' as const), forUpdateTsMax: granted }
     return {
+      ...(this.#plan.isPessimistic ? { ...locked, forUpdateTs: Math.max(...(grantedAt as Timestamp[])) } : {}),
       mutations: keys.map((key) => ({ op: 'put', key: keyAt(key), value: keyAt(key) })),
       primary: keyAt(this.#keys[0] as number),
       startTs,
       lockTtl: LOCK_TTL_MS,
       linearizable: this.#world.isLinearizable,
       tryOnePc: kind === 'one_pc',
+      ...(kind === 'one_pc' && this.#plan.reads ? { reads: this.#readSet } : {}),
       ...(kind === 'two_pc' ? { minCommitTs: startTs + 1 } : {}),
       ...(kind === 'async' ? { useAsyncCommit: true } : {}),
       ...(kind === 'async' && keys[0] === this.#keys[0] ? { secondaries: this.#keys.slice(1).map(keyAt) } : {}),
@@ -399,25 +498,40 @@ class TxnSteps {
    * that might commit the transaction, the client is one more of those who resolve it.
    */
   #isFailure(refusal: KvError | undefined): boolean {
-    return refusal !== undefined && (this.#txn.kind === 'two_pc' || !isKvError(refusal, 'key_locked'))
+    if (refusal === undefined) return false
+    const mayChange =
+      isKvError(refusal, 'key_locked') ||
+      isKvError(refusal, 'pessimistic_lock_not_found') ||
+      (isKvError(refusal, 'write_conflict') && refusal.fields.conflictCommitTs === 0)
+    return this.#txn.kind === 'two_pc' || !mayChange
   }
 
   /** Two phases: a commit_ts once all is prewritten, then the primary, as often as one likes; then the others. */
   *#commits(): Steps {
-    const { answers, commitTs, isTold, outcome = 0 } = this.#txn
+    const { answers, commitTs, isTold, outcome = 0, isValid, startTs } = this.#txn
     const areLocked = this.#batches.every((_, i) => answers[i] !== undefined)
     if (!isTold && areLocked && commitTs === 0) {
       const { store, answer } = yield { text: 'tso', run: (to) => to.tso() }
       this.#then(`${this.#name} is given the commit_ts ${answer}`, store, { commitTs: answer as Timestamp })
     }
-    if (commitTs > 0) {
+    const mustValidate = commitTs > 0 && this.#plan.reads !== undefined && !isValid
+    if (mustValidate && !isTold) {
+      const request = { ...this.#readSet, startTs, commitTs }
+      const text = `validate ${startTs} ${commitTs}`
+      const { store, refusal } = yield { text, run: (to) => to.validateReads(request) }
+      const label = `the validation of the reads of ${this.#name} at ${commitTs} ${resultText(refusal)}`
+      if (refusal === undefined) this.#then(label, store, { isValid: true })
+      else if (isKvError(refusal, 'key_locked')) this.#then(label, store)
+      else this.#then(`${label}: its client gives up`, store, {}, 0)
+    }
+    if (commitTs > 0 && !mustValidate) {
       const keys = this.#batches[0] as readonly number[]
       const { store, answer, refusal } = yield this.#commit(keys, commitTs)
       const label = `a commit of ${this.#name} on ${namesOf(keys)} at ${commitTs} ${resultText(refusal)}`
       this.#then(`${label}, and its answer is lost`, store)
       if (isTold) return
       if (refusal === undefined) this.#then(label, store, {}, (answer as { commitTs: Timestamp }).commitTs)
-      else if (isKvError(refusal, 'commit_ts_expired')) this.#then(label, store, { commitTs: 0 })
+      else if (isKvError(refusal, 'commit_ts_expired')) this.#then(label, store, { commitTs: 0, isValid: false })
       else this.#then(`${label}: its client gives up`, store, {}, 0)
     }
     if (!isTold || outcome === 0) return
@@ -482,7 +596,8 @@ class TxnSteps {
     const { startTs } = this.#txn
     const [primary = 0, ...secondaries] = this.#keys
     const { lock, writes } = this.#state.store.rows[primary] as Snapshot['rows'][number]
-    const isSeen = lock?.startTs === startTs || writes.some((write) => write.startTs === startTs)
+    const isSeen =
+      (lock?.startTs === startTs && lock.useAsyncCommit) || writes.some((write) => write.startTs === startTs)
     if (!isSeen) return false
     const request = { keys: secondaries.map(keyAt), startTs }
     const { store, answer } = yield {
@@ -558,6 +673,10 @@ function damageOf({ rows }: Snapshot): string | undefined {
     if (left !== undefined) return `the value that was written at ${left} on ${nameOf(key)} is nobody's`
   }
   return undefined
+}
+
+function readCall(key: number, ts: Timestamp): Call {
+  return { text: `read ${key} ${ts}`, run: (to) => to.read(keyAt(key), ts)?.commitTs ?? 0 }
 }
 
 /** Two characters per number. */

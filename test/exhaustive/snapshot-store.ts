@@ -2,13 +2,14 @@ import { KvError } from '../../src/errors/kv-error.js'
 import { StoreMeters } from '../../src/meters/store-meters.js'
 import { blocksRead, get } from '../../src/percolator/actions/get.js'
 import { hasExpiredSince, isNewer, judgeLock, readChanged } from '../../src/percolator/actions/validate-reads.js'
-import type { ValidateReadsRequest } from '../../src/percolator/api.js'
+import type { AcquirePessimisticLockRequest, ValidateReadsRequest } from '../../src/percolator/api.js'
 import { keyLocked } from '../../src/percolator/errors.js'
 import type { Lock } from '../../src/percolator/lock.js'
 import { lockInfo } from '../../src/percolator/lock-info.js'
-import { endsHistory, type Mutation, type RowView } from '../../src/percolator/row.js'
+import { endsHistory, type HistoryDepth, type Mutation, type RowView } from '../../src/percolator/row.js'
 import { isData, type WriteRecord } from '../../src/percolator/write.js'
 import { AttachedKeys } from '../../src/store/attached-keys.js'
+import { lockingDepthTs, lockKeys } from '../../src/store/calls/lock-keys.js'
 import type { Change, RecordReads, RowAccess } from '../../src/store/calls/row-access.js'
 import { WriteCalls } from '../../src/store/calls/write-calls.js'
 import { HeldLeases } from '../../src/store/held-leases.js'
@@ -128,23 +129,36 @@ export class SnapshotStore implements RowAccess {
     return this.rowOf(key).writes
   }
 
+  #viewOf(key: Uint8Array, ts: Timestamp, depth: HistoryDepth): RowView {
+    const { lock, writes } = this.rowOf(key)
+    const end = writes.findIndex((write) => endsHistory(write, ts, depth))
+    return { key, lock, writes: depth === 'none' ? [] : writes.slice(0, end === -1 ? writes.length : end + 1) }
+  }
+
   lockedBy(): Promise<never> {
     throw new Error('every call of a world names its keys')
   }
 
   async update<T>({ keys, startTs, readTs, depth, depthTs = startTs, decide }: Change<T>): Promise<T> {
     if (readTs !== undefined) this.observeRead(readTs)
-    const views = keys.map((key, i): RowView => {
-      const { lock, writes } = this.rowOf(key)
-      const asked = typeof depth === 'function' ? depth(i, lock) : depth
-      const end = writes.findIndex((write) => endsHistory(write, depthTs, asked))
-      return { key, lock, writes: asked === 'none' ? [] : writes.slice(0, end === -1 ? writes.length : end + 1) }
-    })
+    const views = keys.map((key, i) =>
+      this.#viewOf(key, depthTs, typeof depth === 'function' ? depth(i, this.rowOf(key).lock) : depth),
+    )
     const decision = decide(views)
     if (!decision.ok) throw decision.error
     await decision.validate?.()
     this.apply(decision.mutations)
     return decision.value
+  }
+
+  /** @returns whether the locking read has seen the latest versions. @throws KvError as the store refuses it, without a wait. */
+  lock(request: AcquirePessimisticLockRequest): boolean {
+    this.observeRead(request.forUpdateTs)
+    const views = request.keys.map((key) => this.#viewOf(key, lockingDepthTs(request), 'data'))
+    const locking = lockKeys(this, views, request, () => false)
+    if (locking.kind === 'busy') throw locking.error ?? new Error('no key is promised to anybody')
+    this.apply(locking.mutations)
+    return locking.keys.every(({ key, version }) => this.rowOf(key).writes.find(isData) === version)
   }
 
   apply(mutations: readonly Mutation[]): void {
