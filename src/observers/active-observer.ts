@@ -11,6 +11,7 @@ import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { Backfill } from './backfill.js'
 import type { CellBudget } from './cell-budget.js'
+import type { ClaimOrder } from './claim-order.js'
 import { readValues } from './claimed-values.js'
 import { type Claim, Dispatcher, type DispatcherSizes, type KnownFailure } from './dispatcher.js'
 import { type FailedRun, failedRun, isParked } from './failed-run.js'
@@ -39,10 +40,6 @@ export interface ObserverSources {
   /** From 0 to below 1. */
   readonly random: () => number
   readonly onError: (error: unknown) => void
-}
-
-export interface ClaimOrder extends Pick<WaitingClaim, 'worker' | 'limit' | 'leaseMs' | 'values' | 'signal'> {
-  readonly waitMs: number
 }
 
 /** One observer at work: hands its cells out, takes them back, and waits for the time of those that are not ready. */

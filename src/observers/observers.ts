@@ -1,19 +1,12 @@
 import type { KeyRange } from '../bytes/key-range.js'
-import { keyText } from '../bytes/key-text.js'
+import { inParts } from '../coordinator/in-parts.js'
 import { integerOf } from '../errors/integer-of.js'
 import { KvError } from '../errors/kv-error.js'
 import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
 import { Slices } from '../event-loop/slices.js'
 import type { Limits } from '../limits.js'
-import {
-  CLAIM_LIMIT_MAX,
-  CLAIM_WAIT_MS_MAX,
-  KEYS_PER_TURN,
-  LEASE_MS_MAX,
-  LEASE_MS_MIN,
-  TIMER_MS_MAX,
-} from '../limits.js'
+import { KEYS_PER_TURN, TIMER_MS_MAX } from '../limits.js'
 import type { Cell, CellChange, Failure } from '../percolator/cell.js'
 import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
 import { requireName } from '../percolator/name.js'
@@ -34,8 +27,10 @@ import type { SystemWrite } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { ActiveObserver, CHANGES_AT_A_TIME, type ObserverSources } from './active-observer.js'
 import { CellBudget } from './cell-budget.js'
+import { claimOrder, leaseMs } from './claim-order.js'
 import { collectAcks } from './collect-acks.js'
 import type { DispatcherSizes } from './dispatcher.js'
+import { distinctKeys } from './distinct-keys.js'
 import { ExpiryMarks } from './expiry-marks.js'
 import { isParked, retried, skipped } from './failed-run.js'
 import type { ObserverCounts, ObserversHome, ObserversSummary } from './observers-home.js'
@@ -53,9 +48,6 @@ import {
   type StoredObserver,
 } from './registration.js'
 
-/** Claims of all observers that wait. Each is a client's request. */
-const WAITING_MAX = 10_000
-const LEASE_MS_DEFAULT = 10_000
 /** While the store is not available. */
 const SWEEP_RETRY_MS = 1000
 
@@ -417,27 +409,11 @@ export class Observers implements ObserversHome {
 
   async claim(name: string, request: ClaimRequest): Promise<Notification[]> {
     const observer = this.#find(name)
-    const order = {
-      worker: request.worker,
-      limit: integerOf('limit', request.limit ?? 1, 1, CLAIM_LIMIT_MAX),
-      waitMs: integerOf('wait_ms', request.waitMs ?? 0, 0, CLAIM_WAIT_MS_MAX),
-      leaseMs: integerOf('lease_ms', request.leaseMs ?? LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX),
-      values: request.values === true,
-      signal: request.signal,
-    }
-    if (order.waitMs > 0 && this.#waiting() >= WAITING_MAX)
-      throw new KvError('overloaded', `${WAITING_MAX} claims are waiting already`, {})
-    return observer.claim(order)
+    return observer.claim(claimOrder(request, this.#byName.values()))
   }
 
-  #waiting(): number {
-    let waiting = 0
-    for (const observer of this.#byName.values()) waiting += observer.waiting
-    return waiting
-  }
-
-  async extend(name: string, claims: readonly ClaimName[], leaseMs?: number): Promise<ClaimName[]> {
-    const asked = leaseMs === undefined ? undefined : integerOf('lease_ms', leaseMs, LEASE_MS_MIN, LEASE_MS_MAX)
+  async extend(name: string, claims: readonly ClaimName[], ms?: number): Promise<ClaimName[]> {
+    const asked = ms === undefined ? undefined : leaseMs(ms)
     return this.#find(name).extend(claims, asked)
   }
 
@@ -457,9 +433,9 @@ export class Observers implements ObserversHome {
   ): Promise<{ readonly notified: number; readonly ts: Timestamp }> {
     const { id, range } = this.#find(name)
     for (const [index, key] of keys.entries()) requireInRange({ name, range }, key, () => `keys[${index}]`)
-    const asked = await distinct(keys)
+    const asked = await distinctKeys(keys)
     let ts = asked.length === 0 ? await this.#store.tso(1) : 0
-    for (const some of parts(asked, KEYS_PER_TURN))
+    for (const some of inParts(asked, KEYS_PER_TURN))
       ts = await this.#store.cells.change(id, some, (cells, changeTs) => ({
         value: changeTs,
         changes: cells.map(({ key }) => ({ key, entry: { changeTs, kind: 'notified', depth: 0 } })),
@@ -496,7 +472,7 @@ export class Observers implements ObserversHome {
 
   async retry(name: string, keys?: readonly Uint8Array[]): Promise<number> {
     const observer = this.#find(name)
-    if (keys !== undefined) return this.#retry(observer, await distinct(keys))
+    if (keys !== undefined) return this.#retry(observer, await distinctKeys(keys))
     let count = 0
     for (let after: Uint8Array | undefined; ; ) {
       const failures = await this.#store.cells.failures(observer.id, { after, limit: CHANGES_AT_A_TIME })
@@ -518,7 +494,7 @@ export class Observers implements ObserversHome {
 
   async skip(name: string, keys: readonly Uint8Array[]): Promise<number> {
     const observer = this.#find(name)
-    const count = await this.#decideEach(observer, await distinct(keys), skipped)
+    const count = await this.#decideEach(observer, await distinctKeys(keys), skipped)
     if (count > 0) this.#withoutAcks.delete(observer.id)
     return count
   }
@@ -530,7 +506,7 @@ export class Observers implements ObserversHome {
     decide: (cell: Cell, ts: Timestamp) => CellChange | undefined,
   ): Promise<number> {
     let count = 0
-    for (const some of parts(keys, CHANGES_AT_A_TIME))
+    for (const some of inParts(keys, CHANGES_AT_A_TIME))
       count += await this.#store.cells.change(id, some, (cells, ts) => {
         const changes = cells.flatMap((cell) => decide(cell, ts) ?? [])
         return { value: changes.length, changes }
@@ -589,19 +565,4 @@ function wantAsStored(observer: ActiveObserver, record: Uint8Array | undefined):
   if (record === undefined) return
   const { id, after } = decodeBackfill(record)
   if (id === observer.id) observer.backfill.want(after)
-}
-
-async function distinct(keys: readonly Uint8Array[]): Promise<Uint8Array[]> {
-  const found = new Map<string, Uint8Array>()
-  const slices = new Slices()
-  for (const key of keys) {
-    const pause = slices.next()
-    if (pause !== undefined) await pause
-    found.set(keyText(key), key)
-  }
-  return [...found.values()]
-}
-
-function* parts<T>(items: readonly T[], size: number): Generator<readonly T[]> {
-  for (let at = 0; at < items.length; at += size) yield items.slice(at, at + size)
 }

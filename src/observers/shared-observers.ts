@@ -1,4 +1,3 @@
-import { keyText } from '../bytes/key-text.js'
 import { Backoff } from '../coordinator/backoff.js'
 import { Committer, type TransactionHome } from '../coordinator/committer.js'
 import { LockResolver } from '../coordinator/lock-resolver.js'
@@ -8,14 +7,7 @@ import { integerOf } from '../errors/integer-of.js'
 import { isKvError, KvError } from '../errors/kv-error.js'
 import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
-import {
-  CLAIM_LIMIT_MAX,
-  CLAIM_WAIT_MS_MAX,
-  LEASE_MS_MAX,
-  LEASE_MS_MIN,
-  LOCK_WAIT_MS_DEFAULT,
-  TIMER_MS_MAX,
-} from '../limits.js'
+import { LOCK_WAIT_MS_DEFAULT, TIMER_MS_MAX } from '../limits.js'
 import type { PrewriteMutation } from '../percolator/api.js'
 import { encodeAckTs } from '../percolator/codec/cell-key.js'
 import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
@@ -34,6 +26,8 @@ import type { SharedObserver as Registered } from '../percolator/shared-cell.js'
 import type { SharedCells } from '../store/shared-cells.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
+import { claimOrder, leaseMs } from './claim-order.js'
+import { distinctKeys } from './distinct-keys.js'
 import type { ObserversOptions } from './observers.js'
 import type { ObserverCounts, ObserversHome, ObserversSummary } from './observers-home.js'
 import {
@@ -57,9 +51,6 @@ import {
 import { SharedObserver } from './shared-observer.js'
 import { notification, type RiderSources, sharedRide } from './shared-riders.js'
 
-const LEASE_MS_DEFAULT = 10_000
-/** Claims that wait. Each is a client's request. */
-const WAITING_MAX = 10_000
 /** Registrations that were read are good for this long, for those who ask. */
 const KNOWN_MS = 1000
 const CELLS_AT_A_TIME = 64
@@ -429,23 +420,11 @@ export class SharedObservers implements ObserversHome {
 
   async claim(name: string, request: ClaimRequest): Promise<Notification[]> {
     const observer = await this.#known(name)
-    const order = {
-      worker: request.worker,
-      limit: integerOf('limit', request.limit ?? 1, 1, CLAIM_LIMIT_MAX),
-      waitMs: integerOf('wait_ms', request.waitMs ?? 0, 0, CLAIM_WAIT_MS_MAX),
-      leaseMs: integerOf('lease_ms', request.leaseMs ?? LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX),
-      values: request.values === true,
-      signal: request.signal,
-    }
-    let waiting = 0
-    for (const one of this.#byId.values()) waiting += one.waiting
-    if (order.waitMs > 0 && waiting >= WAITING_MAX)
-      throw new KvError('overloaded', `${WAITING_MAX} claims are waiting already`, {})
-    return observer.claim(order)
+    return observer.claim(claimOrder(request, this.#byId.values()))
   }
 
-  async extend(name: string, claims: readonly ClaimName[], leaseMs?: number): Promise<ClaimName[]> {
-    const asked = leaseMs === undefined ? undefined : integerOf('lease_ms', leaseMs, LEASE_MS_MIN, LEASE_MS_MAX)
+  async extend(name: string, claims: readonly ClaimName[], ms?: number): Promise<ClaimName[]> {
+    const asked = ms === undefined ? undefined : leaseMs(ms)
     return (await this.#known(name)).extend(claims, asked)
   }
 
@@ -465,7 +444,7 @@ export class SharedObservers implements ObserversHome {
   ): Promise<{ readonly notified: number; readonly ts: Timestamp }> {
     const { id, observer } = await this.#known(name)
     for (const [index, key] of keys.entries()) requireInRange(observer, key, () => `keys[${index}]`)
-    const asked = distinct(keys)
+    const asked = await distinctKeys(keys)
     let ts = asked.length === 0 ? await this.#store.tso(1) : 0
     // Each key alone, so that its row may go when it is covered.
     for (let from = 0; from < asked.length; from += COMMITS_AT_ONCE) {
@@ -493,7 +472,7 @@ export class SharedObservers implements ObserversHome {
 
   async retry(name: string, keys?: readonly Uint8Array[]): Promise<number> {
     const observer = await this.#known(name)
-    if (keys !== undefined) return this.#retry(observer, distinct(keys))
+    if (keys !== undefined) return this.#retry(observer, await distinctKeys(keys))
     let count = 0
     for (let after: Uint8Array | undefined; ; ) {
       const page = await this.#cells.failures(observer.id, { after, limit: CELLS_AT_A_TIME })
@@ -520,7 +499,7 @@ export class SharedObservers implements ObserversHome {
 
   async skip(name: string, keys: readonly Uint8Array[]): Promise<number> {
     const observer = await this.#known(name)
-    return this.#eachParked(observer, distinct(keys), async (key, _, ackKey) => {
+    return this.#eachParked(observer, await distinctKeys(keys), async (key, _, ackKey) => {
       await this.#commit((startTs) => ({ op: 'put', key: ackKey, value: encodeAckTs(startTs) }))
       await this.#cells.putFailure(observer.id, key, undefined)
     })
@@ -541,8 +520,4 @@ export class SharedObservers implements ObserversHome {
     if (count > 0) observer.wake()
     return count
   }
-}
-
-function distinct(keys: readonly Uint8Array[]): Uint8Array[] {
-  return [...new Map(keys.map((key) => [keyText(key), key])).values()]
 }

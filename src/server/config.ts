@@ -166,7 +166,7 @@ function urlOf(given: Given | undefined): string | undefined {
   if (
     url === undefined ||
     !['http:', 'https:'].includes(url.protocol) ||
-    `${url.search}${url.hash}${url.username}` !== ''
+    `${url.search}${url.hash}${url.username}${url.password}` !== ''
   )
     throw new UsageError(`${given.from} must be an http or https URL, not "${given.text}"`)
   return given.text.replace(/\/$/, '')

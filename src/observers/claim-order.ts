@@ -1,0 +1,39 @@
+import { integerOf } from '../errors/integer-of.js'
+import { KvError } from '../errors/kv-error.js'
+import { CLAIM_LIMIT_MAX, CLAIM_WAIT_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN } from '../limits.js'
+import type { ClaimRequest } from '../percolator/observers-api.js'
+import type { WaitingClaim } from './waiting-claims.js'
+
+const LEASE_MS_DEFAULT = 10_000
+/** Claims of all observers that wait. Each is a client's request. */
+const WAITING_MAX = 10_000
+
+export interface ClaimOrder extends Pick<WaitingClaim, 'worker' | 'limit' | 'leaseMs' | 'values' | 'signal'> {
+  readonly waitMs: number
+}
+
+/**
+ * Checks the request of a worker.
+ * @param observers all of this process.
+ * @throws KvError `invalid_argument`; `overloaded` when it would wait with too many others.
+ */
+export function claimOrder(request: ClaimRequest, observers: Iterable<{ readonly waiting: number }>): ClaimOrder {
+  const order = {
+    worker: request.worker,
+    limit: integerOf('limit', request.limit ?? 1, 1, CLAIM_LIMIT_MAX),
+    waitMs: integerOf('wait_ms', request.waitMs ?? 0, 0, CLAIM_WAIT_MS_MAX),
+    leaseMs: leaseMs(request.leaseMs ?? LEASE_MS_DEFAULT),
+    values: request.values === true,
+    signal: request.signal,
+  }
+  if (order.waitMs === 0) return order
+  let waiting = 0
+  for (const observer of observers) waiting += observer.waiting
+  if (waiting >= WAITING_MAX) throw new KvError('overloaded', `${WAITING_MAX} claims are waiting already`, {})
+  return order
+}
+
+/** @throws KvError `invalid_argument` */
+export function leaseMs(asked: number): number {
+  return integerOf('lease_ms', asked, LEASE_MS_MIN, LEASE_MS_MAX)
+}
