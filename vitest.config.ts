@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, statfsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { configDefaults, defineConfig } from 'vitest/config'
 import { filesLeftOut } from './test/bigtable/not-on-bigtable.mjs'
@@ -7,6 +7,7 @@ import { filesLeftOut } from './test/bigtable/not-on-bigtable.mjs'
 const LONG = [
   'test/anomalies/**/*.test.ts',
   'test/changes/*histories.test.ts',
+  'test/client/browser.test.ts', // The only files that need a build are these of CI.
   'test/client/http/senders.test.ts',
   'test/client/leases/bad-network.test.ts',
   'test/commands/client/foreign-servers.test.ts',
@@ -54,25 +55,37 @@ const ALONE = [
 ]
 /** `npm run test:bigtable` has a configuration of its own. */
 const BIGTABLE = 'test/bigtable/**'
+const IS_LONG = Boolean(process.env['CI'])
 const IS_ON_BIGTABLE = process.env['PERKV_TEST_STORE'] === 'bigtable'
 const SKIPPED = [
   ...configDefaults.exclude,
   BIGTABLE,
-  ...(process.env['CI'] ? [] : LONG),
+  ...(IS_LONG ? [] : LONG),
   ...(IS_ON_BIGTABLE ? filesLeftOut() : []),
   // vitest's own --exclude does not reach the projects below.
   ...(process.env['PERKV_TEST_WITHOUT'] ?? '').split(' ').filter((path) => path !== ''),
 ]
 
+// Where there is room in memory, the stores of tests are made there: on a disk each takes four times as long.
+const MEMORY = '/dev/shm'
+const ROOM = 4 * 2 ** 30
+if (process.env['TMPDIR'] === undefined && existsSync(MEMORY)) {
+  const { bavail, bsize } = statfsSync(MEMORY)
+  if (bavail * bsize >= ROOM) process.env['TMPDIR'] = MEMORY
+}
+
 export default defineConfig({
   test: {
+    // A test that takes half a second runs where CI is set.
+    tags: [{ name: 'long', description: 'Takes half a second or more on a quiet machine.' }],
+    ...(IS_LONG ? {} : { tagsFilter: ['!long'], reporters: ['default', './test/slow-tests.ts'] }),
     // What was transformed is kept in node_modules for the next run, and for the other processes of this one.
     experimental: { fsModuleCache: true },
     testTimeout: 60_000,
     hookTimeout: 60_000,
     setupFiles: IS_ON_BIGTABLE ? ['test/bigtable/skip-listed.ts'] : [],
-    // On two cores vitest would run one file at a time; much of the time is fsyncs.
-    maxWorkers: Math.max(2, availableParallelism() - 1),
+    // Many tests wait for a clock or a socket most of their time.
+    maxWorkers: availableParallelism() + 1,
     projects: [
       {
         extends: true,

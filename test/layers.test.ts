@@ -90,7 +90,7 @@ function importsOf(file: string, source: string): string[] {
   )
 }
 
-test('imports point downwards, within their column', async () => {
+test('imports point downwards, within their column', { tags: ['long'] }, async () => {
   const files = (await readdir(SRC, { recursive: true })).filter((file) => /\.tsx?$/.test(file))
   const wrong: string[] = []
   for (const file of files) {

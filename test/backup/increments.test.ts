@@ -35,7 +35,9 @@ interface Version {
   readonly expireTs: number | undefined
 }
 
-test('a full backup and its increments are the state from the last one on, whether changes fit in memory or not', async () => {
+test('a full backup and its increments are the state from the last one on, whether changes fit in memory or not', {
+  tags: ['long'],
+}, async () => {
   const directory = await mkdtemp(join(tmpdir(), 'perkv-increments-'))
   await fc.assert(
     fc.asyncProperty(fc.array(change, { maxLength: 40 }), fc.constantFrom(0, 700, 1e6), async (changes, bytesMax) => {

@@ -16,7 +16,7 @@ test.each([
   expect(cutText(text, bytes)).toBe(wanted)
 })
 
-test('a text is cut between two characters, as late as it can be', () => {
+test('a text is cut between two characters, as late as it can be', { tags: ['long'] }, () => {
   const property = fc.property(fc.string({ unit: 'binary' }), fc.nat({ max: 40 }), (text, bytesMax) => {
     const cut = cutText(text, bytesMax)
     expect(text.startsWith(cut)).toBe(true)

@@ -161,7 +161,9 @@ for (const [kind, open] of [
       ])
     })
 
-    test('more keys that expire together than memory may keep: each stream reads them, in parts', async () => {
+    test('more keys that expire together than memory may keep: each stream reads them, in parts', {
+      tags: ['long'],
+    }, async () => {
       const { clock, store, changes, expiring } = await begin({ feedBytesMax: 4096, pageBytesMax: 4096 })
       const keys = Array.from({ length: 3000 }, (_, i) => `k${String(i).padStart(4, '0')}`)
       const followers = [
@@ -255,7 +257,7 @@ describe('a watch', () => {
     for (const each of watching) await each.return()
   })
 
-  test('goes by the version that stands', async () => {
+  test('goes by the version that stands', { tags: ['long'] }, async () => {
     const { clock, store, inMs, expiring, watch, stateOf } = await watched()
     await commit(store, [expiring('a', 50)])
     const watching = watch()

@@ -80,7 +80,7 @@ test('what a lock holds back longer than the memory for it reaches comes from th
   await reader.end()
 })
 
-test('a stream that rests loses its queue and nothing else', async () => {
+test('a stream that rests loses its queue and nothing else', { tags: ['long'] }, async () => {
   const store = await memory.open()
   const changes = openChanges(store)
   const events = changes.stream({})
@@ -97,7 +97,9 @@ test('a stream that rests loses its queue and nothing else', async () => {
   expect(seen).toBe(COUNT)
 })
 
-test('a stream holds collection back at its position, for a bounded time; then it is refused', async () => {
+test('a stream holds collection back at its position, for a bounded time; then it is refused', {
+  tags: ['long'],
+}, async () => {
   const clock = new TestClock()
   const store = await stores.open({ now: clock.now, monotonicNow: clock.now })
   const changes = openChanges(store, { holdMsMax: 60_000 })
@@ -181,7 +183,9 @@ test('a thousand streams of their own keys, and one change for all of them', asy
   expect(changes.status).toMatchObject({ live: 0, behind: 0 })
 })
 
-test('a transaction that a thousand live streams have to read from the log: few read at once', async () => {
+test('a transaction that a thousand live streams have to read from the log: few read at once', {
+  tags: ['long'],
+}, async () => {
   const [STREAMS, COUNT] = [1000, 5]
   const store = await memory.open()
   let [reading, most] = [0, 0]

@@ -51,7 +51,7 @@ test('a page counts until the stream is asked for more, and streams wait while h
   expect(answers.heldBytes).toBe(0)
 })
 
-test('of many streams few are within a transaction, and none of them waits for room', async () => {
+test('of many streams few are within a transaction, and none of them waits for room', { tags: ['long'] }, async () => {
   const answers = new AnswerBudget({ answerBytesMax: MIB, answersBytesMax: 40 * MIB })
   const reads = new PageReads(answers)
   const PAGES = 3

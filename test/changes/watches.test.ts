@@ -30,7 +30,9 @@ function patientResolver(store: Store): Resolver {
 
 const kindOf = (step: IteratorResult<KeyState, void>): boolean | undefined => step.value?.found
 
-test('keys whose locks live take no place of others, and are read when the locks are gone', async () => {
+test('keys whose locks live take no place of others, and are read when the locks are gone', {
+  tags: ['long'],
+}, async () => {
   for (const ending of ['commit', 'rollback'] as const) {
     const store = await stores.open()
     const changes = openChanges(store, {}, { resolver: patientResolver(store) })

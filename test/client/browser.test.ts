@@ -104,7 +104,7 @@ log(JSON.stringify(answers))
 exit(0)
 `
 
-test('runs without Buffer and process', async () => {
+test('runs without Buffer and process', { tags: ['long'] }, async () => {
   const server = await start()
   const url = `http://127.0.0.1:${await server.listen()}`
   const flags = ['--conditions=browser', '--input-type=module', '--eval', PAGE]
@@ -124,7 +124,7 @@ test('runs without Buffer and process', async () => {
   ])
 })
 
-test('msgpackr has a browser build without Node’s modules', async () => {
+test('msgpackr has a browser build without Node’s modules', { tags: ['long'] }, async () => {
   const { stdout } = await promisify(execFile)(
     process.execPath,
     ['--conditions=browser', '--input-type=module', '--eval', 'console.log(import.meta.resolve("msgpackr"))'],

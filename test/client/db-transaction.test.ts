@@ -68,7 +68,7 @@ describe.each(HOMES)('$home', ({ openDb }) => {
       expect((await db.getVersion('d', { as: 'bytes' }))?.commitTs).toBe(result.commitTs)
     })
 
-    test('money is neither made nor lost by transfers side by side', async () => {
+    test('money is neither made nor lost by transfers side by side', { tags: ['long'] }, async () => {
       const { db } = await start()
       const accounts = ['ann', 'bob', 'joe', 'sue']
       for (const name of accounts) await db.put(name, '100')
@@ -112,7 +112,7 @@ describe.each(HOMES)('$home', ({ openDb }) => {
       expect(await (await another()).get('a')).toBeUndefined()
     })
 
-    test('increment, by many at once', async () => {
+    test('increment, by many at once', { tags: ['long'] }, async () => {
       const { db } = await start()
       const add = () => db.transaction((txn) => txn.increment('n', 2), { mode, retries: 1000, lockWaitMs: 10_000 })
       const sums = await Promise.all(Array.from({ length: 25 }, add))
@@ -346,7 +346,7 @@ describe.each(HOMES)('$home', ({ openDb }) => {
     expect(await add('n', 0.5)).toBeInstanceOf(TypeError)
   })
 
-  test('a transaction of many megabytes, read back in pages that fit', async () => {
+  test('a transaction of many megabytes, read back in pages that fit', { tags: ['long'] }, async () => {
     const { db } = await start()
     const value = new Uint8Array(512 * 1024).fill(7)
     await db.transaction(async (txn) => {
@@ -375,7 +375,7 @@ test('an abort during the commit leaves no doubt: it is not heard', async () => 
 })
 
 describe('faults of the network', () => {
-  test.each(MODES)('%s: lost and doubled messages change nothing', async (mode) => {
+  test.each(MODES)('%s: lost and doubled messages change nothing', { tags: ['long'] }, async (mode) => {
     const server = await start()
     const fates = ['arrive', 'lose_answer', 'arrive', 'twice', 'lose_request', 'arrive', 'busy'] as const
     let sent = 0
@@ -398,34 +398,38 @@ describe('faults of the network', () => {
     expect(puts).toHaveLength(16)
   })
 
-  test.each(MODES)('%s: a transaction in several batches is all or nothing, to every reader', async (mode) => {
-    const fates = ['arrive', 'arrive', 'lose_answer', 'lose_request', 'twice'] as const
-    let sent = 0
-    const network = new FaultyNetwork(() => fates[sent++ % fates.length] ?? 'arrive')
-    const db = await connectTo(await start(), { fetch: network.fetch, lockWaitMs: 20_000 })
-    const keys = ['a', 'b', 'c', 'd']
-    const padding = 'x'.repeat(700 * 1024)
-    let isWriting = true
-    const write = async (): Promise<void> => {
-      for (let version = 1; version <= 6; version++)
-        await db.transaction(
-          async (txn) => {
-            for (const key of keys) await txn.put(key, `${version} ${padding}`)
-          },
-          { mode },
-        )
-      isWriting = false
-    }
-    const read = async (): Promise<void> => {
-      while (isWriting) {
-        const versions = (await db.batchGet(keys)).map((value) => value?.split(' ')[0])
-        expect(new Set(versions).size, versions.join()).toBe(1)
+  test.each(MODES)(
+    '%s: a transaction in several batches is all or nothing, to every reader',
+    { tags: ['long'] },
+    async (mode) => {
+      const fates = ['arrive', 'arrive', 'lose_answer', 'lose_request', 'twice'] as const
+      let sent = 0
+      const network = new FaultyNetwork(() => fates[sent++ % fates.length] ?? 'arrive')
+      const db = await connectTo(await start(), { fetch: network.fetch, lockWaitMs: 20_000 })
+      const keys = ['a', 'b', 'c', 'd']
+      const padding = 'x'.repeat(700 * 1024)
+      let isWriting = true
+      const write = async (): Promise<void> => {
+        for (let version = 1; version <= 6; version++)
+          await db.transaction(
+            async (txn) => {
+              for (const key of keys) await txn.put(key, `${version} ${padding}`)
+            },
+            { mode },
+          )
+        isWriting = false
       }
-    }
-    await Promise.all([write(), read()])
-    expect((await db.get('d'))?.startsWith('6 ')).toBe(true)
-    await db.close()
-  })
+      const read = async (): Promise<void> => {
+        while (isWriting) {
+          const versions = (await db.batchGet(keys)).map((value) => value?.split(' ')[0])
+          expect(new Set(versions).size, versions.join()).toBe(1)
+        }
+      }
+      await Promise.all([write(), read()])
+      expect((await db.get('d'))?.startsWith('6 ')).toBe(true)
+      await db.close()
+    },
+  )
 
   /** Prewrites arrive, and from then on nothing comes back. */
   async function cutOff(): Promise<{ db: Db; network: FaultyNetwork }> {

@@ -26,7 +26,7 @@ describe.each(HOMES)('$home', ({ openDb }) => {
       expect((await db.delete('Zürich')).commitTs).toBeGreaterThan(0)
     })
 
-    test('any key: each byte, slashes, dots, what URLs would drop', async () => {
+    test('any key: each byte, slashes, dots, what URLs would drop', { tags: ['long'] }, async () => {
       const { db } = await start()
       const keys = ['.', '..', 'a/../b', './x', '/', '//', '%2e', 'a?b#c', 'a b+c', '\u0000', '\ufeffbom', '🦀']
       const bytes = Uint8Array.from({ length: 256 }, (_, byte) => byte)
@@ -123,7 +123,7 @@ describe.each(HOMES)('$home', ({ openDb }) => {
       expect(odd).toEqual(Buffer.from([1, 255])) // The caller's bytes are the caller's.
     })
 
-    test('a long scan is one snapshot, whatever is written meanwhile', async () => {
+    test('a long scan is one snapshot, whatever is written meanwhile', { tags: ['long'] }, async () => {
       const { db } = await start()
       await db.transaction(async (txn) => {
         for (let i = 0; i < 3000; i++) await txn.put(`k${String(i).padStart(4, '0')}`, 'old')
@@ -174,7 +174,7 @@ describe.each(HOMES)('$home', ({ openDb }) => {
   })
 
   describe('locks of others', () => {
-    test('a dead transaction’s are rolled back, a living one’s are waited for', async () => {
+    test('a dead transaction’s are rolled back, a living one’s are waited for', { tags: ['long'] }, async () => {
       const { db, store } = await start({ lockWaitMs: 50 })
       await store.prewrite(prewriteOf(5, [put('dead', 'x'), put('dead too', 'x')]))
       expect(await collect(db.scan({ prefix: 'dead' }))).toEqual([])
@@ -258,7 +258,7 @@ test('a scan that is left asks for no more pages', async () => {
 })
 
 describe('exactly once', () => {
-  test('a write whose answer is lost, or that arrives twice, takes effect once', async () => {
+  test('a write whose answer is lost, or that arrives twice, takes effect once', { tags: ['long'] }, async () => {
     const server = await start()
     const fates = ['lose_request', 'busy', 'lose_answer', 'twice'] as const
     const network = new FaultyNetwork(({ index }) => fates[index] ?? 'arrive')
@@ -291,7 +291,7 @@ describe('exactly once', () => {
   })
 })
 
-test('connections are kept alive', async () => {
+test('connections are kept alive', { tags: ['long'] }, async () => {
   const server = await start()
   let connections = 0
   server.app.server.on('connection', () => connections++)

@@ -45,7 +45,9 @@ describe.each(HOMES)('timeoutMs, $home', ({ openDb }) => {
     expect(await db.transaction((txn) => txn.get('b'), { timeoutMs: 60_000 })).toBe('before')
   })
 
-  test('a transaction of begin is refused its commit when its time is over, and needs no more time when it is committed', async () => {
+  test('a transaction of begin is refused its commit when its time is over, and needs no more time when it is committed', {
+    tags: ['long'],
+  }, async () => {
     const { db } = await start()
     const late = await db.begin({ timeoutMs: 2000 })
     await late.put('b', 'late')

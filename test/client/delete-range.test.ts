@@ -5,7 +5,7 @@ import { HOMES, testDbs } from './homes.js'
 describe.each(HOMES)('deleteRange, $home', ({ openDb }) => {
   const start = testDbs(openDb)
 
-  test('by and by, and in a transaction with its own writes', async () => {
+  test('by and by, and in a transaction with its own writes', { tags: ['long'] }, async () => {
     const { db } = await start()
     for (let i = 0; i < 40; i++) await db.put(`p/${String(i).padStart(2, '0')}`, 'x')
     await db.put('q', 'stays')
@@ -19,7 +19,7 @@ describe.each(HOMES)('deleteRange, $home', ({ openDb }) => {
     expect((await collect(db.scan())).map(({ key }) => key)).toEqual(['q'])
   })
 
-  test('it ends with the key that fills its bytes', async () => {
+  test('it ends with the key that fills its bytes', { tags: ['long'] }, async () => {
     const { db } = await start()
     const key = (i: number): string => `p/${String(i).padStart(3, '0')}`.padEnd(4096, 'x')
     for (let from = 0; from < 300; from += 100)

@@ -32,22 +32,26 @@ const WAITING: readonly (readonly [string, (db: Db, signal: AbortSignal) => Prom
 describe.each(HOMES)('$home', ({ openDb }) => {
   const open = testDbs(openDb)
 
-  test.each(WAITING)(`${CALLS} calls of %s with one signal end with it, and Node sees no leak`, async (_, call) => {
-    const { db } = await open()
-    await db.observers.put('o', { prefix: 'o' })
-    const held = await db.lease('held', { ttlMs: 10_000 })
-    const holder = await db.begin({ mode: 'pessimistic' })
-    await holder.put('locked', '1')
-    const stop = new AbortController()
-    const calls = Array.from({ length: CALLS }, () => call(db, stop.signal).catch((error: unknown) => error))
-    await db.put('k', 'v') // Takes longer than the calls take to listen.
-    stop.abort()
-    await Promise.all(calls)
-    await new Promise(setImmediate)
-    expect(warnings).toEqual([])
-    await holder.rollback()
-    await held.release()
-  })
+  test.each(WAITING)(
+    `${CALLS} calls of %s with one signal end with it, and Node sees no leak`,
+    { tags: ['long'] },
+    async (_, call) => {
+      const { db } = await open()
+      await db.observers.put('o', { prefix: 'o' })
+      const held = await db.lease('held', { ttlMs: 10_000 })
+      const holder = await db.begin({ mode: 'pessimistic' })
+      await holder.put('locked', '1')
+      const stop = new AbortController()
+      const calls = Array.from({ length: CALLS }, () => call(db, stop.signal).catch((error: unknown) => error))
+      await db.put('k', 'v') // Takes longer than the calls take to listen.
+      stop.abort()
+      await Promise.all(calls)
+      await new Promise(setImmediate)
+      expect(warnings).toEqual([])
+      await holder.rollback()
+      await held.release()
+    },
+  )
 })
 
 test('a signal that many wait for has one listener, and none when nobody waits any more', () => {

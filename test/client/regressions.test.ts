@@ -40,7 +40,7 @@ describe('a heartbeat', () => {
     expect(beats).toEqual([{ primary: new Uint8Array([1]), startTs: 5, adviseLockTtl: 4 * BEAT_MS }])
   })
 
-  test('of a commit in several requests: the server takes it', async () => {
+  test('of a commit in several requests: the server takes it', { tags: ['long'] }, async () => {
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
     let isFirstAnswered: () => void = () => {}
     const firstAnswered = new Promise<void>((resolve) => {
@@ -154,7 +154,7 @@ describe('scans in a transaction with more writes of its own than a page has pai
     return { db: await connectTo(server), model }
   }
 
-  test('3000 of them, which overwrite and delete', async () => {
+  test('3000 of them, which overwrite and delete', { tags: ['long'] }, async () => {
     const { db, model } = await stored(4800)
     const txn = await db.begin()
     for (let j = 0; j < 3000; j++) {
@@ -172,7 +172,7 @@ describe('scans in a transaction with more writes of its own than a page has pai
     await db.close()
   })
 
-  test('deletions of hundreds of pairs beside each other', async () => {
+  test('deletions of hundreds of pairs beside each other', { tags: ['long'] }, async () => {
     const { db, model } = await stored(1500)
     const txn = await db.begin()
     for (const key of [...model.keys()].slice(20, -20)) {
@@ -184,7 +184,7 @@ describe('scans in a transaction with more writes of its own than a page has pai
     await db.close()
   })
 
-  test('more than a request may ask for', async () => {
+  test('more than a request may ask for', { tags: ['long'] }, async () => {
     const { db } = await stored(30)
     const txn = await db.begin()
     for (let i = 0; i < 100_001; i++) await txn.put(nameOf(i), 'own')
@@ -197,30 +197,34 @@ describe('scans in a transaction with more writes of its own than a page has pai
 })
 
 describe('an interactive transaction whose commit was refused', () => {
-  test.each(['optimistic', 'serializable'])('%s: hears the same again when it repeats the commit', async (kind) => {
-    const server = await start()
-    const begin = async (): Promise<string> => {
-      const body = kind === 'serializable' ? { isolation: kind } : { mode: kind }
-      return `/v1/txn/${(await server.post('/v1/txn/begin', body)).json<Json>()['txn']}`
-    }
-    await server.put('read', '1')
-    const [first, second] = [await begin(), await begin()]
-    for (const txn of [first, second]) {
-      await server.get(`${txn}/kv/read`)
-      okBody(await server.send('PUT', `${txn}/kv/${kind === 'serializable' ? txn.slice(8) : 'both'}`, {}, txn))
-    }
-    if (kind === 'serializable') await server.put('read', '2')
-    else okBody(await server.post(`${first}/commit`, {}))
-    const refused = await server.post(`${second}/commit`, {})
-    const problem = expectProblem(refused, 'write_conflict')
-    for (let i = 0; i < 2; i++)
-      expect(expectProblem(await server.post(`${second}/commit`, {}), 'write_conflict')).toEqual(problem)
-    expect(okBody(await server.get(second))).toMatchObject({ state: 'rolled_back' })
-    okBody(await server.post(`${second}/rollback`, {}))
-    expectProblem(await server.get(`${second}/kv/read`), 'txn_not_found')
-    if (kind === 'optimistic') {
-      const ts = numberOf(okBody(await server.post(`${first}/commit`, {})), 'commit_ts')
-      expect((await server.get('/v1/kv/both')).headers['etag']).toBe(`"${ts}"`)
-    }
-  })
+  test.each(['optimistic', 'serializable'])(
+    '%s: hears the same again when it repeats the commit',
+    { tags: ['long'] },
+    async (kind) => {
+      const server = await start()
+      const begin = async (): Promise<string> => {
+        const body = kind === 'serializable' ? { isolation: kind } : { mode: kind }
+        return `/v1/txn/${(await server.post('/v1/txn/begin', body)).json<Json>()['txn']}`
+      }
+      await server.put('read', '1')
+      const [first, second] = [await begin(), await begin()]
+      for (const txn of [first, second]) {
+        await server.get(`${txn}/kv/read`)
+        okBody(await server.send('PUT', `${txn}/kv/${kind === 'serializable' ? txn.slice(8) : 'both'}`, {}, txn))
+      }
+      if (kind === 'serializable') await server.put('read', '2')
+      else okBody(await server.post(`${first}/commit`, {}))
+      const refused = await server.post(`${second}/commit`, {})
+      const problem = expectProblem(refused, 'write_conflict')
+      for (let i = 0; i < 2; i++)
+        expect(expectProblem(await server.post(`${second}/commit`, {}), 'write_conflict')).toEqual(problem)
+      expect(okBody(await server.get(second))).toMatchObject({ state: 'rolled_back' })
+      okBody(await server.post(`${second}/rollback`, {}))
+      expectProblem(await server.get(`${second}/kv/read`), 'txn_not_found')
+      if (kind === 'optimistic') {
+        const ts = numberOf(okBody(await server.post(`${first}/commit`, {})), 'commit_ts')
+        expect((await server.get('/v1/kv/both')).headers['etag']).toBe(`"${ts}"`)
+      }
+    },
+  )
 })

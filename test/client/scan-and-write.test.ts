@@ -43,7 +43,9 @@ describe.each(HOMES)('a scan whose loop writes, $home', ({ openDb }) => {
     },
   )
 
-  test('a scan within a scan, and one that was given up, see the writes of their beginning', async () => {
+  test('a scan within a scan, and one that was given up, see the writes of their beginning', {
+    tags: ['long'],
+  }, async () => {
     const { db } = await start()
     await db.transaction(async (txn) => {
       for (let i = 0; i < 40; i++) await txn.put(keyOf(i), 'v')

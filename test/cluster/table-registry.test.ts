@@ -128,7 +128,10 @@ const FAULTS = [
   { fails: 0.1, landsLate: 0.1, loses: 0.05, slow: 0.1 },
 ]
 
-test('whatever gets lost: a snapshot that a server was granted is not passed by a collection of another', async () => {
+test('whatever gets lost: a snapshot that a server was granted is not passed by a collection of another', {
+  tags: ['long'],
+  timeout: 300_000,
+}, async () => {
   let granted = 0
   let raised = 0
   await fc.assert(
@@ -194,7 +197,7 @@ test('whatever gets lost: a snapshot that a server was granted is not passed by 
   )
   expect(granted).toBeGreaterThan(RUNS)
   expect(raised).toBeGreaterThan(RUNS)
-}, 300_000)
+})
 
 test('a job runs on one server, and moves on when that stops, dies or stands still', async () => {
   const { a, b, c, pass, over } = await three()
@@ -243,7 +246,10 @@ test('a job runs on one server, and moves on when that stops, dies or stands sti
   expect(await over(c.registry.lead('gc', async () => 'c'))).toBe('c')
 })
 
-test('whatever gets lost, no two servers that are not stopped do a job at once without being told', async () => {
+test('whatever gets lost, no two servers that are not stopped do a job at once without being told', {
+  tags: ['long'],
+  timeout: 300_000,
+}, async () => {
   let ran = 0
   await fc.assert(
     fc.asyncProperty(fc.nat(), fc.constantFrom(...FAULTS), async (seed, faults) => {
@@ -289,4 +295,4 @@ test('whatever gets lost, no two servers that are not stopped do a job at once w
     { numRuns: Math.ceil(RUNS / 3), examples: [[2135499949, { slow: 0.2 }]] },
   )
   expect(ran).toBeGreaterThan(RUNS)
-}, 300_000)
+})

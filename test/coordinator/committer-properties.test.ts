@@ -537,16 +537,15 @@ describe('what commit promises', () => {
     await tapped.quiet()
   }
 
-  test(
-    'property: it is true, and transactions are whole and isolated',
-    async () => {
-      for (let seed = FIRST_SEED; seed < FIRST_SEED + RUNS; seed++)
-        await run(seed).catch((error: unknown) => {
-          if (error instanceof Error) error.message = `seed ${seed}: ${error.message}`
-          throw error
-        })
-      expect(counts.committed).toBeGreaterThan(0)
-    },
-    30_000 + RUNS * 1000,
-  )
+  test('property: it is true, and transactions are whole and isolated', {
+    tags: ['long'],
+    timeout: 30_000 + RUNS * 1000,
+  }, async () => {
+    for (let seed = FIRST_SEED; seed < FIRST_SEED + RUNS; seed++)
+      await run(seed).catch((error: unknown) => {
+        if (error instanceof Error) error.message = `seed ${seed}: ${error.message}`
+        throw error
+      })
+    expect(counts.committed).toBeGreaterThan(0)
+  })
 })

@@ -79,7 +79,7 @@ describe('mergeScan', () => {
     cutAt: fc.oneof(fc.constant(Number.POSITIVE_INFINITY), fc.integer({ min: 1, max: 8 })),
   })
 
-  test('property: the snapshot with the writes in it, as far as it was looked at', async () => {
+  test('property: the snapshot with the writes in it, as far as it was looked at', { tags: ['long'] }, async () => {
     await fc.assert(
       fc.asyncProperty(snapshot, writes, request, async (stored, written, asked) => {
         const { limit, reverse, keyOnly, cutAt } = asked
@@ -125,7 +125,7 @@ describe('mergeScan', () => {
     )
   })
 
-  test('property: a view has the writes of its moment, whatever is written after it', async () => {
+  test('property: a view has the writes of its moment, whatever is written after it', { tags: ['long'] }, async () => {
     await fc.assert(
       fc.asyncProperty(writes, fc.array(writes, { maxLength: 4 }), fc.boolean(), async (before, later, reverse) => {
         const buffer = new WriteBuffer(1)
@@ -150,7 +150,9 @@ describe('mergeScan', () => {
     )
   })
 
-  test('property: each of several views has the writes of its moment, whatever is written, undone and released meanwhile', async () => {
+  test('property: each of several views has the writes of its moment, whatever is written, undone and released meanwhile', {
+    tags: ['long'],
+  }, async () => {
     const step = fc.oneof(
       fc.record({ does: fc.constant('write' as const), writes }),
       fc.record({ does: fc.constant('fail' as const), writes }),

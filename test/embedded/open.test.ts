@@ -235,7 +235,7 @@ describe('close', () => {
     expect(await again.batchGet(['n', 'late', 'begun'])).toEqual(['1', 'x', 'x'])
   })
 
-  test('rolls back what is open, whose calls then throw', async () => {
+  test('rolls back what is open, whose calls then throw', { tags: ['long'] }, async () => {
     const directory = join(root, 'data')
     const db = await openIn(directory)
     const snapshot = await db.snapshot()
@@ -255,7 +255,7 @@ describe('close', () => {
     expect(await (await openIn(directory)).count()).toBe(0)
   })
 
-  test('many transactions that have ended are not kept', async () => {
+  test('many transactions that have ended are not kept', { tags: ['long'] }, async () => {
     const db = await openIn(join(root, 'data'))
     const open = await db.begin()
     await open.put('k', 'v')

@@ -177,7 +177,7 @@ describe('keys that are attached to a lease', () => {
     expect(await attaching.keys()).toEqual([])
   })
 
-  test('a release says that keys are locked, and the server goes on', async () => {
+  test('a release says that keys are locked, and the server goes on', { tags: ['long'], timeout: 20_000 }, async () => {
     const attaching = await Attaching.start()
     const { server } = attaching
     await attaching.attach(await attaching.grant(), 'a', 'b')
@@ -192,5 +192,5 @@ describe('keys that are attached to a lease', () => {
     attaching.pass(1000)
     await expect.poll(() => attaching.keys()).toEqual([])
     okBody(await server.send('PUT', '/v1/leases/up', TYPE, body))
-  }, 20_000)
+  })
 })

@@ -32,7 +32,7 @@ test('the key batch_get is a key like any other', async () => {
   okBody(await server.send('DELETE', URL))
 })
 
-test('many keys at once', async () => {
+test('many keys at once', { tags: ['long'] }, async () => {
   const server = await start()
   const keys = Array.from({ length: 3000 }, (_, i) => `k${i}`)
   await server.txn({ ops: keys.map((key) => ({ op: 'put', key, value: key })) })

@@ -51,7 +51,9 @@ describe('bodies count as they arrive', () => {
     expect(await overloadOf(server)).toMatchObject({ receiving: 40, body_bytes: 0, shed: 0 })
   })
 
-  test('where room is short those that stand still go first, and are told so; small requests always get through', async () => {
+  test('where room is short those that stand still go first, and are told so; small requests always get through', {
+    tags: ['long'],
+  }, async () => {
     const limits = { bodiesBytesMax: 200 * KIB, valueBytesMax: 300 * KIB }
     const server = await start({ limits })
     const port = await server.listen()

@@ -138,7 +138,7 @@ describe('a page', () => {
     expect(await watches(server)).toBe(0)
   })
 
-  test('that waits is empty when the server closes, and ends with its client', async () => {
+  test('that waits is empty when the server closes, and ends with its client', { tags: ['long'] }, async () => {
     const server = await start()
     const port = await server.listen()
     const socket = connect(port, '127.0.0.1', () =>
@@ -189,41 +189,45 @@ describe('a stream', () => {
   test.each([
     ['events', SSE, 'text/event-stream'],
     ['lines', NDJSON, 'application/x-ndjson; charset=utf-8'],
-  ])('of %s has a head of its own, resolved at once, and then each transaction', async (_name, headers, type) => {
-    const server = await start()
-    const stream = await Stream.open(server, '/v1/changes?prefix=a/', headers)
-    expect(stream.status).toBe(200)
-    expect(stream.headers).toMatchObject({
-      'content-type': type,
-      'cache-control': 'no-store',
-      'x-accel-buffering': 'no',
-      'x-content-type-options': 'nosniff',
-    })
-    expect(stream.headers['content-encoding']).toBeUndefined()
-    const { data } = await stream.expect('resolved')
-    await server.put('b', 'else')
-    const { commit_ts } = await server.txn({ ops: [put('a/2', 'x'), put('b'), put('a/1', 'é')] })
-    const { data: txn, id } = await stream.until('txn')
-    expect(txn).toMatchObject({
-      commit_ts,
-      changes: [
-        { key: 'a/1', op: 'put', value: 'é' },
-        { key: 'a/2', op: 'put', value: 'x' },
-      ],
-    })
-    const resolved = await stream.until('resolved')
-    expect(numberOf(resolved.data, 'resolved_ts')).toBeGreaterThanOrEqual(Number(commit_ts))
-    expect(numberOf(resolved.data, 'resolved_ts')).toBeGreaterThan(numberOf(data, 'resolved_ts'))
-    if (headers === SSE) expect([stream.retry, id]).toEqual(['1000', `${commit_ts}`])
-    expect(okBody(await server.get('/v1/status'))).toMatchObject({ watches: 1, feed: { live: 1, behind: 0 } })
-    stream.close()
-    await untilWaiting(server, 0)
-    const left = async () => okBody(await server.get('/v1/status'))['feed']
-    await vi.waitFor(async () => expect(await left()).toMatchObject({ live: 0, behind: 0, resolved_ts: 0 }), {
-      timeout: 5000,
-      interval: 5,
-    })
-  })
+  ])(
+    'of %s has a head of its own, resolved at once, and then each transaction',
+    { tags: ['long'] },
+    async (_name, headers, type) => {
+      const server = await start()
+      const stream = await Stream.open(server, '/v1/changes?prefix=a/', headers)
+      expect(stream.status).toBe(200)
+      expect(stream.headers).toMatchObject({
+        'content-type': type,
+        'cache-control': 'no-store',
+        'x-accel-buffering': 'no',
+        'x-content-type-options': 'nosniff',
+      })
+      expect(stream.headers['content-encoding']).toBeUndefined()
+      const { data } = await stream.expect('resolved')
+      await server.put('b', 'else')
+      const { commit_ts } = await server.txn({ ops: [put('a/2', 'x'), put('b'), put('a/1', 'é')] })
+      const { data: txn, id } = await stream.until('txn')
+      expect(txn).toMatchObject({
+        commit_ts,
+        changes: [
+          { key: 'a/1', op: 'put', value: 'é' },
+          { key: 'a/2', op: 'put', value: 'x' },
+        ],
+      })
+      const resolved = await stream.until('resolved')
+      expect(numberOf(resolved.data, 'resolved_ts')).toBeGreaterThanOrEqual(Number(commit_ts))
+      expect(numberOf(resolved.data, 'resolved_ts')).toBeGreaterThan(numberOf(data, 'resolved_ts'))
+      if (headers === SSE) expect([stream.retry, id]).toEqual(['1000', `${commit_ts}`])
+      expect(okBody(await server.get('/v1/status'))).toMatchObject({ watches: 1, feed: { live: 1, behind: 0 } })
+      stream.close()
+      await untilWaiting(server, 0)
+      const left = async () => okBody(await server.get('/v1/status'))['feed']
+      await vi.waitFor(async () => expect(await left()).toMatchObject({ live: 0, behind: 0, resolved_ts: 0 }), {
+        timeout: 5000,
+        interval: 5,
+      })
+    },
+  )
 
   test('is told resolved_ts as often as it asks for', async () => {
     const server = await start()
@@ -239,7 +243,7 @@ describe('a stream', () => {
     stream.close()
   })
 
-  test('of lines ends as soon as it has caught up, with wait_ms=0', async () => {
+  test('of lines ends as soon as it has caught up, with wait_ms=0', { tags: ['long'] }, async () => {
     const server = await start()
     for (let i = 0; i < 300; i++) await server.put(`k${i % 7}`, `${i}`)
     const stream = await Stream.open(server, '/v1/changes?since_ts=0&wait_ms=0', NDJSON)
@@ -249,7 +253,7 @@ describe('a stream', () => {
     expect(events.at(-1)?.event).toBe('resolved')
   })
 
-  test('resumes at every id without a gap and without a repetition', async () => {
+  test('resumes at every id without a gap and without a repetition', { tags: ['long'] }, async () => {
     const server = await start()
     for (let i = 0; i < 20; i++) await server.txn({ ops: [put(`k${i % 3}`, `${i}`), put(`l${i}`)] })
     const whole = await Stream.open(server, '/v1/changes?since_ts=0&wait_ms=0')
@@ -396,7 +400,7 @@ describe('a stream', () => {
     expect(await watches(server)).toBe(0)
   })
 
-  test('whose client hangs up, in whatever phase, leaves nothing behind', async () => {
+  test('whose client hangs up, in whatever phase, leaves nothing behind', { tags: ['long'] }, async () => {
     const server = await start()
     for (let i = 0; i < 50; i++) await server.put(`k${i}`, 'v'.repeat(10_000))
     const port = await server.listen()
@@ -471,7 +475,7 @@ describe('a snapshot', () => {
     stream.close()
   })
 
-  test('is resumed at each of its ids', async () => {
+  test('is resumed at each of its ids', { tags: ['long'] }, async () => {
     const server = await start()
     for (const key of ['a', 'b', 'c', 'd']) await server.put(key, key)
     const stream = await Stream.open(server, '/v1/changes?snapshot=true&wait_ms=0')

@@ -168,7 +168,9 @@ test('a wait for a pessimistic lock over the protocol ends, and its place in the
   okBody(await acquire(Number(ts) + 2))
 })
 
-test('a write that was answered with 504 is never seen, and one that was answered with 200 always', async () => {
+test('a write that was answered with 504 is never seen, and one that was answered with 200 always', {
+  tags: ['long'],
+}, async () => {
   const tapped = new TappedEngine()
   const server = await start({ openEngine: tapped.open })
   let turns = 0

@@ -151,7 +151,7 @@ describe('the op delete_range', () => {
     expect(await keysOf(server)).toEqual(['a', 'p/3', 'p/4', 'p/5', 'q'])
   })
 
-  test('side by side with increments and checks of the same keys nothing is lost', async () => {
+  test('side by side with increments and checks of the same keys nothing is lost', { tags: ['long'] }, async () => {
     const server = await prepare()
     await Promise.all(
       Array.from({ length: 40 }, (_, i) =>

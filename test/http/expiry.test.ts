@@ -313,7 +313,9 @@ describe('those who follow', () => {
     expectProblem(gone, 'not_found', { key: 'k', commit_ts: expireTs })
   })
 
-  test('a long poll that is told of a value sees its expiry too, also where the clock is set ahead', async () => {
+  test('a long poll that is told of a value sees its expiry too, also where the clock is set ahead', {
+    tags: ['long'],
+  }, async () => {
     const { server, clock } = await startAt()
     const waiting = server.get('/v1/kv/k?wait_ms=60000')
     const watching = async () => numberOf(okBody(await server.get('/v1/status')), 'watches')

@@ -30,7 +30,7 @@ const expectGone = (answer: Answer, server: string): void => {
 }
 
 describe('every call of a transaction', () => {
-  test.each([true, false])('goes through another server (fast lane: %s)', async (fastLane) => {
+  test.each([true, false])('goes through another server (fast lane: %s)', { tags: ['long'] }, async (fastLane) => {
     const { a, b } = await two({ fastLane })
     await a.send('PUT', '/v1/kv/other', {}, 'there')
     const txn = await begin(a)
@@ -74,7 +74,7 @@ describe('every call of a transaction', () => {
     expect(jsonOf(await b.send('GET', `/v1/txn/${other}`))).toMatchObject({ state: 'rolled_back' })
   })
 
-  test('keeps keys, bodies and refusals as they are', async () => {
+  test('keeps keys, bodies and refusals as they are', { tags: ['long'] }, async () => {
     const { a, b } = await two()
     const path = `/v1/txn/${await begin(a)}`
     for (const key of ['..', '.', 'a/../b', '%2e%2e', 'x%2Fy', '%00%ff', 'q%3Fr', '~']) {
@@ -266,7 +266,7 @@ describe('a server that takes the request and', () => {
     expectGone(await a.post(`/v1/txn/${txn}/commit`), SILENT) // By now it is known to be gone.
   })
 
-  test('is asked by many at once, and gone: all are told', async () => {
+  test('is asked by many at once, and gone: all are told', { tags: ['long'] }, async () => {
     const { a, table, time } = await two({ besideOthers: true })
     const silent = await besides(table, () => {})
     const warnings: unknown[] = []
@@ -307,7 +307,7 @@ describe('a server that takes the request and', () => {
     expectGone(await a.send('GET', `/v1/txn/${txn}`), SILENT)
   })
 
-  test('still works when the client hangs up: the request to it ends too', async () => {
+  test('still works when the client hangs up: the request to it ends too', { tags: ['long'] }, async () => {
     const { a, table } = await two({ besideOthers: true })
     const silent = await besides(table, () => {})
     const socket = connect(a.port, '127.0.0.1')

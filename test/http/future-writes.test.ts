@@ -149,7 +149,7 @@ test.each<[string, (now: number) => number]>([
   ['2^53 - 1', () => TIMESTAMP_MAX],
   ['2^53 - 2', () => TIMESTAMP_MAX - 1],
   ['61 s above the clock', (now) => now + 61_000 * 2048],
-])('%s is refused wherever it would be written, and every key is as it was', async (_, tsOf) => {
+])('%s is refused wherever it would be written, and every key is as it was', { tags: ['long'] }, async (_, tsOf) => {
   const { server, machine } = await started()
   const now = await prepared(server)
   for (const [call, field, body] of WRITTEN) {
@@ -165,7 +165,7 @@ test.each<[string, (now: number) => number]>([
 })
 
 describe.each(WRITTEN)('%s, %s', (call, field, body) => {
-  test('59 s above the clock is taken, and every key can be used at once', async () => {
+  test('59 s above the clock is taken, and every key can be used at once', { tags: ['long'] }, async () => {
     const { server, machine } = await started()
     const now = await prepared(server)
     const ahead = now + 59_000 * 2048
@@ -325,7 +325,7 @@ describe('a key that a client has written 59 s above the clock', () => {
     expect((await open()).statusCode).toBe(200)
   })
 
-  test('by an older version, years above it: it can be written all the same', async () => {
+  test('by an older version, years above it: it can be written all the same', { tags: ['long'] }, async () => {
     const { server, machine } = await started()
     const { store } = server
     const key = utf8('k')

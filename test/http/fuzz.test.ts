@@ -130,7 +130,9 @@ async function send({ method, url, headers, body }: WildRequest, who: Caller, tx
   return server.send(method, path, { ...type, ...headers, ...as(who) }, payload)
 }
 
-test('no request makes the server fail; a refused one changes nothing; no token reaches beyond what it may', async () => {
+test('no request makes the server fail; a refused one changes nothing; no token reaches beyond what it may', {
+  tags: ['long'],
+}, async () => {
   const routes = routesOf(server.app).filter(({ method, config }) => method !== 'HEAD' && !config?.isOfPage)
   expect(routes.length).toBeGreaterThan(30)
   const codes = new Map<string, number>()
@@ -167,7 +169,7 @@ async function rollBack(begun: Sent, who: Caller): Promise<void> {
   await server.post(`/v1/txn/${txn}/rollback`, {}, as(who))
 }
 
-test('no bytes on a connection make the server fail', async () => {
+test('no bytes on a connection make the server fail', { tags: ['long'] }, async () => {
   const port = await server.listen()
   const lines = [
     'CONNECT a:80',

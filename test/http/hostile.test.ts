@@ -47,7 +47,9 @@ test('timestamps at the end of their range leave nothing that cannot be read, ov
   await again.close()
 })
 
-test('a secondary whose min_commit_ts lies above the commit_ts of its transaction is resolved all the same', async () => {
+test('a secondary whose min_commit_ts lies above the commit_ts of its transaction is resolved all the same', {
+  tags: ['long'],
+}, async () => {
   const server = await startServer()
   const prewrite = (key: string, rest: object = {}) =>
     server.post('/v1/percolator/prewrite', {
@@ -67,7 +69,7 @@ test('a secondary whose min_commit_ts lies above the commit_ts of its transactio
   expect((await server.get('/v1/kv/s')).body).toBe('s')
 })
 
-test('resolving many transactions at once walks the locks once', async () => {
+test('resolving many transactions at once walks the locks once', { tags: ['long'] }, async () => {
   const server = await startServer()
   const txns = Array.from({ length: 20_000 }, (_, i) => ({ start_ts: 1_000_000 + i, commit_ts: 0 }))
   const mutations = Array.from({ length: 2000 }, (_, i) => ({ op: 'lock', key: `k${i}` }))
@@ -76,7 +78,7 @@ test('resolving many transactions at once walks the locks once', async () => {
   expect(answer.json()).toEqual({ resolved: 2000 })
 })
 
-test('a transaction whose answer would be too large writes nothing', async () => {
+test('a transaction whose answer would be too large writes nothing', { tags: ['long'] }, async () => {
   const server = await startServer()
   const value = 'v'.repeat(1024 * 1024)
   await server.post('/v1/txn', { ops: Array.from({ length: 8 }, (_, i) => ({ op: 'put', key: `big/${i}`, value })) })

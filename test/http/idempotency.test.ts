@@ -195,7 +195,7 @@ describe('what is stored for an Idempotency-Key is bounded', () => {
   })
   const storedBytes = ({ store }: TestServer): Promise<number> => store.system.sweep('outcome/', () => false)
 
-  test('a read-only token stores nothing, however much it reads', async () => {
+  test('a read-only token stores nothing, however much it reads', { tags: ['long'] }, async () => {
     const server = await start({ tokens })
     const url = (key: string) => `/v1/kv/${key}`
     for (let i = 0; i < 20; i++)
@@ -209,7 +209,7 @@ describe('what is stored for an Idempotency-Key is bounded', () => {
     expect(await storedBytes(server)).toBe(before)
   })
 
-  test('an outcome that is too long is refused before anything is written', async () => {
+  test('an outcome that is too long is refused before anything is written', { tags: ['long'] }, async () => {
     const server = await start({ limits: { outcomeBytesMax: 4096 } })
     await server.put('long', 'v'.repeat(3000))
     const key = { 'idempotency-key': 'once' }
@@ -232,7 +232,9 @@ describe('what is stored for an Idempotency-Key is bounded', () => {
     expect(await server.ok('scan_lock', { max_ts: Number.MAX_SAFE_INTEGER })).toEqual({ locks: [] })
   })
 
-  test('of all, and of one caller: beyond it nothing is written, repeats are answered, and time makes room', async () => {
+  test('of all, and of one caller: beyond it nothing is written, repeats are answered, and time makes room', {
+    tags: ['long'],
+  }, async () => {
     const clock = new Clock()
     const server = await start({ tokens, limits: { outcomesBytesMax: 4000 }, now: clock.now })
     const put = (name: keyof typeof secrets, key: string) => server.send('PUT', `/v1/kv/${key}`, as(name, key), 'v')
@@ -264,7 +266,9 @@ describe('what is stored for an Idempotency-Key is bounded', () => {
     okBody(await put('other', 'later too'))
   })
 
-  test('those of an earlier run are counted, and as many as there are expire together', async () => {
+  test('those of an earlier run are counted, and as many as there are expire together', {
+    tags: ['long'],
+  }, async () => {
     const clock = new Clock()
     const first = await startServer({ now: clock.now })
     await Promise.all(

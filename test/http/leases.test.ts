@@ -70,7 +70,7 @@ class Leasing {
 }
 
 describe('a lease', () => {
-  test('is granted, shown, renewed under its fence, and released', async () => {
+  test('is granted, shown, renewed under its fence, and released', { tags: ['long'] }, async () => {
     const leasing = await Leasing.start()
     const lease = await leasing.hold('leader', 'a')
     const fence = numberOf(lease, 'fence')
@@ -96,7 +96,7 @@ describe('a lease', () => {
     expect(await leasing.fence('leader', 'a')).toBeGreaterThan(fence)
   })
 
-  test('of another holder is refused, until it has run out', async () => {
+  test('of another holder is refused, until it has run out', { tags: ['long'] }, async () => {
     const leasing = await Leasing.start()
     const { fence, expires_at } = await leasing.hold('leader', 'a')
     const refused = expectProblem(await leasing.put('leader', 'b'), 'lease_held', { lease: 'leader', holder: 'a' })
@@ -531,7 +531,7 @@ describe('a token', () => {
     'ro read-token-1234567890 prefix=app/',
   ].join('\n')
 
-  test('reaches leases by their names, as it does keys', async () => {
+  test('reaches leases by their names, as it does keys', { tags: ['long'] }, async () => {
     const leasing = await Leasing.start({ tokens })
     const all = leasing.as('everything-token-1234567')
     const some = leasing.as('app-token-123456789012')

@@ -61,18 +61,22 @@ test.each(Object.entries(OF_PREWRITES))(
   },
 )
 
-test.each(['prewritten', 'pessimistic'] as const)('so has that of a wait for a key that is %s', async (kind) => {
-  const { server, startTs, ts } = await locked(kind)
-  const asked = { keys: ['k'], primary: 'k', start_ts: ts, for_update_ts: ts }
-  for (const wait of [-1, 1]) {
-    const answer = await server.call('acquire_pessimistic_lock', { ...asked, wait_timeout: wait })
-    expectDetail(expectProblem(answer, wait === -1 ? 'key_locked' : 'lock_wait_timeout')['detail'], startTs)
-  }
-  const { txn } = (await server.post('/v1/txn/begin', { mode: 'pessimistic' })).json()
-  const headers: Headers = json
-  const put = await server.send('PUT', `/v1/txn/${txn}/kv/k?lock_wait_ms=1`, headers, '1')
-  expectDetail(expectProblem(put, 'lock_wait_timeout')['detail'], startTs)
-})
+test.each(['prewritten', 'pessimistic'] as const)(
+  'so has that of a wait for a key that is %s',
+  { tags: ['long'] },
+  async (kind) => {
+    const { server, startTs, ts } = await locked(kind)
+    const asked = { keys: ['k'], primary: 'k', start_ts: ts, for_update_ts: ts }
+    for (const wait of [-1, 1]) {
+      const answer = await server.call('acquire_pessimistic_lock', { ...asked, wait_timeout: wait })
+      expectDetail(expectProblem(answer, wait === -1 ? 'key_locked' : 'lock_wait_timeout')['detail'], startTs)
+    }
+    const { txn } = (await server.post('/v1/txn/begin', { mode: 'pessimistic' })).json()
+    const headers: Headers = json
+    const put = await server.send('PUT', `/v1/txn/${txn}/kv/k?lock_wait_ms=1`, headers, '1')
+    expectDetail(expectProblem(put, 'lock_wait_timeout')['detail'], startTs)
+  },
+)
 
 const LATE = { mode: 'pessimistic', lockWaitMs: 1, retries: 0 } as const
 

@@ -8,7 +8,7 @@ const COUNT = 3 * SLICE_ITEMS + 7
 const keys = Array.from({ length: COUNT }, (_, i) => `app/${String(i).padStart(6, '0')}`)
 const ACCEPT = { accept: 'application/msgpack' }
 
-test('a long transaction does what a short one does', async () => {
+test('a long transaction does what a short one does', { tags: ['long'] }, async () => {
   const server = await start()
   const ops = keys.map((key, i) => ({ op: i % 3 === 0 ? 'insert' : 'put', key, value: `${i}` }))
   const { results, commit_ts } = await server.txn({ ops })
@@ -25,7 +25,9 @@ test('a long transaction does what a short one does', async () => {
   )
 })
 
-test('long answers are the same in MessagePack, and for a token that sees only some keys', async () => {
+test('long answers are the same in MessagePack, and for a token that sees only some keys', {
+  tags: ['long'],
+}, async () => {
   const tokens = 'rw rw-token-0123456789\nrw app-token-0123456789 prefix=app/\n'
   const server = await start({ tokens })
   const all = { authorization: 'Bearer rw-token-0123456789' }
@@ -61,7 +63,7 @@ test('long answers are the same in MessagePack, and for a token that sees only s
   expect(fromPacked).toEqual(okBody(inJson))
 })
 
-test('what is wrong in a long list is named as in a short one', async () => {
+test('what is wrong in a long list is named as in a short one', { tags: ['long'] }, async () => {
   const server = await start()
   const long = (last: unknown) => ({ keys: [...keys, last] })
   const at = `keys[${COUNT}]`
@@ -90,7 +92,7 @@ test('what is wrong in a long list is named as in a short one', async () => {
   expectProblem(await server.post('/v1/txn', { ops, nope: 1 }), 'invalid_argument', { field: 'nope' })
 })
 
-test('one request under one Idempotency-Key is one request, however long', async () => {
+test('one request under one Idempotency-Key is one request, however long', { tags: ['long'] }, async () => {
   const server = await start()
   const body = { ops: keys.map((key) => ({ op: 'increment', key })) }
   const headers = { 'idempotency-key': 'once' }

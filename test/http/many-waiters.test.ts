@@ -14,7 +14,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-test('200 pessimistic increments of one key at once all commit', async () => {
+test('200 pessimistic increments of one key at once all commit', { tags: ['long'] }, async () => {
   const server = await start()
   const increment = async (): Promise<number> => {
     const begun = await server.post('/v1/txn/begin', { mode: 'pessimistic' })

@@ -5,7 +5,9 @@ const start = testServers()
 
 const MSGPACK = { accept: 'application/msgpack' }
 
-test('JSON ends with a newline, so that a shell’s prompt begins a line; values and MessagePack are what they are', async () => {
+test('JSON ends with a newline, so that a shell’s prompt begins a line; values and MessagePack are what they are', {
+  tags: ['long'],
+}, async () => {
   const server = await start()
   const port = await server.listen()
   await server.put('k', '{"json": true}')

@@ -172,7 +172,7 @@ describe('a token with a prefix', () => {
   })
 })
 
-test('a read-only token carries no riders', async () => {
+test('a read-only token carries no riders', { tags: ['long'] }, async () => {
   const server = await startGuarded()
   const riders = [
     { acks: [{ observer: 'within', key: 'app/w1', fence: 5 }] },

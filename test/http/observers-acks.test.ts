@@ -239,7 +239,7 @@ describe('riders that are refused as such', () => {
     expectProblem(await server.get('/v1/kv/a'), 'not_found')
   })
 
-  test('more acknowledgements than a transaction may have, or keys to notify', async () => {
+  test('more acknowledgements than a transaction may have, or keys to notify', { tags: ['long'] }, async () => {
     const server = await start({ limits: { requestKeysMax: 3000 } })
     const words = await Observing.of(server)
     const keys = Array.from({ length: 1001 }, (_, i) => `doc/${i}`)

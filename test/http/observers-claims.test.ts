@@ -220,7 +220,7 @@ describe('a claim that waits', () => {
     expect(await waiting).toMatchObject({ key: 'doc/1', attempt: 1 })
   })
 
-  test('hands back what its client did not wait for', async () => {
+  test('hands back what its client did not wait for', { tags: ['long'] }, async () => {
     const server = await start()
     const words = await Observing.of(server)
     for (let i = 0; i < 20; i++) {
@@ -330,7 +330,7 @@ describe('release', () => {
   })
 })
 
-test('extend and release are served when other requests are shed', async () => {
+test('extend and release are served when other requests are shed', { tags: ['long'] }, async () => {
   const server = await start({ limits: { requestsMax: 1 } })
   const words = await Observing.of(server)
   await server.put('doc/1', 'v')

@@ -104,7 +104,7 @@ describe('PUT', () => {
         )
   })
 
-  test('of more observers than there may be is 503, of those that are there not', async () => {
+  test('of more observers than there may be is 503, of those that are there not', { tags: ['long'] }, async () => {
     const server = await start({ limits: { observersMax: 2 } })
     const two = [await Observing.of(server, { prefix: 'a' }, 'a'), await Observing.of(server, { prefix: 'b' }, 'b')]
     const third = new Observing(server, 'c')

@@ -113,7 +113,7 @@ const end = async (server: TestServer, { url }: Txn, how: 'commit' | 'rollback')
 
 describe('interactive', () => {
   for (const how of ['commit', 'rollback'] as const)
-    test(`PUT locks at once; another waits for the ${how}`, async () => {
+    test(`PUT locks at once; another waits for the ${how}`, { tags: ['long'] }, async () => {
       const server = await start()
       const [first, second] = [await begin(server), await begin(server)]
       okBody(await put(server, first, 'k', 'first'))
@@ -132,7 +132,9 @@ describe('interactive', () => {
       expect(await locksOf(server)).toEqual([])
     })
 
-  test('lock_wait_timeout with the lock, for PUT, DELETE, for_update and conditions; the transaction goes on', async () => {
+  test('lock_wait_timeout with the lock, for PUT, DELETE, for_update and conditions; the transaction goes on', {
+    tags: ['long'],
+  }, async () => {
     const server = await start()
     const [first, second] = [await begin(server), await begin(server)]
     okBody(await put(server, first, 'k', 'first'))
@@ -153,7 +155,9 @@ describe('interactive', () => {
     expect((await server.get('/v1/kv/k')).body).toBe('first')
   })
 
-  test('for_update locks and reads the latest; plain reads see the snapshot; writes on it are no conflict', async () => {
+  test('for_update locks and reads the latest; plain reads see the snapshot; writes on it are no conflict', {
+    tags: ['long'],
+  }, async () => {
     const server = await start()
     await server.put('k', 'old')
     const txn = await begin(server)
@@ -176,7 +180,7 @@ describe('interactive', () => {
     expect(await locksOf(server)).toEqual([])
   })
 
-  test('counters by for_update lose nothing; ops count on the latest too', async () => {
+  test('counters by for_update lose nothing; ops count on the latest too', { tags: ['long'] }, async () => {
     const server = await start()
     const increment = async (i: number): Promise<void> => {
       const txn = await begin(server)
@@ -198,7 +202,9 @@ describe('interactive', () => {
     expect(await locksOf(server)).toEqual([])
   })
 
-  test('deadlock: the requester that closes the cycle; it stays open; the other proceeds once it is rolled back', async () => {
+  test('deadlock: the requester that closes the cycle; it stays open; the other proceeds once it is rolled back', {
+    tags: ['long'],
+  }, async () => {
     const server = await start()
     const [a, b] = [await begin(server), await begin(server)]
     okBody(await put(server, a, 'ka', 'a'))
@@ -223,7 +229,7 @@ describe('interactive', () => {
     expect(await locksOf(server)).toEqual([])
   })
 
-  test('rollback while a PUT waits: the PUT ends at once without a lock', async () => {
+  test('rollback while a PUT waits: the PUT ends at once without a lock', { tags: ['long'] }, async () => {
     const server = await start()
     const [first, second] = [await begin(server), await begin(server)]
     okBody(await put(server, first, 'k', 'first'))
@@ -236,7 +242,9 @@ describe('interactive', () => {
     expect(await locksOf(server)).toEqual([])
   })
 
-  test('a conflict that others see: optimistic transactions lose to it, autocommit waits for it', async () => {
+  test('a conflict that others see: optimistic transactions lose to it, autocommit waits for it', {
+    tags: ['long'],
+  }, async () => {
     const server = await start()
     await server.put('k', 'old')
     const txn = await begin(server)
@@ -256,7 +264,7 @@ describe('interactive', () => {
     expect((await server.get('/v1/kv/k')).body).toBe('after')
   })
 
-  test('an idle one frees its locks; whoever waits for them gets them', async () => {
+  test('an idle one frees its locks; whoever waits for them gets them', { tags: ['long'] }, async () => {
     const server = await start()
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
     const [idle, next] = [await begin(server, { ttl_ms: 1000 }), await begin(server)]
@@ -270,7 +278,7 @@ describe('interactive', () => {
     expect((await server.get('/v1/kv/k')).body).toBe('next')
   })
 
-  test('a failed list of ops keeps no writes, and the end frees every lock', async () => {
+  test('a failed list of ops keeps no writes, and the end frees every lock', { tags: ['long'] }, async () => {
     const server = await start()
     await server.put('k', 'text')
     for (const how of ['commit', 'rollback'] as const) {
@@ -290,7 +298,7 @@ describe('interactive', () => {
     }
   })
 
-  test('random transfers between accounts: deadlocks are found, money is kept', async () => {
+  test('random transfers between accounts: deadlocks are found, money is kept', { tags: ['long'] }, async () => {
     const server = await start()
     const keys = ['a', 'b', 'c', 'd']
     await server.txn({ ops: keys.map((key) => ({ op: 'put', key, value: '100' })) })
@@ -365,7 +373,7 @@ describe('acquire_pessimistic_lock', () => {
     expect(listOf(await server.ok('scan', { ts: 100, limit: 10 }), 'pairs')).toHaveLength(1)
   })
 
-  test('all or nothing: a locked, newer or existing key in the list', async () => {
+  test('all or nothing: a locked, newer or existing key in the list', { tags: ['long'] }, async () => {
     const server = await start()
     await server.write(5, 50, ['new'])
     await server.write(5, 6, ['old'])
@@ -399,7 +407,7 @@ describe('acquire_pessimistic_lock', () => {
     expect(await lockedKeys(server)).toEqual(['held'])
   })
 
-  test('a prewrite lock is waited for as well, and what is refused', async () => {
+  test('a prewrite lock is waited for as well, and what is refused', { tags: ['long'] }, async () => {
     const server = await start()
     await server.lock(5, ['k'])
     expectRefused(await acquire(server, 20, ['k']), 423, 'key_locked', { lock: { type: 'put', start_ts: 5 } })
@@ -476,7 +484,7 @@ describe('acquire_pessimistic_lock', () => {
     expect(await locksOf(server)).toEqual([])
   })
 
-  test('a queue of 200 drains, whatever happens to its waiters', async () => {
+  test('a queue of 200 drains, whatever happens to its waiters', { tags: ['long'] }, async () => {
     const server = await start()
     await acquired(server, 10, ['k'])
     const all = Array.from({ length: 200 }, async (_, i) => {
@@ -493,7 +501,7 @@ describe('acquire_pessimistic_lock', () => {
     expect(await locksOf(server)).toEqual([])
   })
 
-  test('a cycle of three; a waiter whose client went away gets nothing', async () => {
+  test('a cycle of three; a waiter whose client went away gets nothing', { tags: ['long'] }, async () => {
     const server = await start()
     for (const startTs of [10, 20, 30]) await acquired(server, startTs, [`k${startTs}`])
     const waiting = [
@@ -535,7 +543,9 @@ describe('acquire_pessimistic_lock', () => {
   })
 })
 
-test('too many locks: nobody gets another one, whichever way it is asked for, until one goes', async () => {
+test('too many locks: nobody gets another one, whichever way it is asked for, until one goes', {
+  tags: ['long'],
+}, async () => {
   const server = await startPlain({ limits: { locksMax: 2 } })
   await server.put('k', 'v')
   const { txn } = (await server.post('/v1/txn/begin', { mode: 'pessimistic' })).json<Json>()
@@ -571,7 +581,7 @@ describe('what becomes of pessimistic locks', () => {
       ...rest,
     })
 
-  test('prewrite and commit; one-phase commit; skip and constraint', async () => {
+  test('prewrite and commit; one-phase commit; skip and constraint', { tags: ['long'] }, async () => {
     const server = await start()
     await acquired(server, 10, ['a', 'b'], { primary: 'a', lock_ttl: 9000 })
     expect(okBody(await prewrite(server, 10, [put('a'), put('b'), put('free')], ['do', 'do', 'skip']))).toEqual({})
@@ -615,7 +625,7 @@ describe('what becomes of pessimistic locks', () => {
     }
   })
 
-  test('heartbeats, check_txn_status, resolve_lock, rollback, gc', async () => {
+  test('heartbeats, check_txn_status, resolve_lock, rollback, gc', { tags: ['long'] }, async () => {
     const server = await start()
     const locked = (startTs: number, keys: string[]) => acquired(server, startTs, keys, { lock_ttl: 1000 })
     await locked(10, ['p', 's'])

@@ -98,7 +98,9 @@ function cut(random: Random, text: string): string[] {
 }
 
 describe.each([true, false])('with the fast lane: %s', (fastLane) => {
-  test('requests of one connection do what they would do one after the other, and a client that has ended its side gets all answers', async () => {
+  test('requests of one connection do what they would do one after the other, and a client that has ended its side gets all answers', {
+    tags: ['long'],
+  }, async () => {
     const server = await start({ fastLane })
     const port = await server.listen()
     for (let seed = 1; seed <= RUNS; seed++) {
@@ -136,7 +138,7 @@ describe.each([true, false])('with the fast lane: %s', (fastLane) => {
     expect((await server.get('/v1/kv/a')).statusCode).toBe(404)
   })
 
-  test('what waits is bounded, and all of it is answered', async () => {
+  test('what waits is bounded, and all of it is answered', { tags: ['long'] }, async () => {
     const server = await start({ fastLane })
     const port = await server.listen()
     const count = 300
@@ -159,7 +161,7 @@ describe.each([true, false])('with the fast lane: %s', (fastLane) => {
     asked('GET /v1/kv?prefix=a'),
     asked('GET /v1/admin/backup'),
     put('a', '1') + byNode(put('b', '1')) + get('b'),
-  ])('what is no request, behind %j, is refused when that is answered', async (request) => {
+  ])('what is no request, behind %j, is refused when that is answered', { tags: ['long'] }, async (request) => {
     const server = await start({ fastLane })
     const port = await server.listen()
     const wanted = (request.match(/HTTP\/1\.1/g) ?? []).map(() => 200)
@@ -184,31 +186,35 @@ describe.each([true, false])('with the fast lane: %s', (fastLane) => {
     expect((await client.closed()).map(({ status }) => status)).toEqual([401])
   })
 
-  test.each(['h2c', 'websocket'])('a request with Upgrade: %s is one like any other', async (protocol) => {
-    const server = await start({ fastLane })
-    const port = await server.listen()
-    const upgrade = (request: string): string =>
-      request.replace(
-        'Host: test',
-        `Host: test\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AA\r\nUpgrade: ${protocol}`,
-      )
-    const dialogue = [
-      put('a', '1'),
-      upgrade(get('a')),
-      upgrade(put('a', '2')),
-      get('a'),
-      upgrade(chunked(put('a', '3'))),
-      ...Array.from({ length: 12 }, () => upgrade(get('a'))),
-      byNode(get('a')),
-    ].join('')
-    const wanted = [undefined, '1', undefined, '2', undefined, ...Array.from({ length: 13 }, () => '3')]
-    for (const cuts of [[dialogue], [dialogue.slice(0, 300), dialogue.slice(300)], [...dialogue]]) {
-      const answers = await talk(port, ...cuts)
-      expect(answers.map(({ status }) => status)).toEqual(wanted.map(() => 200))
-      expect(answers.map(({ body }, i) => wanted[i] && body)).toEqual(wanted)
-      await server.send('DELETE', '/v1/kv/a')
-    }
-  })
+  test.each(['h2c', 'websocket'])(
+    'a request with Upgrade: %s is one like any other',
+    { tags: ['long'] },
+    async (protocol) => {
+      const server = await start({ fastLane })
+      const port = await server.listen()
+      const upgrade = (request: string): string =>
+        request.replace(
+          'Host: test',
+          `Host: test\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AA\r\nUpgrade: ${protocol}`,
+        )
+      const dialogue = [
+        put('a', '1'),
+        upgrade(get('a')),
+        upgrade(put('a', '2')),
+        get('a'),
+        upgrade(chunked(put('a', '3'))),
+        ...Array.from({ length: 12 }, () => upgrade(get('a'))),
+        byNode(get('a')),
+      ].join('')
+      const wanted = [undefined, '1', undefined, '2', undefined, ...Array.from({ length: 13 }, () => '3')]
+      for (const cuts of [[dialogue], [dialogue.slice(0, 300), dialogue.slice(300)], [...dialogue]]) {
+        const answers = await talk(port, ...cuts)
+        expect(answers.map(({ status }) => status)).toEqual(wanted.map(() => 200))
+        expect(answers.map(({ body }, i) => wanted[i] && body)).toEqual(wanted)
+        await server.send('DELETE', '/v1/kv/a')
+      }
+    },
+  )
 
   test.each([
     ['GET /v1/kv/k'],
@@ -228,7 +234,7 @@ describe.each([true, false])('with the fast lane: %s', (fastLane) => {
     ['GET /livez'],
     ['DELETE /v1/kv?prefix=x'],
     ['DELETE /v1/kv/x'],
-  ])('a client that has ended its side is answered %s', async (line, ...headers) => {
+  ])('a client that has ended its side is answered %s', { tags: ['long'] }, async (line, ...headers) => {
     const server = await start({ fastLane })
     const tag = `${await server.put('k', 'value')}`
     const port = await server.listen()

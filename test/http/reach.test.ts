@@ -310,7 +310,7 @@ describe('perkv/client with a token of prefixes', () => {
   /** More than a request takes: several prewrites, under async commit. */
   const big = Buffer.alloc(700_000, 'x').toString()
 
-  test('commits in several requests, and leaves no lock', async () => {
+  test('commits in several requests, and leaves no lock', { tags: ['long'] }, async () => {
     const { attack, db } = await connected()
     await db.transaction(async (txn) => {
       for (const name of names) await txn.put(name, big)

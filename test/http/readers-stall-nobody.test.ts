@@ -48,7 +48,7 @@ const READERS: Readonly<Record<string, readonly [url: string, body: object]>> = 
 }
 
 for (const [name, [url, body]] of Object.entries(READERS))
-  test(`${name} keeps no writer of the key waiting`, async () => {
+  test(`${name} keeps no writer of the key waiting`, { tags: ['long'] }, async () => {
     const reads = new HeldReads()
     const server = await start({ openEngine: reads.open })
     const first = await server.put('k', 'old')
@@ -67,7 +67,9 @@ for (const [name, [url, body]] of Object.entries(READERS))
     }
   })
 
-test('of what a transaction checks before it writes nobody may change anything meanwhile', async () => {
+test('of what a transaction checks before it writes nobody may change anything meanwhile', {
+  tags: ['long'],
+}, async () => {
   const reads = new HeldReads()
   const server = await start({ openEngine: reads.open })
   await server.put('k', 'old')

@@ -10,7 +10,7 @@ describe.each([true, false])('with the fast lane: %s', (fastLane) => {
   const whole = (line: string, ...headers: string[]): string =>
     `${line} HTTP/1.1\r\n${['Content-Length: 2', 'Content-Type: application/json', ...headers].join('\r\n')}\r\n\r\n{}`
 
-  test.each(LINES)('%s with an ambiguous head is 400, and does nothing', async (line) => {
+  test.each(LINES)('%s with an ambiguous head is 400, and does nothing', { tags: ['long'] }, async (line) => {
     const server = await start({ fastLane })
     const port = await server.listen()
     const without = whole(line)
@@ -65,7 +65,7 @@ describe.each([true, false])('with the fast lane: %s', (fastLane) => {
     expect([put?.status, get?.body]).toEqual([200, 'abc']) // Trailers mean nothing.
   })
 
-  test('codings that the server does not know store nothing', async () => {
+  test('codings that the server does not know store nothing', { tags: ['long'] }, async () => {
     const server = await start({ fastLane })
     const port = await server.listen()
     const put = (...headers: string[]): string => `${asked('PUT /v1/kv/a', headers)}1\r\nx\r\n0\r\n\r\n`

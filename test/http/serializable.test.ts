@@ -25,11 +25,11 @@ test('serializable: no phantom, in commit order', async () => {
   expect(await scanAndWrite('serializable')).toEqual(Array.from({ length: 12 }, (_, i) => i))
 })
 
-test('snapshot, the default', async () => {
+test('snapshot, the default', { tags: ['long'] }, async () => {
   for (const isolation of [undefined, 'snapshot']) expect(await scanAndWrite(isolation)).toHaveLength(12)
 })
 
-test('serializable writers run beside everything else, and nothing waits for ever', async () => {
+test('serializable writers run beside everything else, and nothing waits for ever', { tags: ['long'] }, async () => {
   const server = await startServer()
   const ops = [{ op: 'increment', key: 'n' }]
   const mixed = Array.from({ length: 90 }, (_, i) => {

@@ -56,19 +56,23 @@ describe.each([1, 1_000_000])(
         ['a transaction', (server) => server.post('/v1/txn', { ops: [{ op: 'put', key: 'k', value: 'new' }] })],
       ]
 
-    test.each(writes.slice(0, 3))('%s ends with key_locked while the lock lives', async (_, write) => {
-      const { server, startTs, taken } = await scene(count)
-      await server.lock(startTs, ['k'])
-      expectProblem(await write(server, '?lock_wait_ms=30'), 'key_locked', { retryable: true })
-      expect(taken[0]).toBe(startTs)
-      await server.ok('commit', {
-        keys: ['k'],
-        start_ts: startTs,
-        commit_ts: numberOf(await server.ok('tso', {}), 'ts'),
-      })
-      expect((await server.get('/v1/kv/k')).body).toBe(`k@${startTs}`)
-      await expectUsable(server, 'k')
-    })
+    test.each(writes.slice(0, 3))(
+      '%s ends with key_locked while the lock lives',
+      { tags: ['long'] },
+      async (_, write) => {
+        const { server, startTs, taken } = await scene(count)
+        await server.lock(startTs, ['k'])
+        expectProblem(await write(server, '?lock_wait_ms=30'), 'key_locked', { retryable: true })
+        expect(taken[0]).toBe(startTs)
+        await server.ok('commit', {
+          keys: ['k'],
+          start_ts: startTs,
+          commit_ts: numberOf(await server.ok('tso', {}), 'ts'),
+        })
+        expect((await server.get('/v1/kv/k')).body).toBe(`k@${startTs}`)
+        await expectUsable(server, 'k')
+      },
+    )
 
     test.each(writes)('%s takes its turn once the lock has expired', async (name, write) => {
       const { server, startTs, taken } = await scene(count, 1000)

@@ -19,6 +19,7 @@ import type { Store } from '../../src/store/store.js'
 import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { openTestStore, reopenTestStore } from '../store/test-store.js'
 import { type Described, describedAnswer } from './described.js'
+import { giveBack, type PooledApp, takeApp } from './pooled-apps.js'
 import type { Headers, Method, Sent } from './sent.js'
 import { SocketRequests } from './socket-requests.js'
 
@@ -43,6 +44,8 @@ export interface StartOptions {
   readonly openEngine?: (directory: string) => Promise<Engine>
   /** One of these that was closed, to go on with. */
   readonly directory?: string
+  /** For tests of what an app counts: else an app may have served other tests before. */
+  readonly ownApp?: boolean
 }
 
 /** What a problem may be called, except where the engine has failed or the server has a defect. */
@@ -65,16 +68,36 @@ const IS_FAST = process.env['PERKV_TEST_FAST_LANE'] === 'on'
 /** A server on a directory of its own, and shorthands for talking to it. */
 export class TestServer {
   readonly #fast: SocketRequests | undefined
+  readonly #app: FastifyInstance
+  /** Whether anybody but this shorthand may have changed the app, or have connections to it. */
+  #isTouched = false
+  #inFlight = 0
   #port: Promise<number> | undefined
 
-  /** @param isFast whether the server has a fast lane. */
+  /**
+   * @param isFast whether the server has a fast lane.
+   * @param pooled the app, where another test may have it afterwards.
+   */
   constructor(
-    readonly app: FastifyInstance,
+    app: FastifyInstance,
     readonly database: Database,
     readonly directory: string,
     isFast: boolean,
+    readonly pooled?: PooledApp,
   ) {
+    this.#app = app
     if (isFast && IS_FAST) this.#fast = new SocketRequests(this)
+  }
+
+  get app(): FastifyInstance {
+    this.#isTouched = true
+    return this.#app
+  }
+
+  async close(): Promise<void> {
+    if (this.pooled === undefined || this.#isTouched || this.#inFlight > 0) await this.#app.close()
+    else giveBack(this.pooled)
+    await this.database.close()
   }
 
   get store(): Store {
@@ -95,14 +118,19 @@ export class TestServer {
   /** Every answer is held to the schemas of its route. */
   async send(method: Method, url: string, headers: Headers = {}, payload?: string | Buffer): Promise<Sent> {
     const answer = await this.#answer(method, url, headers, payload)
-    const described = describedAnswer(this.app, method, url, answer)
+    const described = describedAnswer(this.#app, method, url, answer)
     if (described !== undefined) this.onAnswer?.(described)
     return answer
   }
-  #answer(method: Method, url: string, headers: Headers, payload: string | Buffer | undefined): Promise<Sent> {
+  async #answer(method: Method, url: string, headers: Headers, payload: string | Buffer | undefined): Promise<Sent> {
     if (this.#fast !== undefined && SocketRequests.mayBeFast(method, url))
       return this.#fast.send(method, url, headers, payload)
-    return this.app.inject({ method, url, headers, ...(payload === undefined ? {} : { payload }) })
+    this.#inFlight++
+    try {
+      return await this.#app.inject({ method, url, headers, ...(payload === undefined ? {} : { payload }) })
+    } finally {
+      this.#inFlight--
+    }
   }
   onAnswer: ((answer: Described) => void) | undefined
   get(url: string, headers: Headers = {}): Promise<Sent> {
@@ -161,10 +189,9 @@ export class TestServer {
 export function testServers(): (options?: StartOptions) => Promise<TestServer> {
   const running: TestServer[] = []
   afterEach(async () => {
-    for (const { app, database, directory } of running.splice(0)) {
-      await app.close()
-      await database.close()
-      await rm(directory, { recursive: true, force: true })
+    for (const server of running.splice(0)) {
+      await server.close()
+      await rm(server.directory, { recursive: true, force: true })
     }
   })
   return async (options = {}) => {
@@ -197,17 +224,31 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
   const store = await open(directory, { ...clock, ...tapped, answers, locksMax: limits.locksMax })
   const known = tokens === undefined ? undefined : parseTokens(tokens)
   const authenticate = known && ((token: string) => known.grantOf(token))
-  return serve(store, directory, { limits, log, authenticate, browserGuard, fastLane, slowMs, traces })
+  const isPlain = !IS_FAST && Object.keys(options).every((name) => OF_THE_STORE.has(name))
+  return serve(store, directory, { limits, log, authenticate, browserGuard, fastLane, slowMs, traces }, isPlain)
 }
 
-/** A server on a store that is open. */
-export async function serve(store: Store, directory: string, options: Partial<AppOptions> = {}): Promise<TestServer> {
+/** Options that an app knows nothing of. */
+const OF_THE_STORE: ReadonlySet<string> = new Set(['now', 'monotonicNow', 'openEngine', 'directory'])
+
+/**
+ * A server on a store that is open.
+ * @param isPlain whether an app may serve it that has served others: it has no options of its own.
+ */
+export async function serve(
+  store: Store,
+  directory: string,
+  options: Partial<AppOptions> = {},
+  isPlain = false,
+): Promise<TestServer> {
   const { limits = DEFAULT_LIMITS, log = createLog('silent') } = options
   const onError = (message: string, err: unknown): void => log.error({ err }, message)
   const database = await Database.open(store, { limits, onError })
   const context = { database, limits, log, version: '0.0.0-test', durability: 'async' } as const
   const isFast = options.fastLane !== false && options.tls === undefined && !log.isLevelEnabled('debug')
-  return new TestServer(await createApp({ ...options, ...context }), database, directory, isFast)
+  const pooled = isPlain ? await takeApp({ ...options, ...context }) : undefined
+  const app = pooled?.app ?? (await createApp({ ...options, ...context }))
+  return new TestServer(app, database, directory, isFast, pooled)
 }
 
 /** A clock that tests step. */

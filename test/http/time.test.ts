@@ -229,7 +229,9 @@ describe('a start under a wrong clock', () => {
 })
 
 describe('tso', () => {
-  test('runs at most 5 s ahead of the clock; beyond that it waits, and answers overloaded after 3 s', async () => {
+  test('runs at most 5 s ahead of the clock; beyond that it waits, and answers overloaded after 3 s', {
+    tags: ['long'],
+  }, async () => {
     const machine = new Machine()
     const server = await start({ now: machine.now, monotonicNow: machine.monotonicNow })
     const answers = await Promise.all(

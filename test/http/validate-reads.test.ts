@@ -91,7 +91,7 @@ for (const [name, check] of CHECKS)
         await expectValid(server, deleted)
       })
 
-      test('changed, deleted, inserted: at the last moment too', async () => {
+      test('changed, deleted, inserted: at the last moment too', { tags: ['long'] }, async () => {
         const server = await start()
         for (const [startTs, commitTs] of [
           [20, 21],
@@ -166,7 +166,7 @@ describe('requests', () => {
     expectProblem(await asked([{ end: 'k' }, { start: 'l' }, { start: 'j' }]), 'write_conflict', { key: 'k' })
   })
 
-  test('many keys and a long history', async () => {
+  test('many keys and a long history', { tags: ['long'] }, async () => {
     const server = await start()
     const keys = Array.from({ length: 1000 }, (_, i) => `k${String(i).padStart(4, '0')}`)
     await server.write(5, 6, keys)
@@ -181,7 +181,7 @@ describe('requests', () => {
       })
   })
 
-  test('what is refused', async () => {
+  test('what is refused', { tags: ['long'] }, async () => {
     const server = await start()
     const valid = { start_ts: 10, commit_ts: 20 }
     const prewrite = { mutations: [{ op: 'put', key: 'k', value: 'v' }], primary: 'k', start_ts: 10 }
@@ -236,7 +236,7 @@ describe('serializable transactions', () => {
 
   for (const mode of ['optimistic', 'pessimistic'])
     describe(mode, () => {
-      test('write skew, by keys: never both commit', async () => {
+      test('write skew, by keys: never both commit', { tags: ['long'] }, async () => {
         const server = await start()
         let commits = 0
         for (let round = 0; round < 40; round++) {
@@ -256,7 +256,9 @@ describe('serializable transactions', () => {
         expect(commits).toBeGreaterThan(0)
       })
 
-      test('phantoms: of transactions that count a range and insert into it, one commits', async () => {
+      test('phantoms: of transactions that count a range and insert into it, one commits', {
+        tags: ['long'],
+      }, async () => {
         const server = await start()
         for (const query of [
           '?prefix=p/',
@@ -304,7 +306,9 @@ describe('serializable transactions', () => {
       })
     })
 
-  test('POST /v1/txn beside interactive ones: the sum that each saw is the sum at its place in the order', async () => {
+  test('POST /v1/txn beside interactive ones: the sum that each saw is the sum at its place in the order', {
+    tags: ['long'],
+  }, async () => {
     const server = await start()
     const value = (body: Json): number => Number(body['value'] ?? 0)
     interface Seen {

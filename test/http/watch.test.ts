@@ -130,7 +130,7 @@ describe('a GET with wait_ms', () => {
     }
   })
 
-  test('ends with its client, and when the server closes', async () => {
+  test('ends with its client, and when the server closes', { tags: ['long'] }, async () => {
     const server = await start()
     const port = await server.listen()
     const socket = connect(port, '127.0.0.1', () => socket.write(`GET /v1/kv/k?${WAIT} HTTP/1.1\r\nHost: x\r\n\r\n`))
@@ -270,7 +270,7 @@ describe('a stream of a key', () => {
     expect(stream.answer.complete).toBe(true)
   })
 
-  test('of a client that reads nothing holds one state at most, and is cut off', async () => {
+  test('of a client that reads nothing holds one state at most, and is cut off', { tags: ['long'] }, async () => {
     const server = await start({ limits: { stalledMsMax: 300 } })
     const port = await server.listen()
     const socket = connect(port, '127.0.0.1')
@@ -289,7 +289,7 @@ describe('a stream of a key', () => {
     socket.destroy()
   })
 
-  test('of a client that reads late shows the latest', async () => {
+  test('of a client that reads late shows the latest', { tags: ['long'] }, async () => {
     const server = await start()
     const port = await server.listen()
     const socket = connect(port, '127.0.0.1')
@@ -381,7 +381,7 @@ describe('with tokens', () => {
   }
 })
 
-test('many watchers of one key are told by one read, in slices', async () => {
+test('many watchers of one key are told by one read, in slices', { tags: ['long'] }, async () => {
   const server = await start()
   const streams = await Promise.all(Array.from({ length: 100 }, () => Stream.open(server, urlOf('k'))))
   for (const stream of streams) await stream.expect('absent')

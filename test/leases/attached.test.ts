@@ -156,7 +156,10 @@ describe.each(STORES)('on %s', (kind) => {
     expect(await attaching.keys()).toEqual(['1', '2'])
   })
 
-  test('keys that are locked are deleted as soon as they are not, and before the next grant', async () => {
+  test('keys that are locked are deleted as soon as they are not, and before the next grant', {
+    tags: ['long'],
+    timeout: 20_000,
+  }, async () => {
     const attaching = await Attaching.open(kind)
     const { store, leases } = attaching.database
     const fence = await attaching.grant('a', MINUTE)
@@ -178,9 +181,12 @@ describe.each(STORES)('on %s', (kind) => {
     expect(await attaching.keys()).toEqual(['2']) // Its last version is not attached.
     expect(next).toBeGreaterThan(await deletedAt(attaching, '1'))
     expect(await attaching.records()).toBe(0)
-  }, 20_000)
+  })
 
-  test('locked keys cost one look at a time, whoever waits for them, and nobody waits for longer than asked', async () => {
+  test('locked keys cost one look at a time, whoever waits for them, and nobody waits for longer than asked', {
+    tags: ['long'],
+    timeout: 20_000,
+  }, async () => {
     const attaching = await Attaching.open(kind)
     const { store, leases } = attaching.database
     const fence = await attaching.grant('a', MINUTE)
@@ -198,9 +204,9 @@ describe.each(STORES)('on %s', (kind) => {
     await store.rollback({ keys: [utf8('2')], startTs })
     expect(await leases.remove('a', 'me', fence)).toEqual({ deleting: false })
     expect(await attaching.keys()).toEqual([])
-  }, 20_000)
+  })
 
-  test('leases whose keys stay locked do not hold up the end of another', async () => {
+  test('leases whose keys stay locked do not hold up the end of another', { tags: ['long'] }, async () => {
     const attaching = await Attaching.open(kind)
     const { store } = attaching.database
     const locked = Array.from({ length: 100 }, (_, i) => `locked-${i}`)
@@ -213,7 +219,7 @@ describe.each(STORES)('on %s', (kind) => {
     await expect.poll(async () => (await store.get({ key: utf8('free') })).found, { timeout: 2000 }).toBe(false)
   })
 
-  test(`a lease has ${ATTACHED_MAX} keys at most`, async () => {
+  test(`a lease has ${ATTACHED_MAX} keys at most`, { tags: ['long'], timeout: 30_000 }, async () => {
     const attaching = await Attaching.open(kind)
     const fence = await attaching.grant('a', MINUTE)
     const ops = (from: number, to: number): Op[] =>
@@ -238,7 +244,7 @@ describe.each(STORES)('on %s', (kind) => {
     await attaching.database.leases.remove('a', 'me', fence)
     expect(await attaching.keys()).toEqual(['k7'])
     expect(await attaching.records()).toBe(0)
-  }, 30_000)
+  })
 
   test('an expired, a collected and a removed key leave nothing behind', async () => {
     const attaching = await Attaching.open(kind)

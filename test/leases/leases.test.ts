@@ -321,7 +321,7 @@ describe('those that wait', () => {
   })
 })
 
-test('leases that run out together are all removed', async () => {
+test('leases that run out together are all removed', { tags: ['long'] }, async () => {
   const leasing = await start()
   await Promise.all(Array.from({ length: 2500 }, (_, i) => leasing.put(`l${i}`, 'x')))
   leasing.pass(1000)

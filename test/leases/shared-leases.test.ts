@@ -230,7 +230,7 @@ describe('keys that are attached', () => {
       expect((await one.store.system.list('attached/')).size).toBe(0)
     }))
 
-  test('are no more than the limit says, with those of other servers', () =>
+  test('are no more than the limit says, with those of other servers', { tags: ['long'] }, () =>
     servers(2, async ([one, two]) => {
       if (one === undefined || two === undefined) return
       const { fence } = await put(one, 'a', 'x', { ttlMs: 60_000 })
@@ -251,7 +251,8 @@ describe('keys that are attached', () => {
       await sleep(1000)
       await refused(write(two, 'a', fence, { key: 'one more', attached: true }), 'invalid_argument', { field: 'lease' })
       await refused(write(two, 'a', fence, { key: 'x'.repeat(4090), attached: true }), 'invalid_argument')
-    }))
+    }),
+  )
 })
 
 describe('what it costs', () => {

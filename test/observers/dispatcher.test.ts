@@ -10,9 +10,13 @@ test.each([
   { fifo: 4, found: 1, claimsMax: 1000 },
   { fifo: 1, found: 2, claimsMax: 1 },
   { fifo: 2, found: 1, claimsMax: 2 },
-])('in random histories no cell is forgotten, and none is handed out twice within its lease: %o', (sizes) => {
-  fc.assert(
-    fc.property(histories, (events) => new DispatchedCells(sizes).run(events)),
-    { numRuns: RUNS, seed: 1 },
-  )
-})
+])(
+  'in random histories no cell is forgotten, and none is handed out twice within its lease: %o',
+  { tags: ['long'] },
+  (sizes) => {
+    fc.assert(
+      fc.property(histories, (events) => new DispatchedCells(sizes).run(events)),
+      { numRuns: RUNS, seed: 1 },
+    )
+  },
+)

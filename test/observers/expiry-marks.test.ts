@@ -190,7 +190,7 @@ describe('over a restart', () => {
     await after.close()
   })
 
-  test('of many keys that expire together some were marked: all are run, each once', async () => {
+  test('of many keys that expire together some were marked: all are run, each once', { tags: ['long'] }, async () => {
     const clock = new TestClock()
     const tapped = new TappedEngine()
     const directory = await stores.directory()
@@ -233,7 +233,9 @@ describe('over a restart', () => {
     await after.close()
   })
 
-  test('marks that are written, and perhaps not, although their batch failed: each is run once', async () => {
+  test('marks that are written, and perhaps not, although their batch failed: each is run once', {
+    tags: ['long'],
+  }, async () => {
     for (const lands of [true, false]) {
       const clock = new TestClock()
       const tapped = new TappedEngine()

@@ -112,7 +112,7 @@ describe('a claim', () => {
     expect(await observers.claim('words', { worker: 'w' })).toMatchObject([{ attempt: 1 }])
   })
 
-  test('waits beside 9 999 others, and beside no more; a pause answers all of them', async () => {
+  test('waits beside 9 999 others, and beside no more; a pause answers all of them', { tags: ['long'] }, async () => {
     const { observers } = await start()
     const wait = () => observers.claim('words', { worker: 'w', waitMs: 60_000 })
     const waiting = Array.from({ length: 10_000 }, wait)
@@ -133,7 +133,7 @@ describe('a claim', () => {
     ])
   })
 
-  test('with long values ends early, and the others are ready again', async () => {
+  test('with long values ends early, and the others are ready again', { tags: ['long'] }, async () => {
     const { store, observers } = await start()
     const long = Buffer.alloc(5 * 1024 * 1024, 'x')
     for (const key of ['doc/1', 'doc/2', 'doc/3']) await commit(store, [put(key, long)])
@@ -142,7 +142,9 @@ describe('a claim', () => {
     expect(keysOf(await claim())).toEqual(['doc/3'])
   })
 
-  test('finds cells of the longest keys, which the queue in memory leaves to the cursor', async () => {
+  test('finds cells of the longest keys, which the queue in memory leaves to the cursor', {
+    tags: ['long'],
+  }, async () => {
     const { store, observers } = await start()
     const long = (i: number): string => `doc/${String(i).padStart(4092, '0')}`
     const keys = Array.from({ length: 600 }, (_, i) => long(i))
@@ -154,7 +156,9 @@ describe('a claim', () => {
     expect(await observers.get('words')).toMatchObject({ claimed: keys.length, pendingIsExact: true })
   })
 
-  test('that needs the disk while the database is closed fails, and does not keep others from anything', async () => {
+  test('that needs the disk while the database is closed fails, and does not keep others from anything', {
+    tags: ['long'],
+  }, async () => {
     const tapped = new TappedEngine()
     const store = await stores.open({ openEngine: tapped.open })
     const observers = await openObservers(store)
@@ -278,7 +282,7 @@ describe('an observer', () => {
     expect(await observers.release('words', claims)).toEqual({ released: 0, parked: [] })
   })
 
-  test('that is paused during a backfill goes on with it', async () => {
+  test('that is paused during a backfill goes on with it', { tags: ['long'] }, async () => {
     const { store, observers } = await start()
     for (let i = 0; i < 3000; i += 1000) await putNow(store, ...keysFrom(i, i + 1000).map((key) => `old/${key}`))
     await observers.put('late', { ...prefix('old/'), backfill: true })

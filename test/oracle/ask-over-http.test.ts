@@ -101,7 +101,9 @@ test('ends when the signal is aborted', async () => {
   await expect(forwarder()(url, aborting.signal)).rejects.toThrow(/no timestamps from/)
 })
 
-test('three servers in real time hand out timestamps in order, while the one that leads stops', async () => {
+test('three servers in real time hand out timestamps in order, while the one that leads stops', {
+  tags: ['long'],
+}, async () => {
   let bytes: Uint8Array | undefined
   const row: OracleRow = {
     read: async () => bytes,

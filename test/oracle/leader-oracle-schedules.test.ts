@@ -4,7 +4,9 @@ import { violations } from './timestamp-history.js'
 
 const SCHEDULES = Number(process.env['PERKV_TEST_SCHEDULES'] ?? 500)
 
-test('no timestamp is handed out twice or out of order, whatever happens to clocks, processes and the table', async () => {
+test('no timestamp is handed out twice or out of order, whatever happens to clocks, processes and the table', {
+  tags: ['long'],
+}, async () => {
   let handedOut = 0
   let refused = 0
   let epochs = 0

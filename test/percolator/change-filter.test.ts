@@ -41,7 +41,9 @@ for (const { name, ranges, clipped } of cases)
     expect(filter.has(change)).toBe(clipped.length > 0)
   })
 
-test('a change is in the union of any ranges, and a removal is clipped to exactly the keys in both', () => {
+test('a change is in the union of any ranges, and a removal is clipped to exactly the keys in both', {
+  tags: ['long'],
+}, () => {
   const key = fc
     .uint8Array({ maxLength: 3 })
     .map((raw) => Buffer.from(raw.map((byte) => [0, 0x61, 0x62, 0xff][byte % 4] ?? 0)))

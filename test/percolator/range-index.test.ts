@@ -57,7 +57,7 @@ describe('a range of keys', () => {
     })
 })
 
-test('what stands for a key is what was added and not removed, also twice under one prefix', () => {
+test('what stands for a key is what was added and not removed, also twice under one prefix', { tags: ['long'] }, () => {
   const key = fc
     .uint8Array({ maxLength: 3 })
     .map((raw) => raw.map((byte) => [0, 1, 0x61, 0xfe, 0xff][byte % 5] as number))

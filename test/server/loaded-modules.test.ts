@@ -62,7 +62,7 @@ function packageOf(path: string): string {
   return scope.startsWith('@') ? `${scope}/${name}` : scope
 }
 
-test('a server is loaded from its bundle alone, with few packages, whatever it is asked for', () =>
+test('a server is loaded from its bundle alone, with few packages, whatever it is asked for', { tags: ['long'] }, () =>
   withTempDir(async (directory) => {
     const dist = join(directory, 'dist')
     await mkdir(dist)
@@ -89,4 +89,5 @@ test('a server is loaded from its bundle alone, with few packages, whatever it i
     const loaded: string[] = JSON.parse(await readFile(list, 'utf8'))
     const packages = new Set(loaded.filter((path) => path.includes('node_modules/')).map(packageOf))
     expect([...packages].filter((name) => !PACKAGES.includes(name))).toEqual([])
-  }))
+  }),
+)

@@ -197,7 +197,7 @@ test.each([
   ['answers garbage', new Collector((response) => void response.end('<html>'))],
   ['hangs', new Collector(() => {})],
   ['hangs up', new Collector((response) => void response.destroy())],
-])('a collector that %s fails no request, and is told of once', async (fault, collector) => {
+])('a collector that %s fails no request, and is told of once', { tags: ['long'] }, async (fault, collector) => {
   vi.stubEnv('OTEL_BSP_MAX_QUEUE_SIZE', '8')
   vi.stubEnv('OTEL_BSP_MAX_EXPORT_BATCH_SIZE', '4')
   vi.stubEnv('OTEL_EXPORTER_OTLP_TIMEOUT', fault === 'hangs' ? '20' : '1000')

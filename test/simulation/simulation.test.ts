@@ -6,7 +6,7 @@ const FIRST_SEED = Number(process.env['PERKV_TEST_SEED'] ?? 1)
 const SEEDS = 20
 const STEPS = 1000
 
-test('what a seed says happens again, exactly', async () => {
+test('what a seed says happens again, exactly', { tags: ['long'] }, async () => {
   const { hash, counts } = await simulate({ seed: FIRST_SEED, steps: STEPS })
   expect(await simulate({ seed: FIRST_SEED, steps: STEPS })).toMatchObject({ hash, counts })
   expect((await simulate({ seed: FIRST_SEED + 1, steps: STEPS })).hash).not.toBe(hash)
@@ -14,6 +14,7 @@ test('what a seed says happens again, exactly', async () => {
 
 test.each(['leveldb', 'memory'] as const)(
   'on %s, whatever fails, transactions and runs are what they promise',
+  { tags: ['long'] },
   async (store) => {
     const counts: Record<string, number> = {}
     for (let seed = FIRST_SEED; seed < FIRST_SEED + SEEDS; seed++) {

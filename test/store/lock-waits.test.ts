@@ -733,7 +733,7 @@ describe('acquired, with concurrent requests of one transaction', () => {
   })
 })
 
-test('ten thousand waiters: every operation asks for a few holders', async () => {
+test('ten thousand waiters: every operation asks for a few holders', { tags: ['long'] }, async () => {
   const count = 10_000
   const scene = new Scene({ k: 1, other: 2 })
   scene.wait(1, 'other') // The holder waits, too.
@@ -952,7 +952,9 @@ describe('property', () => {
     }
   }
 
-  test('as the model: who waits, who tries, who is refused; and all who can run do, in the end', async () => {
+  test('as the model: who waits, who tries, who is refused; and all who can run do, in the end', {
+    tags: ['long'],
+  }, async () => {
     let deadlocks = 0
     await fc.assert(
       fc.asyncProperty(fc.array(step, { maxLength: 60, size: 'max' }), async (steps) => {

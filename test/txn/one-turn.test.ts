@@ -438,7 +438,7 @@ test('a transaction that was not taken is not tried again', async () => {
   expect(tries).toHaveBeenCalledTimes(1)
 })
 
-test('property: the same requests leave the same records, in one turn or in several', async () => {
+test('property: the same requests leave the same records, in one turn or in several', { tags: ['long'] }, async () => {
   const key = fc.constantFrom('a', 'b', 'c')
   const value = fc.constantFrom('', 'short', 'l'.repeat(300))
   const op = fc.oneof(

@@ -110,7 +110,7 @@ describe.each(HOMES)('$home', ({ openDb }) => {
     expect(resolved).toEqual(resolved.toSorted((a, b) => a - b))
   })
 
-  test('a removed range, and a transaction that is longer than a page', async () => {
+  test('a removed range, and a transaction that is longer than a page', { tags: ['long'] }, async () => {
     const { db, store } = await open()
     const { ts } = await db.snapshot()
     await put(db, 'b')

@@ -117,7 +117,7 @@ const CALLS: Readonly<Record<string, Call>> = {
   ...Object.fromEntries(Object.entries(writes).map(([name, run]) => [name, { run, isUncertain: true }])),
 }
 
-test('every call ends in its time, and says whether its outcome is known', async () => {
+test('every call ends in its time, and says whether its outcome is known', { tags: ['long'] }, async () => {
   const db = connect(await hanging(), TIMED)
   const endings = Object.entries(CALLS).map(async ([name, { run, isUncertain: isUnknown }]) => {
     const failure = await failureOf(run(db))
@@ -196,7 +196,9 @@ async function held(): Promise<Held> {
 }
 
 describe('a transaction', () => {
-  test('whose commit may be decided by then: nobody knows, and a further commit finds out', async () => {
+  test('whose commit may be decided by then: nobody knows, and a further commit finds out', {
+    tags: ['long'],
+  }, async () => {
     const { db, hold, release } = await held()
     const txn = await db.begin(AWHILE)
     await txn.put('k', 'v')
@@ -210,7 +212,7 @@ describe('a transaction', () => {
     expect(await db.getVersion('k')).toMatchObject({ value: 'v', commitTs })
   })
 
-  test('of a function, whose commit may be decided by then: nobody knows', async () => {
+  test('of a function, whose commit may be decided by then: nobody knows', { tags: ['long'] }, async () => {
     const { db, hold, release } = await held()
     const isSent = hold('/prewrite')
     const failure = failureOf(db.transaction((txn) => txn.put('k', 'v'), AWHILE))
@@ -220,7 +222,7 @@ describe('a transaction', () => {
     release()
   })
 
-  test('in two phases, whose commit was not sent by then: it never commits', async () => {
+  test('in two phases, whose commit was not sent by then: it never commits', { tags: ['long'] }, async () => {
     const { db, hold, release, locks } = await held()
     const txn = await db.begin(AWHILE)
     for (let i = 0; i < 300; i++) await txn.put(`k${i}`, new Uint8Array(4096))

@@ -132,7 +132,7 @@ describe.each([
     ])
   })
 
-  test('a connection that is silent for some heartbeats is opened again', async () => {
+  test('a connection that is silent for some heartbeats is opened again', { tags: ['long'] }, async () => {
     const server = await serve((response, _, index) => {
       response.write(index === 0 ? resolved(20) : txn(30, 'a') + resolved(60))
     }, options)

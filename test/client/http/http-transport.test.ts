@@ -291,7 +291,7 @@ describe('a server that was never reached', () => {
     expect((await sent).message).toBe('enough')
   })
 
-  test('once it was, it is waited for as long as retryMs says', async () => {
+  test('once it was, it is waited for as long as retryMs says', { tags: ['long'] }, async () => {
     const { transport, seen } = scripted([GATEWAY, REFUSED, REFUSED, REFUSED, REFUSED, OK], {
       retryMs: 60_000,
       connectTimeoutMs: 30,

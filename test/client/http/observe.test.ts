@@ -56,7 +56,7 @@ test('a run is one request', async () => {
   expect(network.countOf(claim)).toBeLessThanOrEqual(9)
 })
 
-test('through a bad network each change is run exactly once', async () => {
+test('through a bad network each change is run exactly once', { tags: ['long'] }, async () => {
   const server = await start()
   const other = await connectTo(server)
   await other.observers.put('words', DOCS)
@@ -93,7 +93,7 @@ function follower(): { readonly db: Db; follow(server: TestServer | undefined): 
   }
 }
 
-test('a restart of the server is waited for; what ran during it runs once', async () => {
+test('a restart of the server is waited for; what ran during it runs once', { tags: ['long'] }, async () => {
   const first = await startServer()
   toEnd.push(() => rm(first.directory, { recursive: true, force: true }))
   const { db, follow } = follower()

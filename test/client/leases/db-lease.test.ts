@@ -131,7 +131,7 @@ describe.each(HOMES)('leases $home', ({ openDb }) => {
     expect(await db.get('k')).toBe('1')
   })
 
-  test('it is renewed for as long as it is held', async () => {
+  test('it is renewed for as long as it is held', { tags: ['long'] }, async () => {
     const { db } = await open()
     const lease = await db.lease('leader', { ttlMs: 1500 })
     const { expiresAt } = lease

@@ -57,7 +57,7 @@ test('acquire and release', async () => {
   ])
 })
 
-test('a renewal has the fence', async () => {
+test('a renewal has the fence', { tags: ['long'] }, async () => {
   await db.lease('jobs/leader', { ttlMs: 1500, holder: 'a' })
   while (asked.length < 2) await once(server, 'request')
   expect(asked[1]?.body).toEqual({ holder: 'a', ttl_ms: 1500, fence: LEASE.fence })
@@ -115,7 +115,7 @@ test('a refusal in one request ends the lease', async () => {
   })
 })
 
-test('under a server that stops to answer the signal is aborted', async () => {
+test('under a server that stops to answer the signal is aborted', { tags: ['long'] }, async () => {
   const lease = await db.lease('jobs/leader', { ttlMs: 500 })
   answer = () => {}
   await once(lease.signal, 'abort')
@@ -123,7 +123,7 @@ test('under a server that stops to answer the signal is aborted', async () => {
   expect(asked.length).toBeGreaterThan(1)
 })
 
-test('the end of the connection does not wait for a server that does not answer', async () => {
+test('the end of the connection does not wait for a server that does not answer', { tags: ['long'] }, async () => {
   await db.lease('jobs/leader', { ttlMs: 60_000 })
   answer = () => {}
   await db.close()

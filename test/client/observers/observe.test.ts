@@ -106,7 +106,7 @@ describe.each(HOMES)('$home', ({ openDb }) => {
     expect(Math.min(...startTs)).toBeGreaterThan(state.sinceTs)
   })
 
-  test('two workers under one name: each change is covered, each run counted once', async () => {
+  test('two workers under one name: each change is covered, each run counted once', { tags: ['long'] }, async () => {
     const { db } = await start()
     const keys = Array.from({ length: 12 }, (_, i) => `doc/${i}`)
     let runs = 0
@@ -182,7 +182,7 @@ describe.each(HOMES)('$home', ({ openDb }) => {
     expect(await db.observers.get('words')).toMatchObject({ acks: 1 })
   })
 
-  test('failures are tried again, and parked in the end', async () => {
+  test('failures are tried again, and parked in the end', { tags: ['long'] }, async () => {
     const { db } = await start()
     await db.observers.put('words', DOCS)
     for (const key of ['doc/1', 'doc/poison', 'doc/2']) await db.put(key, 'x')
@@ -211,7 +211,7 @@ describe.each(HOMES)('$home', ({ openDb }) => {
     expect(await db.batchGet(runs)).toEqual(['1', '1', '1'])
   })
 
-  test('a batch is one transaction, and after a failure they are run one by one', async () => {
+  test('a batch is one transaction, and after a failure they are run one by one', { tags: ['long'] }, async () => {
     const { db } = await start()
     await db.observers.put('words', DOCS, { maxAttempts: 2, backoffMs: 1 })
     const keys = Array.from({ length: 25 }, (_, i) => `doc/${String(i).padStart(2, '0')}`)
@@ -312,7 +312,7 @@ describe.each(HOMES)('$home', ({ openDb }) => {
     expect(await db.get('out')).toBeUndefined()
   })
 
-  test('a chain: what one observer writes is what the other observes', async () => {
+  test('a chain: what one observer writes is what the other observes', { tags: ['long'] }, async () => {
     const { db } = await start()
     const [words, totals] = [
       observing(db, async (txn, { key, value = '' }) => {
@@ -337,7 +337,7 @@ describe.each(HOMES)('$home', ({ openDb }) => {
     expect([...words.errors, ...totals.errors]).toEqual([])
   })
 
-  test('notifications mark keys without changing them', async () => {
+  test('notifications mark keys without changing them', { tags: ['long'] }, async () => {
     const { db } = await start()
     await db.observers.put('words', DOCS)
     await db.observers.put('clusters', { start: 'cluster/', end: 'cluster0' })
@@ -404,7 +404,7 @@ describe.each(HOMES)('$home', ({ openDb }) => {
     expect(await db.observers.claim('words')).toEqual([])
   })
 
-  test('claims that are released come back, as failures where an error is given', async () => {
+  test('claims that are released come back, as failures where an error is given', { tags: ['long'] }, async () => {
     const { db } = await start()
     await db.observers.put('words', DOCS, { maxAttempts: 2, backoffMs: 60_000 })
     await db.put('doc/1', 'x')

@@ -191,7 +191,7 @@ describe('in a pipe', () => {
     await expect(runCommand(db, ['observers', 'nix'])).rejects.toMatchObject({ code: 'not_found' })
   })
 
-  test('leases prints who holds what, as the routes answer', async () => {
+  test('leases prints who holds what, as the routes answer', { tags: ['long'] }, async () => {
     for (const name of ['jobs/2', 'jobs/1', 'leader']) await db.lease(name, { ttlMs: 60_000, holder: 'me' })
     // Expiries are of a time that passes.
     const held = async (url: string) => (await server.get(url)).json()

@@ -38,7 +38,7 @@ test('commands, flags, and keys one level at a time', async () => {
   expect(await complete('get c', commands, db)).toEqual([[], 'c'])
 })
 
-test('of many keys some are shown, and the last', async () => {
+test('of many keys some are shown, and the last', { tags: ['long'] }, async () => {
   const db = await connectTo(await start())
   const keys = Array.from({ length: 300 }, (_, i) => `k${String(i).padStart(3, '0')}`)
   await db.atomic({ ops: keys.map((key) => ({ op: 'put', key, value: '' }) as const) })

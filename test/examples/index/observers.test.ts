@@ -25,7 +25,7 @@ const step = fc.oneof(
   fc.record({ kind: fc.constant('end' as const), choice: fc.nat(20) }),
 )
 
-test('however runs overlap, at rest the index is the one made from scratch', async () => {
+test('however runs overlap, at rest the index is the one made from scratch', { tags: ['long'] }, async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 60, size: 'max' }), async (steps) => {
       const world = new World(OBSERVERS)

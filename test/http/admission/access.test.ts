@@ -45,7 +45,7 @@ describe('every route', () => {
     }
   })
 
-  test('asks for a token, before it looks at the body; only probes do not', async () => {
+  test('asks for a token, before it looks at the body; only probes do not', { tags: ['long'] }, async () => {
     const server = await startGuarded()
     const wrong: Headers[] = [
       {},

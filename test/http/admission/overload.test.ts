@@ -127,7 +127,7 @@ describe('a write queue that is full', () => {
     await expectIdle(server)
   })
 
-  test('a client that coordinates its transaction gets through', async () => {
+  test('a client that coordinates its transaction gets through', { tags: ['long'] }, async () => {
     const { engine, hold, release } = heldEngine()
     const server = await start({ limits: { writeQueueMax: 1 }, openEngine: engine.open })
     const port = await server.listen()
@@ -237,7 +237,7 @@ describe('clients that do not read', () => {
     return { server, port: await server.listen() }
   }
 
-  test('are cut off, and until then what they were answered counts', async () => {
+  test('are cut off, and until then what they were answered counts', { tags: ['long'] }, async () => {
     const { server, port } = await filled({ limits: { answersBytesMax: MIB, stalledMsMax: 500 } })
     const deaf = await open(port, ANSWER)
     deaf.pause()
@@ -248,7 +248,7 @@ describe('clients that do not read', () => {
     expect((await server.get('/v1/kv/k1')).statusCode).toBe(200)
   })
 
-  test('behind an answer that they do not take, when they hang up', async () => {
+  test('behind an answer that they do not take, when they hang up', { tags: ['long'] }, async () => {
     const { server, port } = await filled({})
     const deaf = await open(port, `GET /v1/kv?limit=16 HTTP/1.1\r\nHost: x\r\n\r\n${ANSWER}`)
     deaf.pause()
@@ -257,7 +257,9 @@ describe('clients that do not read', () => {
     await expectIdle(server)
   })
 
-  test('of streams behind an answer that waits, when they hang up: nothing is held, garbage neither', async () => {
+  test('of streams behind an answer that waits, when they hang up: nothing is held, garbage neither', {
+    tags: ['long'],
+  }, async () => {
     const server = await start()
     const port = await server.listen()
     const { ts } = await server.ok('tso', {})
@@ -311,7 +313,7 @@ describe('clients that do not read', () => {
     },
   )
 
-  test('a connection keeps nothing of the long answers that it has brought', async () => {
+  test('a connection keeps nothing of the long answers that it has brought', { tags: ['long'] }, async () => {
     const { server, port } = await filled({})
     const listeners: number[] = []
     server.app.server.on('request', ({ socket }) => listeners.push(socket.listenerCount('close')))
@@ -324,7 +326,9 @@ describe('clients that do not read', () => {
     expect(listeners[4]).toBe(listeners[1])
   })
 
-  test('and break off in the middle of a stream: nothing is said within it, but behind it', async () => {
+  test('and break off in the middle of a stream: nothing is said within it, but behind it', {
+    tags: ['long'],
+  }, async () => {
     const { server, port } = await filled({})
     const odd = await open(port, rawText('GET /v1/kv', ['Accept: application/x-ndjson']).replace('close', 'keep-alive'))
     const chunks: Buffer[] = []
@@ -341,7 +345,7 @@ describe('clients that do not read', () => {
     expect(text).toContain('\r\n0\r\n\r\nHTTP/1.1 400')
   })
 
-  test('of streams: there are only so many, and a stream that ends makes room', async () => {
+  test('of streams: there are only so many, and a stream that ends makes room', { tags: ['long'] }, async () => {
     const { server, port } = await filled({ limits: { streamsMax: 1 } })
     const stream = (): Promise<IncomingMessage> =>
       new Promise((resolve, reject) => {
@@ -462,7 +466,7 @@ describe('connections', () => {
     ['a body', rawText('PUT /v1/kv/a', ['Content-Length: 10']), { headerMsMax: 200, requestMsMax: 200 }],
   ]
   for (const [name, text, limits] of slow) {
-    test(`${name} without an end`, async () => {
+    test(`${name} without an end`, { tags: ['long'] }, async () => {
       const server = await start({ limits })
       const port = await server.listen()
       expect((await rawRequest(port, text)).status).toBe(408)
@@ -472,7 +476,7 @@ describe('connections', () => {
 
   const RESTORE = 'POST /v1/admin/restore HTTP/1.1\r\nHost: x\r\nConnection: close\r\n'
 
-  test('a restore takes its time where another body may not', async () => {
+  test('a restore takes its time where another body may not', { tags: ['long'] }, async () => {
     const server = await start({ limits: { requestMsMax: 200 } })
     const port = await server.listen()
     const { rawPayload: backup } = await server.get('/v1/admin/backup')
@@ -492,7 +496,7 @@ describe('connections', () => {
     await expectIdle(server)
   })
 
-  test('idle between requests', async () => {
+  test('idle between requests', { tags: ['long'] }, async () => {
     const server = await start({ limits: { idleMsMax: 100 } })
     const port = await server.listen()
     expect((await rawRequest(port, 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n')).status).toBe(200)

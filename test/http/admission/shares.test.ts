@@ -42,7 +42,7 @@ const put = (server: TestServer, url: string, body: unknown, headers: Headers): 
   server.send('PUT', url, { 'content-type': 'application/json', ...headers }, JSON.stringify(body))
 
 describe('a client that asks much on one connection and reads nothing', () => {
-  test('of what is made once for all, holds nothing, and the others are served', async () => {
+  test('of what is made once for all, holds nothing, and the others are served', { tags: ['long'] }, async () => {
     const server = await start({ tokens: TOKENS, limits: { answersBytesMax: MIB } })
     await server.get('/openapi.json')
     const socket = await deaf(await server.listen(), requestText('/openapi.json').repeat(1500))
@@ -51,7 +51,7 @@ describe('a client that asks much on one connection and reads nothing', () => {
     expect((await server.get('/v1/kv/absent', A)).statusCode).toBe(404)
   })
 
-  test('of values, holds a few of them, and gets all when it reads', async () => {
+  test('of values, holds a few of them, and gets all when it reads', { tags: ['long'] }, async () => {
     const server = await start()
     await server.put('k', Buffer.alloc(60 * KIB, 'v'))
     const socket = await deaf(await server.listen(), requestText('/v1/kv/k?lock_wait_ms=0').repeat(1500))
@@ -72,15 +72,19 @@ describe('a client that asks much on one connection and reads nothing', () => {
 })
 
 describe('no caller has more than half of what all share', () => {
-  test.each(['/v1/kv/k?lock_wait_ms=0', '/v1/kv/k'])('of the memory for answers: %s', async (path) => {
-    const server = await start({ tokens: TOKENS, limits: { answersBytesMax: 8 * MIB } })
-    await server.put('k', Buffer.alloc(MIB, 'v'), A)
-    const port = await server.listen()
-    for (let i = 0; i < 20; i++) await deaf(port, requestText(path, A).repeat(20)) // The system takes some of them.
-    await vi.waitFor(async () => expect((await server.get(path, A)).statusCode).toBe(503), PATIENT)
-    expect(Number((await overloadOf(server, B))['answer_bytes'])).toBeLessThan(6 * MIB)
-    expect((await server.get(path, B)).statusCode).toBe(200)
-  })
+  test.each(['/v1/kv/k?lock_wait_ms=0', '/v1/kv/k'])(
+    'of the memory for answers: %s',
+    { tags: ['long'] },
+    async (path) => {
+      const server = await start({ tokens: TOKENS, limits: { answersBytesMax: 8 * MIB } })
+      await server.put('k', Buffer.alloc(MIB, 'v'), A)
+      const port = await server.listen()
+      for (let i = 0; i < 20; i++) await deaf(port, requestText(path, A).repeat(20)) // The system takes some of them.
+      await vi.waitFor(async () => expect((await server.get(path, A)).statusCode).toBe(503), PATIENT)
+      expect(Number((await overloadOf(server, B))['answer_bytes'])).toBeLessThan(6 * MIB)
+      expect((await server.get(path, B)).statusCode).toBe(200)
+    },
+  )
 
   test('of leases', async () => {
     const server = await start({ tokens: TOKENS, limits: { leasesMax: 4 } })

@@ -11,7 +11,9 @@ const SAFE: Headers = {
   'referrer-policy': 'no-referrer',
 }
 
-test('every answer is safe for a browser: values, problems, unknown paths, preflights, what is no HTTP', async () => {
+test('every answer is safe for a browser: values, problems, unknown paths, preflights, what is no HTTP', {
+  tags: ['long'],
+}, async () => {
   const server = await start({ tokens: 'rw abcdefghijklmnop' })
   const token = { authorization: 'Bearer abcdefghijklmnop' }
   await server.put('page', '<script>alert(1)</script>', { ...token, 'content-type': 'text/html' })

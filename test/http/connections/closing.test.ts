@@ -18,7 +18,7 @@ const REQUESTS = [
 ]
 
 describe.each([true, false])('with the fast lane: %s, a server that closes', (fastLane) => {
-  test.each(REQUESTS)('answers what has arrived in part: %j', async (request) => {
+  test.each(REQUESTS)('answers what has arrived in part: %j', { tags: ['long'] }, async (request) => {
     for (const before of ['', put('before')])
       for (const at of [
         1,

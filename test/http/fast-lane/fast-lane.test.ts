@@ -78,7 +78,7 @@ async function inFlight(server: TestServer): Promise<Json> {
 describe('stays in the fast lane', () => {
   const body = JSON.stringify({ ops: [{ op: 'put', key: 'b', value: '1' }] })
 
-  test('fetch', async () => {
+  test('fetch', { tags: ['long'] }, async () => {
     const server = await start({ browserGuard: { loopbackNamesOnly: true } })
     const url = `http://127.0.0.1:${await server.listen()}/v1`
     const byNode = countByNode(server)
@@ -98,7 +98,7 @@ describe('stays in the fast lane', () => {
     expect(byNode()).toBe(0)
   })
 
-  test("Node's client with an agent", async () => {
+  test("Node's client with an agent", { tags: ['long'] }, async () => {
     const server = await start()
     const port = await server.listen()
     const byNode = countByNode(server)
@@ -175,7 +175,7 @@ describe('node:http gets a connection', () => {
     expect(byNode()).toBe(1)
   })
 
-  test('with a caller whom it has to refuse', async () => {
+  test('with a caller whom it has to refuse', { tags: ['long'] }, async () => {
     const server = await start({ tokens: 'ro abcdefghijklmnop\nrw qrstuvwxyzabcdef prefix=mine/' })
     const port = await server.listen()
     const byNode = countByNode(server)
@@ -228,7 +228,7 @@ describe('node:http gets a connection', () => {
     ['nothing', ''],
     ['the beginning of a request', get('a').slice(0, 30)],
     ['a whole request and the beginning of another', get('a') + get('a').slice(0, 30)],
-  ])('when only %s has come for a while: its time-outs hold', async (_, text) => {
+  ])('when only %s has come for a while: its time-outs hold', { tags: ['long'] }, async (_, text) => {
     const server = await start({ limits: { headerMsMax: 200 } })
     const client = await Client.open(await server.listen())
     client.socket.write(text)
@@ -238,7 +238,7 @@ describe('node:http gets a connection', () => {
 })
 
 describe('a connection', () => {
-  test('is closed when it is idle for longer than allowed', async () => {
+  test('is closed when it is idle for longer than allowed', { tags: ['long'] }, async () => {
     const server = await start({ limits: { idleMsMax: 200 } })
     const client = await Client.open(await server.listen())
     client.socket.write(get('a'))
@@ -246,7 +246,7 @@ describe('a connection', () => {
     expect(client.statuses).toEqual([404])
   })
 
-  test('sends the answers in the order of the requests, however late one is', async () => {
+  test('sends the answers in the order of the requests, however late one is', { tags: ['long'] }, async () => {
     const engine = new TappedEngine()
     let land = (): void => {}
     const landing = new Promise<void>((resolve) => {
@@ -327,7 +327,7 @@ describe('a connection', () => {
     expect(failed).not.toHaveBeenCalled()
   })
 
-  test('that hangs up leaves nothing behind', async () => {
+  test('that hangs up leaves nothing behind', { tags: ['long'] }, async () => {
     const server = await start()
     await server.lock(server.database.store.now(), ['primary', 'a'], { lock_ttl: 60_000 })
     const client = await Client.open(await server.listen())
@@ -337,7 +337,7 @@ describe('a connection', () => {
     await eventually(async () => expect(await inFlight(server)).toMatchObject({ requests: 0, body_bytes: 0 }))
   })
 
-  test('whose client ends its side waits for locks all the same', async () => {
+  test('whose client ends its side waits for locks all the same', { tags: ['long'] }, async () => {
     const server = await start()
     const lockTs = server.database.store.now()
     await server.lock(lockTs, ['a'], { lock_ttl: 60_000 })
@@ -350,7 +350,7 @@ describe('a connection', () => {
     expect(client.text.endsWith('2')).toBe(true)
   })
 
-  test('whose client takes no answers is not read on', async () => {
+  test('whose client takes no answers is not read on', { tags: ['long'] }, async () => {
     const server = await start()
     await server.put('long', 'v'.repeat(LONG_ANSWER_BYTES - 1))
     const accepted = once(server.app.server, 'connection')
@@ -364,7 +364,7 @@ describe('a connection', () => {
     await eventually(() => expect(client.bytes).toBeGreaterThan(1500 * LONG_ANSWER_BYTES))
   })
 
-  test('whose client stalls in a long answer is cut off, and counted until then', async () => {
+  test('whose client stalls in a long answer is cut off, and counted until then', { tags: ['long'] }, async () => {
     const server = await start({ limits: { stalledMsMax: 300 } })
     const value = 'v'.repeat(1024 * 1024)
     await server.put('long', value)
@@ -425,7 +425,7 @@ describe('a connection', () => {
     expect(await inFlight(server)).toMatchObject({ requests: 0, body_bytes: 0 })
   })
 
-  test('is shed as by node:http, and read more slowly', async () => {
+  test('is shed as by node:http, and read more slowly', { tags: ['long'] }, async () => {
     const server = await start({ limits: { requestsMax: 1 } })
     await server.lock(server.database.store.now(), ['a'], { lock_ttl: 60_000 })
     const port = await server.listen()

@@ -9,7 +9,9 @@ import { serve } from '../support.js'
 import { certificate } from './variants.js'
 
 /** The writes of a TLS connection end later than those of a plain one, and perhaps not before it closes. */
-test('clients that hang up in a long answer, in front of a request for node:http, leave nothing behind', async () => {
+test('clients that hang up in a long answer, in front of a request for node:http, leave nothing behind', {
+  tags: ['long'],
+}, async () => {
   const directory = await mkdtemp(join(tmpdir(), 'perkv-tls-'))
   const server = await serve(await openMemoryStore(), directory, { tls: certificate() })
   const port = await server.listen()

@@ -9,7 +9,9 @@ function sampleOf(text: string, series: string): number {
   return Number(line.slice(series.length + 1))
 }
 
-test('families with more samples than are written at a time have one head, and each sample once', async () => {
+test('families with more samples than are written at a time have one head, and each sample once', {
+  tags: ['long'],
+}, async () => {
   const server = await start()
   for (let i = 0; i < 250; i++) await server.database.observers.put(`o${i}`, { range: { prefix: new Uint8Array() } })
   const { body } = await server.get('/metrics')

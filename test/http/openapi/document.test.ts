@@ -62,7 +62,7 @@ function operationsOf({ paths }: Document): [name: string, operation: Operation]
 
 const read = (path: string): Promise<string> => readFile(new URL(`../../../${path}`, import.meta.url), 'utf8')
 
-test('it is a valid OpenAPI document, with stable names', async () => {
+test('it is a valid OpenAPI document, with stable names', { tags: ['long'] }, async () => {
   const document = await documentOf(await start())
   const { valid, errors } = await new Validator().validate(document as never)
   expect(errors).toBeUndefined()
@@ -77,7 +77,7 @@ test('it is a valid OpenAPI document, with stable names', async () => {
   expect(lost).toEqual([])
 })
 
-test('each route is in the document and in docs/api.md, and none besides', async () => {
+test('each route is in the document and in docs/api.md, and none besides', { tags: ['long'] }, async () => {
   skipOthers('offers every route')
   const server = await start()
   const described = operationsOf(await documentOf(server)).map(([name]) => name)
@@ -124,7 +124,7 @@ test('each code of a problem is in the document, and no other', async () => {
   expect([...new Set(listed)].sort()).toEqual([...codes].sort())
 })
 
-test('everything is described, and has examples that its schema permits', async () => {
+test('everything is described, and has examples that its schema permits', { tags: ['long'] }, async () => {
   const document = await documentOf(await start())
   const ajv = new Ajv2020({ strict: false, validateFormats: false })
   const { schemas } = document.components
@@ -159,7 +159,7 @@ test('everything is described, and has examples that its schema permits', async 
   expect(faults).toEqual([])
 })
 
-test('it is made once, and sent again only when it has changed', async () => {
+test('it is made once, and sent again only when it has changed', { tags: ['long'] }, async () => {
   const server = await start({ tokens: 'rw secret-secret-secret' })
   const first = await server.get('/openapi.json')
   expect(first.statusCode).toBe(200)
@@ -173,7 +173,7 @@ test('it is made once, and sent again only when it has changed', async () => {
   expect(first.json()).toMatchObject({ security: [{ token: [] }] })
 })
 
-test.each(['/openapi.json', '/docs'])('%s is compressed for those who accept it', async (path) => {
+test.each(['/openapi.json', '/docs'])('%s is compressed for those who accept it', { tags: ['long'] }, async (path) => {
   const server = await start()
   const { app } = server
   const plain = await server.get(path)

@@ -135,7 +135,7 @@ function kept(examples: Examples, before: Examples): Examples {
   )
 }
 
-test('the examples of the document are what a server answers', async () => {
+test('the examples of the document are what a server answers', { tags: ['long'] }, async () => {
   const first = await start()
   const empty = await start()
   const recorder = new Recorder(first)

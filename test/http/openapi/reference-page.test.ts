@@ -7,7 +7,7 @@ import { testServers } from '../support.js'
 
 const start = testServers()
 
-test('the page has every call, and needs nothing but itself', async () => {
+test('the page has every call, and needs nothing but itself', { tags: ['long'] }, async () => {
   skipOthers('offers every route')
   const { headers, body } = await (await start()).get('/docs')
   expect(headers['content-type']).toBe('text/html; charset=utf-8')

@@ -183,7 +183,7 @@ describe('restore', () => {
     await server.put('k', 'v')
   })
 
-  test('timestamps go on above everything in it, though the clock is an hour behind', async () => {
+  test('timestamps go on above everything in it, though the clock is an hour behind', { tags: ['long'] }, async () => {
     const ahead = Date.now() + 3_600_000
     const server = await start({ now: () => ahead })
     const commitTs = await server.put('k', 'v1')
@@ -200,7 +200,7 @@ describe('restore', () => {
     expectProblem(await restore(await start(), await backupOf(tomorrow)), 'invalid_argument', { field: 'body' })
   })
 
-  test('what began before it, on the empty store, neither reads nor writes after it', async () => {
+  test('what began before it, on the empty store, neither reads nor writes after it', { tags: ['long'] }, async () => {
     const server = await start()
     await server.put('k', 'v')
     const file = await backupOf(server)
@@ -214,7 +214,7 @@ describe('restore', () => {
     expect((await other.get('/v1/kv/k')).body).toBe('v')
   })
 
-  test('a store with a pair, a deletion or a lock is left alone', async () => {
+  test('a store with a pair, a deletion or a lock is left alone', { tags: ['long'] }, async () => {
     const server = await start()
     await fill(server)
     const file = await backupOf(server)
@@ -247,7 +247,9 @@ describe('restore', () => {
     await other.put('k', 'v') // It is in service.
   })
 
-  test('cut off or damaged later: out of service until it is continued, from anywhere, with the same backup', async () => {
+  test('cut off or damaged later: out of service until it is continued, from anywhere, with the same backup', {
+    tags: ['long'],
+  }, async () => {
     const server = await start()
     await fill(server)
     const file = await backupOf(server)
@@ -288,7 +290,7 @@ describe('restore', () => {
     expect((await other.get('/readyz')).statusCode).toBe(200)
   })
 
-  test('one at a time', async () => {
+  test('one at a time', { tags: ['long'] }, async () => {
     const server = await start()
     await fill(server)
     const file = await backupOf(server)
@@ -306,7 +308,7 @@ describe('restore', () => {
     expect(await scan(other)).toBe(await scan(server))
   })
 
-  test('of writes that race with its begin, none is in the store that it fills', async () => {
+  test('of writes that race with its begin, none is in the store that it fills', { tags: ['long'] }, async () => {
     const server = await start()
     await fill(server)
     const file = await backupOf(server)
@@ -348,7 +350,7 @@ describe('restore', () => {
     expect(await other.mvcc('long/001')).toEqual({ lock: null, writes: [], values: [] })
   })
 
-  test('media types, limits, parameters', async () => {
+  test('media types, limits, parameters', { tags: ['long'] }, async () => {
     const server = await start()
     await server.put('key', 'v'.repeat(300_000))
     const file = await backupOf(server)

@@ -99,7 +99,7 @@ const randomOf = (seed: number) => {
 }
 
 describe('begin', () => {
-  test('defaults, options, and a start_ts of its own each', async () => {
+  test('defaults, options, and a start_ts of its own each', { tags: ['long'] }, async () => {
     const server = await start()
     const bare = await server.send('POST', '/v1/txn/begin')
     expect([bare.statusCode, Object.keys(bare.json<Json>()).sort()]).toEqual([201, ['start_ts', 'txn']])
@@ -126,7 +126,7 @@ describe('begin', () => {
     [[], 'body'],
     ['optimistic', 'body'],
   ]
-  test('what is refused', async () => {
+  test('what is refused', { tags: ['long'] }, async () => {
     const server = await start()
     for (const [body, field] of refused)
       expectProblem(await server.post('/v1/txn/begin', body), 'invalid_argument', { field })
@@ -165,7 +165,7 @@ describe('begin', () => {
 })
 
 describe('one key', () => {
-  test('raw bytes; an ETag for what the snapshot has, none for own writes; HEAD', async () => {
+  test('raw bytes; an ETag for what the snapshot has, none for own writes; HEAD', { tags: ['long'] }, async () => {
     const server = await start()
     const bytes = Buffer.from([0, 0xff, 0xfe, 10])
     const commitTs = await server.put('k', bytes)
@@ -193,7 +193,7 @@ describe('one key', () => {
     expectProblem(await server.get('/v1/kv/gone'), 'not_found')
   })
 
-  test('keys of any bytes, slashes escaped or not, and bodies of any type', async () => {
+  test('keys of any bytes, slashes escaped or not, and bodies of any type', { tags: ['long'] }, async () => {
     const server = await start()
     const txn = await begin(server)
     const paths = ['a/b//c', '%FF%00', 'sp%20ace+plus', 'caf%C3%A9', '%3Fq%26=', 'x/kv/y', 'commit', '/lead']
@@ -212,7 +212,7 @@ describe('one key', () => {
     expectProblem(await server.get('/v1/kv/%FF%00'), 'not_found', { key: { base64: '/wA=' } })
   })
 
-  test('bad keys, limits, unknown parameters and methods', async () => {
+  test('bad keys, limits, unknown parameters and methods', { tags: ['long'] }, async () => {
     const server = await start({ limits: { keyBytesMax: 10, valueBytesMax: 20, bodyBytesMax: 400 } })
     const txn = await begin(server)
     const urls: readonly (readonly [Method, string, string])[] = [
@@ -320,7 +320,7 @@ describe('scan', () => {
   })
 
   for (const seed of [1, 2, 3])
-    test(`like a map of the snapshot with the writes in it (seed ${seed})`, async () => {
+    test(`like a map of the snapshot with the writes in it (seed ${seed})`, { tags: ['long'] }, async () => {
       const server = await start()
       const random = randomOf(seed)
       const keyOf = (): string => `k${String(random(60)).padStart(2, '0')}`
@@ -392,7 +392,7 @@ describe('scan', () => {
     expect(okBody(await txn.scan('?count_only'))['count']).toBe(18)
   })
 
-  test('of very many scans at once the last ones go on; the first are refused', async () => {
+  test('of very many scans at once the last ones go on; the first are refused', { tags: ['long'] }, async () => {
     const server = await start()
     await server.txn({ ops: ['a', 'b', 'c'].map((key) => ({ op: 'put', key, value: 'v' })) })
     const txn = await begin(server)
@@ -408,7 +408,7 @@ describe('scan', () => {
     okBody(await txn.scan(`?cursor=${cursors[1]}`))
   })
 
-  test('thousands of pairs and own writes, over many pages', async () => {
+  test('thousands of pairs and own writes, over many pages', { tags: ['long'] }, async () => {
     const server = await start()
     const keys = Array.from({ length: 2500 }, (_, i) => `k${String(i).padStart(4, '0')}`)
     await server.txn({ ops: keys.map((key) => ({ op: 'put', key, value: 'v' })) })
@@ -425,7 +425,7 @@ describe('scan', () => {
 })
 
 describe('conditions', () => {
-  test('If-Match and If-None-Match on PUT and DELETE', async () => {
+  test('If-Match and If-None-Match on PUT and DELETE', { tags: ['long'] }, async () => {
     const server = await start()
     const commitTs = await server.put('k', 'v')
     const failed = { key: 'k', commit_ts: commitTs }
@@ -459,7 +459,9 @@ describe('conditions', () => {
     expectProblem(await txn.commit(), 'write_conflict', { key: 'k' })
   })
 
-  test('snapshot transactions whose writes are disjoint never conflict: not after a 412 or a failed insert either', async () => {
+  test('snapshot transactions whose writes are disjoint never conflict: not after a 412 or a failed insert either', {
+    tags: ['long'],
+  }, async () => {
     const server = await start()
     await server.put('k', 'v')
     for (const fail of [
@@ -697,7 +699,7 @@ describe('isolation and the end', () => {
 })
 
 describe('at once', () => {
-  test('many requests in one transaction', async () => {
+  test('many requests in one transaction', { tags: ['long'] }, async () => {
     const server = await start()
     const txn = await begin(server)
     const puts = Array.from({ length: 60 }, (_, i) => txn.put(`k${i}`, `${i}`))
@@ -727,7 +729,7 @@ describe('at once', () => {
     expect((await server.get('/v1/kv/k59')).body).toBe('59')
   })
 
-  test('commit and rollback race: one of them wins, and both say so', async () => {
+  test('commit and rollback race: one of them wins, and both say so', { tags: ['long'] }, async () => {
     const server = await start()
     const ends = new Set<boolean>()
     for (let i = 0; i < 40; i++) {
@@ -767,7 +769,7 @@ describe('at once', () => {
 describe('Idempotency-Key on commit', () => {
   const isReplayed = ({ headers }: Sent): boolean => headers['idempotency-replayed'] === 'true'
 
-  test('replayed, over a restart too; of nothing written; for another request 422', async () => {
+  test('replayed, over a restart too; of nothing written; for another request 422', { tags: ['long'] }, async () => {
     const first = await start()
     const [writing, empty, other, unkeyed] = await Promise.all(Array.from({ length: 4 }, () => begin(first)))
     if (!writing || !empty || !other || !unkeyed) throw new Error('four were begun')

@@ -47,7 +47,9 @@ const askOf = (graph: string, sequence: number): WaitAsk => ({
 const signed = (ask: WaitAsk, url = URL, secret = SECRET): Uint8Array =>
   encodeAsk(LOCK_WAITS, secret, { url, nonce: newNonce(), ask })
 
-test('a report is taken from a server of the table alone, once, and what is refused changes nothing', async () => {
+test('a report is taken from a server of the table alone, once, and what is refused changes nothing', {
+  tags: ['long'],
+}, async () => {
   const { leading, post } = await start()
   const nonce = newNonce()
   const first = await post(encodeAsk(LOCK_WAITS, SECRET, { url: URL, nonce, ask: askOf('', 1) }))

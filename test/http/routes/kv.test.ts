@@ -221,7 +221,7 @@ describe('keys in URLs', () => {
     ['a:b@c', 'a:b@c'],
     ['*', '*'],
   ]
-  test('every byte string is a key, raw or escaped', async () => {
+  test('every byte string is a key, raw or escaped', { tags: ['long'] }, async () => {
     const server = await start()
     const port = await server.listen()
     for (const [path, key] of cases) {
@@ -281,7 +281,7 @@ describe('keys in URLs', () => {
 })
 
 describe('conditional writes', () => {
-  test('If-Match on the present version, then on a past one', async () => {
+  test('If-Match on the present version, then on a past one', { tags: ['long'] }, async () => {
     const server = await start()
     const first = await server.put('k', 'one')
     const second = await server.put('k', 'two', { 'if-match': `"${first}"` })

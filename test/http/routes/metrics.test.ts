@@ -14,8 +14,10 @@ async function scrape(server: TestServer, headers: Record<string, string> = {}):
   return new Map(samples.map((sample) => [sample?.[1] ?? '', Number(sample?.[2])]))
 }
 
-test('requests by route and code, problems by code, one sample per label set, and no key in any', async () => {
-  const server = await start()
+test('requests by route and code, problems by code, one sample per label set, and no key in any', {
+  tags: ['long'],
+}, async () => {
+  const server = await start({ ownApp: true })
   await server.put('a secret key', 'v')
   await server.get('/v1/kv/a%20secret%20key')
   expectProblem(await server.get('/v1/kv/another%20secret%20key'), 'not_found')
@@ -34,8 +36,8 @@ test('requests by route and code, problems by code, one sample per label set, an
   expect([...samples.keys()].filter((name) => !/^(perkv|process|nodejs)_/.test(name))).toEqual([])
 })
 
-test('commits by kind, conflicts by reason, resolved locks, rollbacks, waits', async () => {
-  const server = await start()
+test('commits by kind, conflicts by reason, resolved locks, rollbacks, waits', { tags: ['long'] }, async () => {
+  const server = await start({ ownApp: true })
   const before = await scrape(server)
   await server.put('one', 'phase')
   await server.write(5, 6, ['two', 'phases'])
@@ -61,8 +63,10 @@ test('commits by kind, conflicts by reason, resolved locks, rollbacks, waits', a
   expect(since('perkv_rolled_back_keys_total')).toBe(1)
 })
 
-test('an async commit counts when its primary does; a wait for a lock, and a deadlock, count when they end', async () => {
-  const server = await start()
+test('an async commit counts when its primary does; a wait for a lock, and a deadlock, count when they end', {
+  tags: ['long'],
+}, async () => {
+  const server = await start({ ownApp: true })
   const { ts } = await server.ok('tso', {})
   const startTs = Number(ts)
   const { min_commit_ts: commitTs } = await server.lock(startTs, ['k'], { use_async_commit: true })
@@ -106,7 +110,7 @@ test('the age of the oldest lock, whichever was locked first', async () => {
   expect(await age()).toBeCloseTo(60, 0)
 })
 
-test('a token that is bound to prefixes does not read them', async () => {
+test('a token that is bound to prefixes does not read them', { tags: ['long'] }, async () => {
   const [everything, bound] = ['e'.repeat(40), 'b'.repeat(40)]
   const server = await start({ tokens: `ro ${everything}\nro ${bound} prefix=fruit/\n` })
   expectProblem(await server.get('/metrics'), 'unauthorized')

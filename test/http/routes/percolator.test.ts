@@ -23,7 +23,7 @@ describe('the paper’s transfer: 7 dollars from Bob to Joe', () => {
   const balances = async (server: TestServer, ts: number): Promise<unknown[]> =>
     listOf(await server.ok('batch_get', { keys: ['bob', 'joe'], ts }), 'pairs').map(({ value }) => value)
 
-  test('committed: primary first, then the secondary', async () => {
+  test('committed: primary first, then the secondary', { tags: ['long'] }, async () => {
     const server = await accounts()
     expectProblem(await server.call('get', { key: 'bob', ts: 8 }), 'key_locked', {
       lock: {
@@ -84,7 +84,7 @@ describe('the paper’s transfer: 7 dollars from Bob to Joe', () => {
 })
 
 describe('each call', () => {
-  test('tso: the last of count consecutive timestamps', async () => {
+  test('tso: the last of count consecutive timestamps', { tags: ['long'] }, async () => {
     const server = await start()
     const one = numberOf(await server.ok('tso', {}), 'ts')
     const many = await server.ok('tso', { count: 1000 })
@@ -107,7 +107,7 @@ describe('each call', () => {
     expect(await server.ok('get', { key: 'gone', ts: 7 })).toMatchObject({ found: true, commit_ts: 6 })
   })
 
-  test('rollback: twice, of a committed transaction, before the prewrite', async () => {
+  test('rollback: twice, of a committed transaction, before the prewrite', { tags: ['long'] }, async () => {
     const server = await start()
     await server.lock(5, ['a'])
     for (let i = 0; i < 2; i++) expect(await server.ok('rollback', { keys: ['a'], start_ts: 5 })).toEqual({})
@@ -143,7 +143,7 @@ describe('each call', () => {
     })
   })
 
-  test('check_txn_status: locked, min_commit_ts pushed, unknown, primary_mismatch', async () => {
+  test('check_txn_status: locked, min_commit_ts pushed, unknown, primary_mismatch', { tags: ['long'] }, async () => {
     const server = await start()
     await server.lock(5, ['a', 'b'], { min_commit_ts: 6 })
     const check = { primary: 'a', lock_ts: 5, caller_start_ts: 0, current_ts: 7 }
@@ -279,7 +279,9 @@ describe('fine print', () => {
     expect(await server.ok('get', { key: 'l' })).toEqual({ found: false })
   })
 
-  test('3: locks met are collected, another failure ends the request, assertions come last', async () => {
+  test('3: locks met are collected, another failure ends the request, assertions come last', {
+    tags: ['long'],
+  }, async () => {
     const server = await start()
     await server.write(20, 21, ['new'])
     await server.lock(5, ['l1', 'l2'])
@@ -375,7 +377,7 @@ describe('fine print', () => {
     ['delete_range', { start: 'a' }, 'end'],
     ['mvcc_get_by_key', { key: '' }, 'key'],
   ]
-  test('5: what is refused', async () => {
+  test('5: what is refused', { tags: ['long'] }, async () => {
     const server = await start()
     for (const [call, body, field] of refused) {
       const problem = expectProblem(
@@ -530,7 +532,7 @@ describe('a prewrite that comes again, or late', () => {
 describe('more than one read of the engine', () => {
   const keys = Array.from({ length: 1500 }, (_, i) => `k${String(i).padStart(40, '0')}`)
 
-  test('a scan answers every pair', async () => {
+  test('a scan answers every pair', { tags: ['long'] }, async () => {
     const server = await start()
     await server.write(5, 6, keys)
     for (const reverse of [false, true]) {
@@ -549,7 +551,7 @@ describe('more than one read of the engine', () => {
     expect(await server.ok('commit', { keys: [key], start_ts: 10, commit_ts: 99 })).toEqual({ commit_ts: 11 })
   })
 
-  test('delete_range and gc reach every key', async () => {
+  test('delete_range and gc reach every key', { tags: ['long'] }, async () => {
     const server = await start()
     const long = Array.from({ length: 40 }, (_, i) => `${i}`.padStart(4000, 'l'))
     await server.write(5, 6, long)

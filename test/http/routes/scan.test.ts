@@ -193,7 +193,7 @@ describe('cursors', () => {
     expect(lines((await server.get(`/v1/kv?cursor=${cursor}`, ND)).body).map(({ key }) => key)).toEqual(['b', 'c'])
   })
 
-  test('forged, cut, changed and foreign cursors are 400', async () => {
+  test('forged, cut, changed and foreign cursors are 400', { tags: ['long'] }, async () => {
     const server = await start()
     const other = await start()
     for (const one of [server, other]) await fill(one, ['a', 'b', 'c'])
@@ -232,7 +232,7 @@ describe('cursors', () => {
     expect(keysOf(await scan(server, `?cursor=${cursor}&ts=${ts}&reverse=false&limit=2`))).toEqual(['b', 'c'])
   })
 
-  test('a cursor survives no collection of its snapshot', async () => {
+  test('a cursor survives no collection of its snapshot', { tags: ['long'] }, async () => {
     const server = await start()
     await fill(server, ['a', 'b', 'c'])
     const { cursor } = await scan(server, '?limit=1')
@@ -243,7 +243,7 @@ describe('cursors', () => {
 })
 
 describe('count_only', () => {
-  test('counts the whole range, whatever the limit', async () => {
+  test('counts the whole range, whatever the limit', { tags: ['long'] }, async () => {
     const server = await start()
     await fill(server, numbered(2500))
     await fill(server, ['a', 'z'])
@@ -256,7 +256,7 @@ describe('count_only', () => {
 })
 
 describe('NDJSON', () => {
-  test('one pair a line, without limit unless one is given', async () => {
+  test('one pair a line, without limit unless one is given', { tags: ['long'] }, async () => {
     const server = await start()
     const keys = numbered(2345)
     await fill(server, keys)
@@ -279,7 +279,7 @@ describe('NDJSON', () => {
     expect([answer.statusCode, answer.body]).toEqual([200, ''])
   })
 
-  test('what fails before the first byte is a problem', async () => {
+  test('what fails before the first byte is a problem', { tags: ['long'] }, async () => {
     const server = await start()
     const { ts } = await server.ok('tso', {})
     await server.lock(Number(ts), ['a'], { lock_ttl: 60_000 })
@@ -306,7 +306,9 @@ describe('NDJSON', () => {
     expect((await server.get('/livez')).statusCode).toBe(200)
   })
 
-  test('a client that goes away stops the scan; one that stands still is not read ahead for', async () => {
+  test('a client that goes away stops the scan; one that stands still is not read ahead for', {
+    tags: ['long'],
+  }, async () => {
     skipOthers('reads more slowly than the client can go away')
     const server = await start()
     const port = await server.listen()
@@ -349,7 +351,7 @@ describe('NDJSON', () => {
   })
 })
 
-test('a page ends early where the pairs are long, and a stream has them all', async () => {
+test('a page ends early where the pairs are long, and a stream has them all', { tags: ['long'] }, async () => {
   const server = await start()
   const value = Buffer.alloc(1024 * 1024) // NUL bytes: valid UTF-8, six characters each in JSON.
   for (let i = 10; i < 20; i++) await server.put(`k${i}`, value)
@@ -360,7 +362,7 @@ test('a page ends early where the pairs are long, and a stream has them all', as
   expect((await server.get('/v1/kv', ND)).body.trimEnd().split('\n')).toHaveLength(10)
 })
 
-test('HEAD of a stream reads no further than its first page', async () => {
+test('HEAD of a stream reads no further than its first page', { tags: ['long'] }, async () => {
   const server = await start()
   const ops = Array.from({ length: 5000 }, (_, i) => ({ op: 'put', key: `k${i}`, value: 'v' }))
   okBody(await server.post('/v1/txn', { ops }))

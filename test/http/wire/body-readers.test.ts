@@ -97,7 +97,7 @@ describe('JSON', () => {
     expect(outcome(() => fromJson(text))).toEqual(parsed(text))
   })
 
-  test('refuses what JSON.parse refuses', () => {
+  test('refuses what JSON.parse refuses', { tags: ['long'] }, () => {
     const cut = fc
       .tuple(value, fc.nat(), fc.nat(3), fc.constantFrom(...'{}[],:"\\0-.eEtn ', '\n', '\u0001'))
       .map((parts) => {
@@ -144,7 +144,7 @@ describe('where a text stops being JSON', () => {
     return undefined
   }
 
-  test('is told as it is of short texts', () => {
+  test('is told as it is of short texts', { tags: ['long'] }, () => {
     const space = fc.constantFrom(undefined, 2, '\t\n')
     const damaged = fc
       .tuple(value, space, fc.nat(), fc.nat(3), fc.constantFrom('', ',', '"', '}', ']', '[', '{', '0', ':', 'x', '\n'))

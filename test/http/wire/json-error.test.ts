@@ -46,7 +46,7 @@ describe('where a text stops being JSON', () => {
     expect(jsonErrorAt(text)).toBe(index)
   })
 
-  test('says of every text what JSON.parse says', () => {
+  test('says of every text what JSON.parse says', { tags: ['long'] }, () => {
     const damaged = fc
       .tuple(
         fc.json(),

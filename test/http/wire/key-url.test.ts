@@ -142,7 +142,7 @@ describe('any spelling of a URL', () => {
   const end = () => send('POST', `/v1/txn/${txn}/commit`, RW, '{}')
   const clear = () => server.store.deleteRange({ start: Buffer.from([0]), end: Buffer.alloc(9, 0xff) })
 
-  test('names its key, however letters of the route and the key are escaped', async () => {
+  test('names its key, however letters of the route and the key are escaped', { tags: ['long'] }, async () => {
     let written = 0
     const spelling = fc.tuple(key, fc.boolean()).chain(([bytes, inTxn]) => {
       const route = inTxn ? ['v1', 'txn', 'TXN', 'kv'] : ['v1', 'kv']
@@ -167,7 +167,7 @@ describe('any spelling of a URL', () => {
     expect(written).toBeGreaterThan(100)
   })
 
-  test('writes the key that RFC 3986 reads in it, or is refused and writes none', async () => {
+  test('writes the key that RFC 3986 reads in it, or is refused and writes none', { tags: ['long'] }, async () => {
     const target = fc.oneof(
       fc.array(fc.constantFrom(...PIECES), { minLength: 1, maxLength: 7 }).map((pieces) => pieces.join('')),
       fc.array(fc.constantFrom(...PIECES), { minLength: 1, maxLength: 5 }).map((pieces) => `/v1/${pieces.join('')}`),

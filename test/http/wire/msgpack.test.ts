@@ -95,7 +95,7 @@ const FORMATS: Readonly<Record<string, (n: number) => unknown>> = {
 }
 
 for (const [name, number] of Object.entries(FORMATS))
-  test(`every POST route: the same answers as in JSON, ${name}`, async () => {
+  test(`every POST route: the same answers as in JSON, ${name}`, { tags: ['long'] }, async () => {
     const clock = new Clock()
     const [inJson, inMsgpack] = [await start({ now: clock.now }), await start({ now: clock.now })]
     for (const [url, body] of STEPS) {

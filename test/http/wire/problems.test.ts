@@ -69,7 +69,7 @@ describe('routes that do not exist', () => {
 })
 
 describe('methods that a path does not have', () => {
-  test('are 405 and say which it has, on every path', async () => {
+  test('are 405 and say which it has, on every path', { tags: ['long'] }, async () => {
     const server = await start()
     const port = await server.listen()
     const agent = new Agent({ keepAlive: true })
@@ -193,7 +193,7 @@ describe('malformed bodies are 400', () => {
     ['a number too large', '{"start_ts":1e999}'],
   ]
   for (const [name, body] of bodies)
-    test(name, async () => {
+    test(name, { tags: ['long'] }, async () => {
       const server = await start()
       for (const url of POST_ROUTES) expectProblem(await server.send('POST', url, JSON_TYPE, body), 'invalid_argument')
     })

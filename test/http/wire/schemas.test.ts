@@ -287,7 +287,9 @@ class Tour {
   }
 }
 
-test('every answer of every route has a schema, and every field of the schemas is answered', async () => {
+test('every answer of every route has a schema, and every field of the schemas is answered', {
+  tags: ['long'],
+}, async () => {
   const server = await start()
   const empty = await start()
   const seen = new Map<string, { readonly schema: Schema | undefined; readonly values: unknown[] }>()

@@ -11,7 +11,9 @@ import { BrokenInvariant, CellHistory, histories, RULES, type Rules } from '../c
 const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 5000)
 const SEED = Number(process.env['PERKV_TEST_SEED'] ?? 1)
 
-test('in random histories of a cell every run covers a change of its own, and no change is forgotten', () => {
+test('in random histories of a cell every run covers a change of its own, and no change is forgotten', {
+  tags: ['long'],
+}, () => {
   let runs = 0
   fc.assert(
     fc.property(histories, (events) => {

@@ -588,7 +588,7 @@ describe('whatever the row and the request', () => {
       if (row.lock === undefined) expect(applyTo(after, mutations)).toEqual(row)
     }))
 
-  test('decides by no more history than it asks for', () =>
+  test('decides by no more history than it asks for', { tags: ['long'] }, () =>
     fc.assert(
       fc.property(rows, requests, (row, request) => {
         const ts = Math.min(request.startTs, request.forUpdateTs)
@@ -597,7 +597,8 @@ describe('whatever the row and the request', () => {
         expect(acquirePessimisticLock(cut, request)).toEqual(acquirePessimisticLock(row, request))
       }),
       { numRuns: 3000 },
-    ))
+    ),
+  )
 })
 
 /** One row of a store: every request is decided on it and written at once. */

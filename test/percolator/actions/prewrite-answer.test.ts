@@ -183,7 +183,9 @@ class World {
   }
 }
 
-test('whatever came before, the answer of a prewrite is what others work out from the locks', () => {
+test('whatever came before, the answer of a prewrite is what others work out from the locks', {
+  tags: ['long'],
+}, () => {
   fc.assert(
     fc.property(fc.constantFrom('put', 'put', 'put', 'check_not_exists'), steps, (primaryOp, all) => {
       const world = new World(primaryOp)

@@ -294,7 +294,7 @@ describe('prewrite of two keys', () => {
   const applyAll = (before: readonly RowView[], mutations: readonly Mutation[]): RowView[] =>
     before.map((row) => applyTo(row, mutations))
 
-  test('again: accepted, and nothing changes', () => {
+  test('again: accepted, and nothing changes', { tags: ['long'] }, () => {
     fc.assert(
       fc.property(twoRows, requests, (before, request) => {
         const first = prewrite(before, request, CONTEXT)
@@ -319,7 +319,7 @@ describe('prewrite of two keys', () => {
     )
   })
 
-  test('decides by no more history than it asks for', () => {
+  test('decides by no more history than it asks for', { tags: ['long'] }, () => {
     fc.assert(
       fc.property(twoRows, requests, (before, request) => {
         const shallow = before.map((row, i) => cut(row, prewriteDepth(request.mutations[i] ?? { op: 'put', key: A })))

@@ -203,7 +203,9 @@ describe('a damaged record', () => {
   /** MessagePack headers more often than by chance, those of extensions among them. */
   const token = fc.oneof(fc.constantFrom(0x91, 0x94, 0x9b, 0xc4, 0xc7, 0xd4, 0xd5, 0xd6, 0x72, 0x40), fc.nat(255))
 
-  test('any bytes at all: a record, or CorruptRecord and nothing else; and the next record decodes as ever', () => {
+  test('any bytes at all: a record, or CorruptRecord and nothing else; and the next record decodes as ever', {
+    tags: ['long'],
+  }, () => {
     const next = putAt(70, 80)
     fc.assert(
       fc.property(fc.array(token, { maxLength: 30 }), (list) => {
@@ -220,7 +222,7 @@ describe('a damaged record', () => {
     )
   })
 
-  test('one byte changed: a record, or CorruptRecord and nothing else', () => {
+  test('one byte changed: a record, or CorruptRecord and nothing else', { tags: ['long'] }, () => {
     fc.assert(
       fc.property(lock, fc.nat(), fc.nat(255), (original, at, value) => {
         const damaged = Buffer.from(encodeLock(original))

@@ -9,7 +9,7 @@ const a = utf8('a')
 const b = utf8('b')
 const ROUNDS = 20
 
-test('of two servers that check both of two keys and write one each, one commits', async () => {
+test('of two servers that check both of two keys and write one each, one commits', { tags: ['long'] }, async () => {
   const random = new Random(1)
   const table = new MemoryTable(
     () => 'done',

@@ -248,7 +248,10 @@ test('a long value that is collected between the two reads of a get is read agai
   expect(await read(store, 'a')).toBe('y'.repeat(5000))
 })
 
-test('a key that is written again and again keeps a short row, without a walk', async () => {
+test('a key that is written again and again keeps a short row, without a walk', {
+  tags: ['long'],
+  timeout: 3_600_000,
+}, async () => {
   const { table, all } = await servers(2, 0)
   const [{ store, own }, collector] = all
   const value = encodeSafePoint({ safePoint: 0, cleared: 0, secondMs: 1 })
@@ -278,7 +281,7 @@ test('a key that is written again and again keeps a short row, without a walk', 
   // Those of a period and the one before, each with a third of long values and a seventh of rollbacks.
   expect(most).toBeLessThan(2 * EACH * 1.6)
   expect(own.reads).toBeLessThan(COMMITS)
-}, 3_600_000)
+})
 
 /** Or the lock would be taken for one of a transaction that never committed, once the record of its primary is gone. */
 test('locks on reserved keys are ended too, before the record of their primary goes', async () => {

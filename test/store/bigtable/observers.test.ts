@@ -221,15 +221,16 @@ async function history(seed: number, fates?: (random: Random) => Fate, pausesMs 
 describe('observers of several servers', () => {
   test.each([1, 2, 3])(
     'at most one committed run a change, and each change is covered: seed %i',
+    { tags: ['long'], timeout: 120_000 },
     async (seed) => {
       const world = await history(seed)
       expect(world.runs.length).toBeGreaterThan(20)
     },
-    120_000,
   )
 
   test.each([4, 5])(
     'the same where answers of the table are lost, or late: seed %i',
+    { tags: ['long'], timeout: 120_000 },
     async (seed) => {
       const fates = (random: Random): Fate => {
         const at = random.below(100)
@@ -238,16 +239,15 @@ describe('observers of several servers', () => {
       const world = await history(seed, fates)
       expect(world.runs.length).toBeGreaterThan(20)
     },
-    120_000,
   )
 
   test.each([6, 7])(
     'the same where servers stand still for longer than their locks and leases last: seed %i',
+    { tags: ['long'], timeout: 120_000 },
     async (seed) => {
       const world = await history(seed, () => 'done', 5000)
       expect(world.runs.length).toBeGreaterThan(5)
     },
-    120_000,
   )
 })
 

@@ -136,6 +136,7 @@ function onTwo(body: (one: Server, other: Server, table: MemoryTable) => Promise
 describe('a restore into a table that several servers serve', () => {
   test(
     'all of them refuse all else until it is complete, and what began before',
+    { tags: ['long'] },
     onTwo(async (one, other) => {
       const before = await other.store.tso(1)
       expect(await read(other.store, 'a', before)).toBeUndefined()
@@ -195,6 +196,7 @@ describe('a restore into a table that several servers serve', () => {
   ] as const)
     test(
       `a write that was on its way when it began makes it fail, and is kept: ${name}`,
+      { tags: ['long'] },
       onTwo(async (one, other) => {
         const startTs = await other.store.tso(1)
         other.table.pause()
@@ -415,9 +417,12 @@ async function race(seed: number, faults: number): Promise<void> {
   })
 }
 
-test('property: whatever is cut off, lost or late, no acknowledged write is lost, and a restore is whole or not to be seen', async () => {
+test('property: whatever is cut off, lost or late, no acknowledged write is lost, and a restore is whole or not to be seen', {
+  tags: ['long'],
+  timeout: 300_000,
+}, async () => {
   await fc.assert(
     fc.asyncProperty(fc.nat(), fc.constantFrom(0, 0.05, 0.15), (seed, faults) => race(seed, faults)),
     { numRuns: RUNS },
   )
-}, 300_000)
+})

@@ -21,7 +21,7 @@ function withTwo(body: (a: Database, b: Database, table: MemoryTable) => Promise
 }
 const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms))
 
-test('a pin of one server is seen, renewed and removed through another', () =>
+test('a pin of one server is seen, renewed and removed through another', { tags: ['long'] }, () =>
   withTwo(async (a, b) => {
     const first = await a.createPin({ ttlMs: MINUTE })
     const second = await b.createPin({ ttlMs: MINUTE, ts: first.ts })
@@ -43,7 +43,8 @@ test('a pin of one server is seen, renewed and removed through another', () =>
     }
     for (const wild of ['', 'x', '../oracle', 'x'.repeat(5000), 'ä'.repeat(16)])
       expect(await codeOf(a.removePin(wild))).toBe('not_found')
-  }))
+  }),
+)
 
 test('renewals and removals of one pin at once: it ends as one of them says', () =>
   withTwo(async (a, b) => {
@@ -59,47 +60,55 @@ test('renewals and removals of one pin at once: it ends as one of them says', ()
     }
   }))
 
-test('there are a bounded number of pins, of all servers together, and those that have expired make room', () =>
-  withTwo(async (a, b) => {
-    await Promise.all(Array.from({ length: PINS_MAX / 2 }, () => a.createPin({ ttlMs: MINUTE })))
-    for (let i = 0; i < PINS_MAX / 2; i += 100)
-      await Promise.all(Array.from({ length: 100 }, () => b.createPin({ ttlMs: MINUTE })))
-    expect(await codeOf(a.createPin({ ttlMs: MINUTE }))).toBe('overloaded')
-    expect(await codeOf(b.createPin({ ttlMs: MINUTE }))).toBe('overloaded')
-    await sleep(10 * MINUTE)
-    await b.createPin({ ttlMs: MINUTE })
-    expect(await a.listPins()).toHaveLength(1)
-  }))
+test(
+  'there are a bounded number of pins, of all servers together, and those that have expired make room',
+  { tags: ['long'] },
+  () =>
+    withTwo(async (a, b) => {
+      await Promise.all(Array.from({ length: PINS_MAX / 2 }, () => a.createPin({ ttlMs: MINUTE })))
+      for (let i = 0; i < PINS_MAX / 2; i += 100)
+        await Promise.all(Array.from({ length: 100 }, () => b.createPin({ ttlMs: MINUTE })))
+      expect(await codeOf(a.createPin({ ttlMs: MINUTE }))).toBe('overloaded')
+      expect(await codeOf(b.createPin({ ttlMs: MINUTE }))).toBe('overloaded')
+      await sleep(10 * MINUTE)
+      await b.createPin({ ttlMs: MINUTE })
+      expect(await a.listPins()).toHaveLength(1)
+    }),
+)
 
-test('what a server reads holds the others: an open transaction, a pinned read, and all that it may read yet', () =>
-  withTwo(async (a, b) => {
-    await a.transact({
-      checks: [],
-      ops: [{ op: 'put', key: utf8('k'), value: utf8('v') }],
-      maxRetries: 1,
-      lockWaitMs: 0,
-    })
-    const { txn, startTs } = await a.transactions.begin({
-      mode: 'optimistic',
-      isolation: 'snapshot',
-      ttlMs: 10 * MINUTE,
-    })
-    await sleep(30 * SECOND)
-    expect(await b.registry.oldest()).toBe(startTs)
-    expect(await a.registry.oldest()).toBeGreaterThan(startTs)
-    const { ts, release } = await a.hold()
-    await a.transactions.rollback(txn)
-    await sleep(30 * SECOND)
-    expect(await b.registry.oldest()).toBe(ts)
-    release()
-    // A server that has nothing to do goes on with time: it can't read anything from before its last beat.
-    await sleep(5 * MINUTE)
-    const oldest = await b.registry.oldest()
-    expect(oldest).toBeGreaterThan(b.store.ago(20 * SECOND))
-    expect((await a.hold()).ts).toBeGreaterThanOrEqual(oldest)
-    await a.close()
-    expect(await b.registry.oldest()).toBe(TIMESTAMP_MAX)
-  }))
+test(
+  'what a server reads holds the others: an open transaction, a pinned read, and all that it may read yet',
+  { tags: ['long'] },
+  () =>
+    withTwo(async (a, b) => {
+      await a.transact({
+        checks: [],
+        ops: [{ op: 'put', key: utf8('k'), value: utf8('v') }],
+        maxRetries: 1,
+        lockWaitMs: 0,
+      })
+      const { txn, startTs } = await a.transactions.begin({
+        mode: 'optimistic',
+        isolation: 'snapshot',
+        ttlMs: 10 * MINUTE,
+      })
+      await sleep(30 * SECOND)
+      expect(await b.registry.oldest()).toBe(startTs)
+      expect(await a.registry.oldest()).toBeGreaterThan(startTs)
+      const { ts, release } = await a.hold()
+      await a.transactions.rollback(txn)
+      await sleep(30 * SECOND)
+      expect(await b.registry.oldest()).toBe(ts)
+      release()
+      // A server that has nothing to do goes on with time: it can't read anything from before its last beat.
+      await sleep(5 * MINUTE)
+      const oldest = await b.registry.oldest()
+      expect(oldest).toBeGreaterThan(b.store.ago(20 * SECOND))
+      expect((await a.hold()).ts).toBeGreaterThanOrEqual(oldest)
+      await a.close()
+      expect(await b.registry.oldest()).toBe(TIMESTAMP_MAX)
+    }),
+)
 
 test('a snapshot of a given timestamp is held only where no collection has announced to pass it', () =>
   withTwo(async (a, b) => {

@@ -249,7 +249,7 @@ test('a version that expires is a change, told after a run has covered its put',
     await expectAtRest(two)
   }))
 
-test('a backfill notifies every key once, and goes on when its server has died', () =>
+test('a backfill notifies every key once, and goes on when its server has died', { tags: ['long'] }, () =>
   withTwo(async ({ table, one, other }) => {
     const keys = Array.from({ length: 300 }, (_, i) => `doc/${String(i).padStart(3, '0')}`)
     for (let from = 0; from < keys.length; from += 100)
@@ -274,7 +274,8 @@ test('a backfill notifies every key once, and goes on when its server has died',
       if (some.length > 0) await ack(third, ...some)
     }
     await third.close()
-  }))
+  }),
+)
 
 test('a deleted observer leaves no rows', () =>
   withTwo(async ({ table, one, other }) => {

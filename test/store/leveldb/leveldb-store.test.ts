@@ -98,7 +98,7 @@ test('values of 255 bytes travel in the records, longer ones stand in CF_DEFAULT
   expect(await read(store, 'long')).toBe('y'.repeat(256))
 })
 
-test('the space of long values that were collected comes back', async () => {
+test('the space of long values that were collected comes back', { tags: ['long'] }, async () => {
   const store = await stores.open()
   const value = randomBytes(64 * 1024)
   for (let version = 0; version < 20; version++)

@@ -45,7 +45,7 @@ export function answerCases({ open, test }: Contract): void {
     expect((await store.batchGet({ keys })).pairs).toHaveLength(20)
   })
 
-  test('locks that are found for a client count towards its answer', async () => {
+  test('locks that are found for a client count towards its answer', { tags: ['long'] }, async () => {
     const { store, answers } = await filled({ answerBytesMax: 100_000 })
     const mutations = Array.from({ length: 1000 }, (_, i) => put(`${'l'.repeat(100)}${i}`))
     await store.prewrite(prewriteOf(10, mutations))

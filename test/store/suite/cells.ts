@@ -360,7 +360,9 @@ export function cellCases({ open, test }: Contract): void {
     expect((await entryOf(store, id, 'doc/1'))?.changeTs).toBe(ahead + 1)
   })
 
-  test('a transaction that would mark too much is refused before it commits, in one phase and in two', async () => {
+  test('a transaction that would mark too much is refused before it commits, in one phase and in two', {
+    tags: ['long'],
+  }, async () => {
     const { store, id } = await observed()
     const observers = Math.ceil(MARKS_MAX / 1000)
     for (let i = 1; i < observers; i++) store.cells.register({ ...OBSERVER, name: `o${i}`, id: id + i })

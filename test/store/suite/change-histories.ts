@@ -71,7 +71,9 @@ interface Reading {
 
 /** Random transactions of all kinds at once, and followers between them. */
 export function changeHistoryCases({ open, test, kind }: Contract): void {
-  test('histories: what is read up to a resolved_ts never changes, and is what the keys hold', async () => {
+  test('histories: what is read up to a resolved_ts never changes, and is what the keys hold', {
+    tags: ['long'],
+  }, async () => {
     await fc.assert(
       fc.asyncProperty(rounds, windows, async (all, looks) => {
         const store = await open()

@@ -410,7 +410,7 @@ export function changeCases(contract: Contract): void {
       expect(page.upTo).toBeLessThanOrEqual(commitTs)
   })
 
-  test('a transaction of thousands of keys is read whole, in order', async () => {
+  test('a transaction of thousands of keys is read whole, in order', { tags: ['long'] }, async () => {
     const store = await open()
     const keys = Array.from({ length: 10_000 }, (_, i) => `key${String(i).padStart(5, '0')}`)
     const startTs = await lockNow(
@@ -521,7 +521,9 @@ export function changeCases(contract: Contract): void {
     ])
   })
 
-  test('what was collected is refused at once and in a reading that has begun; above it nothing is missing', async () => {
+  test('what was collected is refused at once and in a reading that has begun; above it nothing is missing', {
+    tags: ['long'],
+  }, async () => {
     const store = await open()
     const commits: Timestamp[] = []
     for (let i = 0; i < 600; i++)

@@ -75,7 +75,7 @@ export function collectionCases(contract: Contract): void {
       expect((await open({ place })).safePoint).toBe(50)
     })
 
-  test('collect over thousands of keys and versions', async () => {
+  test('collect over thousands of keys and versions', { tags: ['long'] }, async () => {
     const keys = Array.from({ length: 2000 }, (_, i) => `a/key/of/the/usual/length/${keyNumber(i)}`)
     for (const startTs of [5, 15, 25])
       await write(
@@ -92,7 +92,7 @@ export function collectionCases(contract: Contract): void {
     expect(await store.collect(1000)).toBe(0)
   })
 
-  test('a history longer than a step goes in parts, its delete last', async () => {
+  test('a history longer than a step goes in parts, its delete last', { tags: ['long'] }, async () => {
     const allVersionsOf = async (keys: string[]) => Promise.all(keys.map((key) => versionsOf(store, key)))
     const value = 'x'.repeat(300)
     for (let i = 0; i < 1300; i++)
@@ -108,7 +108,7 @@ export function collectionCases(contract: Contract): void {
     expect(await read(store, 'later', 5000)).toBe(value)
   })
 
-  test('a collection that is ended goes on from the start the next time', async () => {
+  test('a collection that is ended goes on from the start the next time', { tags: ['long'] }, async () => {
     const keys = Array.from({ length: 1000 }, (_, i) => keyNumber(i))
     for (const startTs of [5, 15])
       await write(
@@ -143,7 +143,7 @@ export function collectionCases(contract: Contract): void {
     expect(await read(store, 'b', 100)).toBeUndefined()
   })
 
-  test('delete_range of thousands of keys, some with many long values', async () => {
+  test('delete_range of thousands of keys, some with many long values', { tags: ['long'] }, async () => {
     const keys = Array.from({ length: 2000 }, (_, i) => keyNumber(i))
     await write(
       store,

@@ -49,6 +49,10 @@ const LACKS: Readonly<Record<Need, string>> = {
   places: 'the store keeps nothing once it is closed',
 }
 
+type Body = () => Promise<void>
+/** Declares a case, as vitest's `test` does. */
+export type Declare = (name: string, ...how: [Body] | [{ readonly tags: string[] }, Body]) => void
+
 /** The cases of the contract, for one kind of store. */
 export class Contract {
   /** @param needs of all cases. */
@@ -60,13 +64,14 @@ export class Contract {
   readonly open = (options?: StoreOptions): Promise<CompleteStore> => this.kind.open(options)
 
   /** A case for every store. */
-  readonly test = (name: string, body: () => Promise<void>): void => this.needing()(name, body)
+  readonly test: Declare = (name, ...how) => this.needing()(name, ...how)
 
   /** A case for stores that have what is needed; the others report it as skipped, with the reason. */
-  readonly needing = (...needs: readonly Need[]): ((name: string, body: () => Promise<void>) => void) => {
+  readonly needing = (...needs: readonly Need[]): Declare => {
     const lacking = [...this.needs, ...needs].filter((need) => !this.#has(need)).map((need) => LACKS[need])
-    if (lacking.length === 0) return (name, body) => declare(name, body)
-    return (name) => declare(name, ({ skip }) => skip(lacking.join('; ')))
+    if (lacking.length === 0)
+      return (name, ...how) => (how.length === 1 ? declare(name, how[0]) : declare(name, how[0], how[1]))
+    return (...[name]) => declare(name, ({ skip }) => skip(lacking.join('; ')))
   }
 
   /** The same for cases that all need something. */

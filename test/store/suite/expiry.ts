@@ -216,6 +216,7 @@ export function expiryCases({ open, test, needing }: Contract): void {
 
   needing('changes', 'collection')(
     'property: all reads agree with a model at every timestamp, and the log replayed is the snapshot',
+    { tags: ['long'] },
     async () => {
       const keys = ['a', 'b', 'c']
       const step = fc.record({

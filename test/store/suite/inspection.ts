@@ -76,7 +76,7 @@ export function inspectionCases({ open, test }: Contract): void {
     expect(await find(10)).toBe('d')
   })
 
-  test('mvcc_get_by_start_ts finds a key behind thousands of others', async () => {
+  test('mvcc_get_by_start_ts finds a key behind thousands of others', { tags: ['long'] }, async () => {
     const mutations = Array.from({ length: 3000 }, (_, i) => put(keyNumber(i)))
     await write(store, 5, 6, mutations)
     await write(store, 10, 11, [put(keyNumber(2999))])

@@ -147,7 +147,9 @@ class Transaction {
 export function reachCases({ open, test, kind }: Contract): void {
   const shapes = shapesOf(kind.capabilities.asyncCommit)
 
-  test('whatever a caller tries who reaches only some keys, a transaction decided elsewhere ends as it would have', async () => {
+  test('whatever a caller tries who reaches only some keys, a transaction decided elsewhere ends as it would have', {
+    tags: ['long'],
+  }, async () => {
     const store = await open()
     let run = 0
     await fc.assert(

@@ -118,7 +118,7 @@ export function readCases({ open, test, needing }: Contract): void {
       })
     })
 
-    test('a thousand keys with long values', async () => {
+    test('a thousand keys with long values', { tags: ['long'] }, async () => {
       const mutations = Array.from({ length: 1000 }, (_, i) => put(keyNumber(i), `${LONG}${i}`))
       await write(store, 5, 6, mutations)
       const { pairs } = await store.batchGet({ keys: mutations.map(({ key }) => key), ts: 10 })

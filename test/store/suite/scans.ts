@@ -74,7 +74,7 @@ export function scanCases({ open, test }: Contract): void {
     expect(await both({ ts: 61 })).toEqual(['k2', 'k3', 'k4', 'k5'])
   })
 
-  test('keys with a thousand versions, between keys with one', async () => {
+  test('keys with a thousand versions, between keys with one', { tags: ['long'] }, async () => {
     await write(
       store,
       1,
@@ -100,7 +100,7 @@ export function scanCases({ open, test }: Contract): void {
     }
   })
 
-  test('ten thousand keys', async () => {
+  test('ten thousand keys', { tags: ['long'] }, async () => {
     const keys = Array.from({ length: 10_000 }, (_, i) => keyNumber(i))
     await write(
       store,
@@ -124,7 +124,7 @@ export function scanCases({ open, test }: Contract): void {
     expect(await both({})).toEqual(keys)
   })
 
-  test('lots of deletes', async () => {
+  test('lots of deletes', { tags: ['long'] }, async () => {
     const keys = Array.from({ length: 3000 }, (_, i) => keyNumber(i))
     await write(
       store,

@@ -85,7 +85,9 @@ test('two transactions on the same holder, and a transaction on its own lock, ar
   expect(told.tell('a', { 1: [10, 30], 2: [20, 30], 3: [30, 30] })).toEqual([])
 })
 
-test('ten thousand who wait for one another in a row, and the circle that is too long to be looked for', () => {
+test('ten thousand who wait for one another in a row, and the circle that is too long to be looked for', {
+  tags: ['long'],
+}, () => {
   const told = new Told()
   const row = Object.fromEntries(Array.from({ length: 10_000 }, (_, i) => [i, [i + 2, i + 1] as const]))
   expect(told.tell('a', row)).toEqual([])
@@ -93,7 +95,7 @@ test('ten thousand who wait for one another in a row, and the circle that is too
   expect(told.tell('b', { 1: [1, 10_000] })).toEqual([])
 })
 
-test('more waits than are remembered are left out, and there is room again when some end', () => {
+test('more waits than are remembered are left out, and there is room again when some end', { tags: ['long'] }, () => {
   const told = new Told()
   const many = Array.from({ length: SHARED_WAITS_MAX + 10 }, (_, i) => ({ id: i, wait: waitOf(i + 2, 1, '') }))
   told.graph.report('a', { waits: many, ended: [] })

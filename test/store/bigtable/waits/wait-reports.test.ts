@@ -188,7 +188,9 @@ describe('the leader', () => {
 describe('transactions of three servers that lock the same keys, in simulated time', () => {
   const seeds = Array.from({ length: RUNS }, (_, i) => i + 1)
 
-  test('every circle is found soon, no wait outside a circle is refused, and all commit', async () => {
+  test('every circle is found soon, no wait outside a circle is refused, and all commit', {
+    tags: ['long'],
+  }, async () => {
     let refused = 0
     for (const seed of seeds) {
       const simulated = new SimulatedWaits(seed, 3)
@@ -202,7 +204,9 @@ describe('transactions of three servers that lock the same keys, in simulated ti
     expect(refused).toBeGreaterThan(5 * RUNS)
   })
 
-  test('they end as well while leaders change, servers die and stand still, and reports get lost and come twice', async () => {
+  test('they end as well while leaders change, servers die and stand still, and reports get lost and come twice', {
+    tags: ['long'],
+  }, async () => {
     let refused = 0
     for (const seed of seeds) {
       const simulated = new SimulatedWaits(seed, 3)

@@ -77,7 +77,9 @@ function stepsOfAFirstStart(final: DirectoryState): DiskStep[] {
   ]
 }
 
-test('power loss at any step of a first start leaves a directory that the next start makes a database of', async () => {
+test('power loss at any step of a first start leaves a directory that the next start makes a database of', {
+  tags: ['long'],
+}, async () => {
   const directory = join(root, 'real')
   const store = await open(directory)
   await write(store, 'key')

@@ -60,7 +60,7 @@ async function expectAnswer(server: TestServer, { method, path, body, headers = 
   else expect(sent.body.replace(/^x{20000}$/, '20000 x'), path).toBe(answer)
 }
 
-test('a directory of release 0.1.0 is sound, gives the same answers, and goes on', async () => {
+test('a directory of release 0.1.0 is sound, gives the same answers, and goes on', { tags: ['long'] }, async () => {
   const [{ closedAtMs, pinned, held }, ...answers] = await recorded()
   const directory = await copyOfWritten()
   await expect(expectSound(directory)).rejects.toThrow('has format 6: perkv serve converts it')

@@ -105,7 +105,7 @@ const LOSSES: { name: string; lose: (directory: string) => Promise<void>; says: 
   },
 ]
 
-test('a change is noticed without any request, said once, and everything is refused', () =>
+test('a change is noticed without any request, said once, and everything is refused', { tags: ['long'] }, () =>
   Promise.all(
     LOSSES.map(async ({ lose, says }) => {
       const { directory, store, ended, hasEnded } = await opened()
@@ -119,7 +119,8 @@ test('a change is noticed without any request, said once, and everything is refu
       await store.close()
       expect(ended).toHaveLength(1)
     }),
-  ))
+  ),
+)
 
 test.each(LOSSES)('$name: no write is acknowledged', async ({ lose, isAtOnce }) => {
   const { directory, store, ended } = await opened()
@@ -241,7 +242,9 @@ describe('a second server, after LOCK was deleted', () => {
     expect(await read(next, 'first')).toBe('value of first')
   })
 
-  test('has every write that the first one acknowledged, also where nothing else keeps it out', async () => {
+  test('has every write that the first one acknowledged, also where nothing else keeps it out', {
+    tags: ['long'],
+  }, async () => {
     // As on another system, or in a container with a network of its own.
     vi.mocked(holding.holdDirectory).mockResolvedValue({ release: async () => {} })
     try {

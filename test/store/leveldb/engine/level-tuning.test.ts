@@ -34,7 +34,7 @@ const TUNINGS: readonly LevelTuning[] = [
   { compression: 'snappy', blockCacheBytes: 2 ** 30 },
 ]
 
-test.each(TUNINGS)('what was written with %o is read with any other', async (tuning) => {
+test.each(TUNINGS)('what was written with %o is read with any other', { tags: ['long'] }, async (tuning) => {
   const directory = await stores.directory()
   let round = 0
   for (const other of TUNINGS) {
@@ -43,7 +43,7 @@ test.each(TUNINGS)('what was written with %o is read with any other', async (tun
   }
 })
 
-test('compression makes tables smaller', async () => {
+test('compression makes tables smaller', { tags: ['long'] }, async () => {
   const none = await run(await stores.directory(), { compression: 'none' })
   expect(await run(await stores.directory(), {})).toBeLessThan(none / 2)
 })

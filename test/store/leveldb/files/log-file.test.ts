@@ -35,7 +35,7 @@ const keysIn = (records: ReturnType<typeof readLog>['records']): string[] =>
 describe('a log', () => {
   // 70 000 spans three blocks; the sizes before it end a block with exactly 7, 6 and 0 bytes left.
   const HEADS = [7, 6, 0].map((left) => BLOCK - left - 7 - 12 - 1 - 1 - 2 - 3)
-  test.each(HEADS)('of records across blocks, the first of %i bytes', async (head) => {
+  test.each(HEADS)('of records across blocks, the first of %i bytes', { tags: ['long'] }, async (head) => {
     const bytes = await logOf([head, 10, 70_000, 10])
     const { records, soundEnd, after } = readLog(bytes)
     expect(encodeLog(records.map(({ payload }) => payload))).toEqual(bytes)
@@ -61,7 +61,9 @@ describe('a log', () => {
     }
   })
 
-  test('with any bit flipped before its last record is damaged, and what stands behind is found', async () => {
+  test('with any bit flipped before its last record is damaged, and what stands behind is found', {
+    tags: ['long'],
+  }, async () => {
     const bytes = await logOf([20, 40_000, 20, 20])
     const ends = readLog(bytes).records.map(({ offset }) => offset)
     const last = ends.at(-1) as number

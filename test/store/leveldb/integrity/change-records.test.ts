@@ -169,7 +169,7 @@ describe('the log is made again from the records of keys', () => {
   })
 })
 
-test('a version that is gone, and its change is not, is a loss; the change goes', async () => {
+test('a version that is gone, and its change is not, is a loss; the change goes', { tags: ['long'] }, async () => {
   const { directory, changes, commits } = await written()
   await withEngine(directory, (sealed) =>
     sealed.write(
@@ -199,7 +199,7 @@ test('a version that is restored from its copy is no loss', async () => {
   expect(after.changes).toEqual(changes)
 })
 
-test('what the log names wrongly is a loss, and its other changes stay', async () => {
+test('what the log names wrongly is a loss, and its other changes stay', { tags: ['long'] }, async () => {
   const { directory, changes, commits } = await written()
   await withEngine(directory, async (sealed) => {
     const change = { type: 'put', key: utf8('0'), commitTs: commits[0] ?? 0, startTs: 1 } as const
@@ -243,7 +243,7 @@ test('a delete_range that a crash has cut off is no problem', async () => {
   expect(await problemsOf(directory)).toEqual([])
 })
 
-test('which delete_range took a key last, by a model', () => {
+test('which delete_range took a key last, by a model', { tags: ['long'] }, () => {
   const key = fc.uint8Array({ minLength: 0, maxLength: 2 }).map((raw) => Buffer.from(raw.map((byte) => byte % 4)))
   const removal = fc.record({ a: key, b: key, commitTs: fc.integer({ min: 1, max: 12 }) })
   fc.assert(

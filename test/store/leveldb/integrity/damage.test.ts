@@ -115,7 +115,9 @@ describe('the log', () => {
   })
   afterAll(() => store.close())
 
-  test('cut off anywhere: whole writes are left, from the first on, as after a crash in the midst of one', async () => {
+  test('cut off anywhere: whole writes are left, from the first on, as after a crash in the midst of one', {
+    tags: ['long'],
+  }, async () => {
     const borders = [32_768, 65_536, 98_304].flatMap((at) => [at - 1, at, at + 7])
     const around = ends.flatMap((end) => [end - 1, end, end + 7])
     const size = ends.at(-1) as number
@@ -135,7 +137,7 @@ describe('the log', () => {
     }
   })
 
-  test('a flipped bit in any write but the last is refused', async () => {
+  test('a flipped bit in any write but the last is refused', { tags: ['long'] }, async () => {
     for (const end of ends.slice(0, -1)) {
       for (const at of [end - 1, end - 30]) {
         const copy = await copyOf(directory)
@@ -260,7 +262,7 @@ describe('the other files', () => {
     await expectRefused(copy, /MANIFEST-\d+: it is missing/)
   })
 
-  test('a manifest whose last record a crash left half written: all is there', async () => {
+  test('a manifest whose last record a crash left half written: all is there', { tags: ['long'] }, async () => {
     const manifest = await readFile(await nameOf(directory, /^MANIFEST/))
     const payload = readLog(manifest).records.at(-1)?.payload as Buffer
     const edit = logRecordOf(payload)
@@ -280,7 +282,9 @@ describe('the other files', () => {
     }
   })
 
-  test('a manifest cut off, or with a flipped bit, anywhere: refused, or all is there', async () => {
+  test('a manifest cut off, or with a flipped bit, anywhere: refused, or all is there', {
+    tags: ['long'],
+  }, async () => {
     const { length } = await readFile(await nameOf(directory, /^MANIFEST/))
     const offsets = Array.from({ length: 16 }, (_, i) => Math.floor((i * length) / 16))
     let refused = 0

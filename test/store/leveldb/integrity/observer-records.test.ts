@@ -205,7 +205,9 @@ describe('a part of a table that is lost', () => {
   })
 })
 
-test('a mark that is made again is above observers, notifications and acknowledgements', async () => {
+test('a mark that is made again is above observers, notifications and acknowledgements', {
+  tags: ['long'],
+}, async () => {
   const wild = timestampFromMs(START_MS + 3_600_000)
   const RECORDS: readonly [SystemName, Buffer][] = [
     ['observer/late', registrationOf(wild)],

@@ -484,7 +484,9 @@ describe('single cases', () => {
   })
 })
 
-test('property: nobody reads what was replaced before the read began, nor one key of two', async () => {
+test('property: nobody reads what was replaced before the read began, nor one key of two', {
+  tags: ['long'],
+}, async () => {
   const shape = fc.record({
     cacheBytesMax: fc.constantFrom(0, 350, 1_000_000),
     lookUpSlowMs: fc.constantFrom(0, Number.POSITIVE_INFINITY),

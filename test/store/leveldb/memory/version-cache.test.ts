@@ -92,7 +92,7 @@ describe('in the store', () => {
     expect(await read(store, 'a')).toBeUndefined()
   })
 
-  test('an answer out of memory is as bounded as one out of LevelDB', async () => {
+  test('an answer out of memory is as bounded as one out of LevelDB', { tags: ['long'] }, async () => {
     const store = await stores.open({ cacheBytesMax: 2 ** 30 })
     const keys = Array.from({ length: 65 }, (_, i) => utf8(`key${i}`))
     const value = 'x'.repeat(2 ** 20)

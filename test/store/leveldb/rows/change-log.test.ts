@@ -41,7 +41,7 @@ for (const [name, commitTsOf] of [
   ['many transactions', (i, newest) => newest - COUNT + i],
   ['one transaction', (_, newest) => newest],
 ] as const satisfies [string, (i: number, newest: Timestamp) => Timestamp][]) {
-  test(`a reader of ${name} that rests keeps a bounded part of the log in memory`, async () => {
+  test(`a reader of ${name} that rests keeps a bounded part of the log in memory`, { tags: ['long'] }, async () => {
     const { store, newest, readBytes } = await openLogged(COUNT, commitTsOf)
     const upTo = store.changes.resolve()
     expect(upTo).toBeGreaterThanOrEqual(newest)

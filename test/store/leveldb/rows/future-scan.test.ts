@@ -38,6 +38,7 @@ async function interrupted(reverse: boolean) {
 
 test.each([false, true])(
   'a scan of the latest versions shows no half of a transaction (reverse: %s)',
+  { tags: ['long'] },
   async (reverse) => {
     const { scanned, startTs, behind, mayGoOn } = await interrupted(reverse)
     mayGoOn.resolve()

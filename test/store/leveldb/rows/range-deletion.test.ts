@@ -73,7 +73,7 @@ test('a removal whose first write did not land is none, and holds nothing', asyn
   expect((await store.scan({ start: utf8('k/'), limit: KEYS, ts })).pairs).toHaveLength(KEYS)
 })
 
-test('a long removal goes on by itself after reads that failed', async () => {
+test('a long removal goes on by itself after reads that failed', { tags: ['long'] }, async () => {
   const engine = new TappedEngine()
   const store = await filled(engine)
   let failures = 0
@@ -92,7 +92,9 @@ test('a long removal goes on by itself after reads that failed', async () => {
   expect((await store.scan({ start: utf8('k/'), limit: KEYS, ts })).pairs).toEqual([])
 })
 
-test('a key whose first version is committed while a long removal runs is removed, if that is below it', async () => {
+test('a key whose first version is committed while a long removal runs is removed, if that is below it', {
+  tags: ['long'],
+}, async () => {
   const engine = new TappedEngine()
   const store = await filled(engine)
   store.changes.resolve()

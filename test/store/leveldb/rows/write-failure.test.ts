@@ -625,7 +625,9 @@ describe('a pessimistic lock whose end landed, though the write failed', () => {
   })
 })
 
-test('the log is told once that writes are refused and once that they are accepted again, without a request between', async () => {
+test('the log is told once that writes are refused and once that they are accepted again, without a request between', {
+  tags: ['long'],
+}, async () => {
   const told: string[] = []
   const engine = new TappedEngine()
   const onWritable = (message: string, isWritable: boolean): void => void told.push(`${isWritable}: ${message}`)
