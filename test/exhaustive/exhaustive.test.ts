@@ -31,4 +31,4 @@ test('two transactions on two keys are what they promise, in every order in whic
   expect(violation).toBeUndefined()
   // A world in which little happens promises little.
   expect(states).toBeGreaterThan(10_000)
-})
+}, 300_000) // Two seconds of a processor, which others may want too.

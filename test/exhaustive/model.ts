@@ -7,6 +7,7 @@ import type {
   ReadSet,
   TxnStatus,
 } from '../../src/percolator/api.js'
+import { isData } from '../../src/percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import type { Model } from './search.js'
 import { keyAt, NO_ROW, nameOf, refusalOf, type Snapshot, SnapshotStore } from './snapshot-store.js'
@@ -22,6 +23,8 @@ export interface TxnPlan {
   readonly isPessimistic?: boolean
   /** Serializable: the keys that it reads first, which are validated when it commits. None of `keys`. */
   readonly reads?: readonly number[]
+  /** It deletes its keys. */
+  readonly isDelete?: boolean
 }
 
 export interface WorldPlan {
@@ -31,6 +34,8 @@ export interface WorldPlan {
   readonly isLinearizable: boolean
   /** Somebody reads each key at one timestamp, and pushes locks out of the way. */
   readonly hasReader: boolean
+  /** The safe point is raised once, to the last timestamp, at any time; then the keys are collected. */
+  readonly isCollected?: boolean
 }
 
 /** One transaction, and its client. */
@@ -221,15 +226,17 @@ export class WorldModel implements Model<WorldState> {
   #state({ store, txns, reader, wrong }: WorldState, told?: Told): WorldState {
     let contradiction = wrong
     const noted = txns.map((txn, i): Txn => {
-      if (txn.startTs === 0) return this.#the(txn)
+      const { startTs } = txn
+      if (startTs === 0) return this.#the(txn)
       let { outcome, isTold } = txn
       const learn = ({ commitTs, source }: Evidence): void => {
         if (outcome !== undefined && outcome !== commitTs)
           contradiction ??= `T${i + 1} is ${endText(outcome)}, and it is ${endText(commitTs)} ${source}`
         outcome ??= commitTs
       }
-      for (const evidence of this.#outcomes(store, txn.startTs)) learn(evidence)
-      if (told?.index === i) {
+      for (const evidence of this.#outcomes(store, startTs)) learn(evidence)
+      // Whoever asks then is told that nobody knows.
+      if (told?.index === i && (told.by === 'client' || startTs >= store.safePoint)) {
         learn({ commitTs: told.commitTs, source: `as its ${told.by} is told` })
         isTold ||= told.by === 'client'
       }
@@ -264,6 +271,20 @@ export class WorldModel implements Model<WorldState> {
   *#stepsFrom(state: WorldState, found: Step[]): Steps {
     for (let i = 0; i < state.txns.length; i++) yield* new TxnSteps(this.#plan, state, i, found).all()
     if (this.#plan.hasReader) yield* this.#reads(state, found)
+    if (this.#plan.isCollected) yield* this.#collection(state, found)
+  }
+
+  /** As in a collection of the server: no lock from before the safe point is left when the first version is removed. */
+  *#collection(state: WorldState, found: Step[]): Steps {
+    const { safePoint, rows } = state.store
+    if (safePoint === 0) {
+      const { store } = yield { text: 'raise', run: (to) => to.raiseSafePoint() }
+      found.push({ label: `the safe point is raised to ${store.safePoint}`, state: { ...state, store } })
+    } else if (rows.every(({ lock }) => lock === undefined || lock.startTs >= safePoint))
+      for (let key = 0; key < this.#plan.keys; key++) {
+        const { store } = yield { text: `collect ${key}`, run: (to) => to.collect(keyAt(key)) }
+        found.push({ label: `${nameOf(key)} is collected`, state: { ...state, store } })
+      }
   }
 
   *#reads(state: WorldState, found: Step[]): Steps {
@@ -274,7 +295,7 @@ export class WorldModel implements Model<WorldState> {
       found.push({ label: `the reader begins at ${reader.ts}`, state: { ...state, store, reader } })
       return
     }
-    for (let key = 0; key < this.#plan.keys; key++) {
+    for (let key = 0; key < this.#plan.keys && ts >= state.store.safePoint; key++) {
       if (seen[key] !== undefined) continue
       const { store, answer, refusal } = yield readCall(key, ts)
       const version = answer as Timestamp
@@ -295,7 +316,7 @@ export class WorldModel implements Model<WorldState> {
       if (outcome === 0) continue
       if (outcome <= startTs) return `${name} is committed at ${outcome}, not above its start_ts ${startTs}`
       if (outcome > store.lastTs) return `${name} is committed at ${outcome}, which may be handed out again`
-      for (const key of keys) {
+      for (const key of outcome > store.safePoint ? keys : []) {
         const { lock, writes } = store.rows[key] as (typeof store.rows)[number]
         const isThere = writes.some((write) => write.startTs === startTs && write.commitTs === outcome)
         const isLocked = lock?.startTs === startTs && lock.type !== 'pessimistic'
@@ -303,8 +324,8 @@ export class WorldModel implements Model<WorldState> {
           return `${name} is committed at ${outcome}, and on ${nameOf(key)} there is neither its record nor its lock`
         for (const ts of isTold ? [store.lastTs + 1, TIMESTAMP_MAX] : []) {
           if (lock !== undefined && blocksRead(lock, keyAt(key), ts)) continue
-          const version = get(writes, ts)
-          if (typeof version === 'string' || version.commitTs < outcome)
+          const version = writes.find((write) => write.commitTs <= ts && isData(write))
+          if (version === undefined || version.commitTs < outcome)
             return `${name} was told to be committed at ${outcome}, and a later read of ${nameOf(key)} does not see it`
         }
       }
@@ -325,7 +346,7 @@ export class WorldModel implements Model<WorldState> {
       }
     for (const [key, { writes }] of store.rows.entries()) {
       const seen = reader.seen[key]
-      const found = seen === undefined ? undefined : get(writes, reader.ts)
+      const found = seen === undefined || reader.ts < store.safePoint ? undefined : get(writes, reader.ts)
       if (found !== undefined && (typeof found === 'string' ? 0 : found.commitTs) !== seen)
         return `a read of ${nameOf(key)} at ${reader.ts} found ${versionText(seen ?? 0)}, and would not find it again`
     }
@@ -376,6 +397,11 @@ class TxnSteps {
     yield* this.#rollbacks()
     yield* this.#resolutions()
     if (this.#world.hasReader) yield* this.#push()
+  }
+
+  /** Its records may be gone. */
+  get #isCollected(): boolean {
+    return this.#txn.startTs < this.#state.store.safePoint
   }
 
   /** Adds a step. @param told what somebody knows from now on. */
@@ -473,7 +499,9 @@ class TxnSteps {
     const locked = { pessimisticActions: keys.map(() => 'do' as const), forUpdateTsMax: granted }
     return {
       ...(this.#plan.isPessimistic ? { ...locked, forUpdateTs: Math.max(...(grantedAt as Timestamp[])) } : {}),
-      mutations: keys.map((key) => ({ op: 'put', key: keyAt(key), value: keyAt(key) })),
+      mutations: keys.map((key) =>
+        this.#plan.isDelete ? { op: 'delete', key: keyAt(key) } : { op: 'put', key: keyAt(key), value: keyAt(key) },
+      ),
       primary: keyAt(this.#keys[0] as number),
       startTs,
       lockTtl: LOCK_TTL_MS,
@@ -502,6 +530,7 @@ class TxnSteps {
     const mayChange =
       isKvError(refusal, 'key_locked') ||
       isKvError(refusal, 'pessimistic_lock_not_found') ||
+      isKvError(refusal, 'ts_below_safe_point') || // A copy before it may have committed, and be collected.
       (isKvError(refusal, 'write_conflict') && refusal.fields.conflictCommitTs === 0)
     return this.#txn.kind === 'two_pc' || !mayChange
   }
@@ -532,13 +561,13 @@ class TxnSteps {
       if (isTold) return
       if (refusal === undefined) this.#then(label, store, {}, (answer as { commitTs: Timestamp }).commitTs)
       else if (isKvError(refusal, 'commit_ts_expired')) this.#then(label, store, { commitTs: 0, isValid: false })
-      else this.#then(`${label}: its client gives up`, store, {}, 0)
+      else if (!isKvError(refusal, 'ts_below_safe_point')) this.#then(`${label}: its client gives up`, store, {}, 0)
     }
     if (!isTold || outcome === 0) return
     for (const keys of this.#batches) {
       const { store, refusal } = yield this.#commit(keys, outcome)
       const label = `a commit of ${this.#name} on ${namesOf(keys)} at ${outcome} ${resultText(refusal)}`
-      if (refusal !== undefined) this.#wrong(`${label}, though it is committed`)
+      if (refusal !== undefined && !this.#isCollected) this.#wrong(`${label}, though it is committed`)
       else this.#then(label, store)
     }
   }
@@ -624,7 +653,7 @@ class TxnSteps {
       run: ({ calls }) => calls.resolveLock(request),
     }
     const label = `a resolver ends ${this.#name} on ${nameOf(key)}, ${endText(commitTs)}: it ${resultText(refusal)}`
-    if (refusal !== undefined) this.#wrong(label)
+    if (refusal !== undefined && !this.#isCollected) this.#wrong(label)
     else this.#then(label, store)
   }
 
@@ -644,7 +673,8 @@ class TxnSteps {
   }
 }
 
-function* outcomesOf({ rows }: Snapshot, startTs: Timestamp): Generator<Evidence> {
+function* outcomesOf({ rows, safePoint }: Snapshot, startTs: Timestamp): Generator<Evidence> {
+  if (startTs < safePoint) return // Others may have ended again what was collected.
   for (const [key, { lock, writes }] of rows.entries()) {
     for (const write of writes) {
       const source = `by its record on ${nameOf(key)}`
@@ -652,7 +682,7 @@ function* outcomesOf({ rows }: Snapshot, startTs: Timestamp): Generator<Evidence
       else if (write.commitTs === startTs && write.hasOverlappedRollback) yield { commitTs: 0, source }
     }
     // The primary of an async commit. When all its locks stand, it is done.
-    if (lock?.startTs !== startTs || !lock.useAsyncCommit || lock.secondaries.length === 0) continue
+    if (lock?.startTs !== startTs || !lock.useAsyncCommit || lock.primary[0] !== keyAt(key)[0]) continue
     const locks = [
       lock,
       ...lock.secondaries.map((secondary) => rows.find((_, i) => keyAt(i)[0] === secondary[0])?.lock),

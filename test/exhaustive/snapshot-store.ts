@@ -1,5 +1,6 @@
 import { KvError } from '../../src/errors/kv-error.js'
 import { StoreMeters } from '../../src/meters/store-meters.js'
+import { gc } from '../../src/percolator/actions/gc.js'
 import { blocksRead, get } from '../../src/percolator/actions/get.js'
 import { hasExpiredSince, isNewer, judgeLock, readChanged } from '../../src/percolator/actions/validate-reads.js'
 import type { AcquirePessimisticLockRequest, ValidateReadsRequest } from '../../src/percolator/api.js'
@@ -166,6 +167,16 @@ export class SnapshotStore implements RowAccess {
       const index = indexOf(mutation.key)
       this.rows[index] = changed(this.rows[index] as Row, mutation)
     }
+  }
+
+  // ---- Collection
+
+  raiseSafePoint(): void {
+    this.safePoint = this.lastTs
+  }
+
+  collect(key: Uint8Array): void {
+    this.apply(gc(this.#viewOf(key, 0, 'all'), this.safePoint).mutations)
   }
 
   // ---- Reads

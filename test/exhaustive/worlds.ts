@@ -11,6 +11,7 @@ export interface World {
 
 const KINDS: readonly Kind[] = ['two_pc', 'async', 'one_pc']
 const ON_BOTH: TxnPlan = { kinds: KINDS, keys: [0, 1] }
+const ON_ONE: TxnPlan = { kinds: KINDS, keys: [0] }
 const LOCKING: TxnPlan = { ...ON_BOTH, isPessimistic: true }
 const TWO: WorldPlan = { keys: 2, txns: [ON_BOTH, ON_BOTH], isLinearizable: false, hasReader: true }
 
@@ -60,6 +61,20 @@ export const WORLDS: Readonly<Record<string, World>> = {
       ...inAnyOrder({ ...TWO, hasReader: false }, skewed(0), ON_BOTH),
     ],
     mutants: ['validation passes locks', 'validation passes newer versions'],
+  },
+  collected: {
+    plans: inAnyOrder({ ...TWO, isCollected: true }, ON_ONE, { ...ON_BOTH, kinds: ['one_pc'], isDelete: true }),
+    mutants: ['gc removes the newest Put', 'gc leaves values', 'prewrites below the safe point are let in'],
+  },
+  three: {
+    plans: [
+      {
+        ...TWO,
+        txns: [ON_BOTH, { ...ON_BOTH, kinds: ['one_pc'] }, { ...ON_ONE, kinds: ['one_pc', 'async'] }],
+        hasReader: false,
+      },
+    ],
+    isLong: true,
   },
   crossed: { plans: [{ ...TWO, txns: [ON_BOTH, { ...ON_BOTH, keys: [1, 0] }] }], isLong: true },
   linearizable: { plans: [{ ...TWO, isLinearizable: true }], isLong: true },
