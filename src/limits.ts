@@ -164,6 +164,9 @@ export const SCAN_LIMIT_DEFAULT = 100
 export const SCAN_PAGE = 1000
 /** Bytes read at a time. Of each stream two such pages are in memory, however slowly its client takes them. */
 export const STREAM_PAGE_BYTES = MIB
+/** Entries of a page of leases, observers, consumers or pins. Parked cells have this default too. */
+export const LIST_LIMIT_DEFAULT = 100
+export const LIST_LIMIT_MAX = 10_000
 
 // Transactions and locks.
 
@@ -223,15 +226,12 @@ export const RUN_ERROR_BYTES_MAX = 1024
 export const BACKOFF_MS_MAX = 24 * 60 * 60 * 1000
 export const ATTEMPTS_MAX = 1_000_000
 export const DEPTH_MAX = 1_000_000
-export const PARKED_LIMIT_DEFAULT = 100
 
 // Leases.
 
 export const LEASE_TTL_MS_MIN = 100
 export const LEASE_TTL_MS_MAX = 3_600_000
 export const LEASE_WAIT_MS_MAX = 60_000
-export const LEASES_LIMIT_DEFAULT = 100
-export const LEASES_LIMIT_MAX = 10_000
 /** Leases that one transaction checks. */
 export const LEASE_CHECKS_MAX = 1000
 /** Keys that are attached to one lease. */

@@ -34,6 +34,13 @@ export class OrderedKeys {
     this.#chunks = []
   }
 
+  /** The lowest key that is not below `start`. */
+  first(start: string): string | undefined {
+    const at = this.#chunkOf(start)
+    const chunk = this.#chunks[at]
+    return chunk?.[lowerBound(chunk, start)] ?? this.#chunks[at + 1]?.[0]
+  }
+
   /** The keys in `[start, end)`; descending when `reverse`. */
   *range(start: string | undefined, end: string | undefined, reverse: boolean): Generator<string> {
     if (this.#chunks.length === 0) return

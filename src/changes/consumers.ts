@@ -1,4 +1,5 @@
 import type { KeyRange } from '../bytes/key-range.js'
+import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
 import { integerOf } from '../errors/integer-of.js'
 import { invalid, KvError } from '../errors/kv-error.js'
 import { rest } from '../event-loop/rest.js'
@@ -46,7 +47,7 @@ interface ActiveConsumer {
 export class Consumers implements ConsumersApi {
   readonly #store: Store
   readonly #options: ConsumersOptions
-  readonly #byName = new Map<string, ActiveConsumer>()
+  readonly #byName = new SortedMap<ActiveConsumer>()
   /** Registrations that are being written. */
   #arriving = 0
   /** Names of which a write has failed: the disk knows whether it has landed. */
@@ -167,8 +168,14 @@ export class Consumers implements ConsumersApi {
     return sinceTs < ackedTs ? sinceTs : Math.max(sinceTs, position)
   }
 
-  async list(): Promise<ConsumerState[]> {
-    return [...this.#byName.keys()].sort().map((name) => this.state(name))
+  async list(): Promise<readonly ConsumerState[]> {
+    return (await this.page({ limit: Number.POSITIVE_INFINITY })).items
+  }
+
+  /** @param reaches whether the caller may see it. Default: all. */
+  async page(request: PageRequest, reaches?: (range: KeyRange) => boolean): Promise<Page<ConsumerState>> {
+    const { items, next } = await this.#byName.page(request, ({ gap }) => reaches?.(gap.range) !== false)
+    return { items: items.map((active) => this.#stateOf(active)), next }
   }
 
   remove(name: string): Promise<void> {

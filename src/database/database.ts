@@ -1,6 +1,7 @@
 import { backupId, backupStream, storeId } from '../backup/backup-stream.js'
 import type { KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
+import type { Page, PageRequest } from '../bytes/sorted-map.js'
 import { Changes, type FeedStatus } from '../changes/changes.js'
 import { Consumers } from '../changes/consumers.js'
 import type { Registry } from '../cluster/registry.js'
@@ -439,8 +440,9 @@ export class Database {
   }
 
   /** In order of their snapshots, oldest first. */
-  async listPins(): Promise<PinState[]> {
-    return (await this.#pins.listAll()).map((pin) => this.#stateOf(pin))
+  async listPins(request: PageRequest): Promise<Page<PinState>> {
+    const { items, next } = await this.#pins.page(request)
+    return { items: items.map((pin) => this.#stateOf(pin)), next }
   }
 
   #stateOf(pin: Pin): PinState {

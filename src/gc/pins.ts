@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
 import type { Registry } from '../cluster/registry.js'
 import { SingleServer } from '../cluster/single-server.js'
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
@@ -186,10 +187,12 @@ export class Pins {
     return this.#notOver(0)
   }
 
-  /** `list`, of all servers. */
-  async listAll(): Promise<Pin[]> {
+  /** Of `list`, of all servers. `prefix` is one of pins; the names between pages are those of `placeOf`. */
+  async page({ prefix = '', after, limit }: PageRequest): Promise<Page<Pin>> {
     if (this.#registry.isShared) await this.reload()
-    return this.list()
+    const places = new SortedMap<Pin>()
+    for (const pin of this.list()) if (pin.pin.startsWith(prefix)) places.set(placeOf(pin), pin)
+    return places.page({ after, limit })
   }
 
   #notOver(graceMs: number): Pin[] {
@@ -288,6 +291,11 @@ function isPinId(id: string): boolean {
 
 function nameOf(pin: string): SystemName {
   return `${RECORDS}${pin}`
+}
+
+/** Sorts as `ts` does. */
+function placeOf({ ts, pin }: Pin): string {
+  return `${String(ts).padStart(16, '0')}/${pin}`
 }
 
 function noSuchPin(): KvError<'not_found'> {

@@ -43,9 +43,12 @@ export class LeaseRecords {
     return new Map([...records].map(([record, bytes]) => [record.slice(LEASES.length), seen(bytes)]))
   }
 
-  /** The same, some at a time. */
-  async *pages(prefix: string): AsyncGenerator<readonly (readonly [name: string, lease: SeenLease])[], void> {
-    const pages = this.#system.pages?.(`${LEASES}${prefix}`)
+  /** The same, some at a time. @param after only names above it. */
+  async *pages(
+    prefix: string,
+    after: string | undefined,
+  ): AsyncGenerator<readonly (readonly [name: string, lease: SeenLease])[], void> {
+    const pages = this.#system.pages?.(`${LEASES}${prefix}`, after === undefined ? undefined : `${LEASES}${after}`)
     if (pages === undefined) throw new Error('a shared store lists records in pages')
     for await (const records of pages)
       yield records.map(([record, bytes]) => [record.slice(LEASES.length), seen(bytes)] as const)

@@ -1,10 +1,10 @@
 import { OwnedNames } from '../access/shares.js'
 import { MinHeap } from '../bytes/min-heap.js'
+import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
 import { Backoff } from '../coordinator/backoff.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
 import { requireWanted } from '../event-loop/late-signal.js'
-import { inSlices } from '../event-loop/slices.js'
 import { fenceInForce } from '../percolator/actions/check-lease.js'
 import { decodeLease, encodeLease } from '../percolator/codec/lease.js'
 import { requireHolder, requireLeaseName, type StoredLease } from '../percolator/lease.js'
@@ -27,8 +27,6 @@ import {
 import {
   ANSWERED_TOGETHER_MAX,
   KEYS_LOCKED_MS,
-  type LeasePage,
-  type LeasePageRequest,
   type LeasesOptions,
   type LeasesSummary,
   type ServerLeases,
@@ -56,8 +54,6 @@ const END_AGAIN_MS_FIRST = 10
 const END_AGAIN_MS_MAX = 1000
 /** Leases whose keys are being deleted in the background. */
 const ENDING_MAX = 64
-/** Leases that a list looks at between two looks at the clock. */
-const LISTED_AT_A_TIME = 64
 /** The end of a lease is noticed so soon, where the clock of leases is not that of timers. */
 const LOOK_MS_MAX = 1000
 
@@ -75,7 +71,7 @@ export interface OwnLeasesOptions extends LeasesOptions {
 export class Leases implements ServerLeases {
   readonly #store: Store
   readonly #options: OwnLeasesOptions
-  readonly #slots = new Map<string, Slot>()
+  readonly #slots = new SortedMap<Slot>()
   readonly #owned: OwnedNames
   /** Those whose terms run. */
   readonly #byEnd = new MinHeap<Slot>()
@@ -262,37 +258,14 @@ export class Leases implements ServerLeases {
     return this.#stateOf(slot)
   }
 
-  async list(prefix = ''): Promise<readonly LeaseState[]> {
-    return (await this.page({ prefix, limit: this.#slots.size })).leases
+  async list(prefix?: string): Promise<readonly LeaseState[]> {
+    return (await this.page({ prefix, limit: Number.POSITIVE_INFINITY })).items
   }
 
-  async page(request: LeasePageRequest): Promise<LeasePage> {
-    const slots = await inSlices(this.#page(request))
-    const next = slots.length > request.limit ? slots[request.limit - 1]?.name : undefined
-    const held = slots.slice(0, request.limit).filter((slot) => this.#heldOf(slot) !== undefined)
-    return { leases: held.map((slot) => this.#stateOf(slot)), next }
-  }
-
-  /** @returns the first of them, one more than `limit`, by name. */
-  *#page({ prefix = '', after = '', limit, reaches }: LeasePageRequest): Generator<void, Slot[], void> {
-    const page: Slot[] = []
-    let looked = 0
-    for (const slot of this.#slots.values()) {
-      if (++looked % LISTED_AT_A_TIME === 0) yield
-      const { name } = slot
-      const last = page[limit]
-      if (name <= after || !name.startsWith(prefix) || (last !== undefined && name > last.name)) continue
-      if (this.#heldOf(slot) === undefined || reaches?.(name) === false) continue
-      let [low, high] = [0, page.length]
-      while (low < high) {
-        const middle = (low + high) >> 1
-        if ((page[middle]?.name ?? '') < name) low = middle + 1
-        else high = middle
-      }
-      page.splice(low, 0, slot)
-      if (page.length > limit + 1) page.pop()
-    }
-    return page
+  async page(request: PageRequest, reaches?: (name: string) => boolean): Promise<Page<LeaseState>> {
+    const isHeld = (slot: Slot): boolean => this.#heldOf(slot) !== undefined
+    const { items, next } = await this.#slots.page(request, (slot) => isHeld(slot) && reaches?.(slot.name) !== false)
+    return { items: items.filter(isHeld).map((slot) => this.#stateOf(slot)), next }
   }
 
   async remove(name: string, holder: string, fence?: Timestamp): Promise<{ readonly deleting: boolean }> {

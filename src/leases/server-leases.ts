@@ -1,3 +1,4 @@
+import type { Page, PageRequest } from '../bytes/sorted-map.js'
 import type { Limits } from '../limits.js'
 import type { LeaseRequest, LeaseState, LeasesApi } from '../percolator/leases-api.js'
 
@@ -27,23 +28,6 @@ export interface LeasesSummary {
   readonly ends: { readonly released: number; readonly ranOut: number }
 }
 
-export interface LeasePageRequest {
-  /** Default: all. */
-  readonly prefix?: string | undefined
-  /** Only names above this one. */
-  readonly after?: string | undefined
-  readonly limit: number
-  /** Whether the caller may see it. Default: all. */
-  readonly reaches?: ((name: string) => boolean) | undefined
-}
-
-export interface LeasePage {
-  /** In order of names. */
-  readonly leases: readonly LeaseState[]
-  /** The last name, where there may be more. */
-  readonly next: string | undefined
-}
-
 /** The leases that a server grants: alone (`Leases`), or with others on the same table (`SharedLeases`). */
 export interface ServerLeases extends LeasesApi {
   /**
@@ -51,8 +35,8 @@ export interface ServerLeases extends LeasesApi {
    * @returns undefined when `put` has to be called.
    */
   renewNow(name: string, request: Omit<LeaseRequest, 'waitMs' | 'signal'>): LeaseState | undefined
-  /** Those that are held. Other requests run meanwhile. */
-  page(request: LeasePageRequest): Promise<LeasePage>
+  /** Those that are held. Other requests run meanwhile. @param reaches whether the caller may see it. Default: all. */
+  page(request: PageRequest, reaches?: (name: string) => boolean): Promise<Page<LeaseState>>
   summary(): LeasesSummary
   /** Ends the terms and the waits that are over. Timers call it. */
   look(): void

@@ -1,4 +1,5 @@
 import { OwnedNames } from '../access/shares.js'
+import type { Page, PageRequest } from '../bytes/sorted-map.js'
 import { Backoff } from '../coordinator/backoff.js'
 import type { Coordinator } from '../coordinator/coordinator.js'
 import { KvError } from '../errors/kv-error.js'
@@ -25,8 +26,6 @@ import {
 import {
   ANSWERED_TOGETHER_MAX,
   KEYS_LOCKED_MS,
-  type LeasePage,
-  type LeasePageRequest,
   type LeasesOptions,
   type LeasesSummary,
   type ServerLeases,
@@ -166,23 +165,25 @@ export class SharedLeases implements ServerLeases {
     return stateOf(name, held)
   }
 
-  async list(prefix = ''): Promise<readonly LeaseState[]> {
-    return (await this.page({ prefix, limit: Number.POSITIVE_INFINITY })).leases
+  async list(prefix?: string): Promise<readonly LeaseState[]> {
+    return (await this.page({ prefix, limit: Number.POSITIVE_INFINITY })).items
   }
 
-  async page({ prefix = '', after = '', limit, reaches }: LeasePageRequest): Promise<LeasePage> {
-    const leases: LeaseState[] = []
-    if (!LEASE_NAMES.test(prefix)) return { leases, next: undefined }
+  async page(
+    { prefix = '', after, limit }: PageRequest,
+    reaches?: (name: string) => boolean,
+  ): Promise<Page<LeaseState>> {
+    const items: LeaseState[] = []
+    if (!LEASE_NAMES.test(prefix)) return { items, next: undefined }
     const nowTs = await this.#now()
-    for await (const records of this.#records.pages(prefix))
+    for await (const records of this.#records.pages(prefix, after))
       for (const [name, { lease }] of records) {
-        if (name <= after || reaches?.(name) === false) continue
         const held = heldAt(lease, nowTs)
-        if (held === undefined) continue
-        if (leases.length === limit) return { leases, next: leases.at(-1)?.name }
-        leases.push(stateOf(name, held))
+        if (held === undefined || reaches?.(name) === false) continue
+        if (items.length === limit) return { items, next: items.at(-1)?.name }
+        items.push(stateOf(name, held))
       }
-    return { leases, next: undefined }
+    return { items, next: undefined }
   }
 
   async remove(name: string, holder: string, fence?: Timestamp): Promise<{ readonly deleting: boolean }> {

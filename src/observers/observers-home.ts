@@ -1,3 +1,5 @@
+import type { KeyRange } from '../bytes/key-range.js'
+import type { Page, PageRequest } from '../bytes/sorted-map.js'
 import type { Rides } from '../coordinator/ride.js'
 import type { ObserverState, ObserversApi } from '../percolator/observers-api.js'
 import type { Pace } from '../store/pace.js'
@@ -20,6 +22,8 @@ export interface ObserversHome extends ObserversApi {
    * @returns undefined when all that have these names are known.
    */
   learn(names: readonly string[]): undefined | Promise<void>
+  /** Other requests run meanwhile. @param reaches whether the caller may see it. Default: all. */
+  page(request: PageRequest, reaches?: (range: KeyRange) => boolean): Promise<Page<ObserverState>>
   /** What each observer counts, without waiting and without its workers. */
   counts(): Generator<ObserverCounts, void>
   /** The totals of all observers, without waiting. */

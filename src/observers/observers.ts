@@ -1,10 +1,10 @@
 import type { KeyRange } from '../bytes/key-range.js'
+import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
 import { inParts } from '../coordinator/in-parts.js'
 import { integerOf } from '../errors/integer-of.js'
 import { KvError } from '../errors/kv-error.js'
 import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
-import { Slices } from '../event-loop/slices.js'
 import type { Limits } from '../limits.js'
 import { KEYS_PER_TURN, TIMER_MS_MAX } from '../limits.js'
 import type { Cell, CellChange, Failure } from '../percolator/cell.js'
@@ -34,6 +34,7 @@ import { distinctKeys } from './distinct-keys.js'
 import { ExpiryMarks } from './expiry-marks.js'
 import { isParked, retried, skipped } from './failed-run.js'
 import type { ObserverCounts, ObserversHome, ObserversSummary } from './observers-home.js'
+import { pageOfStates } from './page-of-states.js'
 import {
   decodeBackfill,
   decodeObserver,
@@ -71,7 +72,7 @@ export class Observers implements ObserversHome {
   readonly #store: Store
   readonly #options: ObserversOptions
   readonly #sources: ObserverSources
-  readonly #byName = new Map<string, ActiveObserver>()
+  readonly #byName = new SortedMap<ActiveObserver>()
   readonly #byId = new Map<Timestamp, ActiveObserver>()
   /** Observers whose acknowledgements all were collected, until the next one. */
   readonly #withoutAcks = new Set<Timestamp>()
@@ -314,15 +315,12 @@ export class Observers implements ObserversHome {
     return this.#find(name).state()
   }
 
-  async list(): Promise<ObserverState[]> {
-    const states: ObserverState[] = []
-    const slices = new Slices(1) // Each state lists up to 256 workers.
-    for (const name of [...this.#byName.keys()].sort()) {
-      await slices.next()
-      const state = await this.#byName.get(name)?.state()
-      if (state !== undefined) states.push(state)
-    }
-    return states
+  async list(): Promise<readonly ObserverState[]> {
+    return (await this.page({ limit: Number.POSITIVE_INFINITY })).items
+  }
+
+  page(request: PageRequest, reaches?: (range: KeyRange) => boolean): Promise<Page<ObserverState>> {
+    return pageOfStates(this.#byName, request, reaches)
   }
 
   /** What each observer counts, without waiting and without its workers. */

@@ -1,3 +1,5 @@
+import type { KeyRange } from '../bytes/key-range.js'
+import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
 import { Backoff } from '../coordinator/backoff.js'
 import { Committer, type TransactionHome } from '../coordinator/committer.js'
 import { LockResolver } from '../coordinator/lock-resolver.js'
@@ -30,6 +32,7 @@ import { claimOrder, leaseMs } from './claim-order.js'
 import { distinctKeys } from './distinct-keys.js'
 import type { ObserversOptions } from './observers.js'
 import type { ObserverCounts, ObserversHome, ObserversSummary } from './observers-home.js'
+import { pageOfStates } from './page-of-states.js'
 import {
   decodeObserver,
   encodeObserver,
@@ -71,7 +74,7 @@ export class SharedObservers implements ObserversHome {
   readonly #options: SharedObserversOptions
   readonly #resolver: LockResolver
   readonly #random: () => number
-  readonly #byName = new Map<string, SharedObserver>()
+  readonly #byName = new SortedMap<SharedObserver>()
   readonly #byId = new Map<Timestamp, SharedObserver>()
   #knownMs = Number.NEGATIVE_INFINITY
   readonly #backfilling = new Set<Timestamp>()
@@ -242,14 +245,13 @@ export class SharedObservers implements ObserversHome {
     return this.#find(name).state()
   }
 
-  async list(): Promise<ObserverState[]> {
+  async list(): Promise<readonly ObserverState[]> {
+    return (await this.page({ limit: Number.POSITIVE_INFINITY })).items
+  }
+
+  async page(request: PageRequest, reaches?: (range: KeyRange) => boolean): Promise<Page<ObserverState>> {
     await this.#cells.refresh()
-    const states: ObserverState[] = []
-    for (const name of [...this.#byName.keys()].sort()) {
-      const state = await this.#byName.get(name)?.state()
-      if (state !== undefined) states.push(state)
-    }
-    return states
+    return pageOfStates(this.#byName, request, reaches)
   }
 
   *counts(): Generator<ObserverCounts, void> {

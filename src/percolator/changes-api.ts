@@ -135,7 +135,8 @@ export interface ConsumersApi {
   ): Promise<{ readonly state: ConsumerState; readonly isNew: boolean }>
   get(name: string): Promise<ConsumerState>
   /** By name, ascending. */
-  list(): Promise<ConsumerState[]>
+  /** In order of names. */
+  list(): Promise<readonly ConsumerState[]>
   remove(name: string): Promise<void>
   /** Everything at or below `ts` is done. The position never falls. */
   ack(name: string, ts: Timestamp): Promise<ConsumerState>

@@ -11,7 +11,8 @@ export interface ObserversApi {
   put(name: string, registration: Registration): Promise<{ readonly state: ObserverState; readonly isNew: boolean }>
   get(name: string): Promise<ObserverState>
   /** By name, ascending. */
-  list(): Promise<ObserverState[]>
+  /** In order of names. */
+  list(): Promise<readonly ObserverState[]>
   remove(name: string): Promise<void>
   claim(name: string, request: ClaimRequest): Promise<Notification[]>
   /** @returns the claims that are lost. */

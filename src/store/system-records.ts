@@ -71,8 +71,11 @@ export interface SystemRecords {
   /** `values[i]` is the record of `names[i]`. Present where `replace` is. */
   many?(names: readonly SystemName[]): Promise<readonly (Uint8Array | undefined)[]>
 
-  /** Records whose names begin with `prefix`, ascending, however many they are. Present where `replace` is. */
-  pages?(prefix: SystemName): AsyncIterable<readonly (readonly [SystemName, Uint8Array])[]>
+  /**
+   * Records whose names begin with `prefix`, ascending, however many they are. Present where `replace` is.
+   * @param after only names above it.
+   */
+  pages?(prefix: SystemName, after?: SystemName): AsyncIterable<readonly (readonly [SystemName, Uint8Array])[]>
 
   /**
    * Removes the records of a prefix for which `isOver` returns true, in steps. Skips records whose name is held.

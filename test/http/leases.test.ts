@@ -264,32 +264,6 @@ describe('names and fields', () => {
     expect(await names('?prefix=b%2F')).toEqual(['b/1', 'b/2'])
   })
 
-  test('lists come in pages, and a cursor that the server has not made is refused', async () => {
-    const leasing = await Leasing.start()
-    const names = Array.from({ length: 25 }, (_, i) => `p/${String(i).padStart(2, '0')}`)
-    for (const name of ['q', ...names.slice().reverse(), 'a']) await leasing.hold(name, 'h')
-    const page = async (query: string): Promise<Json> => okBody(await leasing.get(`?${query}`))
-    const seen: unknown[] = []
-    let cursor: unknown
-    for (let query = 'prefix=p/&limit=10'; ; query = `cursor=${cursor}`) {
-      const { leases, ...rest } = await page(query)
-      seen.push((leases as Json[]).map(({ name }) => name))
-      cursor = rest['cursor']
-      if (cursor === undefined) break
-    }
-    expect(seen).toEqual([names.slice(0, 10), names.slice(10, 20), names.slice(20)])
-    expect((await page('limit=25&prefix=p/'))['cursor']).toBeUndefined()
-    const { cursor: first } = await page('limit=1')
-    for (const [query, field] of [
-      ['limit=0', 'limit'],
-      ['limit=10001', 'limit'],
-      ['cursor=abc', 'cursor'],
-      [`cursor=${String(first).slice(0, -1)}`, 'cursor'],
-      [`cursor=${first}&prefix=p/`, 'cursor'],
-    ])
-      expectProblem(await leasing.get(`?${query}`), 'invalid_argument', { field })
-  })
-
   test('there are no more leases than the limit says', async () => {
     const leasing = await Leasing.start({ limits: { leasesMax: 2 } })
     await leasing.hold('a', 'h')

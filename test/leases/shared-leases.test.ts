@@ -5,6 +5,7 @@ import { sleep } from '../../src/event-loop/sleep.js'
 import { ATTACHED_MAX } from '../../src/limits.js'
 import type { LeaseRequest } from '../../src/percolator/leases-api.js'
 import { attachedName } from '../../src/store/attached-names.js'
+import { rowKeyOfSystem } from '../../src/store/bigtable/row-keys.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import { failureOf } from '../coordinator/support.js'
 import { MemoryTable } from '../store/bigtable/memory-table.js'
@@ -55,6 +56,25 @@ async function die(database: Database): Promise<void> {
 }
 
 describe('a lease of several servers', () => {
+  test('is listed in pages, and a page begins to read where the one before ended', () =>
+    servers(2, async ([one, two], table) => {
+      if (one === undefined || two === undefined) return
+      for (const name of ['b/1', 'b/2', 'b/3']) await put(one, name, 'x')
+      const page = await two.leases.page({ prefix: 'b/', limit: 2 })
+      expect(page).toMatchObject({ items: [{ name: 'b/1' }, { name: 'b/2' }], next: 'b/2' })
+      const reads: unknown[] = []
+      const rows = table.rows.bind(table)
+      table.rows = (request) => {
+        reads.push(request)
+        return rows(request)
+      }
+      const last = await two.leases.page({ prefix: 'b/', after: 'b/2', limit: 2 })
+      table.rows = rows
+      expect(last).toMatchObject({ items: [{ name: 'b/3' }], next: undefined })
+      const start = rowKeyOfSystem('lease/b/2\0')
+      expect(reads).toContainEqual(expect.objectContaining({ ranges: [expect.objectContaining({ start })] }))
+    }))
+
   test('is the same at each of them', () =>
     servers(2, async ([one, two]) => {
       if (one === undefined || two === undefined) return

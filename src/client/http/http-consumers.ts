@@ -1,6 +1,6 @@
 import type { ConsumerRegistration, ConsumerState, ConsumersApi } from '../../percolator/changes-api.js'
 import type { Timestamp } from '../../timestamp.js'
-import { ANYTHING, BOOLEAN, INTEGER, listOf, record, TEXT } from './answer-shape.js'
+import { ANYTHING, BOOLEAN, INTEGER, record, TEXT } from './answer-shape.js'
 import { HttpRegistry, rangeOfWire, WIRE_RANGE, type WireRange } from './http-registry.js'
 import type { HttpTransport } from './http-transport.js'
 
@@ -40,10 +40,7 @@ export class HttpConsumers implements ConsumersApi {
   }
 
   async list(): Promise<ConsumerState[]> {
-    const all = record({ consumers: listOf(STATE) })
-    const { path } = this.#registry
-    const { message } = await this.#registry.send<{ consumers: readonly WireState[] }>('GET', path, all)
-    return message.consumers.map(stateOf)
+    return (await this.#registry.list<WireState>('consumers', STATE)).map(stateOf)
   }
 
   async remove(name: string): Promise<void> {

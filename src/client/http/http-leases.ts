@@ -1,7 +1,7 @@
 import { signalOf } from '../../event-loop/late-signal.js'
 import type { LeaseRequest, LeaseState, LeasesApi } from '../../percolator/leases-api.js'
 import type { Timestamp } from '../../timestamp.js'
-import { BOOLEAN, INTEGER, listOf, optional, record, TEXT } from './answer-shape.js'
+import { BOOLEAN, INTEGER, optional, record, TEXT } from './answer-shape.js'
 import { HttpRegistry } from './http-registry.js'
 import type { HttpTransport } from './http-transport.js'
 
@@ -9,15 +9,6 @@ import type { HttpTransport } from './http-transport.js'
 type WireLease = Omit<LeaseState, 'expiresAtMs'> & { readonly expiresAt: string }
 
 const LEASE = record({ name: TEXT, holder: TEXT, fence: INTEGER, ttlMs: INTEGER, expiresAt: TEXT })
-
-/** Servers before pages answer all at once, and refuse `limit`: so only the later pages are long. */
-const PAGE_LIMIT = 1000
-
-interface WirePage {
-  readonly leases: readonly WireLease[]
-  readonly cursor?: string
-}
-const PAGE = record({ leases: listOf(LEASE), cursor: optional(TEXT) })
 
 /** Servers before attached keys answer `{}`. */
 interface WireRemoval {
@@ -44,15 +35,7 @@ export class HttpLeases implements LeasesApi {
   }
 
   async list(prefix?: string): Promise<LeaseState[]> {
-    const held: LeaseState[] = []
-    const selected = prefix === undefined ? '' : `prefix=${encodeURIComponent(prefix)}`
-    for (let query = selected; ; ) {
-      const path = query === '' ? this.#registry.path : `${this.#registry.path}?${query}`
-      const { message } = await this.#registry.send<WirePage>('GET', path, PAGE)
-      for (const lease of message.leases) held.push(stateOf(lease))
-      if (message.cursor === undefined) return held
-      query = `limit=${PAGE_LIMIT}&cursor=${encodeURIComponent(message.cursor)}`
-    }
+    return (await this.#registry.list<WireLease>('leases', LEASE, prefix)).map(stateOf)
   }
 
   async remove(name: string, holder: string, fence?: Timestamp, signal?: AbortSignal): Promise<{ deleting: boolean }> {

@@ -60,10 +60,7 @@ export class HttpObservers implements ObserversApi {
   }
 
   async list(): Promise<ObserverState[]> {
-    const all = record({ observers: listOf(STATE) })
-    const { path } = this.#registry
-    const { message } = await this.#registry.send<{ observers: readonly WireState[] }>('GET', path, all)
-    return message.observers.map(stateOf)
+    return (await this.#registry.list<WireState>('observers', STATE)).map(stateOf)
   }
 
   async remove(name: string): Promise<void> {

@@ -1,5 +1,5 @@
 import type { GivenRange } from '../../percolator/given-range.js'
-import { BYTES, optional, type Shape } from './answer-shape.js'
+import { BYTES, listOf, optional, record, type Shape, TEXT } from './answer-shape.js'
 import { encodeMessage, MSGPACK, messageOf } from './http-message.js'
 import type { HttpRequest, HttpTransport } from './http-transport.js'
 
@@ -16,7 +16,10 @@ export function rangeOfWire({ prefix, start, end }: WireRange): GivenRange {
   return prefix === undefined ? { start, end } : { prefix }
 }
 
-/** Calls about what is registered under names: observers, consumers. */
+/** Servers before pages answer all at once, and refuse `limit`: so only the later pages are long. */
+const PAGE_LIMIT = 1000
+
+/** Calls about what is registered under names: observers, consumers, leases. */
 export class HttpRegistry {
   readonly #transport: HttpTransport
   /** Path of the list. */
@@ -29,6 +32,21 @@ export class HttpRegistry {
 
   pathOf(name: string): string {
     return `${this.path}/${encodeURIComponent(name)}`
+  }
+
+  /** All pages. @param field has the entries of a page. */
+  async list<T>(field: string, entry: Shape, prefix?: string): Promise<T[]> {
+    const all: T[] = []
+    const shape = record({ [field]: listOf(entry), cursor: optional(TEXT) })
+    const selected = prefix === undefined ? '' : `prefix=${encodeURIComponent(prefix)}`
+    for (let query = selected; ; ) {
+      const path = query === '' ? this.path : `${this.path}?${query}`
+      const { message } = await this.send<Record<string, unknown>>('GET', path, shape)
+      for (const item of message[field] as readonly T[]) all.push(item)
+      const { cursor } = message
+      if (cursor === undefined) return all
+      query = `limit=${PAGE_LIMIT}&cursor=${encodeURIComponent(String(cursor))}`
+    }
   }
 
   async send<T>(

@@ -1,4 +1,4 @@
-import { type Limits, TIMEOUT_MS_MAX, TTL_MS_MAX } from '../../limits.js'
+import { LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, type Limits, TIMEOUT_MS_MAX, TTL_MS_MAX } from '../../limits.js'
 import type { Schema } from '../wire/schemas/schema.js'
 import type { AnswerHeader, Parameter, RequestHeader } from './operation.js'
 
@@ -69,6 +69,15 @@ export const QUERY: Readonly<Record<string, Parameter>> = {
     schema: { type: 'integer', minimum: 100, maximum: 60_000 },
   },
   restart: { description: 'First removes what a restore left that was not completed.', schema: Flag },
+}
+
+/** Of a list of what has names. */
+export const LIST_QUERY: Readonly<Record<string, Parameter>> = {
+  prefix: { description: 'Names that begin with it. Default: all.', schema: { type: 'string' } },
+  limit: {
+    description: `Entries of a page. Default: ${LIST_LIMIT_DEFAULT}.`,
+    schema: { type: 'integer', minimum: 1, maximum: LIST_LIMIT_MAX },
+  },
 }
 
 export const PATH: Readonly<Record<string, Parameter>> = {

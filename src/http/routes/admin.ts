@@ -1,9 +1,11 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { PageRequest } from '../../bytes/sorted-map.js'
 import type { PinState } from '../../database/database.js'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { PIN_TTL_MS_DEFAULT } from '../../limits.js'
 import { answer } from '../wire/answer.js'
 import { decoderOf } from '../wire/decode.js'
+import { answerPage, LISTING } from '../wire/list-page.js'
 import { rangeOf } from '../wire/range.js'
 import * as schemas from '../wire/schemas/admin.js'
 import type { AppContext } from './context.js'
@@ -39,9 +41,11 @@ export function adminRoutes(app: FastifyInstance, { database, limits }: AppConte
     return answer(request, reply.status(201), shown(await database.createPin({ ts, ttlMs })))
   })
 
-  app.get('/v1/admin/pins', { schema: schemas.listPins, config: { access: 'admin' } }, async (request, reply) =>
-    answer(request, reply, { pins: (await database.listPins()).map(shown) }),
-  )
+  const listing = { schema: schemas.listPins, config: { access: 'admin', query: LISTING } } as const
+  app.get('/v1/admin/pins', listing, (request, reply) => {
+    const read = (page: PageRequest) => database.listPins(page)
+    return answerPage(request, reply, 'pins', database.store.cursorSecret, read, shown)
+  })
 
   const decodeRenew = decoderOf(schemas.renewPin.body, limits)
   app.put('/v1/admin/pins/:pin', { schema: schemas.renewPin, config: ending }, async (request, reply) => {

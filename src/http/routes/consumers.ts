@@ -1,10 +1,11 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { OwnedNames } from '../../access/shares.js'
+import type { PageRequest } from '../../bytes/sorted-map.js'
 import type { ConsumerState } from '../../percolator/changes-api.js'
 import { noSuchConsumer } from '../../percolator/consumer.js'
-import { keyRangeOf } from '../../percolator/given-range.js'
 import { answer } from '../wire/answer.js'
 import { decoderOf } from '../wire/decode.js'
+import { answerPage, LISTING } from '../wire/list-page.js'
 import { nameOf } from '../wire/name.js'
 import { givenRangeOf } from '../wire/range.js'
 import * as schemas from '../wire/schemas/consumers.js'
@@ -35,10 +36,10 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
     return answer(request, reply.status(isNew ? 201 : 200), shown(state))
   })
 
-  app.get('/v1/consumers', { schema: schemas.list, config: { access: 'read' } }, async (request, reply) => {
-    const all = await consumers.list()
-    const reached = all.filter(({ range }) => request.grant.reachesRange(keyRangeOf(range)))
-    return answer(request, reply, { consumers: reached.map(shown) })
+  const listing = { schema: schemas.list, config: { access: 'read', query: LISTING } } as const
+  app.get('/v1/consumers', listing, (request, reply) => {
+    const read = (page: PageRequest) => consumers.page(page, (range) => request.grant.reachesRange(range))
+    return answerPage(request, reply, 'consumers', database.store.cursorSecret, read, shown)
   })
 
   app.get(CONSUMER, { schema: schemas.get, config: { access: 'read' } }, async (request, reply) =>

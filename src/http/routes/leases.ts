@@ -1,18 +1,16 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { PageRequest } from '../../bytes/sorted-map.js'
 import { invalid } from '../../errors/kv-error.js'
-import { LEASES_LIMIT_DEFAULT, LEASES_LIMIT_MAX } from '../../limits.js'
 import type { LeaseRequest, LeaseState } from '../../percolator/leases-api.js'
 import type { Watch } from '../admission/open-watches.js'
 import { answer } from '../wire/answer.js'
-import { decodeLeasesCursor, encodeLeasesCursor } from '../wire/cursor.js'
 import { decoderOf } from '../wire/decode.js'
 import { LEASE_ROUTE, leaseNameOf } from '../wire/key-url.js'
+import { answerPage, LISTING } from '../wire/list-page.js'
 import { queryInteger, queryText, type RawQuery } from '../wire/query.js'
 import * as schemas from '../wire/schemas/leases.js'
 import { shownLease } from '../wire/shown-lease.js'
 import type { AppContext } from './context.js'
-
-const LISTING = ['prefix', 'limit', 'cursor']
 
 /** The name of a lease is reached as a key is. The fast lane serves PUTs that do not wait. */
 export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }: AppContext): void {
@@ -59,22 +57,11 @@ export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }:
   })
 
   const listing = { schema: schemas.list, config: { access: 'read', work: 'reading', query: LISTING } } as const
-  app.get('/v1/leases', listing, async (request, reply) => {
-    const query = request.query as RawQuery
-    const { cursorSecret } = database.store
-    const cursorText = queryText(query, 'cursor')
-    const cursor = cursorText === undefined ? undefined : decodeLeasesCursor(cursorText, cursorSecret)
-    const prefix = queryText(query, 'prefix') ?? cursor?.prefix ?? ''
-    if (cursor !== undefined && cursor.prefix !== prefix)
-      throw invalid('cursor', 'the cursor belongs to another prefix')
-    const limit = queryInteger(query, 'limit', 1, LEASES_LIMIT_MAX) ?? cursor?.limit ?? LEASES_LIMIT_DEFAULT
+  app.get('/v1/leases', listing, (request, reply) => {
     const { grant } = request
     const reaches = grant.isScoped ? (name: string) => grant.reaches(Buffer.from(name)) : undefined
-    const { leases: held, next } = await leases.page({ prefix, after: cursor?.after, limit, reaches })
-    return answer(request, reply, {
-      leases: held.map(shownLease),
-      cursor: next === undefined ? undefined : encodeLeasesCursor({ prefix, limit, after: next }, cursorSecret),
-    })
+    const read = (page: PageRequest) => leases.page(page, reaches)
+    return answerPage(request, reply, 'leases', database.store.cursorSecret, read, shownLease)
   })
 
   const reading = { schema: schemas.get, config: { access: 'read', work: 'reading' } } as const

@@ -1,15 +1,14 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { OwnedNames } from '../../access/shares.js'
-import { invalid } from '../../errors/kv-error.js'
-import { PARKED_LIMIT_DEFAULT } from '../../limits.js'
-import { keyRangeOf } from '../../percolator/given-range.js'
+import type { PageRequest } from '../../bytes/sorted-map.js'
 import { noSuchObserver, type Observer } from '../../percolator/observer.js'
 import type { ObserverState, Parked, Registration } from '../../percolator/observers-api.js'
 import { answer } from '../wire/answer.js'
-import { decodeParkedCursor, encodeParkedCursor } from '../wire/cursor.js'
+import { encodeListCursor } from '../wire/cursor.js'
 import { type Decoded, decoderOf } from '../wire/decode.js'
+import { answerPage, askedPage, LISTING } from '../wire/list-page.js'
 import { nameOf } from '../wire/name.js'
-import { queryInteger, queryText, type RawQuery } from '../wire/query.js'
+import type { RawQuery } from '../wire/query.js'
 import { givenRangeOf } from '../wire/range.js'
 import * as schemas from '../wire/schemas/observers.js'
 import type { Static } from '../wire/schemas/schema.js'
@@ -44,10 +43,10 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
     return answer(request, reply.status(isNew ? 201 : 200), shown(state))
   })
 
-  app.get('/v1/observers', { schema: schemas.list, config: { access: 'read' } }, async (request, reply) => {
-    const all = await observers.list()
-    const reached = all.filter(({ range }) => request.grant.reachesRange(keyRangeOf(range)))
-    return answer(request, reply, { observers: reached.map(shown) })
+  const listing = { schema: schemas.list, config: { access: 'read', query: LISTING } } as const
+  app.get('/v1/observers', listing, (request, reply) => {
+    const read = (page: PageRequest) => observers.page(page, (range) => request.grant.reachesRange(range))
+    return answerPage(request, reply, 'observers', store.cursorSecret, read, shown)
   })
 
   app.get(OBSERVER, { schema: schemas.get, config: { access: 'read' } }, async (request, reply) =>
@@ -122,17 +121,13 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
   app.get(`${OBSERVER}/parked`, parkedOptions, async (request, reply) => {
     const { name: observer } = await observerOf(request)
     const query = request.query as RawQuery
-    const cursorText = queryText(query, 'cursor')
-    const cursor = cursorText === undefined ? undefined : decodeParkedCursor(cursorText, store.cursorSecret)
-    if (cursor !== undefined && cursor.observer !== observer)
-      throw invalid('cursor', 'the cursor belongs to another observer')
-    const limit = queryInteger(query, 'limit', 1, limits.scanLimitMax) ?? cursor?.limit ?? PARKED_LIMIT_DEFAULT
-    const { parked, next } = await parkedPage(observer, limit, cursor?.after)
+    const { limit, after } = askedPage<Uint8Array>(query, 'parked', observer, limits.scanLimitMax, store.cursorSecret)
+    const { parked, next } = await parkedPage(observer, limit, after)
     return answer(request, reply, {
       parked: parked.map(({ key, commitTs, attempts, error, parkedAtMs }) => {
         return { key, commitTs, attempts, error, parkedAt: momentOf(parkedAtMs) }
       }),
-      cursor: next && encodeParkedCursor({ observer, limit, after: next }, store.cursorSecret),
+      cursor: next && encodeListCursor('parked', { of: observer, limit, after: next }, store.cursorSecret),
     })
   })
 

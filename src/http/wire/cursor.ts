@@ -19,8 +19,11 @@ export interface Cursor {
 const packr = new Packr({ useRecords: false, moreTypes: false, int64AsType: 'number' })
 const MAC_BYTES = 16
 
+/** The lists that come in pages, by the field that has the page. */
+export type ListName = 'parked' | 'leases' | 'observers' | 'consumers' | 'pins'
+
 /** Keeps a cursor of one call from being taken for that of another. Scans have had none from the beginning. */
-type Purpose = '' | 'parked' | 'leases'
+type Purpose = '' | ListName
 
 export function encodeCursor(cursor: Cursor, secret: Uint8Array): string {
   const { ts, start, end, reverse, keyOnly, limit, after, scan } = cursor
@@ -36,40 +39,31 @@ export function decodeCursor(text: string, secret: Uint8Array): Cursor {
 
 type CursorFields = [Timestamp, Uint8Array | null, Uint8Array | null, boolean, boolean, number, Uint8Array, number?]
 
-/** A page of the parked cells of an observer. */
-export interface ParkedCursor {
-  readonly observer: string
+/** A page of a list that is sorted. */
+export interface ListCursor<Place extends string | Uint8Array> {
+  /** What the list is of: a prefix, the name of an observer. */
+  readonly of: string
   readonly limit: number
-  /** Last key of the previous page. */
-  readonly after: Uint8Array
+  /** Last name or key of the previous page. */
+  readonly after: Place
 }
 
-export function encodeParkedCursor({ observer, limit, after }: ParkedCursor, secret: Uint8Array): string {
-  return sealed([observer, limit, after], 'parked', secret)
+export function encodeListCursor<Place extends string | Uint8Array>(
+  list: ListName,
+  { of, limit, after }: ListCursor<Place>,
+  secret: Uint8Array,
+): string {
+  return sealed([of, limit, after], list, secret)
 }
 
-/** @throws KvError `invalid_argument` for a text that `encodeParkedCursor` did not make with this secret. */
-export function decodeParkedCursor(text: string, secret: Uint8Array): ParkedCursor {
-  const [observer, limit, after] = opened(text, 'parked', secret) as [string, number, Uint8Array]
-  return { observer, limit, after }
-}
-
-/** A page of the leases. */
-export interface LeasesCursor {
-  readonly prefix: string
-  readonly limit: number
-  /** Last name of the previous page. */
-  readonly after: string
-}
-
-export function encodeLeasesCursor({ prefix, limit, after }: LeasesCursor, secret: Uint8Array): string {
-  return sealed([prefix, limit, after], 'leases', secret)
-}
-
-/** @throws KvError `invalid_argument` for a text that `encodeLeasesCursor` did not make with this secret. */
-export function decodeLeasesCursor(text: string, secret: Uint8Array): LeasesCursor {
-  const [prefix, limit, after] = opened(text, 'leases', secret) as [string, number, string]
-  return { prefix, limit, after }
+/** @throws KvError `invalid_argument` for a text that `encodeListCursor` did not make for this list, with this secret. */
+export function decodeListCursor<Place extends string | Uint8Array>(
+  list: ListName,
+  text: string,
+  secret: Uint8Array,
+): ListCursor<Place> {
+  const [of, limit, after] = opened(text, list, secret) as [string, number, Place]
+  return { of, limit, after }
 }
 
 function sealed(fields: readonly unknown[], purpose: Purpose, secret: Uint8Array): string {

@@ -1,4 +1,5 @@
 import { afterPrefix } from '../../bytes/key-range.js'
+import { lowestAfter } from '../../bytes/sorted-map.js'
 import { Backoff } from '../../coordinator/backoff.js'
 import { KvError } from '../../errors/kv-error.js'
 import type { RecordReads } from '../calls/row-access.js'
@@ -63,8 +64,12 @@ export class SystemRows implements SystemRecords, RecordReads {
     return found
   }
 
-  async *pages(prefix: SystemName): AsyncGenerator<readonly (readonly [SystemName, Uint8Array])[], void> {
-    for await (const rows of this.#pagesOf(prefix))
+  async *pages(
+    prefix: SystemName,
+    after?: SystemName,
+  ): AsyncGenerator<readonly (readonly [SystemName, Uint8Array])[], void> {
+    const start = rowKeyOfSystem(lowestAfter(after, prefix) as SystemName)
+    for await (const rows of this.#pagesOf(prefix, start))
       yield rows.flatMap((row) => {
         const value = recordOf(row)
         return value === undefined ? [] : [[systemNameOf(row.key), value] as const]
@@ -117,9 +122,8 @@ export class SystemRows implements SystemRecords, RecordReads {
     return bytesLeft
   }
 
-  #pagesOf(prefix: SystemName): AsyncGenerator<readonly TableRow[], void> {
-    const start = rowKeyOfSystem(prefix)
-    const end = afterPrefix(start)
+  #pagesOf(prefix: SystemName, start = rowKeyOfSystem(prefix)): AsyncGenerator<readonly TableRow[], void> {
+    const end = afterPrefix(rowKeyOfSystem(prefix))
     return this.#scan.rowPages({ start, end: end && Buffer.from(end) }, COLUMNS)
   }
 }

@@ -77,6 +77,16 @@ test('list and get', async () => {
   ])
 })
 
+test('a list reads all pages, and asks for long ones after the first', async () => {
+  const cursors = ['b&', undefined]
+  answer = (_, response) => json(response, 200, { leases: [LEASE], cursor: cursors.shift() })
+  expect(await db.leases.list({ prefix: 'jobs/' })).toHaveLength(2)
+  expect(asked.map(({ call }) => call)).toEqual([
+    'GET /v1/leases?prefix=jobs%2F',
+    'GET /v1/leases?limit=1000&cursor=b%26',
+  ])
+})
+
 test('a transaction that writes is held to its leases by its prewrite, and one in one request by a check', async () => {
   answer = (call, response) => {
     if (call.startsWith('PUT')) json(response, 200, LEASE)

@@ -19,6 +19,7 @@ function withTwo(body: (a: Database, b: Database, table: MemoryTable) => Promise
     for (const database of databases) await database.close()
   })
 }
+const pinsOf = async (server: Database) => (await server.listPins({ limit: PINS_MAX })).items
 const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms))
 
 test('a pin of one server is seen, renewed and removed through another', { tags: ['long'] }, () =>
@@ -27,17 +28,17 @@ test('a pin of one server is seen, renewed and removed through another', { tags:
     const second = await b.createPin({ ttlMs: MINUTE, ts: first.ts })
     const both = [first, second].sort((one, other) => one.ts - other.ts)
     for (const server of [a, b])
-      expect((await server.listPins()).map(({ pin }) => pin).sort()).toEqual(both.map(({ pin }) => pin).sort())
+      expect((await pinsOf(server)).map(({ pin }) => pin).sort()).toEqual(both.map(({ pin }) => pin).sort())
     const renewed = await b.renewPin(first.pin, 10 * MINUTE)
     expect(renewed).toMatchObject({ pin: first.pin, ts: first.ts })
     expect(renewed.expiresAtMs).toBeGreaterThan(first.expiresAtMs + 8 * MINUTE)
     await sleep(5 * MINUTE)
-    expect((await a.listPins()).map(({ pin }) => pin)).toEqual([first.pin])
+    expect((await pinsOf(a)).map(({ pin }) => pin)).toEqual([first.pin])
     expect(await codeOf(a.renewPin(second.pin, MINUTE))).toBe('not_found') // It has expired.
     await a.renewPin(first.pin, 2 * MINUTE) // A shorter time counts too.
     await b.removePin(first.pin)
     for (const server of [a, b]) {
-      expect(await server.listPins()).toEqual([])
+      expect(await pinsOf(server)).toEqual([])
       expect(await codeOf(server.renewPin(first.pin, MINUTE))).toBe('not_found')
       expect(await codeOf(server.removePin(first.pin))).toBe('not_found')
     }
@@ -56,7 +57,7 @@ test('renewals and removals of one pin at once: it ends as one of them says', ()
         codeOf(b.removePin(pin)),
       ])
       expect(removed).toBe('none')
-      expect(await a.listPins()).toEqual([])
+      expect(await pinsOf(a)).toEqual([])
     }
   }))
 
@@ -72,7 +73,7 @@ test(
       expect(await codeOf(b.createPin({ ttlMs: MINUTE }))).toBe('overloaded')
       await sleep(10 * MINUTE)
       await b.createPin({ ttlMs: MINUTE })
-      expect(await a.listPins()).toHaveLength(1)
+      expect(await pinsOf(a)).toHaveLength(1)
     }),
 )
 

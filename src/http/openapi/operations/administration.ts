@@ -1,4 +1,5 @@
 import type { Operations } from '../operation.js'
+import { LIST_QUERY } from '../parameters.js'
 
 export const administration: Operations = {
   'POST /v1/admin/gc': {
@@ -19,6 +20,7 @@ export const administration: Operations = {
     tag: 'Administration',
     summary: 'List the pins',
     description: 'Snapshots that stay readable.',
+    query: LIST_QUERY,
   },
   'POST /v1/admin/pins': {
     id: 'createPin',

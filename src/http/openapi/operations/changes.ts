@@ -1,4 +1,5 @@
 import type { Operations, Parameter } from '../operation.js'
+import { LIST_QUERY } from '../parameters.js'
 
 const LIMIT: Parameter = {
   description: 'Pages: transactions. Those of one `commit_ts` are never cut. Default: 100.',
@@ -34,6 +35,7 @@ ${FORMS}`,
     tag: 'Change feed',
     summary: 'List the consumers',
     description: 'Only those whose whole range the token reaches.',
+    query: LIST_QUERY,
   },
   'PUT /v1/consumers/{name}': {
     id: 'putConsumer',

@@ -1,6 +1,6 @@
-import { LEASES_LIMIT_MAX } from '../../../limits.js'
 import { LEASE_NAME } from '../../../percolator/lease.js'
 import type { Operations, Parameter } from '../operation.js'
+import { LIST_QUERY } from '../parameters.js'
 
 const NAME: Parameter = {
   description: 'Letters, digits, `.`, `_`, `-` and `/`, which may be written as `%2F` or as it is.',
@@ -13,13 +13,7 @@ export const leases: Operations = {
     tag: 'Leases',
     summary: 'List the leases that are held',
     description: 'Only those whose names the token reaches.',
-    query: {
-      prefix: { description: 'Names that begin with it. Default: all.', schema: { type: 'string' } },
-      limit: {
-        description: 'Leases of a page. Default: 100.',
-        schema: { type: 'integer', minimum: 1, maximum: LEASES_LIMIT_MAX },
-      },
-    },
+    query: LIST_QUERY,
   },
   'PUT /v1/leases/{name}': {
     id: 'putLease',

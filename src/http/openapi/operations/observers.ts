@@ -1,4 +1,5 @@
 import type { Operations } from '../operation.js'
+import { LIST_QUERY } from '../parameters.js'
 
 export const observers: Operations = {
   'GET /v1/observers': {
@@ -6,6 +7,7 @@ export const observers: Operations = {
     tag: 'Observers',
     summary: 'List the observers',
     description: 'Only those whose whole range the token reaches.',
+    query: LIST_QUERY,
   },
   'PUT /v1/observers/{name}': {
     id: 'putObserver',

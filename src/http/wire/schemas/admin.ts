@@ -1,5 +1,5 @@
 import { PIN_TTL_MS_MAX } from '../../../limits.js'
-import { answering } from './call-schema.js'
+import { answering, answeringPage } from './call-schema.js'
 import { Type } from './schema.js'
 import {
   Count,
@@ -55,7 +55,7 @@ export const createPin = {
   body: object({ ts: described(optional(Timestamp), 'The snapshot to pin. Default: now.'), ttl_ms: PinTtl }),
   answers: { 201: { json: Pin } },
 }
-export const listPins = answering(Type.Object({ pins: Type.Array(Pin) }))
+export const listPins = answeringPage('pins', Pin, 'In order of their snapshots, the oldest first.')
 export const renewPin = { body: object({ ttl_ms: PinTtl }), ...answering(Pin) }
 export const removePin = answering(Nothing)
 

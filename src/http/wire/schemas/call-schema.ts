@@ -1,4 +1,5 @@
-import type { Schema } from './schema.js'
+import { type Schema, Type } from './schema.js'
+import { described, optional } from './values.js'
 
 /** The body of an answer, per format that the call supports. An empty object: no body. */
 export interface AnswerBody {
@@ -21,6 +22,16 @@ declare module 'fastify' {
     /** For documents and tests. Not in `response`, because fastify would compile serializers of it. */
     readonly answers?: Answers
   }
+}
+
+/** A page of a list. @param field has the entries of the page. */
+export function answeringPage(field: string, entry: Schema, order: string) {
+  return answering(
+    Type.Object({
+      [field]: described(Type.Array(entry), order),
+      cursor: described(optional(Type.String()), 'Of the next page. Absent: this was the last one.'),
+    }),
+  )
 }
 
 export function answering(json: Schema): { readonly answers: Answers } {

@@ -1,5 +1,5 @@
 import { HOLD_MS_MIN, TIMER_MS_MAX } from '../../../limits.js'
-import { answering } from './call-schema.js'
+import { answering, answeringPage } from './call-schema.js'
 import { ConsumerName } from './riders.js'
 import { Type } from './schema.js'
 import { described, givenRange, Milliseconds, Nothing, object, optional, TimestampOrZero } from './values.js'
@@ -28,7 +28,7 @@ export const put = {
   answers: { 200: { json: State }, 201: { json: State } },
 }
 
-export const list = answering(Type.Object({ consumers: described(Type.Array(State), 'In order of names.') }))
+export const list = answeringPage('consumers', State, 'In order of names.')
 export const get = answering(State)
 export const remove = answering(Nothing)
 export const ack = {

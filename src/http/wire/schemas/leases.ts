@@ -1,6 +1,6 @@
 import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN, LEASE_WAIT_MS_MAX } from '../../../limits.js'
 import { LEASE_HOLDER } from '../../../percolator/lease.js'
-import { answering } from './call-schema.js'
+import { answering, answeringPage } from './call-schema.js'
 import { LeaseName } from './riders.js'
 import { Type } from './schema.js'
 import { described, object, optional, Timestamp } from './values.js'
@@ -32,12 +32,7 @@ export const put = {
   ...answering(State),
 }
 
-export const list = answering(
-  Type.Object({
-    leases: described(Type.Array(State), 'In order of names.'),
-    cursor: described(optional(Type.String()), 'Of the next page. Absent: this was the last one.'),
-  }),
-)
+export const list = answeringPage('leases', State, 'In order of names.')
 export const get = answering(State)
 export const remove = answering(
   Type.Object({

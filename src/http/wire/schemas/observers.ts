@@ -8,7 +8,7 @@ import {
   LEASE_MS_MIN,
 } from '../../../limits.js'
 import { MARK_KINDS } from '../../../percolator/cell.js'
-import { answering } from './call-schema.js'
+import { answering, answeringPage } from './call-schema.js'
 import { ObserverName } from './riders.js'
 import { Type } from './schema.js'
 import {
@@ -84,7 +84,7 @@ export const put = {
   answers: { 200: { json: State }, 201: { json: State } },
 }
 
-export const list = answering(Type.Object({ observers: described(Type.Array(State), 'In order of names.') }))
+export const list = answeringPage('observers', State, 'In order of names.')
 export const get = answering(State)
 export const remove = answering(Nothing)
 

@@ -1,0 +1,62 @@
+import { Slices } from '../event-loop/slices.js'
+import { OrderedKeys } from './ordered-keys.js'
+
+export interface PageRequest {
+  /** Only names that begin with it. Default: all. */
+  readonly prefix?: string | undefined
+  /** Only names above this one. */
+  readonly after?: string | undefined
+  readonly limit: number
+}
+
+export interface Page<T> {
+  /** In order of names. */
+  readonly items: readonly T[]
+  /** The last name, where there are more. */
+  readonly next: string | undefined
+}
+
+/** A map of names that knows their order. A page costs what it looks at, however many names there are. */
+export class SortedMap<V> extends Map<string, V> {
+  readonly #names = new OrderedKeys()
+
+  override set(name: string, value: V): this {
+    if (!this.has(name)) this.#names.add(name)
+    return super.set(name, value)
+  }
+
+  override delete(name: string): boolean {
+    this.#names.delete(name)
+    return super.delete(name)
+  }
+
+  override clear(): void {
+    this.#names.clear()
+    super.clear()
+  }
+
+  /** Other requests run meanwhile, and may change the map. @param isShown others are passed over. Default: all are shown. */
+  async page({ prefix = '', after, limit }: PageRequest, isShown?: (value: V) => boolean): Promise<Page<V>> {
+    const items: V[] = []
+    const slices = new Slices()
+    let next: string | undefined
+    let from = lowestAfter(after, prefix)
+    for (;;) {
+      const name = this.#names.first(from)
+      if (name === undefined || !name.startsWith(prefix)) return { items, next: undefined }
+      const value = this.get(name) as V
+      if (isShown?.(value) !== false) {
+        if (items.length === limit) return { items, next }
+        items.push(value)
+        next = name
+      }
+      from = lowestAfter(name)
+      await slices.next()
+    }
+  }
+}
+
+/** The lowest text above `after` that begins with `prefix`, or is above all that do. */
+export function lowestAfter(after: string | undefined, prefix = ''): string {
+  return after === undefined || after < prefix ? prefix : `${after}\0`
+}
