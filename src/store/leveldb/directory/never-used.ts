@@ -4,11 +4,9 @@ import { readLog } from '../files/log-file.js'
 import { requireUnlocked } from '../files/sound-directory.js'
 import { sizesOf, verifyFiles } from '../files/verify-files.js'
 import { batchKeys } from '../files/write-batch.js'
-import { metaKey } from '../records/keyspace.js'
 import { holdDirectory } from './directory-hold.js'
+import { OF_A_START } from './require-own.js'
 
-/** Records that a start writes by itself. */
-const OF_A_START = ['format', 'oracle/mark', 'cursor/secret'].map(metaKey)
 const FIRST_MANIFEST = 'MANIFEST-000001\n'
 const MADE_BY_LEVELDB = /^(CURRENT|LOCK|LOG|LOG\.old|MANIFEST-\d+|\d+\.(log|dbtmp))$/
 

@@ -54,6 +54,22 @@ export function tableFaults(file: Buffer): TableFault[] {
   return faults
 }
 
+/** @returns undefined when the table is damaged where the key would be. */
+export function tableHas(file: Buffer, key: Buffer): boolean | undefined {
+  const layout = readFooter(file)
+  const index = layout && entriesOf(file, layout.index)
+  if (index === undefined) return undefined
+  for (const entry of index) {
+    if (Buffer.compare(userKey(entry.key), key) < 0) continue
+    const handle = handleOf(entry.value)
+    const entries = handle && entriesOf(file, handle)
+    if (entries === undefined) return undefined
+    if (entries.some((record) => userKey(record.key).equals(key))) return true
+    if (!userKey(entry.key).equals(key)) return false
+  }
+  return false
+}
+
 export interface MendedTable {
   /** undefined when no block can be saved. */
   readonly bytes: Buffer | undefined

@@ -137,7 +137,7 @@ function isComplete(live: LiveFiles, sizes: ReadonlyMap<string, number>): boolea
 }
 
 /** LevelDB makes a log before a MANIFEST names it. A log of 0: the database was never opened, or LevelDB's repair made it. */
-function hasLog({ log }: LiveFiles, sizes: ReadonlyMap<string, number>): boolean {
+export function hasLog({ log }: LiveFiles, sizes: ReadonlyMap<string, number>): boolean {
   return log === 0 || sizes.has(logName(log))
 }
 

@@ -9,6 +9,8 @@ export interface LiveTable {
 }
 
 export interface LiveFiles {
+  /** Of the keys. */
+  readonly comparator?: string | undefined
   /** By number. */
   readonly tables: ReadonlyMap<number, LiveTable>
   /** Numbers of tables that were removed. */
@@ -24,6 +26,7 @@ export interface LiveFiles {
 export function liveFiles(manifestRecords: readonly Buffer[]): LiveFiles {
   const tables = new Map<number, LiveTable>()
   const removed = new Set<number>()
+  let comparator: string | undefined
   let log: number | undefined
   let hasNextFile = false
   let lastSequence: number | undefined
@@ -34,7 +37,7 @@ export function liveFiles(manifestRecords: readonly Buffer[]): LiveFiles {
       const tag = reader.varint()
       switch (tag) {
         case 1: // Name of the comparator.
-          reader.slice()
+          comparator = reader.slice().toString()
           break
         case 2:
           log = reader.varint()
@@ -79,5 +82,5 @@ export function liveFiles(manifestRecords: readonly Buffer[]): LiveFiles {
   }
   if (log === undefined || !hasNextFile || lastSequence === undefined)
     throw new RangeError('its first records are not all there')
-  return { tables, removed, log, previousLog, lastSequence }
+  return { comparator, tables, removed, log, previousLog, lastSequence }
 }

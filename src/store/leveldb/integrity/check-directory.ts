@@ -5,6 +5,7 @@ import { requireUnheld } from '../directory/directory-hold.js'
 import { hasUnmoved } from '../directory/move-system-records.js'
 import { isHalfMade } from '../directory/never-used.js'
 import { openLevelDb } from '../directory/open-level-db.js'
+import { requireOwn } from '../directory/require-own.js'
 import { requireUnlocked } from '../files/sound-directory.js'
 import { type VerifiedFiles, verifyFiles } from '../files/verify-files.js'
 import type { Finding } from './check-key.js'
@@ -55,6 +56,7 @@ export async function verifiedFiles(
   onProgress: CheckDirectoryOptions['onProgress'],
 ): Promise<VerifiedFiles> {
   await requireUnheld(directory)
+  await requireOwn(directory)
   await requireUnlocked(directory)
   const files = await verifyFiles(directory, {
     onProgress: (done, all) => onProgress?.(`files ${Math.floor((100 * done) / Math.max(1, all))} %`),
