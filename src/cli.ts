@@ -2,6 +2,7 @@
 import { isUtf8 } from 'node:buffer'
 import { readFileSync } from 'node:fs'
 import { COMMAND_GROUPS, COMMANDS } from './commands/command-table.js'
+import { unknownVariables } from './commands/unknown-variables.js'
 import { didYouMean, nameInError } from './errors/nearest-name.js'
 import { UsageError } from './server/flags.js'
 import { UnusableAddress } from './server/listen-address.js'
@@ -21,8 +22,12 @@ async function main([name, ...args]: readonly string[]): Promise<void> {
   const command = await entry.load()
   if (asksForHelp(args)) return print(command.help)
   requireUtf8(args)
-  if (name !== 'serve') guardOutput() // The server writes its log to the file descriptor, and goes on without it.
-  await command.run(args, process.env)
+  const unknown = await unknownVariables(command.flags, process.env)
+  if (name !== 'serve') {
+    guardOutput() // The server writes its log to the file descriptor, and goes on without it.
+    if (unknown !== undefined) process.stderr.write(`perkv: ${unknown}\n`)
+  }
+  await command.run(args, process.env, unknown)
 }
 
 const REPLACEMENT = '\ufffd'

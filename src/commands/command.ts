@@ -8,9 +8,10 @@ export interface Command {
   /**
    * Resolves when the command is done. The exit code is 0 unless the command set `process.exitCode`.
    * @param args arguments after the command's name.
+   * @param warning one line, for a server to log. Of other commands cli.ts prints it.
    * @throws UsageError, and errors that end the command: cli.ts prints them as one line.
    */
-  run(args: readonly string[], env: NodeJS.ProcessEnv): Promise<void>
+  run(args: readonly string[], env: NodeJS.ProcessEnv, warning?: string): Promise<void>
 }
 
 export interface CommandEntry {

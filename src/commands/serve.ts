@@ -24,7 +24,7 @@ ${flagsHelp(OWN_FLAGS)}
 Limits, flags like the others; docs/operations.md says what happens beyond them:
 ${flagsHelp(limitFlags)}`,
 
-  async run(args, env) {
+  async run(args, env, warning) {
     const config = readConfig(args, env)
     let starting: Promise<RunningServer> | undefined
     const stopping = stopSignal(() => void starting?.then((server) => server.reload()).catch(() => {}))
@@ -32,6 +32,7 @@ ${flagsHelp(limitFlags)}`,
     const { say } = await import('../server/log-output.js')
     const { startServer } = await import('../server/server.js')
     const log = createLog(config.logLevel)
+    if (warning !== undefined) log.warn(warning)
     const { pidFile } = config
     if (pidFile !== undefined) usableFile(pidFile, () => accessSync(dirname(resolve(pidFile)), constants.W_OK))
     starting = startServer(config, version(), log)

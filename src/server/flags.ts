@@ -112,6 +112,11 @@ function requireKnown(options: NonNullable<ParseArgsConfig['options']>, args: re
   }
 }
 
+/** What these flags are in the environment. */
+export function variablesOf(flags: Flags): string[] {
+  return Object.entries(flags).flatMap(([name, flag]) => variableOf(name, flag) || [])
+}
+
 function variableOf(name: string, flag: Flag | undefined): string | false {
   return flag?.variable ?? `PERKV_${name.toUpperCase().replaceAll('-', '_')}`
 }
