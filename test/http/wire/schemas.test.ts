@@ -170,7 +170,7 @@ class Tour {
       await this.#post(`${url}/ack`, { ts: 6 })
       await this.#post(`${url}/reset`, { since_ts: 5 })
     }
-    await this.#send('GET', '/v1/consumers')
+    for (const query of ['', '?limit=1']) await this.#send('GET', `/v1/consumers${query}`)
     for (const value of ['1', '2']) await this.#send('PUT', '/v1/kv/fed/1?ttl_ms=600000', {}, value)
     await this.#send('PUT', '/v1/kv/fed/2', {}, '1')
     await this.#send('DELETE', '/v1/kv/fed/2')
@@ -245,7 +245,7 @@ class Tour {
     for (const key of ['1', '2']) await this.#send('PUT', `/v1/kv/doc/${key}`, {}, 'to be')
     const { notifications } = await this.#post(`${url}/claim`, { worker: 'w', limit: 2, values: true })
     const claims = (notifications as Json[]).map(({ key, fence }) => ({ key, fence }))
-    await this.#send('GET', '/v1/observers')
+    for (const query of ['', '?limit=1']) await this.#send('GET', `/v1/observers${query}`)
     for (const [name, range] of Object.entries(ranges)) {
       await put(name, range)
       await this.#send('GET', `/v1/observers/${name}`)
@@ -264,7 +264,8 @@ class Tour {
 
   async administration(): Promise<void> {
     const { pin } = await this.#post('/v1/admin/pins')
-    await this.#send('GET', '/v1/admin/pins')
+    await this.#post('/v1/admin/pins')
+    await this.#send('GET', '/v1/admin/pins?limit=1')
     await this.#send('PUT', `/v1/admin/pins/${pin}`, { 'content-type': 'application/json' }, '{}')
     await this.#send('PUT', '/v1/kv/a', {}, '2')
     await this.#post('/v1/admin/gc', { life_time_ms: 0 })
