@@ -285,10 +285,14 @@ export class InteractiveTransactions {
   ): Promise<Once<{ commitTs: Timestamp }>> {
     this.#open.get(id)?.touch()
     // The outcome of an empty transaction is stored too, because it could not run again after a restart.
-    return this.#outcomes.once(idempotency, idempotency?.mayWrite ? 'all' : 'nothing', async (beside, claim) => {
+    const stores = idempotency?.mayWrite ? 'all' : 'nothing'
+    return this.#outcomes.once(idempotency, stores, signal, async (beside, claim) => {
       const ended = this.#ended.get(id)
       if (ended?.failure !== undefined) throw ended.failure
-      if (ended !== undefined && ended.commitTs > 0) return { commitTs: ended.commitTs }
+      if (ended !== undefined && ended.commitTs > 0) {
+        requireWanted(signal)
+        return { commitTs: ended.commitTs }
+      }
       const open = this.#find(id)
       const commitTs = await open
         .during(() =>

@@ -100,7 +100,7 @@ export class OneShots {
   #runPlanned(request: OneShot, { keys, claim }: Plan): Promise<Once<OneShotAnswer>> {
     const stages = stagesOf(request.signal)
     const isReading = keys.read.size > 0 || request.ops.some(isRangeOp)
-    return this.#outcomes.once(request.idempotency, storesOf(keys), async (beside, claimOutcome) => {
+    return this.#outcomes.once(request.idempotency, storesOf(keys), request.signal, async (beside, claimOutcome) => {
       let backoff: Backoff | undefined
       let passed = 0
       for (let retriesLeft = request.maxRetries; ; retriesLeft--) {

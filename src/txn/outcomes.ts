@@ -1,6 +1,7 @@
 import { Shares } from '../access/shares.js'
 import { keyText } from '../bytes/key-text.js'
 import { KvError } from '../errors/kv-error.js'
+import { type LateSignal, requireWanted } from '../event-loop/late-signal.js'
 import { IDEMPOTENCY_MS, type Limits } from '../limits.js'
 import type { Store } from '../store/store.js'
 import type { SystemName, SystemWrite } from '../store/system-records.js'
@@ -55,6 +56,7 @@ export class Outcomes {
    * Runs a request, or returns the stored answer of an earlier one. A repeat waits while the first request is running.
    * @param idempotency undefined for a request without a key, which just runs.
    * @param stores a repeat of a request whose outcome is not stored runs again.
+   * @param signal is asked before an answer is repeated: a repeat may have waited for longer than its token was known. `run` asks itself.
    * @param run gets a function that makes the outcome's record; `run` must write it in the same atomic batch as the
    *   commit. undefined when there is nothing to store. In a store without such batches it gets `claim` instead.
    * @throws KvError `idempotency_mismatch`; `overloaded` or `payload_too_large` when the outcome has no room, before
@@ -63,6 +65,7 @@ export class Outcomes {
   async once<T extends object>(
     idempotency: Idempotency | undefined,
     stores: Stores,
+    signal: LateSignal | undefined,
     run: (
       beside: ((answer: T) => readonly SystemWrite[]) | undefined,
       claim: ClaimOutcome<T> | undefined,
@@ -70,13 +73,17 @@ export class Outcomes {
   ): Promise<Once<T>> {
     if (idempotency === undefined) return { answer: await run(undefined, undefined), isReplayed: false }
     const { system } = this.#store
-    if (system.replace !== undefined) return this.#shared.once(idempotency, stores, (claim) => run(undefined, claim))
+    if (system.replace !== undefined)
+      return this.#shared.once(idempotency, stores, signal, (claim) => run(undefined, claim))
     const name: SystemName = `${RECORDS}${keyText(idempotency.key)}`
     return system.hold([name], async () => {
       const nowMs = this.#store.steadyMs()
       const isLive = (found: Uint8Array): boolean => !isOutcomeExpired(found, nowMs)
       const record = await system.get(name, isLive)
-      if (record !== undefined && isLive(record)) return { answer: replay<T>(record, idempotency), isReplayed: true }
+      if (record !== undefined && isLive(record)) {
+        requireWanted(signal)
+        return { answer: replay<T>(record, idempotency), isReplayed: true }
+      }
       if (stores !== 'nothing') this.#requireRoom(idempotency.caller)
       let value: Uint8Array | undefined
       const answer = await run((stored) => {

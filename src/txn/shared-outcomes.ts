@@ -2,6 +2,7 @@ import { keyText } from '../bytes/key-text.js'
 import { Backoff } from '../coordinator/backoff.js'
 import { isUncertain } from '../coordinator/uncertain.js'
 import { isKvError, KvError } from '../errors/kv-error.js'
+import { type LateSignal, requireWanted, signalOf } from '../event-loop/late-signal.js'
 import { IDEMPOTENCY_MS } from '../limits.js'
 import type { TxnStatus } from '../percolator/api.js'
 import { isExpired } from '../percolator/lock.js'
@@ -61,13 +62,14 @@ export class SharedOutcomes {
   once<T extends object>(
     idempotency: Idempotency,
     stores: 'all' | 'written' | 'nothing',
+    signal: LateSignal | undefined,
     run: (claim: ClaimOutcome<T>) => Promise<T>,
   ): Promise<Once<T>> {
     const name: SystemName = `${RECORDS}${keyText(idempotency.key)}`
     return this.#store.system.hold([name], async () => {
       const deadlineMs = performance.now() + WAIT_MS_MAX
       for (;;) {
-        const found = await this.#found<T>(name, idempotency, deadlineMs)
+        const found = await this.#found<T>(name, idempotency, deadlineMs, signal)
         if ('answer' in found) return found
         try {
           return { answer: await this.#run(name, idempotency, stores, found.record, run), isReplayed: false }
@@ -83,6 +85,7 @@ export class SharedOutcomes {
     name: SystemName,
     idempotency: Idempotency,
     deadlineMs: number,
+    signal: LateSignal | undefined,
   ): Promise<Once<T> | { readonly record: Uint8Array | undefined }> {
     const backoff = new Backoff(10, 500)
     for (;;) {
@@ -91,12 +94,13 @@ export class SharedOutcomes {
       const pending = pendingOf(record)
       const commitTs = pending && (await this.#commitTsOf(pending))
       if (commitTs === 0) return { record } // Of a request that has failed, so that another one may have the key.
+      requireWanted(signal)
       const answer = replay<T>(record, idempotency)
       if (pending === undefined) return { answer, isReplayed: true }
       if (commitTs !== undefined) return { answer: { ...answer, commitTs }, isReplayed: true }
       if (performance.now() > deadlineMs)
         throw new KvError('overloaded', 'the first request with this Idempotency-Key is still running', {})
-      await backoff.wait()
+      await backoff.wait(Number.POSITIVE_INFINITY, signalOf(signal))
     }
   }
 

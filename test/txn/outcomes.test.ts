@@ -17,7 +17,7 @@ async function start({ outcomeBytesMax = 1000, outcomesBytesMax = 1000 } = {}) {
   let runs = 0
   /** Runs a request without writes of its own, whose outcome is stored. */
   const once = (idempotency: Idempotency | undefined, answer: object = { n: ++runs }) =>
-    outcomes.once<object>(idempotency, 'all', async () => answer)
+    outcomes.once<object>(idempotency, 'all', undefined, async () => answer)
   return { clock, outcomes, once }
 }
 
@@ -51,7 +51,7 @@ test('of two copies at once the second waits for the first', async () => {
 
 test('a failure is not remembered, nor is a request without a key', async () => {
   const { outcomes, once } = await start()
-  const failing = outcomes.once<Answer>(request('k'), 'all', () => Promise.reject(new Error('failed')))
+  const failing = outcomes.once<Answer>(request('k'), 'all', undefined, () => Promise.reject(new Error('failed')))
   await expect(failing).rejects.toThrow('failed')
   expect((await once(request('k'))).isReplayed).toBe(false)
   const { bytes } = outcomes

@@ -139,6 +139,22 @@ test('a claim, which is given nothing that is written after', async () => {
   }, PATIENT)
 })
 
+test('a repeat that waits for the first request with its Idempotency-Key, whose answer it does not get', async () => {
+  const { server, change, untilWaiting, unlock } = await start()
+  const put = (headers: typeof APP) =>
+    server.send('PUT', `/v1/kv/z?${WAIT}`, { ...headers, 'idempotency-key': 'once' }, 'v')
+  change(new Grant({ mayWrite: true, identity: 'admin' })) // Both have the same outcomes.
+  const first = put(ADMIN)
+  await untilWaiting({ requests: 1 })
+  const repeat = put(APP)
+  await untilWaiting({ requests: 2 })
+  change(undefined)
+  await unlock()
+  okBody(await first)
+  expectProblem(await repeat, 'unauthorized')
+  expect((await put(ADMIN)).headers['idempotency-replayed']).toBe('true')
+})
+
 test('a body that arrives slowly', async () => {
   const { server, port, change, untilWaiting } = await start()
   const socket = connect(port, '127.0.0.1')
