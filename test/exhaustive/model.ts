@@ -67,7 +67,7 @@ interface Reader {
   readonly seen: readonly (Timestamp | undefined)[]
 }
 
-export interface WorldState {
+interface WorldState {
   readonly store: Snapshot
   readonly txns: readonly Txn[]
   readonly reader: Reader

@@ -17,7 +17,7 @@ import { HeldLeases } from '../../src/store/held-leases.js'
 import { Observed } from '../../src/store/observed.js'
 import type { Timestamp } from '../../src/timestamp.js'
 
-export interface Row {
+interface Row {
   readonly lock: Lock | undefined
   /** Newest first. */
   readonly writes: readonly WriteRecord[]

@@ -1,6 +1,6 @@
 import type { Kind, TxnPlan, WorldPlan } from './model.js'
 
-export interface World {
+interface World {
   /** Each is searched by itself. */
   readonly plans: readonly WorldPlan[]
   /** Runs before a release only: `npm run test:long`. */
@@ -30,7 +30,7 @@ function inAnyOrder(plan: Omit<WorldPlan, 'txns'>, one: TxnPlan, other: TxnPlan)
 
 export const WORLDS: Readonly<Record<string, World>> = {
   /** Small enough for every run of the tests. */
-  everyday: { plans: [{ ...TWO, hasReader: false }] },
+  everyday: { plans: [{ ...TWO, txns: [ON_BOTH, { ...ON_BOTH, kinds: ['two_pc', 'one_pc'] }], hasReader: false }] },
   two: {
     plans: [TWO],
     mutants: [
