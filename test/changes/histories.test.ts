@@ -22,7 +22,7 @@ import { type Copy, CopyingFollower, type FollowerOrder } from './follower.js'
 import { openChanges } from './support.js'
 
 /** More of them: PERKV_TEST_RUNS=2000 npx vitest run test/changes/histories.test.ts */
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 100 : 10))
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 40 : 10))
 
 const stores = testStores()
 const memory = memoryStores()

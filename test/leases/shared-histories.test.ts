@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import type { Store } from '../../src/store/store.js'
 import { type Plan, type Sharing, shareLeases } from './sharing.js'
 
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 200 : 25))
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 40 : 25))
 
 type Kind = Omit<Plan, 'seed'>
 
