@@ -102,6 +102,7 @@ export class SharedObservers implements ObserversHome {
     this.rides = async (request) => {
       const { acks = [], notify = [] } = request.riders
       await this.learn([...acks, ...notify].map(({ observer }) => observer))
+      for (const { observer } of notify) await this.#inForce(this.#find(observer))
       return sharedRide(sources, request)
     }
   }
@@ -217,6 +218,11 @@ export class SharedObservers implements ObserversHome {
         await this.#pause(Math.min(1000, physicalMs(sinceTs) - physicalMs(now) + 1))
       return
     }
+  }
+
+  /** What is notified below its since_ts would not count. */
+  async #inForce({ observer }: SharedObserver): Promise<void> {
+    if (observer.sinceTs >= this.#store.nextTsMin) await this.#takeEffect(observer.name)
   }
 
   /** @throws KvError `storage_unavailable` when the server stops */
@@ -444,7 +450,9 @@ export class SharedObservers implements ObserversHome {
     name: string,
     keys: readonly Uint8Array[],
   ): Promise<{ readonly notified: number; readonly ts: Timestamp }> {
-    const { id, observer } = await this.#known(name)
+    const known = await this.#known(name)
+    const { id, observer } = known
+    await this.#inForce(known)
     for (const [index, key] of keys.entries()) requireInRange(observer, key, () => `keys[${index}]`)
     const asked = await distinctKeys(keys)
     let ts = asked.length === 0 ? await this.#store.tso(1) : 0

@@ -92,7 +92,12 @@ export function uncovered(
     if (commitTs !== ack?.commitTs) add(commitTs, type === 'delete' ? 'delete' : 'put', hint?.depth ?? 0)
     if (expireTs !== 0 && expiryTs(version) <= now) add(expiryTs(version), 'expired', 0)
   }
-  for (const { committed } of notified) if (committed) add(committed.commitTs, committed.kind, committed.depth)
+  for (const { committed } of notified) {
+    if (committed === undefined) continue
+    // A hint of the very notification is of a retry, which takes what was too deep.
+    const isRetried = hint !== undefined && hint.commitTs >= committed.commitTs
+    add(committed.commitTs, committed.kind, isRetried ? Math.min(hint.depth, committed.depth) : committed.depth)
+  }
   return entry
 }
 

@@ -47,6 +47,13 @@ export function cellKeyPrefixes(id: Timestamp): readonly [ack: Buffer, notified:
   return [reservedKey(Buffer.concat([ACK, bigEndian(id)])), reservedKey(Buffer.concat([NOTIFIED, bigEndian(id)]))]
 }
 
+/** Whether a row with this key is one in transactions, not a record that stands alone. */
+export function isCellKey(key: Uint8Array): boolean {
+  if (!isReserved(key)) return false
+  const name = reservedName(key)
+  return [ACK, NOTIFIED].some((kind) => name.subarray(0, kind.length).equals(kind))
+}
+
 /** @returns the cell of a notification; undefined for any other key. @throws CorruptRecord */
 export function notifiedCell(key: Uint8Array): CellName | undefined {
   if (!isReserved(key)) return undefined

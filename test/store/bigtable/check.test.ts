@@ -1,8 +1,11 @@
 import { beforeEach, describe, expect, test } from 'vitest'
+import { ackKey, encodeAckTs, encodeNotified, notifiedKey } from '../../../src/percolator/codec/cell-key.js'
 import { encodeLock } from '../../../src/percolator/codec/lock.js'
+import { encodeSharedLease } from '../../../src/percolator/codec/shared-lease.js'
 import { encodeWrite } from '../../../src/percolator/codec/write.js'
 import type { Lock } from '../../../src/percolator/lock.js'
 import { rollbackRecord, type WriteRecord } from '../../../src/percolator/write.js'
+import { attachedName } from '../../../src/store/attached-names.js'
 import type { BigtableStore } from '../../../src/store/bigtable/bigtable-store.js'
 import { ComparedTransactions } from '../../../src/store/bigtable/check/compared-transactions.js'
 import type { RawRow, RawRows } from '../../../src/store/bigtable/check/raw-rows.js'
@@ -63,6 +66,31 @@ describe('a sound table', () => {
     expect(counted).toMatchObject({ rows: 6, serverRows: 2, versions: 7, locks: 2, problems: 0, warnings: 0 })
     expect(counted.largestRow).toMatchObject({ key: utf8('b') })
     expect(counted.bytes).toBeGreaterThan(2 * LONG.length)
+  })
+
+  test('rows of observers and leases, which differ from those on LevelDB', async () => {
+    const { sharedCells, system } = store
+    const cell = { id: 7, key: utf8('k') }
+    await sharedCells.hint(cell.id, cell.key, { commitTs: 51, depth: 0 })
+    const [hinted] = await sharedCells.hinted(cell.id, { after: undefined, limit: 1 })
+    await sharedCells.claim(cell.id, hinted ?? { ...cell, claim: undefined }, {
+      fence: 60,
+      untilMs: 1000,
+      worker: 'w',
+      leaseMs: 100,
+    })
+    await write(store, 50, 51, [
+      { op: 'put', key: ackKey(cell), value: encodeAckTs(50) },
+      { op: 'put', key: notifiedKey(cell, 50), value: encodeNotified({ kind: 'notified', depth: 0 }) },
+    ])
+    const lease = { fence: 52, ttlMs: 1000, holder: 'h', state: 'held', endsTs: 99, hasKeys: true } as const
+    await system.write([
+      { name: 'lease/a', value: encodeSharedLease(lease, Buffer.alloc(8)) },
+      { name: attachedName(52, utf8('k')), value: Buffer.alloc(8, 1) },
+    ])
+    const { findings, table: counted } = await checked(rows, { now })
+    expect(findings).toEqual([])
+    expect(counted).toMatchObject({ rows: 6, serverRows: 7 })
   })
 
   test('locks whose time is over, and whose primary is locked, committed or rolled back, wait for a reader', async () => {
@@ -298,6 +326,29 @@ const CASES: readonly Case[] = [
     plant: () => rows.plant('\0\0outcome/y', { family: 'o', qualifier: 'o', value: utf8('?') }),
     finds: ['damaged_record'],
     message: /the server's row "outcome\/y"/,
+  },
+  {
+    what: 'a damaged lease',
+    plant: () => rows.plant('\0\0lease/y', { family: 'o', qualifier: 'o', value: utf8('?') }),
+    finds: ['damaged_record'],
+    message: /the server's row "lease\/y"/,
+  },
+  {
+    what: 'a damaged claim of a cell',
+    plant: () => rows.plant('\0\0notify/12345678k', { family: 'o', qualifier: 'c', value: utf8('?') }),
+    finds: ['damaged_record'],
+    message: /the server's row "notify\/12345678k"/,
+  },
+  {
+    what: 'an acknowledgement without a revision',
+    plant: () =>
+      rows.plant('\0\0ack/12345678k', {
+        family: 'w',
+        qualifier: descending(99),
+        value: record('w', putAt(98, 99)).value,
+      }),
+    finds: ['missing_revision'],
+    message: /has no revision/,
   },
   {
     what: "a foreign cell on a row of the server's",

@@ -235,6 +235,39 @@ test('failures are counted by all servers together; a parked cell is retried, or
     { maxAttempts: 2, backoffMs: 10 },
   ))
 
+test('a notification that was parked for its depth is handed out after a retry', () =>
+  withTwo(
+    async ({ one, other }) => {
+      await transact(one, putOf('doc/1'))
+      const [first] = await claim(one)
+      const acks = first === undefined ? [] : [{ observer: 'words', key: first.key, fence: first.fence }]
+      const riders = { acks, notify: [{ observer: 'words', keys: [utf8('doc/2')] }] }
+      await one.transact({ checks: [], ops: [], riders, maxRetries: 9, lockWaitMs: 1000 })
+      const [second] = await claim(other)
+      const more = { acks: [{ observer: 'words', key: utf8('doc/2'), fence: second?.fence ?? 0 }] }
+      const deeper = { ...more, notify: [{ observer: 'words', keys: [utf8('doc/3')] }] }
+      await other.transact({ checks: [], ops: [], riders: deeper, maxRetries: 9, lockWaitMs: 1000 })
+      expect(await claim(one)).toEqual([])
+      expect((await one.observers.get('words')).parked).toBe(1)
+      expect(await other.observers.retry('words')).toBe(1)
+      expect(keysOf(await claim(one))).toEqual(['doc/3'])
+    },
+    { maxDepth: 1 },
+  ))
+
+test('a notification of an observer that does not take effect yet waits until it does', () =>
+  withTwo(async ({ one, other }) => {
+    const registered = one.observers.put('late', { range: { prefix: utf8('doc/') } })
+    for (;;) {
+      const told = await other.observers.notify('late', [utf8('doc/9')]).catch(() => undefined)
+      if (told !== undefined) break
+      await sleep(1)
+    }
+    await registered
+    const claimed = await one.observers.claim('late', { worker: 'w', waitMs: 1000 })
+    expect(claimed).toMatchObject([{ key: utf8('doc/9'), kind: 'notified' }])
+  }))
+
 test('a version that expires is a change, told after a run has covered its put', () =>
   withTwo(async (two) => {
     const { one, other } = two

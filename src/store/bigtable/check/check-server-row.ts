@@ -1,8 +1,11 @@
 import { printKey } from '../../../errors/print-key.js'
 import { decodeOracleRecord } from '../../../oracle/oracle-row.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
+import { decodeClaim, decodeHint } from '../../../percolator/codec/shared-cell.js'
+import { decodeSharedLease } from '../../../percolator/codec/shared-lease.js'
+import { fenceOfAttached } from '../../attached-names.js'
 import type { SystemName } from '../../system-records.js'
-import { RECORD, SECRET_BYTES } from '../layout.js'
+import { CLAIM, RECORD, SECRET_BYTES } from '../layout.js'
 import { decodeRestoreRecord } from '../restore-row.js'
 import { systemNameOf } from '../row-keys.js'
 import { type Finding, type ProblemKind, printColumn } from './check-row.js'
@@ -21,11 +24,16 @@ export function checkServerRow(row: RawRow, requireSystemRecord: RequireSystemRe
     const { family, qualifier, value = Buffer.alloc(0), timestampMicros } = cell
     if (timestampMicros !== 0)
       problem('bad_cell_timestamp', `the server's row ${shown} has a cell at ${timestampMicros} µs, not at 0`)
-    if (family !== 'o' || !qualifier.equals(RECORD)) {
+    const isClaim = qualifier.equals(CLAIM) && name.startsWith('notify/')
+    if (family !== 'o' || !(isClaim || qualifier.equals(RECORD))) {
       problem('unknown_column', `the server's row ${shown} has a cell ${printColumn(cell)}, which no server writes`)
       continue
     }
     try {
+      if (isClaim) {
+        decodeClaim(value)
+        continue
+      }
       const left = checkRecord(name, value, requireSystemRecord)
       if (left !== undefined) findings.push(left)
     } catch (error) {
@@ -37,6 +45,7 @@ export function checkServerRow(row: RawRow, requireSystemRecord: RequireSystemRe
   return findings
 }
 
+/** Some kinds have other values here than on LevelDB. @throws CorruptRecord */
 function checkRecord(name: string, value: Buffer, requireSystemRecord: RequireSystemRecord): Finding | undefined {
   if (name === 'oracle') decodeOracleRecord(value)
   else if (name === 'secret') {
@@ -49,6 +58,11 @@ function checkRecord(name: string, value: Buffer, requireSystemRecord: RequireSy
         isProblem: false,
         message: `a restore of the backup of ts ${run.ts} is not complete: it is running, or waits to be continued`,
       }
+  } else if (name.startsWith('notify/')) decodeHint(value)
+  else if (name.startsWith('lease/')) decodeSharedLease(value)
+  else if (name.startsWith('attached/')) {
+    if (fenceOfAttached(name as SystemName) === undefined)
+      throw new CorruptRecord('the name of the record of an attached key has no fence')
   } else requireSystemRecord(name as SystemName, value)
   return undefined
 }

@@ -1,6 +1,7 @@
 import { keyText } from '../../../bytes/key-text.js'
 import { printKey } from '../../../errors/print-key.js'
 import { decodeOracleRecord } from '../../../oracle/oracle-row.js'
+import { isCellKey } from '../../../percolator/codec/cell-key.js'
 import { isExpired, type Lock } from '../../../percolator/lock.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import { type Timestamp, timestampFromMs } from '../../../timestamp.js'
@@ -98,13 +99,11 @@ class Check implements CheckedTable {
     this.bytes += bytesOf(row)
     if (!isRowOfUser(row.key)) {
       this.serverRows++
-      return this.#checkServerRow(row)
-    }
-    if (row.key[0] === 0 && row.key[1] !== ESCAPE) {
+      if (!isCellKey(keyOfRow(row.key))) return this.#checkServerRow(row)
+    } else if (row.key[0] === 0 && row.key[1] !== ESCAPE) {
       this.#found({ kind: 'unknown_row', isProblem: true, message: `no server writes the row ${printKey(row.key)}` })
       return
-    }
-    this.rows++
+    } else this.rows++
     const checked = checkRow(row)
     const { key, bytes, lock, writes, findings } = checked
     if (bytes > (this.largestRow?.bytes ?? 0)) this.largestRow = { key, bytes }
