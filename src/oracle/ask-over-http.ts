@@ -1,6 +1,6 @@
 import { Agent as HttpAgent, type IncomingMessage, request as requestByHttp } from 'node:http'
 import { Agent as HttpsAgent, request as requestByHttps } from 'node:https'
-import { type AskKind, decodeAnswer, encodeAsk, newNonce } from './signed-ask.js'
+import { type Asks, asksBy } from './signed-ask.js'
 
 export interface AskOverHttpOptions {
   /** The 32 bytes that all servers of the table share. */
@@ -9,20 +9,13 @@ export interface AskOverHttpOptions {
   readonly timeoutMs?: number | undefined
 }
 
-export interface AskOverHttp {
-  /** Rejects when there is no answer that another server has signed. */
-  ask<Ask, Answer>(kind: AskKind<Ask, Answer>, url: string, ask: Ask, signal: AbortSignal): Promise<Answer>
-  /** Closes the connections. */
-  close(): void
-}
-
 /** `name` of an `AskKind`. */
 export function internalPath(name: string): string {
   return `/v1/internal/${name}`
 }
 
 /** Asks other servers by `POST` of a signed ask to the path of its kind, on connections that stay open. */
-export function askOverHttp({ secret, timeoutMs = 8000 }: AskOverHttpOptions): AskOverHttp {
+export function askOverHttp({ secret, timeoutMs = 8000 }: AskOverHttpOptions): Asks {
   // To each server: nobody asks for more than two things at a time.
   const options = { keepAlive: true, maxSockets: 2, maxFreeSockets: 2, timeout: timeoutMs }
   const httpAgent = new HttpAgent(options)
@@ -47,20 +40,10 @@ export function askOverHttp({ secret, timeoutMs = 8000 }: AskOverHttpOptions): A
   }
 
   return {
-    async ask(kind, url, ask, signal) {
-      const nonce = newNonce()
-      try {
-        const target = new URL(`${url.replace(/\/$/, '')}${internalPath(kind.name)}`)
-        const bytes = await post(target, encodeAsk(kind, secret, { url, nonce, ask }), kind.answerBytesMax, signal)
-        const answer = decodeAnswer(kind, secret, nonce, bytes)
-        if (answer === undefined) throw new Error('its answer is not signed by a server of this table')
-        return answer
-      } catch (error) {
-        throw new Error(`no ${kind.name} from ${url}: ${error instanceof Error ? error.message : error}`, {
-          cause: error,
-        })
-      }
-    },
+    ask: asksBy(secret, (name, url, body, answerBytesMax, signal) => {
+      const target = new URL(`${url.replace(/\/$/, '')}${internalPath(name)}`)
+      return post(target, body, answerBytesMax, signal)
+    }),
     close() {
       httpAgent.destroy()
       httpsAgent.destroy()

@@ -29,6 +29,8 @@ type AnswerPart<Answer> = Pick<AskKind<unknown, Answer>, 'name' | 'answerBytesMa
 /**
  * An ask names the server that it is meant for, so that no other one takes it. Whoever can listen can send it again, so each kind
  * has to say why that does no harm.
+ *
+ * @internal
  */
 export interface AddressedAsk<Ask> {
   /** Of the server that is asked. */
@@ -38,11 +40,12 @@ export interface AddressedAsk<Ask> {
   readonly ask: Ask
 }
 
+/** @internal */
 export function newNonce(): string {
   return randomBytes(NONCE_BYTES).toString('base64url')
 }
 
-/** @param secret the 32 bytes that all servers of a table share. */
+/** @param secret the 32 bytes that all servers of a table share. @internal */
 export function encodeAsk<Ask>(
   { name, ask: coding }: AskPart<Ask>,
   secret: Uint8Array,
@@ -79,7 +82,7 @@ export function encodeAnswer<Answer>(
   return signed(secret, `answer with ${name}`, { ...coding.encode(answer), nonce })
 }
 
-/** @returns undefined when the answer is not from a server that has the secret, or not for the ask with this nonce. */
+/** @returns undefined when the answer is not from a server that has the secret, or not for the ask with this nonce. @internal */
 export function decodeAnswer<Answer>(
   { name, answerBytesMax, answer: coding }: AnswerPart<Answer>,
   secret: Uint8Array,
@@ -88,6 +91,43 @@ export function decodeAnswer<Answer>(
 ): Answer | undefined {
   const fields = verified(secret, `answer with ${name}`, bytes, answerBytesMax)
   return fields?.['nonce'] === nonce ? coding.decode(fields) : undefined
+}
+
+/** Asks other servers. */
+export interface Asks {
+  /** Rejects when there is no answer that another server has signed. */
+  ask<Ask, Answer>(kind: AskKind<Ask, Answer>, url: string, ask: Ask, signal: AbortSignal): Promise<Answer>
+  /** Closes the connections. */
+  close(): void
+}
+
+/**
+ * Asks by whatever brings bytes to another server.
+ * @param post brings an ask of the kind `name` to the server at `url`, and its answer back.
+ */
+export function asksBy(
+  secret: Uint8Array,
+  post: (
+    name: string,
+    url: string,
+    body: Uint8Array,
+    answerBytesMax: number,
+    signal: AbortSignal,
+  ) => Promise<Uint8Array>,
+): Asks['ask'] {
+  return async (kind, url, ask, signal) => {
+    const nonce = newNonce()
+    try {
+      const body = encodeAsk(kind, secret, { url, nonce, ask })
+      const answer = decodeAnswer(kind, secret, nonce, await post(kind.name, url, body, kind.answerBytesMax, signal))
+      if (answer === undefined) throw new Error('its answer is not signed by a server of this table')
+      return answer
+    } catch (error) {
+      throw new Error(`no ${kind.name} from ${url}: ${error instanceof Error ? error.message : error}`, {
+        cause: error,
+      })
+    }
+  }
 }
 
 /** What a server answers to others, in bytes. */

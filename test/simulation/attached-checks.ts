@@ -1,7 +1,7 @@
 import type { Timestamp } from '../../src/timestamp.js'
 import type { History, TxnHistory } from './history.js'
 import { KEY, LEASES } from './lease-holder.js'
-import type { LeaseLedger } from './lease-ledger.js'
+import type { LeaseBooks } from './lease-ledger.js'
 import type { Committed, Ledger } from './ledger.js'
 import type { Violations } from './violations.js'
 
@@ -9,7 +9,7 @@ import type { Violations } from './violations.js'
  * Whether each version is attached to the lease that its writer said, and the end of each lease deleted the keys whose present versions were
  * attached to it, and no others, in one transaction.
  */
-export function checkAttached(history: History, ledger: Ledger, leases: LeaseLedger, violations: Violations): void {
+export function checkAttached(history: History, ledger: Ledger, leases: LeaseBooks, violations: Violations): void {
   const writers = new Map(history.txns.flatMap((txn) => (txn.kind === 'snapshot' ? [] : [[txn.startTs, txn] as const])))
   const ends = new Map<Timestamp, Committed>()
   for (const key of ledger.keys) {
@@ -34,7 +34,7 @@ export function checkAttached(history: History, ledger: Ledger, leases: LeaseLed
 }
 
 /** A next grant comes after the end of the last one. */
-function termsOf(leases: LeaseLedger): { readonly fence: Timestamp; readonly deletedTs: Timestamp }[] {
+function termsOf(leases: LeaseBooks): { readonly fence: Timestamp; readonly deletedTs: Timestamp }[] {
   return LEASES.flatMap((lease) => {
     const terms = leases.termsOf(lease)
     return terms.map(({ fence, deletedTs }, i) => ({

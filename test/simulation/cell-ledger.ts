@@ -62,6 +62,19 @@ interface Touched {
   failure?: Failure | null
 }
 
+/** What runs have covered. */
+export interface CellsSeen {
+  /** By name. */
+  readonly observers: readonly string[]
+  readonly runs: readonly Run[]
+  /** Cells of registered observers that are not at rest, for a message. */
+  restless(): string[]
+  /** Cells whose keys have expired up to `ts`, and whose observers were not told. */
+  untold(ts: Timestamp, keys: readonly string[]): string[]
+  /** Up to where a cell is covered; 0 for one that no run has seen. */
+  coveredTo(observer: string, key: string): Timestamp
+}
+
 /**
  * The cells of observers, batch by batch as they come to be seen, beside the changes that runs have covered. Since a crash leaves
  * whole batches, what holds after each batch holds after each crash:
@@ -70,7 +83,7 @@ interface Touched {
  * - the entry stands exactly while a change is not covered, or the cell is parked, and is not older than the newest such change;
  * - every run covers a change that no run before it covered, and has seen the commit of that one.
  */
-export class CellLedger {
+export class CellLedger implements CellsSeen {
   runs: Run[] = []
   readonly #violations: Violations
   readonly #expiriesOf: (key: string) => readonly Timestamp[]
@@ -105,7 +118,6 @@ export class CellLedger {
     return [...this.#observers.keys()].sort()
   }
 
-  /** Cells of registered observers that are not at rest, for a message. */
   restless(): string[] {
     return [...this.#observers.values()].flatMap(({ id, name }) =>
       [...this.#cells].flatMap(([cell, { changes, entry, failure }]) => {
@@ -117,7 +129,6 @@ export class CellLedger {
     )
   }
 
-  /** Cells whose keys have expired up to `ts`, and whose observers were not told. */
   untold(ts: Timestamp, keys: readonly string[]): string[] {
     return [...this.#observers.values()].flatMap(({ name, range, sinceTs }) =>
       keys
@@ -130,7 +141,6 @@ export class CellLedger {
     )
   }
 
-  /** Up to where a cell is covered; 0 for one that no run has seen. */
   coveredTo(observer: string, key: string): Timestamp {
     const id = this.#observers.get(observer)?.id
     return this.#cells.get(`${id} ${key}`)?.coveredTo ?? 0

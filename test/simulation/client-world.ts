@@ -1,6 +1,6 @@
 import type { Faults } from './faults.js'
 import type { History } from './history.js'
-import type { LeaseLedger } from './lease-ledger.js'
+import type { LeaseBooks } from './lease-ledger.js'
 import type { Ledger } from './ledger.js'
 import type { Network } from './network.js'
 import type { Scheduler } from './scheduler.js'
@@ -13,7 +13,7 @@ export interface ClientWorld {
   readonly network: Network
   readonly history: History
   readonly ledger: Ledger
-  readonly leases: LeaseLedger
+  readonly leases: LeaseBooks
   readonly violations: Violations
   /** Begin nothing new. */
   readonly isEnding: () => boolean

@@ -19,11 +19,32 @@ export type FaultKind =
   | 'clock_forward'
   | 'clock_back'
   | 'clock_far_forward'
+  | 'server_paused'
+  | 'table_lost'
+  | 'table_answer_lost'
+  | 'table_late'
+  | 'table_twice'
+  | 'table_failed'
+  | 'post_lost'
+
+export const STORES = ['leveldb', 'memory', 'shared'] as const
+export type StoreName = (typeof STORES)[number]
+
+/** Events of a world. Those of a table are more. */
+export const STEPS_DEFAULT: Readonly<Record<StoreName, number>> = { leveldb: 2000, memory: 2000, shared: 5000 }
 
 /** What one seed's world is like. Each fault is left out in some worlds: too many at once hide each other's effects. */
 export interface Profile {
-  /** On `memory` there is no disk, and nothing of the server fails or dies: clients, the network and the clock do. */
-  readonly store: 'leveldb' | 'memory'
+  /**
+   * On `memory` there is no disk, and nothing of the server fails or dies: clients, the network and the clock do. `shared`: several servers
+   * on one table.
+   */
+  readonly store: StoreName
+  readonly servers: number
+  /** Of several servers: a second of what they wait for before they collect. */
+  readonly safePointSecondMs: number
+  /** The same: see `SharedCells.registeringMs`. */
+  readonly registeringMs: number
   readonly durability: 'sync' | 'async'
   readonly coordinators: number
   readonly keys: number
@@ -35,7 +56,7 @@ export interface Profile {
   readonly lookUpSlowMs: number
   /** Of one hop of a call; most take much less. */
   readonly hopMsMax: number
-  /** Of one operation of the engine; most take much less. */
+  /** Of one operation of the engine, or one way of a call of the table; most take much less. */
   readonly diskMsMax: number
   /** Between two things that a coordinator does. */
   readonly thinkMsMax: number
@@ -73,11 +94,49 @@ export interface Profile {
 }
 
 const DEATHS_OF_THE_SERVER = { server_killed: 0, machine_crashed: 0, server_stopped: 0 }
+const FAULTS_OF_SHARED = {
+  server_paused: 0,
+  table_lost: 0,
+  table_answer_lost: 0,
+  table_late: 0,
+  table_twice: 0,
+  table_failed: 0,
+  post_lost: 0,
+}
 
-export function drawProfile(random: Random, store: Profile['store']): Profile {
-  const durability = random.chance(0.8) || store === 'memory' ? 'sync' : 'async'
+export function drawProfile(random: Random, store: StoreName): Profile {
+  const profile = drawAlone(random, store)
+  return store === 'shared' ? drawShared(random, profile) : profile
+}
+
+/** No machine takes anything with it, and no store has a log of changes. */
+function drawShared(random: Random, profile: Profile): Profile {
   const some = (chanceMax: number): number => (random.chance(0.6) ? chanceMax * random.next() ** 2 : 0)
   const chances = {
+    ...{ ...profile.chances, machine_crashed: 0, clock_far_forward: 0 },
+    server_paused: some(0.01),
+    table_lost: some(0.05),
+    table_answer_lost: some(0.05),
+    table_late: some(0.05),
+    table_twice: some(0.1),
+    table_failed: some(0.03),
+    post_lost: some(0.05),
+  }
+  return {
+    ...profile,
+    servers: 3,
+    safePointSecondMs: random.pick([50, 200]),
+    feeds: false,
+    registeringMs: random.pick([100, 4000]),
+    chances,
+  }
+}
+
+function drawAlone(random: Random, store: StoreName): Profile {
+  const durability = random.chance(0.8) || store !== 'leveldb' ? 'sync' : 'async'
+  const some = (chanceMax: number): number => (random.chance(0.6) ? chanceMax * random.next() ** 2 : 0)
+  const chances = {
+    ...FAULTS_OF_SHARED,
     request_lost: some(0.15),
     answer_lost: some(0.15),
     call_late: some(0.1),
@@ -100,6 +159,9 @@ export function drawProfile(random: Random, store: Profile['store']): Profile {
   }
   return {
     store,
+    servers: 1,
+    safePointSecondMs: 1000,
+    registeringMs: 4000,
     durability,
     coordinators: 2 + random.below(5),
     keys: 2 + random.below(9),

@@ -7,8 +7,8 @@ import type { Timestamp } from '../../src/timestamp.js'
 import type { Random } from '../anomalies/random.js'
 import { compareFed, type FedChange, type FedRange, fed, printFed } from './change-ledger.js'
 import type { ClientWorld } from './client-world.js'
+import type { RunningServer } from './running-server.js'
 import type { Owner } from './scheduler.js'
-import type { RunningServer } from './server.js'
 
 export interface FeederHost {
   readonly world: ClientWorld

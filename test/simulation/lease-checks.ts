@@ -1,11 +1,11 @@
 import type { History } from './history.js'
 import { LEASES } from './lease-holder.js'
-import type { LeaseLedger } from './lease-ledger.js'
+import type { LeaseBooks } from './lease-ledger.js'
 import type { Ledger } from './ledger.js'
 import type { Violations } from './violations.js'
 
 /** Whether all that was committed under a fence lies between that grant and its release, or the next grant of its lease. */
-export function checkLeases(history: History, ledger: Ledger, leases: LeaseLedger, violations: Violations): void {
+export function checkLeases(history: History, ledger: Ledger, leases: LeaseBooks, violations: Violations): void {
   for (const lease of LEASES) {
     const terms = leases.termsOf(lease)
     for (const txn of history.txns) {

@@ -6,8 +6,8 @@ import type { Timestamp } from '../../src/timestamp.js'
 import type { OneShot, OneShotAnswer } from '../../src/txn/one-shot.js'
 import type { Op } from '../../src/txn/op.js'
 import type { TxnHistory } from './history.js'
-import { type LeaseLedger, TTL_MS_MAX } from './lease-ledger.js'
-import type { RunningServer } from './server.js'
+import { type LeaseBooks, TTL_MS_MAX } from './lease-ledger.js'
+import type { RunningServer } from './running-server.js'
 import type { WorkerHost } from './worker.js'
 
 export const LEASES = ['a', 'b/c']
@@ -18,7 +18,7 @@ export const KEY = 'z-'
 export interface LeaseHost extends Omit<WorkerHost, 'call' | 'oneShot'> {
   /** A process of its own has a name of its own. */
   readonly holder: string
-  readonly ledger: LeaseLedger
+  readonly ledger: LeaseBooks
   call<A>(label: string, isRepeatable: boolean, run: (server: RunningServer) => Promise<A>): Promise<A>
 }
 
@@ -218,7 +218,10 @@ export class LeaseHolder {
     const { world } = this.#host
     for (const lease of LEASES)
       try {
-        const { fence } = await this.#put(lease, { ttlMs: TTL_MS_MAX, waitMs: TTL_MS_MAX + 4000 })
+        const { fence } = await this.#put(lease, {
+          ttlMs: TTL_MS_MAX,
+          waitMs: world.ledger.isShared ? 60_000 : TTL_MS_MAX + 4000,
+        })
         await this.#release(lease, fence)
       } catch (error) {
         if (!isKvError(error, 'lease_held')) throw error

@@ -38,6 +38,9 @@ interface Term {
   deletedTs: Timestamp
 }
 
+/** What servers have answered about leases. */
+export type LeaseBooks = Pick<LeaseLedger, keyof LeaseLedger>
+
 /** The grants of all leases, held against each other as the server answers them. */
 export class LeaseLedger {
   /** By name, in the order of their fences. */

@@ -5,14 +5,18 @@ import { decodeKey, decodeKeyTs } from '../../src/percolator/codec/key.js'
 import { decodeWrite } from '../../src/percolator/codec/write.js'
 import type { Mutation } from '../../src/percolator/row.js'
 import { expiryTs, hasExpired, type WriteRecord } from '../../src/percolator/write.js'
+import { RECORD, timestampOf } from '../../src/store/bigtable/layout.js'
+import { isRowOfUser, keyOfRow, systemNameOf } from '../../src/store/bigtable/row-keys.js'
+import type { ColumnWrite } from '../../src/store/bigtable/table.js'
 import { unseal } from '../../src/store/leveldb/engine/checksum.js'
 import type { EngineOp } from '../../src/store/leveldb/engine/engine.js'
 import { CF_LOG, CF_SYSTEM, CF_WRITE, nameOfSystem, valueKey } from '../../src/store/leveldb/records/keyspace.js'
 import type { SystemWrite } from '../../src/store/system-records.js'
 import type { Timestamp } from '../../src/timestamp.js'
-import { CellLedger, type DataCommit } from './cell-ledger.js'
+import { CellLedger, type CellsSeen, type DataCommit } from './cell-ledger.js'
 import { ChangeLedger, compareFed, type FedChange, type FedRange, fed } from './change-ledger.js'
 import { type DiskListener, textOf } from './disk.js'
+import { SharedCellLedger } from './shared-cell-ledger.js'
 import type { SortedMap } from './sorted-map.js'
 import type { Violations } from './violations.js'
 
@@ -52,7 +56,8 @@ export class Ledger implements DiskListener {
   timeline = 0
   /** Batches that came to be seen. */
   moment = 0
-  readonly cells: CellLedger
+  readonly #cells: CellLedger
+  readonly #sharedCells: SharedCellLedger
   readonly changes: ChangeLedger
   readonly byStart = new Map<Timestamp, Committed[]>()
   /** Of each key, by commit_ts. */
@@ -61,10 +66,19 @@ export class Ledger implements DiskListener {
   readonly #longValues = new Map<string, Uint8Array>()
   readonly #violations: Violations
 
-  constructor(violations: Violations) {
+  /** @param isShared rows do not come to be seen together. */
+  constructor(
+    violations: Violations,
+    readonly isShared = false,
+  ) {
     this.#violations = violations
-    this.cells = new CellLedger(violations, (key) => this.expiriesOf(key))
+    this.#cells = new CellLedger(violations, (key) => this.expiriesOf(key))
+    this.#sharedCells = new SharedCellLedger(this)
     this.changes = new ChangeLedger(violations)
+  }
+
+  get cells(): CellsSeen {
+    return this.isShared ? this.#sharedCells : this.#cells
   }
 
   get keys(): string[] {
@@ -74,6 +88,13 @@ export class Ledger implements DiskListener {
   ever(key: string): readonly Committed[] {
     return this.#byKey.get(key) ?? []
   }
+
+  /** Puts and Deletes. */
+  dataOf(key: string): readonly Committed[] {
+    return this.of(key).filter(({ type }) => type !== 'lock')
+  }
+
+  readonly violate = (kind: string, detail: string): void => this.#violations.add(kind, detail)
 
   /** Those that were not lost, by commit_ts. */
   of(key: string): Committed[] {
@@ -147,11 +168,11 @@ export class Ledger implements DiskListener {
       if (op.key[0] === CF_SYSTEM)
         records.push({ name: nameOfSystem(op.key), value: op.type === 'put' ? unseal(op.key, op.value) : undefined })
     }
-    if (commits.length > 0 || records.length > 0) this.cells.shown(ops, commits, records)
+    if (commits.length > 0 || records.length > 0) this.#cells.shown(ops, commits, records)
   }
 
   lost(ops: readonly EngineOp[]): void {
-    this.cells.lost(ops)
+    this.#cells.lost(ops)
     for (const removal of removalsIn(ops)) this.changes.lost(removal)
     for (const op of ops) {
       if (op.type !== 'put' || op.key[0] !== CF_WRITE) continue
@@ -174,7 +195,24 @@ export class Ledger implements DiskListener {
       const key = keyText(mutation.key)
       commits.push(...this.#note(key, write, write.shortValue ?? this.#longValues.get(`${key} ${write.startTs}`)))
     }
-    this.cells.shown(mutations, commits, records)
+    this.#cells.shown(mutations, commits, records)
+  }
+
+  /** The same of a row that several servers share. */
+  written(rowKey: Buffer, writes: readonly ColumnWrite[]): void {
+    this.moment++
+    const key = keyText(keyOfRow(rowKey))
+    for (const { family, qualifier, value } of writes)
+      if (family === 'd' && value !== undefined)
+        this.#longValues.set(`${key} ${timestampOf(qualifier, 'value')}`, value)
+    const isRowOfServer = !isRowOfUser(rowKey)
+    for (const { family, qualifier, value } of writes) {
+      if (family === 'o' && qualifier.equals(RECORD)) this.#sharedCells.recorded(systemNameOf(rowKey), value)
+      if ((family !== 'w' && family !== 'r') || value === undefined) continue
+      const write = decodeWrite(value, timestampOf(qualifier, 'write'))
+      if (isRowOfServer) this.#sharedCells.written(keyOfRow(rowKey), write)
+      else this.#note(key, write, write.shortValue ?? this.#longValues.get(`${key} ${write.startTs}`))
+    }
   }
 
   #record(recordKey: Buffer, bytes: Buffer, state: SortedMap): DataCommit[] {

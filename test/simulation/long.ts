@@ -2,13 +2,15 @@ import { fork } from 'node:child_process'
 import { availableParallelism } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { STEPS_DEFAULT, STORES, type StoreName } from './faults.js'
 import { simulate } from './world.js'
 
-const USAGE = `usage: npm run sim:long -- [--seed N] [--seeds COUNT] [--steps N] [--jobs N]
+const USAGE = `usage: npm run sim:long -- [--seed N] [--seeds COUNT] [--steps N] [--store NAME] [--jobs N]
 
   --seed N    the first one (default 1)
   --seeds N   how many (default 10000)
-  --steps N   events of each (default 2000)
+  --steps N   events of each (default 2000; shared: 5000)
+  --store NAME     as of npm run sim (default leveldb)
   --jobs N    processes (default: one a core)
 
 Prints every seed that fails, and how to run it again. Exits 1 when one did.`
@@ -21,6 +23,7 @@ interface Task {
   readonly seed: number
   readonly seeds: number
   readonly steps: number
+  readonly store: StoreName
 }
 
 /** What came of them. */
@@ -33,11 +36,11 @@ function addTo(sums: Record<string, number>, counts: Readonly<Record<string, num
   for (const [name, count] of Object.entries(counts)) sums[name] = (sums[name] ?? 0) + count
 }
 
-async function work({ seed, seeds, steps }: Task): Promise<Done> {
+async function work({ seed, seeds, steps, store }: Task): Promise<Done> {
   const counts: Record<string, number> = {}
   const failures: Done['failures'][number][] = []
   for (let at = seed; at < seed + seeds; at++) {
-    const outcome = await simulate({ seed: at, steps })
+    const outcome = await simulate({ seed: at, steps, store })
     addTo(counts, outcome.counts)
     addTo(counts, { [`world ${outcome.profile.durability}`]: 1 })
     if (outcome.violations.length === 0) continue
@@ -51,13 +54,17 @@ async function lead(): Promise<number> {
     options: {
       seed: { type: 'string', default: '1' },
       seeds: { type: 'string', default: '10000' },
-      steps: { type: 'string', default: '2000' },
+      steps: { type: 'string' },
+      store: { type: 'string', default: 'leveldb' },
       jobs: { type: 'string', default: String(availableParallelism()) },
       help: { type: 'boolean', default: false },
     },
   })
-  const numbers = [values.seed, values.seeds, values.steps, values.jobs].map(Number)
-  if (values.help || !numbers.every(Number.isSafeInteger)) {
+  const store = STORES.find((each) => each === values.store)
+  const numbers = [values.seed, values.seeds, values.steps ?? STEPS_DEFAULT[store ?? 'leveldb'], values.jobs].map(
+    Number,
+  )
+  if (values.help || store === undefined || !numbers.every(Number.isSafeInteger)) {
     console.log(USAGE)
     return values.help ? 0 : 2
   }
@@ -74,7 +81,7 @@ async function lead(): Promise<number> {
   const runJob = async (): Promise<void> => {
     const child = fork(fileURLToPath(import.meta.url), { env: { ...process.env, PERKV_SIM_CHILD: '1' } })
     while (next < first + seeds) {
-      const task: Task = { seed: next, seeds: Math.min(SEEDS_AT_A_TIME, first + seeds - next), steps }
+      const task: Task = { seed: next, seeds: Math.min(SEEDS_AT_A_TIME, first + seeds - next), steps, store }
       next += task.seeds
       const { counts, failures } = await new Promise<Done>((resolve, reject) => {
         child.once('message', (message) => {
@@ -90,7 +97,7 @@ async function lead(): Promise<number> {
         failed.push(seed)
         console.log(`seed ${seed} FAILED`)
         for (const detail of details.slice(0, 5)) console.log(`  ${detail}`)
-        console.log(`  again: npm run sim -- --seed ${seed} --steps ${steps}`)
+        console.log(`  again: npm run sim -- --seed ${seed} --steps ${steps} --store ${store}`)
       }
     }
     child.disconnect()
@@ -100,7 +107,7 @@ async function lead(): Promise<number> {
   console.log(`${seeds} seeds from ${first} on, ${steps} steps each, ${seconds()} s, ${failed.length} failed`)
   for (const name of Object.keys(sums).sort())
     console.log(`  ${name.padEnd(36)}${(sums[name] ?? 0).toLocaleString('en')}`)
-  for (const seed of failed) console.log(`again: npm run sim -- --seed ${seed} --steps ${steps}`)
+  for (const seed of failed) console.log(`again: npm run sim -- --seed ${seed} --steps ${steps} --store ${store}`)
   return failed.length > 0 ? 1 : 0
 }
 

@@ -1,18 +1,18 @@
 import { parseArgs } from 'node:util'
+import { STEPS_DEFAULT, STORES } from './faults.js'
 import { type Options, type Outcome, simulate } from './world.js'
 
 const USAGE = `usage: npm run sim -- [--seed N] [--seeds COUNT] [--steps N] [--store NAME] [--until-failure] [--trace]
 
   --seed N    the world to simulate; the first one of several (default 1)
   --seeds N   how many, one after another (default 1)
-  --steps N   events until no fault strikes any more and all transactions are brought to an end (default 2000)
-  --store NAME     leveldb (default), or memory: without faults of the disk and deaths of the server
+  --steps N   events until no fault strikes any more and all transactions are brought to an end (default 2000; shared: 5000)
+  --store NAME     leveldb (default), or memory: without faults of the disk and deaths of the server; or
+                   shared: three servers on one table
   --until-failure  stop after the first seed that fails
   --trace     print every event and every call
 
 Exits 1 when anything was not as it must be.`
-
-const STEPS_DEFAULT = 2000
 
 function print({ seed, violations, hash, profile, counts }: Outcome, steps: number, isVerbose: boolean): void {
   const what = violations.length === 0 ? 'ok' : `FAILED: ${violations.map(({ kind }) => kind).join(', ')}`
@@ -28,15 +28,16 @@ async function main(): Promise<number> {
     options: {
       seed: { type: 'string', default: '1' },
       seeds: { type: 'string', default: '1' },
-      steps: { type: 'string', default: String(STEPS_DEFAULT) },
+      steps: { type: 'string' },
       store: { type: 'string', default: 'leveldb' },
       'until-failure': { type: 'boolean', default: false },
       trace: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
     },
   })
-  const [seed, seeds, steps] = [values.seed, values.seeds, values.steps].map(Number) as [number, number, number]
-  const store = values.store === 'leveldb' || values.store === 'memory' ? values.store : undefined
+  const store = STORES.find((each) => each === values.store)
+  const given = [values.seed, values.seeds, values.steps ?? STEPS_DEFAULT[store ?? 'leveldb']]
+  const [seed, seeds, steps] = given.map(Number) as [number, number, number]
   if (values.help || store === undefined || ![seed, seeds, steps].every(Number.isSafeInteger)) {
     console.log(USAGE)
     return values.help ? 0 : 2

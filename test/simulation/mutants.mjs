@@ -1,11 +1,12 @@
 /**
  * Deliberate defects, and how many seeds of the simulation it takes to find each: shows that it bites.
  *
- *   npm run sim:mutants -- [--seeds N] [--steps N] [--jobs N] [--only REGEXP] [--texts | --exhaustive]
+ *   npm run sim:mutants -- [--seeds N] [--steps N] [--jobs N] [--only REGEXP] [--shared | --texts | --exhaustive]
  *
  * Each replaces texts of one compiled file, which have to be there exactly once. Exits 1 when one is not found
  * within --seeds that is not expected to survive. With --texts nothing runs but the search for the texts, which a rename
- * breaks. With --exhaustive the search of ../exhaustive has to find those that its worlds name, instead of seeds.
+ * breaks. With --exhaustive the search of ../exhaustive has to find those that its worlds name, instead of seeds. With
+ * --shared nothing runs but those of several servers on one table.
  */
 import { execFile } from 'node:child_process'
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -639,21 +640,182 @@ const MUTANTS = [
   ],
 ]
 
+/** The same of several servers on one table. */
+const SHARED = [
+  [
+    'rows are written without a condition',
+    '../test/store/bigtable/table-rows',
+    'if (!isExpected)',
+    "if (!isExpected && expected.family !== 'v')",
+  ],
+  [
+    'every server hands out ranges of its own',
+    'oracle/leader-oracle',
+    'const { last } = await this.#request({ count, floor: 0 });',
+    `if (!(this.rangeLeft >= count)) {
+            this.rangeLast = (await this.#request({ count: count + 999, floor: 0 })).last;
+            this.rangeLeft = count + 999;
+        }
+        this.rangeLeft -= count;
+        if (this.rangeLeft >= 0) return this.rangeLast - this.rangeLeft;
+        const { last } = await this.#request({ count, floor: 0 });`,
+  ],
+  [
+    'a leader trusts its memory',
+    'oracle/leader-oracle',
+    'if (proof.id !== this.#id || proof.epoch !== this.#epoch)\n                return;',
+    '',
+    'const proof = this.#note(await this.#read());',
+    '',
+  ],
+  [
+    'commit_ts is taken before the locks stand',
+    'coordinator/committer',
+    'const answers = await this.#prewriteAll(batches, kind);',
+    'this.earlyTs = await this.home.api.tso(1); const answers = await this.#prewriteAll(batches, kind);',
+    'const commitTs = await this.#surviving(false, async () => this.home.api.tso(1));',
+    'const commitTs = (tries === 0 && this.earlyTs) || (await this.#surviving(false, async () => this.home.api.tso(1)));',
+  ],
+  [
+    'a guess needs no proof',
+    'store/bigtable/bigtable-rows',
+    'if (forgetGuesses(held, (_, i) => !toWrite.has(i)))\n                continue;',
+    '',
+  ],
+  [
+    'a refusal rests on a guess',
+    'store/bigtable/bigtable-rows',
+    'if (forgetGuesses(held, () => true))\n                    continue;',
+    '',
+  ],
+  [
+    'a repeated change that is refused was not done',
+    'store/bigtable/row-table',
+    'if (wasUncertain && (await this.#hasRevision(rowKey, revision)))',
+    'if (false)',
+  ],
+  [
+    'a lost answer says that it is done',
+    'store/bigtable/row-table',
+    "if (changed === 'done')",
+    "if (changed !== 'refused')",
+  ],
+  [
+    'a repeat of a change has a revision of its own',
+    'store/bigtable/row-table',
+    'const changed = await this.#table.change(rowKey, expected, writes);',
+    'const changed = await this.#table.change(rowKey, expected, [...writes.slice(0, -1), ...writesOf([], this.#revisions.next())]);',
+  ],
+  [
+    'the primary does not go first',
+    'store/bigtable/bigtable-rows',
+    'const first = primaryOf(rows, toWrite, startTs) ??',
+    'const first = undefined ??',
+  ],
+  [
+    'a refused prewrite takes back what others have changed',
+    'store/bigtable/bigtable-rows',
+    'return (await this.#table.change(row, undone)).row !== undefined;',
+    "const [now] = await this.#table.read([key], 'none', 0); return (await this.#table.change(now, undone)).row !== undefined;",
+  ],
+  [
+    'a repeat leaves the locks their revision',
+    'store/bigtable/bigtable-rows',
+    'if (onePc !== undefined)',
+    'if (false)',
+  ],
+  [
+    'a copy of the safe point has any age',
+    'store/bigtable/shared-safe-point',
+    'return ageMs > STALE_S * this.secondMs ?',
+    'return false ?',
+  ],
+  [
+    'a safe point counts at once',
+    'store/bigtable/shared-safe-point',
+    'this.#settledMs ?? SETTLED_S * this.secondMs',
+    '0',
+  ],
+  [
+    'what is below the safe point is collected before its locks are ended',
+    'store/bigtable/collection',
+    'const safePoint = Math.min(wanted, this.#safePoint.cleared);',
+    'const safePoint = wanted;',
+    'await this.#safePoint.clear(wanted);',
+    '',
+  ],
+  ['resolve_lock commits what was cleared', 'store/calls/resolve-lock', 'startTs < (rows.clearedTs ?? 0)', 'false'],
+  [
+    'a row goes before all know that it was cleared',
+    'store/bigtable/collection',
+    'Math.min(safePoint, this.#safePoint.clearedForAll)',
+    'safePoint',
+  ],
+  ['outcomes are not settled before a collection', 'database/database', 'await this.#outcomes.settle(safePoint);', ''],
+  ['another server holds no snapshot', 'gc/gc-worker', "{ by: 'transaction', ts: elsewhere },", ''],
+  ['pins of other servers are not looked for', 'gc/gc-worker', 'if (registry.isShared)', 'if (false)'],
+  [
+    'the end of a term is not compared with the commit_ts',
+    'store/bigtable/bigtable-store',
+    'await this.leases.require(leases, commitTs);',
+    'await this.leases.require(leases);',
+  ],
+  [
+    'what commits attached keys marks nothing',
+    'store/bigtable/attaching-keys',
+    'await this.#leases.attaches({ index, ...rider });',
+    '',
+  ],
+  ['locks are not hinted at', 'store/bigtable/bigtable-rows', 'if (marking.length > 0)', 'if (false)'],
+  [
+    'a hint goes though its change is about to commit',
+    'percolator/shared-cell',
+    'return !isChanging(lock) && !notified.some((row) => isChanging(row.lock));',
+    'return true;',
+  ],
+  [
+    'an observer takes effect at once',
+    'observers/shared-observers',
+    'ts + timestampFromMs(this.#cells.registeringMs)',
+    'ts',
+  ],
+  [
+    'a run does not hide what it has not seen',
+    'observers/shared-riders',
+    'if (all !== undefined && all.changeTs > seen && written.has(keyText(rider.key)))',
+    'if (false)',
+  ],
+  [
+    'a notification before since_ts is answered',
+    'observers/shared-observers',
+    'if (observer.sinceTs >= this.#store.nextTsMin)',
+    'if (false)',
+  ],
+  [
+    'a retry leaves a notification too deep',
+    'percolator/shared-cell',
+    'const isRetried = hint !== undefined && hint.commitTs >= committed.commitTs;',
+    'const isRetried = false;',
+  ],
+]
+
 const { values } = parseArgs({
   options: {
     seeds: { type: 'string', default: '300' },
-    steps: { type: 'string', default: '2000' },
+    steps: { type: 'string' },
     jobs: { type: 'string', default: String(availableParallelism()) },
     only: { type: 'string', default: '' },
+    shared: { type: 'boolean', default: false },
     texts: { type: 'boolean', default: false },
     exhaustive: { type: 'boolean', default: false },
   },
 })
 
 /** @returns the first seed that fails, and how; undefined when none does. */
-function firstFailure(directory) {
+function firstFailure(directory, store) {
   const main = `${directory}test/simulation/main.js`
-  const args = [main, '--seeds', values.seeds, '--steps', values.steps, '--until-failure']
+  const args = [main, '--seeds', values.seeds, '--store', store, '--until-failure']
+  if (values.steps !== undefined) args.push('--steps', values.steps)
   return new Promise((resolve) => {
     execFile(process.execPath, args, { encoding: 'latin1', timeout: 600_000 }, (error, stdout) => {
       if (error === null) return resolve(undefined)
@@ -677,7 +839,8 @@ function mutate(directory, mutant) {
   writeFileSync(path, source)
 }
 
-const moved = MUTANTS.flatMap((mutant) =>
+const ALL = [...MUTANTS, ...SHARED]
+const moved = ALL.flatMap((mutant) =>
   [...replacementsOf(mutant)].flatMap(([text]) => {
     const [what, file] = mutant
     const places = readFileSync(`${build}src/${file}.js`, 'utf8').split(text).length - 1
@@ -710,7 +873,7 @@ function firstViolation(directory, world) {
   })
 }
 
-const named = MUTANTS.filter(([what]) => new RegExp(values.only).test(what))
+const named = (values.shared ? SHARED : ALL).filter(([what]) => new RegExp(values.only).test(what))
 const wanted = values.exhaustive ? await exhaustiveOf(named) : named.map((mutant) => [mutant])
 const rows = []
 let next = 0
@@ -720,7 +883,10 @@ async function runJob(_, job) {
     const at = next++
     const [mutant, world] = wanted[at]
     mutate(directory, mutant)
-    const found = world === undefined ? await firstFailure(directory) : await firstViolation(directory, world)
+    const found =
+      world === undefined
+        ? await firstFailure(directory, SHARED.includes(mutant) ? 'shared' : 'leveldb')
+        : await firstViolation(directory, world)
     const [what, file] = mutant
     rows[at] = `| ${what} | \`${file}.ts\` | ${found?.seed ?? `none of ${values.seeds}`} | ${found?.how ?? ''} |`
     console.error(found?.trace ?? rows[at])

@@ -1,8 +1,12 @@
 import { ConnectionError } from '../../src/client/http/connection-error.js'
 import type { PercolatorApi } from '../../src/percolator/api.js'
 import type { Faults } from './faults.js'
+import type { RunningServer } from './running-server.js'
 import type { Owner, Scheduler } from './scheduler.js'
-import type { RunningServer, Server } from './server.js'
+import type { Server } from './server.js'
+
+/** The server that a call goes to. */
+type Route = () => Server
 
 /** After how long a client at the latest gives an answer up that does not come. */
 const GIVES_UP_MS = 5000
@@ -15,17 +19,17 @@ const LATE_MS_MAX = 30_000
 export class Network {
   readonly #scheduler: Scheduler
   readonly #faults: Faults
-  readonly #server: Server
+  readonly #route: Route
   /** Not the clients' nor the server's: what is sent arrives when both may be dead. */
   #wire: Owner
   calls = 0
   /** Until when what a client sends is late or lost. */
   readonly #cutUntil = new WeakMap<Owner, number>()
 
-  constructor(scheduler: Scheduler, faults: Faults, server: Server, wire: Owner) {
+  constructor(scheduler: Scheduler, faults: Faults, route: Route, wire: Owner) {
     this.#scheduler = scheduler
     this.#faults = faults
-    this.#server = server
+    this.#route = route
     this.#wire = wire
   }
 
@@ -61,12 +65,14 @@ export class Network {
       const fail = (delayMs: number, mayHaveTakenEffect: boolean): void =>
         tell(delayMs, 'fails', () => reject(new ConnectionError('the connection was lost', { mayHaveTakenEffect })))
       const giveUp = (): void => fail(GIVES_UP_MS * faults.random.next() ** 2, true)
-      const arrive = (delayMs: number, isHeard: boolean): void => {
+      const arrive = (delayMs: number, isHeard: boolean, server = this.#route()): void => {
         scheduler.schedule(this.#wire, delayMs, `call ${number} ${label} arrives`, () => {
-          const { running } = this.#server
+          const { running } = server
+          const pausedMs = (running?.owner.pausedUntilMs ?? 0) - scheduler.nowMs
+          if (pausedMs > 0) return arrive(pausedMs, isHeard, server)
           if (running === undefined) return isHeard ? fail(faults.hopMs(), isTwice) : undefined
           const cutOff = isHeard ? () => fail(faults.hopMs(), true) : () => {}
-          this.#server.handle(running, run, cutOff).then(
+          server.handle(running, run, cutOff).then(
             (answer) => {
               say?.('answers', answer)
               if (isHeard) tell(faults.hopMs(), 'is answered', () => resolve(answer))
@@ -115,7 +121,7 @@ export class Network {
       get: through('get', ({ store }, request) => store.known?.(request) ?? store.get(request)),
       batchGet: through('batch_get', ({ store }, request) => store.batchGet(request)),
       scan: through('scan', ({ store }, request) => store.scan(request)),
-      prewrite: through('prewrite', ({ store }, request) => store.prewrite(request)),
+      prewrite: through('prewrite', ({ prewrite }, request) => prewrite(request)),
       commit: through('commit', ({ store }, request) => store.commit(request)),
       rollback: through('rollback', ({ store }, request) => store.rollback(request)),
       cleanup: through('cleanup', ({ store }, request) => store.cleanup(request)),

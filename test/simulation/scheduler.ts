@@ -3,12 +3,16 @@ import { Random } from '../anomalies/random.js'
 /** Whose code an event runs: a process that can die. What it still has scheduled dies with it. */
 export class Owner {
   isAlive = true
+  /** Its code does not run before: it stands still. */
+  pausedUntilMs = 0
+  /** By how much the clock of its machine is wrong. */
+  clockOffsetMs = 0
   constructor(readonly name: string) {}
 }
 
 export interface ScheduledEvent {
   readonly id: number
-  readonly atMs: number
+  atMs: number
   readonly owner: Owner
   readonly label: string
   /** undefined once it was cancelled. */
@@ -107,7 +111,10 @@ export class Scheduler {
       const event = this.#due[index] as ScheduledEvent
       const last = this.#due.pop() as ScheduledEvent
       if (event !== last) this.#due[index] = last
-      if (isPending(event)) return event
+      if (!isPending(event)) continue
+      if (event.owner.pausedUntilMs <= this.nowMs) return event
+      event.atMs = event.owner.pausedUntilMs
+      this.#later.push(event)
     }
   }
 }

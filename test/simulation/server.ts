@@ -4,6 +4,7 @@ import { SingleServer } from '../../src/cluster/single-server.js'
 import { Coordinator } from '../../src/coordinator/coordinator.js'
 import type { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import { KvError } from '../../src/errors/kv-error.js'
+import { collectGarbage } from '../../src/gc/collect-garbage.js'
 import { ExpiredLocks } from '../../src/gc/expired-locks.js'
 import { GcWorker } from '../../src/gc/gc-worker.js'
 import { Pins } from '../../src/gc/pins.js'
@@ -13,30 +14,19 @@ import { Observers } from '../../src/observers/observers.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import { openMemoryStore } from '../../src/store/memory/memory-store.js'
 import type { Store } from '../../src/store/store.js'
+import { LOGICAL_PER_MS, type Timestamp } from '../../src/timestamp.js'
 import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { OneShots } from '../../src/txn/one-shots.js'
 import { Outcomes } from '../../src/txn/outcomes.js'
 import type { Disk } from './disk.js'
 import type { Faults } from './faults.js'
-import type { LeaseLedger } from './lease-ledger.js'
+import type { LeaseBooks } from './lease-ledger.js'
 import type { Ledger } from './ledger.js'
 import { MemoryEngine } from './memory-engine.js'
+import type { RunningServer } from './running-server.js'
 import { Owner, type Scheduler } from './scheduler.js'
+import { isAway, type SharedServers } from './shared-servers.js'
 import type { Violations } from './violations.js'
-
-/** The server's process, as long as it lives. */
-export interface RunningServer {
-  readonly owner: Owner
-  readonly store: Store
-  readonly resolver: LockResolver
-  readonly oneShots: OneShots
-  readonly pins: Pins
-  readonly gc: GcWorker
-  readonly expiredLocks: ExpiredLocks
-  readonly observers: Observers
-  readonly changes: Changes
-  readonly leases: Leases | undefined
-}
 
 /** A call that the server has not answered. */
 interface InFlight {
@@ -47,16 +37,19 @@ export interface ServerWorld {
   readonly scheduler: Scheduler
   readonly faults: Faults
   readonly disk: Disk
+  /** Absent where one server has the store to itself. */
+  readonly shared: SharedServers | undefined
   readonly ledger: Ledger
-  readonly leases: LeaseLedger
+  readonly leases: LeaseBooks
   readonly violations: Violations
   readonly wallMs: () => number
   /** The world's own: what no crash takes. */
   readonly nature: Owner
 }
 
-/** The one server: started, stopped, killed, and started again over what its disk kept. */
+/** A server: started, stopped, killed, and started again over what its disk or table kept. */
 export class Server {
+  readonly #name: string
   readonly #world: ServerWorld
   readonly #inFlight = new Set<InFlight>()
   #owner: Owner
@@ -64,8 +57,9 @@ export class Server {
   #isStopping = false
   starts = 0
 
-  constructor(world: ServerWorld) {
+  constructor(world: ServerWorld, name: string) {
     this.#world = world
+    this.#name = name
     this.#owner = world.nature
     this.start()
   }
@@ -83,50 +77,72 @@ export class Server {
 
   start(): void {
     const { scheduler, faults } = this.#world
-    const owner = new Owner(`server ${++this.starts}`)
+    const owner = new Owner(`${this.#name} ${++this.starts}`)
+    owner.clockOffsetMs = this.#owner.clockOffsetMs
     this.#owner = owner
     this.#isStopping = false
     scheduler.schedule(owner, 300 * faults.random.next() ** 4, 'starts', () => void this.#open(owner))
   }
 
   async #open(owner: Owner): Promise<void> {
+    const { shared, violations } = this.#world
     try {
-      const store = await this.#openStore()
-      const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
-      const observers = await this.#openObservers(store)
-      const pins = await Pins.open(store)
-      const leases = await this.#openLeases(store, coordinator.resolver)
-      const changes = this.#changesOf(store, coordinator.resolver)
-      const expiredLocks = this.#expiredLocksOf(store, coordinator.resolver)
-      const gc = new GcWorker(
-        {
-          store,
-          pins,
-          registry: new SingleServer(),
-          openTransactions: () => [],
-          holders: () => changes.holders(),
-          beforehand: (safePoint) => observers.expiryMarks.passTo(safePoint),
-          afterwards: (safePoint, pace) => observers.collect(safePoint, pace),
-          onError: () => {},
-        },
-        { lifeTimeMs: 0, intervalMs: 0 }, // It collects when a client asks.
-      )
-      this.#running = {
-        owner,
-        store,
-        resolver: coordinator.resolver,
-        oneShots: new OneShots(store, coordinator, new Outcomes(store, DEFAULT_LIMITS)),
-        pins,
-        gc,
-        expiredLocks,
-        observers,
-        changes,
-        leases,
-      }
+      this.#running = await (shared?.open(owner, `http://${this.#name}`) ?? this.#openAlone(owner))
     } catch (error) {
-      if (!isDiskFailure(error)) this.#world.violations.add('start', `the server did not start: ${String(error)}`)
+      if (!isDiskFailure(error) && !isAway(error)) violations.add('start', `the server did not start: ${String(error)}`)
       this.kill('process')
     }
+  }
+
+  async #openAlone(owner: Owner): Promise<RunningServer> {
+    const store = await this.#openStore()
+    const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
+    const observers = await this.#openObservers(store)
+    const pins = await Pins.open(store)
+    const leases = await this.#openLeases(store, coordinator.resolver)
+    const changes = this.#changesOf(store, coordinator.resolver)
+    const expiredLocks = this.#expiredLocksOf(store, coordinator.resolver)
+    const gc = new GcWorker(
+      {
+        store,
+        pins,
+        registry: new SingleServer(),
+        openTransactions: () => [],
+        holders: () => changes.holders(),
+        beforehand: (safePoint) => observers.expiryMarks.passTo(safePoint),
+        afterwards: (safePoint, pace) => observers.collect(safePoint, pace),
+        onError: () => {},
+      },
+      { lifeTimeMs: 0, intervalMs: 0 }, // It collects when a client asks.
+    )
+    return {
+      ...{ owner, store, pins, observers, changes, leases },
+      resolver: coordinator.resolver,
+      oneShots: new OneShots(store, coordinator, new Outcomes(store, DEFAULT_LIMITS)),
+      prewrite: (request) => store.prewrite(request),
+      collect: async (isByHand, behindMs) => {
+        if (!isByHand) return gc.run(gc.wanted(behindMs))
+        const wanted = Math.max(1, store.clock() - behindMs * LOGICAL_PER_MS)
+        const beforehand = (ts: Timestamp): Promise<void> => observers.passTo(ts)
+        return collectGarbage(store, wanted, { beforehand, afterwards: (safePoint) => observers.collect(safePoint) })
+      },
+      close: async () => {
+        await Promise.all([...[observers, gc, expiredLocks].map((each) => each.close()), leases?.close()])
+        await store.close()
+      },
+    }
+  }
+
+  /** Stands still, as a process that gets no time. */
+  pause(ms: number): void {
+    this.#owner.pausedUntilMs = this.#world.scheduler.nowMs + ms
+  }
+
+  stepClock(byMs: number): void {
+    this.#owner.clockOffsetMs += byMs
+  }
+  get clockOffsetMs(): number {
+    return this.#owner.clockOffsetMs
   }
 
   #openObservers(store: Store): Promise<Observers> {
@@ -240,14 +256,12 @@ export class Server {
     const { scheduler } = this.#world
     this.#isStopping = true
     running.changes.close()
-    const leasesClosed = running.leases?.close()
+    void running.leases?.close()
     const graceEndsAt = scheduler.nowMs + 8000
     const closeWhenIdle = (): void => {
       if (this.#inFlight.size > 0 && scheduler.nowMs < graceEndsAt)
         return void scheduler.schedule(running.owner, 50, 'waits for calls', closeWhenIdle)
-      const background = [running.observers, running.gc, running.expiredLocks].map((each) => each.close())
-      const closed = Promise.all([...background, leasesClosed]).then(() => running.store.close())
-      void closed.then(() => {
+      void running.close().then(() => {
         if (running.owner.isAlive) this.kill('process')
       })
     }

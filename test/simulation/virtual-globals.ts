@@ -11,7 +11,7 @@ interface VirtualTimer {
 
 /**
  * Puts clocks, timers and randomness of the scheduler in the place of Node's, for the code under test reads those: Date.now,
- * performance.now, setTimeout, setInterval, setImmediate, Math.random and randomBytes. A timer belongs to the process whose
+ * performance.now, setTimeout, setInterval, setImmediate, AbortSignal.timeout, Math.random, randomBytes and randomUUID. A timer belongs to the process whose
  * code sets it.
  *
  * All processes of a world share the queue for slices of long work (`slices.ts`), and so do all worlds. A process that dies passes its
@@ -56,6 +56,7 @@ export function installVirtualGlobals(
   const clear = (timer: VirtualTimer | undefined): void => {
     if (timer !== undefined) scheduler.cancel(timer.event)
   }
+  const randomBytes = (size: number): Buffer => Buffer.from(Array.from({ length: size }, () => random.below(256)))
   // As Node's: at least a millisecond.
   const virtual = {
     setTimeout: (run: () => void, delayMs = 0) => later(Math.max(1, delayMs) + lateMs(), 'timer', run),
@@ -70,9 +71,14 @@ export function installVirtualGlobals(
     replace(performance, { now: () => scheduler.nowMs }),
     replace(Date, { now: wallMs }),
     replace(Math, { random: () => random.next() }),
-    replace(crypto, {
-      randomBytes: (size: number) => Buffer.from(Array.from({ length: size }, () => random.below(256))),
+    replace(AbortSignal, {
+      timeout: (ms: number) => {
+        const controller = new AbortController()
+        later(ms, 'time is over', () => controller.abort(new DOMException('the time is over', 'TimeoutError')))
+        return controller.signal
+      },
     }),
+    replace(crypto, { randomBytes, randomUUID: () => randomBytes(16).toString('hex') }),
   ]
   syncBuiltinESMExports()
   return async () => {

@@ -2,7 +2,7 @@ import type { Coordinator } from '../../src/coordinator/coordinator.js'
 import { Transaction, type TransactionOptions } from '../../src/coordinator/transaction.js'
 import { isUncertain } from '../../src/coordinator/uncertain.js'
 import { isKvError } from '../../src/errors/kv-error.js'
-import type { Observers } from '../../src/observers/observers.js'
+import type { ObserversHome } from '../../src/observers/observers-home.js'
 import { keyRangeOf } from '../../src/percolator/given-range.js'
 import type { ClaimName, Notification } from '../../src/percolator/observers-api.js'
 import { contains } from '../../src/percolator/range-index.js'
@@ -26,7 +26,7 @@ export interface WorkerHost {
   read(txn: TxnHistory, key: string, value: Uint8Array | undefined): void
   sleep(ms: number): Promise<void>
   think(): Promise<void>
-  call<A>(label: string, isRepeatable: boolean, run: (observers: Observers) => Promise<A>): Promise<A>
+  call<A>(label: string, isRepeatable: boolean, run: (observers: ObserversHome) => Promise<A>): Promise<A>
   oneShot(request: OneShot): Promise<OneShotAnswer>
   /** Commits, and writes down what became of it. */
   commit(txn: Transaction, seen: TxnHistory, riders: Riders): Promise<void>
@@ -293,7 +293,7 @@ export class Worker {
     const names = world.ledger.cells.observers
     let now = await coordinator.api.tso(1)
     for (const last = world.ledger.lastExpiry; now < last; now = await coordinator.api.tso(1)) await sleep(1000)
-    await call('pass expiries', false, (observers) => observers.expiryMarks.passTo(now))
+    await call('pass expiries', false, (observers) => observers.passTo(now))
     world.history.passedTs = now
     for (const name of names) await call('resume', false, (observers) => observers.resume(name))
     for (let idle = 0; idle < names.length; ) {

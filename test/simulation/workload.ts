@@ -6,7 +6,6 @@ import { isUncertain } from '../../src/coordinator/uncertain.js'
 import { Undetermined } from '../../src/coordinator/undetermined.js'
 import type { ScanOrder } from '../../src/coordinator/write-buffer.js'
 import { isKvError, KvError } from '../../src/errors/kv-error.js'
-import { collectGarbage } from '../../src/gc/collect-garbage.js'
 import type { PercolatorApi } from '../../src/percolator/api.js'
 import type { Riders } from '../../src/percolator/riders.js'
 import { LOGICAL_PER_MS, TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
@@ -61,6 +60,9 @@ const FEEDING: typeof PROGRAMS = [
   [2, 'delete_range', (client) => client.raw.remove()],
   [2, 'gc', (client) => client.collect()],
 ]
+
+/** Where servers share a store. */
+const SHARING: typeof PROGRAMS = [[6, 'gc', (client) => client.collect()]]
 
 /** Where there are leases. */
 const HOLDING: typeof PROGRAMS = [[40, 'hold_lease', (client) => client.leaseHolder.hold()]]
@@ -154,7 +156,12 @@ export class Client {
 
   async #runOne(): Promise<string> {
     const { observes, feeds, holdsLeases } = this.#world.faults.profile
-    const programs = [...(observes ? OBSERVING : PROGRAMS), ...(feeds ? FEEDING : []), ...(holdsLeases ? HOLDING : [])]
+    const programs = [
+      ...(observes ? OBSERVING : PROGRAMS),
+      ...(feeds ? FEEDING : []),
+      ...(this.#world.ledger.isShared ? SHARING : []),
+      ...(holdsLeases ? HOLDING : []),
+    ]
     let place = this.#random.below(programs.reduce((sum, [weight]) => sum + weight, 0))
     for (const [weight, name, run] of programs) {
       place -= weight
@@ -543,12 +550,10 @@ export class Client {
   async collect(): Promise<void> {
     const behindMs = this.#random.pick([0, 10, 500, 5000])
     const isByHand = this.#world.faults.profile.collects === 'by hand'
-    await this.#world.network.call<unknown>(this.owner, 'gc', true, async ({ store, gc, observers }) => {
-      if (!isByHand) return gc.run(gc.wanted(behindMs))
-      const wanted = Math.max(1, store.clock() - behindMs * LOGICAL_PER_MS)
-      const beforehand = (ts: Timestamp): Promise<void> => observers.expiryMarks.passTo(ts)
-      await collectGarbage(store, wanted, { beforehand, afterwards: (safePoint) => observers.collect(safePoint) })
-    })
+    const call = this.#world.network.call(this.owner, 'gc', true, ({ collect }) => collect(isByHand, behindMs))
+    // Where servers share a store, it takes long.
+    if (this.#world.ledger.isShared) call.catch((error: unknown) => this.#requireKnown(error))
+    else await call
   }
 
   async resolveLocks(): Promise<void> {

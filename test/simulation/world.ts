@@ -1,6 +1,6 @@
 import { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import type { Store } from '../../src/store/store.js'
-import { TIMESTAMP_MAX } from '../../src/timestamp.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import { Random } from '../anomalies/random.js'
 import { checkAttached } from './attached-checks.js'
 import { Disk } from './disk.js'
@@ -12,16 +12,21 @@ import {
   checkNoneAttached,
   lockedKeys,
 } from './disk-checks.js'
-import { drawProfile, Faults, type Profile } from './faults.js'
+import { drawProfile, Faults, type Profile, type StoreName } from './faults.js'
 import { History } from './history.js'
 import { checkLeases } from './lease-checks.js'
-import { LeaseLedger } from './lease-ledger.js'
+import { type LeaseBooks, LeaseLedger } from './lease-ledger.js'
 import { Ledger } from './ledger.js'
 import { Network } from './network.js'
 import { checkRuns } from './run-checks.js'
+import type { RunningServer } from './running-server.js'
 import { Owner, Scheduler } from './scheduler.js'
-import { type RunningServer, Server } from './server.js'
+import { Server } from './server.js'
+import { SharedLeaseLedger } from './shared-lease-ledger.js'
+import { SharedServers } from './shared-servers.js'
+import { SharedTable } from './shared-table.js'
 import { checkReads } from './snapshot-checks.js'
+import { checkRows, lockedRows } from './table-checks.js'
 import { type Violation, Violations } from './violations.js'
 import { installVirtualGlobals } from './virtual-globals.js'
 import { Client } from './workload.js'
@@ -33,6 +38,8 @@ const START_MS = 1_700_000_000_000
 const CLOCK_OFFSET_MS_MAX = 120_000
 /** One that the server sees: pins and outcomes of idempotent requests would not outlive it. */
 const FAR_STEP_MS = 3_600_000
+/** How long a server stands still: most do for much less. */
+const PAUSE_MS_MAX = 30_000
 /** Events that the end may take. */
 const END_STEPS_MAX = 200_000
 
@@ -41,7 +48,7 @@ export interface Options {
   /** Events until no new transaction is begun and no new fault strikes. */
   readonly steps: number
   /** Default `leveldb`, with all faults. */
-  readonly store?: Profile['store']
+  readonly store?: StoreName
   readonly trace?: ((line: string) => void) | undefined
 }
 
@@ -82,13 +89,15 @@ class World {
   readonly #scheduler: Scheduler
   readonly #faults: Faults
   readonly #nature: Owner
-  readonly #ledger = new Ledger(this.violations)
-  readonly #leases = new LeaseLedger(this.violations)
-  readonly #disk = new Disk(this.#ledger)
+  readonly #ledger: Ledger
+  readonly #leases: LeaseBooks
+  readonly #disk: Disk
   readonly #history: History
   readonly #counts = new Map<string, number>()
   readonly #clients: Client[] = []
-  #server: Server | undefined
+  #servers: readonly Server[] = []
+  /** Of several servers. */
+  readonly #table: SharedTable
   #network: Network | undefined
   #clockOffsetMs = 0
   #farOffsetMs = 0
@@ -100,10 +109,21 @@ class World {
     this.#scheduler = scheduler
     this.#faults = faults
     this.#nature = nature
+    this.#ledger = new Ledger(this.violations, this.#isShared)
+    this.#leases = new (this.#isShared ? SharedLeaseLedger : LeaseLedger)(this.violations)
+    this.#disk = new Disk(this.#ledger)
     this.#history = new History(scheduler, this.violations)
+    this.#table = new SharedTable(scheduler, faults, nature, this.#ledger)
   }
 
-  readonly wallMs = (): number => START_MS + Math.floor(this.#scheduler.nowMs) + this.#clockOffsetMs + this.#farOffsetMs
+  get #isShared(): boolean {
+    return this.#faults.profile.store === 'shared'
+  }
+
+  readonly wallMs = (): number => {
+    const { nowMs, current } = this.#scheduler
+    return START_MS + Math.floor(nowMs) + this.#clockOffsetMs + this.#farOffsetMs + current.clockOffsetMs
+  }
 
   async run(steps: number): Promise<void> {
     const parts = {
@@ -113,16 +133,23 @@ class World {
       leases: this.#leases,
       violations: this.violations,
     }
-    const server = new Server({ ...parts, disk: this.#disk, wallMs: this.wallMs, nature: this.#nature })
-    const network = new Network(this.#scheduler, this.#faults, server, new Owner('wire'))
-    this.#server = server
+    const shared = this.#isShared
+      ? new SharedServers(this.#scheduler, this.#faults, this.#table, this.violations)
+      : undefined
+    const home = { ...parts, shared, disk: this.#disk, wallMs: this.wallMs, nature: this.#nature }
+    const { servers } = this.#faults.profile
+    this.#servers = Array.from(
+      { length: servers },
+      (_, i) => new Server(home, servers === 1 ? 'server' : `server-${i}`),
+    )
+    const network = new Network(this.#scheduler, this.#faults, () => this.#anyServer, new Owner('wire'))
     this.#network = network
     for (let i = 0; i < this.#faults.profile.coordinators; i++) this.#startClient()
     while (this.#scheduler.steps < steps && this.violations.all.length === 0) {
       await this.#scheduler.step()
-      this.#strike(server, network)
+      this.#strike(network)
     }
-    await this.#end(server)
+    await this.#end()
     if (this.violations.all.length > 0) return
     const isDurable = this.#faults.profile.durability === 'sync'
     checkReads(this.#history, this.#ledger, this.violations)
@@ -139,7 +166,7 @@ class World {
     }
     add('steps', this.#scheduler.steps)
     add('calls', this.#network?.calls)
-    add('server_starts', this.#server?.starts)
+    for (const { starts } of this.#servers) add('server_starts', starts)
     add('runs', this.#ledger.cells.runs.length)
     add('grants', this.#leases.grants)
     add('virtual_seconds', Math.round(this.#scheduler.nowMs / 1000))
@@ -175,12 +202,20 @@ class World {
 
   // ---- Faults of whole processes, between any two events
 
-  #strike(server: Server, network: Network): void {
+  /** Drawn only where there are several. */
+  get #anyServer(): Server {
+    const [first] = this.#servers as readonly [Server]
+    return this.#servers.length === 1 ? first : this.#faults.random.pick(this.#servers)
+  }
+
+  #strike(network: Network): void {
     const faults = this.#faults
+    const server = this.#anyServer
     const living = this.#living()
     if (living.length > 0 && faults.strikes('coordinator_died')) this.#killClient(faults.random.pick(living))
-    if (faults.strikes('clock_forward')) this.#setClock(faults.random.pick([10, 1000, 5000, 25_000]))
-    if (faults.strikes('clock_back')) this.#setClock(-faults.random.pick([10, 1000, 5000, 25_000]))
+    if (faults.strikes('clock_forward')) this.#setClock(server, faults.random.pick([10, 1000, 5000, 25_000]))
+    if (faults.strikes('clock_back')) this.#setClock(server, -faults.random.pick([10, 1000, 5000, 25_000]))
+    if (faults.strikes('server_paused')) server.pause(PAUSE_MS_MAX * faults.random.next() ** 3)
     if (server.running !== undefined && faults.strikes('clock_far_forward')) this.#setClockFar(server.running)
     if (this.#isFarStepUnsaved) return
     if (faults.strikes('server_stopped')) server.stop()
@@ -201,9 +236,7 @@ class World {
   #kill(server: Server, network: Network, what: 'process' | 'machine'): void {
     if (server.isDead) return
     const isAnythingLost = server.kill(what)
-    checkColumnFamilies(this.#disk.state, this.violations)
-    checkChangeLog(this.#disk.state, this.violations)
-    checkExpiryEntries(this.#disk.state, this.violations)
+    this.#checkDisk()
     if (!isAnythingLost) return
     // Without an fsync an answer is no promise, and who goes on from one may leave half a transaction behind. So such a
     // crash takes everybody, and what is on its way.
@@ -212,9 +245,12 @@ class World {
     this.#history.forgetFloors()
   }
 
-  #setClock(byMs: number): void {
-    const offset = this.#clockOffsetMs + byMs
-    if (Math.abs(offset) <= CLOCK_OFFSET_MS_MAX) this.#clockOffsetMs = offset
+  /** Servers that share a store have clocks of their own. */
+  #setClock(server: Server, byMs: number): void {
+    const offset = this.#clockOffsetMs + server.clockOffsetMs + byMs
+    if (Math.abs(offset) > CLOCK_OFFSET_MS_MAX) return
+    if (this.#isShared) server.stepClock(byMs)
+    else this.#clockOffsetMs = offset
   }
 
   #setClockFar({ owner, store }: RunningServer): void {
@@ -233,10 +269,16 @@ class World {
     this.#scheduler.schedule(owner, 0, 'sees the clock', save)
   }
 
+  #checkDisk(): void {
+    checkColumnFamilies(this.#disk.state, this.violations)
+    checkChangeLog(this.#disk.state, this.violations)
+    checkExpiryEntries(this.#disk.state, this.violations)
+  }
+
   // ---- The end
 
   /** No more faults: everybody finishes, what is late arrives, and every lock is resolved. */
-  async #end(server: Server): Promise<void> {
+  async #end(): Promise<void> {
     this.#faults.heal()
     this.#isEnding = true
     const limit = this.#scheduler.steps + END_STEPS_MAX
@@ -251,8 +293,8 @@ class World {
     // Heartbeats are gone with their clients; what is late arrives.
     const quietAt = this.#scheduler.nowMs + 60_000
     this.#scheduler.schedule(this.#nature, 60_000, 'all is quiet', () => {})
-    await until('a call', () => this.#scheduler.nowMs >= quietAt && !server.isBusy)
-    const { running } = server
+    await until('a call', () => this.#scheduler.nowMs >= quietAt && this.#servers.every(({ isBusy }) => !isBusy))
+    const running = this.#anyServer.running
     if (running === undefined || this.violations.all.length > 0) return
     // Before anybody else resolves the locks that hold resolved_ts back.
     const follower = this.#faults.profile.feeds ? this.#newClient() : undefined
@@ -264,16 +306,20 @@ class World {
       await this.#whole(until, last.owner, 'running all that is not covered', () => last.worker.finish())
     if (last !== undefined && this.#faults.profile.holdsLeases)
       await this.#whole(until, last.owner, 'taking every lease', () => last.leaseHolder.finish())
-    const left = lockedKeys(this.#disk.state)
-    if (left.length > 0 || running.store.lockCount !== 0)
+    const left = [...lockedKeys(this.#disk.state), ...lockedRows(this.#table.rows)]
+    if (left.length > 0 || (running.store.lockCount ?? 0) !== 0)
       this.violations.add('lock', `${running.store.lockCount} locks stay in memory, on disk those of ${left}`)
-    checkColumnFamilies(this.#disk.state, this.violations)
-    checkChangeLog(this.#disk.state, this.violations)
-    checkExpiryEntries(this.#disk.state, this.violations)
+    this.#checkDisk()
+    if (this.#isShared)
+      await this.#whole(until, running.owner, 'checking all rows', () => checkRows(this.#table.rows, this.violations))
     if (last !== undefined && this.#faults.profile.holdsLeases) checkNoneAttached(this.#disk.state, this.violations)
     if (this.#faults.profile.store === 'leveldb')
       checkCollected(this.#disk.state, this.#ledger, running.store.safePoint, this.violations)
-    await this.#whole(until, running.owner, 'reading all', () => this.#readAll(running.store))
+    await this.#whole(until, running.owner, 'reading all', async () => {
+      const { store } = running
+      const now = await store.tso(1)
+      for (const ts of this.#isShared ? this.#readable(store.safePoint, now) : [now]) await this.#readAll(store, ts)
+    })
   }
 
   /** Runs something of the server's to its end. */
@@ -290,10 +336,16 @@ class World {
     await until(what, () => isDone)
   }
 
+  /** Nothing is gone that anybody may read. */
+  #readable(safePoint: Timestamp, now: Timestamp): Timestamp[] {
+    const commits = this.#ledger.keys.flatMap((key) => this.#ledger.of(key).map(({ commitTs }) => commitTs))
+    const readable = [...new Set(commits)].filter((ts) => ts > safePoint && ts < now).sort((a, b) => a - b)
+    return [Math.max(1, safePoint), ...readable, now]
+  }
+
   /** The server says what the ledger says. */
-  async #readAll(store: Store): Promise<void> {
+  async #readAll(store: Store, ts: Timestamp): Promise<void> {
     const keys = this.#ledger.keys
-    const ts = await store.tso(1)
     const { pairs } = await store.batchGet({ keys: keys.map((key) => Buffer.from(key)), ts })
     const found = new Map(pairs.map(({ key, value }) => [text(key), value && text(value)]))
     for (const key of keys) {

@@ -18,6 +18,7 @@ import { recordCases } from './suite/records.js'
 import { restartCases } from './suite/restarts.js'
 import { restoreCases } from './suite/restore.js'
 import { scanCases } from './suite/scans.js'
+import { sharedCellCases } from './suite/shared-cells.js'
 import { timestampCases } from './suite/timestamps.js'
 import { transactionCases } from './suite/transactions.js'
 import { validationCases } from './suite/validation.js'
@@ -35,6 +36,7 @@ const CASES: Readonly<Record<string, (contract: Contract) => void>> = {
   timestamps: timestampCases,
   'records of the server': recordCases,
   'cells of observers': (contract) => cellCases(contract.all('changes')),
+  'cells of observers that several servers share': (contract) => sharedCellCases(contract.all('sharedCells')),
   changes: (contract) => changeCases(contract.all('changes')),
   'changes in random histories': (contract) => changeHistoryCases(contract.all('changes')),
   'consumers of changes': (contract) => consumerCases(contract.all('changes')),

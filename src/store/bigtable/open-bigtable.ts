@@ -5,7 +5,7 @@ import { askOverHttp } from '../../oracle/ask-over-http.js'
 import { Clock } from '../../oracle/clock.js'
 import { LeaderOracle, type OracleRole } from '../../oracle/leader-oracle.js'
 import type { OracleRow } from '../../oracle/oracle-row.js'
-import { type Answering, answering } from '../../oracle/signed-ask.js'
+import { type Answering, type Asks, answering } from '../../oracle/signed-ask.js'
 import { TIMESTAMPS } from '../../oracle/timestamp-ask.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import type { AnswerBudget } from '../answer-budget.js'
@@ -57,9 +57,25 @@ export interface Member {
  *   not answer.
  */
 export async function openBigtable(options: OpenBigtableOptions): Promise<{ store: BigtableStore; member: Member }> {
-  const { address, url, answers, onRole, onClockStep } = options
+  const { address, onClockStep } = options
   await requireSound(address)
-  const table = await openTable(address)
+  const asksOf = (secret: Uint8Array): Asks => askOverHttp({ secret })
+  return joinTable(await openTable(address), { ...options, asksOf, clock: new Clock({ onStep: onClockStep }) })
+}
+
+interface JoinOptions extends Pick<OpenBigtableOptions, 'url' | 'answers' | 'onRole'> {
+  readonly clock: Clock
+  /** See `BigtableStoreOptions`. */
+  readonly registeringMs?: number | undefined
+  /** By the secret that the servers of the table share. */
+  readonly asksOf: (secret: Uint8Array) => Asks
+}
+
+/** @throws as `openBigtable`, of a table that is there. @internal */
+export async function joinTable(
+  table: Table,
+  { url, answers, onRole, clock, registeringMs, asksOf }: JoinOptions,
+): Promise<{ store: BigtableStore; member: Member }> {
   const secret = await secretOf(table)
   const restores = new RestoreWatch(table)
   await restores.start().catch((error: unknown) => {
@@ -68,8 +84,7 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
       cause: error,
     })
   })
-  const clock = new Clock({ onStep: onClockStep })
-  const { ask, close } = askOverHttp({ secret })
+  const { ask, close } = asksOf(secret)
   const id = newServerId()
   const oracle = new LeaderOracle({
     ...{ row: oracleRowOf(table), url, clock, id, onChange: onRole },
@@ -83,7 +98,7 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
     ask: (url, asked) => ask(LOCK_WAITS, url, asked, AbortSignal.timeout(WAIT_ASK_MS_MAX)),
   })
   const store = new BigtableStore({
-    ...{ table, oracle, clock, answers, restores },
+    ...{ table, oracle, clock, answers, restores, registeringMs },
     cursorSecret: secret,
     cacheBytesMax: CACHE_BYTES_MAX,
     waits: new WaitReports({ tell }),

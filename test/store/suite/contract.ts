@@ -35,6 +35,7 @@ export type Need =
   | 'lockCount'
   | 'places'
   | 'queues'
+  | 'sharedCells'
 
 const LACKS: Readonly<Record<Need, string>> = {
   changes: 'the store keeps no log of changes',
@@ -46,6 +47,7 @@ const LACKS: Readonly<Record<Need, string>> = {
   restore: 'the store takes no restore',
   lockCount: 'the store does not count its locks',
   queues: 'locks stand where other processes see them, and those who wait have no order',
+  sharedCells: 'one server has the cells of observers to itself',
   places: 'the store keeps nothing once it is closed',
 }
 
@@ -88,6 +90,7 @@ export class Contract {
   #has(need: Need): boolean {
     if (need === 'places') return this.kind.place !== undefined
     if (need === 'clockJumps' || need === 'queues') return !this.kind.hasManyClocks
+    if (need === 'sharedCells') return this.kind.hasManyClocks === true
     if (need === 'deadlocks') return this.kind.capabilities.deadlocks === 'detected'
     return this.kind.capabilities[need]
   }

@@ -1,0 +1,141 @@
+import { KvError } from '../../src/errors/kv-error.js'
+import { RECORD } from '../../src/store/bigtable/layout.js'
+import { rowKeyOfSystem } from '../../src/store/bigtable/row-keys.js'
+import { encodeSafePoint } from '../../src/store/bigtable/safe-point-record.js'
+import type { Changed, ColumnWrite, Expected, RowsRequest, Table, TableRow } from '../../src/store/bigtable/table.js'
+import { TableRows } from '../store/bigtable/table-rows.js'
+import type { Faults } from './faults.js'
+import type { Ledger } from './ledger.js'
+import type { Owner, Scheduler } from './scheduler.js'
+
+/** After how long a server at the latest gives an answer up that does not come. */
+const GIVES_UP_MS = 5000
+/** A change that is late, or a copy of it, is done within this time. */
+const LATE_MS_MAX = 30_000
+
+/** The table of all servers. What a server has sent arrives when it may be dead; what is answered arrives while it lives and runs. */
+export class SharedTable {
+  readonly rows: TableRows
+
+  constructor(
+    readonly scheduler: Scheduler,
+    readonly faults: Faults,
+    readonly nature: Owner,
+    ledger: Ledger,
+  ) {
+    this.rows = new TableRows((key, writes) => {
+      ledger.written(key, writes)
+    })
+    const value = encodeSafePoint({ safePoint: 0, cleared: 0, secondMs: faults.profile.safePointSecondMs })
+    this.rows.write(rowKeyOfSystem('safe-point'), [{ family: 'o', qualifier: RECORD, value }])
+  }
+}
+
+/** The table as one process has it open. */
+export class TableLink implements Table {
+  readonly calls = { read: 0, change: 0, put: 0, remove: 0 }
+  readonly inFlight = { calls: 0, bytes: 0 }
+  readonly #table: SharedTable
+  readonly #owner: Owner
+
+  constructor(table: SharedTable, owner: Owner) {
+    this.#table = table
+    this.#owner = owner
+  }
+
+  rows(request: RowsRequest): Promise<readonly TableRow[]> {
+    this.calls.read++
+    return new Promise((resolve, reject) => {
+      const { rows, faults } = this.#table
+      this.#arrive('read', () => {
+        if (faults.strikes('table_failed')) return this.#answer('fails', () => reject(unavailable()))
+        const first = rows.read(request)
+        const answer = (found: readonly TableRow[]): void => this.#answer('rows', () => resolve(found))
+        // Rows are not read at one moment.
+        if (first.length < 2 || faults.random.chance(0.7)) return answer(first)
+        const { key } = faults.random.pick(first)
+        this.#arrive('read goes on', () => {
+          const { reverse, limit } = request
+          const isRead = (row: TableRow): boolean => Buffer.compare(row.key, key) * (reverse ? -1 : 1) < 0
+          const rest = rows.read({ ...request, limit: undefined }).filter((row) => !isRead(row))
+          answer([...first.filter(isRead), ...rest].slice(0, limit))
+        })
+      })
+    })
+  }
+
+  change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {
+    this.calls.change++
+    return new Promise((resolve) => {
+      const { rows, faults } = this.#table
+      const apply = (): Changed => rows.change(key, expected, writes)
+      const giveUp = (): void => this.#giveUp(() => resolve('unknown'))
+      if (faults.strikes('table_lost')) return giveUp()
+      const isLate = faults.strikes('table_late')
+      if (isLate || faults.strikes('table_twice')) this.#late(apply)
+      if (isLate) return giveUp()
+      this.#arrive('change', () => {
+        const changed = apply()
+        if (faults.strikes('table_answer_lost')) return giveUp()
+        this.#answer(changed, () => resolve(changed))
+      })
+    })
+  }
+
+  put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {
+    this.calls.put++
+    return this.#repeated('put', () => this.#table.rows.write(key, writes))
+  }
+
+  remove(keys: readonly Buffer[]): Promise<void> {
+    this.calls.remove++
+    return this.#repeated('remove', () => {
+      for (const key of keys) this.#table.rows.remove(key)
+    })
+  }
+
+  async close(): Promise<void> {}
+
+  /** What is repeated until it is done may be done when nobody knows of it, and a first try later than the second one. */
+  #repeated(label: string, apply: () => void): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const { faults } = this.#table
+      const fail = (): void => this.#giveUp(() => reject(unavailable()))
+      if (faults.strikes('table_late') || faults.strikes('table_twice')) this.#late(apply)
+      if (faults.strikes('table_failed')) return fail()
+      this.#arrive(label, () => {
+        apply()
+        if (faults.strikes('table_failed')) return fail()
+        this.#answer('done', resolve)
+      })
+    })
+  }
+
+  #arrive(label: string, run: () => void): void {
+    const { scheduler, nature } = this.#table
+    scheduler.schedule(nature, this.#hopMs(), `table: ${label} of ${this.#owner.name}`, run)
+  }
+
+  #late(apply: () => void): void {
+    const { scheduler, nature, faults } = this.#table
+    scheduler.schedule(nature, LATE_MS_MAX * faults.random.next() ** 4, `table: late from ${this.#owner.name}`, apply)
+  }
+
+  #answer(label: string, settle: () => void): void {
+    this.#table.scheduler.schedule(this.#owner, this.#hopMs(), `table answers ${label}`, settle)
+  }
+
+  #giveUp(settle: () => void): void {
+    const { scheduler, faults } = this.#table
+    scheduler.schedule(this.#owner, GIVES_UP_MS * faults.random.next() ** 2, 'table does not answer', settle)
+  }
+
+  #hopMs(): number {
+    const { random, profile } = this.#table.faults
+    return random.chance(0.6) ? 0 : profile.diskMsMax * random.next() ** 4
+  }
+}
+
+function unavailable(): KvError<'storage_unavailable'> {
+  return new KvError('storage_unavailable', 'the simulated table does not answer', {})
+}
