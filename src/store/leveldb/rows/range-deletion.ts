@@ -51,10 +51,8 @@ export class RangeDeletion {
         changes.noteRemoval(ts)
         // A commit at or below it that came after it would stand in the database, and be gone for feeds. While nobody has asked for
         // resolved_ts, clients may commit at timestamps of their own choice in the past, as they may without this call.
-        if (changes.resolved.passed > 0) {
-          changes.resolved.pass(ts)
-          await this.#rows.observeRead(ts) // No commit that is calculated from now on is at or below it.
-        }
+        if (changes.resolved.passed > 0) changes.resolved.pass(ts)
+        await this.#rows.observeRead(ts) // No commit that is calculated from now on is at or below it.
         await this.#batchesInFlight(start, end)
         await endTransactions()
         const few = await this.#fewKeys(start, end)

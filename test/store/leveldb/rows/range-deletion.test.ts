@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import type { Change } from '../../../../src/percolator/change.js'
 import { META_MARK } from '../../../../src/store/leveldb/records/keyspace.js'
 import type { CompleteStore } from '../../../../src/store/store.js'
-import { codeOf, EngineFailure, prewriteOf, put, TappedEngine, testStores, utf8, write } from '../../support.js'
+import { codeOf, EngineFailure, prewriteOf, put, TappedEngine, testStores, text, utf8, write } from '../../support.js'
 
 const stores = testStores()
 
@@ -111,3 +111,31 @@ test('a key whose first version is committed while a long removal runs is remove
   await committing
   expect(await store.get({ key: utf8('k/zz'), ts: await store.tso(1) })).toMatchObject({ found: false })
 })
+
+test.each(['one phase', 'async commit'])(
+  'what a transaction of a %s that began before a long removal commits while that runs stays, also where nobody reads the feed',
+  async (how) => {
+    const engine = new TappedEngine()
+    const store = await filled(engine)
+    const startTs = await store.tso(1)
+    await store.tso(10)
+    const [last, other] = [`k/${KEYS - 1}`, 'other']
+    let writes = 0
+    let committing: Promise<unknown> | undefined
+    onWrites(engine, async (_, land) => {
+      await land()
+      if (++writes === 1) committing = commit()
+    })
+    const commit = async (): Promise<void> => {
+      if (how === 'one phase')
+        return void (await store.prewrite(prewriteOf(startTs, [put(other), put(last, 'new')], { tryOnePc: true })))
+      const rest = { useAsyncCommit: true, secondaries: [utf8(last)] }
+      const { minCommitTs = 0 } = await store.prewrite(prewriteOf(startTs, [put(other), put(last, 'new')], rest))
+      await store.commit({ keys: [utf8(other), utf8(last)], startTs, commitTs: minCommitTs })
+    }
+    await store.deleteRange({ start: utf8('k/'), end: utf8('k0') })
+    await committing
+    const { pairs } = await store.scan({ limit: KEYS, ts: await store.tso(1) })
+    expect(pairs.map(({ key }) => text(key))).toEqual([last, other])
+  },
+)
