@@ -57,6 +57,7 @@ export class BigtableRows implements RowAccess {
   readonly shortValueBytesMax = SHORT_VALUE_BYTES_MAX
   /** Nothing here calculates commit timestamps, so nobody has to know the reads of all processes. */
   readonly maxTs = 0
+  readonly removalTs = 0
   readonly resolvedTs = 0
   readonly passedTs = 0
   readonly isWrittenAhead = false

@@ -68,7 +68,7 @@ function decide(
 ): Decision<PrewriteAnswer> {
   const { startTs, reads } = request
   if (startTs < rows.safePoint) throw belowSafePoint(startTs, rows.safePoint)
-  const maxTs = request.linearizable ? Math.max(rows.maxTs, rows.lastTs) : rows.maxTs
+  const maxTs = Math.max(rows.maxTs, rows.removalTs, request.linearizable ? rows.lastTs : 0)
   const context = { maxTs, shortValueBytesMax: rows.shortValueBytesMax, passedTs: rows.passedTs, clockTs: rows.clock() }
   const jumpedMs = rows.jumpedSince(startTs)
   const asked = jumpedMs === 0 ? request : { ...request, lockTtl: request.lockTtl + jumpedMs }

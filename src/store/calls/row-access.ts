@@ -25,6 +25,8 @@ export interface RowAccess {
   readonly clearedTs?: Timestamp
   /** Upper bound of the timestamps of all reads. Calculated commit timestamps must be above it. */
   readonly maxTs: Timestamp
+  /** The highest delete_range that runs; 0: none. Calculated commit timestamps must be above it too. */
+  readonly removalTs: Timestamp
   /** The highest resolved_ts that was taken; 0: none. See `ChangeLog.resolve`. */
   readonly resolvedTs: Timestamp
   /** Prewrites must not let anything commit at or below it: `resolvedTs`, or a later delete_range. */

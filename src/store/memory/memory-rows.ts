@@ -57,6 +57,8 @@ export class MemoryRows implements RowAccess, LockingRows {
   readonly changes = new MemoryChangeLog(this)
   readonly oracle: Oracle
   maxTs: Timestamp = 0
+  /** A delete_range counts as a read here. */
+  readonly removalTs = 0
   safePoint: Timestamp = 0
   /** Of the newest delete_range while somebody asks for resolved_ts. */
   removedTs: Timestamp = 0

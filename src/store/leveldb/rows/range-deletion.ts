@@ -43,16 +43,24 @@ export class RangeDeletion {
   delete({ start, end }: BoundedRange, endTransactions: () => Promise<void>): Promise<void> {
     return guard(async () => {
       this.#rows.health.requireWritable()
-      const { changes, oracle } = this.#rows
-      const release = changes.resolved.hold(oracle.last + 1)
+      const { changes, oracle, removals } = this.#rows
+      const releases: (() => unknown)[] = [changes.resolved.hold(oracle.last + 1)]
+      const release = (): void => {
+        for (const each of releases) each()
+      }
       let isBegun = false
       try {
         const ts = await oracle.next()
         changes.noteRemoval(ts)
+        // Meanwhile no commit is calculated at or below it. Afterwards one may be: nothing takes it away then.
+        removals.push(ts)
+        releases.push(() => removals.splice(removals.indexOf(ts), 1))
         // A commit at or below it that came after it would stand in the database, and be gone for feeds. While nobody has asked for
         // resolved_ts, clients may commit at timestamps of their own choice in the past, as they may without this call.
-        if (changes.resolved.passed > 0) changes.resolved.pass(ts)
-        await this.#rows.observeRead(ts) // No commit that is calculated from now on is at or below it.
+        if (changes.resolved.passed > 0) {
+          changes.resolved.pass(ts)
+          await this.#rows.observeRead(ts)
+        }
         await this.#batchesInFlight(start, end)
         await endTransactions()
         const few = await this.#fewKeys(start, end)

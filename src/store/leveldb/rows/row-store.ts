@@ -100,6 +100,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly records: RecordReads
   /** Every read so far was at or below it. Calculated commit timestamps go above it. */
   maxTs: Timestamp
+  /** Of every delete_range that runs, ascending. */
+  readonly removals: Timestamp[] = []
   safePoint: Timestamp
 
   constructor(
@@ -532,6 +534,9 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   }
   get resolvedTs(): Timestamp {
     return this.changes.resolved.last
+  }
+  get removalTs(): Timestamp {
+    return this.removals.at(-1) ?? 0
   }
   get passedTs(): Timestamp {
     return this.changes.resolved.passed
