@@ -299,16 +299,22 @@ export class Db {
     const deadline = deadlineOf(timeoutMs, given)
     const { signal } = deadline
     try {
-      // Its start_ts is requested in the time of `connect`; the transaction itself has no end by default.
-      const begun = this.call({ ...options, signal }, (call) => this.#begin(options, call, deadline))
-      return await withDeadline(timeoutMs === undefined ? this.#timeoutMs : undefined, undefined, () => begun)
+      // Its start_ts, and each of its reads, is requested in the time of `connect`; the transaction itself has no end by default.
+      const readTimeoutMs = timeoutMs === undefined ? this.#timeoutMs : undefined
+      const begun = this.call({ ...options, signal }, (call) => this.#begin(options, call, deadline, readTimeoutMs))
+      return await withDeadline(readTimeoutMs, undefined, () => begun)
     } catch (error) {
       deadline.end()
       throw error
     }
   }
 
-  async #begin(options: BeginOptions, call: CallOptions, deadline?: Deadline): Promise<OpenTxn> {
+  async #begin(
+    options: BeginOptions,
+    call: CallOptions,
+    deadline?: Deadline,
+    readTimeoutMs?: number,
+  ): Promise<OpenTxn> {
     const { mode = 'optimistic', isolation = 'snapshot', acks = [], positions = [], leases = [] } = options
     const { coordinator, during } = this.#home
     for (const { signal } of leases) signal?.throwIfAborted()
@@ -324,6 +330,7 @@ export class Db {
       riders,
       requireLeases: held.length === 0 ? undefined : requireLeases,
       deadline,
+      readTimeoutMs,
       onFailure: (error) => this.held.refused(error, held),
     })
   }
@@ -362,7 +369,8 @@ export class Db {
    * acknowledgement of the change, so for each change they take effect exactly once, however many workers observe under this name.
    * Several changes of one key may be run as one. Keys that the function fails on are tried again later, and parked after
    * `maxAttempts` failures.
-   * @param name of the observer. It is registered if there is none, and gets the options that are given here.
+   * @param name of the observer. It is registered if there is none, and gets the options that are given here. `timeoutMs` is that of this
+   *   beginning.
    * @returns a promise that is fulfilled when the signal, or `close`, has stopped it and everything that was running has ended.
    * @throws KvError when it cannot be registered, or claims are refused for good; the error that `onError` throws.
    */
@@ -384,7 +392,7 @@ export class Db {
     run: ObserveOne<A> | ObserveBatch<A>,
     options: ObserveOptions<A> = {},
   ): Promise<void> {
-    const { signal, lockWaitMs } = observeOptions(options)
+    const { signal, lockWaitMs, timeoutMs } = observeOptions(options)
     requireName('observer', name)
     const observed = observerRangeOf(range)
     if (typeof run !== 'function') throw new TypeError('the third argument of observe must be a function')
@@ -392,9 +400,8 @@ export class Db {
     if (signal?.aborted) return
     const observation = observationOf(this.#home, name, run, options, call.lockWaitMs)
     const unlisten = onAbort(signal, () => observation.stop())
-    const ended = this.#home
-      .during(() => register(this.#home.observers, name, observed, options))
-      .then(() => observation.run())
+    const registering = this.#named(() => register(this.#home.observers, name, observed, options), { timeoutMs })
+    const ended = registering.then(() => observation.run())
     this.#observations.set(observation, ended)
     try {
       await ended
@@ -417,7 +424,7 @@ export class Db {
     options: ChangesOptions<A, K, O> = {},
   ): AsyncGenerator<ChangedTxn<A, K, O>, void, undefined> {
     originOf(changesOptions(options))
-    yield* this.#loop(options.signal, (signal) => changesOf(this.#home, options, signal))
+    yield* this.#loop(options.signal, (signal) => changesOf(this.#home, options, signal, this.#timeoutMs))
   }
 
   /**

@@ -12,7 +12,7 @@ import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue }
 import { CallOfTxn } from './call-of-txn.js'
 import { incremented, requireSafeInteger } from './counter.js'
 import type { During } from './db-home.js'
-import type { Deadline } from './deadline.js'
+import { type Deadline, withDeadline } from './deadline.js'
 import { EXPIRY_KINDS, type ExpiryOptions, expiryOf, expiryOfTouch, TOUCH_KINDS, type TouchOptions } from './expiry.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { requireName } from './name.js'
@@ -59,6 +59,7 @@ export class Txn {
   protected readonly transaction: Transaction
   /** @internal */
   protected readonly during: During
+  readonly #readTimeoutMs: number | undefined
   /** Number of calls that have not settled. */
   #pending = 0
   /** Number of calls for which nobody has begun to wait. */
@@ -67,9 +68,10 @@ export class Txn {
   readonly #notified = new Map<string, Map<string, Uint8Array>>()
 
   /** @internal */
-  constructor(transaction: Transaction, during: During) {
+  constructor(transaction: Transaction, during: During, readTimeoutMs?: number) {
     this.transaction = transaction
     this.during = during
+    this.#readTimeoutMs = readTimeoutMs
   }
 
   get startTs(): Timestamp {
@@ -86,7 +88,7 @@ export class Txn {
     return this.#run(async () => {
       const { as = 'text' as A } = readOptions(options)
       const bytes = toKey(key)
-      const found = await this.transaction.get(bytes)
+      const found = await this.#inTime(() => this.transaction.get(bytes))
       return found && readValue(found.value, as, bytes)
     })
   }
@@ -100,7 +102,7 @@ export class Txn {
     return this.#run(async () => {
       const { as = 'text' as A } = readOptions(options)
       const bytes = toKey(key)
-      const found = await this.transaction.getForUpdate(bytes)
+      const found = await this.#inTime(() => this.transaction.getForUpdate(bytes))
       return found && readValue(found.value, as, bytes)
     })
   }
@@ -112,7 +114,7 @@ export class Txn {
   ): Promise<(Read<A> | undefined)[]> {
     return this.#run(async () => {
       const { as = 'text' as A } = readOptions(options)
-      return batchGetValues(toKeys(keys), as, (some) => this.transaction.batchGet(some))
+      return batchGetValues(toKeys(keys), as, (some) => this.#inTime(() => this.transaction.batchGet(some)))
     })
   }
 
@@ -140,7 +142,7 @@ export class Txn {
     const writes = this.transaction.view()
     try {
       yield* scanPages<A, K, Timestamp | undefined>(asked, (page) =>
-        this.#counted(() => this.transaction.scan(page, undefined, undefined, writes)),
+        this.#counted(() => this.#inTime(() => this.transaction.scan(page, undefined, undefined, writes))),
       )
     } finally {
       writes.release()
@@ -265,6 +267,10 @@ export class Txn {
     )
   }
 
+  #inTime<T>(read: () => Promise<T>): Promise<T> {
+    return this.#readTimeoutMs === undefined ? read() : withDeadline(this.#readTimeoutMs, undefined, read)
+  }
+
   async #counted<T>(call: () => Promise<T>): Promise<T> {
     this.#pending++
     try {
@@ -282,6 +288,8 @@ export interface OpenTxnParts {
   readonly requireLeases?: (() => Promise<void>) | undefined
   /** Of the whole transaction. */
   readonly deadline?: Deadline | undefined
+  /** Of each read, or page of a scan. */
+  readonly readTimeoutMs?: number | undefined
   /** Called with the error of a commit. */
   readonly onFailure?: ((error: unknown) => void) | undefined
 }
@@ -292,7 +300,7 @@ export class OpenTxn extends Txn {
 
   /** @internal */
   constructor(transaction: Transaction, during: During, parts: OpenTxnParts = {}) {
-    super(transaction, during)
+    super(transaction, during, parts.readTimeoutMs)
     this.#parts = parts
   }
 

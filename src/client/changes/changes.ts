@@ -2,6 +2,7 @@ import type { StreamRequest } from '../../percolator/changes-api.js'
 import type { FeedPosition } from '../../percolator/feed-position.js'
 import type { As } from '../bytes.js'
 import type { DbHome } from '../db-home.js'
+import { withDeadline } from '../deadline.js'
 import { type ChangedTxn, changedKeyOf } from './changed-txn.js'
 import { type ChangesOptions, originOf, selectionOf } from './changes-options.js'
 import { FeedCursor, type GivenTxn } from './feed-cursor.js'
@@ -9,16 +10,17 @@ import { reconnecting } from './reconnecting.js'
 
 export type ChangesHome = Pick<DbHome, 'changes' | 'during' | 'isAway' | 'readTs'>
 
-/** The loop of `db.changes`. @param signal ends it. */
+/** The loop of `db.changes`. @param signal ends it. @param timeoutMs of its beginning. */
 export async function* changesOf<A extends As, K extends boolean, O extends boolean>(
   home: ChangesHome,
   options: ChangesOptions<A, K, O>,
   signal: AbortSignal,
+  timeoutMs?: number,
 ): AsyncGenerator<ChangedTxn<A, K, O>, void, undefined> {
   const { as = 'text' as A, consumer, keysOnly, oldValues, heartbeatMs, onResolved, onError } = options
   const origin = originOf(options)
   // With a timestamp, because "now" would be later after a connection that broke before anything came.
-  const now = origin === 'now' ? await positionNow(home, signal) : undefined
+  const now = origin === 'now' ? await positionNow(home, signal, timeoutMs) : undefined
   if (signal.aborted) return
   const cursor = new FeedCursor(typeof origin === 'object' ? origin : now, origin === 'snapshot')
   const request = { ...selectionOf(options), consumer, keysOnly, oldValues, heartbeatMs, signal }
@@ -32,9 +34,14 @@ export async function* changesOf<A extends As, K extends boolean, O extends bool
 }
 
 /** @returns undefined when the signal ended it. */
-async function positionNow(home: ChangesHome, signal: AbortSignal): Promise<FeedPosition | undefined> {
+async function positionNow(
+  home: ChangesHome,
+  signal: AbortSignal,
+  timeoutMs: number | undefined,
+): Promise<FeedPosition | undefined> {
   try {
-    return { ts: await home.during(async () => home.readTs(signal)) }
+    const ts = withDeadline(timeoutMs, signal, (timed) => home.during(async () => home.readTs(timed)))
+    return { ts: await ts }
   } catch (error) {
     if (signal.aborted) return undefined
     throw error

@@ -1,4 +1,5 @@
 import { Backoff } from '../../coordinator/backoff.js'
+import { isKvError } from '../../errors/kv-error.js'
 import type { DbHome } from '../db-home.js'
 
 /** Pauses while the database is away. */
@@ -57,7 +58,8 @@ export async function* reconnecting<T>(
       if (cuts > 0) onError?.(new StreamCut(cuts))
     } catch (error) {
       if (signal.aborted) return
-      if (!wasReached || !isAway(error)) throw error
+      // A server that has not begun to answer in time hangs, and may go on.
+      if (!wasReached || !(isAway(error) || isKvError(error, 'deadline_exceeded'))) throw error
       onError?.(error)
     } finally {
       await stream.return()

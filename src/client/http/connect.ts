@@ -37,7 +37,13 @@ export function connect(url: string, options: ConnectOptions = {}): Connection {
     throw new TypeError(`"${url}" must be an http or https URL without user, query and fragment`)
   const transport = new HttpTransport(href.replace(/\/+$/, ''), options)
   const api = new HttpApi(transport)
-  return new Connection(homeAt(transport, api), transport, api, options.lockWaitMs, options.timeoutMs)
+  return new Connection(
+    homeAt(transport, api, options.timeoutMs),
+    transport,
+    api,
+    options.lockWaitMs,
+    options.timeoutMs,
+  )
 }
 
 function parseUrl(url: string): URL {
@@ -48,7 +54,7 @@ function parseUrl(url: string): URL {
   }
 }
 
-function homeAt(transport: HttpTransport, api: HttpApi): DbHome {
+function homeAt(transport: HttpTransport, api: HttpApi, timeoutMs: number | undefined): DbHome {
   // `triesMax: 1`, because the transport itself repeats a request whose answer is lost.
   const coordinator = new Coordinator(api, { ...COMMIT_OPTIONS_DEFAULT, batchBytes: BATCH_BYTES, triesMax: 1 })
   return {
@@ -56,7 +62,7 @@ function homeAt(transport: HttpTransport, api: HttpApi): DbHome {
     autocommit: new HttpAutocommit(transport),
     coordinator,
     observers: new HttpObservers(transport),
-    changes: new HttpChanges(transport),
+    changes: new HttpChanges(transport, timeoutMs),
     leases: new HttpLeases(transport),
     isAway,
     during: (call) => call(),

@@ -1,5 +1,6 @@
 import { isKvError } from '../../errors/kv-error.js'
 import { signalOf } from '../../event-loop/late-signal.js'
+import { onAbort } from '../../event-loop/on-abort.js'
 import { HEARTBEAT_MS_DEFAULT } from '../../limits.js'
 import type { Version } from '../../percolator/api.js'
 import type {
@@ -12,10 +13,11 @@ import type {
 } from '../../percolator/changes-api.js'
 import { feedPositionText, parseFeedPosition } from '../../percolator/feed-position.js'
 import type { Timestamp } from '../../timestamp.js'
+import { withDeadline } from '../deadline.js'
 import { BOOLEAN, INTEGER, listOf, optional, orNull, record, type Shape, TEXT } from './answer-shape.js'
 import { HttpConsumers } from './http-consumers.js'
 import { errorOf } from './http-problem.js'
-import { type HttpTransport, isAway } from './http-transport.js'
+import { type HttpStream, type HttpStreamRequest, type HttpTransport, isAway } from './http-transport.js'
 import { bytesOf, JSON_BYTES, type JsonBytes } from './json-bytes.js'
 import { keyPath, percentEncode } from './key-path.js'
 import { type ServerError, unexpectedAnswer } from './server-error.js'
@@ -85,9 +87,12 @@ const WATCH_SILENT_MS_MAX = 90_000
 export class HttpChanges implements Pick<ChangesApi, 'stream' | 'watch' | 'consumers'> {
   readonly consumers: HttpConsumers
   readonly #transport: HttpTransport
+  readonly #timeoutMs: number | undefined
 
-  constructor(transport: HttpTransport) {
+  /** @param timeoutMs within which a server must begin to answer. */
+  constructor(transport: HttpTransport, timeoutMs?: number) {
     this.#transport = transport
+    this.#timeoutMs = timeoutMs
     this.consumers = new HttpConsumers(transport)
   }
 
@@ -119,6 +124,27 @@ export class HttpChanges implements Pick<ChangesApi, 'stream' | 'watch' | 'consu
       }
   }
 
+  /** @throws KvError `deadline_exceeded`, and the errors of the transport. */
+  async #begun(request: HttpStreamRequest): Promise<HttpStream> {
+    const { signal } = request
+    if (this.#timeoutMs === undefined || signal?.aborted) return this.#transport.stream(request)
+    const stop = new AbortController()
+    const unlisten = onAbort(signal, () => stop.abort(signal?.reason))
+    const beginning = this.#transport.stream({ ...request, signal: stop.signal })
+    try {
+      const { chunks, close } = await withDeadline(this.#timeoutMs, undefined, () => beginning)
+      const end = (): void => {
+        unlisten()
+        close()
+      }
+      return { chunks, close: end }
+    } catch (error) {
+      unlisten()
+      stop.abort(error)
+      throw error
+    }
+  }
+
   /** @throws KvError or ServerError, as the server answered, also within the stream. */
   async *#events(
     path: string,
@@ -128,7 +154,7 @@ export class HttpChanges implements Pick<ChangesApi, 'stream' | 'watch' | 'consu
   ): AsyncGenerator<readonly ServerSentEvent[], void> {
     const position = lastEventId === undefined ? {} : { 'last-event-id': lastEventId }
     const headers = { accept: 'text/event-stream', ...position }
-    const { chunks, close } = await this.#transport.stream({
+    const { chunks, close } = await this.#begun({
       ...{ method: 'GET', path, headers, silentMsMax, signal, expects: 'events' },
     })
     try {

@@ -71,6 +71,8 @@ export interface HttpRequest {
   readonly signal?: AbortSignal | undefined
   /** A deadline that ends it says so where it may have taken effect. */
   readonly isWrite?: boolean
+  /** It changes nothing, so no error says that it may have taken effect. Default: a GET. */
+  readonly isRead?: boolean | undefined
   /** What a success must look like by its headers, before its body is read. Default `message`. */
   readonly expects?: 'message' | 'value' | 'events' | undefined
 }
@@ -213,7 +215,7 @@ export class HttpTransport {
       if (isFinal) {
         throw mayHaveTakenEffect ? refusedRepetition(error) : error
       }
-      mayHaveTakenEffect ||= isUncertain(error)
+      mayHaveTakenEffect ||= !isReading(request) && isUncertain(error)
       const waitMs = Math.max(pauseMs * (0.5 + Math.random() / 2), retryAfterMs(retryAfter))
       const budgetMs = this.#wasReached ? this.#retryMs : Math.min(this.#retryMs, this.#connectTimeoutMs)
       if (performance.now() + waitMs > startedAt + budgetMs)
@@ -271,7 +273,7 @@ export class HttpTransport {
       if (request.signal?.aborted) throw request.signal.reason
       if (error instanceof AnswerTooLong)
         return { error: unexpectedAnswer(200, error.message), isFinal: true, retryAfter: null }
-      return { error: connectionErrorOf(error), isFinal: false, retryAfter: null }
+      return { error: connectionErrorOf(error, isReading(request)), isFinal: false, retryAfter: null }
     }
   }
 
@@ -343,9 +345,10 @@ export class HttpTransport {
     }
   }
 
-  #lastError({ method, path }: HttpRequest, last: Error, tries: number, mayHaveTakenEffect: boolean): Error {
+  #lastError(request: HttpRequest, last: Error, tries: number, mayHaveTakenEffect: boolean): Error {
     const isAnswer = !(last instanceof ConnectionError) && !isUnexpected(last)
-    if (isAnswer && isUncertain(last) === mayHaveTakenEffect) return last
+    if (isAnswer && (isReading(request) || isUncertain(last) === mayHaveTakenEffect)) return last
+    const { method, path } = request
     const failed = this.#wasReached
       ? `${method} ${this.#url}${path.replace(/\?.*/, '')} failed`
       : `no server was reached at ${this.#url}`
@@ -354,6 +357,13 @@ export class HttpTransport {
       mayHaveTakenEffect,
     })
   }
+}
+
+/**
+ * Calls of the Percolator protocol are none: a coordinator whose read fails while it looks for the outcome of a commit does not know that.
+ */
+function isReading({ method, isRead = method === 'GET' }: HttpRequest): boolean {
+  return isRead
 }
 
 /** Whether it may be of PerKV. Without a look at its headers, all of a file or of an endless page would be read first. */
@@ -394,7 +404,7 @@ async function* chunksOf(
       yield value
     }
   } catch (error) {
-    if (!signal?.aborted) throw connectionErrorOf(error)
+    if (!signal?.aborted) throw connectionErrorOf(error, true)
   }
 }
 
@@ -425,12 +435,12 @@ function isUnexpected(error: unknown): boolean {
 }
 
 /** Node's fetch rejects with "fetch failed" for every reason, and has the real error in `cause`. */
-function connectionErrorOf(error: unknown): ConnectionError {
+function connectionErrorOf(error: unknown, isRead: boolean): ConnectionError {
   const reason = error instanceof Error && error.cause instanceof Error ? error.cause : error
   const { code, syscall }: Partial<NodeJS.ErrnoException> = reason instanceof Error ? reason : {}
   const message = messageOf(reason) || String(code ?? reason)
   const wasNeverSent = NEVER_SENT.has(code) && syscall !== 'read' && syscall !== 'write'
-  return new ConnectionError(message, { cause: error, mayHaveTakenEffect: !wasNeverSent })
+  return new ConnectionError(message, { cause: error, mayHaveTakenEffect: !isRead && !wasNeverSent })
 }
 
 /** A name with several addresses fails with one error per address. */

@@ -1,7 +1,7 @@
 import { ACKS_MAX, LEASE_MS_MAX, LEASE_MS_MIN } from '../../limits.js'
 import { AS, type As } from '../bytes.js'
 import { COUNT, type Kinds, kind, optionsOf, SIGNAL, TEXT, WAIT_MS, wholeUpTo } from '../options.js'
-import { MODE_KINDS, type TransactionOptions } from '../transaction-options.js'
+import { MODE_KINDS, TIMEOUT_KINDS, type TimeoutOptions, type TransactionOptions } from '../transaction-options.js'
 import type { Txn } from '../txn.js'
 import type { Change } from './change.js'
 import { REGISTRATION_KINDS, type RegistrationOptions } from './registration-options.js'
@@ -13,7 +13,8 @@ export type ObserveBatch<A extends As> = (txn: Txn, changes: readonly Change<A>[
 /** Options of the registration that are not given stay as they are, where the observer exists. Then `backfill` does nothing. */
 export interface ObserveOptions<A extends As = As>
   extends RegistrationOptions,
-    Pick<TransactionOptions, 'mode' | 'isolation' | 'lockWaitMs' | 'retries'> {
+    Pick<TransactionOptions, 'mode' | 'isolation' | 'lockWaitMs' | 'retries'>,
+    TimeoutOptions {
   /** Transactions that run at once. Default 4. */
   readonly concurrency?: number | undefined
   /**
@@ -42,6 +43,7 @@ const CONCURRENCY_MAX = 1000
 export const observeOptions = optionsOf<ObserveOptions>('observe', {
   ...MODE_KINDS,
   ...REGISTRATION_KINDS,
+  ...TIMEOUT_KINDS,
   concurrency: wholeUpTo(1, CONCURRENCY_MAX),
   batch: wholeUpTo(1, ACKS_MAX),
   leaseMs: wholeUpTo(LEASE_MS_MIN, LEASE_MS_MAX),

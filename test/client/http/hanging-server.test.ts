@@ -65,6 +65,10 @@ const reads: Readonly<Record<string, Call['run']>> = {
   deleteRange: (db) => db.deleteRange({ prefix: 'k', ...TIMED }),
   begin: (db) => db.begin(TIMED),
   'begin, in the time of connect': (db) => db.begin(),
+  watch: (db) => db.watch('k').next(),
+  'watch of a key that no path can name': (db) => db.watch('..').next(),
+  changes: (db) => db.changes().next(),
+  'changes from a position': (db) => db.changes({ sinceTs: 5 }).next(),
   countAsOf: (db) => db.countAsOf({ prefix: '', ...TIMED }),
   status: (db) => db.status(TIMED),
   locks: (db) => db.locks(TIMED).next(),
@@ -110,6 +114,7 @@ const writes: Readonly<Record<string, Call['run']>> = {
   'delete of a consumer': (db) => db.consumers.delete('c', TIMED),
   ack: (db) => db.consumers.ack('c', 1, TIMED),
   reset: (db) => db.consumers.reset('c', TIMED),
+  observe: (db) => db.observe('o', { prefix: 'k' }, () => {}),
   lease: (db) => db.lease('l', { ttlMs: 60_000, waitMs: 1, ...TIMED }),
 }
 const CALLS: Readonly<Record<string, Call>> = {
@@ -152,7 +157,7 @@ interface Held {
 }
 
 /** A server that is real up to some call. */
-async function held(): Promise<Held> {
+async function held(options: { readonly timeoutMs?: number } = {}): Promise<Held> {
   isTimed()
   const server = await start()
   let call = ' '
@@ -160,6 +165,7 @@ async function held(): Promise<Held> {
   let released = Promise.resolve()
   let onHeld = (): void => {}
   const db = await connectTo(server, {
+    ...options,
     fetch: async (url, init) => {
       const isHeld = url.endsWith(call)
       const { signal, ...rest } = init
@@ -196,6 +202,27 @@ async function held(): Promise<Held> {
 }
 
 describe('a transaction', () => {
+  test('that has begun in the time of connect: each of its reads has that', async () => {
+    const { db, hold, release } = await held(AWHILE)
+    await db.put('k', 'v')
+    const txn = await db.begin()
+    const reads: Readonly<Record<string, () => Promise<unknown>>> = {
+      '/get': () => txn.get('k'),
+      '/scan': () => txn.scan().next(),
+      '/batch_get': () => txn.batchGet(['k']),
+    }
+    for (const [call, read] of Object.entries(reads)) {
+      const isSent = hold(call)
+      const failure = failureOf(read())
+      await isSent
+      passTime()
+      expect(await failure).toMatchObject({ code: 'deadline_exceeded', mayHaveTakenEffect: false })
+      release()
+    }
+    expect(await txn.get('k')).toBe('v')
+    await txn.rollback()
+  })
+
   test('whose commit may be decided by then: nobody knows, and a further commit finds out', {
     tags: ['long'],
   }, async () => {

@@ -51,7 +51,8 @@ function answerOf(body: string, headers = '', status = '200 OK'): string {
   return `HTTP/1.1 ${status}\r\nContent-Length: ${body.length}\r\n${headers}\r\n${body}`
 }
 
-const GET = { method: 'GET', path: '/v1/kv/a' } as const
+/** It counts as one that may change something. */
+const GET = { method: 'GET', path: '/v1/kv/a', isRead: false } as const
 const text = (bytes: Uint8Array): string => Buffer.from(bytes).toString('latin1')
 
 const CUT: readonly { name: string; bytes: string }[] = [
@@ -102,13 +103,14 @@ describe.each([
   for (const { name, bytes } of CUT) {
     test(`an answer that ends ${name} is an error; the request may have taken effect, and is repeated`, async () => {
       const server = await raw((socket, _, index) => {
-        if (index < 2) socket.end(Buffer.from(bytes, 'latin1'))
+        if (index < 3) socket.end(Buffer.from(bytes, 'latin1'))
         else socket.write(answerOf('whole'))
       })
       const once = transportTo(server.port, { retryMs: 0 })
       expect(await failureOf(once.send(GET))).toMatchObject({ code: 'connection_failed', mayHaveTakenEffect: true })
+      expect(await failureOf(once.send({ ...GET, isRead: true }))).toMatchObject({ mayHaveTakenEffect: false })
       expect(text((await transportTo(server.port).send(GET)).body)).toBe('whole')
-      expect(server.requests).toHaveLength(3)
+      expect(server.requests).toHaveLength(4)
     })
   }
 
