@@ -126,7 +126,7 @@ const CALLS: Readonly<Record<string, Call>> = {
     call: (given) => Promise.race([db.observe('new', WORDS, () => {}, given), undefined]),
     options: [
       ...[...WAIT, 'mode', 'isolation', 'retries', ...REGISTRATION],
-      ...['concurrency', 'batch', 'leaseMs', 'worker', 'as', 'onError'],
+      ...['concurrency', 'batch', 'leaseMs', 'worker', 'as', 'onError', 'timeoutMs'],
     ],
   },
   'Db.changes': {
