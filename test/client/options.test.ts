@@ -1,4 +1,5 @@
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { rm } from 'node:fs/promises'
+import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { Consumers } from '../../src/client/changes/consumers.js'
 import { Db } from '../../src/client/db.js'
 import type { Fetch } from '../../src/client/http/fetch-sender.js'
@@ -8,9 +9,7 @@ import { Observers } from '../../src/client/observers/observers.js'
 import { Snapshot } from '../../src/client/snapshot.js'
 import { OpenTxn, Txn } from '../../src/client/txn.js'
 import { collect, connectTo, failureOf } from '../coordinator/support.js'
-import { testServers } from '../http/support.js'
-
-const start = testServers()
+import { startServer, type TestServer } from '../http/support.js'
 
 /** Requests since the set-up. */
 let sent: string[]
@@ -18,22 +17,42 @@ let db: Db
 let snapshot: Snapshot
 let txn: OpenTxn
 
-beforeEach(async () => {
+/** Most calls here are refused before anything is sent, and the next test goes on with the same server. */
+let server: TestServer | undefined
+let isChanged = false
+
+async function setUp(): Promise<TestServer> {
+  const started = await startServer()
   const fetch: Fetch = (url, init) => {
     sent.push(url)
+    isChanged = true
     return globalThis.fetch(url, init)
   }
-  sent = []
-  db = await connectTo(await start(), { fetch })
+  db = await connectTo(started, { fetch })
   await db.put('k', '1')
   await db.observers.put('words', WORDS)
   await db.consumers.put('copy')
   snapshot = await db.snapshot()
   txn = await db.begin({ mode: 'pessimistic' })
+  isChanged = false
+  return started
+}
+
+async function tearDown(): Promise<void> {
+  if (server === undefined) return
+  await db.close() // Stops observing.
+  await server.close()
+  await rm(server.directory, { recursive: true, force: true })
+  server = undefined
+}
+
+beforeEach(async () => {
+  sent = []
+  server ??= await setUp()
   sent = []
 })
-
-afterEach(() => db.close()) // Stops observing.
+afterEach(() => (isChanged ? tearDown() : undefined))
+afterAll(tearDown)
 
 function ignoreAbsent(error: unknown): void {
   if (!client.isKvError(error, 'not_found')) throw error
