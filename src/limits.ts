@@ -164,6 +164,8 @@ export const SCAN_LIMIT_DEFAULT = 100
 export const SCAN_PAGE = 1000
 /** Bytes read at a time. Of each stream two such pages are in memory, however slowly its client takes them. */
 export const STREAM_PAGE_BYTES = MIB
+/** A feed has this time to find its first events, which decide about the status, before its head is sent. */
+export const FEED_HEAD_MS = 1000
 /** Entries of a page of leases, observers, consumers or pins. Parked cells have this default too. */
 export const LIST_LIMIT_DEFAULT = 100
 export const LIST_LIMIT_MAX = 10_000

@@ -51,6 +51,10 @@ export interface Pair {
   readonly commit_ts: number
 }
 
+export interface Leases {
+  readonly leases: readonly { readonly name: string; readonly fence: number }[]
+}
+
 export interface Wait {
   readonly txn: number
   readonly wait_for_txn: number

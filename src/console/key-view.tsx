@@ -1,6 +1,6 @@
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import type { History, Version } from './answers.js'
+import type { History, Leases, Version } from './answers.js'
 import { Columns, versionAt } from './columns.js'
 import { Failure, KeyText, Panel, Ts } from './parts.js'
 import { addressOf } from './route.js'
@@ -108,8 +108,8 @@ function End({ of: { expireTs, leaseFence } }: { readonly of: Version }): JSX.El
 /** The name is not shown where the token does not reach it. */
 function LeaseOf({ fence }: { readonly fence: number }): JSX.Element {
   const { server } = useSession()
-  const { value } = useLoaded(() => server.db.leases.list(), [server, fence])
-  const name = value?.find((lease) => lease.fence === fence)?.name
+  const { value } = useLoaded((signal) => server.get<Leases>('/v1/leases?limit=10000', signal), [server, fence])
+  const name = value?.leases.find((lease) => lease.fence === fence)?.name
   return (
     <span>
       goes with the lease {name !== undefined && <bdi class="bytes">{shown(name)}</bdi>} of fence{' '}

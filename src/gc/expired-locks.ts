@@ -1,4 +1,4 @@
-import { graceMs } from '../coordinator/dead-lock-grace.js'
+import { graceMs, LONG_OVER_MS } from '../coordinator/dead-lock-grace.js'
 import { byTransaction, txnText } from '../coordinator/found-locks.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
@@ -88,24 +88,27 @@ export class ExpiredLocks {
     if (store.lockCount === 0) return this.#txns.clear()
     this.#looks++
     const steps = new Set<Promise<void>>()
-    for (let start: Uint8Array | undefined; !this.#end.signal.aborted; ) {
-      const beganMs = performance.now()
-      const [now, nowMs] = [store.now(), store.elapsedMs()]
-      const { locks } = await store.scanLock({
-        maxTs: TIMESTAMP_MAX,
-        start,
-        limit: LOCKS_AT_A_TIME,
-        withReserved: true,
-        isWanted: (lock) => isExpired(lock, now) && this.#isDue(lock, now, nowMs, lastLook),
-      })
-      const step = this.#ask(locks).finally(() => steps.delete(step))
-      steps.add(step)
-      start = locks.at(-1)?.key
-      if (locks.length < LOCKS_AT_A_TIME) break
-      await rest(performance.now() - beganMs, this.#end.signal)
-      if (steps.size === STEPS_AT_A_TIME) await Promise.race(steps)
+    try {
+      for (let start: Uint8Array | undefined; !this.#end.signal.aborted; ) {
+        const beganMs = performance.now()
+        const [now, nowMs] = [store.now(), store.elapsedMs()]
+        const { locks } = await store.scanLock({
+          maxTs: TIMESTAMP_MAX,
+          start,
+          limit: LOCKS_AT_A_TIME,
+          withReserved: true,
+          isWanted: (lock) => isExpired(lock, now) && this.#isDue(lock, now, nowMs, lastLook),
+        })
+        const step = this.#ask(locks).finally(() => steps.delete(step))
+        steps.add(step)
+        start = locks.at(-1)?.key
+        if (locks.length < LOCKS_AT_A_TIME) break
+        await rest(performance.now() - beganMs, this.#end.signal)
+        if (steps.size === STEPS_AT_A_TIME) await Promise.race(steps)
+      }
+    } finally {
+      await Promise.all(steps)
     }
-    await Promise.all(steps)
     for (const [txn, { look }] of this.#txns) if (look !== this.#looks) this.#txns.delete(txn)
   }
 
@@ -115,9 +118,9 @@ export class ExpiredLocks {
     if (seen === undefined) {
       if (this.#txns.size >= TXNS_MAX) return false
       // The last look did not meet a lock whose TTL had ended by then: it was placed like that, or a restart has found it.
-      const isLate = isExpired(lock, lastLook)
-      const overMs = isLate ? 0 : physicalMs(now) - physicalMs(lock.startTs) - lock.ttlMs
-      seen = { dueMs: nowMs + graceMs(isLate) - overMs, waitMs: ASK_AGAIN_MS_MIN, look: this.#looks }
+      const overMs = physicalMs(now) - physicalMs(lock.startTs) - lock.ttlMs
+      const isLate = isExpired(lock, lastLook) || overMs > LONG_OVER_MS
+      seen = { dueMs: nowMs + graceMs(isLate) - (isLate ? 0 : overMs), waitMs: ASK_AGAIN_MS_MIN, look: this.#looks }
       this.#txns.set(text, seen)
     }
     seen.look = this.#looks

@@ -102,7 +102,7 @@ export class SharedObservers implements ObserversHome {
     this.rides = async (request) => {
       const { acks = [], notify = [] } = request.riders
       await this.learn([...acks, ...notify].map(({ observer }) => observer))
-      for (const { observer } of notify) await this.#inForce(this.#find(observer))
+      for (const { observer } of notify) await this.#inForce(this.#find(observer), request.signal)
       return sharedRide(sources, request)
     }
   }
@@ -204,7 +204,7 @@ export class SharedObservers implements ObserversHome {
   }
 
   /** The record stands, so every server that commits is going to know it. */
-  async #takeEffect(name: string): Promise<void> {
+  async #takeEffect(name: string, signal?: AbortSignal): Promise<void> {
     const record = nameOfRecord(name)
     for (;;) {
       const ts = await this.#store.tso(1)
@@ -215,19 +215,21 @@ export class SharedObservers implements ObserversHome {
       if (stored.sinceTs === 0 && !(await this.#replace(record, before, encodeObserver({ ...stored, sinceTs }))))
         continue
       for (let now = ts; now <= sinceTs; now = await this.#store.tso(1))
-        await this.#pause(Math.min(1000, physicalMs(sinceTs) - physicalMs(now) + 1))
+        await this.#pause(Math.min(1000, physicalMs(sinceTs) - physicalMs(now) + 1), signal)
       return
     }
   }
 
   /** What is notified below its since_ts would not count. */
-  async #inForce({ observer }: SharedObserver): Promise<void> {
-    if (observer.sinceTs >= this.#store.nextTsMin) await this.#takeEffect(observer.name)
+  async #inForce({ observer }: SharedObserver, signal?: AbortSignal): Promise<void> {
+    if (observer.sinceTs >= this.#store.nextTsMin) await this.#takeEffect(observer.name, signal)
   }
 
-  /** @throws KvError `storage_unavailable` when the server stops */
-  async #pause(ms: number): Promise<void> {
-    await sleep(ms, this.#end.signal).catch(() => {
+  /** @throws KvError `storage_unavailable` when the server stops, and the reason of the caller's signal */
+  async #pause(ms: number, signal?: AbortSignal): Promise<void> {
+    const end = this.#end.signal
+    await sleep(ms, signal === undefined ? end : AbortSignal.any([end, signal])).catch(() => {
+      signal?.throwIfAborted()
       throw new KvError('storage_unavailable', 'the server stops: ask another one', {})
     })
   }

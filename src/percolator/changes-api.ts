@@ -134,7 +134,6 @@ export interface ConsumersApi {
     registration: ConsumerRegistration,
   ): Promise<{ readonly state: ConsumerState; readonly isNew: boolean }>
   get(name: string): Promise<ConsumerState>
-  /** By name, ascending. */
   /** In order of names. */
   list(): Promise<readonly ConsumerState[]>
   remove(name: string): Promise<void>

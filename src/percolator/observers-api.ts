@@ -10,7 +10,6 @@ export interface ObserversApi {
   /** Registers a range, or replaces the options of an observer with this range. @throws KvError `already_exists` for another range. */
   put(name: string, registration: Registration): Promise<{ readonly state: ObserverState; readonly isNew: boolean }>
   get(name: string): Promise<ObserverState>
-  /** By name, ascending. */
   /** In order of names. */
   list(): Promise<readonly ObserverState[]>
   remove(name: string): Promise<void>

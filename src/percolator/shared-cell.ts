@@ -94,8 +94,8 @@ export function uncovered(
   }
   for (const { committed } of notified) {
     if (committed === undefined) continue
-    // A hint of the very notification is of a retry, which takes what was too deep.
-    const isRetried = hint !== undefined && hint.commitTs >= committed.commitTs
+    // A hint at the commit_ts of the notification is of a retry, which takes what was too deep. One of a prewrite has a start_ts.
+    const isRetried = hint !== undefined && hint.commitTs === committed.commitTs
     add(committed.commitTs, committed.kind, isRetried ? Math.min(hint.depth, committed.depth) : committed.depth)
   }
   return entry

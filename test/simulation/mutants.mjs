@@ -794,7 +794,7 @@ const SHARED = [
   [
     'a retry leaves a notification too deep',
     'percolator/shared-cell',
-    'const isRetried = hint !== undefined && hint.commitTs >= committed.commitTs;',
+    'const isRetried = hint !== undefined && hint.commitTs === committed.commitTs;',
     'const isRetried = false;',
   ],
 ]

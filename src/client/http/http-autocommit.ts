@@ -18,6 +18,8 @@ import { unexpectedAnswer } from './server-error.js'
 /** Long, because a count reads every key of its range, and the client does not know their number. */
 const COUNT_MS_MAX = 10 * 60 * 1000
 
+const BATCH_GET = '/v1/kv/batch_get'
+
 export class HttpAutocommit implements Autocommit {
   readonly #transport: HttpTransport
 
@@ -43,7 +45,7 @@ export class HttpAutocommit implements Autocommit {
   }
 
   async #getByBody(key: Uint8Array, ts: Timestamp | undefined, options: CallOptions): Promise<Version | undefined> {
-    const path = `/v1/kv/batch_get${waits(options)}`
+    const path = `${BATCH_GET}${waits(options)}`
     const { pairs } = await this.#post<{ pairs: readonly Pair[] }>(path, PAIRS, { keys: [key], ts }, {}, options)
     const [pair] = pairs
     if (pair?.value === undefined) return undefined
@@ -129,6 +131,7 @@ export class HttpAutocommit implements Autocommit {
       waitMs: options.lockWaitMs,
       signal: options.signal,
       isWrite: 'idempotency-key' in extra,
+      isRead: path.startsWith(BATCH_GET),
     })
     return messageOf<T>(answer, shape)
   }

@@ -1,7 +1,7 @@
 import { isKvError } from '../../errors/kv-error.js'
 import { signalOf } from '../../event-loop/late-signal.js'
 import { onAbort } from '../../event-loop/on-abort.js'
-import { HEARTBEAT_MS_DEFAULT } from '../../limits.js'
+import { FEED_HEAD_MS, HEARTBEAT_MS_DEFAULT } from '../../limits.js'
 import type { Version } from '../../percolator/api.js'
 import type {
   ChangesApi,
@@ -132,7 +132,7 @@ export class HttpChanges implements Pick<ChangesApi, 'stream' | 'watch' | 'consu
     const unlisten = onAbort(signal, () => stop.abort(signal?.reason))
     const beginning = this.#transport.stream({ ...request, signal: stop.signal })
     try {
-      const { chunks, close } = await withDeadline(this.#timeoutMs, undefined, () => beginning)
+      const { chunks, close } = await withDeadline(this.#timeoutMs + FEED_HEAD_MS, undefined, () => beginning)
       const end = (): void => {
         unlisten()
         close()

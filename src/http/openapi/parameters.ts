@@ -75,7 +75,7 @@ export const QUERY: Readonly<Record<string, Parameter>> = {
 export const LIST_QUERY: Readonly<Record<string, Parameter>> = {
   prefix: { description: 'Names that begin with it. Default: all.', schema: { type: 'string' } },
   limit: {
-    description: `Entries of a page. Default: ${LIST_LIMIT_DEFAULT}.`,
+    description: `Entries of a page. Default: ${LIST_LIMIT_DEFAULT} of leases, and all of other lists.`,
     schema: { type: 'integer', minimum: 1, maximum: LIST_LIMIT_MAX },
   },
 }

@@ -4,7 +4,7 @@ import type { Grant } from '../../access/grant.js'
 import { entryCost } from '../../bytes/answer-size.js'
 import { isKvError, KvError } from '../../errors/kv-error.js'
 import { sleep } from '../../event-loop/sleep.js'
-import { ENDED_WAIT_MS } from '../../limits.js'
+import { ENDED_WAIT_MS, FEED_HEAD_MS } from '../../limits.js'
 import type { ChangesApi, FeedEvent, FeedPage, PageRequest, Selection } from '../../percolator/changes-api.js'
 import { noSuchConsumer } from '../../percolator/consumer.js'
 import { keyRangeOf } from '../../percolator/given-range.js'
@@ -34,8 +34,6 @@ import * as schemas from '../wire/schemas/changes.js'
 import type { AppContext } from './context.js'
 import { FeedStreams } from './feed-stream.js'
 
-/** The first events decide about the status of a stream, if they come within this time. */
-const FIRST_MS = 1000
 const NO_VALUE = new Uint8Array(0)
 const CONSUMER_CHANGES = '/v1/consumers/:name/changes'
 
@@ -186,7 +184,7 @@ class Feeds {
     const batches = this.#changes.stream({ ...feed.selection, ...asked, signal: watch.signal })
     const first = batches.next()
     try {
-      await Promise.race([first, sleep(FIRST_MS, watch.signal).catch(() => {})])
+      await Promise.race([first, sleep(FEED_HEAD_MS, watch.signal).catch(() => {})])
       if (watch.error !== undefined) throw watch.error
     } catch (error) {
       watch.end()

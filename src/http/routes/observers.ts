@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { OwnedNames } from '../../access/shares.js'
 import type { PageRequest } from '../../bytes/sorted-map.js'
+import { LIST_LIMIT_DEFAULT } from '../../limits.js'
 import { noSuchObserver, type Observer } from '../../percolator/observer.js'
 import type { ObserverState, Parked, Registration } from '../../percolator/observers-api.js'
 import { answer } from '../wire/answer.js'
@@ -117,11 +118,12 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
     return answer(request, reply, { notified, ts })
   })
 
+  const parkedLimits = { limitDefault: LIST_LIMIT_DEFAULT, limitMax: limits.scanLimitMax }
   const parkedOptions = { schema: schemas.parked, config: { access: 'read', query: ['limit', 'cursor'] } } as const
   app.get(`${OBSERVER}/parked`, parkedOptions, async (request, reply) => {
     const { name: observer } = await observerOf(request)
     const query = request.query as RawQuery
-    const { limit, after } = askedPage<Uint8Array>(query, 'parked', observer, limits.scanLimitMax, store.cursorSecret)
+    const { limit, after } = askedPage<Uint8Array>(query, 'parked', observer, parkedLimits, store.cursorSecret)
     const { parked, next } = await parkedPage(observer, limit, after)
     return answer(request, reply, {
       parked: parked.map(({ key, commitTs, attempts, error, parkedAtMs }) => {

@@ -21,7 +21,10 @@ export async function answerPage<T>(
   shown: (item: T) => Plain,
 ): Promise<FastifyReply> {
   const query = request.query as RawQuery
-  const asked = askedPage<string>(query, list, queryText(query, 'prefix'), LIST_LIMIT_MAX, secret)
+  // There are few of the others, and who knows of no pages gets all of them.
+  const limitDefault = list === 'leases' ? LIST_LIMIT_DEFAULT : LIST_LIMIT_MAX
+  const limits = { limitDefault, limitMax: LIST_LIMIT_MAX }
+  const asked = askedPage<string>(query, list, queryText(query, 'prefix'), limits, secret)
   const { items, next } = await read({ prefix: asked.of, after: asked.after, limit: asked.limit })
   const shownItems: Plain[] = []
   const slices = new Slices()
@@ -41,13 +44,13 @@ export function askedPage<Place extends string | Uint8Array>(
   query: RawQuery,
   list: ListName,
   of: string | undefined,
-  limitMax: number,
+  { limitDefault, limitMax }: { readonly limitDefault: number; readonly limitMax: number },
   secret: Uint8Array,
 ): Omit<ListCursor<Place>, 'after'> & { readonly after: Place | undefined } {
   const text = queryText(query, 'cursor')
   const cursor = text === undefined ? undefined : decodeListCursor<Place>(list, text, secret)
   if (cursor !== undefined && of !== undefined && cursor.of !== of)
     throw invalid('cursor', 'the cursor belongs to another list')
-  const limit = queryInteger(query, 'limit', 1, limitMax) ?? cursor?.limit ?? LIST_LIMIT_DEFAULT
+  const limit = queryInteger(query, 'limit', 1, limitMax) ?? cursor?.limit ?? limitDefault
   return { of: of ?? cursor?.of ?? '', limit, after: cursor?.after }
 }

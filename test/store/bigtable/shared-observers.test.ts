@@ -235,22 +235,42 @@ test('failures are counted by all servers together; a parked cell is retried, or
     { maxAttempts: 2, backoffMs: 10 },
   ))
 
+/** A run of a notified run notifies doc/3, which is too deep. */
+async function notifyTooDeep({ one, other }: Two): Promise<void> {
+  await transact(one, putOf('doc/1'))
+  const [first] = await claim(one)
+  const acks = first === undefined ? [] : [{ observer: 'words', key: first.key, fence: first.fence }]
+  const riders = { acks, notify: [{ observer: 'words', keys: [utf8('doc/2')] }] }
+  await one.transact({ checks: [], ops: [], riders, maxRetries: 9, lockWaitMs: 1000 })
+  const [second] = await claim(other)
+  const more = { acks: [{ observer: 'words', key: utf8('doc/2'), fence: second?.fence ?? 0 }] }
+  const deeper = { ...more, notify: [{ observer: 'words', keys: [utf8('doc/3')] }] }
+  await other.transact({ checks: [], ops: [], riders: deeper, maxRetries: 9, lockWaitMs: 1000 })
+}
+
 test('a notification that was parked for its depth is handed out after a retry', () =>
   withTwo(
-    async ({ one, other }) => {
-      await transact(one, putOf('doc/1'))
-      const [first] = await claim(one)
-      const acks = first === undefined ? [] : [{ observer: 'words', key: first.key, fence: first.fence }]
-      const riders = { acks, notify: [{ observer: 'words', keys: [utf8('doc/2')] }] }
-      await one.transact({ checks: [], ops: [], riders, maxRetries: 9, lockWaitMs: 1000 })
-      const [second] = await claim(other)
-      const more = { acks: [{ observer: 'words', key: utf8('doc/2'), fence: second?.fence ?? 0 }] }
-      const deeper = { ...more, notify: [{ observer: 'words', keys: [utf8('doc/3')] }] }
-      await other.transact({ checks: [], ops: [], riders: deeper, maxRetries: 9, lockWaitMs: 1000 })
+    async (two) => {
+      const { one, other } = two
+      await notifyTooDeep(two)
       expect(await claim(one)).toEqual([])
       expect((await one.observers.get('words')).parked).toBe(1)
       expect(await other.observers.retry('words')).toBe(1)
       expect(keysOf(await claim(one))).toEqual(['doc/3'])
+    },
+    { maxDepth: 1 },
+  ))
+
+test('a prewrite that comes to nothing does not take away the depth of a notification', () =>
+  withTwo(
+    async (two) => {
+      const { store } = two.one
+      await notifyTooDeep(two)
+      const startTs = await store.tso(1)
+      await store.prewrite(prewriteOf(startTs, [put('doc/3')]))
+      await store.rollback({ keys: [utf8('doc/3')], startTs })
+      expect(await claim(two.one)).toEqual([])
+      expect((await two.one.observers.get('words')).parked).toBe(1)
     },
     { maxDepth: 1 },
   ))

@@ -53,8 +53,8 @@ export class RangeDeletion {
         const ts = await oracle.next()
         changes.noteRemoval(ts)
         // Meanwhile no commit is calculated at or below it. Afterwards one may be: nothing takes it away then.
-        removals.push(ts)
-        releases.push(() => removals.splice(removals.indexOf(ts), 1))
+        removals.add(ts)
+        releases.push(() => removals.delete(ts))
         // A commit at or below it that came after it would stand in the database, and be gone for feeds. While nobody has asked for
         // resolved_ts, clients may commit at timestamps of their own choice in the past, as they may without this call.
         if (changes.resolved.passed > 0) {

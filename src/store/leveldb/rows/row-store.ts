@@ -100,8 +100,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly records: RecordReads
   /** Every read so far was at or below it. Calculated commit timestamps go above it. */
   maxTs: Timestamp
-  /** Of every delete_range that runs, ascending. */
-  readonly removals: Timestamp[] = []
+  /** Of every delete_range that runs. */
+  readonly removals = new Set<Timestamp>()
   safePoint: Timestamp
 
   constructor(
@@ -536,7 +536,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return this.changes.resolved.last
   }
   get removalTs(): Timestamp {
-    return this.removals.at(-1) ?? 0
+    return this.removals.size === 0 ? 0 : Math.max(...this.removals)
   }
   get passedTs(): Timestamp {
     return this.changes.resolved.passed
