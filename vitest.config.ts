@@ -84,8 +84,8 @@ export default defineConfig({
     testTimeout: 60_000,
     hookTimeout: 60_000,
     setupFiles: IS_ON_BIGTABLE ? ['test/bigtable/skip-listed.ts'] : [],
-    // Many tests wait for a clock or a socket most of their time.
-    maxWorkers: availableParallelism() + 1,
+    // The everyday tests wait for a clock or a socket much of their time. Whole programs, where CI is set, need the processors.
+    maxWorkers: IS_LONG ? Math.max(2, availableParallelism() - 1) : availableParallelism() + 1,
     projects: [
       {
         extends: true,
