@@ -117,7 +117,8 @@ export class ExpiredLocks {
     let seen = this.#txns.get(text)
     if (seen === undefined) {
       if (this.#txns.size >= TXNS_MAX) return false
-      // The last look did not meet a lock whose TTL had ended by then: it was placed like that, or a restart has found it.
+      // The last look did not meet a lock whose TTL had ended by then: it was placed like that, or a restart has found it. A look may also
+      // have taken so long that its beginning does not tell.
       const overMs = physicalMs(now) - physicalMs(lock.startTs) - lock.ttlMs
       const isLate = isExpired(lock, lastLook) || overMs > LONG_OVER_MS
       seen = { dueMs: nowMs + graceMs(isLate) - (isLate ? 0 : overMs), waitMs: ASK_AGAIN_MS_MIN, look: this.#looks }

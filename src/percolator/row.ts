@@ -10,8 +10,9 @@ import { expiryTs, isData, type WriteRecord } from './write.js'
  * - `since`: every record with `commitTs >= startTs`: enough to find the transaction's own record and newer versions. What
  *   comes after them may be there or not.
  * - `txn`: down to and including the first record with `commitTs < startTs`: enough to find the transaction's own
- *   record or an overlapped one, and the neighbour that a new Rollback record may collapse. A neighbour from before the store was
- *   opened may be missing.
+ *   record or an overlapped one, and the neighbour that a new Rollback record may collapse. The neighbour may be
+ *   missing where it is older than the opening of the store, or where no record is newer than `startTs`, so that one look-up takes the place
+ *   of a walk.
  * - `data`: further, down to the first Put or Delete with `commitTs < startTs`: enough to say whether a value exists.
  * - `all`: every record.
  */
