@@ -2,15 +2,17 @@ import { ENTRY_BYTES, entryCost } from '../bytes/answer-size.js'
 import { keyText } from '../bytes/key-text.js'
 import { onePhaseRequest } from '../coordinator/one-phase-request.js'
 import { atOnce } from '../event-loop/slices.js'
-import type { Version } from '../percolator/api.js'
+import type { PrewriteMutation, Version } from '../percolator/api.js'
 import { primaryOf, type Riders } from '../percolator/riders.js'
+import type { AnswerLease } from '../store/answer-budget.js'
 import type { Claim } from '../store/claim.js'
 import type { PrewriteNow, Store } from '../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { requireChecks } from './check.js'
 import { CountedReads } from './counted-reads.js'
 import type { OneShot, OneShotDone } from './one-shot.js'
-import { type Found, isAttaching, isRangeOp, isRead, type Op, type OpsDone, runOpsNow } from './op.js'
+import { type Found, OneTurnWrites } from './one-turn-writes.js'
+import { isAttaching, isRangeOp, isRead, type Op, type OpResult, runOps } from './op.js'
 import { planOf } from './plan.js'
 import { mayChange, riderClaims, riderCount, seeingFence } from './riders.js'
 
@@ -55,7 +57,7 @@ export class OneTurn {
     return this.#exclusive(claim, (prewrite) => {
       const startTs = this.#startTs()
       if (startTs === undefined) return false
-      return commit(prewrite, startTs, runOpsNow(ops, NOTHING_READ, startTs), riders, done)
+      return commit(prewrite, startTs, runNow(ops, NOTHING_READ, startTs), riders, done)
     })
   }
 
@@ -75,8 +77,8 @@ export class OneTurn {
         const version = (key: Uint8Array) => found.get(keyText(key))
         requireChecks(checks, version, () => this.#store.leases.lost(riders?.leases ?? []))
         if (checks.some(({ key }) => (version(key)?.expireTs ?? TIMESTAMP_MAX) - startTs < EXPIRES_SOON)) return false
-        const ran = runOpsNow(ops, found, startTs, counted.answer)
-        if (ran.writes.size === 0 && !mayChange(riders ?? {})) return false // It only touches keys that are absent.
+        const ran = runNow(ops, found, startTs, counted.answer)
+        if (ran.mutations.length === 0 && !mayChange(riders ?? {})) return false // It only touches keys that are absent.
         return commit(prewrite, startTs, ran, riders, (error, answer) => {
           counted.end()
           done(error, answer)
@@ -122,15 +124,27 @@ function writtenBy(ops: readonly Op[], riders: Riders | undefined): readonly str
   return [...written]
 }
 
+interface OpsDone {
+  readonly results: readonly OpResult[]
+  readonly mutations: readonly PrewriteMutation[]
+}
+
+/** @param ops at most `ITEMS_MAX`, without ranges. */
+function runNow(ops: readonly Op[], found: Found, startTs: Timestamp, answer?: AnswerLease): OpsDone {
+  const txn = new OneTurnWrites(found, startTs)
+  const results = runOps(txn, ops, startTs, answer)
+  if (results instanceof Promise) throw new Error('an op has waited in one turn of the event loop')
+  return { results, mutations: txn.mutations() }
+}
+
 /** @param riders there are some, if nothing was written. */
 function commit(
   prewrite: PrewriteNow,
   startTs: Timestamp,
-  { writes, results }: OpsDone,
+  { mutations, results }: OpsDone,
   riders: Riders | undefined,
   done: OneShotDone,
 ): boolean {
-  const mutations = [...writes.values()]
   const primary = mutations[0]?.key ?? primaryOf(riders ?? {})
   if (primary === undefined) throw new Error('a transaction that writes has neither writes nor riders')
   const request = onePhaseRequest(startTs, primary, mutations, undefined, seeingFence(riders))

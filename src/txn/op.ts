@@ -1,17 +1,15 @@
 import { ENTRY_BYTES, entryCost, pairCost } from '../bytes/answer-size.js'
-import { asBuffer, keyText } from '../bytes/key-text.js'
-import type { MergedVersion, Transaction } from '../coordinator/transaction.js'
-import type { MergedPair, PutOptions } from '../coordinator/write-buffer.js'
+import { asBuffer } from '../bytes/key-text.js'
+import type { MergedVersion } from '../coordinator/transaction.js'
+import type { MergedPair, MergedScan, PutOptions, ScanOrder } from '../coordinator/write-buffer.js'
 import { invalid } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
+import { type Awaitable, after } from '../event-loop/after.js'
 import { type LateSignal, requireWanted } from '../event-loop/late-signal.js'
 import { Slices } from '../event-loop/slices.js'
 import { SLICE_ITEMS, STREAM_PAGE_BYTES } from '../limits.js'
-import type { PrewriteMutation, Version } from '../percolator/api.js'
-import { alreadyExists } from '../percolator/errors.js'
 import { type Expiry, expireTsOf } from '../percolator/expiry.js'
 import { type VersionEnd, withEnd } from '../percolator/version-end.js'
-import { hasExpired } from '../percolator/write.js'
 import type { AnswerLease } from '../store/answer-budget.js'
 import type { Timestamp } from '../timestamp.js'
 
@@ -84,30 +82,41 @@ const INT64_MIN = -(2n ** 63n)
  *   the errors of the transaction's reads and locks.
  */
 export function runOps(
-  txn: Transaction,
+  txn: OpTarget,
   ops: readonly Op[],
   nowTs: Timestamp,
   answer: AnswerLease | undefined,
   signal?: LateSignal,
-): OpResult[] | Promise<OpResult[]> {
+): Awaitable<OpResult[]> {
   const running: Running = { txn, nowTs, signal }
   const results: OpResult[] = []
   while (results.length < Math.min(ops.length, SLICE_ITEMS)) {
     const result = runOp(running, ops[results.length] as Op, results.length)
     if (result instanceof Promise) return runRest(running, ops, results, result, answer)
     results.push(result)
+    answer?.grow(costOf(result))
   }
   return results.length === ops.length ? results : runRest(running, ops, results, undefined, answer)
 }
 
+/** A transaction, as ops see it. A call is done at once where it has nothing to wait for. */
+export interface OpTarget {
+  get(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Awaitable<MergedVersion | undefined>
+  getToWrite: OpTarget['get']
+  put(key: Uint8Array, value: Uint8Array, end?: PutOptions, waitMs?: number, signal?: LateSignal): Awaitable<void>
+  insert: OpTarget['put']
+  delete(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Awaitable<void>
+  scan(order: ScanOrder, lockWaitMs?: number, signal?: LateSignal): Awaitable<MergedScan>
+}
+
 interface Running {
-  readonly txn: Transaction
+  readonly txn: OpTarget
   readonly nowTs: Timestamp
   readonly signal: LateSignal | undefined
 }
 
 /**
- * Runs the ops from the first one that waits, or after `SLICE_ITEMS` of them. Only results of ops that wait hold bytes.
+ * Runs the ops from the first one that waits, or after `SLICE_ITEMS` of them.
  * @param begun the next op, if it has begun.
  */
 async function runRest(
@@ -118,7 +127,7 @@ async function runRest(
   answer: AnswerLease | undefined,
 ): Promise<OpResult[]> {
   const slices = new Slices()
-  for (let step: OpResult | Promise<OpResult> | undefined = begun; ; step = undefined) {
+  for (let step: Awaitable<OpResult> | undefined = begun; ; step = undefined) {
     requireWanted(running.signal)
     step ??= runOp(running, ops[results.length] as Op, results.length)
     const result: OpResult = step instanceof Promise ? await step : step
@@ -130,86 +139,8 @@ async function runRest(
   }
 }
 
-/** Versions of the keys that ops read, by `keyText`. */
-export type Found = ReadonlyMap<string, Version | undefined>
-
-export interface OpsDone {
-  readonly results: readonly OpResult[]
-  /** By `keyText`. */
-  readonly writes: ReadonlyMap<string, PrewriteMutation>
-}
-
 export function isRead({ op }: Op): boolean {
   return op !== 'put' && op !== 'delete'
-}
-
-/**
- * Runs the ops like `runOps`, without a transaction, in one turn of the event loop.
- * @param ops without ranges.
- * @param found has the keys of all ops that read.
- * @param startTs of the transaction: it reads there, and times to live count from it.
- */
-export function runOpsNow(ops: readonly Op[], found: Found, startTs: Timestamp, answer?: AnswerLease): OpsDone {
-  const writes = new Map<string, PrewriteMutation>()
-  const results = ops.map((op, index) => {
-    const result = runOpNow(op, index, { found, startTs, writes })
-    answer?.grow(costOf(result))
-    return result
-  })
-  return { results, writes }
-}
-
-interface RunningNow {
-  readonly found: Found
-  readonly startTs: Timestamp
-  readonly writes: Map<string, PrewriteMutation>
-}
-
-function runOpNow(op: Op, index: number, { found, startTs, writes }: RunningNow): OpResult {
-  if (isRangeOp(op)) throw new Error('a range takes several turns of the event loop')
-  const { key } = op
-  const text = keyText(key)
-  const put = (value: Uint8Array, expireTs: Timestamp): OpResult => {
-    writes.set(text, expireTs === 0 ? { op: 'put', key, value } : { op: 'put', key, value, expireTs })
-    return DONE
-  }
-  switch (op.op) {
-    case 'put':
-      return put(op.value, expireTsOf(op.expiry, startTs))
-    case 'delete':
-      writes.set(text, { op: 'delete', key })
-      return DONE
-  }
-  const own = writes.get(text)
-  const current = own === undefined ? found.get(text) : ownVersion(own, startTs)
-  /** It stays attached to a lease, if it is. */
-  const putAnew = (value: Uint8Array, expireTs: Timestamp): OpResult => {
-    const keepsLease = own === undefined ? current?.leaseFence !== undefined : current !== undefined && own.keepsLease
-    if (!keepsLease) return put(value, expireTs)
-    writes.set(text, { op: 'put', key, value, expireTs, keepsLease: true })
-    return DONE
-  }
-  switch (op.op) {
-    case 'get':
-      return gotten(current)
-    case 'insert':
-      if (current !== undefined) throw alreadyExists(key)
-      return put(op.value, expireTsOf(op.expiry, startTs))
-    case 'increment': {
-      const value = Buffer.from(incremented(op, index, current))
-      putAnew(value, expireTsAfter(op, current, startTs))
-      return { value }
-    }
-    case 'touch':
-      if (current !== undefined) putAnew(current.value, expireTsOf(op.expiry, startTs))
-      return { found: current !== undefined }
-  }
-}
-
-/** A version that has expired at the start of its own transaction was never there. */
-function ownVersion({ value, expireTs = 0 }: PrewriteMutation, startTs: Timestamp): MergedVersion | undefined {
-  if (value === undefined || hasExpired(expireTs, startTs)) return undefined
-  return expireTs === 0 ? { value } : { value, expireTs }
 }
 
 /** The version that an op writes. A touched or incremented key stays attached to its lease. */
@@ -218,34 +149,31 @@ function endOf({ expiry, lease }: Extract<Op, { op: 'put' | 'insert' }>, nowTs: 
   return { expireTs: expireTsOf(expiry, nowTs), lease }
 }
 
-function expireTsAfter(
-  { expiry }: Extract<Op, { op: 'increment' }>,
-  current: MergedVersion | undefined,
-  nowTs: Timestamp,
-): Timestamp {
-  return expiry === undefined ? (current?.expireTs ?? 0) : expireTsOf(expiry, nowTs)
-}
-
-const DONE: OpResult = {}
-
 /** Returns no promise when the op has nothing to wait for. */
-function runOp(running: Running, op: Op, index: number): OpResult | Promise<OpResult> {
-  const { txn, nowTs, signal } = running
+function runOp({ txn, nowTs, signal }: Running, op: Op, index: number): Awaitable<OpResult> {
   switch (op.op) {
     case 'get':
-      return txn.get(op.key, undefined, signal).then(gotten)
+      return after(txn.get(op.key, undefined, signal), gotten)
     case 'scan':
-      return txn.scan(op, undefined, signal).then(({ pairs }) => ({ pairs }))
+      return after(txn.scan(op, undefined, signal), ({ pairs }) => ({ pairs }))
     case 'put':
-      return whenDone(txn.put(op.key, op.value, endOf(op, nowTs), undefined, signal))
+      return after(txn.put(op.key, op.value, endOf(op, nowTs), undefined, signal), done)
     case 'delete':
-      return whenDone(txn.delete(op.key, undefined, signal))
+      return after(txn.delete(op.key, undefined, signal), done)
     case 'insert':
-      return whenDone(txn.insert(op.key, op.value, endOf(op, nowTs), undefined, signal))
+      return after(txn.insert(op.key, op.value, endOf(op, nowTs), undefined, signal), done)
     case 'increment':
-      return increment(running, op, index)
+      return after(txn.getToWrite(op.key, undefined, signal), (current) => {
+        const value = Buffer.from(incremented(op, index, current))
+        const expireTs = op.expiry === undefined ? (current?.expireTs ?? 0) : expireTsOf(op.expiry, nowTs)
+        return after(txn.put(op.key, value, { expireTs, keeps: current }), () => ({ value }))
+      })
     case 'touch':
-      return touch(running, op)
+      return after(txn.getToWrite(op.key, undefined, signal), (current) => {
+        if (current === undefined) return { found: false }
+        const end = { expireTs: expireTsOf(op.expiry, nowTs), keeps: current }
+        return after(txn.put(op.key, current.value, end), () => ({ found: true }))
+      })
     case 'delete_range':
       return deleteRange(txn, op, signal)
   }
@@ -257,31 +185,15 @@ function gotten(found: MergedVersion | undefined): OpResult {
   return withEnd({ found: true, value, commitTs }, found)
 }
 
-function whenDone(written: void | Promise<void>): OpResult | Promise<OpResult> {
-  return written instanceof Promise ? written.then(() => DONE) : DONE
-}
+const DONE: OpResult = {}
 
-async function increment(
-  { txn, nowTs, signal }: Running,
-  op: Extract<Op, { op: 'increment' }>,
-  index: number,
-): Promise<OpResult> {
-  const current = await txn.getToWrite(op.key, undefined, signal)
-  const value = Buffer.from(incremented(op, index, current))
-  await txn.put(op.key, value, { expireTs: expireTsAfter(op, current, nowTs), keeps: current })
-  return { value }
-}
-
-async function touch({ txn, nowTs, signal }: Running, op: Extract<Op, { op: 'touch' }>): Promise<OpResult> {
-  const current = await txn.getToWrite(op.key, undefined, signal)
-  if (current !== undefined)
-    await txn.put(op.key, current.value, { expireTs: expireTsOf(op.expiry, nowTs), keeps: current })
-  return { found: current !== undefined }
+function done(): OpResult {
+  return DONE
 }
 
 /** A page of keys that is full of bytes ends the op early. */
 async function deleteRange(
-  txn: Transaction,
+  txn: OpTarget,
   { start, end, limit }: Extract<Op, { op: 'delete_range' }>,
   signal: LateSignal | undefined,
 ): Promise<OpResult> {
