@@ -174,8 +174,8 @@ const MUTANTS = [
   [
     'recent writes are not noted',
     'store/leveldb/memory/recent-writes',
-    'const slot = slotOf(key);\n        if (ts > this.#newest[slot])',
-    'const slot = slotOf(key);\n        if (false)',
+    'const slot = slotOf(key);\n        if (ts <= this.#at(slot))',
+    'const slot = slotOf(key);\n        if (true)',
   ],
   [
     'recent writes forget at a restart',

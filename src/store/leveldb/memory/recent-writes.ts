@@ -1,6 +1,9 @@
 import type { Timestamp } from '../../../timestamp.js'
 
-const SLOTS = 2 ** 19 // 4 MiB.
+const PAGE_BITS = 9
+const PAGE_SLOTS = 2 ** PAGE_BITS
+const PAGES = 2 ** 10 // 4 MiB in all.
+const SLOTS = PAGES * PAGE_SLOTS
 
 /**
  * An upper bound of the timestamps of every key's write records. A transaction that started above the bound meets no newer
@@ -10,8 +13,8 @@ const SLOTS = 2 ** 19 // 4 MiB.
  * forgets; two keys in one slot cost a look into LevelDB at worst.
  */
 export class RecentWrites {
-  /** 0 where nothing was noted; the system gives a page of it memory when something is. */
-  readonly #newest = new Float64Array(SLOTS)
+  /** A page is made when something is noted in it, so that an idle store takes no memory for them. 0 where nothing was noted. */
+  readonly #pages: (Float64Array | undefined)[] = new Array(PAGES).fill(undefined)
   /** Upper bound of the records that no slot knows. */
   #bound: Timestamp
 
@@ -22,23 +25,31 @@ export class RecentWrites {
 
   /** Upper bound of the key's write records. */
   newest(key: Uint8Array): Timestamp {
-    return Math.max(this.#bound, this.#newest[slotOf(key)] as Timestamp)
+    return Math.max(this.#bound, this.#at(slotOf(key)))
   }
 
   /** Whether the key may have been written since the table was made. */
   isNoted(key: Uint8Array): boolean {
-    return this.#newest[slotOf(key)] !== 0
+    return this.#at(slotOf(key)) !== 0
   }
 
   /** To be called under the key's latch, before the record is written. */
   note(key: Uint8Array, ts: Timestamp): void {
     const slot = slotOf(key)
-    if (ts > (this.#newest[slot] as Timestamp)) this.#newest[slot] = ts
+    if (ts <= this.#at(slot)) return
+    const at = slot >>> PAGE_BITS
+    const page = this.#pages[at] ?? new Float64Array(PAGE_SLOTS)
+    page[slot & (PAGE_SLOTS - 1)] = ts
+    this.#pages[at] = page
   }
 
   /** To be called before records of any keys are written at or below `ts`. */
   noteAll(ts: Timestamp): void {
     this.#bound = Math.max(this.#bound, ts)
+  }
+
+  #at(slot: number): Timestamp {
+    return this.#pages[slot >>> PAGE_BITS]?.[slot & (PAGE_SLOTS - 1)] ?? 0
   }
 }
 
