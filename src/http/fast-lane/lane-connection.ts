@@ -35,6 +35,12 @@ export interface Lane {
   serveByNode(socket: Socket): void
 }
 
+/**
+ * The next request. `blocked`: it waits for those that run, because either it or the one that runs is no GET. `partial`: it has arrived
+ * in part. `outside`: it is node:http's.
+ */
+type Next = 'ready' | 'blocked' | Exclude<Read, FastRequest>
+
 /** No more requests are read from a connection while this many wait for their answers. */
 const CALLS_MAX = 64
 /** Nor while the bodies of answers that wait to be sent have this many bytes. */
@@ -55,26 +61,16 @@ export class LaneConnection implements Caller {
   #calls = 0
   /** Of them those without an answer. */
   #running = 0
-  /** One that is not a GET runs, so it is the only one. */
-  #isWriting = false
-  /** The next request waits for those that run: either it is no GET, or they are none. */
-  #isBlocked = false
   /** Bytes of the bodies of answers that are not sent. */
   #answerBytes = 0
   /** What has arrived, also as Latin-1. It is read up to `#at`. */
   #bytes: Buffer = NOTHING
   #text = ''
   #at = 0
-  /** The last request read is not complete. */
-  #isPartial = false
-  /** The next request is node:http's. */
-  #isForeign = false
-  #isUsed = false
+  #next: Next = 'ready'
+  #life: 'unused' | 'used' | 'gone' = 'unused'
   #isReading = false
-  #isPaused = false
-  #hasEnded = false
   #isClosing = false
-  #hasLeft = false
   #heldBack: NodeJS.Timeout | undefined
   #longAnswers = 0
   /** The long answer that is being sent. The answers behind it wait. */
@@ -97,15 +93,15 @@ export class LaneConnection implements Caller {
 
   readonly #onData = (piece: Buffer): void => {
     this.#ticks = 0
-    if (!this.#isUsed) {
-      this.#isUsed = true
+    if (this.#life === 'unused') {
+      this.#life = 'used'
       this.#lane.used(this.#socket)
     }
-    const isSecondPiece = this.#isPartial
+    const isSecondPiece = this.#next === 'partial'
     this.#bytes = this.#isRead ? piece : Buffer.concat([this.#bytes.subarray(this.#at), piece])
     this.#text = this.#bytes.toString('latin1')
     this.#at = 0
-    this.#isPartial = false
+    if (isSecondPiece) this.#next = 'ready'
     const hasBegun = !this.#mustWait && this.#read()
     // A request in three pieces is node:http's: joining many small pieces would cost the square of their number.
     if (isSecondPiece && this.#isPartial && !hasBegun) this.#handOver()
@@ -115,18 +111,18 @@ export class LaneConnection implements Caller {
     return this.#at === this.#bytes.length
   }
 
+  get #isPartial(): boolean {
+    return this.#next === 'partial'
+  }
+
   /** Begins the requests that have arrived, and sends the answers that are there, in turns. @returns whether it began any. */
   #read(): boolean {
     let hasBegun = false
     do {
       this.#isReading = true
       while (!this.#isRead && this.#calls < CALLS_MAX && this.#answerBytes < ANSWERS_BYTES_MAX) {
-        const begun = this.#isWriting ? 'blocked' : this.#next()
-        this.#isBlocked = begun === 'blocked'
-        this.#isPartial = begun === 'partial'
-        this.#isForeign = begun === 'outside'
-        if (typeof begun === 'string') break
-        this.#at = begun.end
+        this.#next = this.#beginNext()
+        if (this.#next !== 'ready') break
         hasBegun = true
       }
       this.#isReading = false
@@ -139,13 +135,13 @@ export class LaneConnection implements Caller {
 
   /** Whether more requests have arrived and may be begun. */
   get #mayRead(): boolean {
-    return !(this.#isRead || this.#isPartial || this.#isBlocked || this.#mustWait || this.#hasLeft)
+    return this.#next === 'ready' && !(this.#isRead || this.#mustWait || this.#life === 'gone')
   }
 
   /** Whether no request may be begun now. */
   get #mustWait(): boolean {
     return (
-      this.#isForeign ||
+      this.#next === 'outside' ||
       this.#streamed !== undefined ||
       this.#calls >= CALLS_MAX ||
       this.#answerBytes >= ANSWERS_BYTES_MAX ||
@@ -167,15 +163,16 @@ export class LaneConnection implements Caller {
     }
   }
 
-  /** Begins the next request. @returns it; nothing was done otherwise. */
-  #next(): Read | 'blocked' {
+  /** @returns `ready` when the next request was begun; nothing was done otherwise. */
+  #beginNext(): Next {
+    // One that is not a GET runs alone, as if all others had come before it or after its answer (RFC 9112, section 9.3.2).
+    if (this.#running > 0 && this.#last?.asked.kind !== 'get') return 'blocked'
     const request = this.#reader.read(this.#text, this.#at)
     if (typeof request !== 'object') return request
-    // As if it had come after the answers to those before it (RFC 9112, section 9.3.2).
     return this.#running > 0 && request.kind !== 'get' ? 'blocked' : this.#begin(request)
   }
 
-  #begin(request: FastRequest): Read {
+  #begin(request: FastRequest): Next {
     const { kind, headers, bodyAt, end } = request
     const grant = this.#lane.grantOf(headers)
     if (grant === undefined || (kind !== 'get' && kind !== 'txn' && !grant.mayWrite)) return 'outside'
@@ -188,21 +185,20 @@ export class LaneConnection implements Caller {
     this.#last = call
     this.#calls++
     this.#running++
-    this.#isWriting = kind !== 'get'
+    this.#at = end
     this.#lane.start(call)
-    return request
+    return 'ready'
   }
 
   // ---- Answers
 
   answered(call: Call): void {
     this.#running--
-    this.#isWriting = false
-    this.#isBlocked = false
+    if (this.#next === 'blocked') this.#next = 'ready'
     this.#lane.answered(call)
     const bytes = bodyBytes(call)
     this.#answerBytes += bytes
-    if (bytes >= LONG_ANSWER_BYTES && !this.#hasLeft) {
+    if (bytes >= LONG_ANSWER_BYTES && this.#life !== 'gone') {
       call.lease = this.#lane.answers.lease(call.grant.identity)
       call.lease.hold(bytes)
     }
@@ -213,7 +209,7 @@ export class LaneConnection implements Caller {
 
   /** Sends the answers that are there, up to the first one that is not, in one write. */
   #flush(): void {
-    if (this.#hasLeft || this.#streamed !== undefined) return
+    if (this.#life === 'gone' || this.#streamed !== undefined) return
     let text = ''
     for (let call = this.#first; call?.answer !== undefined && this.#streamed === undefined; call = this.#first) {
       const { head, body } = call.answer
@@ -237,7 +233,7 @@ export class LaneConnection implements Caller {
 
   /** Whether the answer that is about to be sent is the last one of the connection. */
   get #isLast(): boolean {
-    return this.#isClosing && this.#first === undefined && this.#isRead && !this.#isForeign
+    return this.#isClosing && this.#first === undefined && this.#isRead && this.#next !== 'outside'
   }
 
   #send(text: string): void {
@@ -276,22 +272,22 @@ export class LaneConnection implements Caller {
   /** @param lease counted the answer until now. */
   #endLong(lease: AnswerLease | undefined): void {
     lease?.end()
-    if (--this.#longAnswers === 0 && !this.#hasLeft) this.#socket.setTimeout(0)
+    if (--this.#longAnswers === 0 && this.#life !== 'gone') this.#socket.setTimeout(0)
   }
 
   /** All requests that were begun are answered. */
   #settle(): void {
-    if (this.#isForeign) this.#leave()
+    const { readableEnded } = this.#socket
+    if (this.#next === 'outside') this.#leave()
     else if (this.#isClosing && this.#isRead) this.#socket.destroySoon()
-    else if (this.#hasEnded && this.#isPartial) this.#leave()
-    else if (this.#hasEnded && this.#isRead) this.#socket.end()
+    else if (readableEnded && this.#isPartial) this.#leave()
+    else if (readableEnded && this.#isRead) this.#socket.end()
   }
 
   #pace(): void {
-    if (this.#hasLeft) return
-    const mustPause = this.#mustWait || this.#isBlocked || this.#isClosing
-    if (mustPause === this.#isPaused) return
-    this.#isPaused = mustPause
+    if (this.#life === 'gone') return
+    const mustPause = this.#mustWait || this.#next === 'blocked' || this.#isClosing
+    if (mustPause === this.#socket.isPaused()) return
     if (mustPause) this.#socket.pause()
     else this.#socket.resume()
   }
@@ -307,20 +303,20 @@ export class LaneConnection implements Caller {
   // ---- The end
 
   #handOver(): void {
-    this.#isForeign = true
+    this.#next = 'outside'
     this.#flush()
   }
 
   #leave(): void {
     const socket = this.#socket
-    if (this.#hasLeft || socket.destroyed) return
+    if (this.#life === 'gone' || socket.destroyed) return
     // node:http destroys a connection with malformed bytes, and with it the answers that wait to be sent.
-    if (socket.writableLength > 0 && !this.#hasEnded)
+    if (socket.writableLength > 0 && !socket.readableEnded)
       return void socket.write('', (error) => {
         if (!error) this.#leave()
       })
     const bytes = this.#bytes.subarray(this.#at)
-    this.#hasLeft = true
+    this.#life = 'gone'
     clearTimeout(this.#heldBack)
     // Not the listener for errors: one may be on its way.
     socket.off('data', this.#onData).off('end', this.#onEnd).off('drain', this.#onDrain)
@@ -331,7 +327,7 @@ export class LaneConnection implements Caller {
     this.#lane.serveByNode(socket)
     // Not put back by `unshift`: that is an error behind the end, which comes even while the socket is paused.
     if (bytes.length > 0) socket.emit('data', bytes)
-    if (this.#hasEnded && socket.writable) socket.emit('end')
+    if (socket.readableEnded && socket.writable) socket.emit('end')
     socket.resume()
   }
 
@@ -341,7 +337,7 @@ export class LaneConnection implements Caller {
    */
   tick(idleTicks: number): void {
     if (++this.#ticks < 2) return
-    if (this.#isPartial || !this.#isUsed) this.#handOver()
+    if (this.#isPartial || this.#life === 'unused') this.#handOver()
     else if (this.#ticks > idleTicks && this.#calls === 0 && this.#longAnswers === 0) this.#socket.destroy()
   }
 
@@ -358,7 +354,6 @@ export class LaneConnection implements Caller {
   }
 
   readonly #onEnd = (): void => {
-    this.#hasEnded = true
     this.#flush()
   }
 
@@ -378,7 +373,7 @@ export class LaneConnection implements Caller {
 
   readonly #onClose = (): void => {
     clearTimeout(this.#heldBack)
-    this.#hasLeft = true
+    this.#life = 'gone'
     for (let call = this.#first; call !== undefined; call = call.next) call.hangUp()
     // The pipeline of an answer over TLS does not end with its socket.
     this.#streamed?.body.destroy()
